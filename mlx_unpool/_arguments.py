@@ -1,0 +1,215 @@
+"""Every check of what a caller gave. Each raises an error that names the caller, the argument, what was
+given and what is allowed; none looks at a value of an array."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+
+from ._geometry import Triple, Window
+
+VALUE_DTYPES = (
+    mx.float32,
+    mx.float16,
+    mx.bfloat16,
+    mx.int8,
+    mx.int16,
+    mx.int32,
+    mx.int64,
+    mx.uint8,
+    mx.uint16,
+    mx.uint32,
+    mx.uint64,
+)
+INDEX_DTYPES = VALUE_DTYPES[3:]
+WINDOW_INDEX_DTYPES = (mx.uint8, mx.uint16)
+
+
+def window(
+    owner: str,
+    rank: int,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: Any = False,
+) -> Window:
+    """The window that these arguments of a pooling over ``rank`` axes describe."""
+    kernel = _integers(owner, "kernel_size", kernel_size, rank, least=1)
+    strides = kernel if stride is None else _integers(owner, "stride", stride, rank, least=1)
+    pads = _integers(owner, "padding", padding, rank, least=0)
+    dilations = _integers(owner, "dilation", dilation, rank, least=1)
+    if not isinstance(ceil_mode, bool):
+        raise TypeError(f"[{owner}] 'ceil_mode' must be True or False but got {ceil_mode!r}.")
+    result = Window(
+        kernel=_three(kernel, 1),
+        stride=_three(strides, 1),
+        padding=_three(pads, 0),
+        dilation=_three(dilations, 1),
+        ceil_mode=ceil_mode,
+    )
+    if any(2 * p > n for p, n in zip(result.padding, result.span)):
+        raise ValueError(
+            f"[{owner}] 'padding' must be at most half the window (dilation * (kernel_size - 1) + 1 = "
+            f"{result.span[3 - rank :]} places) but got {padding!r}."
+        )
+    return result
+
+
+def no_window(owner: str, stride: Any, padding: Any, dilation: Any) -> None:
+    """Checks the arguments that go with ``kernel_size=None``: indices of any origin have no window."""
+    for name, value, default in (
+        ("stride", stride, None),
+        ("padding", padding, 0),
+        ("dilation", dilation, 1),
+    ):
+        if value != default:
+            raise ValueError(
+                f"[{owner}] '{name}' must be left at {default} where 'kernel_size' is None but got "
+                f"{value!r}."
+            )
+
+
+def values(owner: str, name: str, x: Any) -> mx.array:
+    """Checks an array of values to be pooled or unpooled."""
+    if not isinstance(x, mx.array):
+        raise TypeError(f"[{owner}] '{name}' must be an mlx array but got {type(x).__name__}.")
+    if x.dtype not in VALUE_DTYPES:
+        raise TypeError(
+            f"[{owner}] '{name}' must have dtype float32, float16, bfloat16 or an integer type but got "
+            f"{x.dtype}."
+        )
+    return x
+
+
+def indices(owner: str, indices: Any, shape: Sequence[int] | None = None) -> mx.array:
+    """Checks an array of indices, of ``shape`` if that is known."""
+    if not isinstance(indices, mx.array):
+        raise TypeError(
+            f"[{owner}] 'indices' must be an mlx array but got {type(indices).__name__}."
+        )
+    if indices.dtype not in INDEX_DTYPES:
+        raise TypeError(
+            f"[{owner}] 'indices' must have an integer dtype (uint8 and uint16 are window offsets, the "
+            f"others flat indices) but got {indices.dtype}."
+        )
+    if shape is not None and indices.shape != tuple(shape):
+        raise ValueError(
+            f"[{owner}] 'indices' must have the shape of the pooled values, {tuple(shape)}, but got "
+            f"{indices.shape}."
+        )
+    return indices
+
+
+def pooled_size(owner: str, rank: int, window: Window, size: Triple) -> Triple:
+    """The pooled size of a plane of ``size``, which must have room for a window."""
+    pooled = window.pooled_size(size)
+    if min(size) < 1 or min(pooled) < 1:
+        raise ValueError(
+            f"[{owner}] 'kernel_size' must fit into the padded input: a window covers "
+            f"{window.span[3 - rank :]} places and 'padding' is {window.padding[3 - rank :]}, but got an "
+            f"input of spatial shape {size[3 - rank :]}."
+        )
+    return pooled
+
+
+def output_size(
+    owner: str,
+    rank: int,
+    output_size: Any,
+    window: Window | None,
+    cells: Triple,
+    spatial_of_full_shape: Any,
+) -> Triple:
+    """The size of the plane to unpool ``cells`` into.
+
+    ``output_size`` is None, the spatial shape or a full shape; ``spatial_of_full_shape(shape)`` gives
+    the spatial part of a full shape, or None where batch or channels do not match.
+    """
+    default = None if window is None else window.unpooled_size(cells)
+    if output_size is None:
+        if default is None:
+            raise ValueError(
+                f"[{owner}] 'output_size' must be given where 'kernel_size' is None but got None."
+            )
+        if min(default) < 1:
+            raise ValueError(
+                f"[{owner}] 'output_size' must be given here, because the default, "
+                f"{default[3 - rank :]}, is empty, but got None."
+            )
+        return default
+    given = shape(owner, output_size)
+    spatial = given if len(given) == rank else spatial_of_full_shape(given)
+    if spatial is None:
+        raise ValueError(
+            f"[{owner}] 'output_size' must be a spatial shape of {rank} integers or a full shape whose "
+            f"batch and channels are those of the input but got {given}."
+        )
+    size = _three(spatial, 1)
+    if min(spatial) < 1:
+        raise ValueError(
+            f"[{owner}] 'output_size' must be 1 or more on every axis but got {given}."
+        )
+    if window is not None and default is not None:
+        lowest = [max(1, n - s + 1) for n, s in zip(default, window.stride)]
+        highest = [n + s - 1 for n, s in zip(default, window.stride)]
+        if any(not lo <= n <= hi for n, lo, hi in zip(size, lowest, highest)):
+            ranges = [f"{lo} to {hi}" for lo, hi in zip(lowest, highest)]
+            raise ValueError(
+                f"[{owner}] 'output_size' must lie within one stride of {default[3 - rank :]}, the size "
+                f"that {cells[3 - rank :]} windows span, so ({', '.join(ranges[3 - rank :])}), but got {given}."
+            )
+    return size
+
+
+def choice(owner: str, name: str, value: Any, allowed: Sequence[str]) -> None:
+    """Checks a named option."""
+    if value not in allowed:
+        options = " or ".join(f"'{option}'" for option in allowed)
+        raise ValueError(f"[{owner}] '{name}' must be {options} but got {value!r}.")
+
+
+def flag(owner: str, name: str, value: Any) -> None:
+    """Checks an option that is on or off."""
+    if not isinstance(value, bool):
+        raise TypeError(f"[{owner}] '{name}' must be True or False but got {value!r}.")
+
+
+def _integers(owner: str, name: str, value: Any, count: int, least: int) -> tuple[int, ...]:
+    """One integer for each of ``count`` axes, each ``least`` or more, from an integer or a sequence."""
+    allowed = "an integer" if count == 1 else f"an integer or a tuple of {count} integers"
+    given = list(value) if isinstance(value, (tuple, list)) else [value] * count
+    numbers = tuple(_integer(number) for number in given)
+    if None in numbers:
+        raise TypeError(f"[{owner}] '{name}' must be {allowed} but got {value!r}.")
+    if len(numbers) != count:
+        raise ValueError(f"[{owner}] '{name}' must be {allowed} but got {value!r}.")
+    if min(numbers) < least:
+        raise ValueError(f"[{owner}] '{name}' must be {least} or more but got {value!r}.")
+    return numbers
+
+
+def shape(owner: str, value: Any) -> tuple[int, ...]:
+    """A shape, given as an integer or a sequence."""
+    given = list(value) if isinstance(value, (tuple, list)) else [value]
+    numbers = tuple(_integer(number) for number in given)
+    if None in numbers:
+        raise TypeError(f"[{owner}] 'output_size' must be a tuple of integers but got {value!r}.")
+    return numbers
+
+
+def _integer(number: Any) -> int | None:
+    """``number`` as an int, or None if it is something else (a bool is)."""
+    if isinstance(number, (bool, mx.array)):
+        return None
+    try:
+        return operator.index(number)
+    except TypeError:
+        return None
+
+
+def _three(numbers: Sequence[int], fill: int) -> Triple:
+    return (*[fill] * (3 - len(numbers)), *numbers)

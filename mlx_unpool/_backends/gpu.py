@@ -1,0 +1,261 @@
+"""The primitives as GPU kernels: one text in ``metal/``, run through Metal or CUDA."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import mlx.core as mx
+
+from .._geometry import Triple, Window
+from .._indices import is_window
+from .._kernels import text
+
+# The parameters of each kernel, in order.
+_INPUTS = {
+    "pool": ["x", "size"],
+    "place": ["values", "indices", "strays", "size"],
+    "pick": ["full", "indices", "strays"],
+    "stray": ["indices", "size"],
+    "own": ["indices", "size"],
+}
+_OUTPUTS = {
+    "pool": ["out", "indices"],
+    "place": ["out"],
+    "pick": ["out"],
+    "stray": ["strays"],
+    "own": ["owner"],
+}
+_ATOMIC = ("stray", "own")
+# CUDA's limit on the number of blocks on the second and third axis of a grid.
+_MOST_BLOCKS = 65535
+
+
+@functools.cache
+def _build(dialect: str, name: str) -> Any:
+    """The kernel ``name`` in one of the two languages, not yet compiled."""
+    arguments = {
+        "name": f"unpool_{name}",
+        "input_names": _INPUTS[name],
+        "output_names": _OUTPUTS[name],
+        "source": text(f"{name}.metal"),
+        "header": text(f"{dialect}.h") + text("places.h"),
+    }
+    if dialect == "cuda":
+        return mx.fast.cuda_kernel(**arguments)
+    # The comparison v != v must stay one for NaN: that is what "safe" promises.
+    return mx.fast.metal_kernel(
+        **arguments,
+        atomic_outputs=name in _ATOMIC,
+        compile_options={"math_mode": "safe"},
+    )
+
+
+class Kernels:
+    """The primitives, as kernels in one dialect."""
+
+    def __init__(self, dialect: str) -> None:
+        self.dialect = dialect
+
+    def pool(
+        self, x: mx.array, window: Window, cells: Triple, index_dtype: mx.Dtype
+    ) -> tuple[mx.array, mx.array]:
+        """Values and indices of every window."""
+        shape = (x.shape[0], *cells, x.shape[4])
+        flat = index_dtype not in (mx.uint8, mx.uint16)
+        template = [("T", x.dtype), ("I", index_dtype), ("FLAT", flat)]
+        return self._launch(
+            "pool",
+            [x, _size(cells)],
+            template + _lanes(x) + _constants(window),
+            grid=_grid(x, cells),
+            outputs=[(shape, x.dtype), (shape, index_dtype)],
+        )
+
+    def place(
+        self, values: mx.array, indices: mx.array, window: Window | None, size: Triple
+    ) -> mx.array:
+        """Pooled values at their places, zero elsewhere, the last one of several."""
+        if window is None:
+            return self.pick(values, self._owner(indices, size), Window())
+        strays = self._strays(values, indices, window, size)
+        return self._place(values, indices, strays, window, size, add=False)
+
+    def accumulate(
+        self, values: mx.array, indices: mx.array, window: Window, size: Triple
+    ) -> mx.array:
+        """Pooled values at their places, zero elsewhere, the sum of several.
+
+        The indices must come from :meth:`pool`: one that is not in its own window adds nothing.
+        """
+        return self._place(values, indices, None, window, size, add=True)
+
+    def pick(self, full: mx.array, indices: mx.array, window: Window) -> mx.array:
+        """The full array at the recorded places, zero where an index names none."""
+        return self._pick(full, indices, None, window, winners=False)
+
+    def pick_winners(self, full: mx.array, indices: mx.array, window: Window | None) -> mx.array:
+        """As :meth:`pick`, but zero for a cell whose place a later cell names as well."""
+        size = full.shape[1:4]
+        if window is not None:
+            strays = self._strays(full, indices, window, size)
+            return self._pick(full, indices, strays, window, winners=True)
+        owner = self.pick(self._owner(indices, size), indices, Window())
+        cells = indices.shape[1:4]
+        cell = mx.arange(prod(cells), dtype=mx.int32).reshape(1, *cells, 1)
+        picked = self.pick(full, indices, Window())
+        return mx.where(owner == cell, picked, mx.zeros((), full.dtype))
+
+    def _place(
+        self,
+        values: mx.array,
+        indices: mx.array,
+        strays: mx.array | None,
+        window: Window,
+        size: Triple,
+        add: bool,
+    ) -> mx.array:
+        small_float = values.dtype in (mx.float16, mx.bfloat16)
+        template = [
+            ("T", values.dtype),
+            ("ACC", mx.float32 if add and small_float else values.dtype),
+            ("FLAT", not is_window(indices)),
+            ("SUM", add),
+            ("STRAY", strays is not None),
+        ]
+        return self._launch(
+            "place",
+            [values, indices, _no_strays() if strays is None else strays, _size(size)],
+            template + _lanes(values) + _constants(window),
+            grid=_grid(values, _tiles(window, size)),
+            outputs=[((values.shape[0], *size, values.shape[4]), values.dtype)],
+        )[0]
+
+    def _pick(
+        self,
+        full: mx.array,
+        indices: mx.array,
+        strays: mx.array | None,
+        window: Window,
+        winners: bool,
+    ) -> mx.array:
+        template = [
+            ("T", full.dtype),
+            ("FLAT", not is_window(indices)),
+            ("WINNERS", winners),
+            ("STRAY", strays is not None),
+        ]
+        return self._launch(
+            "pick",
+            [full, indices, _no_strays() if strays is None else strays],
+            template + _lanes(full) + _constants(window),
+            grid=_grid(full, indices.shape[1:4]),
+            outputs=[(indices.shape, full.dtype)],
+        )[0]
+
+    def _strays(
+        self, values: mx.array, indices: mx.array, window: Window, size: Triple
+    ) -> mx.array | None:
+        """A bit for every thread of ``place``: whether a flat index from elsewhere names its tile."""
+        if is_window(indices):
+            return None
+        threads = prod(_grid(values, _tiles(window, size)))
+        return self._launch(
+            "stray",
+            [indices, _size(size)],
+            _lanes(values) + _constants(window),
+            grid=_grid(values, indices.shape[1:4]),
+            outputs=[((-(-threads // 32),), mx.uint32)],
+            init_value=0,
+        )[0]
+
+    def _owner(self, indices: mx.array, size: Triple) -> mx.array:
+        """The number of the last cell that names each place, -1 where none does."""
+        batch, *cells, channels = indices.shape
+        return self._launch(
+            "own",
+            [indices, _size(size)],
+            [("V", min(4, channels))],
+            grid=(cells[2] * -(-channels // min(4, channels)), cells[0] * cells[1], batch),
+            outputs=[((batch, *size, channels), mx.int32)],
+            init_value=-1,
+        )[0]
+
+    def _launch(
+        self,
+        name: str,
+        inputs: list[mx.array],
+        template: list[tuple[str, Any]],
+        grid: tuple[int, int, int],
+        outputs: list[tuple[Sequence[int], mx.Dtype]],
+        init_value: float | None = None,
+    ) -> list[mx.array]:
+        return _build(self.dialect, name)(
+            inputs=inputs,
+            template=template,
+            grid=grid,
+            threadgroup=threadgroup(grid),
+            output_shapes=[shape for shape, _ in outputs],
+            output_dtypes=[dtype for _, dtype in outputs],
+            init_value=init_value,
+            stream=_stream(),
+        )
+
+
+def threadgroup(grid: tuple[int, int, int]) -> tuple[int, int, int]:
+    """A threadgroup of 256 threads or less, as long as possible on the first axis.
+
+    It grows on the other axes where the grid would have more blocks there than CUDA allows.
+    """
+    z = -(-grid[2] // _MOST_BLOCKS)
+    y = -(-grid[1] // _MOST_BLOCKS)
+    x = max(1, min(grid[0], 256 // (y * z)))
+    y = max(y, min(grid[1], 256 // (x * z)))
+    z = max(z, min(grid[2], 256 // (x * y)))
+    return x, y, z
+
+
+def _lanes(x: mx.array) -> list[tuple[str, Any]]:
+    """How many neighbouring channels a thread takes, and whether the last thread has fewer."""
+    lanes = _lane_count(x)
+    return [("V", lanes), ("TAIL", x.shape[4] % lanes != 0)]
+
+
+def _lane_count(x: mx.array) -> int:
+    # 16 bytes a thread: two lines of 128 bytes for 32 threads of float32 at 4 channels each.
+    return max(1, min(16 // x.dtype.size, 8, x.shape[4]))
+
+
+def _grid(x: mx.array, size: Triple) -> tuple[int, int, int]:
+    groups = -(-x.shape[4] // _lane_count(x))
+    return size[2] * groups, size[0] * size[1], x.shape[0]
+
+
+def _tiles(window: Window, size: Triple) -> Triple:
+    """The number of tiles of outputs, each as large as the stride, that cover a plane."""
+    return tuple(-(-(n + p) // s) for n, p, s in zip(size, window.padding, window.stride))
+
+
+def _constants(window: Window) -> list[tuple[str, int]]:
+    parameters = (window.kernel, window.stride, window.padding, window.dilation)
+    return [
+        (letter + axis, number)
+        for letter, numbers in zip("KSPD", parameters)
+        for axis, number in zip("DHW", numbers)
+    ]
+
+
+def _size(size: Triple) -> mx.array:
+    return mx.array(size, dtype=mx.int32)
+
+
+def _no_strays() -> mx.array:
+    return mx.array([0], dtype=mx.uint32)
+
+
+def _stream() -> Any:
+    """The current stream, or a stand-in for one where a graph is traced without a GPU."""
+    device = mx.default_device()
+    return mx.default_stream(device) if device.type == mx.gpu else mx.gpu

@@ -1,0 +1,86 @@
+"""Sizes and windows: the integer arithmetic of pooling, free of MLX.
+
+Everything here is written for three spatial axes (depth, height, width). Pooling over fewer axes is
+pooling with leading axes of size 1, kernel 1, stride 1, so nothing below knows about ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+Triple = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Window:
+    """The parameters of a pooling window, one value for each of (depth, height, width)."""
+
+    kernel: Triple = (1, 1, 1)
+    stride: Triple = (1, 1, 1)
+    padding: Triple = (0, 0, 0)
+    dilation: Triple = (1, 1, 1)
+    ceil_mode: bool = False
+
+    @property
+    def taps(self) -> int:
+        """How many places a window looks at."""
+        return prod(self.kernel)
+
+    @property
+    def span(self) -> Triple:
+        """How many places lie between the first and the last tap, both included."""
+        return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation))
+
+    @property
+    def reach(self) -> Triple:
+        """How many neighbouring windows can cover one place: 1 where windows are disjoint."""
+        return tuple((n - 1) // s + 1 for n, s in zip(self.span, self.stride))
+
+    @property
+    def disjoint(self) -> bool:
+        """Whether every place belongs to one window at most."""
+        return self.reach == (1, 1, 1)
+
+    def pooled_size(self, size: Triple) -> Triple:
+        """The number of windows on each axis of a plane of ``size``.
+
+        ``floor((L + 2p - d(k-1) - 1) / s) + 1``; with ``ceil_mode`` the ceiling, less a last window
+        that would start at or beyond ``L + p``. A result below 1 means that no window fits.
+        """
+        pooled = []
+        for length, n, s, p in zip(size, self.span, self.stride, self.padding):
+            steps = length + 2 * p - n
+            if self.ceil_mode:
+                count = -(-steps // s) + 1
+                if (count - 1) * s >= length + p:
+                    count -= 1
+            else:
+                count = steps // s + 1
+            pooled.append(count)
+        return tuple(pooled)
+
+    def unpooled_size(self, cells: Triple) -> Triple:
+        """The default size of a plane whose pooled size was ``cells``: ``(L-1)s - 2p + d(k-1) + 1``."""
+        return tuple(
+            (count - 1) * s - 2 * p + n
+            for count, n, s, p in zip(cells, self.span, self.stride, self.padding)
+        )
+
+    def inside_taps(self, axis: int, length: int, cell: int) -> range:
+        """The taps of window number ``cell`` on ``axis`` that lie inside an axis of ``length``."""
+        k, s, p, d = (
+            self.kernel[axis],
+            self.stride[axis],
+            self.padding[axis],
+            self.dilation[axis],
+        )
+        start = cell * s - p
+        first = max(0, -(start // d))
+        last = min(k - 1, (length - 1 - start) // d)
+        return range(first, last + 1)
+
+
+def tap_offsets(kernel: Triple) -> list[Triple]:
+    """The (depth, height, width) coordinates of every tap, in the order of window indices."""
+    return [(d, h, w) for d in range(kernel[0]) for h in range(kernel[1]) for w in range(kernel[2])]

@@ -1,0 +1,18 @@
+"""The text of the GPU kernels, read from ``metal/``: one body a file, helpers in headers."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parent
+# In an installed package the folder lies inside it, in a checkout beside it.
+_FOLDER = _PACKAGE / "_metal"
+if not _FOLDER.is_dir():
+    _FOLDER = _PACKAGE.parent / "metal"
+
+
+@functools.cache
+def text(name: str) -> str:
+    """The contents of one file, ``pool.metal`` or ``places.h`` for instance."""
+    return (_FOLDER / name).read_text(encoding="utf-8")
