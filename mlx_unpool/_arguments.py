@@ -159,8 +159,9 @@ def output_size(
         if any(not lo <= n <= hi for n, lo, hi in zip(size, lowest, highest)):
             ranges = [f"{lo} to {hi}" for lo, hi in zip(lowest, highest)]
             raise ValueError(
-                f"[{owner}] 'output_size' must lie within one stride of {default[3 - rank :]}, the size "
-                f"that {cells[3 - rank :]} windows span, so ({', '.join(ranges[3 - rank :])}), but got {given}."
+                f"[{owner}] 'output_size' must lie within one stride of {default[3 - rank :]}, the "
+                f"size that {cells[3 - rank :]} windows span, so ({', '.join(ranges[3 - rank :])}), "
+                f"but got {given}."
             )
     return size
 
@@ -179,11 +180,10 @@ def flag(owner: str, name: str, value: Any) -> None:
 
 
 def _integers(owner: str, name: str, value: Any, count: int, least: int) -> tuple[int, ...]:
-    """One integer for each of ``count`` axes, each ``least`` or more, from an integer or a sequence."""
+    """An integer or a sequence as one integer, ``least`` or more, for each of ``count`` axes."""
     allowed = "an integer" if count == 1 else f"an integer or a tuple of {count} integers"
-    given = list(value) if isinstance(value, (tuple, list)) else [value] * count
-    numbers = tuple(_integer(number) for number in given)
-    if None in numbers:
+    numbers = _all_integers(value if isinstance(value, (tuple, list)) else [value] * count)
+    if numbers is None:
         raise TypeError(f"[{owner}] '{name}' must be {allowed} but got {value!r}.")
     if len(numbers) != count:
         raise ValueError(f"[{owner}] '{name}' must be {allowed} but got {value!r}.")
@@ -194,19 +194,18 @@ def _integers(owner: str, name: str, value: Any, count: int, least: int) -> tupl
 
 def shape(owner: str, value: Any) -> tuple[int, ...]:
     """A shape, given as an integer or a sequence."""
-    given = list(value) if isinstance(value, (tuple, list)) else [value]
-    numbers = tuple(_integer(number) for number in given)
-    if None in numbers:
+    numbers = _all_integers(value if isinstance(value, (tuple, list)) else [value])
+    if numbers is None:
         raise TypeError(f"[{owner}] 'output_size' must be a tuple of integers but got {value!r}.")
     return numbers
 
 
-def _integer(number: Any) -> int | None:
-    """``number`` as an int, or None if it is something else (a bool is)."""
-    if isinstance(number, (bool, mx.array)):
+def _all_integers(numbers: Sequence[Any]) -> tuple[int, ...] | None:
+    """``numbers`` as ints, or None if one is something else: a bool, a float, an array."""
+    if any(isinstance(number, (bool, mx.array)) for number in numbers):
         return None
     try:
-        return operator.index(number)
+        return tuple(operator.index(number) for number in numbers)
     except TypeError:
         return None
 

@@ -30,11 +30,15 @@ def exporting() -> Iterator[None]:
 
     Example:
 
+        >>> import tempfile
         >>> import mlx.core as mx
         >>> import mlx_unpool
         >>> pool = mlx_unpool.MaxPool2d(2)
-        >>> with mlx_unpool.exporting():
-        ...     mx.export_function("/tmp/pool.mlxfn", pool, mx.zeros((1, 4, 4, 3)))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with mlx_unpool.exporting():
+        ...         mx.export_function(f"{folder}/pool.mlxfn", pool, mx.zeros((1, 4, 4, 3)))
+        ...     mx.import_function(f"{folder}/pool.mlxfn")(mx.ones((1, 4, 4, 3)))[0].shape
+        (1, 2, 2, 3)
     """
     token = _exporting.set(True)
     try:
@@ -129,12 +133,10 @@ def _linear(
         return transpose(cotangent, primals[1]), mx.zeros_like(primals[1])
 
     def jvp(primals, tangents):
-        if tangents[0] is None:
-            return mx.zeros_like(function(*primals))
-        return function(tangents[0], primals[1])
+        tangent = mx.zeros_like(primals[0]) if tangents[0] is None else tangents[0]
+        return _linear(tangent, primals[1], apply, transpose)
 
-    function = _custom(apply, vjp, jvp)
-    return function(x, indices)
+    return _custom(apply, vjp, jvp)(x, indices)
 
 
 def _custom(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-Triple = tuple[int, int, int]
+Triple = tuple[int, ...]  # always three: for depth, height and width
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def place_table(window: Window, size: Triple, cells: Triple) -> mx.array:
     Shape ``(prod(cells), taps)``, int32 or int64 as :func:`flat_dtype` says.
     """
     dtype = flat_dtype(size)
-    place = inside = None
+    place, inside = mx.array(0, dtype), mx.array(True)
     for axis in range(3):
         cell_shape = [-1 if a == axis else 1 for a in range(3)] + [1] * 3
         tap_shape = [1] * 3 + [-1 if a == axis else 1 for a in range(3)]
@@ -53,8 +53,8 @@ def place_table(window: Window, size: Triple, cells: Triple) -> mx.array:
         taps = mx.arange(window.kernel[axis], dtype=dtype) * window.dilation[axis]
         position = starts.reshape(cell_shape) + taps.reshape(tap_shape)
         within = (position >= 0) & (position < size[axis])
-        place = position if place is None else place * size[axis] + position
-        inside = within if inside is None else inside & within
+        place = place * size[axis] + position
+        inside = inside & within
     return mx.where(inside, place, -1).astype(dtype).reshape(prod(cells), window.taps)
 
 
@@ -128,12 +128,11 @@ def check_indices(
         bad = layout.unfold(((flat >= window.taps) | (place < 0)).reshape(folded.shape))
         allowed = f"0 to {window.taps - 1} and name a tap inside the plane"
     if indices.size and mx.any(bad).item():
-        position = int(mx.argmax(bad.reshape(-1)).item())
-        where = []
+        rest = int(mx.argmax(bad.reshape(-1)))
+        where: tuple[int, ...] = ()
         for length in reversed(indices.shape):
-            position, here = divmod(position, length)
-            where.append(here)
-        where = tuple(reversed(where))
+            rest, here = divmod(rest, length)
+            where = (here, *where)
         raise ValueError(
             f"[{owner}] 'indices' must be in {allowed} but got {indices[where].item()} at {where}."
         )

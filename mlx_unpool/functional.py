@@ -126,8 +126,8 @@ def max_pool1d(
         stream (Stream or Device, optional): Where to run.
 
     Returns:
-        array or tuple of array: Values ``(N, W_out, C)`` of the dtype of ``x``, laid out as ``x``
-        is; with ``return_indices`` ``(values, indices)`` of the same shape. A window without a place
+        array or tuple of array: Values ``(N, W_out, C)`` of the dtype of ``x``, laid out as
+        ``x`` is; with ``return_indices`` ``(values, indices)`` of the same shape. A window without a place
         inside the input has the value ``-inf`` (the least value of an integer type) and flat index -1.
 
     Raises:
@@ -198,8 +198,8 @@ def max_pool2d(
         stream (Stream or Device, optional): Where to run.
 
     Returns:
-        array or tuple of array: Values ``(N, H_out, W_out, C)`` of the dtype of ``x``, laid out as ``x``
-        is; with ``return_indices`` ``(values, indices)`` of the same shape. A window without a place
+        array or tuple of array: Values ``(N, H_out, W_out, C)`` of the dtype of ``x``, laid out as
+        ``x`` is; with ``return_indices`` ``(values, indices)`` of the same shape. A window without a place
         inside the input has the value ``-inf`` (the least value of an integer type) and flat index -1.
 
     Raises:
@@ -272,8 +272,8 @@ def max_pool3d(
         stream (Stream or Device, optional): Where to run.
 
     Returns:
-        array or tuple of array: Values ``(N, D_out, H_out, W_out, C)`` of the dtype of ``x``, laid out as ``x``
-        is; with ``return_indices`` ``(values, indices)`` of the same shape. A window without a place
+        array or tuple of array: Values ``(N, D_out, H_out, W_out, C)`` of the dtype of ``x``, laid out as
+        ``x`` is; with ``return_indices`` ``(values, indices)`` of the same shape. A window without a place
         inside the input has the value ``-inf`` (the least value of an integer type) and flat index -1.
 
     Raises:

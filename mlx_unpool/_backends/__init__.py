@@ -51,10 +51,6 @@ def forced() -> str | None:
 
 def choose(stream: Any) -> Any:
     """The backend for a call on ``stream``."""
-    name = _forced.get()
-    if name is None:
-        if stream.device.type == mx.cpu:
-            name = "ops"
-        else:
-            name = "metal" if is_available("metal") else "cuda"
-    return _BACKENDS[name]
+    on_gpu = "metal" if is_available("metal") else "cuda"
+    by_device = on_gpu if stream.device.type == mx.gpu else "ops"
+    return _BACKENDS[_forced.get() or by_device]

@@ -36,7 +36,7 @@ _MOST_BLOCKS = 65535
 @functools.cache
 def _build(dialect: str, name: str) -> Any:
     """The kernel ``name`` in one of the two languages, not yet compiled."""
-    arguments = {
+    arguments: dict[str, Any] = {
         "name": f"unpool_{name}",
         "input_names": _INPUTS[name],
         "output_names": _OUTPUTS[name],
@@ -66,13 +66,15 @@ class Kernels:
         shape = (x.shape[0], *cells, x.shape[4])
         flat = index_dtype not in (mx.uint8, mx.uint16)
         template = [("T", x.dtype), ("I", index_dtype), ("FLAT", flat)]
-        return self._launch(
+        values, indices = self._launch(
             "pool",
             [x, _size(cells)],
             template + _lanes(x) + _constants(window),
             grid=_grid(x, cells),
             outputs=[(shape, x.dtype), (shape, index_dtype)],
         )
+        return values, indices
+        return values, indices
 
     def place(
         self, values: mx.array, indices: mx.array, window: Window | None, size: Triple

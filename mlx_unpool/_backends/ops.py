@@ -110,7 +110,7 @@ def _pool_axis(
 ) -> tuple[mx.array, mx.array]:
     length = values.shape[axis + 1]
     inside = [window.inside_taps(axis, length, cell) for cell in range(cells)]
-    best = best_codes = None
+    best = best_codes = mx.zeros(())
     for tap in range(window.kernel[axis]):
         # A tap outside the plane is replaced by the nearest one inside: the same place looked at twice
         # changes nothing.
@@ -118,7 +118,7 @@ def _pool_axis(
         later = _rows(values, axis, window, taps)
         weight = _weights(taps, axis, step, codes.dtype)
         later_codes = weight if codes.ndim == 0 else _rows(codes, axis, window, taps) + weight
-        if best is None:
+        if tap == 0:
             best, best_codes = later, later_codes
             continue
         wins = later > best

@@ -1,0 +1,34 @@
+# Two commands do everything on a fresh machine with python3 (3.10 or later): `make demo`, `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+RUN := $(VENV)/bin/python
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/.examples
+	$(RUN) examples/segnet_digits.py
+
+test: $(VENV)/.test
+	$(RUN) -m pytest
+
+lint: $(VENV)/.lint
+	$(RUN) -m ruff format --check .
+	$(RUN) -m ruff check .
+	$(RUN) -m mypy
+
+# One mark a set of extras: it is made again when what the project asks for changes.
+$(VENV)/bin/python:
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10) and 'python 3.10 or later is needed')"
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.%: pyproject.toml | $(VENV)/bin/python
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]"
+	touch $@
+
+$(VENV)/.examples: EXTRAS = examples
+$(VENV)/.test: EXTRAS = examples,test$(if $(CI),$(comma)parity)
+$(VENV)/.lint: EXTRAS = lint
+comma := ,
+
+clean:
+	rm -rf $(VENV) demo build dist
