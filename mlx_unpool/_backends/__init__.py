@@ -44,6 +44,11 @@ def use(name: str) -> Iterator[None]:
         _forced.reset(token)
 
 
+def get(name: str) -> Any:
+    """The backend of this name."""
+    return _BACKENDS[name]
+
+
 def forced() -> str | None:
     """The backend that :func:`use` forces, if it does."""
     return _forced.get()

@@ -1,0 +1,127 @@
+"""``python -m mlx_unpool.selftest``: do the GPU kernels of this machine agree with plain ops, and how fast?
+
+Prints a table that can be pasted into an issue. Exit status: 0 if all agree, 1 if one does not, 2 if there
+is no GPU to test.
+"""
+
+from __future__ import annotations
+
+import itertools
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+
+from . import __version__, _backends
+from ._arguments import window as window_of
+from ._geometry import Triple, Window
+from ._indices import flat_dtype
+
+_WINDOWS = {"2x2/2": (2, 2, 0), "3x3/2": (3, 2, 1), "3x3/1": (3, 1, 1)}
+_DTYPES = (mx.float32, mx.float16, mx.bfloat16)
+# (B, D, H, W, C): parity on shapes where nothing divides anything and where all does, speed on a big one
+_SMALL = ((2, 1, 23, 19, 5), (2, 1, 24, 24, 64))
+_BIG = (8, 1, 112, 112, 64)
+
+
+class Call(NamedTuple):
+    """One call of a primitive, ready to run on any backend."""
+
+    name: str
+    run: Callable[[Any], tuple[mx.array, ...]]
+    inputs: tuple[mx.array, ...]
+
+
+def calls(
+    shape: tuple[int, ...], dtype: mx.Dtype, window: Window, flat: bool, pooled_by: Any
+) -> Iterator[Call]:
+    """Every primitive on random arrays; their indices come from a pool on the backend ``pooled_by``."""
+    size: Triple = shape[1:4]
+    cells = window.pooled_size(size)
+    index_dtype = flat_dtype(size) if flat else mx.uint8
+    key = mx.random.key(0)
+    x = mx.random.normal(shape, key=key).astype(dtype)
+    values, indices = pooled_by.pool(x, window, cells, index_dtype)
+    mx.eval(x, values, indices)
+    yield Call("pool", lambda b: b.pool(x, window, cells, index_dtype), (x,))
+    yield Call("place", lambda b: (b.place(values, indices, window, size),), (values, indices))
+    yield Call(
+        "accumulate", lambda b: (b.accumulate(values, indices, window, size),), (values, indices)
+    )
+    yield Call("pick", lambda b: (b.pick(x, indices, window),), (values, indices))
+    yield Call("pick_winners", lambda b: (b.pick_winners(x, indices, window),), (values, indices))
+    if flat:
+        yield Call(
+            "place any", lambda b: (b.place(values, indices, None, size),), (values, indices)
+        )
+
+
+def agrees(call: Call, backend: Any, stream: Any) -> bool:
+    """Whether a backend gives what plain ops give, bit for bit."""
+    with mx.stream(mx.cpu):
+        expected = call.run(_backends.get("ops"))
+        mx.eval(expected)
+    with mx.stream(stream):
+        got = call.run(backend)
+        mx.eval(got)
+    with mx.stream(mx.cpu):
+        return all(mx.array_equal(a, b).item() for a, b in zip(got, expected, strict=True))
+
+
+def gigabytes_per_second(call: Call, backend: Any, repeats: int = 20) -> float:
+    """Bytes of inputs and outputs over the median time of a run."""
+    outputs = call.run(backend)
+    mx.eval(outputs)
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        outputs = call.run(backend)
+        mx.eval(outputs)
+        seconds.append(time.perf_counter() - start)
+    size = sum(x.nbytes for x in call.inputs) + sum(y.nbytes for y in outputs)
+    return size / statistics.median(seconds) / 1e9
+
+
+def main() -> int:
+    """Runs the test and prints the table."""
+    name = next((n for n in ("metal", "cuda") if _backends.is_available(n)), None)
+    print(f"mlx_unpool {__version__}, mlx {version('mlx')}, {platform.platform()}")
+    if name is None:
+        print("No Metal or CUDA device is here: NOTHING WAS TESTED.")
+        return 2
+    ops, backend, stream = _backends.get("ops"), _backends.get(name), mx.default_stream(mx.gpu)
+    print(f"{name} on {mx.device_info(mx.gpu).get('device_name', 'an unknown device')}\n")
+    print("| primitive | window | indices | dtype | agrees | GB/s |")
+    print("|---|---|---|---|---|---|")
+    failures = 0
+    for label, flat, dtype in itertools.product(_WINDOWS, (False, True), _DTYPES):
+        window = window_of("selftest", 2, *_WINDOWS[label], 1)
+        with mx.stream(mx.cpu):
+            small = [list(calls(shape, dtype, window, flat, ops)) for shape in _SMALL]
+        with mx.stream(stream):
+            big = list(calls(_BIG, dtype, window, flat, backend))
+        for *parity, speed in zip(*small, big, strict=True):
+            good = all(agrees(call, backend, stream) for call in parity)
+            failures += not good
+            with mx.stream(stream):
+                rate = gigabytes_per_second(speed, backend)
+            print(
+                f"| {speed.name} | {label} | {'flat' if flat else 'window'} | "
+                f"{str(dtype).removeprefix('mlx.core.')} | {'yes' if good else 'NO'} | {rate:.0f} |",
+                flush=True,
+            )
+    with mx.stream(stream):
+        x = mx.random.normal(_BIG)
+        rate = gigabytes_per_second(Call("x + 1", lambda _: (x + 1,), (x,)), backend)
+    print(f"| x + 1, to compare | | | float32 | | {rate:.0f} |")
+    print(f"\n{f'{failures} DO NOT AGREE.' if failures else 'All agree.'}")
+    return int(failures > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
