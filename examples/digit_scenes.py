@@ -1,0 +1,116 @@
+"""Scenes to segment: handwritten digits on photographs, with a class for every pixel.
+
+Digits are scikit-learn's ``load_digits`` (1,797 images of 8 x 8), photographs its two sample images. Training,
+validation and test scenes share neither a digit image nor a part of a photograph.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from scipy.ndimage import zoom
+from sklearn.datasets import load_digits, load_sample_image
+
+CLASS_NAMES = ("background", *"0123456789")
+SPLITS = ("train", "validation", "test")
+_DIGIT_SHARES = (0.75, 0.10, 0.15)
+# Columns of flower.jpg that each split may use; training has the whole of china.jpg as well.
+_FLOWER_COLUMNS = {"train": (0, 240), "validation": (240, 400), "test": (400, 640)}
+
+
+class Scenes:
+    """An endless supply of scenes of one split, the same ones for the same seed.
+
+    Args:
+        split: ``"train"``, ``"validation"`` or ``"test"``.
+        size: Height and width of a scene in pixels.
+        digits: Least and greatest number of digits in a scene.
+        seed: Seed of the random generator.
+    """
+
+    def __init__(self, split: str, size: int, digits: tuple[int, int], seed: int) -> None:
+        self.split, self.size, self.digits = split, size, digits
+        self.random = np.random.default_rng([SPLITS.index(split), seed])
+        self.digit_ids = digit_ids(split)
+        self.photographs = photographs(split)
+
+    def batch(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """``count`` scenes: images (count, size, size, 3) float32 in 0 to 1, classes int32."""
+        scenes = [self._scene() for _ in range(count)]
+        images, classes = zip(*scenes, strict=True)
+        return np.stack(images).astype(np.float32), np.stack(classes)
+
+    def _scene(self) -> tuple[np.ndarray, np.ndarray]:
+        image = 0.6 * self._background()  # dimmed, so that bright ink stands out
+        classes = np.zeros((self.size, self.size), np.int32)
+        taken: list[tuple[int, int, int]] = []
+        for _ in range(self.random.integers(self.digits[0], self.digits[1] + 1)):
+            pixels = int(self.random.choice(np.arange(12, 21, 2)))
+            corner = self._free_corner(pixels, taken)
+            if corner is None:
+                continue
+            y, x = corner
+            taken.append((y, x, pixels))
+            digit = int(self.random.choice(self.digit_ids))
+            ink = drawn_digit(digit, pixels)
+            colour = self.random.uniform(0.65, 1.0, 3)
+            area = np.s_[y : y + pixels, x : x + pixels]
+            image[area] += ink[..., None] * (colour - image[area])
+            classes[area][ink > 0.5] = 1 + digit_data().target[digit]
+        return image, classes
+
+    def _background(self) -> np.ndarray:
+        photograph = self.photographs[self.random.integers(len(self.photographs))]
+        width = int(self.size * self.random.uniform(0.6, 1.6))
+        y = self.random.integers(photograph.shape[0] - width + 1)
+        x = self.random.integers(photograph.shape[1] - width + 1)
+        rows = np.arange(self.size) * width // self.size
+        crop = photograph[y + rows][:, x + rows]
+        return crop[:, ::-1] if self.random.random() < 0.5 else crop
+
+    def _free_corner(
+        self, pixels: int, taken: list[tuple[int, int, int]], tries: int = 20
+    ) -> tuple[int, int] | None:
+        """A corner where a digit overlaps no other by more than two pixels."""
+        for _ in range(tries):
+            y, x = (int(v) for v in self.random.integers(0, self.size - pixels + 1, 2))
+            if all(
+                y + pixels <= top + 2
+                or y >= top + other - 2
+                or x + pixels <= left + 2
+                or x >= left + other - 2
+                for top, left, other in taken
+            ):
+                return y, x
+        return None
+
+
+def digit_ids(split: str) -> np.ndarray:
+    """The numbers of the digit images that belong to a split."""
+    order = np.random.default_rng(0).permutation(len(digit_data().target))
+    ends = np.cumsum(np.array(_DIGIT_SHARES) * len(order)).astype(int)
+    return np.split(order, ends[:-1])[SPLITS.index(split)]
+
+
+def photographs(split: str) -> list[np.ndarray]:
+    """The pieces of photographs that belong to a split, float in 0 to 1."""
+    first, last = _FLOWER_COLUMNS[split]
+    pieces = [load_sample_image("flower.jpg")[:, first:last]]
+    if split == "train":
+        pieces.append(load_sample_image("china.jpg"))
+    return [piece.astype(np.float32) / 255 for piece in pieces]
+
+
+@functools.cache
+def drawn_digit(digit: int, pixels: int) -> np.ndarray:
+    """A digit image enlarged to ``pixels`` x ``pixels``: how much ink is where, 0 to 1."""
+    small = digit_data().images[digit] / 16.0
+    return np.clip(zoom(small, pixels / 8, order=3, mode="grid-constant", grid_mode=True), 0, 1)
+
+
+@functools.cache
+def digit_data() -> Any:
+    """scikit-learn's digits: ``images`` (1797, 8, 8) in 0 to 16, ``target`` (1797,) in 0 to 9."""
+    return load_digits()
