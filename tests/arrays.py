@@ -1,0 +1,152 @@
+"""Between NumPy planes (P, *spatial) and the arrays that callers of the library use."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+import reference
+
+import mlx_unpool
+
+FLOATS = (mx.float32, mx.float16, mx.bfloat16)
+INTEGERS = (
+    *(mx.int8, mx.int16, mx.int32, mx.int64),
+    *(mx.uint8, mx.uint16, mx.uint32, mx.uint64),
+)
+
+
+def to_numpy(x: mx.array) -> np.ndarray:
+    """An MLX array as a NumPy one; bfloat16 becomes float32, which holds it exactly."""
+    return np.array(x.astype(mx.float32) if x.dtype == mx.bfloat16 else x)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way to pass planes to the library."""
+
+    rank: int
+    batch: int | None  # None: no batch axis
+    channels: int
+    data_format: str
+
+    @property
+    def planes(self) -> int:
+        return (self.batch or 1) * self.channels
+
+    def arrange(self, planes: np.ndarray, dtype: mx.Dtype) -> mx.array:
+        """Planes (P, *spatial) as the caller's array."""
+        x = planes.reshape(self.batch or 1, self.channels, *planes.shape[1:])
+        if self.data_format == "channels_last":
+            x = np.moveaxis(x, 1, -1)
+        return mx.array(np.ascontiguousarray(x if self.batch else x[0])).astype(dtype)
+
+    def planes_of(self, x: mx.array) -> np.ndarray:
+        """The caller's array as planes (P, *spatial)."""
+        array = to_numpy(x if self.batch else x[None])
+        if self.data_format == "channels_last":
+            array = np.moveaxis(array, -1, 1)
+        return array.reshape(self.planes, *array.shape[2:])
+
+
+@dataclass(frozen=True)
+class Case:
+    """A generated call: parameters, layout, size and planes."""
+
+    pool: reference.Pool
+    layout: Layout
+    size: tuple[int, ...]
+    dtype: mx.Dtype
+    planes: np.ndarray
+
+    @property
+    def parameters(self) -> tuple:
+        return self.pool.kernel, self.pool.stride, self.pool.padding
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        return reference.pooled_size(self.pool, self.size)
+
+    def max_pool(self, x: mx.array, index_format: str = "flat"):
+        function = getattr(mlx_unpool, f"max_pool{self.layout.rank}d")
+        return function(
+            x,
+            *self.parameters,
+            dilation=self.pool.dilation,
+            ceil_mode=self.pool.ceil_mode,
+            return_indices=True,
+            index_format=index_format,
+            data_format=self.layout.data_format,
+        )
+
+    def max_unpool(self, values: mx.array, indices: mx.array) -> mx.array:
+        function = getattr(mlx_unpool, f"max_unpool{self.layout.rank}d")
+        return function(
+            values,
+            indices,
+            *self.parameters,
+            output_size=self.size,
+            dilation=self.pool.dilation,
+            data_format=self.layout.data_format,
+        )
+
+    def __str__(self) -> str:
+        return f"{self.pool} {self.layout} size={self.size} {self.dtype}"
+
+
+def generated_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS) -> list[Case]:
+    """Cases over ranks, layouts, windows, sizes, dtypes and kinds of data."""
+    choose = random.Random(seed)
+    random_ = np.random.default_rng(seed)
+    cases: list[Case] = []
+    while len(cases) < count:
+        rank = choose.choice((1, 2, 2, 3))
+        kernel = tuple(choose.randint(1, 4) for _ in range(rank))
+        dilation = tuple(choose.choice((1, 1, 2, 3)) for _ in range(rank))
+        pool = reference.Pool(
+            kernel=kernel,
+            stride=tuple(choose.choice((k, k, 1, 2, 3, 5)) for k in kernel),
+            padding=tuple(
+                choose.randint(0, (d * (k - 1) + 1) // 2) for k, d in zip(kernel, dilation)
+            ),
+            dilation=dilation,
+            ceil_mode=choose.random() < 0.4,
+        )
+        size = tuple(choose.randint(1, (40, 11, 7)[rank - 1]) for _ in range(rank))
+        if min(reference.pooled_size(pool, size)) < 1:
+            continue
+        layout = Layout(
+            rank=rank,
+            batch=choose.choice((None, 1, 2)),
+            channels=choose.choice((1, 2, 3, 5)),
+            data_format=choose.choice(("channels_last", "channels_first")),
+        )
+        dtype = choose.choice(dtypes)
+        cases.append(Case(pool, layout, size, dtype, planes(layout, size, dtype, choose, random_)))
+    return cases
+
+
+def planes(layout, size, dtype, choose: random.Random, random_) -> np.ndarray:
+    """Planes of one dtype with ties, NaN, infinities or none of these."""
+    shape = (layout.planes, *size)
+    kind = choose.choice(("spread", "ties", "nan", "low"))
+    if dtype in INTEGERS:
+        limits = mx.iinfo(dtype)
+        low, high = (
+            (0, 3) if kind == "ties" else (max(limits.min, -(2**53)), min(limits.max, 2**53))
+        )
+        low = limits.min if kind == "low" else max(low, limits.min)
+        high = low + 2 if kind == "low" else high
+        numbers = [choose.randint(low, high) for _ in range(int(np.prod(shape)))]
+        name = str(dtype).removeprefix("mlx.core.")
+        return np.array(numbers, dtype=name).reshape(shape)
+    x = random_.standard_normal(shape).astype(np.float32)
+    if kind == "ties":
+        x = np.round(x) * 0.5  # has zeros of both signs
+    if kind == "nan":
+        x[random_.random(shape) < 0.25] = np.nan
+    if kind == "low":
+        x[random_.random(shape) < 0.7] = -np.inf
+    return to_numpy(mx.array(x).astype(dtype)).astype(np.float32)

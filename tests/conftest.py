@@ -1,0 +1,16 @@
+"""What the tests share."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import pytest
+
+IN_CI = os.environ.get("CI") == "true"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where tests must not be skipped, what they need must be there."""
+    if IN_CI and importlib.util.find_spec("torch") is None:
+        raise pytest.UsageError("PyTorch, the parity oracle, must be installed in CI.")

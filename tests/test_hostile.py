@@ -1,0 +1,148 @@
+"""Indices from anywhere: dropped if they name no place, and nothing else is read or written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import mlx.core as mx
+import numpy as np
+import pytest
+import reference
+from arrays import Layout
+
+import mlx_unpool
+from mlx_unpool import check_indices, max_unpool2d
+
+SIZE, CELLS = (6, 8), (3, 4)
+PLACES = 48
+HOSTILE = {
+    mx.int8: [-1, -128, 48, 127],
+    mx.int16: [-1, -(2**15), 48, 2**15 - 1],
+    mx.int32: [-1, -(2**31), 48, 2**31 - 1, 2**31 - 64, 2**30, -(2**30)],
+    mx.int64: [-1, -(2**63), 48, 2**63 - 1, 2**32, 2**32 + 5, -(2**32) + 5, 2**40, 2**31, 2**62],
+    mx.uint32: [48, 2**32 - 1, 2**31, 2**31 + 5],
+    mx.uint64: [48, 2**64 - 1, 2**63, 2**63 + 5, 2**32, 2**32 + 5, 2**64 - 2**32 + 5],
+    mx.uint8: [4, 5, 128, 255],
+    mx.uint16: [4, 255, 256, 2**15, 2**16 - 1],
+}
+LAYOUTS = [Layout(2, 2, 3, "channels_last"), Layout(2, 2, 3, "channels_first")]
+
+
+def indices_with(
+    hostile: list[int], dtype: mx.Dtype, layout: Layout
+) -> tuple[mx.array, np.ndarray]:
+    """Indices of a 2x2 pool, every third one replaced, and what they mean: flat, -1 to drop."""
+    name = str(dtype).removeprefix("mlx.core.")
+    is_window = dtype in (mx.uint8, mx.uint16)
+    pool = reference.Pool((2, 2), (2, 2), (0, 0), (1, 1))
+    random = np.random.default_rng(0)
+    planes = random.standard_normal((layout.planes, *SIZE)).astype(np.float32)
+    _, flat, window = reference.max_pool(planes, pool)
+    given = (window if is_window else flat).astype(name)
+    expected = flat.copy()
+    at = np.arange(0, given.size, 3)
+    given.ravel()[at] = np.resize(np.array(hostile, dtype=name), at.size)
+    expected.ravel()[at] = -1
+    x = given.reshape(layout.batch, layout.channels, *CELLS)
+    x = np.moveaxis(x, 1, -1) if layout.data_format == "channels_last" else x
+    return mx.array(np.ascontiguousarray(x)), expected
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.data_format)
+@pytest.mark.parametrize("dtype", HOSTILE)
+def test_hostile_indices_are_dropped_forwards_and_backwards(dtype, layout):
+    indices, flat = indices_with(HOSTILE[dtype], dtype, layout)
+    assert indices.dtype == dtype
+    random = np.random.default_rng(1)
+    values = random.standard_normal((layout.planes, *CELLS)).astype(np.float32)
+    cotangent = random.standard_normal((layout.planes, *SIZE)).astype(np.float32)
+    kernel_sizes = [2] if dtype in (mx.uint8, mx.uint16) else [2, None]
+    for kernel_size in kernel_sizes:
+        (full,), (gradient,) = mx.vjp(
+            lambda v, k=kernel_size: max_unpool2d(
+                v, indices, k, output_size=SIZE, data_format=layout.data_format
+            ),
+            [layout.arrange(values, mx.float32)],
+            [layout.arrange(cotangent, mx.float32)],
+        )
+        np.testing.assert_array_equal(
+            layout.planes_of(full), reference.max_unpool(values, flat, SIZE)
+        )
+        np.testing.assert_array_equal(
+            layout.planes_of(gradient), reference.max_unpool_vjp(cotangent, flat, SIZE)
+        )
+
+
+def test_window_indices_of_taps_outside_the_plane_are_dropped():
+    # Window 0 hangs over the start: its taps 0 and 1 of 3 lie outside, or on the row before.
+    ones = mx.ones((1, 3, 3, 1))
+    for code in range(9):
+        indices = mx.full((1, 3, 3, 1), code, mx.uint8)
+        got = max_unpool2d(ones, indices, 3, 2, 1, output_size=(5, 5))
+        pool = reference.Pool((3, 3), (2, 2), (1, 1), (1, 1))
+        codes = np.full((1, 3, 3), code)
+        flat = reference.flat_of_window(codes, pool, (5, 5), (3, 3))
+        expected = reference.max_unpool(np.ones((1, 3, 3), np.float32), flat, (5, 5))
+        np.testing.assert_array_equal(np.array(got[..., 0]), expected)
+
+
+NASTY = """
+import mlx.core as mx, mlx_unpool as mu
+numbers = mx.random.randint(-2**31, 2**31 - 1, (4, 24, 24, 16))
+for size in (1, 7, 48, 200):
+    canaries = [mx.full((4096,), i, mx.int32) for i in range(64)]
+    mx.eval(canaries)
+    for dtype in (mx.int32, mx.int64, mx.uint32, mx.uint64, mx.int16, mx.uint8, mx.uint16):
+        indices = (numbers.astype(mx.int64) * (2**16 + 1) if dtype == mx.int64 else numbers).astype(dtype)
+        values = mx.ones(indices.shape)
+        window = dtype in (mx.uint8, mx.uint16)
+        calls = [lambda v: mu.max_unpool2d(v, indices, 2, output_size=(48, 48))]
+        if not window:
+            calls.append(lambda v: mu.max_unpool2d(v, indices, None, output_size=(size, size)))
+        for call in calls:
+            total = lambda v: (call(v) ** 2).sum()
+            mx.eval(mx.value_and_grad(total)(values), mx.grad(lambda v: (mx.grad(total)(v) ** 2).sum())(values))
+    for i, canary in enumerate(canaries):
+        assert (canary == i).all().item(), (size, i)
+print("alive")
+"""
+
+
+def test_random_garbage_leaves_neighbouring_memory_alone_and_the_process_alive():
+    result = subprocess.run([sys.executable, "-c", NASTY], capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (0, "alive\n"), result.stderr
+
+
+def test_check_indices_is_silent_about_good_indices():
+    _, indices = mlx_unpool.max_pool2d(mx.random.normal((2, 6, 8, 3)), 2, return_indices=True)
+    assert check_indices(indices, SIZE) is None
+    _, indices = mlx_unpool.max_pool2d(
+        mx.random.normal((2, 6, 8, 3)), 3, 2, 1, return_indices=True, index_format="window"
+    )
+    assert check_indices(indices, SIZE, 3, 2, 1) is None
+    assert check_indices(mx.zeros((0, 3, 4, 1), mx.int32), SIZE) is None
+
+
+@pytest.mark.parametrize("dtype", [d for d in HOSTILE if d not in (mx.uint8, mx.uint16)])
+def test_check_indices_names_the_first_bad_index_its_place_and_the_range(dtype):
+    for number in HOSTILE[dtype]:
+        name = str(dtype).removeprefix("mlx.core.")
+        array = np.zeros((1, 3, 4, 2), name)
+        array[0, 2, 1, 1] = array[0, 2, 3, 0] = np.array(number, name)
+        with pytest.raises(ValueError, match="indices") as error:
+            check_indices(mx.array(array), SIZE)
+        assert str(error.value) == (
+            f"[check_indices] 'indices' must be in 0 to 47 but got {number} at (0, 2, 1, 1)."
+        )
+
+
+def test_check_indices_knows_window_indices():
+    codes = mx.zeros((1, 3, 4, 1), mx.uint8)
+    with pytest.raises(ValueError, match="'kernel_size' must be given"):
+        check_indices(codes, SIZE)
+    with pytest.raises(ValueError, match=r"got 0 at \(0, 0, 0, 0\)"):
+        check_indices(codes, (5, 7), 3, 2, 1)  # tap 0 of the first window is padding
+    codes[0, 1, 2, 0] = 4
+    with pytest.raises(ValueError, match=r"in 0 to 3 .* but got 4 at \(0, 1, 2, 0\)"):
+        check_indices(codes, SIZE, 2)
