@@ -145,7 +145,8 @@ def _custom(
     """``forward`` with these derivatives, and mapped over new axes by merging them into the batch."""
     if _exporting.get() or _only_traced():
         return forward
-    function = mx.custom_function(forward)
+    # MLX looks for derivatives inside a custom function as well, where there need not be any.
+    function = mx.custom_function(lambda *args: forward(*map(mx.stop_gradient, args)))
     function.vjp(vjp)
     function.jvp(jvp)
     function.vmap(lambda args, axes: _map_batch(function, args, axes))
