@@ -38,11 +38,11 @@ class _Windowed(nn.Module):
         return type(self).__name__
 
     def _extra_repr(self) -> str:
-        parts = [f"{name}={self[name]!r}" for name in ("kernel_size", "stride", "padding")]
+        shown = ["kernel_size", "stride", "padding"]
         for name, default in _SILENT_DEFAULTS.items():
-            if name in self and self[name] != default:
-                parts.append(f"{name}={self[name]!r}")
-        return ", ".join(parts)
+            if getattr(self, name, default) != default:
+                shown.append(name)
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
 
 
 # Options that a repr shows where they differ from these.

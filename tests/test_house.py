@@ -1,0 +1,172 @@
+"""The house is in order: layers of modules, lazy evaluation, documentation that runs."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+
+import mlx_unpool
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "mlx_unpool"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+# From the top down: a module imports modules of the lines below it alone.
+FLOORS = [
+    ["__init__"],
+    ["layers", "selftest"],
+    ["functional"],
+    ["_autograd"],
+    ["_backends"],
+    ["_backends.gpu", "_backends.ops"],
+    ["_indices", "_kernels"],
+    ["_layout"],
+    ["_arguments"],
+    ["_geometry"],
+]
+
+
+def module_name(path: Path) -> str:
+    parts = list(path.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
+
+
+def own_imports(path: Path) -> set[str]:
+    """The modules of the package that a file imports."""
+    names = {module_name(other) for other in MODULES}
+    here = path.parent.relative_to(PACKAGE).parts
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = ".".join([*here[: len(here) - node.level + 1], *(node.module or "").split(".")])
+            base = base.strip(".")
+            for alias in node.names:
+                longer = f"{base}.{alias.name}".strip(".")
+                found.add(longer if longer in names else base or "__init__")
+    return found
+
+
+def test_imports_go_down_only():
+    floor = {name: height for height, names in enumerate(FLOORS) for name in names}
+    assert set(floor) == {module_name(path) for path in MODULES}
+    for path in MODULES:
+        for imported in own_imports(path):
+            if (imported, module_name(path)) != ("__init__", "selftest"):  # for the version
+                assert floor[module_name(path)] < floor[imported], (path, imported)
+
+
+def test_geometry_knows_nothing_of_mlx():
+    assert "mlx" not in (PACKAGE / "_geometry.py").read_text().replace("MLX", "")
+
+
+def test_nothing_is_evaluated_by_the_library():
+    forbidden = {"eval", "item", "tolist", "async_eval", "synchronize"}
+    allowed = {("selftest", None), ("_indices", "check_indices")}
+    for path in MODULES:
+        tree = ast.parse(path.read_text())
+        imported = {
+            alias.name.split(".")[0]
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import | ast.ImportFrom) and not getattr(node, "level", 0)
+            for alias in (
+                [ast.alias(node.module)] if isinstance(node, ast.ImportFrom) else node.names
+            )
+        }
+        assert "numpy" not in imported, path
+        for function in [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]:
+            name = module_name(path)
+            if (name, None) in allowed or (name, function.name) in allowed:
+                continue
+            calls = {n.attr for n in ast.walk(function) if isinstance(n, ast.Attribute)}
+            assert not calls & forbidden, (path, function.name)
+
+
+def test_a_call_allocates_nothing_until_its_result_is_wanted():
+    x = mx.zeros((8, 256, 256, 16))  # 32 MB once it is evaluated, which it never is
+    mx.clear_cache()
+    mx.reset_peak_memory()
+    before = mx.get_peak_memory()
+    values, indices = mlx_unpool.max_pool2d(x, 2, return_indices=True)
+    mlx_unpool.max_unpool2d(values, indices, 2)
+    mx.grad(lambda x: mlx_unpool.max_pool2d(x, 2).sum())(x)
+    with pytest.raises(ValueError, match="output_size"):
+        mlx_unpool.max_unpool2d(values, indices, 2, output_size=(1, 1))
+    assert mx.get_peak_memory() - before < 2**20
+    mx.eval(values)
+    assert mx.get_peak_memory() - before > 2**20  # the measure works
+
+
+def test_importing_the_package_chooses_no_device():
+    code = (
+        "import mlx.core as mx\n"
+        "def refuse(*a): raise AssertionError('looked at a device')\n"
+        "for f in (mx.metal, mx.cuda): f.is_available = refuse\n"
+        "mx.default_device = mx.default_stream = refuse\n"
+        "import mlx_unpool, mlx_unpool._backends, mlx_unpool.selftest\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_examples_in_docstrings_run(path):
+    name = module_name(path)
+    module = importlib.import_module("mlx_unpool" if name == "__init__" else f"mlx_unpool.{name}")
+    results = doctest.testmod(module)
+    assert results.failed == 0
+    if name in ("layers", "functional"):
+        assert results.attempted > 25
+
+
+@pytest.mark.parametrize("name", [n for n in mlx_unpool.__all__ if n != "exporting"])
+def test_public_names_document_arguments_errors_and_an_example(name):
+    text = inspect.getdoc(getattr(mlx_unpool, name))
+    for section in (
+        "Args:",
+        "Raises:",
+        "Example:",
+        "import mlx_unpool" if name != "check_indices" else "",
+    ):
+        assert section in text, section
+    if not name[0].isupper():
+        parameters = set(inspect.signature(getattr(mlx_unpool, name)).parameters)
+    else:
+        parameters = set(inspect.signature(getattr(mlx_unpool, name)).parameters)
+    for parameter in parameters:
+        assert parameter in text, parameter
+    if name.startswith("max_"):
+        assert "Returns:" in text
+
+
+def test_the_version_stands_in_one_place():
+    from importlib.metadata import version
+
+    assert version("mlx-unpool") == mlx_unpool.__version__
+    assert mlx_unpool.__version__ in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_kernel_text_lives_in_its_own_folder():
+    for path in MODULES:
+        assert not re.search(
+            r"thread_position_in_grid|\[\[kernel\]\]|\bdevice \w+\*", path.read_text()
+        )
+    bodies = {path.stem for path in (ROOT / "metal").glob("*.metal")}
+    from mlx_unpool._backends import gpu
+
+    assert bodies == set(gpu._INPUTS) == set(gpu._OUTPUTS)
+
+
+def test_python_examples_of_the_readme_run():
+    text = (ROOT / "README.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert blocks
+    names: dict = {}
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), names)
