@@ -33,9 +33,9 @@ class Ops:
             indices = _flat_from_codes(codes, window, x.shape[1:4], cells, index_dtype)
         empty = _empty_windows(window, x.shape[1:4], cells)
         if empty is not None:
+            nowhere = mx.array(0 if is_window(indices) else -1, index_dtype)
             values = mx.where(empty, _lowest(x.dtype), values)
-            if not is_window(indices):
-                indices = mx.where(empty, mx.array(-1, index_dtype), indices)
+            indices = mx.where(empty, nowhere, indices)
         return values, indices
 
     def place(

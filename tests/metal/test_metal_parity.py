@@ -1,0 +1,285 @@
+"""Metal kernels give what the reference and the plain-ops backend give, bit for bit, in any order of threads.
+
+Every launch is watched as it runs: see ``emulator``. Where there is a real Metal device the same calls run on
+it as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import emulator
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+import reference
+from arrays import FLOATS, INTEGERS, Case, Layout, generated_cases
+from mlx.utils import tree_flatten
+
+import mlx_unpool
+from mlx_unpool import _backends
+
+GENERATED = 60
+DEVICES = ["emulated", *(["metal"] if mx.metal.is_available() else [])]
+
+
+@contextmanager
+def device(name: str, shuffle: int | None = None) -> Iterator[None]:
+    """Runs the library's calls on the real GPU or on the emulated one."""
+    if name == "metal":
+        with mx.stream(mx.gpu), _backends.use("metal"):
+            yield
+    else:
+        metal = emulator.Emulator()
+        metal.shuffle = shuffle
+        with metal.installed():
+            yield
+
+
+def window_case(
+    kernel,
+    stride,
+    padding=0,
+    dilation=1,
+    *,
+    size,
+    layout,
+    dtype=mx.float32,
+    ceil_mode=False,
+    seed=0,
+) -> Case:
+    """A case with parameters that are chosen, not drawn."""
+    each = lambda value: value if isinstance(value, tuple) else (value,) * len(size)  # noqa: E731
+    pool = reference.Pool(each(kernel), each(stride), each(padding), each(dilation), ceil_mode)
+    planes = np.random.default_rng(seed).integers(-50, 50, (layout.planes, *size))
+    return Case(pool, layout, size, dtype, planes.astype(np.float32))
+
+
+def last(channels: int, rank: int = 2, batch: int = 2) -> Layout:
+    return Layout(rank, batch, channels, "channels_last")
+
+
+def first(channels: int, rank: int = 2, batch: int = 2) -> Layout:
+    return Layout(rank, batch, channels, "channels_first")
+
+
+# What a drawn case may miss: lanes and tails of every width, tiny arrays, tiles at the rim.
+CHOSEN = [
+    *(window_case(2, 2, size=(4, 6), layout=last(c)) for c in (1, 2, 3, 4, 5, 8, 9)),
+    *(window_case(2, 2, size=(5, 7), layout=last(c), dtype=mx.float16) for c in (7, 8, 9, 16, 17)),
+    *(window_case(3, 2, 1, size=(7, 9), layout=last(c), dtype=mx.bfloat16) for c in (8, 12)),
+    window_case(2, 2, size=(2, 2), layout=last(1, batch=1)),  # one cell
+    window_case(2, 2, size=(3, 4), layout=last(3, batch=1)),  # fewer than 8 cells
+    window_case(3, 1, 1, size=(6, 5), layout=last(4)),
+    window_case(3, 1, 1, size=(40, 3), layout=first(3)),
+    window_case(2, 2, size=(4, 4, 6), layout=last(4, 3)),
+    window_case((3, 2, 3), (2, 2, 1), (1, 0, 1), size=(5, 4, 6), layout=last(2, 3)),
+    window_case(2, 5, size=(12, 11), layout=last(2)),  # stride > kernel
+    window_case(4, 2, 2, size=(8, 8), layout=last(4)),
+    window_case(3, 2, 2, 2, size=(9, 8), layout=last(4)),
+    window_case(2, 1, 1, 2, size=(3, 1), layout=last(2)),  # windows without a place
+    window_case(3, 3, ceil_mode=True, size=(7, 8), layout=last(4)),
+    window_case(5, 3, 2, size=(31,), layout=first(2, 1)),
+    window_case(17, 17, size=(17, 34), layout=last(1)),  # uint16 window indices
+]
+
+
+def results(case: Case, seed: int) -> Callable[[], list[mx.array]]:
+    """Every function and derivative of a case, as one call that any backend can run."""
+    random = np.random.default_rng(seed)
+    places, taps = int(np.prod(case.size)), int(np.prod(case.pool.kernel))
+    shape = (case.layout.planes, *case.cells)
+    x = case.layout.arrange(case.planes, case.dtype)
+    small = random.integers(-3, 4, shape).astype(np.float32) if case.dtype in FLOATS else None
+    wild_flat = random.integers(-2, places + 2, shape)
+    wild_flat[random.random(shape) < 0.05] = -(2**31)
+    wild_window = random.integers(0, min(256, taps + 2), shape)
+    few_strays = reference.max_pool(case.planes, case.pool)[1]
+    few_strays[random.random(shape) < 0.05] = random.integers(places)
+    indices = {
+        "wild flat": case.layout.arrange(wild_flat, mx.int32),
+        "few strays": case.layout.arrange(few_strays, mx.int64),
+        "wild window": case.layout.arrange(wild_window, mx.uint8),
+    }
+    unpool_any = getattr(mlx_unpool, f"max_unpool{case.layout.rank}d")
+
+    def without_window(values, indices):
+        return unpool_any(
+            values, indices, None, output_size=case.size, data_format=case.layout.data_format
+        )
+
+    def call() -> list[mx.array]:
+        out = []
+        for index_format in ("flat", "window"):
+            values, own = case.max_pool(x, index_format)
+            out += [values, own, case.max_unpool(values, own)]
+        values = case.max_pool(x)[0]
+        for given in indices.values():
+            out.append(case.max_unpool(values, given))
+        out.append(without_window(values, indices["wild flat"]))
+        if small is None:
+            return out
+        # Derivatives, with small integers as cotangents so that sums are exact.
+        cells = case.layout.arrange(small, case.dtype)
+        full = mx.round(x * 0.05)
+        full = mx.where(mx.isfinite(full), full, mx.array(1, full.dtype))
+        for index_format in ("flat", "window"):
+            pool = lambda x, f=index_format: case.max_pool(x, f)[0]  # noqa: E731
+            out += mx.vjp(pool, [x], [cells])[1]
+            out += mx.jvp(pool, [x], [full])[1]
+        for given in indices.values():
+            unpool = lambda v, given=given: case.max_unpool(v, given)  # noqa: E731
+            out += mx.vjp(unpool, [cells], [full])[1]
+        out += mx.vjp(lambda v: without_window(v, indices["wild flat"]), [cells], [full])[1]
+
+        def squares(v):
+            return (mx.round(0.1 * case.max_unpool(v * v, indices["few strays"])) ** 2).sum()
+
+        out.append(mx.grad(lambda v: (mx.grad(squares)(v) * cells).sum())(cells))
+        return out
+
+    return call
+
+
+def same_bits(a: mx.array, b: mx.array) -> bool:
+    return a.shape == b.shape and mx.array_equal(a, b, equal_nan=a.dtype in FLOATS).item()
+
+
+ALL = CHOSEN + generated_cases(GENERATED, seed=77)
+
+
+@pytest.fixture(scope="module")
+def compiled() -> int:
+    """All kernels of this module, compiled together; their number."""
+    calls = [results(case, seed) for seed, case in enumerate(ALL)]
+    return len({launch.text for launch in emulator.compile_all([*calls, *extra_calls()])})
+
+
+def extra_calls() -> list[Callable[[], object]]:
+    return [lambda: segnet_step(SegNet(), 0), lambda: pool_of_dtypes()]
+
+
+@pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("number", range(len(ALL)))
+def test_every_function_and_derivative_agrees_with_plain_ops(number, name, compiled):
+    call = results(ALL[number], number)
+    expected = call()  # on the CPU; test_reference.py holds it against the reference
+    for shuffle in (None, number):
+        with device(name, shuffle):
+            got = call()
+        for place, (a, b) in enumerate(zip(got, expected, strict=True)):
+            assert same_bits(a, b), f"result {place} of {ALL[number]}"
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_chosen_pools_agree_with_the_reference(name, compiled):
+    for case in CHOSEN:
+        values, flat, _ = reference.max_pool(case.planes, case.pool)
+        with device(name):
+            got, indices = case.max_pool(case.layout.arrange(case.planes, case.dtype))
+            full = case.max_unpool(got, indices)
+        np.testing.assert_array_equal(case.layout.planes_of(got), values)
+        np.testing.assert_array_equal(case.layout.planes_of(indices), flat)
+        np.testing.assert_array_equal(
+            case.layout.planes_of(full), reference.max_unpool(values, flat, case.size)
+        )
+
+
+def pool_of_dtypes() -> list[mx.array]:
+    """A pool and its unpool in every type, with the numbers that are special in it."""
+    out = []
+    special = {"float": [0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, np.nan, -1.0]}
+    for dtype in (*FLOATS, *INTEGERS):
+        if dtype in FLOATS:
+            numbers = mx.array(special["float"] * 4).astype(dtype)
+        else:
+            limits = mx.iinfo(dtype)
+            numbers = mx.array(np.array([limits.min, limits.max, 0, 1] * 8, str(dtype)[9:]))
+        x = numbers.reshape(1, 4, 8, 1)
+        for window in ((2, 2), (3, 1, 1)):
+            for index_format in ("flat", "window"):
+                values, indices = mlx_unpool.max_pool2d(
+                    x, *window, return_indices=True, index_format=index_format
+                )
+                out += [values, indices]
+                out.append(mlx_unpool.max_unpool2d(values, indices, *window, output_size=(4, 8)))
+    return out
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_special_numbers_of_every_type(name, compiled):
+    expected = pool_of_dtypes()
+    with device(name):
+        got = pool_of_dtypes()
+    for a, b in zip(got, expected, strict=True):
+        assert same_bits(a, b)
+        if a.dtype in FLOATS:  # zeros keep their sign
+            assert np.array_equal(
+                np.signbit(np.array(a.astype(mx.float32))),
+                np.signbit(np.array(b.astype(mx.float32))),
+            )
+
+
+class SegNet(nn.Module):
+    """Small, with both layers, an odd size and both index formats."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = [nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 8, 3, padding=1)]
+        self.decoder = [nn.Conv2d(8, 4, 3, padding=1), nn.Conv2d(4, 2, 3, padding=1)]
+        self.pools = [
+            mlx_unpool.MaxPool2d(2, return_indices=True),
+            mlx_unpool.MaxPool2d(3, 2, 1, return_indices=True, index_format="window"),
+        ]
+        self.unpools = [mlx_unpool.MaxUnpool2d.from_pool(pool) for pool in self.pools]
+
+    def __call__(self, x: mx.array) -> mx.array:
+        stages = []
+        for convolution, pool in zip(self.encoder, self.pools):
+            x = nn.relu(convolution(x))
+            size = x.shape
+            x, indices = pool(x)
+            stages.append((indices, size))
+        for convolution, unpool in zip(self.decoder, reversed(self.unpools)):
+            indices, size = stages.pop()
+            x = convolution(unpool(x, indices, output_size=size))
+        return x
+
+
+def segnet_step(model: SegNet, seed: int) -> tuple:
+    """Loss and gradients of one training step: kernels and MLX's own ops in one graph."""
+    x = mx.random.normal((2, 11, 14, 2), key=mx.random.key(seed))
+    step = nn.value_and_grad(model, lambda model, x: ((model(x) - x) ** 2).mean())
+    return step(model, x)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_training_step_of_a_segnet_agrees(name, compiled):
+    mx.random.seed(3)
+    model = SegNet()
+    loss, gradients = segnet_step(model, 1)
+    with device(name):
+        loss_, gradients_ = segnet_step(model, 1)
+        mx.eval(loss_, gradients_)
+    assert abs(loss.item() - loss_.item()) < 1e-5
+    for (key, a), (_, b) in zip(tree_flatten(gradients), tree_flatten(gradients_), strict=True):
+        assert mx.allclose(a, b, rtol=1e-4, atol=1e-6), key
+
+
+def test_the_cases_reach_every_kernel_and_every_way_to_pass_an_array(compiled):
+    launches = emulator.compile_all([results(case, seed) for seed, case in enumerate(ALL)])
+    for kernel in ("pool", "place", "pick", "stray", "own"):
+        assert any(
+            launch.name.startswith(f"custom_kernel_unpool_{kernel}__") for launch in launches
+        )
+    for name in ("x", "indices", "values", "full", "strays"):
+        spaces = {
+            p["type"].split()[1]
+            for launch in launches
+            for p in launch.parameters
+            if p["name"] == name
+        }
+        assert spaces >= {"constant", "device"} or name == "strays", (name, spaces)
+    assert compiled > 200

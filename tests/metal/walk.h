@@ -1,0 +1,61 @@
+// Included after the kernels of a translation unit: walks a grid the way Metal's dispatchThreads does, with
+// threadgroups that may be smaller at the rim, one thread at a time.
+#pragma once
+#include <setjmp.h>
+#include <stdint.h>
+
+struct Attributes { // of a kernel's parameters, [[thread_position_in_grid]] and the like
+  uint3 thread_position_in_grid;
+};
+
+// Given by trace.cpp, where that is linked: which thread runs next, and a way out of a thread that fails.
+extern "C" __attribute__((weak)) void trace_thread(uint64_t thread, uint64_t simd_group, uint64_t group);
+extern "C" __attribute__((weak)) jmp_buf* trace_exit();
+extern "C" __attribute__((weak)) void trace_leave();
+
+#define UNSEEN __attribute__((no_sanitize("thread"), no_sanitize("undefined"), noinline))
+
+typedef void (*ThreadFunction)(void** buffers, const Attributes& attributes);
+
+UNSEEN static void run_thread(
+    ThreadFunction function, void** buffers, const uint32_t* grid, const uint32_t* group, uint32_t x, uint32_t y,
+    uint32_t z) {
+  const uint32_t gx = x / group[0], gy = y / group[1], gz = z / group[2];
+  const uint32_t across = (grid[0] + group[0] - 1) / group[0], down = (grid[1] + group[1] - 1) / group[1];
+  // The threads of a group at the rim are numbered by the group's own, smaller size.
+  const uint32_t wide = grid[0] - gx * group[0] < group[0] ? grid[0] - gx * group[0] : group[0];
+  const uint32_t high = grid[1] - gy * group[1] < group[1] ? grid[1] - gy * group[1] : group[1];
+  const uint32_t in_group = x % group[0] + wide * (y % group[1] + high * (z % group[2]));
+  const uint64_t group_number = gx + uint64_t(across) * (gy + uint64_t(down) * gz);
+  Attributes attributes;
+  attributes.thread_position_in_grid = uint3(x, y, z);
+  if (!trace_thread) {
+    function(buffers, attributes);
+    return;
+  }
+  trace_thread(x + uint64_t(grid[0]) * (y + uint64_t(grid[1]) * z), group_number * 64 + in_group / 32, group_number);
+  if (!_setjmp(*trace_exit())) {
+    function(buffers, attributes);
+  }
+  trace_leave();
+}
+
+// Runs the threads named in order (numbers in the grid, x fastest), or all, threadgroup by threadgroup.
+UNSEEN static void walk(
+    ThreadFunction function, void** buffers, const uint32_t* grid, const uint32_t* group, const uint64_t* order,
+    uint64_t count) {
+  if (order) {
+    for (uint64_t i = 0; i < count; ++i) {
+      const uint64_t n = order[i];
+      run_thread(function, buffers, grid, group, n % grid[0], n / grid[0] % grid[1], n / grid[0] / grid[1]);
+    }
+    return;
+  }
+  for (uint32_t gz = 0; gz < grid[2]; gz += group[2])
+    for (uint32_t gy = 0; gy < grid[1]; gy += group[1])
+      for (uint32_t gx = 0; gx < grid[0]; gx += group[0])
+        for (uint32_t z = gz; z < gz + group[2] && z < grid[2]; ++z)
+          for (uint32_t y = gy; y < gy + group[1] && y < grid[1]; ++y)
+            for (uint32_t x = gx; x < gx + group[0] && x < grid[0]; ++x)
+              run_thread(function, buffers, grid, group, x, y, z);
+}
