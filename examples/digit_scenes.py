@@ -1,7 +1,7 @@
 """Scenes to segment: handwritten digits on photographs, with a class for every pixel.
 
-Digits are scikit-learn's ``load_digits`` (1,797 images of 8 x 8), photographs its two sample images. Training,
-validation and test scenes share neither a digit image nor a part of a photograph.
+Digits are scikit-learn's ``load_digits`` (1,797 images of 8 x 8), photographs its two sample images.
+Training, validation and test scenes share neither a digit image nor a part of a photograph.
 """
 
 from __future__ import annotations

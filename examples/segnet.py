@@ -75,11 +75,8 @@ class SegNet(nn.Module):
         coarse = self.coarse_classifier(x)
         for block in self.decoder:
             indices, size = stages.pop()
-            if self.nearest is None:
-                x = self.unpool(x, indices, output_size=size[1:3])
-            else:
-                x = self.nearest(x)
-            x = block(x)
+            up = self.nearest(x) if self.nearest else self.unpool(x, indices, output_size=size[1:3])
+            x = block(up)
         return self.classifier(x), coarse
 
     def kept_places(self, x: mx.array) -> list[mx.array]:

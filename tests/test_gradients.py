@@ -133,7 +133,6 @@ def test_second_derivatives(index_format):
 
     second = mx.grad(lambda x: (mx.grad(total)(x) * weights).sum())(x)
     # sin(v)^2 has the second derivative 2 cos(2v), at the winners; the weights stand at their places.
-    values, indices = pool(x, index_format)
     places = reference_places(x)
     flat = to_numpy(x).transpose(0, 3, 1, 2).reshape(6, *SIZE)
     weight = to_numpy(weights).transpose(0, 3, 1, 2).reshape(6, *SIZE)

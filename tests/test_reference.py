@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import mlx.core as mx
 import numpy as np
 import pytest
 import reference
 from arrays import FLOATS, INTEGERS, generated_cases, to_numpy
-
-import mlx.core as mx
 
 SEEDS = range(8)
 CASES = 60  # a seed

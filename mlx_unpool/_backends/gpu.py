@@ -209,14 +209,19 @@ class Kernels:
 def threadgroup(grid: tuple[int, int, int]) -> tuple[int, int, int]:
     """A threadgroup of 256 threads or less, as long as possible on the first axis.
 
-    It grows on the other axes where the grid would have more blocks there than CUDA allows.
+    It has a power of two of rows, which keeps its part of an array in line with the memory's lines, and
+    more of them where the grid would otherwise have more blocks on an axis than CUDA allows.
     """
-    z = -(-grid[2] // _MOST_BLOCKS)
-    y = -(-grid[1] // _MOST_BLOCKS)
+    y, z = (_power_of_two(-(-n // _MOST_BLOCKS), up=True) for n in grid[1:])
     x = max(1, min(grid[0], 256 // (y * z)))
-    y = max(y, min(grid[1], 256 // (x * z)))
-    z = max(z, min(grid[2], 256 // (x * y)))
+    y = max(y, _power_of_two(min(grid[1], 256 // (x * z))))
+    z = max(z, _power_of_two(min(grid[2], 256 // (x * y))))
     return x, y, z
+
+
+def _power_of_two(n: int, up: bool = False) -> int:
+    """The nearest power of two that is not above ``n``, or with ``up`` not below it."""
+    return 1 << (max(1, n) - 1).bit_length() if up else 1 << max(1, n).bit_length() - 1
 
 
 def _lanes(x: mx.array) -> list[tuple[str, Any]]:

@@ -1,10 +1,10 @@
 """Runs the exact text of Metal kernels on the CPU, and watches what they do to memory.
 
-MLX writes a kernel's text when a launch is traced for export, which needs no Metal (``launch_of``). That text
-compiles as C++14 behind a small shim for Apple's headers (``shim/``), together with MLX's own Metal prelude
-from the installed wheel. ``run`` walks the grid, in natural or shuffled order, and reports every access out of
-bounds, every conflict between threads, every output byte left unwritten, every undefined behaviour, and the
-128-byte lines touched.
+MLX writes a kernel's text when a launch is traced for export, which needs no Metal (``launches_of``).
+That text compiles as C++14 behind a small shim for Apple's headers (``shim/``), together with MLX's own
+Metal prelude from the installed wheel. ``run`` walks the grid, in natural or shuffled order, and reports
+every access out of bounds, every conflict between threads, every output byte left unwritten, every
+undefined behaviour, and the 128-byte lines touched.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ _INSTANCE = re.compile(
     r'template \[\[host_name\("(\w+)"\)\]\] \[\[kernel\]\] (decltype\((\w+<[^>]*>)\) \3;)'
 )
 _PARAMETER = re.compile(
-    r"^\s*(?P<type>.*?)(?P<reference>[*&]?)\s+(?P<name>\w+) \[\[(?P<attribute>\w+)(?:\((?P<number>\d+)\))?\]\]$"
+    r"^\s*(?P<type>.*?)(?P<reference>[*&]?)\s+(?P<name>\w+) "
+    r"\[\[(?P<attribute>\w+)(?:\((?P<number>\d+)\))?\]\]$"
 )
 
 
@@ -168,7 +169,7 @@ def compiler_missing() -> str | None:
     return None if shutil.which(COMPILER) else f"no C++ compiler: {COMPILER} was not found"
 
 
-_FLAGS = "-std=c++14 -O1 -g0 -fPIC -w -fsanitize=thread,undefined -fno-sanitize=vptr".split()
+_FLAGS = ["-std=c++14", "-O1", "-fPIC", "-w", "-fsanitize=thread,undefined", "-fno-sanitize=vptr"]
 _PER_UNIT = 12
 _libraries: dict[str, tuple[ctypes.CDLL, str]] = {}
 
@@ -228,8 +229,8 @@ def unit_text(launches: Sequence[Launch]) -> str:
         parts.append(
             f"UNSEEN static void thread_{number}(void** buffers, const Attributes& attributes) {{\n"
             f"  unit_{number}::{launch.instance}({', '.join(arguments)});\n}}\n"
-            f'extern "C" UNSEEN void run_{number}(void** buffers, const uint32_t* grid, const uint32_t* group,\n'
-            f"    const uint64_t* order, uint64_t count) {{\n"
+            f'extern "C" UNSEEN void run_{number}(void** buffers, const uint32_t* grid, '
+            f"const uint32_t* group,\n    const uint64_t* order, uint64_t count) {{\n"
             f"  walk(thread_{number}, buffers, grid, group, order, count);\n}}"
         )
     return "\n".join(parts)

@@ -1,0 +1,150 @@
+"""How many 128-byte lines of memory the Metal kernels touch, against the least possible.
+
+    python benchmarks/traffic.py            prints the tables of TRAFFIC.md
+
+The kernels run on the CPU, exactly as MLX would hand them to Metal, with every access counted (see
+tests/metal). The figures are counts, not times: the same on every machine.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import mlx.core as mx
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "metal"))
+
+import emulator
+import metal_host
+
+import mlx_unpool
+
+DTYPES = {"f32": mx.float32, "f16": mx.float16, "bf16": mx.bfloat16}
+WINDOWS = {  # name: rank, kernel_size, stride, padding
+    "2x2/2": (2, 2, 2, 0),
+    "3x3/2": (2, 3, 2, 1),
+    "3x3/1": (2, 3, 1, 1),
+    "2x2x2/2": (3, 2, 2, 0),
+}
+LAYOUTS = {  # name: data_format, channels
+    "NHWC 64": ("channels_last", 64),
+    "NHWC 3": ("channels_last", 3),
+    "NHWC 1": ("channels_last", 1),
+    "NCHW 8": ("channels_first", 8),
+}
+PRIMITIVES = ("pool", "place", "accumulate", "pick", "pick_winners")
+INTERMEDIATE = ("strays", "owner")
+LINE = 128
+
+
+class Figures(NamedTuple):
+    """Bytes of lines touched over unique bytes of the call's inputs and outputs."""
+
+    simd_group: float  # a line counts once for each SIMD group of 32 threads that touches it
+    threadgroup: float  # once for each threadgroup: what a perfect cache of that size leaves
+    flags: float  # the part of simd_group that intermediate arrays cost
+
+
+def measure(call: Callable[[], object]) -> Figures:
+    """Counts one call: all its kernels together."""
+    device = emulator.Emulator()
+    device.count = True
+    with device.installed():
+        call()
+    return figures(device.launches, device.reports)
+
+
+def figures(launches: list[metal_host.Launch], reports: list[metal_host.Report]) -> Figures:
+    """Adds up the launches of one call.
+
+    Arrays of fewer than 8 elements and shapes are in Metal's constant memory and not counted. An input that
+    two kernels read counts twice as touched, once as unique; intermediate arrays as touched alone.
+    """
+    simd = group = flags = 0
+    unique: dict[tuple[str, str], int] = {}
+    for launch, report in zip(launches, reports, strict=True):
+        constant = {p["name"] for p in launch.parameters if "constant" in p["type"].split()}
+        for (name, direction), traffic in report.traffic.items():
+            if name in constant:
+                continue
+            simd += traffic["simd_lines"] * LINE
+            group += traffic["group_lines"] * LINE
+            if name in INTERMEDIATE:
+                flags += traffic["simd_lines"] * LINE
+            else:
+                key = (name, direction)
+                unique[key] = max(unique.get(key, 0), traffic["unique_bytes"])
+    total = sum(unique.values())
+    return Figures(simd / total, group / total, flags / total)
+
+
+def call_of(
+    primitive: str, window: str, layout: str, dtype: str, index_format: str
+) -> Callable[[], object]:
+    """One call of the public API, or of a derivative, on 56 x 56 (3-D: 8 x 28 x 28) planes."""
+    rank, *parameters = WINDOWS[window]
+    data_format, channels = LAYOUTS[layout]
+    size = (56, 56) if rank == 2 else (8, 28, 28)
+    shape = (1, *size, channels) if data_format == "channels_last" else (1, channels, *size)
+    pool_function = getattr(mlx_unpool, f"max_pool{rank}d")
+    unpool_function = getattr(mlx_unpool, f"max_unpool{rank}d")
+    x = mx.random.normal(shape, key=mx.random.key(0)).astype(DTYPES[dtype])
+
+    def pool(x: mx.array) -> tuple[mx.array, mx.array]:
+        return pool_function(
+            x, *parameters, return_indices=True, index_format=index_format, data_format=data_format
+        )
+
+    def unpool(values: mx.array, indices: mx.array) -> mx.array:
+        return unpool_function(
+            values, indices, *parameters, output_size=size, data_format=data_format
+        )
+
+    from mlx_unpool import _arguments, _backends, _layout
+
+    values, indices = pool(x)  # on the CPU
+    mx.eval(x, values, indices)
+    folding = _layout.layout_of("", "", x, rank, data_format)
+    full, cells, places = folding.fold(x), folding.fold(values), folding.fold(indices)
+    frame = _arguments.window("", rank, *parameters, 1)
+    metal = _backends.get("metal")
+    return {
+        "pool": lambda: pool(x),
+        "place": lambda: unpool(values, indices),
+        "accumulate": lambda: metal.accumulate(cells, places, frame, full.shape[1:4]),
+        "pick": lambda: metal.pick(full, places, frame),
+        "pick_winners": lambda: metal.pick_winners(full, places, frame),
+    }[primitive]
+
+
+def rows() -> list[tuple[str, str, str, str]]:
+    """Layout, window, index format, primitive of each row of the table."""
+    return [
+        (layout, window, index_format, primitive)
+        for layout in LAYOUTS
+        for window in (WINDOWS if layout == "NHWC 64" else ("2x2/2", "3x3/2"))
+        for index_format in ("window", "flat")
+        for primitive in PRIMITIVES
+    ]
+
+
+def main() -> None:
+    """Prints the table."""
+    emulator.compile_all(
+        [call_of(p, w, layout, d, i) for layout, w, i, p in rows() for d in DTYPES]
+    )
+    print("| layout | window | indices | primitive | " + " | ".join(DTYPES) + " |")
+    print("|---|---|---|---|" + "---|" * len(DTYPES))
+    for layout, window, index_format, primitive in rows():
+        cells = []
+        for dtype in DTYPES:
+            f = measure(call_of(primitive, window, layout, dtype, index_format))
+            cells.append(f"{f.simd_group:.2f} / {f.threadgroup:.2f}")
+        print(f"| {layout} | {window} | {index_format} | {primitive} | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()
