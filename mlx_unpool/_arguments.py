@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import mlx.core as mx
@@ -71,6 +72,15 @@ def no_window(owner: str, stride: Any, padding: Any, dilation: Any) -> None:
                 f"[{owner}] '{name}' must be left at {default} where 'kernel_size' is None but got "
                 f"{value!r}."
             )
+
+
+def countable_cells(owner: str, cells: Triple) -> None:
+    """Checks that cells can be numbered in 32 bits, as unpooling without a window does."""
+    if prod(cells) >= 2**31:
+        raise ValueError(
+            f"[{owner}] 'x' must have fewer than 2^31 cells in a plane where 'kernel_size' is None but "
+            f"got {prod(cells)}."
+        )
 
 
 def values(owner: str, name: str, x: Any) -> mx.array:

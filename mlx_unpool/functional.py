@@ -68,16 +68,17 @@ def unpool_nd(
     _arguments.values(owner, "x", x)
     _arguments.indices(owner, indices, x.shape)
     layout = layout_of(owner, "x", x, rank, data_format)
+    cells = (*[1] * (3 - rank), *layout.spatial(x.shape))
     if kernel_size is None:
         _arguments.no_window(owner, stride, padding, dilation)
         if _indices.is_window(indices):
             raise ValueError(
                 f"[{owner}] 'kernel_size' must be given for window indices ({indices.dtype}) but got None."
             )
+        _arguments.countable_cells(owner, cells)
         window = None
     else:
         window = _arguments.window(owner, rank, kernel_size, stride, padding, dilation)
-    cells = (*[1] * (3 - rank), *layout.spatial(x.shape))
     size = _arguments.output_size(
         owner, rank, output_size, window, cells, layout.spatial_of_full_shape
     )

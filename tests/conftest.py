@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parent.parent
+sys.path += [str(ROOT / "examples"), str(ROOT / "benchmarks")]  # programs that are tested, too
 
 IN_CI = os.environ.get("CI") == "true"
 

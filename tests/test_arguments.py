@@ -223,6 +223,14 @@ def test_without_a_window():
         )
 
 
+def test_more_cells_than_32_bits_can_number():
+    shape = (1, 2**16, 2**15, 1)
+    values = mx.broadcast_to(mx.array(0, mx.int8), shape)  # nothing is allocated
+    indices = mx.broadcast_to(mx.array(0, mx.int32), shape)
+    call = lambda: mlx_unpool.max_unpool2d(values, indices, None, output_size=(4, 4))  # noqa: E731
+    fails(call, ValueError, "max_unpool2d", "x", "2^31", "kernel_size", str(2**31))
+
+
 def test_integers_of_other_libraries_are_integers():
     two = np.int64(2)
     assert mlx_unpool.max_pool2d(x(2), two, (two, np.int32(2))).shape == (2, 4, 4, 3)

@@ -74,7 +74,6 @@ class Kernels:
             outputs=[(shape, x.dtype), (shape, index_dtype)],
         )
         return values, indices
-        return values, indices
 
     def place(
         self, values: mx.array, indices: mx.array, window: Window | None, size: Triple

@@ -74,11 +74,11 @@ class Ops:
         places = _places(indices, window, full.shape[1:4])
         picked = mx.take_along_axis(_with_spare(full), places, axis=1)
         if not (window is not None and window.disjoint and is_window(indices)):
-            cell = mx.arange(places.shape[1], dtype=mx.int32)[None]
-            cell = mx.broadcast_to(cell, places.shape)
+            number = mx.int32 if places.shape[1] < 2**31 else mx.int64
+            cell = mx.broadcast_to(mx.arange(places.shape[1], dtype=number)[None], places.shape)
             end = places_end(full.shape[1:4], full.shape[4])
             owner = mx.put_along_axis(
-                mx.zeros((places.shape[0], end), mx.int32), places, cell, axis=1
+                mx.zeros((places.shape[0], end), number), places, cell, axis=1
             )
             wins = mx.take_along_axis(owner, places, axis=1) == cell
             picked = mx.where(wins, picked, mx.zeros((), full.dtype))

@@ -1,0 +1,153 @@
+"""The kernels' text is Metal, as far as compilers for its relatives can tell; mistakes sown in are found."""
+
+from __future__ import annotations
+
+import os
+
+import emulator
+import language
+import metal_host
+import mlx.core as mx
+import pytest
+from test_metal_parity import CHOSEN, pool_of_dtypes, results
+
+
+@pytest.fixture(autouse=True)
+def clang(emulation) -> None:
+    if language.clang() is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("no clang 17 or later, and no ziglang package")
+        pytest.skip("no clang 17 or later, and no ziglang package")
+
+
+def test_every_kernel_passes_every_judge():
+    device = emulator.Emulator()
+    with device.installed(), device.recording():
+        for seed, case in enumerate(CHOSEN):
+            mx.eval(results(case, seed)())
+        mx.eval(pool_of_dtypes())
+    launches = list({launch.text: launch for launch in device.launches}.values())
+    assert len(launches) > 150
+    assert language.complaints(launches) == {
+        "address spaces": [],
+        "OpenCL": [],
+        "pedantic": [],
+        "words": [],
+    }
+
+
+ON_THREAD = "template <typename T> T f(const thread T* p) { return *p; }\n"
+ON_DEVICE = "template <typename T> T f(const device T* p) { return *p; }\n"
+ON_NOTHING = "template <typename T> T f(const T* p) { return *p; }\n"
+HALF, BFLOAT, TINY = {}, {"dtype": mx.bfloat16}, {"size": 4}
+
+# name: body, header, options
+GOOD = {
+    "a helper on device memory": ("out[e] = f(x + e);", ON_DEVICE, HALF),
+    "a helper on thread memory": ("T v = x[e]; out[e] = f(&v);", ON_THREAD, HALF),
+    "bfloat made explicitly": ("float v = float(x[e]) * 2.0f; out[e] = T(v);", "", BFLOAT),
+    "a table in constant memory": (
+        *(
+            "out[e] = T(table[e % 3u]);",
+            "constant constexpr float table[3] = {1.0f, 2.0f, 3.0f};\n",
+        ),
+        HALF,
+    ),
+}
+BAD = {
+    "device memory for a thread pointer": ("out[e] = f(x + e);", ON_THREAD, HALF),
+    "thread memory for a device pointer": ("T v = x[e]; out[e] = f(&v);", ON_DEVICE, HALF),
+    "a tiny array, which is constant, for a device pointer": (
+        "out[e] = f(x + e);",
+        ON_DEVICE,
+        TINY,
+    ),
+    "a constant for a device pointer": ("out[e] = T(f(s));", ON_DEVICE, HALF),
+    "a parameter without address space, device given": ("out[e] = f(x + e);", ON_NOTHING, HALF),
+    "a parameter without address space, local given": (
+        "T v = x[e]; out[e] = f(&v);",
+        ON_NOTHING,
+        HALF,
+    ),
+    "a pointer without address space": ("const T* p = x + e; out[e] = *p;", "", HALF),
+    "a reference without address space": ("const T& p = x[e]; out[e] = p;", "", HALF),
+    "a local reference without address space": ("T v = x[e]; T& r = v; out[e] = r;", "", HALF),
+    "a write to a constant": ("s[0] = 1; out[e] = x[e];", "", HALF),
+    "a constant cast to writable": (
+        "constant int* p = (constant int*)s; *p = 1; out[e] = x[e];",
+        "",
+        HALF,
+    ),
+    "a write to an input": ("x[e] = T(0); out[e] = x[e];", "", HALF),
+    "device memory as threadgroup memory": ("threadgroup const T* p = x; out[e] = p[e];", "", HALF),
+    "device memory cast to thread memory": (
+        *("const thread T* p = (const thread T*)(x); out[e] = p[e];", ""),
+        HALF,
+    ),
+    "a variable at program scope": ("out[e] = x[e] + T(N0);", "constexpr int N0 = 3;\n", HALF),
+    "a mutable variable at program scope": ("out[e] = x[e] + T(N0++);", "int N0 = 3;\n", HALF),
+    "a static variable": ("static int n = 0; out[e] = T(n++);", "", HALF),
+    "float to bfloat": ("float v = float(x[e]) * 2.0f; out[e] = v;", "", BFLOAT),
+    "half to bfloat": ("half h = half(1.0f); T v = h; out[e] = v;", "", BFLOAT),
+    "double": ("double d = x[e]; out[e] = T(d);", "", HALF),
+    "long long": ("long long d = e; out[d] = x[e];", "", HALF),
+    "a literal without suffix": ("out[e] = T(float(x[e]) * 0.5);", "", HALF),
+    "a pointer to a function": (
+        *("int (*q)(int) = g; out[e] = T(q(1));", "inline int g(int n) { return n; }\n"),
+        HALF,
+    ),
+    "a lambda": ("auto q = [](int n) { return n; }; out[e] = T(q(1));", "", HALF),
+    "goto": ("if (e) goto end; out[e] = x[e]; end: return;", "", HALF),
+    "new": ("int* p = new int; out[e] = T(*p);", "", HALF),
+    "virtual": ("B b; out[e] = T(b.f());", "struct B { virtual int f() { return 1; } };\n", HALF),
+    "exceptions": ("if (e > 5u) throw 1; out[e] = x[e];", "", HALF),
+    "an array of unknown size": ("int a[e + 1u]; a[0] = 1; out[e] = T(a[0]);", "", HALF),
+    "if constexpr": ("if constexpr (K == 3) { out[e] = x[e]; }", "", HALF),
+    "structured binding": (
+        *("P p; auto [a, b] = p; out[e] = T(a + b);", "struct P { int a = 1, b = 2; };\n"),
+        HALF,
+    ),
+    "the standard library": ("out[e] = std::max(x[e], T(0));", "", HALF),
+    "printf": ('printf("%d", e); out[e] = x[e];', "", HALF),
+    "a scalar position": ("uint q = thread_position_in_grid; out[q] = x[e];", "", HALF),
+    "an ambiguous max": ("out[e] = metal::max(x[e], 0.0f);", "", HALF),
+    "the shape of an array that was not asked for": ("out[e] = T(y_shape[0]);", "", HALF),
+}
+
+
+def sown(body: str, header: str, dtype: mx.Dtype = mx.float16, size: int = 64) -> metal_host.Launch:
+    """A small kernel with this in it."""
+    kernel = mx.fast.metal_kernel(
+        name="sown",
+        input_names=["x", "s"],
+        output_names=["out"],
+        source="    uint e = thread_position_in_grid.x;\n" + body,
+        header=header,
+    )
+
+    def call(x: mx.array, s: mx.array) -> mx.array:
+        return kernel(
+            inputs=[x, s],
+            template=[("T", dtype), ("K", 3)],
+            grid=(64, 1, 1),
+            threadgroup=(32, 1, 1),
+            output_shapes=[(64,)],
+            output_dtypes=[dtype],
+            stream=mx.gpu,
+        )[0]
+
+    return metal_host.launches_of(call, mx.zeros((size,), dtype), mx.zeros((3,), mx.int32))[0][0]
+
+
+@pytest.mark.parametrize("name_of_text", GOOD)
+def test_what_is_metal_is_taken(name_of_text):
+    body, header, options = GOOD[name_of_text]
+    said = language.complaints([sown(body, header, **options)])
+    assert not any(said.values()), said
+
+
+@pytest.mark.parametrize("name_of_text", BAD)
+def test_what_is_not_metal_is_refused(name_of_text):
+    body, header, options = BAD[name_of_text]
+    said = language.complaints([sown(body, header, **options)])
+    assert any(said.values())

@@ -1,0 +1,151 @@
+"""The example trains, evaluates, draws and keeps its word, in a few steps."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import digit_scenes
+import metrics
+import numpy as np
+import pytest
+
+EXAMPLES = Path(digit_scenes.__file__).parent
+
+
+def run(output: Path, *options: str) -> subprocess.CompletedProcess:
+    command = [
+        sys.executable,
+        str(EXAMPLES / "segnet_digits.py"),
+        "--output",
+        str(output),
+        *options,
+    ]
+    return subprocess.run(command, capture_output=True, text=True, check=True)
+
+
+def figures_of(folder: Path) -> dict:
+    return json.loads((folder / "figures.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("smoke")
+    return folder, run(folder, "--smoke")
+
+
+def test_a_run_leaves_weights_figures_and_a_picture(smoke):
+    folder, result = smoke
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"segnet-unpool-seed0.safetensors", "figures.json", "segnet.png"}
+    assert (folder / "segnet.png").read_bytes().startswith(b"\x89PNG")
+    figures = figures_of(folder)["unpool"][0]
+    for split in ("validation", "test"):
+        assert set(figures[split]) == {"iou", "miou", "boundary_f_score", "pixel_accuracy"}
+        assert len(figures[split]["iou"]) == 11
+    for line in ("IoU background", "IoU 9", "mean IoU", "boundary F-score", "pixel accuracy"):
+        assert line in result.stdout
+    assert "step/s" in result.stderr  # the progress bar
+
+
+def test_a_seed_gives_the_same_figures_and_weights_again(smoke, tmp_path):
+    folder, _ = smoke
+    run(tmp_path, "--smoke")
+    assert figures_of(tmp_path) == figures_of(folder)
+    weights = "segnet-unpool-seed0.safetensors"
+    assert (tmp_path / weights).read_bytes() == (folder / weights).read_bytes()
+    other = tmp_path / "other"
+    run(other, "--smoke", "--seeds", "1")
+    assert figures_of(other) != figures_of(folder)
+
+
+def test_the_weights_predict_again_in_another_process(smoke):
+    folder, _ = smoke
+    import segnet_digits
+
+    model = segnet_digits.load("unpool", folder / "segnet-unpool-seed0.safetensors")
+    images, truth = segnet_digits.evaluation_scenes("test", 8)
+    prediction = segnet_digits.predict(model, images)
+    expected = figures_of(folder)["unpool"][0]["test"]
+    assert metrics.figures(truth, prediction, digit_scenes.CLASS_NAMES) == expected
+
+
+def test_both_decoders_are_compared(tmp_path):
+    result = run(tmp_path, "--smoke", "--compare")
+    assert "unpool" in result.stdout
+    assert "nearest" in result.stdout
+    figures = figures_of(tmp_path)
+    assert len(figures["unpool"]) == len(figures["nearest"]) == 1
+    assert (tmp_path / "segnet-nearest-seed0.safetensors").exists()
+
+
+def test_the_rival_is_trained_alone(tmp_path):
+    run(tmp_path, "--smoke", "--decoder", "nearest")
+    assert set(figures_of(tmp_path)) == {"steps", "batch", "parameters", "nearest"}
+
+
+def test_help_explains(tmp_path):
+    said = run(tmp_path, "--help").stdout
+    for option in ("--decoder", "--compare", "--smoke", "--seeds", "--output", "Ctrl-C"):
+        assert option in said
+
+
+def test_ctrl_c_leaves_the_last_weights_saved(tmp_path):
+    command = [sys.executable, str(EXAMPLES / "segnet_digits.py"), "--output", str(tmp_path)]
+    process = subprocess.Popen(
+        [*command, "--steps", "500"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    said = ""
+    while "/500" not in said or "step/s, loss" not in said:
+        said += process.stderr.read(64)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Stopped after" in out
+    weights = tmp_path / "segnet-unpool-seed0.safetensors"
+    assert str(weights) in out
+    import segnet_digits
+
+    images, _ = segnet_digits.evaluation_scenes("test", 2)
+    assert segnet_digits.predict(segnet_digits.load("unpool", weights), images).shape == (2, 64, 64)
+
+
+def test_training_validation_and_test_share_nothing():
+    ids = [set(digit_scenes.digit_ids(split).tolist()) for split in digit_scenes.SPLITS]
+    assert sum(map(len, ids)) == len(set.union(*ids)) == 1797
+    assert min(map(len, ids)) > 150
+    columns = sorted(digit_scenes._FLOWER_COLUMNS.values())
+    assert all(a[1] <= b[0] for a, b in itertools.pairwise(columns))
+
+
+def test_scenes_are_what_they_say():
+    images, classes = digit_scenes.Scenes("test", 64, (3, 6), seed=0).batch(6)
+    assert images.shape == (6, 64, 64, 3)
+    assert images.dtype == np.float32
+    assert 0 <= images.min() <= images.max() <= 1
+    assert classes.shape == (6, 64, 64)
+    assert set(np.unique(classes)) <= set(range(11))
+    again, _ = digit_scenes.Scenes("test", 64, (3, 6), seed=0).batch(6)
+    assert np.array_equal(images, again)
+
+
+def test_metrics_of_small_cases():
+    truth = np.array([[[0, 0, 1, 1]]])
+    assert metrics.class_iou(truth, truth, 2).tolist() == [1, 1]
+    shifted = np.array([[[0, 1, 1, 1]]])
+    assert metrics.class_iou(truth, shifted, 2).tolist() == [1 / 2, 2 / 3]
+    assert np.isnan(metrics.class_iou(truth, truth, 3)[2])
+    assert metrics.boundaries(truth).tolist() == [[[False, True, False, False]]]
+    assert metrics.boundary_f_score(truth, shifted, tolerance=1) == 1
+    assert metrics.boundary_f_score(truth, shifted, tolerance=0) == 0
+    assert metrics.boundary_f_score(np.zeros((1, 2, 2)), np.zeros((1, 2, 2))) == 1
+    # A boundary of the scene before does not count as near.
+    two = np.array([[[0, 1]], [[0, 0]]])
+    assert metrics.boundary_f_score(two, two[::-1]) == 0
+    assert metrics.figures(truth, shifted, ("a", "b"))["pixel_accuracy"] == 3 / 4
