@@ -26,7 +26,7 @@ $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.examples: EXTRAS = examples
-$(VENV)/.test: EXTRAS = examples,test$(if $(CI),$(comma)parity)
+$(VENV)/.test: EXTRAS = examples,test$(if $(CI),$(comma)parity$(comma)cuda-check)
 $(VENV)/.lint: EXTRAS = lint
 comma := ,
 

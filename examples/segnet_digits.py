@@ -36,7 +36,8 @@ from tqdm import tqdm
 CLASSES = len(CLASS_NAMES)
 BACKGROUND_WEIGHT = 0.2  # most pixels are background
 COARSE_WEIGHT = 0.5  # of the auxiliary loss on the last pooling stage
-LEARNING_RATE = 0.01
+# The best of 0.005, 0.01 and 0.02 for each decoder, on the validation scenes of seed 0.
+LEARNING_RATES = {"unpool": 0.01, "nearest": 0.005}
 SAVE_EVERY = 100  # steps
 
 
@@ -94,11 +95,11 @@ def train(decoder: str, seed: int, arguments: argparse.Namespace) -> Path:
     model = SegNet(CLASSES, decoder=decoder)
     weights = arguments.output / f"segnet-{decoder}-seed{seed}.safetensors"
     scenes = Scenes("train", size=32, digits=(1, 2), seed=seed)
-    warm_up = max(1, arguments.steps // 10)
+    rate, warm_up = LEARNING_RATES[decoder], max(1, arguments.steps // 10)
     schedule = optim.join_schedules(
         [
-            optim.linear_schedule(LEARNING_RATE / warm_up, LEARNING_RATE, warm_up),
-            optim.cosine_decay(LEARNING_RATE, max(1, arguments.steps - warm_up), end=1e-5),
+            optim.linear_schedule(rate / warm_up, rate, warm_up),
+            optim.cosine_decay(rate, max(1, arguments.steps - warm_up), end=1e-5),
         ],
         [warm_up],
     )

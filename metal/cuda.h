@@ -1,11 +1,20 @@
-// What the kernels need of the language, in CUDA's words; metal.h says the same in Metal's.
-#include <cuda/std/limits>
+// What the kernels need of the language, in CUDA's words; metal.h says the same in Metal's. MLX compiles this
+// with functions running on the device by default, after its own header for 16-bit types and limits.
 
 typedef unsigned int uint;
 #define device
 #define constant
-#define inline __device__ inline
-#define thread_position_in_grid                       \
-  (uint3{blockIdx.x * blockDim.x + threadIdx.x,       \
-         blockIdx.y * blockDim.y + threadIdx.y,       \
+#define thread_position_in_grid                 \
+  (uint3{blockIdx.x * blockDim.x + threadIdx.x, \
+         blockIdx.y * blockDim.y + threadIdx.y, \
          blockIdx.z * blockDim.z + threadIdx.z})
+
+// The least value of a type: minus infinity where there is one.
+template <typename T> inline T lowest() { return cuda::std::numeric_limits<T>::lowest(); }
+template <> inline float lowest<float>() { return -cuda::std::numeric_limits<float>::infinity(); }
+template <> inline __half lowest<__half>() { return __float2half(lowest<float>()); }
+template <> inline __nv_bfloat16 lowest<__nv_bfloat16>() { return __float2bfloat16(lowest<float>()); }
+
+inline void set_bits(uint32_t* word, uint32_t bits) { atomicOr(word, bits); }
+
+inline void raise_to(int32_t* number, int32_t least) { atomicMax(number, least); }
