@@ -27,6 +27,7 @@ _DTYPES = (mx.float32, mx.float16, mx.bfloat16)
 # (B, D, H, W, C): parity on shapes where nothing divides anything and where all does, speed on a big one
 _SMALL = ((2, 1, 23, 19, 5), (2, 1, 24, 24, 64))
 _BIG = (8, 1, 112, 112, 64)
+_REPEATS = 20
 
 
 class Call(NamedTuple):
@@ -73,12 +74,12 @@ def agrees(call: Call, backend: Any, stream: Any) -> bool:
         return all(mx.array_equal(a, b).item() for a, b in zip(got, expected, strict=True))
 
 
-def gigabytes_per_second(call: Call, backend: Any, repeats: int = 20) -> float:
+def gigabytes_per_second(call: Call, backend: Any) -> float:
     """Bytes of inputs and outputs over the median time of a run."""
     outputs = call.run(backend)
     mx.eval(outputs)
     seconds = []
-    for _ in range(repeats):
+    for _ in range(_REPEATS):
         start = time.perf_counter()
         outputs = call.run(backend)
         mx.eval(outputs)
