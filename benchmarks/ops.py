@@ -1,0 +1,209 @@
+"""Are pooling with indices, unpooling and their derivatives faster than what a user would take instead?
+
+python benchmarks/ops.py [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import rivals
+import timing
+import torch
+
+import mlx_unpool
+from mlx_unpool import _arguments, _autograd
+
+SIZES = [(112, 64), (56, 128), (28, 256)]  # height and width, channels: the decoder of a SegNet
+BATCHES = (1, 8)
+WINDOWS = {"2x2/2": (2, 2, 0), "3x3/2": (3, 2, 1), "3x3/1": (3, 1, 1)}
+OPERATIONS = ("pool", "unpool", "pool backward", "unpool backward")
+FORMATS = ("window", "flat")
+
+
+def mlx_run(run: Callable[[], Any]) -> Callable[[], None]:
+    """A lazy call as one that is carried out."""
+    return lambda: mx.eval(run())
+
+
+class Case:
+    """One size, window and dtype: every operation by every rival."""
+
+    def __init__(self, batch: int, size: int, channels: int, window: str, dtype: str) -> None:
+        self.parameters = WINDOWS[window]
+        self.dtype, self.size = dtype, size
+        shape = (batch, size, size, channels)
+        kernel, stride, padding = self.parameters
+        x = mx.random.normal(shape, key=mx.random.key(0)).astype(getattr(mx, dtype))
+        self.x, self.full = x, mx.random.normal(shape, key=mx.random.key(1)).astype(x.dtype)
+        self.pooled = {f: self.pool(f) for f in FORMATS}
+        self.values, self.flat = self.pooled["flat"]
+        self.run = _autograd.Run.on(
+            None, _arguments.window("", 2, *self.parameters, 1), (1, size, size)
+        )
+        mx.eval(self.x, self.full, self.pooled)
+        self.torch = {last: rivals.to_torch(x, dtype, last) for last in (False, True)}
+        self.torch_full = {last: rivals.to_torch(self.full, dtype, last) for last in (False, True)}
+        self.torch_pooled = {
+            last: torch.nn.functional.max_pool2d(t, kernel, stride, padding, return_indices=True)
+            for last, t in self.torch.items()
+        }
+        self.check()
+
+    def check(self) -> None:
+        """Before anything is timed: ours is right."""
+        values, indices = self.torch_pooled[False]
+        theirs = values.float().permute(0, 2, 3, 1).numpy()
+        assert np.array_equal(np.array(self.values.astype(mx.float32)), theirs)
+        assert np.array_equal(np.array(self.flat), indices.permute(0, 2, 3, 1).numpy())
+        assert mx.array_equal(self.unpool("flat"), self.unpool("window"))
+        assert mx.array_equal(
+            self.unpool("flat"), rivals.naive_unpool(self.values, self.flat, (self.size,) * 2)
+        )
+
+    def pool(self, index_format: str) -> tuple[mx.array, mx.array]:
+        return mlx_unpool.max_pool2d(
+            self.x, *self.parameters, return_indices=True, index_format=index_format
+        )
+
+    def unpool(self, index_format: str) -> mx.array:
+        values, indices = self.pooled[index_format]
+        return mlx_unpool.max_unpool2d(
+            values, indices, *self.parameters, output_size=(self.size, self.size)
+        )
+
+    def backward(self, operation: str, index_format: str) -> mx.array:
+        """A derivative by itself, as MLX calls it, without the forward pass."""
+        values, indices = (x[:, None] for x in self.pooled[index_format])
+        if operation == "pool backward":
+            return _autograd._accumulate(values, indices, self.run)
+        return _autograd._pick_winners(self.full[:, None], indices, self.run)
+
+    def rivals(self, operation: str) -> dict[str, Callable[[], Any]]:
+        """Everybody who can do an operation."""
+        kernel, stride, padding = self.parameters
+        size = (self.size, self.size)
+        runs: dict[str, Callable[[], Any]] = {}
+        for index_format in FORMATS:
+            if operation == "pool":
+                ours = lambda f=index_format: self.pool(f)  # noqa: E731
+            elif operation == "unpool":
+                ours = lambda f=index_format: self.unpool(f)  # noqa: E731
+            else:
+                ours = lambda f=index_format: self.backward(operation, f)  # noqa: E731
+            runs[f"ours, {index_format}"] = mlx_run(ours)
+        naive = {
+            "pool": lambda: rivals.naive_pool(self.x, *self.parameters),
+            "unpool": lambda: rivals.naive_unpool(self.values, self.flat, size),
+            "unpool backward": lambda: rivals.naive_unpool_backward(self.full, self.flat),
+        }.get(operation)
+        if naive:
+            runs["naive mlx"] = mlx_run(naive)
+        functional, aten = torch.nn.functional, torch.ops.aten
+        for last, name in ((False, "torch NCHW"), (True, "torch channels_last")):
+            x, full = self.torch[last], self.torch_full[last]
+            values, indices = self.torch_pooled[last]
+            unpooling = values.clone().requires_grad_()
+            run = {
+                "pool": lambda x=x: functional.max_pool2d(
+                    x, kernel, stride, padding, return_indices=True
+                ),
+                "unpool": lambda v=values, i=indices: functional.max_unpool2d(
+                    v, i, kernel, stride, padding, output_size=size
+                ),
+                "pool backward": lambda x=x, v=values, i=indices: (
+                    aten.max_pool2d_with_indices_backward(
+                        v, x, [kernel] * 2, [stride] * 2, [padding] * 2, [1, 1], False, i
+                    )
+                ),
+            }.get(operation)
+            if operation == "unpool backward":
+                y = functional.max_unpool2d(
+                    unpooling, indices, kernel, stride, padding, output_size=size
+                )
+                run = lambda y=y, u=unpooling, g=full: torch.autograd.grad(  # noqa: E731
+                    y, u, g, retain_graph=True
+                )
+            assert run
+            runs[f"{name}, 1 thread"] = rivals.with_threads(1, run)
+            if not last:
+                runs[f"{name}, 2 threads"] = rivals.with_threads(2, run)
+        return runs
+
+
+def main() -> None:
+    """Prints a table of ratios and draws them."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument(
+        "--quick", action="store_true", help="one small size only, to see that it runs"
+    )
+    quick = parser.parse_args().quick
+    sizes = [(28, 32)] if quick else SIZES
+    batches = (1,) if quick else BATCHES
+    rows: list[dict[str, Any]] = []
+    for dtype in ("float32", "float16", "bfloat16"):
+        for window in WINDOWS:
+            for size, channels in sizes:
+                for batch in batches if dtype == "float32" else (1,):
+                    case = Case(batch, size, channels, window, dtype)
+                    for operation in OPERATIONS:
+                        times = timing.medians(case.rivals(operation), rounds=5, seconds=0.25)
+                        rows.append(
+                            {
+                                "operation": operation,
+                                "window": window,
+                                "dtype": dtype,
+                                "shape": [batch, size, size, channels],
+                                "seconds": times,
+                            }
+                        )
+    timing.save("ops", rows)
+    report(rows)
+
+
+def report(rows: list[dict[str, Any]]) -> None:
+    """Geometric means over sizes, in units of each rival."""
+    names = [
+        "torch NCHW, 1 thread",
+        "torch NCHW, 2 threads",
+        "torch channels_last, 1 thread",
+        "naive mlx",
+    ]
+    lines = []
+    for dtype in ("float32", "float16", "bfloat16"):
+        for operation in OPERATIONS:
+            for window in WINDOWS:
+                chosen = [
+                    row["seconds"]
+                    for row in rows
+                    if (row["dtype"], row["operation"], row["window"]) == (dtype, operation, window)
+                ]
+                for ours in FORMATS:
+                    line: list[Any] = [operation, window, dtype, ours]
+                    for name in names:
+                        ratios = [
+                            timing.ratio(s, f"ours, {ours}", name) for s in chosen if name in s
+                        ]
+                        line.append(timing.geometric_mean(ratios) if ratios else "")
+                    lines.append(line)
+    header = ["operation", "window", "dtype", "our indices", *(f"/ {name}" for name in names)]
+    print(timing.table(header, lines))
+    shown = [line for line in lines if line[2] == "float32"]
+
+    def draw(axes: Any) -> None:
+        labels = [f"{operation} {window}, {ours}" for operation, window, _, ours, *_ in shown]
+        axes.barh(labels, [line[4] for line in shown], color="#4c72b0")
+        axes.axvline(1, color="black", linewidth=1)
+        axes.set_xlabel("time / PyTorch NCHW, one thread, float32 (less is better)")
+        axes.tick_params(axis="y", labelsize=7)
+        axes.invert_yaxis()
+
+    timing.figure("ops", draw)
+
+
+if __name__ == "__main__":
+    main()
