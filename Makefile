@@ -11,6 +11,11 @@ demo: $(VENV)/.examples
 test: $(VENV)/.test
 	$(RUN) -m pytest
 
+# Within 10 minutes on 2 cores; tables on the screen, JSON and plots in benchmarks/results/.
+bench: $(VENV)/.bench
+	for question in ops memory scale model overhead packed traffic; do \
+	    echo "== $$question" && $(RUN) benchmarks/$$question.py || exit 1; done
+
 lint: $(VENV)/.lint
 	$(RUN) -m ruff format --check .
 	$(RUN) -m ruff check .
@@ -28,6 +33,7 @@ $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.examples: EXTRAS = examples
 $(VENV)/.test: EXTRAS = examples,test$(if $(CI),$(comma)parity$(comma)cuda-check)
 $(VENV)/.lint: EXTRAS = lint
+$(VENV)/.bench: EXTRAS = bench
 comma := ,
 
 clean:

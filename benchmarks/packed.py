@@ -1,0 +1,74 @@
+"""Would indices of 2 bits pay, four channels a byte, as the SegNet paper suggests for windows of 2 x 2?
+
+    python benchmarks/packed.py
+
+On the CPU this is measured: packing and unpacking with the fewest MLX operations, beside the pool and the
+unpool that they would go with. On a GPU, where a kernel would pack as it writes, bytes are counted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlx.core as mx
+import timing
+
+import mlx_unpool
+
+SIZES = [(112, 64), (56, 128), (28, 256)]
+
+
+def pack(indices: mx.array) -> mx.array:
+    """Window indices 0 to 3 of four neighbouring channels in one byte."""
+    a, b, c, d = (indices[..., n::4] for n in range(4))
+    return (a | (b << 2)) | ((c | (d << 2)) << 4)
+
+
+def unpack(packed: mx.array) -> mx.array:
+    """The indices again."""
+    parts = (packed[..., None] >> mx.array([0, 2, 4, 6], mx.uint8)) & mx.array(3, mx.uint8)
+    return parts.reshape(*packed.shape[:-1], -1)
+
+
+def main() -> None:
+    """Prints two tables."""
+    rows: list[dict[str, Any]] = []
+    for size, channels in SIZES:
+        x = mx.random.normal((1, size, size, channels))
+        values, indices = mlx_unpool.max_pool2d(x, 2, return_indices=True, index_format="window")
+        packed = pack(indices)
+        assert mx.array_equal(unpack(packed), indices)
+
+        def pool(x: mx.array = x) -> tuple[mx.array, mx.array]:
+            return mlx_unpool.max_pool2d(x, 2, return_indices=True, index_format="window")
+
+        def packed_pool(pool: Any = pool) -> tuple[mx.array, mx.array]:
+            values, indices = pool()
+            return values, pack(indices)
+
+        runs = {
+            "pool": lambda pool=pool: mx.eval(pool()),
+            "pool, packed": lambda pool=packed_pool: mx.eval(pool()),
+            "unpool": lambda v=values, i=indices: mx.eval(mlx_unpool.max_unpool2d(v, i, 2)),
+            "unpool, packed": lambda v=values, p=packed: mx.eval(
+                mlx_unpool.max_unpool2d(v, unpack(p), 2)
+            ),
+        }
+        rows.append({"shape": [1, size, size, channels], "seconds": timing.medians(runs)})
+    timing.save("packed", rows)
+    lines: list[list[Any]] = []
+    for name in ("pool", "unpool"):
+        ratios = [timing.ratio(row["seconds"], f"{name}, packed", name) for row in rows]
+        lines.append([name, timing.geometric_mean(ratios)])
+    print(timing.table(["CPU, 2x2/2, float32", "packed / window"], lines))
+    print()
+    lines = []
+    for dtype, size in (("float32", 4), ("float16, bfloat16", 2)):
+        others = 4 * size + size  # the plane and the values, for each cell
+        lines.append([dtype, others + 1, others + 0.25, (others + 0.25) / (others + 1)])
+    header = ["GPU, 2x2/2, pool or unpool", "bytes a cell, window", "packed", "packed / window"]
+    print(timing.table(header, lines))
+
+
+if __name__ == "__main__":
+    main()
