@@ -176,6 +176,16 @@ def output_size(
     return size
 
 
+def stream(owner: str, value: Any) -> None:
+    """Checks where a call is to run."""
+    if not isinstance(
+        value, (mx.Stream, mx.ThreadLocalStream, mx.Device, mx.DeviceType, type(None))
+    ):
+        raise TypeError(
+            f"[{owner}] 'stream' must be a stream, a device or None but got {type(value).__name__}."
+        )
+
+
 def choice(owner: str, name: str, value: Any, allowed: Sequence[str]) -> None:
     """Checks a named option."""
     if value not in allowed:

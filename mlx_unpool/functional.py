@@ -11,7 +11,7 @@ from . import _arguments, _autograd, _indices
 from ._layout import layout_of
 
 IntOrTuple = int | Sequence[int]
-Stream = mx.Stream | mx.Device | mx.DeviceType | None
+Stream = mx.Stream | mx.ThreadLocalStream | mx.Device | mx.DeviceType | None
 
 
 def pool_nd(
@@ -30,6 +30,7 @@ def pool_nd(
 ) -> mx.array | tuple[mx.array, mx.array]:
     """Max pooling over ``rank`` axes, on behalf of ``owner``: what all pooling here comes down to."""
     _arguments.values(owner, "x", x)
+    _arguments.stream(owner, stream)
     _arguments.flag(owner, "return_indices", return_indices)
     _arguments.choice(owner, "index_format", index_format, _indices.INDEX_FORMATS)
     window = _arguments.window(owner, rank, kernel_size, stride, padding, dilation, ceil_mode)
@@ -67,6 +68,7 @@ def unpool_nd(
     """Max unpooling over ``rank`` axes, on behalf of ``owner``: what all unpooling here comes down to."""
     _arguments.values(owner, "x", x)
     _arguments.indices(owner, indices, x.shape)
+    _arguments.stream(owner, stream)
     layout = layout_of(owner, "x", x, rank, data_format)
     cells = (*[1] * (3 - rank), *layout.spatial(x.shape))
     if kernel_size is None:

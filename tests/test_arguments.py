@@ -231,6 +231,16 @@ def test_more_cells_than_32_bits_can_number():
     fails(call, ValueError, "max_unpool2d", "x", "2^31", "kernel_size", str(2**31))
 
 
+@pytest.mark.parametrize("stream", ["cpu", 0, mx.float32])
+def test_streams_of_other_types(stream):
+    values, indices = x(2), x(2).astype(mx.int32)
+    name = type(stream).__name__
+    call = lambda: mlx_unpool.max_pool2d(values, 2, stream=stream)  # noqa: E731
+    fails(call, TypeError, "max_pool2d", "stream", "device", name)
+    call = lambda: mlx_unpool.MaxUnpool2d(2)(values, indices, stream=stream)  # noqa: E731
+    fails(call, TypeError, "MaxUnpool2d", "stream", "device", name)
+
+
 def test_integers_of_other_libraries_are_integers():
     two = np.int64(2)
     assert mlx_unpool.max_pool2d(x(2), two, (two, np.int32(2))).shape == (2, 4, 4, 3)
