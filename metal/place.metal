@@ -90,7 +90,7 @@
                       break;
                     }
                     if (index[v] == wanted) {
-                      result[v] = SUM ? result[v] + ACC(value[v]) : ACC(value[v]);
+                      result[v] = ACC(SUM ? result[v] + ACC(value[v]) : ACC(value[v]));
                     }
                   }
                 }
