@@ -1,14 +1,17 @@
-"""The CUDA text that MLX would make of the kernels, and a compiler for it that needs no GPU.
+"""The CUDA text that MLX would make of the kernels, and NVIDIA's compiler for it, which needs no GPU.
 
-``Recorder`` stands in for ``mx.fast.cuda_kernel``; ``text_of`` writes the text as MLX's
-``mlx/backend/cuda/custom_kernel.cpp`` does; ``compile_text`` hands it to NVRTC with the options of MLX's
-``jit_module.cpp``. MLX's own header is inside its library: what the kernels use of it stands in ``PRELUDE``.
+``Recorder`` stands in for ``mx.fast.cuda_kernel`` and keeps every launch. ``Launch.text`` is, character by
+character, what MLX's ``mlx/backend/cuda/custom_kernel.cpp`` builds, and ``compile_text`` hands it to NVRTC
+with the options of MLX's ``jit_module.cpp``. MLX's own header is not part of a CPU build: ``UTILS`` declares
+what a signature needs of it.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import platform
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,45 +24,66 @@ import mlx.core as mx
 from mlx_unpool import _backends
 from mlx_unpool._backends import gpu
 
-PRELUDE = """
+UTILS_NAME = "mlx/backend/cuda/device/utils.cuh"
+UTILS = """
+#pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda/std/array>
-#include <cuda/std/cstdint>
 #include <cuda/std/limits>
-using cuda::std::int8_t; using cuda::std::int16_t; using cuda::std::int32_t; using cuda::std::int64_t;
-using cuda::std::uint8_t; using cuda::std::uint16_t; using cuda::std::uint32_t; using cuda::std::uint64_t;
-namespace mlx::core::cu { using Shape = cuda::std::array<int32_t, 10>; }
-#include <cooperative_groups.h>
-"""
-TYPES = {
-    mx.float32: "float",
-    mx.float16: "__half",
-    mx.bfloat16: "__nv_bfloat16",
-    **{
-        getattr(mx, f"{sign}int{bits}"): f"{sign}int{bits}_t"
-        for sign in ("", "u")
-        for bits in (8, 16, 32, 64)
-    },
+namespace mlx::core::cu {
+using Shape = cuda::std::array<int32_t, 10>;
+using Strides = cuda::std::array<int64_t, 10>;
 }
+"""
+PREAMBLE = f'\n#include "{UTILS_NAME}"\n\n#include <cooperative_groups.h>\n\n'
+OPENING = "namespace mlx::core::cu {\n\nnamespace cg = cooperative_groups;\n\n"
+CLOSING = "\n} // namespace mlx::core::cu\n"
+
+# A dtype in the text of a kernel, and in the name of one.
+_INTEGERS = {
+    getattr(mx, f"{sign}int{bits}"): f"{sign}int{bits}_t"
+    for sign in ("", "u")
+    for bits in (8, 16, 32, 64)
+}
+TYPES = {mx.float32: "float", mx.float16: "__half", mx.bfloat16: "__nv_bfloat16", **_INTEGERS}
+NAMES = {mx.float32: "float", mx.float16: "float16_t", mx.bfloat16: "bfloat16_t", **_INTEGERS}
+
+Triple = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class CudaLaunch:
+class Launch:
     """One launch, as the package asked for it."""
 
-    name: str
+    body: str  # "pool", "place", ...
     header: str
-    text: str
-    grid: tuple[int, int, int]
-    threadgroup: tuple[int, int, int]
+    function: str
+    template: tuple[tuple[str, Any], ...]
+    grid: Triple
+    threadgroup: Triple
+
+    @property
+    def text(self) -> str:
+        """What MLX compiles for this launch."""
+        return PREAMBLE + self.header + OPENING + self.function + CLOSING
+
+    @property
+    def block(self) -> Triple:
+        """The threads of a block: no more than the grid has."""
+        return tuple(min(n, of) for n, of in zip(self.threadgroup, self.grid, strict=True))
+
+    @property
+    def blocks(self) -> Triple:
+        """The number of blocks: the grid rounded up."""
+        return tuple(-(-n // of) for n, of in zip(self.grid, self.threadgroup, strict=True))
 
 
 class Recorder:
-    """Notes launches and answers them with zeros."""
+    """Keeps launches and answers them with zeros."""
 
     def __init__(self) -> None:
-        self.launches: list[CudaLaunch] = []
+        self.launches: list[Launch] = []
 
     @contextmanager
     def installed(self) -> Iterator[Recorder]:
@@ -75,6 +99,7 @@ class Recorder:
             _backends.is_available, mx.fast.cuda_kernel = is_available, previous
             gpu._build.cache_clear()
 
+    # Both signatures are those of MLX, less what the library has no use for.
     def _make(
         self,
         *,
@@ -82,121 +107,142 @@ class Recorder:
         input_names: list[str],
         output_names: list[str],
         source: str,
-        header: str,
+        header: str = "",
     ) -> Callable[..., list[mx.array]]:
         def call(
             *,
             inputs: list[mx.array],
-            template: list[tuple[str, Any]],
-            grid: tuple[int, int, int],
-            threadgroup: tuple[int, int, int],
             output_shapes: list[tuple[int, ...]],
             output_dtypes: list[mx.Dtype],
-            init_value: float | None,
-            stream: Any,
+            grid: Triple,
+            threadgroup: Triple,
+            template: list[tuple[str, bool | int | mx.Dtype]],
+            init_value: float | None = None,
+            stream: Any = None,
         ) -> list[mx.array]:
-            arguments = []
-            for parameter, x in zip(input_names, inputs, strict=True):
-                arguments.append(f"const {TYPES[x.dtype]}* {parameter}")
-                if f"{parameter}_shape" in source:
-                    arguments.append(f"const __grid_constant__ Shape {parameter}_shape")
-            for parameter, dtype in zip(output_names, output_dtypes, strict=True):
-                arguments.append(f"{TYPES[dtype]}* {parameter}")
-            self.launches.append(
-                CudaLaunch(
-                    name=f"custom_kernel_{name}{''.join(_hashed(value) for _, value in template)}",
-                    header=header,
-                    text=text_of(arguments, template, source),
-                    grid=grid,
-                    threadgroup=threadgroup,
-                )
-            )
+            signature = [
+                *_inputs(input_names, inputs, source),
+                *_outputs(output_names, output_dtypes),
+            ]
+            full_name = "custom_kernel_" + name + "".join(_hashed(value) for _, value in template)
+            function = _function(full_name, signature, template, source)
+            body = name.removeprefix("unpool_")
+            self.launches.append(Launch(body, header, function, tuple(template), grid, threadgroup))
             return [mx.zeros(s, d) for s, d in zip(output_shapes, output_dtypes, strict=True)]
 
         return call
 
 
-def _hashed(value: Any) -> str:
+def _hashed(value: bool | int | mx.Dtype) -> str:
     if isinstance(value, bool):
         return "_t" if value else "_f"
-    return f"_{value}" if isinstance(value, int) else f"_{TYPES[value]}"
+    return f"_{value}" if isinstance(value, int) else f"_{NAMES[value]}"
 
 
-def text_of(arguments: list[str], template: list[tuple[str, Any]], source: str) -> str:
-    """The kernel as MLX writes it, from its parameters on."""
-    constants = []
-    for name, value in template:
+def _inputs(names: list[str], inputs: list[mx.array], source: str) -> Iterator[str]:
+    for name, x in zip(names, inputs, strict=True):
+        yield f"const {TYPES[x.dtype]}* {name}"
+        if x.ndim > 0:
+            for kind, suffix in (("Shape", "_shape"), ("Strides", "_strides"), ("int", "_ndim")):
+                if name + suffix in source:
+                    yield f"const __grid_constant__ {kind} {name}{suffix}"
+
+
+def _outputs(names: list[str], dtypes: list[mx.Dtype]) -> Iterator[str]:
+    for name, dtype in zip(names, dtypes, strict=True):
+        yield f"{TYPES[dtype]}* {name}"
+
+
+def _function(
+    name: str, signature: list[str], template: list[tuple[str, bool | int | mx.Dtype]], source: str
+) -> str:
+    constants = ""
+    for key, value in template:
         if isinstance(value, bool):
-            constants.append(f"  constexpr bool {name} = {str(value).lower()};")
+            constants += f"  constexpr bool {key} = {str(value).lower()};\n"
         elif isinstance(value, int):
-            constants.append(f"  constexpr int {name} = {value};")
+            constants += f"  constexpr int {key} = {value};\n"
         else:
-            constants.append(f"  using {name} = {TYPES[value]};")
-    joined = ",\n    ".join(arguments)
-    return f"(\n    {joined}) {{\n" + "\n".join(constants) + f"\n\n{source}\n}}\n"
+            constants += f"  using {key} = {TYPES[value]};\n"
+    parameters = ",\n".join(f"    {parameter}" for parameter in signature)
+    return f"__global__ void {name}(\n{parameters}) {{\n{constants}\n{source}\n}}\n"
 
 
-def unit_text(launches: list[CudaLaunch]) -> str:
-    """Many kernels in one program, behind the header that they share."""
+def unit(launches: list[Launch]) -> str:
+    """The kernels of many launches as one program, which takes a fraction of the time of one by one.
+
+    A message about one of them names it by its place in the list: ``3(20): error: ...``.
+    """
     (header,) = {launch.header for launch in launches}
-    kernels = [f"__global__ void kernel_{n}{launch.text}" for n, launch in enumerate(launches)]
-    return (
-        f"{PRELUDE}\n{header}\nnamespace mlx::core::cu {{\nnamespace cg = cooperative_groups;\n"
-        + "\n".join(kernels)
-        + "\n}\n"
-    )
+    functions = (f'#line 1 "{n}"\n{launch.function}' for n, launch in enumerate(launches))
+    return PREAMBLE + header + OPENING + "\n".join(functions) + CLOSING
 
 
 # ---- NVRTC, from the packages nvidia-cuda-nvrtc, nvidia-cuda-runtime and nvidia-cuda-cccl of PyPI
 
 
-def _installed(package: str, ending: str) -> Path | None:
+def _installed(package: str, part: str) -> Path | None:
+    """The file of an installed package whose path has ``part`` in it."""
     try:
-        found = [path for path in files(package) or [] if str(path).endswith(ending)]
+        found = sorted(path for path in files(package) or [] if part in str(path))
     except PackageNotFoundError:
         return None
     return Path(found[0].locate()) if found else None
 
 
 @functools.cache
-def compiler() -> tuple[ctypes.CDLL, list[str]] | None:
-    """NVRTC and its include flags, or None where a package is missing."""
-    library = next(
-        (
-            p
-            for major in (13, 14, 12)
-            if (p := _installed("nvidia-cuda-nvrtc", f"libnvrtc.so.{major}"))
-        ),
-        None,
-    )
-    header = _installed("nvidia-cuda-runtime", "include/cuda_fp16.h")
-    standard = _installed("nvidia-cuda-cccl", "cuda/std/limits")
-    if not (library and header and standard):
+def compiler() -> tuple[ctypes.CDLL, tuple[str, ...]] | None:
+    """NVRTC and its include options, or None where a package is missing."""
+    library = _installed("nvidia-cuda-nvrtc", "/libnvrtc.so.")
+    runtime = _installed("nvidia-cuda-runtime", "/include/cuda_fp16.h")
+    standard = _installed("nvidia-cuda-cccl", "/cuda/std/limits")
+    if sys.platform != "linux" or not (library and runtime and standard):
         return None
-    folders = [header.parent, standard.parent.parent.parent]
-    return ctypes.CDLL(str(library)), [f"--include-path={folder}" for folder in folders]
+    folders = (standard.parents[2], runtime.parent)
+    return ctypes.CDLL(str(library)), tuple(f"--include-path={folder}" for folder in folders)
 
 
-def compile_text(text: str, architecture: str) -> str:
-    """Compiles a program for an architecture; returns the compiler's log, empty if it is content."""
+def compiler_missing() -> str | None:
+    """Why there is no compiler, if there is none."""
+    if compiler() is not None:
+        return None
+    return f"NVRTC is not here (extra 'cuda-check'; {sys.platform}, {platform.machine()})"
+
+
+def compile_text(text: str, architecture: str, *options: str) -> tuple[bool, str]:
+    """Compiles a program for ``architecture``: whether that went well, and what the compiler said."""
     found = compiler()
     assert found
     nvrtc, include = found
+
+    def check(status: int) -> None:
+        assert status == 0, nvrtc.nvrtcGetErrorString(status).decode()
+
+    nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
     program = ctypes.c_void_p()
-    assert not nvrtc.nvrtcCreateProgram(
-        ctypes.byref(program), text.encode(), b"kernels.cu", 0, None, None
+    check(
+        nvrtc.nvrtcCreateProgram(
+            *(ctypes.byref(program), text.encode(), b"kernels.cu", 1),
+            (ctypes.c_char_p * 1)(UTILS.encode()),
+            (ctypes.c_char_p * 1)(UTILS_NAME.encode()),
+        )
     )
-    options = [
-        "--device-as-default-execution-space",
-        f"--gpu-architecture={architecture}",
-        *include,
-    ]
-    array = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-    failed = nvrtc.nvrtcCompileProgram(program, len(options), array)
-    size = ctypes.c_size_t()
-    nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
-    log = ctypes.create_string_buffer(size.value)
-    nvrtc.nvrtcGetProgramLog(program, log)
-    nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+    try:
+        arguments = [
+            "--device-as-default-execution-space",
+            f"--gpu-architecture={architecture}",
+            *include,
+            *options,
+        ]
+        array = (ctypes.c_char_p * len(arguments))(*(word.encode() for word in arguments))
+        status = nvrtc.nvrtcCompileProgram(program, len(arguments), array)
+        size = ctypes.c_size_t()
+        check(nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size)))
+        log = ctypes.create_string_buffer(size.value)
+        check(nvrtc.nvrtcGetProgramLog(program, log))
+    finally:
+        check(nvrtc.nvrtcDestroyProgram(ctypes.byref(program)))
     said = log.value.decode(errors="replace").strip()
-    return (said or "failed without a word") if failed else ""
+    if status:
+        said = said or nvrtc.nvrtcGetErrorString(status).decode()
+    return status == 0, said
