@@ -2,8 +2,6 @@
 // with functions running on the device by default, after its own header for 16-bit types and limits.
 
 typedef unsigned int uint;
-#define device
-#define constant
 #define thread_position_in_grid                 \
   (uint3{blockIdx.x * blockDim.x + threadIdx.x, \
          blockIdx.y * blockDim.y + threadIdx.y, \
