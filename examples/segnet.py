@@ -56,7 +56,8 @@ class SegNet(nn.Module):
         ]
         self.pool = MaxPool2d(2, return_indices=True)
         self.unpool = MaxUnpool2d.from_pool(self.pool)
-        self.nearest = nn.Upsample(scale_factor=2, mode="nearest") if decoder == "nearest" else None
+        self.nearest = nn.Upsample(scale_factor=2, mode="nearest")
+        self.decoder_kind = decoder
         self.classifier = nn.Conv2d(channels[0], classes, 1)
         self.coarse_classifier = nn.Conv2d(channels[-1], classes, 1)
 
@@ -75,9 +76,14 @@ class SegNet(nn.Module):
         coarse = self.coarse_classifier(x)
         for block in self.decoder:
             indices, size = stages.pop()
-            up = self.nearest(x) if self.nearest else self.unpool(x, indices, output_size=size[1:3])
-            x = block(up)
+            x = block(self.up(x, indices, size[1:3]))
         return self.classifier(x), coarse
+
+    def up(self, x: mx.array, indices: mx.array, size: tuple[int, ...]) -> mx.array:
+        """One stage up: to where the values came from, or everywhere around."""
+        if self.decoder_kind == "nearest":
+            return self.nearest(x)
+        return self.unpool(x, indices, output_size=size)
 
     def kept_places(self, x: mx.array) -> list[mx.array]:
         """What each pooling stage keeps, at the places that its indices name: (N, H, W) a stage."""

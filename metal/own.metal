@@ -13,8 +13,8 @@
     const int64_t plane = int64_t(at.z) * D * H * W, cells = int64_t(at.z) * OD * OH * OW;
     const int cell = int(at.y) * OW + ow;
     for (int v = 0; v < V && c + v < C; ++v) {
-      const int64_t index = int64_t(indices[(cells + cell) * C + c + v]);
-      if (index >= 0 && index < int64_t(D) * H * W) {
+      const INDEX index = INDEX(indices[(cells + cell) * C + c + v]);
+      if (index >= 0 && index < INDEX(D) * H * W) {
         raise_to(owner + (plane + index) * C + c + v, cell);
       }
     }

@@ -21,14 +21,15 @@
       if (TAIL && c + v >= C) {
         break;
       }
-      const int64_t index = int64_t(indices[cell * C + c + v]);
+      const INDEX index = INDEX(indices[cell * C + c + v]);
       Place p;
       int64_t place;
       bool found;
       if (FLAT) {
-        found = index >= 0 && index < int64_t(D) * H * W;
-        place = found ? index : 0;
-        p = place_of(place, H, W);
+        found = index >= 0 && index < INDEX(D) * H * W;
+        const INDEX inside = found ? index : INDEX(0);
+        p = place_of(inside, H, W);
+        place = inside;
       } else {
         found = index < KD * KH * KW;
         const int tap = found ? int(index) : 0;
@@ -49,7 +50,7 @@
         if (scan) {
           const int64_t end = cells + int64_t(OD) * OH * OW;
           for (int64_t later = cell + 1; later < end && found; ++later) {
-            found = int64_t(indices[later * C + c + v]) != index;
+            found = INDEX(indices[later * C + c + v]) != index;
           }
         } else {
           // Later windows that cover the place, the last one first.
@@ -69,8 +70,8 @@
                   continue;
                 }
                 const int64_t later = cells + (int64_t(ld) * OH + lh) * OW + lw;
-                const int64_t wanted = FLAT ? index : int64_t((kd * KH + kh) * KW + kw);
-                found = later <= cell || int64_t(indices[later * C + c + v]) != wanted;
+                const INDEX wanted = FLAT ? index : INDEX((kd * KH + kh) * KW + kw);
+                found = later <= cell || INDEX(indices[later * C + c + v]) != wanted;
               }
             }
           }

@@ -24,7 +24,7 @@
 
     int64_t loaded = -1; // the cell that value and index were read from
     T value[V];
-    int64_t index[V];
+    INDEX index[V];
     for (int rd = 0; rd < SD; ++rd) {
       const int d = td * SD - PD + rd;
       if (d < 0 || d >= D) {
@@ -49,7 +49,7 @@
           if (scan) {
             for (int64_t cell = cells; cell < cells + int64_t(OD) * OH * OW; ++cell) {
               for (int v = 0; v < V && c + v < C; ++v) {
-                if (int64_t(indices[cell * C + c + v]) == place) {
+                if (INDEX(indices[cell * C + c + v]) == INDEX(place)) {
                   result[v] = ACC(values[cell * C + c + v]);
                 }
               }
@@ -79,11 +79,11 @@
                         break;
                       }
                       value[v] = values[cell * C + c + v];
-                      index[v] = int64_t(indices[cell * C + c + v]);
+                      index[v] = INDEX(indices[cell * C + c + v]);
                     }
                     loaded = cell;
                   }
-                  const int64_t wanted = FLAT ? place : int64_t((kd * KH + kh) * KW + kw);
+                  const INDEX wanted = FLAT ? INDEX(place) : INDEX((kd * KH + kh) * KW + kw);
                   #pragma unroll
                   for (int v = 0; v < V; ++v) {
                     if (TAIL && c + v >= C) {

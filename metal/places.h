@@ -4,20 +4,14 @@ struct Place {
   int d, h, w;
 };
 
-// The place that a flat index names in a plane of height H and width W.
-inline Place place_of(int64_t flat, int H, int W) {
+// The place that a flat index names in a plane of height H and width W. A plane of less than 2^31 places is
+// numbered in 32 bits, because division in 64 is slow on a GPU.
+template <typename INDEX> inline Place place_of(INDEX flat, int H, int W) {
+  const INDEX rest = flat / W;
   Place p;
-  if (flat <= 0x7fffffff) { // 64-bit division is slow on a GPU
-    const int rest = int(flat) / W;
-    p.w = int(flat) - rest * W;
-    p.d = rest / H;
-    p.h = rest - p.d * H;
-  } else {
-    const int64_t rest = flat / W;
-    p.w = int(flat - rest * W);
-    p.d = int(rest / H);
-    p.h = int(rest - int64_t(p.d) * H);
-  }
+  p.w = int(flat - rest * W);
+  p.d = int(rest / H);
+  p.h = int(rest - INDEX(p.d) * H);
   return p;
 }
 

@@ -18,8 +18,8 @@
       if (TAIL && c + v >= C) {
         break;
       }
-      const int64_t index = int64_t(indices[cell * C + c + v]);
-      if (index < 0 || index >= int64_t(D) * H * W) {
+      const INDEX index = INDEX(indices[cell * C + c + v]);
+      if (index < 0 || index >= INDEX(D) * H * W) {
         continue;
       }
       const Place p = place_of(index, H, W);

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import digit_scenes
 import metrics
+import mlx.core as mx
 import numpy as np
 import pytest
+import segnet
 
 EXAMPLES = Path(digit_scenes.__file__).parent
 
@@ -82,6 +84,18 @@ def test_both_decoders_are_compared(tmp_path):
     figures = figures_of(tmp_path)
     assert len(figures["unpool"]) == len(figures["nearest"]) == 1
     assert (tmp_path / "segnet-nearest-seed0.safetensors").exists()
+    assert figures["unpool"][0]["test"] != figures["nearest"][0]["test"]
+
+
+def test_the_rival_has_no_use_for_indices(monkeypatch):
+    calls = []
+    monkeypatch.setattr(segnet.MaxUnpool2d, "__call__", lambda *args, **more: calls.append(args))
+    model, x = segnet.SegNet(11, decoder="nearest"), mx.zeros((1, 16, 16, 3))
+    assert model(x).shape == (1, 16, 16, 11)
+    assert not calls
+    with pytest.raises(TypeError):  # the other one does call it, and gets None here
+        segnet.SegNet(11, decoder="unpool")(x)
+    assert len(calls) == 1
 
 
 def test_the_rival_is_trained_alone(tmp_path):

@@ -10,7 +10,7 @@ from typing import Any
 import mlx.core as mx
 
 from .._geometry import Triple, Window
-from .._indices import is_window
+from .._indices import flat_dtype, is_window
 from .._kernels import text
 
 # The parameters of each kernel, in order.
@@ -123,6 +123,7 @@ class Kernels:
             ("T", values.dtype),
             ("ACC", mx.float32 if add and small_float else values.dtype),
             ("FLAT", not is_window(indices)),
+            _index_type(indices, size),
             ("SUM", add),
             ("STRAY", strays is not None),
         ]
@@ -145,6 +146,7 @@ class Kernels:
         template = [
             ("T", full.dtype),
             ("FLAT", not is_window(indices)),
+            _index_type(indices, full.shape[1:4]),
             ("WINNERS", winners),
             ("STRAY", strays is not None),
         ]
@@ -166,7 +168,7 @@ class Kernels:
         return self._launch(
             "stray",
             [indices, _size(size)],
-            _lanes(values) + _constants(window),
+            [_index_type(indices, size), *_lanes(values), *_constants(window)],
             grid=_grid(values, indices.shape[1:4]),
             outputs=[((-(-threads // 32),), mx.uint32)],
             init_value=0,
@@ -178,7 +180,7 @@ class Kernels:
         return self._launch(
             "own",
             [indices, _size(size)],
-            [("V", min(4, channels))],
+            [_index_type(indices, size), ("V", min(4, channels))],
             grid=(cells[2] * -(-channels // min(4, channels)), cells[0] * cells[1], batch),
             outputs=[((batch, *size, channels), mx.int32)],
             init_value=-1,
@@ -221,6 +223,15 @@ def threadgroup(grid: tuple[int, int, int]) -> tuple[int, int, int]:
 def _power_of_two(n: int, up: bool = False) -> int:
     """The nearest power of two that is not above ``n``, or with ``up`` not below it."""
     return 1 << (max(1, n) - 1).bit_length() if up else 1 << max(1, n).bit_length() - 1
+
+
+def _index_type(indices: mx.array, size: Triple) -> tuple[str, mx.Dtype]:
+    """The type that holds every index that names a place.
+
+    A uint32 above that type's range becomes negative in it, so it still names none.
+    """
+    narrow = indices.dtype.size <= 4 and flat_dtype(size) == mx.int32
+    return "INDEX", mx.int32 if narrow else mx.int64
 
 
 def _lanes(x: mx.array) -> list[tuple[str, Any]]:

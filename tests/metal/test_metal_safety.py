@@ -138,7 +138,7 @@ MUTANTS = {
         *(unpool(WINDOW), "read"),
     ),
     "pick trusts indices": (
-        *("pick", "index >= 0 && index < int64_t(D) * H * W", "true"),
+        *("pick", "index >= 0 && index < INDEX(D) * H * W", "true"),
         *(unpool_gradient(HOSTILE), "out of bounds"),
     ),
     "pick forgets who won": (
@@ -149,7 +149,7 @@ MUTANTS = {
         "another result",
     ),
     "stray trusts indices": (
-        *("stray", "index < 0 || index >= int64_t(D) * H * W", "index < 0"),
+        *("stray", "index < 0 || index >= INDEX(D) * H * W", "index < 0"),
         *(unpool(HOSTILE), "out of bounds"),
     ),
     "stray sets bits without an atomic": (
@@ -165,7 +165,7 @@ MUTANTS = {
     ),
     "own trusts indices": (
         "own",
-        "index < int64_t(D) * H * W",
+        "index < INDEX(D) * H * W",
         "true",
         unpool_any,
         "out of bounds",
