@@ -1,22 +1,27 @@
 """The primitives as plain ``mlx.core`` ops, for the CPU.
 
-The formulations were chosen by measurement (see ``benchmarks/``). What they avoid: ``mx.where``, gathers
-with several index arrays, ``mx.pad`` and copies of strided slices.
+The formulations were chosen by measurement (see ``benchmarks/RESULTS.md``): few passes over memory, each a
+loop that MLX's CPU backend vectorises or at least keeps free of branches. What is avoided costs ten times as
+much: ``mx.where``, ``|`` of bools, gathers with several index arrays, ``mx.pad``, ``mx.concatenate``.
 
-MLX's scatters and gathers do not check their indices, so whatever a caller passed is brought into range
-first: an index that names no place is sent to a spare one, which is cut off afterwards.
+MLX's scatters and gathers do not check their indices. Indices that a caller may have made are therefore
+brought into range first: what names no place is sent to spare elements behind the plane.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
+from typing import NamedTuple
 
 import mlx.core as mx
 
 from .._geometry import Triple, Window, tap_offsets
-from .._indices import is_window, place_table
+from .._indices import is_window
 
 _FLOATS = (mx.float32, mx.float16, mx.bfloat16)
+_UNSIGNED = (mx.uint8, mx.uint16, mx.uint32, mx.uint64)
+_INFINITE_KEY = 0x7800
 
 
 class Ops:
@@ -26,222 +31,402 @@ class Ops:
         self, x: mx.array, window: Window, cells: Triple, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and indices of every window."""
-        values, codes = _pool(x, window, cells)
-        if index_dtype in (mx.uint8, mx.uint16):
-            indices = codes.astype(index_dtype)
+        size = x.shape[1:4]
+        flat = index_dtype in (mx.int32, mx.int64)
+        if flat:
+            steps = tuple(d * pitch for d, pitch in zip(window.dilation, _pitches(size)))
         else:
-            indices = _flat_from_codes(codes, window, x.shape[1:4], cells, index_dtype)
-        empty = _empty_windows(window, x.shape[1:4], cells)
+            steps = _pitches(window.kernel)
+        # float16 compares at a tenth of the speed of integers of its size.
+        ordered = _keys(x) if x.dtype == mx.float16 else x
+        values, codes = _pool(ordered, window, cells, steps, keys=x.dtype == mx.float16)
+        indices = codes.astype(index_dtype)
+        if flat:
+            starts = mx.array(0, index_dtype)
+            for axis, pitch in enumerate(_pitches(size)):
+                if cells[axis] > 1 or window.padding[axis]:
+                    starts = starts + _along(
+                        axis, _starts(window, axis, cells[axis], pitch, index_dtype)
+                    )
+            indices = indices + starts
+        empty = _empty_windows(window, size, cells)
         if empty is not None:
-            nowhere = mx.array(0 if is_window(indices) else -1, index_dtype)
+            indices = mx.where(empty, mx.array(-1 if flat else 0, index_dtype), indices)
+        if x.dtype == mx.float16:
+            values = self.pick(x, indices, window)
+        if empty is not None:
             values = mx.where(empty, _lowest(x.dtype), values)
-            indices = mx.where(empty, nowhere, indices)
         return values, indices
 
     def place(
         self, values: mx.array, indices: mx.array, window: Window | None, size: Triple
     ) -> mx.array:
         """Pooled values at their places, zero elsewhere, the last one of several."""
-        places = _places(indices, window, size)
-        full = mx.zeros((places.shape[0], places_end(size, values.shape[4])), values.dtype)
-        full = mx.put_along_axis(full, places, values.reshape(places.shape), axis=1)
-        return _without_spare(full, size, values.shape[4])
+        if _is_small_tiling(window, indices, size):
+            return _spread(values, indices, window)
+        return _put(values, _checked_places(indices, window, size), size)
 
     def accumulate(
         self, values: mx.array, indices: mx.array, window: Window, size: Triple
     ) -> mx.array:
-        """Pooled values at their places, zero elsewhere, the sum of several."""
+        """Pooled values at their places, zero elsewhere, the sum of several. The indices are a pool's."""
+        if _is_small_tiling(window, indices, size):
+            return _spread(values, indices, window)
+        places = _pooled_places(indices, window, size)
         if window.disjoint:
-            return self.place(values, indices, window, size)
-        places = _places(indices, window, size)
+            return _put(values, places, size)
         wide = mx.float32 if values.dtype in _FLOATS else values.dtype
-        empty = mx.zeros((places.shape[0], places_end(size, values.shape[4])), wide)
         # MLX has no function for adding along an axis, but it is the derivative of gathering.
-        _, (full,) = mx.vjp(
-            lambda array: mx.take_along_axis(array, places, axis=1),
-            [empty],
-            [values.reshape(places.shape).astype(wide)],
+        _, (sums,) = mx.vjp(
+            lambda plane: mx.take_along_axis(plane, places.elements, axis=1),
+            [mx.zeros(places.shape, wide)],
+            [values.reshape(places.elements.shape).astype(wide)],
         )
-        return _without_spare(full, size, values.shape[4]).astype(values.dtype)
+        if values.dtype != mx.float16:
+            return _plane(sums, places, values, size).astype(values.dtype)
+        # Rounding to float16 is slow: only the sums at the recorded places are.
+        sums = mx.take_along_axis(sums, places.elements, axis=1).astype(values.dtype)
+        return _put(sums.reshape(values.shape), places, size)
 
     def pick(self, full: mx.array, indices: mx.array, window: Window) -> mx.array:
-        """The full array at the recorded places, zero where an index names none."""
-        places = _places(indices, window, full.shape[1:4])
-        return mx.take_along_axis(_with_spare(full), places, axis=1).reshape(indices.shape)
+        """The full array at the recorded places, zero where an index names none. They are a pool's."""
+        places = _pooled_places(indices, window, full.shape[1:4])
+        return _take(full, places).reshape(indices.shape)
 
     def pick_winners(self, full: mx.array, indices: mx.array, window: Window | None) -> mx.array:
-        """As :meth:`pick`, but zero for a cell whose place a later cell names as well."""
-        places = _places(indices, window, full.shape[1:4])
-        picked = mx.take_along_axis(_with_spare(full), places, axis=1)
-        if not (window is not None and window.disjoint and is_window(indices)):
-            number = mx.int32 if places.shape[1] < 2**31 else mx.int64
-            cell = mx.broadcast_to(mx.arange(places.shape[1], dtype=number)[None], places.shape)
-            end = places_end(full.shape[1:4], full.shape[4])
-            owner = mx.put_along_axis(
-                mx.zeros((places.shape[0], end), number), places, cell, axis=1
-            )
-            wins = mx.take_along_axis(owner, places, axis=1) == cell
-            picked = mx.where(wins, picked, mx.zeros((), full.dtype))
-        return picked.reshape(indices.shape)
+        """As :meth:`pick` for any indices, and zero for a cell whose place a later cell names as well."""
+        *_, channels = indices.shape
+        places = _checked_places(indices, window, full.shape[1:4])
+        if not (is_window(indices) and window is not None and window.disjoint):
+            # Every cell writes its number to its place, where the last one stays. (Cells of different
+            # channels never meet.) Nobody wins a spare element.
+            count = prod(indices.shape[1:4])
+            dtype = _unsigned(count)
+            number = mx.arange(1, count + 1, dtype=dtype)[:, None] + mx.zeros(channels, dtype)
+            number = mx.broadcast_to(number.reshape(1, -1), places.elements.shape)
+            owner = mx.zeros(places.shape, dtype)
+            owner = mx.put_along_axis(owner, places.elements, number, axis=1)
+            if places.spare:
+                owner[:, places.end :] = 0
+            wins = mx.take_along_axis(owner, places.elements, axis=1) == number
+            places = places._replace(keep=wins)
+        return _take(full, places).reshape(indices.shape)
 
 
-def _pool(x: mx.array, window: Window, cells: Triple) -> tuple[mx.array, mx.array]:
-    """Values and window indices, one axis at a time.
+def _pool(
+    x: mx.array, window: Window, cells: Triple, steps: Triple, keys: bool
+) -> tuple[mx.array, mx.array]:
+    """Values and codes of every window: a code is the sum over the axes of tap * step.
 
-    The last axis goes first: then the first maximum along each later-treated axis is the first one in
+    One axis at a time, the last one first: then the first maximum along each axis is the first one in
     row-major order.
     """
-    wide = mx.uint8 if window.taps <= 2**8 else mx.uint16
-    if window.taps > 2**16:
-        wide = mx.uint32
-    values, codes = x, mx.zeros((), wide)
-    step = 1  # what a tap of this axis adds to the window index
+    dtype = _unsigned(sum((k - 1) * step for k, step in zip(window.kernel, steps)))
+    best, shifts = _clamped(x, window, cells)
+    codes = None  # all zero
     for axis in (2, 1, 0):
-        if (window.kernel[axis], window.stride[axis], window.padding[axis]) != (1, 1, 0):
-            values, codes = _pool_axis(values, codes, axis, window, cells[axis], step)
-        step *= window.kernel[axis]
-    if codes.shape != values.shape:
-        codes = mx.broadcast_to(codes, values.shape)
-    return values, codes
+        shift = shifts[axis]
+        if shift is not None:
+            shift = (shift * steps[axis]).astype(dtype)
+            codes = shift if codes is None else codes + shift
+        values, values_codes = best, codes
+        best = _tap(values, window, cells, axis, 0)
+        codes = None if codes is None else _tap(codes, window, cells, axis, 0)
+        for tap in range(1, window.kernel[axis]):
+            later = _tap(values, window, cells, axis, tap)
+            wins = (later > (mx.minimum(best, _INFINITE_KEY) if keys else best)).view(mx.uint8)
+            if later.dtype in _FLOATS:
+                wins = wins | (later != later).view(mx.uint8)
+            gain = wins.astype(dtype)
+            if values_codes is not None:
+                gain = gain * (_tap(values_codes, window, cells, axis, tap) + tap * steps[axis])
+            elif tap * steps[axis] > 1:
+                gain = gain * (tap * steps[axis])
+            # Codes grow from tap to tap, so a maximum is a choice.
+            codes = gain if codes is None else mx.maximum(codes, gain)
+            # The later operand first: a NaN there wins, an equal number does not.
+            best = mx.maximum(later, best)
+    codes = mx.zeros((), dtype) if codes is None else codes
+    return best, mx.broadcast_to(codes, best.shape)
 
 
-def _pool_axis(
-    values: mx.array, codes: mx.array, axis: int, window: Window, cells: int, step: int
-) -> tuple[mx.array, mx.array]:
-    length = values.shape[axis + 1]
-    inside = [window.inside_taps(axis, length, cell) for cell in range(cells)]
-    best = best_codes = mx.zeros(())
-    for tap in range(window.kernel[axis]):
-        # A tap outside the plane is replaced by the nearest one inside: the same place looked at twice
-        # changes nothing.
-        taps = [min(max(tap, taps.start), taps.stop - 1) if taps else 0 for taps in inside]
-        later = _rows(values, axis, window, taps)
-        weight = _weights(taps, axis, step, codes.dtype)
-        later_codes = weight if codes.ndim == 0 else _rows(codes, axis, window, taps) + weight
-        if tap == 0:
-            best, best_codes = later, later_codes
-            continue
-        wins = later > best
-        if later.dtype in _FLOATS:
-            wins = wins | (later != later)
-        # Codes only grow from tap to tap, so a maximum is a choice.
-        best_codes = mx.maximum(best_codes, wins.view(mx.uint8).astype(codes.dtype) * later_codes)
-        best = mx.maximum(later, best)
-    return best, mx.broadcast_to(best_codes, best.shape)
+def _tap(x: mx.array, window: Window, cells: Triple, axis: int, tap: int) -> mx.array:
+    """What tap number ``tap`` of each window sees along ``axis``."""
+    if x.shape[axis + 1] == 1:
+        return x
+    start, stride = tap * window.dilation[axis], window.stride[axis]
+    stop = start + (cells[axis] - 1) * stride + 1
+    return x[(slice(None),) * (axis + 1) + (slice(start, stop, stride),)]
 
 
-def _rows(x: mx.array, axis: int, window: Window, taps: list[int]) -> mx.array:
-    """The rows of ``x`` along ``axis`` that tap ``taps[cell]`` of each window looks at."""
-    stride, padding, dilation = (
-        window.stride[axis],
-        window.padding[axis],
-        window.dilation[axis],
-    )
-    length = x.shape[axis + 1]
-    rows = [cell * stride - padding + tap * dilation for cell, tap in enumerate(taps)]
-    rows = [min(max(row, 0), length - 1) for row in rows]
-    if all(row == rows[0] + cell * stride for cell, row in enumerate(rows)):
-        stop = rows[-1] + 1
-        return x[(slice(None),) * (axis + 1) + (slice(rows[0], stop, stride),)]
-    return mx.take(x, mx.array(rows, mx.uint32), axis=axis + 1)
+def _clamped(x: mx.array, window: Window, cells: Triple) -> tuple[mx.array, list[mx.array | None]]:
+    """The plane that the windows cover, in which a tap outside ``x`` sees the nearest tap inside.
+
+    The same place looked at twice changes nothing. Also how many taps nearer that is, for every position
+    along an axis, None for axes without such taps.
+    """
+    batch, *size, channels = x.shape
+    last = window.unpooled_size(cells)
+    if not any(window.padding) and all(n <= length for n, length in zip(last, size)):
+        return x, [None] * 3
+    wide = mx.int32 if x.size < 2**31 else mx.int64
+    source = mx.arange(batch, dtype=wide).reshape(-1, 1, 1, 1, 1)
+    shifts: list[mx.array | None] = []
+    for axis, (length, dilation) in enumerate(zip(size, window.dilation)):
+        first = -window.padding[axis]
+        stop = first + (cells[axis] - 1) * window.stride[axis] + window.span[axis]
+        row, shift = mx.arange(first, stop), None
+        if first < 0 or stop > length:
+            before = [min(r % dilation, length - 1) for r in range(first, 0)]
+            after = [
+                max(length - dilation + (r - length) % dilation, 0) for r in range(length, stop)
+            ]
+            inside = mx.arange(stop - first - len(before) - len(after))
+            nearest = mx.concatenate(
+                [mx.array(before, mx.int32), inside, mx.array(after, mx.int32)]
+            )
+            row, shift = nearest, _along(axis, nearest - row)
+            if dilation > 1:
+                shift = shift // dilation
+        source = source * length + _along(axis, row)
+        shifts.append(shift)
+    if channels < 16:
+        source = source * channels + mx.arange(channels)
+        flat = mx.take_along_axis(x.reshape(-1), source.reshape(-1), axis=0)
+    else:
+        flat = mx.take(x.reshape(-1, channels), source.reshape(-1), axis=0)
+    return flat.reshape(*source.shape[:4], channels), shifts
 
 
-def _weights(taps: list[int], axis: int, step: int, dtype: mx.Dtype) -> mx.array:
-    """What each window's tap adds to its index: one number if it is the same for all."""
-    if len(set(taps)) == 1:
-        return mx.array(taps[0] * step, dtype)
-    shape = [-1 if a == axis + 1 else 1 for a in range(5)]
-    return mx.array([tap * step for tap in taps], dtype).reshape(shape)
-
-
-def _flat_from_codes(
-    codes: mx.array, window: Window, size: Triple, cells: Triple, dtype: mx.Dtype
-) -> mx.array:
-    """Flat indices from window indices: where the window starts, plus what the tap adds."""
-    starts = mx.zeros((1, 1, 1, 1, 1), dtype)
-    for axis in range(3):
-        shape = [-1 if a == axis + 1 else 1 for a in range(5)]
-        start = mx.arange(cells[axis], dtype=dtype) * window.stride[axis] - window.padding[axis]
-        starts = starts * size[axis] + start.reshape(shape)
-    steps = [(d * size[1] + h) * size[2] + w for d, h, w in _tap_places(window)]
-    ahead = mx.take_along_axis(mx.array(steps, dtype), codes.reshape(-1), axis=0)
-    return ahead.reshape(codes.shape) + starts
-
-
-def _tap_places(window: Window) -> list[Triple]:
-    """The distance of every tap from the start of its window."""
-    return [
-        tuple(t * d for t, d in zip(tap, window.dilation)) for tap in tap_offsets(window.kernel)
-    ]
+def _keys(x: mx.array) -> mx.array:
+    """int16 in the order of these float16: both zeros are equal, NaN of either sign above infinity."""
+    bits = x.view(mx.int16)
+    sign = bits >> 15
+    return (bits ^ (sign & 0x7FFF)) - (sign + 0x400)
 
 
 def _empty_windows(window: Window, size: Triple, cells: Triple) -> mx.array | None:
     """Which windows have no tap inside the plane, or None if all have one."""
     result = None
     for axis in range(3):
-        empty = [not window.inside_taps(axis, size[axis], cell) for cell in range(cells[axis])]
+        # Only windows that start in the padding can be empty.
+        starts_outside = min(cells[axis], -(-window.padding[axis] // window.stride[axis]))
+        empty = [not window.inside_taps(axis, size[axis], cell) for cell in range(starts_outside)]
         if any(empty):
-            shape = [-1 if a == axis + 1 else 1 for a in range(5)]
-            here = mx.array(empty).reshape(shape)
+            here = _along(axis, mx.array(empty + [False] * (cells[axis] - starts_outside)))
             result = here if result is None else result | here
     return result
 
 
 def _lowest(dtype: mx.Dtype) -> mx.array:
-    if dtype in _FLOATS:
-        return mx.array(float("-inf"), dtype)
-    return mx.array(mx.iinfo(dtype).min, dtype)
+    return mx.array(-float("inf") if dtype in _FLOATS else mx.iinfo(dtype).min, dtype)
 
 
-def _places(indices: mx.array, window: Window | None, size: Triple) -> mx.array:
-    """Where each index points in a plane that was flattened to (B, places_end(size, C)).
+def _is_small_tiling(window: Window | None, indices: mx.array, size: Triple) -> bool:
+    """Whether few-tap windows cover the plane exactly, with channels enough for vectors."""
+    return (
+        window is not None
+        and is_window(indices)
+        and window.taps <= 4
+        and window.kernel == window.stride
+        and indices.shape[4] >= 16
+        and all(_tiles(window, size, indices.shape[1:4], axis) for axis in range(3))
+    )
 
-    Shape (B, cells * C). Indices that name no place point beyond the plane, to the spare place.
+
+def _spread(values: mx.array, codes: mx.array, window: Window) -> mx.array:
+    """Every value at its tap and zero at the others: no scatter, so nothing can go astray."""
+    batch, *cells, channels = codes.shape
+    (d, h, w), (kd, kh, kw) = cells, window.kernel
+    taps = mx.arange(window.taps, dtype=codes.dtype).reshape(1, kd, 1, kh, 1, kw, 1)
+    shape = (batch * d, 1, h, 1, w, 1, channels)
+    full = _masked(values.reshape(shape), codes.reshape(shape) == taps)
+    return full.reshape(batch, d * kd, h * kh, w * kw, channels)
+
+
+class _Places(NamedTuple):
+    """Where cells go in full arrays that were flattened to rows."""
+
+    elements: mx.array  # (rows, cells * channels), up to ``end + spare``
+    end: int  # elements of a row
+    spare: int = 0  # elements behind the end, to take what has no place
+    keep: mx.array | None = None  # False for a cell that has no place, though an element is named
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of a full array with its spare elements."""
+        return self.elements.shape[0], self.end + self.spare
+
+
+def _put(values: mx.array, places: _Places, size: Triple) -> mx.array:
+    cells = values.reshape(places.elements.shape)
+    if places.keep is not None:
+        cells = _masked(cells, places.keep)
+    full = mx.zeros(places.shape, values.dtype)
+    full = mx.put_along_axis(full, places.elements, cells, axis=1)
+    return _plane(full, places, values, size)
+
+
+def _plane(full: mx.array, places: _Places, values: mx.array, size: Triple) -> mx.array:
+    """Rows of elements as the plane that they are, without the spare ones."""
+    if places.spare:
+        full = full[:, : places.end]
+    return full.reshape(values.shape[0], *size, values.shape[4])
+
+
+def _take(full: mx.array, places: _Places) -> mx.array:
+    """The elements at the places, zero for cells without one."""
+    elements, keep = places.elements, places.keep
+    if places.spare:
+        keep = elements < places.end if keep is None else keep
+        elements = mx.minimum(elements, places.end - 1)
+    picked = mx.take_along_axis(full.reshape(-1, places.end), elements, axis=1)
+    return picked if keep is None else _masked(picked, keep)
+
+
+def _masked(x: mx.array, keep: mx.array) -> mx.array:
+    """``x`` where ``keep``, else zero: as integers, because NaN * 0 is not 0 and -1.0 * 0 has a sign."""
+    bits = x.view(_unsigned_like(x))
+    return (bits * keep.view(mx.uint8).astype(bits.dtype)).view(x.dtype)
+
+
+def _pooled_places(indices: mx.array, window: Window, size: Triple) -> _Places:
+    """The places of indices that a pool over ``size`` has made: all are good, but for empty windows."""
+    cells = indices.shape[1:4]
+    if _empty_windows(window, size, cells) is not None:
+        return _checked_places(indices, window, size)
+    if is_window(indices):
+        return _places_by_tap(indices, window, size, checked=False)
+    return _places_by_number(indices, size, checked=False)
+
+
+def _checked_places(indices: mx.array, window: Window | None, size: Triple) -> _Places:
+    """The places of any indices: a spare element, or none to keep, where one names no place."""
+    if not is_window(indices):
+        return _places_by_number(indices, size, checked=True)
+    assert window is not None
+    last = window.unpooled_size(indices.shape[1:4])
+    every_tap_inside = not any(window.padding) and all(n <= m for n, m in zip(last, size))
+    if window.disjoint and every_tap_inside:
+        return _places_by_tap(indices, window, size, checked=True)
+    return _places_by_table(indices, window, size)
+
+
+def _places_by_number(indices: mx.array, size: Triple, checked: bool) -> _Places:
+    """Flat indices: the number of the place."""
+    batch, *_, channels = indices.shape
+    wide = mx.int32 if prod(size) < 2**31 else mx.int64
+    if indices.dtype.size < wide.size:
+        indices = indices.astype(wide)
+    # As unsigned numbers, negative ones are too big.
+    place = indices.view(_unsigned_like(indices))
+    if checked:
+        place = mx.minimum(place, prod(size))
+    place = place.astype(_unsigned((prod(size) + 1) * channels))
+    if channels > 1:
+        place = place * channels + mx.arange(channels, dtype=place.dtype)
+    end = prod(size) * channels
+    return _Places(place.reshape(batch, -1), end, channels if checked else 0)
+
+
+def _places_by_tap(indices: mx.array, window: Window, size: Triple, checked: bool) -> _Places:
+    """Window indices of taps inside the plane: where the window starts, and the tap's part.
+
+    If ``checked``, what is no tap counts as the first one, with nothing to keep. That is safe where the
+    windows are disjoint.
     """
     batch, *cells, channels = indices.shape
-    end = prod(size)
-    dtype = mx.uint32 if places_end(size, channels) < 2**32 else mx.uint64
-    if is_window(indices):
-        assert window is not None
-        table = _unsigned(place_table(window, size, tuple(cells)))
-        table = mx.minimum(table, mx.array(end, table.dtype)).astype(dtype)
-        # One more column, for codes that are no tap.
-        table = mx.pad(table, [(0, 0), (0, 1)], constant_values=mx.array(end, dtype))
-        columns = window.taps + 1
-        code = indices.reshape(batch, prod(cells), channels)
-        if indices.dtype != mx.uint8 or window.taps < 2**8:
-            code = mx.minimum(code, mx.array(window.taps, indices.dtype))
-        row = mx.arange(prod(cells), dtype=dtype)[:, None] * columns
-        place = mx.take_along_axis(table.reshape(-1), (code + row).reshape(-1), axis=0)
-        place = place.reshape(batch, prod(cells), channels)
-    else:
-        place = _unsigned(indices).reshape(batch, prod(cells), channels)
-        place = mx.minimum(place, mx.array(end, place.dtype)).astype(dtype)
-    if channels > 1:
-        place = place * mx.array(channels, dtype) + mx.arange(channels, dtype=dtype)
-    return place.reshape(batch, prod(cells) * channels)
+    rows, end, axis = batch, prod(size) * channels, 0
+    while axis < 3 and _tiles(window, size, cells, axis):
+        # Each slab of windows has a slab of the plane to itself: make it a row. Its numbers are small.
+        rows, end = rows * cells[axis], end // cells[axis]
+        cells[axis], axis = 1, axis + 1
+        if window.stride[axis - 1] > 1:
+            break
+    dtype = _unsigned(end)
+    pitches = [pitch * channels for pitch in _pitches(size)]
+    steps = [pitch * d for pitch, d in zip(pitches, window.dilation)]
+    parts = [sum(t * step for t, step in zip(tap, steps)) for tap in tap_offsets(window.kernel)]
+    code, keep = indices.reshape(-1), None
+    if checked and window.taps <= mx.iinfo(code.dtype).max:
+        keep = (code < window.taps).reshape(rows, -1)
+        code = mx.minimum(code, window.taps)
+    place = mx.take_along_axis(mx.array([*parts, 0], dtype), code, axis=0)
+    place = place.reshape(rows, *cells, channels)
+    for axis in (2, 1, 0):
+        start = _along(axis, _starts(window, axis, cells[axis], pitches[axis], dtype))
+        if axis == 2:
+            start = start + mx.arange(channels, dtype=dtype)
+        if start.size > 1 or window.padding[axis]:
+            place = place + start
+    return _Places(place.reshape(rows, -1), end, keep=keep)
 
 
-def _unsigned(indices: mx.array) -> mx.array:
-    """Indices as unsigned numbers of 4 or 8 bytes, in which negative ones are too big."""
-    if indices.dtype in (mx.int8, mx.int16):
-        indices = indices.astype(mx.int32)
-    if indices.dtype == mx.int32:
-        return indices.view(mx.uint32)
-    return indices.view(mx.uint64) if indices.dtype == mx.int64 else indices
+def _places_by_table(indices: mx.array, window: Window, size: Triple) -> _Places:
+    """Window indices where a tap may be outside the plane: a table of every tap of every window."""
+    batch, *cells, channels = indices.shape
+    end = prod(size) * channels
+    dtype = _unsigned(3 * end + channels)
+    table = mx.array(0, dtype)
+    for axis, pitch in enumerate(_pitches(size)):
+        start = _starts(window, axis, cells[axis], 1, mx.int64)
+        position = mx.arange(window.kernel[axis])[:, None] * window.dilation[axis] + start
+        inside = (position >= 0) & (position < size[axis])
+        place = mx.where(inside, position * (pitch * channels), end).astype(dtype)
+        shape = [1] * 6
+        shape[axis], shape[axis + 3] = window.kernel[axis], cells[axis]
+        table = table + place.reshape(shape)
+    count = prod(cells)
+    table = mx.minimum(table.reshape(window.taps, count), end)
+    table = mx.concatenate([table, mx.full((1, count), end, dtype)])  # for codes that are no tap
+    code = _no_tap_clamped(indices, window).astype(_unsigned(table.size))
+    entry = code.reshape(batch, count, channels) * count
+    entry = entry + mx.arange(count, dtype=entry.dtype)[:, None]
+    place = mx.take_along_axis(table.reshape(-1), entry.reshape(-1), axis=0)
+    place = place.reshape(batch, count, channels) + mx.arange(channels, dtype=dtype)
+    return _Places(place.reshape(batch, -1), end, channels)
 
 
-def places_end(size: Triple, channels: int) -> int:
-    """The length of a flattened plane with its spare place."""
-    return (prod(size) + 1) * channels
+def _no_tap_clamped(codes: mx.array, window: Window) -> mx.array:
+    """Window indices with all that are no tap made the first such number."""
+    if window.taps > (2**8 if codes.dtype == mx.uint8 else 2**16) - 1:
+        return codes
+    return mx.minimum(codes, window.taps)
 
 
-def _with_spare(full: mx.array) -> mx.array:
-    """A full array flattened to (B, places_end), zero in the spare place."""
-    batch, *size, channels = full.shape
-    flat = full.reshape(batch, prod(size) * channels)
-    return mx.concatenate([flat, mx.zeros((batch, channels), full.dtype)], axis=1)
+def _tiles(window: Window, size: Triple, cells: Sequence[int], axis: int) -> bool:
+    """Whether the windows divide ``axis`` among themselves without a rest."""
+    return (
+        window.reach[axis] == 1
+        and window.padding[axis] == 0
+        and cells[axis] * window.stride[axis] == size[axis]
+    )
 
 
-def _without_spare(full: mx.array, size: Triple, channels: int) -> mx.array:
-    return full[:, : prod(size) * channels].reshape(full.shape[0], *size, channels)
+def _pitches(size: Triple) -> Triple:
+    """How many places one step along each axis of a plane is."""
+    return (size[1] * size[2], size[2], 1)
+
+
+def _starts(window: Window, axis: int, cells: int, pitch: int, dtype: mx.Dtype) -> mx.array:
+    """Where each window starts along an axis, ``pitch`` numbers a place; negative numbers wrap."""
+    first, step = -window.padding[axis] * pitch, window.stride[axis] * pitch
+    signed = (
+        mx.int64 if dtype in (mx.int64, mx.uint64) or first + cells * step > 2**31 else mx.int32
+    )
+    return mx.arange(first, first + cells * step, step, dtype=signed).astype(dtype)
+
+
+def _along(axis: int, x: mx.array) -> mx.array:
+    """A vector as an array (B, D, H, W, C) that varies along one spatial axis."""
+    return x.reshape([-1 if a == axis + 1 else 1 for a in range(5)])
+
+
+def _unsigned(largest: int) -> mx.Dtype:
+    """The narrowest dtype for numbers up to ``largest``."""
+    return next(dtype for dtype in _UNSIGNED if largest <= mx.iinfo(dtype).max)
+
+
+def _unsigned_like(x: mx.array) -> mx.Dtype:
+    """The dtype of unsigned numbers as wide as those of ``x``."""
+    return _UNSIGNED[x.dtype.size.bit_length() - 1]
