@@ -10,7 +10,6 @@ brought into range first: what names no place is sent to spare elements behind t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -62,7 +61,7 @@ class Ops:
         self, values: mx.array, indices: mx.array, window: Window | None, size: Triple
     ) -> mx.array:
         """Pooled values at their places, zero elsewhere, the last one of several."""
-        if _is_small_tiling(window, indices, size):
+        if window is not None and _is_small_tiling(window, indices, size):
             return _spread(values, indices, window)
         return _put(values, _checked_places(indices, window, size), size)
 
@@ -95,14 +94,14 @@ class Ops:
 
     def pick_winners(self, full: mx.array, indices: mx.array, window: Window | None) -> mx.array:
         """As :meth:`pick` for any indices, and zero for a cell whose place a later cell names as well."""
-        *_, channels = indices.shape
         places = _checked_places(indices, window, full.shape[1:4])
         if not (is_window(indices) and window is not None and window.disjoint):
             # Every cell writes its number to its place, where the last one stays. (Cells of different
             # channels never meet.) Nobody wins a spare element.
             count = prod(indices.shape[1:4])
             dtype = _unsigned(count)
-            number = mx.arange(1, count + 1, dtype=dtype)[:, None] + mx.zeros(channels, dtype)
+            number = mx.arange(1, count + 1, dtype=dtype)[:, None]
+            number = number + mx.zeros(indices.shape[4], dtype)
             number = mx.broadcast_to(number.reshape(1, -1), places.elements.shape)
             owner = mx.zeros(places.shape, dtype)
             owner = mx.put_along_axis(owner, places.elements, number, axis=1)
@@ -123,7 +122,7 @@ def _pool(
     """
     dtype = _unsigned(sum((k - 1) * step for k, step in zip(window.kernel, steps)))
     best, shifts = _clamped(x, window, cells)
-    codes = None  # all zero
+    codes: mx.array | None = None  # all zero
     for axis in (2, 1, 0):
         shift = shifts[axis]
         if shift is not None:
@@ -165,9 +164,8 @@ def _clamped(x: mx.array, window: Window, cells: Triple) -> tuple[mx.array, list
     The same place looked at twice changes nothing. Also how many taps nearer that is, for every position
     along an axis, None for axes without such taps.
     """
-    batch, *size, channels = x.shape
-    last = window.unpooled_size(cells)
-    if not any(window.padding) and all(n <= length for n, length in zip(last, size)):
+    batch, size, channels = x.shape[0], x.shape[1:4], x.shape[4]
+    if _every_tap_inside(window, size, cells):
         return x, [None] * 3
     wide = mx.int32 if x.size < 2**31 else mx.int64
     source = mx.arange(batch, dtype=wide).reshape(-1, 1, 1, 1, 1)
@@ -222,11 +220,10 @@ def _lowest(dtype: mx.Dtype) -> mx.array:
     return mx.array(-float("inf") if dtype in _FLOATS else mx.iinfo(dtype).min, dtype)
 
 
-def _is_small_tiling(window: Window | None, indices: mx.array, size: Triple) -> bool:
+def _is_small_tiling(window: Window, indices: mx.array, size: Triple) -> bool:
     """Whether few-tap windows cover the plane exactly, with channels enough for vectors."""
     return (
-        window is not None
-        and is_window(indices)
+        is_window(indices)
         and window.taps <= 4
         and window.kernel == window.stride
         and indices.shape[4] >= 16
@@ -305,9 +302,7 @@ def _checked_places(indices: mx.array, window: Window | None, size: Triple) -> _
     if not is_window(indices):
         return _places_by_number(indices, size, checked=True)
     assert window is not None
-    last = window.unpooled_size(indices.shape[1:4])
-    every_tap_inside = not any(window.padding) and all(n <= m for n, m in zip(last, size))
-    if window.disjoint and every_tap_inside:
+    if window.disjoint and _every_tap_inside(window, size, indices.shape[1:4]):
         return _places_by_tap(indices, window, size, checked=True)
     return _places_by_table(indices, window, size)
 
@@ -336,21 +331,22 @@ def _places_by_tap(indices: mx.array, window: Window, size: Triple, checked: boo
     windows are disjoint.
     """
     batch, *cells, channels = indices.shape
-    rows, end, axis = batch, prod(size) * channels, 0
-    while axis < 3 and _tiles(window, size, cells, axis):
+    rows, end = batch, prod(size) * channels
+    for axis in range(3):
+        if not _tiles(window, size, indices.shape[1:4], axis):
+            break
         # Each slab of windows has a slab of the plane to itself: make it a row. Its numbers are small.
-        rows, end = rows * cells[axis], end // cells[axis]
-        cells[axis], axis = 1, axis + 1
-        if window.stride[axis - 1] > 1:
+        rows, end, cells[axis] = rows * cells[axis], end // cells[axis], 1
+        if window.stride[axis] > 1:
             break
     dtype = _unsigned(end)
     pitches = [pitch * channels for pitch in _pitches(size)]
     steps = [pitch * d for pitch, d in zip(pitches, window.dilation)]
     parts = [sum(t * step for t, step in zip(tap, steps)) for tap in tap_offsets(window.kernel)]
     code, keep = indices.reshape(-1), None
-    if checked and window.taps <= mx.iinfo(code.dtype).max:
-        keep = (code < window.taps).reshape(rows, -1)
-        code = mx.minimum(code, window.taps)
+    if checked:
+        code = _no_tap_clamped(code, window)
+        keep = (code != window.taps).reshape(rows, -1)
     place = mx.take_along_axis(mx.array([*parts, 0], dtype), code, axis=0)
     place = place.reshape(rows, *cells, channels)
     for axis in (2, 1, 0):
@@ -388,13 +384,18 @@ def _places_by_table(indices: mx.array, window: Window, size: Triple) -> _Places
 
 
 def _no_tap_clamped(codes: mx.array, window: Window) -> mx.array:
-    """Window indices with all that are no tap made the first such number."""
-    if window.taps > (2**8 if codes.dtype == mx.uint8 else 2**16) - 1:
-        return codes
+    """Window indices in which every number that is no tap is the first such number."""
+    if window.taps > mx.iinfo(codes.dtype).max:
+        codes = codes.astype(mx.uint32)
     return mx.minimum(codes, window.taps)
 
 
-def _tiles(window: Window, size: Triple, cells: Sequence[int], axis: int) -> bool:
+def _every_tap_inside(window: Window, size: Triple, cells: Triple) -> bool:
+    covered = window.unpooled_size(cells)
+    return not any(window.padding) and all(n <= length for n, length in zip(covered, size))
+
+
+def _tiles(window: Window, size: Triple, cells: Triple, axis: int) -> bool:
     """Whether the windows divide ``axis`` among themselves without a rest."""
     return (
         window.reach[axis] == 1
