@@ -29,8 +29,9 @@ _OUTPUTS = {
     "own": ["owner"],
 }
 _ATOMIC = ("stray", "own")
-# CUDA's limit on the number of blocks on the second and third axis of a grid.
+# CUDA's limits: the blocks on the second and third axis of a grid, the threads on the third of a block.
 _MOST_BLOCKS = 65535
+_MOST_DEEP = 64
 
 
 @functools.cache
@@ -216,7 +217,7 @@ def threadgroup(grid: tuple[int, int, int]) -> tuple[int, int, int]:
     y, z = (_power_of_two(-(-n // _MOST_BLOCKS), up=True) for n in grid[1:])
     x = max(1, min(grid[0], 256 // (y * z)))
     y = max(y, _power_of_two(min(grid[1], 256 // (x * z))))
-    z = max(z, _power_of_two(min(grid[2], 256 // (x * y))))
+    z = max(z, _power_of_two(min(grid[2], _MOST_DEEP, 256 // (x * y))))
     return x, y, z
 
 

@@ -180,6 +180,7 @@ def assert_cuda_can_launch(grid, threadgroup) -> None:
         ((64, 2048, 28, 28), (2, 2), {"data_format": "channels_first"}),  # 131,072 planes
         ((64, 2048, 28, 28), (3, 1, 1), {"data_format": "channels_first"}),
         ((1000, 2000, 8), (2, 2), {"data_format": "channels_first"}),  # 2,000,000 planes
+        ((64, 512, 7, 7), (7, 7), {"data_format": "channels_first"}),  # one cell a plane
         ((1, 300_000, 4, 8), (3, 1, 1), {}),  # 300,000 rows
         ((1, 3_000_000, 1, 1), (3, 1, 1), {}),
         ((2, 1500, 1500, 4, 4), (2, 2), {}),
@@ -198,22 +199,16 @@ def test_grids_keep_cudas_limits(shape, window, options):
         assert_cuda_can_launch(launch.grid, launch.threadgroup)
 
 
-@pytest.mark.parametrize(
-    "grid",
-    [
-        (1, 1, 1),
-        (896, 56, 8),
-        (28, 28, 131072),
-        (300, 300_000, 1),
-        (1, 70_000, 131_072),
-        (2**31 - 1, 1, 1),
-        (5, 2_000_000, 3),
-        (7, 7, 64 * 65535),  # the most planes that a grid can have
-    ],
-)
-def test_blocks_are_launchable_and_no_waste(grid):
-    assert_cuda_can_launch(grid, threadgroup(grid))
-    assert prod(threadgroup(grid)) >= min(32, prod(grid))
+def test_blocks_are_launchable_and_no_waste():
+    """Every mix of small and huge axes, up to arrays that no device can hold."""
+    narrow, many = (1, 2, 3, 7, 28, 300), (65535, 65536, 131_072, 300_000, 2_000_000)
+    most_planes = 64 * 65535
+    for grid in itertools.product(
+        (*narrow, 896, 2**31 - 1), (*narrow, *many), (*narrow, 1000, *many, most_planes)
+    ):
+        if prod(grid) <= 2**37:
+            assert_cuda_can_launch(grid, threadgroup(grid))
+            assert prod(threadgroup(grid)) >= 32 or prod(grid) < 256
 
 
 def test_a_gpu_that_is_not_apples_is_cudas(monkeypatch):
