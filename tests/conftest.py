@@ -7,12 +7,19 @@ import os
 import sys
 from pathlib import Path
 
+import mlx.core as mx
 import pytest
 
 ROOT = Path(__file__).parent.parent
 sys.path += [str(ROOT / "examples"), str(ROOT / "benchmarks")]  # programs that are tested, too
 
 IN_CI = os.environ.get("CI") == "true"
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    """The same random numbers in every run, whatever ran before."""
+    mx.random.seed(0)
 
 
 def pytest_configure(config: pytest.Config) -> None:
