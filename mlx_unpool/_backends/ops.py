@@ -222,12 +222,13 @@ def _lowest(dtype: mx.Dtype) -> mx.array:
 
 def _is_small_tiling(window: Window, indices: mx.array, size: Triple) -> bool:
     """Whether few-tap windows cover the plane exactly, with channels enough for vectors."""
+    cells = indices.shape[1:4]
     return (
         is_window(indices)
         and window.taps <= 4
-        and window.kernel == window.stride
         and indices.shape[4] >= 16
-        and all(_tiles(window, size, indices.shape[1:4], axis) for axis in range(3))
+        and window.kernel == window.stride
+        and all(_tiles(window, size, cells, axis) for axis in range(3))
     )
 
 
@@ -363,20 +364,23 @@ def _places_by_table(indices: mx.array, window: Window, size: Triple) -> _Places
     batch, *cells, channels = indices.shape
     end = prod(size) * channels
     dtype = _unsigned(3 * end + channels)
-    table = mx.array(0, dtype)
+    table = mx.zeros([1] * 6, dtype)
     for axis, pitch in enumerate(_pitches(size)):
-        start = _starts(window, axis, cells[axis], 1, mx.int64)
-        position = mx.arange(window.kernel[axis])[:, None] * window.dilation[axis] + start
-        inside = (position >= 0) & (position < size[axis])
+        if (window.kernel[axis], cells[axis], window.padding[axis]) == (1, 1, 0):
+            continue
+        tap = mx.arange(window.kernel[axis]) * window.dilation[axis]
+        position = tap[:, None] + _starts(window, axis, cells[axis], 1, mx.int64)
+        # As unsigned numbers, positions before the plane are too big.
+        inside = position.view(mx.uint64) < size[axis]
         place = mx.where(inside, position * (pitch * channels), end).astype(dtype)
         shape = [1] * 6
         shape[axis], shape[axis + 3] = window.kernel[axis], cells[axis]
         table = table + place.reshape(shape)
     count = prod(cells)
     table = mx.minimum(table.reshape(window.taps, count), end)
-    table = mx.concatenate([table, mx.full((1, count), end, dtype)])  # for codes that are no tap
-    code = _no_tap_clamped(indices, window).astype(_unsigned(table.size))
-    entry = code.reshape(batch, count, channels) * count
+    table = mx.pad(table, [(0, 1), (0, 0)], constant_values=mx.array(end, dtype))  # what is no tap
+    entry = _no_tap_clamped(indices, window).astype(_unsigned(table.size))
+    entry = entry.reshape(batch, count, channels) * count
     entry = entry + mx.arange(count, dtype=entry.dtype)[:, None]
     place = mx.take_along_axis(table.reshape(-1), entry.reshape(-1), axis=0)
     place = place.reshape(batch, count, channels) + mx.arange(channels, dtype=dtype)
