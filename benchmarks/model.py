@@ -104,7 +104,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
     pooling = pooling_alone(model)
-    times = timing.medians({"mlx": ours, "torch": theirs, "pooling": pooling}, rounds=7, seconds=15)
+    times = timing.medians({"mlx": ours, "torch": theirs, "pooling": pooling}, turns=7, seconds=0.5)
     timing.save("model", [{"shape": [BATCH, SIZE, SIZE, 3], "seconds": times}])
     lines = [
         ["training step, MLX / PyTorch on 1 thread", timing.ratio(times, "mlx", "torch")],

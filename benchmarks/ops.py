@@ -151,7 +151,7 @@ def main() -> None:
                 for batch in batches if dtype == "float32" else (1,):
                     case = Case(batch, size, channels, window, dtype)
                     for operation in OPERATIONS:
-                        times = timing.medians(case.rivals(operation), rounds=5, seconds=0.25)
+                        times = timing.medians(case.rivals(operation))
                         rows.append(
                             {
                                 "operation": operation,

@@ -36,7 +36,7 @@ def times(side: int, kernel: int, stride: int, padding: int) -> dict[str, float]
         ),
         "torch pool": lambda: torch.nn.functional.max_pool2d(tensor, *window, return_indices=True),
     }
-    return timing.medians(runs, rounds=5, seconds=0.3)
+    return timing.medians(runs)
 
 
 def main() -> None:

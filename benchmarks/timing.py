@@ -1,4 +1,4 @@
-"""How every benchmark here measures: rivals in one process, in turn, after warm-up, medians and ratios.
+"""How every benchmark here measures: rivals in one process, in turns, after warm-up, medians and ratios.
 
 These machines are shared and noisy. A ratio of medians of interleaved runs is worth something; an absolute
 time is not, and no page of this project quotes one.
@@ -20,25 +20,30 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def medians(
-    rivals: dict[str, Callable[[], Any]], rounds: int = 7, seconds: float = 1.0
+    rivals: dict[str, Callable[[], Any]], turns: int = 3, seconds: float = 0.03
 ) -> dict[str, float]:
-    """Median seconds of each rival: A B C, A B C, ... after two runs of each that do not count.
+    """Median seconds of each rival: they take turns, in which it runs twice as long as it is counted.
 
-    There are at least ``rounds`` rounds, and more of them as long as ``seconds`` are not over.
+    The first ``seconds`` of a turn (two runs at least) do not count: they bring back what the rival before
+    pushed out of the caches, and wake the thread that MLX runs on, which takes tens of milliseconds on a
+    busy machine. The next ``seconds`` do (three runs at least).
     """
-    for run in rivals.values():
-        run()
-        run()
     times: dict[str, list[float]] = {name: [] for name in rivals}
-    started = time.perf_counter()
-    while len(next(iter(times.values()))) < rounds or (
-        time.perf_counter() - started < seconds and len(next(iter(times.values()))) < 10 * rounds
-    ):
+    for _ in range(turns):
         for name, run in rivals.items():
-            start = time.perf_counter()
-            run()
-            times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(each) for name, each in times.items()}
+            each(run, 2, seconds)
+            times[name] += each(run, 3, seconds)
+    return {name: statistics.median(measured) for name, measured in times.items()}
+
+
+def each(run: Callable[[], Any], least: int, seconds: float) -> list[float]:
+    """What each run takes, of ``least`` runs or as many as fit into ``seconds``."""
+    times: list[float] = []
+    while len(times) < least or sum(times) < seconds:
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return times
 
 
 def ratio(figures: dict[str, float], ours: str, theirs: str) -> float:
