@@ -85,7 +85,6 @@ class Case:
 
     def rivals(self, operation: str) -> dict[str, Callable[[], Any]]:
         """Everybody who can do an operation."""
-        kernel, stride, padding = self.parameters
         size = (self.size, self.size)
         runs: dict[str, Callable[[], Any]] = {}
         for index_format in FORMATS:
@@ -103,40 +102,87 @@ class Case:
         }.get(operation)
         if naive:
             runs["naive mlx"] = mlx_run(naive)
-        functional, aten = torch.nn.functional, torch.ops.aten
         for last, name in ((False, "torch NCHW"), (True, "torch channels_last")):
-            x, full = self.torch[last], self.torch_full[last]
-            values, indices = self.torch_pooled[last]
-            unpooling = values.clone().requires_grad_()
-            run = {
-                "pool": lambda x=x: functional.max_pool2d(
-                    x, kernel, stride, padding, return_indices=True
-                ),
-                "unpool": lambda v=values, i=indices: functional.max_unpool2d(
-                    v, i, kernel, stride, padding, output_size=size
-                ),
-                "pool backward": lambda x=x, v=values, i=indices: (
-                    aten.max_pool2d_with_indices_backward(
-                        v, x, [kernel] * 2, [stride] * 2, [padding] * 2, [1, 1], False, i
-                    )
-                ),
-            }.get(operation)
-            if operation == "unpool backward":
-                y = functional.max_unpool2d(
-                    unpooling, indices, kernel, stride, padding, output_size=size
-                )
-                run = lambda y=y, u=unpooling, g=full: torch.autograd.grad(  # noqa: E731
-                    y, u, g, retain_graph=True
-                )
-            assert run
+            run = self.torch_run(operation, last, "cpu")
             runs[f"{name}, 1 thread"] = rivals.with_threads(1, run)
             if not last:
                 runs[f"{name}, 2 threads"] = rivals.with_threads(2, run)
+            for device in rivals.devices():
+                run = self.torch_run(operation, last, device)
+                runs[f"{name}, {device}"] = rivals.finished(device, run)
         return runs
+
+    def torch_run(self, operation: str, last: bool, device: str) -> Callable[[], Any]:
+        """PyTorch's version of an operation, in one of its layouts on one of its devices."""
+        functional, aten = torch.nn.functional, torch.ops.aten
+        kernel, stride, padding = self.parameters
+        size = (self.size, self.size)
+        x, full = self.torch[last].to(device), self.torch_full[last].to(device)
+        values, indices = (t.to(device) for t in self.torch_pooled[last])
+        if operation == "pool":
+            return lambda: functional.max_pool2d(x, kernel, stride, padding, return_indices=True)
+        if operation == "unpool":
+            return lambda: functional.max_unpool2d(
+                values, indices, kernel, stride, padding, output_size=size
+            )
+        if operation == "pool backward":
+            window = [kernel] * 2, [stride] * 2, [padding] * 2, [1, 1], False
+            return lambda: aten.max_pool2d_with_indices_backward(values, x, *window, indices)
+        unpooled = values.clone().requires_grad_()
+        y = functional.max_unpool2d(unpooled, indices, kernel, stride, padding, output_size=size)
+        return lambda: torch.autograd.grad(y, unpooled, full, retain_graph=True)
+
+
+# Other ranks and the other layout: rank, sizes, channels, window, data format.
+OTHERS = {
+    "1-D 2/2": (1, (16384,), 64, (2, 2, 0), "channels_last"),
+    "1-D 3/2": (1, (16384,), 64, (3, 2, 1), "channels_last"),
+    "3-D 2x2x2/2": (3, (32, 32, 32), 64, (2, 2, 0), "channels_last"),
+    "3-D 3x3x3/2": (3, (32, 32, 32), 64, (3, 2, 1), "channels_last"),
+    "2x2/2, channels first": (2, (112, 112), 64, (2, 2, 0), "channels_first"),
+    "3x3/2, channels first": (2, (112, 112), 64, (3, 2, 1), "channels_first"),
+}
+
+
+def other(name: str) -> dict[str, dict[str, float]]:
+    """Seconds of pool and unpool in another rank or layout: ours and PyTorch's on one thread."""
+    rank, size, channels, window, data_format = OTHERS[name]
+    last = data_format == "channels_last"
+    shape = (1, *size, channels) if last else (1, channels, *size)
+    x = mx.random.normal(shape, key=mx.random.key(0))
+    tensor = torch.from_numpy(np.array(mx.moveaxis(x, -1, 1) if last else x)).contiguous()
+    pool = getattr(mlx_unpool, f"max_pool{rank}d")
+    unpool = getattr(mlx_unpool, f"max_unpool{rank}d")
+    torch_pool = getattr(torch.nn.functional, f"max_pool{rank}d")
+    torch_unpool = getattr(torch.nn.functional, f"max_unpool{rank}d")
+    theirs = torch_pool(tensor, *window, return_indices=True)
+    pooling: dict[str, Callable[[], Any]] = {}
+    unpooling: dict[str, Callable[[], Any]] = {}
+    for index_format in FORMATS:
+        options = {"index_format": index_format, "data_format": data_format}
+        run = lambda options=options: pool(x, *window, return_indices=True, **options)  # noqa: E731
+        values, indices = run()
+        mx.eval(values, indices)
+        assert np.array_equal(
+            np.array(mx.moveaxis(values, -1, 1) if last else values), theirs[0].numpy()
+        )
+        pooling[f"ours, {index_format}"] = mlx_run(run)
+        unpooling[f"ours, {index_format}"] = mlx_run(
+            lambda v=values, i=indices: unpool(
+                v, i, *window, output_size=size, data_format=data_format
+            )
+        )
+    pooling["torch NCHW, 1 thread"] = rivals.with_threads(
+        1, lambda: torch_pool(tensor, *window, return_indices=True)
+    )
+    unpooling["torch NCHW, 1 thread"] = rivals.with_threads(
+        1, lambda: torch_unpool(*theirs, *window, output_size=size)
+    )
+    return {"pool": timing.medians(pooling), "unpool": timing.medians(unpooling)}
 
 
 def main() -> None:
-    """Prints a table of ratios and draws them."""
+    """Prints tables of ratios and draws them."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
         "--quick", action="store_true", help="one small size only, to see that it runs"
@@ -161,18 +207,29 @@ def main() -> None:
                                 "seconds": times,
                             }
                         )
-    timing.save("ops", rows)
-    report(rows)
-
-
-def report(rows: list[dict[str, Any]]) -> None:
-    """Geometric means over sizes, in units of each rival."""
-    names = [
-        "torch NCHW, 1 thread",
-        "torch NCHW, 2 threads",
-        "torch channels_last, 1 thread",
-        "naive mlx",
+    others = {} if quick else {name: other(name) for name in OTHERS}
+    rows += [
+        {"operation": operation, "other": name, "dtype": "float32", "seconds": seconds}
+        for name, operations in others.items()
+        for operation, seconds in operations.items()
     ]
+    name = "ops-quick" if quick else "ops"
+    timing.save(name, rows)
+    report(name, [row for row in rows if "window" in row])
+    lines = [
+        [operation, name, *(timing.ratio(s, f"ours, {f}", "torch NCHW, 1 thread") for f in FORMATS)]
+        for name, operations in others.items()
+        for operation, s in operations.items()
+    ]
+    header = ["operation", "window", *(f"{f} / torch NCHW, 1 thread" for f in FORMATS)]
+    print()
+    print(timing.table(header, lines))
+
+
+def report(name: str, rows: list[dict[str, Any]]) -> None:
+    """Geometric means over sizes, in units of each rival."""
+    theirs = {who for row in rows for who in row["seconds"] if "ours" not in who}
+    columns = sorted(theirs, key=lambda who: (who != "torch NCHW, 1 thread", who))
     lines = []
     for dtype in ("float32", "float16", "bfloat16"):
         for operation in OPERATIONS:
@@ -184,13 +241,11 @@ def report(rows: list[dict[str, Any]]) -> None:
                 ]
                 for ours in FORMATS:
                     line: list[Any] = [operation, window, dtype, ours]
-                    for name in names:
-                        ratios = [
-                            timing.ratio(s, f"ours, {ours}", name) for s in chosen if name in s
-                        ]
+                    for who in columns:
+                        ratios = [timing.ratio(s, f"ours, {ours}", who) for s in chosen if who in s]
                         line.append(timing.geometric_mean(ratios) if ratios else "")
                     lines.append(line)
-    header = ["operation", "window", "dtype", "our indices", *(f"/ {name}" for name in names)]
+    header = ["operation", "window", "dtype", "our indices", *(f"/ {who}" for who in columns)]
     print(timing.table(header, lines))
     shown = [line for line in lines if line[2] == "float32"]
 
@@ -202,7 +257,7 @@ def report(rows: list[dict[str, Any]]) -> None:
         axes.tick_params(axis="y", labelsize=7)
         axes.invert_yaxis()
 
-    timing.figure("ops", draw)
+    timing.figure(name, draw)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
+
+# PyTorch's idle threads would spin and take the core that the next rival runs on.
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+os.environ["KMP_BLOCKTIME"] = "0"
 
 import mlx.core as mx
 import numpy as np
@@ -55,6 +60,16 @@ def with_threads(threads: int, run: Callable[[], Any]) -> Callable[[], Any]:
     def call() -> Any:
         torch.set_num_threads(threads)
         return run()
+
+    return call
+
+
+def finished(device: str, run: Callable[[], Any]) -> Callable[[], None]:
+    """Runs PyTorch on a GPU until it is done."""
+
+    def call() -> None:
+        run()
+        (torch.cuda if device == "cuda" else torch.mps).synchronize()
 
     return call
 

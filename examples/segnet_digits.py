@@ -1,6 +1,6 @@
 """Trains a SegNet to find handwritten digits on photographs, and shows what unpooling is good for.
 
-    python examples/segnet_digits.py                  train, evaluate, draw (about 3 minutes on 2 CPU cores)
+    python examples/segnet_digits.py                  train, evaluate, draw (3 to 4 minutes on 2 CPU cores)
     python examples/segnet_digits.py --compare        the same with nearest-neighbour upsampling beside it
     python examples/segnet_digits.py --smoke          everything once, in seconds, to see that it runs
 
