@@ -13,7 +13,7 @@ test: $(VENV)/.test
 
 # Within 10 minutes on 2 cores; tables on the screen, JSON and plots in benchmarks/results/.
 bench: $(VENV)/.bench
-	for question in ops memory scale model overhead packed traffic; do \
+	for question in ops floor memory scale model overhead packed traffic; do \
 	    echo "== $$question" && $(RUN) benchmarks/$$question.py || exit 1; done
 
 lint: $(VENV)/.lint
