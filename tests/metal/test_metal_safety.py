@@ -265,7 +265,7 @@ HUGE = (1, 40000, 30000, 2)  # 2.4e9 elements
 CELLS = (1, 20000, 15000, 2)
 
 
-def far_end(launch: metal_host.Launch, constants: dict, *known: np.ndarray | None):
+def far_end(launch: metal_host.Launch, *known: np.ndarray | None):
     """A launch on huge arrays, ready to run its first and last threads."""
     arrays = [None if x is None else mx.array(x) for x in known]
     running = metal_host.Run(launch, metal_host.input_buffers(launch, arrays))
@@ -301,7 +301,7 @@ def test_a_pool_of_more_than_2_to_the_31_elements():
         lambda x: mlx_unpool.max_pool2d(x, 2, return_indices=True, index_format="flat"),
         huge(HUGE, mx.float16),
     )
-    running, order = far_end(launch, {}, None, np.array((1, 20000, 15000), np.int32))
+    running, order = far_end(launch, None, np.array((1, 20000, 15000), np.int32))
     with running:
         put(running, 0, 5.0, np.float16)
         report = running.walk(order, track=False)
@@ -320,13 +320,13 @@ def test_an_unpool_to_more_than_2_to_the_31_elements(dtype):
     code = 3 if dtype == mx.uint8 else 40000 * 30000 - 1
     kind = np.uint8 if dtype == mx.uint8 else np.int32
     if dtype == mx.int32:
-        running, order = far_end(launches[0], {}, None, size)
+        running, order = far_end(launches[0], None, size)
         with running:
             put(running, 0, code, kind)
             report = running.walk(order, track=False)
             assert not report.failures, report.first
         # An index that strays to the last place sets the last tile's bit.
-        running, _ = far_end(launches[0], {}, None, size)
+        running, _ = far_end(launches[0], None, size)
         with running:
             ctypes.memmove(running.starts[0], np.array(code, kind).ctypes.data, 4)
             report = running.walk([0], track=False)
@@ -335,7 +335,7 @@ def test_an_unpool_to_more_than_2_to_the_31_elements(dtype):
             assert last(running, len(running.sizes) - 1, np.uint32) == 1 << (threads - 1) % 32
     launch = launches[-1]
     strays = None if dtype == mx.int32 else np.zeros(1, np.uint32)
-    running, order = far_end(launch, {}, None, None, strays, size)
+    running, order = far_end(launch, None, None, strays, size)
     with running:
         put(running, 0, 7.0, np.float16)
         put(running, 1, code, kind)
@@ -351,7 +351,7 @@ def test_a_pick_from_more_than_2_to_the_31_elements():
 
     window = Window(kernel=(1, 2, 2), stride=(1, 2, 2))
     (launch,) = traced(lambda x, i: _backends.get("metal").pick(x, i, window), full, cells)
-    running, order = far_end(launch, {}, None, None, np.zeros(1, np.uint32))
+    running, order = far_end(launch, None, None, np.zeros(1, np.uint32))
     with running:
         put(running, 0, 9.0, np.float16)
         put(running, running.launch.buffers.index("indices"), 40000 * 30000 - 1, np.int32)
@@ -368,7 +368,7 @@ def test_32_bit_offsets_would_have_been_caught():
         launch,
         text=launch.text.replace(old, "const int from = int(uint(plane + place) * uint(C)) + c;"),
     )
-    running, order = far_end(narrow, {}, None, np.array((1, 20000, 15000), np.int32))
+    running, order = far_end(narrow, None, np.array((1, 20000, 15000), np.int32))
     with running:
         report = running.walk(order, track=False)
         assert report.failures
