@@ -6,6 +6,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from math import prod
+from numbers import Real
 from typing import Any
 
 import mlx.core as mx
@@ -126,6 +127,88 @@ def pooled_size(owner: str, rank: int, window: Window, size: Triple) -> Triple:
     return pooled
 
 
+def adaptive_size(owner: str, rank: int, output_size: Any, size: Triple = (1, 1, 1)) -> Triple:
+    """The pooled size that adaptive pooling is asked for, where None keeps an axis of ``size``."""
+    given = output_size if isinstance(output_size, (tuple, list)) else [output_size] * rank
+    numbers = _all_integers([n for n in given if n is not None])
+    if numbers is None or output_size is None:
+        raise TypeError(
+            f"[{owner}] 'output_size' must be an integer or a tuple of {rank} integers or None but got "
+            f"{output_size!r}."
+        )
+    if len(given) != rank or min(numbers, default=1) < 1:
+        raise ValueError(
+            f"[{owner}] 'output_size' must be 1 or more, or None, on each of {rank} axes but got "
+            f"{output_size!r}."
+        )
+    wanted = [kept if n is None else operator.index(n) for n, kept in zip(given, size[3 - rank :])]
+    return _three(wanted, 1)
+
+
+def fractional_size(
+    owner: str,
+    rank: int,
+    kernel_size: Any,
+    output_size: Any,
+    output_ratio: Any,
+    size: Triple | None = None,
+) -> tuple[Triple, Triple]:
+    """Length and number of the windows of fractional pooling on each axis of a plane of ``size``.
+
+    Without ``size`` only the form is checked, and a ratio counts as a size of 1.
+    """
+    cells: tuple[int, ...]
+    kernel = _integers(owner, "kernel_size", kernel_size, rank, least=1)
+    if (output_size is None) == (output_ratio is None):
+        raise ValueError(
+            f"[{owner}] either 'output_size' or 'output_ratio' must be given but got {output_size!r} "
+            f"and {output_ratio!r}."
+        )
+    if output_ratio is None:
+        cells = _integers(owner, "output_size", output_size, rank, least=1)
+    else:
+        lengths = (1,) * rank if size is None else size[3 - rank :]
+        ratios = _ratios(owner, output_ratio, rank)
+        cells = tuple(int(n * r) for n, r in zip(lengths, ratios))
+    if size is not None:
+        room = [n - k + 1 for n, k in zip(size[3 - rank :], kernel)]
+        if any(not 1 <= n <= most for n, most in zip(cells, room)):
+            name = "output_ratio" if output_size is None else "output_size"
+            given = output_ratio if output_size is None else output_size
+            raise ValueError(
+                f"[{owner}] '{name}' must give 1 to input size - kernel_size + 1 = {tuple(room)} windows "
+                f"but got {given!r}, {tuple(cells)} windows of {tuple(kernel)}."
+            )
+    return _three(kernel, 1), _three(cells, 1)
+
+
+def random_samples(owner: str, samples: Any, key: Any, shape: tuple[int, ...]) -> None:
+    """Checks the random numbers that fractional pooling is to use, (N, C, rank), or their key."""
+    if samples is not None:
+        if key is not None:
+            raise ValueError(
+                f"[{owner}] 'key' must be None where 'random_samples' are given but got {key!r}."
+            )
+        if not isinstance(samples, mx.array) or not mx.issubdtype(samples.dtype, mx.floating):
+            what = samples.dtype if isinstance(samples, mx.array) else type(samples).__name__
+            raise TypeError(
+                f"[{owner}] 'random_samples' must be an array of floats but got {what}."
+            )
+        if samples.shape != shape:
+            raise ValueError(
+                f"[{owner}] 'random_samples' must have the shape {shape}, a number for each image, channel "
+                f"and axis, but got {samples.shape}."
+            )
+    elif key is not None:
+        if not isinstance(key, mx.array):
+            raise TypeError(f"[{owner}] 'key' must be an mlx array but got {type(key).__name__}.")
+        if key.shape != (2,) or key.dtype != mx.uint32:
+            raise ValueError(
+                f"[{owner}] 'key' must be a key of mx.random, uint32 of shape (2,), but got {key.dtype} of "
+                f"shape {key.shape}."
+            )
+
+
 def output_size(
     owner: str,
     rank: int,
@@ -210,6 +293,20 @@ def _integers(owner: str, name: str, value: Any, count: int, least: int) -> tupl
     if min(numbers) < least:
         raise ValueError(f"[{owner}] '{name}' must be {least} or more but got {value!r}.")
     return numbers
+
+
+def _ratios(owner: str, value: Any, count: int) -> tuple[float, ...]:
+    """A number or a sequence as one number between 0 and 1 for each of ``count`` axes."""
+    given = value if isinstance(value, (tuple, list)) else [value] * count
+    if any(isinstance(r, bool) or not isinstance(r, Real) for r in given):
+        raise TypeError(
+            f"[{owner}] 'output_ratio' must be a number or a tuple of {count} numbers but got {value!r}."
+        )
+    if len(given) != count or not all(0 < r < 1 for r in given):
+        raise ValueError(
+            f"[{owner}] 'output_ratio' must be between 0 and 1 on each of {count} axes but got {value!r}."
+        )
+    return tuple(map(float, given))
 
 
 def shape(owner: str, value: Any) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from typing import Any
 import mlx.core as mx
 
 from . import _backends
-from ._geometry import Triple, Window
+from ._geometry import Regions, Triple, Window
 
 _exporting: ContextVar[bool] = ContextVar("exporting", default=False)
 
@@ -51,13 +51,13 @@ def exporting() -> Iterator[None]:
 class Run:
     """Where a call runs and over what: the same for its derivatives, whenever they are taken."""
 
-    window: Window | None  # None: indices of any origin
+    window: Window | Regions | None  # None: indices of any origin
     size: Triple  # of the plane
     stream: Any
     backend: Any
 
     @staticmethod
-    def on(stream: Any, window: Window | None, size: Triple) -> Run:
+    def on(stream: Any, window: Window | Regions | None, size: Triple) -> Run:
         """A run on ``stream``, or on the default stream if that is None."""
         if stream is None:
             stream = mx.default_stream(mx.default_device())
@@ -85,6 +85,25 @@ def pool(x: mx.array, run: Run, cells: Triple, index_dtype: mx.Dtype) -> tuple[m
         return _pick(tangent, indices, run), mx.zeros_like(indices)
 
     return _custom(forward, vjp, jvp)(x)
+
+
+def pool_regions(
+    x: mx.array, bounds: mx.array, run: Run, index_dtype: mx.Dtype
+) -> tuple[mx.array, mx.array]:
+    """Values and flat indices of windows that lie where ``bounds`` says."""
+
+    def forward(x, bounds):
+        return run.call("pool_regions", x, bounds, run.window, index_dtype)
+
+    def vjp(primals, cotangents, outputs):
+        return _accumulate(cotangents[0], outputs[1], run), mx.zeros_like(primals[1])
+
+    def jvp(primals, tangents):
+        x, bounds = primals
+        indices = pool_regions(x, bounds, run, index_dtype)[1]
+        return _pick(tangents[0], indices, run), mx.zeros_like(indices)
+
+    return _custom(forward, vjp, jvp)(x, bounds)
 
 
 def place(values: mx.array, indices: mx.array, run: Run) -> mx.array:

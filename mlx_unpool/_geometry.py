@@ -7,6 +7,8 @@ pooling with leading axes of size 1, kernel 1, stride 1, so nothing below knows 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 from math import prod
 
 Triple = tuple[int, ...]  # always three: for depth, height and width
@@ -79,6 +81,72 @@ class Window:
         first = max(0, -(start // d))
         last = min(k - 1, (length - 1 - start) // d)
         return range(first, last + 1)
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Windows of adaptive and of fractional pooling, which need not be alike.
+
+    On each axis the windows come in order: neither where they start nor where they stop ever goes back.
+    """
+
+    hulls: tuple[tuple[range, ...], ...]  # for each axis and cell, the places its window may cover
+    longest: Triple  # the most places that a window covers
+
+    @property
+    def cells(self) -> Triple:
+        """The number of windows on each axis."""
+        return tuple(map(len, self.hulls))
+
+    def regular(self, axis: int) -> tuple[int, int] | None:
+        """The length and the distance of the windows on an axis where these are all the same."""
+        hulls, length = self.hulls[axis], self.longest[axis]
+        steps = {later.start - hull.start for hull, later in pairwise(hulls)} or {length}
+        alike = all(len(hull) == length for hull in hulls) and len(steps) == 1
+        step = steps.pop()
+        return (length, step) if alike and hulls[0].start == 0 and step > 0 else None
+
+    def window(self) -> Window | None:
+        """The one window that does the same, if there is one."""
+        axes = [self.regular(axis) for axis in range(3)]
+        if None in axes:
+            return None
+        kernel, stride = zip(*(axis for axis in axes if axis))
+        return Window(kernel=kernel, stride=stride)
+
+    def covering(self, axis: int, length: int) -> list[range]:
+        """For each place of an axis, the cells whose windows may cover it."""
+        hulls, first, stop, ranges = self.hulls[axis], 0, 0, []
+        for place in range(length):
+            while first < len(hulls) and hulls[first].stop <= place:
+                first += 1
+            while stop < len(hulls) and hulls[stop].start <= place:
+                stop += 1
+            ranges.append(range(first, stop))
+        return ranges
+
+
+@lru_cache
+def adaptive_regions(size: Triple, cells: Triple) -> Regions:
+    """Window ``i`` of ``n`` on an axis of ``L``: from ``floor(i * L / n)`` to ``ceil((i + 1) * L / n)``."""
+    hulls = tuple(
+        tuple(range(i * length // n, -(-(i + 1) * length // n)) for i in range(n))
+        for length, n in zip(size, cells)
+    )
+    return Regions(hulls, tuple(max(map(len, axis)) for axis in hulls))
+
+
+@lru_cache
+def fractional_regions(size: Triple, cells: Triple, kernel: Triple) -> Regions:
+    """Windows of one length, at starts that are drawn at random around ``i * (L - k) / (n - 1)``."""
+    hulls = []
+    for length, n, k in zip(size, cells, kernel):
+        last = length - k
+        slack = 2 + length // 2**21  # a step either way, and what float32 rounds
+        starts = [i * last // (n - 1) for i in range(n - 1)]
+        drawn = (range(max(0, s - slack), min(last, s + slack) + k) for s in starts)
+        hulls.append((*drawn, range(last, length)))
+    return Regions(tuple(hulls), kernel)
 
 
 def tap_offsets(kernel: Triple) -> list[Triple]:

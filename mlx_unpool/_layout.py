@@ -33,6 +33,12 @@ class Layout:
             return x.reshape(self.batch * self.channels, *size, 1)
         return x.reshape(self.batch, *size, self.channels)
 
+    def fold_bounds(self, x: mx.array) -> mx.array:
+        """Numbers (N, C, n, 2) of every image and channel as (B, n, 2, C), to go with folded arrays."""
+        if self.channels_first:
+            return x.reshape(self.batch * self.channels, *x.shape[2:], 1)
+        return x.transpose(0, 2, 3, 1)
+
     def unfold(self, x: mx.array) -> mx.array:
         """An array (B, D, H, W, C) in the caller's layout."""
         return x.reshape(self.shape(x.shape[4 - self.rank : 4]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -10,35 +11,21 @@ import mlx.nn as nn
 from . import _arguments, _indices
 from ._layout import DATA_FORMATS
 from .functional import IntOrTuple, Stream, pool_nd, unpool_nd
+from .irregular import adaptive_pool_nd, fractional_pool_nd
 
 
-class _Windowed(nn.Module):
-    """What pooling and unpooling layers share: the window, its check and its repr."""
+class _Layer(nn.Module):
+    """What all layers share: their rank, and a repr that shows what was given."""
 
     rank: int
-
-    def __init__(
-        self,
-        kernel_size: IntOrTuple | None,
-        stride: IntOrTuple | None,
-        padding: IntOrTuple,
-        dilation: IntOrTuple,
-        data_format: str,
-    ) -> None:
-        super().__init__()
-        _arguments.choice(self._name, "data_format", data_format, DATA_FORMATS)
-        self.kernel_size = _kept(kernel_size)
-        self.stride = _kept(kernel_size if stride is None else stride)
-        self.padding = _kept(padding)
-        self.dilation = _kept(dilation)
-        self.data_format = data_format
+    _shown: tuple[str, ...]  # the arguments that a repr always shows
 
     @property
     def _name(self) -> str:
         return type(self).__name__
 
     def _extra_repr(self) -> str:
-        shown = ["kernel_size", "stride", "padding"]
+        shown = list(self._shown)
         for name, default in _SILENT_DEFAULTS.items():
             if getattr(self, name, default) != default:
                 shown.append(name)
@@ -58,6 +45,28 @@ _SILENT_DEFAULTS = {
 def _kept(value: Any) -> Any:
     """An argument as a layer keeps it: mlx.nn.Module takes a list for a list of modules."""
     return tuple(value) if isinstance(value, list) else value
+
+
+class _Windowed(_Layer):
+    """What pooling and unpooling over windows that are all alike share: the window."""
+
+    _shown = ("kernel_size", "stride", "padding")
+
+    def __init__(
+        self,
+        kernel_size: IntOrTuple | None,
+        stride: IntOrTuple | None,
+        padding: IntOrTuple,
+        dilation: IntOrTuple,
+        data_format: str,
+    ) -> None:
+        super().__init__()
+        _arguments.choice(self._name, "data_format", data_format, DATA_FORMATS)
+        self.kernel_size = _kept(kernel_size)
+        self.stride = _kept(kernel_size if stride is None else stride)
+        self.padding = _kept(padding)
+        self.dilation = _kept(dilation)
+        self.data_format = data_format
 
 
 class _MaxPool(_Windowed):
@@ -124,14 +133,20 @@ class _MaxUnpool(_Windowed):
     def from_pool(cls, pool: Any) -> Any:
         """The unpooling layer that undoes ``pool``, a pooling layer of this library and this rank.
 
+        Of an adaptive or fractional pool it is the one with ``kernel_size=None``, which needs
+        ``output_size`` in every call.
+
         Raises:
             TypeError: If ``pool`` is anything else.
         """
-        if not isinstance(pool, _MaxPool) or pool.rank != cls.rank:
+        known = isinstance(pool, (_MaxPool, _AdaptiveMaxPool, _FractionalMaxPool))
+        if not known or pool.rank != cls.rank:
             raise TypeError(
-                f"[{cls.__name__}] 'pool' must be an mlx_unpool.MaxPool{cls.rank}d but got "
-                f"{type(pool).__name__}."
+                f"[{cls.__name__}] 'pool' must be an mlx_unpool.MaxPool{cls.rank}d, or an adaptive or "
+                f"fractional one of this rank, but got {type(pool).__name__}."
             )
+        if not isinstance(pool, _MaxPool):
+            return cls(None, data_format=pool.data_format)
         return cls(
             pool.kernel_size,
             pool.stride,
@@ -159,6 +174,83 @@ class _MaxUnpool(_Windowed):
             output_size,
             self.dilation,
             self.data_format,
+            stream,
+        )
+
+
+class _AdaptiveMaxPool(_Layer):
+    _shown = ("output_size",)
+
+    def __init__(
+        self,
+        output_size: int | Sequence[int | None],
+        *,
+        return_indices: bool = False,
+        data_format: str = "channels_last",
+    ) -> None:
+        super().__init__()
+        _arguments.adaptive_size(self._name, self.rank, output_size)
+        _arguments.flag(self._name, "return_indices", return_indices)
+        _arguments.choice(self._name, "data_format", data_format, DATA_FORMATS)
+        self.output_size = _kept(output_size)
+        self.return_indices = return_indices
+        self.data_format = data_format
+
+    def __call__(
+        self, x: mx.array, *, stream: Stream = None
+    ) -> mx.array | tuple[mx.array, mx.array]:
+        return adaptive_pool_nd(
+            self._name,
+            self.rank,
+            x,
+            self.output_size,
+            self.return_indices,
+            self.data_format,
+            stream,
+        )
+
+
+class _FractionalMaxPool(_Layer):
+    _shown = ("kernel_size", "output_size", "output_ratio")
+
+    def __init__(
+        self,
+        kernel_size: IntOrTuple,
+        *,
+        output_size: IntOrTuple | None = None,
+        output_ratio: float | Sequence[float] | None = None,
+        return_indices: bool = False,
+        data_format: str = "channels_last",
+    ) -> None:
+        super().__init__()
+        _arguments.fractional_size(self._name, self.rank, kernel_size, output_size, output_ratio)
+        _arguments.flag(self._name, "return_indices", return_indices)
+        _arguments.choice(self._name, "data_format", data_format, DATA_FORMATS)
+        self.kernel_size = _kept(kernel_size)
+        self.output_size = _kept(output_size)
+        self.output_ratio = _kept(output_ratio)
+        self.return_indices = return_indices
+        self.data_format = data_format
+
+    def __call__(
+        self,
+        x: mx.array,
+        *,
+        random_samples: mx.array | None = None,
+        key: mx.array | None = None,
+        stream: Stream = None,
+    ) -> mx.array | tuple[mx.array, mx.array]:
+        return fractional_pool_nd(
+            self._name,
+            self.rank,
+            x,
+            self.kernel_size,
+            self.output_size,
+            self.output_ratio,
+            self.return_indices,
+            self.data_format,
+            random_samples,
+            key,
             stream,
         )
 
@@ -370,6 +462,156 @@ class MaxUnpool3d(_MaxUnpool):
         >>> x, indices = mx.ones((1, 8, 3, 3, 3)), mx.zeros((1, 8, 3, 3, 3), mx.int32)
         >>> unpool(x, indices, output_size=(1, 8, 7, 7, 7)).shape
         (1, 8, 7, 7, 7)
+    """
+
+    rank = 3
+
+
+class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+    """Max pooling over a sequence to a given size, whatever the input's.
+
+    Calling it is :func:`adaptive_max_pool1d`, whose page says which windows that makes.
+
+    Args:
+        output_size (int or tuple of 1 int or None): Number of windows on each axis; None keeps an axis.
+        return_indices (bool): Return ``(values, indices)``, for :class:`MaxUnpool1d` with
+            ``kernel_size=None``.
+        data_format (str): ``"channels_last"``, ``(N, W, C)``, or ``"channels_first"``,
+            ``(N, C, W)``. The batch may be missing.
+
+    Raises:
+        ValueError: If a number or a name is out of range.
+        TypeError: If a number is not an integer or a flag not a bool.
+
+    Example:
+
+        >>> import mlx.core as mx
+        >>> import mlx_unpool
+        >>> pool = mlx_unpool.AdaptiveMaxPool1d(5)
+        >>> pool(mx.random.normal((1, 8, 64))).shape
+        (1, 5, 64)
+    """
+
+    rank = 1
+
+
+class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+    """Max pooling over height and width to a given size, whatever the input's.
+
+    Calling it is :func:`adaptive_max_pool2d`, whose page says which windows that makes.
+
+    Args:
+        output_size (int or tuple of 2 int or None): Number of windows on each axis; None keeps an axis.
+        return_indices (bool): Return ``(values, indices)``, for :class:`MaxUnpool2d` with
+            ``kernel_size=None``.
+        data_format (str): ``"channels_last"``, ``(N, H, W, C)``, or ``"channels_first"``,
+            ``(N, C, H, W)``. The batch may be missing.
+
+    Raises:
+        ValueError: If a number or a name is out of range.
+        TypeError: If a number is not an integer or a flag not a bool.
+
+    Example:
+
+        >>> import mlx.core as mx
+        >>> import mlx_unpool
+        >>> pool = mlx_unpool.AdaptiveMaxPool2d((None, 7), return_indices=True)
+        >>> values, indices = pool(mx.random.normal((1, 10, 9, 64)))
+        >>> unpool = mlx_unpool.MaxUnpool2d.from_pool(pool)
+        >>> unpool(values, indices, output_size=(10, 9)).shape
+        (1, 10, 9, 64)
+    """
+
+    rank = 2
+
+
+class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+    """Max pooling over depth, height and width to a given size, whatever the input's.
+
+    Calling it is :func:`adaptive_max_pool3d`, whose page says which windows that makes.
+
+    Args:
+        output_size (int or tuple of 3 int or None): Number of windows on each axis; None keeps an axis.
+        return_indices (bool): Return ``(values, indices)``, for :class:`MaxUnpool3d` with
+            ``kernel_size=None``.
+        data_format (str): ``"channels_last"``, ``(N, D, H, W, C)``, or ``"channels_first"``,
+            ``(N, C, D, H, W)``. The batch may be missing.
+
+    Raises:
+        ValueError: If a number or a name is out of range.
+        TypeError: If a number is not an integer or a flag not a bool.
+
+    Example:
+
+        >>> import mlx.core as mx
+        >>> import mlx_unpool
+        >>> pool = mlx_unpool.AdaptiveMaxPool3d((5, 7, 9))
+        >>> pool(mx.random.normal((1, 8, 9, 10, 64))).shape
+        (1, 5, 7, 9, 64)
+    """
+
+    rank = 3
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """Max pooling over height and width with windows at random distances.
+
+    Calling ``layer(x, random_samples=None, key=None)`` is :func:`fractional_max_pool2d`, whose page says
+    what is drawn. It draws in evaluation as well as in training, as PyTorch's layer does.
+
+    Args:
+        kernel_size (int or tuple of 2 int): Window size.
+        output_size (int or tuple of 2 int, optional): Number of windows on each axis.
+        output_ratio (float or tuple of 2 float, optional): That number as a part of the input's size,
+            between 0 and 1. One of the two must be given.
+        return_indices (bool): Return ``(values, indices)``, for :class:`MaxUnpool2d` with
+            ``kernel_size=None``.
+        data_format (str): ``"channels_last"``, ``(N, H, W, C)``, or ``"channels_first"``,
+            ``(N, C, H, W)``. The batch may be missing.
+
+    Raises:
+        ValueError: If a number or a name is out of range.
+        TypeError: If a number is not an integer or a flag not a bool.
+
+    Example:
+
+        >>> import mlx.core as mx
+        >>> import mlx_unpool
+        >>> pool = mlx_unpool.FractionalMaxPool2d(3, output_ratio=(0.5, 0.75))
+        >>> pool(mx.random.normal((20, 50, 32, 16))).shape
+        (20, 25, 24, 16)
+    """
+
+    rank = 2
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """Max pooling over depth, height and width with windows at random distances.
+
+    Calling ``layer(x, random_samples=None, key=None)`` is :func:`fractional_max_pool3d`, whose page says
+    what is drawn. It draws in evaluation as well as in training, as PyTorch's layer does.
+
+    Args:
+        kernel_size (int or tuple of 3 int): Window size.
+        output_size (int or tuple of 3 int, optional): Number of windows on each axis.
+        output_ratio (float or tuple of 3 float, optional): That number as a part of the input's size,
+            between 0 and 1. One of the two must be given.
+        return_indices (bool): Return ``(values, indices)``, for :class:`MaxUnpool3d` with
+            ``kernel_size=None``.
+        data_format (str): ``"channels_last"``, ``(N, D, H, W, C)``, or ``"channels_first"``,
+            ``(N, C, D, H, W)``. The batch may be missing.
+
+    Raises:
+        ValueError: If a number or a name is out of range.
+        TypeError: If a number is not an integer or a flag not a bool.
+
+    Example:
+
+        >>> import mlx.core as mx
+        >>> import mlx_unpool
+        >>> pool = mlx_unpool.FractionalMaxPool3d(3, output_size=(13, 12, 11))
+        >>> pool(mx.random.normal((2, 50, 32, 16, 4)), key=mx.random.key(1)).shape
+        (2, 13, 12, 11, 4)
     """
 
     rank = 3

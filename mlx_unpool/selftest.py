@@ -6,6 +6,7 @@ is no GPU to test.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import platform
 import statistics
@@ -19,7 +20,7 @@ import mlx.core as mx
 
 from . import __version__, _backends
 from ._arguments import window as window_of
-from ._geometry import Triple, Window
+from ._geometry import Triple, Window, adaptive_regions
 from ._indices import flat_dtype
 
 _WINDOWS = {"2x2/2": (2, 2, 0), "3x3/2": (3, 2, 1), "3x3/1": (3, 1, 1)}
@@ -62,6 +63,21 @@ def calls(
         )
 
 
+def adaptive_calls(shape: tuple[int, ...], dtype: mx.Dtype, pooled_by: Any) -> Iterator[Call]:
+    """The primitives for windows that are not alike: those of adaptive pooling to two thirds of the size."""
+    size: Triple = shape[1:4]
+    regions = adaptive_regions(size, tuple(-(-2 * n // 3) for n in size))
+    x = mx.random.normal(shape, key=mx.random.key(0)).astype(dtype)
+    ends = [(hull.start, hull.stop) for axis in regions.hulls for hull in axis]
+    bounds = mx.broadcast_to(mx.array(ends)[None, ..., None], (shape[0], len(ends), 2, 1))
+    values, indices = pooled_by.pool_regions(x, bounds, regions, mx.int32)
+    mx.eval(x, bounds, values, indices)
+    yield Call("pool", lambda b: b.pool_regions(x, bounds, regions, mx.int32), (x,))
+    yield Call(
+        "accumulate", lambda b: (b.accumulate(values, indices, regions, size),), (values, indices)
+    )
+
+
 def agrees(call: Call, backend: Any, stream: Any) -> bool:
     """Whether a backend gives what plain ops give, bit for bit."""
     with mx.stream(mx.cpu):
@@ -100,12 +116,17 @@ def main() -> int:
     print("| primitive | window | indices | dtype | agrees | GB/s |")
     print("|---|---|---|---|---|---|")
     failures = 0
-    for label, flat, dtype in itertools.product(_WINDOWS, (False, True), _DTYPES):
-        window = window_of("selftest", 2, *_WINDOWS[label], 1)
+    kinds = [*itertools.product(_WINDOWS, (False, True)), ("adaptive", True)]
+    for (label, flat), dtype in itertools.product(kinds, _DTYPES):
+        if label == "adaptive":
+            make = functools.partial(adaptive_calls, dtype=dtype)
+        else:
+            window = window_of("selftest", 2, *_WINDOWS[label], 1)
+            make = functools.partial(calls, dtype=dtype, window=window, flat=flat)
         with mx.stream(mx.cpu):
-            small = [list(calls(shape, dtype, window, flat, ops)) for shape in _SMALL]
+            small = [list(make(shape, pooled_by=ops)) for shape in _SMALL]
         with mx.stream(stream):
-            big = list(calls(_BIG, dtype, window, flat, backend))
+            big = list(make(_BIG, pooled_by=backend))
         for *parity, speed in zip(*small, big, strict=True):
             good = all(agrees(call, backend, stream) for call in parity)
             failures += not good

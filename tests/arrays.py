@@ -96,6 +96,78 @@ class Case:
         return f"{self.pool} {self.layout} size={self.size} {self.dtype}"
 
 
+@dataclass(frozen=True)
+class IrregularCase:
+    """A generated call of adaptive pooling, or with a kernel of fractional pooling."""
+
+    layout: Layout
+    size: tuple[int, ...]
+    cells: tuple[int, ...]
+    kernel: tuple[int, ...] | None
+    dtype: mx.Dtype
+    planes: np.ndarray
+    samples: np.ndarray  # (planes, rank)
+
+    def max_pool(self, x: mx.array):
+        options = {"return_indices": True, "data_format": self.layout.data_format}
+        if self.kernel is None:
+            function = getattr(mlx_unpool, f"adaptive_max_pool{self.layout.rank}d")
+            return function(x, self.cells, **options)
+        function = getattr(mlx_unpool, f"fractional_max_pool{self.layout.rank}d")
+        samples = mx.array(self.samples.reshape(self.layout.batch or 1, -1, self.layout.rank))
+        return function(x, self.kernel, output_size=self.cells, random_samples=samples, **options)
+
+    def max_unpool(self, values: mx.array, indices: mx.array) -> mx.array:
+        function = getattr(mlx_unpool, f"max_unpool{self.layout.rank}d")
+        return function(
+            values, indices, None, output_size=self.size, data_format=self.layout.data_format
+        )
+
+    def expected(self) -> tuple[np.ndarray, np.ndarray]:
+        """Values and flat indices of the reference."""
+        results = []
+        for plane, u in zip(self.planes, self.samples):
+            if self.kernel is None:
+                bounds = reference.adaptive_bounds(self.size, self.cells)
+            else:
+                bounds = reference.fractional_bounds(self.size, self.cells, self.kernel, u)
+            results.append(reference.max_pool_bounds(plane, bounds))
+        values, flat = zip(*results)
+        return np.stack(values), np.stack(flat)
+
+    def __str__(self) -> str:
+        return f"{self.layout} {self.size} to {self.cells}, kernel {self.kernel}, {self.dtype}"
+
+
+def irregular_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS) -> list[IrregularCase]:
+    """Cases of adaptive and fractional pooling over ranks, layouts, sizes, dtypes and kinds of data."""
+    choose = random.Random(seed)
+    random_ = np.random.default_rng(seed)
+    cases = []
+    for number in range(count):
+        kernel = None
+        if number % 2:
+            rank = choose.choice((2, 3))
+            size = tuple(choose.randint(1, (0, 11, 6)[rank - 1]) for _ in range(rank))
+            kernel = tuple(choose.randint(1, min(n, 4)) for n in size)
+            cells = tuple(choose.randint(1, n - k + 1) for n, k in zip(size, kernel))
+        else:
+            rank = choose.choice((1, 2, 2, 3))
+            size = tuple(choose.randint(1, (40, 11, 6)[rank - 1]) for _ in range(rank))
+            cells = tuple(choose.choice((1, n, choose.randint(1, n + 2))) for n in size)
+        layout = Layout(
+            rank=rank,
+            batch=choose.choice((None, 1, 2)),
+            channels=choose.choice((1, 2, 3, 5, 17)),
+            data_format=choose.choice(("channels_last", "channels_first")),
+        )
+        dtype = choose.choice(dtypes)
+        x = planes(layout, size, dtype, choose, random_)
+        samples = random_.random((layout.planes, rank), dtype=np.float32)
+        cases.append(IrregularCase(layout, size, cells, kernel, dtype, x, samples))
+    return cases
+
+
 def generated_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS) -> list[Case]:
     """Cases over ranks, layouts, windows, sizes, dtypes and kinds of data."""
     choose = random.Random(seed)

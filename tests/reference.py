@@ -124,3 +124,45 @@ def allowed_output_sizes(pool: Pool, cells: tuple[int, ...]) -> list[range]:
         default = (count - 1) * s - 2 * p + d * (k - 1) + 1
         ranges.append(range(max(1, default - s + 1), default + s))
     return ranges
+
+
+Bounds = tuple[
+    list[tuple[int, int]], ...
+]  # for each axis and cell: where the window starts and stops
+
+
+def adaptive_bounds(size: tuple[int, ...], cells: tuple[int, ...]) -> Bounds:
+    """The windows of adaptive pooling."""
+    return tuple(
+        [(floor(i * length / n), ceil((i + 1) * length / n)) for i in range(n)]
+        for length, n in zip(size, cells)
+    )
+
+
+def fractional_bounds(
+    size: tuple[int, ...], cells: tuple[int, ...], kernel: tuple[int, ...], u: np.ndarray
+) -> Bounds:
+    """The windows of fractional pooling, from one float32 in [0, 1) for each axis."""
+    bounds = []
+    for length, n, k, number in zip(size, cells, kernel, u):
+        step = np.float32((length - k) / max(1, n - 1))
+        starts = [
+            int(np.float32(i + number) * step) - int(number * step) if i < n - 1 else length - k
+            for i in map(np.float32, range(n))
+        ]
+        bounds.append([(start, start + k) for start in starts])
+    return tuple(bounds)
+
+
+def max_pool_bounds(plane: np.ndarray, bounds: Bounds) -> tuple[np.ndarray, np.ndarray]:
+    """Values and flat indices of one plane."""
+    cells = tuple(map(len, bounds))
+    values, flat = np.zeros(cells, plane.dtype), np.zeros(cells, np.int64)
+    for cell in product(*map(range, cells)):
+        ranges = [range(*axis[i]) for axis, i in zip(bounds, cell)]
+        for number, place in enumerate(product(*ranges)):
+            value = plane[place]
+            if number == 0 or value > values[cell] or value != value:
+                values[cell] = value
+                flat[cell] = np.ravel_multi_index(place, plane.shape)
+    return values, flat

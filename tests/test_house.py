@@ -23,6 +23,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 FLOORS = [
     ["__init__"],
     ["layers", "selftest"],
+    ["irregular"],
     ["functional"],
     ["_autograd"],
     ["_backends"],

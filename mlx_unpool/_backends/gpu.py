@@ -9,13 +9,15 @@ from typing import Any
 
 import mlx.core as mx
 
-from .._geometry import Triple, Window
+from .._geometry import Regions, Triple, Window
 from .._indices import flat_dtype, is_window
 from .._kernels import text
 
 # The parameters of each kernel, in order.
 _INPUTS = {
     "pool": ["x", "size"],
+    "pool_regions": ["x", "bounds", "size"],
+    "accumulate_regions": ["values", "indices", "covering", "size"],
     "place": ["values", "indices", "strays", "size"],
     "pick": ["full", "indices", "strays"],
     "stray": ["indices", "size"],
@@ -23,6 +25,8 @@ _INPUTS = {
 }
 _OUTPUTS = {
     "pool": ["out", "indices"],
+    "pool_regions": ["out", "indices"],
+    "accumulate_regions": ["out"],
     "place": ["out"],
     "pick": ["out"],
     "stray": ["strays"],
@@ -76,6 +80,22 @@ class Kernels:
         )
         return values, indices
 
+    def pool_regions(
+        self, x: mx.array, bounds: mx.array, regions: Regions, index_dtype: mx.Dtype
+    ) -> tuple[mx.array, mx.array]:
+        """Values and flat indices of windows that lie where ``bounds`` says."""
+        batch, *_, channels = x.shape
+        d, h, w = regions.cells
+        shape = (batch, d, h, w, channels)
+        values, indices = self._launch(
+            "pool_regions",
+            [x, bounds, _size(regions.cells)],
+            [("T", x.dtype), ("I", index_dtype)],
+            grid=(w * channels, d * h, batch),
+            outputs=[(shape, x.dtype), (shape, index_dtype)],
+        )
+        return values, indices
+
     def place(
         self, values: mx.array, indices: mx.array, window: Window | None, size: Triple
     ) -> mx.array:
@@ -86,16 +106,29 @@ class Kernels:
         return self._place(values, indices, strays, window, size, add=False)
 
     def accumulate(
-        self, values: mx.array, indices: mx.array, window: Window, size: Triple
+        self, values: mx.array, indices: mx.array, window: Window | Regions, size: Triple
     ) -> mx.array:
         """Pooled values at their places, zero elsewhere, the sum of several.
 
-        The indices must come from :meth:`pool`: one that is not in its own window adds nothing.
+        The indices must come from a pool: one that is not in its own window adds nothing.
         """
-        return self._place(values, indices, None, window, size, add=True)
+        if isinstance(window, Window):
+            return self._place(values, indices, None, window, size, add=True)
+        batch, *_, channels = values.shape
+        covering = [window.covering(axis, length) for axis, length in enumerate(size)]
+        ends = [(cells.start, cells.stop) for axis in covering for cells in axis]
+        return self._launch(
+            "accumulate_regions",
+            [values, indices, mx.array(ends, dtype=mx.int32), _size(size)],
+            [("T", values.dtype), _sum_type(values), _index_type(indices, size)],
+            grid=(size[2] * channels, size[0] * size[1], batch),
+            outputs=[((batch, *size, channels), values.dtype)],
+        )[0]
 
-    def pick(self, full: mx.array, indices: mx.array, window: Window) -> mx.array:
+    def pick(self, full: mx.array, indices: mx.array, window: Window | Regions) -> mx.array:
         """The full array at the recorded places, zero where an index names none."""
+        if isinstance(window, Regions):
+            window = Window()  # flat indices need none
         return self._pick(full, indices, None, window, winners=False)
 
     def pick_winners(self, full: mx.array, indices: mx.array, window: Window | None) -> mx.array:
@@ -119,10 +152,9 @@ class Kernels:
         size: Triple,
         add: bool,
     ) -> mx.array:
-        small_float = values.dtype in (mx.float16, mx.bfloat16)
         template = [
             ("T", values.dtype),
-            ("ACC", mx.float32 if add and small_float else values.dtype),
+            _sum_type(values) if add else ("ACC", values.dtype),
             ("FLAT", not is_window(indices)),
             _index_type(indices, size),
             ("SUM", add),
@@ -233,6 +265,11 @@ def _index_type(indices: mx.array, size: Triple) -> tuple[str, mx.Dtype]:
     """
     narrow = indices.dtype.size <= 4 and flat_dtype(size) == mx.int32
     return "INDEX", mx.int32 if narrow else mx.int64
+
+
+def _sum_type(values: mx.array) -> tuple[str, mx.Dtype]:
+    """The type to add up in."""
+    return "ACC", mx.float32 if values.dtype in (mx.float16, mx.bfloat16) else values.dtype
 
 
 def _lanes(x: mx.array) -> list[tuple[str, Any]]:

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-from .._geometry import Triple, Window, tap_offsets
-from .._indices import is_window
+from .._geometry import Regions, Triple, Window, tap_offsets
+from .._indices import flat_dtype, is_window
 
 _FLOATS = (mx.float32, mx.float16, mx.bfloat16)
 _UNSIGNED = (mx.uint8, mx.uint16, mx.uint32, mx.uint64)
@@ -57,6 +57,43 @@ class Ops:
             values = mx.where(empty, _lowest(x.dtype), values)
         return values, indices
 
+    def pool_regions(
+        self, x: mx.array, bounds: mx.array, regions: Regions, index_dtype: mx.Dtype
+    ) -> tuple[mx.array, mx.array]:
+        """Values and flat indices of windows that lie where ``bounds`` says.
+
+        Side by side in a larger plane, each as long as the longest, they are windows like any other.
+        """
+        size, cells = x.shape[1:4], regions.cells
+        wide = mx.int32 if x.size < 2**31 else mx.int64
+        source = mx.arange(x.shape[0], dtype=wide).reshape(-1, 1, 1, 1, 1)
+        windows, ends = [], []
+        for axis, length in enumerate(size):
+            first = sum(cells[:axis])
+            start, stop = (bounds[:, first : first + cells[axis], end] for end in (0, 1))
+            regular = regions.regular(axis)
+            if regular:
+                rows = mx.arange(length).reshape(1, length, 1)
+            else:
+                # A shorter window looks at its last place again, which changes nothing.
+                taps = mx.arange(regions.longest[axis]).reshape(-1, 1)
+                rows = mx.minimum(start[:, :, None] + taps, stop[:, :, None] - 1).flatten(1, 2)
+            windows.append(regular or (regions.longest[axis], regions.longest[axis]))
+            ends.append((_by_plane(axis, start), _by_plane(axis, stop)))
+            source = source * length + _by_plane(axis, rows)
+        kernel, stride = zip(*windows)
+        plane = _gathered(x, source)
+        values, places = self.pool(
+            plane, Window(kernel=kernel, stride=stride), cells, flat_dtype(plane.shape[1:4])
+        )
+        indices = mx.zeros((), index_dtype)
+        for axis, (length, (start, stop)) in enumerate(zip(size, ends)):
+            pitch = _pitches(plane.shape[1:4])[axis]
+            tap = places // pitch - _along(axis, mx.arange(cells[axis]) * stride[axis])
+            indices = indices * length + mx.minimum(start + tap, stop - 1).astype(index_dtype)
+            places = places % pitch
+        return values, indices
+
     def place(
         self, values: mx.array, indices: mx.array, window: Window | None, size: Triple
     ) -> mx.array:
@@ -66,13 +103,13 @@ class Ops:
         return _put(values, _checked_places(indices, window, size), size)
 
     def accumulate(
-        self, values: mx.array, indices: mx.array, window: Window, size: Triple
+        self, values: mx.array, indices: mx.array, window: Window | Regions, size: Triple
     ) -> mx.array:
         """Pooled values at their places, zero elsewhere, the sum of several. The indices are a pool's."""
-        if _is_small_tiling(window, indices, size):
+        if isinstance(window, Window) and _is_small_tiling(window, indices, size):
             return _spread(values, indices, window)
         places = _pooled_places(indices, window, size)
-        if window.disjoint:
+        if isinstance(window, Window) and window.disjoint:
             return _put(values, places, size)
         wide = mx.float32 if values.dtype in _FLOATS else values.dtype
         # MLX has no function for adding along an axis, but it is the derivative of gathering.
@@ -87,7 +124,7 @@ class Ops:
         sums = mx.take_along_axis(sums, places.elements, axis=1).astype(values.dtype)
         return _put(sums.reshape(values.shape), places, size)
 
-    def pick(self, full: mx.array, indices: mx.array, window: Window) -> mx.array:
+    def pick(self, full: mx.array, indices: mx.array, window: Window | Regions) -> mx.array:
         """The full array at the recorded places, zero where an index names none. They are a pool's."""
         places = _pooled_places(indices, window, full.shape[1:4])
         return _take(full, places).reshape(indices.shape)
@@ -164,7 +201,7 @@ def _clamped(x: mx.array, window: Window, cells: Triple) -> tuple[mx.array, list
     The same place looked at twice changes nothing. Also how many taps nearer that is, for every position
     along an axis, None for axes without such taps.
     """
-    batch, size, channels = x.shape[0], x.shape[1:4], x.shape[4]
+    batch, size = x.shape[0], x.shape[1:4]
     if _every_tap_inside(window, size, cells):
         return x, [None] * 3
     wide = mx.int32 if x.size < 2**31 else mx.int64
@@ -188,12 +225,18 @@ def _clamped(x: mx.array, window: Window, cells: Triple) -> tuple[mx.array, list
                 shift = shift // dilation
         source = source * length + _along(axis, row)
         shifts.append(shift)
-    if channels < 16:
+    return _gathered(x, source), shifts
+
+
+def _gathered(x: mx.array, source: mx.array) -> mx.array:
+    """The elements of ``x`` whose places in (B, D, H, W) are ``source``: (..., 1), or (..., C) by channel."""
+    channels = x.shape[4]
+    if channels < 16 or source.shape[4] > 1:
         source = source * channels + mx.arange(channels)
         flat = mx.take_along_axis(x.reshape(-1), source.reshape(-1), axis=0)
     else:
         flat = mx.take(x.reshape(-1, channels), source.reshape(-1), axis=0)
-    return flat.reshape(*source.shape[:4], channels), shifts
+    return flat.reshape(*source.shape[:4], channels)
 
 
 def _keys(x: mx.array) -> mx.array:
@@ -288,8 +331,10 @@ def _masked(x: mx.array, keep: mx.array) -> mx.array:
     return (bits * keep.view(mx.uint8).astype(bits.dtype)).view(x.dtype)
 
 
-def _pooled_places(indices: mx.array, window: Window, size: Triple) -> _Places:
+def _pooled_places(indices: mx.array, window: Window | Regions, size: Triple) -> _Places:
     """The places of indices that a pool over ``size`` has made: all are good, but for empty windows."""
+    if isinstance(window, Regions):
+        return _places_by_number(indices, size, checked=False)
     cells = indices.shape[1:4]
     if _empty_windows(window, size, cells) is not None:
         return _checked_places(indices, window, size)
@@ -425,6 +470,13 @@ def _starts(window: Window, axis: int, cells: int, pitch: int, dtype: mx.Dtype) 
 def _along(axis: int, x: mx.array) -> mx.array:
     """A vector as an array (B, D, H, W, C) that varies along one spatial axis."""
     return x.reshape([-1 if a == axis + 1 else 1 for a in range(5)])
+
+
+def _by_plane(axis: int, x: mx.array) -> mx.array:
+    """Numbers (B, n, C) as an array (B, D, H, W, C) that varies along one spatial axis."""
+    shape = [x.shape[0], 1, 1, 1, x.shape[2]]
+    shape[axis + 1] = x.shape[1]
+    return x.reshape(shape)
 
 
 def _unsigned(largest: int) -> mx.Dtype:

@@ -19,6 +19,7 @@ from arrays import FLOATS, INTEGERS
 
 import mlx_unpool
 from mlx_unpool import _backends
+from mlx_unpool._backends import gpu
 from mlx_unpool._backends.gpu import threadgroup
 
 # What MLX passes for an A100 and for an H100.
@@ -54,6 +55,20 @@ def there_and_back(
     mx.jvp(call, [x], [x])
 
 
+def irregular(shape, dtype=mx.float32, **options):
+    """Adaptive and fractional pooling with every derivative."""
+    x = mx.broadcast_to(mx.zeros((), dtype), shape)
+    rank = len(shape) - 2
+    adaptive = getattr(mlx_unpool, f"adaptive_max_pool{rank}d")
+    calls = [lambda x: adaptive(x, 3, return_indices=True, **options)]
+    if rank > 1:
+        fractional = getattr(mlx_unpool, f"fractional_max_pool{rank}d")
+        calls.append(lambda x: fractional(x, 2, output_size=3, return_indices=True, **options))
+    for call in calls:
+        mx.vjp(call, [x], list(call(x)))
+        mx.jvp(call, [x], [x])
+
+
 @functools.cache
 def launches() -> list[cuda_text.Launch]:
     """Launches that have every text that matters: types, formats, ranks, layouts, lanes, windows."""
@@ -76,6 +91,11 @@ def launches() -> list[cuda_text.Launch]:
         there_and_back((1, 9, 8, 7, 4), (3, 1, 1), mx.float16, "window")
         there_and_back((1, 11, 12, 3), (2, 5), index_format="window")  # stride > kernel
         there_and_back((1, 34, 34, 8), (17, 17), mx.bfloat16, "window")  # uint16 indices
+        for dtype in (*FLOATS, *INTEGERS):
+            irregular((2, 10, 7, 3), dtype)
+        irregular((1, 8, 3), mx.float32)
+        irregular((2, 2, 8, 7, 10), data_format="channels_first")
+        irregular((1, 2**16, 2**15, 1), mx.uint8)  # int64 indices
     return list({launch.function: launch for launch in recorder.launches}.values())
 
 
@@ -85,7 +105,7 @@ def test_the_calls_above_make_every_kernel_with_every_switch():
         for name, value in launch.template:
             if len(re.findall(rf"\b{name}\b", launch.function)) > 1:  # not declared alone
                 seen.setdefault((launch.body, name), set()).add(value)
-    assert {body for body, _ in seen} == {"pool", "place", "pick", "stray", "own"}
+    assert {body for body, _ in seen} == set(gpu._INPUTS)
     for (body, name), values in seen.items():
         if isinstance(next(iter(values)), bool):
             assert values == {False, True}, (body, name)
@@ -120,7 +140,7 @@ def test_every_kernel_compiles_and_keeps_its_arrays_in_registers(architecture, n
     assert memory == [("0", "0", "0")] * len(launches())
 
 
-@pytest.mark.parametrize("body", ["pool", "place", "pick", "stray", "own"])
+@pytest.mark.parametrize("body", list(gpu._INPUTS))
 def test_the_text_as_mlx_makes_it_compiles(body, nvrtc):
     launch = next(launch for launch in launches() if launch.body == body)
     good, said = cuda_text.compile_text(launch.text, ARCHITECTURES[-1])

@@ -17,12 +17,13 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 import reference
-from arrays import FLOATS, INTEGERS, Case, Layout, generated_cases
+from arrays import FLOATS, INTEGERS, Case, IrregularCase, Layout, generated_cases, irregular_cases
 from metal_host import Launch
 from mlx.utils import tree_flatten
 
 import mlx_unpool
 from mlx_unpool import _backends
+from mlx_unpool._backends import gpu
 
 GENERATED = 60
 DEVICES = [
@@ -72,6 +73,12 @@ def last(channels: int, rank: int = 2, batch: int = 2) -> Layout:
 
 def first(channels: int, rank: int = 2, batch: int = 2) -> Layout:
     return Layout(rank, batch, channels, "channels_first")
+
+
+def tiny_case(size, cells, kernel) -> IrregularCase:
+    """One plane so small that MLX passes its arrays in constant memory."""
+    x, samples = np.ones((1, *size), np.float32), np.zeros((1, 2), np.float32)
+    return IrregularCase(last(1, batch=1), size, cells, kernel, mx.float32, x, samples)
 
 
 # What a drawn case may miss: lanes and tails of every width, tiny arrays, tiles at the rim.
@@ -157,6 +164,30 @@ def same_bits(a: mx.array, b: mx.array) -> bool:
 
 
 ALL = CHOSEN + generated_cases(GENERATED, seed=77)
+IRREGULAR = [
+    *irregular_cases(24, seed=78),
+    tiny_case((1, 1), (1, 2), None),
+    tiny_case((2, 2), (1, 1), (1, 1)),
+]
+
+
+def irregular_results(case, seed: int) -> Callable[[], list[mx.array]]:
+    """Adaptive or fractional pooling with every derivative, as one call that any backend can run."""
+    random = np.random.default_rng(seed)
+    x = case.layout.arrange(case.planes, case.dtype)
+    small = random.integers(-3, 4, (case.layout.planes, *case.cells)).astype(np.float32)
+
+    def call() -> list[mx.array]:
+        values, indices = case.max_pool(x)
+        out = [values, indices, case.max_unpool(values, indices)]
+        if case.dtype in FLOATS:
+            cells = case.layout.arrange(small, case.dtype)
+            full = mx.where(mx.isfinite(x), mx.round(x), mx.array(1, x.dtype))
+            out += mx.vjp(lambda x: case.max_pool(x)[0], [x], [cells])[1]
+            out += mx.jvp(lambda x: case.max_pool(x)[0], [x], [full])[1]
+        return out
+
+    return call
 
 
 @pytest.fixture(scope="module")
@@ -165,13 +196,23 @@ def compiled() -> list[Launch]:
     if "emulated" not in DEVICES or metal_host.compiler_missing():
         return []
     calls = [results(case, seed) for seed, case in enumerate(ALL)]
+    calls += [irregular_results(case, seed) for seed, case in enumerate(IRREGULAR)]
     return emulator.compile_all([*calls, pool_of_dtypes, lambda: segnet_step(SegNet(), 0)])
+
+
+@pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("number", range(len(IRREGULAR)))
+def test_adaptive_and_fractional_pooling_agree_with_plain_ops(number, name, compiled):
+    agrees_with_plain_ops(irregular_results(IRREGULAR[number], number), name, number)
 
 
 @pytest.mark.parametrize("name", DEVICES)
 @pytest.mark.parametrize("number", range(len(ALL)))
 def test_every_function_and_derivative_agrees_with_plain_ops(number, name, compiled):
-    call = results(ALL[number], number)
+    agrees_with_plain_ops(results(ALL[number], number), name, number)
+
+
+def agrees_with_plain_ops(call: Callable[[], list[mx.array]], name: str, number: int) -> None:
     with device("cpu"):  # test_reference.py holds it against the reference
         expected = call()
         mx.eval(expected)
@@ -180,7 +221,7 @@ def test_every_function_and_derivative_agrees_with_plain_ops(number, name, compi
             got = call()
             mx.eval(got)
         for place, (a, b) in enumerate(zip(got, expected, strict=True)):
-            assert same_bits(a, b), f"result {place} of {ALL[number]}"
+            assert same_bits(a, b), f"result {place}"
 
 
 @pytest.mark.parametrize("name", DEVICES)
@@ -284,11 +325,14 @@ def test_a_training_step_of_a_segnet_agrees(name, compiled):
 
 
 def test_the_cases_reach_every_kernel_and_every_way_to_pass_an_array(compiled):
+    # The longest name first: "pool" begins others.
+    known = sorted(gpu._INPUTS, key=len, reverse=True)
     kernels = {
-        launch.name.removeprefix("custom_kernel_unpool_").split("_")[0] for launch in compiled
+        next(name for name in known if launch.name.startswith(f"custom_kernel_unpool_{name}"))
+        for launch in compiled
     }
-    assert kernels == {"pool", "place", "pick", "stray", "own"}
-    for name in ("x", "indices", "values", "full", "strays"):
+    assert kernels == set(known)
+    for name in ("x", "indices", "values", "full", "strays", "bounds", "covering"):
         parameters = [p for launch in compiled for p in launch.parameters if p["name"] == name]
         spaces = {
             space

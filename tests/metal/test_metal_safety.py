@@ -69,6 +69,22 @@ def unpool_any() -> mx.array:
     return mlx_unpool.max_unpool2d(VALUES, HOSTILE, None, output_size=(6, 7))
 
 
+def adaptive() -> mx.array:
+    return mlx_unpool.adaptive_max_pool2d(X, (4, 3))
+
+
+def fractional_indices() -> mx.array:
+    ties = mx.array([[1.0, 1, np.nan, 2], [1, 1, 3, np.nan]])[None, ..., None]
+    samples = mx.array([[[0.3, 0.6]]])
+    return mlx_unpool.fractional_max_pool2d(
+        ties, 2, output_size=(1, 2), random_samples=samples, return_indices=True
+    )[1]
+
+
+def adaptive_gradient() -> mx.array:
+    return mx.grad(lambda x: mlx_unpool.adaptive_max_pool2d(x, (4, 3)).sum())(X)
+
+
 SCATTER = """
     const int OD = indices_shape[1], OH = indices_shape[2], OW = indices_shape[3], C = indices_shape[4];
     const uint3 at = thread_position_in_grid;
@@ -174,6 +190,41 @@ MUTANTS = {
         *("own", "raise_to(owner + (plane + index) * C + c + v, cell);"),
         *("(owner + (plane + index) * C + c + v)->value = cell;", unpool_any, "second write"),
     ),
+    "pool_regions reads before the window": (
+        *("pool_regions", "int w = first_w;", "int w = first_w - 1;", adaptive, "out of bounds"),
+    ),
+    "pool_regions reads behind the window": (
+        *("pool_regions", "h < stop_h;", "h <= stop_h;", adaptive, "out of bounds"),
+    ),
+    "pool_regions takes the last of equals": (
+        *("pool_regions", "value > best", "value >= best", fractional_indices, "another result"),
+    ),
+    "pool_regions forgets NaN": (
+        *("pool_regions", "|| value != value", "", fractional_indices, "another result"),
+    ),
+    "pool_regions reads the bounds of another axis": (
+        *("pool_regions", "(row + OD + oh)", "(row + oh)", adaptive, "another result"),
+    ),
+    "pool_regions reads the bounds of another image": (
+        *("pool_regions", "int64_t(at.z) * (OD + OH + OW)", "(at.z + 1) * (OD + OH + OW)"),
+        *(adaptive, "out of bounds"),
+    ),
+    "accumulate_regions looks at a cell too many": (
+        *("accumulate_regions", "ow < covering[cw + 1]", "ow <= covering[cw + 1]"),
+        *(adaptive_gradient, "out of bounds"),
+    ),
+    "accumulate_regions forgets a cell": (
+        *("accumulate_regions", "int oh = covering[ch]", "int oh = covering[ch] + 1"),
+        *(adaptive_gradient, "another result"),
+    ),
+    "accumulate_regions leaves a rim": (
+        *("accumulate_regions", "at.x >= uint(W) * C", "at.x >= uint(W - 1) * C"),
+        *(adaptive_gradient, "unwritten"),
+    ),
+    "accumulate_regions keeps the last of several": (
+        *("accumulate_regions", "ACC(sum + ACC(values[cell]))", "ACC(values[cell])"),
+        *(adaptive_gradient, "another result"),
+    ),
     "own says the same in other words": (
         *(
             "own",
@@ -233,7 +284,11 @@ def test_mutants_are_caught(name_of_mutant):
 
 
 @pytest.mark.parametrize(
-    "call", [pool, unpool(WINDOW), unpool(STRAY), unpool_gradient(STRAY), unpool_any]
+    "call",
+    [
+        *(pool, unpool(WINDOW), unpool(STRAY), unpool_gradient(STRAY), unpool_any),
+        *(adaptive, adaptive_gradient),
+    ],
 )
 def test_threads_beyond_the_grid_do_nothing(call):
     """CUDA rounds grids up to whole blocks: the threads that this adds must find nothing to do."""
@@ -358,6 +413,58 @@ def test_a_pick_from_more_than_2_to_the_31_elements():
         report = running.walk(order, track=False)
         assert not report.failures, report.first
         assert last(running, len(running.sizes) - 1, np.float16) == 9.0
+
+
+def test_an_adaptive_pool_of_more_than_2_to_the_31_elements():
+    cells, size = (1, 3, 9), HUGE[1:3]
+    hulls = [
+        range(1),
+        *(
+            range(i * n // m, -(-(i + 1) * n // m))
+            for n, m in zip(size, cells[1:])
+            for i in range(m)
+        ),
+    ]
+    # The last window alone, cut to one place: a thread would look at 4e7.
+    bounds = [(hull.stop - 1, hull.stop) for hull in hulls]
+    (launch,) = traced(
+        lambda x: mlx_unpool.adaptive_max_pool2d(x, cells[1:], return_indices=True),
+        huge(HUGE, mx.float16),
+    )
+    running, order = far_end(
+        launch, None, np.array(bounds, np.int32).reshape(1, -1, 2, 1), np.array(cells, np.int32)
+    )
+    with running:
+        put(running, 0, 5.0, np.float16)
+        report = running.walk(order, track=False)
+        assert not report.failures, report.first
+        out, indices = len(running.sizes) - 2, len(running.sizes) - 1
+        assert last(running, out, np.float16) == 5.0
+        assert last(running, indices, np.int32) == 40000 * 30000 - 1
+
+
+def test_sums_of_an_adaptive_pool_of_more_than_2_to_the_31_elements():
+    from mlx_unpool._geometry import adaptive_regions
+
+    size, cells = (1, *HUGE[1:3]), (1, 3, 9)
+    regions = adaptive_regions(size, cells)
+    metal = _backends.get("metal")
+    (launch,) = traced(
+        lambda v, i: metal.accumulate(v, i, regions, size),
+        huge((1, *cells, 2), mx.float16),
+        huge((1, *cells, 2), mx.int32),
+    )
+    covering = [(r.start, r.stop) for a, n in enumerate(size) for r in regions.covering(a, n)]
+    running, order = far_end(
+        launch, None, None, np.array(covering, np.int32), np.array(size, np.int32)
+    )
+    with running:
+        put(running, 0, 7.0, np.float16)
+        put(running, running.launch.buffers.index("indices"), 40000 * 30000 - 1, np.int32)
+        report = running.walk(order, track=False)
+        assert not report.failures, report.first
+        assert last(running, len(running.sizes) - 1, np.float16) == 7.0
+        assert last(running, len(running.sizes) - 1, np.float16, back=1) == 0.0
 
 
 def test_32_bit_offsets_would_have_been_caught():
