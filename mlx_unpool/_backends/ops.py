@@ -10,13 +10,14 @@ brought into range first: what names no place is sent to spare elements behind t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import NamedTuple
 
 import mlx.core as mx
 
 from .._geometry import Regions, Triple, Window, tap_offsets
-from .._indices import flat_dtype, is_window
+from .._indices import is_window
 
 _FLOATS = (mx.float32, mx.float16, mx.bfloat16)
 _UNSIGNED = (mx.uint8, mx.uint16, mx.uint32, mx.uint64)
@@ -60,39 +61,30 @@ class Ops:
     def pool_regions(
         self, x: mx.array, bounds: mx.array, regions: Regions, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
-        """Values and flat indices of windows that lie where ``bounds`` says.
+        """Values and flat indices of windows that lie where ``bounds`` says."""
+        size, cells, kernel = x.shape[1:4], regions.cells, regions.longest
+        ends = []
+        for axis, first in enumerate((0, cells[0], cells[0] + cells[1])):
+            rows = bounds[:, first : first + cells[axis]]
+            ends.append([_by_plane(axis, rows[:, :, end]) for end in (0, 1)])
 
-        Side by side in a larger plane, each as long as the longest, they are windows like any other.
-        """
-        size, cells = x.shape[1:4], regions.cells
-        wide = mx.int32 if x.size < 2**31 else mx.int64
-        source = mx.arange(x.shape[0], dtype=wide).reshape(-1, 1, 1, 1, 1)
-        windows, ends = [], []
-        for axis, length in enumerate(size):
-            first = sum(cells[:axis])
-            start, stop = (bounds[:, first : first + cells[axis], end] for end in (0, 1))
+        def tap_of(x: mx.array, axis: int, tap: int) -> mx.array:
             regular = regions.regular(axis)
             if regular:
-                rows = mx.arange(length).reshape(1, length, 1)
-            else:
-                # A shorter window looks at its last place again, which changes nothing.
-                taps = mx.arange(regions.longest[axis]).reshape(-1, 1)
-                rows = mx.minimum(start[:, :, None] + taps, stop[:, :, None] - 1).flatten(1, 2)
-            windows.append(regular or (regions.longest[axis], regions.longest[axis]))
-            ends.append((_by_plane(axis, start), _by_plane(axis, stop)))
-            source = source * length + _by_plane(axis, rows)
-        kernel, stride = zip(*windows)
-        plane = _gathered(x, source)
-        values, places = self.pool(
-            plane, Window(kernel=kernel, stride=stride), cells, flat_dtype(plane.shape[1:4])
-        )
+                return _slice(x, axis, tap, regular[1], cells[axis])
+            # A shorter window looks at its last place again, which changes nothing.
+            start, stop = ends[axis]
+            return _gathered_along(x, axis, mx.minimum(start + tap, stop - 1))
+
+        is_half = x.dtype == mx.float16
+        steps = _pitches(kernel)
+        values, codes = _maxima(_keys(x) if is_half else x, kernel, steps, tap_of, keys=is_half)
         indices = mx.zeros((), index_dtype)
-        for axis, (length, (start, stop)) in enumerate(zip(size, ends)):
-            pitch = _pitches(plane.shape[1:4])[axis]
-            tap = places // pitch - _along(axis, mx.arange(cells[axis]) * stride[axis])
-            indices = indices * length + mx.minimum(start + tap, stop - 1).astype(index_dtype)
-            places = places % pitch
-        return values, indices
+        for length, step, (start, stop) in zip(size, steps, ends):
+            place = mx.minimum(start + (codes // step).astype(index_dtype), stop - 1)
+            indices = indices * length + place
+            codes = codes % step
+        return self.pick(x, indices, regions) if is_half else values, indices
 
     def place(
         self, values: mx.array, indices: mx.array, window: Window | None, size: Triple
@@ -152,13 +144,29 @@ class Ops:
 def _pool(
     x: mx.array, window: Window, cells: Triple, steps: Triple, keys: bool
 ) -> tuple[mx.array, mx.array]:
-    """Values and codes of every window: a code is the sum over the axes of tap * step.
+    """Values and codes of every window, as :func:`_maxima` says."""
+    plane, shifts = _clamped(x, window, cells)
 
-    One axis at a time, the last one first: then the first maximum along each axis is the first one in
-    row-major order.
+    def tap_of(x: mx.array, axis: int, tap: int) -> mx.array:
+        return _slice(x, axis, tap * window.dilation[axis], window.stride[axis], cells[axis])
+
+    return _maxima(plane, window.kernel, steps, tap_of, keys, shifts)
+
+
+def _maxima(
+    best: mx.array,
+    kernel: Triple,
+    steps: Triple,
+    tap_of: Callable[[mx.array, int, int], mx.array],
+    keys: bool,
+    shifts: Sequence[mx.array | None] = (None, None, None),
+) -> tuple[mx.array, mx.array]:
+    """Values and codes of every window: a code is the sum over the axes of (tap + shift) * step.
+
+    ``tap_of(x, axis, tap)`` is what tap number ``tap`` of each window sees along an axis. One axis at a
+    time, the last one first: then the first maximum along each axis is the first one in row-major order.
     """
-    dtype = _unsigned(sum((k - 1) * step for k, step in zip(window.kernel, steps)))
-    best, shifts = _clamped(x, window, cells)
+    dtype = _unsigned(sum((k - 1) * step for k, step in zip(kernel, steps)))
     codes: mx.array | None = None  # all zero
     for axis in (2, 1, 0):
         shift = shifts[axis]
@@ -166,16 +174,16 @@ def _pool(
             shift = (shift * steps[axis]).astype(dtype)
             codes = shift if codes is None else codes + shift
         values, values_codes = best, codes
-        best = _tap(values, window, cells, axis, 0)
-        codes = None if codes is None else _tap(codes, window, cells, axis, 0)
-        for tap in range(1, window.kernel[axis]):
-            later = _tap(values, window, cells, axis, tap)
+        best = tap_of(values, axis, 0)
+        codes = None if codes is None else tap_of(codes, axis, 0)
+        for tap in range(1, kernel[axis]):
+            later = tap_of(values, axis, tap)
             wins = (later > (mx.minimum(best, _INFINITE_KEY) if keys else best)).view(mx.uint8)
             if later.dtype in _FLOATS:
                 wins = wins | (later != later).view(mx.uint8)
             gain = wins.astype(dtype)
             if values_codes is not None:
-                gain = gain * (_tap(values_codes, window, cells, axis, tap) + tap * steps[axis])
+                gain = gain * (tap_of(values_codes, axis, tap) + tap * steps[axis])
             elif tap * steps[axis] > 1:
                 gain = gain * (tap * steps[axis])
             # Codes grow from tap to tap, so a maximum is a choice.
@@ -186,12 +194,11 @@ def _pool(
     return best, mx.broadcast_to(codes, best.shape)
 
 
-def _tap(x: mx.array, window: Window, cells: Triple, axis: int, tap: int) -> mx.array:
-    """What tap number ``tap`` of each window sees along ``axis``."""
+def _slice(x: mx.array, axis: int, start: int, stride: int, count: int) -> mx.array:
+    """``count`` rows of an axis, ``stride`` apart; an array may have one row for all."""
     if x.shape[axis + 1] == 1:
         return x
-    start, stride = tap * window.dilation[axis], window.stride[axis]
-    stop = start + (cells[axis] - 1) * stride + 1
+    stop = start + (count - 1) * stride + 1
     return x[(slice(None),) * (axis + 1) + (slice(start, stop, stride),)]
 
 
@@ -237,6 +244,16 @@ def _gathered(x: mx.array, source: mx.array) -> mx.array:
     else:
         flat = mx.take(x.reshape(-1, channels), source.reshape(-1), axis=0)
     return flat.reshape(*source.shape[:4], channels)
+
+
+def _gathered_along(x: mx.array, axis: int, rows: mx.array) -> mx.array:
+    """The rows of an axis that each plane is told, (B, D, H, W, 1 or C) with 1 for other axes."""
+    wide = mx.int32 if x.size < 2**31 else mx.int64
+    source = mx.arange(x.shape[0], dtype=wide).reshape(-1, 1, 1, 1, 1)
+    for other, length in enumerate(x.shape[1:4]):
+        here = rows if other == axis else _along(other, mx.arange(length))
+        source = source * length + here
+    return _gathered(x, source)
 
 
 def _keys(x: mx.array) -> mx.array:
