@@ -1,7 +1,7 @@
 """Max pooling that remembers where each maximum was, and max unpooling, for MLX."""
 
 from ._autograd import exporting
-from ._indices import check_indices
+from .formats import check_indices, convert_indices
 from .functional import (
     max_pool1d,
     max_pool2d,
@@ -48,6 +48,7 @@ __all__ = [
     "adaptive_max_pool2d",
     "adaptive_max_pool3d",
     "check_indices",
+    "convert_indices",
     "exporting",
     "fractional_max_pool2d",
     "fractional_max_pool3d",

@@ -73,7 +73,7 @@ def unpool_nd(
     cells = (*[1] * (3 - rank), *layout.spatial(x.shape))
     if kernel_size is None:
         _arguments.no_window(owner, stride, padding, dilation)
-        if _indices.is_window(indices):
+        if _indices.is_window(indices.dtype):
             raise ValueError(
                 f"[{owner}] 'kernel_size' must be given for window indices ({indices.dtype}) but got None."
             )

@@ -69,7 +69,7 @@ class Kernels:
     ) -> tuple[mx.array, mx.array]:
         """Values and indices of every window."""
         shape = (x.shape[0], *cells, x.shape[4])
-        flat = index_dtype not in (mx.uint8, mx.uint16)
+        flat = not is_window(index_dtype)
         template = [("T", x.dtype), ("I", index_dtype), ("FLAT", flat)]
         values, indices = self._launch(
             "pool",
@@ -155,7 +155,7 @@ class Kernels:
         template = [
             ("T", values.dtype),
             _sum_type(values) if add else ("ACC", values.dtype),
-            ("FLAT", not is_window(indices)),
+            ("FLAT", not is_window(indices.dtype)),
             _index_type(indices, size),
             ("SUM", add),
             ("STRAY", strays is not None),
@@ -178,7 +178,7 @@ class Kernels:
     ) -> mx.array:
         template = [
             ("T", full.dtype),
-            ("FLAT", not is_window(indices)),
+            ("FLAT", not is_window(indices.dtype)),
             _index_type(indices, full.shape[1:4]),
             ("WINNERS", winners),
             ("STRAY", strays is not None),
@@ -195,7 +195,7 @@ class Kernels:
         self, values: mx.array, indices: mx.array, window: Window, size: Triple
     ) -> mx.array | None:
         """A bit for every thread of ``place``: whether a flat index from elsewhere names its tile."""
-        if is_window(indices):
+        if is_window(indices.dtype):
             return None
         threads = prod(_grid(values, _tiles(window, size)))
         return self._launch(

@@ -32,7 +32,7 @@ class Ops:
     ) -> tuple[mx.array, mx.array]:
         """Values and indices of every window."""
         size = x.shape[1:4]
-        flat = index_dtype in (mx.int32, mx.int64)
+        flat = not is_window(index_dtype)
         if flat:
             steps = tuple(d * pitch for d, pitch in zip(window.dilation, _pitches(size)))
         else:
@@ -124,7 +124,7 @@ class Ops:
     def pick_winners(self, full: mx.array, indices: mx.array, window: Window | None) -> mx.array:
         """As :meth:`pick` for any indices, and zero for a cell whose place a later cell names as well."""
         places = _checked_places(indices, window, full.shape[1:4])
-        if not (is_window(indices) and window is not None and window.disjoint):
+        if not (is_window(indices.dtype) and window is not None and window.disjoint):
             # Every cell writes its number to its place, where the last one stays. (Cells of different
             # channels never meet.) Nobody wins a spare element.
             count = prod(indices.shape[1:4])
@@ -284,7 +284,7 @@ def _is_small_tiling(window: Window, indices: mx.array, size: Triple) -> bool:
     """Whether few-tap windows cover the plane exactly, with channels enough for vectors."""
     cells = indices.shape[1:4]
     return (
-        is_window(indices)
+        is_window(indices.dtype)
         and window.taps <= 4
         and indices.shape[4] >= 16
         and window.kernel == window.stride
@@ -355,14 +355,14 @@ def _pooled_places(indices: mx.array, window: Window | Regions, size: Triple) ->
     cells = indices.shape[1:4]
     if _empty_windows(window, size, cells) is not None:
         return _checked_places(indices, window, size)
-    if is_window(indices):
+    if is_window(indices.dtype):
         return _places_by_tap(indices, window, size, checked=False)
     return _places_by_number(indices, size, checked=False)
 
 
 def _checked_places(indices: mx.array, window: Window | None, size: Triple) -> _Places:
     """The places of any indices: a spare element, or none to keep, where one names no place."""
-    if not is_window(indices):
+    if not is_window(indices.dtype):
         return _places_by_number(indices, size, checked=True)
     assert window is not None
     if window.disjoint and _every_tap_inside(window, size, indices.shape[1:4]):

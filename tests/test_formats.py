@@ -1,0 +1,284 @@
+"""Index formats of other frameworks: what they gave for small arrays, round trips, numbers out of range."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from arrays import generated_cases, to_numpy
+from test_arguments import fails
+
+import mlx_unpool
+from mlx_unpool import convert_indices
+
+DIGITS = [
+    3,
+    1,
+    4,
+    1,
+    5,
+    9,
+    2,
+    6,
+    5,
+    3,
+    5,
+    8,
+    9,
+    7,
+    9,
+    3,
+    2,
+    3,
+    8,
+    4,
+    6,
+    2,
+    6,
+    4,
+    3,
+    3,
+    8,
+    3,
+    2,
+    7,
+    9,
+    5,
+]
+LAST = mx.array(DIGITS, mx.float32).reshape(2, 2, 4, 2)
+FIRST = mx.moveaxis(LAST, -1, 1)
+VOLUME = mx.array(DIGITS, mx.float32).reshape(1, 2, 2, 2, 4)
+LAST_FORMATS = {"data_format": "channels_last"}
+CHANNELS_FIRST = {"data_format": "channels_first"}
+
+# What TensorFlow 2.21 (max_pool_with_argmax) and ONNX Runtime 1.31 (MaxPool) gave.
+GIVEN = [
+    ("tensorflow", LAST, 2, [[[[8, 11], [12, 5]]], [[[2, 3], [14, 13]]]]),
+    ("tensorflow_batch", LAST, 2, [[[[8, 11], [12, 5]]], [[[18, 19], [30, 29]]]]),
+    ("onnx", FIRST, 2, [[[[4, 6]], [[13, 10]]], [[[17, 23]], [[25, 30]]]]),
+    ("onnx_column_major", FIRST, 2, [[[[1, 5]], [[11, 12]]], [[[18, 23]], [[26, 29]]]]),
+    ("onnx", VOLUME, 2, [[[[[5, 14]]], [[[29, 30]]]]]),
+    ("onnx_column_major", VOLUME, 2, [[[[[6, 11]]], [[[23, 27]]]]]),
+    (
+        *("onnx", VOLUME, (1, 2, 1)),
+        [[[[[4, 5, 2, 7]], [[12, 13, 14, 11]]], [[[20, 17, 18, 19]], [[24, 29, 30, 31]]]]],
+    ),
+    (
+        *("onnx_column_major", VOLUME, (1, 2, 1)),
+        [[[[[2, 6, 8, 14]], [[3, 7, 11, 13]]], [[[18, 20, 24, 28]], [[17, 23, 27, 31]]]]],
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "x", "window", "given"), GIVEN)
+def test_what_other_frameworks_give(name, x, window, given):
+    rank = x.ndim - 2
+    layout = LAST_FORMATS if x is LAST else CHANNELS_FIRST
+    size = x.shape[2:] if layout is CHANNELS_FIRST else x.shape[1:-1]
+    pool = getattr(mlx_unpool, f"max_pool{rank}d")
+    theirs = mx.array(given, mx.int64)
+    for index_format in ("flat", "window"):
+        ours = pool(x, window, return_indices=True, index_format=index_format, **layout)[1]
+        for source, target, start, expected in (
+            (name, index_format, theirs, ours),
+            (index_format, name, ours, theirs),
+        ):
+            got = convert_indices(start, source, target, size, window, **layout)
+            assert got.dtype == expected.dtype
+            assert got.tolist() == expected.tolist()
+
+
+def test_the_examples_of_the_onnx_standard():
+    x = mx.arange(1.0, 26).reshape(1, 1, 5, 5)
+    indices = mlx_unpool.max_pool2d(x, 2, return_indices=True, **CHANNELS_FIRST)[1]
+    column_major = convert_indices(indices, "flat", "onnx_column_major", (5, 5), **CHANNELS_FIRST)
+    assert column_major.tolist() == [[[[6, 16], [8, 18]]]]
+    indices = mlx_unpool.max_pool2d(x, 5, 1, 2, return_indices=True, **CHANNELS_FIRST)[1]
+    onnx = convert_indices(indices, "flat", "onnx", (5, 5), **CHANNELS_FIRST)
+    assert onnx[0, 0].tolist() == [
+        [12, 13, 14, 14, 14],
+        [17, 18, 19, 19, 19],
+        *[[22, 23, 24, 24, 24]] * 3,
+    ]
+
+
+def test_tensorflows_same_padding_goes_through_flat_indices():
+    # 3 x 3 windows, 2 apart, on a 4 x 4 plane: TensorFlow pads 0 before and 1 behind
+    argmax = mx.array([[[[10], [11]], [[14], [15]]]], mx.int64)
+    x = mx.arange(16.0).reshape(1, 4, 4, 1)
+    indices = convert_indices(argmax, "tensorflow", "flat", (4, 4))
+    values = mx.take(x.reshape(-1), indices)
+    full = mlx_unpool.max_unpool2d(values, indices, None, output_size=(4, 4))
+    assert full.reshape(-1).tolist() == [0.0] * 10 + [10, 11, 0, 0, 14, 15]
+
+
+FORMATS = ("flat", "window", "tensorflow", "tensorflow_batch", "onnx", "onnx_column_major")
+
+
+def places(index, name, n, c, N, C, size):
+    """The formulas of the table, one place at a time."""
+    D, H, W = (1,) * (3 - len(size)) + tuple(size)
+    d, h, w = np.unravel_index(index, (D, H, W))
+    return {
+        "flat": (d * H + h) * W + w,
+        "tensorflow": ((d * H + h) * W + w) * C + c,
+        "tensorflow_batch": (((n * D + d) * H + h) * W + w) * C + c,
+        "onnx": (((n * C + c) * D + d) * H + h) * W + w,
+        "onnx_column_major": (((n * C + c) * W + w) * H + h) * D + d,
+    }[name]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_generated_indices_have_the_numbers_of_the_table(seed):
+    for case in generated_cases(30, seed):
+        layout = case.layout
+        flat = case.max_pool(layout.arrange(case.planes, case.dtype))[1]
+        N, C = layout.batch or 1, layout.channels
+        for name in FORMATS[2:]:
+            got = convert_indices(flat, "flat", name, case.size, data_format=layout.data_format)
+            expected = [
+                [
+                    -1 if i < 0 else places(i, name, plane // C, plane % C, N, C, case.size)
+                    for i in row
+                ]
+                for plane, row in enumerate(layout.planes_of(flat).reshape(layout.planes, -1))
+            ]
+            assert layout.planes_of(got).reshape(layout.planes, -1).tolist() == expected
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_there_and_back_through_every_pair_of_formats(seed):
+    for case in generated_cases(20, seed + 10):
+        layout = case.layout
+        values, flat = case.max_pool(layout.arrange(case.planes, case.dtype))
+        options = {"dilation": case.pool.dilation, "data_format": layout.data_format}
+        convert = lambda indices, source, target, case=case, options=options: convert_indices(  # noqa: E731
+            indices, source, target, case.size, *case.parameters, **options
+        )
+        for middle, other in product(FORMATS, FORMATS):
+            there = convert(convert(flat, "flat", middle), middle, other)
+            assert mx.array_equal(convert(there, other, "flat"), flat), (middle, other, str(case))
+        window = case.max_pool(layout.arrange(case.planes, case.dtype), "window")[1]
+        assert mx.array_equal(convert(window, "window", "flat"), flat), str(case)
+        ours, theirs = (case.max_unpool(values, i) for i in (convert(flat, "flat", "window"), flat))
+        np.testing.assert_array_equal(to_numpy(ours), to_numpy(theirs), err_msg=str(case))
+
+
+@pytest.mark.parametrize("name", ["flat", *FORMATS[2:]])
+@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
+def test_an_index_that_is_not_of_its_own_plane_becomes_minus_one(name, data_format):
+    shape = (2, 3, 1, 1) if data_format == "channels_first" else (2, 1, 1, 3)
+    size, layout = (4, 5), {"data_format": data_format}
+    zeros = mx.zeros(shape, mx.int32)
+    first = convert_indices(zeros, "flat", name, size, **layout)
+    end = convert_indices(zeros + 19, "flat", name, size, **layout)
+    assert mx.array_equal(convert_indices(end, name, "flat", size, **layout), zeros + 19)
+    limits = np.iinfo(np.int64)
+    numbers = [-1, -2, limits.min, limits.min + 7, limits.max, limits.max - 1]
+    strangers = [mx.array(np.full(shape, n)) for n in numbers]
+    strangers += [mx.array(np.full(shape, 2**64 - n, np.uint64)) for n in (1, 100)]
+    strangers += [mx.array(np.full(shape, 2**32 - 1, np.uint32))]
+    strangers += [end + (3 if name.startswith("tensorflow") else 1)]  # behind the plane
+    if name.startswith("tensorflow"):
+        strangers += [mx.roll(first, 1, axis=shape.index(3))]  # another channel's
+    if name in ("tensorflow_batch", "onnx", "onnx_column_major"):
+        strangers += [mx.roll(first, 1, axis=0)]  # another image's
+    for stranger in strangers:
+        got = convert_indices(stranger, name, "flat", size, **layout)
+        assert (got == -1).all().item(), (stranger.tolist(), got.tolist())
+
+
+def test_window_indices_that_name_no_place_become_minus_one():
+    indices = mx.array([0, 1, 2, 3, 4, 200]).astype(mx.uint8).reshape(1, 6, 1)
+    # windows of 4, 2 apart, 1 place before the plane of 12: the first one's first tap is outside
+    flat = convert_indices(indices, "window", "flat", 12, 4, 2, 1)
+    assert flat.reshape(-1).tolist() == [-1, 2, 5, 8, -1, -1]
+
+
+@pytest.mark.parametrize(("kernel", "dtype"), [(255, mx.uint8), (256, mx.uint16)])
+def test_flat_indices_outside_their_window_become_the_largest_number(kernel, dtype):
+    flat = mx.array([[0], [kernel], [-1]], mx.int32)
+    window = convert_indices(flat, "flat", "window", 3 * kernel, kernel)
+    assert window.dtype == dtype
+    assert window.reshape(-1).tolist() == [0, 0, mx.iinfo(dtype).max]
+    moved = convert_indices(flat + 1, "flat", "window", 3 * kernel, kernel, kernel)
+    assert moved.reshape(-1).tolist() == [1, 1, mx.iinfo(dtype).max]
+    values = mx.ones(window.shape)
+    full = mlx_unpool.max_unpool1d(values, window, kernel)
+    assert full.sum().item() == 2
+
+
+def test_the_result_can_be_laid_out_the_other_way():
+    for x, rank in ((LAST, 2), (LAST[0], 2), (mx.random.normal((2, 6, 3)), 1)):
+        indices = getattr(mlx_unpool, f"max_pool{rank}d")(x, 2, return_indices=True)[1]
+        size = x.shape[-1 - rank : -1]
+        onnx = convert_indices(indices, "flat", "onnx", size, target_data_format="channels_first")
+        assert mx.array_equal(
+            onnx,
+            mx.moveaxis(convert_indices(indices, "flat", "onnx", size), -1, -1 - rank),
+        )
+        back = convert_indices(
+            onnx, "onnx", "flat", size, **CHANNELS_FIRST, target_data_format="channels_last"
+        )
+        assert mx.array_equal(back, indices)
+
+
+def test_planes_too_big_for_32_bits_keep_their_numbers():
+    indices = mx.array([[[[2**31 + 5]]]], mx.int64)
+    size = (2**16, 2**16)
+    for name in FORMATS[2:]:
+        there = convert_indices(indices, "flat", name, size)
+        back = convert_indices(there, name, "flat", size)
+        assert back.dtype == mx.int64
+        assert back.item() == 2**31 + 5
+    assert convert_indices(mx.array([[7]], mx.int32), "flat", "flat", 2**31 - 1).dtype == mx.int32
+
+
+def test_nothing_is_evaluated_and_everything_can_be_traced():
+    indices = mlx_unpool.max_pool2d(LAST, 2, return_indices=True)[1]
+
+    def there(indices):
+        return convert_indices(indices, "flat", "onnx", (2, 4))
+
+    assert mx.array_equal(mx.compile(there)(indices), there(indices))
+    each = mx.stack([there(i) for i in mx.stack([indices, indices + 1])])
+    assert mx.array_equal(mx.vmap(there)(mx.stack([indices, indices + 1])), each)
+
+
+def test_arrays_without_elements():
+    for shape in ((0, 2, 2, 3), (2, 2, 2, 0)):
+        for name in FORMATS[2:]:
+            got = convert_indices(mx.zeros(shape, mx.int32), "flat", name, (4, 4))
+            assert got.shape == shape
+            assert convert_indices(got, name, "flat", (4, 4)).shape == shape
+
+
+I32, U8 = mx.zeros((1, 2, 2, 1), mx.int32), mx.zeros((1, 2, 2, 1), mx.uint8)
+WRONG = [
+    ((I32, "torch", "flat", (4, 4)), {}, ValueError, "source", "'torch'"),
+    ((I32, "flat", "keras", (4, 4)), {}, ValueError, "target", "'keras'"),
+    ((I32, "window", "flat", (4, 4), 2), {}, TypeError, "indices", "int32"),
+    ((U8, "flat", "onnx", (4, 4)), {}, TypeError, "indices", "uint8"),
+    ((U8, "window", "flat", (4, 4)), {}, ValueError, "kernel_size", "None"),
+    ((I32, "flat", "window", (4, 4)), {}, ValueError, "kernel_size", "None"),
+    ((I32, "flat", "window", (4, 4), 0), {}, ValueError, "kernel_size", "0"),
+    ((I32, "flat", "window", (400, 400), 256), {}, ValueError, "kernel_size", "65536"),
+    ((I32, "flat", "onnx", (4, 0)), {}, ValueError, "output_size", "(4, 0)"),
+    ((I32, "flat", "onnx", (4, 4, 4, 4)), {}, ValueError, "output_size", "(4, 4, 4, 4)"),
+    ((I32, "flat", "onnx", (4.0, 4)), {}, TypeError, "output_size", "(4.0, 4)"),
+    ((I32, "flat", "onnx", 4), {}, ValueError, "indices", "(1, 2, 2, 1)"),
+    ((I32, "flat", "onnx", (4, 4)), {"data_format": "NCHW"}, ValueError, "data_format", "'NCHW'"),
+    (
+        *((I32, "flat", "onnx", (4, 4)), {"target_data_format": "NHWC"}),
+        *(ValueError, "target_data_format", "'NHWC'"),
+    ),
+    (([1], "flat", "onnx", (4, 4)), {}, TypeError, "indices", "list"),
+    ((mx.zeros((1, 2, 2, 1)), "flat", "onnx", (4, 4)), {}, TypeError, "indices", "float32"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "options", "error", "name", "part"), WRONG)
+def test_what_is_wrong_is_named(arguments, options, error, name, part):
+    fails(lambda: convert_indices(*arguments, **options), error, "convert_indices", name, part)
