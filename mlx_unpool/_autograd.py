@@ -26,7 +26,11 @@ def exporting() -> Iterator[None]:
     """Leaves the custom derivatives out of every call inside, so that a graph can be exported.
 
     ``mx.export_function`` cannot serialize a custom function. Inside this context pooling and unpooling
-    are traced as what they run, which can be exported for inference and not be differentiated.
+    are traced as what they run, which can be exported for inference and not be differentiated. What is
+    exported runs without this package, on the kind of device that it was traced for.
+
+    Windows hold for one size, so ``shapeless=True`` does not work; ``mx.exporter`` puts a function for
+    each of several sizes into one file.
 
     Example:
 

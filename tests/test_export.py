@@ -1,0 +1,179 @@
+"""Models are exported for inference and run where this package is not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+from segnet import SegNet
+
+import mlx_unpool
+from mlx_unpool import _backends
+
+RUN_ELSEWHERE = """
+    import sys
+    import mlx.core as mx
+    sys.modules["mlx_unpool"] = None  # importing it fails from here on
+    function = mx.import_function(sys.argv[1])
+    arrays = mx.load(sys.argv[2])
+    inputs = [arrays[f"input{n}"] for n in range(sum(name.startswith("input") for name in arrays))]
+    mx.savez(sys.argv[3], *function(*inputs))
+"""
+
+
+def export(function, inputs: list[mx.array], path: Path) -> None:
+    with mlx_unpool.exporting():
+        mx.export_function(str(path), function, *inputs)
+
+
+def run_elsewhere(path: Path, inputs: list[mx.array]) -> list[mx.array]:
+    """What the exported function gives in a fresh process that cannot import this package."""
+    given, results = path.with_name("inputs.npz"), path.with_name("outputs.npz")
+    mx.savez(str(given), **{f"input{n}": x for n, x in enumerate(inputs)})
+    command = [sys.executable, "-I", "-c", textwrap.dedent(RUN_ELSEWHERE), path, given, results]
+    subprocess.run(list(map(str, command)), check=True, cwd=path.parent, timeout=120)
+    arrays = mx.load(str(results))
+    return [arrays[f"arr_{n}"] for n in range(len(arrays))]
+
+
+def segnet(index_format: str = "flat") -> SegNet:
+    model = SegNet(classes=4, channels=(4, 6, 8))
+    model.pool = mlx_unpool.MaxPool2d(2, return_indices=True, index_format=index_format)
+    model.eval()
+    mx.eval(model.parameters())
+    return model
+
+
+@pytest.mark.parametrize("index_format", ["flat", "window"])
+def test_a_whole_segnet_runs_without_the_package_and_is_equal(tmp_path, index_format):
+    model, x = segnet(index_format), mx.random.normal((2, 22, 35, 3))  # sizes that do not divide
+    path = tmp_path / "segnet.mlxfn"
+    export(model, [x], path)
+    (got,) = run_elsewhere(path, [x])
+    assert mx.array_equal(got, model(x))
+
+
+def pooled(x, **options):
+    return mlx_unpool.max_pool2d(x, 2, return_indices=True, **options)
+
+
+X = mx.random.normal((2, 9, 10, 3), key=mx.random.key(0))
+SAMPLES = mx.random.uniform(shape=(2, 3, 2), key=mx.random.key(1))
+FUNCTIONS = {
+    "max_pool1d": (lambda x: mlx_unpool.max_pool1d(x, 3, 2, 1, return_indices=True), [X[0]]),
+    "max_pool2d": (lambda x: mlx_unpool.max_pool2d(x, 3, 2, 1, return_indices=True), [X]),
+    "max_pool3d": (lambda x: mlx_unpool.max_pool3d(x, 2, return_indices=True), [X]),
+    "max_unpool1d": (
+        lambda v, i: mlx_unpool.max_unpool1d(v, i, 2),
+        list(mlx_unpool.max_pool1d(X[0], 2, return_indices=True)),
+    ),
+    "max_unpool2d": (
+        lambda v, i: mlx_unpool.max_unpool2d(v, i, 2, output_size=(9, 10)),
+        list(pooled(X)),
+    ),
+    "max_unpool3d": (
+        lambda v, i: mlx_unpool.max_unpool3d(v, i, 2),
+        list(mlx_unpool.max_pool3d(X, 2, return_indices=True)),
+    ),
+    "any indices": (
+        lambda v, i: mlx_unpool.max_unpool2d(v, i, None, output_size=(9, 10)),
+        list(pooled(X)),
+    ),
+    "window indices": (
+        lambda v, i: mlx_unpool.max_unpool2d(v, i, 2, output_size=(9, 10)),
+        list(pooled(X, index_format="window")),
+    ),
+    "adaptive_max_pool1d": (
+        lambda x: mlx_unpool.adaptive_max_pool1d(x, 4, return_indices=True),
+        [X[0]],
+    ),
+    "adaptive_max_pool2d": (
+        lambda x: mlx_unpool.adaptive_max_pool2d(x, (4, 3), return_indices=True),
+        [X],
+    ),
+    "adaptive_max_pool3d": (
+        lambda x: mlx_unpool.adaptive_max_pool3d(x, (2, 4, 3), return_indices=True),
+        [X],
+    ),
+    "fractional_max_pool2d": (
+        lambda x, u: mlx_unpool.fractional_max_pool2d(
+            x, 2, output_size=(6, 7), return_indices=True, random_samples=u
+        ),
+        [X, SAMPLES],
+    ),
+    "fractional_max_pool3d": (
+        lambda x: mlx_unpool.fractional_max_pool3d(
+            x, (1, 2, 2), output_size=(2, 6, 7), return_indices=True, key=mx.random.key(3)
+        ),
+        [X],
+    ),
+    "convert_indices": (
+        lambda i: mlx_unpool.convert_indices(i, "flat", "onnx_column_major", (9, 10)),
+        [pooled(X)[1]],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_can_be_exported(name, tmp_path):
+    function, inputs = FUNCTIONS[name]
+    path = tmp_path / "function.mlxfn"
+    export(function, inputs, path)
+    expected = function(*inputs)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    for a, b in zip(mx.import_function(str(path))(*inputs), expected, strict=True):
+        assert a.dtype == b.dtype
+        assert mx.array_equal(a, b)
+
+
+def test_one_file_holds_several_sizes(tmp_path):
+    model, path = segnet(), str(tmp_path / "segnet.mlxfn")
+    sizes = [(1, 16, 16, 3), (2, 16, 16, 3), (1, 24, 40, 3)]
+    with mlx_unpool.exporting(), mx.exporter(path, model) as exporter:
+        for size in sizes:
+            exporter(mx.zeros(size))
+    imported = mx.import_function(path)
+    for size in sizes:
+        x = mx.random.normal(size)
+        assert mx.array_equal(imported(x)[0], model(x))
+    with pytest.raises(ValueError, match="No imported function"):
+        imported(mx.zeros((1, 8, 8, 3)))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_shapeless_export_takes_no_other_size(name, tmp_path):
+    """Windows hold for one size, and MLX's Slice and View cannot infer shapes: it says so."""
+    function, inputs = FUNCTIONS[name]
+    path = str(tmp_path / "function.mlxfn")
+    with mlx_unpool.exporting():
+        mx.export_function(path, function, *inputs, shapeless=True)
+    imported = mx.import_function(path)
+    with pytest.raises(ValueError, match=r"infer output shapes|annot reshape|cannot be broadcast"):
+        imported(*(mx.concatenate([x, x]) for x in inputs))
+
+
+def test_without_exporting_mlx_says_that_it_cannot(tmp_path):
+    with pytest.raises(ValueError, match="Unable to serialize primitive CustomTransforms"):
+        mx.export_function(str(tmp_path / "pool.mlxfn"), lambda x: mlx_unpool.max_pool2d(x, 2), X)
+
+
+def test_exporting_ends_with_its_block():
+    gradient = mx.grad(lambda x: mlx_unpool.max_pool2d(x, 2).sum())
+    expected = gradient(X)
+    with mlx_unpool.exporting():
+        pass
+    assert mx.array_equal(gradient(X), expected)
+
+
+def test_a_segnet_is_exported_for_metal_without_a_mac(tmp_path):
+    """The file names the kernels; tests/metal runs them."""
+    path = tmp_path / "segnet.mlxfn"
+    with _backends.use("metal"):
+        export(segnet(), [mx.zeros((1, 16, 16, 3))], path)
+    contents = path.read_bytes()
+    for kernel in (b"custom_kernel_unpool_pool", b"custom_kernel_unpool_place"):
+        assert contents.count(kernel) >= 3  # one a stage
