@@ -28,11 +28,10 @@ class Layout:
 
     def fold(self, x: mx.array) -> mx.array:
         """``x`` as (B, D, H, W, C)."""
+        size = (*[1] * (3 - self.rank), *self.spatial(x.shape))
         if self.channels_first:
-            x = mx.expand_dims(x.flatten(0, 1) if self.batched else x, -1)
-        elif not self.batched:
-            x = mx.expand_dims(x, 0)
-        return mx.expand_dims(x, list(range(1, 4 - self.rank)))
+            return x.reshape(self.batch * self.channels, *size, 1)
+        return x.reshape(self.batch, *size, self.channels)
 
     def fold_bounds(self, x: mx.array) -> mx.array:
         """Numbers (N, C, n, 2) of every image and channel as (B, n, 2, C), to go with folded arrays."""

@@ -7,6 +7,7 @@ Every launch is watched; one that is not clean fails the test.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,10 +20,35 @@ from mlx_unpool import _backends
 from mlx_unpool._backends import gpu
 
 _metal_kernel = mx.fast.metal_kernel
+# What the library's calls can be run on here.
+DEVICES = [
+    *(["emulated"] if sys.platform == "linux" else []),
+    *(["metal"] if mx.metal.is_available() else []),
+]
+
+
+@contextmanager
+def device(name: str, shuffle: int | None = None) -> Iterator[None]:
+    """Runs the library's calls on the CPU, on the real GPU or on the emulated one."""
+    if name == "cpu":
+        with mx.stream(mx.cpu), _backends.use("ops"):
+            yield
+    elif name == "metal":
+        with mx.stream(mx.gpu), _backends.use("metal"):
+            yield
+    else:
+        metal = Emulator()
+        metal.shuffle = shuffle
+        with metal.installed():
+            yield
 
 
 class Emulator:
-    """Runs, or with ``record`` only notes, every launch."""
+    """Runs, or with ``record`` only notes, every launch.
+
+    While MLX traces a function, its arrays have no numbers yet: such launches can only be noted. ``mx.vmap``
+    calls the rule of a custom function later, with arrays that have; ``mx.compile`` does not.
+    """
 
     def __init__(self, edit: Callable[[str], str] | None = None) -> None:
         self.edit = edit or (lambda text: text)
@@ -69,7 +95,7 @@ class Emulator:
             (launch,), _, _ = metal_host.launches_of(traced, *examples)
             launch = dataclasses.replace(launch, init_value=options.get("init_value"))
             self.launches.append(launch)
-            if self.record:
+            if self.record or not _known(inputs):
                 return [mx.zeros(shape, dtype) for shape, dtype in launch.outputs]
             outputs, report = metal_host.run(launch, inputs, shuffle=self.shuffle, count=self.count)
             self.reports.append(report)
@@ -78,6 +104,17 @@ class Emulator:
             return outputs
 
         return call
+
+
+def _known(arrays: list[mx.array]) -> bool:
+    """Whether these arrays have numbers."""
+    try:
+        mx.eval(arrays)
+    except ValueError as error:
+        if "during function transformations" in str(error):
+            return False
+        raise
+    return True
 
 
 def compile_all(

@@ -6,9 +6,7 @@ it as well.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import emulator
 import metal_host
@@ -18,34 +16,14 @@ import numpy as np
 import pytest
 import reference
 from arrays import FLOATS, INTEGERS, Case, IrregularCase, Layout, generated_cases, irregular_cases
+from emulator import DEVICES, device
 from metal_host import Launch
 from mlx.utils import tree_flatten
 
 import mlx_unpool
-from mlx_unpool import _backends
 from mlx_unpool._backends import gpu
 
 GENERATED = 60
-DEVICES = [
-    *(["emulated"] if sys.platform == "linux" else []),
-    *(["metal"] if mx.metal.is_available() else []),
-]
-
-
-@contextmanager
-def device(name: str, shuffle: int | None = None) -> Iterator[None]:
-    """Runs the library's calls on the CPU, on the real GPU or on the emulated one."""
-    if name == "cpu":
-        with mx.stream(mx.cpu), _backends.use("ops"):
-            yield
-    elif name == "metal":
-        with mx.stream(mx.gpu), _backends.use("metal"):
-            yield
-    else:
-        metal = emulator.Emulator()
-        metal.shuffle = shuffle
-        with metal.installed():
-            yield
 
 
 def window_case(

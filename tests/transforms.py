@@ -1,0 +1,374 @@
+"""The matrix of functions and transforms: what is tested, and the page that says so.
+
+    python tests/transforms.py > docs/transforms.md
+
+A row is a public function, a column a transform of MLX. What a cell must give comes from an oracle: the same
+function as one product with a matrix of zeros and ones, which MLX can transform by itself. The matrix comes
+from the NumPy reference.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import reference
+
+import mlx_unpool
+
+BATCH, CHANNELS = 2, 3
+SIZES = {1: (9,), 2: (5, 7), 3: (3, 5, 3)}
+WINDOW = (3, 2, 1)  # kernel_size, stride, padding: the windows overlap
+
+
+def normal(shape, seed: int) -> mx.array:
+    return mx.random.normal(shape, key=mx.random.key(seed))
+
+
+@dataclass
+class Case:
+    """A function of one array of values, and perhaps of one of indices."""
+
+    call: Callable[..., mx.array]
+    inputs: list[mx.array]
+    matrix: np.ndarray  # (planes, outputs, inputs): one where an output is an input
+
+    def oracle(self, x: mx.array, *indices: mx.array) -> mx.array:
+        """The function at these indices, as a product."""
+        out = mx.array(self.matrix.astype(np.float32)) @ folded(x).reshape(BATCH * CHANNELS, -1, 1)
+        out = out.reshape(BATCH, CHANNELS, *self.output_shape[1:-1])
+        return mx.moveaxis(out, 1, -1)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        return self.call(*self.inputs).shape
+
+
+def folded(x: mx.array) -> mx.array:
+    """(N, *S, C) as planes (N * C, *S)."""
+    return mx.moveaxis(x, -1, 1).reshape(-1, *x.shape[1:-1])
+
+
+def distinct(rank: int) -> mx.array:
+    """Numbers 0.01 apart in random order: small steps change no maximum."""
+    shape = (BATCH, *SIZES[rank], CHANNELS)
+    numbers = np.random.default_rng(rank).permutation(prod(shape))
+    return mx.array(numbers.reshape(shape).astype(np.float32) * 0.01)
+
+
+def picking(flat: np.ndarray, places: int) -> np.ndarray:
+    """The matrix of a pool with these flat indices."""
+    return flat.reshape(len(flat), -1, 1) == np.arange(places)
+
+
+def window_of(rank: int) -> reference.Pool:
+    kernel, stride, padding = ((number,) * rank for number in WINDOW)
+    return reference.Pool(kernel, stride, padding, (1,) * rank)
+
+
+def max_pool(rank: int) -> list[Case]:
+    function, x = getattr(mlx_unpool, f"max_pool{rank}d"), distinct(rank)
+    flat = reference.max_pool(np.array(folded(x)), window_of(rank))[1]
+    return [
+        Case(
+            lambda x, f=index_format: function(x, *WINDOW, return_indices=True, index_format=f)[0],
+            [x],
+            picking(flat, prod(SIZES[rank])),
+        )
+        for index_format in ("flat", "window")
+    ]
+
+
+def max_unpool(rank: int) -> list[Case]:
+    pool = getattr(mlx_unpool, f"max_pool{rank}d")
+    function, x = getattr(mlx_unpool, f"max_unpool{rank}d"), distinct(rank)
+    flat = reference.max_pool(np.array(folded(x)), window_of(rank))[1]
+    won = np.where(reference.winners(flat, SIZES[rank]), flat, -1)  # the last one of several
+    matrix = picking(won, prod(SIZES[rank])).swapaxes(1, 2)
+    cases = []
+    for index_format, window in (("flat", WINDOW), ("window", WINDOW), ("flat", (None,))):
+        values, indices = pool(x, *WINDOW, return_indices=True, index_format=index_format)
+
+        def call(values, indices, window=window):
+            return function(values, indices, *window, output_size=SIZES[rank])
+
+        cases.append(Case(call, [mx.sin(values), indices], matrix))
+    return cases
+
+
+def adaptive_max_pool(rank: int) -> list[Case]:
+    function, x = getattr(mlx_unpool, f"adaptive_max_pool{rank}d"), distinct(rank)
+    cases = []
+    for cells in (SIZES[rank][::-1], tuple((n + 1) // 2 for n in SIZES[rank])):
+        bounds = reference.adaptive_bounds(SIZES[rank], cells)
+        flat = [reference.max_pool_bounds(plane, bounds)[1] for plane in np.array(folded(x))]
+        matrix = picking(np.stack(flat), prod(SIZES[rank]))
+        cases.append(Case(lambda x, cells=cells: function(x, cells), [x], matrix))
+    return cases
+
+
+def fractional_max_pool(rank: int) -> list[Case]:
+    function, x = getattr(mlx_unpool, f"fractional_max_pool{rank}d"), distinct(rank)
+    cells = tuple(n - 1 for n in SIZES[rank])
+    u = np.random.default_rng(0).random(rank, dtype=np.float32)
+    bounds = reference.fractional_bounds(SIZES[rank], cells, (2,) * rank, u)
+    flat = [reference.max_pool_bounds(plane, bounds)[1] for plane in np.array(folded(x))]
+    matrix = picking(np.stack(flat), prod(SIZES[rank]))
+
+    def call(x):
+        samples = mx.broadcast_to(mx.array(u), (x.shape[0], x.shape[-1], rank))
+        return function(x, 2, output_size=cells, random_samples=samples)
+
+    return [Case(call, [x], matrix)]
+
+
+ROWS: dict[str, list[Case]] = {
+    **{f"max_pool{rank}d": max_pool(rank) for rank in (1, 2, 3)},
+    **{f"max_unpool{rank}d": max_unpool(rank) for rank in (1, 2, 3)},
+    **{f"adaptive_max_pool{rank}d": adaptive_max_pool(rank) for rank in (1, 2, 3)},
+    **{f"fractional_max_pool{rank}d": fractional_max_pool(rank) for rank in (2, 3)},
+}
+
+
+# ---- columns: results of the function or, with ``oracle``, what they must be
+
+
+def _function(case: Case, oracle: bool) -> Callable[..., mx.array]:
+    return case.oracle if oracle else case.call
+
+
+def _weighted(case: Case, oracle: bool) -> Callable[..., mx.array]:
+    """A number that depends on every output in its own way, and twice."""
+    function, weights = _function(case, oracle), normal(case.output_shape, 1)
+    return lambda *inputs: (weights * mx.sin(function(*inputs))).sum()
+
+
+def grad(case: Case, oracle: bool) -> list[mx.array]:
+    return [mx.grad(_weighted(case, oracle))(*case.inputs)]
+
+
+def grad_of_grad(case: Case, oracle: bool) -> list[mx.array]:
+    first = mx.grad(_weighted(case, oracle))
+    weights = normal(case.inputs[0].shape, 2)
+    return [mx.grad(lambda *inputs: (weights * first(*inputs)).sum())(*case.inputs)]
+
+
+def vjp(case: Case, oracle: bool) -> list[mx.array]:
+    outputs, (gradient, *others) = mx.vjp(
+        _function(case, oracle), case.inputs, [normal(case.output_shape, 3)]
+    )
+    return [*outputs, gradient, *(mx.zeros_like(x) if oracle else x for x in others)]
+
+
+def jvp(case: Case, oracle: bool) -> list[mx.array]:
+    tangents = [normal(x.shape, 4).astype(x.dtype) for x in case.inputs]
+    if oracle:
+        return [case.oracle(*case.inputs), case.oracle(tangents[0])]
+    outputs, pushed = mx.jvp(case.call, case.inputs, tangents)
+    return [*outputs, *pushed]
+
+
+def _vmap(case: Case, oracle: bool, which: tuple[int, ...]) -> list[mx.array]:
+    """Three of the inputs ``which``, along every axis; the oracle is a loop."""
+    results = []
+    for axis in range(case.inputs[0].ndim + 1):
+        # Rolling along the batch keeps values and indices together.
+        many = [
+            mx.stack([mx.roll(x, n, axis=0) for n in range(3)], axis) if i in which else x
+            for i, x in enumerate(case.inputs)
+        ]
+        axes = tuple(axis if i in which else None for i in range(len(many)))
+        if oracle:
+            each = [
+                case.call(*(x if a is None else mx.take(x, n, a) for x, a in zip(many, axes)))
+                for n in range(3)
+            ]
+            results.append(mx.stack(each, axis))
+        else:
+            results.append(mx.vmap(case.call, in_axes=axes, out_axes=axis)(*many))
+    return results
+
+
+def vmap_of_grad(case: Case, oracle: bool) -> list[mx.array]:
+    gradient = mx.grad(_weighted(case, False))
+    many = mx.stack([case.inputs[0], case.inputs[0][::-1]])
+    if oracle:
+        return [mx.stack([gradient(x, *case.inputs[1:]) for x in many])]
+    rest = case.inputs[1:]
+    return [mx.vmap(gradient, in_axes=(0, *[None] * len(rest)))(many, *rest)]
+
+
+def compiled(case: Case, oracle: bool) -> list[mx.array]:
+    return [(case.oracle if oracle else mx.compile(case.call))(*case.inputs)]
+
+
+def compiled_other_sizes(case: Case, oracle: bool) -> list[mx.array]:
+    """One compiled function for one image, for three and for one again."""
+    function = case.call if oracle else mx.compile(case.call)
+    sizes = [[x[:1] for x in case.inputs], [mx.concatenate([x, x[:1]]) for x in case.inputs]]
+    return [function(*inputs) for inputs in (*sizes, sizes[0])]
+
+
+def compiled_grad(case: Case, oracle: bool) -> list[mx.array]:
+    gradient = mx.grad(_weighted(case, oracle))
+    return [(gradient if oracle else mx.compile(gradient))(*case.inputs)]
+
+
+def checkpoint(case: Case, oracle: bool) -> list[mx.array]:
+    function = _weighted(case, oracle)
+    return [mx.grad(function if oracle else mx.checkpoint(function))(*case.inputs)]
+
+
+def stop_gradient(case: Case, oracle: bool) -> list[mx.array]:
+    def through(*inputs):
+        return mx.stop_gradient(case.call(*inputs)).sum() + inputs[0].sum()
+
+    x = case.inputs[0]
+    return [mx.ones_like(x) if oracle else mx.grad(through)(*case.inputs)]
+
+
+class Model(nn.Module):
+    """The function between two layers with parameters."""
+
+    def __init__(self, function: Callable[..., mx.array]) -> None:
+        super().__init__()
+        self.scale = mx.array([0.5, 1.0, 2.0])
+        self.last = nn.Linear(CHANNELS, 2, bias=False)
+        self.last.weight = normal((2, CHANNELS), 5)
+        self._function = function
+
+    def __call__(self, x: mx.array, *indices: mx.array) -> mx.array:
+        return self.last(self._function(x * self.scale, *indices))
+
+
+def in_a_model(case: Case, oracle: bool) -> list[mx.array]:
+    model = Model(_function(case, oracle))
+    step = nn.value_and_grad(model, lambda *inputs: (model(*inputs) ** 2).mean())
+    loss, gradients = step(*case.inputs)
+    return [loss, gradients["scale"], gradients["last"]["weight"]]
+
+
+def mixed_precision(case: Case, oracle: bool) -> list[mx.array]:
+    """16-bit values and float32 weights; of the values in float32 only the rounding is left."""
+    x, *indices = case.inputs
+    weights = mx.round(normal(case.output_shape, 6) * 4)  # sums that 16 bits hold
+    function = _function(case, oracle)
+    gradient = mx.grad(lambda x: (weights * function(x, *indices)).sum())
+    results = []
+    for dtype in (mx.float16, mx.bfloat16):
+        half = x.astype(dtype)
+        start = half.astype(mx.float32) if oracle else half
+        outputs = [function(start, *indices), gradient(start)]
+        results += [y.astype(dtype) for y in outputs] if oracle else outputs
+    return results
+
+
+def non_contiguous(case: Case, oracle: bool) -> list[mx.array]:
+    """Arrays that lie transposed, with gaps, and backwards."""
+    if oracle:
+        return [case.oracle(*case.inputs), *grad(case, True)] * 3
+    ways = [
+        lambda x: mx.contiguous(mx.swapaxes(x, 0, -1)).swapaxes(0, -1),
+        lambda x: mx.repeat(x, 2, axis=1)[:, ::2],
+        lambda x: mx.contiguous(x[:, ::-1])[:, ::-1],
+    ]
+    results = []
+    for way in ways:
+        inputs = [way(x) for x in case.inputs]
+        results += [case.call(*inputs), mx.grad(_weighted(case, False))(*inputs)]
+    return results
+
+
+def broadcast(case: Case, oracle: bool) -> list[mx.array]:
+    """One image for all, without a copy; the oracle makes the copies."""
+    inputs = [mx.broadcast_to(x[:1], x.shape) for x in case.inputs]
+    if oracle:
+        inputs = [mx.contiguous(x) for x in inputs]
+    return [case.call(*inputs), mx.grad(_weighted(case, False))(*inputs)]
+
+
+COLUMNS: dict[str, Callable[[Case, bool], list[mx.array]]] = {
+    "grad": grad,
+    "grad of grad": grad_of_grad,
+    "vjp": vjp,
+    "jvp": jvp,
+    "vmap, values": partial(_vmap, which=(0,)),
+    "vmap, indices": partial(_vmap, which=(1,)),
+    "vmap, both": partial(_vmap, which=(0, 1)),
+    "vmap of grad": vmap_of_grad,
+    "compile": compiled,
+    "compile, sizes": compiled_other_sizes,
+    "compile of grad": compiled_grad,
+    "checkpoint": checkpoint,
+    "stop_gradient": stop_gradient,
+    "value_and_grad": in_a_model,
+    "16 bits": mixed_precision,
+    "non-contiguous": non_contiguous,
+    "broadcast": broadcast,
+}
+# On the emulated Metal device a compiled function cannot run; its launches are compared with those that do.
+TRACED_ALONE = ("compile", "compile, sizes", "compile of grad")
+
+
+def applies(row: str, column: str) -> bool:
+    """Whether there is such a cell: pools take no indices."""
+    return "unpool" in row or column not in ("vmap, indices", "vmap, both")
+
+
+def cells() -> list[tuple[str, str]]:
+    """Every row and column that a test runs."""
+    return [(row, column) for row in ROWS for column in COLUMNS if applies(row, column)]
+
+
+def same(got: list[mx.array], expected: list[mx.array]) -> bool:
+    """Equal dtypes and shapes, and numbers but for the order of float32 sums."""
+    return len(got) == len(expected) and all(
+        (a.dtype, a.shape) == (b.dtype, b.shape)
+        and mx.allclose(a.astype(mx.float32), b.astype(mx.float32), rtol=1e-5, atol=1e-5).item()
+        for a, b in zip(got, expected)
+    )
+
+
+def page() -> str:
+    """docs/transforms.md."""
+    lines = [PREFACE, "| | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
+    for row in ROWS:
+        marks = [
+            ("C t" if column in TRACED_ALONE else "C M") if applies(row, column) else "-"
+            for column in COLUMNS
+        ]
+        lines.append(f"| `{row}` | " + " | ".join(marks) + " |")
+    return "\n".join([*lines, POSTSCRIPT])
+
+
+PREFACE = """\
+# Functions and transforms
+
+Made by `python tests/transforms.py > docs/transforms.md` from the tables that the tests run through; a
+test keeps it up to date. A layer is its function.
+
+- **C**: tested on the CPU, against a product of matrices that MLX transforms by itself.
+- **M**: the same on Metal: emulated in `tests/metal`, and on the GPU where the tests run on a Mac.
+- **t**: traced for Metal: a compiled function cannot run on the emulated device, so its launches are
+  compared, text, arrays and grid, with those of the function that does run.
+- **-**: a pool takes no indices.
+"""
+POSTSCRIPT = """
+`vmap` goes over every axis, three arrays at once; `compile, sizes` is one compiled function for three batch
+sizes; `value_and_grad` is that of `mlx.nn`, in a model with parameters before and after; `16 bits` are
+float16 and bfloat16 values with float32 weights; `non-contiguous` are transposed, strided and reversed
+arrays, `broadcast` ones of stride 0. Each with both index formats and, for unpooling, without a window.
+
+What has no row: `convert_indices` works on integers, which have no derivatives (it can be mapped and
+compiled); `check_indices` looks at numbers, which MLX allows in no transform.
+"""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
