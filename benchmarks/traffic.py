@@ -36,6 +36,7 @@ LAYOUTS = {  # name: data_format, channels
     "NCHW 8": ("channels_first", 8),
 }
 PRIMITIVES = ("pool", "place", "accumulate", "pick", "pick_winners")
+IRREGULAR = {"adaptive 25x25": 25, "adaptive 40x40": 40, "fractional 2x2, 40x40": 40}
 INTERMEDIATE = ("strays", "owner")
 LINE = 128
 
@@ -120,6 +121,49 @@ def call_of(
     }[primitive]
 
 
+def irregular_call_of(
+    primitive: str, windows: str, layout: str, dtype: str
+) -> Callable[[], object]:
+    """One call of adaptive or fractional pooling on 56 x 56 planes, or of its derivative."""
+    from mlx_unpool import _backends, _geometry, _layout
+
+    data_format, channels = LAYOUTS[layout]
+    shape = (1, 56, 56, channels) if data_format == "channels_last" else (1, channels, 56, 56)
+    x = mx.random.normal(shape, key=mx.random.key(0)).astype(DTYPES[dtype])
+    count = IRREGULAR[windows]
+    size, cells = (1, 56, 56), (1, count, count)
+    options = {"return_indices": True, "data_format": data_format}
+
+    def pool() -> tuple[mx.array, mx.array]:
+        if windows.startswith("adaptive"):
+            return mlx_unpool.adaptive_max_pool2d(x, count, **options)
+        return mlx_unpool.fractional_max_pool2d(
+            x, 2, output_size=count, key=mx.random.key(1), **options
+        )
+
+    if primitive == "pool":
+        return pool
+    values, indices = pool()  # on the CPU
+    mx.eval(x, values, indices)
+    folding = _layout.layout_of("", "", x, 2, data_format)
+    if windows.startswith("adaptive"):
+        regions = _geometry.adaptive_regions(size, cells)
+    else:
+        regions = _geometry.fractional_regions(size, cells, (1, 2, 2))
+    metal = _backends.get("metal")
+    return lambda: metal.accumulate(folding.fold(values), folding.fold(indices), regions, size)
+
+
+def irregular_rows() -> list[tuple[str, str, str]]:
+    """Layout, windows, primitive of each row of the second table."""
+    return [
+        (layout, windows, primitive)
+        for layout in ("NHWC 64", "NCHW 8")
+        for windows in IRREGULAR
+        for primitive in ("pool", "accumulate")
+    ]
+
+
 def rows() -> list[tuple[str, str, str, str]]:
     """Layout, window, index format, primitive of each row of the table."""
     return [
@@ -132,7 +176,7 @@ def rows() -> list[tuple[str, str, str, str]]:
 
 
 def main() -> None:
-    """Prints the table."""
+    """Prints the tables."""
     emulator.compile_all(
         [call_of(p, w, layout, d, i) for layout, w, i, p in rows() for d in DTYPES]
     )
@@ -144,6 +188,14 @@ def main() -> None:
             f = measure(call_of(primitive, window, layout, dtype, index_format))
             cells.append(f"{f.simd_group:.2f} / {f.threadgroup:.2f}")
         print(f"| {layout} | {window} | {index_format} | {primitive} | " + " | ".join(cells) + " |")
+    print("\n| layout | windows | primitive | " + " | ".join(DTYPES) + " |")
+    print("|---|---|---|" + "---|" * len(DTYPES))
+    for layout, windows, primitive in irregular_rows():
+        cells = []
+        for dtype in DTYPES:
+            f = measure(irregular_call_of(primitive, windows, layout, dtype))
+            cells.append(f"{f.simd_group:.2f} / {f.threadgroup:.2f}")
+        print(f"| {layout} | {windows} | {primitive} | " + " | ".join(cells) + " |")
 
 
 if __name__ == "__main__":

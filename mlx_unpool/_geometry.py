@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from math import prod
+from math import floor, prod
 
 Triple = tuple[int, ...]  # always three: for depth, height and width
 
@@ -138,13 +138,17 @@ def adaptive_regions(size: Triple, cells: Triple) -> Regions:
 
 @lru_cache
 def fractional_regions(size: Triple, cells: Triple, kernel: Triple) -> Regions:
-    """Windows of one length, at starts that are drawn at random around ``i * (L - k) / (n - 1)``."""
+    """Windows of one length, at starts that are drawn at random.
+
+    ``floor((i + u) * a) - floor(u * a)`` is ``floor(i * a)`` or one more, whatever ``u`` in [0, 1) is, but
+    for what float32 rounds.
+    """
     hulls = []
     for length, n, k in zip(size, cells, kernel):
-        last = length - k
-        slack = 2 + length // 2**21  # a step either way, and what float32 rounds
-        starts = [i * last // (n - 1) for i in range(n - 1)]
-        drawn = (range(max(0, s - slack), min(last, s + slack) + k) for s in starts)
+        last, rounding = length - k, length / 2**20
+        exact = (i * last / (n - 1) for i in range(n - 1))
+        starts = ((floor(x - rounding), floor(x + rounding) + 1) for x in exact)
+        drawn = (range(max(0, low), min(last, high) + k) for low, high in starts)
         hulls.append((*drawn, range(last, length)))
     return Regions(tuple(hulls), kernel)
 

@@ -19,6 +19,7 @@ from mlx_unpool import (
     max_unpool2d,
 )
 from mlx_unpool._backends import ops
+from mlx_unpool._geometry import fractional_regions
 
 SEEDS = range(6)
 CASES = 40  # a seed
@@ -92,6 +93,20 @@ def test_random_samples_out_of_range_stay_inside_the_plane():
         flat = x.reshape(81, 2)
         picked = mx.take_along_axis(flat, indices.reshape(25, 2), axis=0)
         assert mx.array_equal(picked, values.reshape(25, 2))
+
+
+def test_windows_are_drawn_where_sums_look_for_them():
+    random = np.random.default_rng(0)
+    for length in (*random.integers(2, 60, 300), *random.integers(60, 2**20, 30)):
+        kernel = random.integers(1, min(length, 5) + 1)
+        count = random.integers(1, min(length - kernel + 1, 3000) + 1)
+        regions = fractional_regions((1, 1, int(length)), (1, 1, int(count)), (1, 1, int(kernel)))
+        for u in (0.0, 1 - 2**-24, *random.random(5)):
+            (axis,) = reference.fractional_bounds(
+                (length,), (count,), (kernel,), np.array([u], np.float32)
+            )
+            for (start, stop), hull in zip(axis, regions.hulls[2], strict=True):
+                assert hull.start <= start < stop <= hull.stop
 
 
 @pytest.mark.parametrize("seed", SEEDS)

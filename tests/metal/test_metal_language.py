@@ -9,7 +9,7 @@ import language
 import metal_host
 import mlx.core as mx
 import pytest
-from test_metal_parity import CHOSEN, pool_of_dtypes, results
+from test_metal_parity import CHOSEN, IRREGULAR, irregular_results, pool_of_dtypes, results
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +25,8 @@ def test_every_kernel_passes_every_judge():
     with device.installed(), device.recording():
         for seed, case in enumerate(CHOSEN):
             mx.eval(results(case, seed)())
+        for seed, case in enumerate(IRREGULAR):
+            mx.eval(irregular_results(case, seed)())
         mx.eval(pool_of_dtypes())
     launches = list({launch.text: launch for launch in device.launches}.values())
     assert len(launches) > 150

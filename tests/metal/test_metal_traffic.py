@@ -49,3 +49,9 @@ def test_the_page_shows_what_is_counted():
             )
             cells.append(f"{figures.simd_group:.2f} / {figures.threadgroup:.2f}")
         assert f"| {' | '.join(cells)} |" in page
+    for layout, windows, primitive in traffic.irregular_rows()[:6]:
+        cells = [layout, windows, primitive]
+        for dtype in traffic.DTYPES:
+            figures = traffic.measure(traffic.irregular_call_of(primitive, windows, layout, dtype))
+            cells.append(f"{figures.simd_group:.2f} / {figures.threadgroup:.2f}")
+        assert f"| {' | '.join(cells)} |" in page
