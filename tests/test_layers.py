@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import threading
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -166,33 +165,6 @@ def test_streams_and_devices_are_taken():
         assert mx.array_equal(unpool(values, indices, stream=stream), expected)
         gradient = mx.grad(lambda x, s=stream: unpool(*pool(x, stream=s), stream=s).sum())(x)
         assert gradient.sum().item() == 64
-
-
-def test_threads_do_not_disturb_each_other():
-    x = mx.random.normal((8, 2, 16, 16, 4))
-    mx.eval(x)
-    pool = MaxPool2d(2, return_indices=True)
-    unpool = MaxUnpool2d.from_pool(pool)
-
-    def there_and_back(x):
-        return (unpool(*pool(x)) ** 2).sum()
-
-    expected = [mx.value_and_grad(there_and_back)(each) for each in x]
-    got = [None] * len(x)
-
-    def work(number):
-        for _ in range(5):
-            got[number] = mx.value_and_grad(there_and_back)(x[number])
-            mx.eval(got[number])
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(x))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for (value, gradient), (value_, gradient_) in zip(got, expected):
-        assert value.item() == value_.item()
-        assert mx.array_equal(gradient, gradient_)
 
 
 class Model(nn.Module):

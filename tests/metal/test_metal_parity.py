@@ -6,6 +6,7 @@ it as well.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import emulator
@@ -320,3 +321,19 @@ def test_the_cases_reach_every_kernel_and_every_way_to_pass_an_array(compiled):
         }
         assert spaces == {"constant", "device"}, name
     assert len({launch.text for launch in compiled}) > 500
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_one_device_unpools_what_another_pools(name, compiled):
+    for number in (3, 13, 20):
+        case = CHOSEN[number]
+        x = case.layout.arrange(case.planes, case.dtype)
+        for index_format in ("flat", "window"):
+            results = []
+            for first, second in itertools.product(("cpu", name), ("cpu", name)):
+                with device(first):
+                    values, indices = case.max_pool(x, index_format)
+                with device(second):
+                    results.append(case.max_unpool(values, indices))
+                    mx.eval(results[-1])
+            assert all(same_bits(result, results[0]) for result in results[1:])
