@@ -3,13 +3,17 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test fuzz lint bench clean
 
 demo: $(VENV)/.examples
 	$(RUN) examples/segnet_digits.py
 
 test: $(VENV)/.test
 	$(RUN) -m pytest
+
+# The same properties as in `make test`, on calls that are drawn anew: minutes.
+fuzz: $(VENV)/.test
+	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),20000) $(RUN) -m pytest tests/test_fuzz.py
 
 # Within 10 minutes on 2 cores; tables on the screen, JSON and plots in benchmarks/results/.
 bench: $(VENV)/.bench

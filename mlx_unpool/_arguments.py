@@ -68,7 +68,7 @@ def no_window(owner: str, stride: Any, padding: Any, dilation: Any) -> None:
         ("padding", padding, 0),
         ("dilation", dilation, 1),
     ):
-        if value != default:
+        if type(value) is not type(default) or value != default:
             raise ValueError(
                 f"[{owner}] '{name}' must be left at {default} where 'kernel_size' is None but got "
                 f"{value!r}."
@@ -271,7 +271,7 @@ def stream(owner: str, value: Any) -> None:
 
 def choice(owner: str, name: str, value: Any, allowed: Sequence[str]) -> None:
     """Checks a named option."""
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         options = " or ".join(f"'{option}'" for option in allowed)
         raise ValueError(f"[{owner}] '{name}' must be {options} but got {value!r}.")
 
