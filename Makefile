@@ -3,13 +3,20 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test fuzz lint bench clean
+.PHONY: demo test test-oldest fuzz lint bench clean
 
 demo: $(VENV)/.examples
 	$(RUN) examples/segnet_digits.py
 
 test: $(VENV)/.test
 	$(RUN) -m pytest
+
+# What does not depend on programs and compilers, with the oldest MLX that pyproject.toml allows.
+OLDEST := $(shell sed -n 's/.*"mlx>=\([0-9.]*\);.*/\1/p' pyproject.toml)
+test-oldest: pyproject.toml
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test]" "mlx==$(OLDEST)"
+	.venv-oldest/bin/python -m pytest -q --ignore tests/metal --ignore tests/cuda --ignore-glob "tests/test_examples*"
 
 # The same properties as in `make test`, on calls that are drawn anew: minutes.
 fuzz: $(VENV)/.test
@@ -41,4 +48,4 @@ $(VENV)/.bench: EXTRAS = bench
 comma := ,
 
 clean:
-	rm -rf $(VENV) demo build dist
+	rm -rf $(VENV) .venv-oldest demo build dist

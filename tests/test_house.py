@@ -168,3 +168,24 @@ def test_python_examples_of_the_pages_run(page):
     names: dict = {}
     for block in blocks:
         exec(compile(block, page, "exec"), names)
+
+
+def test_tests_and_files_that_pages_name_are_there():
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
+    named = 0
+    for page in pages:
+        text = page.read_text()
+        for path, test in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text):
+            named += 1
+            assert (ROOT / path).is_file(), (page.name, path)
+            assert not test or f"def {test}(" in (ROOT / path).read_text(), (page.name, test)
+        for link in re.findall(r"\]\(([^)#:]+)\)", text):
+            assert (page.parent / link).exists(), (page.name, link)
+    assert named > 20
+
+
+def test_the_oldest_mlx_is_the_same_everywhere():
+    oldest = set(re.findall(r"\"mlx(?:\[cpu\])?>=([\d.]+)", (ROOT / "pyproject.toml").read_text()))
+    assert len(oldest) == 1
+    for page in ("README.md", "docs/reliability.md"):
+        assert f"MLX {oldest.copy().pop()} or later" in (ROOT / page).read_text()
