@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
 
+comma := ,
+
 .PHONY: demo test test-oldest fuzz lint bench clean
 
 demo: $(VENV)/.examples
@@ -12,10 +14,11 @@ test: $(VENV)/.test
 	$(RUN) -m pytest
 
 # What does not depend on programs and compilers, with the oldest MLX that pyproject.toml allows.
+PARITY := $(if $(CI),$(comma)parity)
 OLDEST := $(shell sed -n 's/.*"mlx>=\([0-9.]*\);.*/\1/p' pyproject.toml)
 test-oldest: pyproject.toml
 	$(PYTHON) -m venv .venv-oldest
-	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test]" "mlx==$(OLDEST)"
+	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test$(PARITY)]" "mlx==$(OLDEST)"
 	.venv-oldest/bin/python -m pytest -q --ignore tests/metal --ignore tests/cuda --ignore-glob "tests/test_examples*"
 
 # The same properties as in `make test`, on calls that are drawn anew: minutes.
@@ -45,7 +48,6 @@ $(VENV)/.examples: EXTRAS = examples
 $(VENV)/.test: EXTRAS = examples,test$(if $(CI),$(comma)parity$(comma)cuda-check)
 $(VENV)/.lint: EXTRAS = lint
 $(VENV)/.bench: EXTRAS = bench
-comma := ,
 
 clean:
 	rm -rf $(VENV) .venv-oldest demo build dist
