@@ -106,8 +106,8 @@ def mean_over_processes(tree: Any) -> Any:
     tree = tree_map(mx.stop_gradient, tree)
     if mx.distributed.init().size() == 1:
         return tree
-    # Metal ends GPU work that waits for others for 5 seconds, so that none may: first all that is to be sent is
-    # computed, then the CPU averages, and only then work goes on.
+    # Metal ends GPU work that waits for 5 seconds, and another process may take longer. So nothing on the GPU
+    # waits for one: the arrays are computed first, the CPU averages, and only then work goes on.
     mx.eval(tree)
     with mx.stream(mx.cpu):
         means = nn.average_gradients(tree)
@@ -132,32 +132,42 @@ def running_statistics(model: nn.Module) -> tuple[list[str], list[mx.array]]:
     return [name for name, _ in pairs], [value for _, value in pairs]
 
 
+def state_of(model: nn.Module, optimizer: optim.Optimizer) -> dict[str, mx.array]:
+    """All arrays that a run needs to continue, by name."""
+    return dict(tree_flatten({"model": model.parameters(), "optimizer": optimizer.state}))
+
+
+def set_state(model: nn.Module, optimizer: optim.Optimizer, state: dict[str, mx.array]) -> None:
+    """Puts a model and its optimizer where others were when :func:`state_of` looked at them."""
+    tree = tree_unflatten(list(state.items()))
+    model.update(tree["model"])
+    optimizer.state = tree["optimizer"]
+    mx.eval(model.state, optimizer.state)
+
+
 def start_like_the_first_process(model: nn.Module, optimizer: optim.Optimizer) -> None:
     """Copies the state of the first process to all: theirs may differ, and only it has a checkpoint."""
-
-    def copied(array: mx.array) -> mx.array:
-        return mx.distributed.all_gather(array[None])[0]
-
-    mx.eval(model.state, optimizer.state)
+    state = state_of(model, optimizer)
+    mx.eval(state)
     with mx.stream(mx.cpu):
-        model.update(tree_map(copied, model.parameters()))
-        optimizer.state = tree_map(copied, optimizer.state)
-        mx.eval(model.state, optimizer.state)
+        # In the order of names: all must send the same arrays at once, and a loaded state is in another order.
+        state = {name: mx.distributed.all_gather(state[name][None])[0] for name in sorted(state)}
+        mx.eval(state)
+    set_state(model, optimizer, state)
 
 
 def save_checkpoint(
     path: Path, model: nn.Module, optimizer: optim.Optimizer, settings: dict
 ) -> None:
     """Writes all that a run needs to continue."""
-    state = {"model": model.parameters(), "optimizer": optimizer.state}
-    save_arrays(path, dict(tree_flatten(state)), {"settings": json.dumps(settings)})
+    save_arrays(path, state_of(model, optimizer), {"settings": json.dumps(settings)})
 
 
 def load_checkpoint(
     path: Path, model: nn.Module, optimizer: optim.Optimizer, settings: dict
 ) -> None:
     """Puts a model and its optimizer where they were when the checkpoint was saved."""
-    arrays, metadata = mx.load(str(path), return_metadata=True)
+    state, metadata = mx.load(str(path), return_metadata=True)
     saved = json.loads(metadata["settings"])
     differ = sorted(name for name in saved | settings if saved.get(name) != settings.get(name))
     if differ:
@@ -165,10 +175,7 @@ def load_checkpoint(
             f"{path} was saved by a run with other settings: "
             + ", ".join(f"{name} {saved.get(name)}, now {settings.get(name)}" for name in differ)
         )
-    state = tree_unflatten(list(arrays.items()))
-    model.update(state["model"])
-    optimizer.state = state["optimizer"]
-    mx.eval(model.state, optimizer.state)
+    set_state(model, optimizer, state)
 
 
 def save_arrays(
