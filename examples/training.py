@@ -150,7 +150,7 @@ def start_like_the_first_process(model: nn.Module, optimizer: optim.Optimizer) -
     state = state_of(model, optimizer)
     mx.eval(state)
     with mx.stream(mx.cpu):
-        # In the order of names: all must send the same arrays at once, and a loaded state is in another order.
+        # In the order of names: all must send the same array at once, and a loaded state has another order.
         state = {name: mx.distributed.all_gather(state[name][None])[0] for name in sorted(state)}
         mx.eval(state)
     set_state(model, optimizer, state)

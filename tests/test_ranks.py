@@ -76,11 +76,6 @@ class Run:
         self.wait_until(lambda: all(process.poll() == 0 for process in self.processes))
         return self.said()
 
-    def kill_the_first_after(self, checkpoint: Path) -> None:
-        self.wait_until(checkpoint.exists)
-        self.processes[0].send_signal(signal.SIGKILL)
-        assert self.processes[0].wait(PATIENCE) == -signal.SIGKILL
-
 
 @contextlib.contextmanager
 def started(program: Path, folders: list[Path], *options: object) -> Iterator[Run]:
@@ -106,17 +101,26 @@ def started(program: Path, folders: list[Path], *options: object) -> Iterator[Ru
             process.wait()
 
 
-def train_small(folder: Path, count: int = 1, *options: object) -> Path:
-    """Trains the small network to the end; the folder of the first process."""
-    folders = [folder / f"machine-{rank}" for rank in range(count)]
-    with started(SMALL, folders, *options) as run:
-        for rank, said in enumerate(run.finish()):
-            assert f"process {rank} of {count} is done" in said
-    return folders[0]
+def train_small(folder: Path, count: int, *options: object) -> list[str]:
+    """Trains small networks in ``count`` processes to the end, and returns what each said."""
+    with started(SMALL, machines(folder, count), "--runs", *options) as run:
+        return run.finish()
 
 
-def losses(folder: Path) -> np.ndarray:
-    return np.array(json.loads((folder / "losses.json").read_text()))
+def machines(folder: Path, count: int) -> list[Path]:
+    return [folder / f"machine-{rank}" for rank in range(count)]
+
+
+def losses(folder: Path, run: str) -> np.ndarray:
+    return np.array(json.loads((folder / "machine-0" / f"{run}.json").read_text()))
+
+
+def final_states(said: list[str], run: str) -> list[str]:
+    """What each process said about its state at the end of a run."""
+    lines = [line for text in said for line in text.splitlines() if line.startswith(f"{run}: ")]
+    for rank, line in enumerate(lines):
+        assert line.startswith(f"{run}: process {rank} of {len(said)} ")
+    return [line.split()[-1] for line in lines]
 
 
 def steps_in(checkpoint: Path) -> int:
@@ -129,75 +133,99 @@ def same_bytes(one: Path, other: Path) -> bool:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    return train_small(tmp_path_factory.mktemp("alone"))
+    """The folder of one process that trained with whole batches."""
+    folder = tmp_path_factory.mktemp("alone")
+    train_small(folder, 1, "group", "batch")
+    return folder
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """Two processes, with batch normalisation."""
-    return train_small(tmp_path_factory.mktemp("pair"), 2, "--norm", "batch")
+    """The folder of two processes that shared the batches, and what they said."""
+    folder = tmp_path_factory.mktemp("pair")
+    return folder, train_small(folder, 2, "group", "batch", "own")
 
 
-@pytest.mark.parametrize("count", [2, 3])
-def test_countthat_share_batches_give_the_losses_of_one(alone, tmp_path, count):
-    together = train_small(tmp_path / "run", count)
-    assert len(losses(together)) == 40
-    assert losses(alone)[-1] < losses(alone)[0] - 0.5  # there is something to agree on
-    assert np.abs(losses(together) - losses(alone)).max() < 1e-3
+def test_two_processes_that_share_batches_give_the_losses_of_one(alone, pair):
+    one, two = losses(alone, "group"), losses(pair[0], "group")
+    assert len(one) == len(two) == 40
+    assert one[-1] < one[0] - 0.5  # there is something to agree on
+    assert np.abs(one - two).max() < 1e-3
 
 
-def test_a_loss_by_the_pixels_of_each_process_would_be_another_one(alone, tmp_path):
-    apart = train_small(tmp_path / "run", 2, "--own-weights")
-    assert np.abs(losses(apart) - losses(alone)).max() > 5e-3
+def test_so_do_three(alone, tmp_path):
+    states = final_states(train_small(tmp_path, 3, "group"), "group")
+    assert np.abs(losses(alone, "group") - losses(tmp_path, "group")).max() < 1e-3
+    assert len(states) == 3
+    assert len(set(states)) == 1
 
 
-def test_batch_normalisation_sees_the_scenes_of_one_process_alone(pair, tmp_path):
-    whole = train_small(tmp_path / "run", 1, "--norm", "batch")
-    assert np.abs(losses(pair) - losses(whole)).max() > 1e-2
+def test_a_loss_by_the_pixels_of_each_process_would_be_another_one(alone, pair):
+    assert np.abs(losses(alone, "group") - losses(pair[0], "own")).max() > 5e-3
 
 
-def test_all_countend_with_the_same_state(pair):
-    other = mx.load(str(pair.parent / "machine-1-state" / "weights.safetensors"))
-    state = mx.load(str(pair / "weights.safetensors"))
-    assert any(name.endswith("running_mean") for name in state)
-    assert state.keys() == other.keys()
-    for name, value in state.items():
-        assert np.array_equal(value, other[name]), name
+def test_batch_normalisation_sees_the_scenes_of_one_process_alone(alone, pair):
+    assert np.abs(losses(alone, "batch") - losses(pair[0], "batch")).max() > 5e-3
 
 
-def test_only_the_first_process_writes(pair):
-    assert {path.name for path in pair.iterdir()} == {
-        "checkpoint.safetensors",
-        "losses.json",
-        "weights.safetensors",
-    }
-    assert not (pair.parent / "machine-1").exists()
+def test_all_processes_end_with_the_same_state_running_statistics_too(pair):
+    folder, said = pair
+    assert "model.decoder.0.norm.running_mean" in mx.load(
+        str(folder / "machine-0" / "batch.safetensors")
+    )
+    for run in ("group", "batch"):
+        first, second = final_states(said, run)
+        assert first == second
 
 
-def test_two_countcontinue_exactly_after_one_was_killed(pair, tmp_path):
-    folders = [tmp_path / "machine-0", tmp_path / "machine-1"]
-    checkpoint = folders[0] / "checkpoint.safetensors"
-    with started(SMALL, folders, "--norm", "batch") as run:
-        run.kill_the_first_after(checkpoint)
-    assert 10 <= steps_in(checkpoint) < 40
-    left = 40 - steps_in(checkpoint)
-    train_small(tmp_path, 2, "--norm", "batch", "--resume")  # the second one has no checkpoint
-    assert len(losses(folders[0])) == left
-    assert np.array_equal(losses(folders[0]), losses(pair)[-left:])
-    assert same_bytes(folders[0] / "weights.safetensors", pair / "weights.safetensors")
-    assert same_bytes(checkpoint, pair / "checkpoint.safetensors")
+def test_only_the_first_process_writes_and_draws(pair):
+    folder, said = pair
+    assert not (folder / "machine-1").exists()
+    assert "step/s" in said[0]
+    assert "step/s" not in said[1]
+
+
+def test_two_processes_continue_exactly_after_ctrl_c_and_after_one_was_killed(pair, tmp_path):
+    checkpoint = tmp_path / "machine-0" / "batch.safetensors"
+    options = ["--runs", "batch"]
+    with started(SMALL, machines(tmp_path, 2), *options) as run:
+        run.wait_until(lambda: " 3/40" in run.said()[0])
+        run.processes[1].send_signal(signal.SIGINT)
+        for process in run.processes:
+            process.wait(PATIENCE)
+        assert all(said.rstrip().endswith("KeyboardInterrupt") for said in run.said())
+    stopped = steps_in(checkpoint)
+    assert 3 <= stopped < 20
+
+    # Only the first machine has a checkpoint.
+    with started(SMALL, machines(tmp_path, 2), *options, "--resume") as run:
+        run.wait_until(lambda: steps_in(checkpoint) > stopped)
+        run.processes[0].send_signal(signal.SIGKILL)
+        assert run.processes[0].wait(PATIENCE) == -signal.SIGKILL
+        assert f" {stopped}/40" in run.said()[0]
+    killed = steps_in(checkpoint)
+    assert killed in (10, 20, 30)
+
+    said = train_small(tmp_path, 2, "batch", "--resume")
+    folder, expected = pair
+    assert np.array_equal(losses(tmp_path, "batch"), losses(folder, "batch")[killed:])
+    assert final_states(said, "batch") == final_states(expected, "batch")
+    assert same_bytes(checkpoint, folder / "machine-0" / "batch.safetensors")
 
 
 def test_a_program_that_was_killed_loses_one_interval_at_most_and_continues_exactly(tmp_path):
     options = ["--steps", 12, "--batch", 2, "--scenes", 4, "--save-every", 2]
     whole, broken = tmp_path / "whole", tmp_path / "broken"
+    checkpoint = broken / "checkpoint-unpool-seed0.safetensors"
     with started(PROGRAM, [whole], *options) as run:
         run.finish()
     with started(PROGRAM, [broken], *options) as run:
-        run.kill_the_first_after(broken / "checkpoint-unpool-seed0.safetensors")
+        run.wait_until(checkpoint.exists)
+        run.processes[0].send_signal(signal.SIGKILL)
+        assert run.processes[0].wait(PATIENCE) == -signal.SIGKILL
         (said,) = run.said()
     taken = int(said.rpartition("/12")[0].split()[-1])
-    saved = steps_in(broken / "checkpoint-unpool-seed0.safetensors")
+    saved = steps_in(checkpoint)
     assert 2 <= saved < 12
     assert saved >= taken - 2
     with started(PROGRAM, [broken], *options, "--resume") as run:
