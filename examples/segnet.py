@@ -13,15 +13,19 @@ import mlx.nn as nn
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
 DECODERS = ("unpool", "nearest")
+NORMS = ("batch", "group")
 
 
 class ConvBlock(nn.Module):
-    """Convolution, batch normalisation, ReLU; the size stays."""
+    """Convolution, normalisation over the batch or over groups of 4 channels, ReLU; the size stays."""
 
-    def __init__(self, inputs: int, outputs: int, kernel_size: int) -> None:
+    def __init__(self, inputs: int, outputs: int, kernel_size: int, norm: str = "batch") -> None:
         super().__init__()
         self.conv = nn.Conv2d(inputs, outputs, kernel_size, padding=kernel_size // 2, bias=False)
-        self.norm = nn.BatchNorm(outputs)
+        if norm == "batch":
+            self.norm = nn.BatchNorm(outputs)
+        else:
+            self.norm = nn.GroupNorm(outputs // 4, outputs, pytorch_compatible=True)
 
     def __call__(self, x: mx.array) -> mx.array:
         return nn.relu(self.norm(self.conv(x)))
@@ -35,6 +39,8 @@ class SegNet(nn.Module):
         channels: Channels of each encoder stage.
         convolutions: Convolutions (3 x 3) in each encoder stage; a decoder stage has one (5 x 5).
         decoder: ``"unpool"`` or ``"nearest"``.
+        norm: ``"batch"`` or ``"group"`` (of 4 channels, within one image: it does not matter what else is in
+            the batch).
     """
 
     def __init__(
@@ -43,16 +49,19 @@ class SegNet(nn.Module):
         channels: tuple[int, ...] = (12, 24, 48),
         convolutions: tuple[int, ...] = (1, 2, 2),
         decoder: str = "unpool",
+        norm: str = "batch",
     ) -> None:
         super().__init__()
         inputs = (3, *channels[:-1])
         self.encoder = [
-            nn.Sequential(ConvBlock(i, o, 3), *(ConvBlock(o, o, 3) for _ in range(count - 1)))
+            nn.Sequential(
+                ConvBlock(i, o, 3, norm), *(ConvBlock(o, o, 3, norm) for _ in range(count - 1))
+            )
             for i, o, count in zip(inputs, channels, convolutions, strict=True)
         ]
         outputs = (channels[0], *channels[:-1])
         self.decoder = [
-            ConvBlock(i, o, 5) for i, o in zip(channels[::-1], outputs[::-1], strict=True)
+            ConvBlock(i, o, 5, norm) for i, o in zip(channels[::-1], outputs[::-1], strict=True)
         ]
         self.pool = MaxPool2d(2, return_indices=True)
         self.unpool = MaxUnpool2d.from_pool(self.pool)

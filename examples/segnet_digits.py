@@ -3,9 +3,12 @@
     python examples/segnet_digits.py                  train, evaluate, draw (3 to 4 minutes on 2 CPU cores)
     python examples/segnet_digits.py --compare        the same with nearest-neighbour upsampling beside it
     python examples/segnet_digits.py --smoke          everything once, in seconds, to see that it runs
+    python examples/segnet_digits.py --resume         continue what was interrupted, with the same result
+    mlx.launch -n 2 --backend ring -- python examples/segnet_digits.py     2 processes share each batch
 
 Writes the weights (safetensors), the figures (JSON) and a picture into the folder --output. The figures and
-the picture are made with a model that was read back from the weights file.
+the picture are made with a model that was read back from the weights file. Of several processes the first one
+writes. A checkpoint of each run is kept until all is done.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib
@@ -30,22 +34,21 @@ from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 from metrics import figures
 from mlx.utils import tree_flatten
-from segnet import DECODERS, SegNet
-from tqdm import tqdm
+from segnet import DECODERS, NORMS, SegNet
+from training import mean_over_processes, save_arrays, train
 
 CLASSES = len(CLASS_NAMES)
 BACKGROUND_WEIGHT = 0.2  # most pixels are background
 COARSE_WEIGHT = 0.5  # of the auxiliary loss on the last pooling stage
 # The best of 0.005, 0.01 and 0.02 for each decoder, on the validation scenes of seed 0.
 LEARNING_RATES = {"unpool": 0.01, "nearest": 0.005}
-SAVE_EVERY = 100  # steps
 
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n\n")[0],
-        epilog="Ctrl-C stops the training; the weights so far are saved and used.",
+        epilog="Ctrl-C stops the training after a step and saves what there is; --resume goes on from there.",
     )
     parser.add_argument("--decoder", choices=DECODERS, default="unpool", help="how to go up again")
     parser.add_argument(
@@ -53,9 +56,25 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="one run for each seed")
     parser.add_argument("--steps", type=int, default=900, help="training steps (default: 900)")
-    parser.add_argument("--batch", type=int, default=8, help="scenes a step (default: 8)")
+    parser.add_argument(
+        "--batch", type=int, default=8, help="scenes a step, of all processes together (default: 8)"
+    )
+    parser.add_argument(
+        "--norm",
+        choices=NORMS,
+        default="batch",
+        help="normalise over the scenes of a batch that a process has, or within each scene",
+    )
     parser.add_argument(
         "--scenes", type=int, default=200, help="scenes to evaluate on (default: 200)"
+    )
+    parser.add_argument(
+        "--save-every", type=int, default=100, help="steps between checkpoints (default: 100)"
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="continue runs that were interrupted; those without a checkpoint start anew",
     )
     parser.add_argument("--output", type=Path, default=Path("demo"), help="folder (default: demo)")
     parser.add_argument(
@@ -64,8 +83,8 @@ def parse_arguments() -> argparse.Namespace:
     arguments = parser.parse_args()
     if arguments.smoke:
         arguments.steps, arguments.scenes = 6, 8
-    if min(arguments.steps, arguments.batch, arguments.scenes) < 1:
-        parser.error("--steps, --batch and --scenes must be 1 or more")
+    if min(arguments.steps, arguments.batch, arguments.scenes, arguments.save_every) < 1:
+        parser.error("--steps, --batch, --scenes and --save-every must be 1 or more")
     return arguments
 
 
@@ -75,9 +94,14 @@ def normalised(images: np.ndarray) -> mx.array:
 
 
 def cross_entropy(scores: mx.array, classes: mx.array) -> mx.array:
-    """Weighted mean over pixels: the background counts less."""
+    """Weighted mean over pixels: the background counts less.
+
+    The weights add up over the pixels of all processes, so that the mean of the losses of the processes, and
+    of their gradients, is that of the whole batch.
+    """
     weights = mx.where(classes == 0, BACKGROUND_WEIGHT, 1.0)
-    return nn.losses.cross_entropy(scores, classes, weights, reduction="sum") / weights.sum()
+    total = mean_over_processes(weights.sum())
+    return nn.losses.cross_entropy(scores, classes, weights, reduction="sum") / total
 
 
 def loss_of(model: SegNet, images: mx.array, classes: mx.array) -> mx.array:
@@ -89,55 +113,74 @@ def loss_of(model: SegNet, images: mx.array, classes: mx.array) -> mx.array:
     return cross_entropy(scores, classes) + COARSE_WEIGHT * cross_entropy(coarse, coarse_classes)
 
 
-def train(decoder: str, seed: int, arguments: argparse.Namespace) -> Path:
-    """Trains one network and returns the path of its weights."""
-    mx.random.seed(seed)
-    model = SegNet(CLASSES, decoder=decoder)
-    weights = arguments.output / f"segnet-{decoder}-seed{seed}.safetensors"
-    scenes = Scenes("train", size=32, digits=(1, 2), seed=seed)
-    rate, warm_up = LEARNING_RATES[decoder], max(1, arguments.steps // 10)
+def training_batches(seed: int, count: int, size: int = 32) -> Iterator[tuple[mx.array, mx.array]]:
+    """Endless batches of images and classes, the same ones for the same seed."""
+    scenes = Scenes("train", size, digits=(1, 2), seed=seed)
+    while True:
+        images, classes = scenes.batch(count)
+        yield normalised(images), mx.array(classes)
+
+
+def make_optimizer(decoder: str, steps: int) -> optim.Optimizer:
+    """AdamW, whose learning rate rises for a tenth of the steps and then falls as a cosine."""
+    rate, warm_up = LEARNING_RATES[decoder], max(1, steps // 10)
     schedule = optim.join_schedules(
         [
             optim.linear_schedule(rate / warm_up, rate, warm_up),
-            optim.cosine_decay(rate, max(1, arguments.steps - warm_up), end=1e-5),
+            optim.cosine_decay(rate, max(1, steps - warm_up), end=1e-5),
         ],
         [warm_up],
     )
     # Without bias correction Adam's first steps are ten times too long for this schedule.
-    optimizer = optim.AdamW(schedule, weight_decay=1e-4, bias_correction=True)
-    step = nn.value_and_grad(model, loss_of)
-    model.train()
-    progress = tqdm(range(arguments.steps), desc=f"{decoder}, seed {seed}", unit="step")
+    return optim.AdamW(schedule, weight_decay=1e-4, bias_correction=True)
+
+
+def weights_path(decoder: str, seed: int, output: Path) -> Path:
+    """Where the weights of a run are."""
+    return output / f"segnet-{decoder}-seed{seed}.safetensors"
+
+
+def checkpoint_path(decoder: str, seed: int, output: Path) -> Path:
+    """Where all that a run needs to continue is."""
+    return output / f"checkpoint-{decoder}-seed{seed}.safetensors"
+
+
+def train_segnet(decoder: str, seed: int, arguments: argparse.Namespace) -> None:
+    """Trains one network and writes its weights."""
+    mx.random.seed(seed)
+    model = SegNet(CLASSES, decoder=decoder, norm=arguments.norm)
+    optimizer = make_optimizer(decoder, arguments.steps)
+    weights = weights_path(decoder, seed, arguments.output)
+    checkpoint = checkpoint_path(decoder, seed, arguments.output)
+    first = mx.distributed.init().rank() == 0
+    if first and arguments.resume and not checkpoint.exists():
+        print(f"{checkpoint} is not there: this run starts anew.", flush=True)
     try:
-        for number in progress:
-            images, classes = scenes.batch(arguments.batch)
-            loss, gradients = step(model, normalised(images), mx.array(classes))
-            optimizer.update(model, gradients)
-            mx.eval(loss, model.state, optimizer.state)
-            progress.set_postfix(loss=f"{loss.item():.3f}")
-            if number % SAVE_EVERY == SAVE_EVERY - 1:
-                save(model, weights)
+        train(
+            model,
+            optimizer,
+            loss_of,
+            training_batches(seed, arguments.batch),
+            arguments.steps,
+            checkpoint,
+            settings={name: getattr(arguments, name) for name in ("steps", "batch", "norm")},
+            save_every=arguments.save_every,
+            resume=arguments.resume,
+            description=f"{decoder}, seed {seed}",
+        )
     except KeyboardInterrupt:
-        progress.close()
-        print(f"Stopped after {progress.n} of {arguments.steps} steps.", flush=True)
-        save(model, weights)
-        print(f"The weights so far are in {weights}.", flush=True)
+        if first:
+            save_arrays(weights, dict(tree_flatten(model.parameters())))
+            print(f"Stopped after {optimizer.step.item()} of {arguments.steps} steps.")
+            print(f"The weights so far are in {weights}; --resume continues.", flush=True)
         raise
-    save(model, weights)
-    return weights
+    if first:
+        save_arrays(weights, dict(tree_flatten(model.parameters())))
 
 
-def save(model: SegNet, path: Path) -> None:
-    """Writes the weights in one go: whoever reads the file finds old weights or new, never half."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name("partial-" + path.name)
-    model.save_weights(str(partial))
-    partial.replace(path)
-
-
-def load(decoder: str, weights: Path) -> SegNet:
+def load(decoder: str, weights: Path, norm: str = "batch") -> SegNet:
     """A trained network, ready to predict."""
-    model = SegNet(CLASSES, decoder=decoder)
+    model = SegNet(CLASSES, decoder=decoder, norm=norm)
     model.load_weights(str(weights))
     model.eval()
     return model
@@ -226,27 +269,34 @@ def main() -> int:
     arguments = parse_arguments()
     started = time.perf_counter()
     decoders = DECODERS if arguments.compare else (arguments.decoder,)
+    runs = [(decoder, seed) for decoder in decoders for seed in arguments.seeds]
+    try:
+        for decoder, seed in runs:
+            train_segnet(decoder, seed, arguments)
+    except KeyboardInterrupt:
+        return 130
+    if mx.distributed.init().rank() > 0:
+        return 0
+
     splits = {split: evaluation_scenes(split, arguments.scenes) for split in ("validation", "test")}
     results: dict[str, list[dict]] = {decoder: [] for decoder in decoders}
-    models = {}
-    for decoder in decoders:
-        for seed in arguments.seeds:
-            try:
-                weights = train(decoder, seed, arguments)
-            except KeyboardInterrupt:
-                return 130
-            model = load(decoder, weights)
-            models.setdefault(decoder, model)
-            run: dict = {"seed": seed, "weights": weights.name}
-            for split, (images, truth) in splits.items():
-                run[split] = figures(truth, predict(model, images), CLASS_NAMES)
-            results[decoder].append(run)
+    models: dict[str, SegNet] = {}
+    for decoder, seed in runs:
+        weights = weights_path(decoder, seed, arguments.output)
+        model = load(decoder, weights, arguments.norm)
+        models.setdefault(decoder, model)
+        run: dict = {"seed": seed, "weights": weights.name}
+        for split, (images, truth) in splits.items():
+            run[split] = figures(truth, predict(model, images), CLASS_NAMES)
+        results[decoder].append(run)
 
     parameters = sum(v.size for _, v in tree_flatten(next(iter(models.values())).parameters()))
     print_table(results)
     report = {"steps": arguments.steps, "batch": arguments.batch, "parameters": parameters}
     (arguments.output / "figures.json").write_text(json.dumps(report | results, indent=2) + "\n")
     draw(models, *splits["test"], arguments.output / "segnet.png")
+    for decoder, seed in runs:
+        checkpoint_path(decoder, seed, arguments.output).unlink()
     names = ", ".join(sorted(path.name for path in arguments.output.iterdir()))
     print(f"\n{time.perf_counter() - started:.0f} s. In {arguments.output}/: {names}")
     return 0

@@ -1,0 +1,362 @@
+"""Several processes train as one does, and an interrupted training continues as if nothing had happened."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import mlx.core as mx
+import mlx.nn as nn
+import mlx.optimizers as optim
+import numpy as np
+import pytest
+import segnet_digits
+import training
+
+PROGRAM = Path(segnet_digits.__file__)
+SMALL = Path(__file__).parent / "small_training.py"
+PATIENCE = 60  # seconds
+
+
+def free_ports(count: int) -> int:
+    """The first of ``count`` ports in a row that nobody listens on."""
+    while True:
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError, OverflowError):
+            first = stack.enter_context(socket.socket())
+            first.bind(("127.0.0.1", 0))
+            start = first.getsockname()[1]
+            for port in range(start + 1, start + count):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return start
+
+
+def start(command: list, log: Path, **environment: str) -> subprocess.Popen:
+    """Starts a program that writes all it says into a file."""
+    path = [str(PROGRAM.parent), os.environ.get("PYTHONPATH", "")]
+    with log.open("w") as output:
+        return subprocess.Popen(
+            [str(word) for word in command],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(path)} | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+
+
+@dataclasses.dataclass
+class Run:
+    """Processes that were started together, and where they write what they say."""
+
+    processes: list[subprocess.Popen]
+    logs: list[Path]
+
+    def said(self) -> list[str]:
+        return [log.read_text() for log in self.logs]
+
+    def wait_until(self, reached: Callable[[], bool]) -> None:
+        """Until something is the case; an error if a process fails before, or after much time."""
+        deadline = time.monotonic() + PATIENCE
+        while not reached():
+            assert not any(process.poll() for process in self.processes), self.said()
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.01)
+
+    def finish(self) -> list[str]:
+        """What the processes say until they end well."""
+        self.wait_until(lambda: all(process.poll() == 0 for process in self.processes))
+        return self.said()
+
+
+@contextlib.contextmanager
+def started(program: Path, folders: list[Path], *options: object) -> Iterator[Run]:
+    """Connected processes of a program, each with a folder of its own, as machines have; none survives."""
+    environment = {}
+    folders[0].parent.mkdir(exist_ok=True)
+    if len(folders) > 1:
+        port = free_ports(len(folders))
+        hosts = folders[0].with_name(f"hosts-{port}.json")
+        hosts.write_text(json.dumps([[f"127.0.0.1:{port + n}"] for n in range(len(folders))]))
+        environment["MLX_HOSTFILE"] = str(hosts)
+    run = Run([], [folder.with_name(folder.name + ".log") for folder in folders])
+    try:
+        for rank, (folder, log) in enumerate(zip(folders, run.logs, strict=True)):
+            if rank:
+                time.sleep(0.6)  # one that finds nobody listening would wait longer than that
+            command = [sys.executable, program, "--output", folder, *options]
+            run.processes.append(start(command, log, MLX_RANK=str(rank), **environment))
+        yield run
+    finally:
+        for process in run.processes:
+            process.kill()
+            process.wait()
+
+
+def train_small(folder: Path, count: int, *options: object) -> list[str]:
+    """Trains small networks in ``count`` processes to the end, and returns what each said."""
+    with started(SMALL, machines(folder, count), "--runs", *options) as run:
+        return run.finish()
+
+
+def machines(folder: Path, count: int) -> list[Path]:
+    return [folder / f"machine-{rank}" for rank in range(count)]
+
+
+def losses(folder: Path, run: str) -> np.ndarray:
+    return np.array(json.loads((folder / "machine-0" / f"{run}.json").read_text()))
+
+
+def final_states(said: list[str], run: str) -> list[str]:
+    """What each process said about its state at the end of a run."""
+    lines = [line for text in said for line in text.splitlines() if line.startswith(f"{run}: ")]
+    for rank, line in enumerate(lines):
+        assert line.startswith(f"{run}: process {rank} of {len(said)} ")
+    return [line.split()[-1] for line in lines]
+
+
+def steps_in(checkpoint: Path) -> int:
+    return mx.load(str(checkpoint))["optimizer.step"].item()
+
+
+def same_bytes(one: Path, other: Path) -> bool:
+    return one.read_bytes() == other.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The folder of one process that trained with whole batches."""
+    folder = tmp_path_factory.mktemp("alone")
+    train_small(folder, 1, "group", "batch")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """The folder of two processes that shared the batches, and what they said."""
+    folder = tmp_path_factory.mktemp("pair")
+    return folder, train_small(folder, 2, "group", "batch", "own")
+
+
+def test_two_processes_that_share_batches_give_the_losses_of_one(alone, pair):
+    one, two = losses(alone, "group"), losses(pair[0], "group")
+    assert len(one) == len(two) == 40
+    assert one[-1] < one[0] - 0.5  # there is something to agree on
+    assert np.abs(one - two).max() < 1e-3
+
+
+def test_so_do_three(alone, tmp_path):
+    states = final_states(train_small(tmp_path, 3, "group"), "group")
+    assert np.abs(losses(alone, "group") - losses(tmp_path, "group")).max() < 1e-3
+    assert len(states) == 3
+    assert len(set(states)) == 1
+
+
+def test_a_loss_by_the_pixels_of_each_process_would_be_another_one(alone, pair):
+    assert np.abs(losses(alone, "group") - losses(pair[0], "own")).max() > 5e-3
+
+
+def test_batch_normalisation_sees_the_scenes_of_one_process_alone(alone, pair):
+    assert np.abs(losses(alone, "batch") - losses(pair[0], "batch")).max() > 5e-3
+
+
+def test_all_processes_end_with_the_same_state_running_statistics_too(pair):
+    folder, said = pair
+    assert "model.decoder.0.norm.running_mean" in mx.load(
+        str(folder / "machine-0" / "batch.safetensors")
+    )
+    for run in ("group", "batch"):
+        first, second = final_states(said, run)
+        assert first == second
+
+
+def test_only_the_first_process_writes_and_draws(pair):
+    folder, said = pair
+    assert not (folder / "machine-1").exists()
+    assert "step/s" in said[0]
+    assert "step/s" not in said[1]
+
+
+def test_two_processes_continue_exactly_after_ctrl_c_and_after_one_was_killed(pair, tmp_path):
+    checkpoint = tmp_path / "machine-0" / "batch.safetensors"
+    options = ["--runs", "batch"]
+    with started(SMALL, machines(tmp_path, 2), *options) as run:
+        run.wait_until(lambda: " 3/40" in run.said()[0])
+        run.processes[1].send_signal(signal.SIGINT)
+        for process in run.processes:
+            process.wait(PATIENCE)
+        assert all(said.rstrip().endswith("KeyboardInterrupt") for said in run.said())
+    stopped = steps_in(checkpoint)
+    assert 3 <= stopped < 20
+
+    # Only the first machine has a checkpoint.
+    with started(SMALL, machines(tmp_path, 2), *options, "--resume") as run:
+        run.wait_until(lambda: steps_in(checkpoint) > stopped)
+        run.processes[0].send_signal(signal.SIGKILL)
+        assert run.processes[0].wait(PATIENCE) == -signal.SIGKILL
+        assert f" {stopped}/40" in run.said()[0]
+    killed = steps_in(checkpoint)
+    assert killed in (10, 20, 30)
+
+    said = train_small(tmp_path, 2, "batch", "--resume")
+    folder, expected = pair
+    assert np.array_equal(losses(tmp_path, "batch"), losses(folder, "batch")[killed:])
+    assert final_states(said, "batch") == final_states(expected, "batch")
+    assert same_bytes(checkpoint, folder / "machine-0" / "batch.safetensors")
+
+
+def test_a_program_that_was_killed_loses_one_interval_at_most_and_continues_exactly(tmp_path):
+    options = ["--steps", 12, "--batch", 2, "--scenes", 4, "--save-every", 2]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    checkpoint = broken / "checkpoint-unpool-seed0.safetensors"
+    with started(PROGRAM, [whole], *options) as run:
+        run.finish()
+    with started(PROGRAM, [broken], *options) as run:
+        run.wait_until(checkpoint.exists)
+        run.processes[0].send_signal(signal.SIGKILL)
+        assert run.processes[0].wait(PATIENCE) == -signal.SIGKILL
+        (said,) = run.said()
+    taken = int(said.rpartition("/12")[0].split()[-1])
+    saved = steps_in(checkpoint)
+    assert 2 <= saved < 12
+    assert saved >= taken - 2
+    with started(PROGRAM, [broken], *options, "--resume") as run:
+        (said,) = run.finish()
+    assert f"{saved}/12" in said
+    names = {"segnet-unpool-seed0.safetensors", "figures.json", "segnet.png"}
+    assert {path.name for path in broken.iterdir()} - {
+        "partial-checkpoint-unpool-seed0.safetensors"  # if it was killed while it wrote
+    } == names
+    for name in names:
+        assert same_bytes(broken / name, whole / name), name
+
+
+def test_ctrl_c_in_one_process_stops_all_and_nothing_is_lost(pair, tmp_path):
+    folders = [tmp_path / "machine-0", tmp_path / "machine-1"]
+    with started(SMALL, folders, "--norm", "batch") as run:
+        run.wait_until(lambda: "3/40" in run.said()[0])
+        run.processes[1].send_signal(signal.SIGINT)
+        for process in run.processes:
+            process.wait(PATIENCE)
+        assert all(said.rstrip().endswith("KeyboardInterrupt") for said in run.said())
+    done = steps_in(folders[0] / "checkpoint.safetensors")
+    assert 3 <= done < 40
+    train_small(tmp_path, 2, "--norm", "batch", "--resume")
+    assert len(losses(folders[0])) == 40 - done
+    assert same_bytes(folders[0] / "weights.safetensors", pair / "weights.safetensors")
+
+
+@pytest.mark.skipif(
+    not (launcher := shutil.which("mlx.launch", path=Path(sys.executable).parent)),
+    reason="mlx.launch is not beside this Python",
+)
+def test_the_launcher_of_mlx_runs_the_example(tmp_path):
+    command = [launcher, "-n", 2, "--backend", "ring", "--starting-port", free_ports(2), "--"]
+    program = [sys.executable, PROGRAM, "--smoke", "--output", tmp_path / "run"]
+    run = Run([start([*command, *program], tmp_path / "log")], [tmp_path / "log"])
+    try:
+        (said,) = run.finish()
+    finally:
+        run.processes[0].kill()
+        run.processes[0].wait()
+    assert said.count("Test scenes, 1 seed") == 1  # one of the two speaks
+    assert said.count("6/6") == said.count("100%")  # and draws its progress
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {
+        "segnet-unpool-seed0.safetensors",
+        "figures.json",
+        "segnet.png",
+    }
+
+
+def small_run() -> tuple[nn.Module, optim.Optimizer]:
+    return nn.Linear(2, 1), optim.SGD(0.1)
+
+
+def squared(model: nn.Module, x: mx.array) -> mx.array:
+    return model(x).square().sum()
+
+
+def test_a_checkpoint_of_other_settings_is_refused_and_says_why(tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    model, optimizer = small_run()
+    batches = iter([(mx.ones((1, 2)),)] * 3)
+    training.train(model, optimizer, squared, batches, 3, path, settings={"batch": 8, "a": 1})
+    with pytest.raises(ValueError, match=r"checkpoint.safetensors .*: batch 8, now 4$"):
+        training.load_checkpoint(path, *small_run(), {"batch": 4, "a": 1})
+
+
+def test_a_run_that_is_done_takes_no_step_more(tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    batches = [(mx.ones((1, 2)),)] * 9
+    model, optimizer = small_run()
+    assert len(training.train(model, optimizer, squared, iter(batches), 3, path)) == 3
+    again, optimizer = small_run()
+    assert training.train(again, optimizer, squared, iter(batches), 3, path, resume=True) == []
+    assert np.array_equal(again.weight, model.weight)
+    assert optimizer.step.item() == 3
+
+
+def test_without_resume_a_checkpoint_is_not_looked_at(tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    path.write_text("not a checkpoint")
+    batches = [(mx.ones((1, 2)),)] * 2
+    assert len(training.train(*small_run(), squared, iter(batches), 2, path)) == 2
+    assert steps_in(path) == 2
+
+
+def test_a_file_is_old_or_new_but_never_half(tmp_path, monkeypatch):
+    path = tmp_path / "new" / "file.safetensors"
+    training.save_arrays(path, {"a": mx.ones(3)})
+    before = path.read_bytes()
+
+    def break_down(name: str, *_: object) -> None:
+        Path(name).write_text("half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(mx, "save_safetensors", break_down)
+    with pytest.raises(OSError, match="disk full"):
+        training.save_arrays(path, {"a": mx.zeros(3)})
+    assert path.read_bytes() == before
+
+
+class World:
+    """What ``mx.distributed.init`` gives in one of several processes."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = lambda: rank, lambda: size
+
+
+def test_shares_make_up_the_batch_in_order(monkeypatch):
+    batch = mx.arange(12).reshape(6, 2), mx.arange(6)
+    shares = []
+    for rank in range(3):
+        monkeypatch.setattr(mx.distributed, "init", lambda rank=rank: World(rank, 3))
+        shares.append(training.share_of(batch))
+    for whole, parts in zip(batch, zip(*shares, strict=True), strict=True):
+        assert np.array_equal(mx.concatenate(parts), whole)
+    monkeypatch.setattr(mx.distributed, "init", lambda: World(0, 4))
+    with pytest.raises(ValueError, match="4 processes cannot share a batch of 6 equally"):
+        training.share_of(batch)
+
+
+def test_averages_are_constants_for_gradients():
+    gradient = mx.grad(lambda x: training.mean_over_processes(x).sum())
+    assert np.array_equal(gradient(mx.ones(3)), np.zeros(3))
+
+
+def test_a_second_ctrl_c_does_not_wait():
+    with training.StopRequest() as request:
+        assert not request.made
+        signal.raise_signal(signal.SIGINT)
+        assert request.made
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
