@@ -239,21 +239,6 @@ def test_a_program_that_was_killed_loses_one_interval_at_most_and_continues_exac
         assert same_bytes(broken / name, whole / name), name
 
 
-def test_ctrl_c_in_one_process_stops_all_and_nothing_is_lost(pair, tmp_path):
-    folders = [tmp_path / "machine-0", tmp_path / "machine-1"]
-    with started(SMALL, folders, "--norm", "batch") as run:
-        run.wait_until(lambda: "3/40" in run.said()[0])
-        run.processes[1].send_signal(signal.SIGINT)
-        for process in run.processes:
-            process.wait(PATIENCE)
-        assert all(said.rstrip().endswith("KeyboardInterrupt") for said in run.said())
-    done = steps_in(folders[0] / "checkpoint.safetensors")
-    assert 3 <= done < 40
-    train_small(tmp_path, 2, "--norm", "batch", "--resume")
-    assert len(losses(folders[0])) == 40 - done
-    assert same_bytes(folders[0] / "weights.safetensors", pair / "weights.safetensors")
-
-
 @pytest.mark.skipif(
     not (launcher := shutil.which("mlx.launch", path=Path(sys.executable).parent)),
     reason="mlx.launch is not beside this Python",
