@@ -1,4 +1,4 @@
-"""SegNet (Badrinarayanan, Kendall and Cipolla, 2017) for pictures of any size, in MLX.
+"""SegNet (Badrinarayanan, Kendall and Cipolla, 2017) for signals, pictures and volumes of any size, in MLX.
 
 The encoder pools and remembers where each maximum was; the decoder puts values back to those places, which
 is how it finds the edges again. ``decoder="nearest"`` repeats every value instead: the same network without
@@ -10,7 +10,7 @@ from __future__ import annotations
 import mlx.core as mx
 import mlx.nn as nn
 
-from mlx_unpool import MaxPool2d, MaxUnpool2d
+import mlx_unpool
 
 DECODERS = ("unpool", "nearest")
 NORMS = ("batch", "group")
@@ -19,28 +19,47 @@ NORMS = ("batch", "group")
 class ConvBlock(nn.Module):
     """Convolution, normalisation over the batch or over groups of 4 channels, ReLU; the size stays."""
 
-    def __init__(self, inputs: int, outputs: int, kernel_size: int, norm: str = "batch") -> None:
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel_size: int,
+        *,
+        dims: int = 2,
+        norm: str = "batch",
+        bias: bool = False,
+    ) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(inputs, outputs, kernel_size, padding=kernel_size // 2, bias=False)
+        self.conv = convolution(dims, inputs, outputs, kernel_size, bias)
         if norm == "batch":
             self.norm = nn.BatchNorm(outputs)
         else:
             self.norm = nn.GroupNorm(outputs // 4, outputs, pytorch_compatible=True)
 
     def __call__(self, x: mx.array) -> mx.array:
-        return nn.relu(self.norm(self.conv(x)))
+        x = self.conv(x)
+        if x.ndim == 5 and isinstance(self.norm, nn.BatchNorm):  # which takes pictures at most
+            return nn.relu(self.norm(x.flatten(1, 3)).reshape(x.shape))
+        return nn.relu(self.norm(x))
 
 
 class SegNet(nn.Module):
     """An encoder and a decoder of as many stages.
 
     Args:
-        classes: Number of classes a pixel can have.
+        classes: Number of classes a place can have.
         channels: Channels of each encoder stage.
-        convolutions: Convolutions (3 x 3) in each encoder stage; a decoder stage has one (5 x 5).
+        convolutions: Convolutions in each encoder stage, of size 3 in every dimension.
+        decoder_convolutions: Convolutions in the decoder stage that answers each encoder stage. Default: 1.
+        decoder_kernel: Size of those in every dimension.
+        classifier_kernel: Size of the last convolution in every dimension.
+        inputs: Channels of the input.
+        dims: 1 for signals, 2 for pictures, 3 for volumes.
         decoder: ``"unpool"`` or ``"nearest"``.
         norm: ``"batch"`` or ``"group"`` (of 4 channels, within one image: it does not matter what else is in
             the batch).
+        bias: Whether convolutions before a normalisation have a bias (of no effect but in ported weights).
+        coarse: Whether there are class scores of the last pooling stage, for an auxiliary loss.
     """
 
     def __init__(
@@ -48,58 +67,122 @@ class SegNet(nn.Module):
         classes: int,
         channels: tuple[int, ...] = (12, 24, 48),
         convolutions: tuple[int, ...] = (1, 2, 2),
+        *,
+        decoder_convolutions: tuple[int, ...] | None = None,
+        decoder_kernel: int = 5,
+        classifier_kernel: int = 1,
+        inputs: int = 3,
+        dims: int = 2,
         decoder: str = "unpool",
         norm: str = "batch",
+        bias: bool = False,
+        coarse: bool = True,
     ) -> None:
         super().__init__()
-        inputs = (3, *channels[:-1])
+        decoder_convolutions = decoder_convolutions or (1,) * len(channels)
+
+        def block(inputs: int, outputs: int, kernel_size: int) -> ConvBlock:
+            return ConvBlock(inputs, outputs, kernel_size, dims=dims, norm=norm, bias=bias)
+
         self.encoder = [
-            nn.Sequential(
-                ConvBlock(i, o, 3, norm), *(ConvBlock(o, o, 3, norm) for _ in range(count - 1))
-            )
-            for i, o, count in zip(inputs, channels, convolutions, strict=True)
+            nn.Sequential(block(i, o, 3), *(block(o, o, 3) for _ in range(count - 1)))
+            for i, o, count in zip((inputs, *channels), channels, convolutions)
         ]
-        outputs = (channels[0], *channels[:-1])
+        answers = list(zip(channels, (channels[0], *channels), decoder_convolutions))
         self.decoder = [
-            ConvBlock(i, o, 5, norm) for i, o in zip(channels[::-1], outputs[::-1], strict=True)
+            nn.Sequential(
+                *(block(i, i, decoder_kernel) for _ in range(count - 1)),
+                block(i, o, decoder_kernel),
+            )
+            for i, o, count in reversed(answers)
         ]
-        self.pool = MaxPool2d(2, return_indices=True)
-        self.unpool = MaxUnpool2d.from_pool(self.pool)
-        self.nearest = nn.Upsample(scale_factor=2, mode="nearest")
+        self.pool = getattr(mlx_unpool, f"MaxPool{dims}d")(2, return_indices=True)
+        self.unpool = getattr(mlx_unpool, f"MaxUnpool{dims}d").from_pool(self.pool)
         self.decoder_kind = decoder
-        self.classifier = nn.Conv2d(channels[0], classes, 1)
-        self.coarse_classifier = nn.Conv2d(channels[-1], classes, 1)
+        self.classifier = convolution(dims, channels[0], classes, classifier_kernel)
+        if coarse:
+            self.coarse_classifier = convolution(dims, channels[-1], classes, 1)
 
     def __call__(self, x: mx.array) -> mx.array:
-        """Class scores (N, H, W, classes) of images (N, H, W, 3)."""
-        return self.scores(x)[0]
+        """Class scores (N, ..., classes) of inputs (N, ..., channels)."""
+        return self.decode(*self.encode(x))
 
     def scores(self, x: mx.array) -> tuple[mx.array, mx.array]:
-        """Class scores of every pixel, and of every cell of the last pooling stage."""
+        """Class scores of every place, and of every cell of the last pooling stage."""
+        x, stages = self.encode(x)
+        return self.decode(x, stages), self.coarse_classifier(x)
+
+    def encode(self, x: mx.array) -> tuple[mx.array, list[tuple[mx.array, tuple[int, ...]]]]:
+        """What the last stage pools to, and of each stage the indices and the size before pooling."""
         stages = []
         for block in self.encoder:
             x = block(x)
             size = x.shape
             x, indices = self.pool(x)
             stages.append((indices, size))
-        coarse = self.coarse_classifier(x)
-        for block in self.decoder:
-            indices, size = stages.pop()
-            x = block(self.up(x, indices, size[1:3]))
-        return self.classifier(x), coarse
+        return x, stages
+
+    def decode(self, x: mx.array, stages: list[tuple[mx.array, tuple[int, ...]]]) -> mx.array:
+        """Class scores from what :meth:`encode` gave."""
+        for block, (indices, size) in zip(self.decoder, reversed(stages), strict=True):
+            x = block(self.up(x, indices, size))
+        return self.classifier(x)
 
     def up(self, x: mx.array, indices: mx.array, size: tuple[int, ...]) -> mx.array:
         """One stage up: to where the values came from, or everywhere around."""
-        if self.decoder_kind == "nearest":
-            return self.nearest(x)
-        return self.unpool(x, indices, output_size=size)
+        if self.decoder_kind == "unpool":
+            return self.unpool(x, indices, output_size=size[1:-1])
+        for axis in range(1, x.ndim - 1):
+            x = mx.repeat(x, 2, axis)
+            if x.shape[axis] < size[axis]:  # an odd size: the last value once more
+                x = mx.concatenate([x, mx.split(x, [x.shape[axis] - 1], axis)[1]], axis)
+        return x
 
     def kept_places(self, x: mx.array) -> list[mx.array]:
-        """What each pooling stage keeps, at the places that its indices name: (N, H, W) a stage."""
+        """What each pooling stage keeps, at the places that its indices name: (N, ...) a stage."""
         kept = []
         for block in self.encoder:
             x = block(x)
             size = x.shape
             x, indices = self.pool(x)
-            kept.append(self.unpool(x, indices, output_size=size[1:3]).mean(axis=-1))
+            kept.append(self.unpool(x, indices, output_size=size[1:-1]).mean(axis=-1))
         return kept
+
+
+def segnet_vgg16(classes: int, width: float = 1.0) -> SegNet:
+    """SegNet as in the paper: the 13 convolutions of VGG-16 up to the last pooling, and 13 back.
+
+    Args:
+        classes: Number of classes a pixel can have.
+        width: Factor on the channels of every stage; 1 for the 29.5 million parameters of the paper. Only
+            this takes the weights of VGG-16.
+    """
+    return SegNet(
+        classes,
+        channels=tuple(max(1, round(width * c)) for c in (64, 128, 256, 512, 512)),
+        convolutions=(2, 2, 3, 3, 3),
+        decoder_convolutions=(1, 2, 3, 3, 3),  # and the classifier
+        decoder_kernel=3,
+        classifier_kernel=3,
+        bias=True,
+        coarse=False,
+    )
+
+
+def vgg16_names(name: str) -> tuple[str, ...]:
+    """The name of an encoder weight of :func:`segnet_vgg16` in ``vgg16_bn`` of torchvision; others: none."""
+    if not name.startswith("encoder."):
+        return ()
+    _, stage, _, block, layer, kind = name.split(".")
+    # A block is convolution, normalisation, ReLU; a stage ends on a pooling.
+    before = sum((2, 2, 3, 3, 3)[: int(stage)]) + int(block)
+    number = 3 * before + int(stage) + (layer == "norm")
+    return (f"features.{number}.{kind}",)
+
+
+def convolution(
+    dims: int, inputs: int, outputs: int, kernel_size: int, bias: bool = True
+) -> nn.Module:
+    """A convolution in 1, 2 or 3 dimensions that keeps the size; ``kernel_size`` is odd."""
+    layer = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dims - 1]
+    return layer(inputs, outputs, kernel_size, padding=kernel_size // 2, bias=bias)

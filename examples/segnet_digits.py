@@ -27,7 +27,6 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import mlx.core as mx
 import mlx.nn as nn
-import mlx.optimizers as optim
 import numpy as np
 from digit_scenes import CLASS_NAMES, Scenes
 from matplotlib.colors import ListedColormap
@@ -35,7 +34,7 @@ from matplotlib.patches import Patch
 from metrics import figures
 from mlx.utils import tree_flatten
 from segnet import DECODERS, NORMS, SegNet
-from training import mean_over_processes, save_arrays, train
+from training import adamw, mean_over_processes, save_arrays, train
 
 CLASSES = len(CLASS_NAMES)
 BACKGROUND_WEIGHT = 0.2  # most pixels are background
@@ -121,20 +120,6 @@ def training_batches(seed: int, count: int, size: int = 32) -> Iterator[tuple[mx
         yield normalised(images), mx.array(classes)
 
 
-def make_optimizer(decoder: str, steps: int) -> optim.Optimizer:
-    """AdamW, whose learning rate rises for a tenth of the steps and then falls as a cosine."""
-    rate, warm_up = LEARNING_RATES[decoder], max(1, steps // 10)
-    schedule = optim.join_schedules(
-        [
-            optim.linear_schedule(rate / warm_up, rate, warm_up),
-            optim.cosine_decay(rate, max(1, steps - warm_up), end=1e-5),
-        ],
-        [warm_up],
-    )
-    # Without bias correction Adam's first steps are ten times too long for this schedule.
-    return optim.AdamW(schedule, weight_decay=1e-4, bias_correction=True)
-
-
 def weights_path(decoder: str, seed: int, output: Path) -> Path:
     """Where the weights of a run are."""
     return output / f"segnet-{decoder}-seed{seed}.safetensors"
@@ -149,7 +134,7 @@ def train_segnet(decoder: str, seed: int, arguments: argparse.Namespace) -> None
     """Trains one network and writes its weights."""
     mx.random.seed(seed)
     model = SegNet(CLASSES, decoder=decoder, norm=arguments.norm)
-    optimizer = make_optimizer(decoder, arguments.steps)
+    optimizer = adamw(LEARNING_RATES[decoder], arguments.steps)
     weights = weights_path(decoder, seed, arguments.output)
     checkpoint = checkpoint_path(decoder, seed, arguments.output)
     first = mx.distributed.init().rank() == 0

@@ -32,13 +32,14 @@ def train(
     *,
     settings: dict | None = None,
     save_every: int = 100,
+    seed: int = 0,
     resume: bool = False,
     description: str = "",
 ) -> list[float]:
     """Trains a model and leaves a checkpoint every ``save_every`` steps and at the end.
 
-    Ctrl-C, in whichever process, stops all after the step at hand. A model that draws random numbers while it
-    trains (dropout) would have to save ``mx.random.state`` as well to continue exactly.
+    Ctrl-C, in whichever process, stops all after the step at hand. The random numbers that a model draws
+    while it trains (dropout) depend on the seed, the step and the process alone.
 
     Args:
         model: The model, with parameters as they are before the first step.
@@ -50,6 +51,7 @@ def train(
         checkpoint: The file that the first process writes.
         settings: What a continued run must have in common with the one that left the checkpoint, for JSON.
         save_every: Steps from one checkpoint to the next; no more than these can be lost.
+        seed: Seed of MLX's random numbers, which is set anew before each step.
         resume: Whether to continue from ``checkpoint``, if it is there.
         description: The name of the run on its progress bar.
 
@@ -61,7 +63,8 @@ def train(
         ValueError: If the checkpoint was saved with other settings, or a batch cannot be shared equally.
     """
     settings = settings or {}
-    first = mx.distributed.init().rank() == 0
+    world = mx.distributed.init()
+    first = world.rank() == 0
     optimizer.init(model.trainable_parameters())
     if resume and first and checkpoint.exists():
         load_checkpoint(checkpoint, model, optimizer, settings)
@@ -78,6 +81,7 @@ def train(
     ):
         # Batches from before the checkpoint are drawn again and dropped.
         for batch in islice(batches, done, steps):
+            mx.random.seed((1_000_003 * seed + done) * world.size() + world.rank())
             loss, gradients = value_and_gradients(model, *share_of(batch))
             stop = mx.array(float(stop_request.made))
             names, statistics = running_statistics(model)
@@ -98,6 +102,20 @@ def train(
             if stopped:
                 raise KeyboardInterrupt
     return losses
+
+
+def adamw(learning_rate: float, steps: int) -> optim.Optimizer:
+    """AdamW, whose learning rate rises for a tenth of the steps and then falls as a cosine."""
+    warm_up = max(1, steps // 10)
+    schedule = optim.join_schedules(
+        [
+            optim.linear_schedule(learning_rate / warm_up, learning_rate, warm_up),
+            optim.cosine_decay(learning_rate, max(1, steps - warm_up), end=1e-5),
+        ],
+        [warm_up],
+    )
+    # Without bias correction Adam's first steps are ten times too long for this schedule.
+    return optim.AdamW(schedule, weight_decay=1e-4, bias_correction=True)
 
 
 def mean_over_processes(tree: Any) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 import segnet_digits
 from mlx.utils import tree_flatten
 from segnet import SegNet
-from training import mean_over_processes, train
+from training import adamw, mean_over_processes, train
 
 RUNS = {
     "group": "group normalisation",
@@ -38,7 +38,7 @@ for run in arguments.runs:
     model = SegNet(11, (4, 8, 8), (1, 1, 1), norm="batch" if run == "batch" else "group")
     losses = train(
         model,
-        segnet_digits.make_optimizer("unpool", steps=40),
+        adamw(0.01, steps=40),
         segnet_digits.loss_of,
         segnet_digits.training_batches(0, count=6, size=24),
         40,

@@ -1,0 +1,113 @@
+"""CamVid (Brostow, Fauqueur and Cipolla, 2009): street scenes in 11 classes, as SegNet's authors share them.
+
+A data set is a folder with ``train``, ``val`` and ``test`` (pictures) beside ``trainannot``, ``valannot`` and
+``testannot`` (a PNG of the same name each, whose pixels are class numbers).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from PIL import Image
+
+SPLITS = ("train", "val", "test")
+COLOURS = {
+    "sky": (128, 128, 128),
+    "building": (128, 0, 0),
+    "pole": (192, 192, 128),
+    "road": (128, 64, 128),
+    "pavement": (60, 40, 222),
+    "tree": (128, 128, 0),
+    "sign": (192, 128, 128),
+    "fence": (64, 64, 128),
+    "car": (64, 0, 128),
+    "pedestrian": (64, 64, 0),
+    "bicyclist": (0, 128, 192),
+    "unlabelled": (0, 0, 0),
+}
+CLASS_NAMES = tuple(COLOURS)
+UNLABELLED = CLASS_NAMES.index("unlabelled")  # not trained for, not measured
+COLOUR_MAP = ListedColormap([np.array(colour) / 255 for colour in COLOURS.values()])
+
+
+class CamVid:
+    """One split of a data set.
+
+    Args:
+        folder: The folder of the data set.
+        split: ``"train"``, ``"val"`` or ``"test"``.
+
+    Raises:
+        ValueError: If the folder has no such split, or a picture lacks its labels or the other way round.
+    """
+
+    def __init__(self, folder: Path, split: str) -> None:
+        pictures, labels = folder / split, folder / f"{split}annot"
+        for needed in (pictures, labels):
+            if not needed.is_dir():
+                raise ValueError(
+                    f"{folder} is not a CamVid folder: it has no {needed.name}/. Its pictures are in "
+                    f"{', '.join(SPLITS)}, their classes in {', '.join(s + 'annot' for s in SPLITS)}."
+                )
+        names = {path.name for path in pictures.glob("*.png")}
+        alone = sorted(names ^ {path.name for path in labels.glob("*.png")})
+        if alone:
+            raise ValueError(f"{split} and {split}annot of {folder} differ in {', '.join(alone)}.")
+        if not names:
+            raise ValueError(f"{pictures} has no PNG files.")
+        self.files = [(pictures / name, labels / name) for name in sorted(names)]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """A picture (H, W, 3), 0 to 255, and the class of every pixel (H, W), both uint8."""
+        picture_file, labels_file = self.files[number]
+        picture = read_picture(picture_file)
+        with Image.open(labels_file) as image:
+            labels = np.array(image)
+        if labels.shape != picture.shape[:2]:
+            raise ValueError(
+                f"{labels_file} must hold one class number a pixel of its picture, {picture.shape[:2]}, "
+                f"but its shape is {labels.shape}."
+            )
+        if labels.max() >= len(CLASS_NAMES):
+            raise ValueError(
+                f"{labels_file} has class {labels.max()}; the last one is {UNLABELLED}."
+            )
+        return picture, labels
+
+    def class_shares(self) -> np.ndarray:
+        """The share that each class has of all pixels."""
+        counts = sum(np.bincount(self[n][1].ravel(), minlength=12) for n in range(len(self)))
+        return counts / counts.sum()
+
+
+def read_picture(path: Path) -> np.ndarray:
+    """A picture (H, W, 3), 0 to 255, uint8."""
+    with Image.open(path) as image:
+        return np.array(image.convert("RGB"))
+
+
+def normalised(pictures: np.ndarray) -> mx.array:
+    """Pictures of 0 to 255 as a network takes them, around 0: the means and deviations of ImageNet."""
+    mean, deviation = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+    return mx.array(((pictures / 255 - mean) / deviation).astype(np.float32))
+
+
+def legend(figure: Figure, columns: int = 6) -> None:
+    """The colours of all classes, below a figure."""
+    patches = [Patch(color=COLOUR_MAP(n), label=name) for n, name in enumerate(CLASS_NAMES)]
+    figure.legend(handles=patches, loc="outside lower center", ncols=columns, frameon=False)
+
+
+def show_classes(axis: Axes, classes: np.ndarray, alpha: float = 1) -> None:
+    """Classes (H, W) in the colours of CamVid."""
+    options: dict = {"vmin": 0, "vmax": len(COLOURS) - 1, "interpolation": "nearest"}
+    axis.imshow(classes, cmap=COLOUR_MAP, alpha=alpha, **options)

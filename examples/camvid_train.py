@@ -1,0 +1,224 @@
+"""Trains a SegNet (VGG-16, five stages) or an ENet on street scenes in the layout of CamVid.
+
+    python examples/camvid_train.py                                   drawn streets, a narrow SegNet: minutes
+    python examples/camvid_train.py --model enet                      the same streets, an ENet
+    python examples/camvid_train.py --data CamVid --width 1 --start start.safetensors --epochs 200
+    mlx.launch -n 2 --backend ring -- python examples/camvid_train.py 2 processes share each batch
+
+Without --data it draws streets and trains on those. Writes the weights (safetensors), the figures (JSON) and
+a picture into the folder --output. An interrupted run goes on with --resume, with the same result; what a
+killed one loses is less than one epoch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import camvid_models
+import matplotlib.pyplot as plt
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+from camvid import CLASS_NAMES, UNLABELLED, CamVid, legend, show_classes
+from camvid_models import INPUTS, MODELS, Segmenter
+from metrics import class_iou
+from mlx.utils import tree_flatten
+from street_scenes import write_streets
+from training import adamw, mean_over_processes, train
+
+LEARNING_RATE = 5e-3
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n\n")[0],
+        epilog="Ctrl-C stops the training after a step; --resume goes on from there.",
+    )
+    parser.add_argument("--data", type=Path, help="folder of CamVid (default: draws streets)")
+    parser.add_argument("--model", choices=MODELS, default="segnet")
+    parser.add_argument(
+        "--width", type=float, default=0.125, help="factor on SegNet's channels (default: 1/8)"
+    )
+    parser.add_argument(
+        "--start", type=Path, help="weights file to start from; it says which model"
+    )
+    parser.add_argument(
+        "--epochs", type=int, default=10, help="times through the data (default: 10)"
+    )
+    parser.add_argument(
+        "--batch",
+        type=int,
+        default=4,
+        help="pictures a step, of all processes together (default: 4)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of weights, order and dropout")
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
+    parser.add_argument("--output", type=Path, default=Path("demo/streets"), help="folder")
+    parser.add_argument("--smoke", action="store_true", help="one epoch of few, small pictures")
+    arguments = parser.parse_args()
+    if arguments.smoke:
+        arguments.epochs = 1
+    if min(arguments.epochs, arguments.batch) < 1 or not 0 < arguments.width <= 1:
+        parser.error("--epochs and --batch must be 1 or more, --width above 0 and up to 1")
+    return arguments
+
+
+def training_batches(
+    data: CamVid, count: int, segmenter: Segmenter, seed: int
+) -> Iterator[tuple[mx.array, mx.array]]:
+    """Endless batches: every picture once an epoch, in a new order, half of them mirrored.
+
+    Rows and columns beyond the last size that the network takes are left out.
+    """
+    random = np.random.default_rng(seed)
+    while True:
+        order = random.permutation(len(data))
+        for chosen in np.split(order, range(count, len(order), count))[: len(order) // count]:
+            parts = []
+            for number in chosen:
+                picture, classes = data[number]
+                height, width = (n // segmenter.divisor * segmenter.divisor for n in classes.shape)
+                step = random.choice((1, -1))
+                parts.append([a[:height, :width][:, ::step] for a in (picture, classes)])
+            pictures, classes = (np.stack(part) for part in zip(*parts, strict=True))
+            yield INPUTS[segmenter.inputs](pictures), mx.array(classes.astype(np.int32))
+
+
+def class_weights(data: CamVid) -> np.ndarray:
+    """Median frequency balancing (Eigen and Fergus, 2015): rare classes count more, unlabelled not.
+
+    The frequency of a class is its share in the pictures that have it; a weight is the median of all
+    frequencies over that of the class.
+    """
+    counts = np.array([np.bincount(data[n][1].ravel(), minlength=12) for n in range(len(data))])
+    totals = ((counts > 0) * counts.sum(axis=1, keepdims=True)).sum(axis=0)
+    frequencies = counts.sum(axis=0) / np.maximum(totals, 1)
+    frequencies[UNLABELLED] = 0
+    present = frequencies > 0
+    return np.where(present, np.median(frequencies[present]) / np.maximum(frequencies, 1e-9), 0)
+
+
+def figures(segmenter: Segmenter, data: CamVid) -> dict:
+    """Intersection over union of every class, its mean, and pixel accuracy, of labelled pixels."""
+    truth, predicted = [], []
+    for number in range(len(data)):
+        picture, classes = data[number]
+        labelled = classes != UNLABELLED
+        truth.append(classes[labelled])
+        predicted.append(segmenter.predict(picture[None])[0][labelled])
+    all_truth, all_predicted = np.concatenate(truth), np.concatenate(predicted)
+    iou = class_iou(all_truth, all_predicted, UNLABELLED)
+    return {
+        "iou": {name: float(v) if v == v else None for name, v in zip(CLASS_NAMES, iou)},
+        "miou": float(np.nanmean(iou)),
+        "pixel_accuracy": float((all_truth == all_predicted).mean()),
+    }
+
+
+def draw(segmenter: Segmenter, data: CamVid, path: Path, count: int = 4) -> None:
+    """Pictures as rows: input, truth, prediction."""
+    count = min(count, len(data))
+    figure, axes = plt.subplots(
+        count, 3, figsize=(11, 2.8 * count + 0.8), squeeze=False, layout="constrained"
+    )
+    for number, row in enumerate(axes):
+        picture, classes = data[number]
+        row[0].imshow(picture)
+        show_classes(row[1], classes)
+        show_classes(row[2], segmenter.predict(picture[None])[0])
+        for axis, title in zip(row, ("input", "truth", f"predicted: {segmenter.kind}")):
+            axis.set_axis_off()
+            if number == 0:
+                axis.set_title(title)
+    legend(figure)
+    figure.savefig(path, dpi=100)
+    plt.close(figure)
+
+
+def main() -> int:
+    """Trains, evaluates and draws."""
+    arguments = parse_arguments()
+    started = time.perf_counter()
+    first = mx.distributed.init().rank() == 0
+    folder = arguments.data
+    if not folder:
+        folder = arguments.output / "data"
+        if arguments.smoke:
+            write_streets(folder, {"train": 4, "val": 2, "test": 2}, size=(70, 53))
+        else:
+            write_streets(folder)
+    try:
+        splits = {split: CamVid(folder, split) for split in ("train", "val", "test")}
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 1
+    mx.random.seed(arguments.seed)
+    segmenter = (
+        camvid_models.load(arguments.start)
+        if arguments.start
+        else Segmenter(arguments.model, arguments.width)
+    )
+    weights = mx.array(class_weights(splits["train"]).astype(np.float32))
+
+    def loss_of(model: nn.Module, inputs: mx.array, classes: mx.array) -> mx.array:
+        pixels = weights[classes]
+        total = mean_over_processes(pixels.sum())
+        scores = model(inputs)
+        return nn.losses.cross_entropy(scores, classes, pixels, reduction="sum") / total
+
+    epoch = len(splits["train"]) // arguments.batch
+    if epoch == 0:
+        print(f"--batch {arguments.batch} is more than all pictures.", file=sys.stderr)
+        return 1
+    steps = epoch * arguments.epochs
+    checkpoint = arguments.output / f"checkpoint-{segmenter.kind}.safetensors"
+    try:
+        train(
+            segmenter.model,
+            adamw(LEARNING_RATE, steps),
+            loss_of,
+            training_batches(splits["train"], arguments.batch, segmenter, arguments.seed),
+            steps,
+            checkpoint,
+            settings={
+                name: getattr(arguments, name) for name in ("epochs", "batch", "seed", "width")
+            },
+            save_every=epoch,
+            seed=arguments.seed,
+            resume=arguments.resume,
+            description=segmenter.kind,
+        )
+    except KeyboardInterrupt:
+        if first:
+            print(f"Stopped. {checkpoint} has all so far; --resume continues.", flush=True)
+        return 130
+    if not first:
+        return 0
+    segmenter.save(arguments.output / f"{segmenter.kind}.safetensors")
+    report = {split: figures(segmenter, splits[split]) for split in ("val", "test")}
+    test = report["test"]
+    rows = {f"IoU {name}": value for name, value in test["iou"].items() if value is not None}
+    rows |= {"mean IoU": test["miou"], "pixel accuracy": test["pixel_accuracy"]}
+    print("\n".join(f"{name:18}{value:8.3f}" for name, value in rows.items()))
+    parameters = sum(v.size for _, v in tree_flatten(segmenter.model.parameters()))
+    report |= {"model": segmenter.kind, "parameters": parameters, "steps": steps}
+    (arguments.output / f"{segmenter.kind}.json").write_text(json.dumps(report, indent=2) + "\n")
+    draw(segmenter, splits["test"], arguments.output / f"{segmenter.kind}.png")
+    checkpoint.unlink()
+    names = ", ".join(sorted(path.name for path in arguments.output.iterdir()))
+    print(f"{time.perf_counter() - started:.0f} s. In {arguments.output}/: {names}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""ENet (Paszke, Chaurasia, Kim and Culurciello, 2016): street scenes in 0.36 million parameters.
+
+A bottleneck is a narrow branch of three convolutions beside a main branch. Where it halves the picture, the
+main branch pools and keeps the indices; where it doubles it again, the main branch unpools by them.
+"""
+
+from __future__ import annotations
+
+import re
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from mlx_unpool import MaxPool2d, MaxUnpool2d
+
+
+class Initial(nn.Module):
+    """The input, halved by a convolution and by pooling side by side: 3 channels become 16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 13, 3, stride=2, padding=1)
+        self.norm = nn.BatchNorm(13)
+        self.pool = nn.MaxPool2d(2)
+        self.activation = nn.PReLU(16)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        x = mx.concatenate([self.norm(self.conv(x)), self.pool(x)], axis=-1)
+        return self.activation(x)
+
+
+class Bottleneck(nn.Module):
+    """Three convolutions beside the identity: a plain, dilated or asymmetric (1 x 5, then 5 x 1) one."""
+
+    def __init__(
+        self, channels: int, dilation: int = 1, asymmetric: bool = False, dropout: float = 0.1
+    ) -> None:
+        super().__init__()
+        narrow = channels // 4
+        self.conv1 = nn.Conv2d(channels, narrow, 1, bias=False)
+        if asymmetric:
+            self.conv21 = nn.Conv2d(narrow, narrow, (1, 5), padding=(0, 2), bias=False)
+            self.conv22 = nn.Conv2d(narrow, narrow, (5, 1), padding=(2, 0), bias=False)
+        else:
+            self.conv2 = nn.Conv2d(narrow, narrow, 3, padding=dilation, dilation=dilation)
+        self.conv3 = nn.Conv2d(narrow, channels, 1, bias=False)
+        self.norm1, self.norm2 = nn.BatchNorm(narrow), nn.BatchNorm(narrow)
+        self.norm3 = nn.BatchNorm(channels)
+        self.dropout = nn.Dropout2d(dropout)
+        self.activation = nn.PReLU()
+
+    def __call__(self, x: mx.array) -> mx.array:
+        branch = self.activation(self.norm1(self.conv1(x)))
+        branch = self.conv2(branch) if "conv2" in self else self.conv22(self.conv21(branch))
+        branch = self.activation(self.norm2(branch))
+        branch = self.dropout(self.norm3(self.conv3(branch)))
+        return self.activation(branch + x)
+
+
+class Down(nn.Module):
+    """A bottleneck that halves the picture; the main branch pools and gives its indices away."""
+
+    def __init__(self, inputs: int, outputs: int, dropout: float = 0.1) -> None:
+        super().__init__()
+        narrow = inputs // 4
+        self.conv1 = nn.Conv2d(inputs, narrow, 1, bias=False)
+        self.conv2 = nn.Conv2d(narrow, narrow, 3, stride=2, padding=1)
+        self.conv3 = nn.Conv2d(narrow, outputs, 1, bias=False)
+        self.norm1, self.norm2 = nn.BatchNorm(narrow), nn.BatchNorm(narrow)
+        self.norm3 = nn.BatchNorm(outputs)
+        self.dropout = nn.Dropout2d(dropout)
+        self.activation = nn.PReLU()
+        self.pool = MaxPool2d(2, return_indices=True)
+
+    def __call__(self, x: mx.array) -> tuple[mx.array, mx.array]:
+        branch = self.activation(self.norm1(self.conv1(x)))
+        branch = self.activation(self.norm2(self.conv2(branch)))
+        branch = self.dropout(self.norm3(self.conv3(branch)))
+        x, indices = self.pool(x)
+        x = mx.pad(x, [(0, 0)] * 3 + [(0, branch.shape[-1] - x.shape[-1])])
+        return self.activation(branch + x), indices
+
+
+class Up(nn.Module):
+    """A bottleneck that doubles the picture; the main branch puts values where the pooling found them."""
+
+    def __init__(self, inputs: int, outputs: int, dropout: float = 0.1) -> None:
+        super().__init__()
+        narrow = inputs // 4
+        self.main_conv = nn.Conv2d(inputs, outputs, 1)
+        self.convt1 = nn.ConvTranspose2d(inputs, narrow, 1, bias=False)
+        self.convt2 = doubling(narrow, narrow)
+        self.convt3 = nn.ConvTranspose2d(narrow, outputs, 1, bias=False)
+        self.norm1, self.norm2 = nn.BatchNorm(narrow), nn.BatchNorm(narrow)
+        self.norm3 = nn.BatchNorm(outputs)
+        self.dropout = nn.Dropout2d(dropout)
+        self.activation = nn.PReLU()
+        self.unpool = MaxUnpool2d(2)
+
+    def __call__(self, x: mx.array, indices: mx.array) -> mx.array:
+        branch = self.activation(self.norm1(self.convt1(x)))
+        branch = self.activation(self.norm2(self.convt2(branch)))
+        branch = self.dropout(self.norm3(self.convt3(branch)))
+        main = self.unpool(self.main_conv(x), indices, output_size=branch.shape)
+        return self.activation(branch + main)
+
+
+def doubling(inputs: int, outputs: int) -> nn.Module:
+    """The transposed convolution that doubles height and width."""
+    return nn.ConvTranspose2d(inputs, outputs, 3, stride=2, padding=1, output_padding=1, bias=False)
+
+
+def dilated_stage() -> list[nn.Module]:
+    """Eight bottlenecks that see farther and farther."""
+    return [
+        Bottleneck(128),
+        Bottleneck(128, dilation=2),
+        Bottleneck(128, asymmetric=True),
+        Bottleneck(128, dilation=4),
+        Bottleneck(128),
+        Bottleneck(128, dilation=8),
+        Bottleneck(128, asymmetric=True),
+        Bottleneck(128, dilation=16),
+    ]
+
+
+class ENet(nn.Module):
+    """The network. Height and width of its pictures are multiples of 8.
+
+    Args:
+        classes: Number of classes a pixel can have.
+    """
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.initial = Initial()
+        self.stage1 = [Down(16, 64, 0.01), *(Bottleneck(64, dropout=0.01) for _ in range(4))]
+        self.stage2 = [Down(64, 128), *dilated_stage()]
+        self.stage3 = dilated_stage()
+        self.stage4 = [Up(128, 64), Bottleneck(64), Bottleneck(64)]
+        self.stage5 = [Up(64, 16), Bottleneck(16)]
+        self.fullconv = doubling(16, classes)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """Class scores (N, H, W, classes) of images (N, H, W, 3)."""
+        return self.scores_and_indices(x)[0]
+
+    def scores_and_indices(self, x: mx.array) -> tuple[mx.array, tuple[mx.array, mx.array]]:
+        """Class scores, and the indices of the two poolings that unpoolings answer."""
+        if x.ndim != 4 or x.shape[1] % 8 or x.shape[2] % 8:
+            raise ValueError(
+                f"[ENet] images must be (N, H, W, 3) with H and W multiples of 8, but got {x.shape}."
+            )
+        x, first = self.stage1[0](self.initial(x))
+        for block in self.stage1[1:]:
+            x = block(x)
+        x, second = self.stage2[0](x)
+        for block in self.stage2[1:] + self.stage3:
+            x = block(x)
+        x = self.stage4[0](x, second)
+        for block in self.stage4[1:]:
+            x = block(x)
+        x = self.stage5[0](x, first)
+        for block in self.stage5[1:]:
+            x = block(x)
+        return self.fullconv(x), (first, second)
+
+
+def pytorch_names(name: str) -> tuple[str, ...]:
+    """The names of a parameter of :class:`ENet` in the checkpoints of ntkhoa95/ENet_PyTorch.
+
+    The blocks are ``b10`` to ``b51`` there, numbered as in the paper. The three PReLUs of a block are one
+    layer, which PyTorch lists under four names.
+    """
+    block = re.fullmatch(r"stage(\d)\.(\d+)\.(.*)", name)
+    if not block:
+        return (name,)
+    stage, number, rest = int(block[1]), int(block[2]), block[3]
+    prefix = f"b{stage}{number + (stage == 3)}"  # there is no b30
+    if rest == "activation.weight":
+        return tuple(f"{prefix}.activation{n}.weight" for n in ("", 1, 2, 3))
+    return (f"{prefix}.{rest}",)

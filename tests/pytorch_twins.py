@@ -1,0 +1,162 @@
+"""The networks of the examples in PyTorch, to compare with."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+def block(inputs: int, outputs: int) -> nn.Sequential:
+    """As ConvBlock of examples/segnet.py."""
+    twin = nn.Sequential()
+    twin.conv = nn.Conv2d(inputs, outputs, 3, padding=1)
+    twin.norm = nn.BatchNorm2d(outputs)
+    twin.relu = nn.ReLU()
+    return twin
+
+
+class SegNetTwin(nn.Module):
+    """SegNet with the encoder of VGG-16. Whatever a layer gives is noted, in order, with its name."""
+
+    def __init__(self, classes: int, channels: tuple[int, ...]) -> None:
+        super().__init__()
+        counts = (2, 2, 3, 3, 3)
+        inputs = (3, *channels)
+        self.encoder = nn.ModuleList(
+            nn.Sequential(block(i, o), *(block(o, o) for _ in range(count - 1)))
+            for i, o, count in zip(inputs, channels, counts)
+        )
+        outputs = (channels[0], *channels)
+        decoder = [
+            nn.Sequential(*(block(i, i) for _ in range(count - 1)), block(i, o))
+            for i, o, count in zip(channels, outputs, (1, 2, 3, 3, 3))
+        ]
+        self.decoder = nn.ModuleList(decoder[::-1])
+        self.classifier = nn.Conv2d(channels[0], classes, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        noted, stages = {}, []
+        for number, stage in enumerate(self.encoder):
+            for layer, convolve in enumerate(stage):
+                x = noted[f"encoder {number}.{layer}"] = convolve(x)
+            size = x.shape
+            x, indices = functional.max_pool2d(x, 2, return_indices=True)
+            noted |= {f"pool {number}": x, f"indices {number}": indices}
+            stages.append((indices, size))
+        for number, stage in enumerate(self.decoder):
+            indices, size = stages.pop()
+            x = functional.max_unpool2d(x, indices, 2, output_size=size[2:])
+            noted[f"unpool {number}"] = x
+            for layer, convolve in enumerate(stage):
+                x = noted[f"decoder {number}.{layer}"] = convolve(x)
+        return noted | {"scores": self.classifier(x)}
+
+
+class Bottleneck(nn.Module):
+    """Any bottleneck of ENet, with the names of the checkpoints of ntkhoa95/ENet_PyTorch."""
+
+    def __init__(self, inputs: int, outputs: int, kind: str = "plain", dilation: int = 1) -> None:
+        super().__init__()
+        narrow = inputs // 4
+        self.kind, self.wider = kind, outputs - inputs
+        self.activation = self.activation1 = self.activation2 = self.activation3 = nn.PReLU()
+        if kind == "up":
+            self.main_conv = nn.Conv2d(inputs, outputs, 1)
+            self.convt1 = nn.ConvTranspose2d(inputs, narrow, 1, bias=False)
+            self.convt2 = nn.ConvTranspose2d(
+                narrow, narrow, 3, 2, padding=1, output_padding=1, bias=False
+            )
+            self.convt3 = nn.ConvTranspose2d(narrow, outputs, 1, bias=False)
+        else:
+            self.conv1 = nn.Conv2d(inputs, narrow, 1, bias=False)
+            self.conv3 = nn.Conv2d(narrow, outputs, 1, bias=False)
+        if kind == "asymmetric":
+            self.conv21 = nn.Conv2d(narrow, narrow, (1, 5), padding=(0, 2), bias=False)
+            self.conv22 = nn.Conv2d(narrow, narrow, (5, 1), padding=(2, 0), bias=False)
+        elif kind in ("plain", "down"):
+            stride = 2 if kind == "down" else 1
+            self.conv2 = nn.Conv2d(narrow, narrow, 3, stride, padding=dilation, dilation=dilation)
+        self.norm1, self.norm2 = nn.BatchNorm2d(narrow), nn.BatchNorm2d(narrow)
+        self.norm3 = nn.BatchNorm2d(outputs)
+
+    def forward(self, x, indices=None):
+        act = self.activation
+        if self.kind == "up":
+            y = self.convt2(act(self.norm1(self.convt1(x))))
+            y = self.norm3(self.convt3(act(self.norm2(y))))
+            main = functional.max_unpool2d(self.main_conv(x), indices, 2, output_size=y.shape[2:])
+            return act(y + main)
+        y = act(self.norm1(self.conv1(x)))
+        y = self.conv22(self.conv21(y)) if self.kind == "asymmetric" else self.conv2(y)
+        y = self.norm3(self.conv3(act(self.norm2(y))))
+        if self.kind != "down":
+            return act(y + x)
+        main, indices = functional.max_pool2d(x, 2, return_indices=True)
+        return act(y + functional.pad(main, (0, 0, 0, 0, 0, self.wider))), indices
+
+
+class Initial(nn.Module):
+    """The first layer of ENet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 13, 3, stride=2, padding=1)
+        self.norm = nn.BatchNorm2d(13)
+        self.activation = nn.PReLU(16)
+
+    def forward(self, x):
+        beside = functional.max_pool2d(x, 2)
+        return self.activation(torch.cat([self.norm(self.conv(x)), beside], dim=1))
+
+
+class ENetTwin(nn.Module):
+    """ENet."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.initial = Initial()
+        self.b10 = Bottleneck(16, 64, "down")
+        for number in range(1, 5):
+            self.add_module(f"b1{number}", Bottleneck(64, 64))
+        self.b20 = Bottleneck(64, 128, "down")
+        kinds = [("plain", 1), ("plain", 2), ("asymmetric", 1), ("plain", 4)]
+        kinds += [("plain", 1), ("plain", 8), ("asymmetric", 1), ("plain", 16)]
+        for stage in (2, 3):
+            for number, kind in enumerate(kinds, start=1):
+                self.add_module(f"b{stage}{number}", Bottleneck(128, 128, *kind))
+        self.b40 = Bottleneck(128, 64, "up")
+        self.b41, self.b42 = Bottleneck(64, 64), Bottleneck(64, 64)
+        self.b50 = Bottleneck(64, 16, "up")
+        self.b51 = Bottleneck(16, 16)
+        self.fullconv = nn.ConvTranspose2d(
+            16, classes, 3, stride=2, padding=1, output_padding=1, bias=False
+        )
+
+    def forward(self, x):
+        x, first = self.b10(self.initial(x))
+        for number in range(1, 5):
+            x = self.get_submodule(f"b1{number}")(x)
+        x, second = self.b20(x)
+        for stage in (2, 3):
+            for number in range(1, 9):
+                x = self.get_submodule(f"b{stage}{number}")(x)
+        x = self.b42(self.b41(self.b40(x, second)))
+        x = self.b51(self.b50(x, first))
+        return self.fullconv(x), (first, second)
+
+
+def randomise(model: nn.Module, seed: int) -> nn.Module:
+    """Random weights, statistics and slopes, in a range that keeps values in range."""
+    torch.manual_seed(seed)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.normal_(module.bias, 0, 0.2)
+            module.running_mean.normal_(0, 0.2)
+            module.running_var.uniform_(0.5, 1.5)
+        elif isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
+            nn.init.kaiming_normal_(module.weight)
+        elif isinstance(module, nn.PReLU):
+            nn.init.uniform_(module.weight, 0.1, 0.4)
+    return model

@@ -1,0 +1,395 @@
+"""The programs for street scenes: data, weights from elsewhere, training, prediction."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import camvid
+import camvid_models
+import camvid_train
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+import street_scenes
+import training
+from camvid import CLASS_NAMES, UNLABELLED, CamVid
+from camvid_models import Segmenter
+from enet import ENet, pytorch_names
+from mlx.utils import tree_flatten
+from PIL import Image
+from pytorch_weights import from_pytorch, read_state, to_pytorch
+from segnet import SegNet, segnet_vgg16, vgg16_names
+
+EXAMPLES = Path(camvid.__file__).parent
+ROOT = EXAMPLES.parent
+# A checkpoint that others trained in PyTorch, two pictures of CamVid, and what PyTorch makes of them.
+ENET_CAMVID = Path(os.environ.get("ENET_CAMVID", ROOT.parent / "shared" / "enet_camvid"))
+
+
+def run(program: str, *options: object) -> subprocess.CompletedProcess:
+    command = [sys.executable, EXAMPLES / program, *options]
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True)
+
+
+def random_weights(model: nn.Module) -> nn.Module:
+    """Weights that leave nothing as it was made: statistics and slopes as well."""
+    mx.random.seed(1)
+    weights = [
+        (name, mx.random.uniform(0.5, 1.5, value.shape) if value.ndim < 2 else value)
+        for name, value in tree_flatten(model.parameters())
+    ]
+    model.load_weights(weights)
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def streets(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("streets")
+    street_scenes.write_streets(folder, {"train": 6, "val": 2, "test": 2}, size=(70, 53))
+    return folder
+
+
+# Data.
+
+
+def test_drawn_streets_are_a_camvid_folder_with_all_classes(streets):
+    data = CamVid(streets, "train")
+    picture, classes = data[0]
+    assert len(data) == 6
+    assert picture.shape == (53, 70, 3)
+    assert picture.dtype == classes.dtype == np.uint8
+    seen = set(np.unique([data[n][1] for n in range(len(data))]))
+    assert seen == set(range(len(CLASS_NAMES))) - {UNLABELLED}
+
+
+def test_streets_are_the_same_every_time_and_differ_between_splits(streets, tmp_path):
+    street_scenes.write_streets(tmp_path, {"train": 1, "test": 1}, size=(70, 53))
+    one, other = (CamVid(folder, "train")[0] for folder in (streets, tmp_path))
+    assert np.array_equal(one[0], other[0])
+    assert np.array_equal(one[1], other[1])
+    assert not np.array_equal(CamVid(tmp_path, "test")[0][1], one[1])
+
+
+def camvid_folder(folder: Path, pictures: list[str], labels: dict[str, np.ndarray]) -> Path:
+    for name in ("train", "trainannot"):
+        (folder / name).mkdir()
+    for name in pictures:
+        Image.new("RGB", (4, 3)).save(folder / "train" / name)
+    for name, classes in labels.items():
+        Image.fromarray(classes.astype(np.uint8)).save(folder / "trainannot" / name)
+    return folder
+
+
+def test_a_folder_that_is_no_camvid_says_what_is_missing(tmp_path):
+    with pytest.raises(ValueError, match=r"it has no val/.*trainannot, valannot, testannot"):
+        CamVid(tmp_path, "val")
+    camvid_folder(tmp_path, ["a.png", "b.png"], {"a.png": np.zeros((3, 4))})
+    with pytest.raises(ValueError, match=r"train and trainannot of .* differ in b.png"):
+        CamVid(tmp_path, "train")
+
+
+def test_an_empty_split_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="has no PNG files"):
+        CamVid(camvid_folder(tmp_path, [], {}), "train")
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        (np.full((3, 4), 12), "has class 12; the last one is 11"),
+        (np.zeros((4, 3)), r"one class number a pixel of its picture, \(3, 4\), but .*\(4, 3\)"),
+        (np.zeros((3, 4, 3)), r"its shape is \(3, 4, 3\)"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(tmp_path, classes, message):
+    data = CamVid(camvid_folder(tmp_path, ["a.png"], {"a.png": classes}), "train")
+    with pytest.raises(ValueError, match=message):
+        data[0]
+
+
+def test_rare_classes_weigh_more_and_unlabelled_pixels_nothing(tmp_path):
+    labels = {"a.png": np.zeros((3, 4)), "b.png": np.full((3, 4), UNLABELLED)}
+    labels["a.png"][0, :3] = 1  # a quarter of the picture that has it
+    weights = camvid_train.class_weights(
+        CamVid(camvid_folder(tmp_path, ["a.png", "b.png"], labels), "train")
+    )
+    # The frequencies are 3/4 and 1/4, their median 1/2.
+    assert weights.tolist() == [pytest.approx(2 / 3), 2, *[0] * 10]
+
+
+def test_an_epoch_has_every_picture_once_mirrored_with_its_labels(streets):
+    data, segmenter = CamVid(streets, "train"), Segmenter("enet", inputs="raw")
+    originals = [(p[:48, :64], c[:48, :64]) for p, c in (data[n] for n in range(6))]
+    batches = camvid_train.training_batches(data, 2, segmenter, seed=0)
+    epochs = [[next(batches) for _ in range(3)] for _ in range(2)]
+    orders, mirrored = [], set()
+    for epoch in epochs:
+        order = []
+        for pictures, classes in epoch:
+            assert pictures.shape == (2, 48, 64, 3)  # multiples of 8, for ENet
+            for picture, named in zip(np.array(pictures), np.array(classes)):
+                for number, (p, c) in enumerate(originals):
+                    for step in (1, -1):
+                        if np.array_equal(p[:, ::step], picture):
+                            assert np.array_equal(c[:, ::step], named)
+                            order.append(number)
+                            mirrored.add(step)
+        assert sorted(order) == list(range(6))
+        orders.append(order)
+    assert orders[0] != orders[1]
+    assert mirrored == {1, -1}
+
+
+# Weights from PyTorch.
+
+
+def test_a_missing_a_left_over_and_a_misshapen_weight_are_named():
+    model = ENet(12)
+    state = to_pytorch(model, pytorch_names)
+    assert len(from_pytorch(state, model, pytorch_names)) == len(tree_flatten(model.parameters()))
+    del state["b23.conv21.weight"]
+    state["b23.conv99.weight"] = np.zeros(1)
+    state["fullconv.weight"] = state["fullconv.weight"][:, :11]
+    state["b40.activation2.weight"] = np.zeros(1)
+    with pytest.raises(ValueError, match="not those of this model") as error:
+        from_pytorch(state, model, pytorch_names)
+    assert str(error.value).split("\n")[1:] == [
+        "missing: b23.conv21.weight",
+        "not shared with b40.activation.weight: b40.activation2.weight",
+        "shape (16, 11, 3, 3) instead of (16, 12, 3, 3): fullconv.weight",
+        "not used: b23.conv99.weight",
+    ]
+
+
+def test_a_square_convolution_is_transposed_by_its_kind_not_by_its_shape():
+    model = nn.Sequential(nn.Conv2d(3, 3, 3), nn.ConvTranspose2d(3, 3, 3))
+    state = {}
+    for n in (0, 1):
+        state[f"{n}.weight"] = np.arange(81, dtype=np.float32).reshape(3, 3, 3, 3)
+        state[f"{n}.bias"] = np.zeros(3, np.float32)
+    weights = from_pytorch(state, model, lambda name: (name.removeprefix("layers."),))
+    assert weights["layers.0.weight"][0, 0, 1, 2] == 2 * 9 + 1  # out 0, y 0, x 1, in 2
+    assert weights["layers.1.weight"][0, 0, 1, 2] == 2 * 27 + 1  # in PyTorch, in comes first
+
+
+def vgg16_state() -> dict[str, np.ndarray]:
+    """A state dict with the names and shapes of torchvision's ``vgg16_bn``, as its source has them."""
+    random = np.random.default_rng(0)
+    state, number, inputs = {}, 0, 3
+    plan = [64, 64, "M", 128, 128, "M", *[256] * 3, "M", *[512] * 3, "M", *[512] * 3, "M"]
+    for channels in plan:
+        if channels == "M":
+            number += 1
+            continue
+        state[f"features.{number}.weight"] = random.normal(0, 0.02, (channels, inputs, 3, 3))
+        for kind in ("weight", "bias", "running_mean", "running_var"):
+            state[f"features.{number + 1}.{kind}"] = random.uniform(0.5, 1.5, channels)
+        state[f"features.{number}.bias"] = random.normal(size=channels)
+        state[f"features.{number + 1}.num_batches_tracked"] = np.array(7)
+        number, inputs = number + 3, channels
+    for layer in (0, 3, 6):  # they are 120 million parameters there
+        state[f"classifier.{layer}.weight"] = np.zeros((2, 2))
+        state[f"classifier.{layer}.bias"] = np.zeros(2)
+    return {name: value.astype(np.float32) for name, value in state.items()}
+
+
+def test_the_encoder_of_segnet_takes_the_weights_of_vgg16(tmp_path):
+    state = vgg16_state()
+    source, target = tmp_path / "vgg16_bn.safetensors", tmp_path / "start.safetensors"
+    mx.save_safetensors(str(source), {name: mx.array(value) for name, value in state.items()})
+    result = run("camvid_convert.py", "vgg16", source, target)
+    assert result.returncode == 0, result.stderr
+    model = camvid_models.load(target).model
+    last = model.encoder[4].layers[2]
+    assert np.array_equal(last.conv.weight, state["features.40.weight"].transpose(0, 2, 3, 1))
+    assert np.array_equal(last.norm.running_var, state["features.41.running_var"])
+    assert np.array_equal(model.encoder[0].layers[0].conv.bias, state["features.0.bias"])
+    named = [key for name, _ in tree_flatten(model.parameters()) for key in vgg16_names(name)]
+    assert len(named) == len(set(named)) == 13 * 6
+
+    del state["features.24.bias"]
+    mx.save_safetensors(str(source), {name: mx.array(value) for name, value in state.items()})
+    target.unlink()
+    result = run("camvid_convert.py", "vgg16", source, target)
+    assert result.returncode == 1
+    assert result.stderr.split("\n")[1] == "missing: features.24.bias"
+    assert not target.exists()
+
+
+def test_segnet_has_the_size_of_the_paper():
+    parameters = dict(tree_flatten(segnet_vgg16(12).trainable_parameters()))
+    assert 29.4e6 < sum(value.size for value in parameters.values()) < 29.5e6
+    convolutions = [name for name in parameters if name.endswith(("conv.weight", "fier.weight"))]
+    assert len(convolutions) == 26
+
+
+@pytest.mark.parametrize("size", [(32, 32), (45, 70), (37, 33)])
+@pytest.mark.parametrize("decoder", ["unpool", "nearest"])
+def test_segnet_takes_any_size(size, decoder):
+    model = SegNet(5, (4, 8, 8, 8), (1, 1, 1, 1), decoder=decoder)
+    assert model(mx.zeros((1, *size, 3))).shape == (1, *size, 5)
+
+
+def test_segnet_takes_signals_and_volumes():
+    signal = SegNet(4, (4, 8), (1, 1), inputs=2, dims=1)
+    assert signal(mx.zeros((3, 51, 2))).shape == (3, 51, 4)
+    volume = SegNet(3, (4, 8), (1, 1), inputs=1, dims=3)
+    assert volume(mx.zeros((2, 9, 12, 7, 1))).shape == (2, 9, 12, 7, 3)
+    # Statistics are taken over everything but channels, as in 2-D.
+    volume.train()
+    x = mx.random.normal((2, 4, 4, 4, 1))
+    y = volume.encoder[0].layers[0](x)
+    conv = volume.encoder[0].layers[0].conv(x)
+    expected = (conv - conv.mean((0, 1, 2, 3))) / mx.sqrt(conv.var((0, 1, 2, 3)) + 1e-5)
+    assert np.allclose(y, nn.relu(expected), atol=1e-5)
+
+
+def test_enet_says_which_sizes_it_takes():
+    with pytest.raises(ValueError, match=r"multiples of 8, but got \(1, 48, 60, 3\)"):
+        ENet(12)(mx.zeros((1, 48, 60, 3)))
+
+
+if ENET_CAMVID.is_dir():
+    pytest.importorskip("torch", reason="reads the checkpoint")
+
+    @pytest.fixture(scope="module")
+    def ported(tmp_path_factory):
+        target = tmp_path_factory.mktemp("enet") / "enet.safetensors"
+        result = run(
+            "camvid_convert.py", "enet", ENET_CAMVID / "best_model.pth", target, "--input", "raw"
+        )
+        assert result.returncode == 0, result.stderr
+        return target
+
+    @pytest.mark.parametrize("name", ["0001TP_006690", "0016E5_07959"])
+    def test_enet_gives_what_pytorch_gives_on_camvid(ported, name):
+        model = camvid_models.load(ported).model.eval()
+        picture = camvid.read_picture(ENET_CAMVID / f"{name}.png")
+        expected = np.load(ENET_CAMVID / "reference.npz")
+        scores, indices = model.scores_and_indices(camvid_models.INPUTS["raw"](picture[None]))
+        scores = np.array(scores[0])
+
+        logits = expected[f"{name}_logits"].transpose(1, 2, 0)
+        assert np.abs(scores[::4, ::4] - logits).max() < 2e-3 * np.abs(logits).max()
+        best = np.sort(scores, axis=-1)
+        clear = best[..., -1] - best[..., -2] > 1e-3
+        assert clear.mean() > 0.99
+        assert np.array_equal(scores.argmax(-1)[clear], expected[f"{name}_classes"][clear])
+
+        # The sums of all indices are equal. An index could flip where two values of a window differ by
+        # rounding alone; none does.
+        for number, found in enumerate(indices, start=1):
+            total = int(found.astype(mx.int64).sum())
+            assert total == expected[f"{name}_indices{number}_sum"], number
+
+    def test_the_checkpoint_comes_back_as_it_was(ported):
+        state = read_state(ENET_CAMVID / "best_model.pth")
+        assert len(state) == 632
+        back = to_pytorch(camvid_models.load(ported).model, pytorch_names)
+        assert set(state) - set(back) == {name for name in state if "num_batches" in name}
+        for name, value in back.items():
+            assert np.array_equal(value, state[name]), name
+
+    def test_predict_draws_pictures_and_names_what_is_there(ported, tmp_path):
+        drawing = tmp_path / "classes.png"
+        pictures = sorted(ENET_CAMVID.glob("*[0-9].png"))
+        result = run("camvid_predict.py", ported, *pictures, "--output", drawing)
+        assert result.returncode == 0, result.stderr
+        assert "0016E5_07959.png: road 32%, sky 24%, building 22%, car 11%" in result.stdout
+        assert "picture/s" in result.stderr
+        with Image.open(drawing) as image:
+            assert image.size[0] > 1000
+
+
+# Training and prediction.
+
+
+@pytest.mark.parametrize("kind", camvid_models.MODELS)
+def test_training_leaves_weights_figures_and_a_picture(kind, tmp_path):
+    result = run("camvid_train.py", "--smoke", "--model", kind, "--output", tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "step/s" in result.stderr
+    for said in ("IoU sky", "mean IoU", "pixel accuracy"):
+        assert said in result.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "data",
+        f"{kind}.json",
+        f"{kind}.png",
+        f"{kind}.safetensors",
+    }
+    report = json.loads((tmp_path / f"{kind}.json").read_text())
+    # The figures are those of the weights that were written.
+    segmenter = camvid_models.load(tmp_path / f"{kind}.safetensors")
+    assert camvid_train.figures(segmenter, CamVid(tmp_path / "data", "test")) == report["test"]
+
+
+def test_training_needs_a_camvid_folder(tmp_path):
+    result = run("camvid_train.py", "--data", tmp_path, "--output", tmp_path / "out")
+    assert result.returncode == 1
+    assert "is not a CamVid folder: it has no train/" in result.stderr
+
+
+def test_figures_leave_unlabelled_pixels_out(tmp_path, monkeypatch):
+    classes = np.full((3, 4), UNLABELLED)
+    classes[0] = [0, 0, 1, 1]
+    data = CamVid(camvid_folder(tmp_path, ["a.png"], {"a.png": classes}), "train")
+    prediction = np.zeros((1, 3, 4), np.uint8)
+    prediction[0, 0, 3] = 1
+    segmenter = Segmenter("segnet", 1 / 64)
+    monkeypatch.setattr(segmenter, "predict", lambda pictures: prediction)
+    found = camvid_train.figures(segmenter, data)
+    assert found["iou"] == {"sky": 2 / 3, "building": 1 / 2} | dict.fromkeys(CLASS_NAMES[2:-1])
+    assert found["miou"] == pytest.approx(7 / 12)
+    assert found["pixel_accuracy"] == 3 / 4
+
+
+def test_a_continued_run_draws_the_same_dropout(streets, tmp_path):
+    data = CamVid(streets, "train")
+
+    def train(steps: int, checkpoint: Path, resume: bool = False) -> list[float]:
+        mx.random.seed(0)
+        segmenter = Segmenter("enet")
+        return training.train(
+            segmenter.model,
+            training.adamw(1e-3, 4),
+            lambda model, x, y: nn.losses.cross_entropy(model(x), y, reduction="mean"),
+            camvid_train.training_batches(data, 2, segmenter, seed=0),
+            steps,
+            checkpoint,
+            resume=resume,
+        )
+
+    whole = train(4, tmp_path / "whole.safetensors")
+    first = train(2, tmp_path / "broken.safetensors")
+    mx.random.normal((7,))  # whatever happens in between
+    assert first + train(4, tmp_path / "broken.safetensors", resume=True) == whole
+    assert (tmp_path / "broken.safetensors").read_bytes() == (
+        tmp_path / "whole.safetensors"
+    ).read_bytes()
+
+
+def test_pictures_of_any_size_are_segmented_as_they_are(tmp_path):
+    segmenter = Segmenter("enet", inputs="raw")
+    random_weights(segmenter.model)
+    picture = np.random.default_rng(0).integers(0, 256, (1, 43, 50, 3)).astype(np.uint8)
+    classes = segmenter.predict(picture)
+    assert classes.shape == (1, 43, 50)
+    padded = np.pad(picture, [(0, 0), (0, 5), (0, 6), (0, 0)], mode="edge")
+    assert np.array_equal(segmenter.predict(padded)[:, :43, :50], classes)
+    # In a weights file all of it is kept.
+    segmenter.save(tmp_path / "enet.safetensors")
+    again = camvid_models.load(tmp_path / "enet.safetensors")
+    assert again.inputs == "raw"
+    assert np.array_equal(again.predict(picture), classes)
+
+
+def test_other_weights_files_are_refused(tmp_path):
+    path = tmp_path / "other.safetensors"
+    mx.save_safetensors(str(path), {"a": mx.zeros(1)})
+    with pytest.raises(ValueError, match="does not say which model it belongs to"):
+        camvid_models.load(path)
