@@ -1,6 +1,6 @@
 """Drawn streets in the layout of CamVid: a data set for those who do not have the real one at hand.
 
-python examples/street_scenes.py FOLDER           60, 10 and 10 pictures of 160 x 120
+python examples/street_scenes.py FOLDER           60, 10 and 10 pictures of 128 x 96
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Street:
 
 
 def write_streets(
-    folder: Path, counts: dict[str, int] = COUNTS, size: tuple[int, int] = (160, 120)
+    folder: Path, counts: dict[str, int] = COUNTS, size: tuple[int, int] = (128, 96)
 ) -> None:
     """Writes a data set into a folder, the same one every time; ``size`` is width and height."""
     for split, count in counts.items():

@@ -114,12 +114,12 @@ def test_labels_that_do_not_fit_are_refused(tmp_path, classes, message):
 
 def test_rare_classes_weigh_more_and_unlabelled_pixels_nothing(tmp_path):
     labels = {"a.png": np.zeros((3, 4)), "b.png": np.full((3, 4), UNLABELLED)}
-    labels["a.png"][0, :3] = 1  # a quarter of the picture that has it
-    weights = camvid_train.class_weights(
-        CamVid(camvid_folder(tmp_path, ["a.png", "b.png"], labels), "train")
-    )
-    # The frequencies are 3/4 and 1/4, their median 1/2.
-    assert weights.tolist() == [pytest.approx(2 / 3), 2, *[0] * 10]
+    labels["a.png"][0, :3] = 1
+    data = CamVid(camvid_folder(tmp_path, ["a.png", "b.png"], labels), "train")
+    assert data.class_shares().tolist() == [9 / 24, 3 / 24, *[0] * 9, 12 / 24]
+    weights = camvid_train.class_weights(data)
+    assert weights[:3] == pytest.approx([1 / np.log(v) for v in (1.395, 1.145, 1.02)])
+    assert weights[UNLABELLED] == 0
 
 
 def test_an_epoch_has_every_picture_once_mirrored_with_its_labels(streets):
