@@ -5,10 +5,23 @@ RUN := $(VENV)/bin/python
 
 comma := ,
 
-.PHONY: demo test test-oldest fuzz lint bench clean
+.PHONY: demo streets brain ecg notebooks test test-oldest fuzz lint docs dist bench clean
 
 demo: $(VENV)/.examples
 	$(RUN) examples/segnet_digits.py
+
+# Further programs, each with a picture in demo/.
+streets: $(VENV)/.examples
+	$(RUN) examples/camvid_train.py
+
+brain: $(VENV)/.examples
+	$(RUN) examples/segnet_brain.py
+
+ecg: $(VENV)/.examples
+	$(RUN) examples/segnet_ecg.py
+
+notebooks: $(VENV)/.notebooks
+	$(RUN) -m jupyterlab examples/notebooks
 
 test: $(VENV)/.test
 	$(RUN) -m pytest
@@ -35,6 +48,16 @@ lint: $(VENV)/.lint
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy
 
+# The site, in site/. Its first page is the README. A warning is an error.
+docs: $(VENV)/.docs
+	$(RUN) -m sphinx -q -W --keep-going -c docs . site
+	cp site/README.html site/index.html
+
+dist: $(VENV)/.dist
+	rm -rf dist
+	$(RUN) -m build --outdir dist .
+	$(RUN) -m twine check --strict dist/*
+
 # One mark a set of extras: it is made again when what the project asks for changes.
 $(VENV)/bin/python:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10) and 'python 3.10 or later is needed')"
@@ -45,9 +68,12 @@ $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.examples: EXTRAS = examples
-$(VENV)/.test: EXTRAS = examples,test$(if $(CI),$(comma)parity$(comma)cuda-check)
+$(VENV)/.test: EXTRAS = examples,test$(if $(CI),$(comma)parity$(comma)cuda-check$(comma)docs)
+$(VENV)/.notebooks: EXTRAS = notebooks
 $(VENV)/.lint: EXTRAS = lint
+$(VENV)/.docs: EXTRAS = docs
+$(VENV)/.dist: EXTRAS = dist
 $(VENV)/.bench: EXTRAS = bench
 
 clean:
-	rm -rf $(VENV) .venv-oldest demo build dist
+	rm -rf $(VENV) .venv-oldest demo build dist site

@@ -95,7 +95,7 @@ def training_batches(
 
 
 def class_weights(data: CamVid) -> np.ndarray:
-    """Rare classes count more, unlabelled pixels nothing: ``1 / ln(1.02 + share)``, as for ENet in its paper."""
+    """Rare classes count more, unlabelled not: ``1 / ln(1.02 + share)``, as in the paper on ENet."""
     weights = 1 / np.log(1.02 + data.class_shares())
     weights[UNLABELLED] = 0
     return weights

@@ -15,7 +15,6 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib
@@ -26,64 +25,16 @@ import matplotlib.pyplot as plt
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+from brain_scans import CLASS_NAMES, SLABS, brain, scanned, training_batches, two_thresholds
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
+from metrics import dice
 from mlx.utils import tree_flatten
-from nilearn import datasets
 from segnet import DECODERS, SegNet
 from training import adamw, save_arrays, train
 
-CLASS_NAMES = ("other", "grey matter", "white matter")
-# Coronal slices of 2 mm. The template is left-right symmetric: halves of it would not be independent.
-SLABS = {"validation": (20, 32), "test": (54, 70)}
-GAP = 2  # slices between a slab and the training
-PATCH = (32, 16, 32)
 LEARNING_RATE = 0.01
 COARSE_WEIGHT = 0.3  # of the auxiliary loss on the last pooling stage
-
-
-def brain() -> tuple[np.ndarray, np.ndarray]:
-    """The template at 2 mm: how bright each place is, 0 to 1, and its class; (99, 117, 95) each."""
-    bright, grey, white = (
-        load(resolution=2).get_fdata()
-        for load in (
-            datasets.load_mni152_template,
-            datasets.load_mni152_gm_template,
-            datasets.load_mni152_wm_template,
-        )
-    )
-    classes = np.argmax(np.stack([1 - grey - white, grey, white]), axis=0)
-    return bright.astype(np.float32), classes.astype(np.int32)
-
-
-def scanned(bright: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """As a scanner might see it, around 0: another gain, uneven sensitivity, noise."""
-    slopes = np.meshgrid(*(np.linspace(-1, 1, size) for size in bright.shape), indexing="ij")
-    terms = [*slopes, *(slopes[i] * slopes[i - 1] for i in range(3))]
-    field = sum(a * term for a, term in zip(random.uniform(-1, 1, 6), terms))
-    gain = random.uniform(0.85, 1.15) * np.exp(0.08 * field)
-    return ((bright * gain + random.normal(0, 0.03, bright.shape) - 0.5) * 4).astype(np.float32)
-
-
-def training_batches(
-    bright: np.ndarray, classes: np.ndarray, count: int, seed: int
-) -> Iterator[tuple[mx.array, mx.array]]:
-    """Endless batches of patches that keep away from the slabs; half of them mirrored left to right."""
-    random = np.random.default_rng(seed)
-    forbidden = np.zeros(classes.shape[1], bool)
-    for first, last in SLABS.values():
-        forbidden[first - GAP : last + GAP] = True
-    while True:
-        patches = []
-        while len(patches) < count:
-            corner = [random.integers(0, n - size + 1) for n, size in zip(classes.shape, PATCH)]
-            area = tuple(slice(start, start + size) for start, size in zip(corner, PATCH))
-            if forbidden[area[1]].any() or (classes[area] > 0).mean() < 0.2:
-                continue
-            step = random.choice((1, -1))
-            patches.append((scanned(bright[area], random)[::step], classes[area][::step]))
-        volumes, truths = (np.stack(part) for part in zip(*patches, strict=True))
-        yield mx.array(volumes[..., None]), mx.array(truths)
 
 
 def loss_of(model: SegNet, volumes: mx.array, classes: mx.array) -> mx.array:
@@ -94,22 +45,6 @@ def loss_of(model: SegNet, volumes: mx.array, classes: mx.array) -> mx.array:
     return nn.losses.cross_entropy(scores, classes, reduction="mean") + (
         COARSE_WEIGHT * nn.losses.cross_entropy(coarse, middles, reduction="mean")
     )
-
-
-def dice(truth: np.ndarray, prediction: np.ndarray) -> dict[str, float]:
-    """Twice the common volume over the sum of both, of grey and of white matter (Dice, 1945)."""
-    found = {}
-    for number, name in enumerate(CLASS_NAMES[1:], start=1):
-        true, said = truth == number, prediction == number
-        found[name] = float(2 * (true & said).sum() / (true.sum() + said.sum()))
-    return found
-
-
-def two_thresholds(volume: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
-    """The brightnesses that part other, grey and white of this very volume best, on a grid: what is easy."""
-    grid = np.linspace(-1, 2, 25)
-    pairs = [(low, high) for low in grid for high in grid if low < high]
-    return max(pairs, key=lambda pair: sum(dice(truth, np.digitize(volume, pair)).values()))
 
 
 def draw(slab: np.ndarray, truth: np.ndarray, predicted: np.ndarray, path: Path) -> None:
@@ -199,7 +134,10 @@ def main() -> int:
         slab = scanned(bright[:, start:stop], np.random.default_rng([1, number]))
         predicted = np.array(mx.argmax(model(mx.array(slab[None, ..., None])), axis=-1))[0]
         easy = np.digitize(slab, two_thresholds(slab, truth))
-        report[name] = {"network": dice(truth, predicted), "two thresholds": dice(truth, easy)}
+        report[name] = {
+            "network": dice(truth, predicted, CLASS_NAMES),
+            "two thresholds": dice(truth, easy, CLASS_NAMES),
+        }
     print(f"\nDice on the test slab{'network':>15}{'two thresholds':>17}")
     for name in CLASS_NAMES[1:]:
         values = [report["test"][kind][name] for kind in ("network", "two thresholds")]

@@ -1,27 +1,59 @@
-"""What a user installs: the wheel holds the package and its kernels, and works without the checkout."""
+"""What a user installs: the files of a release are complete, and the wheel works without the checkout."""
+
+from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
 
+import pytest
+
+import mlx_unpool
+
 ROOT = Path(__file__).parent.parent
+KERNELS = {path.name for path in (ROOT / "metal").iterdir()}
+MODULES = {str(path.relative_to(ROOT)) for path in (ROOT / "mlx_unpool").rglob("*.py")}
 
 
-def test_the_wheel_holds_the_kernels_and_they_are_read_from_it(tmp_path):
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    subprocess.run(
-        [*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)], check=True
-    )
-    (wheel,) = tmp_path.glob("*.whl")
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory):
+    """The folder of an sdist, and of a wheel that was built from it."""
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run([sys.executable, "-m", "build", "--outdir", folder, ROOT], check=True)
+    return folder
+
+
+def test_the_sdist_holds_the_package_its_kernels_and_its_papers(dist):
+    (sdist,) = dist.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    expected = {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff"}
+    expected |= {f"metal/{name}" for name in KERNELS} | MODULES | {"mlx_unpool/py.typed"}
+    assert names - {"PKG-INFO", ".gitignore"} == expected
+
+
+def test_the_wheel_holds_the_package_and_its_kernels_and_nothing_else(dist):
+    (wheel,) = dist.glob("*.whl")
+    assert wheel.name == f"mlx_unpool-{mlx_unpool.__version__}-py3-none-any.whl"
     names = zipfile.ZipFile(wheel).namelist()
-    kernels = {path.name for path in (ROOT / "metal").iterdir()}
-    assert {f"mlx_unpool/_metal/{name}" for name in kernels} <= set(names)
-    assert "mlx_unpool/py.typed" in names
-    assert not [name for name in names if name.startswith(("tests", "metal", "examples"))]
+    package = {name for name in names if ".dist-info/" not in name}
+    assert package == MODULES | {"mlx_unpool/py.typed"} | {
+        f"mlx_unpool/_metal/{name}" for name in KERNELS
+    }
+    (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+    text = zipfile.ZipFile(wheel).read(metadata).decode()
+    needed = [line for line in re.findall(r"Requires-Dist: (.*)", text) if "extra ==" not in line]
+    assert len(needed) == 2
+    assert all(re.match(r"mlx(\[cpu\])?>=", line) for line in needed)  # on Macs and on Linux
 
+
+def test_the_wheel_works_without_the_checkout(dist, tmp_path):
+    (wheel,) = dist.glob("*.whl")
     # A clean environment that has nothing but MLX from this one.
     venv.create(tmp_path / "clean", with_pip=False)
     python = tmp_path / "clean" / "bin" / "python"
@@ -31,11 +63,14 @@ def test_the_wheel_holds_the_kernels_and_they_are_read_from_it(tmp_path):
 
     (packages / "mlx.pth").write_text(str(Path(mx.__file__).parent.parent))
     code = (
-        "import mlx_unpool, mlx_unpool._kernels as k, pathlib;"
+        "import mlx.core as mx, mlx_unpool, mlx_unpool._kernels as k, pathlib;"
         "here = pathlib.Path(mlx_unpool.__file__).parent;"
         "print(here);"
         "print(sorted(p.name for p in (here / '_metal').iterdir()));"
-        "print(all(k.text(p.name) for p in (here / '_metal').iterdir()), k._FOLDER == here / '_metal')"
+        "print(all(k.text(p.name) for p in (here / '_metal').iterdir()), k._FOLDER == here / '_metal');"
+        "pool = mlx_unpool.MaxPool1d(2, return_indices=True);"
+        "unpool = mlx_unpool.MaxUnpool1d.from_pool(pool);"
+        "print(unpool(*pool(mx.array([[1.0], [3], [2], [0]]))).reshape(-1).tolist())"
     )
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     result = subprocess.run(
@@ -46,7 +81,12 @@ def test_the_wheel_holds_the_kernels_and_they_are_read_from_it(tmp_path):
         capture_output=True,
         text=True,
     )
-    here, found, verdict = result.stdout.splitlines()
+    here, found, verdict, unpooled = result.stdout.splitlines()
     assert Path(here).parent == packages
-    assert found == str(sorted(kernels))
+    assert found == str(sorted(KERNELS))
     assert verdict == "True True"
+    assert unpooled == "[0.0, 3.0, 2.0, 0.0]"
+
+
+def test_the_citation_is_of_this_version():
+    assert f"\nversion: {mlx_unpool.__version__}\n" in (ROOT / "CITATION.cff").read_text()

@@ -1,0 +1,73 @@
+"""A brain to segment: the MNI152 template that comes with nilearn, as a scanner might see it.
+
+The template is an average of 152 people, with how likely each place is grey or white matter. Training keeps
+away from two coronal slabs of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import mlx.core as mx
+import numpy as np
+from metrics import dice
+from nilearn import datasets
+
+CLASS_NAMES = ("other", "grey matter", "white matter")
+# Coronal slices of 2 mm. The template is left-right symmetric: halves of it would not be independent.
+SLABS = {"validation": (20, 32), "test": (54, 70)}
+GAP = 2  # slices between a slab and the training
+PATCH = (32, 16, 32)
+
+
+def brain() -> tuple[np.ndarray, np.ndarray]:
+    """The template at 2 mm: how bright each place is, 0 to 1, and its class; (99, 117, 95) each."""
+    bright, grey, white = (
+        load(resolution=2).get_fdata()
+        for load in (
+            datasets.load_mni152_template,
+            datasets.load_mni152_gm_template,
+            datasets.load_mni152_wm_template,
+        )
+    )
+    classes = np.argmax(np.stack([1 - grey - white, grey, white]), axis=0)
+    return bright.astype(np.float32), classes.astype(np.int32)
+
+
+def scanned(bright: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """As a scanner might see it, around 0: another gain, uneven sensitivity, noise."""
+    slopes = np.meshgrid(*(np.linspace(-1, 1, size) for size in bright.shape), indexing="ij")
+    terms = [*(slope / 3 for slope in slopes), *(slopes[i] * slopes[i - 1] for i in range(3))]
+    field = sum(a * term for a, term in zip(random.uniform(-1, 1, 6), terms))
+    gain = random.uniform(0.85, 1.15) * np.exp(0.25 * field)
+    return ((bright * gain + random.normal(0, 0.03, bright.shape) - 0.5) * 4).astype(np.float32)
+
+
+def training_batches(
+    bright: np.ndarray, classes: np.ndarray, count: int, seed: int
+) -> Iterator[tuple[mx.array, mx.array]]:
+    """Endless batches of patches that keep away from the slabs; half of them mirrored left to right."""
+    random = np.random.default_rng(seed)
+    forbidden = np.zeros(classes.shape[1], bool)
+    for first, last in SLABS.values():
+        forbidden[first - GAP : last + GAP] = True
+    while True:
+        patches = []
+        while len(patches) < count:
+            corner = [random.integers(0, n - size + 1) for n, size in zip(classes.shape, PATCH)]
+            area = tuple(slice(start, start + size) for start, size in zip(corner, PATCH))
+            if forbidden[area[1]].any() or (classes[area] > 0).mean() < 0.2:
+                continue
+            step = random.choice((1, -1))
+            patches.append((scanned(bright[area], random)[::step], classes[area][::step]))
+        volumes, truths = (np.stack(part) for part in zip(*patches, strict=True))
+        yield mx.array(volumes[..., None]), mx.array(truths)
+
+
+def two_thresholds(volume: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
+    """The brightnesses that part other, grey and white of this very volume best, on a grid: what is easy."""
+    grid = np.linspace(-1, 2, 25)
+    pairs = [(low, high) for low in grid for high in grid if low < high]
+    return max(
+        pairs, key=lambda pair: sum(dice(truth, np.digitize(volume, pair), CLASS_NAMES).values())
+    )
