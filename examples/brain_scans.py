@@ -35,12 +35,12 @@ def brain() -> tuple[np.ndarray, np.ndarray]:
 
 
 def scanned(bright: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """As a scanner might see it, around 0: another gain, uneven sensitivity, noise."""
+    """As a scanner might see it, about 0 to 4: another gain, uneven sensitivity, noise."""
     slopes = np.meshgrid(*(np.linspace(-1, 1, size) for size in bright.shape), indexing="ij")
     terms = [*(slope / 3 for slope in slopes), *(slopes[i] * slopes[i - 1] for i in range(3))]
     field = sum(a * term for a, term in zip(random.uniform(-1, 1, 6), terms))
     gain = random.uniform(0.85, 1.15) * np.exp(0.25 * field)
-    return ((bright * gain + random.normal(0, 0.03, bright.shape) - 0.5) * 4).astype(np.float32)
+    return (4 * bright * gain + random.normal(0, 0.12, bright.shape)).astype(np.float32)
 
 
 def training_batches(
@@ -66,7 +66,7 @@ def training_batches(
 
 def two_thresholds(volume: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
     """The brightnesses that part other, grey and white of this very volume best, on a grid: what is easy."""
-    grid = np.linspace(-1, 2, 25)
+    grid = np.linspace(1, 4, 25)
     pairs = [(low, high) for low in grid for high in grid if low < high]
     return max(
         pairs, key=lambda pair: sum(dice(truth, np.digitize(volume, pair), CLASS_NAMES).values())
