@@ -32,7 +32,8 @@ OLDEST := $(shell sed -n 's/.*"mlx>=\([0-9.]*\);.*/\1/p' pyproject.toml)
 test-oldest: pyproject.toml
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test$(PARITY)]" "mlx==$(OLDEST)"
-	.venv-oldest/bin/python -m pytest -q --ignore tests/metal --ignore tests/cuda --ignore-glob "tests/test_examples*"
+	.venv-oldest/bin/python -m pytest -q \
+	    --ignore tests/metal --ignore tests/cuda --ignore-glob "tests/test_examples*" --ignore tests/test_site.py
 
 # The same properties as in `make test`, on calls that are drawn anew: minutes.
 fuzz: $(VENV)/.test
@@ -68,7 +69,7 @@ $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.examples: EXTRAS = examples
-$(VENV)/.test: EXTRAS = examples,test$(if $(CI),$(comma)parity$(comma)cuda-check$(comma)docs)
+$(VENV)/.test: EXTRAS = examples,docs,test$(if $(CI),$(comma)parity$(comma)cuda-check)
 $(VENV)/.notebooks: EXTRAS = notebooks
 $(VENV)/.lint: EXTRAS = lint
 $(VENV)/.docs: EXTRAS = docs

@@ -17,7 +17,11 @@ CLASS_NAMES = ("other", "grey matter", "white matter")
 # Coronal slices of 2 mm. The template is left-right symmetric: halves of it would not be independent.
 SLABS = {"validation": (20, 32), "test": (54, 70)}
 GAP = 2  # slices between a slab and the training
-PATCH = (32, 16, 32)
+PATCH = (
+    20,
+    12,
+    20,
+)  # at least; up to 3 more, so that odd sizes, with places in no window, are learnt as well
 
 
 def brain() -> tuple[np.ndarray, np.ndarray]:
@@ -39,8 +43,8 @@ def scanned(bright: np.ndarray, random: np.random.Generator) -> np.ndarray:
     slopes = np.meshgrid(*(np.linspace(-1, 1, size) for size in bright.shape), indexing="ij")
     terms = [*(slope / 3 for slope in slopes), *(slopes[i] * slopes[i - 1] for i in range(3))]
     field = sum(a * term for a, term in zip(random.uniform(-1, 1, 6), terms))
-    gain = random.uniform(0.85, 1.15) * np.exp(0.25 * field)
-    return (4 * bright * gain + random.normal(0, 0.12, bright.shape)).astype(np.float32)
+    gain = random.uniform(0.85, 1.15) * np.exp(0.4 * field)
+    return (4 * bright * gain + random.normal(0, 0.2, bright.shape)).astype(np.float32)
 
 
 def training_batches(
@@ -52,10 +56,11 @@ def training_batches(
     for first, last in SLABS.values():
         forbidden[first - GAP : last + GAP] = True
     while True:
+        sizes = [least + random.integers(4) for least in PATCH]
         patches = []
         while len(patches) < count:
-            corner = [random.integers(0, n - size + 1) for n, size in zip(classes.shape, PATCH)]
-            area = tuple(slice(start, start + size) for start, size in zip(corner, PATCH))
+            corner = [random.integers(0, n - size + 1) for n, size in zip(classes.shape, sizes)]
+            area = tuple(slice(start, start + size) for start, size in zip(corner, sizes))
             if forbidden[area[1]].any() or (classes[area] > 0).mean() < 0.2:
                 continue
             step = random.choice((1, -1))
@@ -65,7 +70,7 @@ def training_batches(
 
 
 def two_thresholds(volume: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
-    """The brightnesses that part other, grey and white of this very volume best, on a grid: what is easy."""
+    """The brightnesses that part other, grey and white of a volume best, on a grid: what is easy."""
     grid = np.linspace(1, 4, 25)
     pairs = [(low, high) for low in grid for high in grid if low < high]
     return max(

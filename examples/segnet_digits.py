@@ -156,8 +156,7 @@ def train_segnet(decoder: str, seed: int, arguments: argparse.Namespace) -> None
     except KeyboardInterrupt:
         if first:
             save_arrays(weights, dict(tree_flatten(model.parameters())))
-            print(f"Stopped after {optimizer.step.item()} of {arguments.steps} steps.")
-            print(f"The weights so far are in {weights}; --resume continues.", flush=True)
+            print(f"The weights so far are in {weights}.", flush=True)
         raise
     if first:
         save_arrays(weights, dict(tree_flatten(model.parameters())))

@@ -32,7 +32,7 @@ from matplotlib.patches import Patch
 from metrics import class_iou
 from mlx.utils import tree_flatten
 from segnet import DECODERS, SegNet
-from training import adamw, save_arrays, train
+from training import adamw, add_options, save_arrays, train
 
 CLASS_NAMES = ("between", "P wave", "QRS complex", "T wave")
 COLOURS = ("none", "tab:blue", "tab:red", "tab:green")
@@ -117,17 +117,10 @@ def draw(signals: np.ndarray, truth: np.ndarray, predicted: np.ndarray, path: Pa
 
 def main() -> int:
     """Trains, evaluates and draws."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n\n")[0],
-        epilog="Ctrl-C stops the training after a step; --resume goes on from there.",
-    )
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--decoder", choices=DECODERS, default="unpool", help="how to go up again")
     parser.add_argument("--steps", type=int, default=900, help="training steps (default: 900)")
-    parser.add_argument("--batch", type=int, default=8, help="recordings a step (default: 8)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
-    parser.add_argument("--output", type=Path, default=Path("demo/ecg"), help="folder")
-    parser.add_argument("--smoke", action="store_true", help="a few steps, to see that it runs")
+    add_options(parser, 8, "demo/ecg")
     arguments = parser.parse_args()
     if arguments.smoke:
         arguments.steps = 3
@@ -135,7 +128,6 @@ def main() -> int:
         parser.error("--steps and --batch must be 1 or more")
 
     started = time.perf_counter()
-    first = mx.distributed.init().rank() == 0
     mx.random.seed(arguments.seed)
     model = SegNet(
         len(CLASS_NAMES),
@@ -162,10 +154,8 @@ def main() -> int:
             description=arguments.decoder,
         )
     except KeyboardInterrupt:
-        if first:
-            print(f"Stopped. {checkpoint} has all so far; --resume continues.", flush=True)
         return 130
-    if not first:
+    if mx.distributed.init().rank() > 0:
         return 0
 
     parameters = dict(tree_flatten(model.parameters()))

@@ -7,6 +7,7 @@ Without a launcher there is one process, and averages over processes change noth
 
 from __future__ import annotations
 
+import argparse
 import json
 import signal
 from collections.abc import Callable, Iterator
@@ -100,8 +101,26 @@ def train(
             if first and (done % save_every == 0 or done == steps or stopped):
                 save_checkpoint(checkpoint, model, optimizer, settings)
             if stopped:
+                progress.close()
+                if first:
+                    print(f"Stopped after {done} of {steps} steps; --resume continues.", flush=True)
                 raise KeyboardInterrupt
     return losses
+
+
+def add_options(parser: argparse.ArgumentParser, batch: int, output: str) -> None:
+    """The options that training programs have in common, with their defaults."""
+    parser.epilog = "Ctrl-C stops the training after a step; --resume goes on from there."
+    parser.add_argument(
+        "--batch",
+        type=int,
+        default=batch,
+        help=f"a step, of all processes together (default: {batch})",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of weights and data (default: 0)")
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
+    parser.add_argument("--output", type=Path, default=Path(output), help=f"default: {output}")
+    parser.add_argument("--smoke", action="store_true", help="very little, to see that it runs")
 
 
 def adamw(learning_rate: float, steps: int) -> optim.Optimizer:

@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 import segnet
 
+from mlx_unpool import MaxUnpool2d
+
 EXAMPLES = Path(digit_scenes.__file__).parent
 
 
@@ -89,7 +91,7 @@ def test_both_decoders_are_compared(tmp_path):
 
 def test_the_rival_has_no_use_for_indices(monkeypatch):
     calls = []
-    monkeypatch.setattr(segnet.MaxUnpool2d, "__call__", lambda *args, **more: calls.append(args))
+    monkeypatch.setattr(MaxUnpool2d, "__call__", lambda *args, **more: calls.append(args))
     model, x = segnet.SegNet(11, decoder="nearest"), mx.zeros((1, 16, 16, 3))
     assert model(x).shape == (1, 16, 16, 11)
     assert not calls

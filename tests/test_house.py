@@ -171,7 +171,8 @@ def test_python_examples_of_the_pages_run(page):
 
 
 def test_tests_and_files_that_pages_name_are_there():
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
+    folders = (ROOT, ROOT / "docs", ROOT / "benchmarks", ROOT / "examples")
+    pages = [page for folder in folders for page in folder.glob("*.md")]
     named = 0
     for page in pages:
         text = page.read_text()

@@ -12,8 +12,6 @@ import pytest
 
 import mlx_unpool
 
-pytest.importorskip("sphinx")
-
 ROOT = Path(__file__).parent.parent
 
 
