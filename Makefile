@@ -23,8 +23,9 @@ ecg: $(VENV)/.examples
 notebooks: $(VENV)/.notebooks
 	$(RUN) -m jupyterlab examples/notebooks
 
+# Two files at a time: the arrays of some tests are large, so not as many as there are cores.
 test: $(VENV)/.test
-	$(RUN) -m pytest
+	$(RUN) -m pytest -n 2 --dist loadfile
 
 # What does not depend on programs and compilers, with the oldest MLX that pyproject.toml allows.
 PARITY := $(if $(CI),$(comma)parity)
