@@ -2,8 +2,8 @@
 
     python examples/camvid_train.py                   drawn streets, an ENet (about 4 minutes on 2 CPU cores)
     python examples/camvid_train.py --model segnet    the same streets, a SegNet of an eighth of the width
-    python examples/camvid_train.py --data CamVid --start start.safetensors --epochs 200
-    mlx.launch -n 2 --backend ring -- python examples/camvid_train.py 2 processes share each batch
+    python examples/camvid_train.py --data CamVid --start start.safetensors --epochs 200 --learning-rate 1e-3
+    mlx.launch -n 2 --backend ring -- python examples/camvid_train.py    2 processes share each batch
 
 Without --data it draws streets and trains on those. Writes the weights (safetensors), the figures (JSON) and
 a picture into the folder --output. An interrupted run goes on with --resume, with the same result; what a
@@ -35,8 +35,6 @@ from mlx.utils import tree_flatten
 from street_scenes import write_streets
 from training import adamw, add_options, mean_over_processes, train
 
-LEARNING_RATE = 0.01
-
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
@@ -51,6 +49,9 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--epochs", type=int, default=16, help="times through the data (default: 16)"
+    )
+    parser.add_argument(
+        "--learning-rate", type=float, default=0.01, help="the highest, of AdamW (default: 0.01)"
     )
     add_options(parser, 4, "demo/streets")
     arguments = parser.parse_args()
@@ -100,7 +101,7 @@ def figures(segmenter: Segmenter, data: CamVid) -> dict:
     all_truth, all_predicted = np.concatenate(truth), np.concatenate(predicted)
     iou = class_iou(all_truth, all_predicted, UNLABELLED)
     return {
-        "iou": {name: float(v) if v == v else None for name, v in zip(CLASS_NAMES, iou)},
+        "iou": {name: None if np.isnan(v) else float(v) for name, v in zip(CLASS_NAMES, iou)},
         "miou": float(np.nanmean(iou)),
         "pixel_accuracy": float((all_truth == all_predicted).mean()),
     }
@@ -165,13 +166,14 @@ def main() -> int:
     try:
         train(
             segmenter.model,
-            adamw(LEARNING_RATE, steps),
+            adamw(arguments.learning_rate, steps),
             loss_of,
             training_batches(splits["train"], arguments.batch, segmenter, arguments.seed),
             steps,
             checkpoint,
             settings={
-                name: getattr(arguments, name) for name in ("epochs", "batch", "seed", "width")
+                name: getattr(arguments, name)
+                for name in ("epochs", "batch", "seed", "width", "learning_rate")
             },
             save_every=epoch,
             seed=arguments.seed,

@@ -6,6 +6,7 @@ python examples/street_scenes.py FOLDER           60, 10 and 10 pictures of 128 
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 import numpy as np
@@ -141,8 +142,15 @@ def write_streets(
         for number in range(count):
             random = np.random.default_rng([SPLITS.index(split), number])
             picture, classes = Street(random, *size).arrays()
-            Image.fromarray(picture).save(folder / split / f"{number:03}.png")
-            Image.fromarray(classes).save(folder / f"{split}annot" / f"{number:03}.png")
+            save(picture, folder / split / f"{number:03}.png")
+            save(classes, folder / f"{split}annot" / f"{number:03}.png")
+
+
+def save(array: np.ndarray, path: Path) -> None:
+    """Writes a PNG in one go: several processes of a training may draw the same streets at once."""
+    partial = path.with_suffix(f".{os.getpid()}")
+    Image.fromarray(array).save(partial, "PNG")
+    partial.replace(path)
 
 
 if __name__ == "__main__":

@@ -255,10 +255,10 @@ def test_enet_says_which_sizes_it_takes():
 
 
 if ENET_CAMVID.is_dir():
-    pytest.importorskip("torch", reason="reads the checkpoint")
 
     @pytest.fixture(scope="module")
     def ported(tmp_path_factory):
+        pytest.importorskip("torch", reason="reads the checkpoint")
         target = tmp_path_factory.mktemp("enet") / "enet.safetensors"
         result = run(
             "camvid_convert.py", "enet", ENET_CAMVID / "best_model.pth", target, "--input", "raw"

@@ -25,7 +25,7 @@ import training
 
 PROGRAM = Path(segnet_digits.__file__)
 SMALL = Path(__file__).parent / "small_training.py"
-PATIENCE = 60  # seconds
+PATIENCE = 150  # seconds
 
 
 def free_ports(count: int) -> int:
