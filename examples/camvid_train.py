@@ -1,6 +1,6 @@
 """Trains an ENet or a SegNet (VGG-16, five stages) on street scenes in the layout of CamVid.
 
-    python examples/camvid_train.py                   drawn streets, an ENet (about 4 minutes on 2 CPU cores)
+    python examples/camvid_train.py                   drawn streets, an ENet (a few minutes on 2 CPU cores)
     python examples/camvid_train.py --model segnet    the same streets, a SegNet of an eighth of the width
     python examples/camvid_train.py --data CamVid --start start.safetensors --epochs 200 --learning-rate 1e-3
     mlx.launch -n 2 --backend ring -- python examples/camvid_train.py    2 processes share each batch

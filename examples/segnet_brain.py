@@ -1,6 +1,6 @@
 """Trains a volumetric SegNet to find grey and white matter in a brain, on the CPU in minutes.
 
-    python examples/segnet_brain.py                   train, evaluate, draw (about 2 minutes on 2 CPU cores)
+    python examples/segnet_brain.py                   train, evaluate, draw (a few minutes on 2 CPU cores)
     python examples/segnet_brain.py --decoder nearest the same with nearest-neighbour upsampling
     python examples/segnet_brain.py --smoke           everything once, in seconds, to see that it runs
 

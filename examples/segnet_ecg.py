@@ -1,6 +1,6 @@
 """Trains a one-dimensional SegNet to find the waves of heartbeats in noisy electrocardiograms.
 
-    python examples/segnet_ecg.py                     train, evaluate, draw (about a minute on 2 CPU cores)
+    python examples/segnet_ecg.py                     train, evaluate, draw (a minute or two on 2 CPU cores)
     python examples/segnet_ecg.py --decoder nearest   the same with nearest-neighbour upsampling
     python examples/segnet_ecg.py --smoke             everything once, in seconds, to see that it runs
 
