@@ -50,10 +50,10 @@ lint: $(VENV)/.lint
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy
 
-# The site, in site/. Its first page is the README. A warning is an error.
+# The site, in site/html/. Its first page is the README. A warning is an error.
 docs: $(VENV)/.docs
-	$(RUN) -m sphinx -q -W --keep-going -c docs . site
-	cp site/README.html site/index.html
+	$(RUN) -m sphinx -q -W --keep-going -c docs . site/html
+	cp site/html/README.html site/html/index.html
 
 dist: $(VENV)/.dist
 	rm -rf dist

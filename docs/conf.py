@@ -28,7 +28,6 @@ html_copy_source = False
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # a test executes the notebooks
 nb_merge_streams = True
-nb_output_folder = "build/jupyter_execute"  # beside the site
 autodoc_typehints_format = "short"
 copybutton_prompt_text = ">>> "
 
