@@ -11,7 +11,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from ._geometry import Triple, Window
+from ._geometry import Triple, Window, triple
 
 VALUE_DTYPES = (
     mx.float32,
@@ -47,10 +47,10 @@ def window(
     if not isinstance(ceil_mode, bool):
         raise TypeError(f"[{owner}] 'ceil_mode' must be True or False but got {ceil_mode!r}.")
     result = Window(
-        kernel=_three(kernel, 1),
-        stride=_three(strides, 1),
-        padding=_three(pads, 0),
-        dilation=_three(dilations, 1),
+        kernel=triple(kernel),
+        stride=triple(strides),
+        padding=triple(pads, 0),
+        dilation=triple(dilations),
         ceil_mode=ceil_mode,
     )
     if any(2 * p > n for p, n in zip(result.padding, result.span)):
@@ -142,7 +142,7 @@ def adaptive_size(owner: str, rank: int, output_size: Any, size: Triple = (1, 1,
             f"{output_size!r}."
         )
     wanted = [kept if n is None else operator.index(n) for n, kept in zip(given, size[3 - rank :])]
-    return _three(wanted, 1)
+    return triple(wanted)
 
 
 def fractional_size(
@@ -179,7 +179,7 @@ def fractional_size(
                 f"[{owner}] '{name}' must give 1 to input size - kernel_size + 1 = {tuple(room)} windows "
                 f"but got {given!r}, {tuple(cells)} windows of {tuple(kernel)}."
             )
-    return _three(kernel, 1), _three(cells, 1)
+    return triple(kernel), triple(cells)
 
 
 def random_samples(owner: str, samples: Any, key: Any, shape: tuple[int, ...]) -> None:
@@ -241,7 +241,7 @@ def output_size(
             f"[{owner}] 'output_size' must be a spatial shape of {rank} integers or a full shape whose "
             f"batch and channels are those of the input but got {given}."
         )
-    size = _three(spatial, 1)
+    size = triple(spatial)
     if min(spatial) < 1:
         raise ValueError(
             f"[{owner}] 'output_size' must be 1 or more on every axis but got {given}."
@@ -325,7 +325,3 @@ def _all_integers(numbers: Sequence[Any]) -> tuple[int, ...] | None:
         return tuple(operator.index(number) for number in numbers)
     except TypeError:
         return None
-
-
-def _three(numbers: Sequence[int], fill: int) -> Triple:
-    return (*[fill] * (3 - len(numbers)), *numbers)

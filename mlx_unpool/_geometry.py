@@ -6,12 +6,18 @@ pooling with leading axes of size 1, kernel 1, stride 1, so nothing below knows 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import floor, prod
 
 Triple = tuple[int, ...]  # always three: for depth, height and width
+
+
+def triple(numbers: Sequence[int], fill: int = 1) -> Triple:
+    """The numbers of one, two or three axes, with ``fill`` for the leading axes that are missing."""
+    return (*[fill] * (3 - len(numbers)), *numbers)
 
 
 @dataclass(frozen=True)
@@ -98,31 +104,43 @@ class Regions:
         """The number of windows on each axis."""
         return tuple(map(len, self.hulls))
 
-    def regular(self, axis: int) -> tuple[int, int] | None:
-        """The length and the distance of the windows on an axis where these are all the same."""
-        hulls, length = self.hulls[axis], self.longest[axis]
-        steps = {later.start - hull.start for hull, later in pairwise(hulls)} or {length}
-        alike = all(len(hull) == length for hull in hulls) and len(steps) == 1
-        step = steps.pop()
-        return (length, step) if alike and hulls[0].start == 0 and step > 0 else None
+    @cached_property
+    def ends(self) -> list[tuple[int, int]]:
+        """Where the window of each cell starts and stops at the farthest, one axis after the other."""
+        return [(hull.start, hull.stop) for hulls in self.hulls for hull in hulls]
 
+    @cached_property
+    def regular(self) -> list[tuple[int, int] | None]:
+        """For each axis the length and the distance of its windows where these are all the same."""
+        axes: list[tuple[int, int] | None] = []
+        for hulls, length in zip(self.hulls, self.longest):
+            steps = {later.start - hull.start for hull, later in pairwise(hulls)} or {length}
+            alike = all(len(hull) == length for hull in hulls) and len(steps) == 1
+            step = steps.pop()
+            axes.append((length, step) if alike and hulls[0].start == 0 and step > 0 else None)
+        return axes
+
+    @cached_property
     def window(self) -> Window | None:
         """The one window that does the same, if there is one."""
-        axes = [self.regular(axis) for axis in range(3)]
-        if None in axes:
+        if None in self.regular:
             return None
-        kernel, stride = zip(*(axis for axis in axes if axis))
+        kernel, stride = zip(*(axis for axis in self.regular if axis))
         return Window(kernel=kernel, stride=stride)
 
-    def covering(self, axis: int, length: int) -> list[range]:
-        """For each place of an axis, the cells whose windows may cover it."""
-        hulls, first, stop, ranges = self.hulls[axis], 0, 0, []
-        for place in range(length):
-            while first < len(hulls) and hulls[first].stop <= place:
-                first += 1
-            while stop < len(hulls) and hulls[stop].start <= place:
-                stop += 1
-            ranges.append(range(first, stop))
+    @cached_property
+    def covering(self) -> list[tuple[int, int]]:
+        """For each place, one axis after the other, the first cell whose window may cover it, and the first
+        that follows those."""
+        ranges = []
+        for hulls in self.hulls:
+            first = stop = 0
+            for place in range(hulls[-1].stop):  # the last window ends where the axis does
+                while hulls[first].stop <= place:
+                    first += 1
+                while stop < len(hulls) and hulls[stop].start <= place:
+                    stop += 1
+                ranges.append((first, stop))
         return ranges
 
 

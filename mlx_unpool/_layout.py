@@ -6,12 +6,13 @@ Inside the library an array is (B, D, H, W, C). ``channels_last`` input (N, [D, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
 from . import _arguments
+from ._geometry import Triple, triple
 
 DATA_FORMATS = ("channels_last", "channels_first")
 
@@ -28,7 +29,7 @@ class Layout:
 
     def fold(self, x: mx.array) -> mx.array:
         """``x`` as (B, D, H, W, C)."""
-        size = (*[1] * (3 - self.rank), *self.spatial(x.shape))
+        size = triple(self.spatial(x.shape))
         if self.channels_first:
             return x.reshape(self.batch * self.channels, *size, 1)
         return x.reshape(self.batch, *size, self.channels)
@@ -38,6 +39,23 @@ class Layout:
         if self.channels_first:
             return x.reshape(self.batch * self.channels, *x.shape[2:], 1)
         return x.transpose(0, 2, 3, 1)
+
+    def pooled(
+        self,
+        x: mx.array,
+        cells: Triple,
+        index_dtype: mx.Dtype,
+        pool: Callable[[mx.array], tuple[mx.array, mx.array]],
+    ) -> tuple[mx.array, mx.array]:
+        """Values and indices of ``x`` in the caller's layout, from what ``pool`` makes of it folded.
+
+        Where there are no images or no channels, there is nothing to run.
+        """
+        if x.size == 0:
+            shape = self.shape(cells[3 - self.rank :])
+            return mx.zeros(shape, x.dtype), mx.zeros(shape, index_dtype)
+        values, indices = pool(self.fold(x))
+        return self.unfold(values), self.unfold(indices)
 
     def unfold(self, x: mx.array) -> mx.array:
         """An array (B, D, H, W, C) in the caller's layout."""

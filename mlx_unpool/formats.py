@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from . import _arguments
-from ._geometry import Triple, Window
+from ._geometry import Triple, Window, triple
 from ._indices import INDEX_FORMATS, flat_dtype, is_window
 from ._layout import DATA_FORMATS, Layout, layout_of
 
@@ -123,9 +123,7 @@ class _Plane:
                 f"[{owner}] 'output_size' must be a spatial shape of 1, 2 or 3 axes, each 1 or more, but "
                 f"got {output_size!r}."
             )
-        return _Plane(
-            layout_of(owner, "indices", indices, rank, data_format), (*[1] * (3 - rank), *size)
-        )
+        return _Plane(layout_of(owner, "indices", indices, rank, data_format), triple(size))
 
     @property
     def places(self) -> int:

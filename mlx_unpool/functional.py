@@ -8,6 +8,7 @@ from typing import Any
 import mlx.core as mx
 
 from . import _arguments, _autograd, _indices
+from ._geometry import triple
 from ._layout import layout_of
 
 IntOrTuple = int | Sequence[int]
@@ -35,21 +36,17 @@ def pool_nd(
     _arguments.choice(owner, "index_format", index_format, _indices.INDEX_FORMATS)
     window = _arguments.window(owner, rank, kernel_size, stride, padding, dilation, ceil_mode)
     layout = layout_of(owner, "x", x, rank, data_format)
-    size = (*[1] * (3 - rank), *layout.spatial(x.shape))
+    size = triple(layout.spatial(x.shape))
     cells = _arguments.pooled_size(owner, rank, window, size)
     if index_format == "window":
         index_dtype = _indices.window_dtype(owner, window)
     else:
         index_dtype = _indices.flat_dtype(size)
-    if x.size == 0:
-        shape = layout.shape(cells[3 - rank :])
-        values, indices = mx.zeros(shape, x.dtype), mx.zeros(shape, index_dtype)
-    else:
-        run = _autograd.Run.on(stream, window, size)
-        values, indices = (
-            layout.unfold(y) for y in _autograd.pool(layout.fold(x), run, cells, index_dtype)
-        )
-    return (values, indices) if return_indices else values
+    run = _autograd.Run.on(stream, window, size)
+    result = layout.pooled(
+        x, cells, index_dtype, lambda folded: _autograd.pool(folded, run, cells, index_dtype)
+    )
+    return result if return_indices else result[0]
 
 
 def unpool_nd(
@@ -70,7 +67,7 @@ def unpool_nd(
     _arguments.indices(owner, indices, x.shape)
     _arguments.stream(owner, stream)
     layout = layout_of(owner, "x", x, rank, data_format)
-    cells = (*[1] * (3 - rank), *layout.spatial(x.shape))
+    cells = triple(layout.spatial(x.shape))
     if kernel_size is None:
         _arguments.no_window(owner, stride, padding, dilation)
         if _indices.is_window(indices.dtype):

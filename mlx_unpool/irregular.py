@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 
 from . import _arguments, _autograd, _indices
-from ._geometry import Triple, adaptive_regions, fractional_regions
+from ._geometry import Triple, adaptive_regions, fractional_regions, triple
 from ._layout import Layout, layout_of
 from .functional import IntOrTuple, Stream
 
@@ -25,21 +25,18 @@ def adaptive_pool_nd(
     """Adaptive max pooling over ``rank`` axes, on behalf of ``owner``."""
     layout, size = _plane(owner, rank, x, return_indices, data_format, stream)
     regions = adaptive_regions(size, _arguments.adaptive_size(owner, rank, output_size, size))
-    window = regions.window()
-    run = _autograd.Run.on(stream, window or regions, size)
+    run = _autograd.Run.on(stream, regions.window or regions, size)
     index_dtype = _indices.flat_dtype(size)
-    if x.size == 0:
-        result = _nothing(x, layout, regions.cells, index_dtype)
-    elif window:
-        result = _autograd.pool(layout.fold(x), run, regions.cells, index_dtype)
-    else:
-        folded = layout.fold(x)
-        ends = [(hull.start, hull.stop) for axis in regions.hulls for hull in axis]
-        bounds = mx.array(ends, dtype=mx.int32).reshape(1, -1, 2, 1)
+
+    def pool(folded: mx.array) -> tuple[mx.array, mx.array]:
+        if regions.window:
+            return _autograd.pool(folded, run, regions.cells, index_dtype)
+        bounds = mx.array(regions.ends, dtype=mx.int32).reshape(1, -1, 2, 1)
         bounds = mx.broadcast_to(bounds, (folded.shape[0], *bounds.shape[1:]))
-        result = _autograd.pool_regions(folded, bounds, run, index_dtype)
-    values, indices = map(layout.unfold, result)
-    return (values, indices) if return_indices else values
+        return _autograd.pool_regions(folded, bounds, run, index_dtype)
+
+    result = layout.pooled(x, regions.cells, index_dtype, pool)
+    return result if return_indices else result[0]
 
 
 def fractional_pool_nd(
@@ -65,17 +62,17 @@ def fractional_pool_nd(
     regions = fractional_regions(size, cells, kernel)
     run = _autograd.Run.on(stream, regions, size)
     index_dtype = _indices.flat_dtype(size)
-    if x.size == 0:
-        result = _nothing(x, layout, cells, index_dtype)
-    else:
+
+    def pool(folded: mx.array) -> tuple[mx.array, mx.array]:
         with mx.stream(run.stream):
-            if random_samples is None:
-                random_samples = mx.random.uniform(shape=shape, key=key)
-            bounds = _fractional_bounds(random_samples, size, cells, kernel)
-        bounds = layout.fold_bounds(bounds)
-        result = _autograd.pool_regions(layout.fold(x), bounds, run, index_dtype)
-    values, indices = map(layout.unfold, result)
-    return (values, indices) if return_indices else values
+            samples = random_samples
+            if samples is None:
+                samples = mx.random.uniform(shape=shape, key=key)
+            bounds = _fractional_bounds(samples, size, cells, kernel)
+        return _autograd.pool_regions(folded, layout.fold_bounds(bounds), run, index_dtype)
+
+    result = layout.pooled(x, cells, index_dtype, pool)
+    return result if return_indices else result[0]
 
 
 def _plane(
@@ -91,16 +88,7 @@ def _plane(
         raise ValueError(
             f"[{owner}] 'x' must have 1 place or more on every spatial axis but got {spatial}."
         )
-    return layout, (*[1] * (3 - rank), *spatial)
-
-
-def _nothing(
-    x: mx.array, layout: Layout, cells: Triple, index_dtype: mx.Dtype
-) -> tuple[mx.array, mx.array]:
-    """Values and indices of no images, or of no channels."""
-    folded = layout.fold(x)
-    shape = (folded.shape[0], *cells, folded.shape[4])
-    return mx.zeros(shape, x.dtype), mx.zeros(shape, index_dtype)
+    return layout, triple(spatial)
 
 
 def _fractional_bounds(samples: mx.array, size: Triple, cells: Triple, kernel: Triple) -> mx.array:

@@ -68,8 +68,8 @@ def adaptive_calls(shape: tuple[int, ...], dtype: mx.Dtype, pooled_by: Any) -> I
     size: Triple = shape[1:4]
     regions = adaptive_regions(size, tuple(-(-2 * n // 3) for n in size))
     x = mx.random.normal(shape, key=mx.random.key(0)).astype(dtype)
-    ends = [(hull.start, hull.stop) for axis in regions.hulls for hull in axis]
-    bounds = mx.broadcast_to(mx.array(ends)[None, ..., None], (shape[0], len(ends), 2, 1))
+    ends = mx.array(regions.ends)[None, ..., None]
+    bounds = mx.broadcast_to(ends, (shape[0], *ends.shape[1:]))
     values, indices = pooled_by.pool_regions(x, bounds, regions, mx.int32)
     mx.eval(x, bounds, values, indices)
     yield Call("pool", lambda b: b.pool_regions(x, bounds, regions, mx.int32), (x,))

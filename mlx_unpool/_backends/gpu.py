@@ -115,11 +115,10 @@ class Kernels:
         if isinstance(window, Window):
             return self._place(values, indices, None, window, size, add=True)
         batch, *_, channels = values.shape
-        covering = [window.covering(axis, length) for axis, length in enumerate(size)]
-        ends = [(cells.start, cells.stop) for axis in covering for cells in axis]
+        covering = mx.array(window.covering, dtype=mx.int32)
         return self._launch(
             "accumulate_regions",
-            [values, indices, mx.array(ends, dtype=mx.int32), _size(size)],
+            [values, indices, covering, _size(size)],
             [("T", values.dtype), _sum_type(values), _index_type(indices, size)],
             grid=(size[2] * channels, size[0] * size[1], batch),
             outputs=[((batch, *size, channels), values.dtype)],

@@ -69,7 +69,7 @@ class Ops:
             ends.append([_by_plane(axis, rows[:, :, end]) for end in (0, 1)])
 
         def tap_of(x: mx.array, axis: int, tap: int) -> mx.array:
-            regular = regions.regular(axis)
+            regular = regions.regular[axis]
             if regular:
                 return _slice(x, axis, tap, regular[1], cells[axis])
             # A shorter window looks at its last place again, which changes nothing.
