@@ -9,9 +9,8 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from enet import ENet
-from mlx.utils import tree_flatten
 from segnet import segnet_vgg16
-from training import save_arrays
+from training import save_weights
 
 MODELS = ("segnet", "enet")
 INPUTS = {  # what a network was trained on, from pictures of 0 to 255
@@ -38,7 +37,7 @@ class Segmenter:
     def save(self, path: Path) -> None:
         """Writes the weights, and all that :func:`load` needs to know."""
         about = {"model": self.kind, "width": str(self.width), "input": self.inputs}
-        save_arrays(path, dict(tree_flatten(self.model.parameters())), about)
+        save_weights(path, self.model, about)
 
     def predict(self, pictures: np.ndarray) -> np.ndarray:
         """The class of every pixel (N, H, W) of pictures (N, H, W, 3), 0 to 255, of any size."""

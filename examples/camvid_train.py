@@ -33,7 +33,7 @@ from camvid_models import INPUTS, MODELS, Segmenter
 from metrics import class_iou
 from mlx.utils import tree_flatten
 from street_scenes import write_streets
-from training import adamw, add_options, mean_over_processes, train
+from training import adamw, add_options, train, weighted_cross_entropy
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -152,10 +152,7 @@ def main() -> int:
     weights = mx.array(class_weights(splits["train"]).astype(np.float32))
 
     def loss_of(model: nn.Module, inputs: mx.array, classes: mx.array) -> mx.array:
-        pixels = weights[classes]
-        total = mean_over_processes(pixels.sum())
-        scores = model(inputs)
-        return nn.losses.cross_entropy(scores, classes, pixels, reduction="sum") / total
+        return weighted_cross_entropy(model(inputs), classes, weights[classes])
 
     epoch = len(splits["train"]) // arguments.batch
     if epoch == 0:

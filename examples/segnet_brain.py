@@ -29,9 +29,8 @@ from brain_scans import CLASS_NAMES, SLABS, brain, scanned, training_batches, tw
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 from metrics import dice
-from mlx.utils import tree_flatten
 from segnet import DECODERS, SegNet
-from training import adamw, add_options, save_arrays, train
+from training import adamw, parse_options, save_weights, train
 
 SCANS = 5  # simulated ones of each slab to evaluate on
 LEARNING_RATE = 0.01
@@ -77,13 +76,7 @@ def main() -> int:
     """Trains, evaluates and draws."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--decoder", choices=DECODERS, default="unpool", help="how to go up again")
-    parser.add_argument("--steps", type=int, default=800, help="training steps (default: 800)")
-    add_options(parser, 4, "demo/brain")
-    arguments = parser.parse_args()
-    if arguments.smoke:
-        arguments.steps = 3
-    if min(arguments.steps, arguments.batch) < 1:
-        parser.error("--steps and --batch must be 1 or more")
+    arguments = parse_options(parser, 800, 4, "demo/brain")
 
     started = time.perf_counter()
     bright, classes = brain()
@@ -117,8 +110,7 @@ def main() -> int:
     if mx.distributed.init().rank() > 0:
         return 0
 
-    parameters = dict(tree_flatten(model.parameters()))
-    save_arrays(arguments.output / f"segnet-{arguments.decoder}.safetensors", parameters)
+    save_weights(arguments.output / f"segnet-{arguments.decoder}.safetensors", model)
     model.eval()
     report: dict = {
         "steps": arguments.steps,

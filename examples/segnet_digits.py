@@ -26,7 +26,6 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import mlx.core as mx
-import mlx.nn as nn
 import numpy as np
 from digit_scenes import CLASS_NAMES, Scenes
 from matplotlib.colors import ListedColormap
@@ -34,7 +33,7 @@ from matplotlib.patches import Patch
 from metrics import figures
 from mlx.utils import tree_flatten
 from segnet import DECODERS, NORMS, SegNet
-from training import adamw, mean_over_processes, save_arrays, train
+from training import adamw, save_weights, train, weighted_cross_entropy
 
 CLASSES = len(CLASS_NAMES)
 BACKGROUND_WEIGHT = 0.2  # most pixels are background
@@ -93,14 +92,9 @@ def normalised(images: np.ndarray) -> mx.array:
 
 
 def cross_entropy(scores: mx.array, classes: mx.array) -> mx.array:
-    """Weighted mean over pixels: the background counts less.
-
-    The weights add up over the pixels of all processes, so that the mean of the losses of the processes, and
-    of their gradients, is that of the whole batch.
-    """
+    """Weighted mean over pixels: the background counts less."""
     weights = mx.where(classes == 0, BACKGROUND_WEIGHT, 1.0)
-    total = mean_over_processes(weights.sum())
-    return nn.losses.cross_entropy(scores, classes, weights, reduction="sum") / total
+    return weighted_cross_entropy(scores, classes, weights)
 
 
 def loss_of(model: SegNet, images: mx.array, classes: mx.array) -> mx.array:
@@ -155,11 +149,11 @@ def train_segnet(decoder: str, seed: int, arguments: argparse.Namespace) -> None
         )
     except KeyboardInterrupt:
         if first:
-            save_arrays(weights, dict(tree_flatten(model.parameters())))
+            save_weights(weights, model)
             print(f"The weights so far are in {weights}.", flush=True)
         raise
     if first:
-        save_arrays(weights, dict(tree_flatten(model.parameters())))
+        save_weights(weights, model)
 
 
 def load(decoder: str, weights: Path, norm: str = "batch") -> SegNet:

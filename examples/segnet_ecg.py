@@ -30,9 +30,8 @@ import numpy as np
 import pywt.data
 from matplotlib.patches import Patch
 from metrics import class_iou
-from mlx.utils import tree_flatten
 from segnet import DECODERS, SegNet
-from training import adamw, add_options, save_arrays, train
+from training import adamw, parse_options, save_weights, train
 
 CLASS_NAMES = ("between", "P wave", "QRS complex", "T wave")
 COLOURS = ("none", "tab:blue", "tab:red", "tab:green")
@@ -119,13 +118,7 @@ def main() -> int:
     """Trains, evaluates and draws."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--decoder", choices=DECODERS, default="unpool", help="how to go up again")
-    parser.add_argument("--steps", type=int, default=900, help="training steps (default: 900)")
-    add_options(parser, 8, "demo/ecg")
-    arguments = parser.parse_args()
-    if arguments.smoke:
-        arguments.steps = 3
-    if min(arguments.steps, arguments.batch) < 1:
-        parser.error("--steps and --batch must be 1 or more")
+    arguments = parse_options(parser, 900, 8, "demo/ecg")
 
     started = time.perf_counter()
     mx.random.seed(arguments.seed)
@@ -158,8 +151,7 @@ def main() -> int:
     if mx.distributed.init().rank() > 0:
         return 0
 
-    parameters = dict(tree_flatten(model.parameters()))
-    save_arrays(arguments.output / f"segnet-{arguments.decoder}.safetensors", parameters)
+    save_weights(arguments.output / f"segnet-{arguments.decoder}.safetensors", model)
     model.eval()
     report: dict = {
         "steps": arguments.steps,

@@ -123,6 +123,22 @@ def add_options(parser: argparse.ArgumentParser, batch: int, output: str) -> Non
     parser.add_argument("--smoke", action="store_true", help="very little, to see that it runs")
 
 
+def parse_options(
+    parser: argparse.ArgumentParser, steps: int, batch: int, output: str
+) -> argparse.Namespace:
+    """The command line of a program that counts steps: those options, and how many."""
+    parser.add_argument(
+        "--steps", type=int, default=steps, help=f"training steps (default: {steps})"
+    )
+    add_options(parser, batch, output)
+    arguments = parser.parse_args()
+    if arguments.smoke:
+        arguments.steps = 3
+    if min(arguments.steps, arguments.batch) < 1:
+        parser.error("--steps and --batch must be 1 or more")
+    return arguments
+
+
 def adamw(learning_rate: float, steps: int) -> optim.Optimizer:
     """AdamW, whose learning rate rises for a tenth of the steps and then falls as a cosine."""
     warm_up = max(1, steps // 10)
@@ -150,6 +166,16 @@ def mean_over_processes(tree: Any) -> Any:
         means = nn.average_gradients(tree)
         mx.eval(means)
     return means
+
+
+def weighted_cross_entropy(scores: mx.array, classes: mx.array, weights: mx.array) -> mx.array:
+    """The mean loss over places, each with its weight.
+
+    The weights add up over the places of all processes, so that the mean of the losses of the processes, and
+    of their gradients, is that of the whole batch.
+    """
+    total = mean_over_processes(weights.sum())
+    return nn.losses.cross_entropy(scores, classes, weights, reduction="sum") / total
 
 
 def share_of(batch: tuple[mx.array, ...]) -> list[mx.array]:
@@ -223,6 +249,11 @@ def save_arrays(
     partial = path.with_name("partial-" + path.name)
     mx.save_safetensors(str(partial), arrays, metadata)
     partial.replace(path)
+
+
+def save_weights(path: Path, model: nn.Module, metadata: dict[str, str] | None = None) -> None:
+    """Writes the parameters of a model in one go."""
+    save_arrays(path, dict(tree_flatten(model.parameters())), metadata)
 
 
 class StopRequest:
