@@ -239,11 +239,9 @@ def test_a_program_that_was_killed_loses_one_interval_at_most_and_continues_exac
         assert same_bytes(broken / name, whole / name), name
 
 
-@pytest.mark.skipif(
-    not (launcher := shutil.which("mlx.launch", path=Path(sys.executable).parent)),
-    reason="mlx.launch is not beside this Python",
-)
 def test_the_launcher_of_mlx_runs_the_example(tmp_path):
+    launcher = shutil.which("mlx.launch", path=Path(sys.executable).parent)
+    assert launcher  # it comes with MLX
     command = [launcher, "-n", 2, "--backend", "ring", "--starting-port", free_ports(2), "--"]
     program = [sys.executable, PROGRAM, "--smoke", "--output", tmp_path / "run"]
     run = Run([start([*command, *program], tmp_path / "log")], [tmp_path / "log"])
