@@ -4,8 +4,9 @@ VENV ?= .venv
 RUN := $(VENV)/bin/python
 
 comma := ,
+CORE := --ignore tests/metal --ignore tests/cuda --ignore-glob "tests/test_examples*" --ignore tests/test_site.py
 
-.PHONY: demo streets brain ecg notebooks test test-oldest fuzz lint docs dist bench clean
+.PHONY: demo streets brain ecg notebooks check test test-oldest fuzz lint docs dist bench clean
 
 demo: $(VENV)/.examples
 	$(RUN) examples/segnet_digits.py
@@ -23,6 +24,10 @@ ecg: $(VENV)/.examples
 notebooks: $(VENV)/.notebooks
 	$(RUN) -m jupyterlab examples/notebooks
 
+# The core alone, in half a minute: no kernels, no programs, no site.
+check: $(VENV)/.test
+	$(RUN) -m pytest -q -n 2 --dist loadfile $(CORE)
+
 # Two files at a time: the arrays of some tests are large, so not as many as there are cores.
 test: $(VENV)/.test
 	$(RUN) -m pytest -n 2 --dist loadfile
@@ -33,8 +38,7 @@ OLDEST := $(shell sed -n 's/.*"mlx>=\([0-9.]*\);.*/\1/p' pyproject.toml)
 test-oldest: pyproject.toml
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test$(PARITY)]" "mlx==$(OLDEST)"
-	.venv-oldest/bin/python -m pytest -q \
-	    --ignore tests/metal --ignore tests/cuda --ignore-glob "tests/test_examples*" --ignore tests/test_site.py
+	.venv-oldest/bin/python -m pytest -q $(CORE)
 
 # The same properties as in `make test`, on calls that are drawn anew: minutes.
 fuzz: $(VENV)/.test

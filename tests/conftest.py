@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
-from pathlib import Path
 
 import mlx.core as mx
 import pytest
-
-ROOT = Path(__file__).parent.parent
-sys.path += [str(ROOT / "examples"), str(ROOT / "benchmarks")]  # programs that are tested, too
 
 IN_CI = os.environ.get("CI") == "true"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mlx.core as mx
 import numpy as np
 import pytest
+from errors import fails
 
 import mlx_unpool
 
@@ -42,17 +43,6 @@ POOLS = [
     ("return_indices", "yes", TypeError, "True or False"),
     ("index_format", "packed", ValueError, "'flat' or 'window'"),
 ]
-
-
-def fails(call, error: type[Exception], owner: str, name: str, *parts: str) -> None:
-    with pytest.raises(error) as caught:
-        call()
-    message = str(caught.value)
-    assert type(caught.value) is error
-    assert message.startswith(f"[{owner}] '{name}' must")
-    assert "but got" in message
-    for part in parts:
-        assert part in message, message
 
 
 @pytest.mark.parametrize("rank", RANKS)

@@ -24,7 +24,7 @@ import segnet_digits
 import training
 
 PROGRAM = Path(segnet_digits.__file__)
-SMALL = Path(__file__).parent / "small_training.py"
+SMALL = Path(__file__).parent / "support" / "small_training.py"
 PATIENCE = 150  # seconds
 
 

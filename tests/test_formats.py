@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from arrays import generated_cases, to_numpy
-from test_arguments import fails
+from errors import fails
 
 import mlx_unpool
 from mlx_unpool import convert_indices

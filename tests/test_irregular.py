@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import reference
 from arrays import FLOATS, irregular_cases
-from test_arguments import fails
+from errors import fails
 
 import mlx_unpool
 from mlx_unpool import (

@@ -9,7 +9,7 @@ import language
 import metal_host
 import mlx.core as mx
 import pytest
-from test_metal_parity import CHOSEN, IRREGULAR, irregular_results, pool_of_dtypes, results
+from kernel_cases import CHOSEN, IRREGULAR, irregular_results, pool_of_dtypes, results
 
 
 @pytest.fixture(autouse=True)

@@ -12,161 +12,26 @@ from collections.abc import Callable
 import emulator
 import metal_host
 import mlx.core as mx
-import mlx.nn as nn
 import numpy as np
 import pytest
 import reference
-from arrays import FLOATS, INTEGERS, Case, IrregularCase, Layout, generated_cases, irregular_cases
+from arrays import FLOATS
 from emulator import DEVICES, device
+from kernel_cases import (
+    ALL,
+    CHOSEN,
+    IRREGULAR,
+    SegNet,
+    irregular_results,
+    pool_of_dtypes,
+    results,
+    same_bits,
+    segnet_step,
+)
 from metal_host import Launch
 from mlx.utils import tree_flatten
 
-import mlx_unpool
 from mlx_unpool._backends import gpu
-
-GENERATED = 60
-
-
-def window_case(
-    kernel,
-    stride,
-    padding=0,
-    dilation=1,
-    *,
-    size,
-    layout,
-    dtype=mx.float32,
-    ceil_mode=False,
-    seed=0,
-) -> Case:
-    """A case with parameters that are chosen, not drawn."""
-    each = lambda value: value if isinstance(value, tuple) else (value,) * len(size)  # noqa: E731
-    pool = reference.Pool(each(kernel), each(stride), each(padding), each(dilation), ceil_mode)
-    planes = np.random.default_rng(seed).integers(-50, 50, (layout.planes, *size))
-    return Case(pool, layout, size, dtype, planes.astype(np.float32))
-
-
-def last(channels: int, rank: int = 2, batch: int = 2) -> Layout:
-    return Layout(rank, batch, channels, "channels_last")
-
-
-def first(channels: int, rank: int = 2, batch: int = 2) -> Layout:
-    return Layout(rank, batch, channels, "channels_first")
-
-
-def tiny_case(size, cells, kernel) -> IrregularCase:
-    """One plane so small that MLX passes its arrays in constant memory."""
-    x, samples = np.ones((1, *size), np.float32), np.zeros((1, 2), np.float32)
-    return IrregularCase(last(1, batch=1), size, cells, kernel, mx.float32, x, samples)
-
-
-# What a drawn case may miss: lanes and tails of every width, tiny arrays, tiles at the rim.
-CHOSEN = [
-    *(window_case(2, 2, size=(4, 6), layout=last(c)) for c in (1, 2, 3, 4, 5, 8, 9)),
-    *(window_case(2, 2, size=(5, 7), layout=last(c), dtype=mx.float16) for c in (7, 8, 9, 16, 17)),
-    *(window_case(3, 2, 1, size=(7, 9), layout=last(c), dtype=mx.bfloat16) for c in (8, 12)),
-    window_case(2, 2, size=(2, 2), layout=last(1, batch=1)),  # one cell
-    window_case(2, 2, size=(3, 4), layout=last(3, batch=1)),  # fewer than 8 cells
-    window_case(3, 1, 1, size=(6, 5), layout=last(4)),
-    window_case(3, 1, 1, size=(40, 3), layout=first(3)),
-    window_case(2, 2, size=(4, 4, 6), layout=last(4, 3)),
-    window_case((3, 2, 3), (2, 2, 1), (1, 0, 1), size=(5, 4, 6), layout=last(2, 3)),
-    window_case(2, 5, size=(12, 11), layout=last(2)),  # stride > kernel
-    window_case(4, 2, 2, size=(8, 8), layout=last(4)),
-    window_case(3, 2, 2, 2, size=(9, 8), layout=last(4)),
-    window_case(2, 1, 1, 2, size=(3, 1), layout=last(2)),  # windows without a place
-    window_case(3, 3, ceil_mode=True, size=(7, 8), layout=last(4)),
-    window_case(5, 3, 2, size=(31,), layout=first(2, 1)),
-    window_case(17, 17, size=(17, 34), layout=last(1)),  # uint16 window indices
-]
-
-
-def results(case: Case, seed: int) -> Callable[[], list[mx.array]]:
-    """Every function and derivative of a case, as one call that any backend can run."""
-    random = np.random.default_rng(seed)
-    places, taps = int(np.prod(case.size)), int(np.prod(case.pool.kernel))
-    shape = (case.layout.planes, *case.cells)
-    x = case.layout.arrange(case.planes, case.dtype)
-    small = random.integers(-3, 4, shape).astype(np.float32) if case.dtype in FLOATS else None
-    wild_flat = random.integers(-2, places + 2, shape)
-    wild_flat[random.random(shape) < 0.05] = -(2**31)
-    wild_window = random.integers(0, min(256, taps + 2), shape)
-    few_strays = reference.max_pool(case.planes, case.pool)[1]
-    few_strays[random.random(shape) < 0.05] = random.integers(places)
-    indices = {
-        "wild flat": case.layout.arrange(wild_flat, mx.int32),
-        "few strays": case.layout.arrange(few_strays, mx.int64),
-        "wild window": case.layout.arrange(wild_window, mx.uint8),
-    }
-    unpool_any = getattr(mlx_unpool, f"max_unpool{case.layout.rank}d")
-
-    def without_window(values, indices):
-        return unpool_any(
-            values, indices, None, output_size=case.size, data_format=case.layout.data_format
-        )
-
-    def call() -> list[mx.array]:
-        out = []
-        for index_format in ("flat", "window"):
-            values, own = case.max_pool(x, index_format)
-            out += [values, own, case.max_unpool(values, own)]
-        values = case.max_pool(x)[0]
-        for given in indices.values():
-            out.append(case.max_unpool(values, given))
-        out.append(without_window(values, indices["wild flat"]))
-        if small is None:
-            return out
-        # Derivatives, with small integers as cotangents so that sums are exact.
-        cells = case.layout.arrange(small, case.dtype)
-        full = mx.round(x * 0.05)
-        full = mx.where(mx.isfinite(full), full, mx.array(1, full.dtype))
-        for index_format in ("flat", "window"):
-            pool = lambda x, f=index_format: case.max_pool(x, f)[0]  # noqa: E731
-            out += mx.vjp(pool, [x], [cells])[1]
-            out += mx.jvp(pool, [x], [full])[1]
-        for given in indices.values():
-            unpool = lambda v, given=given: case.max_unpool(v, given)  # noqa: E731
-            out += mx.vjp(unpool, [cells], [full])[1]
-        out += mx.vjp(lambda v: without_window(v, indices["wild flat"]), [cells], [full])[1]
-
-        def squares(v):
-            return (mx.round(0.1 * case.max_unpool(v * v, indices["few strays"])) ** 2).sum()
-
-        out.append(mx.grad(lambda v: (mx.grad(squares)(v) * cells).sum())(cells))
-        return out
-
-    return call
-
-
-def same_bits(a: mx.array, b: mx.array) -> bool:
-    return a.shape == b.shape and mx.array_equal(a, b, equal_nan=a.dtype in FLOATS).item()
-
-
-ALL = CHOSEN + generated_cases(GENERATED, seed=77)
-IRREGULAR = [
-    *irregular_cases(24, seed=78),
-    tiny_case((1, 1), (1, 2), None),
-    tiny_case((2, 2), (1, 1), (1, 1)),
-]
-
-
-def irregular_results(case, seed: int) -> Callable[[], list[mx.array]]:
-    """Adaptive or fractional pooling with every derivative, as one call that any backend can run."""
-    random = np.random.default_rng(seed)
-    x = case.layout.arrange(case.planes, case.dtype)
-    small = random.integers(-3, 4, (case.layout.planes, *case.cells)).astype(np.float32)
-
-    def call() -> list[mx.array]:
-        values, indices = case.max_pool(x)
-        out = [values, indices, case.max_unpool(values, indices)]
-        if case.dtype in FLOATS:
-            cells = case.layout.arrange(small, case.dtype)
-            full = mx.where(mx.isfinite(x), mx.round(x), mx.array(1, x.dtype))
-            out += mx.vjp(lambda x: case.max_pool(x)[0], [x], [cells])[1]
-            out += mx.jvp(lambda x: case.max_pool(x)[0], [x], [full])[1]
-        return out
-
-    return call
 
 
 @pytest.fixture(scope="module")
@@ -217,27 +82,6 @@ def test_chosen_pools_agree_with_the_reference(name, compiled):
         )
 
 
-def pool_of_dtypes() -> list[mx.array]:
-    """A pool and its unpool in every type, with the numbers that are special in it."""
-    out = []
-    special = {"float": [0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, np.nan, -1.0]}
-    for dtype in (*FLOATS, *INTEGERS):
-        if dtype in FLOATS:
-            numbers = mx.array(special["float"] * 4).astype(dtype)
-        else:
-            limits = mx.iinfo(dtype)
-            numbers = mx.array(np.array([limits.min, limits.max, 0, 1] * 8, str(dtype)[9:]))
-        x = numbers.reshape(1, 4, 8, 1)
-        for window in ((2, 2), (3, 1, 1)):
-            for index_format in ("flat", "window"):
-                values, indices = mlx_unpool.max_pool2d(
-                    x, *window, return_indices=True, index_format=index_format
-                )
-                out += [values, indices]
-                out.append(mlx_unpool.max_unpool2d(values, indices, *window, output_size=(4, 8)))
-    return out
-
-
 @pytest.mark.parametrize("name", DEVICES)
 def test_special_numbers_of_every_type(name, compiled):
     with device("cpu"):
@@ -253,39 +97,6 @@ def test_special_numbers_of_every_type(name, compiled):
                 np.signbit(np.array(a.astype(mx.float32))),
                 np.signbit(np.array(b.astype(mx.float32))),
             )
-
-
-class SegNet(nn.Module):
-    """Small, with both layers, an odd size and both index formats."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = [nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 8, 3, padding=1)]
-        self.decoder = [nn.Conv2d(8, 4, 3, padding=1), nn.Conv2d(4, 2, 3, padding=1)]
-        self.pools = [
-            mlx_unpool.MaxPool2d(2, return_indices=True),
-            mlx_unpool.MaxPool2d(3, 2, 1, return_indices=True, index_format="window"),
-        ]
-        self.unpools = [mlx_unpool.MaxUnpool2d.from_pool(pool) for pool in self.pools]
-
-    def __call__(self, x: mx.array) -> mx.array:
-        stages = []
-        for convolution, pool in zip(self.encoder, self.pools):
-            x = nn.relu(convolution(x))
-            size = x.shape
-            x, indices = pool(x)
-            stages.append((indices, size))
-        for convolution, unpool in zip(self.decoder, reversed(self.unpools)):
-            indices, size = stages.pop()
-            x = convolution(unpool(x, indices, output_size=size))
-        return x
-
-
-def segnet_step(model: SegNet, seed: int) -> tuple:
-    """Loss and gradients of one training step: kernels and MLX's own ops in one graph."""
-    x = mx.random.normal((2, 11, 14, 2), key=mx.random.key(seed))
-    step = nn.value_and_grad(model, lambda model, x: ((model(x) - x) ** 2).mean())
-    return step(model, x)
 
 
 @pytest.mark.parametrize("name", DEVICES)

@@ -1,6 +1,6 @@
 """The matrix of functions and transforms: what is tested, and the page that says so.
 
-    python tests/transforms.py > docs/transforms.md
+    python tests/support/transforms.py > docs/transforms.md
 
 A row is a public function, a column a transform of MLX. What a cell must give comes from an oracle: the same
 function as one product with a matrix of zeros and ones, which MLX can transform by itself. The matrix comes
@@ -350,8 +350,8 @@ def page() -> str:
 PREFACE = """\
 # Functions and transforms
 
-Made by `python tests/transforms.py > docs/transforms.md` from the tables that the tests run through; a
-test keeps it up to date. A layer is its function.
+Made by `python tests/support/transforms.py > docs/transforms.md` from the tables that the tests run
+through; a test keeps it up to date. A layer is its function.
 
 - **C**: tested on the CPU, against a product of matrices that MLX transforms by itself.
 - **M**: the same on Metal: emulated in `tests/metal`, and on the GPU where the tests run on a Mac.
