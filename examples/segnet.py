@@ -1,8 +1,9 @@
 """SegNet (Badrinarayanan, Kendall and Cipolla, 2017) for signals, pictures and volumes of any size, in MLX.
 
-The encoder pools and remembers where each maximum was; the decoder puts values back to those places, which
-is how it finds the edges again. ``decoder="nearest"`` repeats every value instead: the same network without
-its memory, to compare with.
+The encoder pools and remembers where each maximum was; the decoder puts values back at those positions, which
+is how it finds the edges again. Three other decoders are here to compare with: ``"nearest"`` and ``"bilinear"``
+upsample without that memory, and ``"skip"`` upsamples bilinearly and concatenates what the encoder computed at
+that resolution, as U-Net does.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import mlx.nn as nn
 
 import mlx_unpool
 
-DECODERS = ("unpool", "nearest")
+DECODERS = ("unpool", "nearest", "bilinear", "skip")
 NORMS = ("batch", "group")
 
 
@@ -55,7 +56,7 @@ class SegNet(nn.Module):
         classifier_kernel: Size of the last convolution in every dimension.
         inputs: Channels of the input.
         dims: 1 for signals, 2 for pictures, 3 for volumes.
-        decoder: ``"unpool"`` or ``"nearest"``.
+        decoder: ``"unpool"``, ``"nearest"``, ``"bilinear"`` or ``"skip"`` (bilinear, with skip connections).
         norm: ``"batch"`` or ``"group"`` (of 4 channels, within one image: it does not matter what else is in
             the batch).
         bias: Whether convolutions before a normalisation have a bias (of no effect but in ported weights).
@@ -89,15 +90,18 @@ class SegNet(nn.Module):
             for i, o, count in zip((inputs, *channels), channels, convolutions)
         ]
         answers = list(zip(channels, (channels[0], *channels), decoder_convolutions))
-        self.decoder = [
-            nn.Sequential(
-                *(block(i, i, decoder_kernel) for _ in range(count - 1)),
-                block(i, o, decoder_kernel),
+        self.decoder = []
+        for i, o, count in reversed(answers):
+            inner = [i] * (count - 1)
+            first = 2 * i if decoder == "skip" else i  # beside the encoder's channels
+            self.decoder.append(
+                nn.Sequential(
+                    *(block(a, b, decoder_kernel) for a, b in zip([first, *inner], [*inner, o]))
+                )
             )
-            for i, o, count in reversed(answers)
-        ]
         self.pool = getattr(mlx_unpool, f"MaxPool{dims}d")(2, return_indices=True)
         self.unpool = getattr(mlx_unpool, f"MaxUnpool{dims}d").from_pool(self.pool)
+        self.upsample = nn.Upsample(2, "nearest" if decoder == "nearest" else "linear")
         self.decoder_kind = decoder
         self.classifier = convolution(dims, channels[0], classes, classifier_kernel)
         if coarse:
@@ -112,31 +116,31 @@ class SegNet(nn.Module):
         x, stages = self.encode(x)
         return self.decode(x, stages), self.coarse_classifier(x)
 
-    def encode(self, x: mx.array) -> tuple[mx.array, list[tuple[mx.array, tuple[int, ...]]]]:
-        """What the last stage pools to, and of each stage the indices and the size before pooling."""
+    def encode(self, x: mx.array) -> tuple[mx.array, list[tuple[mx.array, mx.array]]]:
+        """The last stage's pooled values, and for each stage the indices and the values before pooling."""
         stages = []
         for block in self.encoder:
-            x = block(x)
-            size = x.shape
-            x, indices = self.pool(x)
-            stages.append((indices, size))
+            features = block(x)
+            x, indices = self.pool(features)
+            stages.append((indices, features))
         return x, stages
 
-    def decode(self, x: mx.array, stages: list[tuple[mx.array, tuple[int, ...]]]) -> mx.array:
-        """Class scores from what :meth:`encode` gave."""
-        for block, (indices, size) in zip(self.decoder, reversed(stages), strict=True):
-            x = block(self.up(x, indices, size))
+    def decode(self, x: mx.array, stages: list[tuple[mx.array, mx.array]]) -> mx.array:
+        """Class scores from what :meth:`encode` returned."""
+        for block, (indices, features) in zip(self.decoder, reversed(stages), strict=True):
+            x = self.up(x, indices, features.shape)
+            if self.decoder_kind == "skip":
+                x = mx.concatenate([x, features], axis=-1)
+            x = block(x)
         return self.classifier(x)
 
     def up(self, x: mx.array, indices: mx.array, size: tuple[int, ...]) -> mx.array:
-        """One stage up: to where the values came from, or everywhere around."""
+        """One stage up to the shape ``size``: unpooled, or upsampled without the indices."""
         if self.decoder_kind == "unpool":
-            return self.unpool(x, indices, output_size=size[1:-1])
-        for axis in range(1, x.ndim - 1):
-            x = mx.repeat(x, 2, axis)
-            if x.shape[axis] < size[axis]:  # an odd size: the last value once more
-                x = mx.concatenate([x, mx.split(x, [x.shape[axis] - 1], axis)[1]], axis)
-        return x
+            return self.unpool(x, indices, output_size=size)
+        x = self.upsample(x)
+        # An odd size: the last row or column once more.
+        return mx.pad(x, [(0, wanted - got) for wanted, got in zip(size, x.shape)], mode="edge")
 
     def kept_places(self, x: mx.array) -> list[mx.array]:
         """What each pooling stage keeps, at the places that its indices name: (N, ...) a stage."""
