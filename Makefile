@@ -1,4 +1,6 @@
 # Two commands do everything on a fresh machine with python3 (3.10 or later): `make demo`, `make test`.
+# Bare `make` lists all commands: what stands after two hashes beside a target is its description.
+.DEFAULT_GOAL := help
 PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
@@ -6,60 +8,66 @@ RUN := $(VENV)/bin/python
 comma := ,
 CORE := --ignore tests/metal --ignore tests/cuda --ignore-glob "tests/test_examples*" --ignore tests/test_site.py
 
-.PHONY: demo streets brain ecg notebooks check test test-oldest fuzz lint docs dist bench clean
+.PHONY: help demo streets brain ecg notebooks check test test-oldest fuzz lint docs dist bench clean
 
-demo: $(VENV)/.examples
-	$(RUN) examples/segnet_digits.py
+help: ## list these commands
+	@echo "Each command sets up what it needs in $(VENV) first."
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
+	    while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
+	@echo "Options of a program: make demo ARGS=\"--compare --seeds 0 1 2\", make demo ARGS=--help"
+
+demo: $(VENV)/.examples ## train a SegNet on handwritten digits over photographs (minutes); picture in demo/
+	$(RUN) examples/segnet_digits.py $(ARGS)
 
 # Further programs, each with a picture in demo/.
-streets: $(VENV)/.examples
-	$(RUN) examples/camvid_train.py
+streets: $(VENV)/.examples ## train ENet on street scenes (minutes)
+	$(RUN) examples/camvid_train.py $(ARGS)
 
-brain: $(VENV)/.examples
-	$(RUN) examples/segnet_brain.py
+brain: $(VENV)/.examples ## train a 3-D SegNet on simulated brain scans (minutes)
+	$(RUN) examples/segnet_brain.py $(ARGS)
 
-ecg: $(VENV)/.examples
-	$(RUN) examples/segnet_ecg.py
+ecg: $(VENV)/.examples ## train a 1-D SegNet on heartbeats (a minute or two)
+	$(RUN) examples/segnet_ecg.py $(ARGS)
 
-notebooks: $(VENV)/.notebooks
+notebooks: $(VENV)/.notebooks ## open the notebooks in JupyterLab
 	$(RUN) -m jupyterlab examples/notebooks
 
 # The core alone, in half a minute: no kernels, no programs, no site.
-check: $(VENV)/.test
+check: $(VENV)/.test ## the tests of the core alone (half a minute)
 	$(RUN) -m pytest -q -n 2 --dist loadfile $(CORE)
 
 # Two files at a time: the arrays of some tests are large, so not as many as there are cores.
-test: $(VENV)/.test
+test: $(VENV)/.test ## all tests (about 10 minutes)
 	$(RUN) -m pytest -n 2 --dist loadfile
 
 # What does not depend on programs and compilers, with the oldest MLX that pyproject.toml allows.
 PARITY := $(if $(CI),$(comma)parity)
 OLDEST := $(shell sed -n 's/.*"mlx>=\([0-9.]*\);.*/\1/p' pyproject.toml)
-test-oldest: pyproject.toml
+test-oldest: pyproject.toml ## the core with the oldest MLX that is supported
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test$(PARITY)]" "mlx==$(OLDEST)"
 	.venv-oldest/bin/python -m pytest -q $(CORE)
 
 # The same properties as in `make test`, on calls that are drawn anew: minutes.
-fuzz: $(VENV)/.test
+fuzz: $(VENV)/.test ## many random calls against the reference (minutes)
 	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),20000) $(RUN) -m pytest tests/test_fuzz.py
 
 # Within 10 minutes on 2 cores; tables on the screen, JSON and plots in benchmarks/results/.
-bench: $(VENV)/.bench
+bench: $(VENV)/.bench ## the benchmarks; tables and plots in benchmarks/results/
 	for question in ops floor memory scale model overhead packed traffic; do \
 	    echo "== $$question" && $(RUN) benchmarks/$$question.py || exit 1; done
 
-lint: $(VENV)/.lint
+lint: $(VENV)/.lint ## format and type checks
 	$(RUN) -m ruff format --check .
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy
 
 # The site, in site/html/. Its first page is the README. A warning is an error.
-docs: $(VENV)/.docs
+docs: $(VENV)/.docs ## build the site in site/html/
 	$(RUN) -m sphinx -q -W --keep-going -c docs . site/html
 	cp site/html/README.html site/html/index.html
 
-dist: $(VENV)/.dist
+dist: $(VENV)/.dist ## build the wheel and the sdist in dist/
 	rm -rf dist
 	$(RUN) -m build --outdir dist .
 	$(RUN) -m twine check --strict dist/*
@@ -81,5 +89,5 @@ $(VENV)/.docs: EXTRAS = docs
 $(VENV)/.dist: EXTRAS = dist
 $(VENV)/.bench: EXTRAS = bench
 
-clean:
+clean: ## remove the environments and everything that was built
 	rm -rf $(VENV) .venv-oldest demo build dist site

@@ -1,11 +1,14 @@
-"""``python -m mlx_unpool.selftest``: do the GPU kernels of this machine agree with plain ops, and how fast?
+"""Checks mlx_unpool on this machine, and prints a report that can be pasted into an issue.
 
-Prints a table that can be pasted into an issue. Exit status: 0 if all agree, 1 if one does not, 2 if there
-is no GPU to test.
+With a Metal or CUDA GPU: does every kernel agree bit for bit with plain MLX operations on the CPU, and how
+many GB/s does it reach? Without one: do those plain operations agree with loops in Python?
+
+Exit status: 0 if the GPU's kernels agree, 1 if anything disagrees, 2 if there is no GPU and the CPU agrees.
 """
 
 from __future__ import annotations
 
+import argparse
 import functools
 import itertools
 import platform
@@ -18,7 +21,7 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-from . import __version__, _backends
+from . import __version__, _backends, functional
 from ._arguments import window as window_of
 from ._geometry import Triple, Window, adaptive_regions
 from ._indices import flat_dtype
@@ -104,15 +107,129 @@ def gigabytes_per_second(call: Call, backend: Any) -> float:
     return size / statistics.median(seconds) / 1e9
 
 
-def main() -> int:
-    """Runs the test and prints the table."""
-    name = next((n for n in ("metal", "cuda") if _backends.is_available(n)), None)
-    print(f"mlx_unpool {__version__}, mlx {version('mlx')}, {platform.platform()}")
-    if name is None:
-        print("No Metal or CUDA device is here: NOTHING WAS TESTED.")
-        return 2
+def slow_pool(
+    x: list[float], size: tuple[int, ...], kernel: int, stride: int, padding: int
+) -> tuple[list[float], list[int], list[int]]:
+    """Values, flat and window indices of max pooling one plane, by looking at one element after the other."""
+    pooled = [(n + 2 * padding - kernel) // stride + 1 for n in size]
+    values, flat, window = [], [], []
+    for start in itertools.product(*map(range, pooled)):
+        best: tuple[float, int, int] | None = None
+        for number, offset in enumerate(itertools.product(range(kernel), repeat=len(size))):
+            position = [i * stride - padding + o for i, o in zip(start, offset)]
+            if all(0 <= p < n for p, n in zip(position, size)):
+                index = 0
+                for p, n in zip(position, size):
+                    index = index * n + p
+                if best is None or x[index] > best[0]:
+                    best = x[index], index, number
+        assert best is not None  # padding is at most half the window
+        values.append(best[0])
+        flat.append(best[1])
+        window.append(best[2])
+    return values, flat, window
+
+
+def slow_results(
+    x: list[float],
+    cotangent: list[float],
+    pooled: list[float],
+    size: tuple[int, ...],
+    window: Triple,
+) -> dict[str, list]:
+    """Everything that :func:`fast_results` computes, for one plane.
+
+    Args:
+        x: The plane; also the cotangent of the unpool.
+        cotangent: The cotangent of the pool.
+        pooled: What is unpooled.
+        size: Shape of the plane.
+        window: Kernel size, stride and padding.
+    """
+    values, flat, offsets = slow_pool(x, size, *window)
+    unpooled, summed = [0.0] * len(x), [0.0] * len(x)
+    winner = {}
+    for number, index in enumerate(flat):
+        unpooled[index] = pooled[number]
+        summed[index] += cotangent[number]
+        winner[index] = number
+    picked = [x[index] if winner[index] == n else 0.0 for n, index in enumerate(flat)]
+    return {
+        "pool": values,
+        "flat indices": flat,
+        "window indices": offsets,
+        "unpool, flat": unpooled,
+        "unpool, window": unpooled,
+        "gradient of pool": summed,
+        "gradient of unpool": picked,
+    }
+
+
+def fast_results(
+    x: mx.array, cotangent: mx.array, pooled: mx.array, size: tuple[int, ...], window: Triple
+) -> dict[str, mx.array]:
+    """The public functions' results on an array (*size, C); see :func:`slow_results`."""
+    pool = getattr(functional, f"max_pool{len(size)}d")
+    unpool = getattr(functional, f"max_unpool{len(size)}d")
+    values, flat = pool(x, *window, return_indices=True)
+    _, offsets = pool(x, *window, return_indices=True, index_format="window")
+    results = {
+        "pool": values,
+        "flat indices": flat,
+        "window indices": offsets,
+        "unpool, flat": unpool(pooled, flat, *window, output_size=size),
+        "unpool, window": unpool(pooled, offsets, *window, output_size=size),
+    }
+    if mx.issubdtype(x.dtype, mx.floating):
+        _, (results["gradient of pool"],) = mx.vjp(lambda x: pool(x, *window), [x], [cotangent])
+        _, (results["gradient of unpool"],) = mx.vjp(
+            lambda v: unpool(v, flat, *window, output_size=size), [pooled], [x]
+        )
+    return results
+
+
+def cpu_disagreements() -> tuple[int, list[str]]:
+    """How many results of the CPU backend were compared with loops in Python, and the names of wrong ones."""
+    compared, wrong = 0, []
+    for size, (label, window), dtype in itertools.product(
+        ((11,), (7, 6), (5, 4, 3)), _WINDOWS.items(), (*_DTYPES, mx.int32)
+    ):
+        # Small integers: there are ties, and every sum is exact in every type.
+        keys = mx.random.split(mx.random.key(len(size)), 3)
+        x = mx.random.randint(-3, 4, (*size, 3), key=keys[0]).astype(dtype)
+        pooled_shape = getattr(functional, f"max_pool{len(size)}d")(x, *window).shape
+        cotangent = mx.random.randint(1, 4, pooled_shape, key=keys[1]).astype(dtype)
+        pooled = mx.random.randint(1, 4, pooled_shape, key=keys[2]).astype(dtype)
+        arrays = (x, cotangent, pooled)
+        planes: list[Any] = [
+            [a[..., c].flatten().tolist() for a in arrays] for c in range(x.shape[-1])
+        ]
+        expected = [slow_results(x, g, v, size, window) for x, g, v in planes]
+        for name, result in fast_results(*arrays, size, window).items():
+            compared += 1
+            got = [result[..., c].flatten().tolist() for c in range(x.shape[-1])]
+            if got != [plane[name] for plane in expected]:
+                wrong.append(f"{name}, {len(size)}-D, window {label}, {_short(dtype)}")
+    return compared, wrong
+
+
+def check_cpu() -> int:
+    """Compares the CPU backend with loops in Python, prints what was found and returns the exit status."""
+    with mx.stream(mx.cpu):
+        compared, wrong = cpu_disagreements()
+    for name in wrong:
+        print(f"DOES NOT AGREE: {name}")
+    print(
+        "There is no Metal or CUDA GPU here: NO KERNEL WAS TESTED, only the CPU backend. "
+        f"{compared - len(wrong)} of its {compared} results agree with loops in Python "
+        "(values, indices, unpooling and gradients on small arrays)."
+    )
+    return 1 if wrong else 2
+
+
+def check_gpu(name: str) -> int:
+    """Compares the kernels of a GPU with plain operations, prints the table and returns the exit status."""
     ops, backend, stream = _backends.get("ops"), _backends.get(name), mx.default_stream(mx.gpu)
-    print(f"{name} on {mx.device_info(mx.gpu).get('device_name', 'an unknown device')}\n")
     print("| primitive | window | indices | dtype | agrees | GB/s |")
     print("|---|---|---|---|---|---|")
     failures = 0
@@ -134,7 +251,7 @@ def main() -> int:
                 rate = gigabytes_per_second(speed, backend)
             print(
                 f"| {speed.name} | {label} | {'flat' if flat else 'window'} | "
-                f"{str(dtype).removeprefix('mlx.core.')} | {'yes' if good else 'NO'} | {rate:.0f} |",
+                f"{_short(dtype)} | {'yes' if good else 'NO'} | {rate:.0f} |",
                 flush=True,
             )
     with mx.stream(stream):
@@ -143,6 +260,39 @@ def main() -> int:
     print(f"| x + 1, to compare | | | float32 | | {rate:.0f} |")
     print(f"\n{f'{failures} DO NOT AGREE.' if failures else 'All agree.'}")
     return int(failures > 0)
+
+
+def print_versions(device: str) -> None:
+    """Prints what a report needs to say about this machine."""
+    print("```text")
+    print(f"mlx_unpool  {__version__}")
+    print(f"mlx         {version('mlx')}")
+    print(f"Python      {platform.python_version()}")
+    print(f"system      {platform.platform()}")
+    print(f"device      {device}")
+    print("```\n", flush=True)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the checks that this machine allows and returns the exit status."""
+    summary, details, status = (__doc__ or "").strip().split("\n\n")
+    argparse.ArgumentParser(
+        prog="python -m mlx_unpool.selftest",
+        description=summary + "\n\n" + details,
+        epilog=status,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args(arguments)
+    name = next((n for n in ("metal", "cuda") if _backends.is_available(n)), None)
+    if name is None:
+        print_versions("CPU")
+        return check_cpu()
+    device_name = mx.device_info(mx.gpu).get("device_name", "an unknown GPU")
+    print_versions(f"{device_name} ({name})")
+    return check_gpu(name)
+
+
+def _short(dtype: mx.Dtype) -> str:
+    return str(dtype).removeprefix("mlx.core.")
 
 
 if __name__ == "__main__":
