@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 
 import mlx.core as mx
-from camvid_models import INPUTS, Segmenter
-from enet import pytorch_names
-from pytorch_weights import from_pytorch, read_state
-from segnet import vgg16_names
+from common.camvid_models import INPUTS, Segmenter
+from zoo.enet import pytorch_names
+from zoo.pytorch_weights import from_pytorch, read_state
+from zoo.segnet import vgg16_names
 
 
 def convert(kind: str, source: Path, target: Path, inputs: str = "normalised") -> None:

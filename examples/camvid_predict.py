@@ -17,8 +17,8 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
-from camvid import CLASS_NAMES, legend, read_picture, show_classes
-from camvid_models import load
+from common.camvid_models import load
+from data.camvid import CLASS_NAMES, legend, read_picture, show_classes
 from tqdm import tqdm
 
 

@@ -23,17 +23,17 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import camvid_models
 import matplotlib.pyplot as plt
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-from camvid import CLASS_NAMES, UNLABELLED, CamVid, legend, show_classes
-from camvid_models import INPUTS, MODELS, Segmenter
-from metrics import class_iou
+from common import camvid_models
+from common.camvid_models import INPUTS, MODELS, Segmenter
+from common.metrics import class_iou
+from common.training import adamw, add_options, train, weighted_cross_entropy
+from data.camvid import CLASS_NAMES, UNLABELLED, CamVid, legend, show_classes
+from data.street_scenes import write_streets
 from mlx.utils import tree_flatten
-from street_scenes import write_streets
-from training import adamw, add_options, train, weighted_cross_entropy
 
 
 def parse_arguments() -> argparse.Namespace:

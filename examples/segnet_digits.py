@@ -27,13 +27,13 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import mlx.core as mx
 import numpy as np
-from digit_scenes import CLASS_NAMES, Scenes
+from common.metrics import figures
+from common.training import adamw, save_weights, train, weighted_cross_entropy
+from data.digit_scenes import CLASS_NAMES, Scenes
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
-from metrics import figures
 from mlx.utils import tree_flatten
-from segnet import DECODERS, NORMS, SegNet
-from training import adamw, save_weights, train, weighted_cross_entropy
+from zoo.segnet import DECODERS, NORMS, SegNet
 
 CLASSES = len(CLASS_NAMES)
 BACKGROUND_WEIGHT = 0.2  # most pixels are background

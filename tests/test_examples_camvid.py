@@ -8,25 +8,23 @@ import subprocess
 import sys
 from pathlib import Path
 
-import camvid
-import camvid_models
 import camvid_train
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
-import street_scenes
-import training
-from camvid import CLASS_NAMES, UNLABELLED, CamVid
-from camvid_models import Segmenter
-from enet import ENet, pytorch_names
+from common import camvid_models, training
+from common.camvid_models import Segmenter
+from data import camvid, street_scenes
+from data.camvid import CLASS_NAMES, UNLABELLED, CamVid
 from mlx.utils import tree_flatten
 from PIL import Image
-from pytorch_weights import from_pytorch, read_state, to_pytorch
-from segnet import SegNet, segnet_vgg16, vgg16_names
+from zoo.enet import ENet, pytorch_names
+from zoo.pytorch_weights import from_pytorch, read_state, to_pytorch
+from zoo.segnet import SegNet, segnet_vgg16, vgg16_names
 
-EXAMPLES = Path(camvid.__file__).parent
-ROOT = EXAMPLES.parent
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
 # A checkpoint that others trained in PyTorch, two pictures of CamVid, and what PyTorch makes of them.
 ENET_CAMVID = Path(os.environ.get("ENET_CAMVID", ROOT.parent / "shared" / "enet_camvid"))
 

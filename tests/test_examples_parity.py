@@ -6,10 +6,10 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
-from enet import ENet, pytorch_names
 from mlx.utils import tree_flatten
-from pytorch_weights import from_pytorch, read_state, to_pytorch
-from segnet import segnet_vgg16
+from zoo.enet import ENet, pytorch_names
+from zoo.pytorch_weights import from_pytorch, read_state, to_pytorch
+from zoo.segnet import segnet_vgg16
 
 torch = pytest.importorskip("torch")
 

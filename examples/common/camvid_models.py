@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import camvid
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-from enet import ENet
-from segnet import segnet_vgg16
-from training import save_weights
+from data import camvid
+from zoo.enet import ENet
+from zoo.segnet import segnet_vgg16
+
+from common.training import save_weights
 
 MODELS = ("segnet", "enet")
 INPUTS = {  # what a network was trained on, from pictures of 0 to 255

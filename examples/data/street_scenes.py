@@ -1,18 +1,18 @@
 """Drawn streets in the layout of CamVid: a data set for those who do not have the real one at hand.
 
-python examples/street_scenes.py FOLDER           60, 10 and 10 pictures of 128 x 96
+:func:`write_streets` writes one; ``python examples/camvid_train.py`` calls it where it is given no data.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
 
 import numpy as np
-from camvid import CLASS_NAMES, SPLITS
 from PIL import Image, ImageDraw
 from scipy.ndimage import gaussian_filter
+
+from data.camvid import CLASS_NAMES, SPLITS
 
 COUNTS = {"train": 60, "val": 10, "test": 10}
 # Of each class a few paints, in RGB.
@@ -151,9 +151,3 @@ def save(array: np.ndarray, path: Path) -> None:
     partial = path.with_suffix(f".{os.getpid()}")
     Image.fromarray(array).save(partial, "PNG")
     partial.replace(path)
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("folder", type=Path)
-    write_streets(parser.parse_args().folder)

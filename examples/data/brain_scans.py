@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import mlx.core as mx
 import numpy as np
-from metrics import dice
+from common.metrics import dice
 from nilearn import datasets
 
 CLASS_NAMES = ("other", "grey matter", "white matter")
