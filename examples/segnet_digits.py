@@ -1,12 +1,12 @@
 """Trains a SegNet to find handwritten digits on photographs, and shows what unpooling is good for.
 
-    python examples/segnet_digits.py                  train, evaluate, draw (3 to 4 minutes on 2 CPU cores)
-    python examples/segnet_digits.py --compare        the same with nearest-neighbour upsampling beside it
+    python examples/segnet_digits.py                  train, evaluate, draw (about 5 minutes on 2 CPU cores)
+    python examples/segnet_digits.py --compare        the same with three other decoders beside it
     python examples/segnet_digits.py --smoke          everything once, in seconds, to see that it runs
     python examples/segnet_digits.py --resume         continue what was interrupted, with the same result
     mlx.launch -n 2 --backend ring -- python examples/segnet_digits.py     2 processes share each batch
 
-Writes the weights (safetensors), the figures (JSON) and a picture into the folder --output. The figures and
+Writes the weights (safetensors), the results (JSON) and a picture into the folder --output. The results and
 the picture are made with a model that was read back from the weights file. Of several processes the first one
 writes. A checkpoint of each run is kept until all is done.
 """
@@ -37,9 +37,10 @@ from zoo.segnet import DECODERS, NORMS, SegNet
 
 CLASSES = len(CLASS_NAMES)
 BACKGROUND_WEIGHT = 0.2  # most pixels are background
+MINUTES_PER_STEP = 5 / 900  # roughly, on 2 CPU cores
 COARSE_WEIGHT = 0.5  # of the auxiliary loss on the last pooling stage
 # The best of 0.005, 0.01 and 0.02 for each decoder, on the validation scenes of seed 0.
-LEARNING_RATES = {"unpool": 0.01, "nearest": 0.005}
+LEARNING_RATES = {"unpool": 0.01, "nearest": 0.005, "bilinear": 0.01, "skip": 0.01}
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -48,9 +49,9 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__.split("\n\n")[0],
         epilog="Ctrl-C stops the training after a step and saves what there is; --resume goes on from there.",
     )
-    parser.add_argument("--decoder", choices=DECODERS, default="unpool", help="how to go up again")
+    parser.add_argument("--decoder", choices=DECODERS, default="unpool", help="how to upsample")
     parser.add_argument(
-        "--compare", action="store_true", help="train both decoders and draw them side by side"
+        "--compare", action="store_true", help="train all decoders and draw them side by side"
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="one run for each seed")
     parser.add_argument("--steps", type=int, default=900, help="training steps (default: 900)")
@@ -98,11 +99,11 @@ def cross_entropy(scores: mx.array, classes: mx.array) -> mx.array:
 
 
 def loss_of(model: SegNet, images: mx.array, classes: mx.array) -> mx.array:
-    """Loss on every pixel, plus that of the coarse scores against the classes in each cell."""
+    """Loss on every pixel, plus that of the coarse scores against the highest class that each one covers."""
     scores, coarse = model.scores(images)
     count, height, width, _ = coarse.shape
-    cell = classes.shape[1] // height
-    coarse_classes = classes.reshape(count, height, cell, width, cell).max(axis=(2, 4))
+    block = classes.shape[1] // height
+    coarse_classes = classes.reshape(count, height, block, width, block).max(axis=(2, 4))
     return cross_entropy(scores, classes) + COARSE_WEIGHT * cross_entropy(coarse, coarse_classes)
 
 
@@ -122,6 +123,22 @@ def weights_path(decoder: str, seed: int, output: Path) -> Path:
 def checkpoint_path(decoder: str, seed: int, output: Path) -> Path:
     """Where all that a run needs to continue is."""
     return output / f"checkpoint-{decoder}-seed{seed}.safetensors"
+
+
+def announce(decoders: tuple[str, ...], arguments: argparse.Namespace) -> None:
+    """Says what is about to be trained, on what, and for about how long."""
+    runs = len(decoders) * len(arguments.seeds)
+    minutes = max(1, round(runs * MINUTES_PER_STEP * arguments.steps))
+    print(
+        f"Training a SegNet to label every pixel of a picture as one of the digits 0 to 9 or background.\n"
+        f"  data      handwritten digits over photographs (both come with scikit-learn), 32 x 32 pixels\n"
+        f"  decoder   {', '.join(decoders)}\n"
+        f"  training  {arguments.steps} steps of {arguments.batch} scenes"
+        f"{f', {runs} times' if runs > 1 else ''}: about {minutes} min on 2 CPU cores\n"
+        f"  output    {arguments.output}/\n"
+        "Ctrl-C stops after a step and keeps what there is.",
+        flush=True,
+    )
 
 
 def train_segnet(decoder: str, seed: int, arguments: argparse.Namespace) -> None:
@@ -179,7 +196,7 @@ def evaluation_scenes(split: str, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def print_table(results: dict[str, list[dict]]) -> None:
-    """The test figures of each decoder, the mean over seeds."""
+    """The test results of each decoder, the mean over seeds."""
 
     def mean(decoder: str, *keys: str) -> float:
         values = []
@@ -247,6 +264,8 @@ def main() -> int:
     arguments = parse_arguments()
     started = time.perf_counter()
     decoders = DECODERS if arguments.compare else (arguments.decoder,)
+    if mx.distributed.init().rank() == 0:
+        announce(decoders, arguments)
     runs = [(decoder, seed) for decoder in decoders for seed in arguments.seeds]
     try:
         for decoder, seed in runs:
@@ -268,15 +287,20 @@ def main() -> int:
             run[split] = figures(truth, predict(model, images), CLASS_NAMES)
         results[decoder].append(run)
 
-    parameters = sum(v.size for _, v in tree_flatten(next(iter(models.values())).parameters()))
+    parameters = {
+        name: sum(v.size for _, v in tree_flatten(model.parameters()))
+        for name, model in models.items()
+    }
     print_table(results)
     report = {"steps": arguments.steps, "batch": arguments.batch, "parameters": parameters}
     (arguments.output / "figures.json").write_text(json.dumps(report | results, indent=2) + "\n")
     draw(models, *splits["test"], arguments.output / "segnet.png")
     for decoder, seed in runs:
         checkpoint_path(decoder, seed, arguments.output).unlink()
-    names = ", ".join(sorted(path.name for path in arguments.output.iterdir()))
-    print(f"\n{time.perf_counter() - started:.0f} s. In {arguments.output}/: {names}")
+    written = [weights_path(*run, arguments.output) for run in runs]
+    written += [arguments.output / "figures.json", arguments.output / "segnet.png"]
+    print(f"\nDone in {time.perf_counter() - started:.0f} s.")
+    print("Wrote " + ", ".join(map(str, written)))
     return 0
 
 

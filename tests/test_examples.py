@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -57,6 +58,16 @@ def test_a_run_leaves_weights_figures_and_a_picture(smoke):
     assert "step/s" in result.stderr  # the progress bar
 
 
+def test_a_run_says_what_it_trains_on_what_for_how_long_and_what_it_wrote(smoke):
+    folder, result = smoke
+    first, *_, last = result.stdout.strip().splitlines()
+    assert first.startswith("Training a SegNet to label every pixel")
+    assert "handwritten digits over photographs" in result.stdout
+    assert "6 steps of 8 scenes: about 1 min on 2 CPU cores" in result.stdout
+    written = last.removeprefix("Wrote ").split(", ")
+    assert {Path(path) for path in written} == set(folder.iterdir())
+
+
 def test_a_seed_gives_the_same_figures_and_weights_again(smoke, tmp_path):
     folder, _ = smoke
     run(tmp_path, "--smoke")
@@ -79,28 +90,53 @@ def test_the_weights_predict_again_in_another_process(smoke):
     assert metrics.figures(truth, prediction, digit_scenes.CLASS_NAMES) == expected
 
 
-def test_both_decoders_are_compared(tmp_path):
+def test_all_decoders_are_compared(tmp_path):
     result = run(tmp_path, "--smoke", "--compare")
-    assert "unpool" in result.stdout
-    assert "nearest" in result.stdout
-    figures = figures_of(tmp_path)
-    assert len(figures["unpool"]) == len(figures["nearest"]) == 1
-    assert (tmp_path / "segnet-nearest-seed0.safetensors").exists()
-    assert figures["unpool"][0]["test"] != figures["nearest"][0]["test"]
+    assert "6 steps of 8 scenes, 4 times" in result.stdout
+    results = figures_of(tmp_path)
+    scores = set()
+    for decoder in ("unpool", "nearest", "bilinear", "skip"):
+        assert f"{decoder}, seed 0" in result.stderr
+        (of_seed_0,) = results[decoder]
+        scores.add(of_seed_0["test"]["miou"])
+        assert (tmp_path / f"segnet-{decoder}-seed0.safetensors").exists()
+    assert len(scores) == 4
+    parameters = results["parameters"]
+    assert parameters["unpool"] == parameters["nearest"] == parameters["bilinear"]
+    assert parameters["skip"] > parameters["unpool"]  # it concatenates
 
 
-def test_the_rival_has_no_use_for_indices(monkeypatch):
+@pytest.mark.parametrize("decoder", ["nearest", "bilinear", "skip"])
+def test_the_other_decoders_do_not_use_indices(monkeypatch, decoder):
     calls = []
     monkeypatch.setattr(MaxUnpool2d, "__call__", lambda *args, **more: calls.append(args))
-    model, x = segnet.SegNet(11, decoder="nearest"), mx.zeros((1, 16, 16, 3))
-    assert model(x).shape == (1, 16, 16, 11)
+    model, x = segnet.SegNet(11, decoder=decoder), mx.zeros((1, 15, 18, 3))
+    assert model(x).shape == (1, 15, 18, 11)
     assert not calls
-    with pytest.raises(TypeError):  # the other one does call it, and gets None here
+    with pytest.raises(TypeError):  # this one does call it, and gets None here
         segnet.SegNet(11, decoder="unpool")(x)
     assert len(calls) == 1
 
 
-def test_the_rival_is_trained_alone(tmp_path):
+@pytest.mark.parametrize("decoder", ["nearest", "bilinear"])
+def test_upsampling_is_what_pytorch_calls_so(decoder):
+    x = np.random.default_rng(0).normal(size=(1, 3, 2, 4)).astype(np.float32)
+    up = np.array(segnet.SegNet(11, decoder=decoder).up(mx.array(x), None, (1, 7, 4, 4)))
+    assert np.array_equal(up[:, 6], up[:, 5])  # an odd size: the last row once more
+    if decoder == "nearest":
+        expected = x.repeat(2, axis=1).repeat(2, axis=2)
+    else:  # align_corners=False: an output pixel's centre lies a quarter of the way to a neighbour
+        for axis in (1, 2):
+            n = x.shape[axis]
+            before = np.take(x, [max(i - 1, 0) for i in range(n)], axis)
+            after = np.take(x, [min(i + 1, n - 1) for i in range(n)], axis)
+            pairs = np.stack([0.75 * x + 0.25 * before, 0.75 * x + 0.25 * after], axis + 1)
+            x = pairs.reshape(*x.shape[:axis], 2 * n, *x.shape[axis + 1 :])
+        expected = x
+    assert up[:, :6] == pytest.approx(expected, abs=1e-6)
+
+
+def test_another_decoder_is_trained_alone(tmp_path):
     run(tmp_path, "--smoke", "--decoder", "nearest")
     assert set(figures_of(tmp_path)) == {"steps", "batch", "parameters", "nearest"}
 
@@ -113,9 +149,8 @@ def test_help_explains(tmp_path):
 
 def test_ctrl_c_leaves_the_last_weights_saved(tmp_path):
     command = [sys.executable, str(EXAMPLES / "segnet_digits.py"), "--output", str(tmp_path)]
-    process = subprocess.Popen(
-        [*command, "--steps", "500"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    command += ["--steps", "500"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     said = ""
     while "/500" not in said or "step/s, loss" not in said:
         said += process.stderr.read(64)
@@ -123,7 +158,7 @@ def test_ctrl_c_leaves_the_last_weights_saved(tmp_path):
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "Stopped after" in out
+    assert "of 500 steps. To continue:\n    " + shlex.join([*command, "--resume"]) in out
     weights = tmp_path / "segnet-unpool-seed0.safetensors"
     assert str(weights) in out
     import segnet_digits

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -103,9 +105,18 @@ def train(
             if stopped:
                 progress.close()
                 if first:
-                    print(f"Stopped after {done} of {steps} steps; --resume continues.", flush=True)
+                    print(f"Stopped after {done} of {steps} steps. {how_to_resume()}", flush=True)
                 raise KeyboardInterrupt
     return losses
+
+
+def how_to_resume() -> str:
+    """A sentence with the whole command that continues this program."""
+    options = [] if "--resume" in sys.orig_argv else ["--resume"]
+    command = shlex.join([*sys.orig_argv, *options])
+    size = mx.distributed.init().size()
+    launcher = f", by the same launcher in {size} processes" if size > 1 else ""
+    return f"To continue{launcher}:\n    {command}"
 
 
 def add_options(parser: argparse.ArgumentParser, batch: int, output: str) -> None:

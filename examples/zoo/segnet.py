@@ -1,9 +1,9 @@
 """SegNet (Badrinarayanan, Kendall and Cipolla, 2017) for signals, pictures and volumes of any size, in MLX.
 
 The encoder pools and remembers where each maximum was; the decoder puts values back at those positions, which
-is how it finds the edges again. Three other decoders are here to compare with: ``"nearest"`` and ``"bilinear"``
-upsample without that memory, and ``"skip"`` upsamples bilinearly and concatenates what the encoder computed at
-that resolution, as U-Net does.
+is how it finds the edges again. Three other decoders are here to compare with: ``"nearest"`` and
+``"bilinear"`` upsample without that memory, and ``"skip"`` upsamples bilinearly and concatenates what the
+encoder computed at that resolution, as U-Net does.
 """
 
 from __future__ import annotations

@@ -41,5 +41,3 @@ def test_a_kernel_that_does_not_agree_is_named(monkeypatch, capsys):
     assert "18 DO NOT AGREE." in said
     assert "| pool | 2x2/2 | flat | float16 | NO |" in said
     assert "| place | 2x2/2 | flat | float16 | yes |" in said
-
-
