@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.transforms import SphinxTransform
 
 import mlx_unpool
 
@@ -14,22 +19,69 @@ root_doc = "README"
 include_patterns = [
     "*.md",
     "docs/*.md",
+    "docs/reference/*.rst",
     "benchmarks/*.md",
     "examples/*.md",
     "examples/notebooks/*.ipynb",
 ]
 exclude_patterns = [".*", "*/.*", "site", "demo", "dist", "build"]
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "sphinxext.opengraph",
+]
+templates_path = ["_templates"]
 html_theme = "furo"
 html_title = f"mlx_unpool {version}"
+html_favicon = "icon.svg"
+html_logo = "icon.svg"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_show_copyright = False
 html_copy_source = False
+html_scaled_image_link = False
+# One colour scheme's code colours are readable on its own background only.
+pygments_style = "default"
+pygments_dark_style = "github-dark"
 
+# The description of a page, for search engines and link previews, is its first sentences.
+ogp_site_url = ""
+ogp_site_name = project
+ogp_enable_meta_description = True
+ogp_social_cards = {"enable": False}
+
+myst_enable_extensions = ["alert"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # a test executes the notebooks
 nb_merge_streams = True
-autodoc_typehints_format = "short"
 copybutton_prompt_text = ">>> "
+
+# Types stand with each argument; a signature of names and defaults fits in two lines.
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+autosummary_ignore_module_all = False
+napoleon_use_rtype = False
+napoleon_preprocess_types = True
+napoleon_custom_sections = [("Shape", "params_style")]
+napoleon_type_aliases = {
+    "array": ":class:`array <mlx.core.array>`",
+    "Dtype": ":class:`Dtype <mlx.core.Dtype>`",
+    "Stream": ":class:`Stream <mlx.core.Stream>`",
+    "Device": ":class:`Device <mlx.core.Device>`",
+    "Module": ":class:`Module <mlx.nn.Module>`",
+}
+
+# Builds have no network: the names that are referred to are listed here, and a test checks that no list is stale.
+intersphinx_mapping = {
+    "mlx": ("https://ml-explore.github.io/mlx/build/html/", "inventories/mlx.txt"),
+    "numpy": ("https://numpy.org/doc/stable/", "inventories/numpy.txt"),
+}
+PREFIXES = {"mx.": "mlx.core.", "nn.": "mlx.nn.", "np.": "numpy."}
 
 CONTENTS = """
 ```{toctree}
@@ -48,13 +100,16 @@ docs/porting
 :caption: Reference
 
 docs/api
+docs/index_formats
+docs/differences
 docs/transforms
+docs/kernels
 docs/reliability
 ```
 
 ```{toctree}
 :hidden:
-:caption: Figures
+:caption: Benchmarks
 
 benchmarks/RESULTS
 benchmarks/TRAFFIC
@@ -73,9 +128,46 @@ CHANGELOG
 def setup(app: Any) -> None:
     """Sphinx calls this."""
     app.connect("source-read", add_contents)
+    app.add_transform(LinkNamesInCode)
 
 
 def add_contents(app: Any, docname: str, source: list[str]) -> None:
     """The README is the first page; elsewhere it is read without a table of contents."""
     if docname == root_doc:
         source[0] += CONTENTS
+
+
+class LinkNamesInCode(SphinxTransform):
+    """Names in code font, such as `mx.grad` and `max_pool2d`, lead to their pages where there is one.
+
+    So pages and docstrings name things as a reader writes them, and read well outside of the site too.
+    """
+
+    default_priority = 500  # before references are resolved
+
+    def apply(self, **_: Any) -> None:
+        for literal in list(self.document.findall(nodes.literal)):
+            if isinstance(literal.parent, addnodes.pending_xref | nodes.reference):
+                continue
+            if any(isinstance(above, nodes.title) for above in ancestors(literal)):
+                continue
+            name = re.sub(r"\(.*\)$", "", literal.astext())
+            for prefix, module in PREFIXES.items():
+                if name.startswith(prefix):
+                    name = module + name.removeprefix(prefix)
+            if name.partition(".")[0] in mlx_unpool.__all__:
+                name = f"mlx_unpool.{name}"
+            if not re.fullmatch(r"(mlx|numpy|mlx_unpool)(\.\w+)+", name):
+                continue
+            link = addnodes.pending_xref(
+                refdomain="py", reftype="obj", reftarget=name, refdoc=self.env.docname
+            )
+            literal.replace_self(link)
+            link += literal
+
+
+def ancestors(node: Any) -> Any:
+    """The nodes that a node is in."""
+    while node.parent is not None:
+        node = node.parent
+        yield node
