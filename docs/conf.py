@@ -76,7 +76,7 @@ napoleon_type_aliases = {
     "Module": ":class:`Module <mlx.nn.Module>`",
 }
 
-# Builds have no network: the names that are referred to are listed here, and a test checks that no list is stale.
+# Builds have no network, so the names that pages refer to are listed here.
 intersphinx_mapping = {
     "mlx": ("https://ml-explore.github.io/mlx/build/html/", "inventories/mlx.txt"),
     "numpy": ("https://numpy.org/doc/stable/", "inventories/numpy.txt"),

@@ -5,6 +5,7 @@ Each window has a colour. All colours are readable on a light page and on a dark
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import mlx.core as mx
@@ -22,7 +23,7 @@ def grid(left: float, top: float, numbers: list[list[int]], fills: dict[int, str
     """A grid of numbers on coloured squares; positions are counted row by row."""
     columns = len(numbers[0])
     parts = []
-    for position, value in enumerate(sum(numbers, [])):
+    for position, value in enumerate(chain(*numbers)):
         x, y = left + position % columns * SIDE, top + position // columns * SIDE
         parts.append(
             f'<rect x="{x:g}" y="{y:g}" width="{SIDE}" height="{SIDE}" '
@@ -57,7 +58,7 @@ def svg() -> str:
     values, indices = pool(x)
     full = mlx_unpool.MaxUnpool2d.from_pool(pool)(values, indices)
     values, indices, full = (a.squeeze().astype(mx.int32).tolist() for a in (values, indices, full))
-    positions = sum(indices, [])
+    positions = list(chain(*indices))
 
     first, pooled, last, top = 10, 300, 510, 36
     maxima = {position: LIGHT[n] for n, position in enumerate(positions)}
@@ -73,7 +74,7 @@ def svg() -> str:
         text(last + 2 * SIDE, top - 14, "unpooled", CAPTION),
     ]
     for n, position in enumerate(positions):
-        # From border to border, above the middle of a pooled value in the left column, below it in the right one.
+        # From border to border: above the middle for a value in the left column, below it in the right one.
         y = top + (position // 4 + 0.5) * SIDE
         pooled_y = top + (n // 2 + (0.3, 0.7)[n % 2]) * SIDE
         parts.append(arrow(first + 4 * SIDE + 3, y, pooled - 2, pooled_y, n))
@@ -87,8 +88,8 @@ def svg() -> str:
         for n, colour in enumerate(STRONG)
     )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        'role="img" font-family="Helvetica, Arial, sans-serif" font-size="15">\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" role="img" font-family="Helvetica, Arial, sans-serif" font-size="15">\n'
         "<title>Max pooling and unpooling of a 4 x 4 array</title>\n"
         f"<defs>{heads}</defs>\n" + "\n".join(parts) + "\n</svg>\n"
     )
