@@ -89,7 +89,8 @@ def svg() -> str:
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        f'width="{width}" height="{height}" role="img" font-family="Helvetica, Arial, sans-serif" font-size="15">\n'
+        f'width="{width}" height="{height}" role="img" '
+        'font-family="Helvetica, Arial, sans-serif" font-size="15">\n'
         "<title>Max pooling and unpooling of a 4 x 4 array</title>\n"
         f"<defs>{heads}</defs>\n" + "\n".join(parts) + "\n</svg>\n"
     )
