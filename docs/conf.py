@@ -78,8 +78,8 @@ napoleon_type_aliases = {
 
 # Builds have no network, so the names that pages refer to are listed here.
 intersphinx_mapping = {
-    "mlx": ("https://ml-explore.github.io/mlx/build/html/", "inventories/mlx.txt"),
-    "numpy": ("https://numpy.org/doc/stable/", "inventories/numpy.txt"),
+    "mlx": ("https://ml-explore.github.io/mlx/build/html/", "docs/inventories/mlx.txt"),
+    "numpy": ("https://numpy.org/doc/stable/", "docs/inventories/numpy.txt"),
 }
 PREFIXES = {"mx.": "mlx.core.", "nn.": "mlx.nn.", "np.": "numpy."}
 
