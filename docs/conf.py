@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -35,7 +36,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinxext.opengraph",
 ]
-templates_path = ["_templates"]
+templates_path = [str(Path(__file__).parent / "_templates")]  # autosummary looks elsewhere
 html_theme = "furo"
 html_title = f"mlx_unpool {version}"
 html_favicon = "icon.svg"
@@ -67,7 +68,7 @@ autodoc_member_order = "bysource"
 autosummary_ignore_module_all = False
 napoleon_use_rtype = False
 napoleon_preprocess_types = True
-napoleon_custom_sections = [("Shape", "params_style")]
+napoleon_custom_sections = ["Shape"]
 napoleon_type_aliases = {
     "array": ":class:`array <mlx.core.array>`",
     "Dtype": ":class:`Dtype <mlx.core.Dtype>`",

@@ -28,8 +28,7 @@ def max_pool1d(
     """Max pooling over a sequence, with the position of each maximum on request.
 
     Ties go to the first element in row-major order. NaN counts as larger than any number; the last NaN of
-    a window wins. Padding is skipped, never compared. The pooled size of an axis of length ``L`` is
-    ``floor((L + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1``.
+    a window wins. Padding is skipped, never compared.
 
     Args:
         x (array): Shape ``(N, W, C)`` or ``(W, C)``; with
@@ -55,6 +54,13 @@ def max_pool1d(
         array or tuple of array: Values ``(N, W_out, C)`` with the dtype and the layout of ``x``;
         with ``return_indices`` ``(values, indices)``, both of this shape. A window without an element
         inside the input gives ``-inf`` (the smallest value of an integer type) and flat index -1.
+
+    Shape:
+        - Input: ``(N, W, C)`` or ``(W, C)``; channels first ``(N, C, W)`` or ``(C, W)``.
+        - Values and indices: the input's shape with ``W_out`` in place of ``W``.
+        - ``W_out = floor((W + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1``. With
+          ``ceil_mode`` it is ``ceil`` instead, one less if the last window would start at ``W + padding``
+          or beyond.
 
     Raises:
         ValueError: If a number is out of range, no window fits, or ``x`` has the wrong number of axes.
@@ -101,8 +107,7 @@ def max_pool2d(
     """Max pooling over height and width, with the position of each maximum on request.
 
     Ties go to the first element in row-major order. NaN counts as larger than any number; the last NaN of
-    a window wins. Padding is skipped, never compared. The pooled size of an axis of length ``L`` is
-    ``floor((L + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1``.
+    a window wins. Padding is skipped, never compared.
 
     Args:
         x (array): Shape ``(N, H, W, C)`` or ``(H, W, C)``; with
@@ -128,6 +133,14 @@ def max_pool2d(
         array or tuple of array: Values ``(N, H_out, W_out, C)`` with the dtype and the layout of ``x``;
         with ``return_indices`` ``(values, indices)``, both of this shape. A window without an element
         inside the input gives ``-inf`` (the smallest value of an integer type) and flat index -1.
+
+    Shape:
+        - Input: ``(N, H, W, C)`` or ``(H, W, C)``; channels first ``(N, C, H, W)`` or ``(C, H, W)``.
+        - Values and indices: the input's shape with ``H_out, W_out`` in place of ``H, W``.
+        - Pooled size:
+          ``H_out = floor((H + 2 * padding[0] - dilation[0] * (kernel_size[0] - 1) - 1) / stride[0]) + 1``,
+          and likewise ``W_out`` with ``[1]``. With ``ceil_mode`` it is ``ceil`` instead, one less if the
+          last window would start at ``H + padding[0]`` or beyond.
 
     Raises:
         ValueError: If a number is out of range, no window fits, or ``x`` has the wrong number of axes.
@@ -176,8 +189,7 @@ def max_pool3d(
     """Max pooling over depth, height and width, with the position of each maximum on request.
 
     Ties go to the first element in row-major order. NaN counts as larger than any number; the last NaN of
-    a window wins. Padding is skipped, never compared. The pooled size of an axis of length ``L`` is
-    ``floor((L + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1``.
+    a window wins. Padding is skipped, never compared.
 
     Args:
         x (array): Shape ``(N, D, H, W, C)`` or ``(D, H, W, C)``; with
@@ -203,6 +215,15 @@ def max_pool3d(
         array or tuple of array: Values ``(N, D_out, H_out, W_out, C)`` with the dtype and the layout of
         ``x``; with ``return_indices`` ``(values, indices)``, both of this shape. A window without an element
         inside the input gives ``-inf`` (the smallest value of an integer type) and flat index -1.
+
+    Shape:
+        - Input: ``(N, D, H, W, C)`` or ``(D, H, W, C)``; channels first ``(N, C, D, H, W)`` or
+          ``(C, D, H, W)``.
+        - Values and indices: the input's shape with ``D_out, H_out, W_out`` in place of ``D, H, W``.
+        - Pooled size:
+          ``D_out = floor((D + 2 * padding[0] - dilation[0] * (kernel_size[0] - 1) - 1) / stride[0]) + 1``,
+          and likewise ``H_out`` with ``[1]`` and ``W_out`` with ``[2]``. With ``ceil_mode`` it is
+          ``ceil`` instead, one less if the last window would start at ``D + padding[0]`` or beyond.
 
     Raises:
         ValueError: If a number is out of range, no window fits, or ``x`` has the wrong number of axes.
@@ -248,8 +269,7 @@ def max_unpool1d(
     """Max unpooling over a sequence: puts pooled values back at their indices, zeros elsewhere.
 
     If several values have the same index, the last one in row-major order wins. An index outside the
-    output is dropped; :func:`check_indices` and :func:`checking` find such indices. The default size of an
-    axis is ``(L - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + 1``.
+    output is dropped; :func:`check_indices` and :func:`checking` find such indices.
 
     Warning:
         Several input sizes pool to the same size, and flat indices count the positions of the plane that was
@@ -278,6 +298,13 @@ def max_unpool1d(
 
     Returns:
         array: Shape ``(N, W_out, C)``, with the dtype and the layout of ``x``.
+
+    Shape:
+        - Pooled values and indices: ``(N, W, C)`` or ``(W, C)``; channels first ``(N, C, W)`` or
+          ``(C, W)``.
+        - Output: the same with ``W_out`` in place of ``W``.
+        - Without ``output_size``,
+          ``W_out = (W - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + 1``.
 
     Raises:
         ValueError: If a number is out of range, ``output_size`` could not have pooled to the size of
@@ -315,8 +342,7 @@ def max_unpool2d(
     """Max unpooling over height and width: puts pooled values back at their indices, zeros elsewhere.
 
     If several values have the same index, the last one in row-major order wins. An index outside the
-    output is dropped; :func:`check_indices` and :func:`checking` find such indices. The default size of an
-    axis is ``(L - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + 1``.
+    output is dropped; :func:`check_indices` and :func:`checking` find such indices.
 
     Warning:
         Several input sizes pool to the same size, and flat indices count the positions of the plane that was
@@ -345,6 +371,14 @@ def max_unpool2d(
 
     Returns:
         array: Shape ``(N, H_out, W_out, C)``, with the dtype and the layout of ``x``.
+
+    Shape:
+        - Pooled values and indices: ``(N, H, W, C)`` or ``(H, W, C)``; channels first ``(N, C, H, W)`` or
+          ``(C, H, W)``.
+        - Output: the same with ``H_out, W_out`` in place of ``H, W``.
+        - Without ``output_size``,
+          ``H_out = (H - 1) * stride[0] - 2 * padding[0] + dilation[0] * (kernel_size[0] - 1) + 1``, and
+          likewise ``W_out`` with ``[1]``.
 
     Raises:
         ValueError: If a number is out of range, ``output_size`` could not have pooled to the size of
@@ -395,8 +429,7 @@ def max_unpool3d(
     """Max unpooling over depth, height and width: puts pooled values back at their indices, zeros elsewhere.
 
     If several values have the same index, the last one in row-major order wins. An index outside the
-    output is dropped; :func:`check_indices` and :func:`checking` find such indices. The default size of an
-    axis is ``(L - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + 1``.
+    output is dropped; :func:`check_indices` and :func:`checking` find such indices.
 
     Warning:
         Several input sizes pool to the same size, and flat indices count the positions of the plane that was
@@ -425,6 +458,14 @@ def max_unpool3d(
 
     Returns:
         array: Shape ``(N, D_out, H_out, W_out, C)``, with the dtype and the layout of ``x``.
+
+    Shape:
+        - Pooled values and indices: ``(N, D, H, W, C)`` or ``(D, H, W, C)``; channels first
+          ``(N, C, D, H, W)`` or ``(C, D, H, W)``.
+        - Output: the same with ``D_out, H_out, W_out`` in place of ``D, H, W``.
+        - Without ``output_size``,
+          ``D_out = (D - 1) * stride[0] - 2 * padding[0] + dilation[0] * (kernel_size[0] - 1) + 1``, and
+          likewise ``H_out`` with ``[1]`` and ``W_out`` with ``[2]``.
 
     Raises:
         ValueError: If a number is out of range, ``output_size`` could not have pooled to the size of
@@ -478,6 +519,11 @@ def adaptive_max_pool1d(
         ``w`` in the input plane (int64 for planes of 2^31 positions or more), for
         ``max_unpool1d(values, indices, None, output_size=x.shape)``.
 
+    Shape:
+        - Input: ``(N, W, C)`` or ``(W, C)``; channels first ``(N, C, W)`` or ``(C, W)``.
+        - Values and indices: the input's shape with ``W_out`` in place of ``W``.
+        - ``W_out = output_size``, or ``W`` where that is None.
+
     Raises:
         ValueError: If a number is out of range or ``x`` has the wrong number of axes.
         TypeError: If ``x`` is complex or bool, or a number is not an integer.
@@ -525,6 +571,11 @@ def adaptive_max_pool2d(
         with ``return_indices`` ``(values, indices)``, both of this shape. Indices are int32 positions
         ``h * W + w`` in the input plane (int64 for planes of 2^31 positions or more), for
         ``max_unpool2d(values, indices, None, output_size=x.shape)``.
+
+    Shape:
+        - Input: ``(N, H, W, C)`` or ``(H, W, C)``; channels first ``(N, C, H, W)`` or ``(C, H, W)``.
+        - Values and indices: the input's shape with ``H_out, W_out`` in place of ``H, W``.
+        - ``H_out = output_size[0]``, or ``H`` where that is None, and likewise ``W_out`` with ``[1]``.
 
     Raises:
         ValueError: If a number is out of range or ``x`` has the wrong number of axes.
@@ -575,6 +626,13 @@ def adaptive_max_pool3d(
         ``x``; with ``return_indices`` ``(values, indices)``, both of this shape. Indices are int32 positions
         ``(d * H + h) * W + w`` in the input plane (int64 for planes of 2^31 positions or more), for
         ``max_unpool3d(values, indices, None, output_size=x.shape)``.
+
+    Shape:
+        - Input: ``(N, D, H, W, C)`` or ``(D, H, W, C)``; channels first ``(N, C, D, H, W)`` or
+          ``(C, D, H, W)``.
+        - Values and indices: the input's shape with ``D_out, H_out, W_out`` in place of ``D, H, W``.
+        - ``D_out = output_size[0]``, or ``D`` where that is None, and likewise ``H_out`` with ``[1]`` and
+          ``W_out`` with ``[2]``.
 
     Raises:
         ValueError: If a number is out of range or ``x`` has the wrong number of axes.
@@ -633,6 +691,12 @@ def fractional_max_pool2d(
         with ``return_indices`` ``(values, indices)``, both of this shape. Indices are int32 positions
         ``h * W + w`` in the input plane (int64 for planes of 2^31 positions or more), for
         ``max_unpool2d(values, indices, None, output_size=x.shape)``.
+
+    Shape:
+        - Input: ``(N, H, W, C)`` or ``(H, W, C)``; channels first ``(N, C, H, W)`` or ``(C, H, W)``.
+        - Values and indices: the input's shape with ``H_out, W_out`` in place of ``H, W``.
+        - ``H_out = output_size[0]``, or ``floor(H * output_ratio[0])``, and likewise ``W_out`` with
+          ``[1]``.
 
     Raises:
         ValueError: If a number is out of range, the windows do not fit, or ``x`` has the wrong number of
@@ -702,6 +766,13 @@ def fractional_max_pool3d(
         ``x``; with ``return_indices`` ``(values, indices)``, both of this shape. Indices are int32 positions
         ``(d * H + h) * W + w`` in the input plane (int64 for planes of 2^31 positions or more), for
         ``max_unpool3d(values, indices, None, output_size=x.shape)``.
+
+    Shape:
+        - Input: ``(N, D, H, W, C)`` or ``(D, H, W, C)``; channels first ``(N, C, D, H, W)`` or
+          ``(C, D, H, W)``.
+        - Values and indices: the input's shape with ``D_out, H_out, W_out`` in place of ``D, H, W``.
+        - ``D_out = output_size[0]``, or ``floor(D * output_ratio[0])``, and likewise ``H_out`` with
+          ``[1]`` and ``W_out`` with ``[2]``.
 
     Raises:
         ValueError: If a number is out of range, the windows do not fit, or ``x`` has the wrong number of

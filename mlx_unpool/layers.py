@@ -275,6 +275,13 @@ class MaxPool1d(_MaxPool):
         data_format (str): ``"channels_last"``, ``(N, W, C)``, or ``"channels_first"``,
             ``(N, C, W)``. The batch dimension is optional.
 
+    Shape:
+        - Input: ``(N, W, C)`` or ``(W, C)``; channels first ``(N, C, W)`` or ``(C, W)``.
+        - Values and indices: the input's shape with ``W_out`` in place of ``W``.
+        - ``W_out = floor((W + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1``. With
+          ``ceil_mode`` it is ``ceil`` instead, one less if the last window would start at ``W + padding``
+          or beyond.
+
     Raises:
         ValueError: If a number or a name is out of range.
         TypeError: If a number is not an integer or a flag not a bool.
@@ -310,6 +317,14 @@ class MaxPool2d(_MaxPool):
         data_format (str): ``"channels_last"``, ``(N, H, W, C)``, or ``"channels_first"``,
             ``(N, C, H, W)``. The batch dimension is optional.
 
+    Shape:
+        - Input: ``(N, H, W, C)`` or ``(H, W, C)``; channels first ``(N, C, H, W)`` or ``(C, H, W)``.
+        - Values and indices: the input's shape with ``H_out, W_out`` in place of ``H, W``.
+        - Pooled size:
+          ``H_out = floor((H + 2 * padding[0] - dilation[0] * (kernel_size[0] - 1) - 1) / stride[0]) + 1``,
+          and likewise ``W_out`` with ``[1]``. With ``ceil_mode`` it is ``ceil`` instead, one less if the
+          last window would start at ``H + padding[0]`` or beyond.
+
     Raises:
         ValueError: If a number or a name is out of range.
         TypeError: If a number is not an integer or a flag not a bool.
@@ -344,6 +359,15 @@ class MaxPool3d(_MaxPool):
             the window, a quarter of the memory).
         data_format (str): ``"channels_last"``, ``(N, D, H, W, C)``, or ``"channels_first"``,
             ``(N, C, D, H, W)``. The batch dimension is optional.
+
+    Shape:
+        - Input: ``(N, D, H, W, C)`` or ``(D, H, W, C)``; channels first ``(N, C, D, H, W)`` or
+          ``(C, D, H, W)``.
+        - Values and indices: the input's shape with ``D_out, H_out, W_out`` in place of ``D, H, W``.
+        - Pooled size:
+          ``D_out = floor((D + 2 * padding[0] - dilation[0] * (kernel_size[0] - 1) - 1) / stride[0]) + 1``,
+          and likewise ``H_out`` with ``[1]`` and ``W_out`` with ``[2]``. With ``ceil_mode`` it is
+          ``ceil`` instead, one less if the last window would start at ``D + padding[0]`` or beyond.
 
     Raises:
         ValueError: If a number or a name is out of range.
@@ -385,6 +409,13 @@ class MaxUnpool1d(_MaxUnpool):
         data_format (str): ``"channels_last"``, ``(N, W, C)``, or ``"channels_first"``,
             ``(N, C, W)``. The batch dimension is optional.
 
+    Shape:
+        - Pooled values and indices: ``(N, W, C)`` or ``(W, C)``; channels first ``(N, C, W)`` or
+          ``(C, W)``.
+        - Output: the same with ``W_out`` in place of ``W``.
+        - Without ``output_size``,
+          ``W_out = (W - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + 1``.
+
     Raises:
         ValueError: If a number or a name is out of range.
         TypeError: If a number is not an integer.
@@ -422,6 +453,14 @@ class MaxUnpool2d(_MaxUnpool):
         dilation (int or tuple of 2 int): Must match the pooling layer.
         data_format (str): ``"channels_last"``, ``(N, H, W, C)``, or ``"channels_first"``,
             ``(N, C, H, W)``. The batch dimension is optional.
+
+    Shape:
+        - Pooled values and indices: ``(N, H, W, C)`` or ``(H, W, C)``; channels first ``(N, C, H, W)`` or
+          ``(C, H, W)``.
+        - Output: the same with ``H_out, W_out`` in place of ``H, W``.
+        - Without ``output_size``,
+          ``H_out = (H - 1) * stride[0] - 2 * padding[0] + dilation[0] * (kernel_size[0] - 1) + 1``, and
+          likewise ``W_out`` with ``[1]``.
 
     Raises:
         ValueError: If a number or a name is out of range.
@@ -462,6 +501,14 @@ class MaxUnpool3d(_MaxUnpool):
         data_format (str): ``"channels_last"``, ``(N, D, H, W, C)``, or ``"channels_first"``,
             ``(N, C, D, H, W)``. The batch dimension is optional.
 
+    Shape:
+        - Pooled values and indices: ``(N, D, H, W, C)`` or ``(D, H, W, C)``; channels first
+          ``(N, C, D, H, W)`` or ``(C, D, H, W)``.
+        - Output: the same with ``D_out, H_out, W_out`` in place of ``D, H, W``.
+        - Without ``output_size``,
+          ``D_out = (D - 1) * stride[0] - 2 * padding[0] + dilation[0] * (kernel_size[0] - 1) + 1``, and
+          likewise ``H_out`` with ``[1]`` and ``W_out`` with ``[2]``.
+
     Raises:
         ValueError: If a number or a name is out of range.
         TypeError: If a number is not an integer.
@@ -493,6 +540,11 @@ class AdaptiveMaxPool1d(_AdaptiveMaxPool):
         data_format (str): ``"channels_last"``, ``(N, W, C)``, or ``"channels_first"``,
             ``(N, C, W)``. The batch dimension is optional.
 
+    Shape:
+        - Input: ``(N, W, C)`` or ``(W, C)``; channels first ``(N, C, W)`` or ``(C, W)``.
+        - Values and indices: the input's shape with ``W_out`` in place of ``W``.
+        - ``W_out = output_size``, or ``W`` where that is None.
+
     Raises:
         ValueError: If a number or a name is out of range.
         TypeError: If a number is not an integer or a flag not a bool.
@@ -520,6 +572,11 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPool):
         return_indices (bool): Return ``(values, indices)``, for ``MaxUnpool2d(None)``.
         data_format (str): ``"channels_last"``, ``(N, H, W, C)``, or ``"channels_first"``,
             ``(N, C, H, W)``. The batch dimension is optional.
+
+    Shape:
+        - Input: ``(N, H, W, C)`` or ``(H, W, C)``; channels first ``(N, C, H, W)`` or ``(C, H, W)``.
+        - Values and indices: the input's shape with ``H_out, W_out`` in place of ``H, W``.
+        - ``H_out = output_size[0]``, or ``H`` where that is None, and likewise ``W_out`` with ``[1]``.
 
     Raises:
         ValueError: If a number or a name is out of range.
@@ -550,6 +607,13 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
         return_indices (bool): Return ``(values, indices)``, for ``MaxUnpool3d(None)``.
         data_format (str): ``"channels_last"``, ``(N, D, H, W, C)``, or ``"channels_first"``,
             ``(N, C, D, H, W)``. The batch dimension is optional.
+
+    Shape:
+        - Input: ``(N, D, H, W, C)`` or ``(D, H, W, C)``; channels first ``(N, C, D, H, W)`` or
+          ``(C, D, H, W)``.
+        - Values and indices: the input's shape with ``D_out, H_out, W_out`` in place of ``D, H, W``.
+        - ``D_out = output_size[0]``, or ``D`` where that is None, and likewise ``H_out`` with ``[1]`` and
+          ``W_out`` with ``[2]``.
 
     Raises:
         ValueError: If a number or a name is out of range.
@@ -582,6 +646,12 @@ class FractionalMaxPool2d(_FractionalMaxPool):
         data_format (str): ``"channels_last"``, ``(N, H, W, C)``, or ``"channels_first"``,
             ``(N, C, H, W)``. The batch dimension is optional.
 
+    Shape:
+        - Input: ``(N, H, W, C)`` or ``(H, W, C)``; channels first ``(N, C, H, W)`` or ``(C, H, W)``.
+        - Values and indices: the input's shape with ``H_out, W_out`` in place of ``H, W``.
+        - ``H_out = output_size[0]``, or ``floor(H * output_ratio[0])``, and likewise ``W_out`` with
+          ``[1]``.
+
     Raises:
         ValueError: If a number or a name is out of range.
         TypeError: If a number is not an integer or a flag not a bool.
@@ -612,6 +682,13 @@ class FractionalMaxPool3d(_FractionalMaxPool):
         return_indices (bool): Return ``(values, indices)``, for ``MaxUnpool3d(None)``.
         data_format (str): ``"channels_last"``, ``(N, D, H, W, C)``, or ``"channels_first"``,
             ``(N, C, D, H, W)``. The batch dimension is optional.
+
+    Shape:
+        - Input: ``(N, D, H, W, C)`` or ``(D, H, W, C)``; channels first ``(N, C, D, H, W)`` or
+          ``(C, D, H, W)``.
+        - Values and indices: the input's shape with ``D_out, H_out, W_out`` in place of ``D, H, W``.
+        - ``D_out = output_size[0]``, or ``floor(D * output_ratio[0])``, and likewise ``H_out`` with
+          ``[1]`` and ``W_out`` with ``[2]``.
 
     Raises:
         ValueError: If a number or a name is out of range.
