@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,12 @@ copybutton_prompt_text = ">>> "
 # Types stand with each argument; a signature of names and defaults fits in two lines.
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
-autosummary_ignore_module_all = False
+autosummary_context = {
+    "descriptions": {
+        name: inspect.getdoc(getattr(mlx_unpool, name)).partition("\n")[0].replace("`", "")
+        for name in mlx_unpool.__all__
+    }
+}
 napoleon_use_rtype = False
 napoleon_preprocess_types = True
 napoleon_custom_sections = ["Shape"]
@@ -129,6 +135,7 @@ CHANGELOG
 def setup(app: Any) -> None:
     """Sphinx calls this."""
     app.connect("source-read", add_contents)
+    app.connect("autodoc-process-docstring", index_arguments, priority=900)  # after napoleon
     app.add_transform(LinkNamesInCode)
 
 
@@ -136,6 +143,20 @@ def add_contents(app: Any, docname: str, source: list[str]) -> None:
     """The README is the first page; elsewhere it is read without a table of contents."""
     if docname == root_doc:
         source[0] += CONTENTS
+
+
+def index_arguments(
+    app: Any, what: str, name: str, described: Any, options: Any, lines: list[str]
+) -> None:
+    """Arguments stand in the index, so that a search for `output_size` leads to who takes one."""
+    if what not in ("class", "function", "method"):
+        return
+    names = set(inspect.signature(described).parameters) - {"self", "x", "stream"}
+    # "!" marks the entries that a search lists first.
+    first = "! " if name.lower().startswith("mlx_unpool.max") else ""
+    entries = [f"   {first}single: {argument}" for argument in sorted(names)]
+    if entries:
+        lines[:0] = [".. index::", *entries, ""]
 
 
 class LinkNamesInCode(SphinxTransform):

@@ -112,6 +112,16 @@ class _MaxPool(_Layer):
     def __call__(
         self, x: mx.array, *, stream: Stream = None
     ) -> mx.array | tuple[mx.array, mx.array]:
+        """Pools ``x``.
+
+        Args:
+            x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
+                batch dimension is optional.
+            stream (Stream or Device, optional): Where to run.
+
+        Returns:
+            array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
+        """
         return self._asked()(x, stream)
 
 
@@ -140,6 +150,16 @@ class _AdaptiveMaxPool(_Layer):
     def __call__(
         self, x: mx.array, *, stream: Stream = None
     ) -> mx.array | tuple[mx.array, mx.array]:
+        """Pools ``x``.
+
+        Args:
+            x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
+                batch dimension is optional.
+            stream (Stream or Device, optional): Where to run.
+
+        Returns:
+            array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
+        """
         return self._asked()(x, stream)
 
 
@@ -183,6 +203,19 @@ class _FractionalMaxPool(_Layer):
         key: mx.array | None = None,
         stream: Stream = None,
     ) -> mx.array | tuple[mx.array, mx.array]:
+        """Pools ``x``.
+
+        Args:
+            x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
+                batch dimension is optional.
+            random_samples (array, optional): Floats from 0 to 1 of shape ``(N, C, rank)``, for each image,
+                channel and axis.
+            key (array, optional): A key of ``mx.random`` to draw them with. Default: MLX's global state.
+            stream (Stream or Device, optional): Where to run.
+
+        Returns:
+            array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
+        """
         return self._asked()(x, random_samples, key, stream)
 
 
@@ -262,6 +295,19 @@ class _MaxUnpool(_Layer):
         *,
         stream: Stream = None,
     ) -> mx.array:
+        """Unpools ``x``.
+
+        Args:
+            x (array): Pooled values. Shape ``(N, ..., C)``, or ``(N, C, ...)`` with
+                ``data_format="channels_first"``; the batch dimension is optional.
+            indices (array): Indices of the shape of ``x``, flat or window ones.
+            output_size (int or tuple of int, optional): Shape of what was pooled: the spatial one, or the
+                full one with or without the batch.
+            stream (Stream or Device, optional): Where to run.
+
+        Returns:
+            array: Values at their positions, zeros elsewhere.
+        """
         return self._asked()(x, indices, output_size, stream)
 
 

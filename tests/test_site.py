@@ -1,10 +1,20 @@
-"""The documentation site is built without a warning, and no link in it leads nowhere."""
+"""The documentation site: built without a warning, no dead link, and fit to be read in a real browser.
+
+The browser is Chromium (Debian's packages chromium and chromium-driver); without it those tests are skipped,
+except in CI on Linux.
+"""
 
 from __future__ import annotations
 
+import functools
 import html.parser
+import http.server
+import os
+import re
+import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -13,23 +23,35 @@ import pytest
 import mlx_unpool
 
 ROOT = Path(__file__).parent.parent
+WIDTHS = {"desktop": 1280, "phone": 390}
+SCHEMES = ("light", "dark")
 
 
 class Page(html.parser.HTMLParser):
-    """What a page of HTML refers to, and the anchors that it has."""
+    """What a page of HTML refers to, the anchors that it has, its pictures and its description."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.links: list[str] = []
         self.anchors: set[str] = set()
+        self.alternatives: list[str] = []
+        self.description = ""
+        self.icon = False
         self.feed(path.read_text())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
         for name, value in attrs:
             if name in ("href", "src") and value:
                 self.links.append(value)
             elif name == "id" and value:
                 self.anchors.add(value)
+        if tag == "img":
+            self.alternatives.append(values.get("alt") or "")
+        if tag == "meta" and values.get("name") == "description":
+            self.description = values.get("content") or ""
+        if tag == "link" and "icon" in (values.get("rel") or "").split():
+            self.icon = True
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +63,12 @@ def site(tmp_path_factory):
     return folder
 
 
-def test_every_link_leads_somewhere(site):
-    pages = {path: Page(path) for path in site.rglob("*.html")}
+@pytest.fixture(scope="module")
+def pages(site):
+    return {path: Page(path) for path in site.rglob("*.html")}
+
+
+def test_every_link_leads_somewhere(site, pages):
     dead, followed = [], 0
     for path, page in pages.items():
         for link in page.links:
@@ -60,14 +86,17 @@ def test_every_link_leads_somewhere(site):
     assert followed > 500
 
 
-def test_all_pages_are_there_and_the_first_one_leads_to_them(site):
-    first = Page(site / "README.html").links
+def test_all_pages_are_there_and_the_first_one_leads_to_them(site, pages):
+    first = pages[site / "README.html"].links
     for page in (
         "examples/notebooks/first_tour",
         "examples/notebooks/segmentation_2d",
         "examples/notebooks/volumes_3d",
         "examples/README",
         "docs/api",
+        "docs/differences",
+        "docs/index_formats",
+        "docs/kernels",
         "docs/porting",
         "docs/reliability",
         "docs/transforms",
@@ -79,12 +108,197 @@ def test_all_pages_are_there_and_the_first_one_leads_to_them(site):
         assert f"{page}.html" in first
 
 
-def test_every_public_name_is_described(site):
-    anchors = Page(site / "docs" / "api.html").anchors
-    assert {f"mlx_unpool.{name}" for name in mlx_unpool.__all__} <= anchors
+@pytest.mark.parametrize("name", mlx_unpool.__all__)
+def test_every_public_name_has_a_page(site, pages, name):
+    page = pages[site / "docs" / "reference" / f"mlx_unpool.{name}.html"]
+    assert f"mlx_unpool.{name}" in page.anchors
+    assert any("_modules/mlx_unpool" in link for link in page.links)  # its source
+    if isinstance(getattr(mlx_unpool, name), type):
+        assert f"mlx_unpool.{name}.__call__" in page.anchors
+    if "pool" in name.lower():
+        assert re.search(
+            r">Shape</p>", (site / f"docs/reference/mlx_unpool.{name}.html").read_text()
+        )
 
 
-def test_notebooks_show_their_pictures(site):
+def test_names_in_code_lead_to_their_pages_here_and_elsewhere(site, pages):
+    transforms = pages[site / "docs" / "kernels.html"].links
+    assert "reference/mlx_unpool.use_backend.html#mlx_unpool.use_backend" in transforms
+    formats = pages[site / "docs" / "index_formats.html"].links
+    assert any(
+        link.startswith("https://numpy.org/") and "ravel_multi_index" in link for link in formats
+    )
+    pool = pages[site / "docs" / "reference" / "mlx_unpool.max_pool2d.html"].links
+    assert any(link.endswith("mlx.core.array.html#mlx.core.array") for link in pool)
+
+
+def test_warnings_are_boxes(site):
+    for page in ("README", "docs/index_formats", "docs/reference/mlx_unpool.MaxUnpool2d"):
+        assert 'class="admonition warning"' in (site / f"{page}.html").read_text(), page
+
+
+def test_pages_have_a_description_and_an_icon(site, pages):
+    for path, page in pages.items():
+        if path.name in ("genindex.html", "search.html", "py-modindex.html"):
+            continue
+        if "_modules" in path.parts:
+            continue
+        assert page.icon, path
+        assert len(page.description) > 30, path.relative_to(site)
+
+
+def test_pictures_are_described(site, pages):
+    described = 0
+    for path, page in pages.items():
+        for text in page.alternatives:
+            if text != "Logo":  # furo's, beside the name
+                assert len(text) > 40, (path.relative_to(site), text)
+                described += 1
+    assert described > 10
+
+
+def test_the_picture_of_unpooling_shows_what_the_library_computes():
+    sys.path.append(str(ROOT / "docs"))
+    import draw_unpooling
+
+    assert draw_unpooling.svg() == (ROOT / "docs" / "unpooling.svg").read_text()
+
+
+def test_notebooks_show_their_pictures(site, pages):
     for path in (ROOT / "examples" / "notebooks").glob("*.ipynb"):
-        links = Page(site / "examples" / "notebooks" / f"{path.stem}.html").links
+        links = pages[site / "examples" / "notebooks" / f"{path.stem}.html"].links
         assert sum("_images" in link for link in links) >= 3, path.stem
+
+
+@pytest.fixture(scope="module")
+def address(site):
+    """The site, served: a browser does not search in files."""
+    handler = functools.partial(Quiet, directory=str(site))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Files, without a line on the screen for each."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """A headless browser."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    required = os.environ.get("CI") and sys.platform == "linux"
+    if not (browser and driver) and not required:
+        pytest.skip("needs chromium and chromium-driver")
+    assert browser, "CI on Linux has a chromium"
+    assert driver, "CI on Linux has a chromedriver"
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = browser
+    for argument in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage"):
+        options.add_argument(f"--{argument}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    with webdriver.Chrome(options, webdriver.ChromeService(driver)) as opened:
+        opened.implicitly_wait(20)
+        yield opened
+
+
+def look(chromium, width: int, scheme: str) -> None:
+    """Makes the window as wide as a screen, in a colour scheme."""
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+
+# Of the code blocks of a page: those that are wider than their box, and those whose letters are too small.
+CLIPPED = """return [...document.querySelectorAll("pre")].filter(block =>
+    block.scrollWidth > block.clientWidth + 1 || parseFloat(getComputedStyle(block).fontSize) < 11
+).map(block => block.textContent.slice(0, 60))"""
+# The contrast of text and its background, as the Web Content Accessibility Guidelines define it.
+CONTRAST = """
+const numbers = colour => colour.match(/[\\d.]+/g).map(Number);
+const luminance = ([r, g, b]) => [r, g, b].map(v => v / 255).map(
+    v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4
+).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+const background = element => {
+    for (let at = element; at; at = at.parentElement) {
+        const colour = numbers(getComputedStyle(at).backgroundColor);
+        if (colour.length === 3 || colour[3] === 1) return colour;
+    }
+    return [255, 255, 255];
+};
+return [...document.querySelectorAll("article p, article li, article td, article pre span")].filter(
+    element => element.textContent.trim()
+).map(element => {
+    const pair = [numbers(getComputedStyle(element).color), background(element)].map(luminance).sort();
+    return [(Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05), element.textContent.slice(0, 40)];
+}).filter(([contrast, _]) => contrast < 3)"""
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("screen", WIDTHS)
+def test_pages_are_readable_in_a_browser(site, address, chromium, screen, scheme):
+    look(chromium, WIDTHS[screen], scheme)
+    seen = 0
+    for path in sorted(site.rglob("*.html")):
+        page = path.relative_to(site).as_posix()
+        if page.startswith("_modules"):
+            continue
+        chromium.get(f"{address}/{page}")
+        width = chromium.execute_script("return document.documentElement.scrollWidth")
+        assert width <= WIDTHS[screen], page
+        assert not chromium.execute_script(CLIPPED), page
+        assert not chromium.execute_script(CONTRAST), page
+        assert not [entry for entry in chromium.get_log("browser") if entry["level"] == "SEVERE"], (
+            page
+        )
+        seen += 1
+    assert seen > 35
+
+
+def test_these_checks_find_a_clipped_block_a_pale_text_and_an_error(address, chromium):
+    look(chromium, 390, "light")
+    chromium.get(f"{address}/README.html")
+    chromium.get_log("browser")
+    chromium.execute_script(
+        "const block = document.querySelector('pre');"
+        "block.style.whiteSpace = 'pre'; block.textContent = 'x'.repeat(500);"
+        "document.querySelector('article p').style.color = 'rgb(250, 250, 250)';"
+        "const script = document.createElement('script'); script.src = '/none.js';"
+        "document.body.append(script);"
+    )
+    assert chromium.execute_script(CLIPPED) == ["x" * 60]
+    assert len(chromium.execute_script(CONTRAST)) == 1
+    chromium.execute_async_script("setTimeout(arguments[0], 500)")
+    assert any(entry["level"] == "SEVERE" for entry in chromium.get_log("browser"))
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("output_size", "max_unpool2d"),
+        ("dilation", "MaxPool2d"),
+        ("ceil_mode", "MaxPool2d"),
+        ("return_indices", "MaxPool2d"),
+        ("MaxUnpool3d", "MaxUnpool3d"),
+        ("checking", "checking"),
+    ],
+)
+def test_search_finds_the_entry(address, chromium, query, expected):
+    look(chromium, 1280, "light")
+    chromium.get(f"{address}/search.html?q={query}")
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    status = (By.CSS_SELECTOR, "#search-results p.search-summary")
+    WebDriverWait(chromium, 20).until(lambda b: "found" in b.find_element(*status).text)
+    results = chromium.find_elements(By.CSS_SELECTOR, "ul.search li a")
+    first = [link.get_attribute("href") for link in results[:12]]
+    assert any(f"mlx_unpool.{expected}.html" in link for link in first), first
