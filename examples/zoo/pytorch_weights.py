@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import mlx.core as mx
@@ -30,8 +30,8 @@ def same_name(name: str) -> tuple[str, ...]:
 def read_state(path: str | Path) -> dict[str, np.ndarray]:
     """The arrays of a PyTorch checkpoint, float32: ``.safetensors``, or of ``torch.save`` (needs PyTorch).
 
-    What :func:`state_of` finds in it is taken. No code of the file is run and none of its modules is imported; of
-    a whole model that was pickled, the parameters are read all the same.
+    What :func:`state_of` finds in it is taken. No code of the file is run and none of its modules is
+    imported; of a whole model that was pickled, the parameters are read all the same.
 
     Raises:
         ValueError: If there is no such file, it is no checkpoint, or there is no state dict in it.
@@ -60,7 +60,8 @@ def load_pickled(path: Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
-        module = SimpleNamespace(Unpickler=InertUnpickler, load=load_inert)
+        module: Any = ModuleType("inert_pickle")
+        module.Unpickler, module.load = InertUnpickler, load_inert
         return torch.load(path, map_location="cpu", weights_only=False, pickle_module=module)
 
 
