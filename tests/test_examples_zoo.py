@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,11 +11,8 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 import zoo
-from mlx.utils import tree_flatten
 from zoo.near_ties import pooled_indices, share_of_flips
-from zoo.pytorch_weights import from_pytorch, to_pytorch
-
-import mlx_unpool
+from zoo.pytorch_weights import to_pytorch
 
 torch = pytest.importorskip("torch")
 

@@ -241,8 +241,11 @@ def load_checkpoint(
     path: Path, model: nn.Module, optimizer: optim.Optimizer, settings: dict
 ) -> None:
     """Puts a model and its optimizer where they were when the checkpoint was saved."""
-    state, metadata = mx.load(str(path), return_metadata=True)
-    saved = json.loads(metadata["settings"])
+    try:
+        state, metadata = mx.load(str(path), return_metadata=True)
+        saved = json.loads(metadata["settings"])
+    except (RuntimeError, KeyError):
+        raise ValueError(f"{path} is no checkpoint of a training.") from None
     differ = sorted(name for name in saved | settings if saved.get(name) != settings.get(name))
     if differ:
         raise ValueError(

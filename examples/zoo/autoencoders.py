@@ -1,8 +1,9 @@
 """Autoencoders that unpool: of signals, with overlapping windows, and of volumes, with padded pooling.
 
-InceptionAutoencoder: the blocks of TheMrGhostman/InceptionTime-Pytorch, after Fawaz et al., "InceptionTime: Finding
-AlexNet for time series classification", Data Mining and Knowledge Discovery 2020. ConvAutoencoder3d: what
-ClinicaDL (Thibeau-Sutre et al., Computer Methods and Programs in Biomedicine 2022) makes of its network Conv5_FC3.
+InceptionAutoencoder: the blocks of TheMrGhostman/InceptionTime-Pytorch, after Fawaz et al., "InceptionTime:
+Finding AlexNet for time series classification", Data Mining and Knowledge Discovery 2020.
+ConvAutoencoder3d: what ClinicaDL (Thibeau-Sutre et al., Computer Methods and Programs in Biomedicine 2022)
+    makes of its network Conv5_FC3.
 """
 
 from __future__ import annotations
@@ -141,7 +142,8 @@ class InceptionAutoencoder(Model):
         bottleneck_channels: Channels before the convolutions of the encoder, after those of the decoder.
         use_residual: Whether there is a short cut around encoder and decoder.
         log_sigma: The shape of a parameter ``log_sigma`` of the model itself (how exact the reconstruction is
-            believed to be, for a Gaussian likelihood), or None for none. It does not change the reconstruction.
+            believed to be, for a Gaussian likelihood), or None for none. It does not change the
+            reconstruction.
     """
 
     model_type: ClassVar[str] = "inception_autoencoder"
@@ -245,7 +247,7 @@ class ConvAutoencoder3d(Model):
 
     model_type: ClassVar[str] = "conv_autoencoder_3d"
     default_about: ClassVar[About] = About(
-        paper="Thibeau-Sutre et al., ClinicaDL, Computer Methods and Programs in Biomedicine 220 (2022), 106818",
+        paper="Thibeau-Sutre et al., ClinicaDL, Comput. Methods Programs Biomed. 220 (2022), 106818",
         input={"planes": 1, "size": "any", "multiple_of": 1, "normalisation": None},
     )
 

@@ -163,10 +163,6 @@ class ENet(Model):
 
     def __call__(self, x: mx.array) -> mx.array:
         """Class scores (N, H, W, classes) of images (N, H, W, 3)."""
-        return self.scores_and_indices(x)[0]
-
-    def scores_and_indices(self, x: mx.array) -> tuple[mx.array, tuple[mx.array, mx.array]]:
-        """Class scores, and the indices of the two poolings that unpoolings answer."""
         if x.ndim != 4 or x.shape[1] % 8 or x.shape[2] % 8:
             raise ValueError(
                 f"[ENet] images must be (N, H, W, 3) with H and W multiples of 8, but got {x.shape}."
@@ -183,7 +179,7 @@ class ENet(Model):
         x = self.stage5[0](x, first)
         for block in self.stage5[1:]:
             x = block(x)
-        return self.fullconv(x), (first, second)
+        return self.fullconv(x)
 
     @classmethod
     def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """FastSurferCNN and FastSurferVINN: 95 structures of the brain in slices of a T1-weighted scan.
 
-Henschel et al., "FastSurfer - A fast and accurate deep learning based neuroimaging pipeline", NeuroImage 2020;
-Henschel, Kügler and Reuter, "FastSurferVINN: Building resolution-independence into deep learning
+Henschel et al., "FastSurfer - A fast and accurate deep learning based neuroimaging pipeline", NeuroImage
+2020; Henschel, Kügler and Reuter, "FastSurferVINN: Building resolution-independence into deep learning
 segmentation methods", NeuroImage 2022. Parameters are named as in Deep-MI/FastSurfer.
 
 Seven neighbouring slices are the planes of the input; the middle one is segmented. Within a block, and where
@@ -30,8 +30,17 @@ INPUT = {
     "normalisation": {"scale": 1 / 255, "mean": [0.0] * 7, "std": [1.0] * 7},
 }
 WITHOUT_EFFECT = frozenset(
-    "base_res loss_func model_name num_blocks num_filters_interpol_last num_filters_last padded_size "
-    "out_tensor_height out_tensor_width".split()
+    {
+        "base_res",
+        "loss_func",
+        "model_name",
+        "num_blocks",
+        "num_filters_interpol_last",
+        "num_filters_last",
+        "out_tensor_height",
+        "out_tensor_width",
+        "padded_size",
+    }
 )
 
 
@@ -172,8 +181,8 @@ class FastSurferCNN(Model):
 class FastSurferVINN(FastSurferCNN):
     """FastSurferVINN: a FastSurferCNN between two resizings, for scans of any resolution.
 
-    Feature maps are resized to ``height`` x ``width`` positions of 1 mm, pass the FastSurferCNN, are resized back
-    and joined to those of the first block at the resolution of the scan.
+    Feature maps are resized to ``height`` x ``width`` positions of 1 mm, pass the FastSurferCNN, are
+    resized back and joined to those of the first block at the resolution of the scan.
 
     Args:
         num_classes: 79 for axial and coronal slices, 51 for sagittal ones.
@@ -259,8 +268,8 @@ class FastSurferVINN(FastSurferCNN):
 
         Args:
             x: Slices (N, H, W, num_channels).
-            scale_factor: 1 mm over the size of a voxel, or rather what the authors' data set gives as such: how
-                many positions of the scan there are for one inside. One number for all, one an image
+            scale_factor: 1 mm over the size of a voxel, or rather what the authors' data set gives as such:
+                how many positions of the scan there are for one inside. One number for all, one an image
                 (N,) or (N, 1), or two an image (N, 2), for rows and columns.
             scale_factor_out: The same for the output, if it is to have another resolution.
 
@@ -331,8 +340,8 @@ def per_image(scale: Any, count: int) -> list[list[Any]]:
         array = array.reshape(-1, 1)
     if array.ndim != 2 or array.shape[0] not in (1, count) or array.shape[1] not in (1, 2):
         raise ValueError(
-            f"[FastSurferVINN] 'scale_factor' must be a number, ({count},), ({count}, 1) or ({count}, 2), but its "
-            f"shape is {np.shape(scale)}."
+            f"[FastSurferVINN] 'scale_factor' must be a number, ({count},), ({count}, 1) or ({count}, 2), "
+            f"but its shape is {np.shape(scale)}."
         )
     array = np.broadcast_to(array, (count, 2))
     return [list(row) if array.dtype == np.float32 else row.tolist() for row in array]

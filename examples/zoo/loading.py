@@ -55,8 +55,8 @@ def from_pytorch(model_type: str, state_dict: Mapping[str, Any], **config: Any) 
         arguments = cls.config_of(state) | own_arguments(cls, config)
     except (KeyError, IndexError, StopIteration) as error:
         raise ValueError(
-            f"[from_pytorch] 'state_dict' must hold the weights of {model_type} under its authors' names, but "
-            f"there is no {error}. It has {', '.join(list(state)[:5])}, ..."
+            f"[from_pytorch] 'state_dict' must hold the weights of {model_type} under its authors' names, "
+            f"but there is no {error}. It has {', '.join(list(state)[:5])}, ..."
         ) from None
     model = cls(**arguments)
     return ready(model, model.sanitize(state))
@@ -66,8 +66,8 @@ def from_pretrained(path_or_hub_id: str | Path) -> Model:
     """A model of a folder that ``save_pretrained`` wrote, or of such a folder on the Hugging Face Hub.
 
     Args:
-        path_or_hub_id: The folder, or ``"owner/name"``, which is downloaded with ``huggingface_hub``. A weights
-            file of earlier versions of ``camvid_convert.py`` and ``camvid_train.py`` is read as well.
+        path_or_hub_id: The folder, or ``"owner/name"``, which is downloaded with ``huggingface_hub``. A
+            weights file of earlier versions of ``camvid_convert.py`` and ``camvid_train.py`` is read as well.
 
     Raises:
         ValueError: If there is no such folder, or it does not hold a model of the zoo.
@@ -101,8 +101,8 @@ def from_old_file(path: Path) -> Model:
     weights, about = loaded(path) if path.suffix == ".safetensors" else ({}, {})
     if about.get("model") not in ("segnet", "enet"):
         raise ValueError(
-            f"[from_pretrained] {path} must be a folder of the zoo, or a weights file that says which model it "
-            "belongs to. Convert it first: zoo.from_pytorch(model_type, "
+            f"[from_pretrained] {path} must be a folder of the zoo, or a weights file that says which model "
+            "it belongs to. Convert it first: zoo.from_pytorch(model_type, "
             f"zoo.pytorch_weights.read_state({path.name!r})).save_pretrained(folder)."
         )
     classes = 12  # of CamVid, which these files are for
@@ -149,8 +149,8 @@ def own_arguments(cls: type[Model], config: Mapping[str, Any]) -> dict[str, Any]
             own[name] = value
         elif name not in cls.without_effect:
             raise ValueError(
-                f"[from_pytorch] 'config' of {cls.model_type} must hold none but {', '.join(list(known)[1:])}, "
-                f"but got {name!r}."
+                f"[from_pytorch] 'config' of {cls.model_type} must hold none but "
+                f"{', '.join(list(known)[1:])}, but got {name!r}."
             )
     return own
 
@@ -167,7 +167,8 @@ def loaded(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
 def ready(model: Model, weights: Mapping[str, mx.array]) -> Model:
     """A model with its weights, to predict with.
 
-    The arrays lie in memory, in order: MLX cannot export those it has yet to load, and exports others wrongly.
+    The arrays lie in memory, in order: MLX cannot export those it has yet to load, and exports others
+    wrongly.
     """
     model.load_weights([(name, mx.contiguous(value)) for name, value in weights.items()])
     model.eval()

@@ -27,8 +27,8 @@ class About:
     Attributes:
         paper: Where the model was published.
         input: ``planes`` (channels of the input), ``size`` (what sizes it takes), ``multiple_of`` (what each
-            size must be a multiple of) and ``normalisation``: ``scale`` (a factor), then ``mean`` and ``std`` of
-            each plane, or null for inputs as they are.
+            size must be a multiple of) and ``normalisation``: ``scale`` (a factor), then ``mean`` and
+            ``std`` of each plane, or null for inputs as they are.
         classes: For segmentation, in the order of the scores: ``name`` and ``colour`` (RGB, 0 to 255).
         source: Where the weights come from.
         licence: Under which licence, by its SPDX name where it has one.

@@ -1,8 +1,8 @@
 """Finds out whether two frameworks differ because of near-ties.
 
 Two values of a window that differ in the last bit can change order after a convolution in another framework.
-The index changes with them, and the unpooled value goes elsewhere. Fed with the indices of the other framework
-a network that was ported well gives the same scores up to rounding.
+The index changes with them, and the unpooled value goes elsewhere. Fed with the indices of the other
+framework a network that was ported well gives the same scores up to rounding.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ def share_of_flips(ours: Sequence[Any], theirs: Sequence[Any]) -> float:
     for a, b in pairs:
         if a.shape != b.shape:
             raise ValueError(
-                f"[share_of_flips] 'ours' and 'theirs' must have the same shapes but got {a.shape} and {b.shape}."
+                "[share_of_flips] 'ours' and 'theirs' must have the same shapes "
+                f"but got {a.shape} and {b.shape}."
             )
     return sum(int((a != b).sum()) for a, b in pairs) / max(1, sum(a.size for a, _ in pairs))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import mlx.core as mx
@@ -30,8 +31,8 @@ def same_name(name: str) -> tuple[str, ...]:
 def read_state(path: str | Path) -> dict[str, np.ndarray]:
     """The arrays of a PyTorch checkpoint, float32: ``.safetensors``, or of ``torch.save`` (needs PyTorch).
 
-    What :func:`state_of` finds in it is taken. No code of the file is run and none of its modules is imported; of
-    a whole model that was pickled, the parameters are read all the same.
+    What :func:`state_of` finds in it is taken. No code of the file is run and none of its modules is
+    imported; of a whole model that was pickled, the parameters are read all the same.
 
     Raises:
         ValueError: If there is no such file, it is no checkpoint, or there is no state dict in it.
@@ -57,11 +58,14 @@ def load_pickled(path: Path) -> Any:
         raise ValueError(
             "PyTorch is needed to read this file; a .safetensors file is read without it."
         ) from None
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:
-        module = SimpleNamespace(Unpickler=InertUnpickler, load=load_inert)
-        return torch.load(path, map_location="cpu", weights_only=False, pickle_module=module)
+    inert: Any = ModuleType("inert_pickle")
+    inert.Unpickler, inert.load = InertUnpickler, load_inert
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of old formats
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError:
+            return torch.load(path, map_location="cpu", weights_only=False, pickle_module=inert)
 
 
 class Foreign:
@@ -76,6 +80,9 @@ class Foreign:
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Foreign:
+        return self
+
     def ignore(self, *args: Any) -> None:
         """Items of a list, a set or a dict."""
 
@@ -83,11 +90,13 @@ class Foreign:
 
 
 class InertUnpickler(pickle.Unpickler):
-    """Rebuilds tensors and ordered dicts; everything else is a :class:`Foreign`."""
+    """Rebuilds tensors, sets and ordered dicts; everything else is a :class:`Foreign`."""
 
     HARMLESS = frozenset(
         {
             ("collections", "OrderedDict"),
+            ("builtins", "set"),
+            ("__builtin__", "set"),
             ("torch", "Size"),
             ("torch._utils", "_rebuild_tensor"),
             ("torch._utils", "_rebuild_tensor_v2"),
@@ -210,7 +219,7 @@ def from_pytorch(
         axes = pytorch_axes(model, name)
         expected = tuple(parameter.shape[axes.index(axis)] for axis in range(parameter.ndim))
         if value.shape == expected:
-            weights[name] = mx.array(np.ascontiguousarray(value.transpose(axes)))
+            weights[name] = mx.array(value.transpose(axes).copy(order="C"))
         else:
             wrong.append(f"shape {value.shape} instead of {expected}: {key}")
     wrong += [f"not used: {key}" for key in rest]
@@ -223,8 +232,8 @@ def to_pytorch(model: nn.Module, names: Names = same_name) -> dict[str, np.ndarr
     """The way back of :func:`from_pytorch`: a state dict for ``load_state_dict(strict=True)``."""
     state = {}
     for name, parameter in tree_flatten(model.parameters()):
-        value = np.array(parameter).transpose(np.argsort(pytorch_axes(model, name)))
-        state |= {key: np.ascontiguousarray(value) for key in names(name)}
+        axes = np.argsort(pytorch_axes(model, name))
+        state |= {key: np.array(parameter).transpose(axes).copy(order="C") for key in names(name)}
     return state
 
 

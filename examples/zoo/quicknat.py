@@ -1,8 +1,8 @@
 """QuickNAT: 27 structures of the brain in single slices of a T1-weighted scan.
 
 Roy et al., "QuickNAT: A fully convolutional network for quick and accurate segmentation of neuroanatomy",
-NeuroImage 2019, with the squeeze-and-excitation blocks of Roy, Navab and Wachinger, "Concurrent spatial and channel
-squeeze and excitation in fully convolutional networks", MICCAI 2018. Parameters are named as in
+NeuroImage 2019, with the squeeze-and-excitation blocks of Roy, Navab and Wachinger, "Concurrent spatial and
+channel squeeze and excitation in fully convolutional networks", MICCAI 2018. Parameters are named as in
 ai-med/quickNAT_pytorch with ai-med/nn-common-modules.
 """
 

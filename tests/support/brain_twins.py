@@ -8,7 +8,7 @@ from torch.nn import functional
 
 
 class Competitive(nn.Module):
-    """Any block of FastSurfer: ``start`` is how it treats its input, ``norm`` the name of its normalisations."""
+    """Any block of FastSurfer: how it starts, and what its normalisations are called."""
 
     def __init__(self, inputs, filters, kernel, start="compete", norm="bn") -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class FastSurferVINNTwin(FastSurferCNNTwin):
 
 
 def zoomed(x, scale, target):
-    """An image of ``target`` positions, of which each is ``scale`` positions of ``x`` wide; and what it came to."""
+    """An image of ``target`` positions, each ``scale`` positions of ``x`` wide, and the scale that it is."""
     sizes, missing, made = [], [], []
     for axis in (0, 1):
         have, want = x.shape[axis + 2], int(target[axis] * scale[axis])
