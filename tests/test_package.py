@@ -52,6 +52,29 @@ def test_the_wheel_holds_the_package_and_its_kernels_and_nothing_else(dist):
     assert all(re.match(r"mlx(\[cpu\])?>=", line) for line in needed)  # on Macs and on Linux
 
 
+def test_the_first_page_has_no_relative_link_on_a_package_index(dist):
+    (wheel,) = dist.glob("*.whl")
+    archive = zipfile.ZipFile(wheel)
+    (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    head, _, readme = archive.read(metadata).decode().partition("\n\n")
+    assert "Description-Content-Type: text/markdown" in head
+    assert "[!WARNING]" not in readme
+    home = re.search(r"Project-URL: Repository, (\S+)", head)[1]
+    raw = home.replace("github.com", "raw.githubusercontent.com")
+    release = f"v{mlx_unpool.__version__}"
+    own, pictures = 0, 0
+    for mark, target in re.findall(r"(!?)\[[^\]]*\]\(([^)]+)\)", readme):
+        assert target.startswith("https://"), target
+        prefix = f"{raw}/{release}/" if mark else f"{home}/blob/{release}/"
+        if target.startswith((home, raw)):
+            assert (ROOT / target.removeprefix(prefix)).is_file(), target
+            own, pictures = own + 1, pictures + bool(mark)
+    assert own > 10
+    assert pictures >= 1
+    check = [sys.executable, "-m", "twine", "check", "--strict", *dist.iterdir()]
+    assert subprocess.run(check).returncode == 0
+
+
 def test_the_wheel_works_without_the_checkout(dist, tmp_path):
     (wheel,) = dist.glob("*.whl")
     # A clean environment that has nothing but MLX from this one.
