@@ -100,6 +100,7 @@ examples/notebooks/segmentation_2d
 examples/notebooks/volumes_3d
 examples/README
 docs/porting
+docs/zoo
 ```
 
 ```{toctree}
@@ -120,6 +121,7 @@ docs/reliability
 
 benchmarks/RESULTS
 benchmarks/TRAFFIC
+benchmarks/ZOO
 ```
 
 ```{toctree}
