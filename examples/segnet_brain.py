@@ -25,14 +25,19 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from common.command_line import run_program
-from common.metrics import dice
 from common.training import adamw, parse_options, save_weights, train
-from data.brain_scans import CLASS_NAMES, SLABS, brain, scanned, training_batches, two_thresholds
+from data.brain_scans import (
+    CLASS_NAMES,
+    brain,
+    dice_of_scans,
+    scans_of,
+    training_batches,
+    two_thresholds,
+)
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 from zoo.segnet import DECODERS, SegNet
 
-SCANS = 5  # simulated ones of each slab to evaluate on
 LEARNING_RATE = 0.01
 COARSE_WEIGHT = 0.3  # of the auxiliary loss on the last pooling stage
 
@@ -118,21 +123,21 @@ def main() -> int:
         "decoder": arguments.decoder,
     }
     thresholds = None
-    for number, (name, (start, stop)) in enumerate(SLABS.items()):
-        random = np.random.default_rng([1, number])
-        slabs = np.stack([scanned(bright, random)[:, start:stop] for _ in range(SCANS)])
-        truth = np.stack([classes[:, start:stop]] * SCANS)
-        predicted = np.stack([predict(model, slab) for slab in slabs])
-        thresholds = thresholds or two_thresholds(slabs, truth)  # chosen on the validation slab
-        report[name] = {
-            "network": dice(truth, predicted, CLASS_NAMES),
-            "two thresholds": dice(truth, np.digitize(slabs, thresholds), CLASS_NAMES),
+    for split in ("validation", "test"):
+        scans, truth = scans_of(split, bright, classes)
+        predicted = np.stack([predict(model, scan) for scan in scans])
+        thresholds = thresholds or two_thresholds(scans, np.broadcast_to(truth, scans.shape))
+        report[split] = {
+            "network": dice_of_scans(truth, predicted),
+            "two thresholds": dice_of_scans(truth, np.digitize(scans, thresholds)),
         }
-    print(f"\nDice on the test slab{'network':>15}{'two thresholds':>17}")
+    print(f"\nDice on the test slab, mean and standard deviation over {len(scans)} scans")
+    print(f"{'':14}{'network':>17}{'two thresholds':>17}")
     for name in CLASS_NAMES[1:]:
-        values = [report["test"][kind][name] for kind in ("network", "two thresholds")]
-        print(f"{name:21}{values[0]:15.3f}{values[1]:17.3f}")
-    draw(slabs[0], truth[0], predicted[0], arguments.output / "brain.png")
+        both = [report["test"][kind][name] for kind in ("network", "two thresholds")]
+        columns = [f"{values['mean']:.3f} ± {values['sd']:.3f}" for values in both]
+        print(f"{name:14}" + "".join(f"{column:>17}" for column in columns))
+    draw(scans[0], truth, predicted[0], arguments.output / "brain.png")
     (arguments.output / "figures.json").write_text(json.dumps(report, indent=2) + "\n")
     checkpoint.unlink()
     names = ", ".join(sorted(path.name for path in arguments.output.iterdir()))

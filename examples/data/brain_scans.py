@@ -16,6 +16,7 @@ from nilearn import datasets
 CLASS_NAMES = ("other", "grey matter", "white matter")
 # Coronal slices of 2 mm. The template is left-right symmetric: halves of it would not be independent.
 SLABS = {"validation": (20, 32), "test": (54, 70)}
+SCANS = {"validation": 5, "test": 20}  # simulated ones of each slab to evaluate on
 GAP = 2  # slices between a slab and the training
 PATCH = (
     20,
@@ -67,6 +68,26 @@ def training_batches(
             patches.append((scanned(bright[area], random)[::step], classes[area][::step]))
         volumes, truths = (np.stack(part) for part in zip(*patches, strict=True))
         yield mx.array(volumes[..., None]), mx.array(truths)
+
+
+def scans_of(split: str, bright: np.ndarray, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The scans (scan, x, y, z) of a slab to measure on, and their true classes (x, y, z)."""
+    random = np.random.default_rng([1, list(SLABS).index(split)])
+    slab = slice(*SLABS[split])
+    scans = [scanned(bright, random)[:, slab] for _ in range(SCANS[split])]
+    return np.stack(scans), classes[:, slab]
+
+
+def dice_of_scans(truth: np.ndarray, predicted: np.ndarray) -> dict[str, dict[str, float]]:
+    """The mean and the standard deviation over scans of each class's Dice."""
+    each = [dice(truth, scan, CLASS_NAMES) for scan in predicted]
+    return {
+        name: {
+            "mean": float(np.mean([scores[name] for scores in each])),
+            "sd": float(np.std([scores[name] for scores in each], ddof=1)),
+        }
+        for name in CLASS_NAMES[1:]
+    }
 
 
 def two_thresholds(volume: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
