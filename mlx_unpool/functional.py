@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import mlx.core as mx
 
 from ._arguments import keywords_named
 from ._pooling import AdaptivePooling, FractionalPooling, MaxPooling, MaxUnpooling
-from ._types import IntOrTuple, Stream
+from ._types import (
+    AdaptiveMaxPoolFunction,
+    DataFormat,
+    FractionalMaxPoolFunction,
+    IndexFormat,
+    IntOrTuple,
+    MaxPoolFunction,
+    Pooled,
+    Stream,
+)
 
 
-@keywords_named
+# What a call returns depends on return_indices: that is said once for all ranks.
+def _max_pooling(function: Callable[..., Pooled]) -> MaxPoolFunction:
+    return cast(MaxPoolFunction, keywords_named(function))
+
+
+def _adaptive_pooling(function: Callable[..., Pooled]) -> AdaptiveMaxPoolFunction:
+    return cast(AdaptiveMaxPoolFunction, keywords_named(function))
+
+
+def _fractional_pooling(function: Callable[..., Pooled]) -> FractionalMaxPoolFunction:
+    return cast(FractionalMaxPoolFunction, keywords_named(function))
+
+
+@_max_pooling
 def max_pool1d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -21,10 +44,10 @@ def max_pool1d(
     dilation: IntOrTuple = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-    index_format: str = "flat",
-    data_format: str = "channels_last",
+    index_format: IndexFormat = "flat",
+    data_format: DataFormat = "channels_last",
     stream: Stream = None,
-) -> mx.array | tuple[mx.array, mx.array]:
+) -> Pooled:
     """Max pooling over a sequence, with the position of each maximum on request.
 
     Ties go to the first element in row-major order. NaN counts as larger than any number; the last NaN of
@@ -90,7 +113,7 @@ def max_pool1d(
     return pooling(x, stream)
 
 
-@keywords_named
+@_max_pooling
 def max_pool2d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -100,10 +123,10 @@ def max_pool2d(
     dilation: IntOrTuple = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-    index_format: str = "flat",
-    data_format: str = "channels_last",
+    index_format: IndexFormat = "flat",
+    data_format: DataFormat = "channels_last",
     stream: Stream = None,
-) -> mx.array | tuple[mx.array, mx.array]:
+) -> Pooled:
     """Max pooling over height and width, with the position of each maximum on request.
 
     Ties go to the first element in row-major order. NaN counts as larger than any number; the last NaN of
@@ -172,7 +195,7 @@ def max_pool2d(
     return pooling(x, stream)
 
 
-@keywords_named
+@_max_pooling
 def max_pool3d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -182,10 +205,10 @@ def max_pool3d(
     dilation: IntOrTuple = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-    index_format: str = "flat",
-    data_format: str = "channels_last",
+    index_format: IndexFormat = "flat",
+    data_format: DataFormat = "channels_last",
     stream: Stream = None,
-) -> mx.array | tuple[mx.array, mx.array]:
+) -> Pooled:
     """Max pooling over depth, height and width, with the position of each maximum on request.
 
     Ties go to the first element in row-major order. NaN counts as larger than any number; the last NaN of
@@ -263,7 +286,7 @@ def max_unpool1d(
     output_size: IntOrTuple | None = None,
     *,
     dilation: IntOrTuple = 1,
-    data_format: str = "channels_last",
+    data_format: DataFormat = "channels_last",
     stream: Stream = None,
 ) -> mx.array:
     """Max unpooling over a sequence: puts pooled values back at their indices, zeros elsewhere.
@@ -336,7 +359,7 @@ def max_unpool2d(
     output_size: IntOrTuple | None = None,
     *,
     dilation: IntOrTuple = 1,
-    data_format: str = "channels_last",
+    data_format: DataFormat = "channels_last",
     stream: Stream = None,
 ) -> mx.array:
     """Max unpooling over height and width: puts pooled values back at their indices, zeros elsewhere.
@@ -423,7 +446,7 @@ def max_unpool3d(
     output_size: IntOrTuple | None = None,
     *,
     dilation: IntOrTuple = 1,
-    data_format: str = "channels_last",
+    data_format: DataFormat = "channels_last",
     stream: Stream = None,
 ) -> mx.array:
     """Max unpooling over depth, height and width: puts pooled values back at their indices, zeros elsewhere.
@@ -488,15 +511,15 @@ def max_unpool3d(
     return unpooling(x, indices, output_size, stream)
 
 
-@keywords_named
+@_adaptive_pooling
 def adaptive_max_pool1d(
     x: mx.array,
     output_size: int | Sequence[int | None],
     *,
     return_indices: bool = False,
-    data_format: str = "channels_last",
+    data_format: DataFormat = "channels_last",
     stream: Stream = None,
-) -> mx.array | tuple[mx.array, mx.array]:
+) -> Pooled:
     """Adaptive max pooling over a sequence: pooling to ``output_size`` whatever the input size.
 
     On an axis of length ``L``, window ``i`` of ``n`` covers the positions from ``floor(i * L / n)`` up to,
@@ -541,15 +564,15 @@ def adaptive_max_pool1d(
     return pooling(x, stream)
 
 
-@keywords_named
+@_adaptive_pooling
 def adaptive_max_pool2d(
     x: mx.array,
     output_size: int | Sequence[int | None],
     *,
     return_indices: bool = False,
-    data_format: str = "channels_last",
+    data_format: DataFormat = "channels_last",
     stream: Stream = None,
-) -> mx.array | tuple[mx.array, mx.array]:
+) -> Pooled:
     """Adaptive max pooling over height and width: pooling to ``output_size`` whatever the input size.
 
     On an axis of length ``L``, window ``i`` of ``n`` covers the positions from ``floor(i * L / n)`` up to,
@@ -596,15 +619,15 @@ def adaptive_max_pool2d(
     return pooling(x, stream)
 
 
-@keywords_named
+@_adaptive_pooling
 def adaptive_max_pool3d(
     x: mx.array,
     output_size: int | Sequence[int | None],
     *,
     return_indices: bool = False,
-    data_format: str = "channels_last",
+    data_format: DataFormat = "channels_last",
     stream: Stream = None,
-) -> mx.array | tuple[mx.array, mx.array]:
+) -> Pooled:
     """Adaptive max pooling over depth, height and width: pooling to ``output_size`` whatever the input size.
 
     On an axis of length ``L``, window ``i`` of ``n`` covers the positions from ``floor(i * L / n)`` up to,
@@ -650,7 +673,7 @@ def adaptive_max_pool3d(
     return pooling(x, stream)
 
 
-@keywords_named
+@_fractional_pooling
 def fractional_max_pool2d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -658,11 +681,11 @@ def fractional_max_pool2d(
     output_size: IntOrTuple | None = None,
     output_ratio: float | Sequence[float] | None = None,
     return_indices: bool = False,
-    data_format: str = "channels_last",
+    data_format: DataFormat = "channels_last",
     random_samples: mx.array | None = None,
     key: mx.array | None = None,
     stream: Stream = None,
-) -> mx.array | tuple[mx.array, mx.array]:
+) -> Pooled:
     """Fractional max pooling over height and width: windows at random distances.
 
     The windows on an axis of length ``L`` start at ``floor((i + u) * a) - floor(u * a)``, where
@@ -725,7 +748,7 @@ def fractional_max_pool2d(
     return pooling(x, random_samples, key, stream)
 
 
-@keywords_named
+@_fractional_pooling
 def fractional_max_pool3d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -733,11 +756,11 @@ def fractional_max_pool3d(
     output_size: IntOrTuple | None = None,
     output_ratio: float | Sequence[float] | None = None,
     return_indices: bool = False,
-    data_format: str = "channels_last",
+    data_format: DataFormat = "channels_last",
     random_samples: mx.array | None = None,
     key: mx.array | None = None,
     stream: Stream = None,
-) -> mx.array | tuple[mx.array, mx.array]:
+) -> Pooled:
     """Fractional max pooling over depth, height and width: windows at random distances.
 
     The windows on an axis of length ``L`` start at ``floor((i + u) * a) - floor(u * a)``, where

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from ._arguments import keywords_named
 from ._pooling import AdaptivePooling, FractionalPooling, MaxPooling, MaxUnpooling
-from ._types import IntOrTuple, Stream
+from ._types import DataFormat, IndexFormat, IntOrTuple, Stream
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# What calling a pool returns: an array, or with return_indices a pair of them. An attribute that may change
+# decides, which no type can follow, so a type checker accepts what is right for either.
+ArrayOrPair = mx.array | Any
 
 
 class _Layer(nn.Module):
@@ -81,8 +88,8 @@ class _MaxPool(_Layer):
         dilation: IntOrTuple = 1,
         ceil_mode: bool = False,
         return_indices: bool = False,
-        index_format: str = "flat",
-        data_format: str = "channels_last",
+        index_format: IndexFormat = "flat",
+        data_format: DataFormat = "channels_last",
     ) -> None:
         super().__init__()
         self.kernel_size = kernel_size
@@ -109,9 +116,7 @@ class _MaxPool(_Layer):
             self.data_format,
         )
 
-    def __call__(
-        self, x: mx.array, *, stream: Stream = None
-    ) -> mx.array | tuple[mx.array, mx.array]:
+    def __call__(self, x: mx.array, *, stream: Stream = None) -> ArrayOrPair:
         """Pools ``x``.
 
         Args:
@@ -134,7 +139,7 @@ class _AdaptiveMaxPool(_Layer):
         output_size: int | Sequence[int | None],
         *,
         return_indices: bool = False,
-        data_format: str = "channels_last",
+        data_format: DataFormat = "channels_last",
     ) -> None:
         super().__init__()
         self.output_size = output_size
@@ -147,9 +152,7 @@ class _AdaptiveMaxPool(_Layer):
             type(self).__name__, self.rank, self.output_size, self.return_indices, self.data_format
         )
 
-    def __call__(
-        self, x: mx.array, *, stream: Stream = None
-    ) -> mx.array | tuple[mx.array, mx.array]:
+    def __call__(self, x: mx.array, *, stream: Stream = None) -> ArrayOrPair:
         """Pools ``x``.
 
         Args:
@@ -174,7 +177,7 @@ class _FractionalMaxPool(_Layer):
         output_size: IntOrTuple | None = None,
         output_ratio: float | Sequence[float] | None = None,
         return_indices: bool = False,
-        data_format: str = "channels_last",
+        data_format: DataFormat = "channels_last",
     ) -> None:
         super().__init__()
         self.kernel_size = kernel_size
@@ -202,7 +205,7 @@ class _FractionalMaxPool(_Layer):
         random_samples: mx.array | None = None,
         key: mx.array | None = None,
         stream: Stream = None,
-    ) -> mx.array | tuple[mx.array, mx.array]:
+    ) -> ArrayOrPair:
         """Pools ``x``.
 
         Args:
@@ -230,7 +233,7 @@ class _MaxUnpool(_Layer):
         padding: IntOrTuple = 0,
         *,
         dilation: IntOrTuple = 1,
-        data_format: str = "channels_last",
+        data_format: DataFormat = "channels_last",
     ) -> None:
         super().__init__()
         self.kernel_size = kernel_size
@@ -241,7 +244,7 @@ class _MaxUnpool(_Layer):
         self._asked()
 
     @classmethod
-    def from_pool(cls, pool: Any) -> Any:
+    def from_pool(cls, pool: _MaxPool | _AdaptiveMaxPool | _FractionalMaxPool) -> Self:
         """The unpooling layer that undoes ``pool``, a pooling layer of this library and this rank.
 
         For an adaptive or fractional pool it is the one with ``kernel_size=None``, which needs

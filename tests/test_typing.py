@@ -1,0 +1,73 @@
+"""Type checkers understand the library: typical uses have their types, mistakes are found."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "tests" / "typing"
+
+
+def mypy(path: Path, folder: Path) -> set[int]:
+    """The lines in which mypy --strict finds a mistake."""
+    config = folder / "mypy.ini"
+    # The package has its own check, `make lint`. MLX leaves out types, and does not mark what it re-exports.
+    config.write_text(
+        "[mypy]\nstrict = True\ndisallow_untyped_calls = False\n"
+        "[mypy-mlx_unpool.*]\nfollow_imports = silent\n"
+        "[mypy-mlx.*]\nimplicit_reexport = True\nfollow_imports = silent\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--config-file", config, "--cache-dir", folder, path]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode in (0, 1), result.stderr
+    errors = re.findall(r"^(.+?):(\d+): error", result.stdout, re.MULTILINE)
+    assert {ROOT / name for name, _ in errors} <= {path}, result.stdout
+    return {int(number) for _, number in errors}
+
+
+def pyright(path: Path, folder: Path) -> set[int]:
+    """The lines in which pyright finds a mistake, as strict as it gets."""
+    shutil.copy(path, folder)
+    settings = {"include": [path.name], "extraPaths": [str(ROOT)], "typeCheckingMode": "strict"}
+    # MLX leaves types out, which this library cannot mend.
+    settings |= {"reportUnknownMemberType": False, "reportMissingTypeStubs": False}
+    settings |= {"reportUnusedExpression": False}  # some mistakes are expressions
+    config = folder / "pyrightconfig.json"
+    config.write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable]
+    result = subprocess.run([*command, "--project", config], capture_output=True, text=True)
+    report = json.loads(result.stdout)
+    assert report["summary"]["filesAnalyzed"] == 1
+    return {
+        found["range"]["start"]["line"] + 1
+        for found in report["generalDiagnostics"]
+        if found["severity"] == "error"
+    }
+
+
+@pytest.mark.parametrize("checker", [mypy, pyright])
+def test_typical_uses_pass(checker, tmp_path):
+    assert checker(FOLDER / "good.py", tmp_path) == set()
+
+
+@pytest.mark.parametrize("checker", [mypy, pyright])
+def test_mistakes_are_found(checker, tmp_path):
+    lines = (FOLDER / "mistakes.py").read_text().splitlines()
+    wrong = {number for number, line in enumerate(lines, start=1) if "  # wrong" in line}
+    assert len(wrong) > 10
+    assert checker(FOLDER / "mistakes.py", tmp_path) == wrong
+
+
+def test_typical_uses_run():
+    network = runpy.run_path(str(FOLDER / "good.py"))["Network"]()
+    import mlx.core as mx
+
+    assert network(mx.ones((1, 5, 5, 2))).shape == (1, 5, 5, 2)
