@@ -17,9 +17,8 @@ import numpy as np
 import timing
 import torch
 
-ROOT = Path(__file__).parent.parent
-sys.path.append(str(ROOT / "examples"))
-sys.path.append(str(ROOT / "tests" / "support"))
+sys.path.append(str(Path(__file__).parent.parent / "examples"))
+sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
 
 import zoo
 from autoencoder_twins import ConvAutoencoder3dTwin, InceptionAutoencoderTwin
@@ -90,7 +89,9 @@ def measure(name: str, turns: int) -> dict[str, Any]:
 def main() -> None:
     """Prints a table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("models", nargs="*", default=list(CASES), metavar="MODEL", help="of the zoo")
+    parser.add_argument(
+        "models", nargs="*", default=list(CASES), metavar="MODEL", help="of the zoo"
+    )
     parser.add_argument("--turns", type=int, default=1, help="turns of each framework (default: 1)")
     arguments = parser.parse_args()
     for name in arguments.models:

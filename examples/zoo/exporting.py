@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -38,11 +39,11 @@ def export(path: str | Path, model: nn.Module, *inputs: mx.array, tolerance: flo
     with mlx_unpool.exporting():
         mx.export_function(str(path), model, *inputs)
     expected = model(*inputs)
-    expected = [expected] if isinstance(expected, mx.array) else list(expected)
-    found = mx.import_function(str(path))(*inputs)
-    for one, other in zip(found, expected, strict=True):
-        scale = mx.abs(other).max().item()
-        difference = mx.abs(one.astype(mx.float32) - other.astype(mx.float32)).max().item()
+    expected = [expected] if isinstance(expected, mx.array) else expected
+    imported: Any = mx.import_function(str(path))
+    for one, other in zip(imported(*inputs), expected, strict=True):
+        scale = float(mx.abs(other).max())
+        difference = float(mx.abs(one.astype(mx.float32) - other.astype(mx.float32)).max())
         if not difference <= tolerance * max(scale, 1e-6):
             path.unlink()
             raise RuntimeError(

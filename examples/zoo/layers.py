@@ -33,7 +33,7 @@ def resize(x: mx.array, size: tuple[int, int], mode: str = "bilinear") -> mx.arr
     for axis, length in zip((1, 2), size):
         if x.shape[axis] != length:
             weights = mx.array(resize_weights(x.shape[axis], length, mode)).astype(x.dtype)
-            x = mx.moveaxis(mx.tensordot(x, weights, axes=([axis], [1])), -1, axis)
+            x = mx.moveaxis(mx.tensordot(x, weights, axes=[[axis], [1]]), -1, axis)
     return x
 
 

@@ -205,7 +205,7 @@ def from_pytorch(
         name: value for name, value in state.items() if not name.endswith("num_batches_tracked")
     }
     weights, wrong = {}, []
-    for name, parameter in tree_flatten(model.parameters()):
+    for name, parameter in dict(tree_flatten(model.parameters())).items():
         same = {key: rest.pop(key) for key in names(name) if key in rest}
         wrong += [f"missing: {key}" for key in names(name) if key not in same]
         if not same:
@@ -230,8 +230,8 @@ def from_pytorch(
 
 def to_pytorch(model: nn.Module, names: Names = same_name) -> dict[str, np.ndarray]:
     """The way back of :func:`from_pytorch`: a state dict for ``load_state_dict(strict=True)``."""
-    state = {}
-    for name, parameter in tree_flatten(model.parameters()):
+    state: dict[str, np.ndarray] = {}
+    for name, parameter in dict(tree_flatten(model.parameters())).items():
         axes = np.argsort(pytorch_axes(model, name))
         state |= {key: np.array(parameter).transpose(axes).copy(order="C") for key in names(name)}
     return state
