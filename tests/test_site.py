@@ -254,6 +254,7 @@ def test_pages_are_readable_in_a_browser(site, address, chromium, screen, scheme
         if page.startswith("_modules"):
             continue
         chromium.get(f"{address}/{page}")
+        chromium.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
         width = chromium.execute_script("return document.documentElement.scrollWidth")
         assert width <= WIDTHS[screen], page
         assert not chromium.execute_script(CLIPPED), page
