@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +26,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import mlx.core as mx
 import numpy as np
+from common.command_line import run_program
 from common.metrics import figures
 from common.training import adamw, save_weights, train, weighted_cross_entropy
 from data.digit_scenes import CLASS_NAMES, Scenes
@@ -281,4 +281,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from pathlib import Path
 
@@ -26,6 +25,7 @@ import matplotlib.pyplot as plt
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+from common.command_line import run_program
 from common.metrics import class_iou
 from common.training import adamw, parse_options, save_weights, train
 from data.ecg import CLASS_NAMES, COLOURS, SAMPLES, recordings, training_batches
@@ -129,4 +129,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -238,7 +238,7 @@ def load_checkpoint(
     """
     state, metadata = load_arrays(path)
     if "settings" not in metadata:
-        raise ValueError(f"{path} is not a checkpoint: it does not say which run saved it.")
+        raise ValueError(f"{path} is no checkpoint of a training.")
     saved = json.loads(metadata["settings"])
     differ = sorted(name for name in saved | settings if saved.get(name) != settings.get(name))
     if differ:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import mlx.core as mx
@@ -12,6 +14,12 @@ import numpy as np
 from mlx.utils import tree_flatten
 
 Names = Callable[[str], tuple[str, ...]]
+# Under which name checkpoints keep the state dict.
+KEYS = ("state_dict", "model_state", "model_state_dict", "model", "network")
+HOW_TO_EXPORT = (
+    "Where the model can be built, export its state dict: "
+    "torch.save(model.state_dict(), 'weights.pth')."
+)
 
 
 def same_name(name: str) -> tuple[str, ...]:
@@ -19,31 +27,157 @@ def same_name(name: str) -> tuple[str, ...]:
     return (name,)
 
 
-def read_state(path: Path) -> dict[str, np.ndarray]:
+def read_state(path: str | Path) -> dict[str, np.ndarray]:
     """The arrays of a PyTorch checkpoint, float32: ``.safetensors``, or of ``torch.save`` (needs PyTorch).
 
-    A state dict that lies under ``"state_dict"`` or ``"model"`` is found, and the ``module.`` that
-    ``DataParallel`` puts before every name goes. Nothing but arrays is read: no code in the file is run.
+    What :func:`state_of` finds in it is taken. No code of the file is run and none of its modules is
+    imported; of a whole model that was pickled, the parameters are read all the same.
+
+    Raises:
+        ValueError: If there is no such file, it is no checkpoint, or there is no state dict in it.
     """
-    if path.suffix == ".safetensors":
-        arrays: dict = mx.load(str(path))
-        state: Any = {name: np.array(value.astype(mx.float32)) for name, value in arrays.items()}
-    else:
-        try:
-            import torch
-        except ImportError:
-            raise SystemExit(
-                f"PyTorch is needed to read {path.name}; a .safetensors file is read without it."
-            ) from None
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        for key in ("state_dict", "model"):
-            state = state.get(key, state)
-        state = {name: value.float().numpy() for name, value in state.items()}
-    return {name.removeprefix("module."): value for name, value in state.items()}
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"There is no file {path}.")
+    try:
+        checkpoint = mx.load(str(path)) if path.suffix == ".safetensors" else load_pickled(path)
+        return arrays_of(state_of(checkpoint))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    except (
+        Exception
+    ) as error:  # what damaged files lead to, and such as mean to run something, has no end
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"{path} is no checkpoint that can be read: {reason}") from None
+
+
+def load_pickled(path: Path) -> Any:
+    """What ``torch.save`` wrote. Of foreign classes, only what objects hold."""
+    try:
+        import torch
+    except ImportError:
+        raise ValueError(
+            "PyTorch is needed to read this file; a .safetensors file is read without it."
+        ) from None
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        module: Any = ModuleType("inert_pickle")
+        module.Unpickler, module.load = InertUnpickler, load_inert
+        return torch.load(path, map_location="cpu", weights_only=False, pickle_module=module)
+
+
+class Foreign:
+    """What stands for an object of a class, or the result of a function, that is not run."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Foreign:
+        return super().__new__(cls)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def ignore(self, *args: Any) -> None:
+        """Items of a list, a set or a dict."""
+
+    append = extend = add = __setitem__ = ignore
+
+
+class InertUnpickler(pickle.Unpickler):
+    """Rebuilds tensors and ordered dicts; everything else is a :class:`Foreign`."""
+
+    HARMLESS = frozenset(
+        {
+            ("collections", "OrderedDict"),
+            ("torch", "Size"),
+            ("torch._utils", "_rebuild_tensor"),
+            ("torch._utils", "_rebuild_tensor_v2"),
+            ("torch._utils", "_rebuild_parameter"),
+        }
+    )
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in self.HARMLESS or (module == "torch" and name.endswith("Storage")):
+            return super().find_class(module, name)
+        return type(name, (Foreign,), {"__module__": module})
+
+
+def load_inert(file: Any, **options: Any) -> Any:
+    """As ``pickle.load``."""
+    return InertUnpickler(file, **options).load()
+
+
+def state_of(checkpoint: Any) -> dict[str, Any]:
+    """The state dict in a checkpoint, wherever it lies, without the ``module.`` of ``DataParallel``.
+
+    Args:
+        checkpoint: A state dict, a dict with one under ``"state_dict"``, ``"model_state"``,
+            ``"model_state_dict"``, ``"model"`` or ``"network"``, or a whole model.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    while True:
+        if isinstance(checkpoint, Foreign):
+            checkpoint = state_of_foreign(checkpoint)
+        elif callable(getattr(checkpoint, "state_dict", None)):
+            checkpoint = checkpoint.state_dict()
+        if not isinstance(checkpoint, Mapping):
+            raise ValueError(f"this is no state dict but {described(checkpoint)}. {HOW_TO_EXPORT}")
+        inner = [checkpoint[key] for key in KEYS if key in checkpoint]
+        inner = [value for value in inner if not hasattr(value, "shape")]
+        if not inner:
+            break
+        checkpoint = inner[0]
+    wrong = [name for name, value in checkpoint.items() if not hasattr(value, "shape")]
+    if wrong or not checkpoint:
+        what = f"{wrong[0]!r} is {described(checkpoint[wrong[0]])}" if wrong else "it is empty"
+        raise ValueError(
+            f"a state dict holds weights only, no code is run to make them; but {what}. {HOW_TO_EXPORT}"
+        )
+    return {name.removeprefix("module."): value for name, value in checkpoint.items()}
+
+
+def state_of_foreign(model: Foreign, prefix: str = "") -> dict[str, Any]:
+    """The state dict of a pickled model whose class is not at hand."""
+    parts = getattr(model, "state", None)
+    if not isinstance(parts, dict) or "_parameters" not in parts:
+        raise ValueError(f"this is no model but {described(model)}. {HOW_TO_EXPORT}")
+    left_out = parts.get("_non_persistent_buffers_set", ())
+    own = parts["_parameters"] | {
+        name: value for name, value in parts["_buffers"].items() if name not in left_out
+    }
+    state = {prefix + name: value for name, value in own.items() if value is not None}
+    for name, child in parts["_modules"].items():
+        if child is not None:
+            state |= state_of_foreign(child, f"{prefix}{name}.")
+    return state
+
+
+def described(value: Any) -> str:
+    """Of which kind something is."""
+    kind = type(value)
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+
+
+def arrays_of(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Tensors and arrays of any framework as NumPy arrays, those of floating point as float32."""
+    arrays = {}
+    for name, value in state.items():
+        if hasattr(value, "detach"):  # a tensor of PyTorch, wherever it is
+            value = value.detach().cpu()
+            value = (value.float() if value.is_floating_point() else value).numpy()
+        elif isinstance(value, mx.array) and value.dtype == mx.bfloat16:
+            value = value.astype(mx.float32)
+        array = np.asarray(value)
+        arrays[name] = array.astype(np.float32) if array.dtype.kind == "f" else array
+    return arrays
 
 
 def from_pytorch(
-    state: dict[str, np.ndarray], model: nn.Module, names: Names = same_name
+    state: Mapping[str, np.ndarray], model: nn.Module, names: Names = same_name
 ) -> dict[str, mx.array]:
     """The parameters of an MLX model from the state dict of its PyTorch twin, by MLX name.
 
@@ -52,6 +186,10 @@ def from_pytorch(
         model: The MLX model; only its names, shapes and kinds of layers matter.
         names: From the MLX name of a parameter, the names that it has in PyTorch. There are several if
             layers share it.
+
+    Returns:
+        Contiguous arrays: ``mx.export_function`` writes buffers as they lie in memory, and would take a
+        transposed array for another one.
 
     Raises:
         ValueError: If a parameter is missing, or one is left over, has another shape, or should be shared
@@ -75,7 +213,7 @@ def from_pytorch(
         axes = pytorch_axes(model, name)
         expected = tuple(parameter.shape[axes.index(axis)] for axis in range(parameter.ndim))
         if value.shape == expected:
-            weights[name] = mx.array(value.transpose(axes))
+            weights[name] = mx.array(np.ascontiguousarray(value.transpose(axes)))
         else:
             wrong.append(f"shape {value.shape} instead of {expected}: {key}")
     wrong += [f"not used: {key}" for key in rest]
@@ -95,9 +233,9 @@ def to_pytorch(model: nn.Module, names: Names = same_name) -> dict[str, np.ndarr
 
 def pytorch_axes(model: nn.Module, name: str) -> tuple[int, ...]:
     """Which axis of the array in PyTorch is each axis of a parameter in MLX."""
-    path, _, kind = name.rpartition(".")
+    *path, kind = name.split(".")
     module: Any = model
-    for part in path.split("."):
+    for part in path:
         module = module[int(part)] if isinstance(module, list) else module[part]
     dims = range(2, module[kind].ndim)
     if kind == "weight" and isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
