@@ -17,6 +17,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -178,12 +179,12 @@ def main() -> int:
         return 0
     segmenter.model.about.source = f"trained by camvid_train.py on {folder.name}"
     segmenter.model.save_pretrained(arguments.output / segmenter.kind)
-    report = {split: figures(segmenter, splits[split]) for split in ("val", "test")}
+    report: dict[str, Any] = {split: figures(segmenter, splits[split]) for split in ("val", "test")}
     test = report["test"]
     rows = {f"IoU {name}": value for name, value in test["iou"].items() if value is not None}
     rows |= {"mean IoU": test["miou"], "pixel accuracy": test["pixel_accuracy"]}
     print("\n".join(f"{name:18}{value:8.3f}" for name, value in rows.items()))
-    parameters = sum(v.size for _, v in tree_flatten(segmenter.model.parameters()))
+    parameters = sum(v.size for v in dict(tree_flatten(segmenter.model.parameters())).values())
     report |= {"model": segmenter.kind, "parameters": parameters, "steps": steps}
     (arguments.output / f"{segmenter.kind}.json").write_text(json.dumps(report, indent=2) + "\n")
     draw(segmenter, splits["test"], arguments.output / f"{segmenter.kind}.png")

@@ -73,8 +73,9 @@ def main() -> int:
     model.about.source = arguments.source or arguments.weights.name
     model.about.licence = arguments.licence
     model.save_pretrained(arguments.folder)
-    arrays = tree_flatten(model.parameters())
-    print(f"{arguments.folder}: {len(arrays)} arrays, {sum(v.size for _, v in arrays):,} numbers")
+    arrays = dict(tree_flatten(model.parameters()))
+    numbers = sum(value.size for value in arrays.values())
+    print(f"{arguments.folder}: {len(arrays)} arrays, {numbers:,} numbers")
     return 0
 
 

@@ -225,6 +225,21 @@ def test_the_encoder_of_segnet_takes_the_weights_of_vgg16(tmp_path):
     assert not target.exists()
 
 
+def test_a_segnet_of_the_zoo_starts_from_vgg16():
+    state = vgg16_state()
+    with pytest.raises(ValueError, match="must hold what these weights do not tell: classes"):
+        zoo.from_pytorch("segnet", state)
+    model = zoo.from_pytorch("segnet", state, classes=12)
+    assert model.config == segnet_vgg16(12).config | {
+        name: list(model.config[name])
+        for name in ("channels", "convolutions", "decoder_convolutions")
+    }
+    for name, value in tree_flatten(model.parameters()):
+        for key in vgg16_names(name):
+            expected = state[key].transpose(0, 2, 3, 1) if value.ndim == 4 else state[key]
+            assert np.array_equal(value, expected), name
+
+
 def test_segnet_has_the_size_of_the_paper():
     parameters = dict(tree_flatten(segnet_vgg16(12).trainable_parameters()))
     assert 29.4e6 < sum(value.size for value in parameters.values()) < 29.5e6

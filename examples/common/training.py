@@ -193,8 +193,9 @@ def share_of(batch: tuple[mx.array, ...]) -> list[mx.array]:
 def running_statistics(model: nn.Module) -> tuple[list[str], list[mx.array]]:
     """Names and values of what ``nn.BatchNorm`` keeps for predictions: each process saw its own share."""
     kept = ("running_mean", "running_var")
-    pairs = [pair for pair in tree_flatten(model.parameters()) if pair[0].endswith(kept)]
-    return [name for name, _ in pairs], [value for _, value in pairs]
+    arrays = dict(tree_flatten(model.parameters()))
+    names = [name for name in arrays if name.endswith(kept)]
+    return names, [arrays[name] for name in names]
 
 
 def state_of(model: nn.Module, optimizer: optim.Optimizer) -> dict[str, mx.array]:

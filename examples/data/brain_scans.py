@@ -57,7 +57,7 @@ def training_batches(
         forbidden[first - GAP : last + GAP] = True
     while True:
         sizes = [least + random.integers(4) for least in PATCH]
-        patches = []
+        patches: list[tuple[np.ndarray, np.ndarray]] = []
         while len(patches) < count:
             corner = [random.integers(0, n - size + 1) for n, size in zip(classes.shape, sizes)]
             area = tuple(slice(start, start + size) for start, size in zip(corner, sizes))

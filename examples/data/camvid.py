@@ -80,7 +80,8 @@ class CamVid:
 
     def class_shares(self) -> np.ndarray:
         """The share that each class has of all pixels."""
-        counts = sum(np.bincount(self[n][1].ravel(), minlength=12) for n in range(len(self)))
+        each = [np.bincount(self[n][1].ravel(), minlength=12) for n in range(len(self))]
+        counts = np.sum(each, axis=0)
         return counts / counts.sum()
 
 

@@ -14,6 +14,8 @@ from scipy.ndimage import gaussian_filter
 
 from data.camvid import CLASS_NAMES, SPLITS
 
+Paint = tuple[int, ...]
+
 COUNTS = {"train": 60, "val": 10, "test": 10}
 # Of each class a few paints, in RGB.
 PAINTS = {
@@ -114,20 +116,32 @@ class Street:
         for wheel in (x - 0.06 * size, x + 0.06 * size):
             self._ellipse("bicyclist", wheel, foot - 0.03 * size, 0.04 * size, 0.04 * size)
 
-    def _paint(self, kind: str) -> tuple[int, ...]:
+    def _paint(self, kind: str) -> Paint:
         paints = PAINTS[kind]
         paint = np.array(paints[self.random.integers(len(paints))]) + self.random.normal(0, 12, 3)
         return tuple(int(v) for v in paint.clip(0, 255))
 
-    def _box(self, kind: str, left: float, top: float, right: float, bottom: float, paint=None):
+    def _box(
+        self,
+        kind: str,
+        left: float,
+        top: float,
+        right: float,
+        bottom: float,
+        paint: Paint | None = None,
+    ) -> None:
         self._polygon(kind, [(left, top), (right, top), (right, bottom), (left, bottom)], paint)
 
-    def _ellipse(self, kind: str, x: float, y: float, rx: float, ry: float, paint=None):
+    def _ellipse(
+        self, kind: str, x: float, y: float, rx: float, ry: float, paint: Paint | None = None
+    ) -> None:
         angles = np.linspace(0, 2 * np.pi, 24, endpoint=False)
         points = zip(x + rx * np.cos(angles), y + ry * np.sin(angles))
         self._polygon(kind, [(float(a), float(b)) for a, b in points], paint)
 
-    def _polygon(self, kind: str, points: list[tuple[float, float]], paint=None) -> None:
+    def _polygon(
+        self, kind: str, points: list[tuple[float, float]], paint: Paint | None = None
+    ) -> None:
         ImageDraw.Draw(self.picture).polygon(points, fill=paint or self._paint(kind))
         ImageDraw.Draw(self.classes).polygon(points, fill=CLASS_NAMES.index(kind))
 

@@ -216,9 +216,10 @@ class PadMaxPool3d(nn.Module):
     def __init__(self, kernel_size: int, stride: int) -> None:
         super().__init__()
         self.pool = MaxPool3d(kernel_size, stride, return_indices=True)
+        self.stride = stride
 
     def __call__(self, x: mx.array) -> tuple[mx.array, mx.array, tuple[int, ...]]:
-        before = tuple(-size % self.pool.stride for size in x.shape[1:4])
+        before = tuple(-size % self.stride for size in x.shape[1:4])
         values, indices = self.pool(mx.pad(x, [(0, 0), *((n, 0) for n in before), (0, 0)]))
         return values, indices, before
 

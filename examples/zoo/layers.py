@@ -33,7 +33,7 @@ def resize(x: mx.array, size: tuple[int, int], mode: str = "bilinear") -> mx.arr
     for axis, length in zip((1, 2), size):
         if x.shape[axis] != length:
             weights = mx.array(resize_weights(x.shape[axis], length, mode)).astype(x.dtype)
-            x = mx.moveaxis(mx.tensordot(x, weights, axes=([axis], [1])), -1, axis)
+            x = mx.moveaxis(mx.tensordot(x, weights, axes=[[axis], [1]]), -1, axis)
     return x
 
 
@@ -57,7 +57,8 @@ def resize_weights(before: int, after: int, mode: str) -> np.ndarray:
         nearest = np.floor(rows.astype(np.float32) * scale).astype(int)
         weights[rows, np.minimum(nearest, before - 1)] = 1
         return weights
-    position = (rows.astype(np.float32) + np.float32(0.5)) * scale - np.float32(0.5)
+    # Rounded once, as processors multiply and add.
+    position = ((rows + 0.5) * np.float64(scale) - 0.5).astype(np.float32)
     if mode == "bilinear":
         position = np.maximum(position, 0)
     first = np.floor(position).astype(int)

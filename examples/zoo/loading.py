@@ -58,6 +58,16 @@ def from_pytorch(model_type: str, state_dict: Mapping[str, Any], **config: Any) 
             f"[from_pytorch] 'state_dict' must hold the weights of {model_type} under its authors' names, "
             f"but there is no {error}. It has {', '.join(list(state)[:5])}, ..."
         ) from None
+    needed = [
+        name
+        for name, parameter in list(inspect.signature(cls.__init__).parameters.items())[1:]
+        if parameter.default is parameter.empty and name not in arguments
+    ]
+    if needed:
+        raise ValueError(
+            f"[from_pytorch] 'config' of {model_type} must hold what these weights do not tell: "
+            f"{', '.join(needed)}."
+        )
     model = cls(**arguments)
     return ready(model, model.sanitize(state))
 

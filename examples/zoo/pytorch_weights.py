@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -59,12 +60,14 @@ def load_pickled(path: Path) -> Any:
         raise ValueError(
             "PyTorch is needed to read this file; a .safetensors file is read without it."
         ) from None
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:
-        module: Any = ModuleType("inert_pickle")
-        module.Unpickler, module.load = InertUnpickler, load_inert
-        return torch.load(path, map_location="cpu", weights_only=False, pickle_module=module)
+    inert: Any = ModuleType("inert_pickle")
+    inert.Unpickler, inert.load = InertUnpickler, load_inert
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of old formats
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError:
+            return torch.load(path, map_location="cpu", weights_only=False, pickle_module=inert)
 
 
 class Foreign:
@@ -79,6 +82,9 @@ class Foreign:
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Foreign:
+        return self
+
     def ignore(self, *args: Any) -> None:
         """Items of a list, a set or a dict."""
 
@@ -86,11 +92,13 @@ class Foreign:
 
 
 class InertUnpickler(pickle.Unpickler):
-    """Rebuilds tensors and ordered dicts; everything else is a :class:`Foreign`."""
+    """Rebuilds tensors, sets and ordered dicts; everything else is a :class:`Foreign`."""
 
     HARMLESS = frozenset(
         {
             ("collections", "OrderedDict"),
+            ("builtins", "set"),
+            ("__builtin__", "set"),
             ("torch", "Size"),
             ("torch._utils", "_rebuild_tensor"),
             ("torch._utils", "_rebuild_tensor_v2"),
@@ -199,7 +207,7 @@ def from_pytorch(
         name: value for name, value in state.items() if not name.endswith("num_batches_tracked")
     }
     weights, wrong = {}, []
-    for name, parameter in tree_flatten(model.parameters()):
+    for name, parameter in dict(tree_flatten(model.parameters())).items():
         same = {key: rest.pop(key) for key in names(name) if key in rest}
         wrong += [f"missing: {key}" for key in names(name) if key not in same]
         if not same:
@@ -213,7 +221,7 @@ def from_pytorch(
         axes = pytorch_axes(model, name)
         expected = tuple(parameter.shape[axes.index(axis)] for axis in range(parameter.ndim))
         if value.shape == expected:
-            weights[name] = mx.array(np.ascontiguousarray(value.transpose(axes)))
+            weights[name] = mx.array(value.transpose(axes).copy(order="C"))
         else:
             wrong.append(f"shape {value.shape} instead of {expected}: {key}")
     wrong += [f"not used: {key}" for key in rest]
@@ -224,10 +232,10 @@ def from_pytorch(
 
 def to_pytorch(model: nn.Module, names: Names = same_name) -> dict[str, np.ndarray]:
     """The way back of :func:`from_pytorch`: a state dict for ``load_state_dict(strict=True)``."""
-    state = {}
-    for name, parameter in tree_flatten(model.parameters()):
-        value = np.array(parameter).transpose(np.argsort(pytorch_axes(model, name)))
-        state |= {key: np.ascontiguousarray(value) for key in names(name)}
+    state: dict[str, np.ndarray] = {}
+    for name, parameter in dict(tree_flatten(model.parameters())).items():
+        axes = np.argsort(pytorch_axes(model, name))
+        state |= {key: np.array(parameter).transpose(axes).copy(order="C") for key in names(name)}
     return state
 
 

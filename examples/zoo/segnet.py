@@ -17,6 +17,7 @@ import numpy as np
 
 from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d, MaxUnpool2d, MaxUnpool3d
 
+from . import pytorch_weights
 from .layers import BatchNorm
 from .model import About, Model
 
@@ -174,6 +175,30 @@ class SegNet(Model):
         return kept
 
     @classmethod
+    def canonical(cls, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The names of torchvision's ``vgg16_bn`` become those of the encoder; its classifier is left out."""
+        parts = [name.split(".") for name in state if name.startswith("features.")]
+        if not parts:
+            return state
+        convolutions = sorted(
+            int(number)
+            for _, number, kind in parts
+            if kind == "weight" and state[f"features.{number}.weight"].ndim > 1
+        )
+        renamed: dict[str, np.ndarray] = {}
+        stage = block = 0
+        for number, after in zip(convolutions, [*convolutions[1:], None]):
+            for layer, at in (("conv", number), ("norm", number + 1)):
+                renamed |= {
+                    f"encoder.{stage}.{block}.{layer}.{kind}": state[f"features.{at}.{kind}"]
+                    for _, other, kind in parts
+                    if int(other) == at
+                }
+            # Convolution, normalisation and ReLU have a number each; a pooling has another one.
+            stage, block = (stage, block + 1) if after == number + 3 else (stage + 1, 0)
+        return renamed
+
+    @classmethod
     def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
         def blocks(part: str) -> list[list[int]]:
             """Of each stage, the channels that its convolutions give."""
@@ -183,21 +208,38 @@ class SegNet(Model):
                     found.setdefault(int(match[1]), {})[int(match[2])] = value.shape[0]
             return [[stage[n] for n in sorted(stage)] for _, stage in sorted(found.items())]
 
-        first, last = state["encoder.0.0.conv.weight"], state["classifier.weight"]
+        first = state["encoder.0.0.conv.weight"]
         encoder, decoder = blocks("encoder"), blocks("decoder")
-        return {
-            "classes": last.shape[0],
+        config = {
             "channels": [stage[-1] for stage in encoder],
             "convolutions": [len(stage) for stage in encoder],
-            "decoder_convolutions": [len(stage) for stage in reversed(decoder)],
-            "decoder_kernel": state["decoder.0.0.conv.weight"].shape[2],
-            "classifier_kernel": last.shape[2],
             "inputs": first.shape[1],
             "dims": first.ndim - 2,
             "norm": "batch" if "encoder.0.0.norm.running_mean" in state else "group",
             "bias": "encoder.0.0.conv.bias" in state,
             "coarse": "coarse_classifier.weight" in state,
         }
+        if not decoder:  # of VGG-16: the rest as in the paper
+            counts = config["convolutions"]
+            return config | {
+                "decoder_convolutions": [max(1, counts[0] - 1), *counts[1:]],
+                "decoder_kernel": first.shape[2],
+                "classifier_kernel": first.shape[2],
+            }
+        return config | {
+            "classes": state["classifier.weight"].shape[0],
+            "decoder_convolutions": [len(stage) for stage in reversed(decoder)],
+            "decoder_kernel": state["decoder.0.0.conv.weight"].shape[2],
+            "classifier_kernel": state["classifier.weight"].shape[2],
+        }
+
+    def sanitize(self, weights: Mapping[str, Any]) -> dict[str, mx.array]:
+        """As for any model; of a network with an encoder alone the decoder stays as it is."""
+        state = self.canonical(pytorch_weights.arrays_of(pytorch_weights.state_of(weights)))
+        if not any(name.startswith("decoder.") for name in state):
+            own = pytorch_weights.to_pytorch(self, self.pytorch_names)
+            state |= {name: v for name, v in own.items() if not name.startswith("encoder.")}
+        return pytorch_weights.from_pytorch(state, self, self.pytorch_names)
 
     @staticmethod
     def pytorch_names(name: str) -> tuple[str, ...]:
