@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 from safetensors import SafetensorError, safe_open
@@ -78,7 +79,8 @@ def load_arrays(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
     try:
         # MLX alone believes a header: some made by hand end the process, or never end.
         with safe_open(path, "numpy"):
-            arrays, metadata = mx.load(str(path), format="safetensors", return_metadata=True)
+            found: Any = mx.load(str(path), format="safetensors", return_metadata=True)
+        arrays, metadata = found
         mx.eval(arrays)
     except (SafetensorError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
@@ -95,5 +97,6 @@ def checksum(arrays: dict[str, mx.array], metadata: dict[str, str]) -> str:
     for name, array in sorted(arrays.items()):
         result = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), result)
         flat = mx.flatten(mx.contiguous(array, stream=mx.cpu), stream=mx.cpu)
-        result = zlib.crc32(memoryview(mx.view(flat, mx.uint8, stream=mx.cpu)), result)
+        octets: Any = mx.view(flat, mx.uint8, stream=mx.cpu)
+        result = zlib.crc32(memoryview(octets), result)
     return f"{result:08x}"
