@@ -456,6 +456,34 @@ def test_sums_of_an_adaptive_pool_of_more_than_2_to_the_31_elements():
         assert last(running, len(running.sizes) - 1, np.float16, back=1) == 0.0
 
 
+def test_32_bit_indices_into_a_plane_of_2_to_the_31_positions():
+    """The indices fit, but not the number of positions that they are compared with."""
+    cells, size = (1, 32768, 16384, 1), np.array((1, 65536, 32768), np.int32)
+    for kernel_size in (2, None):
+        launches = traced(
+            lambda v, i, k=kernel_size: mlx_unpool.max_unpool2d(
+                v, i, k, output_size=(65536, 32768)
+            ),
+            *(huge(cells, mx.int8), huge(cells, mx.int32)),
+        )
+        running, order = far_end(launches[0], None, size)
+        with running:
+            put(running, running.launch.buffers.index("indices"), 2**31 - 1, np.int32)
+            report = running.walk(order, track=False)
+            assert not report.failures, report.first
+            if kernel_size is None:  # the last position belongs to the last pooled value
+                assert last(running, len(running.sizes) - 1, np.int32) == 32768 * 16384 - 1
+        if kernel_size is None:
+            continue
+        running, order = far_end(launches[1], None, None, None, size)
+        with running:
+            put(running, 0, 7, np.int8)
+            put(running, running.launch.buffers.index("indices"), 2**31 - 1, np.int32)
+            report = running.walk(order, track=False)
+            assert not report.failures, report.first
+            assert last(running, len(running.sizes) - 1, np.int8) == 7
+
+
 def test_32_bit_offsets_would_have_been_caught():
     (launch,) = traced(lambda x: mlx_unpool.max_pool2d(x, 2), huge(HUGE, mx.float16))
     old = "const int64_t from = (plane + place) * C + c;"
