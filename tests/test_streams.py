@@ -206,7 +206,7 @@ def calls(rank: int) -> dict[str, tuple[Call, mx.array]]:
 CALLS = {name: call for rank in (1, 2, 3) for name, call in calls(rank).items()}
 
 
-def derivatives(call: Call, x: mx.array, stream: mx.Stream) -> list[mx.array]:
+def derivatives(call: Call, x: mx.array, stream: mx.Stream | None) -> list[mx.array]:
     """The results of a call and of its derivatives, first and second, on ``stream``."""
 
     def total(x):
@@ -222,26 +222,57 @@ def derivatives(call: Call, x: mx.array, stream: mx.Stream) -> list[mx.array]:
     ]
 
 
+@pytest.fixture
+def watch(monkeypatch):
+    """``watch(stream)`` notes from then on which primitive runs on which stream."""
+
+    def start(stream: mx.Stream) -> list[tuple[str, mx.Stream]]:
+        seen: list[tuple[str, mx.Stream]] = []
+        backend = type(_backends.choose(stream))
+        for primitive in ("pool", "pool_regions", "place", "accumulate", "pick", "pick_winners"):
+            run = getattr(backend, primitive)
+
+            def watched(*arguments, run=run, primitive=primitive) -> Any:
+                seen.append((primitive, mx.default_stream(mx.default_device())))
+                return run(*arguments)
+
+            monkeypatch.setattr(backend, primitive, watched)
+        return seen
+
+    return start
+
+
 @pytest.mark.parametrize("name", CALLS)
-def test_every_primitive_runs_on_the_stream_that_was_asked_for(name, monkeypatch):
+def test_every_primitive_runs_on_the_stream_that_was_asked_for(name, watch):
     call, x = CALLS[name]
-    asked, seen = mx.new_stream(DEVICES[-1]), []
-    backend = type(_backends.choose(asked))
-    primitives = ["pool", "pool_regions", "place", "accumulate", "pick", "pick_winners"]
-    for primitive in primitives:
-        run = getattr(backend, primitive)
-
-        def watched(*arguments, run=run, primitive=primitive) -> Any:
-            seen.append((primitive, mx.default_stream(mx.default_device())))
-            return run(*arguments)
-
-        monkeypatch.setattr(backend, primitive, watched)
+    asked = mx.new_stream(DEVICES[-1])
+    seen = watch(asked)
     with mx.stream(mx.new_stream(DEVICES[0])):  # of no interest
         mx.eval(derivatives(call, x, asked))
     ran = {primitive for primitive, _ in seen}
-    if "Unpool" in name or "unpool" in name:
+    if "unpool" in name.lower():
         assert {"place", "pick_winners"} <= ran
     else:
         assert {"accumulate", "pick"} <= ran
         assert ran & {"pool", "pool_regions"}
     assert all(stream == asked for _, stream in seen), seen
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", CALLS)
+def test_without_a_stream_the_default_one_is_taken(name, device, watch):
+    """Which that is, a call decides and not the import; so does each call anew."""
+    call, x = CALLS[name]
+    before = mx.default_device(), mx.default_stream(device)
+    try:
+        mx.set_default_device(device)
+        seen = watch(before[1])
+        for stream in (mx.new_stream(device), mx.new_stream(device), before[1]):
+            mx.set_default_stream(stream)
+            seen.clear()
+            mx.eval(derivatives(call, x, None))
+            assert seen
+            assert all(found == stream for _, found in seen), seen
+    finally:
+        mx.set_default_stream(before[1])
+        mx.set_default_device(before[0])
