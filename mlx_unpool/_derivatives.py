@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -64,17 +65,16 @@ def pool(
     """Values and indices of every window of ``x``."""
 
     def forward(x):
-        with mx.stream(where.stream):
-            return where.backend.pool(x, g, index_dtype)
+        return where.backend.pool(x, g, index_dtype)
 
     def vjp(x, cotangents, outputs):
         return linear("accumulate", cotangents[0], outputs[1], g, where)
 
     def jvp(x, tangent):
         indices = pool(x, g, index_dtype, where)[1]
-        return linear("pick", tangent, indices, g, where), mx.zeros_like(indices)
+        return linear("pick", tangent, indices, g, where), _zeros(indices, where)
 
-    return _custom(forward, vjp, jvp)(x)
+    return _run(forward, vjp, jvp, where, x)
 
 
 def pool_regions(
@@ -83,53 +83,69 @@ def pool_regions(
     """Values and flat indices of windows that lie where ``bounds`` says."""
 
     def forward(x, bounds):
-        with mx.stream(where.stream):
-            return where.backend.pool_regions(x, bounds, g, index_dtype)
+        return where.backend.pool_regions(x, bounds, g, index_dtype)
 
     def vjp(primals, cotangents, outputs):
-        return linear("accumulate", cotangents[0], outputs[1], g, where), mx.zeros_like(primals[1])
+        summed = linear("accumulate", cotangents[0], outputs[1], g, where)
+        return summed, _zeros(primals[1], where)
 
     def jvp(primals, tangents):
         x, bounds = primals
         values, indices = pool_regions(x, bounds, g, index_dtype, where)
         if tangents[0] is None:
-            return mx.zeros_like(values), mx.zeros_like(indices)
-        return linear("pick", tangents[0], indices, g, where), mx.zeros_like(indices)
+            return _zeros(values, where), _zeros(indices, where)
+        return linear("pick", tangents[0], indices, g, where), _zeros(indices, where)
 
-    return _custom(forward, vjp, jvp)(x, bounds)
+    return _run(forward, vjp, jvp, where, x, bounds)
 
 
 def linear(name: str, x: mx.array, indices: mx.array, g: Geometry, where: Where) -> mx.array:
     """The primitive of this name, one of :data:`TRANSPOSE`: linear in ``x``."""
 
     def forward(x, indices):
-        with mx.stream(where.stream):
-            return getattr(where.backend, name)(x, indices, g)
+        return getattr(where.backend, name)(x, indices, g)
 
     def vjp(primals, cotangent, output):
         transposed = linear(TRANSPOSE[name], cotangent, primals[1], g, where)
-        return transposed, mx.zeros_like(primals[1])
+        return transposed, _zeros(primals[1], where)
 
     def jvp(primals, tangents):
-        tangent = mx.zeros_like(primals[0]) if tangents[0] is None else tangents[0]
+        tangent = _zeros(primals[0], where) if tangents[0] is None else tangents[0]
         return linear(name, tangent, primals[1], g, where)
 
-    return _custom(forward, vjp, jvp)(x, indices)
+    return _run(forward, vjp, jvp, where, x, indices)
 
 
-def _custom(
-    forward: Callable[..., Any], vjp: Callable[..., Any], jvp: Callable[..., Any]
-) -> Callable[..., Any]:
-    """``forward`` with these derivatives, and mapped over new axes by merging them into the batch."""
-    if _exporting.get() or _only_traced():
-        return forward
-    # MLX looks for derivatives inside a custom function as well, where there need not be any.
-    function = mx.custom_function(lambda *args: forward(*map(mx.stop_gradient, args)))
-    function.vjp(vjp)
-    function.jvp(jvp)
-    # The rule makes the function anew: one that held itself would be a cycle in every call.
-    function.vmap(lambda args, axes: _map_batch(_custom(forward, vjp, jvp), args, axes))
-    return function
+def _run(
+    forward: Callable[..., Any],
+    vjp: Callable[..., Any],
+    jvp: Callable[..., Any],
+    where: Where,
+    *arrays: mx.array,
+) -> Any:
+    """``forward`` of these arrays, with these derivatives; mapped by merging new axes into the batch.
+
+    Everything runs on one stream, what MLX makes of a custom function as well.
+    """
+
+    def vmap(arrays, axes):
+        # A call anew: a rule that held its own function would be a cycle in every call.
+        with mx.stream(where.stream):
+            return _map_batch(partial(_run, forward, vjp, jvp, where), arrays, axes)
+
+    with mx.stream(where.stream):
+        if _exporting.get() or _only_traced():
+            return forward(*arrays)
+        # MLX looks for derivatives inside a custom function as well, where there need not be any.
+        function = mx.custom_function(lambda *args: forward(*map(mx.stop_gradient, args)))
+        function.vjp(vjp)
+        function.jvp(jvp)
+        function.vmap(vmap)
+        return function(*arrays)
+
+
+def _zeros(x: mx.array, where: Where) -> mx.array:
+    return mx.zeros_like(x, stream=where.stream)
 
 
 def _only_traced() -> bool:

@@ -168,11 +168,11 @@ class MaxUnpooling:
         if output_size is not None:
             output_size = check.shape(self.caller, "output_size", output_size)
         plan = _max_unpool_plan(self, shape, output_size)
+        place = where(stream)
         if plan.is_empty:
-            return mx.zeros(plan.shape, x.dtype)
+            return mx.zeros(plan.shape, x.dtype, stream=place.stream)
         if _indices.is_checking():
             _indices.check_if_possible(self.caller, indices, plan.layout, plan.geometry)
-        place = where(stream)
         full = _derivatives.linear(
             "place",
             mx.reshape(x, plan.folded, stream=place.stream),
@@ -524,7 +524,10 @@ def _run_pool(
 ) -> tuple[mx.array, mx.array]:
     """Values and indices in the caller's layout; ``bounds`` says where windows lie that are not alike."""
     if plan.is_empty:
-        return mx.zeros(plan.shape, x.dtype), mx.zeros(plan.shape, plan.index_dtype)
+        return (
+            mx.zeros(plan.shape, x.dtype, stream=place.stream),
+            mx.zeros(plan.shape, plan.index_dtype, stream=place.stream),
+        )
     g, dtype = plan.geometry, plan.index_dtype
     folded = mx.reshape(x, plan.folded, stream=place.stream)
     if bounds is None:

@@ -267,3 +267,48 @@ def test_arrays_that_are_loaded_only_when_they_are_wanted(tmp_path):
     for v in (loaded["values"], mx.load(str(tmp_path / "values.npy"))):
         assert mx.array_equal(mlx_unpool.max_unpool2d(v, loaded["indices"], 2), expected)
         assert mx.grad(lambda v: mlx_unpool.max_unpool2d(v, loaded["indices"], 2).sum())(v).sum()
+
+
+@UNIX
+def test_a_signal_at_any_moment_leaves_nothing_broken():
+    """A handler that raises, as Ctrl-C does, hundreds of times in the middle of calls and of ``eval``."""
+    program = """
+    import random, signal
+    import mlx.core as mx, mlx_unpool
+    from mlx_unpool import _backends
+
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(*_):
+        raise Interrupted
+
+    x = mx.random.normal((2, 17, 19, 4))
+    there = lambda x: mlx_unpool.max_unpool2d(
+        *mlx_unpool.max_pool2d(x, 3, 2, 1, return_indices=True), 3, 2, 1, output_size=x.shape
+    )
+    sizes = iter(range(2, 10**9))
+
+    def call(x):
+        with mlx_unpool.exporting(), mlx_unpool.use_backend("ops"):
+            y = mlx_unpool.max_pool2d(x, 2)
+        z = mlx_unpool.adaptive_max_pool2d(x, next(sizes) % 15 + 1)
+        return there(x).sum() + y.sum() + z.sum() + mx.vmap(there)(x[None]).sum()
+
+    gradient = mx.grad(lambda x: (there(x) ** 2).sum())
+    expected = gradient(x)
+    mx.eval(expected)
+    signal.signal(signal.SIGALRM, interrupt)
+    random.seed(0)
+    for _ in range(500):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 8e-3))
+            while True:
+                mx.eval(call(x), gradient(x))
+        except Interrupted:
+            pass
+    assert _backends.forced() is None
+    assert mx.array_equal(gradient(x), expected)  # and so not as if inside exporting()
+    print("alive")
+    """
+    assert run(program) == "alive\n"
