@@ -19,6 +19,7 @@ from . import _arguments as check
 from . import _derivatives, _indices
 from ._backends import Where, where
 from ._geometry import (
+    AdaptiveGeometry,
     Geometry,
     RegionGeometry,
     Triple,
@@ -28,7 +29,7 @@ from ._geometry import (
     fractional_geometry,
     triple,
 )
-from ._layout import Layout
+from ._layout import Layout, pairs
 from ._types import (
     DATA_FORMATS,
     INDEX_FORMATS,
@@ -225,9 +226,10 @@ class AdaptivePooling:
         check.stream(self.caller, stream)
         plan, place = _adaptive_plan(self, x.shape), where(stream)
         bounds = None
-        if isinstance(plan.geometry, RegionGeometry):
+        g = plan.geometry
+        if isinstance(g, AdaptiveGeometry):
             with mx.stream(place.stream):
-                bounds = mx.array(plan.geometry.ends, dtype=mx.int32).reshape(1, -1, 2, 1)
+                bounds = pairs(g.listed_ends, g.ends, g.pooled)[None, ..., None]
                 bounds = mx.broadcast_to(bounds, (plan.folded[0], *bounds.shape[1:]))
         result = _run_pool(plan, x, place, bounds)
         return result if self.return_indices else result[0]
@@ -547,20 +549,22 @@ def _fractional_bounds(samples: mx.array, g: RegionGeometry) -> mx.array:
 
     Window ``i`` starts at ``floor((i + u) * a) - floor(u * a)``, ``a = (L - k) / (n - 1)``, the last one at
     ``L - k``: as in PyTorch, in float32, after equation 1 of Graham, "Fractional Max-Pooling", 2014.
+    Numbers outside of 0 to 1 count as 0 or 1, NaN as 0.
     """
     samples = samples.astype(mx.float32)
+    samples = mx.where(samples > 0, mx.minimum(samples, 1), 0)
     batch, channels, rank = samples.shape
     starts = []
+    lengths = []
     for axis, (length, n, k) in enumerate(zip(g.size, g.pooled, g.longest)):
         last = length - k
         number = axis - (3 - rank)
         if n > 1 and number >= 0:
             u, step = samples[..., number, None], last / (n - 1)
             drawn = mx.floor((mx.arange(n - 1) + u) * step) - mx.floor(u * step)
-            # Numbers outside of 0 to 1, and NaN, must not lead outside either.
-            drawn = mx.where(drawn >= 0, mx.minimum(drawn, last), 0)
-            starts.append(drawn.astype(mx.int32))
+            # From 2^24 on float32 knows no odd numbers: what is rounded up must stay inside.
+            starts.append(mx.minimum(drawn.astype(mx.int32), last))
         starts.append(mx.full((batch, channels, 1), last, mx.int32))
+        lengths.append(mx.full((n,), k, mx.int32))
     start = mx.concatenate(starts, axis=2)
-    lengths = mx.array([k for n, k in zip(g.pooled, g.longest) for _ in range(n)], dtype=mx.int32)
-    return mx.stack([start, start + lengths], axis=3)
+    return mx.stack([start, start + mx.concatenate(lengths)], axis=3)
