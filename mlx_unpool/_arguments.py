@@ -119,6 +119,8 @@ def ratios(caller: str, name: str, value: Any, count: int) -> tuple[float, ...]:
 
 def shape(caller: str, name: str, value: Any) -> tuple[int, ...]:
     """A shape, given as an integer or a sequence."""
+    if type(value) is tuple and all(type(n) is int and n <= LARGEST_AXIS for n in value):
+        return value  # the usual case, fast
     numbers = all_integers(value if isinstance(value, (tuple, list)) else [value])
     if numbers is None:
         hint = f": pass its shape, {name}={value.shape}" if isinstance(value, mx.array) else ""

@@ -25,9 +25,12 @@ def triple(numbers: Sequence[int], fill: int = 1) -> Triple:
     return (*[fill] * (3 - len(numbers)), *numbers)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Window:
-    """The parameters of a pooling window, one value for each of (depth, height, width)."""
+    """The parameters of a pooling window, one value for each of (depth, height, width).
+
+    Compared by identity, like all that depends on it.
+    """
 
     kernel: Triple = (1, 1, 1)
     stride: Triple = (1, 1, 1)
@@ -44,6 +47,11 @@ class Window:
     def span(self) -> Triple:
         """The length from the first to the last element of a window, both included."""
         return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation))
+
+    @cached_property
+    def padding_fits(self) -> bool:
+        """Whether padding is at most half the window."""
+        return all(2 * p <= n for p, n in zip(self.padding, self.span))
 
     @property
     def reach(self) -> Triple:

@@ -95,11 +95,6 @@ class MaxPooling:
         check.flag(caller, "return_indices", return_indices)
         check.choice(caller, "index_format", index_format, INDEX_FORMATS)
         check.choice(caller, "data_format", data_format, DATA_FORMATS)
-        if index_format == "window" and window.elements > MOST_WINDOW_INDICES:
-            raise ValueError(
-                f"[{caller}] 'index_format' must be 'flat' for windows of more than "
-                f"{MOST_WINDOW_INDICES} elements but got 'window' and {window.elements} elements."
-            )
         return _max_pooling(caller, rank, window, return_indices, index_format, data_format)
 
     def __call__(self, x: Any, stream: Any = None) -> Pooled:
@@ -342,7 +337,7 @@ def window_of(
     dilations = check.integers(caller, "dilation", dilation, rank, least=1)
     check.flag(caller, "ceil_mode", ceil_mode)
     window = _window(kernel, strides, pads, dilations, ceil_mode)
-    if any(2 * p > n for p, n in zip(window.padding, window.span)):
+    if not window.padding_fits:
         raise ValueError(
             f"[{caller}] 'padding' must be at most half the window (dilation * (kernel_size - 1) + 1 = "
             f"{window.span[3 - rank :]} positions) but got {check.shown(padding)}."
@@ -365,6 +360,11 @@ def _window(
 def _max_pooling(
     caller: str, rank: int, window: Window, indices: bool, index_format: str, data_format: str
 ) -> MaxPooling:
+    if index_format == "window" and window.elements > MOST_WINDOW_INDICES:
+        raise ValueError(
+            f"[{caller}] 'index_format' must be 'flat' for windows of more than {MOST_WINDOW_INDICES} "
+            f"elements but got 'window' and {window.elements} elements."
+        )
     first = data_format == "channels_first"
     return MaxPooling(caller, rank, window, indices, index_format, first)
 

@@ -29,6 +29,18 @@ class _Layer(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, _kept(value))
+        self.__dict__.pop("asked", None)
+
+    def _ask(self) -> Any:
+        """What the attributes ask for, checked."""
+        raise NotImplementedError
+
+    def _asked(self) -> Any:
+        """What they ask for, found out once after an attribute was set."""
+        asked = self.__dict__.get("asked")
+        if asked is None:
+            asked = self.__dict__["asked"] = self._ask()
+        return asked
 
 
 # Options that a repr shows where they differ from these.
@@ -81,10 +93,9 @@ class _MaxPool(_Layer):
         self.return_indices = return_indices
         self.index_format = index_format
         self.data_format = data_format
-        self._pooling()
+        self._asked()
 
-    def _pooling(self) -> MaxPooling:
-        """What the attributes ask for as they are now."""
+    def _ask(self) -> MaxPooling:
         return MaxPooling.of(
             type(self).__name__,
             self.rank,
@@ -101,7 +112,7 @@ class _MaxPool(_Layer):
     def __call__(
         self, x: mx.array, *, stream: Stream = None
     ) -> mx.array | tuple[mx.array, mx.array]:
-        return self._pooling()(x, stream)
+        return self._asked()(x, stream)
 
 
 class _AdaptiveMaxPool(_Layer):
@@ -119,10 +130,9 @@ class _AdaptiveMaxPool(_Layer):
         self.output_size = output_size
         self.return_indices = return_indices
         self.data_format = data_format
-        self._pooling()
+        self._asked()
 
-    def _pooling(self) -> AdaptivePooling:
-        """What the attributes ask for as they are now."""
+    def _ask(self) -> AdaptivePooling:
         return AdaptivePooling.of(
             type(self).__name__, self.rank, self.output_size, self.return_indices, self.data_format
         )
@@ -130,7 +140,7 @@ class _AdaptiveMaxPool(_Layer):
     def __call__(
         self, x: mx.array, *, stream: Stream = None
     ) -> mx.array | tuple[mx.array, mx.array]:
-        return self._pooling()(x, stream)
+        return self._asked()(x, stream)
 
 
 class _FractionalMaxPool(_Layer):
@@ -152,10 +162,9 @@ class _FractionalMaxPool(_Layer):
         self.output_ratio = output_ratio
         self.return_indices = return_indices
         self.data_format = data_format
-        self._pooling()
+        self._asked()
 
-    def _pooling(self) -> FractionalPooling:
-        """What the attributes ask for as they are now."""
+    def _ask(self) -> FractionalPooling:
         return FractionalPooling.of(
             type(self).__name__,
             self.rank,
@@ -174,7 +183,7 @@ class _FractionalMaxPool(_Layer):
         key: mx.array | None = None,
         stream: Stream = None,
     ) -> mx.array | tuple[mx.array, mx.array]:
-        return self._pooling()(x, random_samples, key, stream)
+        return self._asked()(x, random_samples, key, stream)
 
 
 class _MaxUnpool(_Layer):
@@ -196,7 +205,7 @@ class _MaxUnpool(_Layer):
         self.padding = padding
         self.dilation = dilation
         self.data_format = data_format
-        self._unpooling()
+        self._asked()
 
     @classmethod
     def from_pool(cls, pool: Any) -> Any:
@@ -234,8 +243,7 @@ class _MaxUnpool(_Layer):
             data_format=pool.data_format,
         )
 
-    def _unpooling(self) -> MaxUnpooling:
-        """What the attributes ask for as they are now."""
+    def _ask(self) -> MaxUnpooling:
         return MaxUnpooling.of(
             type(self).__name__,
             self.rank,
@@ -254,7 +262,7 @@ class _MaxUnpool(_Layer):
         *,
         stream: Stream = None,
     ) -> mx.array:
-        return self._unpooling()(x, indices, output_size, stream)
+        return self._asked()(x, indices, output_size, stream)
 
 
 class MaxPool1d(_MaxPool):
