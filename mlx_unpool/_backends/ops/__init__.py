@@ -11,13 +11,12 @@ from math import prod
 
 import mlx.core as mx
 
-from ..._geometry import Regions, Triple, Window
-from ..._indices import is_window
+from ..._geometry import Geometry, RegionGeometry, WindowGeometry
+from ..._types import is_window
 from . import positions as at
 from .arrays import FLOATS, along, narrowest, pitches, repeated, unfused
-from .clamping import clamped, covered
+from .clamping import clamped
 from .maxima import Maxima, irregular_windows, keys, windows
-from .positions import Positions
 from .spreading import can_spread, spread
 
 
@@ -25,11 +24,11 @@ class Ops:
     """The primitives on arrays (B, D, H, W, C)."""
 
     def pool(
-        self, x: mx.array, window: Window, pooled: Triple, index_dtype: mx.Dtype
+        self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and indices of every window."""
-        size, flat = x.shape[1:4], not is_window(index_dtype)
-        axes = covered(window, size, pooled)
+        window, size, pooled, axes = g.window, g.size, g.pooled, g.covered
+        flat = not is_window(index_dtype)
         if flat:
             steps = tuple(d * pitch for d, pitch in zip(window.dilation, pitches(size)))
         else:
@@ -67,20 +66,20 @@ class Ops:
             first = sum((axis.skipped - axis.behind) * step for axis, step in zip(axes, steps))
             if first:
                 indices = indices + mx.array(first, mx.int32).astype(index_dtype)
-        empty = _empty_windows(window, size, pooled)
+        empty = _empty_windows(g)
         if empty is not None:
             indices = mx.where(empty, mx.array(-1 if flat else 0, index_dtype), indices)
         if x.dtype == mx.float16:
-            values = self.pick(x, indices, window)
+            values = self.pick(x, indices, g)
         if empty is not None:
             values = mx.where(empty, _lowest(x.dtype), values)
         return values, indices
 
     def pool_regions(
-        self, x: mx.array, bounds: mx.array, regions: Regions, index_dtype: mx.Dtype
+        self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and flat indices of windows that lie where ``bounds`` says."""
-        size, pooled, kernel = x.shape[1:4], regions.cells, regions.longest
+        size, pooled, kernel = g.size, g.pooled, g.longest
         steps = pitches(kernel)
         ends = []
         for axis, first in enumerate((0, pooled[0], pooled[0] + pooled[1])):
@@ -88,11 +87,12 @@ class Ops:
             ends.append([_by_plane(axis, rows[:, :, end]) for end in (0, 1)])
         maxima = Maxima(_ordered(x), are_keys=x.dtype == mx.float16)
         for axis in (2, 1, 0):
-            regular, step = regions.regular[axis], steps[axis]
+            regular, step = g.regular[axis], steps[axis]
             if regular:
                 maxima = windows(maxima, axis, *regular, 1, pooled[axis], step)
             else:
-                maxima = irregular_windows(maxima, axis, kernel[axis], *ends[axis], step)
+                start, stop = ends[axis]
+                maxima = irregular_windows(maxima, axis, kernel[axis], start, stop, step)
         codes = _codes(maxima)
         indices = mx.zeros((), index_dtype)
         for length, step, (start, stop) in zip(size, steps, ends):
@@ -101,26 +101,22 @@ class Ops:
             codes = codes % step
         values = maxima.values
         if x.dtype == mx.float16:
-            values = self.pick(x, indices, regions)
+            values = self.pick(x, indices, g)
         return values, indices
 
-    def place(
-        self, values: mx.array, indices: mx.array, window: Window | None, size: Triple
-    ) -> mx.array:
+    def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """Pooled values at their positions, zero elsewhere, the last one of several."""
-        if window is not None and can_spread(indices, window, size):
-            return spread(values, indices, window)
-        return at.put(values, _checked_positions(indices, window, size), size)
+        if can_spread(g, indices):
+            return spread(values, indices, g)
+        return at.put(values, at.checked(indices, g), g.size)
 
-    def accumulate(
-        self, values: mx.array, indices: mx.array, window: Window | Regions, size: Triple
-    ) -> mx.array:
+    def accumulate(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """Pooled values at their positions, zero elsewhere, the sum of several. The indices are a pool's."""
-        if isinstance(window, Window) and can_spread(indices, window, size):
-            return spread(values, indices, window)
-        positions = _pooled_positions(indices, window, size)
-        if isinstance(window, Window) and window.disjoint:
-            return at.put(values, positions, size)
+        if can_spread(g, indices):
+            return spread(values, indices, g)
+        positions = at.of_pool(indices, g)
+        if isinstance(g, WindowGeometry) and g.window.disjoint:
+            return at.put(values, positions, g.size)
         wide = mx.float32 if values.dtype in (mx.float16, mx.bfloat16) else values.dtype
         # MLX has no function for adding along an axis, but it is the derivative of gathering.
         _, (sums,) = mx.vjp(
@@ -129,23 +125,23 @@ class Ops:
             [values.reshape(positions.elements.shape).astype(wide)],
         )
         if values.dtype != mx.float16:
-            return at.plane(sums, positions, values, size).astype(values.dtype)
+            return at.plane(sums, positions, values, g.size).astype(values.dtype)
         # Rounding to float16 is slow: only the sums at the recorded positions are.
         sums = mx.take_along_axis(sums, positions.elements, axis=1).astype(values.dtype)
-        return at.put(sums.reshape(values.shape), positions, size)
+        return at.put(sums.reshape(values.shape), positions, g.size)
 
-    def pick(self, full: mx.array, indices: mx.array, window: Window | Regions) -> mx.array:
+    def pick(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """The full array at the recorded positions, zero where an index names none. They are a pool's."""
-        positions = _pooled_positions(indices, window, full.shape[1:4])
+        positions = at.of_pool(indices, g)
         return at.take(full, positions).reshape(indices.shape)
 
-    def pick_winners(self, full: mx.array, indices: mx.array, window: Window | None) -> mx.array:
+    def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """As :meth:`pick` for any indices, and zero for a value whose position a later one names as well."""
-        positions = _checked_positions(indices, window, full.shape[1:4])
-        if not (is_window(indices.dtype) and window is not None and window.disjoint):
+        positions = at.checked(indices, g)
+        if not (is_window(indices.dtype) and isinstance(g, WindowGeometry) and g.window.disjoint):
             # Every value writes its number to its position, where the last one stays. (Values of different
             # channels never meet.) Nobody wins a spare element.
-            count = prod(indices.shape[1:4])
+            count = prod(g.pooled)
             dtype = narrowest(count)
             number = mx.arange(1, count + 1, dtype=dtype)[:, None]
             number = number + mx.zeros(indices.shape[4], dtype)
@@ -170,16 +166,14 @@ def _codes(maxima: Maxima) -> mx.array:
     return mx.broadcast_to(codes, maxima.values.shape)
 
 
-def _empty_windows(window: Window, size: Triple, pooled: Triple) -> mx.array | None:
+def _empty_windows(g: WindowGeometry) -> mx.array | None:
     """Which windows have no element inside the plane, or None if all have one."""
     result = None
-    for axis in range(3):
-        # Only windows that start in the padding can be empty.
-        starts_outside = min(pooled[axis], -(-window.padding[axis] // window.stride[axis]))
-        empty = [not window.inside_taps(axis, size[axis], cell) for cell in range(starts_outside)]
-        if any(empty):
-            here = along(axis, mx.array(empty + [False] * (pooled[axis] - starts_outside)))
-            result = here if result is None else result | here
+    for axis in g.axes_with_empty_windows:
+        start = mx.arange(g.pooled[axis]) * g.window.stride[axis] - g.window.padding[axis]
+        empty = (start < 0) & (start % g.window.dilation[axis] >= g.size[axis])
+        here = along(axis, empty)
+        result = here if result is None else result | here
     return result
 
 
@@ -192,24 +186,3 @@ def _by_plane(axis: int, x: mx.array) -> mx.array:
     shape = [x.shape[0], 1, 1, 1, x.shape[2]]
     shape[axis + 1] = x.shape[1]
     return x.reshape(shape)
-
-
-def _pooled_positions(indices: mx.array, window: Window | Regions, size: Triple) -> Positions:
-    """The positions of indices that a pool over ``size`` has made: all are good, but for empty windows."""
-    if isinstance(window, Regions):
-        return at.by_number(indices, size, checked=False)
-    if _empty_windows(window, size, indices.shape[1:4]) is not None:
-        return _checked_positions(indices, window, size)
-    if is_window(indices.dtype):
-        return at.by_offset(indices, window, size, checked=False)
-    return at.by_number(indices, size, checked=False)
-
-
-def _checked_positions(indices: mx.array, window: Window | None, size: Triple) -> Positions:
-    """The positions of any indices: a spare element, or none to keep, where one names none."""
-    if not is_window(indices.dtype):
-        return at.by_number(indices, size, checked=True)
-    assert window is not None
-    if window.disjoint and at.every_element_inside(window, size, indices.shape[1:4]):
-        return at.by_offset(indices, window, size, checked=True)
-    return at.by_table(indices, window, size)

@@ -51,12 +51,12 @@ class Maxima(NamedTuple):
             shift = codes + repeated(shift, self.values.shape)
         return self._replace(codes=shift, largest=self.largest + most)
 
-    def or_later(self, later: Maxima, offset: int | mx.array, most: int | None = None) -> Maxima:
+    def or_later(self, later: Maxima, offset: int | mx.array, most: int = 0) -> Maxima:
         """The maxima of these sets and of those in ``later``, to whose codes ``offset`` is added.
 
         The elements there must come later, but for some that both may have. Of equal maxima the earlier
-        one stays, a NaN that comes later wins over everything. ``most`` is the largest code that comes of
-        it where ``offset`` is an array.
+        one stays, a NaN that comes later wins over everything. No number of an array ``offset`` is above
+        ``most``.
         """
         best = self.values
         if self.are_keys:
@@ -64,7 +64,8 @@ class Maxima(NamedTuple):
         wins = (later.values > best).view(mx.int8)
         if later.values.dtype in FLOATS:
             wins = wins | (later.values != later.values).view(mx.int8)
-        largest = max(self.largest, later.largest + offset if most is None else most)
+        most = offset if isinstance(offset, int) else most
+        largest = max(self.largest, later.largest + most)
         dtype = narrowest(largest)
         # Views between operations on strided and on contiguous arrays, so that mx.compile does not fuse
         # them into one strided loop.
@@ -148,23 +149,22 @@ def irregular_windows(
 
     None is longer than ``longest``, or shorter than half of it.
     """
+
+    def at(sets: Maxima, rows: mx.array) -> Maxima:
+        return sets.map(lambda x: gathered_along(x, axis, rows))
+
     if longest <= 3:
         # A shorter window looks at its last element again, which changes nothing.
-        result = sets.map(lambda x: gathered_along(x, axis, start))
+        result = at(sets, start)
         for offset in range(1, longest):
-            rows = mx.minimum(start + offset, stop - 1)
-            later = sets.map(lambda x, rows=rows: gathered_along(x, axis, rows))
+            later = at(sets, mx.minimum(start + offset, stop - 1))
             result = result.or_later(later, offset * step)
         return result
     # Two windows of half the length, one from the start, one to the end.
     half = -(-longest // 2)
     halves = windows(sets, axis, half, 1, 1, sets.values.shape[axis + 1] - half + 1, step)
-    first, second = (
-        halves.map(lambda x, rows=rows: gathered_along(x, axis, rows))
-        for rows in (start, stop - half)
-    )
-    most = halves.largest + (longest - half) * step
-    return first.or_later(second, (stop - half - start) * step, most)
+    first, second = at(halves, start), at(halves, stop - half)
+    return first.or_later(second, (stop - half - start) * step, (longest - half) * step)
 
 
 def keys(x: mx.array) -> mx.array:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-from ..._geometry import Triple, Window, tap_offsets
+from ..._geometry import Geometry, Triple, Window, WindowGeometry, kernel_offsets
+from ..._types import is_window
 from .arrays import along, narrowest, pitches, unsigned_like
 
 
@@ -62,7 +63,27 @@ def masked(x: mx.array, keep: mx.array) -> mx.array:
     return (bits * keep.view(mx.uint8).astype(bits.dtype)).view(x.dtype)
 
 
-def by_number(indices: mx.array, size: Triple, checked: bool) -> Positions:
+def of_pool(indices: mx.array, g: Geometry) -> Positions:
+    """The positions of indices that a pool has made: all are good, but for empty windows."""
+    if not isinstance(g, WindowGeometry):
+        return by_number(indices, g.size, is_checked=False)
+    if g.axes_with_empty_windows:
+        return checked(indices, g)
+    if is_window(indices.dtype):
+        return by_offset(indices, g, is_checked=False)
+    return by_number(indices, g.size, is_checked=False)
+
+
+def checked(indices: mx.array, g: Geometry) -> Positions:
+    """The positions of any indices: a spare element, or none to keep, where one names none."""
+    if not (is_window(indices.dtype) and isinstance(g, WindowGeometry)):
+        return by_number(indices, g.size, is_checked=True)
+    if g.window.disjoint and g.every_element_inside:
+        return by_offset(indices, g, is_checked=True)
+    return by_table(indices, g)
+
+
+def by_number(indices: mx.array, size: Triple, is_checked: bool) -> Positions:
     """Flat indices: the number of the position."""
     batch, *_, channels = indices.shape
     wide = mx.int32 if prod(size) < 2**31 else mx.int64
@@ -70,25 +91,26 @@ def by_number(indices: mx.array, size: Triple, checked: bool) -> Positions:
         indices = indices.astype(wide)
     # As unsigned numbers, negative ones are too big.
     position = indices.view(unsigned_like(indices))
-    if checked:
+    if is_checked:
         position = mx.minimum(position, prod(size))
     position = position.astype(narrowest((prod(size) + 1) * channels))
     if channels > 1:
         position = position * channels + mx.arange(channels, dtype=position.dtype)
     end = prod(size) * channels
-    return Positions(position.reshape(batch, -1), end, channels if checked else 0)
+    return Positions(position.reshape(batch, -1), end, channels if is_checked else 0)
 
 
-def by_offset(indices: mx.array, window: Window, size: Triple, checked: bool) -> Positions:
+def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positions:
     """Window indices of elements inside the plane: where the window starts, and the offset's part.
 
-    If ``checked``, what is no offset counts as the first one, with nothing to keep. That is safe where the
+    If ``is_checked``, what is no offset counts as the first one, with nothing to keep. That is safe where the
     windows are disjoint.
     """
-    batch, *pooled, channels = indices.shape
+    window, size, pooled = g.window, g.size, list(g.pooled)
+    batch, channels = indices.shape[0], indices.shape[4]
     rows, end = batch, prod(size) * channels
     for axis in range(3):
-        if not tiles(window, size, indices.shape[1:4], axis):
+        if not g.tiled[axis]:
             break
         # Each slab of windows has a slab of the plane to itself: make it a row. Its numbers are small.
         rows, end, pooled[axis] = rows * pooled[axis], end // pooled[axis], 1
@@ -97,11 +119,11 @@ def by_offset(indices: mx.array, window: Window, size: Triple, checked: bool) ->
     dtype = narrowest(end)
     elements = [pitch * channels for pitch in pitches(size)]
     steps = [pitch * d for pitch, d in zip(elements, window.dilation)]
-    parts = [sum(t * step for t, step in zip(o, steps)) for o in tap_offsets(window.kernel)]
+    parts = [sum(t * step for t, step in zip(o, steps)) for o in kernel_offsets(window.kernel)]
     code, keep = indices.reshape(-1), None
-    if checked:
+    if is_checked:
         code = _no_offset_clamped(code, window)
-        keep = (code != window.taps).reshape(rows, -1)
+        keep = (code != window.elements).reshape(rows, -1)
     position = mx.take_along_axis(mx.array([*parts, 0], dtype), code, axis=0)
     position = position.reshape(rows, *pooled, channels)
     for axis in (2, 1, 0):
@@ -116,9 +138,10 @@ def by_offset(indices: mx.array, window: Window, size: Triple, checked: bool) ->
     return Positions(position.reshape(rows, -1), end, keep=keep)
 
 
-def by_table(indices: mx.array, window: Window, size: Triple) -> Positions:
+def by_table(indices: mx.array, g: WindowGeometry) -> Positions:
     """Window indices that may name elements outside: a table of every element of every window."""
-    batch, *pooled, channels = indices.shape
+    window, size, pooled = g.window, g.size, g.pooled
+    batch, channels = indices.shape[0], indices.shape[4]
     end = prod(size) * channels
     dtype = narrowest(3 * end + channels)
     table = mx.zeros([1] * 6, dtype)
@@ -136,7 +159,7 @@ def by_table(indices: mx.array, window: Window, size: Triple) -> Positions:
         shape[axis], shape[axis + 3] = window.kernel[axis], pooled[axis]
         table = table + element.reshape(shape)
     count = prod(pooled)
-    table = mx.minimum(table.reshape(window.taps, count), end)
+    table = mx.minimum(table.reshape(window.elements, count), end)
     table = mx.pad(table, [(0, 1), (0, 0)], constant_values=mx.array(end, dtype))  # no offset
     entry = _no_offset_clamped(indices, window).astype(narrowest(table.size))
     entry = entry.reshape(batch, count, channels) * count
@@ -148,24 +171,9 @@ def by_table(indices: mx.array, window: Window, size: Triple) -> Positions:
 
 def _no_offset_clamped(codes: mx.array, window: Window) -> mx.array:
     """Window indices in which every number that is no offset is the first such number."""
-    if window.taps > mx.iinfo(codes.dtype).max:
+    if window.elements > mx.iinfo(codes.dtype).max:
         codes = codes.astype(mx.uint32)
-    return mx.minimum(codes, window.taps)
-
-
-def every_element_inside(window: Window, size: Triple, pooled: Triple) -> bool:
-    """Whether no window hangs over the edge of the plane."""
-    spanned = window.unpooled_size(pooled)
-    return not any(window.padding) and all(n <= length for n, length in zip(spanned, size))
-
-
-def tiles(window: Window, size: Triple, pooled: Triple, axis: int) -> bool:
-    """Whether the windows divide ``axis`` among themselves without a rest."""
-    return (
-        window.reach[axis] == 1
-        and window.padding[axis] == 0
-        and pooled[axis] * window.stride[axis] == size[axis]
-    )
+    return mx.minimum(codes, window.elements)
 
 
 def starts(first: int, step: int, count: int, dtype: mx.Dtype) -> mx.array:
