@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 Triple = tuple[int, ...]  # always three: for depth, height and width
-Formula = Callable[
-    [int, Any], tuple[Any, Any]
-]  # of an axis and a number on it, or an array of these
+# Of an axis and a number on it, or an array of numbers: two integers, or two arrays.
+Formula = Callable[[int, Any], tuple[Any, Any]]
 MOST_LISTED = 2048  # pairs of 8 bytes; a thousand plans of such sizes take 16 MB
 
 
@@ -101,6 +100,17 @@ class Geometry:
     pooled: Triple  # the number of windows on each axis
 
 
+class CoveredAxis(NamedTuple):
+    """What windows look at along one axis: no elements that are outside the plane in all of them."""
+
+    skipped: int  # the first elements of every window, which are outside
+    kernel: int  # how many elements follow, up to the last one that any window has inside
+    first: int  # the position of the first of those in the first window
+    stop: int  # the position behind the last of them in the last window
+    before: int  # the most elements, of those looked at, that a window has before the plane
+    behind: int  # ... and behind it
+
+
 @dataclass(frozen=True, eq=False)
 class WindowGeometry(Geometry):
     """Windows that are all alike, at equal distances."""
@@ -112,6 +122,24 @@ class WindowGeometry(Geometry):
         """Whether no window reaches beyond the plane."""
         covered = self.window.unpooled_size(self.pooled)
         return not any(self.window.padding) and all(n <= m for n, m in zip(covered, self.size))
+
+    @cached_property
+    def covered(self) -> tuple[CoveredAxis, ...]:
+        """For each axis, what of it the windows look at."""
+        result = []
+        window = self.window
+        for length, count, kernel, s, p, d in zip(
+            self.size, self.pooled, window.kernel, window.stride, window.padding, window.dilation
+        ):
+            # Windows further on have fewer elements before the plane and more behind it.
+            last = (count - 1) * s - p
+            skipped = min(max(-(last // d), 0), kernel - 1)
+            looked_at = max(min((length - 1 + p) // d + 1, kernel) - skipped, 1)
+            first = skipped * d - p
+            stop = last + (skipped + looked_at - 1) * d + 1
+            before, behind = max(-(first // d), 0), max(-((length - stop) // d), 0)
+            result.append(CoveredAxis(skipped, looked_at, first, stop, before, behind))
+        return tuple(result)
 
     @cached_property
     def tiled(self) -> tuple[bool, ...]:

@@ -29,6 +29,13 @@ LAYERS = [
     ["_derivatives", "_indices"],
     ["_backends"],
     ["_backends.gpu", "_backends.ops"],
+    [
+        "_backends.ops.clamping",
+        "_backends.ops.maxima",
+        "_backends.ops.positions",
+        "_backends.ops.spreading",
+    ],
+    ["_backends.ops.arrays"],
     ["_arguments", "_layout", "_kernels"],
     ["_types"],
     ["_geometry"],
