@@ -7,7 +7,9 @@ import gc
 import importlib
 import pkgutil
 import sys
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
+from types import FrameType
 
 import mlx.core as mx
 import pytest
@@ -103,3 +105,40 @@ def test_numbers_that_compare_equal_are_told_apart(order):
             else:
                 with pytest.raises(TypeError, match="kernel_size"):
                     mlx_unpool.max_pool2d(x, given)
+
+
+def python_calls(call: Callable[[], object]) -> list[str]:
+    """The functions of the package above backends and geometry that a call goes through."""
+    seen: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        file = frame.f_code.co_filename
+        if (
+            event == "call"
+            and "mlx_unpool" in file
+            and "_backends/" not in file
+            and "_geometry" not in file
+        ):
+            seen.append(frame.f_code.co_name)
+
+    call()
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return seen
+
+
+def test_a_second_call_finds_what_the_first_one_worked_out():
+    x = mx.zeros((1, 8, 8, 4))
+    pool = mlx_unpool.MaxPool2d(3, 2, 1, return_indices=True)
+    unpool = mlx_unpool.MaxUnpool2d.from_pool(pool)
+    values, indices = pool(x)
+    for call, most in (
+        (lambda: pool(x), 14),
+        (lambda: unpool(values, indices, output_size=(8, 8)), 20),
+    ):
+        names = python_calls(call)
+        assert not {"of", "window_of", "integers", "_max_pool_plan"} & set(names)
+        assert len(names) <= most, names
