@@ -191,7 +191,7 @@ class RegionGeometry(Geometry):
     longest: Triple  # the most positions that a window covers
     regular: tuple[
         tuple[int, int] | None, ...
-    ]  # length and distance, on an axis where all are alike
+    ]  # length and distance on an axis where all are alike
 
     def covering(self, axis: int, position: Any) -> tuple[Any, Any]:
         """The first window that may cover a position of an axis, and the first that follows those."""
