@@ -7,9 +7,9 @@ transpose is ``pick_winners``. Every derivative of every order is one of these f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ import mlx.core as mx
 from . import _backends
 from ._backends import Where
 from ._geometry import Geometry, RegionGeometry, WindowGeometry
+from ._settings import Setting
 
 TRANSPOSE = {
     "place": "pick_winners",
@@ -25,7 +26,7 @@ TRANSPOSE = {
     "accumulate": "pick",
     "pick": "accumulate",
 }
-_exporting: ContextVar[bool] = ContextVar("exporting", default=False)
+_exporting = Setting("exporting", False)
 
 
 @contextmanager
@@ -37,8 +38,15 @@ def exporting() -> Iterator[None]:
     be exported for inference and not be differentiated. What is exported runs without this package, on
     the kind of device that it was traced for.
 
+    It holds in the thread that it is in (and in the ``asyncio`` tasks that are made inside), not in threads
+    that are started inside. A generator that pauses inside leaves it on for whoever runs on, as any ``with``
+    does, until the generator goes on or is closed, in whichever thread.
+
     Windows hold for one size, so ``shapeless=True`` does not work; ``mx.exporter`` puts a function for
     each of several sizes into one file.
+
+    Raises:
+        ValueError: If a derivative is taken inside.
 
     Example:
 
@@ -52,11 +60,17 @@ def exporting() -> Iterator[None]:
         ...     mx.import_function(f"{folder}/pool.mlxfn")(mx.ones((1, 4, 4, 3)))[0].shape
         (1, 2, 2, 3)
     """
-    token = _exporting.set(True)
     try:
-        yield
-    finally:
-        _exporting.reset(token)
+        with _exporting.set_to(True):
+            yield
+    except ValueError as error:
+        # What MLX says of the first operation without a derivative.
+        if re.search(r"vjp|jvp", str(error), re.IGNORECASE):
+            raise ValueError(
+                "[exporting] a derivative was taken inside exporting(), where pooling and unpooling have "
+                "none: take it outside."
+            ) from error
+        raise
 
 
 def pool(
@@ -134,7 +148,9 @@ def _run(
             return _map_batch(partial(_run, forward, vjp, jvp, where), arrays, axes)
 
     with mx.stream(where.stream):
-        if _exporting.get() or _only_traced():
+        if _exporting.get():
+            return forward(*map(_without_derivative, arrays))
+        if _only_traced():
             return forward(*arrays)
         # MLX looks for derivatives inside a custom function as well, where there need not be any.
         function = mx.custom_function(lambda *args: forward(*map(mx.stop_gradient, args)))
@@ -142,6 +158,16 @@ def _run(
         function.jvp(jvp)
         function.vmap(vmap)
         return function(*arrays)
+
+
+def _without_derivative(x: mx.array) -> mx.array:
+    """The same array, through two operations that cost nothing, can be exported and have no derivative.
+
+    MLX could differentiate some of what the primitives do, but not as exactly: equal maxima would share.
+    """
+    if not mx.issubdtype(x.dtype, mx.floating):
+        return x
+    return x.view({2: mx.uint16, 4: mx.uint32, 8: mx.uint64}[x.dtype.size]).view(x.dtype)
 
 
 def _zeros(x: mx.array, where: Where) -> mx.array:

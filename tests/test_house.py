@@ -37,7 +37,7 @@ LAYERS = [
     ],
     ["_backends.ops.arrays"],
     ["_arguments", "_layout", "_kernels"],
-    ["_types"],
+    ["_types", "_settings"],
     ["_geometry"],
 ]
 

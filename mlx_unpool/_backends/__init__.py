@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol
 
 import mlx.core as mx
 
 from .._geometry import Geometry, RegionGeometry, WindowGeometry
+from .._settings import Setting
 from . import gpu, ops
 
 VARIABLE = "MLX_UNPOOL_BACKEND"
@@ -51,9 +51,7 @@ _BACKENDS: dict[str, Backend] = {
     "cuda": gpu.Kernels("cuda"),
 }
 NAMES = tuple(_BACKENDS)
-_forced: ContextVar[str | None] = ContextVar(
-    "forced backend", default=os.environ.get(VARIABLE) or None
-)
+_forced = Setting("forced backend", os.environ.get(VARIABLE) or None)
 
 
 class Where(NamedTuple):
@@ -97,11 +95,8 @@ def use_backend(name: str) -> Iterator[None]:
     """
     if name not in NAMES:
         raise ValueError(f"[use_backend] 'name' must be {_allowed()} but got {name!r}.")
-    token = _forced.set(name)
-    try:
+    with _forced.set_to(name):
         yield
-    finally:
-        _forced.reset(token)
 
 
 def get(name: str) -> Any:
