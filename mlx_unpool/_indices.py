@@ -62,7 +62,8 @@ def is_checking() -> bool:
 
 def positions(indices: mx.array, g: WindowGeometry) -> mx.array:
     """The flat indices, as int64, that window indices stand for; -1 for one that names no position."""
-    number, inside = indices.astype(mx.int64), indices < g.window.elements
+    number = indices.astype(mx.int64)
+    inside = number < g.window.elements
     _, kh, kw = g.window.kernel
     index = mx.zeros((), mx.int64)
     for axis, offset in enumerate((number // (kh * kw), number // kw % kh, number % kw)):

@@ -17,7 +17,7 @@ import mlx.core as mx
 
 from . import _arguments as check
 from . import _derivatives, _indices
-from ._backends import Where, where
+from ._backends import PlaneTooBigError, Where, where
 from ._geometry import (
     AdaptiveGeometry,
     Geometry,
@@ -102,7 +102,7 @@ class MaxPooling:
         check.values(self.caller, "x", x)
         check.stream(self.caller, stream)
         plan = _max_pool_plan(self, x.shape)
-        result = _run_pool(plan, x, where(stream))
+        result = _run_pool(self.caller, plan, x, where(stream))
         return result if self.return_indices else result[0]
 
 
@@ -169,13 +169,12 @@ class MaxUnpooling:
             return mx.zeros(plan.shape, x.dtype, stream=place.stream)
         if _indices.is_checking():
             _indices.check_if_possible(self.caller, indices, plan.layout, plan.geometry)
-        full = _derivatives.linear(
-            "place",
-            mx.reshape(x, plan.folded, stream=place.stream),
-            mx.reshape(indices, plan.folded, stream=place.stream),
-            plan.geometry,
-            place,
-        )
+        values = mx.reshape(x, plan.folded, stream=place.stream)
+        indices = mx.reshape(indices, plan.folded, stream=place.stream)
+        try:
+            full = _derivatives.linear("place", values, indices, plan.geometry, place)
+        except PlaneTooBigError as error:
+            raise error.named(self.caller, "output_size", self.rank) from error
         return mx.reshape(full, plan.shape, stream=place.stream)
 
 
@@ -226,7 +225,7 @@ class AdaptivePooling:
             with mx.stream(place.stream):
                 bounds = pairs(g.listed_ends, g.ends, g.pooled)[None, ..., None]
                 bounds = mx.broadcast_to(bounds, (plan.folded[0], *bounds.shape[1:]))
-        result = _run_pool(plan, x, place, bounds)
+        result = _run_pool(self.caller, plan, x, place, bounds)
         return result if self.return_indices else result[0]
 
 
@@ -285,7 +284,7 @@ class FractionalPooling:
             if samples is None:
                 samples = mx.random.uniform(shape=shape, key=key)
             bounds = plan.layout.fold_bounds(_fractional_bounds(samples, g))
-        result = _run_pool(plan, x, place, bounds)
+        result = _run_pool(self.caller, plan, x, place, bounds)
         return result if self.return_indices else result[0]
 
     def _check_samples(self, samples: Any, key: Any, shape: tuple[int, ...]) -> None:
@@ -522,7 +521,7 @@ def _some_size(caller: str, layout: Layout, shape: tuple[int, ...]) -> Triple:
 
 
 def _run_pool(
-    plan: Plan, x: mx.array, place: Where, bounds: mx.array | None = None
+    caller: str, plan: Plan, x: mx.array, place: Where, bounds: mx.array | None = None
 ) -> tuple[mx.array, mx.array]:
     """Values and indices in the caller's layout; ``bounds`` says where windows lie that are not alike."""
     if plan.is_empty:
@@ -532,12 +531,15 @@ def _run_pool(
         )
     g, dtype = plan.geometry, plan.index_dtype
     folded = mx.reshape(x, plan.folded, stream=place.stream)
-    if bounds is None:
-        assert isinstance(g, WindowGeometry)
-        values, indices = _derivatives.pool(folded, g, dtype, place)
-    else:
-        assert isinstance(g, RegionGeometry)
-        values, indices = _derivatives.pool_regions(folded, bounds, g, dtype, place)
+    try:
+        if bounds is None:
+            assert isinstance(g, WindowGeometry)
+            values, indices = _derivatives.pool(folded, g, dtype, place)
+        else:
+            assert isinstance(g, RegionGeometry)
+            values, indices = _derivatives.pool_regions(folded, bounds, g, dtype, place)
+    except PlaneTooBigError as error:
+        raise error.named(caller, "x", plan.layout.rank) from error
     return (
         mx.reshape(values, plan.shape, stream=place.stream),
         mx.reshape(indices, plan.shape, stream=place.stream),

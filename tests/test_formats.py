@@ -203,6 +203,18 @@ def test_window_indices_that_name_no_place_become_minus_one():
     assert flat.reshape(-1).tolist() == [-1, 2, 5, 8, -1, -1]
 
 
+def test_window_indices_of_one_byte_may_be_of_a_window_of_more_elements():
+    """Hand-made ones: a pool gives two bytes here."""
+    indices = mx.array([[0], [255]], mx.uint8)
+    assert convert_indices(indices, "window", "flat", 600, 300).tolist() == [[0], [555]]
+    mlx_unpool.check_indices(indices, 600, 300)
+    with mlx_unpool.checking():
+        full = mlx_unpool.max_unpool1d(mx.ones((2, 1)), indices, 300)
+    assert mx.argmax(full[300:]).item() == 255
+    with pytest.raises(ValueError, match=r"'indices' must be in 0 to 299 .* got 255 at \(1, 0\)"):
+        mlx_unpool.check_indices(indices, 550, 300, 300)
+
+
 @pytest.mark.parametrize(("kernel", "dtype"), [(255, mx.uint8), (256, mx.uint16)])
 def test_flat_indices_outside_their_window_become_the_largest_number(kernel, dtype):
     flat = mx.array([[0], [kernel], [-1]], mx.int32)

@@ -26,8 +26,9 @@ LAYERS = [
     ["__init__"],
     ["layers", "functional", "formats", "selftest"],
     ["_pooling"],
-    ["_derivatives", "_indices"],
+    ["_derivatives"],
     ["_backends"],
+    ["_backends.parts"],
     ["_backends.gpu", "_backends.ops"],
     [
         "_backends.ops.clamping",
@@ -36,6 +37,7 @@ LAYERS = [
         "_backends.ops.spreading",
     ],
     ["_backends.ops.arrays"],
+    ["_indices"],
     ["_arguments", "_layout", "_kernels"],
     ["_types", "_settings"],
     ["_geometry"],

@@ -15,6 +15,18 @@ import mlx.core as mx
 from .._geometry import Geometry, RegionGeometry, WindowGeometry
 from .._settings import Setting
 from . import gpu, ops
+from .parts import InParts, PlaneTooBigError
+
+__all__ = [
+    "Backend",
+    "PlaneTooBigError",
+    "Where",
+    "forced",
+    "get",
+    "is_available",
+    "use_backend",
+    "where",
+]
 
 VARIABLE = "MLX_UNPOOL_BACKEND"
 
@@ -46,7 +58,7 @@ class Backend(Protocol):
 
 
 _BACKENDS: dict[str, Backend] = {
-    "ops": ops.Ops(),
+    "ops": InParts(ops.Ops()),
     "metal": gpu.Kernels("metal"),
     "cuda": gpu.Kernels("cuda"),
 }
