@@ -6,7 +6,7 @@ The last axis comes first: then the first maximum along each axis is the first o
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from math import isqrt, prod
 from typing import NamedTuple
 
 import mlx.core as mx
@@ -92,16 +92,15 @@ def windows(
 ) -> Maxima:
     """The maxima of ``count`` windows along an axis, the first of which starts at the first row.
 
-    Long windows are made of windows of half their length, which takes two operations for each bit of
-    ``kernel``, not one for each element.
+    The number of operations does not grow with the length of windows that share few elements, and with
+    its logarithm for others.
     """
     if kernel == 1:
         return sets.rows(axis, 0, stride, count)
     # Pairs of elements for the windows to be made of. Where all windows start at an even element, every
     # other element starts a pair.
-    halved = count == 1 or stride % (2 * dilation) == 0
-    apart = 2 * dilation if halved else 1
-    pairs = (kernel // 2 - 1) * 2 * dilation // apart + (count - 1) * stride // apart + 1
+    apart = 2 * dilation if stride % (2 * dilation) == 0 else 1
+    pairs = ((kernel // 2 - 1) * 2 * dilation + (count - 1) * stride) // apart + 1
     if kernel <= 3 or (kernel <= 8 and pairs > kernel // 2 * count):
         sets = sets.up_to(sets.largest + (kernel - 1) * step)
         result = sets.rows(axis, 0, stride, count)
@@ -110,36 +109,71 @@ def windows(
             result = result.map(unfused) if offset > 1 else result
             result = result.or_later(later, offset * step)
         return result
-    if not halved and dilation * (kernel - 1) < stride:
-        return _disjoint_windows(sets, axis, kernel, stride, dilation, count, step)
+    few = count * kernel <= 4 * sets.values.shape[axis + 1]
+    if few and kernel > 8 and prod(sets.values.shape) < 2**31:  # MLX strides over 32 bits
+        return _separate_windows(sets, axis, kernel, stride, dilation, count, step)
     if kernel % 2:
         last = kernel - 1
         result = windows(sets, axis, last, stride, dilation, count, step)
-        later = sets.rows(axis, last * dilation, stride, count)
-        return result.or_later(later, last * step)
+        return result.or_later(sets.rows(axis, last * dilation, stride, count), last * step)
     sets = sets.up_to(sets.largest + step)
-    first = sets.rows(axis, 0, apart, pairs)
-    second = sets.rows(axis, dilation, apart, pairs)
-    both = first.or_later(second, step)
-    if not halved:
-        return windows(both, axis, kernel // 2, stride, 2 * dilation, count, 2 * step)
-    return windows(both, axis, kernel // 2, max(stride // apart, 1), 1, count, 2 * step)
+    first, second = (sets.rows(axis, start, apart, pairs) for start in (0, dilation))
+    twice = first.or_later(second, step)
+    steps = (stride, 2 * dilation) if apart == 1 else (stride // apart, 1)
+    return windows(twice, axis, kernel // 2, *steps, count, 2 * step)
 
 
-def _disjoint_windows(
+def _separate_windows(
     sets: Maxima, axis: int, kernel: int, stride: int, dilation: int, count: int, step: int
 ) -> Maxima:
-    """As :func:`windows` for those that share no element: each gets an axis of its own."""
+    """As :func:`windows` for those that share few elements, each reduced by itself.
+
+    Longer ones are cut into blocks, and only in the block with the maximum its element is looked for.
+    """
     shape = sets.values.shape
     before, length, behind = prod(shape[: axis + 1]), shape[axis + 1], prod(shape[axis + 2 :])
 
-    def own_axis(x: mx.array) -> mx.array:
-        x = mx.broadcast_to(x, shape)
-        strides = (length * behind, stride * behind, dilation * behind, 1, 1)
-        return mx.as_strided(x, (before, count, kernel, behind, 1), strides)
+    def blocks(x: mx.array, start: int, number: int, size: int) -> mx.array:
+        """Parts of each window, (before, windows, blocks, elements, behind)."""
+        strides = [behind * n for n in (length, stride, size * dilation, dilation)]
+        view = (before, count, number, size, behind)
+        return mx.as_strided(x, view, (*strides, 1), start * dilation * behind)
 
-    result = windows(sets.map(own_axis), 1, kernel, 1, 1, 1, step)
+    x = blocks(sets.values, 0, 1, kernel)[:, :, 0]
+    if kernel < 64:
+        offset = _where_maximum(x, sets.are_keys)
+    else:
+        root = isqrt(kernel)
+        size = next((n for n in range(root, root // 2, -1) if kernel % n == 0), root)
+        best = blocks(sets.values, 0, kernel // size, size).max(axis=3)
+        if kernel % size:
+            last = blocks(sets.values, kernel - size, 1, size).max(axis=3)
+            best = mx.concatenate([best, last], axis=2)
+        start = mx.minimum(_where_maximum(best, sets.are_keys) * size, kernel - size)
+        block = mx.take_along_axis(x, start + mx.arange(size)[:, None], axis=2)
+        offset = start + _where_maximum(block, sets.are_keys)
+    largest = sets.largest + (kernel - 1) * step
+    codes = offset.astype(narrowest(largest)) * step
+    if sets.codes is not None:
+        earlier = blocks(mx.broadcast_to(sets.codes, shape), 0, 1, kernel)[:, :, 0]
+        codes = codes + mx.take_along_axis(earlier, offset, axis=2)
+    result = Maxima(mx.take_along_axis(x, offset, axis=2), codes, largest, sets.are_keys)
     return result.map(lambda x: x.reshape(*shape[: axis + 1], count, *shape[axis + 2 :]))
+
+
+def _where_maximum(x: mx.array, are_keys: bool) -> mx.array:
+    """Along axis 2 of four, the number of the first maximum or the last NaN."""
+    best = x.max(axis=2, keepdims=True)
+    result = _first(x == repeated(best, x.shape))
+    if x.dtype not in FLOATS and not are_keys:
+        return result
+    nan, is_nan = ((y > _INFINITE_KEY if are_keys else y != y) for y in (x, best))
+    return mx.where(is_nan, x.shape[2] - 1 - _first(nan[:, :, ::-1]), result)
+
+
+def _first(hits: mx.array) -> mx.array:
+    """Along axis 2, the number of the first hit."""
+    return mx.argmax(hits.view(mx.uint8), axis=2, keepdims=True).astype(mx.int32)
 
 
 def irregular_windows(
@@ -160,9 +194,17 @@ def irregular_windows(
             later = at(sets, mx.minimum(start + offset, stop - 1))
             result = result.or_later(later, offset * step)
         return result
+    length, count = sets.values.shape[axis + 1], start.shape[axis + 1]
+    if count * longest <= 4 * length:
+        # Windows that hardly overlap are copied, one behind the other.
+        number = mx.arange(longest).reshape([-1] + [1] * (3 - axis))
+        rows = mx.expand_dims(start, axis + 2) + number
+        rows = mx.minimum(rows, mx.expand_dims(stop - 1, axis + 2))
+        copies = at(sets, rows.reshape(*start.shape[: axis + 1], -1, *start.shape[axis + 2 :]))
+        return windows(copies, axis, longest, longest, 1, count, step)
     # Two windows of half the length, one from the start, one to the end.
     half = -(-longest // 2)
-    halves = windows(sets, axis, half, 1, 1, sets.values.shape[axis + 1] - half + 1, step)
+    halves = windows(sets, axis, half, 1, 1, length - half + 1, step)
     first, second = at(halves, start), at(halves, stop - half)
     return first.or_later(second, (stop - half - start) * step, (longest - half) * step)
 
