@@ -30,6 +30,8 @@ class Setting:
 
     def get(self) -> Any:
         """The value that holds here and now."""
+        if self._innermost.get() is None:  # the usual case, fast
+            return self._default
         block = self._block()
         return self._default if block is None else block.value
 
