@@ -254,6 +254,25 @@ def test_planes_too_big_for_32_bits_keep_their_numbers():
     assert convert_indices(mx.array([[7]], mx.int32), "flat", "flat", 2**31 - 1).dtype == mx.int32
 
 
+@pytest.mark.parametrize(
+    ("size", "channels"),
+    [((2**31 - 1, 2**31 - 1), 1), ((2**30, 2**31 - 1), 3), ((2**21, 2**20, 2**20), 3), ((7,), 3)],
+)
+def test_no_index_wraps_around_into_the_largest_planes(size, channels):
+    for name in FORMATS[2:]:
+        for number in (*range(-(2**63), -(2**63) + 5), -(2**62), -1):
+            indices = mx.full((1, *[1] * len(size), channels), number, mx.int64)
+            assert (convert_indices(indices, name, "flat", size) == -1).all().item(), (name, number)
+            unsigned = indices.view(mx.uint64)
+            assert (convert_indices(unsigned, name, "flat", size) == -1).all().item()
+
+
+def test_more_positions_than_64_bits_can_number_are_refused():
+    for shape, size in (((1, 1, 1, 3), (2**31 - 1,) * 2), ((2, 1, 1, 1, 1), (2**21,) * 3)):
+        call = lambda s=shape, n=size: convert_indices(mx.zeros(s, mx.int32), "flat", "onnx", n)  # noqa: E731
+        fails(call, ValueError, "convert_indices", "output_size", "2^63", str(size))
+
+
 def test_nothing_is_evaluated_and_everything_can_be_traced():
     indices = mlx_unpool.max_pool2d(LAST, 2, return_indices=True)[1]
 
