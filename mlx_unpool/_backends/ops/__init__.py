@@ -38,7 +38,8 @@ class Ops:
         for number in (2, 1, 0):
             axis, step, shift = axes[number], steps[number], shifts[number]
             if shift is not None:
-                maxima = maxima.shifted(shift * step, (axis.before + axis.behind) * step)
+                shift = shift if step == 1 else shift * step
+                maxima = maxima.shifted(shift, (axis.before + axis.behind) * step)
             maxima = windows(
                 maxima,
                 number,
@@ -49,10 +50,10 @@ class Ops:
                 step,
             )
         values = maxima.values
-        indices = _codes(maxima).astype(index_dtype)
+        indices = unfused(_codes(maxima)).astype(index_dtype)
         if flat:
             # A code counts from the first element that its window looks at, an index from the plane's.
-            starts = mx.array(0, index_dtype)
+            starts = None
             for number, pitch in enumerate(pitches(size)):
                 axis = axes[number]
                 first = axis.first * pitch - axis.behind * steps[number]
@@ -60,8 +61,10 @@ class Ops:
                     start = at.starts(
                         first, window.stride[number] * pitch, pooled[number], index_dtype
                     )
-                    starts = starts + along(number, start)
-            indices = unfused(indices) + repeated(starts, indices.shape)
+                    start = along(number, start)
+                    starts = start if starts is None else starts + start
+            if starts is not None:
+                indices = unfused(indices) + repeated(starts, indices.shape)
         else:
             first = sum((axis.skipped - axis.behind) * step for axis, step in zip(axes, steps))
             if first:

@@ -32,21 +32,31 @@ def clamped(
     for number, (axis, length, d) in enumerate(zip(axes, x.shape[1:4], dilation)):
         row, shift = mx.arange(axis.first, axis.stop), None
         if axis.before or axis.behind:
-            nearest = _nearest_inside(row, length, d)
-            shift = nearest - row
-            shift = along(number, (shift if d == 1 else shift // d) + axis.behind)
-            row = nearest
+            row, shift = _nearest_inside(axis, length, d)
+            shift = along(number, shift)
         source = source * length + along(number, row)
         shifts.append(shift)
     return gathered(x, unfused(source)), shifts
 
 
-def _nearest_inside(row: mx.array, length: int, dilation: int) -> mx.array:
-    """The row in 0 to ``length - 1`` that is nearest to each row and a multiple of ``dilation`` away."""
+def _nearest_inside(axis: CoveredAxis, length: int, dilation: int) -> tuple[mx.array, mx.array]:
+    """For each row of an axis, the nearest one inside that is a multiple of ``dilation`` away, and that
+    multiple, plus ``behind``."""
+    before, behind = axis.before, axis.behind
     if dilation == 1:
-        return mx.clip(row, 0, length - 1)
+        # Without arithmetic, which mx.compile would have a C++ compiler translate.
+        inside = mx.arange(max(axis.first, 0), min(axis.stop, length))
+        row = [mx.zeros(before, mx.int32), inside, mx.full(behind, length - 1, mx.int32)]
+        shift = [
+            mx.arange(before + behind, behind, -1),
+            mx.full(inside.size, behind, mx.int32),
+            mx.arange(behind - 1, -1, -1),
+        ]
+        return mx.concatenate(row), mx.concatenate(shift)
+    row = mx.arange(axis.first, axis.stop)
     rest = row % dilation
-    steps = (row - rest) // dilation
     most = mx.maximum(length - 1 - rest, 0) // dilation
+    nearest = mx.clip((row - rest) // dilation, 0, most) * dilation + rest
     # There may be no such row. Then none of the window is inside, and any row will do.
-    return mx.minimum(mx.clip(steps, 0, most) * dilation + rest, length - 1)
+    nearest = mx.minimum(nearest, length - 1)
+    return nearest, (nearest - row) // dilation + behind

@@ -101,7 +101,7 @@ def windows(
     # other element starts a pair.
     apart = 2 * dilation if stride % (2 * dilation) == 0 else 1
     pairs = ((kernel // 2 - 1) * 2 * dilation + (count - 1) * stride) // apart + 1
-    if kernel <= 3 or (kernel <= 8 and pairs > kernel // 2 * count):
+    if kernel <= 3 or (kernel < 32 and pairs > kernel // 2 * count):
         sets = sets.up_to(sets.largest + (kernel - 1) * step)
         result = sets.rows(axis, 0, stride, count)
         for offset in range(1, kernel):
@@ -109,8 +109,10 @@ def windows(
             result = result.map(unfused) if offset > 1 else result
             result = result.or_later(later, offset * step)
         return result
-    few = count * kernel <= 4 * sets.values.shape[axis + 1]
-    if few and kernel > 8 and prod(sets.values.shape) < 2**31:  # MLX strides over 32 bits
+    few = count * kernel <= 2 * sets.values.shape[axis + 1]
+    if (
+        few and kernel >= (32 if apart == 1 else 64) and prod(sets.values.shape) < 2**31
+    ):  # MLX strides over 32 bits
         return _separate_windows(sets, axis, kernel, stride, dilation, count, step)
     if kernel % 2:
         last = kernel - 1
@@ -128,7 +130,7 @@ def _separate_windows(
 ) -> Maxima:
     """As :func:`windows` for those that share few elements, each reduced by itself.
 
-    Longer ones are cut into blocks, and only in the block with the maximum its element is looked for.
+    They are cut into blocks, and only in the block with the maximum its element is looked for.
     """
     shape = sets.values.shape
     before, length, behind = prod(shape[: axis + 1]), shape[axis + 1], prod(shape[axis + 2 :])
@@ -139,19 +141,16 @@ def _separate_windows(
         view = (before, count, number, size, behind)
         return mx.as_strided(x, view, (*strides, 1), start * dilation * behind)
 
+    root = isqrt(kernel)
+    size = next((n for n in range(root, root // 2, -1) if kernel % n == 0), root)
+    best = blocks(sets.values, 0, kernel // size, size).max(axis=3)
+    if kernel % size:
+        last = blocks(sets.values, kernel - size, 1, size).max(axis=3)
+        best = mx.concatenate([best, last], axis=2)
+    start = mx.minimum(_where_maximum(best, sets.are_keys) * size, kernel - size)
     x = blocks(sets.values, 0, 1, kernel)[:, :, 0]
-    if kernel < 64:
-        offset = _where_maximum(x, sets.are_keys)
-    else:
-        root = isqrt(kernel)
-        size = next((n for n in range(root, root // 2, -1) if kernel % n == 0), root)
-        best = blocks(sets.values, 0, kernel // size, size).max(axis=3)
-        if kernel % size:
-            last = blocks(sets.values, kernel - size, 1, size).max(axis=3)
-            best = mx.concatenate([best, last], axis=2)
-        start = mx.minimum(_where_maximum(best, sets.are_keys) * size, kernel - size)
-        block = mx.take_along_axis(x, start + mx.arange(size)[:, None], axis=2)
-        offset = start + _where_maximum(block, sets.are_keys)
+    block = mx.take_along_axis(x, start + mx.arange(size)[:, None], axis=2)
+    offset = start + _where_maximum(block, sets.are_keys)
     largest = sets.largest + (kernel - 1) * step
     codes = offset.astype(narrowest(largest)) * step
     if sets.codes is not None:
@@ -195,7 +194,7 @@ def irregular_windows(
             result = result.or_later(later, offset * step)
         return result
     length, count = sets.values.shape[axis + 1], start.shape[axis + 1]
-    if count * longest <= 4 * length:
+    if count * longest <= 2 * length:
         # Windows that hardly overlap are copied, one behind the other.
         number = mx.arange(longest).reshape([-1] + [1] * (3 - axis))
         rows = mx.expand_dims(start, axis + 2) + number
