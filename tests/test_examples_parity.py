@@ -199,7 +199,7 @@ def test_a_checkpoint_with_code_in_it_is_not_run(tmp_path):
             return (tmp_path.joinpath("ran").touch, ())
 
     torch.save({"state_dict": {"a": Bomb()}}, tmp_path / "bad.pth")
-    with pytest.raises(Exception, match=r"[Ww]eights.only"):
+    with pytest.raises(ValueError, match=r"bad\.pth"):
         read_state(tmp_path / "bad.pth")
     assert not (tmp_path / "ran").exists()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+from common.files import load_arrays
 
 from . import pytorch_weights
 from .autoencoders import ConvAutoencoder3d, InceptionAutoencoder
@@ -100,7 +101,7 @@ def from_pretrained(path_or_hub_id: str | Path) -> Model:
     cls = model_class(about.pop("model_type", None))
     model = cls(**about.pop("config"))
     model.about = About(**about)
-    weights, metadata = loaded(path / WEIGHTS)
+    weights, metadata = load_arrays(path / WEIGHTS)
     if metadata.get("format") != "mlx":  # published for PyTorch, with a configuration for this
         weights = model.sanitize(weights)
     return ready(model, weights)
@@ -108,7 +109,7 @@ def from_pretrained(path_or_hub_id: str | Path) -> Model:
 
 def from_old_file(path: Path) -> Model:
     """A model of a weights file as ``camvid_train.py`` wrote them before there were folders."""
-    weights, about = loaded(path) if path.suffix == ".safetensors" else ({}, {})
+    weights, about = load_arrays(path) if path.suffix == ".safetensors" else ({}, {})
     if about.get("model") not in ("segnet", "enet"):
         raise ValueError(
             f"[from_pretrained] {path} must be a folder of the zoo, or a weights file that says which model "
@@ -163,15 +164,6 @@ def own_arguments(cls: type[Model], config: Mapping[str, Any]) -> dict[str, Any]
                 f"{', '.join(list(known)[1:])}, but got {name!r}."
             )
     return own
-
-
-def loaded(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
-    """The arrays and the metadata of a weights file."""
-    try:
-        found: Any = mx.load(str(path), return_metadata=True)
-    except RuntimeError as error:
-        raise ValueError(f"[from_pretrained] {path} is no weights file: {error}") from None
-    return found
 
 
 def ready(model: Model, weights: Mapping[str, mx.array]) -> Model:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+from common.files import replacing, save_arrays
 from mlx.utils import tree_flatten
 
 from . import pytorch_weights
@@ -100,21 +101,16 @@ class Model(nn.Module):
             folder: Made if it is not there. :func:`zoo.from_pretrained` reads it.
         """
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         weights = dict(tree_flatten(self.parameters()))
         about = {"model_type": self.model_type, "config": self.config}
         about |= dataclasses.asdict(self.about)
-        # Each in one go: whoever reads finds the old file or the new one, never half.
-        partial = folder / f"partial-{WEIGHTS}"
-        mx.save_safetensors(str(partial), weights, {"format": "mlx"})
-        partial.replace(folder / WEIGHTS)
+        save_arrays(folder / WEIGHTS, weights, {"format": "mlx"})
         for name, text in (
             (CONFIG, json.dumps(about, indent=2) + "\n"),
             (CARD, self.card(sum(value.size for value in weights.values()))),
         ):
-            partial = folder / f"partial-{name}"
-            partial.write_text(text, encoding="utf-8")
-            partial.replace(folder / name)
+            with replacing(folder / name) as partial:
+                partial.write_text(text, encoding="utf-8")
 
     def card(self, parameters: int) -> str:
         """The model card: what a person wants to know before using the weights."""
