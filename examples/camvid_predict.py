@@ -18,7 +18,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from common.command_line import run_program
-from common.drawing import legend, show_classes
+from common.drawing import legend, save, show_classes
 from common.segmenter import load
 from data.camvid import read_picture
 from tqdm import tqdm
@@ -43,8 +43,7 @@ def draw(
         for axis in row:
             axis.set_axis_off()
     legend(figure, classes)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    save(figure, path, dpi=110)
 
 
 def main() -> int:

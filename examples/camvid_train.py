@@ -29,7 +29,7 @@ import mlx.nn as nn
 import numpy as np
 from common import segmenter as segmenters
 from common.command_line import run_program
-from common.drawing import legend, show_classes
+from common.drawing import legend, save, show_classes
 from common.metrics import class_iou
 from common.training import adamw, add_options, train, weighted_cross_entropy
 from data.camvid import CLASS_NAMES, UNLABELLED, CamVid
@@ -124,8 +124,7 @@ def draw(segmenter: segmenters.Segmenter, data: CamVid, path: Path, count: int =
             if number == 0:
                 axis.set_title(title)
     legend(figure, segmenter.classes)
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
+    save(figure, path)
 
 
 def main() -> int:

@@ -25,6 +25,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from common.command_line import run_program
+from common.drawing import save
 from common.training import adamw, parse_options, save_weights, train
 from data.brain_scans import (
     CLASS_NAMES,
@@ -73,8 +74,7 @@ def draw(slab: np.ndarray, truth: np.ndarray, predicted: np.ndarray, path: Path)
         axis.set_title(title)
     legend = [Patch(color=colours(n), label=name) for n, name in enumerate(CLASS_NAMES)]
     figure.legend(handles=legend, loc="outside lower center", ncols=3, frameon=False)
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
+    save(figure, path)
 
 
 def main() -> int:

@@ -27,6 +27,7 @@ import matplotlib.pyplot as plt
 import mlx.core as mx
 import numpy as np
 from common.command_line import run_program
+from common.drawing import save
 from common.metrics import figures
 from common.training import adamw, save_weights, train, weighted_cross_entropy
 from data.digit_scenes import CLASS_NAMES, Scenes
@@ -258,8 +259,7 @@ def draw(
                 axis.set_title(title, fontsize=11)
     legend = [Patch(color=colours(n), label=name) for n, name in enumerate(CLASS_NAMES)]
     figure.legend(handles=legend, loc="outside lower center", ncols=CLASSES, frameon=False)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    save(figure, path, dpi=110)
 
 
 def main() -> int:

@@ -26,6 +26,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from common.command_line import run_program
+from common.drawing import save
 from common.metrics import class_iou
 from common.training import adamw, parse_options, save_weights, train
 from data.ecg import CLASS_NAMES, COLOURS, SAMPLES, recordings, training_batches
@@ -44,7 +45,7 @@ def draw(signals: np.ndarray, truth: np.ndarray, predicted: np.ndarray, path: Pa
     """Recordings as rows; the classes as bars, the truth above and what the network says below."""
     figure, axes = plt.subplots(len(signals), 1, figsize=(10, 2.2 * len(signals) + 0.6))
     for axis, signal, *bars in zip(axes, signals, truth, predicted):
-        axis.plot(signal, color="0.25", linewidth=0.8)
+        axis.plot(signal, color="0.5", linewidth=0.8)
         low, high = signal.min() - 0.1, signal.max() + 0.1
         for number in range(1, len(CLASS_NAMES)):
             for classes, bottom in zip(bars, (high, low - 0.25)):
@@ -59,8 +60,7 @@ def draw(signals: np.ndarray, truth: np.ndarray, predicted: np.ndarray, path: Pa
     legend = [Patch(color=COLOURS[n], label=CLASS_NAMES[n]) for n in range(1, len(CLASS_NAMES))]
     figure.legend(handles=legend, loc="lower center", ncols=3, frameon=False)
     figure.tight_layout(rect=(0, 0.06, 1, 1))
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
+    save(figure, path)
 
 
 def main() -> int:

@@ -1,14 +1,17 @@
-"""Classes in their colours."""
+"""Classes in their colours, and figures for light and dark pages."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.text import Text
 
 
 def colour_map(classes: list[dict[str, Any]]) -> ListedColormap:
@@ -29,3 +32,11 @@ def show_classes(
     """The class of each pixel (H, W) in its colour."""
     options: dict = {"vmin": 0, "vmax": len(classes) - 1, "interpolation": "nearest"}
     axis.imshow(numbers, cmap=colour_map(classes), alpha=alpha, **options)
+
+
+def save(figure: Figure, path: Path, dpi: int = 100) -> None:
+    """Writes and closes a figure, transparent and with grey words: for light pages and for dark ones."""
+    for words in figure.findobj(Text):
+        words.set_color("#7a7a7a")
+    figure.savefig(path, dpi=dpi, transparent=True)
+    plt.close(figure)
