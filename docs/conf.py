@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,7 @@ def setup(app: Any) -> None:
     """Sphinx calls this."""
     app.connect("source-read", add_contents)
     app.connect("autodoc-process-docstring", index_arguments, priority=900)  # after napoleon
+    app.connect("build-finished", remove_stubs)
     app.add_transform(LinkNamesInCode)
 
 
@@ -145,6 +147,11 @@ def add_contents(app: Any, docname: str, source: list[str]) -> None:
     """The README is the first page; elsewhere it is read without a table of contents."""
     if docname == root_doc:
         source[0] += CONTENTS
+
+
+def remove_stubs(app: Any, error: Exception | None) -> None:
+    """What autosummary wrote beside the sources is not needed any more: a build leaves the site alone."""
+    shutil.rmtree(Path(__file__).parent / "reference", ignore_errors=True)
 
 
 def index_arguments(
