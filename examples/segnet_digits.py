@@ -236,8 +236,8 @@ def draw(
     colours = ListedColormap(["#15151c", *map(colormaps["tab10"], range(10))])
     columns = [("input", images), ("truth", truth)]
     columns += [(f"predicted: {name}", predict(model, images)) for name, model in models.items()]
-    kept = next(iter(models.values())).kept_places(normalised(images))
-    stages = [(f"kept by pool {n}", np.array(places)) for n, places in enumerate(kept, start=1)]
+    kept = next(iter(models.values())).kept_positions(normalised(images))
+    stages = [(f"kept by pool {n}", np.array(positions)) for n, positions in enumerate(kept, start=1)]
 
     figure, axes = plt.subplots(
         len(images),

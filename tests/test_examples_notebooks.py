@@ -43,7 +43,9 @@ def test_all_notebooks_are_here():
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.filterwarnings("ignore")  # of Jupyter's own
 def test_a_notebook_runs_in_any_folder_and_shows_what_it_shows_here(name, tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(NOTEBOOKS.parent.parent))  # this checkout, wherever it runs
+    monkeypatch.setenv(
+        "PYTHONPATH", str(NOTEBOOKS.parent.parent)
+    )  # this checkout, wherever it runs
     kept = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     assert pictures(kept) >= 3
     again = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)

@@ -168,7 +168,7 @@ class SegNet(Model):
         # An odd size: the last row or column once more.
         return mx.pad(x, [(0, wanted - got) for wanted, got in zip(size, x.shape)], mode="edge")
 
-    def kept_places(self, x: mx.array) -> list[mx.array]:
+    def kept_positions(self, x: mx.array) -> list[mx.array]:
         """What each pooling stage keeps, at the places that its indices name: (N, ...) a stage."""
         kept = []
         for block in self.encoder:
