@@ -54,7 +54,7 @@ class SegNet(Model):
     """SegNet: an encoder and a decoder of as many stages, for signals, pictures and volumes of any size.
 
     Args:
-        classes: Number of classes a place can have.
+        classes: Number of classes an element of the output can have.
         channels: Channels of each encoder stage.
         convolutions: Convolutions in each encoder stage, of size 3 in every dimension.
         decoder_convolutions: Convolutions in the decoder stage that answers each encoder stage. Default: 1.
@@ -138,7 +138,7 @@ class SegNet(Model):
         return self.decode(*self.encode(x))
 
     def scores(self, x: mx.array) -> tuple[mx.array, mx.array]:
-        """Class scores of every place, and of every cell of the last pooling stage."""
+        """Class scores of every element, and of every position of the last pooling stage."""
         x, stages = self.encode(x)
         return self.decode(x, stages), self.coarse_classifier(x)
 
@@ -169,7 +169,7 @@ class SegNet(Model):
         return mx.pad(x, [(0, wanted - got) for wanted, got in zip(size, x.shape)], mode="edge")
 
     def kept_positions(self, x: mx.array) -> list[mx.array]:
-        """What each pooling stage keeps, at the places that its indices name: (N, ...) a stage."""
+        """What each pooling stage keeps, averaged over the channels, at the positions of its indices."""
         kept = []
         for block in self.encoder:
             x = block(x)
