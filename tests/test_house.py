@@ -248,3 +248,17 @@ def test_the_oldest_mlx_is_the_same_everywhere():
     assert len(oldest) == 1
     for page in ("README.md", "docs/reliability.md"):
         assert f"MLX {oldest.copy().pop()} or later" in (ROOT / page).read_text()
+
+
+@pytest.mark.parametrize("command", [["make"], ["make", "help"]])
+def test_make_lists_every_command(command):
+    said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    (targets,) = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for target in targets.split():
+        assert re.search(rf"^  make {target} +\w", said, re.MULTILINE), target
+
+
+def test_make_passes_options_to_a_program():
+    command = ["make", "--dry-run", "demo", "ARGS=--compare --seeds 0 1"]
+    said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert "examples/segnet_digits.py --compare --seeds 0 1\n" in said
