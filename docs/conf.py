@@ -25,6 +25,7 @@ include_patterns = [
     "docs/reference/*.rst",
     "benchmarks/*.md",
     "examples/*.md",
+    "examples/deploy/*.md",
     "examples/notebooks/*.ipynb",
 ]
 exclude_patterns = [".*", "*/.*", "site", "demo", "dist", "build"]
@@ -102,6 +103,7 @@ examples/notebooks/volumes_3d
 examples/README
 docs/porting
 docs/zoo
+examples/deploy/README
 ```
 
 ```{toctree}
