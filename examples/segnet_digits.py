@@ -6,7 +6,7 @@
     python examples/segnet_digits.py --resume         continue what was interrupted, with the same result
     mlx.launch -n 2 --backend ring -- python examples/segnet_digits.py     2 processes share each batch
 
-Writes the weights (safetensors), the results (JSON) and a picture into the folder --output. The results and
+Writes the weights (safetensors), the metrics (JSON) and a picture into the folder --output. The metrics and
 the picture are made with a model that was read back from the weights file. Of several processes the first one
 writes. A checkpoint of each run is kept until all is done.
 """
@@ -28,7 +28,7 @@ import mlx.core as mx
 import numpy as np
 from common.command_line import run_program
 from common.drawing import save
-from common.metrics import figures
+from common.metrics import segmentation_metrics
 from common.training import adamw, save_weights, train, weighted_cross_entropy
 from data.digit_scenes import CLASS_NAMES, Scenes
 from matplotlib import colormaps
@@ -237,7 +237,9 @@ def draw(
     columns = [("input", images), ("truth", truth)]
     columns += [(f"predicted: {name}", predict(model, images)) for name, model in models.items()]
     kept = next(iter(models.values())).kept_positions(normalised(images))
-    stages = [(f"kept by pool {n}", np.array(positions)) for n, positions in enumerate(kept, start=1)]
+    stages = [
+        (f"kept by pool {n}", np.array(positions)) for n, positions in enumerate(kept, start=1)
+    ]
 
     figure, axes = plt.subplots(
         len(images),
@@ -287,7 +289,7 @@ def main() -> int:
         models.setdefault(decoder, model)
         run: dict = {"seed": seed, "weights": weights.name}
         for split, (images, truth) in splits.items():
-            run[split] = figures(truth, predict(model, images), CLASS_NAMES)
+            run[split] = segmentation_metrics(truth, predict(model, images), CLASS_NAMES)
         results[decoder].append(run)
 
     parameters = {
@@ -296,12 +298,12 @@ def main() -> int:
     }
     print_table(results)
     report = {"steps": arguments.steps, "batch": arguments.batch, "parameters": parameters}
-    (arguments.output / "figures.json").write_text(json.dumps(report | results, indent=2) + "\n")
+    (arguments.output / "metrics.json").write_text(json.dumps(report | results, indent=2) + "\n")
     draw(models, *splits["test"], arguments.output / "segnet.png")
     for decoder, seed in runs:
         checkpoint_path(decoder, seed, arguments.output).unlink()
     written = [weights_path(*run, arguments.output) for run in runs]
-    written += [arguments.output / "figures.json", arguments.output / "segnet.png"]
+    written += [arguments.output / "metrics.json", arguments.output / "segnet.png"]
     print(f"\nDone in {time.perf_counter() - started:.0f} s.")
     print("Wrote " + ", ".join(map(str, written)))
     return 0
