@@ -9,7 +9,6 @@ import mlx.core as mx
 
 from ..._geometry import Triple
 
-FLOATS = (mx.float32, mx.float16, mx.bfloat16, mx.float64)
 _UNSIGNED = (mx.uint8, mx.uint16, mx.uint32, mx.uint64)
 _SIGNED = (mx.int8, mx.int16, mx.int32, mx.int64)
 

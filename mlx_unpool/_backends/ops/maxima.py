@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-from .arrays import FLOATS, gathered_along, narrowest, repeated, signed, unfused
+from ..._types import FLOAT_DTYPES
+from .arrays import gathered_along, narrowest, repeated, signed, unfused
 
 _INFINITE_KEY = 0x7800  # what `keys` makes of infinity; NaN is above
 
@@ -62,7 +63,7 @@ class Maxima(NamedTuple):
         if self.are_keys:
             best = mx.minimum(best, repeated(mx.array(_INFINITE_KEY, mx.int16), best.shape))
         wins = (later.values > best).view(mx.int8)
-        if later.values.dtype in FLOATS:
+        if later.values.dtype in FLOAT_DTYPES:
             wins = wins | (later.values != later.values).view(mx.int8)
         most = offset if isinstance(offset, int) else most
         largest = max(self.largest, later.largest + most)
@@ -76,9 +77,9 @@ class Maxima(NamedTuple):
                 offset = repeated(mx.array(offset, dtype), code.shape)
             code = code + offset.astype(dtype)
             gain = gain * mx.broadcast_to(code, gain.shape).view(gain.dtype)
-        elif isinstance(offset, mx.array) or offset > 1:
-            gain = gain * (offset.astype(gain.dtype) if isinstance(offset, mx.array) else offset)
         codes = gain.view(dtype)
+        if later.codes is None and (isinstance(offset, mx.array) or offset > 1):
+            codes = codes * (offset.astype(dtype) if isinstance(offset, mx.array) else offset)
         if self.codes is not None:
             # Codes grow from element to element, so a maximum is a choice.
             codes = mx.maximum(repeated(self.codes.astype(dtype), codes.shape), codes)
@@ -164,7 +165,7 @@ def _where_maximum(x: mx.array, are_keys: bool) -> mx.array:
     """Along axis 2 of four, the number of the first maximum or the last NaN."""
     best = x.max(axis=2, keepdims=True)
     result = _first(x == repeated(best, x.shape))
-    if x.dtype not in FLOATS and not are_keys:
+    if x.dtype not in FLOAT_DTYPES and not are_keys:
         return result
     nan, is_nan = ((y > _INFINITE_KEY if are_keys else y != y) for y in (x, best))
     return mx.where(is_nan, x.shape[2] - 1 - _first(nan[:, :, ::-1]), result)
