@@ -12,8 +12,11 @@ from typing import NamedTuple
 import mlx.core as mx
 
 from ..._geometry import Geometry, Triple, Window, WindowGeometry, kernel_offsets
+from ..._indices import positions as flat_indices
 from ..._types import is_window
 from .arrays import along, narrowest, pitches, unsigned_like
+
+MOST_ENTRIES = 2**31 - 1  # of a table, which is an array of one axis
 
 
 class Positions(NamedTuple):
@@ -80,6 +83,8 @@ def checked(indices: mx.array, g: Geometry) -> Positions:
         return by_number(indices, g.size, is_checked=True)
     if g.window.disjoint and g.every_element_inside:
         return by_offset(indices, g, is_checked=True)
+    if (g.window.elements + 1) * prod(g.pooled) > MOST_ENTRIES:
+        return by_number(flat_indices(indices, g), g.size, is_checked=True)
     return by_table(indices, g)
 
 
