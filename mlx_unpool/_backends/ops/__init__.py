@@ -19,9 +19,7 @@ from .clamping import clamped
 from .maxima import Maxima, irregular_windows, keys, windows
 from .spreading import can_spread, spread
 
-_MUCH = (
-    2**25
-)  # bytes; MLX keeps free buffers of so many in all, and gets anything more from the system
+_MUCH = 2**25  # bytes: MLX keeps free buffers of so many in all
 _PARTS = 8
 
 
@@ -55,7 +53,9 @@ class Ops:
                 step,
             )
         values = maxima.values
-        indices = unfused(_codes(maxima)).astype(index_dtype)
+        indices = _codes(maxima)
+        if indices.dtype != index_dtype:
+            indices = unfused(indices).astype(index_dtype)
         if flat:
             # A code counts from the first element that its window looks at, an index from the plane's.
             starts = None

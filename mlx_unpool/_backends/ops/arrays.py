@@ -25,7 +25,7 @@ def along(axis: int, x: mx.array) -> mx.array:
 
 def narrowest(largest: int) -> mx.Dtype:
     """The narrowest unsigned dtype for numbers up to ``largest``."""
-    return next(dtype for dtype in _UNSIGNED if largest <= mx.iinfo(dtype).max)
+    return next(dtype for dtype in _UNSIGNED if largest < 256**dtype.size)
 
 
 def unsigned_like(x: mx.array) -> mx.Dtype:
