@@ -16,6 +16,7 @@ include_patterns = [
     "docs/*.md",
     "benchmarks/*.md",
     "examples/*.md",
+    "examples/deploy/*.md",
     "examples/notebooks/*.ipynb",
 ]
 exclude_patterns = [".*", "*/.*", "site", "demo", "dist", "build"]
@@ -42,6 +43,7 @@ examples/notebooks/volumes_3d
 examples/README
 docs/porting
 docs/zoo
+examples/deploy/README
 ```
 
 ```{toctree}
