@@ -283,7 +283,8 @@ class FractionalPooling:
             samples = random_samples
             if samples is None:
                 samples = mx.random.uniform(shape=shape, key=key)
-            bounds = plan.layout.fold_bounds(_fractional_bounds(samples, g))
+            # Nothing is differentiated by where windows lie: MLX need not try to, down to the random bits.
+            bounds = plan.layout.fold_bounds(_fractional_bounds(mx.stop_gradient(samples), g))
         result = _run_pool(self.caller, plan, x, place, bounds)
         return result if self.return_indices else result[0]
 
