@@ -41,6 +41,7 @@ examples/notebooks/segmentation_2d
 examples/notebooks/volumes_3d
 examples/README
 docs/porting
+docs/zoo
 ```
 
 ```{toctree}
@@ -58,6 +59,7 @@ docs/reliability
 
 benchmarks/RESULTS
 benchmarks/TRAFFIC
+benchmarks/ZOO
 ```
 
 ```{toctree}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import mlx.core as mx
 import pytest
-from segnet import SegNet
+from zoo.segnet import SegNet
 
 import mlx_unpool
 from mlx_unpool import _backends
