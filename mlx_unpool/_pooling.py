@@ -456,12 +456,12 @@ def _unpooled_size(
     if spatial is None:
         raise ValueError(
             f"[{caller}] 'output_size' must be a spatial shape of {rank} integers or a full shape whose "
-            f"batch and channels are those of the input but got {output_size}."
+            f"batch and channels are those of the input but got {check.shown(output_size)}."
         )
     size = triple(spatial)
     if min(spatial) < 1:
         raise ValueError(
-            f"[{caller}] 'output_size' must be 1 or more on every axis but got {output_size}."
+            f"[{caller}] 'output_size' must be 1 or more on every axis but got {check.shown(output_size)}."
         )
     if window is not None and default is not None:
         lowest = [max(1, n - s + 1) for n, s in zip(default, window.stride)]
@@ -471,7 +471,7 @@ def _unpooled_size(
             raise ValueError(
                 f"[{caller}] 'output_size' must lie within one stride of {default[3 - rank :]}, the "
                 f"size that {pooled[3 - rank :]} windows span, so ({', '.join(ranges[3 - rank :])}), "
-                f"but got {output_size}."
+                f"but got {check.shown(output_size)}."
             )
     return size
 
@@ -482,6 +482,11 @@ def _adaptive_plan(asked: AdaptivePooling, shape: tuple[int, ...]) -> Plan:
     size = _some_size(asked.caller, layout, shape)
     kept = zip(asked.output_size, size[3 - asked.rank :])
     pooled = triple([length if n is None else n for n, length in kept])
+    if sum(pooled) > LARGEST_AXIS:
+        raise ValueError(
+            f"[{asked.caller}] 'output_size' must be fewer than 2^31 windows on all axes together but got "
+            f"{pooled[3 - asked.rank :]}."
+        )
     return Plan.of(layout, adaptive_geometry(size, pooled), flat_dtype(size))
 
 
