@@ -545,7 +545,8 @@ def _run_pool(
             assert isinstance(g, RegionGeometry)
             values, indices = _derivatives.pool_regions(folded, bounds, g, dtype, place)
     except PlaneTooBigError as error:
-        raise error.named(caller, "x", plan.layout.rank) from error
+        name = "x" if prod(g.size) >= prod(g.pooled) else "output_size"
+        raise error.named(caller, name, plan.layout.rank) from error
     return (
         mx.reshape(values, plan.shape, stream=place.stream),
         mx.reshape(indices, plan.shape, stream=place.stream),
