@@ -24,12 +24,12 @@ import shutil
 import signal
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import hypothesis  # noqa: F401 (imported once, for all)
-import mlx.nn  # noqa: F401
+import mlx.nn  # noqa: F401 (imported once, for all)
 import numpy  # noqa: F401
 import pytest
 
@@ -279,6 +279,8 @@ def start(copy: Path, change: Change | None, path: str) -> int:
     code = 1
     try:
         code = pytest.main([*options, *tests_of(path)])
+    except BaseException:
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         os._exit(code)
