@@ -283,7 +283,8 @@ class FractionalPooling:
             samples = random_samples
             if samples is None:
                 samples = mx.random.uniform(shape=shape, key=key)
-            bounds = plan.layout.fold_bounds(_fractional_bounds(samples, g))
+            # Nothing is differentiated by where windows lie: MLX need not try to, down to the random bits.
+            bounds = plan.layout.fold_bounds(_fractional_bounds(mx.stop_gradient(samples), g))
         result = _run_pool(self.caller, plan, x, place, bounds)
         return result if self.return_indices else result[0]
 
@@ -455,12 +456,12 @@ def _unpooled_size(
     if spatial is None:
         raise ValueError(
             f"[{caller}] 'output_size' must be a spatial shape of {rank} integers or a full shape whose "
-            f"batch and channels are those of the input but got {output_size}."
+            f"batch and channels are those of the input but got {check.shown(output_size)}."
         )
     size = triple(spatial)
     if min(spatial) < 1:
         raise ValueError(
-            f"[{caller}] 'output_size' must be 1 or more on every axis but got {output_size}."
+            f"[{caller}] 'output_size' must be 1 or more on every axis but got {check.shown(output_size)}."
         )
     if window is not None and default is not None:
         lowest = [max(1, n - s + 1) for n, s in zip(default, window.stride)]
@@ -470,7 +471,7 @@ def _unpooled_size(
             raise ValueError(
                 f"[{caller}] 'output_size' must lie within one stride of {default[3 - rank :]}, the "
                 f"size that {pooled[3 - rank :]} windows span, so ({', '.join(ranges[3 - rank :])}), "
-                f"but got {output_size}."
+                f"but got {check.shown(output_size)}."
             )
     return size
 
@@ -481,6 +482,11 @@ def _adaptive_plan(asked: AdaptivePooling, shape: tuple[int, ...]) -> Plan:
     size = _some_size(asked.caller, layout, shape)
     kept = zip(asked.output_size, size[3 - asked.rank :])
     pooled = triple([length if n is None else n for n, length in kept])
+    if sum(pooled) > LARGEST_AXIS:
+        raise ValueError(
+            f"[{asked.caller}] 'output_size' must be fewer than 2^31 windows on all axes together but got "
+            f"{pooled[3 - asked.rank :]}."
+        )
     return Plan.of(layout, adaptive_geometry(size, pooled), flat_dtype(size))
 
 
@@ -550,7 +556,8 @@ def _run_pool(
             assert isinstance(g, RegionGeometry)
             values, indices = _derivatives.pool_regions(folded, bounds, g, dtype, place)
     except PlaneTooBigError as error:
-        raise error.named(caller, "x", plan.layout.rank) from error
+        name = "x" if prod(g.size) >= prod(g.pooled) else "output_size"
+        raise error.named(caller, name, plan.layout.rank) from error
     return (
         mx.reshape(values, plan.shape, stream=place.stream),
         mx.reshape(indices, plan.shape, stream=place.stream),

@@ -615,6 +615,11 @@ def fractional_max_pool2d(
     axis; the last one starts at ``L - kernel_size``. This is what PyTorch does (Graham, "Fractional
     Max-Pooling", 2014). Ties and NaN are treated as in :func:`max_pool2d`.
 
+    Without ``random_samples`` or ``key`` every run of this function draws from MLX's global state, as dropout
+    does. So ``mx.checkpoint`` draws anew where it runs it again, ``mx.vmap`` draws once for all examples, and
+    ``mx.compile`` keeps the first draw, unless ``mx.random.state`` is among its inputs and outputs. Give a
+    ``key`` to each to have it otherwise: as an argument of the function that is transformed.
+
     Args:
         x (array): Shape ``(N, H, W, C)`` or ``(H, W, C)``; with
             ``data_format="channels_first"`` ``(N, C, H, W)`` or ``(C, H, W)``. float32, float16,
@@ -683,6 +688,11 @@ def fractional_max_pool3d(
     ``a = (L - kernel_size) / (output_size - 1)`` and ``u`` is one random number for each image, channel and
     axis; the last one starts at ``L - kernel_size``. This is what PyTorch does (Graham, "Fractional
     Max-Pooling", 2014). Ties and NaN are treated as in :func:`max_pool3d`.
+
+    Without ``random_samples`` or ``key`` every run of this function draws from MLX's global state, as dropout
+    does. So ``mx.checkpoint`` draws anew where it runs it again, ``mx.vmap`` draws once for all examples, and
+    ``mx.compile`` keeps the first draw, unless ``mx.random.state`` is among its inputs and outputs. Give a
+    ``key`` to each to have it otherwise: as an argument of the function that is transformed.
 
     Args:
         x (array): Shape ``(N, D, H, W, C)`` or ``(D, H, W, C)``; with

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import mlx.core as mx
 
 from ..._types import FLOAT_DTYPES
-from .arrays import gathered_along, narrowest, repeated, signed, unfused
+from .arrays import gapless, gathered_along, narrowest, repeated, signed, unfused
 
 _INFINITE_KEY = 0x7800  # what `keys` makes of infinity; NaN is above
 
@@ -110,7 +110,7 @@ def windows(
             result = result.or_later(later)
         return result
     few = count * kernel <= 2 * sets.values.shape[axis + 1]
-    can_be_cut = prod(sets.values.shape) < 2**31  # MLX strides over no more
+    can_be_cut = prod(sets.values.shape) < 2**30  # MLX strides over 32 bits, and `gapless` doubles them
     if few and can_be_cut and kernel >= (32 if apart == 1 else 64):
         return _separate_windows(sets, axis, kernel, stride, dilation, count, step)
     if kernel % 2:
@@ -134,6 +134,8 @@ def _separate_windows(
     shape = sets.values.shape
     before, length, behind = prod(shape[: axis + 1]), shape[axis + 1], prod(shape[axis + 2 :])
 
+    whole = gapless(sets.values)
+
     def blocks(x: mx.array, start: int, number: int, size: int) -> mx.array:
         """Parts of each window, (before, windows, blocks, elements, behind)."""
         strides = [behind * n for n in (length, stride, size * dilation, dilation)]
@@ -142,18 +144,18 @@ def _separate_windows(
 
     root = isqrt(kernel)
     size = next((n for n in range(root, root // 2, -1) if kernel % n == 0), root)
-    best = blocks(sets.values, 0, kernel // size, size).max(axis=3)
+    best = blocks(whole, 0, kernel // size, size).max(axis=3)
     if kernel % size:
-        last = blocks(sets.values, kernel - size, 1, size).max(axis=3)
+        last = blocks(whole, kernel - size, 1, size).max(axis=3)
         best = mx.concatenate([best, last], axis=2)
     start = mx.minimum(_where_maximum(best, sets.are_keys) * size, kernel - size)
-    x = blocks(sets.values, 0, 1, kernel)[:, :, 0]
+    x = blocks(whole, 0, 1, kernel)[:, :, 0]
     block = mx.take_along_axis(x, start + mx.arange(size)[:, None], axis=2)
     offset = start + _where_maximum(block, sets.are_keys)
     largest = sets.largest + (kernel - 1) * step
     codes = offset.astype(narrowest(largest)) * step
     if sets.codes is not None:
-        earlier = blocks(mx.broadcast_to(sets.codes, shape), 0, 1, kernel)[:, :, 0]
+        earlier = blocks(gapless(mx.broadcast_to(sets.codes, shape)), 0, 1, kernel)[:, :, 0]
         codes = codes + mx.take_along_axis(earlier, offset, axis=2)
     result = Maxima(mx.take_along_axis(x, offset, axis=2), codes, largest, sets.are_keys)
     return result.map(lambda x: x.reshape(*shape[: axis + 1], count, *shape[axis + 2 :]))
