@@ -110,7 +110,9 @@ def windows(
             result = result.or_later(later)
         return result
     few = count * kernel <= 2 * sets.values.shape[axis + 1]
-    can_be_cut = prod(sets.values.shape) < 2**30  # MLX strides over 32 bits, and `gapless` doubles them
+    can_be_cut = (
+        prod(sets.values.shape) < 2**30
+    )  # MLX strides over 32 bits, and `gapless` doubles them
     if few and can_be_cut and kernel >= (32 if apart == 1 else 64):
         return _separate_windows(sets, axis, kernel, stride, dilation, count, step)
     if kernel % 2:
