@@ -101,6 +101,7 @@ examples/notebooks/first_tour
 examples/notebooks/segmentation_2d
 examples/notebooks/volumes_3d
 examples/README
+examples/deploy/README
 docs/porting
 docs/zoo
 examples/deploy/README

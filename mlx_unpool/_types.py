@@ -24,7 +24,7 @@ DataFormat = Literal["channels_last", "channels_first"]
 INDEX_FORMATS = ("flat", "window")
 DATA_FORMATS = ("channels_last", "channels_first")
 
-FLOAT_DTYPES = (mx.float32, mx.float16, mx.bfloat16)
+FLOAT_DTYPES = (mx.float32, mx.float16, mx.bfloat16, mx.float64)  # float64 on the CPU alone
 INDEX_DTYPES = (
     mx.int8,
     mx.int16,

@@ -56,7 +56,7 @@ def max_pool1d(
     Args:
         x (array): Shape ``(N, W, C)`` or ``(W, C)``; with
             ``data_format="channels_first"`` ``(N, C, W)`` or ``(C, W)``. float32, float16,
-            bfloat16 or an integer type.
+            bfloat16, an integer type, or float64 on the CPU.
         kernel_size (int or tuple of 1 int): Size of the window, 1 or more.
         stride (int or tuple of 1 int, optional): Distance between windows, 1 or more.
             Default: ``kernel_size``.
@@ -87,7 +87,7 @@ def max_pool1d(
 
     Raises:
         ValueError: If a number is out of range, no window fits, or ``x`` has the wrong number of axes.
-        TypeError: If ``x`` is complex or bool, or a number is not an integer.
+        TypeError: If ``x`` is complex or bool, or float64 on a GPU, or a number is not an integer.
 
     Example:
 
@@ -135,7 +135,7 @@ def max_pool2d(
     Args:
         x (array): Shape ``(N, H, W, C)`` or ``(H, W, C)``; with
             ``data_format="channels_first"`` ``(N, C, H, W)`` or ``(C, H, W)``. float32, float16,
-            bfloat16 or an integer type.
+            bfloat16, an integer type, or float64 on the CPU.
         kernel_size (int or tuple of 2 int): Size of the window, 1 or more.
         stride (int or tuple of 2 int, optional): Distance between windows, 1 or more.
             Default: ``kernel_size``.
@@ -167,7 +167,7 @@ def max_pool2d(
 
     Raises:
         ValueError: If a number is out of range, no window fits, or ``x`` has the wrong number of axes.
-        TypeError: If ``x`` is complex or bool, or a number is not an integer.
+        TypeError: If ``x`` is complex or bool, or float64 on a GPU, or a number is not an integer.
 
     Example:
 
@@ -217,7 +217,7 @@ def max_pool3d(
     Args:
         x (array): Shape ``(N, D, H, W, C)`` or ``(D, H, W, C)``; with
             ``data_format="channels_first"`` ``(N, C, D, H, W)`` or ``(C, D, H, W)``. float32, float16,
-            bfloat16 or an integer type.
+            bfloat16, an integer type, or float64 on the CPU.
         kernel_size (int or tuple of 3 int): Size of the window, 1 or more.
         stride (int or tuple of 3 int, optional): Distance between windows, 1 or more.
             Default: ``kernel_size``.
@@ -250,7 +250,7 @@ def max_pool3d(
 
     Raises:
         ValueError: If a number is out of range, no window fits, or ``x`` has the wrong number of axes.
-        TypeError: If ``x`` is complex or bool, or a number is not an integer.
+        TypeError: If ``x`` is complex or bool, or float64 on a GPU, or a number is not an integer.
 
     Example:
 
@@ -304,7 +304,7 @@ def max_unpool1d(
     Args:
         x (array): Pooled values. Shape ``(N, W, C)`` or ``(W, C)``; with
             ``data_format="channels_first"`` ``(N, C, W)`` or ``(C, W)``. float32, float16,
-            bfloat16 or an integer type.
+            bfloat16, an integer type, or float64 on the CPU.
         indices (array): Indices of the shape of ``x``. uint8 and uint16 are offsets inside the window, any
             other integer type flat positions ``w`` in the output plane.
         kernel_size (int or tuple of 1 int or None): Must match the pooling layer. None takes flat
@@ -332,7 +332,8 @@ def max_unpool1d(
     Raises:
         ValueError: If a number is out of range, ``output_size`` could not have pooled to the size of
             ``x``, or shapes do not match.
-        TypeError: If ``x`` is complex or bool, ``indices`` are not integers, or a number is not one.
+        TypeError: If ``x`` is complex or bool, or float64 on a GPU, ``indices`` are not integers, or a
+            number is not one.
 
     Example:
 
@@ -377,7 +378,7 @@ def max_unpool2d(
     Args:
         x (array): Pooled values. Shape ``(N, H, W, C)`` or ``(H, W, C)``; with
             ``data_format="channels_first"`` ``(N, C, H, W)`` or ``(C, H, W)``. float32, float16,
-            bfloat16 or an integer type.
+            bfloat16, an integer type, or float64 on the CPU.
         indices (array): Indices of the shape of ``x``. uint8 and uint16 are offsets inside the window, any
             other integer type flat positions ``h * W + w`` in the output plane.
         kernel_size (int or tuple of 2 int or None): Must match the pooling layer. None takes flat
@@ -406,7 +407,8 @@ def max_unpool2d(
     Raises:
         ValueError: If a number is out of range, ``output_size`` could not have pooled to the size of
             ``x``, or shapes do not match.
-        TypeError: If ``x`` is complex or bool, ``indices`` are not integers, or a number is not one.
+        TypeError: If ``x`` is complex or bool, or float64 on a GPU, ``indices`` are not integers, or a
+            number is not one.
 
     Example:
 
@@ -464,7 +466,7 @@ def max_unpool3d(
     Args:
         x (array): Pooled values. Shape ``(N, D, H, W, C)`` or ``(D, H, W, C)``; with
             ``data_format="channels_first"`` ``(N, C, D, H, W)`` or ``(C, D, H, W)``. float32, float16,
-            bfloat16 or an integer type.
+            bfloat16, an integer type, or float64 on the CPU.
         indices (array): Indices of the shape of ``x``. uint8 and uint16 are offsets inside the window, any
             other integer type flat positions ``(d * H + h) * W + w`` in the output plane.
         kernel_size (int or tuple of 3 int or None): Must match the pooling layer. None takes flat
@@ -493,7 +495,8 @@ def max_unpool3d(
     Raises:
         ValueError: If a number is out of range, ``output_size`` could not have pooled to the size of
             ``x``, or shapes do not match.
-        TypeError: If ``x`` is complex or bool, ``indices`` are not integers, or a number is not one.
+        TypeError: If ``x`` is complex or bool, or float64 on a GPU, ``indices`` are not integers, or a
+            number is not one.
 
     Example:
 
@@ -529,7 +532,7 @@ def adaptive_max_pool1d(
     Args:
         x (array): Shape ``(N, W, C)`` or ``(W, C)``; with
             ``data_format="channels_first"`` ``(N, C, W)`` or ``(C, W)``. float32, float16,
-            bfloat16 or an integer type.
+            bfloat16, an integer type, or float64 on the CPU.
         output_size (int or tuple of 1 int or None): Number of windows on each axis, 1 or more; None
             keeps the length of an axis.
         return_indices (bool): Also return the index of each maximum.
@@ -549,7 +552,7 @@ def adaptive_max_pool1d(
 
     Raises:
         ValueError: If a number is out of range or ``x`` has the wrong number of axes.
-        TypeError: If ``x`` is complex or bool, or a number is not an integer.
+        TypeError: If ``x`` is complex or bool, or float64 on a GPU, or a number is not an integer.
 
     Example:
 
@@ -582,7 +585,7 @@ def adaptive_max_pool2d(
     Args:
         x (array): Shape ``(N, H, W, C)`` or ``(H, W, C)``; with
             ``data_format="channels_first"`` ``(N, C, H, W)`` or ``(C, H, W)``. float32, float16,
-            bfloat16 or an integer type.
+            bfloat16, an integer type, or float64 on the CPU.
         output_size (int or tuple of 2 int or None): Number of windows on each axis, 1 or more; None
             keeps the length of an axis.
         return_indices (bool): Also return the index of each maximum.
@@ -602,7 +605,7 @@ def adaptive_max_pool2d(
 
     Raises:
         ValueError: If a number is out of range or ``x`` has the wrong number of axes.
-        TypeError: If ``x`` is complex or bool, or a number is not an integer.
+        TypeError: If ``x`` is complex or bool, or float64 on a GPU, or a number is not an integer.
 
     Example:
 
@@ -637,7 +640,7 @@ def adaptive_max_pool3d(
     Args:
         x (array): Shape ``(N, D, H, W, C)`` or ``(D, H, W, C)``; with
             ``data_format="channels_first"`` ``(N, C, D, H, W)`` or ``(C, D, H, W)``. float32, float16,
-            bfloat16 or an integer type.
+            bfloat16, an integer type, or float64 on the CPU.
         output_size (int or tuple of 3 int or None): Number of windows on each axis, 1 or more; None
             keeps the length of an axis.
         return_indices (bool): Also return the index of each maximum.
@@ -659,7 +662,7 @@ def adaptive_max_pool3d(
 
     Raises:
         ValueError: If a number is out of range or ``x`` has the wrong number of axes.
-        TypeError: If ``x`` is complex or bool, or a number is not an integer.
+        TypeError: If ``x`` is complex or bool, or float64 on a GPU, or a number is not an integer.
 
     Example:
 
@@ -693,10 +696,15 @@ def fractional_max_pool2d(
     axis; the last one starts at ``L - kernel_size``. This is what PyTorch does (Graham, "Fractional
     Max-Pooling", 2014). Ties and NaN are treated as in :func:`max_pool2d`.
 
+    Without ``random_samples`` or ``key`` every run of this function draws from MLX's global state, as dropout
+    does. So ``mx.checkpoint`` draws anew where it runs it again, ``mx.vmap`` draws once for all examples, and
+    ``mx.compile`` keeps the first draw, unless ``mx.random.state`` is among its inputs and outputs. Give a
+    ``key`` to each to have it otherwise: as an argument of the function that is transformed.
+
     Args:
         x (array): Shape ``(N, H, W, C)`` or ``(H, W, C)``; with
             ``data_format="channels_first"`` ``(N, C, H, W)`` or ``(C, H, W)``. float32, float16,
-            bfloat16 or an integer type.
+            bfloat16, an integer type, or float64 on the CPU.
         kernel_size (int or tuple of 2 int): Size of the window, 1 or more.
         output_size (int or tuple of 2 int, optional): Number of windows on each axis, 1 to
             ``L - kernel_size + 1``.
@@ -724,7 +732,7 @@ def fractional_max_pool2d(
     Raises:
         ValueError: If a number is out of range, the windows do not fit, or ``x`` has the wrong number of
             axes.
-        TypeError: If ``x`` is complex or bool, or a number is not an integer.
+        TypeError: If ``x`` is complex or bool, or float64 on a GPU, or a number is not an integer.
 
     Example:
 
@@ -768,10 +776,15 @@ def fractional_max_pool3d(
     axis; the last one starts at ``L - kernel_size``. This is what PyTorch does (Graham, "Fractional
     Max-Pooling", 2014). Ties and NaN are treated as in :func:`max_pool3d`.
 
+    Without ``random_samples`` or ``key`` every run of this function draws from MLX's global state, as dropout
+    does. So ``mx.checkpoint`` draws anew where it runs it again, ``mx.vmap`` draws once for all examples, and
+    ``mx.compile`` keeps the first draw, unless ``mx.random.state`` is among its inputs and outputs. Give a
+    ``key`` to each to have it otherwise: as an argument of the function that is transformed.
+
     Args:
         x (array): Shape ``(N, D, H, W, C)`` or ``(D, H, W, C)``; with
             ``data_format="channels_first"`` ``(N, C, D, H, W)`` or ``(C, D, H, W)``. float32, float16,
-            bfloat16 or an integer type.
+            bfloat16, an integer type, or float64 on the CPU.
         kernel_size (int or tuple of 3 int): Size of the window, 1 or more.
         output_size (int or tuple of 3 int, optional): Number of windows on each axis, 1 to
             ``L - kernel_size + 1``.
@@ -800,7 +813,7 @@ def fractional_max_pool3d(
     Raises:
         ValueError: If a number is out of range, the windows do not fit, or ``x`` has the wrong number of
             axes.
-        TypeError: If ``x`` is complex or bool, or a number is not an integer.
+        TypeError: If ``x`` is complex or bool, or float64 on a GPU, or a number is not an integer.
 
     Example:
 

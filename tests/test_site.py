@@ -93,6 +93,7 @@ def test_all_pages_are_there_and_the_first_one_leads_to_them(site, pages):
         "examples/notebooks/segmentation_2d",
         "examples/notebooks/volumes_3d",
         "examples/README",
+        "examples/deploy/README",
         "docs/api",
         "docs/differences",
         "docs/index_formats",
