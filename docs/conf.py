@@ -104,7 +104,6 @@ examples/README
 examples/deploy/README
 docs/porting
 docs/zoo
-examples/deploy/README
 ```
 
 ```{toctree}

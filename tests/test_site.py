@@ -102,7 +102,6 @@ def test_all_pages_are_there_and_the_first_one_leads_to_them(site, pages):
         "docs/reliability",
         "docs/transforms",
         "docs/zoo",
-        "examples/deploy/README",
         "benchmarks/RESULTS",
         "benchmarks/TRAFFIC",
         "benchmarks/ZOO",
