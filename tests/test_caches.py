@@ -208,4 +208,5 @@ def test_memory_stays_flat_over_ten_thousand_calls(collector_off):
         if number in (5_000, 10_000):  # Python's own lists of free objects are full by then
             blocks[number] = sys.getallocatedblocks()
         (WORK["pool"] if number % 10 else WORK["grad"])()
-    assert blocks[10_000] - blocks[5_000] < 500
+    # A cycle would keep dozens of blocks a call; lists of free objects fill up for some time yet.
+    assert blocks[10_000] - blocks[5_000] < 2_000
