@@ -190,7 +190,7 @@ def test_operations_grow_with_the_logarithm_of_a_window(stride, padded):
         padding = kernel // 2 if padded else 0
         found = mlx_unpool.max_pool1d(x, kernel, step, padding, return_indices=True)
         counts.append(len(operations(*found)))
-    assert max(b - a for a, b in pairwise(counts)) <= 30
+    assert max(b - a for a, b in pairwise(counts)) <= 32
     assert counts[-1] <= 300
 
 

@@ -42,7 +42,11 @@ class Maxima(NamedTuple):
     def plus(self, number: int) -> Maxima:
         """``number`` added to all codes."""
         largest = self.largest + number
-        codes = None if self.codes is None else _as(self.codes, narrowest(largest)) + number
+        codes = self.codes
+        if codes is not None:
+            codes = _as(codes, narrowest(largest))
+            # A constant by itself would be part of a text that mx.compile has translated for each.
+            codes = codes + repeated(mx.array(number, codes.dtype), codes.shape)
         return Maxima(self.values, codes, largest, self.are_keys)
 
     def shifted(self, shift: mx.array, most: int) -> Maxima:
