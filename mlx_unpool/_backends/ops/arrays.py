@@ -66,7 +66,7 @@ def gapless(x: mx.array) -> mx.array:
     An array in steps, ``x[::2]`` for instance, becomes one axis in steps, which MLX refuses to stride over.
     (:func:`mx.contiguous` cannot be exported.)
     """
-    x = x.reshape(x.size)
+    x = x.flatten()
     if x.dtype.size == 1:
         return mx.concatenate([x, x[:1]])[:-1]
     # Narrower numbers lie beside each other, so MLX makes a copy if they do not.
@@ -78,9 +78,9 @@ def gathered(x: mx.array, source: mx.array) -> mx.array:
     channels = x.shape[4]
     if channels < 16 or source.shape[4] > 1:
         source = source * channels + mx.arange(channels)
-        flat = mx.take_along_axis(x.reshape(x.size), source.reshape(source.size), axis=0)
+        flat = mx.take_along_axis(x.flatten(), source.flatten(), axis=0)
     else:
-        flat = mx.take(x.reshape(x.size // channels, channels), source.reshape(source.size), axis=0)
+        flat = mx.take(x.reshape(x.size // channels, channels), source.flatten(), axis=0)
     return flat.reshape(*source.shape[:4], channels)
 
 

@@ -129,7 +129,7 @@ def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
     elements = [pitch * channels for pitch in pitches(size)]
     steps = [pitch * d for pitch, d in zip(elements, window.dilation)]
     parts = [sum(t * step for t, step in zip(o, steps)) for o in kernel_offsets(window.kernel)]
-    code, keep = indices.reshape(indices.size), None
+    code, keep = indices.flatten(), None
     if is_checked:
         code = _no_offset_clamped(code, window)
         keep = (code != window.elements).reshape(rows, indices.size // rows)
@@ -173,7 +173,7 @@ def by_table(indices: mx.array, g: WindowGeometry) -> Positions:
     entry = _no_offset_clamped(indices, window).astype(narrowest(table.size))
     entry = entry.reshape(batch, count, channels) * count
     entry = entry + mx.arange(count, dtype=entry.dtype)[:, None]
-    position = mx.take_along_axis(table.reshape(table.size), entry.reshape(entry.size), axis=0)
+    position = mx.take_along_axis(table.flatten(), entry.flatten(), axis=0)
     position = position.reshape(batch, count, channels) + mx.arange(channels, dtype=dtype)
     return Positions(position.reshape(batch, position.size // batch), end, channels)
 
