@@ -17,7 +17,7 @@ import mlx.core as mx
 
 from . import _arguments as check
 from . import _derivatives, _indices
-from ._backends import PlaneTooBigError, Where, where
+from ._backends import PlaneTooBigError, Where, get, where
 from ._geometry import (
     AdaptiveGeometry,
     Geometry,
@@ -102,7 +102,7 @@ class MaxPooling:
         check.values(self.caller, "x", x)
         check.stream(self.caller, stream)
         plan = _max_pool_plan(self, x.shape)
-        result = _run_pool(self.caller, plan, x, where(stream))
+        result = _run_pool(self.caller, plan, x, _place(self.caller, x, stream))
         return result if self.return_indices else result[0]
 
 
@@ -164,7 +164,7 @@ class MaxUnpooling:
         if output_size is not None:
             output_size = check.shape(self.caller, "output_size", output_size)
         plan = _max_unpool_plan(self, shape, output_size)
-        place = where(stream)
+        place = _place(self.caller, x, stream)
         if plan.is_empty:
             return mx.zeros(plan.shape, x.dtype, stream=place.stream)
         if _indices.is_checking():
@@ -218,7 +218,7 @@ class AdaptivePooling:
         """Values, and indices if they were asked for, of ``x``."""
         check.values(self.caller, "x", x)
         check.stream(self.caller, stream)
-        plan, place = _adaptive_plan(self, x.shape), where(stream)
+        plan, place = _adaptive_plan(self, x.shape), _place(self.caller, x, stream)
         bounds = None
         g = plan.geometry
         if isinstance(g, AdaptiveGeometry):
@@ -277,7 +277,7 @@ class FractionalPooling:
         plan = _fractional_plan(self, x.shape)
         shape = (plan.layout.batch, plan.layout.channels, self.rank)
         self._check_samples(random_samples, key, shape)
-        place, g = where(stream), plan.geometry
+        place, g = _place(self.caller, x, stream), plan.geometry
         assert isinstance(g, RegionGeometry)
         with mx.stream(place.stream):
             samples = random_samples
@@ -524,6 +524,17 @@ def _some_size(caller: str, layout: Layout, shape: tuple[int, ...]) -> Triple:
 
 
 # ---- runs
+
+
+def _place(caller: str, x: mx.array, stream: Any) -> Where:
+    """Where a call on ``x`` runs, which must know its dtype there."""
+    place = where(stream)
+    if x.dtype == mx.float64 and place.backend is not get("ops"):
+        raise TypeError(
+            f"[{caller}] 'x' must have another dtype on a GPU, which has no float64, but got {x.dtype} on "
+            f"{place.stream}."
+        )
+    return place
 
 
 def _run_pool(

@@ -106,10 +106,9 @@ def test_arrays_of_another_rank(rank):
     fails(lambda: layer(mx.zeros((3,))), ValueError, f"MaxPool{rank}d", "x")
 
 
-@pytest.mark.parametrize("dtype", [mx.complex64, mx.bool_, mx.float64])
+@pytest.mark.parametrize("dtype", [mx.complex64, mx.bool_])
 def test_values_of_other_types(dtype):
-    with mx.stream(mx.cpu):
-        bad, indices = mx.zeros((1, 4, 1), dtype), mx.zeros((1, 4, 1), mx.int32)
+    bad, indices = mx.zeros((1, 4, 1), dtype), mx.zeros((1, 4, 1), mx.int32)
     name = str(dtype)
     fails(lambda: mlx_unpool.max_pool1d(bad, 2), TypeError, "max_pool1d", "x", name, "float32")
     call = lambda: mlx_unpool.max_unpool1d(bad, indices, 2)  # noqa: E731

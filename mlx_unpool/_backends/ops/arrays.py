@@ -13,7 +13,6 @@ import mlx.core as mx
 
 from ..._geometry import Triple
 
-FLOATS = (mx.float32, mx.float16, mx.bfloat16, mx.float64)
 _UNSIGNED = (mx.uint8, mx.uint16, mx.uint32, mx.uint64)
 _SIGNED = (mx.int8, mx.int16, mx.int32, mx.int64)
 
@@ -30,7 +29,7 @@ def along(axis: int, x: mx.array) -> mx.array:
 
 def narrowest(largest: int) -> mx.Dtype:
     """The narrowest unsigned dtype for numbers up to ``largest``."""
-    return next(dtype for dtype in _UNSIGNED if largest <= mx.iinfo(dtype).max)
+    return next(dtype for dtype in _UNSIGNED if largest < 256**dtype.size)
 
 
 def unsigned_like(x: mx.array) -> mx.Dtype:
