@@ -308,3 +308,21 @@ def test_a_model_learns_through_both_layers():
     loss, gradients = half(model, x.astype(mx.float16))
     assert gradients["first"]["weight"].dtype == mx.float16
     assert np.isfinite(np.array(gradients["first"]["weight"])).all()
+
+
+@pytest.mark.parametrize("index_format", FORMATS)
+def test_vmap_over_an_axis_without_elements(index_format):
+    """As mlx.nn's pool: shapes and dtypes of the results, and nothing in them."""
+    none = mx.zeros((0, *SHAPE), mx.float16)
+    values, indices = mx.vmap(lambda x: pool(x, index_format))(none)
+    one_values, one_indices = pool(none.reshape(0, *SHAPE[1:]), index_format)
+    assert values.shape == indices.shape == (0, SHAPE[0], *one_values.shape[1:])
+    assert (values.dtype, indices.dtype) == (mx.float16, one_indices.dtype)
+    assert mx.vmap(unpool)(values, indices).shape == none.shape
+    one = pool(distinct(SHAPE), index_format)[1]
+    assert mx.vmap(lambda v: unpool(v, one))(values).shape == none.shape
+    gradient = mx.vmap(mx.grad(lambda x: there_and_back(x, index_format).sum()))(none)
+    assert (gradient.shape, gradient.dtype) == (none.shape, mx.float16)
+    adaptive = mx.vmap(lambda x: mlx_unpool.adaptive_max_pool2d(x, 5))(none)
+    assert adaptive.shape == (0, SHAPE[0], 5, 5, SHAPE[3])
+    mx.eval(values, indices, gradient, adaptive)

@@ -1,4 +1,8 @@
-"""Small things that the subjects of this package share."""
+"""Small things that the subjects of this package share.
+
+Shapes of arrays are written out, never -1: MLX works that out again inside ``mx.vmap``, and cannot if there
+are no examples.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +65,7 @@ def gapless(x: mx.array) -> mx.array:
     An array in steps, ``x[::2]`` for instance, becomes one axis in steps, which MLX refuses to stride over.
     (:func:`mx.contiguous` cannot be exported.)
     """
-    x = x.reshape(-1)
+    x = x.flatten()
     if x.dtype.size == 1:
         return mx.concatenate([x, x[:1]])[:-1]
     # Narrower numbers lie beside each other, so MLX makes a copy if they do not.
@@ -73,9 +77,9 @@ def gathered(x: mx.array, source: mx.array) -> mx.array:
     channels = x.shape[4]
     if channels < 16 or source.shape[4] > 1:
         source = source * channels + mx.arange(channels)
-        flat = mx.take_along_axis(x.reshape(-1), source.reshape(-1), axis=0)
+        flat = mx.take_along_axis(x.flatten(), source.flatten(), axis=0)
     else:
-        flat = mx.take(x.reshape(-1, channels), source.reshape(-1), axis=0)
+        flat = mx.take(x.reshape(x.size // channels, channels), source.flatten(), axis=0)
     return flat.reshape(*source.shape[:4], channels)
 
 

@@ -56,7 +56,9 @@ def take(full: mx.array, positions: Positions) -> mx.array:
     if positions.spare:
         keep = elements < positions.end if keep is None else keep
         elements = mx.minimum(elements, positions.end - 1)
-    picked = mx.take_along_axis(full.reshape(-1, positions.end), elements, axis=1)
+    picked = mx.take_along_axis(
+        full.reshape(full.size // positions.end, positions.end), elements, axis=1
+    )
     return picked if keep is None else masked(picked, keep)
 
 
@@ -102,7 +104,9 @@ def by_number(indices: mx.array, size: Triple, is_checked: bool) -> Positions:
     if channels > 1:
         position = position * channels + mx.arange(channels, dtype=position.dtype)
     end = prod(size) * channels
-    return Positions(position.reshape(batch, -1), end, channels if is_checked else 0)
+    return Positions(
+        position.reshape(batch, position.size // batch), end, channels if is_checked else 0
+    )
 
 
 def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positions:
@@ -125,10 +129,10 @@ def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
     elements = [pitch * channels for pitch in pitches(size)]
     steps = [pitch * d for pitch, d in zip(elements, window.dilation)]
     parts = [sum(t * step for t, step in zip(o, steps)) for o in kernel_offsets(window.kernel)]
-    code, keep = indices.reshape(-1), None
+    code, keep = indices.flatten(), None
     if is_checked:
         code = _no_offset_clamped(code, window)
-        keep = (code != window.elements).reshape(rows, -1)
+        keep = (code != window.elements).reshape(rows, indices.size // rows)
     position = mx.take_along_axis(mx.array([*parts, 0], dtype), code, axis=0)
     position = position.reshape(rows, *pooled, channels)
     for axis in (2, 1, 0):
@@ -140,7 +144,7 @@ def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
             start = start + mx.arange(channels, dtype=dtype)
         if start.size > 1 or window.padding[axis]:
             position = position + start
-    return Positions(position.reshape(rows, -1), end, keep=keep)
+    return Positions(position.reshape(rows, indices.size // rows), end, keep=keep)
 
 
 def by_table(indices: mx.array, g: WindowGeometry) -> Positions:
@@ -169,9 +173,9 @@ def by_table(indices: mx.array, g: WindowGeometry) -> Positions:
     entry = _no_offset_clamped(indices, window).astype(narrowest(table.size))
     entry = entry.reshape(batch, count, channels) * count
     entry = entry + mx.arange(count, dtype=entry.dtype)[:, None]
-    position = mx.take_along_axis(table.reshape(-1), entry.reshape(-1), axis=0)
+    position = mx.take_along_axis(table.flatten(), entry.flatten(), axis=0)
     position = position.reshape(batch, count, channels) + mx.arange(channels, dtype=dtype)
-    return Positions(position.reshape(batch, -1), end, channels)
+    return Positions(position.reshape(batch, position.size // batch), end, channels)
 
 
 def _no_offset_clamped(codes: mx.array, window: Window) -> mx.array:
