@@ -170,7 +170,7 @@ def compiler_missing() -> str | None:
 
 
 _FLAGS = ["-std=c++14", "-O1", "-fPIC", "-w", "-fsanitize=thread,undefined", "-fno-sanitize=vptr"]
-_PER_UNIT = 12
+_PER_UNIT = 12  # kernels compiled together take less than half of the time of one by one
 _libraries: dict[str, tuple[ctypes.CDLL, str]] = {}
 
 
@@ -191,34 +191,48 @@ def _tracer() -> Path:
     return built
 
 
+@functools.cache
+def _surroundings() -> bytes:
+    """A hash of all that the machine code of a kernel depends on besides its text."""
+    own = [path for path in sorted(HERE.rglob("*")) if path.suffix in (".h", "") and path.is_file()]
+    parts = [COMPILER, *_FLAGS, str(_tracer()), str(prelude()), *(path.read_text() for path in own)]
+    return hashlib.sha256("\0".join(parts).encode()).digest()
+
+
+def _key(launch: Launch) -> str:
+    return hashlib.sha256(_surroundings() + launch.text.encode()).hexdigest()[:24]
+
+
 def compile_launches(launches: Iterable[Launch]) -> None:
-    """Compiles what is not compiled yet, several kernels a unit, on every core."""
-    new = list(
-        {launch.text: launch for launch in launches if launch.text not in _libraries}.values()
-    )
-    units = [new[i : i + _PER_UNIT] for i in range(0, len(new), _PER_UNIT)]
-    if units:
-        _tracer()
-        prelude()
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for unit, path in zip(units, pool.map(_compile_unit, units)):
-            library = ctypes.CDLL(str(path))
-            library.trace_allocate.restype = ctypes.c_void_p
-            library.trace_allocate.argtypes = [ctypes.c_uint64] * 2
-            library.trace_free.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
-            library.trace_end.restype = ctypes.c_uint64
-            for number, launch in enumerate(unit):
-                _libraries[launch.text] = (library, f"run_{number}")
+    """Makes the kernels of these launches ready to run.
+
+    What this machine has not compiled before is compiled now, several kernels a unit, on every core. Each
+    kernel is kept by its own text: a link of its name to the library of the unit that it was compiled in.
+    """
+    wanted = {_key(launch): launch for launch in launches if launch.text not in _libraries}
+    new = [(key, launch) for key, launch in wanted.items() if not (CACHE / f"{key}.so").exists()]
+    cores = os.cpu_count() or 1
+    each = max(1, min(_PER_UNIT, -(-len(new) // cores)))
+    with ThreadPoolExecutor(cores) as pool:
+        for _ in pool.map(_compile_unit, [new[i : i + each] for i in range(0, len(new), each)]):
+            pass
+    for key, launch in wanted.items():
+        library = ctypes.CDLL(str((CACHE / f"{key}.so").resolve()))
+        library.trace_allocate.restype = ctypes.c_void_p
+        library.trace_allocate.argtypes = [ctypes.c_uint64] * 2
+        library.trace_free.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
+        library.trace_end.restype = ctypes.c_uint64
+        _libraries[launch.text] = (library, f"run_{key}")
 
 
-def unit_text(launches: Sequence[Launch]) -> str:
-    """One translation unit of several kernels, each with a function that walks a grid."""
+def unit_text(launches: Sequence[tuple[str, Launch]]) -> str:
+    """One translation unit of several kernels, each with a name and a function that walks a grid."""
     parts = ['#include "mlx/backend/metal/kernels/utils.h"']
-    for number, launch in enumerate(launches):
+    for key, launch in launches:
         # The same helpers stand in front of every kernel: a namespace for each keeps them apart.
-        parts.append(f"namespace unit_{number} {{\n{launch.compiled_text}\n}}")
+        parts.append(f"namespace unit_{key} {{\n{launch.compiled_text}\n}}")
     parts.append('#include "walk.h"')
-    for number, launch in enumerate(launches):
+    for key, launch in launches:
         arguments = []
         for parameter in launch.parameters:
             if parameter["attribute"] != "buffer":
@@ -227,35 +241,33 @@ def unit_text(launches: Sequence[Launch]) -> str:
             dereference = "*" if parameter["reference"] == "&" else ""
             arguments.append(f"{dereference}({parameter['type']}*)buffers[{parameter['number']}]")
         parts.append(
-            f"UNSEEN static void thread_{number}(void** buffers, const Attributes& attributes) {{\n"
-            f"  unit_{number}::{launch.instance}({', '.join(arguments)});\n}}\n"
-            f'extern "C" UNSEEN void run_{number}(void** buffers, const uint32_t* grid, '
+            f"UNSEEN static void thread_{key}(void** buffers, const Attributes& attributes) {{\n"
+            f"  unit_{key}::{launch.instance}({', '.join(arguments)});\n}}\n"
+            f'extern "C" UNSEEN void run_{key}(void** buffers, const uint32_t* grid, '
             f"const uint32_t* group,\n    const uint64_t* order, uint64_t count) {{\n"
-            f"  walk(thread_{number}, buffers, grid, group, order, count);\n}}"
+            f"  walk(thread_{key}, buffers, grid, group, order, count);\n}}"
         )
     return "\n".join(parts)
 
 
-def _compile_unit(launches: Sequence[Launch]) -> Path:
-    text = unit_text(launches)
-    own = "".join(
-        p.read_text() for p in sorted(HERE.rglob("*")) if p.suffix in (".h", "") and p.is_file()
-    )
-    key = hashlib.sha256("\0".join([COMPILER, text, own, str(_tracer()), *_FLAGS]).encode())
-    library = CACHE / f"{key.hexdigest()[:24]}.so"
-    if not library.exists():
-        source = library.with_suffix(f".{os.getpid()}.cpp")
-        source.write_text(text)
-        compiled, partial = source.with_suffix(".o"), source.with_suffix(".so")
-        flags = [*_FLAGS, *include_flags(), f"-I{HERE}"]
-        if "clang" not in COMPILER:
-            flags += ["--param", "tsan-instrument-func-entry-exit=0"]
-        _run_compiler([*flags, "-c", str(source), "-o", str(compiled)])
-        _run_compiler(["-shared", str(compiled), str(_tracer()), "-o", str(partial), "-lpthread"])
-        partial.replace(library)
-        source.unlink()
-        compiled.unlink()
-    return library
+def _compile_unit(launches: Sequence[tuple[str, Launch]]) -> None:
+    keys = "".join(key for key, _ in launches)
+    library = CACHE / f"unit-{hashlib.sha256(keys.encode()).hexdigest()[:24]}.so"
+    source = library.with_suffix(f".{os.getpid()}.cpp")
+    source.write_text(unit_text(launches))
+    compiled, partial = source.with_suffix(".o"), source.with_suffix(".so")
+    flags = [*_FLAGS, *include_flags(), f"-I{HERE}"]
+    if "clang" not in COMPILER:
+        flags += ["--param", "tsan-instrument-func-entry-exit=0"]
+    _run_compiler([*flags, "-c", str(source), "-o", str(compiled)])
+    _run_compiler(["-shared", str(compiled), str(_tracer()), "-o", str(partial), "-lpthread"])
+    partial.replace(library)
+    source.unlink()
+    compiled.unlink()
+    for key, _ in launches:
+        link = library.with_name(f"{key}.{os.getpid()}")
+        link.symlink_to(library.name)
+        link.replace(CACHE / f"{key}.so")
 
 
 # ---- running
