@@ -25,11 +25,17 @@ DEVICES = [
     *(["emulated"] if sys.platform == "linux" else []),
     *(["metal"] if mx.metal.is_available() else []),
 ]
+# As "emulated", but 32-bit subnormal numbers count as zero, as they do on Apple's GPUs.
+FLUSHING = ["flushing"] if sys.platform == "linux" else []
 
 
 @contextmanager
-def device(name: str, shuffle: int | None = None) -> Iterator[None]:
-    """Runs the library's calls on the CPU, on the real GPU or on the emulated one."""
+def device(name: str, shuffle: int | None = None, shift: int | None = None) -> Iterator[None]:
+    """Runs the library's calls on the CPU, on the real GPU or on an emulated one.
+
+    There, threads may run in an order drawn with the seed ``shuffle``, and inputs begin ``shift`` elements
+    behind full alignment.
+    """
     if name == "cpu":
         with mx.stream(mx.cpu), _backends.use("ops"):
             yield
@@ -38,7 +44,8 @@ def device(name: str, shuffle: int | None = None) -> Iterator[None]:
             yield
     else:
         metal = Emulator()
-        metal.shuffle = shuffle
+        metal.shuffle, metal.shift = shuffle, shift
+        metal.flush = name == "flushing"
         with metal.installed():
             yield
 
@@ -57,6 +64,8 @@ class Emulator:
         self.reports: list[metal_host.Report] = []
         self.shuffle: int | None = None
         self.count = False
+        self.flush = False  # whether 32-bit subnormal numbers count as zero
+        self.shift: int | None = None  # how many elements behind full alignment inputs begin
         self.must_be_clean = True
 
     @contextmanager
@@ -97,7 +106,14 @@ class Emulator:
             self.launches.append(launch)
             if self.record or not _known(inputs):
                 return [mx.zeros(shape, dtype) for shape, dtype in launch.outputs]
-            outputs, report = metal_host.run(launch, inputs, shuffle=self.shuffle, count=self.count)
+            outputs, report = metal_host.run(
+                launch,
+                inputs,
+                shuffle=self.shuffle,
+                count=self.count,
+                flush=self.flush,
+                shift=self.shift,
+            )
             self.reports.append(report)
             if self.must_be_clean:
                 assert report.clean, f"{launch.name}: {report.first} unwritten: {report.unwritten}"

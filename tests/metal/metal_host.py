@@ -329,10 +329,55 @@ def input_buffers(launch: Launch, arrays: Sequence[mx.array | None]) -> list[np.
     return buffers
 
 
+ALIGNMENT = 16  # bytes: the widest load of a GPU
+
+
+def _address(x: mx.array) -> int:
+    view = np.asarray(memoryview(x.view(mx.uint16) if x.dtype == mx.bfloat16 else x))
+    return view.__array_interface__["data"][0]
+
+
+@functools.cache
+def _fresh() -> int:
+    """Where MLX begins new arrays on this machine, against full alignment: it puts their size in front."""
+    found = {_address(mx.zeros((n,), mx.uint8)) % ALIGNMENT for n in (1, 2, 8, 100, 4096)}
+    assert len(found) == 1, found
+    return found.pop()
+
+
+def offset_of(x: mx.array) -> int:
+    """How many bytes behind an address of full alignment a kernel finds this array.
+
+    MLX hands a kernel the array itself if its rows are contiguous, wherever in another array it begins, and a
+    fresh copy otherwise.
+    """
+    if x.size == 0:
+        return 0
+    view = np.asarray(memoryview(x.view(mx.uint16) if x.dtype == mx.bfloat16 else x))
+    if not view.flags.c_contiguous:
+        return 0
+    return (view.__array_interface__["data"][0] - _fresh()) % ALIGNMENT
+
+
+def input_offsets(launch: Launch, arrays: Sequence[mx.array], shift: int | None) -> list[int]:
+    """For each input buffer of a launch, the bytes that it begins behind full alignment."""
+    offsets = []
+    for x, (wants_shape, *_) in zip(arrays, launch.shape_infos):
+        offsets.append(offset_of(x) if shift is None else shift * x.dtype.size)
+        offsets += [0] if wants_shape else []
+    return offsets
+
+
 class Run:
     """A launch on its way: buffers in the arena, then threads, then a report."""
 
-    def __init__(self, launch: Launch, inputs: Sequence[np.ndarray | int]) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        inputs: Sequence[np.ndarray | int],
+        offsets: Sequence[int] | None = None,
+    ) -> None:
+        """``offsets``: how many bytes behind an address of full alignment each input begins."""
         compile_launches([launch])
         self.launch = launch
         self.library, self.function = _libraries[launch.text]
@@ -342,8 +387,13 @@ class Run:
         ]
         self.input_count = len(inputs)
         self.sizes = [x if isinstance(x, int) else x.nbytes for x in inputs] + outputs
-        self.starts = [self.library.trace_allocate(n, size) for n, size in enumerate(self.sizes)]
-        assert all(self.starts), "no room in the address space"
+        self.offsets = [*(offsets or [0] * len(inputs)), *([0] * len(outputs))]
+        bases = [
+            self.library.trace_allocate(n, size + offset)
+            for n, (size, offset) in enumerate(zip(self.sizes, self.offsets))
+        ]
+        assert all(bases), "no room in the address space"
+        self.starts = [base + offset for base, offset in zip(bases, self.offsets)]
         for start, x in zip(self.starts, inputs):
             if not isinstance(x, int):
                 ctypes.memmove(start, x.ctypes.data, x.nbytes)
@@ -356,8 +406,18 @@ class Run:
                 )
                 ctypes.memmove(start, filled.ctypes.data, size)
 
-    def walk(self, order: Sequence[int] | None, track: bool = True, count: bool = False) -> Report:
-        """Runs threads and reports. ``order`` names some or all of them; None is all, as they come."""
+    def walk(
+        self,
+        order: Sequence[int] | None,
+        track: bool = True,
+        count: bool = False,
+        flush: bool = False,
+    ) -> Report:
+        """Runs threads and reports. ``order`` names some or all of them; None is all, as they come.
+
+        ``track`` looks for races and unwritten outputs, ``count`` counts the lines touched, ``flush`` takes
+        32-bit subnormal numbers for zero, as Apple's GPUs do.
+        """
         number = len(self.sizes)
         role = 1 if self.launch.init_value is None else 2
         roles = bytes([0] * self.input_count + [role] * (number - self.input_count))
@@ -369,6 +429,7 @@ class Run:
             roles,
             int(track),
             int(count),
+            int(flush),
         )
         numbers = None if order is None else np.ascontiguousarray(order, np.uint64)
         getattr(self.library, self.function)(
@@ -410,8 +471,8 @@ class Run:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for start, size in zip(self.starts, self.sizes):
-            self.library.trace_free(start, size)
+        for start, size, offset in zip(self.starts, self.sizes, self.offsets):
+            self.library.trace_free(start - offset, size + offset)
 
 
 def run(
@@ -420,10 +481,17 @@ def run(
     *,
     shuffle: int | None = None,
     count: bool = False,
+    flush: bool = False,
+    shift: int | None = None,
 ) -> tuple[list[mx.array], Report]:
-    """Runs a whole launch, in an order drawn with the seed ``shuffle`` or as the threads come."""
+    """Runs a whole launch, in an order drawn with the seed ``shuffle`` or as the threads come.
+
+    Each input begins where the array itself begins against full alignment (:func:`offset_of`) or, with
+    ``shift``, that many elements behind it, as a part of a larger array may.
+    """
     threads = int(np.prod(launch.grid, dtype=np.int64))
     order = None if shuffle is None else np.random.default_rng(shuffle).permutation(threads)
-    with Run(launch, input_buffers(launch, arrays)) as running:
-        report = running.walk(order, count=count)
+    offsets = input_offsets(launch, arrays, shift)
+    with Run(launch, input_buffers(launch, arrays), offsets) as running:
+        report = running.walk(order, count=count, flush=flush)
         return running.outputs(), report

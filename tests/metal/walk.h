@@ -12,6 +12,8 @@ struct Attributes { // of a kernel's parameters, [[thread_position_in_grid]] and
 extern "C" __attribute__((weak)) void trace_thread(uint64_t thread, uint64_t simd_group, uint64_t group);
 extern "C" __attribute__((weak)) jmp_buf* trace_exit();
 extern "C" __attribute__((weak)) void trace_leave();
+// Whether 32-bit subnormal numbers count as zero from here on, as the run wants it, or as the host has it.
+extern "C" __attribute__((weak)) void trace_float_mode(bool of_the_kernel);
 
 #define UNSEEN __attribute__((no_sanitize("thread"), no_sanitize("undefined"), noinline))
 
@@ -41,7 +43,7 @@ UNSEEN static void run_thread(
 }
 
 // Runs the threads named in order (numbers in the grid, x fastest), or all, threadgroup by threadgroup.
-UNSEEN static void walk(
+UNSEEN static void walk_threads(
     ThreadFunction function, void** buffers, const uint32_t* grid, const uint32_t* group, const uint64_t* order,
     uint64_t count) {
   if (order) {
@@ -58,4 +60,16 @@ UNSEEN static void walk(
           for (uint32_t y = gy; y < gy + group[1] && y < grid[1]; ++y)
             for (uint32_t x = gx; x < gx + group[0] && x < grid[0]; ++x)
               run_thread(function, buffers, grid, group, x, y, z);
+}
+
+UNSEEN static void walk(
+    ThreadFunction function, void** buffers, const uint32_t* grid, const uint32_t* group, const uint64_t* order,
+    uint64_t count) {
+  if (trace_float_mode) {
+    trace_float_mode(true);
+  }
+  walk_threads(function, buffers, grid, group, order, count);
+  if (trace_float_mode) {
+    trace_float_mode(false);
+  }
 }
