@@ -9,9 +9,9 @@ from typing import Any
 
 import mlx.core as mx
 
-from .._geometry import Regions, Triple, Window
-from .._indices import flat_dtype, is_window
+from .._geometry import Geometry, RegionGeometry, Triple, Window, WindowGeometry
 from .._kernels import text
+from .._types import flat_dtype, is_window
 
 # The parameters of each kernel, in order.
 _INPUTS = {
@@ -65,57 +65,55 @@ class Kernels:
         self.dialect = dialect
 
     def pool(
-        self, x: mx.array, window: Window, cells: Triple, index_dtype: mx.Dtype
+        self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and indices of every window."""
-        shape = (x.shape[0], *cells, x.shape[4])
+        shape = (x.shape[0], *g.pooled, x.shape[4])
         flat = not is_window(index_dtype)
         template = [("T", x.dtype), ("I", index_dtype), ("FLAT", flat)]
         values, indices = self._launch(
             "pool",
-            [x, _size(cells)],
-            template + _lanes(x) + _constants(window),
-            grid=_grid(x, cells),
+            [x, _size(g.pooled)],
+            template + _lanes(x) + _constants(g.window),
+            grid=_grid(x, g.pooled),
             outputs=[(shape, x.dtype), (shape, index_dtype)],
         )
         return values, indices
 
     def pool_regions(
-        self, x: mx.array, bounds: mx.array, regions: Regions, index_dtype: mx.Dtype
+        self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and flat indices of windows that lie where ``bounds`` says."""
         batch, *_, channels = x.shape
-        d, h, w = regions.cells
+        d, h, w = g.pooled
         shape = (batch, d, h, w, channels)
         values, indices = self._launch(
             "pool_regions",
-            [x, bounds, _size(regions.cells)],
+            [x, bounds, _size(g.pooled)],
             [("T", x.dtype), ("I", index_dtype)],
             grid=(w * channels, d * h, batch),
             outputs=[(shape, x.dtype), (shape, index_dtype)],
         )
         return values, indices
 
-    def place(
-        self, values: mx.array, indices: mx.array, window: Window | None, size: Triple
-    ) -> mx.array:
+    def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """Pooled values at their places, zero elsewhere, the last one of several."""
-        if window is None:
-            return self.pick(values, self._owner(indices, size), Window())
-        strays = self._strays(values, indices, window, size)
-        return self._place(values, indices, strays, window, size, add=False)
+        if not isinstance(g, WindowGeometry):
+            return self.pick(values, self._owner(indices, g.size), g)
+        strays = self._strays(values, indices, g.window, g.size)
+        return self._place(values, indices, strays, g.window, g.size, add=False)
 
-    def accumulate(
-        self, values: mx.array, indices: mx.array, window: Window | Regions, size: Triple
-    ) -> mx.array:
+    def accumulate(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """Pooled values at their places, zero elsewhere, the sum of several.
 
         The indices must come from a pool: one that is not in its own window adds nothing.
         """
-        if isinstance(window, Window):
-            return self._place(values, indices, None, window, size, add=True)
+        size = g.size
+        if isinstance(g, WindowGeometry):
+            return self._place(values, indices, None, g.window, size, add=True)
+        assert isinstance(g, RegionGeometry)
         batch, *_, channels = values.shape
-        covering = mx.array(window.covering, dtype=mx.int32)
+        covering = mx.array(g.covering, dtype=mx.int32)
         return self._launch(
             "accumulate_regions",
             [values, indices, covering, _size(size)],
@@ -124,22 +122,19 @@ class Kernels:
             outputs=[((batch, *size, channels), values.dtype)],
         )[0]
 
-    def pick(self, full: mx.array, indices: mx.array, window: Window | Regions) -> mx.array:
+    def pick(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """The full array at the recorded places, zero where an index names none."""
-        if isinstance(window, Regions):
-            window = Window()  # flat indices need none
+        window = g.window if isinstance(g, WindowGeometry) else Window()  # flat indices need none
         return self._pick(full, indices, None, window, winners=False)
 
-    def pick_winners(self, full: mx.array, indices: mx.array, window: Window | None) -> mx.array:
+    def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """As :meth:`pick`, but zero for a cell whose place a later cell names as well."""
-        size = full.shape[1:4]
-        if window is not None:
-            strays = self._strays(full, indices, window, size)
-            return self._pick(full, indices, strays, window, winners=True)
-        owner = self.pick(self._owner(indices, size), indices, Window())
-        cells = indices.shape[1:4]
-        cell = mx.arange(prod(cells), dtype=mx.int32).reshape(1, *cells, 1)
-        picked = self.pick(full, indices, Window())
+        if isinstance(g, WindowGeometry):
+            strays = self._strays(full, indices, g.window, g.size)
+            return self._pick(full, indices, strays, g.window, winners=True)
+        owner = self.pick(self._owner(indices, g.size), indices, g)
+        cell = mx.arange(prod(g.pooled), dtype=mx.int32).reshape(1, *g.pooled, 1)
+        picked = self.pick(full, indices, g)
         return mx.where(owner == cell, picked, mx.zeros((), full.dtype))
 
     def _place(

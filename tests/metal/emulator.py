@@ -37,10 +37,10 @@ def device(name: str, shuffle: int | None = None, shift: int | None = None) -> I
     behind full alignment.
     """
     if name == "cpu":
-        with mx.stream(mx.cpu), _backends.use("ops"):
+        with mx.stream(mx.cpu), _backends.use_backend("ops"):
             yield
     elif name == "metal":
-        with mx.stream(mx.gpu), _backends.use("metal"):
+        with mx.stream(mx.gpu), _backends.use_backend("metal"):
             yield
     else:
         metal = Emulator()
@@ -76,7 +76,7 @@ class Emulator:
         mx.fast.metal_kernel = self._make
         gpu._build.cache_clear()
         try:
-            with _backends.use("metal"):
+            with _backends.use_backend("metal"):
                 yield self
         finally:
             _backends.is_available, mx.fast.metal_kernel = is_available, previous
