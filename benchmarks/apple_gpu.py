@@ -26,10 +26,10 @@ import mlx.core as mx
 import traffic
 from agx import replay, toolchain
 
+import mlx_unpool
+
 import emulator  # isort: skip  (found by traffic)
 import metal_host  # isort: skip
-
-import mlx_unpool
 
 PAGE = Path(__file__).with_name("APPLE_GPU.md")
 BEGIN, END = "<!-- table: python benchmarks/apple_gpu.py --write -->", "<!-- end of table -->"
@@ -171,41 +171,23 @@ def _global_call(call: Call) -> Callable[[], object]:
     }[call.primitive]
 
 
-class _Seen:
-    """Launches of calls, with what the emulated device made of them."""
-
-    def __init__(self, chosen: Sequence[Call]) -> None:
-        self.found: list[tuple[Call, str, metal_host.Launch, list, list, metal_host.Report]] = []
-        made = {call: call.make() for call in chosen}
-        emulator.compile_all(list(made.values()))
-        run = metal_host.run
-        for call, function in made.items():
-            kept: list[tuple] = []
-
-            def keep(launch, arrays, *, kept=kept, **options):
-                outputs, report = run(launch, arrays, **options)
-                kept.append((launch, arrays, outputs, report))
-                return outputs, report
-
-            device = emulator.Emulator()
-            device.count = True
-            metal_host.run = keep
-            try:
-                with device.installed():
-                    mx.eval(function())
-            finally:
-                metal_host.run = run
-            for launch, arrays, outputs, report in kept:
-                kernel = kernel_of(launch)
-                # Strays of an unpool count once; a derivative of a pool begins with the pool itself.
-                if kernel == "stray" and call.primitive != "place":
-                    continue
-                if kernel.startswith("pool") and call.primitive != "pool":
-                    continue
-                label = call.primitive if kernel in ("place", "pick") else kernel
-                inputs = metal_host.input_buffers(launch, arrays)
-                expected = [metal_host.buffer_of(x) for x in outputs]
-                self.found.append((call, label, launch, inputs, expected, report))
+def _launches(chosen: Sequence[Call]) -> Iterator[tuple[Call, str, emulator.Kept]]:
+    """The launches of calls and their kernels, with what the emulated device made of them."""
+    made = {call: call.make() for call in chosen}
+    emulator.compile_all(list(made.values()))
+    for call, function in made.items():
+        device = emulator.Emulator()
+        device.count = device.keep = True
+        with device.installed():
+            mx.eval(function())
+        for kept in device.kept:
+            kernel = kernel_of(kept.launch)
+            # Strays of an unpool count once; a derivative of a pool begins with the pool itself.
+            if kernel == "stray" and call.primitive != "place":
+                continue
+            if kernel.startswith("pool") and call.primitive != "pool":
+                continue
+            yield call, call.primitive if kernel in ("place", "pick") else kernel, kept
 
 
 def kernel_of(launch: metal_host.Launch) -> str:
@@ -214,25 +196,18 @@ def kernel_of(launch: metal_host.Launch) -> str:
 
 
 def _rows(chosen: Sequence[Call], passes: Sequence[str]) -> dict[str, list[Row]]:
-    seen = _Seen(chosen).found
+    seen = list(_launches(chosen))
     tables: dict[str, list[Row]] = {}
     for name in passes:
-        compiled = toolchain.Compiled([launch for _, _, launch, *_ in seen], name)
+        compiled = toolchain.Compiled([kept.launch for _, _, kept in seen], name)
         tables[name] = [_row(compiled, *one) for one in seen]
     return tables
 
 
-def _row(
-    compiled: toolchain.Compiled,
-    call: Call,
-    kernel: str,
-    launch: metal_host.Launch,
-    inputs: list,
-    expected: list,
-    report: metal_host.Report,
-) -> Row:
+def _row(compiled: toolchain.Compiled, call: Call, kernel: str, kept: emulator.Kept) -> Row:
+    launch, report = kept.launch, kept.report
     statistics = compiled.statistics(launch)
-    replayed = replay.Replay(compiled, launch, inputs)
+    replayed = replay.Replay(compiled, kept)
     whole = call.windows in (GLOBAL, GLOBAL_ADAPTIVE)
     groups = replayed.run(GLOBAL_SAMPLES if whole else SAMPLES)
     counts = {key: n / groups for key, n in replayed.machine.counts.items()}
@@ -260,7 +235,7 @@ def _row(
         stores=widths("store"),
         bytes=unique / len(replay.simd_groups(launch)),
         # What atomic operations leave depends on all threads, and these are some.
-        wrong=0 if launch.init_value is not None else replayed.wrong_bytes(expected, partly=True),
+        wrong=0 if launch.init_value is not None else replayed.wrong_bytes(partly=True),
     )
 
 

@@ -50,6 +50,7 @@ docs/porting
 docs/api
 docs/transforms
 docs/reliability
+docs/testing_metal
 ```
 
 ```{toctree}
@@ -58,6 +59,7 @@ docs/reliability
 
 benchmarks/RESULTS
 benchmarks/TRAFFIC
+benchmarks/APPLE_GPU
 ```
 
 ```{toctree}

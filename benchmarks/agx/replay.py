@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "metal"))
 
 import metal_host
+from emulator import Kept
 
 from .machine import LANES, Machine, Thread
 from .toolchain import Compiled
@@ -42,15 +42,10 @@ def _bytes(array: np.ndarray) -> np.ndarray:
 class Replay:
     """One launch in the memory of the machine; ``run`` runs all of it or a part."""
 
-    def __init__(
-        self,
-        compiled: Compiled,
-        launch: metal_host.Launch,
-        inputs: Sequence[np.ndarray],
-        offsets: Sequence[int] | None = None,
-    ) -> None:
-        """``inputs`` and ``offsets`` as ``metal_host.input_buffers`` and ``input_offsets`` have them."""
-        self.launch = launch
+    def __init__(self, compiled: Compiled, kept: Kept, shift: int | None = None) -> None:
+        """``shift``: how many elements behind full alignment inputs begin; if None, as the arrays do."""
+        launch = self.launch = kept.launch
+        self.expected = [_bytes(metal_host.buffer_of(x)) for x in kept.outputs]
         self.outputs = []
         for shape, dtype in launch.outputs:
             output = np.zeros(int(np.prod(shape)), metal_host.NUMPY[dtype])
@@ -58,9 +53,9 @@ class Replay:
             if launch.init_value is not None:
                 output[:] = launch.init_value
             self.outputs.append(_bytes(output))
-        before = [*(offsets or [0] * len(inputs)), *([0] * len(self.outputs))]
-        memory = [*map(_bytes, inputs), *self.outputs]
-        self.machine = Machine(compiled.kernel(launch), memory, before)
+        inputs = [_bytes(x) for x in metal_host.input_buffers(launch, kept.inputs)]
+        offsets = metal_host.input_offsets(launch, kept.inputs, shift) + [0] * len(self.outputs)
+        self.machine = Machine(compiled.kernel(launch), inputs + self.outputs, offsets)
 
     def run(self, most: int | None = None) -> int:
         """Runs every SIMD group, or ``most`` of them from end to end of the grid; says how many."""
@@ -71,10 +66,10 @@ class Replay:
         self.machine.run(groups)
         return len(groups)
 
-    def wrong_bytes(self, expected: Sequence[np.ndarray], partly: bool = False) -> int:
-        """How many bytes of the outputs are not as expected; ``partly``: of those that were written."""
+    def wrong_bytes(self, partly: bool = False) -> int:
+        """How many bytes are not those of the emulated device; ``partly``: of those that were written."""
         wrong = 0
-        for output, array in zip(self.outputs, expected, strict=True):
-            differs = output != _bytes(array)
+        for output, expected in zip(self.outputs, self.expected, strict=True):
+            differs = output != expected
             wrong += int((differs & (output != UNTOUCHED) if partly else differs).sum())
         return wrong

@@ -120,7 +120,8 @@ def _parameter(parameter: dict[str, str]) -> tuple[str, str]:
     kind, name = parameter["type"], parameter["name"]
     if parameter["attribute"] == "thread_position_in_grid":
         return "", "(uint3)(msl_position(0), msl_position(1), msl_position(2))"
-    assert parameter["attribute"] == "buffer", parameter
+    if parameter["attribute"] != "buffer":
+        raise NotImplementedError(parameter["attribute"])
     if found := re.search(r"atomic<(\w+)>", kind):
         return f"device {found[1]}* {name}", f"(device atomic<{found[1]}>*){name}"
     kind = kind.replace("const constant", "constant const")

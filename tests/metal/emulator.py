@@ -10,10 +10,11 @@ import dataclasses
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import metal_host
 import mlx.core as mx
+import numpy as np
 from metal_host import Launch
 
 from mlx_unpool import _backends
@@ -50,6 +51,15 @@ def device(name: str, shuffle: int | None = None, shift: int | None = None) -> I
             yield
 
 
+class Kept(NamedTuple):
+    """A launch that was run, with what it read and what it left."""
+
+    launch: Launch
+    inputs: list[mx.array]
+    outputs: list[mx.array]
+    report: metal_host.Report
+
+
 class Emulator:
     """Runs, or with ``record`` only notes, every launch.
 
@@ -67,6 +77,8 @@ class Emulator:
         self.flush = False  # whether 32-bit subnormal numbers count as zero
         self.shift: int | None = None  # how many elements behind full alignment inputs begin
         self.must_be_clean = True
+        self.keep = False  # whether arrays are kept, in ``kept``
+        self.kept: list[Kept] = []
 
     @contextmanager
     def installed(self) -> Iterator[Emulator]:
@@ -115,6 +127,8 @@ class Emulator:
                 shift=self.shift,
             )
             self.reports.append(report)
+            if self.keep:
+                self.kept.append(Kept(launch, inputs, outputs, report))
             if self.must_be_clean:
                 assert report.clean, f"{launch.name}: {report.first} unwritten: {report.unwritten}"
             return outputs
@@ -143,3 +157,87 @@ def compile_all(
             mx.eval(call())
     metal_host.compile_launches(emulator.launches)
     return emulator.launches
+
+
+@dataclasses.dataclass
+class Findings:
+    """What :func:`check` found out about the kernels of one call."""
+
+    problems: list[str]
+    traffic: list[str]
+    machine_code: list[str]
+
+    def __str__(self) -> str:
+        parts = [*(self.problems or ["no problem found"]), *self.traffic, *self.machine_code]
+        return "\n".join(parts)
+
+
+def check(call: Callable[[], Any]) -> Findings:
+    """Runs a call that makes and launches kernels of ``mx.fast.metal_kernel``, and says what is wrong.
+
+    The call is made several times: threads in natural and in shuffled order, inputs that begin anywhere in
+    memory, subnormal numbers taken for zero. Each time every access is watched (bounds, conflicts of threads,
+    what was never written), and results must not differ. ``traffic`` has the 128-byte lines that SIMD groups
+    touch over the bytes that there are; ``machine_code`` what an Apple GPU would run, if its compiler is.
+    """
+    runs = {
+        "in natural order": {},
+        "in shuffled order": {"shuffle": 1},
+        "with inputs that begin anywhere": {"shift": 1},
+        "with subnormal numbers as zero": {"flush": True},
+    }
+    problems: list[str] = []
+    kept: list[Kept] = []
+    results: list[np.ndarray] | None = None
+    for how, options in runs.items():
+        metal = Emulator()
+        metal.must_be_clean = False
+        metal.keep = True
+        metal.count = not options
+        for name, value in options.items():
+            setattr(metal, name, value)
+        with metal.installed():
+            mx.eval(call())
+        for one in metal.kept:
+            said = [*one.report.first]
+            said += [f"{n} bytes unwritten: {name}" for name, n in one.report.unwritten.items()]
+            problems += [f"{one.launch.name}, {how}: {line}" for line in said]
+        outputs = [metal_host.buffer_of(x) for one in metal.kept for x in one.outputs]
+        if results is None:
+            results, kept = outputs, metal.kept
+        elif [x.tobytes() for x in results] != [x.tobytes() for x in outputs]:
+            problems.append(f"another result {how}")
+    machine_code = (
+        ["no machine code is run before that is mended"] if problems else _machine_code(kept)
+    )
+    return Findings(problems, [_traffic(one) for one in kept], machine_code)
+
+
+def _traffic(kept: Kept) -> str:
+    each = [
+        f"{name} {direction} {t['simd_lines'] * 128 / t['unique_bytes']:.2f}"
+        for (name, direction), t in kept.report.traffic.items()
+    ]
+    return f"{kept.launch.name}, bytes of lines over bytes: {', '.join(each)}"
+
+
+def _machine_code(kept: list[Kept]) -> list[str]:
+    from agx import replay, toolchain
+
+    if missing := toolchain.missing():
+        return [missing]
+    try:
+        compiled = toolchain.Compiled([one.launch for one in kept])
+    except NotImplementedError as error:
+        return [f"no machine code: {error} is not known here"]
+    lines = []
+    for one in kept:
+        replayed = replay.Replay(compiled, one)
+        groups = replayed.run()
+        issued = replayed.machine.counts["issued"] / groups
+        s, wrong = compiled.statistics(one.launch), replayed.wrong_bytes()
+        lines.append(
+            f"{one.launch.name}, machine code: {issued:.0f} instructions a SIMD group, "
+            f"{s['regs'] + 1} registers, {s['threads']} threads in flight, {wrong} bytes differ"
+        )
+    return lines

@@ -78,6 +78,7 @@ class Launch:
     init_value: float | None
     inputs: tuple[tuple[tuple[int, ...], mx.Dtype], ...]
     outputs: tuple[tuple[tuple[int, ...], mx.Dtype], ...]
+    safe_math: bool = True  # whether the compiler must leave v != v as it is
 
     @functools.cached_property
     def parameters(self) -> list[dict[str, str]]:
@@ -122,7 +123,6 @@ def launches_of(function: Any, *arrays: mx.array) -> tuple[list[Launch], dict[st
             continue
         name, text, *rest = event["arguments"]
         grid, threadgroup, shape_infos = rest[:3], rest[3:6], rest[6]
-        assert rest[-1] == 0, "math mode 'safe' is wanted"
         launches.append(
             Launch(
                 name=name,
@@ -134,6 +134,7 @@ def launches_of(function: Any, *arrays: mx.array) -> tuple[list[Launch], dict[st
                 init_value=None,  # MLX leaves it out of the event
                 inputs=tuple((tuple(shape), dtype) for _, shape, dtype in event["inputs"]),
                 outputs=tuple((tuple(shape), dtype) for _, shape, dtype in event["outputs"]),
+                safe_math=rest[-1] == 0,
             )
         )
     return launches, constants, events
@@ -313,19 +314,20 @@ def array_of(buffer: np.ndarray, dtype: mx.Dtype) -> mx.array:
 
 
 def input_buffers(launch: Launch, arrays: Sequence[mx.array | None]) -> list[np.ndarray | int]:
-    """The input buffers of a launch: arrays and, where the text asks, their shapes.
+    """The input buffers of a launch: arrays and, where the text asks, their shapes, strides and ranks.
 
     Of an array that is None only the size in bytes is given.
     """
     buffers: list[np.ndarray | int] = []
-    for x, (shape, dtype), (wants_shape, *others) in zip(arrays, launch.inputs, launch.shape_infos):
-        assert not any(others), "no kernel here asks for strides"
+    for x, (shape, dtype), wants in zip(arrays, launch.inputs, launch.shape_infos):
         if x is None:
             buffers.append(int(np.prod(shape, dtype=np.int64)) * np.dtype(NUMPY[dtype]).itemsize)
         else:
             buffers.append(buffer_of(x))
-        if wants_shape:
-            buffers.append(np.array(shape, np.int32))
+        # MLX hands over arrays whose rows are contiguous, so the shape says all.
+        strides = [int(np.prod(shape[n + 1 :], dtype=np.int64)) for n in range(len(shape))]
+        described = (np.array(shape, np.int32), np.array(strides, np.int64), np.int32([len(shape)]))
+        buffers += [part for part, wanted in zip(described, wants) if wanted]
     return buffers
 
 
@@ -362,9 +364,9 @@ def offset_of(x: mx.array) -> int:
 def input_offsets(launch: Launch, arrays: Sequence[mx.array], shift: int | None) -> list[int]:
     """For each input buffer of a launch, the bytes that it begins behind full alignment."""
     offsets = []
-    for x, (wants_shape, *_) in zip(arrays, launch.shape_infos):
+    for x, wants in zip(arrays, launch.shape_infos):
         offsets.append(offset_of(x) if shift is None else shift * x.dtype.size)
-        offsets += [0] if wants_shape else []
+        offsets += [0] * sum(wants)
     return offsets
 
 

@@ -5,7 +5,10 @@
 #include <stdint.h>
 
 struct Attributes { // of a kernel's parameters, [[thread_position_in_grid]] and the like
-  uint3 thread_position_in_grid;
+  uint3 thread_position_in_grid, thread_position_in_threadgroup, threadgroup_position_in_grid;
+  uint3 threads_per_grid, threads_per_threadgroup, threadgroups_per_grid;
+  uint thread_index_in_threadgroup, thread_index_in_simdgroup, simdgroup_index_in_threadgroup;
+  uint threads_per_simdgroup;
 };
 
 // Given by trace.cpp, where that is linked: which thread runs next, and a way out of a thread that fails.
@@ -31,6 +34,15 @@ UNSEEN static void run_thread(
   const uint64_t group_number = gx + uint64_t(across) * (gy + uint64_t(down) * gz);
   Attributes attributes;
   attributes.thread_position_in_grid = uint3(x, y, z);
+  attributes.thread_position_in_threadgroup = uint3(x % group[0], y % group[1], z % group[2]);
+  attributes.threadgroup_position_in_grid = uint3(gx, gy, gz);
+  attributes.threads_per_grid = uint3(grid[0], grid[1], grid[2]);
+  attributes.threads_per_threadgroup = uint3(group[0], group[1], group[2]);
+  attributes.threadgroups_per_grid = uint3(across, down, (grid[2] + group[2] - 1) / group[2]);
+  attributes.thread_index_in_threadgroup = in_group;
+  attributes.thread_index_in_simdgroup = in_group % 32;
+  attributes.simdgroup_index_in_threadgroup = in_group / 32;
+  attributes.threads_per_simdgroup = 32;
   if (!trace_thread) {
     function(buffers, attributes);
     return;
