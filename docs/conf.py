@@ -60,6 +60,7 @@ docs/testing_metal
 benchmarks/RESULTS
 benchmarks/TRAFFIC
 benchmarks/APPLE_GPU
+benchmarks/CUDA
 ```
 
 ```{toctree}
