@@ -41,6 +41,7 @@ examples/notebooks/segmentation_2d
 examples/notebooks/volumes_3d
 examples/README
 docs/porting
+docs/zoo
 ```
 
 ```{toctree}
@@ -61,6 +62,7 @@ benchmarks/RESULTS
 benchmarks/TRAFFIC
 benchmarks/APPLE_GPU
 benchmarks/CUDA
+benchmarks/ZOO
 ```
 
 ```{toctree}

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from pathlib import Path
 
@@ -25,12 +24,13 @@ import matplotlib.pyplot as plt
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-from brain_scans import CLASS_NAMES, SLABS, brain, scanned, training_batches, two_thresholds
+from common.command_line import run_program
+from common.metrics import dice
+from common.training import adamw, parse_options, save_weights, train
+from data.brain_scans import CLASS_NAMES, SLABS, brain, scanned, training_batches, two_thresholds
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
-from metrics import dice
-from segnet import DECODERS, SegNet
-from training import adamw, parse_options, save_weights, train
+from zoo.segnet import DECODERS, SegNet
 
 SCANS = 5  # simulated ones of each slab to evaluate on
 LEARNING_RATE = 0.01
@@ -141,4 +141,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

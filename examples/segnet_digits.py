@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,13 +26,15 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import mlx.core as mx
 import numpy as np
-from digit_scenes import CLASS_NAMES, Scenes
+from common.command_line import run_program
+from common.metrics import figures
+from common.training import adamw, save_weights, train, weighted_cross_entropy
+from data.digit_scenes import CLASS_NAMES, Scenes
+from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
-from metrics import figures
 from mlx.utils import tree_flatten
-from segnet import DECODERS, NORMS, SegNet
-from training import adamw, save_weights, train, weighted_cross_entropy
+from zoo.segnet import DECODERS, NORMS, SegNet
 
 CLASSES = len(CLASS_NAMES)
 BACKGROUND_WEIGHT = 0.2  # most pixels are background
@@ -190,7 +191,9 @@ def print_table(results: dict[str, list[dict]]) -> None:
             values.append(value)
         return float(np.mean(values))
 
-    rows = [(f"IoU {name}", ("iou", name)) for name in CLASS_NAMES]
+    rows: list[tuple[str, tuple[str, ...]]] = [
+        (f"IoU {name}", ("iou", name)) for name in CLASS_NAMES
+    ]
     rows += [
         ("mean IoU", ("miou",)),
         ("boundary F-score", ("boundary_f_score",)),
@@ -212,7 +215,7 @@ def draw(
 ) -> None:
     """Scenes as rows: input, truth, each prediction, and where the indices of each stage point."""
     images, truth = images[:count], truth[:count]
-    colours = ListedColormap(["#15151c", *plt.get_cmap("tab10").colors])
+    colours = ListedColormap(["#15151c", *map(colormaps["tab10"], range(10))])
     columns = [("input", images), ("truth", truth)]
     columns += [(f"predicted: {name}", predict(model, images)) for name, model in models.items()]
     kept = next(iter(models.values())).kept_places(normalised(images))
@@ -268,7 +271,9 @@ def main() -> int:
             run[split] = figures(truth, predict(model, images), CLASS_NAMES)
         results[decoder].append(run)
 
-    parameters = sum(v.size for _, v in tree_flatten(next(iter(models.values())).parameters()))
+    parameters = sum(
+        v.size for v in dict(tree_flatten(next(iter(models.values())).parameters())).values()
+    )
     print_table(results)
     report = {"steps": arguments.steps, "batch": arguments.batch, "parameters": parameters}
     (arguments.output / "figures.json").write_text(json.dumps(report | results, indent=2) + "\n")
@@ -281,4 +286,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

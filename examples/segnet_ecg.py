@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib
@@ -27,63 +25,14 @@ import matplotlib.pyplot as plt
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-import pywt.data
+from common.command_line import run_program
+from common.metrics import class_iou
+from common.training import adamw, parse_options, save_weights, train
+from data.ecg import CLASS_NAMES, COLOURS, SAMPLES, recordings, training_batches
 from matplotlib.patches import Patch
-from metrics import class_iou
-from segnet import DECODERS, SegNet
-from training import adamw, parse_options, save_weights, train
+from zoo.segnet import DECODERS, SegNet
 
-CLASS_NAMES = ("between", "P wave", "QRS complex", "T wave")
-COLOURS = ("none", "tab:blue", "tab:red", "tab:green")
-# Of each beat the samples that it covers, and those of P wave, QRS complex and T wave, read off the trace.
-BEATS = {
-    "train": (40, 350, (128, 160), (180, 208), (255, 330)),
-    "validation": (368, 678, (455, 490), (505, 535), (585, 655)),
-    "test": (698, 1008, (785, 817), (840, 868), (925, 985)),
-}
-SAMPLES = 1000  # of a recording
 LEARNING_RATE = 0.01
-
-
-def beat(split: str) -> tuple[np.ndarray, np.ndarray]:
-    """The heartbeat of a split, its ends at 0 and its peak at about 1, and the class of each sample."""
-    start, stop, *waves = BEATS[split]
-    trace = pywt.data.ecg()[start:stop].astype(float)
-    trace -= np.linspace(trace[0], trace[-1], len(trace))
-    classes = np.zeros(len(trace), np.int32)
-    for number, (first, last) in enumerate(waves, start=1):
-        classes[first - start : last - start] = number
-    return trace / trace.max(), classes
-
-
-def recordings(
-    split: str, count: int, random: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """Recordings (count, SAMPLES) of the beat of a split at changing pace and height, and their classes."""
-    trace, classes = beat(split)
-    signals = np.zeros((count, SAMPLES), np.float32)
-    truth = np.zeros((count, SAMPLES), np.int32)
-    for signal, labels in zip(signals, truth):
-        place = -int(random.integers(180))
-        while place < SAMPLES:
-            length = int(len(trace) * random.uniform(0.6, 1.4))
-            at = np.linspace(0, len(trace) - 1, length)
-            drawn = random.uniform(0.7, 1.3) * np.interp(at, np.arange(len(trace)), trace)
-            inside = slice(max(place, 0), min(place + length, SAMPLES))
-            part = slice(inside.start - place, inside.stop - place)
-            signal[inside], labels[inside] = drawn[part], classes[at.round().astype(int)][part]
-            place += length + int(random.integers(0, 120))
-        wave = np.arange(SAMPLES) / SAMPLES * random.uniform(2, 12) + random.uniform(0, 6)
-        signal += random.uniform(0, 0.3) * np.sin(wave) + random.normal(0, 0.08, SAMPLES)
-    return signals, truth
-
-
-def training_batches(count: int, seed: int) -> Iterator[tuple[mx.array, mx.array]]:
-    """Endless batches of recordings, the same ones for the same seed."""
-    random = np.random.default_rng(seed)
-    while True:
-        signals, truth = recordings("train", count, random)
-        yield mx.array(signals[..., None]), mx.array(truth)
 
 
 def loss_of(model: SegNet, signals: mx.array, classes: mx.array) -> mx.array:
@@ -180,4 +129,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

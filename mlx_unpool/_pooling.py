@@ -17,8 +17,9 @@ import mlx.core as mx
 
 from . import _arguments as check
 from . import _derivatives, _indices
-from ._backends import Where, where
+from ._backends import PlaneTooBigError, Where, where
 from ._geometry import (
+    AdaptiveGeometry,
     Geometry,
     RegionGeometry,
     Triple,
@@ -28,7 +29,7 @@ from ._geometry import (
     fractional_geometry,
     triple,
 )
-from ._layout import Layout
+from ._layout import Layout, pairs
 from ._types import (
     DATA_FORMATS,
     INDEX_FORMATS,
@@ -101,7 +102,7 @@ class MaxPooling:
         check.values(self.caller, "x", x)
         check.stream(self.caller, stream)
         plan = _max_pool_plan(self, x.shape)
-        result = _run_pool(plan, x, where(stream))
+        result = _run_pool(self.caller, plan, x, where(stream))
         return result if self.return_indices else result[0]
 
 
@@ -163,18 +164,17 @@ class MaxUnpooling:
         if output_size is not None:
             output_size = check.shape(self.caller, "output_size", output_size)
         plan = _max_unpool_plan(self, shape, output_size)
+        place = where(stream)
         if plan.is_empty:
-            return mx.zeros(plan.shape, x.dtype)
+            return mx.zeros(plan.shape, x.dtype, stream=place.stream)
         if _indices.is_checking():
             _indices.check_if_possible(self.caller, indices, plan.layout, plan.geometry)
-        place = where(stream)
-        full = _derivatives.linear(
-            "place",
-            mx.reshape(x, plan.folded, stream=place.stream),
-            mx.reshape(indices, plan.folded, stream=place.stream),
-            plan.geometry,
-            place,
-        )
+        values = mx.reshape(x, plan.folded, stream=place.stream)
+        indices = mx.reshape(indices, plan.folded, stream=place.stream)
+        try:
+            full = _derivatives.linear("place", values, indices, plan.geometry, place)
+        except PlaneTooBigError as error:
+            raise error.named(self.caller, "output_size", self.rank) from error
         return mx.reshape(full, plan.shape, stream=place.stream)
 
 
@@ -220,11 +220,12 @@ class AdaptivePooling:
         check.stream(self.caller, stream)
         plan, place = _adaptive_plan(self, x.shape), where(stream)
         bounds = None
-        if isinstance(plan.geometry, RegionGeometry):
+        g = plan.geometry
+        if isinstance(g, AdaptiveGeometry):
             with mx.stream(place.stream):
-                bounds = mx.array(plan.geometry.ends, dtype=mx.int32).reshape(1, -1, 2, 1)
+                bounds = pairs(g.listed_ends, g.ends, g.pooled)[None, ..., None]
                 bounds = mx.broadcast_to(bounds, (plan.folded[0], *bounds.shape[1:]))
-        result = _run_pool(plan, x, place, bounds)
+        result = _run_pool(self.caller, plan, x, place, bounds)
         return result if self.return_indices else result[0]
 
 
@@ -283,7 +284,7 @@ class FractionalPooling:
             if samples is None:
                 samples = mx.random.uniform(shape=shape, key=key)
             bounds = plan.layout.fold_bounds(_fractional_bounds(samples, g))
-        result = _run_pool(plan, x, place, bounds)
+        result = _run_pool(self.caller, plan, x, place, bounds)
         return result if self.return_indices else result[0]
 
     def _check_samples(self, samples: Any, key: Any, shape: tuple[int, ...]) -> None:
@@ -520,19 +521,25 @@ def _some_size(caller: str, layout: Layout, shape: tuple[int, ...]) -> Triple:
 
 
 def _run_pool(
-    plan: Plan, x: mx.array, place: Where, bounds: mx.array | None = None
+    caller: str, plan: Plan, x: mx.array, place: Where, bounds: mx.array | None = None
 ) -> tuple[mx.array, mx.array]:
     """Values and indices in the caller's layout; ``bounds`` says where windows lie that are not alike."""
     if plan.is_empty:
-        return mx.zeros(plan.shape, x.dtype), mx.zeros(plan.shape, plan.index_dtype)
+        return (
+            mx.zeros(plan.shape, x.dtype, stream=place.stream),
+            mx.zeros(plan.shape, plan.index_dtype, stream=place.stream),
+        )
     g, dtype = plan.geometry, plan.index_dtype
     folded = mx.reshape(x, plan.folded, stream=place.stream)
-    if bounds is None:
-        assert isinstance(g, WindowGeometry)
-        values, indices = _derivatives.pool(folded, g, dtype, place)
-    else:
-        assert isinstance(g, RegionGeometry)
-        values, indices = _derivatives.pool_regions(folded, bounds, g, dtype, place)
+    try:
+        if bounds is None:
+            assert isinstance(g, WindowGeometry)
+            values, indices = _derivatives.pool(folded, g, dtype, place)
+        else:
+            assert isinstance(g, RegionGeometry)
+            values, indices = _derivatives.pool_regions(folded, bounds, g, dtype, place)
+    except PlaneTooBigError as error:
+        raise error.named(caller, "x", plan.layout.rank) from error
     return (
         mx.reshape(values, plan.shape, stream=place.stream),
         mx.reshape(indices, plan.shape, stream=place.stream),
@@ -544,20 +551,22 @@ def _fractional_bounds(samples: mx.array, g: RegionGeometry) -> mx.array:
 
     Window ``i`` starts at ``floor((i + u) * a) - floor(u * a)``, ``a = (L - k) / (n - 1)``, the last one at
     ``L - k``: as in PyTorch, in float32, after equation 1 of Graham, "Fractional Max-Pooling", 2014.
+    Numbers outside of 0 to 1 count as 0 or 1, NaN as 0.
     """
     samples = samples.astype(mx.float32)
+    samples = mx.where(samples > 0, mx.minimum(samples, 1), 0)
     batch, channels, rank = samples.shape
     starts = []
+    lengths = []
     for axis, (length, n, k) in enumerate(zip(g.size, g.pooled, g.longest)):
         last = length - k
         number = axis - (3 - rank)
         if n > 1 and number >= 0:
             u, step = samples[..., number, None], last / (n - 1)
             drawn = mx.floor((mx.arange(n - 1) + u) * step) - mx.floor(u * step)
-            # Numbers outside of 0 to 1, and NaN, must not lead outside either.
-            drawn = mx.where(drawn >= 0, mx.minimum(drawn, last), 0)
-            starts.append(drawn.astype(mx.int32))
+            # From 2^24 on float32 knows no odd numbers: what is rounded up must stay inside.
+            starts.append(mx.minimum(drawn.astype(mx.int32), last))
         starts.append(mx.full((batch, channels, 1), last, mx.int32))
+        lengths.append(mx.full((n,), k, mx.int32))
     start = mx.concatenate(starts, axis=2)
-    lengths = mx.array([k for n, k in zip(g.pooled, g.longest) for _ in range(n)], dtype=mx.int32)
-    return mx.stack([start, start + lengths], axis=3)
+    return mx.stack([start, start + mx.concatenate(lengths)], axis=3)

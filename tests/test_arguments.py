@@ -182,11 +182,20 @@ def test_output_sizes_that_no_pool_gives(output_size, error, allowed):
     fails(lambda: layer(values, indices, output_size), error, "MaxUnpool2d", "output_size", allowed)
 
 
-@pytest.mark.parametrize("output_size", [(7, 9), [9, 7], (1, 7, 9, 1), (7, 9, 1), None])
-def test_output_sizes_that_pools_give(output_size):
+@pytest.mark.parametrize(
+    ("output_size", "expected"),
+    [
+        ((7, 9), (7, 9)),
+        ([9, 7], (9, 7)),
+        ((1, 7, 9, 1), (7, 9)),
+        ((9, 7, 1), (9, 7)),
+        (None, (8, 8)),
+    ],
+)
+def test_output_sizes_that_pools_give(output_size, expected):
     values, indices = mx.zeros((1, 4, 4, 1)), mx.zeros((1, 4, 4, 1), mx.int32)
     got = mlx_unpool.max_unpool2d(values, indices, 2, output_size=output_size).shape
-    assert sorted(got[1:3]) == ([8, 8] if output_size is None else [7, 9])
+    assert got == (1, *expected, 1)
 
 
 def test_a_default_size_that_is_empty_must_be_given():
@@ -219,6 +228,10 @@ def test_more_cells_than_32_bits_can_number():
     indices = mx.broadcast_to(mx.array(0, mx.int32), shape)
     call = lambda: mlx_unpool.max_unpool2d(values, indices, None, output_size=(4, 4))  # noqa: E731
     fails(call, ValueError, "max_unpool2d", "x", "2^31", "kernel_size", str(2**31))
+    shape = (1, 2**31 - 1, 1)  # as many as can be
+    values = mx.broadcast_to(mx.array(0, mx.int8), shape)
+    indices = mx.broadcast_to(mx.array(0, mx.int32), shape)
+    assert mlx_unpool.max_unpool1d(values, indices, None, output_size=4).shape == (1, 4, 1)
 
 
 @pytest.mark.parametrize("stream", ["cpu", 0, mx.float32])

@@ -10,16 +10,16 @@ import sys
 import time
 from pathlib import Path
 
-import digit_scenes
-import metrics
 import mlx.core as mx
 import numpy as np
 import pytest
-import segnet
+from common import metrics
+from data import digit_scenes
+from zoo import segnet
 
 from mlx_unpool import MaxUnpool2d
 
-EXAMPLES = Path(digit_scenes.__file__).parent
+EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def run(output: Path, *options: str) -> subprocess.CompletedProcess:

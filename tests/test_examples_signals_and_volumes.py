@@ -9,15 +9,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import brain_scans
-import metrics
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
 import segnet_brain
 import segnet_ecg
-from segnet import SegNet
+from common import metrics
+from data import brain_scans, ecg
+from zoo.segnet import SegNet
 
 EXAMPLES = Path(segnet_ecg.__file__).parent
 PROGRAMS = {"segnet_ecg.py": "ecg.png", "segnet_brain.py": "brain.png"}
@@ -42,7 +42,7 @@ def test_a_run_leaves_weights_figures_and_a_picture(program, picture, tmp_path):
     assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
     report = json.loads((tmp_path / "figures.json").read_text())
     assert {"steps", "validation", "test"} <= set(report)
-    for name in segnet_ecg.CLASS_NAMES if "ecg" in program else brain_scans.CLASS_NAMES[1:]:
+    for name in ecg.CLASS_NAMES if "ecg" in program else brain_scans.CLASS_NAMES[1:]:
         assert name in out
 
 
@@ -116,22 +116,22 @@ def test_the_coarse_loss_looks_at_the_middle_of_each_cell():
 
 
 def test_beats_are_kept_apart_and_waves_are_labelled_inside_them():
-    spans = sorted(beat[:2] for beat in segnet_ecg.BEATS.values())
+    spans = sorted(beat[:2] for beat in ecg.BEATS.values())
     assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
-    for start_, stop, *waves in segnet_ecg.BEATS.values():
+    for start_, stop, *waves in ecg.BEATS.values():
         edges = [start_, *itertools.chain.from_iterable(waves), stop]
         assert edges == sorted(edges)
-    for split in segnet_ecg.BEATS:
-        trace, classes = segnet_ecg.beat(split)
+    for split in ecg.BEATS:
+        trace, classes = ecg.beat(split)
         assert trace.max() == 1
         assert classes[trace.argmax()] == 2  # the peak is in the QRS complex
         assert set(classes) == {0, 1, 2, 3}
 
 
 def test_recordings_carry_their_labels_along():
-    signals, truth = segnet_ecg.recordings("test", 20, np.random.default_rng(0))
-    assert signals.shape == truth.shape == (20, segnet_ecg.SAMPLES)
-    again, _ = segnet_ecg.recordings("test", 20, np.random.default_rng(0))
+    signals, truth = ecg.recordings("test", 20, np.random.default_rng(0))
+    assert signals.shape == truth.shape == (20, ecg.SAMPLES)
+    again, _ = ecg.recordings("test", 20, np.random.default_rng(0))
     assert np.array_equal(signals, again)
     # The highest sample of almost every recording is a peak of a heartbeat.
     peaks = truth[np.arange(20), signals.argmax(axis=1)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import tracemalloc
+
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
@@ -19,7 +22,8 @@ from mlx_unpool import (
     max_unpool2d,
 )
 from mlx_unpool._backends import ops
-from mlx_unpool._geometry import fractional_geometry
+from mlx_unpool._geometry import WindowGeometry, adaptive_geometry, fractional_geometry
+from mlx_unpool._layout import pairs
 
 SEEDS = range(6)
 CASES = 40  # a seed
@@ -84,12 +88,19 @@ def test_images_and_channels_draw_their_own_windows():
 
 def test_random_samples_out_of_range_stay_inside_the_plane():
     x = mx.random.normal((1, 9, 9, 2))
-    for wild in (-5.0, 7.0, np.inf, -np.inf, np.nan, 1e30):
+    # Only numbers about 2^24 come out behind the plane: float32 rounds them up by more than a window.
+    for wild in (-5.0, 7.0, np.inf, -np.inf, np.nan, 1e30, 2.0**24, 2.0**25, -(2.0**24)):
         samples = mx.full((1, 2, 2), wild)
-        values, indices = fractional_max_pool2d(
+        pool = lambda x, samples=samples: fractional_max_pool2d(  # noqa: E731
             x, 2, output_size=5, random_samples=samples, return_indices=True
         )
+        values, indices = pool(x)
         assert ((indices >= 0) & (indices < 81)).all().item()
+        # In the last window of each axis, and so in the plane, whatever the number.
+        assert (indices[0, 4] // 9 >= 7).all().item()
+        assert (indices[0, :, 4] % 9 >= 7).all().item()
+        gradient = mx.grad(lambda x, pool=pool: pool(x)[0].sum())(x)
+        assert gradient.sum().item() == values.size  # none is lost
         flat = x.reshape(81, 2)
         picked = mx.take_along_axis(flat, indices.reshape(25, 2), axis=0)
         assert mx.array_equal(picked, values.reshape(25, 2))
@@ -101,12 +112,57 @@ def test_windows_are_drawn_where_sums_look_for_them():
         kernel = random.integers(1, min(length, 5) + 1)
         count = random.integers(1, min(length - kernel + 1, 3000) + 1)
         g = fractional_geometry((1, 1, int(length)), (1, 1, int(count)), (1, 1, int(kernel)))
-        for u in (0.0, 1 - 2**-24, *random.random(5)):
+        for u in (0.0, 1.0, 1 - 2**-24, *random.random(5)):
             (axis,) = reference.fractional_bounds(
                 (length,), (count,), (kernel,), np.array([u], np.float32)
             )
-            for (start, stop), hull in zip(axis, g.hulls[2], strict=True):
-                assert hull.start <= start < stop <= hull.stop
+            for number, (start, stop) in enumerate(axis):
+                for position in {start, stop - 1}:
+                    first, following = g.covering(2, position)
+                    assert first <= number < following <= count
+
+
+def test_where_adaptive_windows_lie_is_what_their_definition_says():
+    """The closed forms, on integers and on arrays, against a walk over every window and position."""
+    for length, count in itertools.product(range(1, 27), range(1, 30)):
+        ends = [(i * length // count, -(-(i + 1) * length // count)) for i in range(count)]
+        lengths, starts = {b - a for a, b in ends}, [a for a, _ in ends]
+        steps = {b - a for a, b in itertools.pairwise(starts)} or {length}
+        g = adaptive_geometry((1, 1, length), (1, 1, count))
+        alike = len(lengths) == len(steps) == 1 and steps != {0}
+        assert isinstance(g, WindowGeometry) == alike
+        if isinstance(g, WindowGeometry):
+            assert (g.window.kernel[2], g.window.stride[2]) == (*lengths, *steps)
+            continue
+        assert g.longest[2] == max(lengths)
+        covering = [[i for i, (a, b) in enumerate(ends) if a <= p < b] for p in range(length)]
+        walked = [(inside[0], inside[-1] + 1) for inside in covering]
+        for listed, formula, counts, expected in (
+            (g.listed_ends, g.ends, g.pooled, ends),
+            (g.listed_covering, g.covering, g.size, walked),
+        ):
+            for table in (pairs(listed, formula, counts), pairs(None, formula, counts)):
+                assert list(map(tuple, table[2:].tolist())) == expected
+
+
+def test_windows_of_long_axes_are_worked_out_by_arithmetic_and_kept_nowhere():
+    """More windows than fit into a list; and so many that a list of them would take seconds."""
+    x = mx.random.randint(-128, 127, (1, 9001, 2)).astype(mx.int8)
+    values, indices = adaptive_max_pool1d(x, 4000, return_indices=True)
+    ends = reference.adaptive_bounds((9001,), (4000,))
+    for channel in range(2):
+        expected, flat = reference.max_pool_bounds(np.array(x[0, :, channel]), ends)
+        assert mx.array_equal(values[0, :, channel], mx.array(expected))
+        assert mx.array_equal(indices[0, :, channel], mx.array(flat))
+    tracemalloc.start()
+    x = mx.broadcast_to(mx.array(0, mx.int8), (1, 1, 2**28 + 1, 1))
+    for count in range(2**27, 2**27 + 20):
+        adaptive_max_pool2d(x, (1, count), return_indices=True)
+        fractional_max_pool2d(x, (1, 3), output_size=(1, count))
+        mx.grad(lambda x, n=count: adaptive_max_pool2d(x, (1, n)).sum())
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 2**20
 
 
 @pytest.mark.parametrize("seed", SEEDS)

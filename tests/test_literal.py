@@ -185,13 +185,18 @@ def test_unpooling_tells_index_formats_apart_by_their_dtype():
 
 
 def test_window_indices_take_two_bytes_beyond_256_taps():
-    for kernel, dtype in ((16, mx.uint8), (17, mx.uint16)):
+    for kernel, dtype in ((16, mx.uint8), (17, mx.uint16), (256, mx.uint16)):
         x = mx.zeros((1, kernel, kernel, 1))
         x[0, -1, -1, 0] = 1
         values, indices = max_pool2d(x, kernel, return_indices=True, index_format="window")
         assert indices.dtype == dtype
         assert indices.item() == kernel * kernel - 1
         assert mx.array_equal(max_unpool2d(values, indices, kernel), x)
+        outside = max_unpool2d(values, indices, kernel, kernel, 1)  # the last one is padding
+        assert outside.shape == (1, kernel - 2, kernel - 2, 1)
+        assert not outside.any().item()
+        gradient = mx.grad(lambda x, k=kernel: (max_pool2d(x, k, index_format="window") * 2).sum())
+        assert mx.array_equal(gradient(x), 2 * x)
 
 
 def test_flat_indices_take_eight_bytes_only_where_a_plane_needs_them():

@@ -71,8 +71,10 @@ def test_all_pages_are_there_and_the_first_one_leads_to_them(site):
         "docs/porting",
         "docs/reliability",
         "docs/transforms",
+        "docs/zoo",
         "benchmarks/RESULTS",
         "benchmarks/TRAFFIC",
+        "benchmarks/ZOO",
         "CONTRIBUTING",
         "CHANGELOG",
     ):

@@ -11,6 +11,7 @@ import mlx.core as mx
 
 from .._geometry import Geometry, RegionGeometry, Triple, Window, WindowGeometry
 from .._kernels import text
+from .._layout import pairs
 from .._types import flat_dtype, is_window
 
 # The parameters of each kernel, in order.
@@ -113,7 +114,7 @@ class Kernels:
             return self._place(values, indices, None, g.window, size, add=True)
         assert isinstance(g, RegionGeometry)
         batch, *_, channels = values.shape
-        covering = mx.array(g.covering, dtype=mx.int32)
+        covering = pairs(g.listed_covering, g.covering, size)
         return self._launch(
             "accumulate_regions",
             [values, indices, covering, _size(size)],

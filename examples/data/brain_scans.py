@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import mlx.core as mx
 import numpy as np
-from metrics import dice
+from common.metrics import dice
 from nilearn import datasets
 
 CLASS_NAMES = ("other", "grey matter", "white matter")
@@ -57,7 +57,7 @@ def training_batches(
         forbidden[first - GAP : last + GAP] = True
     while True:
         sizes = [least + random.integers(4) for least in PATCH]
-        patches = []
+        patches: list[tuple[np.ndarray, np.ndarray]] = []
         while len(patches) < count:
             corner = [random.integers(0, n - size + 1) for n, size in zip(classes.shape, sizes)]
             area = tuple(slice(start, start + size) for start, size in zip(corner, sizes))
