@@ -9,7 +9,7 @@ import emulator
 import mlx.core as mx
 import numpy as np
 import pytest
-from segnet import SegNet
+from zoo.segnet import SegNet
 
 import mlx_unpool
 
