@@ -16,6 +16,7 @@ include_patterns = [
     "docs/*.md",
     "benchmarks/*.md",
     "examples/*.md",
+    "examples/deploy/*.md",
     "examples/notebooks/*.ipynb",
 ]
 exclude_patterns = [".*", "*/.*", "site", "demo", "dist", "build"]
@@ -40,8 +41,10 @@ examples/notebooks/first_tour
 examples/notebooks/segmentation_2d
 examples/notebooks/volumes_3d
 examples/README
+examples/deploy/README
 docs/porting
 docs/zoo
+examples/deploy/README
 ```
 
 ```{toctree}

@@ -248,7 +248,8 @@ def main() -> int:
     named = with_both_hemispheres(classes)
     save_volume(volume, scan, arguments.output / "scan.mgz")
     save_volume(labels, scan, arguments.output / "labels.mgz")
-    (arguments.output / "labels.txt").write_text(colour_table(named), encoding="utf-8")
+    with replacing(arguments.output / "labels.txt") as path:
+        path.write_text(colour_table(named), encoding="utf-8")
     draw(volume, labels, named, arguments.output / "labels.png")
     kept.remove()
     found, counts = np.unique(labels[labels > 0], return_counts=True)

@@ -91,7 +91,7 @@ def class_weights(data: CamVid) -> np.ndarray:
     return weights
 
 
-def figures(segmenter: segmenters.Segmenter, data: CamVid) -> dict:
+def metrics_of(segmenter: segmenters.Segmenter, data: CamVid) -> dict:
     """Intersection over union of every class, its mean, and pixel accuracy, of labelled pixels."""
     truth, predicted = [], []
     for number in range(len(data)):
@@ -179,7 +179,9 @@ def main() -> int:
         return 0
     segmenter.model.about.source = f"trained by camvid_train.py on {folder.name}"
     segmenter.model.save_pretrained(arguments.output / segmenter.kind)
-    report: dict[str, Any] = {split: figures(segmenter, splits[split]) for split in ("val", "test")}
+    report: dict[str, Any] = {
+        split: metrics_of(segmenter, splits[split]) for split in ("val", "test")
+    }
     test = report["test"]
     rows = {f"IoU {name}": value for name, value in test["iou"].items() if value is not None}
     rows |= {"mean IoU": test["miou"], "pixel accuracy": test["pixel_accuracy"]}

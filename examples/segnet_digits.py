@@ -6,7 +6,7 @@
     python examples/segnet_digits.py --resume         continue what was interrupted, with the same result
     mlx.launch -n 2 --backend ring -- python examples/segnet_digits.py     2 processes share each batch
 
-Writes the weights (safetensors), the figures (JSON) and a picture into the folder --output. The figures and
+Writes the weights (safetensors), the metrics (JSON) and a picture into the folder --output. The metrics and
 the picture are made with a model that was read back from the weights file. Of several processes the first one
 writes. A checkpoint of each run is kept until all is done.
 """
@@ -27,7 +27,7 @@ import matplotlib.pyplot as plt
 import mlx.core as mx
 import numpy as np
 from common.command_line import run_program
-from common.metrics import figures
+from common.metrics import segmentation_metrics
 from common.training import adamw, save_weights, train, weighted_cross_entropy
 from data.digit_scenes import CLASS_NAMES, Scenes
 from matplotlib import colormaps
@@ -99,11 +99,11 @@ def cross_entropy(scores: mx.array, classes: mx.array) -> mx.array:
 
 
 def loss_of(model: SegNet, images: mx.array, classes: mx.array) -> mx.array:
-    """Loss on every pixel, plus that of the coarse scores against the classes in each cell."""
+    """Loss on every pixel, plus that of the coarse scores against the classes in each window."""
     scores, coarse = model.scores(images)
     count, height, width, _ = coarse.shape
-    cell = classes.shape[1] // height
-    coarse_classes = classes.reshape(count, height, cell, width, cell).max(axis=(2, 4))
+    window = classes.shape[1] // height
+    coarse_classes = classes.reshape(count, height, window, width, window).max(axis=(2, 4))
     return cross_entropy(scores, classes) + COARSE_WEIGHT * cross_entropy(coarse, coarse_classes)
 
 
@@ -180,7 +180,7 @@ def evaluation_scenes(split: str, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def print_table(results: dict[str, list[dict]]) -> None:
-    """The test figures of each decoder, the mean over seeds."""
+    """The test metrics of each decoder, the mean over seeds."""
 
     def mean(decoder: str, *keys: str) -> float:
         values = []
@@ -219,7 +219,9 @@ def draw(
     columns = [("input", images), ("truth", truth)]
     columns += [(f"predicted: {name}", predict(model, images)) for name, model in models.items()]
     kept = next(iter(models.values())).kept_places(normalised(images))
-    stages = [(f"kept by pool {n}", np.array(places)) for n, places in enumerate(kept, start=1)]
+    stages = [
+        (f"kept by pool {n}", np.array(kept_there)) for n, kept_there in enumerate(kept, start=1)
+    ]
 
     figure, axes = plt.subplots(
         len(images),
@@ -268,7 +270,7 @@ def main() -> int:
         models.setdefault(decoder, model)
         run: dict = {"seed": seed, "weights": weights.name}
         for split, (images, truth) in splits.items():
-            run[split] = figures(truth, predict(model, images), CLASS_NAMES)
+            run[split] = segmentation_metrics(truth, predict(model, images), CLASS_NAMES)
         results[decoder].append(run)
 
     parameters = sum(
@@ -276,7 +278,7 @@ def main() -> int:
     )
     print_table(results)
     report = {"steps": arguments.steps, "batch": arguments.batch, "parameters": parameters}
-    (arguments.output / "figures.json").write_text(json.dumps(report | results, indent=2) + "\n")
+    (arguments.output / "metrics.json").write_text(json.dumps(report | results, indent=2) + "\n")
     draw(models, *splits["test"], arguments.output / "segnet.png")
     for decoder, seed in runs:
         checkpoint_path(decoder, seed, arguments.output).unlink()

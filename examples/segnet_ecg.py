@@ -7,7 +7,7 @@
 The electrocardiogram is the one that comes with PyWavelets: three heartbeats, one to train on, one to choose
 by, one to test on. Recordings are made of them: stretched, scaled, drifting, with noise. A demonstration of
 the layers in 1-D; a detector for patients would need many of them. Writes the weights (safetensors), the
-figures (JSON) and a picture into the folder --output.
+metrics (JSON) and a picture into the folder --output.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ def loss_of(model: SegNet, signals: mx.array, classes: mx.array) -> mx.array:
 
 
 def draw(signals: np.ndarray, truth: np.ndarray, predicted: np.ndarray, path: Path) -> None:
-    """Recordings as rows; the classes as bars, the truth above and what the network says below."""
+    """Recordings as rows; the classes as strips, the truth above and what the network says below."""
     figure, axes = plt.subplots(len(signals), 1, figsize=(10, 2.2 * len(signals) + 0.6))
-    for axis, signal, *bars in zip(axes, signals, truth, predicted):
+    for axis, signal, *strips in zip(axes, signals, truth, predicted):
         axis.plot(signal, color="0.25", linewidth=0.8)
         low, high = signal.min() - 0.1, signal.max() + 0.1
         for number in range(1, len(CLASS_NAMES)):
-            for classes, bottom in zip(bars, (high, low - 0.25)):
-                places = np.flatnonzero(classes == number)
-                axis.bar(places, 0.25, 1, bottom=bottom, color=COLOURS[number])
+            for classes, bottom in zip(strips, (high, low - 0.25)):
+                samples = np.flatnonzero(classes == number)
+                axis.bar(samples, 0.25, 1, bottom=bottom, color=COLOURS[number])
         axis.text(-5, high + 0.12, "truth", ha="right", va="center")
         axis.text(-5, low - 0.12, "predicted", ha="right", va="center")
         axis.set(xlim=(0, SAMPLES), ylim=(low - 0.3, high + 0.3), yticks=[])
@@ -121,7 +121,7 @@ def main() -> int:
         print(f"{'IoU ' + name:18}{value:8.3f}")
     print(f"{'mean IoU':18}{report['test']['miou']:8.3f}")
     draw(signals[:3], truth[:3], predicted[:3], arguments.output / "ecg.png")
-    (arguments.output / "figures.json").write_text(json.dumps(report, indent=2) + "\n")
+    (arguments.output / "metrics.json").write_text(json.dumps(report, indent=2) + "\n")
     checkpoint.unlink()
     names = ", ".join(sorted(path.name for path in arguments.output.iterdir()))
     print(f"\n{time.perf_counter() - started:.0f} s. In {arguments.output}/: {names}")

@@ -17,7 +17,7 @@ import mlx.core as mx
 
 from . import _arguments as check
 from . import _derivatives, _indices
-from ._backends import PlaneTooBigError, Where, where
+from ._backends import PlaneTooBigError, Where, get, where
 from ._geometry import (
     AdaptiveGeometry,
     Geometry,
@@ -102,7 +102,7 @@ class MaxPooling:
         check.values(self.caller, "x", x)
         check.stream(self.caller, stream)
         plan = _max_pool_plan(self, x.shape)
-        result = _run_pool(self.caller, plan, x, where(stream))
+        result = _run_pool(self.caller, plan, x, _place(self.caller, x, stream))
         return result if self.return_indices else result[0]
 
 
@@ -164,7 +164,7 @@ class MaxUnpooling:
         if output_size is not None:
             output_size = check.shape(self.caller, "output_size", output_size)
         plan = _max_unpool_plan(self, shape, output_size)
-        place = where(stream)
+        place = _place(self.caller, x, stream)
         if plan.is_empty:
             return mx.zeros(plan.shape, x.dtype, stream=place.stream)
         if _indices.is_checking():
@@ -218,7 +218,7 @@ class AdaptivePooling:
         """Values, and indices if they were asked for, of ``x``."""
         check.values(self.caller, "x", x)
         check.stream(self.caller, stream)
-        plan, place = _adaptive_plan(self, x.shape), where(stream)
+        plan, place = _adaptive_plan(self, x.shape), _place(self.caller, x, stream)
         bounds = None
         g = plan.geometry
         if isinstance(g, AdaptiveGeometry):
@@ -277,13 +277,14 @@ class FractionalPooling:
         plan = _fractional_plan(self, x.shape)
         shape = (plan.layout.batch, plan.layout.channels, self.rank)
         self._check_samples(random_samples, key, shape)
-        place, g = where(stream), plan.geometry
+        place, g = _place(self.caller, x, stream), plan.geometry
         assert isinstance(g, RegionGeometry)
         with mx.stream(place.stream):
             samples = random_samples
             if samples is None:
                 samples = mx.random.uniform(shape=shape, key=key)
-            bounds = plan.layout.fold_bounds(_fractional_bounds(samples, g))
+            # Nothing is differentiated by where windows lie: MLX need not try to, down to the random bits.
+            bounds = plan.layout.fold_bounds(_fractional_bounds(mx.stop_gradient(samples), g))
         result = _run_pool(self.caller, plan, x, place, bounds)
         return result if self.return_indices else result[0]
 
@@ -455,12 +456,12 @@ def _unpooled_size(
     if spatial is None:
         raise ValueError(
             f"[{caller}] 'output_size' must be a spatial shape of {rank} integers or a full shape whose "
-            f"batch and channels are those of the input but got {output_size}."
+            f"batch and channels are those of the input but got {check.shown(output_size)}."
         )
     size = triple(spatial)
     if min(spatial) < 1:
         raise ValueError(
-            f"[{caller}] 'output_size' must be 1 or more on every axis but got {output_size}."
+            f"[{caller}] 'output_size' must be 1 or more on every axis but got {check.shown(output_size)}."
         )
     if window is not None and default is not None:
         lowest = [max(1, n - s + 1) for n, s in zip(default, window.stride)]
@@ -470,7 +471,7 @@ def _unpooled_size(
             raise ValueError(
                 f"[{caller}] 'output_size' must lie within one stride of {default[3 - rank :]}, the "
                 f"size that {pooled[3 - rank :]} windows span, so ({', '.join(ranges[3 - rank :])}), "
-                f"but got {output_size}."
+                f"but got {check.shown(output_size)}."
             )
     return size
 
@@ -481,6 +482,11 @@ def _adaptive_plan(asked: AdaptivePooling, shape: tuple[int, ...]) -> Plan:
     size = _some_size(asked.caller, layout, shape)
     kept = zip(asked.output_size, size[3 - asked.rank :])
     pooled = triple([length if n is None else n for n, length in kept])
+    if sum(pooled) > LARGEST_AXIS:
+        raise ValueError(
+            f"[{asked.caller}] 'output_size' must be fewer than 2^31 windows on all axes together but got "
+            f"{pooled[3 - asked.rank :]}."
+        )
     return Plan.of(layout, adaptive_geometry(size, pooled), flat_dtype(size))
 
 
@@ -520,6 +526,17 @@ def _some_size(caller: str, layout: Layout, shape: tuple[int, ...]) -> Triple:
 # ---- runs
 
 
+def _place(caller: str, x: mx.array, stream: Any) -> Where:
+    """Where a call on ``x`` runs, which must know its dtype there."""
+    place = where(stream)
+    if x.dtype == mx.float64 and place.backend is not get("ops"):
+        raise TypeError(
+            f"[{caller}] 'x' must have another dtype on a GPU, which has no float64, but got {x.dtype} on "
+            f"{place.stream}."
+        )
+    return place
+
+
 def _run_pool(
     caller: str, plan: Plan, x: mx.array, place: Where, bounds: mx.array | None = None
 ) -> tuple[mx.array, mx.array]:
@@ -539,7 +556,8 @@ def _run_pool(
             assert isinstance(g, RegionGeometry)
             values, indices = _derivatives.pool_regions(folded, bounds, g, dtype, place)
     except PlaneTooBigError as error:
-        raise error.named(caller, "x", plan.layout.rank) from error
+        name = "x" if prod(g.size) >= prod(g.pooled) else "output_size"
+        raise error.named(caller, name, plan.layout.rank) from error
     return (
         mx.reshape(values, plan.shape, stream=place.stream),
         mx.reshape(indices, plan.shape, stream=place.stream),

@@ -119,6 +119,13 @@ def test_a_conformed_scan_is_left_as_it_is():
     assert np.allclose(back.affine[:3, :3], ORIENTATION)
 
 
+def test_bytes_that_a_header_scales_are_numbers_like_others(tmp_path):
+    image = nibabel.Nifti1Image(head((20, 20, 20)), np.eye(4))
+    image.set_data_dtype(np.uint8)
+    nibabel.save(image, tmp_path / "scaled.nii")
+    assert np.asarray(conform(read_scan(tmp_path / "scaled.nii"), 32).dataobj).max() == 255
+
+
 @pytest.mark.parametrize("suffix", [".nii.gz", ".nii", ".mgz"])
 def test_scans_are_read_in_several_formats(tmp_path, suffix):
     values, matrix = (

@@ -329,7 +329,7 @@ if ENET_CAMVID.is_dir():
 
 
 @pytest.mark.parametrize("kind", ["segnet", "enet"])
-def test_training_leaves_weights_figures_and_a_picture(kind, tmp_path):
+def test_training_leaves_weights_metrics_and_a_picture(kind, tmp_path):
     result = run("camvid_train.py", "--smoke", "--model", kind, "--output", tmp_path)
     assert result.returncode == 0, result.stderr
     assert "step/s" in result.stderr
@@ -342,9 +342,9 @@ def test_training_leaves_weights_figures_and_a_picture(kind, tmp_path):
         f"{kind}.png",
     }
     report = json.loads((tmp_path / f"{kind}.json").read_text())
-    # The figures are those of the weights that were written.
+    # The metrics are those of the weights that were written.
     segmenter = segmenters.load(tmp_path / kind)
-    assert camvid_train.figures(segmenter, CamVid(tmp_path / "data", "test")) == report["test"]
+    assert camvid_train.metrics_of(segmenter, CamVid(tmp_path / "data", "test")) == report["test"]
 
 
 def test_training_needs_a_camvid_folder(tmp_path):
@@ -353,7 +353,7 @@ def test_training_needs_a_camvid_folder(tmp_path):
     assert "is not a CamVid folder: it has no train/" in result.stderr
 
 
-def test_figures_leave_unlabelled_pixels_out(tmp_path, monkeypatch):
+def test_metrics_leave_unlabelled_pixels_out(tmp_path, monkeypatch):
     classes = np.full((3, 4), UNLABELLED)
     classes[0] = [0, 0, 1, 1]
     data = CamVid(camvid_folder(tmp_path, ["a.png"], {"a.png": classes}), "train")
@@ -361,7 +361,7 @@ def test_figures_leave_unlabelled_pixels_out(tmp_path, monkeypatch):
     prediction[0, 0, 3] = 1
     segmenter = for_camvid("segnet", 1 / 64)
     monkeypatch.setattr(segmenter, "predict", lambda pictures: prediction)
-    found = camvid_train.figures(segmenter, data)
+    found = camvid_train.metrics_of(segmenter, data)
     assert found["iou"] == {"sky": 2 / 3, "building": 1 / 2} | dict.fromkeys(CLASS_NAMES[2:-1])
     assert found["miou"] == pytest.approx(7 / 12)
     assert found["pixel_accuracy"] == 3 / 4

@@ -81,7 +81,7 @@ def test_segnet_agrees_with_pytorch_layer_by_layer(size, width):
         else:
             difference = np.abs(last_to_first(found[name]) - value.numpy()).max()
             assert difference < 1e-5 * value.abs().max(), name
-    # All at once: near-ties after rounding may trade places, which moves scores around them.
+    # All at once: near-ties after rounding may change order, which moves scores around them.
     scores = last_to_first(model(first_to_last(x)))
     near = np.abs(scores - expected["scores"].numpy()) < 1e-4 * np.abs(scores).max()
     assert near.mean() > 0.99

@@ -219,7 +219,7 @@ def test_kernel_text_lives_in_its_own_folder():
     assert bodies == set(gpu._INPUTS) == set(gpu._OUTPUTS)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/porting.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/porting.md", "docs/reliability.md"])
 def test_python_examples_of_the_pages_run(page):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert blocks

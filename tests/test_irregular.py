@@ -448,3 +448,59 @@ def test_wrong_inputs_are_named(x, error, part):
     fails(lambda: adaptive_max_pool2d(x, 2), error, "adaptive_max_pool2d", "x", part)
     call = lambda: fractional_max_pool2d(x, 1, output_size=1)  # noqa: E731
     fails(call, error, "fractional_max_pool2d", "x", part)
+
+
+def random_pool(x, key=None):
+    return fractional_max_pool2d(x, 2, output_ratio=0.6, key=key)
+
+
+def seeded(call, seed=1):
+    mx.random.seed(seed)
+    return call()
+
+
+def test_checkpoint_draws_anew_unless_a_key_is_an_argument():
+    x, key = mx.random.normal((2, 20, 20, 3)), mx.random.key(3)
+    again = mx.checkpoint(random_pool)
+    plain = seeded(lambda: mx.grad(lambda x: random_pool(x).sum())(x))
+    other = seeded(lambda: mx.grad(lambda x: again(x).sum())(x))
+    assert not mx.array_equal(plain, other)
+    expected = mx.grad(lambda x: random_pool(x, key).sum())(x)
+    assert mx.array_equal(mx.grad(lambda x: again(x, key).sum())(x), expected)
+
+
+def test_vmap_draws_once_for_all_unless_each_has_its_key():
+    x, keys = mx.random.normal((2, 20, 20, 3)), mx.random.split(mx.random.key(3), 4)
+    many = mx.broadcast_to(x, (4, *x.shape))
+    shared = mx.vmap(random_pool)(many)
+    assert all(mx.array_equal(one, shared[0]) for one in shared)
+    each = mx.vmap(random_pool)(many, keys)
+    assert all(mx.array_equal(one, random_pool(x, key)) for one, key in zip(each, keys))
+    assert not mx.array_equal(each[0], each[1])
+
+
+def test_compile_keeps_the_first_draw_unless_the_state_or_a_key_goes_in():
+    x, key = mx.random.normal((2, 20, 20, 3)), mx.random.key(3)
+    frozen = mx.compile(random_pool)
+    assert mx.array_equal(frozen(x), frozen(x))
+    state = mx.random.state
+    drawn = mx.compile(random_pool, inputs=state, outputs=state)
+    first, second = seeded(lambda: (drawn(x), drawn(x)))
+    assert not mx.array_equal(first, second)
+    assert mx.array_equal(seeded(lambda: random_pool(x)), first)
+    assert mx.array_equal(mx.compile(random_pool)(x, key), random_pool(x, key))
+
+
+def test_derivatives_with_respect_to_where_windows_lie_are_zero():
+    x, samples = mx.random.normal((2, 9, 8, 3)), mx.random.uniform(shape=(2, 3, 2))
+
+    def pool(x, samples):
+        return fractional_max_pool2d(x, 2, output_size=4, random_samples=samples)
+
+    for tangents, expected in (((mx.zeros_like(x), samples), 0), ((x, samples), None)):
+        _, (tangent,) = mx.jvp(pool, [x, samples], list(tangents))
+        full = pool(x, samples) if expected is None else mx.zeros((2, 4, 4, 3))
+        assert mx.array_equal(tangent, full)
+    _, (tangent,) = mx.jvp(lambda u: pool(x, u), [samples], [samples])
+    assert not tangent.any().item()
+    assert not mx.grad(lambda u: pool(x, u).sum())(samples).any().item()

@@ -7,6 +7,7 @@ import re
 
 import mlx.core as mx
 import mlx.nn as nn
+import numpy as np
 import pytest
 from errors import fails
 
@@ -249,6 +250,22 @@ def test_arrays_need_not_be_contiguous(view):
             mx.array(values[:, ::-1].tolist()), mx.array(indices[:, ::-1].tolist()), 2
         ),
     )
+
+
+@pytest.mark.parametrize("kernel", [3, 8, 33, 40, 64])
+@pytest.mark.parametrize("dtype", [mx.int8, mx.float16, mx.float32, mx.int64])
+def test_long_windows_take_arrays_with_gaps(kernel, dtype):
+    """One axis in steps, backwards, or of stride 0, whichever way long windows are made."""
+    x = (mx.random.normal((1, 700, 2)) * 20).astype(dtype)
+    row = mx.broadcast_to(x[:, :1, :1], (1, 350, 1))
+    for view in (x[:, ::2, :1], x[:, ::-2, 1:], x[:, 350:, 1:], row, x.transpose(2, 1, 0)[:, ::7]):
+        for stride in (1, 9, kernel, kernel + 1):
+            got = mlx_unpool.max_pool1d(view, kernel, stride, return_indices=True)
+            copy = mx.array(np.array(view))
+            expected = mlx_unpool.max_pool1d(copy, kernel, stride, return_indices=True)
+            assert all(mx.array_equal(a, b) for a, b in zip(got, expected, strict=True))
+            plane = mlx_unpool.max_pool2d(view[..., None], (kernel, 1), (stride, 1))
+            assert mx.array_equal(plane[..., 0], expected[0])
 
 
 def test_streams_and_devices_are_taken():

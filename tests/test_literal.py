@@ -239,3 +239,23 @@ def test_indices_of_any_origin_need_no_window():
         output_size=(2, 4),
     )
     assert got.reshape(2, 4).tolist() == [[0, 0, 6, 0], [0, 0, 0, 5]]
+
+
+def test_elements_outside_the_input_cost_nothing():
+    """A window of two million elements over ten: built in an instant, and with their results."""
+    x = line([3, 1, 4, 1, 5, 9, 2, 6, 5, 3])
+    for index_format in ("flat", "window"):
+        values, indices = max_pool1d(
+            x, 2**16, padding=2**15, return_indices=True, index_format=index_format
+        )
+        assert values.item() == 9
+        assert indices.item() == (5 if index_format == "flat" else 2**15 + 5)
+    for stride in (None, 1):
+        values, indices = max_pool1d(x, 2**21, stride, 2**20, return_indices=True)
+        assert values.reshape(-1).tolist() == [9] * (1 if stride is None else 11)
+        assert indices.reshape(-1).tolist() == [5] * (1 if stride is None else 11)
+    gradient = mx.grad(lambda x: max_pool1d(x, 2**21, 1, 2**20).sum())(x)
+    assert gradient.reshape(-1).tolist() == [0, 0, 0, 0, 0, 11, 0, 0, 0, 0]
+    values, indices = max_pool1d(x, 2, 1, 2**20, dilation=2**21, return_indices=True)
+    assert same(values.reshape(-1).tolist(), [-INF] * 10)
+    assert indices.reshape(-1).tolist() == [-1] * 10

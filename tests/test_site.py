@@ -67,6 +67,7 @@ def test_all_pages_are_there_and_the_first_one_leads_to_them(site):
         "examples/notebooks/segmentation_2d",
         "examples/notebooks/volumes_3d",
         "examples/README",
+        "examples/deploy/README",
         "docs/api",
         "docs/porting",
         "docs/reliability",

@@ -171,10 +171,10 @@ def mean_over_processes(tree: Any) -> Any:
 
 
 def weighted_cross_entropy(scores: mx.array, classes: mx.array, weights: mx.array) -> mx.array:
-    """The mean loss over places, each with its weight.
+    """The mean loss over positions, each with its weight.
 
-    The weights add up over the places of all processes, so that the mean of the losses of the processes, and
-    of their gradients, is that of the whole batch.
+    The weights add up over the positions of all processes, so that the mean of the losses of the processes,
+    and of their gradients, is that of the whole batch.
     """
     total = mean_over_processes(weights.sum())
     return nn.losses.cross_entropy(scores, classes, weights, reduction="sum") / total

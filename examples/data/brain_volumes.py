@@ -84,6 +84,7 @@ def conform(image: SpatialImage, size: int = SIZE) -> nibabel.MGHImage:
 
     This is what FastSurfer's ``conform`` gives for voxels of 1 mm. ``nibabel.processing.conform`` would take
     cubic interpolation, another orientation, a centre that is half a voxel off, and leave values as they are.
+    One difference: bytes that a header scales to other numbers are no scan of 8 bits here.
 
     Args:
         image: A volume.
@@ -94,13 +95,13 @@ def conform(image: SpatialImage, size: int = SIZE) -> nibabel.MGHImage:
     header["Mdc"] = ORIENTATION.T
     header["Pxyz_c"] = (image.affine @ [*(np.array(image.shape) / 2), 1])[:3]
     target = header.get_affine()
-    eight_bits = image.get_data_dtype() == np.uint8
     values = np.asanyarray(image.dataobj)
+    eight_bits = values.dtype == np.uint8
     like_this = image.shape == (size,) * 3 and np.allclose(
         image.affine[:3, :3], ORIENTATION, rtol=0, atol=1e-6
     )
     if eight_bits and like_this:
-        return nibabel.MGHImage(values.astype(np.uint8), image.affine)
+        return nibabel.MGHImage(values, image.affine)
     as_floats = nibabel.Nifti1Image(values.astype(np.float64), image.affine)
     found = resample_from_to(as_floats, ((size,) * 3, target), order=1).get_fdata(
         caching="unchanged"

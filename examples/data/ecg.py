@@ -41,15 +41,15 @@ def recordings(
     signals = np.zeros((count, SAMPLES), np.float32)
     truth = np.zeros((count, SAMPLES), np.int32)
     for signal, labels in zip(signals, truth):
-        place = -int(random.integers(180))
-        while place < SAMPLES:
+        start = -int(random.integers(180))
+        while start < SAMPLES:
             length = int(len(trace) * random.uniform(0.6, 1.4))
             at = np.linspace(0, len(trace) - 1, length)
             drawn = random.uniform(0.7, 1.3) * np.interp(at, np.arange(len(trace)), trace)
-            inside = slice(max(place, 0), min(place + length, SAMPLES))
-            part = slice(inside.start - place, inside.stop - place)
+            inside = slice(max(start, 0), min(start + length, SAMPLES))
+            part = slice(inside.start - start, inside.stop - start)
             signal[inside], labels[inside] = drawn[part], classes[at.round().astype(int)][part]
-            place += length + int(random.integers(0, 120))
+            start += length + int(random.integers(0, 120))
         wave = np.arange(SAMPLES) / SAMPLES * random.uniform(2, 12) + random.uniform(0, 6)
         signal += random.uniform(0, 0.3) * np.sin(wave) + random.normal(0, 0.08, SAMPLES)
     return signals, truth

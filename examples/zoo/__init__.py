@@ -10,8 +10,7 @@ A model is a folder: ``model.safetensors``, ``config.json`` and a model card. Wi
 
 from __future__ import annotations
 
-from .exporting import export
 from .loading import MODELS, from_pretrained, from_pytorch
 from .model import About, Model
 
-__all__ = ["MODELS", "About", "Model", "export", "from_pretrained", "from_pytorch"]
+__all__ = ["MODELS", "About", "Model", "from_pretrained", "from_pytorch"]

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-from common.files import replacing, save_arrays
+from common.files import replacing
 from mlx.utils import tree_flatten
 
 from . import pytorch_weights
@@ -104,7 +104,9 @@ class Model(nn.Module):
         weights = dict(tree_flatten(self.parameters()))
         about = {"model_type": self.model_type, "config": self.config}
         about |= dataclasses.asdict(self.about)
-        save_arrays(folder / WEIGHTS, weights, {"format": "mlx"})
+        # Not one word more among the metadata: others read these folders as well.
+        with replacing(folder / WEIGHTS) as partial:
+            mx.save_safetensors(str(partial), weights, {"format": "mlx"})
         for name, text in (
             (CONFIG, json.dumps(about, indent=2) + "\n"),
             (CARD, self.card(sum(value.size for value in weights.values()))),

@@ -1,6 +1,6 @@
 """SegNet (Badrinarayanan, Kendall and Cipolla, 2017) for signals, pictures and volumes of any size, in MLX.
 
-The encoder pools and remembers where each maximum was; the decoder puts values back to those places, which
+The encoder pools and remembers where each maximum was; the decoder puts values back to those positions, which
 is how it finds the edges again. ``decoder="nearest"`` repeats every value instead: the same network without
 its memory, to compare with.
 """
@@ -53,7 +53,7 @@ class SegNet(Model):
     """SegNet: an encoder and a decoder of as many stages, for signals, pictures and volumes of any size.
 
     Args:
-        classes: Number of classes a place can have.
+        classes: Number of classes a position can have.
         channels: Channels of each encoder stage.
         convolutions: Convolutions in each encoder stage, of size 3 in every dimension.
         decoder_convolutions: Convolutions in the decoder stage that answers each encoder stage. Default: 1.
@@ -134,7 +134,7 @@ class SegNet(Model):
         return self.decode(*self.encode(x))
 
     def scores(self, x: mx.array) -> tuple[mx.array, mx.array]:
-        """Class scores of every place, and of every cell of the last pooling stage."""
+        """Class scores of every position, and of those of the last pooling stage."""
         x, stages = self.encode(x)
         return self.decode(x, stages), self.coarse_classifier(x)
 
@@ -165,7 +165,7 @@ class SegNet(Model):
         return x
 
     def kept_places(self, x: mx.array) -> list[mx.array]:
-        """What each pooling stage keeps, at the places that its indices name: (N, ...) a stage."""
+        """What each pooling stage keeps, at the positions that its indices name: (N, ...) a stage."""
         kept = []
         for block in self.encoder:
             x = block(x)

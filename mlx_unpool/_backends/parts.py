@@ -78,7 +78,7 @@ class InParts:
         try:
             return getattr(self._backend, name)(*arrays, g, *more)
         except OverflowError as error:
-            raise PlaneTooBigError(g.size) from error
+            raise PlaneTooBigError(max(g.size, g.pooled, key=prod)) from error
 
 
 def _halves(x: mx.array, axis: int, middle: int) -> Sequence[mx.array]:

@@ -12,12 +12,15 @@ from math import prod
 import mlx.core as mx
 
 from ..._geometry import Geometry, RegionGeometry, WindowGeometry
-from ..._types import is_window
+from ..._types import FLOAT_DTYPES, is_window
 from . import positions as at
-from .arrays import FLOATS, along, narrowest, pitches, repeated, unfused
+from .arrays import along, narrowest, pitches, repeated, unfused
 from .clamping import clamped
 from .maxima import Maxima, irregular_windows, keys, windows
 from .spreading import can_spread, spread
+
+_MUCH = 2**25  # bytes: MLX keeps free buffers of so many in all
+_PARTS = 8
 
 
 class Ops:
@@ -50,7 +53,9 @@ class Ops:
                 step,
             )
         values = maxima.values
-        indices = unfused(_codes(maxima)).astype(index_dtype)
+        indices = _codes(maxima)
+        if indices.dtype != index_dtype:
+            indices = unfused(indices).astype(index_dtype)
         if flat:
             # A code counts from the first element that its window looks at, an index from the plane's.
             starts = None
@@ -140,6 +145,12 @@ class Ops:
 
     def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """As :meth:`pick` for any indices, and zero for a value whose position a later one names as well."""
+        images = len(full)
+        if images > 1 and full.nbytes > _MUCH and not is_window(indices.dtype):
+            # Part by part, so that not all that is needed in between is there at the same time.
+            cuts = [part * images // min(images, _PARTS) for part in range(1, min(images, _PARTS))]
+            parts = zip(mx.split(full, cuts), mx.split(indices, cuts))
+            return mx.concatenate([self.pick_winners(*part, g) for part in parts])
         positions = at.checked(indices, g)
         if not (is_window(indices.dtype) and isinstance(g, WindowGeometry) and g.window.disjoint):
             # Every value writes its number to its position, where the last one stays. (Values of different
@@ -181,7 +192,7 @@ def _empty_windows(g: WindowGeometry) -> mx.array | None:
 
 
 def _lowest(dtype: mx.Dtype) -> mx.array:
-    return mx.array(-float("inf") if dtype in FLOATS else mx.iinfo(dtype).min, dtype)
+    return mx.array(-float("inf") if dtype in FLOAT_DTYPES else mx.iinfo(dtype).min, dtype)
 
 
 def _by_plane(axis: int, x: mx.array) -> mx.array:

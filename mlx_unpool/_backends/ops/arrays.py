@@ -9,7 +9,6 @@ import mlx.core as mx
 
 from ..._geometry import Triple
 
-FLOATS = (mx.float32, mx.float16, mx.bfloat16, mx.float64)
 _UNSIGNED = (mx.uint8, mx.uint16, mx.uint32, mx.uint64)
 _SIGNED = (mx.int8, mx.int16, mx.int32, mx.int64)
 
@@ -26,7 +25,7 @@ def along(axis: int, x: mx.array) -> mx.array:
 
 def narrowest(largest: int) -> mx.Dtype:
     """The narrowest unsigned dtype for numbers up to ``largest``."""
-    return next(dtype for dtype in _UNSIGNED if largest <= mx.iinfo(dtype).max)
+    return next(dtype for dtype in _UNSIGNED if largest < 256**dtype.size)
 
 
 def unsigned_like(x: mx.array) -> mx.Dtype:
@@ -54,6 +53,19 @@ def unfused(x: mx.array) -> mx.array:
 def repeated(x: mx.array, shape: Sequence[int]) -> mx.array:
     """``x`` broadcast to ``shape``, which ``mx.compile`` does not fuse with what is made of it."""
     return x if x.shape == tuple(shape) else unfused(mx.broadcast_to(x, shape))
+
+
+def gapless(x: mx.array) -> mx.array:
+    """``x`` as one axis without gaps, as :func:`mx.as_strided` wants it; a copy only where there are gaps.
+
+    An array in steps, ``x[::2]`` for instance, becomes one axis in steps, which MLX refuses to stride over.
+    (:func:`mx.contiguous` cannot be exported.)
+    """
+    x = x.reshape(-1)
+    if x.dtype.size == 1:
+        return mx.concatenate([x, x[:1]])[:-1]
+    # Narrower numbers lie beside each other, so MLX makes a copy if they do not.
+    return x.view({2: mx.uint8, 4: mx.uint16, 8: mx.uint32}[x.dtype.size]).view(x.dtype)
 
 
 def gathered(x: mx.array, source: mx.array) -> mx.array:

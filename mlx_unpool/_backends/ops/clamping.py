@@ -46,17 +46,18 @@ def _nearest_inside(axis: CoveredAxis, length: int, dilation: int) -> tuple[mx.a
     if dilation == 1:
         # Without arithmetic, which mx.compile would have a C++ compiler translate.
         inside = mx.arange(max(axis.first, 0), min(axis.stop, length))
-        row = [mx.zeros(before, mx.int32), inside, mx.full(behind, length - 1, mx.int32)]
-        shift = [
+        rows = [mx.zeros(before, mx.int32), inside, mx.full(behind, length - 1, mx.int32)]
+        shifts = [
             mx.arange(before + behind, behind, -1),
             mx.full(inside.size, behind, mx.int32),
             mx.arange(behind - 1, -1, -1),
         ]
-        return mx.concatenate(row), mx.concatenate(shift)
+        return mx.concatenate(rows), mx.concatenate(shifts)
     row = mx.arange(axis.first, axis.stop)
     rest = row % dilation
     most = mx.maximum(length - 1 - rest, 0) // dilation
-    nearest = mx.clip((row - rest) // dilation, 0, most) * dilation + rest
+    steps = mx.minimum(mx.maximum((row - rest) // dilation, 0), most)
+    nearest = steps * dilation + rest
     # There may be no such row. Then none of the window is inside, and any row will do.
     nearest = mx.minimum(nearest, length - 1)
     return nearest, (nearest - row) // dilation + behind

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-from .arrays import FLOATS, gathered_along, narrowest, repeated, signed, unfused
+from ..._types import FLOAT_DTYPES
+from .arrays import gapless, gathered_along, narrowest, repeated, signed, unfused
 
 _INFINITE_KEY = 0x7800  # what `keys` makes of infinity; NaN is above
 
@@ -23,14 +24,14 @@ class Maxima(NamedTuple):
     """
 
     values: mx.array
-    codes: mx.array | None = None  # None: all are zero; an axis may have one row for all
+    codes: mx.array | None = None  # None: all are ``largest``; an axis may have one row for all
     largest: int = 0  # no code is above
     are_keys: bool = False  # whether the values are the sort keys of float16 numbers
 
     def map(self, function: Callable[[mx.array], mx.array]) -> Maxima:
         """Other sets, which ``function`` picks, from the values and from their codes."""
         codes = None if self.codes is None else function(self.codes)
-        return self._replace(values=function(self.values), codes=codes)
+        return Maxima(function(self.values), codes, self.largest, self.are_keys)
 
     def rows(self, axis: int, start: int, stride: int, count: int) -> Maxima:
         """``count`` rows of an axis, ``stride`` apart."""
@@ -38,53 +39,52 @@ class Maxima(NamedTuple):
         index = (slice(None),) * (axis + 1) + (slice(start, stop, stride),)
         return self.map(lambda x: x if x.shape[axis + 1] == 1 else x[index])
 
-    def up_to(self, largest: int) -> Maxima:
-        """The same with codes of a dtype that has room for ``largest``."""
-        dtype = narrowest(max(largest, self.largest))
-        return self if self.codes is None else self._replace(codes=self.codes.astype(dtype))
+    def plus(self, number: int) -> Maxima:
+        """``number`` added to all codes."""
+        largest = self.largest + number
+        codes = None if self.codes is None else _as(self.codes, narrowest(largest)) + number
+        return Maxima(self.values, codes, largest, self.are_keys)
 
     def shifted(self, shift: mx.array, most: int) -> Maxima:
         """``shift``, which is at most ``most``, added to the codes."""
-        shift = shift.astype(narrowest(self.largest + most))
+        largest = self.largest + most
+        shift = _as(shift, narrowest(largest))
         if self.codes is not None:
-            codes = unfused(self.codes.astype(shift.dtype))
+            codes = unfused(_as(self.codes, shift.dtype))
             shift = codes + repeated(shift, self.values.shape)
-        return self._replace(codes=shift, largest=self.largest + most)
+        return Maxima(self.values, shift, largest, self.are_keys)
 
-    def or_later(self, later: Maxima, offset: int | mx.array, most: int = 0) -> Maxima:
-        """The maxima of these sets and of those in ``later``, to whose codes ``offset`` is added.
+    def or_later(self, later: Maxima) -> Maxima:
+        """The maxima of these sets and of those in ``later``, whose codes are larger.
 
-        The elements there must come later, but for some that both may have. Of equal maxima the earlier
-        one stays, a NaN that comes later wins over everything. No number of an array ``offset`` is above
-        ``most``.
+        Of equal maxima the earlier one stays, a NaN that comes later wins over everything. Sets may share
+        elements, with the same codes.
         """
         best = self.values
         if self.are_keys:
             best = mx.minimum(best, repeated(mx.array(_INFINITE_KEY, mx.int16), best.shape))
         wins = (later.values > best).view(mx.int8)
-        if later.values.dtype in FLOATS:
+        if later.values.dtype in FLOAT_DTYPES:
             wins = wins | (later.values != later.values).view(mx.int8)
-        most = offset if isinstance(offset, int) else most
-        largest = max(self.largest, later.largest + most)
-        dtype = narrowest(largest)
         # Views between operations on strided and on contiguous arrays, so that mx.compile does not fuse
         # them into one strided loop.
-        gain = wins.astype(signed(dtype))
-        if later.codes is not None:
-            code = later.codes.astype(dtype)
-            if isinstance(offset, int):
-                offset = repeated(mx.array(offset, dtype), code.shape)
-            code = code + offset.astype(dtype)
-            gain = gain * mx.broadcast_to(code, gain.shape).view(gain.dtype)
-        elif isinstance(offset, mx.array) or offset > 1:
-            gain = gain * (offset.astype(gain.dtype) if isinstance(offset, mx.array) else offset)
-        codes = gain.view(dtype)
+        dtype = narrowest(later.largest)
+        if later.codes is None:
+            codes = _as(wins.view(mx.uint8), dtype)
+            if later.largest > 1:
+                codes = codes * later.largest
+        else:
+            code = repeated(_as(later.codes, dtype), wins.shape).view(signed(dtype))
+            codes = (_as(wins, code.dtype) * code).view(dtype)
         if self.codes is not None:
-            # Codes grow from element to element, so a maximum is a choice.
-            codes = mx.maximum(repeated(self.codes.astype(dtype), codes.shape), codes)
+            # As codes grow from element to element, a maximum is a choice.
+            codes = mx.maximum(repeated(_as(self.codes, dtype), codes.shape), codes)
         # The later operand first: a NaN there wins, an equal number does not.
-        values = mx.maximum(later.values, self.values)
-        return Maxima(values, codes, largest, self.are_keys)
+        return Maxima(mx.maximum(later.values, self.values), codes, later.largest, self.are_keys)
+
+
+def _as(x: mx.array, dtype: mx.Dtype) -> mx.array:
+    return x if x.dtype == dtype else x.astype(dtype)
 
 
 def windows(
@@ -96,31 +96,32 @@ def windows(
     its logarithm for others.
     """
     if kernel == 1:
-        return sets.rows(axis, 0, stride, count)
+        alike = sets.values.shape[axis + 1] == count
+        return sets if alike else sets.rows(axis, 0, stride, count)
     # Pairs of elements for the windows to be made of. Where all windows start at an even element, every
     # other element starts a pair.
     apart = 2 * dilation if stride % (2 * dilation) == 0 else 1
     pairs = ((kernel // 2 - 1) * 2 * dilation + (count - 1) * stride) // apart + 1
     if kernel <= 3 or (kernel < 32 and pairs > kernel // 2 * count):
-        sets = sets.up_to(sets.largest + (kernel - 1) * step)
         result = sets.rows(axis, 0, stride, count)
         for offset in range(1, kernel):
-            later = sets.rows(axis, offset * dilation, stride, count)
+            later = sets.plus(offset * step).rows(axis, offset * dilation, stride, count)
             result = result.map(unfused) if offset > 1 else result
-            result = result.or_later(later, offset * step)
+            result = result.or_later(later)
         return result
     few = count * kernel <= 2 * sets.values.shape[axis + 1]
-    if (
-        few and kernel >= (32 if apart == 1 else 64) and prod(sets.values.shape) < 2**31
-    ):  # MLX strides over 32 bits
+    can_be_cut = (
+        prod(sets.values.shape) < 2**30
+    )  # MLX strides over 32 bits, and `gapless` doubles them
+    if few and can_be_cut and kernel >= (32 if apart == 1 else 64):
         return _separate_windows(sets, axis, kernel, stride, dilation, count, step)
     if kernel % 2:
         last = kernel - 1
         result = windows(sets, axis, last, stride, dilation, count, step)
-        return result.or_later(sets.rows(axis, last * dilation, stride, count), last * step)
-    sets = sets.up_to(sets.largest + step)
-    first, second = (sets.rows(axis, start, apart, pairs) for start in (0, dilation))
-    twice = first.or_later(second, step)
+        return result.or_later(sets.plus(last * step).rows(axis, last * dilation, stride, count))
+    twice = sets.rows(axis, 0, apart, pairs).or_later(
+        sets.plus(step).rows(axis, dilation, apart, pairs)
+    )
     steps = (stride, 2 * dilation) if apart == 1 else (stride // apart, 1)
     return windows(twice, axis, kernel // 2, *steps, count, 2 * step)
 
@@ -135,6 +136,8 @@ def _separate_windows(
     shape = sets.values.shape
     before, length, behind = prod(shape[: axis + 1]), shape[axis + 1], prod(shape[axis + 2 :])
 
+    whole = gapless(sets.values)
+
     def blocks(x: mx.array, start: int, number: int, size: int) -> mx.array:
         """Parts of each window, (before, windows, blocks, elements, behind)."""
         strides = [behind * n for n in (length, stride, size * dilation, dilation)]
@@ -143,18 +146,18 @@ def _separate_windows(
 
     root = isqrt(kernel)
     size = next((n for n in range(root, root // 2, -1) if kernel % n == 0), root)
-    best = blocks(sets.values, 0, kernel // size, size).max(axis=3)
+    best = blocks(whole, 0, kernel // size, size).max(axis=3)
     if kernel % size:
-        last = blocks(sets.values, kernel - size, 1, size).max(axis=3)
+        last = blocks(whole, kernel - size, 1, size).max(axis=3)
         best = mx.concatenate([best, last], axis=2)
     start = mx.minimum(_where_maximum(best, sets.are_keys) * size, kernel - size)
-    x = blocks(sets.values, 0, 1, kernel)[:, :, 0]
+    x = blocks(whole, 0, 1, kernel)[:, :, 0]
     block = mx.take_along_axis(x, start + mx.arange(size)[:, None], axis=2)
     offset = start + _where_maximum(block, sets.are_keys)
     largest = sets.largest + (kernel - 1) * step
     codes = offset.astype(narrowest(largest)) * step
     if sets.codes is not None:
-        earlier = blocks(mx.broadcast_to(sets.codes, shape), 0, 1, kernel)[:, :, 0]
+        earlier = blocks(gapless(mx.broadcast_to(sets.codes, shape)), 0, 1, kernel)[:, :, 0]
         codes = codes + mx.take_along_axis(earlier, offset, axis=2)
     result = Maxima(mx.take_along_axis(x, offset, axis=2), codes, largest, sets.are_keys)
     return result.map(lambda x: x.reshape(*shape[: axis + 1], count, *shape[axis + 2 :]))
@@ -164,7 +167,7 @@ def _where_maximum(x: mx.array, are_keys: bool) -> mx.array:
     """Along axis 2 of four, the number of the first maximum or the last NaN."""
     best = x.max(axis=2, keepdims=True)
     result = _first(x == repeated(best, x.shape))
-    if x.dtype not in FLOATS and not are_keys:
+    if x.dtype not in FLOAT_DTYPES and not are_keys:
         return result
     nan, is_nan = ((y > _INFINITE_KEY if are_keys else y != y) for y in (x, best))
     return mx.where(is_nan, x.shape[2] - 1 - _first(nan[:, :, ::-1]), result)
@@ -190,8 +193,8 @@ def irregular_windows(
         # A shorter window looks at its last element again, which changes nothing.
         result = at(sets, start)
         for offset in range(1, longest):
-            later = at(sets, mx.minimum(start + offset, stop - 1))
-            result = result.or_later(later, offset * step)
+            later = at(sets.plus(offset * step), mx.minimum(start + offset, stop - 1))
+            result = result.or_later(later)
         return result
     length, count = sets.values.shape[axis + 1], start.shape[axis + 1]
     if count * longest <= 2 * length:
@@ -204,8 +207,9 @@ def irregular_windows(
     # Two windows of half the length, one from the start, one to the end.
     half = -(-longest // 2)
     halves = windows(sets, axis, half, 1, 1, length - half + 1, step)
-    first, second = at(halves, start), at(halves, stop - half)
-    return first.or_later(second, (stop - half - start) * step, (longest - half) * step)
+    later = at(halves, stop - half)
+    later = later.shifted((stop - half - start) * step, (longest - half) * step)
+    return at(halves, start).or_later(later)
 
 
 def keys(x: mx.array) -> mx.array:
