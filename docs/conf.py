@@ -116,6 +116,7 @@ docs/differences
 docs/transforms
 docs/kernels
 docs/reliability
+docs/testing_metal
 ```
 
 ```{toctree}
@@ -124,6 +125,8 @@ docs/reliability
 
 benchmarks/RESULTS
 benchmarks/TRAFFIC
+benchmarks/APPLE_GPU
+benchmarks/CUDA
 benchmarks/ZOO
 ```
 

@@ -9,9 +9,14 @@ what a signature needs of it.
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import functools
 import platform
+import re
+import subprocess
 import sys
+import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -211,6 +216,12 @@ def compiler_missing() -> str | None:
 
 def compile_text(text: str, architecture: str, *options: str) -> tuple[bool, str]:
     """Compiles a program for ``architecture``: whether that went well, and what the compiler said."""
+    binary, said = _compile(text, architecture, *options)
+    return binary is not None, said
+
+
+def _compile(text: str, architecture: str, *options: str) -> tuple[bytes | None, str]:
+    """The machine code of a program, or None, and what the compiler said."""
     found = compiler()
     assert found
     nvrtc, include = found
@@ -240,9 +251,53 @@ def compile_text(text: str, architecture: str, *options: str) -> tuple[bool, str
         check(nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size)))
         log = ctypes.create_string_buffer(size.value)
         check(nvrtc.nvrtcGetProgramLog(program, log))
+        code = ctypes.create_string_buffer(0)
+        if not status:
+            check(nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size)))
+            code = ctypes.create_string_buffer(size.value)
+            check(nvrtc.nvrtcGetCUBIN(program, code))
     finally:
         check(nvrtc.nvrtcDestroyProgram(ctypes.byref(program)))
     said = log.value.decode(errors="replace").strip()
     if status:
         said = said or nvrtc.nvrtcGetErrorString(status).decode()
-    return status == 0, said
+    return None if status else code.raw, said
+
+
+# ---- NVIDIA's disassembler, from the package nvidia-cuda-nvdisasm
+
+
+def disassembler() -> Path | None:
+    """The program, where it is installed."""
+    return _installed("nvidia-cuda-nvdisasm", "/bin/nvdisasm")
+
+
+def memory_instructions(launches: list[Launch], architecture: str) -> list[Counter[str]]:
+    """For each launch its loads from and stores to global memory, by width: ``load 16`` moves 16 bytes."""
+    program = disassembler()
+    assert program
+    # Each function gets a name of its own; text alike may have been launched with several grids.
+    named = [
+        dataclasses.replace(launch, function=launch.function.replace("void ", f"void n{n}_", 1))
+        for n, launch in enumerate(launches)
+    ]
+    code, said = _compile(unit(named), architecture, "--diag-suppress=177")
+    assert code is not None, said
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(code)
+        file.flush()
+        result = subprocess.run(
+            [program, "--print-code", file.name], capture_output=True, text=True, check=True
+        )
+    counts: list[Counter[str]] = [Counter() for _ in launches]
+    now: Counter[str] | None = None
+    for line in result.stdout.splitlines():
+        if found := re.match(r"\s*\.section\s+\.text\.\w*?n(\d+)_custom_kernel", line):
+            now = counts[int(found[1])]
+        elif found := re.search(r"\b(LDG|STG)\.E((?:\.\w+)*)", line):
+            words = found[2].split(".")
+            bits = next((int(w) for w in words if w in ("64", "128")), 32)
+            bits = next((int(w[1:]) for w in words if w in ("U8", "S8", "U16", "S16")), bits)
+            assert now is not None, line
+            now[f"{'load' if found[1] == 'LDG' else 'store'} {bits // 8}"] += 1
+    return counts

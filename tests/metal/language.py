@@ -4,6 +4,7 @@ Metal is C++14 with address spaces and without some of the rest. No compiler for
 systems, so each of these looks at the text from one side:
 
 - ``address spaces``: clang, C++14, ``device`` and ``constant`` as real address spaces; nothing newer.
+- ``C++17``: the same as C++17, which Metal 4 (macOS 26) reads: other rules for templates, literals, copies.
 - ``OpenCL``: clang, C++ for OpenCL, whose address spaces Metal's grew from; pointers need one, there is no
   recursion through pointers to functions, no exceptions, no ``virtual``.
 - ``pedantic``: g++, C++14, with everything that is not ISO C++ or widens to double an error.
@@ -79,23 +80,18 @@ def complaints(launches: Sequence[Launch]) -> dict[str, list[str]]:
         for number, launch in enumerate(launches)
     )
     shim, opencl = metal_host.include_flags("shim"), metal_host.include_flags("shimcl")
-    as_cpp = [
-        *_QUIET,
-        *("-x", "c++", "-std=c++14", "-DMSL_CHECK", "-nostdinc++", "-fno-exceptions"),
-    ]
-    as_cpp += [
-        "-fno-rtti",
-        "-Werror=c++17-extensions",
-        "-Werror=vla",
-        "-Werror=address-of-temporary",
-    ]
+    as_cpp = [*_QUIET, "-x", "c++", "-DMSL_CHECK", "-nostdinc++", "-fno-exceptions", "-fno-rtti"]
+    as_cpp += ["-Werror=vla", "-Werror=address-of-temporary"]
+    as_cpp_14 = [*as_cpp, "-std=c++14", "-Werror=c++17-extensions"]
+    as_cpp_17 = [*as_cpp, "-std=c++17", "-Werror=c++20-extensions", "-Werror=register"]
     as_opencl = [*_QUIET, *("-x", "clcpp", "-cl-std=clc++2021", "-cl-no-stdinc", "-nostdinc++")]
     as_opencl += ["-cl-single-precision-constant"]
     pedantic = ["-std=c++14", "-fsyntax-only", "-fno-exceptions", "-fno-rtti", "-Wno-attributes"]
     pedantic += ["-Wpedantic", "-Werror=pedantic", "-Werror=vla", "-Werror=double-promotion"]
     pedantic += ["-fsingle-precision-constant", "-Wno-unknown-pragmas"]
     return {
-        "address spaces": _errors([*compiler, *as_cpp, *shim, "-"], text),
+        "address spaces": _errors([*compiler, *as_cpp_14, *shim, "-"], text),
+        "C++17": _errors([*compiler, *as_cpp_17, *shim, "-"], text),
         "OpenCL": _errors([*compiler, *as_opencl, opencl[0], opencl[2], "-"], text)
         + _unqualified(compiler, [*as_opencl, opencl[0], opencl[2]], text),
         "pedantic": _errors([metal_host.COMPILER, *pedantic, *shim, "-x", "c++", "-"], text),

@@ -78,6 +78,7 @@ class Launch:
     init_value: float | None
     inputs: tuple[tuple[tuple[int, ...], mx.Dtype], ...]
     outputs: tuple[tuple[tuple[int, ...], mx.Dtype], ...]
+    safe_math: bool = True  # whether the compiler must leave v != v as it is
 
     @functools.cached_property
     def parameters(self) -> list[dict[str, str]]:
@@ -122,7 +123,6 @@ def launches_of(function: Any, *arrays: mx.array) -> tuple[list[Launch], dict[st
             continue
         name, text, *rest = event["arguments"]
         grid, threadgroup, shape_infos = rest[:3], rest[3:6], rest[6]
-        assert rest[-1] == 0, "math mode 'safe' is wanted"
         launches.append(
             Launch(
                 name=name,
@@ -134,6 +134,7 @@ def launches_of(function: Any, *arrays: mx.array) -> tuple[list[Launch], dict[st
                 init_value=None,  # MLX leaves it out of the event
                 inputs=tuple((tuple(shape), dtype) for _, shape, dtype in event["inputs"]),
                 outputs=tuple((tuple(shape), dtype) for _, shape, dtype in event["outputs"]),
+                safe_math=rest[-1] == 0,
             )
         )
     return launches, constants, events
@@ -170,7 +171,7 @@ def compiler_missing() -> str | None:
 
 
 _FLAGS = ["-std=c++14", "-O1", "-fPIC", "-w", "-fsanitize=thread,undefined", "-fno-sanitize=vptr"]
-_PER_UNIT = 12
+_PER_UNIT = 12  # kernels compiled together take less than half of the time of one by one
 _libraries: dict[str, tuple[ctypes.CDLL, str]] = {}
 
 
@@ -191,34 +192,48 @@ def _tracer() -> Path:
     return built
 
 
+@functools.cache
+def _surroundings() -> bytes:
+    """A hash of all that the machine code of a kernel depends on besides its text."""
+    own = [path for path in sorted(HERE.rglob("*")) if path.suffix in (".h", "") and path.is_file()]
+    parts = [COMPILER, *_FLAGS, str(_tracer()), str(prelude()), *(path.read_text() for path in own)]
+    return hashlib.sha256("\0".join(parts).encode()).digest()
+
+
+def _key(launch: Launch) -> str:
+    return hashlib.sha256(_surroundings() + launch.text.encode()).hexdigest()[:24]
+
+
 def compile_launches(launches: Iterable[Launch]) -> None:
-    """Compiles what is not compiled yet, several kernels a unit, on every core."""
-    new = list(
-        {launch.text: launch for launch in launches if launch.text not in _libraries}.values()
-    )
-    units = [new[i : i + _PER_UNIT] for i in range(0, len(new), _PER_UNIT)]
-    if units:
-        _tracer()
-        prelude()
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for unit, path in zip(units, pool.map(_compile_unit, units)):
-            library = ctypes.CDLL(str(path))
-            library.trace_allocate.restype = ctypes.c_void_p
-            library.trace_allocate.argtypes = [ctypes.c_uint64] * 2
-            library.trace_free.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
-            library.trace_end.restype = ctypes.c_uint64
-            for number, launch in enumerate(unit):
-                _libraries[launch.text] = (library, f"run_{number}")
+    """Makes the kernels of these launches ready to run.
+
+    What this machine has not compiled before is compiled now, several kernels a unit, on every core. Each
+    kernel is kept by its own text: a link of its name to the library of the unit that it was compiled in.
+    """
+    wanted = {_key(launch): launch for launch in launches if launch.text not in _libraries}
+    new = [(key, launch) for key, launch in wanted.items() if not (CACHE / f"{key}.so").exists()]
+    cores = os.cpu_count() or 1
+    each = max(1, min(_PER_UNIT, -(-len(new) // cores)))
+    with ThreadPoolExecutor(cores) as pool:
+        for _ in pool.map(_compile_unit, [new[i : i + each] for i in range(0, len(new), each)]):
+            pass
+    for key, launch in wanted.items():
+        library = ctypes.CDLL(str((CACHE / f"{key}.so").resolve()))
+        library.trace_allocate.restype = ctypes.c_void_p
+        library.trace_allocate.argtypes = [ctypes.c_uint64] * 2
+        library.trace_free.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
+        library.trace_end.restype = ctypes.c_uint64
+        _libraries[launch.text] = (library, f"run_{key}")
 
 
-def unit_text(launches: Sequence[Launch]) -> str:
-    """One translation unit of several kernels, each with a function that walks a grid."""
+def unit_text(launches: Sequence[tuple[str, Launch]]) -> str:
+    """One translation unit of several kernels, each with a name and a function that walks a grid."""
     parts = ['#include "mlx/backend/metal/kernels/utils.h"']
-    for number, launch in enumerate(launches):
+    for key, launch in launches:
         # The same helpers stand in front of every kernel: a namespace for each keeps them apart.
-        parts.append(f"namespace unit_{number} {{\n{launch.compiled_text}\n}}")
+        parts.append(f"namespace unit_{key} {{\n{launch.compiled_text}\n}}")
     parts.append('#include "walk.h"')
-    for number, launch in enumerate(launches):
+    for key, launch in launches:
         arguments = []
         for parameter in launch.parameters:
             if parameter["attribute"] != "buffer":
@@ -227,35 +242,33 @@ def unit_text(launches: Sequence[Launch]) -> str:
             dereference = "*" if parameter["reference"] == "&" else ""
             arguments.append(f"{dereference}({parameter['type']}*)buffers[{parameter['number']}]")
         parts.append(
-            f"UNSEEN static void thread_{number}(void** buffers, const Attributes& attributes) {{\n"
-            f"  unit_{number}::{launch.instance}({', '.join(arguments)});\n}}\n"
-            f'extern "C" UNSEEN void run_{number}(void** buffers, const uint32_t* grid, '
+            f"UNSEEN static void thread_{key}(void** buffers, const Attributes& attributes) {{\n"
+            f"  unit_{key}::{launch.instance}({', '.join(arguments)});\n}}\n"
+            f'extern "C" UNSEEN void run_{key}(void** buffers, const uint32_t* grid, '
             f"const uint32_t* group,\n    const uint64_t* order, uint64_t count) {{\n"
-            f"  walk(thread_{number}, buffers, grid, group, order, count);\n}}"
+            f"  walk(thread_{key}, buffers, grid, group, order, count);\n}}"
         )
     return "\n".join(parts)
 
 
-def _compile_unit(launches: Sequence[Launch]) -> Path:
-    text = unit_text(launches)
-    own = "".join(
-        p.read_text() for p in sorted(HERE.rglob("*")) if p.suffix in (".h", "") and p.is_file()
-    )
-    key = hashlib.sha256("\0".join([COMPILER, text, own, str(_tracer()), *_FLAGS]).encode())
-    library = CACHE / f"{key.hexdigest()[:24]}.so"
-    if not library.exists():
-        source = library.with_suffix(f".{os.getpid()}.cpp")
-        source.write_text(text)
-        compiled, partial = source.with_suffix(".o"), source.with_suffix(".so")
-        flags = [*_FLAGS, *include_flags(), f"-I{HERE}"]
-        if "clang" not in COMPILER:
-            flags += ["--param", "tsan-instrument-func-entry-exit=0"]
-        _run_compiler([*flags, "-c", str(source), "-o", str(compiled)])
-        _run_compiler(["-shared", str(compiled), str(_tracer()), "-o", str(partial), "-lpthread"])
-        partial.replace(library)
-        source.unlink()
-        compiled.unlink()
-    return library
+def _compile_unit(launches: Sequence[tuple[str, Launch]]) -> None:
+    keys = "".join(key for key, _ in launches)
+    library = CACHE / f"unit-{hashlib.sha256(keys.encode()).hexdigest()[:24]}.so"
+    source = library.with_suffix(f".{os.getpid()}.cpp")
+    source.write_text(unit_text(launches))
+    compiled, partial = source.with_suffix(".o"), source.with_suffix(".so")
+    flags = [*_FLAGS, *include_flags(), f"-I{HERE}"]
+    if "clang" not in COMPILER:
+        flags += ["--param", "tsan-instrument-func-entry-exit=0"]
+    _run_compiler([*flags, "-c", str(source), "-o", str(compiled)])
+    _run_compiler(["-shared", str(compiled), str(_tracer()), "-o", str(partial), "-lpthread"])
+    partial.replace(library)
+    source.unlink()
+    compiled.unlink()
+    for key, _ in launches:
+        link = library.with_name(f"{key}.{os.getpid()}")
+        link.symlink_to(library.name)
+        link.replace(CACHE / f"{key}.so")
 
 
 # ---- running
@@ -301,26 +314,72 @@ def array_of(buffer: np.ndarray, dtype: mx.Dtype) -> mx.array:
 
 
 def input_buffers(launch: Launch, arrays: Sequence[mx.array | None]) -> list[np.ndarray | int]:
-    """The input buffers of a launch: arrays and, where the text asks, their shapes.
+    """The input buffers of a launch: arrays and, where the text asks, their shapes, strides and ranks.
 
     Of an array that is None only the size in bytes is given.
     """
     buffers: list[np.ndarray | int] = []
-    for x, (shape, dtype), (wants_shape, *others) in zip(arrays, launch.inputs, launch.shape_infos):
-        assert not any(others), "no kernel here asks for strides"
+    for x, (shape, dtype), wants in zip(arrays, launch.inputs, launch.shape_infos):
         if x is None:
             buffers.append(int(np.prod(shape, dtype=np.int64)) * np.dtype(NUMPY[dtype]).itemsize)
         else:
             buffers.append(buffer_of(x))
-        if wants_shape:
-            buffers.append(np.array(shape, np.int32))
+        # MLX hands over arrays whose rows are contiguous, so the shape says all.
+        strides = [int(np.prod(shape[n + 1 :], dtype=np.int64)) for n in range(len(shape))]
+        described = (np.array(shape, np.int32), np.array(strides, np.int64), np.int32([len(shape)]))
+        buffers += [part for part, wanted in zip(described, wants) if wanted]
     return buffers
+
+
+ALIGNMENT = 16  # bytes: the widest load of a GPU
+
+
+def _address(x: mx.array) -> int:
+    view = np.asarray(memoryview(x.view(mx.uint16) if x.dtype == mx.bfloat16 else x))
+    return view.__array_interface__["data"][0]
+
+
+@functools.cache
+def _fresh() -> int:
+    """Where MLX begins new arrays on this machine, against full alignment: it puts their size in front."""
+    found = {_address(mx.zeros((n,), mx.uint8)) % ALIGNMENT for n in (1, 2, 8, 100, 4096)}
+    assert len(found) == 1, found
+    return found.pop()
+
+
+def offset_of(x: mx.array) -> int:
+    """How many bytes behind an address of full alignment a kernel finds this array.
+
+    MLX hands a kernel the array itself if its rows are contiguous, wherever in another array it begins, and a
+    fresh copy otherwise.
+    """
+    if x.size == 0:
+        return 0
+    view = np.asarray(memoryview(x.view(mx.uint16) if x.dtype == mx.bfloat16 else x))
+    if not view.flags.c_contiguous:
+        return 0
+    return (view.__array_interface__["data"][0] - _fresh()) % ALIGNMENT
+
+
+def input_offsets(launch: Launch, arrays: Sequence[mx.array], shift: int | None) -> list[int]:
+    """For each input buffer of a launch, the bytes that it begins behind full alignment."""
+    offsets = []
+    for x, wants in zip(arrays, launch.shape_infos):
+        offsets.append(offset_of(x) if shift is None else shift * x.dtype.size)
+        offsets += [0] * sum(wants)
+    return offsets
 
 
 class Run:
     """A launch on its way: buffers in the arena, then threads, then a report."""
 
-    def __init__(self, launch: Launch, inputs: Sequence[np.ndarray | int]) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        inputs: Sequence[np.ndarray | int],
+        offsets: Sequence[int] | None = None,
+    ) -> None:
+        """``offsets``: how many bytes behind an address of full alignment each input begins."""
         compile_launches([launch])
         self.launch = launch
         self.library, self.function = _libraries[launch.text]
@@ -330,8 +389,13 @@ class Run:
         ]
         self.input_count = len(inputs)
         self.sizes = [x if isinstance(x, int) else x.nbytes for x in inputs] + outputs
-        self.starts = [self.library.trace_allocate(n, size) for n, size in enumerate(self.sizes)]
-        assert all(self.starts), "no room in the address space"
+        self.offsets = [*(offsets or [0] * len(inputs)), *([0] * len(outputs))]
+        bases = [
+            self.library.trace_allocate(n, size + offset)
+            for n, (size, offset) in enumerate(zip(self.sizes, self.offsets))
+        ]
+        assert all(bases), "no room in the address space"
+        self.starts = [base + offset for base, offset in zip(bases, self.offsets)]
         for start, x in zip(self.starts, inputs):
             if not isinstance(x, int):
                 ctypes.memmove(start, x.ctypes.data, x.nbytes)
@@ -344,8 +408,18 @@ class Run:
                 )
                 ctypes.memmove(start, filled.ctypes.data, size)
 
-    def walk(self, order: Sequence[int] | None, track: bool = True, count: bool = False) -> Report:
-        """Runs threads and reports. ``order`` names some or all of them; None is all, as they come."""
+    def walk(
+        self,
+        order: Sequence[int] | None,
+        track: bool = True,
+        count: bool = False,
+        flush: bool = False,
+    ) -> Report:
+        """Runs threads and reports. ``order`` names some or all of them; None is all, as they come.
+
+        ``track`` looks for races and unwritten outputs, ``count`` counts the lines touched, ``flush`` takes
+        32-bit subnormal numbers for zero, as Apple's GPUs do.
+        """
         number = len(self.sizes)
         role = 1 if self.launch.init_value is None else 2
         roles = bytes([0] * self.input_count + [role] * (number - self.input_count))
@@ -357,6 +431,7 @@ class Run:
             roles,
             int(track),
             int(count),
+            int(flush),
         )
         numbers = None if order is None else np.ascontiguousarray(order, np.uint64)
         getattr(self.library, self.function)(
@@ -398,8 +473,8 @@ class Run:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for start, size in zip(self.starts, self.sizes):
-            self.library.trace_free(start, size)
+        for start, size, offset in zip(self.starts, self.sizes, self.offsets):
+            self.library.trace_free(start - offset, size + offset)
 
 
 def run(
@@ -408,10 +483,17 @@ def run(
     *,
     shuffle: int | None = None,
     count: bool = False,
+    flush: bool = False,
+    shift: int | None = None,
 ) -> tuple[list[mx.array], Report]:
-    """Runs a whole launch, in an order drawn with the seed ``shuffle`` or as the threads come."""
+    """Runs a whole launch, in an order drawn with the seed ``shuffle`` or as the threads come.
+
+    Each input begins where the array itself begins against full alignment (:func:`offset_of`) or, with
+    ``shift``, that many elements behind it, as a part of a larger array may.
+    """
     threads = int(np.prod(launch.grid, dtype=np.int64))
     order = None if shuffle is None else np.random.default_rng(shuffle).permutation(threads)
-    with Run(launch, input_buffers(launch, arrays)) as running:
-        report = running.walk(order, count=count)
+    offsets = input_offsets(launch, arrays, shift)
+    with Run(launch, input_buffers(launch, arrays), offsets) as running:
+        report = running.walk(order, count=count, flush=flush)
         return running.outputs(), report

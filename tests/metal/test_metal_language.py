@@ -30,8 +30,10 @@ def test_every_kernel_passes_every_judge():
         mx.eval(pool_of_dtypes())
     launches = list({launch.text: launch for launch in device.launches}.values())
     assert len(launches) > 150
+    assert all(launch.safe_math for launch in launches)  # v != v stays what it is
     assert language.complaints(launches) == {
         "address spaces": [],
+        "C++17": [],
         "OpenCL": [],
         "pedantic": [],
         "words": [],
@@ -90,6 +92,18 @@ BAD = {
     "a mutable variable at program scope": ("out[e] = x[e] + T(N0++);", "int N0 = 3;\n", HALF),
     "a static variable": ("static int n = 0; out[e] = T(n++);", "", HALF),
     "float to bfloat": ("float v = float(x[e]) * 2.0f; out[e] = v;", "", BFLOAT),
+    "a choice between bfloat and infinity": (
+        *("T v = e > 3u ? x[e] : -INFINITY; out[e] = v;", ""),
+        BFLOAT,
+    ),
+    "a choice between bfloat and a sum": (
+        *("out[e] = e > 3u ? x[e] : float(x[e]) + 1.0f;", ""),
+        BFLOAT,
+    ),
+    "a choice between half and infinity as bfloat": (
+        *("bfloat16_t v = e > 3u ? half(1.0f) : -INFINITY; out[e] = v;", ""),
+        BFLOAT,
+    ),
     "half to bfloat": ("half h = half(1.0f); T v = h; out[e] = v;", "", BFLOAT),
     "double": ("double d = x[e]; out[e] = T(d);", "", HALF),
     "long long": ("long long d = e; out[d] = x[e];", "", HALF),
@@ -146,6 +160,21 @@ def test_what_is_metal_is_taken(name_of_text):
     body, header, options = GOOD[name_of_text]
     said = language.complaints([sown(body, header, **options)])
     assert not any(said.values()), said
+
+
+# What C++17 no longer has, or has only since: C++14 alone, or C++17 alone, would not say a word.
+ONLY_CPP_14 = {
+    "register": ("register int n = 3; out[e] = T(n);", "", HALF),
+    "a bool that counts": ("bool b = false; b++; out[e] = T(b);", "", HALF),
+}
+
+
+@pytest.mark.parametrize("name_of_text", ONLY_CPP_14)
+def test_what_metal_4_no_longer_takes_is_refused(name_of_text):
+    body, header, options = ONLY_CPP_14[name_of_text]
+    said = language.complaints([sown(body, header, **options)])
+    assert said["C++17"]
+    assert not said["address spaces"]
 
 
 @pytest.mark.parametrize("name_of_text", BAD)

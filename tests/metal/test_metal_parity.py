@@ -1,7 +1,7 @@
 """Metal kernels give what the reference and the plain-ops backend give, bit for bit, in any order of threads.
 
-Every launch is watched as it runs: see ``emulator``. Where there is a real Metal device the same calls run on
-it as well.
+Every launch is watched as it runs: see ``emulator``. All of it runs a second time on a device that takes
+32-bit subnormal numbers for zero, as Apple's GPUs do, and on a real Metal device where there is one.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 import reference
-from arrays import FLOATS
-from emulator import DEVICES, device
+from emulator import FLUSHING, device
 from kernel_cases import (
     ALL,
     CHOSEN,
@@ -31,7 +30,10 @@ from kernel_cases import (
 from metal_host import Launch
 from mlx.utils import tree_flatten
 
+import mlx_unpool
 from mlx_unpool._backends import gpu
+
+DEVICES = [*emulator.DEVICES, *FLUSHING]
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +62,11 @@ def agrees_with_plain_ops(call: Callable[[], list[mx.array]], name: str, number:
     with device("cpu"):  # test_reference.py holds it against the reference
         expected = call()
         mx.eval(expected)
-    for shuffle in (None, number):
-        with device(name, shuffle):
+    orders = [(None, None)]
+    if name == "emulated":  # shuffled, and with inputs that begin anywhere
+        orders.append((number, 1 + number % 7))
+    for shuffle, shift in orders:
+        with device(name, shuffle, shift):
             got = call()
             mx.eval(got)
         for place, (a, b) in enumerate(zip(got, expected, strict=True)):
@@ -92,11 +97,45 @@ def test_special_numbers_of_every_type(name, compiled):
         mx.eval(got)
     for a, b in zip(got, expected, strict=True):
         assert same_bits(a, b)
-        if a.dtype in FLOATS:  # zeros keep their sign
-            assert np.array_equal(
-                np.signbit(np.array(a.astype(mx.float32))),
-                np.signbit(np.array(b.astype(mx.float32))),
-            )
+
+
+# Cotangents of the windows that share a position, their sum in the type itself, and the right one.
+SUMS = {mx.bfloat16: ([256, 1, 1, 1], 256, 260), mx.float16: ([2048, 1, 1, 1], 2048, 2052)}
+
+
+@pytest.mark.parametrize("name", ["cpu", *DEVICES])
+@pytest.mark.parametrize("windows", ["alike", "adaptive"])
+@pytest.mark.parametrize("dtype", SUMS, ids=str)
+def test_sums_of_16_bit_floats_are_widened(dtype, windows, name, compiled):
+    cotangents, narrow, right = SUMS[dtype]
+    sum_of = mx.zeros((), dtype)
+    for number in cotangents:
+        sum_of = sum_of + mx.array(number, dtype)
+    assert sum_of.item() == narrow
+    x = mx.zeros((1, 3, 3, 1), dtype)
+    x[:, 1, 1] = 1  # which all four windows cover
+
+    def pool(x):
+        if windows == "alike":
+            return mlx_unpool.max_pool2d(x, 2, 1)
+        return mlx_unpool.adaptive_max_pool2d(x, 2)
+
+    with device(name):
+        (gradient,) = mx.vjp(pool, [x], [mx.array(cotangents, dtype).reshape(1, 2, 2, 1)])[1]
+        mx.eval(gradient)
+    assert gradient.reshape(-1).tolist() == [0, 0, 0, 0, right, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["cpu", *DEVICES])
+def test_a_thousand_ones_in_bfloat16_are_a_thousand(name, compiled):
+    x = mx.zeros((1, 63, 63, 1), mx.bfloat16)
+    x[:, 31, 31] = 1
+    with device(name):
+        (gradient,) = mx.vjp(
+            lambda x: mlx_unpool.max_pool2d(x, 32, 1), [x], [mx.ones((1, 32, 32, 1), mx.bfloat16)]
+        )[1]
+        mx.eval(gradient)
+    assert gradient[0, 31, 31, 0].item() == 1024  # in bfloat16 itself, 256 + 1 is 256
 
 
 @pytest.mark.parametrize("name", DEVICES)

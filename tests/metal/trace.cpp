@@ -15,7 +15,7 @@
 
 typedef uint64_t u64;
 
-enum Kind : u64 { // the names stand in host.py
+enum Kind : u64 { // the names stand in metal_host.py
   OUT_OF_BOUNDS = 1,
   WRITE_TO_INPUT,
   SECOND_WRITE,
@@ -48,7 +48,7 @@ struct Buffer {
 static std::vector<Buffer> buffers;
 static std::vector<Failure> failures;
 static u64 failure_count;
-static bool active, tracking, counting;
+static bool active, tracking, counting, flushing;
 static u64 thread_now, simd_now, group_now;
 static bool any_thread;
 static jmp_buf way_out;
@@ -218,6 +218,28 @@ void trace_thread(u64 thread, u64 simd_group, u64 group) {
 jmp_buf* trace_exit() { return &way_out; }
 void trace_leave() { active = false; }
 
+// Apple's GPUs take 32-bit subnormal numbers for zero, in what an instruction reads and in what it gives. So does
+// this processor in a mode of its own. 16-bit floats keep theirs, there and here: the compiler widens them by
+// integer arithmetic or by an instruction that the mode does not concern.
+void trace_float_mode(bool of_the_kernel) {
+  if (!flushing) {
+    return;
+  }
+#if defined(__x86_64__)
+  const unsigned both = 0x8040; // FTZ and DAZ of MXCSR
+  const unsigned now = __builtin_ia32_stmxcsr();
+  __builtin_ia32_ldmxcsr(of_the_kernel ? now | both : now & ~both);
+#elif defined(__aarch64__)
+  const u64 fz = u64(1) << 24; // FZ of FPCR; FZ16 stays as it is
+  u64 now;
+  asm volatile("mrs %0, fpcr" : "=r"(now));
+  now = of_the_kernel ? now | fz : now & ~fz;
+  asm volatile("msr fpcr, %0" : : "r"(now));
+#else
+#error "how does this processor take subnormal numbers for zero?"
+#endif
+}
+
 // Buffers lie 2^40 bytes apart and take memory only where they are written, so that a wrong index never meets a
 // neighbour and an array of gigabytes costs nothing.
 void* trace_allocate(u64 number, u64 size) {
@@ -229,7 +251,8 @@ void* trace_allocate(u64 number, u64 size) {
 void trace_free(void* start, u64 size) { munmap(start, size + 1); }
 
 // role: 0 an input, 1 an output, 2 an output that the host has filled.
-void trace_begin(u64 number, void** starts, const u64* sizes, const uint8_t* role, int track, int count_lines) {
+void trace_begin(
+    u64 number, void** starts, const u64* sizes, const uint8_t* role, int track, int count_lines, int flush) {
   pthread_attr_t attributes;
   void* stack;
   size_t stack_size;
@@ -244,6 +267,7 @@ void trace_begin(u64 number, void** starts, const u64* sizes, const uint8_t* rol
   any_thread = false;
   tracking = track;
   counting = count_lines;
+  flushing = flush;
   for (u64 b = 0; b < number; ++b) {
     Buffer buffer{(uintptr_t)starts[b], sizes[b], role[b] != 0, {}, {}};
     if (tracking && buffer.output) {

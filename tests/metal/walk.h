@@ -5,13 +5,18 @@
 #include <stdint.h>
 
 struct Attributes { // of a kernel's parameters, [[thread_position_in_grid]] and the like
-  uint3 thread_position_in_grid;
+  uint3 thread_position_in_grid, thread_position_in_threadgroup, threadgroup_position_in_grid;
+  uint3 threads_per_grid, threads_per_threadgroup, threadgroups_per_grid;
+  uint thread_index_in_threadgroup, thread_index_in_simdgroup, simdgroup_index_in_threadgroup;
+  uint threads_per_simdgroup;
 };
 
 // Given by trace.cpp, where that is linked: which thread runs next, and a way out of a thread that fails.
 extern "C" __attribute__((weak)) void trace_thread(uint64_t thread, uint64_t simd_group, uint64_t group);
 extern "C" __attribute__((weak)) jmp_buf* trace_exit();
 extern "C" __attribute__((weak)) void trace_leave();
+// Whether 32-bit subnormal numbers count as zero from here on, as the run wants it, or as the host has it.
+extern "C" __attribute__((weak)) void trace_float_mode(bool of_the_kernel);
 
 #define UNSEEN __attribute__((no_sanitize("thread"), no_sanitize("undefined"), noinline))
 
@@ -29,6 +34,15 @@ UNSEEN static void run_thread(
   const uint64_t group_number = gx + uint64_t(across) * (gy + uint64_t(down) * gz);
   Attributes attributes;
   attributes.thread_position_in_grid = uint3(x, y, z);
+  attributes.thread_position_in_threadgroup = uint3(x % group[0], y % group[1], z % group[2]);
+  attributes.threadgroup_position_in_grid = uint3(gx, gy, gz);
+  attributes.threads_per_grid = uint3(grid[0], grid[1], grid[2]);
+  attributes.threads_per_threadgroup = uint3(group[0], group[1], group[2]);
+  attributes.threadgroups_per_grid = uint3(across, down, (grid[2] + group[2] - 1) / group[2]);
+  attributes.thread_index_in_threadgroup = in_group;
+  attributes.thread_index_in_simdgroup = in_group % 32;
+  attributes.simdgroup_index_in_threadgroup = in_group / 32;
+  attributes.threads_per_simdgroup = 32;
   if (!trace_thread) {
     function(buffers, attributes);
     return;
@@ -41,7 +55,7 @@ UNSEEN static void run_thread(
 }
 
 // Runs the threads named in order (numbers in the grid, x fastest), or all, threadgroup by threadgroup.
-UNSEEN static void walk(
+UNSEEN static void walk_threads(
     ThreadFunction function, void** buffers, const uint32_t* grid, const uint32_t* group, const uint64_t* order,
     uint64_t count) {
   if (order) {
@@ -58,4 +72,16 @@ UNSEEN static void walk(
           for (uint32_t y = gy; y < gy + group[1] && y < grid[1]; ++y)
             for (uint32_t x = gx; x < gx + group[0] && x < grid[0]; ++x)
               run_thread(function, buffers, grid, group, x, y, z);
+}
+
+UNSEEN static void walk(
+    ThreadFunction function, void** buffers, const uint32_t* grid, const uint32_t* group, const uint64_t* order,
+    uint64_t count) {
+  if (trace_float_mode) {
+    trace_float_mode(true);
+  }
+  walk_threads(function, buffers, grid, group, order, count);
+  if (trace_float_mode) {
+    trace_float_mode(false);
+  }
 }

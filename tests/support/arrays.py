@@ -12,6 +12,8 @@ import reference
 import mlx_unpool
 
 FLOATS = (mx.float32, mx.float16, mx.bfloat16)
+# The least positive number of each type: subnormal, as is what is less than 127 of it.
+SMALLEST = {mx.float32: 2.0**-149, mx.float16: 2.0**-24, mx.bfloat16: 2.0**-133}
 INTEGERS = (
     *(mx.int8, mx.int16, mx.int32, mx.int64),
     *(mx.uint8, mx.uint16, mx.uint32, mx.uint64),
@@ -158,7 +160,7 @@ def irregular_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS) -> list[Irr
         layout = Layout(
             rank=rank,
             batch=choose.choice((None, 1, 2)),
-            channels=choose.choice((1, 2, 3, 5, 17)),
+            channels=choose.choice((1, 2, 3, 5, 16, 17)),
             data_format=choose.choice(("channels_last", "channels_first")),
         )
         dtype = choose.choice(dtypes)
@@ -192,7 +194,7 @@ def generated_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS) -> list[Cas
         layout = Layout(
             rank=rank,
             batch=choose.choice((None, 1, 2)),
-            channels=choose.choice((1, 2, 3, 5)),
+            channels=choose.choice((1, 2, 3, 5, 16, 17)),
             data_format=choose.choice(("channels_last", "channels_first")),
         )
         dtype = choose.choice(dtypes)
@@ -201,9 +203,9 @@ def generated_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS) -> list[Cas
 
 
 def planes(layout, size, dtype, choose: random.Random, random_) -> np.ndarray:
-    """Planes of one dtype with ties, NaN, infinities or none of these."""
+    """Planes of one dtype with ties, NaN, infinities, subnormal numbers or none of these."""
     shape = (layout.planes, *size)
-    kind = choose.choice(("spread", "ties", "nan", "low"))
+    kind = choose.choice(("spread", "ties", "nan", "low", "subnormal"))
     if dtype in INTEGERS:
         limits = mx.iinfo(dtype)
         low, high = (
@@ -221,4 +223,6 @@ def planes(layout, size, dtype, choose: random.Random, random_) -> np.ndarray:
         x[random_.random(shape) < 0.25] = np.nan
     if kind == "low":
         x[random_.random(shape) < 0.7] = -np.inf
+    if kind == "subnormal":  # with zeros of both signs
+        x = np.round(x * 20) * np.float32(SMALLEST[dtype])
     return to_numpy(mx.array(x).astype(dtype)).astype(np.float32)
