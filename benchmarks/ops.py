@@ -16,7 +16,9 @@ import timing
 import torch
 
 import mlx_unpool
-from mlx_unpool import _arguments, _autograd
+from mlx_unpool import _backends, _derivatives
+from mlx_unpool._geometry import WindowGeometry
+from mlx_unpool._pooling import window_of
 
 SIZES = [(112, 64), (56, 128), (28, 256)]  # height and width, channels: the decoder of a SegNet
 BATCHES = (1, 8)
@@ -42,9 +44,8 @@ class Case:
         self.x, self.full = x, mx.random.normal(shape, key=mx.random.key(1)).astype(x.dtype)
         self.pooled = {f: self.pool(f) for f in FORMATS}
         self.values, self.flat = self.pooled["flat"]
-        self.run = _autograd.Run.on(
-            None, _arguments.window("", 2, *self.parameters, 1), (1, size, size)
-        )
+        pooled = (1, *self.values.shape[1:3])
+        self.geometry = WindowGeometry((1, size, size), pooled, window_of("", 2, *self.parameters))
         mx.eval(self.x, self.full, self.pooled)
         self.torch = {last: rivals.to_torch(x, dtype, last) for last in (False, True)}
         self.torch_full = {last: rivals.to_torch(self.full, dtype, last) for last in (False, True)}
@@ -80,8 +81,10 @@ class Case:
         """A derivative by itself, as MLX calls it, without the forward pass."""
         values, indices = (x[:, None] for x in self.pooled[index_format])
         if operation == "pool backward":
-            return _autograd._accumulate(values, indices, self.run)
-        return _autograd._pick_winners(self.full[:, None], indices, self.run)
+            name, x = "accumulate", values
+        else:
+            name, x = "pick_winners", self.full[:, None]
+        return _derivatives.linear(name, x, indices, self.geometry, _backends.where(None))
 
     def rivals(self, operation: str) -> dict[str, Callable[[], Any]]:
         """Everybody who can do an operation."""

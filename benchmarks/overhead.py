@@ -1,6 +1,9 @@
 """How long does Python take to build the graph of one call, before anything runs?
 
-python benchmarks/overhead.py
+    python benchmarks/overhead.py
+
+Also how that time is made up: what this library's front adds to the primitive below it (checks, plan,
+reshapes), and what the Python part of a GPU's pool takes (its kernel replaced by one that does nothing).
 """
 
 from __future__ import annotations
@@ -15,27 +18,31 @@ import mlx.nn as nn
 import timing
 
 import mlx_unpool
+from mlx_unpool import _backends, _derivatives
+from mlx_unpool._backends import gpu
+from mlx_unpool._geometry import WindowGeometry
+from mlx_unpool._pooling import window_of
 
 X = mx.zeros((1, 112, 112, 64))
-CALLS = 200
+CALLS = 100
+TURNS = 15
 
 
-def microseconds(call: Callable[[], Any]) -> float:
-    """Median over batches of calls, the results of which are thrown away unevaluated."""
-    for _ in range(20):
-        call()
-    batches = []
-    for _ in range(15):
-        start = time.perf_counter()
-        for _ in range(CALLS):
-            call()
-        batches.append((time.perf_counter() - start) / CALLS)
-    return 1e6 * statistics.median(batches)
+def microseconds(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    """Median over turns in which every call has its batch, the results thrown away unevaluated."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(TURNS + 1):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            for _ in range(CALLS):
+                call()
+            if turn:  # the first one warms up
+                times[name].append(1e6 * (time.perf_counter() - start) / CALLS)
+    return {name: statistics.median(measured) for name, measured in times.items()}
 
 
-def main() -> None:
-    """Prints a table."""
-    mx.eval(X)
+def layers() -> dict[str, Callable[[], Any]]:
+    """What a user calls."""
     theirs = nn.MaxPool2d(2)
     calls: dict[str, Callable[[], Any]] = {"mlx.nn.MaxPool2d(2)": lambda: theirs(X)}
     for window in ((2, 2, 0), (3, 2, 1)):
@@ -49,23 +56,62 @@ def main() -> None:
             calls[f"unpool {name}"] = lambda u=unpool, v=values, i=indices: u(
                 v, i, output_size=(112, 112)
             )
+    return calls
+
+
+def parts() -> dict[str, float]:
+    """Microseconds of the parts of a 2x2/2 call with flat indices."""
+    pool = mlx_unpool.MaxPool2d(2, return_indices=True)
+    unpool = mlx_unpool.MaxUnpool2d.from_pool(pool)
+    values, indices = pool(X)
+    folded, v, i = X[:, None], values[:, None], indices[:, None]
+    mx.eval(folded, v, i)
+    g = WindowGeometry((1, 112, 112), (1, 56, 56), window_of("", 2, 2))
+    here = _backends.where(None)
+    metal = _backends.get("metal")
+    nothing = lambda *_, **__: [v, i]  # noqa: E731
+    made, mx.fast.metal_kernel = mx.fast.metal_kernel, lambda *_, **__: nothing
+    try:
+        times = microseconds(
+            {
+                "pool": lambda: pool(X),
+                "pool below": lambda: _derivatives.pool(folded, g, mx.int32, here),
+                "unpool": lambda: unpool(values, indices, output_size=(112, 112)),
+                "unpool below": lambda: _derivatives.linear("place", v, i, g, here),
+                "GPU pool": lambda: metal.pool(folded, g, mx.int32),
+            }
+        )
+    finally:
+        mx.fast.metal_kernel = made
+        gpu._build.cache_clear()
+    return {
+        "front of a pool": times["pool"] - times["pool below"],
+        "front of an unpool": times["unpool"] - times["unpool below"],
+        "Python part of a GPU pool": times["GPU pool"],
+    }
+
+
+def first_calls() -> dict[str, float]:
+    """Microseconds of the first call with a shape, every one of its own."""
+    sizes = iter(range(8, 10**6))
+    pool = mlx_unpool.MaxPool2d(2, return_indices=True)
+    made = {"pool, first call of a shape": lambda: pool(mx.zeros((1, 8, 8, next(sizes))))}
+    return microseconds(made)
+
+
+def main() -> None:
+    """Prints a table."""
+    mx.eval(X)
+    calls = layers()
     compiled = {
         f"{name}, compiled": mx.compile(lambda call=call: call()) for name, call in calls.items()
     }
-    rows = [
-        {"call": name, "microseconds": microseconds(call)}
-        for name, call in {**calls, **compiled}.items()
-    ]
+    times = microseconds({**calls, **compiled})
+    base = {False: times["mlx.nn.MaxPool2d(2)"], True: times["mlx.nn.MaxPool2d(2), compiled"]}
+    times |= parts() | first_calls()
+    rows = [{"call": name, "microseconds": t} for name, t in times.items()]
     timing.save("overhead", rows)
-    base = {False: rows[0]["microseconds"], True: rows[len(calls)]["microseconds"]}
-    lines = [
-        [
-            row["call"],
-            row["microseconds"],
-            row["microseconds"] / base[row["call"].endswith("compiled")],
-        ]
-        for row in rows
-    ]
+    lines = [[name, t, t / base[name.endswith("compiled")]] for name, t in times.items()]
     print(timing.table(["call", "microseconds", "/ mlx.nn.MaxPool2d"], lines))
 
 

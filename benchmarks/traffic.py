@@ -104,20 +104,22 @@ def call_of(
             values, indices, *parameters, output_size=size, data_format=data_format
         )
 
-    from mlx_unpool import _arguments, _backends, _layout
+    from mlx_unpool import _backends, _layout
+    from mlx_unpool._geometry import WindowGeometry
+    from mlx_unpool._pooling import window_of
 
     values, indices = pool(x)  # on the CPU
     mx.eval(x, values, indices)
-    folding = _layout.layout_of("", "", x, rank, data_format)
+    folding = _layout.Layout.of("", "", x.shape, rank, data_format == "channels_first")
     full, cells, places = folding.fold(x), folding.fold(values), folding.fold(indices)
-    frame = _arguments.window("", rank, *parameters, 1)
+    g = WindowGeometry(full.shape[1:4], cells.shape[1:4], window_of("", rank, *parameters))
     metal = _backends.get("metal")
     return {
         "pool": lambda: pool(x),
         "place": lambda: unpool(values, indices),
-        "accumulate": lambda: metal.accumulate(cells, places, frame, full.shape[1:4]),
-        "pick": lambda: metal.pick(full, places, frame),
-        "pick_winners": lambda: metal.pick_winners(full, places, frame),
+        "accumulate": lambda: metal.accumulate(cells, places, g),
+        "pick": lambda: metal.pick(full, places, g),
+        "pick_winners": lambda: metal.pick_winners(full, places, g),
     }[primitive]
 
 
@@ -145,13 +147,13 @@ def irregular_call_of(
         return pool
     values, indices = pool()  # on the CPU
     mx.eval(x, values, indices)
-    folding = _layout.layout_of("", "", x, 2, data_format)
+    folding = _layout.Layout.of("", "", x.shape, 2, data_format == "channels_first")
     if windows.startswith("adaptive"):
-        regions = _geometry.adaptive_regions(size, cells)
+        g: _geometry.Geometry = _geometry.adaptive_geometry(size, cells)
     else:
-        regions = _geometry.fractional_regions(size, cells, (1, 2, 2))
+        g = _geometry.fractional_geometry(size, cells, (1, 2, 2))
     metal = _backends.get("metal")
-    return lambda: metal.accumulate(folding.fold(values), folding.fold(indices), regions, size)
+    return lambda: metal.accumulate(folding.fold(values), folding.fold(indices), g)
 
 
 def irregular_rows() -> list[tuple[str, str, str]]:

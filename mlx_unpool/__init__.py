@@ -1,21 +1,21 @@
 """Max pooling that remembers where each maximum was, and max unpooling, for MLX."""
 
-from ._autograd import exporting
+from ._backends import use_backend
+from ._derivatives import exporting
+from ._indices import checking
 from .formats import check_indices, convert_indices
 from .functional import (
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
+    fractional_max_pool2d,
+    fractional_max_pool3d,
     max_pool1d,
     max_pool2d,
     max_pool3d,
     max_unpool1d,
     max_unpool2d,
     max_unpool3d,
-)
-from .irregular import (
-    adaptive_max_pool1d,
-    adaptive_max_pool2d,
-    adaptive_max_pool3d,
-    fractional_max_pool2d,
-    fractional_max_pool3d,
 )
 from .layers import (
     AdaptiveMaxPool1d,
@@ -48,6 +48,7 @@ __all__ = [
     "adaptive_max_pool2d",
     "adaptive_max_pool3d",
     "check_indices",
+    "checking",
     "convert_indices",
     "exporting",
     "fractional_max_pool2d",
@@ -58,4 +59,5 @@ __all__ = [
     "max_unpool1d",
     "max_unpool2d",
     "max_unpool3d",
+    "use_backend",
 ]

@@ -20,9 +20,12 @@ def triple(numbers: Sequence[int], fill: int = 1) -> Triple:
     return (*[fill] * (3 - len(numbers)), *numbers)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Window:
-    """The parameters of a pooling window, one value for each of (depth, height, width)."""
+    """The parameters of a pooling window, one value for each of (depth, height, width).
+
+    Compared by identity, like all that depends on it.
+    """
 
     kernel: Triple = (1, 1, 1)
     stride: Triple = (1, 1, 1)
@@ -31,23 +34,28 @@ class Window:
     ceil_mode: bool = False
 
     @property
-    def taps(self) -> int:
-        """How many places a window looks at."""
+    def elements(self) -> int:
+        """How many elements a window has."""
         return prod(self.kernel)
 
     @property
     def span(self) -> Triple:
-        """How many places lie between the first and the last tap, both included."""
+        """The length from the first to the last element of a window, both included."""
         return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation))
+
+    @cached_property
+    def padding_fits(self) -> bool:
+        """Whether padding is at most half the window."""
+        return all(2 * p <= n for p, n in zip(self.padding, self.span))
 
     @property
     def reach(self) -> Triple:
-        """How many neighbouring windows can cover one place: 1 where windows are disjoint."""
+        """How many neighbouring windows can cover one position: 1 where windows are disjoint."""
         return tuple((n - 1) // s + 1 for n, s in zip(self.span, self.stride))
 
     @property
     def disjoint(self) -> bool:
-        """Whether every place belongs to one window at most."""
+        """Whether every position belongs to one window at most."""
         return self.reach == (1, 1, 1)
 
     def pooled_size(self, size: Triple) -> Triple:
@@ -68,45 +76,89 @@ class Window:
             pooled.append(count)
         return tuple(pooled)
 
-    def unpooled_size(self, cells: Triple) -> Triple:
-        """The default size of a plane whose pooled size was ``cells``: ``(L-1)s - 2p + d(k-1) + 1``."""
+    def unpooled_size(self, pooled: Triple) -> Triple:
+        """The default size of a plane with ``pooled`` windows: ``(L-1)s - 2p + d(k-1) + 1``."""
         return tuple(
             (count - 1) * s - 2 * p + n
-            for count, n, s, p in zip(cells, self.span, self.stride, self.padding)
+            for count, n, s, p in zip(pooled, self.span, self.stride, self.padding)
         )
 
-    def inside_taps(self, axis: int, length: int, cell: int) -> range:
-        """The taps of window number ``cell`` on ``axis`` that lie inside an axis of ``length``."""
-        k, s, p, d = (
-            self.kernel[axis],
-            self.stride[axis],
-            self.padding[axis],
-            self.dilation[axis],
+
+@dataclass(frozen=True, eq=False)
+class Geometry:
+    """Planes of one size and what was pooled from them; where the windows lie is not known.
+
+    All that a backend needs to know besides its arrays. Compared by identity: a plan makes one for a
+    shape, and what depends on it is worked out once.
+    """
+
+    size: Triple  # of the plane
+    pooled: Triple  # the number of windows on each axis
+
+
+@dataclass(frozen=True, eq=False)
+class WindowGeometry(Geometry):
+    """Windows that are all alike, at equal distances."""
+
+    window: Window
+
+    @cached_property
+    def every_element_inside(self) -> bool:
+        """Whether no window reaches beyond the plane."""
+        covered = self.window.unpooled_size(self.pooled)
+        return not any(self.window.padding) and all(n <= m for n, m in zip(covered, self.size))
+
+    @cached_property
+    def tiled(self) -> tuple[bool, ...]:
+        """For each axis, whether the windows divide it among themselves without a rest."""
+        return tuple(
+            reach == 1 and padding == 0 and count * stride == length
+            for reach, padding, count, stride, length in zip(
+                self.window.reach,
+                self.window.padding,
+                self.pooled,
+                self.window.stride,
+                self.size,
+            )
         )
-        start = cell * s - p
-        first = max(0, -(start // d))
-        last = min(k - 1, (length - 1 - start) // d)
-        return range(first, last + 1)
+
+    @cached_property
+    def axes_with_empty_windows(self) -> tuple[int, ...]:
+        """The axes on which a window may have no element inside the plane.
+
+        Only a window that starts in the padding can step over the plane, and only where its dilation is
+        longer than the plane: it does if ``start mod dilation`` is the length or more.
+        """
+        return tuple(
+            axis
+            for axis in range(3)
+            if self.window.padding[axis] and self.window.dilation[axis] > self.size[axis]
+        )
+
+    @cached_property
+    def tiles(self) -> Triple:
+        """The number of tiles, each as large as the stride, that cover the plane on each axis.
+
+        Tile ``t`` begins where window ``t`` begins.
+        """
+        return tuple(
+            -(-(n + p) // s) for n, p, s in zip(self.size, self.window.padding, self.window.stride)
+        )
 
 
-@dataclass(frozen=True)
-class Regions:
+@dataclass(frozen=True, eq=False)
+class RegionGeometry(Geometry):
     """Windows of adaptive and of fractional pooling, which need not be alike.
 
     On each axis the windows come in order: neither where they start nor where they stop ever goes back.
     """
 
-    hulls: tuple[tuple[range, ...], ...]  # for each axis and cell, the places its window may cover
-    longest: Triple  # the most places that a window covers
-
-    @property
-    def cells(self) -> Triple:
-        """The number of windows on each axis."""
-        return tuple(map(len, self.hulls))
+    hulls: tuple[tuple[range, ...], ...]  # for each axis and window, the positions it may cover
+    longest: Triple  # the most positions that a window covers
 
     @cached_property
     def ends(self) -> list[tuple[int, int]]:
-        """Where the window of each cell starts and stops at the farthest, one axis after the other."""
+        """Where each window starts and stops at the farthest, one axis after the other."""
         return [(hull.start, hull.stop) for hulls in self.hulls for hull in hulls]
 
     @cached_property
@@ -121,56 +173,56 @@ class Regions:
         return axes
 
     @cached_property
-    def window(self) -> Window | None:
-        """The one window that does the same, if there is one."""
-        if None in self.regular:
-            return None
-        kernel, stride = zip(*(axis for axis in self.regular if axis))
-        return Window(kernel=kernel, stride=stride)
-
-    @cached_property
     def covering(self) -> list[tuple[int, int]]:
-        """For each place, one axis after the other, the first cell whose window may cover it, and the first
+        """For each position, one axis after the other, the first window that may cover it, and the first
         that follows those."""
         ranges = []
         for hulls in self.hulls:
             first = stop = 0
-            for place in range(hulls[-1].stop):  # the last window ends where the axis does
-                while hulls[first].stop <= place:
+            for position in range(hulls[-1].stop):  # the last window ends where the axis does
+                while hulls[first].stop <= position:
                     first += 1
-                while stop < len(hulls) and hulls[stop].start <= place:
+                while stop < len(hulls) and hulls[stop].start <= position:
                     stop += 1
                 ranges.append((first, stop))
         return ranges
 
 
 @lru_cache
-def adaptive_regions(size: Triple, cells: Triple) -> Regions:
-    """Window ``i`` of ``n`` on an axis of ``L``: from ``floor(i * L / n)`` to ``ceil((i + 1) * L / n)``."""
+def adaptive_geometry(size: Triple, pooled: Triple) -> Geometry:
+    """Window ``i`` of ``n`` on an axis of ``L``: from ``floor(i * L / n)`` to ``ceil((i + 1) * L / n)``.
+
+    Where these windows are all alike, they are an ordinary :class:`WindowGeometry`.
+    """
     hulls = tuple(
         tuple(range(i * length // n, -(-(i + 1) * length // n)) for i in range(n))
-        for length, n in zip(size, cells)
+        for length, n in zip(size, pooled)
     )
-    return Regions(hulls, tuple(max(map(len, axis)) for axis in hulls))
+    regions = RegionGeometry(size, pooled, hulls, tuple(max(map(len, axis)) for axis in hulls))
+    alike = [axis for axis in regions.regular if axis]
+    if len(alike) < 3:
+        return regions
+    kernel, stride = zip(*alike)
+    return WindowGeometry(size, pooled, Window(kernel=kernel, stride=stride))
 
 
 @lru_cache
-def fractional_regions(size: Triple, cells: Triple, kernel: Triple) -> Regions:
+def fractional_geometry(size: Triple, pooled: Triple, kernel: Triple) -> RegionGeometry:
     """Windows of one length, at starts that are drawn at random.
 
-    ``floor((i + u) * a) - floor(u * a)`` is ``floor(i * a)`` or one more, whatever ``u`` in [0, 1) is, but
-    for what float32 rounds.
+    ``floor((i + u) * a) - floor(u * a)`` is ``floor(i * a)`` or one more, whatever ``u`` in [0, 1) is,
+    apart from float32 rounding.
     """
     hulls = []
-    for length, n, k in zip(size, cells, kernel):
+    for length, n, k in zip(size, pooled, kernel):
         last, rounding = length - k, length / 2**20
         exact = (i * last / (n - 1) for i in range(n - 1))
         starts = ((floor(x - rounding), floor(x + rounding) + 1) for x in exact)
         drawn = (range(max(0, low), min(last, high) + k) for low, high in starts)
         hulls.append((*drawn, range(last, length)))
-    return Regions(tuple(hulls), kernel)
+    return RegionGeometry(size, pooled, tuple(hulls), kernel)
 
 
-def tap_offsets(kernel: Triple) -> list[Triple]:
-    """The (depth, height, width) coordinates of every tap, in the order of window indices."""
+def kernel_offsets(kernel: Triple) -> list[Triple]:
+    """The (depth, height, width) coordinates of every element of a window, in the order of window indices."""
     return [(d, h, w) for d in range(kernel[0]) for h in range(kernel[1]) for w in range(kernel[2])]

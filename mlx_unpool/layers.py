@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
-from . import _arguments, _indices
-from ._layout import DATA_FORMATS
-from .functional import IntOrTuple, Stream, pool_nd, unpool_nd
-from .irregular import adaptive_pool_nd, fractional_pool_nd
+from ._arguments import keywords_named
+from ._pooling import AdaptivePooling, FractionalPooling, MaxPooling, MaxUnpooling
+from ._types import IntOrTuple, Stream
 
 
 class _Layer(nn.Module):
-    """What all layers share: their rank, and a repr that shows what was given."""
+    """What all layers share: their rank, attributes that a call looks at, a repr that shows them."""
 
     rank: int
     _shown: tuple[str, ...]  # the arguments that a repr always shows
-
-    @property
-    def _name(self) -> str:
-        return type(self).__name__
 
     def _extra_repr(self) -> str:
         shown = list(self._shown)
@@ -30,6 +26,21 @@ class _Layer(nn.Module):
             if getattr(self, name, default) != default:
                 shown.append(name)
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, _kept(value))
+        self.__dict__.pop("asked", None)
+
+    def _ask(self) -> Any:
+        """What the attributes ask for, checked."""
+        raise NotImplementedError
+
+    def _asked(self) -> Any:
+        """What they ask for, found out once after an attribute was set."""
+        asked = self.__dict__.get("asked")
+        if asked is None:
+            asked = self.__dict__["asked"] = self._ask()
+        return asked
 
 
 # Options that a repr shows where they differ from these.
@@ -43,33 +54,24 @@ _SILENT_DEFAULTS = {
 
 
 def _kept(value: Any) -> Any:
-    """An argument as a layer keeps it: mlx.nn.Module takes a list for a list of modules."""
-    return tuple(value) if isinstance(value, list) else value
+    """An argument as a layer keeps it: plain integers, and tuples, which ``mlx.nn.Module`` leaves alone.
+
+    It takes a list for a list of modules.
+    """
+    if isinstance(value, list):
+        return tuple(map(_kept, value))
+    if isinstance(value, (bool, int, mx.array)) or not hasattr(value, "__index__"):
+        return value
+    try:
+        return operator.index(value)  # of another library
+    except TypeError:
+        return value
 
 
-class _Windowed(_Layer):
-    """What pooling and unpooling over windows that are all alike share: the window."""
-
+class _MaxPool(_Layer):
     _shown = ("kernel_size", "stride", "padding")
 
-    def __init__(
-        self,
-        kernel_size: IntOrTuple | None,
-        stride: IntOrTuple | None,
-        padding: IntOrTuple,
-        dilation: IntOrTuple,
-        data_format: str,
-    ) -> None:
-        super().__init__()
-        _arguments.choice(self._name, "data_format", data_format, DATA_FORMATS)
-        self.kernel_size = _kept(kernel_size)
-        self.stride = _kept(kernel_size if stride is None else stride)
-        self.padding = _kept(padding)
-        self.dilation = _kept(dilation)
-        self.data_format = data_format
-
-
-class _MaxPool(_Windowed):
+    @keywords_named
     def __init__(
         self,
         kernel_size: IntOrTuple,
@@ -82,25 +84,21 @@ class _MaxPool(_Windowed):
         index_format: str = "flat",
         data_format: str = "channels_last",
     ) -> None:
-        super().__init__(kernel_size, stride, padding, dilation, data_format)
-        window = _arguments.window(
-            self._name, self.rank, kernel_size, stride, padding, dilation, ceil_mode
-        )
-        _arguments.flag(self._name, "return_indices", return_indices)
-        _arguments.choice(self._name, "index_format", index_format, _indices.INDEX_FORMATS)
-        if index_format == "window":
-            _indices.window_dtype(self._name, window)
+        super().__init__()
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding = padding
+        self.dilation = dilation
         self.ceil_mode = ceil_mode
         self.return_indices = return_indices
         self.index_format = index_format
+        self.data_format = data_format
+        self._asked()
 
-    def __call__(
-        self, x: mx.array, *, stream: Stream = None
-    ) -> mx.array | tuple[mx.array, mx.array]:
-        return pool_nd(
-            self._name,
+    def _ask(self) -> MaxPooling:
+        return MaxPooling.of(
+            type(self).__name__,
             self.rank,
-            x,
             self.kernel_size,
             self.stride,
             self.padding,
@@ -109,11 +107,89 @@ class _MaxPool(_Windowed):
             self.return_indices,
             self.index_format,
             self.data_format,
-            stream,
         )
 
+    def __call__(
+        self, x: mx.array, *, stream: Stream = None
+    ) -> mx.array | tuple[mx.array, mx.array]:
+        return self._asked()(x, stream)
 
-class _MaxUnpool(_Windowed):
+
+class _AdaptiveMaxPool(_Layer):
+    _shown = ("output_size",)
+
+    @keywords_named
+    def __init__(
+        self,
+        output_size: int | Sequence[int | None],
+        *,
+        return_indices: bool = False,
+        data_format: str = "channels_last",
+    ) -> None:
+        super().__init__()
+        self.output_size = output_size
+        self.return_indices = return_indices
+        self.data_format = data_format
+        self._asked()
+
+    def _ask(self) -> AdaptivePooling:
+        return AdaptivePooling.of(
+            type(self).__name__, self.rank, self.output_size, self.return_indices, self.data_format
+        )
+
+    def __call__(
+        self, x: mx.array, *, stream: Stream = None
+    ) -> mx.array | tuple[mx.array, mx.array]:
+        return self._asked()(x, stream)
+
+
+class _FractionalMaxPool(_Layer):
+    _shown = ("kernel_size", "output_size", "output_ratio")
+
+    @keywords_named
+    def __init__(
+        self,
+        kernel_size: IntOrTuple,
+        *,
+        output_size: IntOrTuple | None = None,
+        output_ratio: float | Sequence[float] | None = None,
+        return_indices: bool = False,
+        data_format: str = "channels_last",
+    ) -> None:
+        super().__init__()
+        self.kernel_size = kernel_size
+        self.output_size = output_size
+        self.output_ratio = output_ratio
+        self.return_indices = return_indices
+        self.data_format = data_format
+        self._asked()
+
+    def _ask(self) -> FractionalPooling:
+        return FractionalPooling.of(
+            type(self).__name__,
+            self.rank,
+            self.kernel_size,
+            self.output_size,
+            self.output_ratio,
+            self.return_indices,
+            self.data_format,
+        )
+
+    def __call__(
+        self,
+        x: mx.array,
+        *,
+        random_samples: mx.array | None = None,
+        key: mx.array | None = None,
+        stream: Stream = None,
+    ) -> mx.array | tuple[mx.array, mx.array]:
+        return self._asked()(x, random_samples, key, stream)
+
+
+class _MaxUnpool(_Layer):
+    _shown = ("kernel_size", "stride", "padding")
+
+    @keywords_named
     def __init__(
         self,
         kernel_size: IntOrTuple | None,
@@ -123,27 +199,39 @@ class _MaxUnpool(_Windowed):
         dilation: IntOrTuple = 1,
         data_format: str = "channels_last",
     ) -> None:
-        super().__init__(kernel_size, stride, padding, dilation, data_format)
-        if kernel_size is None:
-            _arguments.no_window(self._name, stride, padding, dilation)
-        else:
-            _arguments.window(self._name, self.rank, kernel_size, stride, padding, dilation)
+        super().__init__()
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding = padding
+        self.dilation = dilation
+        self.data_format = data_format
+        self._asked()
 
     @classmethod
     def from_pool(cls, pool: Any) -> Any:
         """The unpooling layer that undoes ``pool``, a pooling layer of this library and this rank.
 
-        Of an adaptive or fractional pool it is the one with ``kernel_size=None``, which needs
+        For an adaptive or fractional pool it is the one with ``kernel_size=None``, which needs
         ``output_size`` in every call.
 
         Raises:
             TypeError: If ``pool`` is anything else.
+            ValueError: If ``pool`` returns no indices.
         """
         known = isinstance(pool, (_MaxPool, _AdaptiveMaxPool, _FractionalMaxPool))
         if not known or pool.rank != cls.rank:
+            kind = type(pool)
+            whose = kind.__module__.replace("mlx.nn.layers.pooling", "mlx.nn") + "."
+            hint = ", whose pools return no indices" if whose.startswith("mlx.nn.") else ""
+            name = kind.__name__ if whose == "builtins." else whose + kind.__name__
             raise TypeError(
                 f"[{cls.__name__}] 'pool' must be an mlx_unpool.MaxPool{cls.rank}d, or an adaptive or "
-                f"fractional one of this rank, but got {type(pool).__name__}."
+                f"fractional one of this rank, but got {name}{hint}."
+            )
+        if not pool.return_indices:
+            raise ValueError(
+                f"[{cls.__name__}] 'pool' must have return_indices=True, as unpooling needs its indices, "
+                f"but got {pool}."
             )
         if not isinstance(pool, _MaxPool):
             return cls(None, data_format=pool.data_format)
@@ -155,6 +243,17 @@ class _MaxUnpool(_Windowed):
             data_format=pool.data_format,
         )
 
+    def _ask(self) -> MaxUnpooling:
+        return MaxUnpooling.of(
+            type(self).__name__,
+            self.rank,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.data_format,
+        )
+
     def __call__(
         self,
         x: mx.array,
@@ -163,115 +262,26 @@ class _MaxUnpool(_Windowed):
         *,
         stream: Stream = None,
     ) -> mx.array:
-        return unpool_nd(
-            self._name,
-            self.rank,
-            x,
-            indices,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            output_size,
-            self.dilation,
-            self.data_format,
-            stream,
-        )
-
-
-class _AdaptiveMaxPool(_Layer):
-    _shown = ("output_size",)
-
-    def __init__(
-        self,
-        output_size: int | Sequence[int | None],
-        *,
-        return_indices: bool = False,
-        data_format: str = "channels_last",
-    ) -> None:
-        super().__init__()
-        _arguments.adaptive_size(self._name, self.rank, output_size)
-        _arguments.flag(self._name, "return_indices", return_indices)
-        _arguments.choice(self._name, "data_format", data_format, DATA_FORMATS)
-        self.output_size = _kept(output_size)
-        self.return_indices = return_indices
-        self.data_format = data_format
-
-    def __call__(
-        self, x: mx.array, *, stream: Stream = None
-    ) -> mx.array | tuple[mx.array, mx.array]:
-        return adaptive_pool_nd(
-            self._name,
-            self.rank,
-            x,
-            self.output_size,
-            self.return_indices,
-            self.data_format,
-            stream,
-        )
-
-
-class _FractionalMaxPool(_Layer):
-    _shown = ("kernel_size", "output_size", "output_ratio")
-
-    def __init__(
-        self,
-        kernel_size: IntOrTuple,
-        *,
-        output_size: IntOrTuple | None = None,
-        output_ratio: float | Sequence[float] | None = None,
-        return_indices: bool = False,
-        data_format: str = "channels_last",
-    ) -> None:
-        super().__init__()
-        _arguments.fractional_size(self._name, self.rank, kernel_size, output_size, output_ratio)
-        _arguments.flag(self._name, "return_indices", return_indices)
-        _arguments.choice(self._name, "data_format", data_format, DATA_FORMATS)
-        self.kernel_size = _kept(kernel_size)
-        self.output_size = _kept(output_size)
-        self.output_ratio = _kept(output_ratio)
-        self.return_indices = return_indices
-        self.data_format = data_format
-
-    def __call__(
-        self,
-        x: mx.array,
-        *,
-        random_samples: mx.array | None = None,
-        key: mx.array | None = None,
-        stream: Stream = None,
-    ) -> mx.array | tuple[mx.array, mx.array]:
-        return fractional_pool_nd(
-            self._name,
-            self.rank,
-            x,
-            self.kernel_size,
-            self.output_size,
-            self.output_ratio,
-            self.return_indices,
-            self.data_format,
-            random_samples,
-            key,
-            stream,
-        )
+        return self._asked()(x, indices, output_size, stream)
 
 
 class MaxPool1d(_MaxPool):
-    """Max pooling over a sequence that can return where each maximum was.
+    """Max pooling over a sequence that can return the position of each maximum.
 
-    Calling it is :func:`max_pool1d`, whose page says what windows, ties and indices are.
+    Equivalent to :func:`max_pool1d`; see there for shapes, ties and indices.
 
     Args:
-        kernel_size (int or tuple of 1 int): Window size.
+        kernel_size (int or tuple of 1 int): Size of the window.
         stride (int or tuple of 1 int, optional): Distance between windows. Default: ``kernel_size``.
-        padding (int or tuple of 1 int): Places that windows may hang over on both ends, at most half
-            the dilated window.
-        dilation (int or tuple of 1 int): Distance between the taps of a window.
-        ceil_mode (bool): Round the pooled size up.
+        padding (int or tuple of 1 int): Implicit padding on both sides of each axis, at most half the
+            dilated window.
+        dilation (int or tuple of 1 int): Distance between the elements of a window.
+        ceil_mode (bool): Round the pooled size up instead of down.
         return_indices (bool): Return ``(values, indices)``, for :class:`MaxUnpool1d`.
-        index_format (str): ``"flat"`` (int32 places of the plane) or ``"window"`` (uint8 offsets in the
-            window, a quarter of the memory).
+        index_format (str): ``"flat"`` (int32 positions in the plane) or ``"window"`` (uint8 offsets inside
+            the window, a quarter of the memory).
         data_format (str): ``"channels_last"``, ``(N, W, C)``, or ``"channels_first"``,
-            ``(N, C, W)``. The batch may be missing.
+            ``(N, C, W)``. The batch dimension is optional.
 
     Raises:
         ValueError: If a number or a name is out of range.
@@ -291,22 +301,22 @@ class MaxPool1d(_MaxPool):
 
 
 class MaxPool2d(_MaxPool):
-    """Max pooling over height and width that can return where each maximum was.
+    """Max pooling over height and width that can return the position of each maximum.
 
-    Calling it is :func:`max_pool2d`, whose page says what windows, ties and indices are.
+    Equivalent to :func:`max_pool2d`; see there for shapes, ties and indices.
 
     Args:
-        kernel_size (int or tuple of 2 int): Window size.
+        kernel_size (int or tuple of 2 int): Size of the window.
         stride (int or tuple of 2 int, optional): Distance between windows. Default: ``kernel_size``.
-        padding (int or tuple of 2 int): Places that windows may hang over on both ends, at most half
-            the dilated window.
-        dilation (int or tuple of 2 int): Distance between the taps of a window.
-        ceil_mode (bool): Round the pooled size up.
+        padding (int or tuple of 2 int): Implicit padding on both sides of each axis, at most half the
+            dilated window.
+        dilation (int or tuple of 2 int): Distance between the elements of a window.
+        ceil_mode (bool): Round the pooled size up instead of down.
         return_indices (bool): Return ``(values, indices)``, for :class:`MaxUnpool2d`.
-        index_format (str): ``"flat"`` (int32 places of the plane) or ``"window"`` (uint8 offsets in the
-            window, a quarter of the memory).
+        index_format (str): ``"flat"`` (int32 positions in the plane) or ``"window"`` (uint8 offsets inside
+            the window, a quarter of the memory).
         data_format (str): ``"channels_last"``, ``(N, H, W, C)``, or ``"channels_first"``,
-            ``(N, C, H, W)``. The batch may be missing.
+            ``(N, C, H, W)``. The batch dimension is optional.
 
     Raises:
         ValueError: If a number or a name is out of range.
@@ -326,22 +336,22 @@ class MaxPool2d(_MaxPool):
 
 
 class MaxPool3d(_MaxPool):
-    """Max pooling over depth, height and width that can return where each maximum was.
+    """Max pooling over depth, height and width that can return the position of each maximum.
 
-    Calling it is :func:`max_pool3d`, whose page says what windows, ties and indices are.
+    Equivalent to :func:`max_pool3d`; see there for shapes, ties and indices.
 
     Args:
-        kernel_size (int or tuple of 3 int): Window size.
+        kernel_size (int or tuple of 3 int): Size of the window.
         stride (int or tuple of 3 int, optional): Distance between windows. Default: ``kernel_size``.
-        padding (int or tuple of 3 int): Places that windows may hang over on both ends, at most half
-            the dilated window.
-        dilation (int or tuple of 3 int): Distance between the taps of a window.
-        ceil_mode (bool): Round the pooled size up.
+        padding (int or tuple of 3 int): Implicit padding on both sides of each axis, at most half the
+            dilated window.
+        dilation (int or tuple of 3 int): Distance between the elements of a window.
+        ceil_mode (bool): Round the pooled size up instead of down.
         return_indices (bool): Return ``(values, indices)``, for :class:`MaxUnpool3d`.
-        index_format (str): ``"flat"`` (int32 places of the plane) or ``"window"`` (uint8 offsets in the
-            window, a quarter of the memory).
+        index_format (str): ``"flat"`` (int32 positions in the plane) or ``"window"`` (uint8 offsets inside
+            the window, a quarter of the memory).
         data_format (str): ``"channels_last"``, ``(N, D, H, W, C)``, or ``"channels_first"``,
-            ``(N, C, D, H, W)``. The batch may be missing.
+            ``(N, C, D, H, W)``. The batch dimension is optional.
 
     Raises:
         ValueError: If a number or a name is out of range.
@@ -364,20 +374,24 @@ class MaxPool3d(_MaxPool):
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """Max unpooling over a sequence: pooled values back to their places, zeros elsewhere.
+    """Max unpooling over a sequence: puts pooled values back at their indices, zeros elsewhere.
 
-    Calling ``layer(x, indices, output_size=None)`` is :func:`max_unpool1d`, whose page says what
-    indices and sizes are taken. ``MaxUnpool1d.from_pool(pool)`` copies the window from a
-    :class:`MaxPool1d`.
+    ``layer(x, indices, output_size=None)`` is equivalent to :func:`max_unpool1d`; see there for indices
+    and sizes. ``MaxUnpool1d.from_pool(pool)`` copies every parameter of a :class:`MaxPool1d`.
+
+    Warning:
+        Pass ``output_size=x.shape``, where ``x`` is what was pooled, unless its size is a multiple of the
+        stride: flat indices count the positions of that plane, and in another they name other positions.
 
     Args:
-        kernel_size (int or tuple of 1 int or None): The pool's. None takes flat indices of any origin;
-            then every call needs ``output_size``.
-        stride (int or tuple of 1 int, optional): The pool's. Default: ``kernel_size``.
-        padding (int or tuple of 1 int): The pool's.
-        dilation (int or tuple of 1 int): The pool's.
+        kernel_size (int or tuple of 1 int or None): Must match the pooling layer. None takes flat
+            indices of any origin; then every call needs ``output_size``.
+        stride (int or tuple of 1 int, optional): Must match the pooling layer. Default:
+            ``kernel_size``.
+        padding (int or tuple of 1 int): Must match the pooling layer.
+        dilation (int or tuple of 1 int): Must match the pooling layer.
         data_format (str): ``"channels_last"``, ``(N, W, C)``, or ``"channels_first"``,
-            ``(N, C, W)``. The batch may be missing.
+            ``(N, C, W)``. The batch dimension is optional.
 
     Raises:
         ValueError: If a number or a name is out of range.
@@ -398,20 +412,24 @@ class MaxUnpool1d(_MaxUnpool):
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """Max unpooling over height and width: pooled values back to their places, zeros elsewhere.
+    """Max unpooling over height and width: puts pooled values back at their indices, zeros elsewhere.
 
-    Calling ``layer(x, indices, output_size=None)`` is :func:`max_unpool2d`, whose page says what
-    indices and sizes are taken. ``MaxUnpool2d.from_pool(pool)`` copies the window from a
-    :class:`MaxPool2d`.
+    ``layer(x, indices, output_size=None)`` is equivalent to :func:`max_unpool2d`; see there for indices
+    and sizes. ``MaxUnpool2d.from_pool(pool)`` copies every parameter of a :class:`MaxPool2d`.
+
+    Warning:
+        Pass ``output_size=x.shape``, where ``x`` is what was pooled, unless its size is a multiple of the
+        stride: flat indices count the positions of that plane, and in another they name other positions.
 
     Args:
-        kernel_size (int or tuple of 2 int or None): The pool's. None takes flat indices of any origin;
-            then every call needs ``output_size``.
-        stride (int or tuple of 2 int, optional): The pool's. Default: ``kernel_size``.
-        padding (int or tuple of 2 int): The pool's.
-        dilation (int or tuple of 2 int): The pool's.
+        kernel_size (int or tuple of 2 int or None): Must match the pooling layer. None takes flat
+            indices of any origin; then every call needs ``output_size``.
+        stride (int or tuple of 2 int, optional): Must match the pooling layer. Default:
+            ``kernel_size``.
+        padding (int or tuple of 2 int): Must match the pooling layer.
+        dilation (int or tuple of 2 int): Must match the pooling layer.
         data_format (str): ``"channels_last"``, ``(N, H, W, C)``, or ``"channels_first"``,
-            ``(N, C, H, W)``. The batch may be missing.
+            ``(N, C, H, W)``. The batch dimension is optional.
 
     Raises:
         ValueError: If a number or a name is out of range.
@@ -433,20 +451,24 @@ class MaxUnpool2d(_MaxUnpool):
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """Max unpooling over depth, height and width: pooled values back to their places, zeros elsewhere.
+    """Max unpooling over depth, height and width: puts pooled values back at their indices, zeros elsewhere.
 
-    Calling ``layer(x, indices, output_size=None)`` is :func:`max_unpool3d`, whose page says what
-    indices and sizes are taken. ``MaxUnpool3d.from_pool(pool)`` copies the window from a
-    :class:`MaxPool3d`.
+    ``layer(x, indices, output_size=None)`` is equivalent to :func:`max_unpool3d`; see there for indices
+    and sizes. ``MaxUnpool3d.from_pool(pool)`` copies every parameter of a :class:`MaxPool3d`.
+
+    Warning:
+        Pass ``output_size=x.shape``, where ``x`` is what was pooled, unless its size is a multiple of the
+        stride: flat indices count the positions of that plane, and in another they name other positions.
 
     Args:
-        kernel_size (int or tuple of 3 int or None): The pool's. None takes flat indices of any origin;
-            then every call needs ``output_size``.
-        stride (int or tuple of 3 int, optional): The pool's. Default: ``kernel_size``.
-        padding (int or tuple of 3 int): The pool's.
-        dilation (int or tuple of 3 int): The pool's.
+        kernel_size (int or tuple of 3 int or None): Must match the pooling layer. None takes flat
+            indices of any origin; then every call needs ``output_size``.
+        stride (int or tuple of 3 int, optional): Must match the pooling layer. Default:
+            ``kernel_size``.
+        padding (int or tuple of 3 int): Must match the pooling layer.
+        dilation (int or tuple of 3 int): Must match the pooling layer.
         data_format (str): ``"channels_last"``, ``(N, D, H, W, C)``, or ``"channels_first"``,
-            ``(N, C, D, H, W)``. The batch may be missing.
+            ``(N, C, D, H, W)``. The batch dimension is optional.
 
     Raises:
         ValueError: If a number or a name is out of range.
@@ -468,16 +490,16 @@ class MaxUnpool3d(_MaxUnpool):
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):
-    """Max pooling over a sequence to a given size, whatever the input's.
+    """Adaptive max pooling over a sequence: pooling to ``output_size`` whatever the input size.
 
-    Calling it is :func:`adaptive_max_pool1d`, whose page says which windows that makes.
+    Equivalent to :func:`adaptive_max_pool1d`; see there for windows and indices.
 
     Args:
-        output_size (int or tuple of 1 int or None): Number of windows on each axis; None keeps an axis.
-        return_indices (bool): Return ``(values, indices)``, for :class:`MaxUnpool1d` with
-            ``kernel_size=None``.
+        output_size (int or tuple of 1 int or None): Number of windows on each axis; None keeps the
+            length of an axis.
+        return_indices (bool): Return ``(values, indices)``, for ``MaxUnpool1d(None)``.
         data_format (str): ``"channels_last"``, ``(N, W, C)``, or ``"channels_first"``,
-            ``(N, C, W)``. The batch may be missing.
+            ``(N, C, W)``. The batch dimension is optional.
 
     Raises:
         ValueError: If a number or a name is out of range.
@@ -496,16 +518,16 @@ class AdaptiveMaxPool1d(_AdaptiveMaxPool):
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPool):
-    """Max pooling over height and width to a given size, whatever the input's.
+    """Adaptive max pooling over height and width: pooling to ``output_size`` whatever the input size.
 
-    Calling it is :func:`adaptive_max_pool2d`, whose page says which windows that makes.
+    Equivalent to :func:`adaptive_max_pool2d`; see there for windows and indices.
 
     Args:
-        output_size (int or tuple of 2 int or None): Number of windows on each axis; None keeps an axis.
-        return_indices (bool): Return ``(values, indices)``, for :class:`MaxUnpool2d` with
-            ``kernel_size=None``.
+        output_size (int or tuple of 2 int or None): Number of windows on each axis; None keeps the
+            length of an axis.
+        return_indices (bool): Return ``(values, indices)``, for ``MaxUnpool2d(None)``.
         data_format (str): ``"channels_last"``, ``(N, H, W, C)``, or ``"channels_first"``,
-            ``(N, C, H, W)``. The batch may be missing.
+            ``(N, C, H, W)``. The batch dimension is optional.
 
     Raises:
         ValueError: If a number or a name is out of range.
@@ -526,16 +548,16 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPool):
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPool):
-    """Max pooling over depth, height and width to a given size, whatever the input's.
+    """Adaptive max pooling over depth, height and width: pooling to ``output_size`` whatever the input size.
 
-    Calling it is :func:`adaptive_max_pool3d`, whose page says which windows that makes.
+    Equivalent to :func:`adaptive_max_pool3d`; see there for windows and indices.
 
     Args:
-        output_size (int or tuple of 3 int or None): Number of windows on each axis; None keeps an axis.
-        return_indices (bool): Return ``(values, indices)``, for :class:`MaxUnpool3d` with
-            ``kernel_size=None``.
+        output_size (int or tuple of 3 int or None): Number of windows on each axis; None keeps the
+            length of an axis.
+        return_indices (bool): Return ``(values, indices)``, for ``MaxUnpool3d(None)``.
         data_format (str): ``"channels_last"``, ``(N, D, H, W, C)``, or ``"channels_first"``,
-            ``(N, C, D, H, W)``. The batch may be missing.
+            ``(N, C, D, H, W)``. The batch dimension is optional.
 
     Raises:
         ValueError: If a number or a name is out of range.
@@ -554,20 +576,19 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):
-    """Max pooling over height and width with windows at random distances.
+    """Fractional max pooling over height and width: windows at random distances.
 
-    Calling ``layer(x, random_samples=None, key=None)`` is :func:`fractional_max_pool2d`, whose page says
-    what is drawn. It draws in evaluation as well as in training, as PyTorch's layer does.
+    ``layer(x, random_samples=None, key=None)`` is equivalent to :func:`fractional_max_pool2d`; see there
+    for windows and random numbers.
 
     Args:
-        kernel_size (int or tuple of 2 int): Window size.
+        kernel_size (int or tuple of 2 int): Size of the window.
         output_size (int or tuple of 2 int, optional): Number of windows on each axis.
-        output_ratio (float or tuple of 2 float, optional): That number as a part of the input's size,
-            between 0 and 1. One of the two must be given.
-        return_indices (bool): Return ``(values, indices)``, for :class:`MaxUnpool2d` with
-            ``kernel_size=None``.
+        output_ratio (float or tuple of 2 float, optional): That number as a fraction of the input size.
+            Exactly one of the two must be given.
+        return_indices (bool): Return ``(values, indices)``, for ``MaxUnpool2d(None)``.
         data_format (str): ``"channels_last"``, ``(N, H, W, C)``, or ``"channels_first"``,
-            ``(N, C, H, W)``. The batch may be missing.
+            ``(N, C, H, W)``. The batch dimension is optional.
 
     Raises:
         ValueError: If a number or a name is out of range.
@@ -586,20 +607,19 @@ class FractionalMaxPool2d(_FractionalMaxPool):
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):
-    """Max pooling over depth, height and width with windows at random distances.
+    """Fractional max pooling over depth, height and width: windows at random distances.
 
-    Calling ``layer(x, random_samples=None, key=None)`` is :func:`fractional_max_pool3d`, whose page says
-    what is drawn. It draws in evaluation as well as in training, as PyTorch's layer does.
+    ``layer(x, random_samples=None, key=None)`` is equivalent to :func:`fractional_max_pool3d`; see there
+    for windows and random numbers.
 
     Args:
-        kernel_size (int or tuple of 3 int): Window size.
+        kernel_size (int or tuple of 3 int): Size of the window.
         output_size (int or tuple of 3 int, optional): Number of windows on each axis.
-        output_ratio (float or tuple of 3 float, optional): That number as a part of the input's size,
-            between 0 and 1. One of the two must be given.
-        return_indices (bool): Return ``(values, indices)``, for :class:`MaxUnpool3d` with
-            ``kernel_size=None``.
+        output_ratio (float or tuple of 3 float, optional): That number as a fraction of the input size.
+            Exactly one of the two must be given.
+        return_indices (bool): Return ``(values, indices)``, for ``MaxUnpool3d(None)``.
         data_format (str): ``"channels_last"``, ``(N, D, H, W, C)``, or ``"channels_first"``,
-            ``(N, C, D, H, W)``. The batch may be missing.
+            ``(N, C, D, H, W)``. The batch dimension is optional.
 
     Raises:
         ValueError: If a number or a name is out of range.

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 
 from . import __version__, _backends
-from ._arguments import window as window_of
-from ._geometry import Triple, Window, adaptive_regions
-from ._indices import flat_dtype
+from ._geometry import Geometry, RegionGeometry, Triple, Window, WindowGeometry, adaptive_geometry
+from ._pooling import window_of
+from ._types import flat_dtype
 
 _WINDOWS = {"2x2/2": (2, 2, 0), "3x3/2": (3, 2, 1), "3x3/1": (3, 1, 1)}
 _DTYPES = (mx.float32, mx.float16, mx.bfloat16)
@@ -44,38 +44,34 @@ def calls(
 ) -> Iterator[Call]:
     """Every primitive on random arrays; their indices come from a pool on the backend ``pooled_by``."""
     size: Triple = shape[1:4]
-    cells = window.pooled_size(size)
+    g = WindowGeometry(size, window.pooled_size(size), window)
     index_dtype = flat_dtype(size) if flat else mx.uint8
     key = mx.random.key(0)
     x = mx.random.normal(shape, key=key).astype(dtype)
-    values, indices = pooled_by.pool(x, window, cells, index_dtype)
+    values, indices = pooled_by.pool(x, g, index_dtype)
     mx.eval(x, values, indices)
-    yield Call("pool", lambda b: b.pool(x, window, cells, index_dtype), (x,))
-    yield Call("place", lambda b: (b.place(values, indices, window, size),), (values, indices))
-    yield Call(
-        "accumulate", lambda b: (b.accumulate(values, indices, window, size),), (values, indices)
-    )
-    yield Call("pick", lambda b: (b.pick(x, indices, window),), (values, indices))
-    yield Call("pick_winners", lambda b: (b.pick_winners(x, indices, window),), (values, indices))
+    yield Call("pool", lambda b: b.pool(x, g, index_dtype), (x,))
+    yield Call("place", lambda b: (b.place(values, indices, g),), (values, indices))
+    yield Call("accumulate", lambda b: (b.accumulate(values, indices, g),), (values, indices))
+    yield Call("pick", lambda b: (b.pick(x, indices, g),), (values, indices))
+    yield Call("pick_winners", lambda b: (b.pick_winners(x, indices, g),), (values, indices))
     if flat:
-        yield Call(
-            "place any", lambda b: (b.place(values, indices, None, size),), (values, indices)
-        )
+        anywhere = Geometry(g.size, g.pooled)
+        yield Call("place any", lambda b: (b.place(values, indices, anywhere),), (values, indices))
 
 
 def adaptive_calls(shape: tuple[int, ...], dtype: mx.Dtype, pooled_by: Any) -> Iterator[Call]:
     """The primitives for windows that are not alike: those of adaptive pooling to two thirds of the size."""
     size: Triple = shape[1:4]
-    regions = adaptive_regions(size, tuple(-(-2 * n // 3) for n in size))
+    g = adaptive_geometry(size, tuple(-(-2 * n // 3) for n in size))
+    assert isinstance(g, RegionGeometry)
     x = mx.random.normal(shape, key=mx.random.key(0)).astype(dtype)
-    ends = mx.array(regions.ends)[None, ..., None]
+    ends = mx.array(g.ends)[None, ..., None]
     bounds = mx.broadcast_to(ends, (shape[0], *ends.shape[1:]))
-    values, indices = pooled_by.pool_regions(x, bounds, regions, mx.int32)
+    values, indices = pooled_by.pool_regions(x, bounds, g, mx.int32)
     mx.eval(x, bounds, values, indices)
-    yield Call("pool", lambda b: b.pool_regions(x, bounds, regions, mx.int32), (x,))
-    yield Call(
-        "accumulate", lambda b: (b.accumulate(values, indices, regions, size),), (values, indices)
-    )
+    yield Call("pool", lambda b: b.pool_regions(x, bounds, g, mx.int32), (x,))
+    yield Call("accumulate", lambda b: (b.accumulate(values, indices, g),), (values, indices))
 
 
 def agrees(call: Call, backend: Any, stream: Any) -> bool:

@@ -235,18 +235,59 @@ def test_integers_of_other_libraries_are_integers():
     two = np.int64(2)
     assert mlx_unpool.max_pool2d(x(2), two, (two, np.int32(2))).shape == (2, 4, 4, 3)
     assert mlx_unpool.MaxPool2d([2, 2])(x(2)).shape == (2, 4, 4, 3)
+    layer = mlx_unpool.MaxPool2d([two, two], two)
+    assert repr(layer) == "MaxPool2d(kernel_size=(2, 2), stride=2, padding=0)"
+
+
+HUGE = [2**31, 2**63, 2**70, 10**5000]
+
+
+@pytest.mark.parametrize("value", HUGE, ids=["2^31", "2^63", "2^70", "10^5000"])
+@pytest.mark.parametrize("name", ["kernel_size", "stride", "padding", "dilation"])
+def test_integers_that_no_axis_can_hold(name, value):
+    arguments = {"kernel_size": 3, name: value}
+    for kind in ("MaxPool1d", "MaxUnpool2d"):
+        call = lambda k=kind: getattr(mlx_unpool, k)(**arguments)  # noqa: E731
+        fails(call, ValueError, kind, name, "2^31 - 1")
+
+
+@pytest.mark.parametrize("value", HUGE, ids=["2^31", "2^63", "2^70", "10^5000"])
+def test_output_sizes_that_no_axis_can_hold(value):
+    values, indices = mx.zeros((1, 4, 1)), mx.zeros((1, 4, 1), mx.int32)
+    parts = (ValueError, "output_size", "2^31 - 1")
+    for caller, call in (
+        ("max_unpool1d", lambda: mlx_unpool.max_unpool1d(values, indices, 2, output_size=value)),
+        ("max_unpool1d", lambda: mlx_unpool.max_unpool1d(values, indices, 2**30)),
+        ("check_indices", lambda: mlx_unpool.check_indices(indices, value)),
+        ("convert_indices", lambda: mlx_unpool.convert_indices(indices, "flat", "onnx", value)),
+        ("adaptive_max_pool1d", lambda: mlx_unpool.adaptive_max_pool1d(values, value)),
+    ):
+        fails(call, parts[0], caller, *parts[1:])
+
+
+def test_an_array_in_place_of_its_shape():
+    values, indices = mx.zeros((1, 4, 1)), mx.zeros((1, 4, 1), mx.int32)
+    call = lambda: mlx_unpool.max_unpool1d(values, indices, 2, output_size=values)  # noqa: E731
+    fails(call, TypeError, "max_unpool1d", "output_size", "pass its shape", "(1, 4, 1)")
+    call = lambda: mlx_unpool.max_unpool1d(values, values, 2)  # noqa: E731
+    fails(call, TypeError, "max_unpool1d", "indices", "return_indices=True?")
 
 
 def test_too_many_positional_arguments():
     values, indices = x(2), x(2).astype(mx.int32)
-    for call in (
-        lambda: mlx_unpool.max_pool2d(values, 2, 2, 0, 1),
-        lambda: mlx_unpool.max_unpool2d(values, indices, 2, 2, 0, (16, 16), 1),
-        lambda: mlx_unpool.MaxPool2d(2, 2, 0, 1),
-        lambda: mlx_unpool.MaxUnpool2d(2, 2, 0, 1),
+    for caller, call, given in (
+        ("max_pool2d", lambda: mlx_unpool.max_pool2d(values, 2, 2, 0, 1), 5),
+        (
+            "max_unpool2d",
+            lambda: mlx_unpool.max_unpool2d(values, indices, 2, 2, 0, (16, 16), 1),
+            7,
+        ),
+        ("MaxPool2d", lambda: mlx_unpool.MaxPool2d(2, 2, 0, 1), 4),
+        ("MaxUnpool2d", lambda: mlx_unpool.MaxUnpool2d(2, 2, 0, 1), 4),
     ):
-        with pytest.raises(TypeError, match="positional"):
-            call()
+        fails(call, TypeError, caller, "dilation", "keyword", "kernel_size", f"{given} of them")
+    call = lambda: mlx_unpool.AdaptiveMaxPool1d(2, True)  # noqa: E731
+    fails(call, TypeError, "AdaptiveMaxPool1d", "return_indices", "keyword", "output_size", "2 of")
 
 
 def test_check_indices_names_what_is_wrong():
@@ -257,4 +298,4 @@ def test_check_indices_names_what_is_wrong():
     fails(lambda: check(flat, (8, 8, 8, 8)), ValueError, "check_indices", "output_size")
     fails(lambda: check(flat, 0), ValueError, "check_indices", "output_size")
     fails(lambda: check(flat, 8.0), TypeError, "check_indices", "output_size")
-    fails(lambda: check(flat, (2, 2, 2)), ValueError, "check_indices", "indices", "(1, 4, 1)")
+    fails(lambda: check(flat, (2, 2, 2)), ValueError, "check_indices", "output_size", "(1, 4, 1)")

@@ -172,7 +172,7 @@ def test_exporting_ends_with_its_block():
 def test_a_segnet_is_exported_for_metal_without_a_mac(tmp_path):
     """The file names the kernels; tests/metal runs them."""
     path = tmp_path / "segnet.mlxfn"
-    with _backends.use("metal"):
+    with _backends.use_backend("metal"):
         export(segnet(), [mx.zeros((1, 16, 16, 3))], path)
     contents = path.read_bytes()
     for kernel in (b"custom_kernel_unpool_pool", b"custom_kernel_unpool_place"):

@@ -104,6 +104,12 @@ def test_the_examples_of_the_onnx_standard():
     ]
 
 
+def test_pytorch_is_another_name_of_flat():
+    indices = mlx_unpool.max_pool2d(LAST, 2, return_indices=True)[1]
+    assert mx.array_equal(convert_indices(indices, "pytorch", "flat", (4, 4)), indices)
+    assert mx.array_equal(convert_indices(indices, "flat", "pytorch", (4, 4)), indices)
+
+
 def test_tensorflows_same_padding_goes_through_flat_indices():
     # 3 x 3 windows, 2 apart, on a 4 x 4 plane: TensorFlow pads 0 before and 1 behind
     argmax = mx.array([[[[10], [11]], [[14], [15]]]], mx.int64)

@@ -19,7 +19,7 @@ from mlx_unpool import (
     max_unpool2d,
 )
 from mlx_unpool._backends import ops
-from mlx_unpool._geometry import fractional_regions
+from mlx_unpool._geometry import fractional_geometry
 
 SEEDS = range(6)
 CASES = 40  # a seed
@@ -100,12 +100,12 @@ def test_windows_are_drawn_where_sums_look_for_them():
     for length in (*random.integers(2, 60, 300), *random.integers(60, 2**20, 30)):
         kernel = random.integers(1, min(length, 5) + 1)
         count = random.integers(1, min(length - kernel + 1, 3000) + 1)
-        regions = fractional_regions((1, 1, int(length)), (1, 1, int(count)), (1, 1, int(kernel)))
+        g = fractional_geometry((1, 1, int(length)), (1, 1, int(count)), (1, 1, int(kernel)))
         for u in (0.0, 1 - 2**-24, *random.random(5)):
             (axis,) = reference.fractional_bounds(
                 (length,), (count,), (kernel,), np.array([u], np.float32)
             )
-            for (start, stop), hull in zip(axis, regions.hulls[2], strict=True):
+            for (start, stop), hull in zip(axis, g.hulls[2], strict=True):
                 assert hull.start <= start < stop <= hull.stop
 
 
@@ -343,7 +343,9 @@ def test_fractional_pools_name_what_is_wrong(arguments, error, name, allowed):
 
 def test_fractional_pools_take_a_size_or_a_ratio():
     for given in ({}, {"output_size": 3, "output_ratio": 0.5}):
-        with pytest.raises(ValueError, match=r"^\[FractionalMaxPool2d\] either 'output_size' or"):
+        with pytest.raises(
+            ValueError, match=r"^\[FractionalMaxPool2d\] exactly one of 'output_size' and"
+        ):
             mlx_unpool.FractionalMaxPool2d(2, **given)
 
 

@@ -7,6 +7,7 @@ import inspect
 import mlx.core as mx
 import mlx.nn as nn
 import pytest
+from errors import fails
 
 import mlx_unpool
 from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d, MaxUnpool2d, MaxUnpool3d
@@ -68,11 +69,33 @@ def test_from_pool_copies_every_parameter(pool, unpool):
 
 
 def test_from_pool_takes_pools_of_its_rank_alone():
-    for wrong in (MaxPool1d(2), nn.MaxPool2d(2), MaxUnpool2d(2), 2):
-        with pytest.raises(
-            TypeError, match=r"\[MaxUnpool2d\] 'pool' must be an mlx_unpool.MaxPool2d"
-        ):
-            MaxUnpool2d.from_pool(wrong)
+    for wrong, named in (
+        (MaxPool1d(2), "mlx_unpool.layers.MaxPool1d"),
+        (nn.MaxPool2d(2), "mlx.nn.MaxPool2d, whose pools return no indices"),
+        (MaxUnpool2d(2), "mlx_unpool.layers.MaxUnpool2d"),
+        (2, "int"),
+    ):
+        call = lambda wrong=wrong: MaxUnpool2d.from_pool(wrong)  # noqa: E731
+        fails(call, TypeError, "MaxUnpool2d", "pool", "an mlx_unpool.MaxPool2d", f"got {named}.")
+
+
+def test_from_pool_wants_indices():
+    for pool in (MaxPool2d(2), mlx_unpool.AdaptiveMaxPool2d(3)):
+        call = lambda pool=pool: MaxUnpool2d.from_pool(pool)  # noqa: E731
+        fails(call, ValueError, "MaxUnpool2d", "pool", "return_indices=True", repr(pool))
+
+
+def test_attributes_that_are_set_later_take_effect():
+    pool, x = MaxPool2d(2, return_indices=True), mx.random.normal((1, 9, 9, 2))
+    pool(x)
+    pool.kernel_size = [3, 3]  # mlx.nn takes a list for a list of layers
+    pool.stride, pool.index_format = 3, "window"
+    assert pool.kernel_size == (3, 3)
+    assert pool.parameters() == {}
+    expected = mlx_unpool.max_pool2d(x, 3, return_indices=True, index_format="window")
+    assert all(map(mx.array_equal, pool(x), expected))
+    pool.stride = 0
+    fails(lambda: pool(x), ValueError, "MaxPool2d", "stride", "1 or more")
 
 
 @pytest.mark.parametrize(("pool", "unpool"), PAIRS)

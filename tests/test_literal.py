@@ -195,7 +195,7 @@ def test_window_indices_take_two_bytes_beyond_256_taps():
 
 
 def test_flat_indices_take_eight_bytes_only_where_a_plane_needs_them():
-    from mlx_unpool._indices import flat_dtype
+    from mlx_unpool._types import flat_dtype
 
     assert flat_dtype((1, 1, 2**31 - 1)) == mx.int32
     assert flat_dtype((1, 2**16, 2**15)) == mx.int64

@@ -140,7 +140,7 @@ def test_forcing_a_backend_holds_in_one_thread_alone():
     from mlx_unpool import _backends
 
     seen = []
-    with _backends.use("metal"):
+    with _backends.use_backend("metal"):
         thread = threading.Thread(target=lambda: seen.append(_backends.forced()))
         thread.start()
         thread.join()

@@ -14,9 +14,9 @@ from typing import Any
 
 import mlx.core as mx
 
-from .._geometry import Regions, Triple, Window
-from .._indices import flat_dtype, is_window
+from .._geometry import Geometry, RegionGeometry, Triple, Window, WindowGeometry
 from .._kernels import text
+from .._types import flat_dtype, is_window
 
 # CUDA's limits: the blocks on the second and third axis of a grid, the threads on the third of a block.
 _MOST_BLOCKS = 65535
@@ -107,152 +107,137 @@ class Kernels:
         self.dialect = dialect
 
     def pool(
-        self, x: mx.array, window: Window, cells: Triple, index_dtype: mx.Dtype
+        self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and indices of every window."""
-        launch = _pool(x.shape, x.dtype, window, cells, index_dtype)
-        values, indices = launch(self.dialect, x)
+        values, indices = _pool(x.shape, x.dtype, g, index_dtype)(self.dialect, x)
         return values, indices
 
     def pool_regions(
-        self, x: mx.array, bounds: mx.array, regions: Regions, index_dtype: mx.Dtype
+        self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and flat indices of windows that lie where ``bounds`` says."""
-        launch = _pool_regions(x.shape, x.dtype, bounds.shape[3], regions.cells, index_dtype)
+        launch = _pool_regions(x.shape, x.dtype, bounds.shape[3], g, index_dtype)
         values, indices = launch(self.dialect, x, bounds)
         return values, indices
 
-    def place(
-        self, values: mx.array, indices: mx.array, window: Window | None, size: Triple
-    ) -> mx.array:
+    def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """Pooled values at their positions, zero elsewhere, the last one of several."""
-        if window is None:
-            return self.pick(values, self._owner(indices, size), Window())
-        strays, claims = self._strays(values, indices, window, size)
-        launch = _place(values.shape, values.dtype, indices.dtype, window, size, False)
+        if not isinstance(g, WindowGeometry):
+            return self.pick(values, self._owner(indices, g), g)
+        strays, claims = self._strays(values, indices, g)
+        launch = _place(values.shape, values.dtype, indices.dtype, g, False)
         return launch(self.dialect, values, indices, strays, claims)[0]
 
-    def accumulate(
-        self, values: mx.array, indices: mx.array, window: Window | Regions, size: Triple
-    ) -> mx.array:
+    def accumulate(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """Pooled values at their positions, zero elsewhere, the sum of several.
 
         The indices must come from a pool: one that is not in its own window adds nothing.
         """
-        if isinstance(window, Window):
-            launch = _place(values.shape, values.dtype, indices.dtype, window, size, True)
+        if isinstance(g, WindowGeometry):
+            launch = _place(values.shape, values.dtype, indices.dtype, g, True)
             return launch(self.dialect, values, indices, _nothing(), _nothing())[0]
-        covering = mx.array(window.covering, dtype=mx.int32)
-        launch = _accumulate_regions(values.shape, values.dtype, indices.dtype, size)
+        assert isinstance(g, RegionGeometry)
+        covering = mx.array(g.covering, dtype=mx.int32)
+        launch = _accumulate_regions(values.shape, values.dtype, indices.dtype, g)
         return launch(self.dialect, values, indices, covering)[0]
 
-    def pick(self, full: mx.array, indices: mx.array, window: Window | Regions) -> mx.array:
+    def pick(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """The full array at the recorded positions, zero where an index names none."""
-        if isinstance(window, Regions):
-            window = Window()  # flat indices need none
-        launch = _pick(full.shape, full.dtype, indices.shape[1:4], indices.dtype, window, False)
+        launch = _pick(full.shape, full.dtype, indices.shape, indices.dtype, g, False)
         return launch(self.dialect, full, indices, _nothing(), _nothing())[0]
 
-    def pick_winners(self, full: mx.array, indices: mx.array, window: Window | None) -> mx.array:
+    def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """As :meth:`pick`, but zero for a pooled value whose position a later one names as well."""
-        size = full.shape[1:4]
-        if window is not None:
-            strays, claims = self._strays(full, indices, window, size)
-            launch = _pick(full.shape, full.dtype, indices.shape[1:4], indices.dtype, window, True)
+        if isinstance(g, WindowGeometry):
+            strays, claims = self._strays(full, indices, g)
+            launch = _pick(full.shape, full.dtype, indices.shape, indices.dtype, g, True)
             return launch(self.dialect, full, indices, strays, claims)[0]
-        owner = self.pick(self._owner(indices, size), indices, Window())
-        cells = indices.shape[1:4]
-        number = mx.arange(prod(cells), dtype=mx.int32).reshape(1, *cells, 1)
-        picked = self.pick(full, indices, Window())
+        owner = self.pick(self._owner(indices, g), indices, g)
+        number = mx.arange(prod(g.pooled), dtype=mx.int32).reshape(1, *g.pooled, 1)
+        picked = self.pick(full, indices, g)
         return mx.where(owner == number, picked, mx.zeros((), full.dtype))
 
     def _strays(
-        self, values: mx.array, indices: mx.array, window: Window, size: Triple
+        self, values: mx.array, indices: mx.array, g: WindowGeometry
     ) -> tuple[mx.array, mx.array]:
         """Which channels of an image have an index from outside its window, and who wins there."""
         if is_window(indices.dtype):
             return _nothing(), _nothing()
-        launch = _stray(indices.shape, values.dtype, indices.dtype, window, size)
+        launch = _stray(indices.shape, values.dtype, indices.dtype, g)
         strays, claims = launch(self.dialect, indices)
         return strays, claims
 
-    def _owner(self, indices: mx.array, size: Triple) -> mx.array:
+    def _owner(self, indices: mx.array, g: Geometry) -> mx.array:
         """The number of the last pooled value that names each position, -1 where none does."""
-        return _own(indices.shape, indices.dtype, size)(self.dialect, indices)[0]
+        return _own(indices.shape, indices.dtype, g.size)(self.dialect, indices)[0]
 
 
 # ---- what the launches are told
 
 
+Shape = tuple[int, ...]  # (B, D, H, W, C)
+
+
 @functools.lru_cache(_KEPT)
-def _pool(
-    shape: tuple[int, ...], dtype: mx.Dtype, window: Window, cells: Triple, index_dtype: mx.Dtype
-) -> Launch:
-    batch, *size, channels = shape
-    columns = _columns(dtype, channels, cells[2]) if window.dilation[2] == 1 else 1
-    pooled = (batch, *cells, channels)
+def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtype) -> Launch:
+    batch, *_, channels = shape
+    columns = _columns(dtype, channels, g.pooled[2]) if g.window.dilation[2] == 1 else 1
     template = {
         "T": dtype,
         "I": index_dtype,
         "FLAT": not is_window(index_dtype),
-        "INDEX": _index_type(index_dtype, size),
-        **_share(dtype, channels, columns, cells[0] == size[0] == 1),
-        "EVEN": cells[2] % columns == 0,
-        "INSIDE": _inside(window, cells, size, columns),
-        **_constants(window),
-        "OFFSET": _offset_type(batch * channels, window, size, cells),
+        "INDEX": _index_type(index_dtype, g.size),
+        **_share(dtype, shape, columns, g),
+        "INSIDE": _inside(g, columns),
+        "EVEN": g.pooled[2] % columns == 0,
+        **_constants(g.window),
     }
+    pooled = (batch, *g.pooled, channels)
     outputs = [(pooled, dtype), (pooled, index_dtype)]
-    return _launch(POOL, template, _grid(dtype, pooled, columns), outputs, cells)
+    return _launch(POOL, template, _grid(dtype, pooled, columns), outputs, g.pooled)
 
 
 @functools.lru_cache(_KEPT)
 def _place(
-    shape: tuple[int, ...],
-    dtype: mx.Dtype,
-    index_dtype: mx.Dtype,
-    window: Window,
-    size: Triple,
-    add: bool,
+    shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry, add: bool
 ) -> Launch:
-    batch, *cells, channels = shape
-    
+    batch, *_, channels = shape
     flat = not is_window(index_dtype)
-    tiles = _tiles(window, size, cells)
-    columns = _columns(dtype, channels, tiles[2], window.stride[2])
-    whole = all(n * s == length for n, s, length in zip(cells, window.stride, size))
+    stride = g.window.stride
+    tiles = tuple(max(n, -(-m // s)) for n, m, s in zip(g.pooled, g.size, stride))
+    columns = _columns(dtype, channels, tiles[2], stride[2])
+    whole = all(n * s == length for n, s, length in zip(g.pooled, stride, g.size))
     template = {
         "T": dtype,
-        "ACC": _sum_type(dtype) if add and not window.disjoint else dtype,
+        "ACC": _sum_type(dtype) if add and not g.window.disjoint else dtype,
         "SUM": add,
         "FLAT": flat,
         "STRAY": flat and not add,
-        "INDEX": _index_type(index_dtype, size),
-        "NAMED": _index_type(index_dtype, size) if flat else mx.uint16,
-        **_share(dtype, channels, columns, tiles[0] == 1),
+        "INDEX": _index_type(index_dtype, g.size),
+        "NAMED": _index_type(index_dtype, g.size) if flat else mx.uint16,
+        **_share(dtype, shape, columns, g),
         "WHOLE": whole and tiles[2] % columns == 0,
-        **_constants(window),
-        "OFFSET": _offset_type(batch * channels, window, size, cells),
+        **_constants(g.window),
     }
     grid = _grid(dtype, (batch, *tiles, channels), columns)
-    return _launch(PLACE, template, grid, [((batch, *size, channels), dtype)], size)
+    return _launch(PLACE, template, grid, [((batch, *g.size, channels), dtype)], g.size)
 
 
 @functools.lru_cache(_KEPT)
 def _pick(
-    shape: tuple[int, ...],
+    shape: Shape,
     dtype: mx.Dtype,
-    cells: Triple,
+    pooled: Shape,
     index_dtype: mx.Dtype,
-    window: Window,
+    g: Geometry,
     winners: bool,
 ) -> Launch:
-    batch, *size, channels = shape
     flat = not is_window(index_dtype)
-    if flat and not winners:
-        window = Window()  # flat indices need none
-    columns = _columns(dtype, channels, cells[2])
-    index = _index_type(index_dtype, size)
+    if not isinstance(g, WindowGeometry) or (flat and not winners):
+        g = WindowGeometry(shape[1:4], pooled[1:4], Window())  # flat indices need no window
+    columns = _columns(dtype, shape[4], pooled[3])
+    index = _index_type(index_dtype, g.size)
     template = {
         "T": dtype,
         "FLAT": flat,
@@ -260,87 +245,70 @@ def _pick(
         "NUMBER": index if flat else mx.int32,
         "WINNERS": winners,
         "STRAY": flat and winners,
-        **_share(dtype, channels, columns, cells[0] == size[0] == 1),
-        "EVEN": cells[2] % columns == 0,
-        "INSIDE": flat or _inside(window, cells, size, columns),
-        **_constants(window),
-        "OFFSET": _offset_type(batch * channels, window, size, cells),
+        **_share(dtype, shape, columns, g),
+        "INSIDE": flat or _inside(g, columns),
+        "EVEN": pooled[3] % columns == 0,
+        **_constants(g.window),
     }
-    pooled = (batch, *cells, channels)
     return _launch(PICK, template, _grid(dtype, pooled, columns), [(pooled, dtype)])
 
 
 @functools.lru_cache(_KEPT)
-def _stray(
-    shape: tuple[int, ...], dtype: mx.Dtype, index_dtype: mx.Dtype, window: Window, size: Triple
-) -> Launch:
-    batch, *cells, channels = shape
-    columns = _columns(dtype, channels, cells[2])
+def _stray(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry) -> Launch:
+    batch, *_, channels = shape
+    columns = _columns(dtype, channels, g.pooled[2])
     template = {
-        "INDEX": _index_type(index_dtype, size),
-        **_share(dtype, channels, columns, cells[0] == size[0] == 1),
-        "EVEN": cells[2] % columns == 0,
-        "INSIDE": _inside(window, cells, size, columns),
-        **_constants(window),
-        "OFFSET": _offset_type(batch * channels, window, size, cells),
+        "INDEX": _index_type(index_dtype, g.size),
+        **_share(dtype, shape, columns, g),
+        "INSIDE": _inside(g, columns),
+        "EVEN": g.pooled[2] % columns == 0,
+        **_constants(g.window),
     }
-    words = sum(-(-prod(axes) // 32) for axes in (size, cells))
-    return _launch(
-        STRAY,
-        template,
-        _grid(dtype, shape, columns),
-        [
-            ((batch, -(-channels // _lanes(dtype, channels))), mx.uint32),
-            ((batch, channels, words), mx.uint32),
-        ],
-        size,
-        init_value=0,
-    )
+    words = sum(-(-prod(axes) // 32) for axes in (g.size, g.pooled))
+    strays = (batch, -(-channels // _lanes(dtype, channels)))
+    outputs = [(strays, mx.uint32), ((batch, channels, words), mx.uint32)]
+    return _launch(STRAY, template, _grid(dtype, shape, columns), outputs, g.size, init_value=0)
 
 
 @functools.lru_cache(_KEPT)
-def _own(shape: tuple[int, ...], index_dtype: mx.Dtype, size: Triple) -> Launch:
-    batch, *cells, channels = shape
+def _own(shape: Shape, index_dtype: mx.Dtype, size: Triple) -> Launch:
+    batch, *pooled, channels = shape
     template = {
         "INDEX": _index_type(index_dtype, size),
         "V": min(4, channels),
-        "OFFSET": _offset_type(batch * channels, Window(), size, cells),
+        "OFFSET": _offset_type(shape, WindowGeometry(size, tuple(pooled), Window())),
     }
-    grid = (cells[2] * -(-channels // min(4, channels)), cells[0] * cells[1], batch)
+    grid = (pooled[2] * -(-channels // min(4, channels)), pooled[0] * pooled[1], batch)
     return _launch(OWN, template, grid, [((batch, *size, channels), mx.int32)], size, init_value=-1)
 
 
 @functools.lru_cache(_KEPT)
 def _pool_regions(
-    shape: tuple[int, ...],
-    dtype: mx.Dtype,
-    bounds_columns: int,
-    cells: Triple,
-    index_dtype: mx.Dtype,
+    shape: Shape, dtype: mx.Dtype, columns: int, g: RegionGeometry, index_dtype: mx.Dtype
 ) -> Launch:
     batch, *_, channels = shape
-    pooled = (batch, *cells, channels)
+    pooled = (batch, *g.pooled, channels)
     return _launch(
         POOL_REGIONS,
         {"T": dtype, "I": index_dtype},
-        (cells[2] * channels, cells[0] * cells[1], batch),
+        (g.pooled[2] * channels, g.pooled[0] * g.pooled[1], batch),
         [(pooled, dtype), (pooled, index_dtype)],
-        cells,
+        g.pooled,
     )
 
 
 @functools.lru_cache(_KEPT)
 def _accumulate_regions(
-    shape: tuple[int, ...], dtype: mx.Dtype, index_dtype: mx.Dtype, size: Triple
+    shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: RegionGeometry
 ) -> Launch:
     batch, *_, channels = shape
-    template = {"T": dtype, "ACC": _sum_type(dtype), "INDEX": _index_type(index_dtype, size)}
+    template = {"T": dtype, "ACC": _sum_type(dtype), "INDEX": _index_type(index_dtype, g.size)}
     return _launch(
         ACCUMULATE_REGIONS,
         template,
-        (size[2] * channels, size[0] * size[1], batch),
-        [((batch, *size, channels), dtype)],
-        size,
+        (g.size[2] * channels, g.size[0] * g.size[1], batch),
+        [((batch, *g.size, channels), dtype)],
+        g.size,
     )
 
 
@@ -371,16 +339,14 @@ def _index_type(index_dtype: mx.Dtype, size: Sequence[int]) -> mx.Dtype:
     return mx.int32 if narrow else mx.int64
 
 
-def _offset_type(
-    planes: int, window: Window, size: Sequence[int], cells: Sequence[int]
-) -> mx.Dtype:
+def _offset_type(shape: Shape, g: WindowGeometry) -> mx.Dtype:
     """The type that numbers the elements of every array: arithmetic in 64 bits is slow on a GPU.
 
     Windows and tiles may stand over the edges of a plane, and a thread may have more of them than there are.
     """
-    margins = [2 * (s + p + n) for s, p, n in zip(window.stride, window.padding, window.span)]
-    most = planes * prod(max(n, m) + margin + 8 for n, m, margin in zip(size, cells, margins))
-    return mx.int32 if most < 2**31 else mx.int64
+    axes = zip(g.size, g.pooled, g.window.stride, g.window.padding, g.window.span)
+    most = prod(max(n, m) + 2 * (s + p + span) + 8 for n, m, s, p, span in axes)
+    return mx.int32 if shape[0] * shape[4] * most < 2**31 else mx.int64
 
 
 def _sum_type(dtype: mx.Dtype) -> mx.Dtype:
@@ -403,39 +369,29 @@ def _columns(dtype: mx.Dtype, channels: int, width: int, tile: int = 1) -> int:
     return next((n for n in (most, most // 2) if n > 1 and width % n == 0), most)
 
 
-def _share(dtype: mx.Dtype, channels: int, columns: int, planar: bool) -> dict[str, Any]:
-    """What a thread takes."""
-    lanes = _lanes(dtype, channels)
+def _share(dtype: mx.Dtype, shape: Shape, columns: int, g: WindowGeometry) -> dict[str, Any]:
+    """What a thread takes, and the type that says where it lies."""
+    lanes = _lanes(dtype, shape[4])
     return {
         "V": lanes,
-        "TAIL": channels % lanes != 0,
-        "ONE": channels == lanes,
+        "TAIL": shape[4] % lanes != 0,
+        "ONE": shape[4] == lanes,
         "X": columns,
-        "PLANAR": planar,
+        "PLANAR": g.size[0] == g.pooled[0] == 1,
+        "OFFSET": _offset_type(shape, g),
     }
 
 
-def _grid(dtype: mx.Dtype, shape: Sequence[int], columns: int) -> tuple[int, int, int]:
+def _grid(dtype: mx.Dtype, shape: Shape, columns: int) -> tuple[int, int, int]:
     batch, d, h, w, channels = shape
     return -(-w // columns) * -(-channels // _lanes(dtype, channels)), d * h, batch
 
 
-def _tiles(window: Window, size: Sequence[int], cells: Sequence[int]) -> Triple:
-    """The number of tiles of outputs, each as large as the stride, on each axis: no fewer than the windows."""
-    return tuple(
-        max(count, -(-length // s)) for count, length, s in zip(cells, size, window.stride)
-    )
-
-
-def _inside(window: Window, cells: Sequence[int], size: Sequence[int], columns: int) -> bool:
+def _inside(g: WindowGeometry, columns: int) -> bool:
     """Whether no window stands over the edge, not even one that a thread at the end of a row has too many."""
-    counts = (*cells[:2], -(-cells[2] // columns) * columns)
-    return all(
-        p == 0 and (count - 1) * s + span <= length
-        for count, length, s, p, span in zip(
-            counts, size, window.stride, window.padding, window.span
-        )
-    )
+    counts = (*g.pooled[:2], -(-g.pooled[2] // columns) * columns)
+    axes = zip(counts, g.size, g.window.stride, g.window.padding, g.window.span)
+    return all(p == 0 and (n - 1) * s + span <= length for n, length, s, p, span in axes)
 
 
 def _constants(window: Window) -> dict[str, int]:

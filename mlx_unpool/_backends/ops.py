@@ -16,8 +16,15 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-from .._geometry import Regions, Triple, Window, tap_offsets
-from .._indices import is_window
+from .._geometry import (
+    Geometry,
+    RegionGeometry,
+    Triple,
+    Window,
+    WindowGeometry,
+    kernel_offsets,
+)
+from .._types import is_window
 
 _FLOATS = (mx.float32, mx.float16, mx.bfloat16)
 _UNSIGNED = (mx.uint8, mx.uint16, mx.uint32, mx.uint64)
@@ -28,10 +35,10 @@ class Ops:
     """The primitives on arrays (B, D, H, W, C)."""
 
     def pool(
-        self, x: mx.array, window: Window, cells: Triple, index_dtype: mx.Dtype
+        self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and indices of every window."""
-        size = x.shape[1:4]
+        window, size, cells = g.window, g.size, g.pooled
         flat = not is_window(index_dtype)
         if flat:
             steps = tuple(d * pitch for d, pitch in zip(window.dilation, _pitches(size)))
@@ -53,23 +60,23 @@ class Ops:
         if empty is not None:
             indices = mx.where(empty, mx.array(-1 if flat else 0, index_dtype), indices)
         if x.dtype == mx.float16:
-            values = self.pick(x, indices, window)
+            values = self.pick(x, indices, g)
         if empty is not None:
             values = mx.where(empty, _lowest(x.dtype), values)
         return values, indices
 
     def pool_regions(
-        self, x: mx.array, bounds: mx.array, regions: Regions, index_dtype: mx.Dtype
+        self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and flat indices of windows that lie where ``bounds`` says."""
-        size, cells, kernel = x.shape[1:4], regions.cells, regions.longest
+        size, cells, kernel = g.size, g.pooled, g.longest
         ends = []
         for axis, first in enumerate((0, cells[0], cells[0] + cells[1])):
             rows = bounds[:, first : first + cells[axis]]
             ends.append([_by_plane(axis, rows[:, :, end]) for end in (0, 1)])
 
         def tap_of(x: mx.array, axis: int, tap: int) -> mx.array:
-            regular = regions.regular[axis]
+            regular = g.regular[axis]
             if regular:
                 return _slice(x, axis, tap, regular[1], cells[axis])
             # A shorter window looks at its last place again, which changes nothing.
@@ -84,20 +91,18 @@ class Ops:
             place = mx.minimum(start + (codes // step).astype(index_dtype), stop - 1)
             indices = indices * length + place
             codes = codes % step
-        return self.pick(x, indices, regions) if is_half else values, indices
+        return self.pick(x, indices, g) if is_half else values, indices
 
-    def place(
-        self, values: mx.array, indices: mx.array, window: Window | None, size: Triple
-    ) -> mx.array:
+    def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """Pooled values at their places, zero elsewhere, the last one of several."""
+        window, size = _window(g), g.size
         if window is not None and _is_small_tiling(window, indices, size):
             return _spread(values, indices, window)
         return _put(values, _checked_places(indices, window, size), size)
 
-    def accumulate(
-        self, values: mx.array, indices: mx.array, window: Window | Regions, size: Triple
-    ) -> mx.array:
+    def accumulate(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """Pooled values at their places, zero elsewhere, the sum of several. The indices are a pool's."""
+        window, size = _window(g), g.size
         if isinstance(window, Window) and _is_small_tiling(window, indices, size):
             return _spread(values, indices, window)
         places = _pooled_places(indices, window, size)
@@ -116,13 +121,15 @@ class Ops:
         sums = mx.take_along_axis(sums, places.elements, axis=1).astype(values.dtype)
         return _put(sums.reshape(values.shape), places, size)
 
-    def pick(self, full: mx.array, indices: mx.array, window: Window | Regions) -> mx.array:
+    def pick(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """The full array at the recorded places, zero where an index names none. They are a pool's."""
+        window = _window(g)
         places = _pooled_places(indices, window, full.shape[1:4])
         return _take(full, places).reshape(indices.shape)
 
-    def pick_winners(self, full: mx.array, indices: mx.array, window: Window | None) -> mx.array:
+    def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """As :meth:`pick` for any indices, and zero for a cell whose place a later cell names as well."""
+        window = _window(g)
         places = _checked_places(indices, window, full.shape[1:4])
         if not (is_window(indices.dtype) and window is not None and window.disjoint):
             # Every cell writes its number to its place, where the last one stays. (Cells of different
@@ -139,6 +146,10 @@ class Ops:
             wins = mx.take_along_axis(owner, places.elements, axis=1) == number
             places = places._replace(keep=wins)
         return _take(full, places).reshape(indices.shape)
+
+
+def _window(g: Geometry) -> Window | None:
+    return g.window if isinstance(g, WindowGeometry) else None
 
 
 def _pool(
@@ -266,13 +277,11 @@ def _keys(x: mx.array) -> mx.array:
 def _empty_windows(window: Window, size: Triple, cells: Triple) -> mx.array | None:
     """Which windows have no tap inside the plane, or None if all have one."""
     result = None
-    for axis in range(3):
-        # Only windows that start in the padding can be empty.
-        starts_outside = min(cells[axis], -(-window.padding[axis] // window.stride[axis]))
-        empty = [not window.inside_taps(axis, size[axis], cell) for cell in range(starts_outside)]
-        if any(empty):
-            here = _along(axis, mx.array(empty + [False] * (cells[axis] - starts_outside)))
-            result = here if result is None else result | here
+    for axis in WindowGeometry(size, cells, window).axes_with_empty_windows:
+        start = mx.arange(cells[axis]) * window.stride[axis] - window.padding[axis]
+        empty = (start < 0) & (start % window.dilation[axis] >= size[axis])
+        here = _along(axis, empty)
+        result = here if result is None else result | here
     return result
 
 
@@ -285,7 +294,7 @@ def _is_small_tiling(window: Window, indices: mx.array, size: Triple) -> bool:
     cells = indices.shape[1:4]
     return (
         is_window(indices.dtype)
-        and window.taps <= 4
+        and window.elements <= 4
         and indices.shape[4] >= 16
         and window.kernel == window.stride
         and all(_tiles(window, size, cells, axis) for axis in range(3))
@@ -296,7 +305,7 @@ def _spread(values: mx.array, codes: mx.array, window: Window) -> mx.array:
     """Every value at its tap and zero at the others: no scatter, so nothing can go astray."""
     batch, *cells, channels = codes.shape
     (d, h, w), (kd, kh, kw) = cells, window.kernel
-    taps = mx.arange(window.taps, dtype=codes.dtype).reshape(1, kd, 1, kh, 1, kw, 1)
+    taps = mx.arange(window.elements, dtype=codes.dtype).reshape(1, kd, 1, kh, 1, kw, 1)
     shape = (batch * d, 1, h, 1, w, 1, channels)
     full = _masked(values.reshape(shape), codes.reshape(shape) == taps)
     return full.reshape(batch, d * kd, h * kh, w * kw, channels)
@@ -348,9 +357,9 @@ def _masked(x: mx.array, keep: mx.array) -> mx.array:
     return (bits * keep.view(mx.uint8).astype(bits.dtype)).view(x.dtype)
 
 
-def _pooled_places(indices: mx.array, window: Window | Regions, size: Triple) -> _Places:
+def _pooled_places(indices: mx.array, window: Window | None, size: Triple) -> _Places:
     """The places of indices that a pool over ``size`` has made: all are good, but for empty windows."""
-    if isinstance(window, Regions):
+    if window is None:
         return _places_by_number(indices, size, checked=False)
     cells = indices.shape[1:4]
     if _empty_windows(window, size, cells) is not None:
@@ -405,11 +414,11 @@ def _places_by_tap(indices: mx.array, window: Window, size: Triple, checked: boo
     dtype = _unsigned(end)
     pitches = [pitch * channels for pitch in _pitches(size)]
     steps = [pitch * d for pitch, d in zip(pitches, window.dilation)]
-    parts = [sum(t * step for t, step in zip(tap, steps)) for tap in tap_offsets(window.kernel)]
+    parts = [sum(t * step for t, step in zip(tap, steps)) for tap in kernel_offsets(window.kernel)]
     code, keep = indices.reshape(-1), None
     if checked:
         code = _no_tap_clamped(code, window)
-        keep = (code != window.taps).reshape(rows, -1)
+        keep = (code != window.elements).reshape(rows, -1)
     place = mx.take_along_axis(mx.array([*parts, 0], dtype), code, axis=0)
     place = place.reshape(rows, *cells, channels)
     for axis in (2, 1, 0):
@@ -439,7 +448,7 @@ def _places_by_table(indices: mx.array, window: Window, size: Triple) -> _Places
         shape[axis], shape[axis + 3] = window.kernel[axis], cells[axis]
         table = table + place.reshape(shape)
     count = prod(cells)
-    table = mx.minimum(table.reshape(window.taps, count), end)
+    table = mx.minimum(table.reshape(window.elements, count), end)
     table = mx.pad(table, [(0, 1), (0, 0)], constant_values=mx.array(end, dtype))  # what is no tap
     entry = _no_tap_clamped(indices, window).astype(_unsigned(table.size))
     entry = entry.reshape(batch, count, channels) * count
@@ -451,9 +460,9 @@ def _places_by_table(indices: mx.array, window: Window, size: Triple) -> _Places
 
 def _no_tap_clamped(codes: mx.array, window: Window) -> mx.array:
     """Window indices in which every number that is no tap is the first such number."""
-    if window.taps > mx.iinfo(codes.dtype).max:
+    if window.elements > mx.iinfo(codes.dtype).max:
         codes = codes.astype(mx.uint32)
-    return mx.minimum(codes, window.taps)
+    return mx.minimum(codes, window.elements)
 
 
 def _every_tap_inside(window: Window, size: Triple, cells: Triple) -> bool:

@@ -93,7 +93,7 @@ class Recorder:
         mx.fast.cuda_kernel = self._make
         gpu._build.cache_clear()
         try:
-            with _backends.use("cuda"):
+            with _backends.use_backend("cuda"):
                 yield self
         finally:
             _backends.is_available, mx.fast.cuda_kernel = is_available, previous

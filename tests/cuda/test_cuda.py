@@ -236,7 +236,7 @@ def test_a_gpu_that_is_not_apples_is_cudas(monkeypatch):
         device = mx.Device(mx.gpu)
 
     monkeypatch.setattr(_backends, "is_available", lambda name: name in ("ops", "cuda"))
-    assert _backends.choose(Stream) is _backends.get("cuda")
+    assert _backends.where(Stream).backend is _backends.get("cuda")
     monkeypatch.setattr(_backends, "is_available", lambda name: name in ("ops", "metal"))
-    assert _backends.choose(Stream) is _backends.get("metal")
-    assert _backends.choose(mx.default_stream(mx.cpu)) is _backends.get("ops")
+    assert _backends.where(Stream).backend is _backends.get("metal")
+    assert _backends.where(mx.default_stream(mx.cpu)).backend is _backends.get("ops")

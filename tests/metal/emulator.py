@@ -31,10 +31,10 @@ DEVICES = [
 def device(name: str, shuffle: int | None = None) -> Iterator[None]:
     """Runs the library's calls on the CPU, on the real GPU or on the emulated one."""
     if name == "cpu":
-        with mx.stream(mx.cpu), _backends.use("ops"):
+        with mx.stream(mx.cpu), _backends.use_backend("ops"):
             yield
     elif name == "metal":
-        with mx.stream(mx.gpu), _backends.use("metal"):
+        with mx.stream(mx.gpu), _backends.use_backend("metal"):
             yield
     else:
         metal = Emulator()
@@ -67,7 +67,7 @@ class Emulator:
         mx.fast.metal_kernel = self._make
         gpu._build.cache_clear()
         try:
-            with _backends.use("metal"):
+            with _backends.use_backend("metal"):
                 yield self
         finally:
             _backends.is_available, mx.fast.metal_kernel = is_available, previous

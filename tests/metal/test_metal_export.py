@@ -19,7 +19,7 @@ def test_an_exported_segnet_launches_what_an_eager_one_launches(index_format):
     model.pool = mlx_unpool.MaxPool2d(2, return_indices=True, index_format=index_format)
     model.eval()
     x = mx.random.normal((1, 11, 14, 3))
-    with mlx_unpool.exporting(), _backends.use("metal"):
+    with mlx_unpool.exporting(), _backends.use_backend("metal"):
         exported, _, events = metal_host.launches_of(model, x)
     device = emulator.Emulator()
     with device.installed():

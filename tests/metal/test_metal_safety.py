@@ -19,7 +19,7 @@ import pytest
 
 import mlx_unpool
 from mlx_unpool import _backends
-from mlx_unpool._geometry import adaptive_regions
+from mlx_unpool._geometry import adaptive_geometry
 
 X = mx.random.normal((2, 6, 7, 5), key=mx.random.key(0))  # 5 channels: a thread with a tail
 
@@ -344,7 +344,7 @@ def last(running: metal_host.Run, buffer: int, dtype, back: int = 0) -> float:
 
 
 def traced(function, *arrays) -> list[metal_host.Launch]:
-    with _backends.use("metal"):
+    with _backends.use_backend("metal"):
         return metal_host.launches_of(function, *arrays)[0]
 
 
@@ -403,10 +403,11 @@ def test_an_unpool_to_more_than_2_to_the_31_elements(dtype):
 
 def test_a_pick_from_more_than_2_to_the_31_elements():
     full, cells = huge((1, *HUGE), mx.float16), huge((1, *CELLS), mx.int32)
-    from mlx_unpool._geometry import Window
+    from mlx_unpool._geometry import Window, WindowGeometry
 
     window = Window(kernel=(1, 2, 2), stride=(1, 2, 2))
-    (launch,) = traced(lambda x, i: _backends.get("metal").pick(x, i, window), full, cells)
+    g = WindowGeometry((1, *HUGE[1:3]), (1, *CELLS[:2]), window)
+    (launch,) = traced(lambda x, i: _backends.get("metal").pick(x, i, g), full, cells)
     running, order = far_end(launch, None, None, np.zeros(1, np.uint32))
     with running:
         put(running, 0, 9.0, np.float16)
@@ -419,7 +420,7 @@ def test_a_pick_from_more_than_2_to_the_31_elements():
 def test_an_adaptive_pool_of_more_than_2_to_the_31_elements():
     cells, size = (1, 3, 9), (1, *HUGE[1:3])
     # The last window alone, cut to one place: a thread would look at 4e7.
-    bounds = [(stop - 1, stop) for _, stop in adaptive_regions(size, cells).ends]
+    bounds = [(stop - 1, stop) for _, stop in adaptive_geometry(size, cells).ends]
     (launch,) = traced(
         lambda x: mlx_unpool.adaptive_max_pool2d(x, cells[1:], return_indices=True),
         huge(HUGE, mx.float16),
@@ -438,14 +439,14 @@ def test_an_adaptive_pool_of_more_than_2_to_the_31_elements():
 
 def test_sums_of_an_adaptive_pool_of_more_than_2_to_the_31_elements():
     size, cells = (1, *HUGE[1:3]), (1, 3, 9)
-    regions = adaptive_regions(size, cells)
+    g = adaptive_geometry(size, cells)
     metal = _backends.get("metal")
     (launch,) = traced(
-        lambda v, i: metal.accumulate(v, i, regions, size),
+        lambda v, i: metal.accumulate(v, i, g),
         huge((1, *cells, 2), mx.float16),
         huge((1, *cells, 2), mx.int32),
     )
-    covering = np.array(regions.covering, np.int32)
+    covering = np.array(g.covering, np.int32)
     running, order = far_end(launch, None, None, covering, np.array(size, np.int32))
     with running:
         put(running, 0, 7.0, np.float16)

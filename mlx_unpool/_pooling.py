@@ -1,0 +1,563 @@
+"""What a caller asks for, as one frozen value; and for each shape of array, the plan that carries it out.
+
+A public function or layer makes its value (``MaxPooling.of(...)``, which checks the arguments) and calls it
+with its arrays. Values and plans are kept, in caches that are bounded and hold neither arrays nor streams:
+a second call with the same arguments and shapes finds both.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import mlx.core as mx
+
+from . import _arguments as check
+from . import _derivatives, _indices
+from ._backends import Where, where
+from ._geometry import (
+    Geometry,
+    RegionGeometry,
+    Triple,
+    Window,
+    WindowGeometry,
+    adaptive_geometry,
+    fractional_geometry,
+    triple,
+)
+from ._layout import Layout
+from ._types import (
+    DATA_FORMATS,
+    INDEX_FORMATS,
+    LARGEST_AXIS,
+    MOST_WINDOW_INDICES,
+    flat_dtype,
+    is_window,
+    window_dtype,
+)
+
+Pooled = mx.array | tuple[mx.array, mx.array]
+_ASKED, _PLANS = 256, 1024  # how many of each are kept
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How the arrays of one shape are pooled or unpooled."""
+
+    layout: Layout
+    folded: tuple[int, ...]  # the input as (B, D, H, W, C)
+    shape: tuple[int, ...]  # of the result, in the caller's layout
+    geometry: Geometry
+    index_dtype: mx.Dtype
+
+    @staticmethod
+    def of(layout: Layout, g: Geometry, index_dtype: mx.Dtype, unpool: bool = False) -> Plan:
+        """The plan for a geometry."""
+        source, result = (g.pooled, g.size) if unpool else (g.size, g.pooled)
+        return Plan(layout, layout.folded(source), layout.shape(result), g, index_dtype)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no images or no channels, and so nothing to run."""
+        return 0 in self.shape
+
+
+@dataclass(frozen=True, eq=False)
+class MaxPooling:
+    """Max pooling over windows that are all alike."""
+
+    caller: str
+    rank: int
+    window: Window
+    return_indices: bool
+    index_format: str
+    channels_first: bool
+
+    @staticmethod
+    def of(
+        caller: str,
+        rank: int,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: Any = False,
+        return_indices: Any = False,
+        index_format: Any = "flat",
+        data_format: Any = "channels_last",
+    ) -> MaxPooling:
+        """Checks the arguments of a call by ``caller``."""
+        window = window_of(caller, rank, kernel_size, stride, padding, dilation, ceil_mode)
+        check.flag(caller, "return_indices", return_indices)
+        check.choice(caller, "index_format", index_format, INDEX_FORMATS)
+        check.choice(caller, "data_format", data_format, DATA_FORMATS)
+        return _max_pooling(caller, rank, window, return_indices, index_format, data_format)
+
+    def __call__(self, x: Any, stream: Any = None) -> Pooled:
+        """Values, and indices if they were asked for, of ``x``."""
+        check.values(self.caller, "x", x)
+        check.stream(self.caller, stream)
+        plan = _max_pool_plan(self, x.shape)
+        result = _run_pool(plan, x, where(stream))
+        return result if self.return_indices else result[0]
+
+
+@dataclass(frozen=True, eq=False)
+class MaxUnpooling:
+    """Max unpooling; without a window for flat indices of any origin."""
+
+    caller: str
+    rank: int
+    window: Window | None
+    channels_first: bool
+
+    @staticmethod
+    def of(
+        caller: str,
+        rank: int,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        data_format: Any = "channels_last",
+    ) -> MaxUnpooling:
+        """Checks the arguments of a call by ``caller``."""
+        check.choice(caller, "data_format", data_format, DATA_FORMATS)
+        window = None
+        if kernel_size is not None:
+            window = window_of(caller, rank, kernel_size, stride, padding, dilation)
+        else:
+            for name, value, default in (
+                ("stride", stride, None),
+                ("padding", padding, 0),
+                ("dilation", dilation, 1),
+            ):
+                if type(value) is not type(default) or value != default:
+                    raise ValueError(
+                        f"[{caller}] '{name}' must be left at {default} where 'kernel_size' is None but "
+                        f"got {check.shown(value)}."
+                    )
+        return _max_unpooling(caller, rank, window, data_format)
+
+    def __call__(
+        self, x: Any, indices: Any, output_size: Any = None, stream: Any = None
+    ) -> mx.array:
+        """Pooled values ``x`` at the positions that ``indices`` name, zeros elsewhere."""
+        check.values(self.caller, "x", x)
+        check.indices(self.caller, indices)
+        check.stream(self.caller, stream)
+        shape = x.shape
+        if indices.shape != shape:
+            raise ValueError(
+                f"[{self.caller}] 'indices' must have the shape of the pooled values, {shape}, but got "
+                f"{indices.shape}."
+            )
+        if self.window is None and is_window(indices.dtype):
+            raise ValueError(
+                f"[{self.caller}] 'kernel_size' must be given for window indices ({indices.dtype}) but got "
+                "None."
+            )
+        if output_size is not None:
+            output_size = check.shape(self.caller, "output_size", output_size)
+        plan = _max_unpool_plan(self, shape, output_size)
+        if plan.is_empty:
+            return mx.zeros(plan.shape, x.dtype)
+        if _indices.is_checking():
+            _indices.check_if_possible(self.caller, indices, plan.layout, plan.geometry)
+        place = where(stream)
+        full = _derivatives.linear(
+            "place",
+            mx.reshape(x, plan.folded, stream=place.stream),
+            mx.reshape(indices, plan.folded, stream=place.stream),
+            plan.geometry,
+            place,
+        )
+        return mx.reshape(full, plan.shape, stream=place.stream)
+
+
+@dataclass(frozen=True, eq=False)
+class AdaptivePooling:
+    """Max pooling to a given size."""
+
+    caller: str
+    rank: int
+    output_size: tuple[int | None, ...]
+    return_indices: bool
+    channels_first: bool
+
+    @staticmethod
+    def of(
+        caller: str,
+        rank: int,
+        output_size: Any,
+        return_indices: Any = False,
+        data_format: Any = "channels_last",
+    ) -> AdaptivePooling:
+        """Checks the arguments of a call by ``caller``."""
+        given = output_size if isinstance(output_size, (tuple, list)) else [output_size] * rank
+        numbers = check.all_integers([n for n in given if n is not None])
+        if numbers is None or output_size is None:
+            raise TypeError(
+                f"[{caller}] 'output_size' must be an integer or a tuple of {rank} integers or None but got "
+                f"{check.shown(output_size)}."
+            )
+        if len(given) != rank or not all(1 <= n <= LARGEST_AXIS for n in numbers):
+            raise ValueError(
+                f"[{caller}] 'output_size' must be 1 or more (2^31 - 1 at most), or None, on each of {rank} "
+                f"axes but got {check.shown(output_size)}."
+            )
+        check.flag(caller, "return_indices", return_indices)
+        check.choice(caller, "data_format", data_format, DATA_FORMATS)
+        sizes = tuple(None if n is None else operator.index(n) for n in given)
+        return _adaptive_pooling(caller, rank, sizes, return_indices, data_format)
+
+    def __call__(self, x: Any, stream: Any = None) -> Pooled:
+        """Values, and indices if they were asked for, of ``x``."""
+        check.values(self.caller, "x", x)
+        check.stream(self.caller, stream)
+        plan, place = _adaptive_plan(self, x.shape), where(stream)
+        bounds = None
+        if isinstance(plan.geometry, RegionGeometry):
+            with mx.stream(place.stream):
+                bounds = mx.array(plan.geometry.ends, dtype=mx.int32).reshape(1, -1, 2, 1)
+                bounds = mx.broadcast_to(bounds, (plan.folded[0], *bounds.shape[1:]))
+        result = _run_pool(plan, x, place, bounds)
+        return result if self.return_indices else result[0]
+
+
+@dataclass(frozen=True, eq=False)
+class FractionalPooling:
+    """Max pooling over windows at random distances."""
+
+    caller: str
+    rank: int
+    kernel: tuple[int, ...]
+    output_size: tuple[int, ...] | None
+    output_ratio: tuple[float, ...] | None
+    return_indices: bool
+    channels_first: bool
+
+    @staticmethod
+    def of(
+        caller: str,
+        rank: int,
+        kernel_size: Any,
+        output_size: Any = None,
+        output_ratio: Any = None,
+        return_indices: Any = False,
+        data_format: Any = "channels_last",
+    ) -> FractionalPooling:
+        """Checks the arguments of a call by ``caller``."""
+        kernel = check.integers(caller, "kernel_size", kernel_size, rank, least=1)
+        if (output_size is None) == (output_ratio is None):
+            raise ValueError(
+                f"[{caller}] exactly one of 'output_size' and 'output_ratio' must be given but got "
+                f"{check.shown(output_size)} and {check.shown(output_ratio)}."
+            )
+        if output_size is not None:
+            output_size = check.integers(caller, "output_size", output_size, rank, least=1)
+        else:
+            output_ratio = check.ratios(caller, "output_ratio", output_ratio, rank)
+        check.flag(caller, "return_indices", return_indices)
+        check.choice(caller, "data_format", data_format, DATA_FORMATS)
+        return _fractional_pooling(
+            caller, rank, kernel, output_size, output_ratio, return_indices, data_format
+        )
+
+    def __call__(
+        self, x: Any, random_samples: Any = None, key: Any = None, stream: Any = None
+    ) -> Pooled:
+        """Values, and indices if they were asked for, of ``x``."""
+        check.values(self.caller, "x", x)
+        check.stream(self.caller, stream)
+        plan = _fractional_plan(self, x.shape)
+        shape = (plan.layout.batch, plan.layout.channels, self.rank)
+        self._check_samples(random_samples, key, shape)
+        place, g = where(stream), plan.geometry
+        assert isinstance(g, RegionGeometry)
+        with mx.stream(place.stream):
+            samples = random_samples
+            if samples is None:
+                samples = mx.random.uniform(shape=shape, key=key)
+            bounds = plan.layout.fold_bounds(_fractional_bounds(samples, g))
+        result = _run_pool(plan, x, place, bounds)
+        return result if self.return_indices else result[0]
+
+    def _check_samples(self, samples: Any, key: Any, shape: tuple[int, ...]) -> None:
+        """Checks the random numbers, (N, C, rank), or their key."""
+        if samples is not None:
+            if key is not None:
+                raise ValueError(
+                    f"[{self.caller}] 'key' must be None where 'random_samples' are given but got "
+                    f"{check.shown(key)}."
+                )
+            if not isinstance(samples, mx.array) or not mx.issubdtype(samples.dtype, mx.floating):
+                what = samples.dtype if isinstance(samples, mx.array) else type(samples).__name__
+                raise TypeError(
+                    f"[{self.caller}] 'random_samples' must be an array of floats but got {what}."
+                )
+            if samples.shape != shape:
+                raise ValueError(
+                    f"[{self.caller}] 'random_samples' must have the shape {shape}, a number for each "
+                    f"image, channel and axis, but got {samples.shape}."
+                )
+        elif key is not None:
+            if not isinstance(key, mx.array):
+                raise TypeError(
+                    f"[{self.caller}] 'key' must be an mlx array but got {type(key).__name__}."
+                )
+            if key.shape != (2,) or key.dtype != mx.uint32:
+                raise ValueError(
+                    f"[{self.caller}] 'key' must be a key of mx.random, uint32 of shape (2,), but got "
+                    f"{key.dtype} of shape {key.shape}."
+                )
+
+
+# ---- values, interned: the same arguments give the same object
+
+
+def window_of(
+    caller: str,
+    rank: int,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: Any = False,
+) -> Window:
+    """The window that these arguments of a pooling over ``rank`` axes describe."""
+    kernel = check.integers(caller, "kernel_size", kernel_size, rank, least=1)
+    strides = kernel if stride is None else check.integers(caller, "stride", stride, rank, least=1)
+    pads = check.integers(caller, "padding", padding, rank, least=0)
+    dilations = check.integers(caller, "dilation", dilation, rank, least=1)
+    check.flag(caller, "ceil_mode", ceil_mode)
+    window = _window(kernel, strides, pads, dilations, ceil_mode)
+    if not window.padding_fits:
+        raise ValueError(
+            f"[{caller}] 'padding' must be at most half the window (dilation * (kernel_size - 1) + 1 = "
+            f"{window.span[3 - rank :]} positions) but got {check.shown(padding)}."
+        )
+    return window
+
+
+@lru_cache(_ASKED)
+def _window(
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    ceil_mode: bool,
+) -> Window:
+    return Window(triple(kernel), triple(stride), triple(padding, 0), triple(dilation), ceil_mode)
+
+
+@lru_cache(_ASKED)
+def _max_pooling(
+    caller: str, rank: int, window: Window, indices: bool, index_format: str, data_format: str
+) -> MaxPooling:
+    if index_format == "window" and window.elements > MOST_WINDOW_INDICES:
+        raise ValueError(
+            f"[{caller}] 'index_format' must be 'flat' for windows of more than {MOST_WINDOW_INDICES} "
+            f"elements but got 'window' and {window.elements} elements."
+        )
+    first = data_format == "channels_first"
+    return MaxPooling(caller, rank, window, indices, index_format, first)
+
+
+@lru_cache(_ASKED)
+def _max_unpooling(caller: str, rank: int, window: Window | None, data_format: str) -> MaxUnpooling:
+    return MaxUnpooling(caller, rank, window, data_format == "channels_first")
+
+
+@lru_cache(_ASKED)
+def _adaptive_pooling(
+    caller: str, rank: int, sizes: tuple[int | None, ...], indices: bool, data_format: str
+) -> AdaptivePooling:
+    return AdaptivePooling(caller, rank, sizes, indices, data_format == "channels_first")
+
+
+@lru_cache(_ASKED)
+def _fractional_pooling(
+    caller: str,
+    rank: int,
+    kernel: tuple[int, ...],
+    size: tuple[int, ...] | None,
+    ratio: tuple[float, ...] | None,
+    indices: bool,
+    data_format: str,
+) -> FractionalPooling:
+    first = data_format == "channels_first"
+    return FractionalPooling(caller, rank, kernel, size, ratio, indices, first)
+
+
+# ---- plans: what cannot be done with a shape is said here
+
+
+@lru_cache(_PLANS)
+def _max_pool_plan(asked: MaxPooling, shape: tuple[int, ...]) -> Plan:
+    layout = Layout.of(asked.caller, "x", shape, asked.rank, asked.channels_first)
+    size = layout.size(shape)
+    pooled = asked.window.pooled_size(size)
+    if min(size) < 1 or min(pooled) < 1:
+        axes = slice(3 - asked.rank, 3)
+        raise ValueError(
+            f"[{asked.caller}] 'kernel_size' must fit into the padded input: a window covers "
+            f"{asked.window.span[axes]} positions and 'padding' is {asked.window.padding[axes]}, but got "
+            f"an input of spatial shape {size[axes]}."
+        )
+    in_window = asked.index_format == "window"
+    index_dtype = window_dtype(asked.window.elements) if in_window else flat_dtype(size)
+    return Plan.of(layout, WindowGeometry(size, pooled, asked.window), index_dtype)
+
+
+@lru_cache(_PLANS)
+def _max_unpool_plan(
+    asked: MaxUnpooling, shape: tuple[int, ...], output_size: tuple[int, ...] | None
+) -> Plan:
+    layout = Layout.of(asked.caller, "x", shape, asked.rank, asked.channels_first)
+    pooled = layout.size(shape)
+    size = _unpooled_size(asked, layout, pooled, output_size)
+    if asked.window is not None:
+        return Plan.of(
+            layout, WindowGeometry(size, pooled, asked.window), flat_dtype(size), unpool=True
+        )
+    if prod(pooled) >= 2**31:
+        raise ValueError(
+            f"[{asked.caller}] 'x' must have fewer than 2^31 values in a plane where 'kernel_size' is "
+            f"None but got {prod(pooled)}."
+        )
+    return Plan.of(layout, Geometry(size, pooled), flat_dtype(size), unpool=True)
+
+
+def _unpooled_size(
+    asked: MaxUnpooling, layout: Layout, pooled: Triple, output_size: tuple[int, ...] | None
+) -> Triple:
+    """The size of the plane to unpool into; ``output_size`` is None, a spatial or a full shape."""
+    caller, rank, window = asked.caller, asked.rank, asked.window
+    default = None if window is None else window.unpooled_size(pooled)
+    if output_size is None:
+        if default is None:
+            raise ValueError(
+                f"[{caller}] 'output_size' must be given where 'kernel_size' is None but got None."
+            )
+        if min(default) < 1 or max(default) > LARGEST_AXIS:
+            why = "empty" if min(default) < 1 else "longer than 2^31 - 1 on an axis"
+            raise ValueError(
+                f"[{caller}] 'output_size' must be given here, because the default, "
+                f"{default[3 - rank :]}, is {why}, but got None."
+            )
+        return default
+    spatial = output_size if len(output_size) == rank else layout.spatial_of_full_shape(output_size)
+    if spatial is None:
+        raise ValueError(
+            f"[{caller}] 'output_size' must be a spatial shape of {rank} integers or a full shape whose "
+            f"batch and channels are those of the input but got {output_size}."
+        )
+    size = triple(spatial)
+    if min(spatial) < 1:
+        raise ValueError(
+            f"[{caller}] 'output_size' must be 1 or more on every axis but got {output_size}."
+        )
+    if window is not None and default is not None:
+        lowest = [max(1, n - s + 1) for n, s in zip(default, window.stride)]
+        highest = [n + s - 1 for n, s in zip(default, window.stride)]
+        if any(not lo <= n <= hi for n, lo, hi in zip(size, lowest, highest)):
+            ranges = [f"{lo} to {hi}" for lo, hi in zip(lowest, highest)]
+            raise ValueError(
+                f"[{caller}] 'output_size' must lie within one stride of {default[3 - rank :]}, the "
+                f"size that {pooled[3 - rank :]} windows span, so ({', '.join(ranges[3 - rank :])}), "
+                f"but got {output_size}."
+            )
+    return size
+
+
+@lru_cache(_PLANS)
+def _adaptive_plan(asked: AdaptivePooling, shape: tuple[int, ...]) -> Plan:
+    layout = Layout.of(asked.caller, "x", shape, asked.rank, asked.channels_first)
+    size = _some_size(asked.caller, layout, shape)
+    kept = zip(asked.output_size, size[3 - asked.rank :])
+    pooled = triple([length if n is None else n for n, length in kept])
+    return Plan.of(layout, adaptive_geometry(size, pooled), flat_dtype(size))
+
+
+@lru_cache(_PLANS)
+def _fractional_plan(asked: FractionalPooling, shape: tuple[int, ...]) -> Plan:
+    layout = Layout.of(asked.caller, "x", shape, asked.rank, asked.channels_first)
+    size = _some_size(asked.caller, layout, shape)
+    lengths = size[3 - asked.rank :]
+    name = "output_size"
+    given: tuple[float, ...] | None = asked.output_size
+    count = asked.output_size
+    if count is None:
+        assert asked.output_ratio is not None
+        name, given = "output_ratio", asked.output_ratio
+        count = tuple(int(n * r) for n, r in zip(lengths, asked.output_ratio))
+    room = tuple(n - k + 1 for n, k in zip(lengths, asked.kernel))
+    if any(not 1 <= n <= most for n, most in zip(count, room)):
+        raise ValueError(
+            f"[{asked.caller}] '{name}' must give 1 to input size - kernel_size + 1 = {room} windows "
+            f"but got {given}, {count} windows of {asked.kernel}."
+        )
+    g = fractional_geometry(size, triple(count), triple(asked.kernel))
+    return Plan.of(layout, g, flat_dtype(size))
+
+
+def _some_size(caller: str, layout: Layout, shape: tuple[int, ...]) -> Triple:
+    """The plane of an input, which must not be empty."""
+    size = layout.size(shape)
+    if min(size) < 1:
+        raise ValueError(
+            f"[{caller}] 'x' must have 1 position or more on every spatial axis but got "
+            f"{size[3 - layout.rank :]}."
+        )
+    return size
+
+
+# ---- runs
+
+
+def _run_pool(
+    plan: Plan, x: mx.array, place: Where, bounds: mx.array | None = None
+) -> tuple[mx.array, mx.array]:
+    """Values and indices in the caller's layout; ``bounds`` says where windows lie that are not alike."""
+    if plan.is_empty:
+        return mx.zeros(plan.shape, x.dtype), mx.zeros(plan.shape, plan.index_dtype)
+    g, dtype = plan.geometry, plan.index_dtype
+    folded = mx.reshape(x, plan.folded, stream=place.stream)
+    if bounds is None:
+        assert isinstance(g, WindowGeometry)
+        values, indices = _derivatives.pool(folded, g, dtype, place)
+    else:
+        assert isinstance(g, RegionGeometry)
+        values, indices = _derivatives.pool_regions(folded, bounds, g, dtype, place)
+    return (
+        mx.reshape(values, plan.shape, stream=place.stream),
+        mx.reshape(indices, plan.shape, stream=place.stream),
+    )
+
+
+def _fractional_bounds(samples: mx.array, g: RegionGeometry) -> mx.array:
+    """Where windows start and stop, (N, C, OD + OH + OW, 2), from numbers ``u`` (N, C, rank).
+
+    Window ``i`` starts at ``floor((i + u) * a) - floor(u * a)``, ``a = (L - k) / (n - 1)``, the last one at
+    ``L - k``: as in PyTorch, in float32, after equation 1 of Graham, "Fractional Max-Pooling", 2014.
+    """
+    samples = samples.astype(mx.float32)
+    batch, channels, rank = samples.shape
+    starts = []
+    for axis, (length, n, k) in enumerate(zip(g.size, g.pooled, g.longest)):
+        last = length - k
+        number = axis - (3 - rank)
+        if n > 1 and number >= 0:
+            u, step = samples[..., number, None], last / (n - 1)
+            drawn = mx.floor((mx.arange(n - 1) + u) * step) - mx.floor(u * step)
+            # Numbers outside of 0 to 1, and NaN, must not lead outside either.
+            drawn = mx.where(drawn >= 0, mx.minimum(drawn, last), 0)
+            starts.append(drawn.astype(mx.int32))
+        starts.append(mx.full((batch, channels, 1), last, mx.int32))
+    start = mx.concatenate(starts, axis=2)
+    lengths = mx.array([k for n, k in zip(g.pooled, g.longest) for _ in range(n)], dtype=mx.int32)
+    return mx.stack([start, start + lengths], axis=3)

@@ -1,0 +1,53 @@
+"""The names of things: dtypes, index formats, data formats, and what a caller may pass.
+
+A *flat* index is the number ``(d*H + h)*W + w`` of a position in the plane that was pooled. A *window*
+index is the row-major offset inside the window. uint8 and uint16 arrays hold window indices, arrays of
+every other integer type flat ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import mlx.core as mx
+
+from ._geometry import Triple
+
+IntOrTuple = int | Sequence[int]
+Stream = mx.Stream | mx.ThreadLocalStream | mx.Device | mx.DeviceType | None
+
+INDEX_FORMATS = ("flat", "window")
+DATA_FORMATS = ("channels_last", "channels_first")
+
+FLOAT_DTYPES = (mx.float32, mx.float16, mx.bfloat16)
+INDEX_DTYPES = (
+    mx.int8,
+    mx.int16,
+    mx.int32,
+    mx.int64,
+    mx.uint8,
+    mx.uint16,
+    mx.uint32,
+    mx.uint64,
+)
+WINDOW_INDEX_DTYPES = (mx.uint8, mx.uint16)
+VALUE_DTYPES = (*FLOAT_DTYPES, *INDEX_DTYPES)
+
+LARGEST_AXIS = 2**31 - 1  # MLX counts the elements of an axis in 32 bits
+MOST_WINDOW_INDICES = 2**16
+
+
+def is_window(dtype: mx.Dtype) -> bool:
+    """Whether indices of this dtype are offsets inside the window."""
+    return dtype in WINDOW_INDEX_DTYPES
+
+
+def flat_dtype(size: Triple) -> mx.Dtype:
+    """The dtype of flat indices into a plane of ``size``."""
+    return mx.int32 if prod(size) <= 2**31 - 1 else mx.int64
+
+
+def window_dtype(elements: int) -> mx.Dtype:
+    """The dtype of window indices for windows of so many elements, 65,536 at most."""
+    return mx.uint8 if elements <= 2**8 else mx.uint16
