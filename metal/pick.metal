@@ -16,7 +16,7 @@
 
     const OFFSET all = OFFSET(full_shape[0]) * OD * OH * OW * C;
     NAMED index[X][V];
-    load_columns<X, V, ONE, EVEN>(index, indices, row, s.w, OW, C, lanes, all);
+    load_columns<X, V, RUN, EVEN>(index, indices, row, s.w, OW, C, lanes, all);
     bool lost[X][V];
     #pragma unroll
     for (int i = 0; i < X; ++i) {
@@ -42,7 +42,7 @@
       // A number that names a position alike from every window: a flat index does, a window offset becomes one.
       const int LINE = (X - 1 + 2 * RW) * SW + (KW - 1) * DW + 1, LAYER = (2 * RH * SH + (KH - 1) * DH + 1) * LINE;
       const NUMBER NONE = NUMBER(2147483647);
-      const int AT_ONCE = ONE ? X + 2 * RW : 1;
+      const int AT_ONCE = RUN ? X + 2 * RW : 1;
       NAMED later[AT_ONCE][V];
       NUMBER own[X][V];
       #pragma unroll
@@ -62,7 +62,7 @@
             #pragma unroll
             for (int e = 0; e < X + 2 * RW; ++e) {
               if (e % AT_ONCE == 0) {
-                load_columns<AT_ONCE, V, ONE, false>(
+                load_columns<AT_ONCE, V, RUN, false>(
                     later, indices, row + OFFSET(ed * OH + eh) * OW * C, s.w - RW + e, OW, C, lanes, all);
               }
               const bool inside = within(s.w - RW + e, OW);
@@ -108,4 +108,4 @@
         picked[i][v] = found ? value : T(0);
       }
     }
-    store_columns<X, V, ONE, EVEN>(out, picked, row, s.w, OW, C, lanes);
+    store_columns<X, V, RUN, EVEN>(out, picked, row, s.w, OW, C, lanes);

@@ -19,7 +19,7 @@
     // How many windows before the tile's own, and after it, cover a position of it.
     const int LD = ((KD - 1) * DD - PD) / SD, LH = ((KH - 1) * DH - PH) / SH, LW = ((KW - 1) * DW - PW) / SW;
     const int MD = (SD - 1 + PD) / SD, MH = (SH - 1 + PH) / SH, MW = (SW - 1 + PW) / SW;
-    const int AT_ONCE = ONE ? X + LW + MW : 1; // columns of pooled values
+    const int AT_ONCE = RUN ? X + LW + MW : 1; // columns of pooled values
     const OFFSET all = OFFSET(indices_shape[0]) * OD * OH * OW * C;
 
     if (STRAY && strays[at.z * uint((C + V - 1) / V) + s.group]) {
@@ -68,9 +68,9 @@
         NAMED index[AT_ONCE][V];
         #pragma unroll
         for (int aw = -LW; aw <= MW; ++aw) {
-          if (!ONE || aw == -LW) {
-            load_columns<AT_ONCE, V, ONE, WHOLE && LW + MW == 0>(value, values, row, s.w + aw, OW, C, lanes, all);
-            load_columns<AT_ONCE, V, ONE, WHOLE && LW + MW == 0>(index, indices, row, s.w + aw, OW, C, lanes, all);
+          if (!RUN || aw == -LW) {
+            load_columns<AT_ONCE, V, RUN, WHOLE && LW + MW == 0>(value, values, row, s.w + aw, OW, C, lanes, all);
+            load_columns<AT_ONCE, V, RUN, WHOLE && LW + MW == 0>(index, indices, row, s.w + aw, OW, C, lanes, all);
             #pragma unroll
             for (int n = 0; n < AT_ONCE; ++n) {
               const bool inside = (WHOLE && aw + n >= 0 && aw + n < X) || within(s.w + aw + n, OW);
@@ -86,7 +86,7 @@
             const NAMED position = NAMED((NAMED(d0 + r / SH) * H + (h0 + r % SH)) * W + w0);
             #pragma unroll
             for (int o = 0; o < X * SW; ++o) {
-              const int kw = element_at(o % SW + PW - aw * SW, KW, DW), n = ONE ? o / SW + aw + LW : 0;
+              const int kw = element_at(o % SW + PW - aw * SW, KW, DW), n = RUN ? o / SW + aw + LW : 0;
               if (kd >= 0 && kh >= 0 && kw >= 0) {
                 const NAMED wanted = FLAT ? NAMED(position + o) : NAMED((kd * KH + kh) * KW + kw);
                 #pragma unroll
@@ -112,6 +112,6 @@
           }
         }
         const OFFSET row = (plane + (OFFSET(d0 + r / SH) * H + (h0 + r % SH)) * W) * C + s.c;
-        store_columns<X * SW, V, ONE, WHOLE>(out, written, row, w0, W, C, lanes);
+        store_columns<X * SW, V, RUN, WHOLE>(out, written, row, w0, W, C, lanes);
       }
     }

@@ -30,18 +30,22 @@ inline bool within(int number, int count) { return uint(number) < uint(count); }
 // ---- memory. All that a thread needs of a row is read at once and written at once, as wide as the memory allows.
 
 // COUNT neighbouring columns, from `first` on, of the row that begins at `row` and has `length` of them; `lanes` channels
-// of each. What stands for a column outside the row may be anything. The array has `size` elements.
-template <int COUNT, int V, bool ONE, bool INSIDE, typename T, typename P, typename OFFSET>
+// of each. What stands for a column outside the row may be anything. With RUN all channels are loaded, as one run of
+// numbers; the array has `size` of them, no fewer than the run.
+template <int COUNT, int V, bool RUN, bool INSIDE, typename T, typename P, typename OFFSET>
 inline void load_columns(
     thread T (*to)[V], P from, OFFSET row, int first, int length, int C, int lanes, OFFSET size) {
-  const OFFSET start = row + OFFSET(first) * V;
-  if (ONE && (INSIDE || (start >= 0 && start + COUNT * V <= size))) {
-    from += start;
+  if (RUN) {
+    const OFFSET start = row + OFFSET(first) * V, last = size - COUNT * V;
+    const OFFSET near = INSIDE ? start : start < 0 ? OFFSET(0) : start > last ? last : start;
+    const P run = from + near;
     #pragma unroll
     for (int n = 0; n < COUNT * V; ++n) {
-      to[n / V][n % V] = T(from[n]);
+      to[n / V][n % V] = T(run[n]);
     }
-    return;
+    if (INSIDE || near == start) {
+      return; // always, but for threads at the ends of the array
+    }
   }
   #pragma unroll
   for (int e = 0; e < COUNT; ++e) {
@@ -49,7 +53,7 @@ inline void load_columns(
     const P source = from + (row + OFFSET(column) * C);
     #pragma unroll
     for (int v = 0; v < V; ++v) {
-      to[e][v] = v < lanes ? T(source[v]) : T(0);
+      to[e][v] = v < lanes && (INSIDE || !RUN || within(first + e, length)) ? T(source[v]) : T(0);
     }
   }
 }
@@ -74,9 +78,9 @@ inline void outermost_again(thread T (*row)[V], int first, int length) {
 }
 
 // Writes COUNT neighbouring columns, but none outside the row.
-template <int COUNT, int V, bool ONE, bool INSIDE, typename T, typename P, typename OFFSET>
+template <int COUNT, int V, bool RUN, bool INSIDE, typename T, typename P, typename OFFSET>
 inline void store_columns(P to, const thread T (*from)[V], OFFSET row, int first, int length, int C, int lanes) {
-  if (ONE && INSIDE) {
+  if (RUN && INSIDE) {
     to += row + OFFSET(first) * V;
     #pragma unroll
     for (int n = 0; n < COUNT * V; ++n) {

@@ -26,13 +26,13 @@
       const OFFSET from = (plane + OFFSET(row)) * C + s.c;
       T value[COUNT][V];
       if (DW == 1) {
-        load_columns<COUNT, V, ONE, INSIDE>(value, x, from, w0, W, C, lanes, all);
-        outermost_again<COUNT, V, PW, ONE && !INSIDE>(value, w0, W);
+        load_columns<COUNT, V, RUN, INSIDE>(value, x, from, w0, W, C, lanes, all);
+        outermost_again<COUNT, V, PW, RUN && !INSIDE>(value, w0, W);
       } else {
         #pragma unroll
         for (int e = 0; e < COUNT; ++e) { // X is 1
           const int w = clamped(w0 + nearest_inside(e, w0, DW, W, PW) * DW, W);
-          load_columns<1, V, ONE, true>(value + e, x, from, w, W, C, lanes, all);
+          load_columns<1, V, RUN, true>(value + e, x, from, w, W, C, lanes, all);
         }
       }
       #pragma unroll
@@ -61,5 +61,5 @@
       }
     }
     const OFFSET to = (OFFSET(at.z) * OD * OH + at.y) * OW * C + s.c;
-    store_columns<X, V, ONE, EVEN>(out, best, to, s.w, OW, C, lanes);
-    store_columns<X, V, ONE, EVEN>(indices, where, to, s.w, OW, C, lanes);
+    store_columns<X, V, RUN, EVEN>(out, best, to, s.w, OW, C, lanes);
+    store_columns<X, V, RUN, EVEN>(indices, where, to, s.w, OW, C, lanes);

@@ -1,7 +1,7 @@
 """The primitives as GPU kernels: one text in ``metal/``, run through Metal or CUDA.
 
-A call costs the GPU one launch or a few. What a launch needs to be told besides its arrays depends on shapes, dtypes
-and windows alone: it is worked out once, and kept.
+A call costs the GPU one launch or a few. What a launch is told besides its arrays depends on shapes, dtypes and
+windows alone: it is worked out once, and kept.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ Shape = tuple[int, ...]  # (B, D, H, W, C)
 @functools.lru_cache(_KEPT)
 def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtype) -> Launch:
     batch, *_, channels = shape
-    columns = _columns(dtype, channels, g.pooled[2]) if g.window.dilation[2] == 1 else 1
+    columns = _columns(dtype, shape, g, g.pooled[2]) if g.window.dilation[2] == 1 else 1
     template = {
         "T": dtype,
         "I": index_dtype,
@@ -206,7 +206,7 @@ def _place(
     flat = not is_window(index_dtype)
     stride = g.window.stride
     tiles = tuple(max(n, -(-m // s)) for n, m, s in zip(g.pooled, g.size, stride))
-    columns = _columns(dtype, channels, tiles[2], stride[2])
+    columns = _columns(dtype, shape, g, tiles[2], stride[2])
     whole = all(n * s == length for n, s, length in zip(g.pooled, stride, g.size))
     template = {
         "T": dtype,
@@ -236,7 +236,7 @@ def _pick(
     flat = not is_window(index_dtype)
     if not isinstance(g, WindowGeometry) or (flat and not winners):
         g = WindowGeometry(shape[1:4], pooled[1:4], Window())  # flat indices need no window
-    columns = _columns(dtype, shape[4], pooled[3])
+    columns = _columns(dtype, shape, g, pooled[3])
     index = _index_type(index_dtype, g.size)
     template = {
         "T": dtype,
@@ -256,7 +256,7 @@ def _pick(
 @functools.lru_cache(_KEPT)
 def _stray(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry) -> Launch:
     batch, *_, channels = shape
-    columns = _columns(dtype, channels, g.pooled[2])
+    columns = _columns(dtype, shape, g, g.pooled[2])
     template = {
         "INDEX": _index_type(index_dtype, g.size),
         **_share(dtype, shape, columns, g),
@@ -360,12 +360,15 @@ def _lanes(dtype: mx.Dtype, channels: int) -> int:
     return max(1, min(16 // dtype.size, 8, channels))
 
 
-def _columns(dtype: mx.Dtype, channels: int, width: int, tile: int = 1) -> int:
+def _columns(dtype: mx.Dtype, shape: Shape, g: WindowGeometry, width: int, tile: int = 1) -> int:
     """How many neighbouring windows, or tiles of outputs, a thread takes: more where channels are few.
 
     A number that divides all of them spares the kernel the question which are there.
     """
-    most = _power_of_two(min(16 // dtype.size, 8) // channels // tile)
+    most = _power_of_two(min(16 // dtype.size, 8) // shape[4] // tile)
+    run = most * g.window.stride[2] + 2 * g.window.span[2]
+    if run > min(prod(g.size), prod(g.pooled)) * shape[0]:  # tiny arrays
+        return 1
     return next((n for n in (most, most // 2) if n > 1 and width % n == 0), most)
 
 
@@ -377,6 +380,7 @@ def _share(dtype: mx.Dtype, shape: Shape, columns: int, g: WindowGeometry) -> di
         "TAIL": shape[4] % lanes != 0,
         "ONE": shape[4] == lanes,
         "X": columns,
+        "RUN": columns > 1,
         "PLANAR": g.size[0] == g.pooled[0] == 1,
         "OFFSET": _offset_type(shape, g),
     }
