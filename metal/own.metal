@@ -1,6 +1,7 @@
     // Which pooled value every position belongs to: the last one that names it, else -1. A maximum of integers comes
     // out the same in whatever order the threads run.
-    //   indices (B, OD, OH, OW, C), size = (D, H, W)  ->  owner (B, D, H, W, C), all -1 at first
+    //   indices (B, OD, OH, OW, C), window as in `pool_large`, for window offsets, size = (D, H, W)
+    //   ->  owner (B, D, H, W, C), all -1 at first
     // One thread: V neighbouring channels of one pooled value. Grid: (OW * channel groups, OD * OH, B).
     const int D = size[0], H = size[1], W = size[2], C = indices_shape[4];
     const int OD = indices_shape[1], OH = indices_shape[2], OW = indices_shape[3];
@@ -12,7 +13,10 @@
     const OFFSET plane = OFFSET(at.z) * D * H * W, pooled = OFFSET(at.z) * OD * OH * OW;
     const int number = int(at.y) * OW + s.w;
     for (int v = 0; v < V && s.c + v < C; ++v) {
-      const INDEX index = INDEX(indices[(pooled + number) * C + s.c + v]);
+      INDEX index = INDEX(indices[(pooled + number) * C + s.c + v]);
+      if (!FLAT) {
+        index = position_of(index, s.d, s.h, s.w, window, D, H, W);
+      }
       if (index >= 0 && index < INDEX(D) * H * W) {
         raise_to(owner + ((plane + OFFSET(index)) * C + s.c + v), number);
       }

@@ -138,6 +138,51 @@ inline int element_at(int ahead, int K, int step) {
   return ahead >= 0 && ahead % step == 0 && ahead / step < K ? ahead / step : -1;
 }
 
+// The elements of a window that lie on an axis: `count` of them, `step` apart, after `skipped` that lie before it.
+struct Run {
+  int first, step, count, skipped;
+};
+
+inline Run run_of(int window, int K, int stride, int padding, int step, int length) {
+  const int start = window * stride - padding, last = (length - 1 - start) / step;
+  Run run;
+  run.step = step;
+  run.skipped = start < 0 ? (step - 1 - start) / step : 0;
+  run.first = start + run.skipped * step;
+  run.count = (last < K - 1 ? last : K - 1) - run.skipped + 1;
+  run.count = run.count < 0 ? 0 : run.count;
+  return run;
+}
+
+template <typename P, typename OFFSET> inline Run run_between(P bounds, OFFSET at, int columns) {
+  Run run;
+  run.step = 1;
+  run.skipped = 0;
+  run.first = bounds[at];
+  run.count = bounds[at + columns] - run.first;
+  return run;
+}
+
+// The windows that may cover a position from `first` to `last` of an axis.
+struct Cover {
+  int first, stop;
+};
+
+inline Cover cover_of(int first, int last, int K, int stride, int padding, int step, int windows) {
+  const int reached = first + padding - (K - 1) * step, begun = (last + padding) / stride + 1;
+  Cover cover;
+  cover.first = reached > 0 ? (reached + stride - 1) / stride : 0;
+  cover.stop = begun < windows ? begun : windows;
+  return cover;
+}
+
+template <typename P> inline Cover cover_between(P covering, int first, int last) {
+  Cover cover;
+  cover.first = covering[2 * first];
+  cover.stop = covering[2 * last + 1];
+  return cover;
+}
+
 // kd * layer + kh * row + kw * column of the window element number `offset`: windows of few rows need no division.
 template <int KD, int KH, int KW, typename N> inline N weigh(int offset, N layer, N row, N column) {
   if (KD * KH > 4) {
@@ -151,6 +196,16 @@ template <int KD, int KH, int KW, typename N> inline N weigh(int offset, N layer
     ahead = offset >= line * KW ? this_line : ahead;
   }
   return ahead + N(offset) * column;
+}
+
+// The position that an offset in a window names, or -1; `window` holds its numbers.
+template <typename INDEX, typename P>
+inline INDEX position_of(INDEX offset, int od, int oh, int ow, P window, int D, int H, int W) {
+  const int n = int(offset), line = n / window[2], kd = line / window[1], kh = line - kd * window[1];
+  const int d = od * window[3] - window[6] + kd * window[9], h = oh * window[4] - window[7] + kh * window[10];
+  const int w = ow * window[5] - window[8] + (n - line * window[2]) * window[11];
+  const bool inside = kd < window[0] && within(d, D) && within(h, H) && within(w, W);
+  return inside ? (INDEX(d) * H + h) * W + w : INDEX(-1);
 }
 
 // ---- numbers

@@ -26,18 +26,19 @@
       const int end = w0 + i * SW + (KW - 1) * DW < W ? i * SW + (KW - 1) * DW + 1 : W - w0;
       #pragma unroll
       for (int v = 0; v < V; ++v) {
+        const bool named = index[i][v] >= 0 && index[i][v] < elements;
+        const INDEX known = named ? index[i][v] : INDEX(0);
         bool own = false;
         #pragma unroll
         for (int kd = 0; kd < KD; ++kd) {
           #pragma unroll
           for (int kh = 0; kh < KH; ++kh) {
             const bool inside = INSIDE || (within(d0 + kd * DD, D) && within(h0 + kh * DH, H));
-            const INDEX ahead = index[i][v] - (start + least + (INDEX(kd * DD) * H + kh * DH) * W);
+            const INDEX ahead = known - (start + least + (INDEX(kd * DD) * H + kh * DH) * W);
             const bool column = ahead >= 0 && ahead < (inside ? end - least : 0);
             own |= column & (DW == 1 || (ahead + least) % DW == 0);
           }
         }
-        const bool named = index[i][v] >= 0 && index[i][v] < elements;
         any |= named & !own & (EVEN || s.w + i < OW) & (v < lanes);
       }
     }

@@ -1,7 +1,7 @@
 """The primitives as GPU kernels: one text in ``metal/``, run through Metal or CUDA.
 
-A call costs the GPU one launch or a few. What a launch is told besides its arrays depends on shapes, dtypes and
-windows alone: it is worked out once, and kept.
+A call costs the GPU one launch or a few. What a launch is told besides its arrays depends on shapes, dtypes
+and windows alone: it is worked out once, and kept.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from .._geometry import Geometry, RegionGeometry, Triple, Window, WindowGeometry
+from .._geometry import Geometry, RegionGeometry, Window, WindowGeometry
 from .._kernels import text
 from .._types import flat_dtype, is_window
 
@@ -22,6 +22,9 @@ from .._types import flat_dtype, is_window
 _MOST_BLOCKS = 65535
 _MOST_DEEP = 64
 _KEPT = 1024  # launches of each kind
+_MOST_ELEMENTS = 64  # of a window that one thread looks at
+_MOST_OUTPUTS = 16  # of the tile of a window that one thread writes
+_BUSY = 2**16  # threads that keep a GPU busy
 
 
 @dataclass(frozen=True)
@@ -36,14 +39,19 @@ class Kernel:
 
 POOL = Kernel("pool", ("x", "size"), ("out", "indices"))
 POOL_REGIONS = Kernel("pool_regions", ("x", "bounds", "size"), ("out", "indices"))
+POOL_LARGE = Kernel("pool_large", ("x", "bounds", "window", "size"), ("out", "indices"))
+POOL_SHARES = Kernel("pool_shares", ("values", "numbers", "size"), ("out", "indices"))
 PLACE = Kernel("place", ("values", "indices", "strays", "claims", "size"), ("out",))
 ACCUMULATE_REGIONS = Kernel(
-    "accumulate_regions", ("values", "indices", "covering", "size"), ("out",)
+    "accumulate_regions", ("values", "indices", "covering", "window", "size"), ("out",)
 )
 PICK = Kernel("pick", ("full", "indices", "strays", "claims"), ("out",))
 STRAY = Kernel("stray", ("indices", "size"), ("strays", "claims"), atomic=True)
-OWN = Kernel("own", ("indices", "size"), ("owner",), atomic=True)
-KERNELS = (POOL, POOL_REGIONS, PLACE, ACCUMULATE_REGIONS, PICK, STRAY, OWN)
+OWN = Kernel("own", ("indices", "window", "size"), ("owner",), atomic=True)
+KERNELS = (
+    *(POOL, POOL_REGIONS, POOL_LARGE, POOL_SHARES),
+    *(PLACE, ACCUMULATE_REGIONS, PICK, STRAY, OWN),
+)
 
 
 @functools.cache
@@ -69,11 +77,11 @@ class Launch:
     """All that a kernel is told besides its arrays."""
 
     kernel: Kernel
-    size: Triple | None  # the last input, where a kernel takes one
+    numbers: tuple[tuple[int, ...], ...]  # the last inputs
     options: dict[str, Any]
 
     def __call__(self, dialect: str, *arrays: mx.array) -> list[mx.array]:
-        inputs = list(arrays) if self.size is None else [*arrays, mx.array(self.size, mx.int32)]
+        inputs = [*arrays, *(mx.array(numbers, mx.int32) for numbers in self.numbers)]
         return _build(dialect, self.kernel)(inputs=inputs, **self.options, stream=_stream())
 
 
@@ -81,8 +89,8 @@ def _launch(
     kernel: Kernel,
     template: dict[str, Any],
     grid: tuple[int, int, int],
-    outputs: list[tuple[Sequence[int], mx.Dtype]],
-    size: Triple | None = None,
+    outputs: Sequence[tuple[Sequence[int], mx.Dtype]],
+    *numbers: tuple[int, ...],
     init_value: float | None = None,
 ) -> Launch:
     if max(grid) >= 2**32:
@@ -97,7 +105,7 @@ def _launch(
         "output_dtypes": [dtype for _, dtype in outputs],
         "init_value": init_value,
     }
-    return Launch(kernel, size, options)
+    return Launch(kernel, numbers, options)
 
 
 class Kernels:
@@ -110,6 +118,8 @@ class Kernels:
         self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and indices of every window."""
+        if g.window.elements > _MOST_ELEMENTS:
+            return self._pool_large(x, _nothing(), g, index_dtype)
         values, indices = _pool(x.shape, x.dtype, g, index_dtype)(self.dialect, x)
         return values, indices
 
@@ -117,14 +127,26 @@ class Kernels:
         self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and flat indices of windows that lie where ``bounds`` says."""
+        if prod(g.longest) > _MOST_ELEMENTS:
+            return self._pool_large(x, bounds, g, index_dtype)
         launch = _pool_regions(x.shape, x.dtype, bounds.shape[3], g, index_dtype)
         values, indices = launch(self.dialect, x, bounds)
         return values, indices
 
+    def _pool_large(
+        self, x: mx.array, bounds: mx.array, g: Geometry, index_dtype: mx.Dtype
+    ) -> tuple[mx.array, mx.array]:
+        columns = bounds.shape[3] if bounds.ndim > 1 else 1
+        first, *rest = _pool_large(x.shape, x.dtype, columns, g, index_dtype)
+        values, indices = first(self.dialect, x, bounds)
+        for launch in rest:
+            values, indices = launch(self.dialect, values, indices)
+        return values, indices
+
     def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """Pooled values at their positions, zero elsewhere, the last one of several."""
-        if not isinstance(g, WindowGeometry):
-            return self.pick(values, self._owner(indices, g), g)
+        if _is_large(g):
+            return self.pick(values, self._owner(indices, g), _plain(g))
         strays, claims = self._strays(values, indices, g)
         launch = _place(values.shape, values.dtype, indices.dtype, g, False)
         return launch(self.dialect, values, indices, strays, claims)[0]
@@ -134,11 +156,11 @@ class Kernels:
 
         The indices must come from a pool: one that is not in its own window adds nothing.
         """
-        if isinstance(g, WindowGeometry):
+        if not _is_large(g):
             launch = _place(values.shape, values.dtype, indices.dtype, g, True)
             return launch(self.dialect, values, indices, _nothing(), _nothing())[0]
-        assert isinstance(g, RegionGeometry)
-        covering = mx.array(g.covering, dtype=mx.int32)
+        regions = isinstance(g, RegionGeometry)
+        covering = mx.array(g.covering, dtype=mx.int32) if regions else _nothing()
         launch = _accumulate_regions(values.shape, values.dtype, indices.dtype, g)
         return launch(self.dialect, values, indices, covering)[0]
 
@@ -149,7 +171,7 @@ class Kernels:
 
     def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """As :meth:`pick`, but zero for a pooled value whose position a later one names as well."""
-        if isinstance(g, WindowGeometry):
+        if not _is_large(g):
             strays, claims = self._strays(full, indices, g)
             launch = _pick(full.shape, full.dtype, indices.shape, indices.dtype, g, True)
             return launch(self.dialect, full, indices, strays, claims)[0]
@@ -170,7 +192,7 @@ class Kernels:
 
     def _owner(self, indices: mx.array, g: Geometry) -> mx.array:
         """The number of the last pooled value that names each position, -1 where none does."""
-        return _own(indices.shape, indices.dtype, g.size)(self.dialect, indices)[0]
+        return _own(indices.shape, indices.dtype, g)(self.dialect, indices)[0]
 
 
 # ---- what the launches are told
@@ -182,7 +204,8 @@ Shape = tuple[int, ...]  # (B, D, H, W, C)
 @functools.lru_cache(_KEPT)
 def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtype) -> Launch:
     batch, *_, channels = shape
-    columns = _columns(dtype, shape, g, g.pooled[2]) if g.window.dilation[2] == 1 else 1
+    alone = g.window.dilation[2] > 1 or g.window.stride[2] > g.window.kernel[2]
+    columns = 1 if alone else _columns(dtype, shape, g, g.pooled[2])
     template = {
         "T": dtype,
         "I": index_dtype,
@@ -235,7 +258,7 @@ def _pick(
 ) -> Launch:
     flat = not is_window(index_dtype)
     if not isinstance(g, WindowGeometry) or (flat and not winners):
-        g = WindowGeometry(shape[1:4], pooled[1:4], Window())  # flat indices need no window
+        g = _plain(g)  # flat indices need none
     columns = _columns(dtype, shape, g, pooled[3])
     index = _index_type(index_dtype, g.size)
     template = {
@@ -271,45 +294,107 @@ def _stray(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeomet
 
 
 @functools.lru_cache(_KEPT)
-def _own(shape: Shape, index_dtype: mx.Dtype, size: Triple) -> Launch:
-    batch, *pooled, channels = shape
+def _own(shape: Shape, index_dtype: mx.Dtype, g: Geometry) -> Launch:
+    batch, *_, channels = shape
     template = {
-        "INDEX": _index_type(index_dtype, size),
+        "FLAT": not is_window(index_dtype),
+        "INDEX": _index_type(index_dtype, g.size),
         "V": min(4, channels),
-        "OFFSET": _offset_type(shape, WindowGeometry(size, tuple(pooled), Window())),
+        "OFFSET": _offset_type(shape, _plain(g)),
     }
-    grid = (pooled[2] * -(-channels // min(4, channels)), pooled[0] * pooled[1], batch)
-    return _launch(OWN, template, grid, [((batch, *size, channels), mx.int32)], size, init_value=-1)
+    grid = (g.pooled[2] * -(-channels // template["V"]), g.pooled[0] * g.pooled[1], batch)
+    outputs = [((batch, *g.size, channels), mx.int32)]
+    return _launch(OWN, template, grid, outputs, _window_of(g), g.size, init_value=-1)
+
+
+@functools.lru_cache(_KEPT)
+def _pool_large(
+    shape: Shape, dtype: mx.Dtype, columns: int, g: Geometry, index_dtype: mx.Dtype
+) -> list[Launch]:
+    """One launch, or two where a window is divided among threads."""
+    batch, *_, channels = shape
+    d, h, w = g.pooled
+    regions = isinstance(g, RegionGeometry)
+    lanes = _lanes(dtype, channels) if columns == 1 else 1
+    groups = -(-channels // lanes)
+    # As many shares as each has elements, but no more threads than keep a GPU busy.
+    elements = prod(g.longest if regions else g.window.kernel)
+    threads = batch * d * h * w * groups
+    shares = max(1, min(_power_of_two(int(elements**0.5)), _BUSY // threads))
+    number_type = _index_type(index_dtype, g.size)
+    template = {"T": dtype, "FLAT": not is_window(index_dtype), "INDEX": number_type, "V": lanes}
+    template["OFFSET"] = _offset_type(shape, _plain(g), shares)
+    parts, pooled = (batch, d, h, w * shares, channels), (batch, *g.pooled, channels)
+    size = (*g.pooled, shares)
+    part_type = index_dtype if shares == 1 else number_type
+    launch = _launch(
+        POOL_LARGE,
+        {**template, "I": part_type, "REGIONS": regions},
+        (w * shares * groups, d * h, batch),
+        [(parts, dtype), (parts, part_type)],
+        _window_of(g),
+        size,
+    )
+    if shares == 1:
+        return [launch]
+    outputs = [(pooled, dtype), (pooled, index_dtype)]
+    grid = (w * groups, d * h, batch)
+    return [launch, _launch(POOL_SHARES, {**template, "I": index_dtype}, grid, outputs, size)]
 
 
 @functools.lru_cache(_KEPT)
 def _pool_regions(
     shape: Shape, dtype: mx.Dtype, columns: int, g: RegionGeometry, index_dtype: mx.Dtype
 ) -> Launch:
-    batch, *_, channels = shape
-    pooled = (batch, *g.pooled, channels)
-    return _launch(
-        POOL_REGIONS,
-        {"T": dtype, "I": index_dtype},
-        (g.pooled[2] * channels, g.pooled[0] * g.pooled[1], batch),
-        [(pooled, dtype), (pooled, index_dtype)],
-        g.pooled,
-    )
+    pooled = (shape[0], *g.pooled, shape[4])
+    template = {
+        "T": dtype,
+        "I": index_dtype,
+        "INDEX": index_dtype,
+        # Channels with windows of their own have threads of their own.
+        **_share(dtype, shape, 1, _plain(g), lanes=None if columns == 1 else 1),
+    }
+    outputs = [(pooled, dtype), (pooled, index_dtype)]
+    lanes = template["V"]
+    grid = (g.pooled[2] * -(-shape[4] // lanes), g.pooled[0] * g.pooled[1], shape[0])
+    return _launch(POOL_REGIONS, template, grid, outputs, g.pooled)
 
 
 @functools.lru_cache(_KEPT)
 def _accumulate_regions(
-    shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: RegionGeometry
+    shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Geometry
 ) -> Launch:
-    batch, *_, channels = shape
-    template = {"T": dtype, "ACC": _sum_type(dtype), "INDEX": _index_type(index_dtype, g.size)}
-    return _launch(
-        ACCUMULATE_REGIONS,
-        template,
-        (g.size[2] * channels, g.size[0] * g.size[1], batch),
-        [((batch, *g.size, channels), dtype)],
-        g.size,
-    )
+    full = (shape[0], *g.size, shape[4])
+    columns = _columns(dtype, shape, _plain(g), g.size[2])
+    template = {
+        "T": dtype,
+        "ACC": _sum_type(dtype),
+        "FLAT": not is_window(index_dtype),
+        "REGIONS": isinstance(g, RegionGeometry),
+        "INDEX": _index_type(index_dtype, g.size),
+        **_share(dtype, shape, columns, _plain(g)),
+        "EVEN": g.size[2] % columns == 0,
+    }
+    grid = _grid(dtype, full, columns)
+    return _launch(ACCUMULATE_REGIONS, template, grid, [(full, dtype)], _window_of(g), g.size)
+
+
+def _is_large(g: Geometry) -> bool:
+    """Whether windows have no kernel that is made for them: they are large, not alike or unknown."""
+    if not isinstance(g, WindowGeometry):
+        return True
+    return g.window.elements > _MOST_ELEMENTS or prod(g.window.stride) > _MOST_OUTPUTS
+
+
+def _plain(g: Geometry) -> WindowGeometry:
+    """The same sizes, for a kernel that needs no window."""
+    return WindowGeometry(g.size, g.pooled, Window())
+
+
+def _window_of(g: Geometry) -> tuple[int, ...]:
+    """The parameters of a window as numbers for a kernel."""
+    window = g.window if isinstance(g, WindowGeometry) else Window()
+    return (*window.kernel, *window.stride, *window.padding, *window.dilation)
 
 
 def threadgroup(grid: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -339,13 +424,13 @@ def _index_type(index_dtype: mx.Dtype, size: Sequence[int]) -> mx.Dtype:
     return mx.int32 if narrow else mx.int64
 
 
-def _offset_type(shape: Shape, g: WindowGeometry) -> mx.Dtype:
+def _offset_type(shape: Shape, g: WindowGeometry, shares: int = 1) -> mx.Dtype:
     """The type that numbers the elements of every array: arithmetic in 64 bits is slow on a GPU.
 
     Windows and tiles may stand over the edges of a plane, and a thread may have more of them than there are.
     """
     axes = zip(g.size, g.pooled, g.window.stride, g.window.padding, g.window.span)
-    most = prod(max(n, m) + 2 * (s + p + span) + 8 for n, m, s, p, span in axes)
+    most = prod(max(n, m * shares) + 2 * (s + p + span) + 8 for n, m, s, p, span in axes)
     return mx.int32 if shape[0] * shape[4] * most < 2**31 else mx.int64
 
 
@@ -372,9 +457,11 @@ def _columns(dtype: mx.Dtype, shape: Shape, g: WindowGeometry, width: int, tile:
     return next((n for n in (most, most // 2) if n > 1 and width % n == 0), most)
 
 
-def _share(dtype: mx.Dtype, shape: Shape, columns: int, g: WindowGeometry) -> dict[str, Any]:
+def _share(
+    dtype: mx.Dtype, shape: Shape, columns: int, g: WindowGeometry, lanes: int | None = None
+) -> dict[str, Any]:
     """What a thread takes, and the type that says where it lies."""
-    lanes = _lanes(dtype, shape[4])
+    lanes = lanes or _lanes(dtype, shape[4])
     return {
         "V": lanes,
         "TAIL": shape[4] % lanes != 0,
