@@ -11,7 +11,7 @@
     if (s.beyond) {
       return;
     }
-    const int lanes = TAIL ? C - s.c : V, last = s.w + X - 1 < W ? s.w + X - 1 : W - 1;
+    const int lanes = TAIL && C - s.c < V ? C - s.c : V, last = s.w + X - 1 < W ? s.w + X - 1 : W - 1;
     const OFFSET pooled = OFFSET(at.z) * OD * OH * OW;
     const INDEX position = INDEX(at.y) * W + s.w;
     Cover cd, ch, cw;

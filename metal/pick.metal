@@ -9,7 +9,7 @@
     if (s.beyond) {
       return;
     }
-    const int lanes = TAIL ? C - s.c : V;
+    const int lanes = TAIL && C - s.c < V ? C - s.c : V;
     const int d0 = s.d * SD - PD, h0 = s.h * SH - PH, w0 = s.w * SW - PW;
     const OFFSET start = (OFFSET(d0) * H + h0) * W + w0;
     const OFFSET row = (OFFSET(at.z) * OD * OH + at.y) * OW * C + s.c;

@@ -12,7 +12,7 @@
     if (s.beyond) {
       return;
     }
-    const int lanes = TAIL ? C - s.c : V;
+    const int lanes = TAIL && C - s.c < V ? C - s.c : V;
     const int d0 = s.d * SD, h0 = s.h * SH, w0 = s.w * SW;
     const OFFSET plane = OFFSET(at.z) * D * H * W;
     const OFFSET pooled = OFFSET(at.z) * OD * OH * OW;

@@ -8,7 +8,7 @@
     if (s.beyond) {
       return;
     }
-    const int lanes = TAIL ? C - s.c : V;
+    const int lanes = TAIL && C - s.c < V ? C - s.c : V;
     const int d0 = s.d * SD - PD, h0 = s.h * SH - PH, w0 = s.w * SW - PW;
     const OFFSET plane = OFFSET(at.z) * D * H * W, all = OFFSET(x_shape[0]) * D * H * W * C;
     const int COUNT = (X - 1) * SW + KW; // elements of a row, from the first window to the last

@@ -12,7 +12,7 @@
     if (s.beyond) {
       return;
     }
-    const int lanes = TAIL ? C - s.c : V, column = columns == 1 ? 0 : s.c;
+    const int lanes = TAIL && C - s.c < V ? C - s.c : V, column = columns == 1 ? 0 : s.c;
     const OFFSET plane = OFFSET(at.z) * D * H * W, line = OFFSET(at.z) * (OD + OH + OW);
     const OFFSET bd = (line + s.d) * 2 * columns + column;
     const OFFSET bh = (line + OD + s.h) * 2 * columns + column;

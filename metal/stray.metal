@@ -11,7 +11,7 @@
     if (s.beyond) {
       return;
     }
-    const int lanes = TAIL ? C - s.c : V;
+    const int lanes = TAIL && C - s.c < V ? C - s.c : V;
     const int d0 = s.d * SD - PD, h0 = s.h * SH - PH, w0 = s.w * SW - PW;
     const INDEX start = (INDEX(d0) * H + h0) * W + w0, elements = INDEX(D) * H * W;
     const OFFSET row = (OFFSET(at.z) * OD * OH + at.y) * OW * C + s.c;
