@@ -39,50 +39,39 @@
         }
       }
     } else if (WINNERS && RD + RH + RW > 0) {
-      // A number that names a position alike from every window: a flat index does, a window offset becomes one.
-      const int LINE = (X - 1 + 2 * RW) * SW + (KW - 1) * DW + 1, LAYER = (2 * RH * SH + (KH - 1) * DH + 1) * LINE;
-      const NUMBER NONE = NUMBER(2147483647);
       const int AT_ONCE = RUN ? X + 2 * RW : 1;
       NAMED later[AT_ONCE][V];
-      NUMBER own[X][V];
-      #pragma unroll
-      for (int i = 0; i < X; ++i) {
-        #pragma unroll
-        for (int v = 0; v < V; ++v) {
-          own[i][v] = FLAT ? NUMBER(index[i][v])
-                           : NUMBER(weigh<KD, KH, KW>(int(index[i][v]), DD * LAYER, DH * LINE, DW) + i * SW);
-        }
-      }
       const int ROWS = 2 * RH + 1;
       #pragma unroll
       for (int near = RH; near < (RD + 1) * ROWS; ++near) {
-          const int ed = near / ROWS, eh = near % ROWS - RH;
-          const bool apart = ed * SD % DD != 0 || eh * SH % DH != 0;
-          if (!apart && (ed == 0 || s.d + ed < OD) && (eh == 0 || within(s.h + eh, OH))) {
+        const int ed = near / ROWS, eh = near % ROWS - RH;
+        // How many elements lie between the start of a window and that of the later one.
+        const int fd = ed * SD / DD, fh = eh * SH / DH;
+        const bool apart = ed * SD % DD != 0 || eh * SH % DH != 0;
+        if (!apart && (ed == 0 || s.d + ed < OD) && (eh == 0 || within(s.h + eh, OH))) {
+          #pragma unroll
+          for (int e = 0; e < X + 2 * RW; ++e) {
+            if (e % AT_ONCE == 0) {
+              load_columns<AT_ONCE, V, RUN, false>(
+                  later, indices, row + OFFSET(ed * OH + eh) * OW * C, s.w - RW + e, OW, C, lanes, all);
+            }
+            const bool inside = (EVEN && e >= RW && e < RW + X) || within(s.w - RW + e, OW);
             #pragma unroll
-            for (int e = 0; e < X + 2 * RW; ++e) {
-              if (e % AT_ONCE == 0) {
-                load_columns<AT_ONCE, V, RUN, false>(
-                    later, indices, row + OFFSET(ed * OH + eh) * OW * C, s.w - RW + e, OW, C, lanes, all);
-              }
-              const bool inside = within(s.w - RW + e, OW);
+            for (int v = 0; v < V; ++v) {
+              const NAMED rival = inside ? later[e % AT_ONCE][v] : NAMED(-1);
               #pragma unroll
-              for (int v = 0; v < V; ++v) {
-                const NAMED n = later[e % AT_ONCE][v];
-                const NUMBER named = FLAT ? NUMBER(n)
-                                          : NUMBER(weigh<KD, KH, KW>(int(n), DD * LAYER, DH * LINE, DW) +
-                                                ed * SD * LAYER + eh * SH * LINE + (e - RW) * SW);
-                const NUMBER rival = inside & (FLAT || int(n) < KD * KH * KW) ? named : NONE;
-                #pragma unroll
-                for (int i = 0; i < X; ++i) {
-                  const int ew = e - RW - i;
-                  if (ew >= -RW && ew <= RW && ew * SW % DW == 0 && (ed > 0 || eh > 0 || ew > 0)) {
-                    lost[i][v] |= rival == own[i][v];
-                  }
+              for (int i = 0; i < X; ++i) {
+                const int ew = e - RW - i, fw = ew * SW / DW, n = int(index[i][v]);
+                if (ew >= -RW && ew <= RW && ew * SW % DW == 0 && (ed > 0 || eh > 0 || ew > 0)) {
+                  const bool common = FLAT ||
+                      (both_have<KD>(weigh<KD, KH, KW>(n, 1, 0, 0), fd) & both_have<KH>(weigh<KD, KH, KW>(n, 0, 1, 0), fh) &
+                       both_have<KW>(weigh<KD, KH, KW>(n, 0, 0, 1), fw));
+                  lost[i][v] |= common & (rival == NAMED(FLAT ? index[i][v] : n - ((fd * KH + fh) * KW + fw)));
                 }
               }
             }
           }
+        }
       }
     }
     const OFFSET plane = OFFSET(at.z) * D * H * W;

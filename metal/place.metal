@@ -26,21 +26,26 @@
       // Some index of these channels strays, and `claims` says who won: the thread writes zeros of its tiles and those
       // of its pooled values that won a position, wherever that is.
       const INDEX elements = INDEX(D) * H * W, count = INDEX(OD) * OH * OW;
-      for (int v = 0; v < lanes; ++v) {
-        const auto named = claims + (OFFSET(at.z) * C + s.c + v) * (words_of(elements) + words_of(count));
-        for (int n = 0; n < SD * SH * SW * X; ++n) {
-          const int d = d0 + n / (X * SW) / SH, h = h0 + n / (X * SW) % SH, w = w0 + n % (X * SW);
-          const INDEX position = (INDEX(d) * H + h) * W + w;
-          if (within(d, D) && within(h, H) && within(w, W) && !has_bit(named, position)) {
-            out[(plane + OFFSET(position)) * C + s.c + v] = T(0);
+      const int end_d = end_of(d0, SD, D), end_h = end_of(h0, SH, H), end_w = end_of(w0, X * SW, W);
+      const int end_c = end_of(s.c, V, C), end_ow = s.d < OD && s.h < OH ? end_of(s.w, X, OW) : 0;
+      for (int c = s.c; c < end_c; ++c) {
+        const auto named = claims + (OFFSET(at.z) * C + c) * OFFSET(words_of(elements) + words_of(count));
+        for (int d = d0; d < end_d; ++d) {
+          for (int h = h0; h < end_h; ++h) {
+            for (int w = w0; w < end_w; ++w) {
+              const INDEX position = (INDEX(d) * H + h) * W + w;
+              if (!has_bit(named, position)) {
+                out[(plane + OFFSET(position)) * C + c] = T(0);
+              }
+            }
           }
         }
-        for (int ow = s.w; ow < s.w + X && ow < OW && s.h < OH && s.d < OD; ++ow) {
+        for (int ow = s.w; ow < end_ow; ++ow) {
           const INDEX number = (INDEX(s.d) * OH + s.h) * OW + ow;
-          const OFFSET from = (pooled + OFFSET(number)) * C + s.c + v;
+          const OFFSET from = (pooled + OFFSET(number)) * C + c;
           const INDEX index = INDEX(indices[from]);
           if (index >= 0 && index < elements && !has_bit(named + words_of(elements), number)) {
-            out[(plane + OFFSET(index)) * C + s.c + v] = values[from];
+            out[(plane + OFFSET(index)) * C + c] = values[from];
           }
         }
       }

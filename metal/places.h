@@ -25,6 +25,9 @@ inline Share share_of(uint3 at, int D, int H, int W, int C, int B) {
 inline int clamped(int at, int length) { return at < 0 ? 0 : at >= length ? length - 1 : at; }
 template <bool IF> inline int clamped_if(int at, int length) { return IF ? clamped(at, length) : at; }
 
+// Where `count` positions from `first` on end, on an axis of `length`.
+inline int end_of(int first, int count, int length) { return first + count < length ? first + count : length; }
+
 inline bool within(int number, int count) { return uint(number) < uint(count); }
 
 // ---- memory. All that a thread needs of a row is read at once and written at once, as wide as the memory allows.
@@ -181,6 +184,11 @@ template <typename P> inline Cover cover_between(P covering, int first, int last
   cover.first = covering[2 * first];
   cover.stop = covering[2 * last + 1];
   return cover;
+}
+
+// Whether element k of a window of K is one of a window that begins `later` elements after it, too.
+template <int K> inline bool both_have(int k, int later) {
+  return later == 0 || (later > 0 ? k >= later : k < K + later);
 }
 
 // kd * layer + kh * row + kw * column of the window element number `offset`: windows of few rows need no division.

@@ -24,6 +24,7 @@ _MOST_DEEP = 64
 _KEPT = 1024  # launches of each kind
 _MOST_ELEMENTS = 64  # of a window that one thread looks at
 _MOST_OUTPUTS = 16  # of the tile of a window that one thread writes
+_MOST_LOADED = 8  # elements of a row that one thread looks at, if it has several windows
 _BUSY = 2**16  # threads that keep a GPU busy
 
 
@@ -204,8 +205,11 @@ Shape = tuple[int, ...]  # (B, D, H, W, C)
 @functools.lru_cache(_KEPT)
 def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtype) -> Launch:
     batch, *_, channels = shape
-    alone = g.window.dilation[2] > 1 or g.window.stride[2] > g.window.kernel[2]
-    columns = 1 if alone else _columns(dtype, shape, g, g.pooled[2])
+    columns = _columns(dtype, shape, g, g.pooled[2])
+    while columns > 1 and (columns - 1) * g.window.stride[2] + g.window.span[2] > _MOST_LOADED:
+        columns //= 2
+    if g.window.dilation[2] > 1:
+        columns = 1
     template = {
         "T": dtype,
         "I": index_dtype,
@@ -218,7 +222,7 @@ def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtyp
     }
     pooled = (batch, *g.pooled, channels)
     outputs = [(pooled, dtype), (pooled, index_dtype)]
-    return _launch(POOL, template, _grid(dtype, pooled, columns), outputs, g.pooled)
+    return _launch(POOL, template, _grid(template["V"], pooled, columns), outputs, g.pooled)
 
 
 @functools.lru_cache(_KEPT)
@@ -230,20 +234,25 @@ def _place(
     stride = g.window.stride
     tiles = tuple(max(n, -(-m // s)) for n, m, s in zip(g.pooled, g.size, stride))
     columns = _columns(dtype, shape, g, tiles[2], stride[2])
+    acc = _sum_type(dtype) if add and not g.window.disjoint else dtype
+    # Wide sums of a whole tile take many registers.
+    lanes = _lanes(dtype, channels)
+    if acc.size > dtype.size and prod(stride) > 1 and lanes > 4:
+        lanes = 4
     whole = all(n * s == length for n, s, length in zip(g.pooled, stride, g.size))
     template = {
         "T": dtype,
-        "ACC": _sum_type(dtype) if add and not g.window.disjoint else dtype,
+        "ACC": acc,
         "SUM": add,
         "FLAT": flat,
         "STRAY": flat and not add,
         "INDEX": _index_type(index_dtype, g.size),
         "NAMED": _index_type(index_dtype, g.size) if flat else mx.uint16,
-        **_share(dtype, shape, columns, g),
+        **_share(dtype, shape, columns, g, lanes),
         "WHOLE": whole and tiles[2] % columns == 0,
         **_constants(g.window),
     }
-    grid = _grid(dtype, (batch, *tiles, channels), columns)
+    grid = _grid(lanes, (batch, *tiles, channels), columns)
     return _launch(PLACE, template, grid, [((batch, *g.size, channels), dtype)], g.size)
 
 
@@ -265,7 +274,6 @@ def _pick(
         "T": dtype,
         "FLAT": flat,
         "NAMED": index if flat else mx.uint16,
-        "NUMBER": index if flat else mx.int32,
         "WINNERS": winners,
         "STRAY": flat and winners,
         **_share(dtype, shape, columns, g),
@@ -273,7 +281,7 @@ def _pick(
         "EVEN": pooled[3] % columns == 0,
         **_constants(g.window),
     }
-    return _launch(PICK, template, _grid(dtype, pooled, columns), [(pooled, dtype)])
+    return _launch(PICK, template, _grid(template["V"], pooled, columns), [(pooled, dtype)])
 
 
 @functools.lru_cache(_KEPT)
@@ -290,7 +298,9 @@ def _stray(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeomet
     words = sum(-(-prod(axes) // 32) for axes in (g.size, g.pooled))
     strays = (batch, -(-channels // _lanes(dtype, channels)))
     outputs = [(strays, mx.uint32), ((batch, channels, words), mx.uint32)]
-    return _launch(STRAY, template, _grid(dtype, shape, columns), outputs, g.size, init_value=0)
+    return _launch(
+        STRAY, template, _grid(template["V"], shape, columns), outputs, g.size, init_value=0
+    )
 
 
 @functools.lru_cache(_KEPT)
@@ -375,7 +385,7 @@ def _accumulate_regions(
         **_share(dtype, shape, columns, _plain(g)),
         "EVEN": g.size[2] % columns == 0,
     }
-    grid = _grid(dtype, full, columns)
+    grid = _grid(template["V"], full, columns)
     return _launch(ACCUMULATE_REGIONS, template, grid, [(full, dtype)], _window_of(g), g.size)
 
 
@@ -473,9 +483,9 @@ def _share(
     }
 
 
-def _grid(dtype: mx.Dtype, shape: Shape, columns: int) -> tuple[int, int, int]:
+def _grid(lanes: int, shape: Shape, columns: int) -> tuple[int, int, int]:
     batch, d, h, w, channels = shape
-    return -(-w // columns) * -(-channels // _lanes(dtype, channels)), d * h, batch
+    return -(-w // columns) * -(-channels // lanes), d * h, batch
 
 
 def _inside(g: WindowGeometry, columns: int) -> bool:
