@@ -184,7 +184,7 @@ MUTANTS = {
     ),
     "stray sets bits without an atomic": (
         *("stray", "set_bits(lost + number / 32, uint32_t(1) << uint(number % 32));"),
-        *("(lost + number / 32)->value |= uint32_t(1) << uint(number % 32);"),
+        "(lost + number / 32)->value |= uint32_t(1) << uint(number % 32);",
         *(unpool(STRAY), "second write"),
     ),
     "stray sees none": ("stray", "any |= named", "any |= false & named", unpool(STRAY), ANOTHER),
@@ -199,7 +199,7 @@ MUTANTS = {
     "own trusts indices": ("own", "index < INDEX(D) * H * W", "true", unpool_any, "out of bounds"),
     "own lets the last thread win": (
         *("own", "raise_to(owner + ((plane + OFFSET(index)) * C + s.c + v), number);"),
-        *("(owner + ((plane + OFFSET(index)) * C + s.c + v))->value = number;"),
+        "(owner + ((plane + OFFSET(index)) * C + s.c + v))->value = number;",
         *(unpool_any, "second write"),
     ),
     "pool_regions reads before the window": (
