@@ -53,11 +53,14 @@
         }
       }
     }
-    if (!(meets(d0, DD, KD, D) && meets(h0, DH, KH, H) && meets(w0, DW, KW, W))) { // X is 1
+    if (!(meets(d0, DD, KD, D) && meets(h0, DH, KH, H) && (X > 1 || meets(w0, DW, KW, W)))) {
       #pragma unroll
-      for (int v = 0; v < V; ++v) {
-        best[0][v] = lowest<T>();
-        where[0][v] = FLAT ? I(-1) : I(0);
+      for (int i = 0; i < X; ++i) {
+        #pragma unroll
+        for (int v = 0; v < V; ++v) {
+          best[i][v] = lowest<T>();
+          where[i][v] = FLAT ? I(-1) : I(0);
+        }
       }
     }
     const OFFSET to = (OFFSET(at.z) * OD * OH + at.y) * OW * C + s.c;
