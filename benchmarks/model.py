@@ -17,14 +17,14 @@ import torch
 
 sys.path.append(str(Path(__file__).parent.parent / "examples"))
 
-from segnet import SegNet
+from zoo.segnet import SegNet
 
 CLASSES, BATCH, SIZE = 11, 8, 32
 CHANNELS, CONVOLUTIONS = (12, 24, 48), (1, 2, 2)
 
 
 class TorchSegNet(torch.nn.Module):
-    """The network of examples/segnet.py, in PyTorch."""
+    """The network of examples/zoo/segnet.py, in PyTorch."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,11 +1,14 @@
 """Are pooling with indices, unpooling and their derivatives faster than what a user would take instead?
 
 python benchmarks/ops.py [--quick]
+
+Inside mx.compile MLX calls `g++`: the first one on PATH, which may be a script that calls another compiler.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -42,7 +45,10 @@ class Case:
         kernel, stride, padding = self.parameters
         x = mx.random.normal(shape, key=mx.random.key(0)).astype(getattr(mx, dtype))
         self.x, self.full = x, mx.random.normal(shape, key=mx.random.key(1)).astype(x.dtype)
-        self.pooled = {f: self.pool(f) for f in FORMATS}
+        options = [{"return_indices": True, "index_format": f} for f in FORMATS]
+        self.pooled = {
+            o["index_format"]: mlx_unpool.max_pool2d(x, *self.parameters, **o) for o in options
+        }
         self.values, self.flat = self.pooled["flat"]
         pooled = (1, *self.values.shape[1:3])
         self.geometry = WindowGeometry((1, size, size), pooled, window_of("", 2, *self.parameters))
@@ -61,43 +67,43 @@ class Case:
         theirs = values.float().permute(0, 2, 3, 1).numpy()
         assert np.array_equal(np.array(self.values.astype(mx.float32)), theirs)
         assert np.array_equal(np.array(self.flat), indices.permute(0, 2, 3, 1).numpy())
-        assert mx.array_equal(self.unpool("flat"), self.unpool("window"))
-        assert mx.array_equal(
-            self.unpool("flat"), rivals.naive_unpool(self.values, self.flat, (self.size,) * 2)
-        )
+        naive = rivals.naive_unpool(self.values, self.flat, (self.size,) * 2)
+        for index_format in FORMATS:
+            run, arrays = self.ours("unpool", index_format)
+            assert mx.array_equal(run(*arrays), naive)
 
-    def pool(self, index_format: str) -> tuple[mx.array, mx.array]:
-        return mlx_unpool.max_pool2d(
-            self.x, *self.parameters, return_indices=True, index_format=index_format
-        )
+    def ours(
+        self, operation: str, index_format: str
+    ) -> tuple[Callable[..., Any], tuple[mx.array, ...]]:
+        """What the library does for an operation, and with which arrays.
 
-    def unpool(self, index_format: str) -> mx.array:
+        A derivative runs by itself, as MLX calls it, without the forward pass.
+        """
         values, indices = self.pooled[index_format]
-        return mlx_unpool.max_unpool2d(
-            values, indices, *self.parameters, output_size=(self.size, self.size)
-        )
-
-    def backward(self, operation: str, index_format: str) -> mx.array:
-        """A derivative by itself, as MLX calls it, without the forward pass."""
-        values, indices = (x[:, None] for x in self.pooled[index_format])
-        if operation == "pool backward":
-            name, x = "accumulate", values
-        else:
-            name, x = "pick_winners", self.full[:, None]
-        return _derivatives.linear(name, x, indices, self.geometry, _backends.where(None))
+        size = (self.size, self.size)
+        if operation == "pool":
+            options = {"return_indices": True, "index_format": index_format}
+            pool = lambda x: mlx_unpool.max_pool2d(x, *self.parameters, **options)  # noqa: E731
+            return pool, (self.x,)
+        if operation == "unpool":
+            unpool = lambda x, i: mlx_unpool.max_unpool2d(x, i, *self.parameters, size)  # noqa: E731
+            return unpool, (values, indices)
+        backward = operation == "pool backward"
+        name, x = ("accumulate", values) if backward else ("pick_winners", self.full)
+        place = _backends.where(None)
+        linear = lambda x, i: _derivatives.linear(name, x, i, self.geometry, place)  # noqa: E731
+        return linear, (x[:, None], indices[:, None])
 
     def rivals(self, operation: str) -> dict[str, Callable[[], Any]]:
         """Everybody who can do an operation."""
         size = (self.size, self.size)
         runs: dict[str, Callable[[], Any]] = {}
         for index_format in FORMATS:
-            if operation == "pool":
-                ours = lambda f=index_format: self.pool(f)  # noqa: E731
-            elif operation == "unpool":
-                ours = lambda f=index_format: self.unpool(f)  # noqa: E731
-            else:
-                ours = lambda f=index_format: self.backward(operation, f)  # noqa: E731
-            runs[f"ours, {index_format}"] = mlx_run(ours)
+            run, arrays = self.ours(operation, index_format)
+            runs[f"ours, {index_format}"] = mlx_run(lambda r=run, a=arrays: r(*a))
+            if self.dtype == "float32":
+                compiled = mx.compile(run)
+                runs[f"ours compiled, {index_format}"] = mlx_run(lambda r=compiled, a=arrays: r(*a))
         naive = {
             "pool": lambda: rivals.naive_pool(self.x, *self.parameters),
             "unpool": lambda: rivals.naive_unpool(self.values, self.flat, size),
@@ -136,7 +142,7 @@ class Case:
         return lambda: torch.autograd.grad(y, unpooled, full, retain_graph=True)
 
 
-# Other ranks and the other layout: rank, sizes, channels, window, data format.
+# Other ranks, the other layout and long windows: rank, sizes, channels, window, data format.
 OTHERS = {
     "1-D 2/2": (1, (16384,), 64, (2, 2, 0), "channels_last"),
     "1-D 3/2": (1, (16384,), 64, (3, 2, 1), "channels_last"),
@@ -144,6 +150,9 @@ OTHERS = {
     "3-D 3x3x3/2": (3, (32, 32, 32), 64, (3, 2, 1), "channels_last"),
     "2x2/2, channels first": (2, (112, 112), 64, (2, 2, 0), "channels_first"),
     "3x3/2, channels first": (2, (112, 112), 64, (3, 2, 1), "channels_first"),
+    "1,024 points": (1, (1024,), 1024, (1024, 1024, 0), "channels_last"),
+    "2,500 points": (1, (2500,), 1024, (2500, 2500, 0), "channels_last"),
+    "2,500 points, channels first": (1, (2500,), 1024, (2500, 2500, 0), "channels_first"),
 }
 
 
@@ -190,17 +199,28 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="one small size only, to see that it runs"
     )
-    quick = parser.parse_args().quick
+    parser.add_argument(
+        "--busy", action="store_true", help="compare the processor time of one thread, not the time"
+    )
+    parser.add_argument("--dtypes", nargs="+", default=["float32", "float16", "bfloat16"])
+    parser.add_argument("--windows", nargs="+", default=list(WINDOWS))
+    options = parser.parse_args()
+    quick = options.quick
+    if options.busy:
+        timing.clock = time.process_time
     sizes = [(28, 32)] if quick else SIZES
     batches = (1,) if quick else BATCHES
     rows: list[dict[str, Any]] = []
-    for dtype in ("float32", "float16", "bfloat16"):
-        for window in WINDOWS:
+    for dtype in options.dtypes:
+        for window in options.windows:
             for size, channels in sizes:
                 for batch in batches if dtype == "float32" else (1,):
                     case = Case(batch, size, channels, window, dtype)
                     for operation in OPERATIONS:
-                        times = timing.medians(case.rivals(operation))
+                        everybody = case.rivals(operation)
+                        if options.busy:
+                            everybody = {n: r for n, r in everybody.items() if "2 threads" not in n}
+                        times = timing.medians(everybody)
                         rows.append(
                             {
                                 "operation": operation,
@@ -226,7 +246,25 @@ def main() -> None:
     ]
     header = ["operation", "window", *(f"{f} / torch NCHW, 1 thread" for f in FORMATS)]
     print()
-    print(timing.table(header, lines))
+    print(timing.table(header, lines) if lines else "")
+    lines = []
+    for operation in OPERATIONS:
+        for window in options.windows:
+            key = (operation, window, "float32")
+            chosen = [
+                row["seconds"]
+                for row in rows
+                if (row["operation"], row.get("window"), row["dtype"]) == key
+            ]
+            if not chosen:
+                continue
+            ratios = (
+                [timing.ratio(s, f"ours compiled, {f}", f"ours, {f}") for s in chosen]
+                for f in FORMATS
+            )
+            lines.append([operation, window, *map(timing.geometric_mean, ratios)])
+    print()
+    print(timing.table(["inside mx.compile / eager", "window", *FORMATS], lines))
 
 
 def report(name: str, rows: list[dict[str, Any]]) -> None:
@@ -244,6 +282,8 @@ def report(name: str, rows: list[dict[str, Any]]) -> None:
                 ]
                 for ours in FORMATS:
                     line: list[Any] = [operation, window, dtype, ours]
+                    if not chosen:
+                        continue
                     for who in columns:
                         ratios = [timing.ratio(s, f"ours, {ours}", who) for s in chosen if who in s]
                         line.append(timing.geometric_mean(ratios) if ratios else "")

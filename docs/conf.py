@@ -16,6 +16,7 @@ include_patterns = [
     "docs/*.md",
     "benchmarks/*.md",
     "examples/*.md",
+    "examples/deploy/*.md",
     "examples/notebooks/*.ipynb",
 ]
 exclude_patterns = [".*", "*/.*", "site", "demo", "dist", "build"]
@@ -40,7 +41,10 @@ examples/notebooks/first_tour
 examples/notebooks/segmentation_2d
 examples/notebooks/volumes_3d
 examples/README
+examples/deploy/README
 docs/porting
+docs/zoo
+examples/deploy/README
 ```
 
 ```{toctree}
@@ -58,6 +62,7 @@ docs/reliability
 
 benchmarks/RESULTS
 benchmarks/TRAFFIC
+benchmarks/ZOO
 ```
 
 ```{toctree}

@@ -1,39 +1,40 @@
-"""Takes the weights of a PyTorch model over to MLX.
+"""Takes weights for street scenes over from PyTorch to MLX, with the classes of CamVid.
 
-    python examples/camvid_convert.py enet best_model.pth enet.safetensors --input raw
-    python examples/camvid_convert.py vgg16 vgg16_bn.pth start.safetensors
+    python examples/camvid_convert.py enet best_model.pth enet --input raw
+    python examples/camvid_convert.py vgg16 vgg16_bn.pth start
 
 ``enet``: a checkpoint of ntkhoa95/ENet_PyTorch, to predict with. ``vgg16``: torchvision's ``vgg16_bn``, for
-the encoder of a SegNet, to train from; the decoder starts at random. A parameter that is missing, left over
-or of another shape is named, and nothing is written.
+the encoder of a SegNet, to train from; the decoder starts at random. Writes a folder of the zoo. A
+parameter that is missing, left over or of another shape is named, and nothing is written. Other models:
+convert.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 import mlx.core as mx
-from camvid_models import INPUTS, Segmenter
-from enet import pytorch_names
-from pytorch_weights import from_pytorch, read_state
-from segnet import vgg16_names
+from common.command_line import run_program
+from common.segmenter import INPUTS, for_camvid
+from zoo.pytorch_weights import from_pytorch, read_state
+from zoo.segnet import vgg16_names
 
 
 def convert(kind: str, source: Path, target: Path, inputs: str = "normalised") -> None:
-    """Writes the weights file of a PyTorch checkpoint; see the head of this file."""
+    """Writes the folder of a PyTorch checkpoint; see the head of this file."""
     state = read_state(source)
-    if kind == "enet":
-        segmenter, names = Segmenter("enet", inputs=inputs), pytorch_names
-    else:
-        mx.random.seed(0)
-        segmenter, names = Segmenter("segnet", inputs=inputs), vgg16_names
+    mx.random.seed(0)
+    model = for_camvid("enet" if kind == "enet" else "segnet", inputs=inputs).model
+    names = model.pytorch_names
+    if kind == "vgg16":
+        names = vgg16_names
         # The fully connected layers behind the last pooling are not part of SegNet.
         state = {name: v for name, v in state.items() if not name.startswith("classifier.")}
-    weights = from_pytorch(state, segmenter.model, names)
-    segmenter.model.load_weights(list(weights.items()), strict=False)
-    segmenter.save(target)
+    weights = from_pytorch(state, model, names)
+    model.load_weights(list(weights.items()), strict=False)
+    model.about.source = source.name
+    model.save_pretrained(target)
     print(f"{target}: {len(weights)} arrays of {source.name}")
 
 
@@ -44,21 +45,17 @@ def main() -> int:
     parser.add_argument(
         "source", type=Path, help="checkpoint (.pth needs PyTorch, .safetensors not)"
     )
-    parser.add_argument("target", type=Path, help="weights file to write (.safetensors)")
+    parser.add_argument("target", type=Path, help="folder to write")
     parser.add_argument(
         "--input",
-        choices=tuple(INPUTS),
+        choices=INPUTS,
         default="normalised",
         help="what it was trained on: pictures normalised as for ImageNet (default), or 0 to 255",
     )
     arguments = parser.parse_args()
-    try:
-        convert(arguments.model, arguments.source, arguments.target, arguments.input)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 1
+    convert(arguments.model, arguments.source, arguments.target, arguments.input)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -1,15 +1,15 @@
 """Segments pictures: draws each beside its classes, with a legend.
 
-    python examples/camvid_predict.py enet.safetensors street.png --output street-classes.png
+    python examples/camvid_predict.py enet street.png --output street-classes.png
 
-The weights file is one that camvid_convert.py or camvid_train.py wrote. Pictures may have any size.
+The model is a folder that camvid_convert.py, convert.py or camvid_train.py wrote. Pictures may have any size.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -17,13 +17,17 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
-from camvid import CLASS_NAMES, legend, read_picture, show_classes
-from camvid_models import load
+from common.command_line import run_program
+from common.drawing import legend, show_classes
+from common.segmenter import load
+from data.camvid import read_picture
 from tqdm import tqdm
 
 
-def draw(pictures: list[np.ndarray], classes: list[np.ndarray], path: Path) -> None:
-    """A row for each picture: as it is, its classes, and both together."""
+def draw(
+    pictures: list[np.ndarray], numbers: list[np.ndarray], classes: list[dict[str, Any]], path: Path
+) -> None:
+    """A row for each picture: as it is, the class of each pixel, and both together."""
     figure, axes = plt.subplots(
         len(pictures),
         3,
@@ -31,14 +35,14 @@ def draw(pictures: list[np.ndarray], classes: list[np.ndarray], path: Path) -> N
         squeeze=False,
         layout="constrained",
     )
-    for row, picture, named in zip(axes, pictures, classes, strict=True):
+    for row, picture, named in zip(axes, pictures, numbers, strict=True):
         row[0].imshow(picture)
-        show_classes(row[1], named)
+        show_classes(row[1], named, classes)
         row[2].imshow(picture)
-        show_classes(row[2], named, alpha=0.6)
+        show_classes(row[2], named, classes, alpha=0.6)
         for axis in row:
             axis.set_axis_off()
-    legend(figure)
+    legend(figure, classes)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
@@ -46,21 +50,24 @@ def draw(pictures: list[np.ndarray], classes: list[np.ndarray], path: Path) -> N
 def main() -> int:
     """Reads pictures, predicts, draws, and says what is there."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("weights", type=Path, help="weights file (.safetensors)")
+    parser.add_argument("model", type=Path, help="folder of a model")
     parser.add_argument("pictures", type=Path, nargs="+", help="any that Pillow reads")
     parser.add_argument("--output", type=Path, default=Path("classes.png"), help="the drawing")
     arguments = parser.parse_args()
-    segmenter = load(arguments.weights)
+    segmenter = load(arguments.model)
     pictures = [read_picture(path) for path in arguments.pictures]
-    classes = [segmenter.predict(picture[None])[0] for picture in tqdm(pictures, unit="picture")]
-    draw(pictures, classes, arguments.output)
-    for path, named in zip(arguments.pictures, classes, strict=True):
-        shares = np.bincount(named.ravel(), minlength=len(CLASS_NAMES)) / named.size
-        said = [f"{CLASS_NAMES[n]} {shares[n]:.0%}" for n in np.argsort(-shares)[:4] if shares[n]]
+    numbers = [segmenter.predict(picture[None])[0] for picture in tqdm(pictures, unit="picture")]
+    classes = segmenter.classes
+    draw(pictures, numbers, classes, arguments.output)
+    for path, named in zip(arguments.pictures, numbers, strict=True):
+        shares = np.bincount(named.ravel(), minlength=len(classes)) / named.size
+        said = [
+            f"{classes[n]['name']} {shares[n]:.0%}" for n in np.argsort(-shares)[:4] if shares[n]
+        ]
         print(f"{path.name}: {', '.join(said)}")
     print(f"In {arguments.output}.")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -2,50 +2,51 @@
 
     python examples/camvid_train.py                   drawn streets, an ENet (a few minutes on 2 CPU cores)
     python examples/camvid_train.py --model segnet    the same streets, a SegNet of an eighth of the width
-    python examples/camvid_train.py --data CamVid --start start.safetensors --epochs 200 --learning-rate 1e-3
+    python examples/camvid_train.py --data CamVid --start start --epochs 200 --learning-rate 1e-3
     mlx.launch -n 2 --backend ring -- python examples/camvid_train.py    2 processes share each batch
 
-Without --data it draws streets and trains on those. Writes the weights (safetensors), the figures (JSON) and
-a picture into the folder --output. An interrupted run goes on with --resume, with the same result; what a
-killed one loses is less than one epoch.
+Without --data it draws streets and trains on those. Writes the model (a folder of the zoo), the results
+(JSON) and a picture into the folder --output. An interrupted run goes on with --resume, with the same
+result; what a killed one loses is less than one epoch.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
 matplotlib.use("Agg")
 
-import camvid_models
 import matplotlib.pyplot as plt
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-from camvid import CLASS_NAMES, UNLABELLED, CamVid, legend, show_classes
-from camvid_models import INPUTS, MODELS, Segmenter
-from metrics import class_iou
+from common import segmenter as segmenters
+from common.command_line import run_program
+from common.drawing import legend, show_classes
+from common.metrics import class_iou
+from common.training import adamw, add_options, train, weighted_cross_entropy
+from data.camvid import CLASS_NAMES, UNLABELLED, CamVid
+from data.street_scenes import write_streets
 from mlx.utils import tree_flatten
-from street_scenes import write_streets
-from training import adamw, add_options, train, weighted_cross_entropy
 
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--data", type=Path, help="folder of CamVid (default: draws streets)")
-    parser.add_argument("--model", choices=MODELS, default="enet")
+    parser.add_argument("--model", choices=("segnet", "enet"), default="enet")
     parser.add_argument(
         "--width", type=float, default=0.125, help="factor on SegNet's channels (default: 1/8)"
     )
     parser.add_argument(
-        "--start", type=Path, help="weights file to start from; it says which model"
+        "--start", type=Path, help="folder of a model to start from; it says which model"
     )
     parser.add_argument(
         "--epochs", type=int, default=16, help="times through the data (default: 16)"
@@ -63,7 +64,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def training_batches(
-    data: CamVid, count: int, segmenter: Segmenter, seed: int
+    data: CamVid, count: int, segmenter: segmenters.Segmenter, seed: int
 ) -> Iterator[tuple[mx.array, mx.array]]:
     """Endless batches: every picture once an epoch, in a new order, half of them mirrored.
 
@@ -80,7 +81,7 @@ def training_batches(
                 step = random.choice((1, -1))
                 parts.append([a[:height, :width][:, ::step] for a in (picture, classes)])
             pictures, classes = (np.stack(part) for part in zip(*parts, strict=True))
-            yield INPUTS[segmenter.inputs](pictures), mx.array(classes.astype(np.int32))
+            yield segmenter.inputs(pictures), mx.array(classes.astype(np.int32))
 
 
 def class_weights(data: CamVid) -> np.ndarray:
@@ -90,7 +91,7 @@ def class_weights(data: CamVid) -> np.ndarray:
     return weights
 
 
-def figures(segmenter: Segmenter, data: CamVid) -> dict:
+def metrics_of(segmenter: segmenters.Segmenter, data: CamVid) -> dict:
     """Intersection over union of every class, its mean, and pixel accuracy, of labelled pixels."""
     truth, predicted = [], []
     for number in range(len(data)):
@@ -107,7 +108,7 @@ def figures(segmenter: Segmenter, data: CamVid) -> dict:
     }
 
 
-def draw(segmenter: Segmenter, data: CamVid, path: Path, count: int = 4) -> None:
+def draw(segmenter: segmenters.Segmenter, data: CamVid, path: Path, count: int = 4) -> None:
     """Pictures as rows: input, truth, prediction."""
     count = min(count, len(data))
     figure, axes = plt.subplots(
@@ -116,13 +117,13 @@ def draw(segmenter: Segmenter, data: CamVid, path: Path, count: int = 4) -> None
     for number, row in enumerate(axes):
         picture, classes = data[number]
         row[0].imshow(picture)
-        show_classes(row[1], classes)
-        show_classes(row[2], segmenter.predict(picture[None])[0])
+        show_classes(row[1], classes, segmenter.classes)
+        show_classes(row[2], segmenter.predict(picture[None])[0], segmenter.classes)
         for axis, title in zip(row, ("input", "truth", f"predicted: {segmenter.kind}")):
             axis.set_axis_off()
             if number == 0:
                 axis.set_title(title)
-    legend(figure)
+    legend(figure, segmenter.classes)
     figure.savefig(path, dpi=100)
     plt.close(figure)
 
@@ -138,16 +139,12 @@ def main() -> int:
             write_streets(folder, {"train": 4, "val": 2, "test": 2}, size=(70, 53))
         else:
             write_streets(folder)
-    try:
-        splits = {split: CamVid(folder, split) for split in ("train", "val", "test")}
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 1
+    splits = {split: CamVid(folder, split) for split in ("train", "val", "test")}
     mx.random.seed(arguments.seed)
     segmenter = (
-        camvid_models.load(arguments.start)
+        segmenters.load(arguments.start)
         if arguments.start
-        else Segmenter(arguments.model, arguments.width)
+        else segmenters.for_camvid(arguments.model, arguments.width)
     )
     weights = mx.array(class_weights(splits["train"]).astype(np.float32))
 
@@ -156,8 +153,7 @@ def main() -> int:
 
     epoch = len(splits["train"]) // arguments.batch
     if epoch == 0:
-        print(f"--batch {arguments.batch} is more than all pictures.", file=sys.stderr)
-        return 1
+        raise ValueError(f"--batch {arguments.batch} is more than all pictures.")
     steps = epoch * arguments.epochs
     checkpoint = arguments.output / f"checkpoint-{segmenter.kind}.safetensors"
     try:
@@ -181,13 +177,16 @@ def main() -> int:
         return 130
     if mx.distributed.init().rank() > 0:
         return 0
-    segmenter.save(arguments.output / f"{segmenter.kind}.safetensors")
-    report = {split: figures(segmenter, splits[split]) for split in ("val", "test")}
+    segmenter.model.about.source = f"trained by camvid_train.py on {folder.name}"
+    segmenter.model.save_pretrained(arguments.output / segmenter.kind)
+    report: dict[str, Any] = {
+        split: metrics_of(segmenter, splits[split]) for split in ("val", "test")
+    }
     test = report["test"]
     rows = {f"IoU {name}": value for name, value in test["iou"].items() if value is not None}
     rows |= {"mean IoU": test["miou"], "pixel accuracy": test["pixel_accuracy"]}
     print("\n".join(f"{name:18}{value:8.3f}" for name, value in rows.items()))
-    parameters = sum(v.size for _, v in tree_flatten(segmenter.model.parameters()))
+    parameters = sum(v.size for v in dict(tree_flatten(segmenter.model.parameters())).values())
     report |= {"model": segmenter.kind, "parameters": parameters, "steps": steps}
     (arguments.output / f"{segmenter.kind}.json").write_text(json.dumps(report, indent=2) + "\n")
     draw(segmenter, splits["test"], arguments.output / f"{segmenter.kind}.png")
@@ -198,4 +197,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

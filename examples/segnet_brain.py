@@ -4,16 +4,15 @@
     python examples/segnet_brain.py --decoder nearest the same with nearest-neighbour upsampling
     python examples/segnet_brain.py --smoke           everything once, in seconds, to see that it runs
 
-The brain is the MNI152 template that comes with nilearn: an average of 152 people, with how likely each place
-is grey or white matter. Coronal slabs of it are left out of the training, to choose by and to test on. Writes
-the weights (safetensors), the figures (JSON) and a picture into the folder --output.
+The brain is the MNI152 template that comes with nilearn: an average of 152 people, with how likely each
+position is grey or white matter. Coronal slabs of it are left out of the training, to choose by and to test
+on. Writes the weights (safetensors), the metrics (JSON) and a picture into the folder --output.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from pathlib import Path
 
@@ -25,12 +24,13 @@ import matplotlib.pyplot as plt
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-from brain_scans import CLASS_NAMES, SLABS, brain, scanned, training_batches, two_thresholds
+from common.command_line import run_program
+from common.metrics import dice
+from common.training import adamw, parse_options, save_weights, train
+from data.brain_scans import CLASS_NAMES, SLABS, brain, scanned, training_batches, two_thresholds
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
-from metrics import dice
-from segnet import DECODERS, SegNet
-from training import adamw, parse_options, save_weights, train
+from zoo.segnet import DECODERS, SegNet
 
 SCANS = 5  # simulated ones of each slab to evaluate on
 LEARNING_RATE = 0.01
@@ -38,10 +38,10 @@ COARSE_WEIGHT = 0.3  # of the auxiliary loss on the last pooling stage
 
 
 def loss_of(model: SegNet, volumes: mx.array, classes: mx.array) -> mx.array:
-    """Mean loss over voxels, plus that of the coarse scores against the voxel in the middle of each cell."""
+    """Mean loss over voxels, plus that of the coarse scores against the middle voxel of each window."""
     scores, coarse = model.scores(volumes)
     x, y, z = coarse.shape[1:4]
-    middles = classes[:, 2::4, 2::4, 2::4][:, :x, :y, :z]  # two poolings: a cell is 4 voxels wide
+    middles = classes[:, 2::4, 2::4, 2::4][:, :x, :y, :z]  # two poolings: it is 4 voxels wide
     return nn.losses.cross_entropy(scores, classes, reduction="mean") + (
         COARSE_WEIGHT * nn.losses.cross_entropy(coarse, middles, reduction="mean")
     )
@@ -133,7 +133,7 @@ def main() -> int:
         values = [report["test"][kind][name] for kind in ("network", "two thresholds")]
         print(f"{name:21}{values[0]:15.3f}{values[1]:17.3f}")
     draw(slabs[0], truth[0], predicted[0], arguments.output / "brain.png")
-    (arguments.output / "figures.json").write_text(json.dumps(report, indent=2) + "\n")
+    (arguments.output / "metrics.json").write_text(json.dumps(report, indent=2) + "\n")
     checkpoint.unlink()
     names = ", ".join(sorted(path.name for path in arguments.output.iterdir()))
     print(f"\n{time.perf_counter() - started:.0f} s. In {arguments.output}/: {names}")
@@ -141,4 +141,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

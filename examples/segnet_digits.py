@@ -6,7 +6,7 @@
     python examples/segnet_digits.py --resume         continue what was interrupted, with the same result
     mlx.launch -n 2 --backend ring -- python examples/segnet_digits.py     2 processes share each batch
 
-Writes the weights (safetensors), the figures (JSON) and a picture into the folder --output. The figures and
+Writes the weights (safetensors), the metrics (JSON) and a picture into the folder --output. The metrics and
 the picture are made with a model that was read back from the weights file. Of several processes the first one
 writes. A checkpoint of each run is kept until all is done.
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,13 +26,15 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import mlx.core as mx
 import numpy as np
-from digit_scenes import CLASS_NAMES, Scenes
+from common.command_line import run_program
+from common.metrics import segmentation_metrics
+from common.training import adamw, save_weights, train, weighted_cross_entropy
+from data.digit_scenes import CLASS_NAMES, Scenes
+from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
-from metrics import figures
 from mlx.utils import tree_flatten
-from segnet import DECODERS, NORMS, SegNet
-from training import adamw, save_weights, train, weighted_cross_entropy
+from zoo.segnet import DECODERS, NORMS, SegNet
 
 CLASSES = len(CLASS_NAMES)
 BACKGROUND_WEIGHT = 0.2  # most pixels are background
@@ -98,11 +99,11 @@ def cross_entropy(scores: mx.array, classes: mx.array) -> mx.array:
 
 
 def loss_of(model: SegNet, images: mx.array, classes: mx.array) -> mx.array:
-    """Loss on every pixel, plus that of the coarse scores against the classes in each cell."""
+    """Loss on every pixel, plus that of the coarse scores against the classes in each window."""
     scores, coarse = model.scores(images)
     count, height, width, _ = coarse.shape
-    cell = classes.shape[1] // height
-    coarse_classes = classes.reshape(count, height, cell, width, cell).max(axis=(2, 4))
+    window = classes.shape[1] // height
+    coarse_classes = classes.reshape(count, height, window, width, window).max(axis=(2, 4))
     return cross_entropy(scores, classes) + COARSE_WEIGHT * cross_entropy(coarse, coarse_classes)
 
 
@@ -179,7 +180,7 @@ def evaluation_scenes(split: str, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def print_table(results: dict[str, list[dict]]) -> None:
-    """The test figures of each decoder, the mean over seeds."""
+    """The test metrics of each decoder, the mean over seeds."""
 
     def mean(decoder: str, *keys: str) -> float:
         values = []
@@ -190,7 +191,9 @@ def print_table(results: dict[str, list[dict]]) -> None:
             values.append(value)
         return float(np.mean(values))
 
-    rows = [(f"IoU {name}", ("iou", name)) for name in CLASS_NAMES]
+    rows: list[tuple[str, tuple[str, ...]]] = [
+        (f"IoU {name}", ("iou", name)) for name in CLASS_NAMES
+    ]
     rows += [
         ("mean IoU", ("miou",)),
         ("boundary F-score", ("boundary_f_score",)),
@@ -212,11 +215,13 @@ def draw(
 ) -> None:
     """Scenes as rows: input, truth, each prediction, and where the indices of each stage point."""
     images, truth = images[:count], truth[:count]
-    colours = ListedColormap(["#15151c", *plt.get_cmap("tab10").colors])
+    colours = ListedColormap(["#15151c", *map(colormaps["tab10"], range(10))])
     columns = [("input", images), ("truth", truth)]
     columns += [(f"predicted: {name}", predict(model, images)) for name, model in models.items()]
     kept = next(iter(models.values())).kept_places(normalised(images))
-    stages = [(f"kept by pool {n}", np.array(places)) for n, places in enumerate(kept, start=1)]
+    stages = [
+        (f"kept by pool {n}", np.array(kept_there)) for n, kept_there in enumerate(kept, start=1)
+    ]
 
     figure, axes = plt.subplots(
         len(images),
@@ -265,13 +270,15 @@ def main() -> int:
         models.setdefault(decoder, model)
         run: dict = {"seed": seed, "weights": weights.name}
         for split, (images, truth) in splits.items():
-            run[split] = figures(truth, predict(model, images), CLASS_NAMES)
+            run[split] = segmentation_metrics(truth, predict(model, images), CLASS_NAMES)
         results[decoder].append(run)
 
-    parameters = sum(v.size for _, v in tree_flatten(next(iter(models.values())).parameters()))
+    parameters = sum(
+        v.size for v in dict(tree_flatten(next(iter(models.values())).parameters())).values()
+    )
     print_table(results)
     report = {"steps": arguments.steps, "batch": arguments.batch, "parameters": parameters}
-    (arguments.output / "figures.json").write_text(json.dumps(report | results, indent=2) + "\n")
+    (arguments.output / "metrics.json").write_text(json.dumps(report | results, indent=2) + "\n")
     draw(models, *splits["test"], arguments.output / "segnet.png")
     for decoder, seed in runs:
         checkpoint_path(decoder, seed, arguments.output).unlink()
@@ -281,4 +288,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -7,16 +7,14 @@
 The electrocardiogram is the one that comes with PyWavelets: three heartbeats, one to train on, one to choose
 by, one to test on. Recordings are made of them: stretched, scaled, drifting, with noise. A demonstration of
 the layers in 1-D; a detector for patients would need many of them. Writes the weights (safetensors), the
-figures (JSON) and a picture into the folder --output.
+metrics (JSON) and a picture into the folder --output.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib
@@ -27,63 +25,14 @@ import matplotlib.pyplot as plt
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-import pywt.data
+from common.command_line import run_program
+from common.metrics import class_iou
+from common.training import adamw, parse_options, save_weights, train
+from data.ecg import CLASS_NAMES, COLOURS, SAMPLES, recordings, training_batches
 from matplotlib.patches import Patch
-from metrics import class_iou
-from segnet import DECODERS, SegNet
-from training import adamw, parse_options, save_weights, train
+from zoo.segnet import DECODERS, SegNet
 
-CLASS_NAMES = ("between", "P wave", "QRS complex", "T wave")
-COLOURS = ("none", "tab:blue", "tab:red", "tab:green")
-# Of each beat the samples that it covers, and those of P wave, QRS complex and T wave, read off the trace.
-BEATS = {
-    "train": (40, 350, (128, 160), (180, 208), (255, 330)),
-    "validation": (368, 678, (455, 490), (505, 535), (585, 655)),
-    "test": (698, 1008, (785, 817), (840, 868), (925, 985)),
-}
-SAMPLES = 1000  # of a recording
 LEARNING_RATE = 0.01
-
-
-def beat(split: str) -> tuple[np.ndarray, np.ndarray]:
-    """The heartbeat of a split, its ends at 0 and its peak at about 1, and the class of each sample."""
-    start, stop, *waves = BEATS[split]
-    trace = pywt.data.ecg()[start:stop].astype(float)
-    trace -= np.linspace(trace[0], trace[-1], len(trace))
-    classes = np.zeros(len(trace), np.int32)
-    for number, (first, last) in enumerate(waves, start=1):
-        classes[first - start : last - start] = number
-    return trace / trace.max(), classes
-
-
-def recordings(
-    split: str, count: int, random: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """Recordings (count, SAMPLES) of the beat of a split at changing pace and height, and their classes."""
-    trace, classes = beat(split)
-    signals = np.zeros((count, SAMPLES), np.float32)
-    truth = np.zeros((count, SAMPLES), np.int32)
-    for signal, labels in zip(signals, truth):
-        place = -int(random.integers(180))
-        while place < SAMPLES:
-            length = int(len(trace) * random.uniform(0.6, 1.4))
-            at = np.linspace(0, len(trace) - 1, length)
-            drawn = random.uniform(0.7, 1.3) * np.interp(at, np.arange(len(trace)), trace)
-            inside = slice(max(place, 0), min(place + length, SAMPLES))
-            part = slice(inside.start - place, inside.stop - place)
-            signal[inside], labels[inside] = drawn[part], classes[at.round().astype(int)][part]
-            place += length + int(random.integers(0, 120))
-        wave = np.arange(SAMPLES) / SAMPLES * random.uniform(2, 12) + random.uniform(0, 6)
-        signal += random.uniform(0, 0.3) * np.sin(wave) + random.normal(0, 0.08, SAMPLES)
-    return signals, truth
-
-
-def training_batches(count: int, seed: int) -> Iterator[tuple[mx.array, mx.array]]:
-    """Endless batches of recordings, the same ones for the same seed."""
-    random = np.random.default_rng(seed)
-    while True:
-        signals, truth = recordings("train", count, random)
-        yield mx.array(signals[..., None]), mx.array(truth)
 
 
 def loss_of(model: SegNet, signals: mx.array, classes: mx.array) -> mx.array:
@@ -92,15 +41,15 @@ def loss_of(model: SegNet, signals: mx.array, classes: mx.array) -> mx.array:
 
 
 def draw(signals: np.ndarray, truth: np.ndarray, predicted: np.ndarray, path: Path) -> None:
-    """Recordings as rows; the classes as bars, the truth above and what the network says below."""
+    """Recordings as rows; the classes as strips, the truth above and what the network says below."""
     figure, axes = plt.subplots(len(signals), 1, figsize=(10, 2.2 * len(signals) + 0.6))
-    for axis, signal, *bars in zip(axes, signals, truth, predicted):
+    for axis, signal, *strips in zip(axes, signals, truth, predicted):
         axis.plot(signal, color="0.25", linewidth=0.8)
         low, high = signal.min() - 0.1, signal.max() + 0.1
         for number in range(1, len(CLASS_NAMES)):
-            for classes, bottom in zip(bars, (high, low - 0.25)):
-                places = np.flatnonzero(classes == number)
-                axis.bar(places, 0.25, 1, bottom=bottom, color=COLOURS[number])
+            for classes, bottom in zip(strips, (high, low - 0.25)):
+                samples = np.flatnonzero(classes == number)
+                axis.bar(samples, 0.25, 1, bottom=bottom, color=COLOURS[number])
         axis.text(-5, high + 0.12, "truth", ha="right", va="center")
         axis.text(-5, low - 0.12, "predicted", ha="right", va="center")
         axis.set(xlim=(0, SAMPLES), ylim=(low - 0.3, high + 0.3), yticks=[])
@@ -172,7 +121,7 @@ def main() -> int:
         print(f"{'IoU ' + name:18}{value:8.3f}")
     print(f"{'mean IoU':18}{report['test']['miou']:8.3f}")
     draw(signals[:3], truth[:3], predicted[:3], arguments.output / "ecg.png")
-    (arguments.output / "figures.json").write_text(json.dumps(report, indent=2) + "\n")
+    (arguments.output / "metrics.json").write_text(json.dumps(report, indent=2) + "\n")
     checkpoint.unlink()
     names = ", ".join(sorted(path.name for path in arguments.output.iterdir()))
     print(f"\n{time.perf_counter() - started:.0f} s. In {arguments.output}/: {names}")
@@ -180,4 +129,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

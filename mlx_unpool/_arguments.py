@@ -39,8 +39,8 @@ def values(caller: str, name: str, x: Any) -> None:
         raise TypeError(f"[{caller}] '{name}' must be an mlx array but got {type(x).__name__}.")
     if x.dtype not in _VALUES:
         raise TypeError(
-            f"[{caller}] '{name}' must have dtype float32, float16, bfloat16 or an integer type but got "
-            f"{x.dtype}."
+            f"[{caller}] '{name}' must have dtype float32, float16, bfloat16, float64 or an integer type but "
+            f"got {x.dtype}."
         )
 
 

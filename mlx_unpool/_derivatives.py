@@ -7,9 +7,10 @@ transpose is ``pick_winners``. Every derivative of every order is one of these f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -17,6 +18,7 @@ import mlx.core as mx
 from . import _backends
 from ._backends import Where
 from ._geometry import Geometry, RegionGeometry, WindowGeometry
+from ._settings import Setting
 
 TRANSPOSE = {
     "place": "pick_winners",
@@ -24,7 +26,7 @@ TRANSPOSE = {
     "accumulate": "pick",
     "pick": "accumulate",
 }
-_exporting: ContextVar[bool] = ContextVar("exporting", default=False)
+_exporting = Setting("exporting", False)
 
 
 @contextmanager
@@ -36,8 +38,15 @@ def exporting() -> Iterator[None]:
     be exported for inference and not be differentiated. What is exported runs without this package, on
     the kind of device that it was traced for.
 
+    It holds in the thread that it is in (and in the ``asyncio`` tasks that are made inside), not in threads
+    that are started inside. A generator that pauses inside leaves it on for whoever runs on, as any ``with``
+    does, until the generator goes on or is closed, in whichever thread.
+
     Windows hold for one size, so ``shapeless=True`` does not work; ``mx.exporter`` puts a function for
     each of several sizes into one file.
+
+    Raises:
+        ValueError: If a derivative is taken inside.
 
     Example:
 
@@ -51,11 +60,17 @@ def exporting() -> Iterator[None]:
         ...     mx.import_function(f"{folder}/pool.mlxfn")(mx.ones((1, 4, 4, 3)))[0].shape
         (1, 2, 2, 3)
     """
-    token = _exporting.set(True)
     try:
-        yield
-    finally:
-        _exporting.reset(token)
+        with _exporting.set_to(True):
+            yield
+    except ValueError as error:
+        # What MLX says of the first operation without a derivative.
+        if re.search(r"vjp|jvp", str(error), re.IGNORECASE):
+            raise ValueError(
+                "[exporting] a derivative was taken inside exporting(), where pooling and unpooling have "
+                "none: take it outside."
+            ) from error
+        raise
 
 
 def pool(
@@ -64,17 +79,16 @@ def pool(
     """Values and indices of every window of ``x``."""
 
     def forward(x):
-        with mx.stream(where.stream):
-            return where.backend.pool(x, g, index_dtype)
+        return where.backend.pool(x, g, index_dtype)
 
     def vjp(x, cotangents, outputs):
         return linear("accumulate", cotangents[0], outputs[1], g, where)
 
     def jvp(x, tangent):
         indices = pool(x, g, index_dtype, where)[1]
-        return linear("pick", tangent, indices, g, where), mx.zeros_like(indices)
+        return linear("pick", tangent, indices, g, where), _zeros(indices, where)
 
-    return _custom(forward, vjp, jvp)(x)
+    return _run(forward, vjp, jvp, where, x)
 
 
 def pool_regions(
@@ -83,53 +97,81 @@ def pool_regions(
     """Values and flat indices of windows that lie where ``bounds`` says."""
 
     def forward(x, bounds):
-        with mx.stream(where.stream):
-            return where.backend.pool_regions(x, bounds, g, index_dtype)
+        return where.backend.pool_regions(x, bounds, g, index_dtype)
 
     def vjp(primals, cotangents, outputs):
-        return linear("accumulate", cotangents[0], outputs[1], g, where), mx.zeros_like(primals[1])
+        summed = linear("accumulate", cotangents[0], outputs[1], g, where)
+        return summed, _zeros(primals[1], where)
 
     def jvp(primals, tangents):
         x, bounds = primals
         values, indices = pool_regions(x, bounds, g, index_dtype, where)
         if tangents[0] is None:
-            return mx.zeros_like(values), mx.zeros_like(indices)
-        return linear("pick", tangents[0], indices, g, where), mx.zeros_like(indices)
+            return _zeros(values, where), _zeros(indices, where)
+        return linear("pick", tangents[0], indices, g, where), _zeros(indices, where)
 
-    return _custom(forward, vjp, jvp)(x, bounds)
+    return _run(forward, vjp, jvp, where, x, bounds)
 
 
 def linear(name: str, x: mx.array, indices: mx.array, g: Geometry, where: Where) -> mx.array:
     """The primitive of this name, one of :data:`TRANSPOSE`: linear in ``x``."""
 
     def forward(x, indices):
-        with mx.stream(where.stream):
-            return getattr(where.backend, name)(x, indices, g)
+        return getattr(where.backend, name)(x, indices, g)
 
     def vjp(primals, cotangent, output):
         transposed = linear(TRANSPOSE[name], cotangent, primals[1], g, where)
-        return transposed, mx.zeros_like(primals[1])
+        return transposed, _zeros(primals[1], where)
 
     def jvp(primals, tangents):
-        tangent = mx.zeros_like(primals[0]) if tangents[0] is None else tangents[0]
+        tangent = _zeros(primals[0], where) if tangents[0] is None else tangents[0]
         return linear(name, tangent, primals[1], g, where)
 
-    return _custom(forward, vjp, jvp)(x, indices)
+    return _run(forward, vjp, jvp, where, x, indices)
 
 
-def _custom(
-    forward: Callable[..., Any], vjp: Callable[..., Any], jvp: Callable[..., Any]
-) -> Callable[..., Any]:
-    """``forward`` with these derivatives, and mapped over new axes by merging them into the batch."""
-    if _exporting.get() or _only_traced():
-        return forward
-    # MLX looks for derivatives inside a custom function as well, where there need not be any.
-    function = mx.custom_function(lambda *args: forward(*map(mx.stop_gradient, args)))
-    function.vjp(vjp)
-    function.jvp(jvp)
-    # The rule makes the function anew: one that held itself would be a cycle in every call.
-    function.vmap(lambda args, axes: _map_batch(_custom(forward, vjp, jvp), args, axes))
-    return function
+def _run(
+    forward: Callable[..., Any],
+    vjp: Callable[..., Any],
+    jvp: Callable[..., Any],
+    where: Where,
+    *arrays: mx.array,
+) -> Any:
+    """``forward`` of these arrays, with these derivatives; mapped by merging new axes into the batch.
+
+    Everything runs on one stream, what MLX makes of a custom function as well.
+    """
+
+    def vmap(arrays, axes):
+        # A call anew: a rule that held its own function would be a cycle in every call.
+        with mx.stream(where.stream):
+            return _map_batch(partial(_run, forward, vjp, jvp, where), arrays, axes)
+
+    with mx.stream(where.stream):
+        if _exporting.get():
+            return forward(*map(_without_derivative, arrays))
+        if _only_traced():
+            return forward(*arrays)
+        # MLX looks for derivatives inside a custom function as well, where there need not be any.
+        function = mx.custom_function(lambda *args: forward(*map(mx.stop_gradient, args)))
+        function.vjp(vjp)
+        function.jvp(jvp)
+        function.vmap(vmap)
+        return function(*arrays)
+
+
+def _without_derivative(x: mx.array) -> mx.array:
+    """The same array, through two operations that cost nothing, can be exported and have no derivative.
+
+    MLX could differentiate some of what the primitives do, but not as exactly: equal maxima would share.
+    """
+    if not mx.issubdtype(x.dtype, mx.floating):
+        return x
+    return x.view({2: mx.uint16, 4: mx.uint32, 8: mx.uint64}[x.dtype.size]).view(x.dtype)
+
+
+def _zeros(x: mx.array, where: Where) -> mx.array:
+    return mx.zeros_like(x, stream=where.stream)
 
 
 def _only_traced() -> bool:

@@ -6,13 +6,17 @@ pooling with leading axes of size 1, kernel 1, stride 1, so nothing below knows 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from itertools import pairwise
-from math import floor, prod
+from functools import cached_property
+from math import prod
+from typing import Any, NamedTuple
 
 Triple = tuple[int, ...]  # always three: for depth, height and width
+# Of an axis and a number on it, or an array of numbers: two integers, or two arrays.
+Formula = Callable[[int, Any], tuple[Any, Any]]
+MOST_LISTED = 2048  # pairs of 8 bytes; a thousand plans of such sizes take 16 MB
 
 
 def triple(numbers: Sequence[int], fill: int = 1) -> Triple:
@@ -96,6 +100,17 @@ class Geometry:
     pooled: Triple  # the number of windows on each axis
 
 
+class CoveredAxis(NamedTuple):
+    """What windows look at along one axis: no elements that are outside the plane in all of them."""
+
+    skipped: int  # the first elements of every window, which are outside
+    kernel: int  # how many elements follow, up to the last one that any window has inside
+    first: int  # the position of the first of those in the first window
+    stop: int  # the position behind the last of them in the last window
+    before: int  # the most elements, of those looked at, that a window has before the plane
+    behind: int  # ... and behind it
+
+
 @dataclass(frozen=True, eq=False)
 class WindowGeometry(Geometry):
     """Windows that are all alike, at equal distances."""
@@ -107,6 +122,24 @@ class WindowGeometry(Geometry):
         """Whether no window reaches beyond the plane."""
         covered = self.window.unpooled_size(self.pooled)
         return not any(self.window.padding) and all(n <= m for n, m in zip(covered, self.size))
+
+    @cached_property
+    def covered(self) -> tuple[CoveredAxis, ...]:
+        """For each axis, what of it the windows look at."""
+        result = []
+        window = self.window
+        for length, count, kernel, s, p, d in zip(
+            self.size, self.pooled, window.kernel, window.stride, window.padding, window.dilation
+        ):
+            # Windows further on have fewer elements before the plane and more behind it.
+            last = (count - 1) * s - p
+            skipped = min(max(-(last // d), 0), kernel - 1)
+            looked_at = max(min((length - 1 + p) // d + 1, kernel) - skipped, 1)
+            first = skipped * d - p
+            stop = last + (skipped + looked_at - 1) * d + 1
+            before, behind = max(-(first // d), 0), max(-((length - stop) // d), 0)
+            result.append(CoveredAxis(skipped, looked_at, first, stop, before, behind))
+        return tuple(result)
 
     @cached_property
     def tiled(self) -> tuple[bool, ...]:
@@ -151,76 +184,110 @@ class RegionGeometry(Geometry):
     """Windows of adaptive and of fractional pooling, which need not be alike.
 
     On each axis the windows come in order: neither where they start nor where they stop ever goes back.
+    Where they lie is a formula, not a table: it takes an integer as well as an array of integers, int64
+    for sizes near 2^31.
     """
 
-    hulls: tuple[tuple[range, ...], ...]  # for each axis and window, the positions it may cover
     longest: Triple  # the most positions that a window covers
+    regular: tuple[
+        tuple[int, int] | None, ...
+    ]  # length and distance on an axis where all are alike
+
+    def covering(self, axis: int, position: Any) -> tuple[Any, Any]:
+        """The first window that may cover a position of an axis, and the first that follows those."""
+        raise NotImplementedError
 
     @cached_property
-    def ends(self) -> list[tuple[int, int]]:
-        """Where each window starts and stops at the farthest, one axis after the other."""
-        return [(hull.start, hull.stop) for hulls in self.hulls for hull in hulls]
+    def listed_covering(self) -> array[int] | None:
+        """What :meth:`covering` says of every position, one axis after the other, if they are few."""
+        return _listed(self.covering, self.size)
+
+
+@dataclass(frozen=True, eq=False)
+class AdaptiveGeometry(RegionGeometry):
+    """Window ``i`` of ``n`` on an axis of ``L``: from ``floor(i * L / n)`` to ``ceil((i + 1) * L / n)``."""
+
+    def ends(self, axis: int, number: Any) -> tuple[Any, Any]:
+        """Where a window starts and where it stops."""
+        return _shares(number, self.size[axis], self.pooled[axis])
 
     @cached_property
-    def regular(self) -> list[tuple[int, int] | None]:
-        """For each axis the length and the distance of its windows where these are all the same."""
-        axes: list[tuple[int, int] | None] = []
-        for hulls, length in zip(self.hulls, self.longest):
-            steps = {later.start - hull.start for hull, later in pairwise(hulls)} or {length}
-            alike = all(len(hull) == length for hull in hulls) and len(steps) == 1
-            step = steps.pop()
-            axes.append((length, step) if alike and hulls[0].start == 0 and step > 0 else None)
-        return axes
+    def listed_ends(self) -> array[int] | None:
+        """What :meth:`ends` says of every window, one axis after the other, if they are few."""
+        return _listed(self.ends, self.pooled)
 
-    @cached_property
-    def covering(self) -> list[tuple[int, int]]:
-        """For each position, one axis after the other, the first window that may cover it, and the first
-        that follows those."""
-        ranges = []
-        for hulls in self.hulls:
-            first = stop = 0
-            for position in range(hulls[-1].stop):  # the last window ends where the axis does
-                while hulls[first].stop <= position:
-                    first += 1
-                while stop < len(hulls) and hulls[stop].start <= position:
-                    stop += 1
-                ranges.append((first, stop))
-        return ranges
+    def covering(self, axis: int, position: Any) -> tuple[Any, Any]:
+        """As of all regions."""
+        return _shares(position, self.pooled[axis], self.size[axis])
 
 
-@lru_cache
+@dataclass(frozen=True, eq=False)
+class FractionalGeometry(RegionGeometry):
+    """Windows of one length, at starts that are drawn at random.
+
+    ``floor((i + u) * a) - floor(u * a)``, with ``a = (L - k) / (n - 1)``, is ``floor(i * a)`` or one more,
+    whatever ``u`` from 0 to 1 is, apart from what float32 rounds: less than ``L / 2^20``.
+    """
+
+    def covering(self, axis: int, position: Any) -> tuple[Any, Any]:
+        """As of all regions."""
+        length, n, k = self.size[axis], self.pooled[axis], self.longest[axis]
+        last = length - k  # where the last window starts
+        if n == 1:
+            return position * 0, position * 0 + (position >= last)
+        # In 2^-20 of a position, as long as products stay below 2^63.
+        unit = 2**20 if length <= 2**20 else 1
+        rounding = -(-length * unit // 2**20)
+        first = _positive((position - k) * unit - rounding) * (n - 1)
+        first = (first + last * unit - 1) // (last * unit)
+        following = (((position + 1) * unit + rounding) * (n - 1) + last * unit - 1) // (
+            last * unit
+        )
+        most = n - (position < last)  # the last window is where it is
+        return first, most - _positive(most - following)
+
+
+def _listed(formula: Formula, counts: Triple) -> array[int] | None:
+    """Pairs of a formula for the numbers below the count of each axis; None where they would fill a cache."""
+    if sum(counts) > MOST_LISTED:
+        return None
+    pairs = (formula(axis, number) for axis in range(3) for number in range(counts[axis]))
+    return array("i", (end for pair in pairs for end in pair))
+
+
+def _shares(number: Any, length: int, count: int) -> tuple[Any, Any]:
+    """The start and the end of a share when ``count`` share an axis and none goes without."""
+    return number * length // count, ((number + 1) * length + count - 1) // count
+
+
+def _positive(x: Any) -> Any:
+    """``x``, or 0 if that is less: of an integer or of an array."""
+    return x * (x > 0)
+
+
 def adaptive_geometry(size: Triple, pooled: Triple) -> Geometry:
-    """Window ``i`` of ``n`` on an axis of ``L``: from ``floor(i * L / n)`` to ``ceil((i + 1) * L / n)``.
+    """The windows of adaptive pooling.
 
     Where these windows are all alike, they are an ordinary :class:`WindowGeometry`.
     """
-    hulls = tuple(
-        tuple(range(i * length // n, -(-(i + 1) * length // n)) for i in range(n))
-        for length, n in zip(size, pooled)
-    )
-    regions = RegionGeometry(size, pooled, hulls, tuple(max(map(len, axis)) for axis in hulls))
-    alike = [axis for axis in regions.regular if axis]
+    longest: list[int] = []
+    regular: list[tuple[int, int] | None] = []
+    for length, n in zip(size, pooled):
+        each, rest = divmod(length, n)
+        # A window gets a part of a position on neither side, on one side, or on both.
+        longest.append(each if rest == 0 else each + 1 if n % rest == 0 else each + 2)
+        regular.append((longest[-1], each) if rest <= 1 and each > 0 else None)
+    alike = [axis for axis in regular if axis]
     if len(alike) < 3:
-        return regions
+        return AdaptiveGeometry(size, pooled, tuple(longest), tuple(regular))
     kernel, stride = zip(*alike)
     return WindowGeometry(size, pooled, Window(kernel=kernel, stride=stride))
 
 
-@lru_cache
-def fractional_geometry(size: Triple, pooled: Triple, kernel: Triple) -> RegionGeometry:
-    """Windows of one length, at starts that are drawn at random.
-
-    ``floor((i + u) * a) - floor(u * a)`` is ``floor(i * a)`` or one more, whatever ``u`` in [0, 1) is,
-    apart from float32 rounding.
-    """
-    hulls = []
-    for length, n, k in zip(size, pooled, kernel):
-        last, rounding = length - k, length / 2**20
-        exact = (i * last / (n - 1) for i in range(n - 1))
-        starts = ((floor(x - rounding), floor(x + rounding) + 1) for x in exact)
-        drawn = (range(max(0, low), min(last, high) + k) for low, high in starts)
-        hulls.append((*drawn, range(last, length)))
-    return RegionGeometry(size, pooled, tuple(hulls), kernel)
+def fractional_geometry(size: Triple, pooled: Triple, kernel: Triple) -> FractionalGeometry:
+    """The windows of fractional pooling."""
+    regular = tuple((k, k) if k == length else None for length, k in zip(size, kernel))
+    return FractionalGeometry(size, pooled, kernel, regular)
 
 
 def kernel_offsets(kernel: Triple) -> list[Triple]:

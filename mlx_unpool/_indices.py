@@ -9,19 +9,17 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from math import prod
 
 import mlx.core as mx
 
 from ._geometry import Geometry, Triple, WindowGeometry
 from ._layout import Layout
+from ._settings import Setting
 from ._types import is_window
 
 VARIABLE = "MLX_UNPOOL_CHECK"
-_checking: ContextVar[bool] = ContextVar(
-    "checking", default=os.environ.get(VARIABLE, "0") not in ("", "0")
-)
+_checking = Setting("checking", os.environ.get(VARIABLE, "0") not in ("", "0"))
 _MOST_GUESSES = 200
 
 
@@ -53,11 +51,8 @@ def checking() -> Iterator[None]:
         ValueError: [max_unpool2d] 'indices' must be in 0 to 15 and in their own window but got 6 at \
 (0, 0, 0, 0). Are they indices of a (4, 5) plane? Pass output_size=(4, 5).
     """
-    token = _checking.set(True)
-    try:
+    with _checking.set_to(True):
         yield
-    finally:
-        _checking.reset(token)
 
 
 def is_checking() -> bool:
@@ -67,7 +62,8 @@ def is_checking() -> bool:
 
 def positions(indices: mx.array, g: WindowGeometry) -> mx.array:
     """The flat indices, as int64, that window indices stand for; -1 for one that names no position."""
-    number, inside = indices.astype(mx.int64), indices < g.window.elements
+    number = indices.astype(mx.int64)
+    inside = number < g.window.elements
     _, kh, kw = g.window.kernel
     index = mx.zeros((), mx.int64)
     for axis, offset in enumerate((number // (kh * kw), number // kw % kh, number % kw)):

@@ -15,4 +15,10 @@ if not _FOLDER.is_dir():
 @functools.cache
 def text(name: str) -> str:
     """The contents of one file, ``pool.metal`` or ``places.h`` for instance."""
-    return (_FOLDER / name).read_text(encoding="utf-8")
+    try:
+        return (_FOLDER / name).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise RuntimeError(
+            f"[mlx_unpool] the kernel file '{name}' is missing from this installation ({_FOLDER}). Install "
+            "mlx_unpool again; until then mlx_unpool.use_backend('ops') runs on the CPU."
+        ) from error

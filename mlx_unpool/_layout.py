@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import mlx.core as mx
 
-from ._geometry import Triple, triple
+from ._geometry import Formula, Triple, triple
 
 
 @dataclass(frozen=True)
@@ -91,3 +92,16 @@ class Layout:
         if self.channels_first:
             return (*batch, self.channels, *spatial)
         return (*batch, *spatial, self.channels)
+
+
+def pairs(listed: Any, formula: Formula, counts: Triple) -> mx.array:
+    """int32 (n, 2): pairs of a formula for the numbers below the count of each axis.
+
+    From the list if there is one, a single constant; else by arithmetic, which needs no memory until it is
+    evaluated.
+    """
+    if listed is not None:
+        return mx.array(listed).reshape(-1, 2)
+    numbers = (mx.arange(count, dtype=mx.int64) for count in counts)
+    both = [mx.stack(list(formula(axis, n)), axis=1) for axis, n in enumerate(numbers)]
+    return mx.concatenate(both).astype(mx.int32)

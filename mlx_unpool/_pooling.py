@@ -17,8 +17,9 @@ import mlx.core as mx
 
 from . import _arguments as check
 from . import _derivatives, _indices
-from ._backends import Where, where
+from ._backends import PlaneTooBigError, Where, get, where
 from ._geometry import (
+    AdaptiveGeometry,
     Geometry,
     RegionGeometry,
     Triple,
@@ -28,7 +29,7 @@ from ._geometry import (
     fractional_geometry,
     triple,
 )
-from ._layout import Layout
+from ._layout import Layout, pairs
 from ._types import (
     DATA_FORMATS,
     INDEX_FORMATS,
@@ -101,7 +102,7 @@ class MaxPooling:
         check.values(self.caller, "x", x)
         check.stream(self.caller, stream)
         plan = _max_pool_plan(self, x.shape)
-        result = _run_pool(plan, x, where(stream))
+        result = _run_pool(self.caller, plan, x, _place(self.caller, x, stream))
         return result if self.return_indices else result[0]
 
 
@@ -163,18 +164,17 @@ class MaxUnpooling:
         if output_size is not None:
             output_size = check.shape(self.caller, "output_size", output_size)
         plan = _max_unpool_plan(self, shape, output_size)
+        place = _place(self.caller, x, stream)
         if plan.is_empty:
-            return mx.zeros(plan.shape, x.dtype)
+            return mx.zeros(plan.shape, x.dtype, stream=place.stream)
         if _indices.is_checking():
             _indices.check_if_possible(self.caller, indices, plan.layout, plan.geometry)
-        place = where(stream)
-        full = _derivatives.linear(
-            "place",
-            mx.reshape(x, plan.folded, stream=place.stream),
-            mx.reshape(indices, plan.folded, stream=place.stream),
-            plan.geometry,
-            place,
-        )
+        values = mx.reshape(x, plan.folded, stream=place.stream)
+        indices = mx.reshape(indices, plan.folded, stream=place.stream)
+        try:
+            full = _derivatives.linear("place", values, indices, plan.geometry, place)
+        except PlaneTooBigError as error:
+            raise error.named(self.caller, "output_size", self.rank) from error
         return mx.reshape(full, plan.shape, stream=place.stream)
 
 
@@ -218,13 +218,14 @@ class AdaptivePooling:
         """Values, and indices if they were asked for, of ``x``."""
         check.values(self.caller, "x", x)
         check.stream(self.caller, stream)
-        plan, place = _adaptive_plan(self, x.shape), where(stream)
+        plan, place = _adaptive_plan(self, x.shape), _place(self.caller, x, stream)
         bounds = None
-        if isinstance(plan.geometry, RegionGeometry):
+        g = plan.geometry
+        if isinstance(g, AdaptiveGeometry):
             with mx.stream(place.stream):
-                bounds = mx.array(plan.geometry.ends, dtype=mx.int32).reshape(1, -1, 2, 1)
+                bounds = pairs(g.listed_ends, g.ends, g.pooled)[None, ..., None]
                 bounds = mx.broadcast_to(bounds, (plan.folded[0], *bounds.shape[1:]))
-        result = _run_pool(plan, x, place, bounds)
+        result = _run_pool(self.caller, plan, x, place, bounds)
         return result if self.return_indices else result[0]
 
 
@@ -276,14 +277,15 @@ class FractionalPooling:
         plan = _fractional_plan(self, x.shape)
         shape = (plan.layout.batch, plan.layout.channels, self.rank)
         self._check_samples(random_samples, key, shape)
-        place, g = where(stream), plan.geometry
+        place, g = _place(self.caller, x, stream), plan.geometry
         assert isinstance(g, RegionGeometry)
         with mx.stream(place.stream):
             samples = random_samples
             if samples is None:
                 samples = mx.random.uniform(shape=shape, key=key)
-            bounds = plan.layout.fold_bounds(_fractional_bounds(samples, g))
-        result = _run_pool(plan, x, place, bounds)
+            # Nothing is differentiated by where windows lie: MLX need not try to, down to the random bits.
+            bounds = plan.layout.fold_bounds(_fractional_bounds(mx.stop_gradient(samples), g))
+        result = _run_pool(self.caller, plan, x, place, bounds)
         return result if self.return_indices else result[0]
 
     def _check_samples(self, samples: Any, key: Any, shape: tuple[int, ...]) -> None:
@@ -454,12 +456,12 @@ def _unpooled_size(
     if spatial is None:
         raise ValueError(
             f"[{caller}] 'output_size' must be a spatial shape of {rank} integers or a full shape whose "
-            f"batch and channels are those of the input but got {output_size}."
+            f"batch and channels are those of the input but got {check.shown(output_size)}."
         )
     size = triple(spatial)
     if min(spatial) < 1:
         raise ValueError(
-            f"[{caller}] 'output_size' must be 1 or more on every axis but got {output_size}."
+            f"[{caller}] 'output_size' must be 1 or more on every axis but got {check.shown(output_size)}."
         )
     if window is not None and default is not None:
         lowest = [max(1, n - s + 1) for n, s in zip(default, window.stride)]
@@ -469,7 +471,7 @@ def _unpooled_size(
             raise ValueError(
                 f"[{caller}] 'output_size' must lie within one stride of {default[3 - rank :]}, the "
                 f"size that {pooled[3 - rank :]} windows span, so ({', '.join(ranges[3 - rank :])}), "
-                f"but got {output_size}."
+                f"but got {check.shown(output_size)}."
             )
     return size
 
@@ -480,6 +482,11 @@ def _adaptive_plan(asked: AdaptivePooling, shape: tuple[int, ...]) -> Plan:
     size = _some_size(asked.caller, layout, shape)
     kept = zip(asked.output_size, size[3 - asked.rank :])
     pooled = triple([length if n is None else n for n, length in kept])
+    if sum(pooled) > LARGEST_AXIS:
+        raise ValueError(
+            f"[{asked.caller}] 'output_size' must be fewer than 2^31 windows on all axes together but got "
+            f"{pooled[3 - asked.rank :]}."
+        )
     return Plan.of(layout, adaptive_geometry(size, pooled), flat_dtype(size))
 
 
@@ -519,20 +526,38 @@ def _some_size(caller: str, layout: Layout, shape: tuple[int, ...]) -> Triple:
 # ---- runs
 
 
+def _place(caller: str, x: mx.array, stream: Any) -> Where:
+    """Where a call on ``x`` runs, which must know its dtype there."""
+    place = where(stream)
+    if x.dtype == mx.float64 and place.backend is not get("ops"):
+        raise TypeError(
+            f"[{caller}] 'x' must have another dtype on a GPU, which has no float64, but got {x.dtype} on "
+            f"{place.stream}."
+        )
+    return place
+
+
 def _run_pool(
-    plan: Plan, x: mx.array, place: Where, bounds: mx.array | None = None
+    caller: str, plan: Plan, x: mx.array, place: Where, bounds: mx.array | None = None
 ) -> tuple[mx.array, mx.array]:
     """Values and indices in the caller's layout; ``bounds`` says where windows lie that are not alike."""
     if plan.is_empty:
-        return mx.zeros(plan.shape, x.dtype), mx.zeros(plan.shape, plan.index_dtype)
+        return (
+            mx.zeros(plan.shape, x.dtype, stream=place.stream),
+            mx.zeros(plan.shape, plan.index_dtype, stream=place.stream),
+        )
     g, dtype = plan.geometry, plan.index_dtype
     folded = mx.reshape(x, plan.folded, stream=place.stream)
-    if bounds is None:
-        assert isinstance(g, WindowGeometry)
-        values, indices = _derivatives.pool(folded, g, dtype, place)
-    else:
-        assert isinstance(g, RegionGeometry)
-        values, indices = _derivatives.pool_regions(folded, bounds, g, dtype, place)
+    try:
+        if bounds is None:
+            assert isinstance(g, WindowGeometry)
+            values, indices = _derivatives.pool(folded, g, dtype, place)
+        else:
+            assert isinstance(g, RegionGeometry)
+            values, indices = _derivatives.pool_regions(folded, bounds, g, dtype, place)
+    except PlaneTooBigError as error:
+        name = "x" if prod(g.size) >= prod(g.pooled) else "output_size"
+        raise error.named(caller, name, plan.layout.rank) from error
     return (
         mx.reshape(values, plan.shape, stream=place.stream),
         mx.reshape(indices, plan.shape, stream=place.stream),
@@ -544,20 +569,22 @@ def _fractional_bounds(samples: mx.array, g: RegionGeometry) -> mx.array:
 
     Window ``i`` starts at ``floor((i + u) * a) - floor(u * a)``, ``a = (L - k) / (n - 1)``, the last one at
     ``L - k``: as in PyTorch, in float32, after equation 1 of Graham, "Fractional Max-Pooling", 2014.
+    Numbers outside of 0 to 1 count as 0 or 1, NaN as 0.
     """
     samples = samples.astype(mx.float32)
+    samples = mx.where(samples > 0, mx.minimum(samples, 1), 0)
     batch, channels, rank = samples.shape
     starts = []
+    lengths = []
     for axis, (length, n, k) in enumerate(zip(g.size, g.pooled, g.longest)):
         last = length - k
         number = axis - (3 - rank)
         if n > 1 and number >= 0:
             u, step = samples[..., number, None], last / (n - 1)
             drawn = mx.floor((mx.arange(n - 1) + u) * step) - mx.floor(u * step)
-            # Numbers outside of 0 to 1, and NaN, must not lead outside either.
-            drawn = mx.where(drawn >= 0, mx.minimum(drawn, last), 0)
-            starts.append(drawn.astype(mx.int32))
+            # From 2^24 on float32 knows no odd numbers: what is rounded up must stay inside.
+            starts.append(mx.minimum(drawn.astype(mx.int32), last))
         starts.append(mx.full((batch, channels, 1), last, mx.int32))
+        lengths.append(mx.full((n,), k, mx.int32))
     start = mx.concatenate(starts, axis=2)
-    lengths = mx.array([k for n, k in zip(g.pooled, g.longest) for _ in range(n)], dtype=mx.int32)
-    return mx.stack([start, start + lengths], axis=3)
+    return mx.stack([start, start + mx.concatenate(lengths)], axis=3)

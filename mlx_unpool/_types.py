@@ -20,7 +20,7 @@ Stream = mx.Stream | mx.ThreadLocalStream | mx.Device | mx.DeviceType | None
 INDEX_FORMATS = ("flat", "window")
 DATA_FORMATS = ("channels_last", "channels_first")
 
-FLOAT_DTYPES = (mx.float32, mx.float16, mx.bfloat16)
+FLOAT_DTYPES = (mx.float32, mx.float16, mx.bfloat16, mx.float64)  # float64 on the CPU alone
 INDEX_DTYPES = (
     mx.int8,
     mx.int16,

@@ -130,12 +130,9 @@ class _Planes:
         if source == "window":
             assert isinstance(self.geometry, WindowGeometry)
             return _indices.positions(indices, self.geometry)
-        # No number may wrap around: what is below 0 is -1 from here on, and stays below 0.
-        index = mx.maximum(indices.astype(mx.int64), -1)
-        if indices.dtype == mx.uint64:
-            index = mx.where(indices > mx.iinfo(mx.int64).max, -1, index)
         first, step = self._numbering(source)
-        index = index - first
+        # What wraps around, from numbers near -2^63, lands behind the plane: all planes have less than 2^63.
+        index = indices.astype(mx.int64) - first
         own = (index >= 0) & (index % step == 0)
         index = index // step
         own = own & (index < prod(self.geometry.size))
@@ -211,9 +208,11 @@ def _planes(caller: str, indices: mx.array, output_size: Any, data_format: Any) 
             f"{indices.shape}, where it is a full shape, but got {given}."
         )
     size = triple(spatial)
-    if prod(size) >= 2**63:
+    planes = max(1, layout.batch) * max(1, layout.channels)
+    if prod(size) * planes >= 2**63:
         raise ValueError(
-            f"[{caller}] 'output_size' must have fewer than 2^63 positions but got {given}."
+            f"[{caller}] 'output_size' must have fewer than 2^63 positions in all {planes} planes together "
+            f"but got {given}."
         )
     return _Planes(layout, Geometry(size, layout.size(indices.shape)))
 

@@ -34,7 +34,7 @@ def max_pool1d(
     Args:
         x (array): Shape ``(N, W, C)`` or ``(W, C)``; with
             ``data_format="channels_first"`` ``(N, C, W)`` or ``(C, W)``. float32, float16,
-            bfloat16 or an integer type.
+            bfloat16, an integer type, or float64 on the CPU.
         kernel_size (int or tuple of 1 int): Size of the window, 1 or more.
         stride (int or tuple of 1 int, optional): Distance between windows, 1 or more.
             Default: ``kernel_size``.
@@ -58,7 +58,7 @@ def max_pool1d(
 
     Raises:
         ValueError: If a number is out of range, no window fits, or ``x`` has the wrong number of axes.
-        TypeError: If ``x`` is complex or bool, or a number is not an integer.
+        TypeError: If ``x`` is complex or bool, or float64 on a GPU, or a number is not an integer.
 
     Example:
 
@@ -107,7 +107,7 @@ def max_pool2d(
     Args:
         x (array): Shape ``(N, H, W, C)`` or ``(H, W, C)``; with
             ``data_format="channels_first"`` ``(N, C, H, W)`` or ``(C, H, W)``. float32, float16,
-            bfloat16 or an integer type.
+            bfloat16, an integer type, or float64 on the CPU.
         kernel_size (int or tuple of 2 int): Size of the window, 1 or more.
         stride (int or tuple of 2 int, optional): Distance between windows, 1 or more.
             Default: ``kernel_size``.
@@ -131,7 +131,7 @@ def max_pool2d(
 
     Raises:
         ValueError: If a number is out of range, no window fits, or ``x`` has the wrong number of axes.
-        TypeError: If ``x`` is complex or bool, or a number is not an integer.
+        TypeError: If ``x`` is complex or bool, or float64 on a GPU, or a number is not an integer.
 
     Example:
 
@@ -182,7 +182,7 @@ def max_pool3d(
     Args:
         x (array): Shape ``(N, D, H, W, C)`` or ``(D, H, W, C)``; with
             ``data_format="channels_first"`` ``(N, C, D, H, W)`` or ``(C, D, H, W)``. float32, float16,
-            bfloat16 or an integer type.
+            bfloat16, an integer type, or float64 on the CPU.
         kernel_size (int or tuple of 3 int): Size of the window, 1 or more.
         stride (int or tuple of 3 int, optional): Distance between windows, 1 or more.
             Default: ``kernel_size``.
@@ -206,7 +206,7 @@ def max_pool3d(
 
     Raises:
         ValueError: If a number is out of range, no window fits, or ``x`` has the wrong number of axes.
-        TypeError: If ``x`` is complex or bool, or a number is not an integer.
+        TypeError: If ``x`` is complex or bool, or float64 on a GPU, or a number is not an integer.
 
     Example:
 
@@ -261,7 +261,7 @@ def max_unpool1d(
     Args:
         x (array): Pooled values. Shape ``(N, W, C)`` or ``(W, C)``; with
             ``data_format="channels_first"`` ``(N, C, W)`` or ``(C, W)``. float32, float16,
-            bfloat16 or an integer type.
+            bfloat16, an integer type, or float64 on the CPU.
         indices (array): Indices of the shape of ``x``. uint8 and uint16 are offsets inside the window, any
             other integer type flat positions ``w`` in the output plane.
         kernel_size (int or tuple of 1 int or None): Must match the pooling layer. None takes flat
@@ -282,7 +282,8 @@ def max_unpool1d(
     Raises:
         ValueError: If a number is out of range, ``output_size`` could not have pooled to the size of
             ``x``, or shapes do not match.
-        TypeError: If ``x`` is complex or bool, ``indices`` are not integers, or a number is not one.
+        TypeError: If ``x`` is complex or bool, or float64 on a GPU, ``indices`` are not integers, or a
+            number is not one.
 
     Example:
 
@@ -328,7 +329,7 @@ def max_unpool2d(
     Args:
         x (array): Pooled values. Shape ``(N, H, W, C)`` or ``(H, W, C)``; with
             ``data_format="channels_first"`` ``(N, C, H, W)`` or ``(C, H, W)``. float32, float16,
-            bfloat16 or an integer type.
+            bfloat16, an integer type, or float64 on the CPU.
         indices (array): Indices of the shape of ``x``. uint8 and uint16 are offsets inside the window, any
             other integer type flat positions ``h * W + w`` in the output plane.
         kernel_size (int or tuple of 2 int or None): Must match the pooling layer. None takes flat
@@ -349,7 +350,8 @@ def max_unpool2d(
     Raises:
         ValueError: If a number is out of range, ``output_size`` could not have pooled to the size of
             ``x``, or shapes do not match.
-        TypeError: If ``x`` is complex or bool, ``indices`` are not integers, or a number is not one.
+        TypeError: If ``x`` is complex or bool, or float64 on a GPU, ``indices`` are not integers, or a
+            number is not one.
 
     Example:
 
@@ -408,7 +410,7 @@ def max_unpool3d(
     Args:
         x (array): Pooled values. Shape ``(N, D, H, W, C)`` or ``(D, H, W, C)``; with
             ``data_format="channels_first"`` ``(N, C, D, H, W)`` or ``(C, D, H, W)``. float32, float16,
-            bfloat16 or an integer type.
+            bfloat16, an integer type, or float64 on the CPU.
         indices (array): Indices of the shape of ``x``. uint8 and uint16 are offsets inside the window, any
             other integer type flat positions ``(d * H + h) * W + w`` in the output plane.
         kernel_size (int or tuple of 3 int or None): Must match the pooling layer. None takes flat
@@ -429,7 +431,8 @@ def max_unpool3d(
     Raises:
         ValueError: If a number is out of range, ``output_size`` could not have pooled to the size of
             ``x``, or shapes do not match.
-        TypeError: If ``x`` is complex or bool, ``indices`` are not integers, or a number is not one.
+        TypeError: If ``x`` is complex or bool, or float64 on a GPU, ``indices`` are not integers, or a
+            number is not one.
 
     Example:
 
@@ -465,7 +468,7 @@ def adaptive_max_pool1d(
     Args:
         x (array): Shape ``(N, W, C)`` or ``(W, C)``; with
             ``data_format="channels_first"`` ``(N, C, W)`` or ``(C, W)``. float32, float16,
-            bfloat16 or an integer type.
+            bfloat16, an integer type, or float64 on the CPU.
         output_size (int or tuple of 1 int or None): Number of windows on each axis, 1 or more; None
             keeps the length of an axis.
         return_indices (bool): Also return the index of each maximum.
@@ -480,7 +483,7 @@ def adaptive_max_pool1d(
 
     Raises:
         ValueError: If a number is out of range or ``x`` has the wrong number of axes.
-        TypeError: If ``x`` is complex or bool, or a number is not an integer.
+        TypeError: If ``x`` is complex or bool, or float64 on a GPU, or a number is not an integer.
 
     Example:
 
@@ -513,7 +516,7 @@ def adaptive_max_pool2d(
     Args:
         x (array): Shape ``(N, H, W, C)`` or ``(H, W, C)``; with
             ``data_format="channels_first"`` ``(N, C, H, W)`` or ``(C, H, W)``. float32, float16,
-            bfloat16 or an integer type.
+            bfloat16, an integer type, or float64 on the CPU.
         output_size (int or tuple of 2 int or None): Number of windows on each axis, 1 or more; None
             keeps the length of an axis.
         return_indices (bool): Also return the index of each maximum.
@@ -528,7 +531,7 @@ def adaptive_max_pool2d(
 
     Raises:
         ValueError: If a number is out of range or ``x`` has the wrong number of axes.
-        TypeError: If ``x`` is complex or bool, or a number is not an integer.
+        TypeError: If ``x`` is complex or bool, or float64 on a GPU, or a number is not an integer.
 
     Example:
 
@@ -563,7 +566,7 @@ def adaptive_max_pool3d(
     Args:
         x (array): Shape ``(N, D, H, W, C)`` or ``(D, H, W, C)``; with
             ``data_format="channels_first"`` ``(N, C, D, H, W)`` or ``(C, D, H, W)``. float32, float16,
-            bfloat16 or an integer type.
+            bfloat16, an integer type, or float64 on the CPU.
         output_size (int or tuple of 3 int or None): Number of windows on each axis, 1 or more; None
             keeps the length of an axis.
         return_indices (bool): Also return the index of each maximum.
@@ -578,7 +581,7 @@ def adaptive_max_pool3d(
 
     Raises:
         ValueError: If a number is out of range or ``x`` has the wrong number of axes.
-        TypeError: If ``x`` is complex or bool, or a number is not an integer.
+        TypeError: If ``x`` is complex or bool, or float64 on a GPU, or a number is not an integer.
 
     Example:
 
@@ -612,10 +615,15 @@ def fractional_max_pool2d(
     axis; the last one starts at ``L - kernel_size``. This is what PyTorch does (Graham, "Fractional
     Max-Pooling", 2014). Ties and NaN are treated as in :func:`max_pool2d`.
 
+    Without ``random_samples`` or ``key`` every run of this function draws from MLX's global state, as dropout
+    does. So ``mx.checkpoint`` draws anew where it runs it again, ``mx.vmap`` draws once for all examples, and
+    ``mx.compile`` keeps the first draw, unless ``mx.random.state`` is among its inputs and outputs. Give a
+    ``key`` to each to have it otherwise: as an argument of the function that is transformed.
+
     Args:
         x (array): Shape ``(N, H, W, C)`` or ``(H, W, C)``; with
             ``data_format="channels_first"`` ``(N, C, H, W)`` or ``(C, H, W)``. float32, float16,
-            bfloat16 or an integer type.
+            bfloat16, an integer type, or float64 on the CPU.
         kernel_size (int or tuple of 2 int): Size of the window, 1 or more.
         output_size (int or tuple of 2 int, optional): Number of windows on each axis, 1 to
             ``L - kernel_size + 1``.
@@ -637,7 +645,7 @@ def fractional_max_pool2d(
     Raises:
         ValueError: If a number is out of range, the windows do not fit, or ``x`` has the wrong number of
             axes.
-        TypeError: If ``x`` is complex or bool, or a number is not an integer.
+        TypeError: If ``x`` is complex or bool, or float64 on a GPU, or a number is not an integer.
 
     Example:
 
@@ -681,10 +689,15 @@ def fractional_max_pool3d(
     axis; the last one starts at ``L - kernel_size``. This is what PyTorch does (Graham, "Fractional
     Max-Pooling", 2014). Ties and NaN are treated as in :func:`max_pool3d`.
 
+    Without ``random_samples`` or ``key`` every run of this function draws from MLX's global state, as dropout
+    does. So ``mx.checkpoint`` draws anew where it runs it again, ``mx.vmap`` draws once for all examples, and
+    ``mx.compile`` keeps the first draw, unless ``mx.random.state`` is among its inputs and outputs. Give a
+    ``key`` to each to have it otherwise: as an argument of the function that is transformed.
+
     Args:
         x (array): Shape ``(N, D, H, W, C)`` or ``(D, H, W, C)``; with
             ``data_format="channels_first"`` ``(N, C, D, H, W)`` or ``(C, D, H, W)``. float32, float16,
-            bfloat16 or an integer type.
+            bfloat16, an integer type, or float64 on the CPU.
         kernel_size (int or tuple of 3 int): Size of the window, 1 or more.
         output_size (int or tuple of 3 int, optional): Number of windows on each axis, 1 to
             ``L - kernel_size + 1``.
@@ -706,7 +719,7 @@ def fractional_max_pool3d(
     Raises:
         ValueError: If a number is out of range, the windows do not fit, or ``x`` has the wrong number of
             axes.
-        TypeError: If ``x`` is complex or bool, or a number is not an integer.
+        TypeError: If ``x`` is complex or bool, or float64 on a GPU, or a number is not an integer.
 
     Example:
 

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 
 from . import __version__, _backends
-from ._geometry import Geometry, RegionGeometry, Triple, Window, WindowGeometry, adaptive_geometry
+from ._geometry import AdaptiveGeometry, Geometry, Triple, Window, WindowGeometry, adaptive_geometry
+from ._layout import pairs
 from ._pooling import window_of
 from ._types import flat_dtype
 
@@ -64,9 +65,9 @@ def adaptive_calls(shape: tuple[int, ...], dtype: mx.Dtype, pooled_by: Any) -> I
     """The primitives for windows that are not alike: those of adaptive pooling to two thirds of the size."""
     size: Triple = shape[1:4]
     g = adaptive_geometry(size, tuple(-(-2 * n // 3) for n in size))
-    assert isinstance(g, RegionGeometry)
+    assert isinstance(g, AdaptiveGeometry)
     x = mx.random.normal(shape, key=mx.random.key(0)).astype(dtype)
-    ends = mx.array(g.ends)[None, ..., None]
+    ends = pairs(g.listed_ends, g.ends, g.pooled)[None, ..., None]
     bounds = mx.broadcast_to(ends, (shape[0], *ends.shape[1:]))
     values, indices = pooled_by.pool_regions(x, bounds, g, mx.int32)
     mx.eval(x, bounds, values, indices)

@@ -10,16 +10,16 @@ import sys
 import time
 from pathlib import Path
 
-import digit_scenes
-import metrics
 import mlx.core as mx
 import numpy as np
 import pytest
-import segnet
+from common import metrics
+from data import digit_scenes
+from zoo import segnet
 
 from mlx_unpool import MaxUnpool2d
 
-EXAMPLES = Path(digit_scenes.__file__).parent
+EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def run(output: Path, *options: str) -> subprocess.CompletedProcess:
@@ -33,8 +33,8 @@ def run(output: Path, *options: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, check=True)
 
 
-def figures_of(folder: Path) -> dict:
-    return json.loads((folder / "figures.json").read_text())
+def metrics_of(folder: Path) -> dict:
+    return json.loads((folder / "metrics.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -43,15 +43,15 @@ def smoke(tmp_path_factory):
     return folder, run(folder, "--smoke")
 
 
-def test_a_run_leaves_weights_figures_and_a_picture(smoke):
+def test_a_run_leaves_weights_metrics_and_a_picture(smoke):
     folder, result = smoke
     names = {path.name for path in folder.iterdir()}
-    assert names == {"segnet-unpool-seed0.safetensors", "figures.json", "segnet.png"}
+    assert names == {"segnet-unpool-seed0.safetensors", "metrics.json", "segnet.png"}
     assert (folder / "segnet.png").read_bytes().startswith(b"\x89PNG")
-    figures = figures_of(folder)["unpool"][0]
+    found = metrics_of(folder)["unpool"][0]
     for split in ("validation", "test"):
-        assert set(figures[split]) == {"iou", "miou", "boundary_f_score", "pixel_accuracy"}
-        assert len(figures[split]["iou"]) == 11
+        assert set(found[split]) == {"iou", "miou", "boundary_f_score", "pixel_accuracy"}
+        assert len(found[split]["iou"]) == 11
     for line in ("IoU background", "IoU 9", "mean IoU", "boundary F-score", "pixel accuracy"):
         assert line in result.stdout
     assert "step/s" in result.stderr  # the progress bar
@@ -60,12 +60,12 @@ def test_a_run_leaves_weights_figures_and_a_picture(smoke):
 def test_a_seed_gives_the_same_figures_and_weights_again(smoke, tmp_path):
     folder, _ = smoke
     run(tmp_path, "--smoke")
-    assert figures_of(tmp_path) == figures_of(folder)
+    assert metrics_of(tmp_path) == metrics_of(folder)
     weights = "segnet-unpool-seed0.safetensors"
     assert (tmp_path / weights).read_bytes() == (folder / weights).read_bytes()
     other = tmp_path / "other"
     run(other, "--smoke", "--seeds", "1")
-    assert figures_of(other) != figures_of(folder)
+    assert metrics_of(other) != metrics_of(folder)
 
 
 def test_the_weights_predict_again_in_another_process(smoke):
@@ -75,18 +75,18 @@ def test_the_weights_predict_again_in_another_process(smoke):
     model = segnet_digits.load("unpool", folder / "segnet-unpool-seed0.safetensors")
     images, truth = segnet_digits.evaluation_scenes("test", 8)
     prediction = segnet_digits.predict(model, images)
-    expected = figures_of(folder)["unpool"][0]["test"]
-    assert metrics.figures(truth, prediction, digit_scenes.CLASS_NAMES) == expected
+    expected = metrics_of(folder)["unpool"][0]["test"]
+    assert metrics.segmentation_metrics(truth, prediction, digit_scenes.CLASS_NAMES) == expected
 
 
 def test_both_decoders_are_compared(tmp_path):
     result = run(tmp_path, "--smoke", "--compare")
     assert "unpool" in result.stdout
     assert "nearest" in result.stdout
-    figures = figures_of(tmp_path)
-    assert len(figures["unpool"]) == len(figures["nearest"]) == 1
+    found = metrics_of(tmp_path)
+    assert len(found["unpool"]) == len(found["nearest"]) == 1
     assert (tmp_path / "segnet-nearest-seed0.safetensors").exists()
-    assert figures["unpool"][0]["test"] != figures["nearest"][0]["test"]
+    assert found["unpool"][0]["test"] != found["nearest"][0]["test"]
 
 
 def test_the_rival_has_no_use_for_indices(monkeypatch):
@@ -102,7 +102,7 @@ def test_the_rival_has_no_use_for_indices(monkeypatch):
 
 def test_the_rival_is_trained_alone(tmp_path):
     run(tmp_path, "--smoke", "--decoder", "nearest")
-    assert set(figures_of(tmp_path)) == {"steps", "batch", "parameters", "nearest"}
+    assert set(metrics_of(tmp_path)) == {"steps", "batch", "parameters", "nearest"}
 
 
 def test_help_explains(tmp_path):
@@ -164,4 +164,4 @@ def test_metrics_of_small_cases():
     # A boundary of the scene before does not count as near.
     two = np.array([[[0, 1]], [[0, 0]]])
     assert metrics.boundary_f_score(two, two[::-1]) == 0
-    assert metrics.figures(truth, shifted, ("a", "b"))["pixel_accuracy"] == 3 / 4
+    assert metrics.segmentation_metrics(truth, shifted, ("a", "b"))["pixel_accuracy"] == 3 / 4

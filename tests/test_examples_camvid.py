@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import camvid
-import camvid_models
 import camvid_train
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
-import street_scenes
-import training
-from camvid import CLASS_NAMES, UNLABELLED, CamVid
-from camvid_models import Segmenter
-from enet import ENet, pytorch_names
+import zoo
+from common import segmenter as segmenters
+from common import training
+from common.segmenter import for_camvid
+from data import camvid, street_scenes
+from data.camvid import CLASS_NAMES, UNLABELLED, CamVid
 from mlx.utils import tree_flatten
 from PIL import Image
-from pytorch_weights import from_pytorch, read_state, to_pytorch
-from segnet import SegNet, segnet_vgg16, vgg16_names
+from zoo.enet import ENet
+from zoo.near_ties import pooled_indices
+from zoo.pytorch_weights import from_pytorch, read_state, to_pytorch
+from zoo.segnet import SegNet, segnet_vgg16, vgg16_names
 
-EXAMPLES = Path(camvid.__file__).parent
-ROOT = EXAMPLES.parent
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
 # A checkpoint that others trained in PyTorch, two pictures of CamVid, and what PyTorch makes of them.
 ENET_CAMVID = Path(os.environ.get("ENET_CAMVID", ROOT.parent / "shared" / "enet_camvid"))
 
@@ -123,7 +125,7 @@ def test_rare_classes_weigh_more_and_unlabelled_pixels_nothing(tmp_path):
 
 
 def test_an_epoch_has_every_picture_once_mirrored_with_its_labels(streets):
-    data, segmenter = CamVid(streets, "train"), Segmenter("enet", inputs="raw")
+    data, segmenter = CamVid(streets, "train"), for_camvid("enet", inputs="raw")
     originals = [(p[:48, :64], c[:48, :64]) for p, c in (data[n] for n in range(6))]
     batches = camvid_train.training_batches(data, 2, segmenter, seed=0)
     epochs = [[next(batches) for _ in range(3)] for _ in range(2)]
@@ -150,14 +152,16 @@ def test_an_epoch_has_every_picture_once_mirrored_with_its_labels(streets):
 
 def test_a_missing_a_left_over_and_a_misshapen_weight_are_named():
     model = ENet(12)
-    state = to_pytorch(model, pytorch_names)
-    assert len(from_pytorch(state, model, pytorch_names)) == len(tree_flatten(model.parameters()))
+    state = to_pytorch(model, ENet.pytorch_names)
+    assert len(from_pytorch(state, model, ENet.pytorch_names)) == len(
+        tree_flatten(model.parameters())
+    )
     del state["b23.conv21.weight"]
     state["b23.conv99.weight"] = np.zeros(1)
     state["fullconv.weight"] = state["fullconv.weight"][:, :11]
     state["b40.activation2.weight"] = np.zeros(1)
     with pytest.raises(ValueError, match="not those of this model") as error:
-        from_pytorch(state, model, pytorch_names)
+        from_pytorch(state, model, ENet.pytorch_names)
     assert str(error.value).split("\n")[1:] == [
         "missing: b23.conv21.weight",
         "not shared with b40.activation.weight: b40.activation2.weight",
@@ -200,11 +204,11 @@ def vgg16_state() -> dict[str, np.ndarray]:
 
 def test_the_encoder_of_segnet_takes_the_weights_of_vgg16(tmp_path):
     state = vgg16_state()
-    source, target = tmp_path / "vgg16_bn.safetensors", tmp_path / "start.safetensors"
+    source, target = tmp_path / "vgg16_bn.safetensors", tmp_path / "start"
     mx.save_safetensors(str(source), {name: mx.array(value) for name, value in state.items()})
     result = run("camvid_convert.py", "vgg16", source, target)
     assert result.returncode == 0, result.stderr
-    model = camvid_models.load(target).model
+    model = zoo.from_pretrained(target)
     last = model.encoder[4].layers[2]
     assert np.array_equal(last.conv.weight, state["features.40.weight"].transpose(0, 2, 3, 1))
     assert np.array_equal(last.norm.running_var, state["features.41.running_var"])
@@ -214,11 +218,26 @@ def test_the_encoder_of_segnet_takes_the_weights_of_vgg16(tmp_path):
 
     del state["features.24.bias"]
     mx.save_safetensors(str(source), {name: mx.array(value) for name, value in state.items()})
-    target.unlink()
+    shutil.rmtree(target)
     result = run("camvid_convert.py", "vgg16", source, target)
     assert result.returncode == 1
     assert result.stderr.split("\n")[1] == "missing: features.24.bias"
     assert not target.exists()
+
+
+def test_a_segnet_of_the_zoo_starts_from_vgg16():
+    state = vgg16_state()
+    with pytest.raises(ValueError, match="must hold what these weights do not tell: classes"):
+        zoo.from_pytorch("segnet", state)
+    model = zoo.from_pytorch("segnet", state, classes=12)
+    assert model.config == segnet_vgg16(12).config | {
+        name: list(model.config[name])
+        for name in ("channels", "convolutions", "decoder_convolutions")
+    }
+    for name, value in tree_flatten(model.parameters()):
+        for key in vgg16_names(name):
+            expected = state[key].transpose(0, 2, 3, 1) if value.ndim == 4 else state[key]
+            assert np.array_equal(value, expected), name
 
 
 def test_segnet_has_the_size_of_the_paper():
@@ -259,7 +278,7 @@ if ENET_CAMVID.is_dir():
     @pytest.fixture(scope="module")
     def ported(tmp_path_factory):
         pytest.importorskip("torch", reason="reads the checkpoint")
-        target = tmp_path_factory.mktemp("enet") / "enet.safetensors"
+        target = tmp_path_factory.mktemp("enet") / "enet"
         result = run(
             "camvid_convert.py", "enet", ENET_CAMVID / "best_model.pth", target, "--input", "raw"
         )
@@ -268,11 +287,11 @@ if ENET_CAMVID.is_dir():
 
     @pytest.mark.parametrize("name", ["0001TP_006690", "0016E5_07959"])
     def test_enet_gives_what_pytorch_gives_on_camvid(ported, name):
-        model = camvid_models.load(ported).model.eval()
+        segmenter = segmenters.load(ported)
         picture = camvid.read_picture(ENET_CAMVID / f"{name}.png")
         expected = np.load(ENET_CAMVID / "reference.npz")
-        scores, indices = model.scores_and_indices(camvid_models.INPUTS["raw"](picture[None]))
-        scores = np.array(scores[0])
+        with pooled_indices() as indices:
+            scores = np.array(segmenter.model(segmenter.inputs(picture[None]))[0])
 
         logits = expected[f"{name}_logits"].transpose(1, 2, 0)
         assert np.abs(scores[::4, ::4] - logits).max() < 2e-3 * np.abs(logits).max()
@@ -290,7 +309,7 @@ if ENET_CAMVID.is_dir():
     def test_the_checkpoint_comes_back_as_it_was(ported):
         state = read_state(ENET_CAMVID / "best_model.pth")
         assert len(state) == 632
-        back = to_pytorch(camvid_models.load(ported).model, pytorch_names)
+        back = to_pytorch(zoo.from_pretrained(ported), ENet.pytorch_names)
         assert set(state) - set(back) == {name for name in state if "num_batches" in name}
         for name, value in back.items():
             assert np.array_equal(value, state[name]), name
@@ -309,8 +328,8 @@ if ENET_CAMVID.is_dir():
 # Training and prediction.
 
 
-@pytest.mark.parametrize("kind", camvid_models.MODELS)
-def test_training_leaves_weights_figures_and_a_picture(kind, tmp_path):
+@pytest.mark.parametrize("kind", ["segnet", "enet"])
+def test_training_leaves_weights_metrics_and_a_picture(kind, tmp_path):
     result = run("camvid_train.py", "--smoke", "--model", kind, "--output", tmp_path)
     assert result.returncode == 0, result.stderr
     assert "step/s" in result.stderr
@@ -318,14 +337,14 @@ def test_training_leaves_weights_figures_and_a_picture(kind, tmp_path):
         assert said in result.stdout
     assert {path.name for path in tmp_path.iterdir()} == {
         "data",
+        kind,
         f"{kind}.json",
         f"{kind}.png",
-        f"{kind}.safetensors",
     }
     report = json.loads((tmp_path / f"{kind}.json").read_text())
-    # The figures are those of the weights that were written.
-    segmenter = camvid_models.load(tmp_path / f"{kind}.safetensors")
-    assert camvid_train.figures(segmenter, CamVid(tmp_path / "data", "test")) == report["test"]
+    # The metrics are those of the weights that were written.
+    segmenter = segmenters.load(tmp_path / kind)
+    assert camvid_train.metrics_of(segmenter, CamVid(tmp_path / "data", "test")) == report["test"]
 
 
 def test_training_needs_a_camvid_folder(tmp_path):
@@ -334,15 +353,15 @@ def test_training_needs_a_camvid_folder(tmp_path):
     assert "is not a CamVid folder: it has no train/" in result.stderr
 
 
-def test_figures_leave_unlabelled_pixels_out(tmp_path, monkeypatch):
+def test_metrics_leave_unlabelled_pixels_out(tmp_path, monkeypatch):
     classes = np.full((3, 4), UNLABELLED)
     classes[0] = [0, 0, 1, 1]
     data = CamVid(camvid_folder(tmp_path, ["a.png"], {"a.png": classes}), "train")
     prediction = np.zeros((1, 3, 4), np.uint8)
     prediction[0, 0, 3] = 1
-    segmenter = Segmenter("segnet", 1 / 64)
+    segmenter = for_camvid("segnet", 1 / 64)
     monkeypatch.setattr(segmenter, "predict", lambda pictures: prediction)
-    found = camvid_train.figures(segmenter, data)
+    found = camvid_train.metrics_of(segmenter, data)
     assert found["iou"] == {"sky": 2 / 3, "building": 1 / 2} | dict.fromkeys(CLASS_NAMES[2:-1])
     assert found["miou"] == pytest.approx(7 / 12)
     assert found["pixel_accuracy"] == 3 / 4
@@ -353,7 +372,7 @@ def test_a_continued_run_draws_the_same_dropout(streets, tmp_path):
 
     def train(steps: int, checkpoint: Path, resume: bool = False) -> list[float]:
         mx.random.seed(0)
-        segmenter = Segmenter("enet")
+        segmenter = for_camvid("enet")
         return training.train(
             segmenter.model,
             training.adamw(1e-3, 4),
@@ -374,22 +393,40 @@ def test_a_continued_run_draws_the_same_dropout(streets, tmp_path):
 
 
 def test_pictures_of_any_size_are_segmented_as_they_are(tmp_path):
-    segmenter = Segmenter("enet", inputs="raw")
+    segmenter = for_camvid("enet", inputs="raw")
     random_weights(segmenter.model)
     picture = np.random.default_rng(0).integers(0, 256, (1, 43, 50, 3)).astype(np.uint8)
     classes = segmenter.predict(picture)
     assert classes.shape == (1, 43, 50)
     padded = np.pad(picture, [(0, 0), (0, 5), (0, 6), (0, 0)], mode="edge")
     assert np.array_equal(segmenter.predict(padded)[:, :43, :50], classes)
-    # In a weights file all of it is kept.
-    segmenter.save(tmp_path / "enet.safetensors")
-    again = camvid_models.load(tmp_path / "enet.safetensors")
-    assert again.inputs == "raw"
+    # In its folder all of it is kept.
+    segmenter.model.save_pretrained(tmp_path / "enet")
+    again = segmenters.load(tmp_path / "enet")
+    assert again.model.about == segmenter.model.about
     assert np.array_equal(again.predict(picture), classes)
 
 
-def test_other_weights_files_are_refused(tmp_path):
+@pytest.mark.parametrize("kind", ["segnet", "enet"])
+def test_weights_files_of_earlier_versions_still_load(kind, tmp_path):
+    segmenter = for_camvid(kind, 1 / 32, inputs="raw")
+    path = tmp_path / "old.safetensors"
+    about = {"model": kind, "width": str(1 / 32), "input": "raw"}
+    mx.save_safetensors(str(path), dict(tree_flatten(segmenter.model.parameters())), about)
+    again = segmenters.load(path)
+    assert again.model.about == segmenter.model.about
+    picture = np.random.default_rng(0).integers(0, 256, (1, 32, 40, 3)).astype(np.uint8)
+    assert np.array_equal(again.predict(picture), segmenter.predict(picture))
+
+
+def test_other_weights_files_say_how_to_convert_them(tmp_path):
     path = tmp_path / "other.safetensors"
     mx.save_safetensors(str(path), {"a": mx.zeros(1)})
-    with pytest.raises(ValueError, match="does not say which model it belongs to"):
-        camvid_models.load(path)
+    with pytest.raises(ValueError, match=r"Convert it first: zoo.from_pytorch\("):
+        segmenters.load(path)
+
+
+def test_a_model_for_something_else_segments_no_pictures(tmp_path):
+    zoo.MODELS["conv_autoencoder_3d"](channels=(2,)).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="segments pictures into named classes"):
+        segmenters.load(tmp_path)

@@ -21,7 +21,7 @@ import mlx.optimizers as optim
 import numpy as np
 import pytest
 import segnet_digits
-import training
+from common import training
 
 PROGRAM = Path(segnet_digits.__file__)
 SMALL = Path(__file__).parent / "support" / "small_training.py"
@@ -231,7 +231,7 @@ def test_a_program_that_was_killed_loses_one_interval_at_most_and_continues_exac
     with started(PROGRAM, [broken], *options, "--resume") as run:
         (said,) = run.finish()
     assert f"{saved}/12" in said
-    names = {"segnet-unpool-seed0.safetensors", "figures.json", "segnet.png"}
+    names = {"segnet-unpool-seed0.safetensors", "metrics.json", "segnet.png"}
     assert {path.name for path in broken.iterdir()} - {
         "partial-checkpoint-unpool-seed0.safetensors"  # if it was killed while it wrote
     } == names
@@ -254,7 +254,7 @@ def test_the_launcher_of_mlx_runs_the_example(tmp_path):
     assert said.count("6/6") == said.count("100%")  # and draws its progress
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
         "segnet-unpool-seed0.safetensors",
-        "figures.json",
+        "metrics.json",
         "segnet.png",
     }
 

@@ -9,15 +9,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import brain_scans
-import metrics
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
 import segnet_brain
 import segnet_ecg
-from segnet import SegNet
+from common import metrics
+from data import brain_scans, ecg
+from zoo.segnet import SegNet
 
 EXAMPLES = Path(segnet_ecg.__file__).parent
 PROGRAMS = {"segnet_ecg.py": "ecg.png", "segnet_brain.py": "brain.png"}
@@ -31,18 +31,18 @@ def start(program: str, *options: object) -> subprocess.Popen:
 
 
 @pytest.mark.parametrize(("program", "picture"), PROGRAMS.items())
-def test_a_run_leaves_weights_figures_and_a_picture(program, picture, tmp_path):
+def test_a_run_leaves_weights_metrics_and_a_picture(program, picture, tmp_path):
     process = start(program, "--smoke", "--output", tmp_path)
     out, err = process.communicate()
     assert process.returncode == 0, err
     assert "3/3" in err
     assert "step/s" in err
     names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"segnet-unpool.safetensors", "figures.json", picture}
+    assert names == {"segnet-unpool.safetensors", "metrics.json", picture}
     assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
-    report = json.loads((tmp_path / "figures.json").read_text())
+    report = json.loads((tmp_path / "metrics.json").read_text())
     assert {"steps", "validation", "test"} <= set(report)
-    for name in segnet_ecg.CLASS_NAMES if "ecg" in program else brain_scans.CLASS_NAMES[1:]:
+    for name in ecg.CLASS_NAMES if "ecg" in program else brain_scans.CLASS_NAMES[1:]:
         assert name in out
 
 
@@ -60,7 +60,7 @@ def test_an_interrupted_run_continues_with_the_same_result(program, tmp_path):
     if process.returncode == 130:  # it may be done before it hears of it
         assert "steps; --resume continues." in out
         start(program, *options, "--output", tmp_path / "broken", "--resume").communicate()
-    for name in ("figures.json", "segnet-unpool.safetensors"):
+    for name in ("metrics.json", "segnet-unpool.safetensors"):
         one, other = ((tmp_path / run / name).read_bytes() for run in ("whole", "broken"))
         assert one == other, name
 
@@ -77,11 +77,11 @@ def test_the_brain_is_where_nilearn_has_it():
 
 def test_patches_keep_away_from_the_slabs():
     size = (40, 117, 40)
-    place = np.broadcast_to(np.arange(117.0)[:, None], size)  # each voxel says where it is
+    position = np.broadcast_to(np.arange(117.0)[:, None], size)  # each voxel says where it is
     classes = np.ones(size, np.int32)
     monkey = pytest.MonkeyPatch()
     monkey.setattr(brain_scans, "scanned", lambda bright, random: bright)
-    batches = brain_scans.training_batches(place, classes, count=8, seed=0)
+    batches = brain_scans.training_batches(position, classes, count=8, seed=0)
     seen = np.unique(np.concatenate([np.array(next(batches)[0]).ravel() for _ in range(40)]))
     monkey.undo()
     assert len(seen) > 60
@@ -103,35 +103,35 @@ def test_two_thresholds_part_what_they_can():
     assert np.array_equal(np.digitize(volume, (low, high)), truth)
 
 
-def test_the_coarse_loss_looks_at_the_middle_of_each_cell():
+def test_the_coarse_loss_looks_at_the_middle_of_each_window():
     model = SegNet(3, (2, 4), (1, 1), inputs=1, dims=3)
     volumes = mx.random.normal((1, 8, 8, 8, 1))
     classes = mx.random.randint(0, 3, (1, 8, 8, 8))
     scores, coarse = model.scores(volumes)
-    cells = np.array(classes).reshape(2, 4, 2, 4, 2, 4)[:, 2, :, 2, :, 2]
+    middles = np.array(classes).reshape(2, 4, 2, 4, 2, 4)[:, 2, :, 2, :, 2]
     expected = nn.losses.cross_entropy(scores, classes).mean() + segnet_brain.COARSE_WEIGHT * (
-        nn.losses.cross_entropy(coarse[0], mx.array(cells)).mean()
+        nn.losses.cross_entropy(coarse[0], mx.array(middles)).mean()
     )
     assert segnet_brain.loss_of(model, volumes, classes).item() == pytest.approx(expected.item())
 
 
 def test_beats_are_kept_apart_and_waves_are_labelled_inside_them():
-    spans = sorted(beat[:2] for beat in segnet_ecg.BEATS.values())
+    spans = sorted(beat[:2] for beat in ecg.BEATS.values())
     assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
-    for start_, stop, *waves in segnet_ecg.BEATS.values():
+    for start_, stop, *waves in ecg.BEATS.values():
         edges = [start_, *itertools.chain.from_iterable(waves), stop]
         assert edges == sorted(edges)
-    for split in segnet_ecg.BEATS:
-        trace, classes = segnet_ecg.beat(split)
+    for split in ecg.BEATS:
+        trace, classes = ecg.beat(split)
         assert trace.max() == 1
         assert classes[trace.argmax()] == 2  # the peak is in the QRS complex
         assert set(classes) == {0, 1, 2, 3}
 
 
 def test_recordings_carry_their_labels_along():
-    signals, truth = segnet_ecg.recordings("test", 20, np.random.default_rng(0))
-    assert signals.shape == truth.shape == (20, segnet_ecg.SAMPLES)
-    again, _ = segnet_ecg.recordings("test", 20, np.random.default_rng(0))
+    signals, truth = ecg.recordings("test", 20, np.random.default_rng(0))
+    assert signals.shape == truth.shape == (20, ecg.SAMPLES)
+    again, _ = ecg.recordings("test", 20, np.random.default_rng(0))
     assert np.array_equal(signals, again)
     # The highest sample of almost every recording is a peak of a heartbeat.
     peaks = truth[np.arange(20), signals.argmax(axis=1)]

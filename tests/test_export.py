@@ -9,7 +9,7 @@ from pathlib import Path
 
 import mlx.core as mx
 import pytest
-from segnet import SegNet
+from zoo.segnet import SegNet
 
 import mlx_unpool
 from mlx_unpool import _backends
@@ -177,3 +177,39 @@ def test_a_segnet_is_exported_for_metal_without_a_mac(tmp_path):
     contents = path.read_bytes()
     for kernel in (b"custom_kernel_unpool_pool", b"custom_kernel_unpool_place"):
         assert contents.count(kernel) >= 3  # one a stage
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "convert_indices"])
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
+def test_a_derivative_inside_is_refused(name, dtype):
+    """Whichever it is: MLX could differentiate some of the operations, but not as exactly."""
+    function, (x, *rest) = FUNCTIONS[name]
+    x = x.astype(dtype)
+
+    def values(x):
+        out = function(x, *rest)
+        return out[0] if isinstance(out, tuple) else out
+
+    for derivative in (
+        lambda: mx.grad(lambda x: values(x).sum())(x),
+        lambda: mx.value_and_grad(lambda x: values(x).sum())(x),
+        lambda: mx.vjp(values, [x], [values(x)]),
+        lambda: mx.jvp(values, [x], [x]),
+        lambda: mx.vmap(mx.grad(lambda x: values(x).sum()))(mx.stack([x, x])),
+    ):
+        with pytest.raises(ValueError, match=r"^\[exporting\] .* inside exporting\(\)"):  # noqa: SIM117
+            with mlx_unpool.exporting():
+                derivative()
+        derivative()
+    with mlx_unpool.exporting():  # what needs none is no matter
+        assert mx.array_equal(mx.vmap(values)(mx.stack([x, x]))[1], values(x))
+        gradient = mx.grad(lambda x: mx.stop_gradient(values(x)).sum() + x.sum())(x)
+        assert mx.array_equal(gradient, mx.ones_like(x))
+
+
+def test_other_errors_inside_stay_as_they_are():
+    with pytest.raises(ValueError, match=r"^\[max_pool2d\] 'kernel_size' must"):  # noqa: SIM117
+        with mlx_unpool.exporting():
+            mlx_unpool.max_pool2d(X, 0)
+    with pytest.raises(KeyError), mlx_unpool.exporting():
+        raise KeyError

@@ -203,6 +203,18 @@ def test_window_indices_that_name_no_place_become_minus_one():
     assert flat.reshape(-1).tolist() == [-1, 2, 5, 8, -1, -1]
 
 
+def test_window_indices_of_one_byte_may_be_of_a_window_of_more_elements():
+    """Hand-made ones: a pool gives two bytes here."""
+    indices = mx.array([[0], [255]], mx.uint8)
+    assert convert_indices(indices, "window", "flat", 600, 300).tolist() == [[0], [555]]
+    mlx_unpool.check_indices(indices, 600, 300)
+    with mlx_unpool.checking():
+        full = mlx_unpool.max_unpool1d(mx.ones((2, 1)), indices, 300)
+    assert mx.argmax(full[300:]).item() == 255
+    with pytest.raises(ValueError, match=r"'indices' must be in 0 to 299 .* got 255 at \(1, 0\)"):
+        mlx_unpool.check_indices(indices, 550, 300, 300)
+
+
 @pytest.mark.parametrize(("kernel", "dtype"), [(255, mx.uint8), (256, mx.uint16)])
 def test_flat_indices_outside_their_window_become_the_largest_number(kernel, dtype):
     flat = mx.array([[0], [kernel], [-1]], mx.int32)
@@ -240,6 +252,25 @@ def test_planes_too_big_for_32_bits_keep_their_numbers():
         assert back.dtype == mx.int64
         assert back.item() == 2**31 + 5
     assert convert_indices(mx.array([[7]], mx.int32), "flat", "flat", 2**31 - 1).dtype == mx.int32
+
+
+@pytest.mark.parametrize(
+    ("size", "channels"),
+    [((2**31 - 1, 2**31 - 1), 1), ((2**30, 2**31 - 1), 3), ((2**21, 2**20, 2**20), 3), ((7,), 3)],
+)
+def test_no_index_wraps_around_into_the_largest_planes(size, channels):
+    for name in FORMATS[2:]:
+        for number in (*range(-(2**63), -(2**63) + 5), -(2**62), -1):
+            indices = mx.full((1, *[1] * len(size), channels), number, mx.int64)
+            assert (convert_indices(indices, name, "flat", size) == -1).all().item(), (name, number)
+            unsigned = indices.view(mx.uint64)
+            assert (convert_indices(unsigned, name, "flat", size) == -1).all().item()
+
+
+def test_more_positions_than_64_bits_can_number_are_refused():
+    for shape, size in (((1, 1, 1, 3), (2**31 - 1,) * 2), ((2, 1, 1, 1, 1), (2**21,) * 3)):
+        call = lambda s=shape, n=size: convert_indices(mx.zeros(s, mx.int32), "flat", "onnx", n)  # noqa: E731
+        fails(call, ValueError, "convert_indices", "output_size", "2^63", str(size))
 
 
 def test_nothing_is_evaluated_and_everything_can_be_traced():

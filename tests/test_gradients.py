@@ -252,13 +252,24 @@ def test_stop_gradient_stops():
     assert (gradient == 0).all().item()
 
 
-def test_gradients_of_integer_and_16_bit_values_add_up_in_a_wider_type():
-    x = mx.zeros((1, 64, 64, 1), mx.float16)
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+def test_gradients_of_16_bit_values_add_up_in_32_bits(dtype):
+    """1, 2, 3, ... in the type itself would stop at 2,048 (float16) or 256 (bfloat16)."""
+    x = mx.zeros((1, 64, 64, 1), dtype)
     x[0, 31, 31, 0] = 1
+    for index_format in ("flat", "window"):
+        _, (got,) = mx.vjp(
+            lambda x, f=index_format: max_pool2d(x, 33, 1, return_indices=True, index_format=f)[0],
+            *([x], [mx.full((1, 32, 32, 1), 3, dtype)]),
+        )
+        assert got[0, 31, 31, 0].item() == 3 * 32 * 32
+        assert mx.array_equal(got != 0, x != 0)
+    one = mx.zeros((1, 1, 1, 3), dtype)  # every one of 32 x 32 windows is this element
     _, (got,) = mx.vjp(
-        lambda x: max_pool2d(x, 33, 1), [x], [mx.full((1, 32, 32, 1), 3, mx.float16)]
+        lambda x: mlx_unpool.adaptive_max_pool2d(x, 32), [one], [mx.full((1, 32, 32, 3), 3, dtype)]
     )
-    assert got[0, 31, 31, 0].item() == 3 * 32 * 32  # 16 bits would have stopped at 2048
+    assert got.dtype == dtype
+    assert got.reshape(-1).tolist() == [3 * 32 * 32] * 3
 
 
 def test_empty_batches_have_empty_gradients():

@@ -87,6 +87,50 @@ def test_window_indices_of_taps_outside_the_plane_are_dropped():
         np.testing.assert_array_equal(np.array(got[..., 0]), expected)
 
 
+@pytest.mark.parametrize("kernel_size", [1, None])
+@pytest.mark.parametrize("positions", [84, 85, 86, 21844, 21845, 21846])
+def test_the_first_index_beyond_the_end_is_dropped(positions, kernel_size):
+    """Whatever the narrowest type is that numbers 3 channels: 85 * 3 = 255, 21,845 * 3 = 65,535."""
+    indices = np.arange(positions)[:, None].repeat(3, axis=1)
+    indices[0, :] = indices[7, 1] = positions
+    kept = indices < positions
+    values = np.arange(1, 3 * positions + 1, dtype=np.float32).reshape(positions, 3)
+    for dtype in (mx.int32, mx.int64, mx.uint32):
+        given = mx.array(indices).astype(dtype)
+        (full,), (gradient,) = mx.vjp(
+            lambda v, i=given: mlx_unpool.max_unpool1d(v, i, kernel_size, output_size=positions),
+            [mx.array(values)],
+            [mx.array(values)],
+        )
+        assert mx.array_equal(full, mx.array(np.where(kept, values, 0)))
+        assert mx.array_equal(gradient, full)
+
+
+@pytest.mark.parametrize("count", [255, 256, 257, 65535, 65536, 65537])
+def test_where_every_index_is_dropped_the_gradient_is_zero(count):
+    """Whatever the narrowest type is that numbers the pooled values."""
+    values = mx.ones((1, count, 1))
+    for bad in (-1, 4):
+        indices = mx.full((1, count, 1), bad, mx.int32)
+        (full,), (gradient,) = mx.vjp(
+            lambda v, i=indices: mlx_unpool.max_unpool1d(v, i, None, output_size=4),
+            [values],
+            [mx.ones((1, 4, 1))],
+        )
+        assert not full.any().item()
+        assert not gradient.any().item()
+    # and where all name one position, the last one has it
+    indices = mx.zeros((1, count, 1), mx.int32)
+    numbers = mx.arange(1.0, count + 1).reshape(1, count, 1)
+    (full,), (gradient,) = mx.vjp(
+        lambda v: mlx_unpool.max_unpool1d(v, indices, None, output_size=4),
+        [numbers],
+        [mx.ones((1, 4, 1))],
+    )
+    assert full.reshape(-1).tolist() == [count, 0, 0, 0]
+    assert mx.array_equal(gradient, numbers == count)
+
+
 NASTY = """
 import mlx.core as mx, mlx_unpool as mu
 numbers = mx.random.randint(-2**31, 2**31 - 1, (4, 24, 24, 16))

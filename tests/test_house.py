@@ -6,6 +6,7 @@ import ast
 import doctest
 import importlib
 import inspect
+import itertools
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import mlx.core as mx
 import pytest
+import transforms
 
 import mlx_unpool
 
@@ -24,11 +26,20 @@ LAYERS = [
     ["__init__"],
     ["layers", "functional", "formats", "selftest"],
     ["_pooling"],
-    ["_derivatives", "_indices"],
+    ["_derivatives"],
     ["_backends"],
+    ["_backends.parts"],
     ["_backends.gpu", "_backends.ops"],
+    [
+        "_backends.ops.clamping",
+        "_backends.ops.maxima",
+        "_backends.ops.positions",
+        "_backends.ops.spreading",
+    ],
+    ["_backends.ops.arrays"],
+    ["_indices"],
     ["_arguments", "_layout", "_kernels"],
-    ["_types"],
+    ["_types", "_settings"],
     ["_geometry"],
 ]
 
@@ -91,6 +102,48 @@ def test_nothing_is_evaluated_by_the_library():
                 continue
             calls = {n.attr for n in ast.walk(function) if isinstance(n, ast.Attribute)}
             assert not calls & forbidden, (path, function.name)
+
+
+@pytest.fixture
+def evaluation_refused(monkeypatch):
+    """Here no number of an array can be looked at, be it as ``int(x)`` or as ``if x:``."""
+
+    def refuse(*arguments, **options):
+        raise AssertionError("an array was evaluated")
+
+    conversions = ("array", "bool", "complex", "dlpack", "float", "format", "index", "int", "repr")
+    for name in (*(f"__{word}__" for word in (*conversions, "str")), "item", "tolist"):
+        monkeypatch.setattr(mx.array, name, refuse)
+    for name in ("eval", "async_eval", "synchronize"):
+        monkeypatch.setattr(mx, name, refuse)
+    yield
+    monkeypatch.undo()
+
+
+def test_evaluation_can_be_refused(evaluation_refused):
+    x = mx.array([1])
+    for look in (int, bool, float, repr, str, [0, 1].__getitem__, mx.eval, lambda x: x.item()):
+        with pytest.raises(AssertionError, match="was evaluated"):
+            look(x)
+    with pytest.raises(AssertionError, match="was evaluated"):
+        1 if x else 0  # noqa: B018
+
+
+@pytest.mark.parametrize("row", transforms.ROWS)
+def test_no_call_and_no_derivative_looks_at_a_number(row, evaluation_refused):
+    for column, compute in transforms.COLUMNS.items():
+        if transforms.applies(row, column):
+            for case in transforms.ROWS[row]:
+                assert compute(case, False), column
+
+
+def test_no_conversion_looks_at_a_number(evaluation_refused):
+    names = mlx_unpool.formats.FORMATS
+    for source, target in itertools.product(names, names):
+        indices = mx.zeros((2, 3, 4, 5), mx.uint8 if source == "window" else mx.int32)
+        mlx_unpool.convert_indices(indices, source, target, (6, 8), 2)
+    with pytest.raises(AssertionError, match="was evaluated"):
+        mlx_unpool.check_indices(mx.zeros((1, 2, 1), mx.int32), 4)
 
 
 def test_a_call_allocates_nothing_until_its_result_is_wanted():
@@ -166,7 +219,7 @@ def test_kernel_text_lives_in_its_own_folder():
     assert bodies == {kernel.name for kernel in gpu.KERNELS}
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/porting.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/porting.md", "docs/reliability.md"])
 def test_python_examples_of_the_pages_run(page):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert blocks

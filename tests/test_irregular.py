@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import tracemalloc
+
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
@@ -19,7 +22,8 @@ from mlx_unpool import (
     max_unpool2d,
 )
 from mlx_unpool._backends import ops
-from mlx_unpool._geometry import fractional_geometry
+from mlx_unpool._geometry import WindowGeometry, adaptive_geometry, fractional_geometry
+from mlx_unpool._layout import pairs
 
 SEEDS = range(6)
 CASES = 40  # a seed
@@ -84,12 +88,19 @@ def test_images_and_channels_draw_their_own_windows():
 
 def test_random_samples_out_of_range_stay_inside_the_plane():
     x = mx.random.normal((1, 9, 9, 2))
-    for wild in (-5.0, 7.0, np.inf, -np.inf, np.nan, 1e30):
+    # Only numbers about 2^24 come out behind the plane: float32 rounds them up by more than a window.
+    for wild in (-5.0, 7.0, np.inf, -np.inf, np.nan, 1e30, 2.0**24, 2.0**25, -(2.0**24)):
         samples = mx.full((1, 2, 2), wild)
-        values, indices = fractional_max_pool2d(
+        pool = lambda x, samples=samples: fractional_max_pool2d(  # noqa: E731
             x, 2, output_size=5, random_samples=samples, return_indices=True
         )
+        values, indices = pool(x)
         assert ((indices >= 0) & (indices < 81)).all().item()
+        # In the last window of each axis, and so in the plane, whatever the number.
+        assert (indices[0, 4] // 9 >= 7).all().item()
+        assert (indices[0, :, 4] % 9 >= 7).all().item()
+        gradient = mx.grad(lambda x, pool=pool: pool(x)[0].sum())(x)
+        assert gradient.sum().item() == values.size  # none is lost
         flat = x.reshape(81, 2)
         picked = mx.take_along_axis(flat, indices.reshape(25, 2), axis=0)
         assert mx.array_equal(picked, values.reshape(25, 2))
@@ -101,12 +112,57 @@ def test_windows_are_drawn_where_sums_look_for_them():
         kernel = random.integers(1, min(length, 5) + 1)
         count = random.integers(1, min(length - kernel + 1, 3000) + 1)
         g = fractional_geometry((1, 1, int(length)), (1, 1, int(count)), (1, 1, int(kernel)))
-        for u in (0.0, 1 - 2**-24, *random.random(5)):
+        for u in (0.0, 1.0, 1 - 2**-24, *random.random(5)):
             (axis,) = reference.fractional_bounds(
                 (length,), (count,), (kernel,), np.array([u], np.float32)
             )
-            for (start, stop), hull in zip(axis, g.hulls[2], strict=True):
-                assert hull.start <= start < stop <= hull.stop
+            for number, (start, stop) in enumerate(axis):
+                for position in {start, stop - 1}:
+                    first, following = g.covering(2, position)
+                    assert first <= number < following <= count
+
+
+def test_where_adaptive_windows_lie_is_what_their_definition_says():
+    """The closed forms, on integers and on arrays, against a walk over every window and position."""
+    for length, count in itertools.product(range(1, 27), range(1, 30)):
+        ends = [(i * length // count, -(-(i + 1) * length // count)) for i in range(count)]
+        lengths, starts = {b - a for a, b in ends}, [a for a, _ in ends]
+        steps = {b - a for a, b in itertools.pairwise(starts)} or {length}
+        g = adaptive_geometry((1, 1, length), (1, 1, count))
+        alike = len(lengths) == len(steps) == 1 and steps != {0}
+        assert isinstance(g, WindowGeometry) == alike
+        if isinstance(g, WindowGeometry):
+            assert (g.window.kernel[2], g.window.stride[2]) == (*lengths, *steps)
+            continue
+        assert g.longest[2] == max(lengths)
+        covering = [[i for i, (a, b) in enumerate(ends) if a <= p < b] for p in range(length)]
+        walked = [(inside[0], inside[-1] + 1) for inside in covering]
+        for listed, formula, counts, expected in (
+            (g.listed_ends, g.ends, g.pooled, ends),
+            (g.listed_covering, g.covering, g.size, walked),
+        ):
+            for table in (pairs(listed, formula, counts), pairs(None, formula, counts)):
+                assert list(map(tuple, table[2:].tolist())) == expected
+
+
+def test_windows_of_long_axes_are_worked_out_by_arithmetic_and_kept_nowhere():
+    """More windows than fit into a list; and so many that a list of them would take seconds."""
+    x = mx.random.randint(-128, 127, (1, 9001, 2)).astype(mx.int8)
+    values, indices = adaptive_max_pool1d(x, 4000, return_indices=True)
+    ends = reference.adaptive_bounds((9001,), (4000,))
+    for channel in range(2):
+        expected, flat = reference.max_pool_bounds(np.array(x[0, :, channel]), ends)
+        assert mx.array_equal(values[0, :, channel], mx.array(expected))
+        assert mx.array_equal(indices[0, :, channel], mx.array(flat))
+    tracemalloc.start()
+    x = mx.broadcast_to(mx.array(0, mx.int8), (1, 1, 2**28 + 1, 1))
+    for count in range(2**27, 2**27 + 20):
+        adaptive_max_pool2d(x, (1, count), return_indices=True)
+        fractional_max_pool2d(x, (1, 3), output_size=(1, count))
+        mx.grad(lambda x, n=count: adaptive_max_pool2d(x, (1, n)).sum())
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 2**20
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -392,3 +448,59 @@ def test_wrong_inputs_are_named(x, error, part):
     fails(lambda: adaptive_max_pool2d(x, 2), error, "adaptive_max_pool2d", "x", part)
     call = lambda: fractional_max_pool2d(x, 1, output_size=1)  # noqa: E731
     fails(call, error, "fractional_max_pool2d", "x", part)
+
+
+def random_pool(x, key=None):
+    return fractional_max_pool2d(x, 2, output_ratio=0.6, key=key)
+
+
+def seeded(call, seed=1):
+    mx.random.seed(seed)
+    return call()
+
+
+def test_checkpoint_draws_anew_unless_a_key_is_an_argument():
+    x, key = mx.random.normal((2, 20, 20, 3)), mx.random.key(3)
+    again = mx.checkpoint(random_pool)
+    plain = seeded(lambda: mx.grad(lambda x: random_pool(x).sum())(x))
+    other = seeded(lambda: mx.grad(lambda x: again(x).sum())(x))
+    assert not mx.array_equal(plain, other)
+    expected = mx.grad(lambda x: random_pool(x, key).sum())(x)
+    assert mx.array_equal(mx.grad(lambda x: again(x, key).sum())(x), expected)
+
+
+def test_vmap_draws_once_for_all_unless_each_has_its_key():
+    x, keys = mx.random.normal((2, 20, 20, 3)), mx.random.split(mx.random.key(3), 4)
+    many = mx.broadcast_to(x, (4, *x.shape))
+    shared = mx.vmap(random_pool)(many)
+    assert all(mx.array_equal(one, shared[0]) for one in shared)
+    each = mx.vmap(random_pool)(many, keys)
+    assert all(mx.array_equal(one, random_pool(x, key)) for one, key in zip(each, keys))
+    assert not mx.array_equal(each[0], each[1])
+
+
+def test_compile_keeps_the_first_draw_unless_the_state_or_a_key_goes_in():
+    x, key = mx.random.normal((2, 20, 20, 3)), mx.random.key(3)
+    frozen = mx.compile(random_pool)
+    assert mx.array_equal(frozen(x), frozen(x))
+    state = mx.random.state
+    drawn = mx.compile(random_pool, inputs=state, outputs=state)
+    first, second = seeded(lambda: (drawn(x), drawn(x)))
+    assert not mx.array_equal(first, second)
+    assert mx.array_equal(seeded(lambda: random_pool(x)), first)
+    assert mx.array_equal(mx.compile(random_pool)(x, key), random_pool(x, key))
+
+
+def test_derivatives_with_respect_to_where_windows_lie_are_zero():
+    x, samples = mx.random.normal((2, 9, 8, 3)), mx.random.uniform(shape=(2, 3, 2))
+
+    def pool(x, samples):
+        return fractional_max_pool2d(x, 2, output_size=4, random_samples=samples)
+
+    for tangents, expected in (((mx.zeros_like(x), samples), 0), ((x, samples), None)):
+        _, (tangent,) = mx.jvp(pool, [x, samples], list(tangents))
+        full = pool(x, samples) if expected is None else mx.zeros((2, 4, 4, 3))
+        assert mx.array_equal(tangent, full)
+    _, (tangent,) = mx.jvp(lambda u: pool(x, u), [samples], [samples])
+    assert not tangent.any().item()
+    assert not mx.grad(lambda u: pool(x, u).sum())(samples).any().item()

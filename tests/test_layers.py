@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import re
 
 import mlx.core as mx
 import mlx.nn as nn
+import numpy as np
 import pytest
 from errors import fails
 
@@ -13,6 +15,7 @@ import mlx_unpool
 from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d, MaxUnpool2d, MaxUnpool3d
 
 PAIRS = [(MaxPool1d, MaxUnpool1d), (MaxPool2d, MaxUnpool2d), (MaxPool3d, MaxUnpool3d)]
+LAYERS = [name for name in mlx_unpool.__all__ if name[0].isupper()]
 
 
 def test_attributes_hold_what_was_given():
@@ -47,12 +50,87 @@ def test_repr_shows_the_window_and_what_is_not_default():
     assert "(pool): MaxPool2d(kernel_size=2" in repr(Model())
 
 
-@pytest.mark.parametrize("layer", [layer for pair in PAIRS for layer in pair])
-def test_layers_have_no_parameters(layer):
-    made = layer([2] * layer.rank)
-    assert made.parameters() == {}
-    assert made.leaf_modules() is not None
-    made.update_modules({})
+def made(name: str, **options) -> nn.Module:
+    """A layer of this name, with the arguments that it must have."""
+    if name.startswith("Adaptive"):
+        return getattr(mlx_unpool, name)(2, **options)
+    if name.startswith("Fractional"):
+        return getattr(mlx_unpool, name)(2, output_size=2, **options)
+    return getattr(mlx_unpool, name)([2] * getattr(mlx_unpool, name).rank, **options)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_have_no_parameters(name):
+    layer = made(name)
+    assert layer.parameters() == {}
+    assert layer.trainable_parameters() == {}
+    assert layer.children() == {}
+    assert layer.leaf_modules() == {}  # it is one itself
+    assert nn.Sequential(layer).leaf_modules() == {"layers": [layer]}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_are_frozen_trained_and_updated_as_any(name):
+    layer = made(name)
+    before = repr(layer)
+    for change in (
+        layer.freeze,
+        layer.unfreeze,
+        layer.eval,
+        layer.train,
+        lambda: layer.train(False),
+        lambda: layer.update({}),
+        lambda: layer.update_modules({}),
+        lambda: layer.set_dtype(mx.float16) or layer,
+        lambda: layer.apply(lambda parameter: parameter * 0),
+        lambda: layer.load_weights([]),
+    ):
+        assert change() is layer
+        assert repr(layer) == before
+        assert layer.parameters() == {}
+    assert not layer.training
+    assert layer.train().training
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_flags_of_constructors_must_be_bools_and_names_known(name):
+    taken = inspect.signature(getattr(mlx_unpool, name)).parameters
+    flags = [flag for flag in ("ceil_mode", "return_indices") if flag in taken]
+    assert (
+        flags
+        == {
+            "Max": ["ceil_mode", "return_indices"],
+            "Adaptive": ["return_indices"],
+            "Fractional": ["return_indices"],
+            "Unpool": [],
+        }["Unpool" if "Unpool" in name else name.partition("Max")[0] or "Max"]
+    )
+    for flag in flags:
+        for value in (0, 1, None, "yes", mx.array(True)):
+            fails(lambda f=flag, v=value: made(name, **{f: v}), TypeError, name, flag, "True or")
+    for option in ("data_format", "index_format"):
+        if option in taken:
+            for value in ("", "Flat", None, 1, ("flat",)):
+                fails(lambda o=option, v=value: made(name, **{o: v}), ValueError, name, option)
+    assert ("index_format" in taken) == name.startswith("MaxPool")
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_defaults_of_functions_are_those_of_layers(name):
+    """Every argument of a constructor or of a call is one of the function, with the same default."""
+    layer = getattr(mlx_unpool, name)
+    words = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()  # MaxPool2d: max_pool2d
+    function = inspect.signature(getattr(mlx_unpool, words)).parameters
+    arguments = dict(inspect.signature(layer).parameters)
+    arguments |= {
+        argument: parameter
+        for argument, parameter in inspect.signature(layer.__call__).parameters.items()
+        if argument != "self"
+    }
+    assert set(arguments) == set(function)
+    for argument, parameter in arguments.items():
+        assert parameter.default == function[argument].default, argument
+        assert parameter.annotation == function[argument].annotation, argument
 
 
 @pytest.mark.parametrize(("pool", "unpool"), PAIRS)
@@ -172,6 +250,22 @@ def test_arrays_need_not_be_contiguous(view):
             mx.array(values[:, ::-1].tolist()), mx.array(indices[:, ::-1].tolist()), 2
         ),
     )
+
+
+@pytest.mark.parametrize("kernel", [3, 8, 33, 40, 64])
+@pytest.mark.parametrize("dtype", [mx.int8, mx.float16, mx.float32, mx.int64])
+def test_long_windows_take_arrays_with_gaps(kernel, dtype):
+    """One axis in steps, backwards, or of stride 0, whichever way long windows are made."""
+    x = (mx.random.normal((1, 700, 2)) * 20).astype(dtype)
+    row = mx.broadcast_to(x[:, :1, :1], (1, 350, 1))
+    for view in (x[:, ::2, :1], x[:, ::-2, 1:], x[:, 350:, 1:], row, x.transpose(2, 1, 0)[:, ::7]):
+        for stride in (1, 9, kernel, kernel + 1):
+            got = mlx_unpool.max_pool1d(view, kernel, stride, return_indices=True)
+            copy = mx.array(np.array(view))
+            expected = mlx_unpool.max_pool1d(copy, kernel, stride, return_indices=True)
+            assert all(mx.array_equal(a, b) for a, b in zip(got, expected, strict=True))
+            plane = mlx_unpool.max_pool2d(view[..., None], (kernel, 1), (stride, 1))
+            assert mx.array_equal(plane[..., 0], expected[0])
 
 
 def test_streams_and_devices_are_taken():

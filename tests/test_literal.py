@@ -185,13 +185,18 @@ def test_unpooling_tells_index_formats_apart_by_their_dtype():
 
 
 def test_window_indices_take_two_bytes_beyond_256_taps():
-    for kernel, dtype in ((16, mx.uint8), (17, mx.uint16)):
+    for kernel, dtype in ((16, mx.uint8), (17, mx.uint16), (256, mx.uint16)):
         x = mx.zeros((1, kernel, kernel, 1))
         x[0, -1, -1, 0] = 1
         values, indices = max_pool2d(x, kernel, return_indices=True, index_format="window")
         assert indices.dtype == dtype
         assert indices.item() == kernel * kernel - 1
         assert mx.array_equal(max_unpool2d(values, indices, kernel), x)
+        outside = max_unpool2d(values, indices, kernel, kernel, 1)  # the last one is padding
+        assert outside.shape == (1, kernel - 2, kernel - 2, 1)
+        assert not outside.any().item()
+        gradient = mx.grad(lambda x, k=kernel: (max_pool2d(x, k, index_format="window") * 2).sum())
+        assert mx.array_equal(gradient(x), 2 * x)
 
 
 def test_flat_indices_take_eight_bytes_only_where_a_plane_needs_them():
@@ -234,3 +239,23 @@ def test_indices_of_any_origin_need_no_window():
         output_size=(2, 4),
     )
     assert got.reshape(2, 4).tolist() == [[0, 0, 6, 0], [0, 0, 0, 5]]
+
+
+def test_elements_outside_the_input_cost_nothing():
+    """A window of two million elements over ten: built in an instant, and with their results."""
+    x = line([3, 1, 4, 1, 5, 9, 2, 6, 5, 3])
+    for index_format in ("flat", "window"):
+        values, indices = max_pool1d(
+            x, 2**16, padding=2**15, return_indices=True, index_format=index_format
+        )
+        assert values.item() == 9
+        assert indices.item() == (5 if index_format == "flat" else 2**15 + 5)
+    for stride in (None, 1):
+        values, indices = max_pool1d(x, 2**21, stride, 2**20, return_indices=True)
+        assert values.reshape(-1).tolist() == [9] * (1 if stride is None else 11)
+        assert indices.reshape(-1).tolist() == [5] * (1 if stride is None else 11)
+    gradient = mx.grad(lambda x: max_pool1d(x, 2**21, 1, 2**20).sum())(x)
+    assert gradient.reshape(-1).tolist() == [0, 0, 0, 0, 0, 11, 0, 0, 0, 0]
+    values, indices = max_pool1d(x, 2, 1, 2**20, dilation=2**21, return_indices=True)
+    assert same(values.reshape(-1).tolist(), [-INF] * 10)
+    assert indices.reshape(-1).tolist() == [-1] * 10

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -87,6 +88,33 @@ def test_the_wheel_works_without_the_checkout(dist, tmp_path):
     assert found == str(sorted(KERNELS))
     assert verdict == "True True"
     assert unpooled == "[0.0, 3.0, 2.0, 0.0]"
+
+
+def test_a_package_without_its_kernels_says_so_where_it_needs_them(tmp_path):
+    shutil.copytree(
+        ROOT / "mlx_unpool",
+        tmp_path / "mlx_unpool",
+        ignore=shutil.ignore_patterns("__pycache__", "_metal"),
+    )
+    program = """
+import mlx.core as mx, mlx_unpool, pathlib
+assert pathlib.Path(mlx_unpool.__file__).is_relative_to(pathlib.Path.cwd())
+x = mx.zeros((1, 4, 1))
+print(mlx_unpool.max_pool1d(x, 2, stream=mx.cpu).shape)
+with mlx_unpool.use_backend("metal"):
+    mlx_unpool.max_pool1d(x, 2)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert result.stdout == "(1, 2, 1)\n"
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith("RuntimeError: [mlx_unpool] the kernel file 'pool.metal' is missing")
+    assert "Install mlx_unpool again" in last
 
 
 def test_the_citation_is_of_this_version():

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import mlx.core as mx
 import pytest
 
 import mlx_unpool
-from mlx_unpool import MaxPool2d, MaxUnpool2d
+from mlx_unpool import MaxPool2d, MaxUnpool2d, _backends
 
 GPU = mx.metal.is_available() or mx.cuda.is_available()
 DEVICES = [mx.cpu, *([mx.gpu] if GPU else [])]
@@ -137,8 +140,6 @@ def test_a_thread_takes_over_what_another_one_has_begun():
 
 
 def test_forcing_a_backend_holds_in_one_thread_alone():
-    from mlx_unpool import _backends
-
     seen = []
     with _backends.use_backend("metal"):
         thread = threading.Thread(target=lambda: seen.append(_backends.forced()))
@@ -146,3 +147,160 @@ def test_forcing_a_backend_holds_in_one_thread_alone():
         thread.join()
         assert _backends.forced() == "metal"
     assert seen == [None]
+
+
+Call = Callable[..., mx.array]  # of an array and ``stream=``
+
+
+def calls(rank: int) -> dict[str, tuple[Call, mx.array]]:
+    """Every function and layer of a rank that takes ``stream=``, and an array for it."""
+    x = mx.random.normal((2, *[6] * rank, 3))
+    pool, unpool = (getattr(mlx_unpool, f"max_{kind}{rank}d") for kind in ("pool", "unpool"))
+    adaptive = getattr(mlx_unpool, f"adaptive_max_pool{rank}d")
+    window, size = (3, 2, 1), {"output_size": (6,) * rank}
+    found: dict[str, tuple[Call, mx.array]] = {
+        "max_pool": (lambda x, stream: pool(x, *window, stream=stream), x),
+        "MaxPool": (getattr(mlx_unpool, f"MaxPool{rank}d")(*window), x),
+        "adaptive_max_pool": (lambda x, stream: adaptive(x, 4, stream=stream), x),
+        "adaptive_max_pool, alike": (lambda x, stream: adaptive(x, 3, stream=stream), x),
+        "AdaptiveMaxPool": (getattr(mlx_unpool, f"AdaptiveMaxPool{rank}d")(4), x),
+    }
+    if rank > 1:
+        fractional = getattr(mlx_unpool, f"fractional_max_pool{rank}d")
+        layer = getattr(mlx_unpool, f"FractionalMaxPool{rank}d")(2, output_size=4)
+        samples, key = mx.random.uniform(shape=(2, 3, rank)), mx.random.key(0)
+        found |= {
+            "fractional_max_pool": (
+                lambda x, stream: fractional(x, 2, output_size=4, key=key, stream=stream),
+                x,
+            ),
+            "fractional_max_pool, samples": (
+                lambda x, stream: fractional(
+                    x, 2, output_size=4, random_samples=samples, stream=stream
+                ),
+                x,
+            ),
+            "FractionalMaxPool": (lambda x, stream: layer(x, key=key, stream=stream), x),
+        }
+    values, flat = pool(x, *window, return_indices=True)
+    offsets = pool(x, *window, return_indices=True, index_format="window")[1]
+    unpool_layer = getattr(mlx_unpool, f"MaxUnpool{rank}d")(*window)
+    mx.eval(x, values, flat, offsets)
+    found |= {
+        "max_unpool, flat": (
+            lambda v, stream: unpool(v, flat, *window, **size, stream=stream),
+            values,
+        ),
+        "max_unpool, window": (
+            lambda v, stream: unpool(v, offsets, *window, **size, stream=stream),
+            values,
+        ),
+        "max_unpool, no window": (
+            lambda v, stream: unpool(v, flat, None, **size, stream=stream),
+            values,
+        ),
+        "MaxUnpool": (lambda v, stream: unpool_layer(v, flat, **size, stream=stream), values),
+    }
+    return {f"{name} {rank}-D": call for name, call in found.items()}
+
+
+CALLS = {name: call for rank in (1, 2, 3) for name, call in calls(rank).items()}
+
+
+def derivatives(call: Call, x: mx.array, stream: mx.Stream | None) -> list[mx.array]:
+    """The results of a call and of its derivatives, first and second, on ``stream``."""
+
+    def total(x):
+        return (call(x, stream=stream) ** 2).sum()
+
+    function = lambda x: call(x, stream=stream)  # noqa: E731
+    return [
+        function(x),
+        mx.grad(total)(x),
+        mx.grad(lambda x: (mx.grad(total)(x) ** 2).sum())(x),
+        mx.jvp(function, [x], [x])[1][0],
+        mx.vmap(function)(mx.stack([x, x]))[0],
+    ]
+
+
+@pytest.fixture
+def watch(monkeypatch):
+    """``watch(stream)`` notes from then on which primitive runs on which stream."""
+
+    def start(stream: mx.Stream) -> list[tuple[str, mx.Stream]]:
+        seen: list[tuple[str, mx.Stream]] = []
+        backend = type(_backends.where(stream).backend)
+        for primitive in ("pool", "pool_regions", "place", "accumulate", "pick", "pick_winners"):
+            run = getattr(backend, primitive)
+
+            def watched(*arguments, run=run, primitive=primitive) -> Any:
+                seen.append((primitive, mx.default_stream(mx.default_device())))
+                return run(*arguments)
+
+            monkeypatch.setattr(backend, primitive, watched)
+        return seen
+
+    return start
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_primitive_runs_on_the_stream_that_was_asked_for(name, watch):
+    call, x = CALLS[name]
+    asked = mx.new_stream(DEVICES[-1])
+    seen = watch(asked)
+    with mx.stream(mx.new_stream(DEVICES[0])):  # of no interest
+        mx.eval(derivatives(call, x, asked))
+    ran = {primitive for primitive, _ in seen}
+    if "unpool" in name.lower():
+        assert {"place", "pick_winners"} <= ran
+    else:
+        assert {"accumulate", "pick"} <= ran
+        assert ran & {"pool", "pool_regions"}
+    assert all(stream == asked for _, stream in seen), seen
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", CALLS)
+def test_without_a_stream_the_default_one_is_taken(name, device, watch):
+    """Which that is, a call decides and not the import; so does each call anew."""
+    call, x = CALLS[name]
+    before = mx.default_device(), mx.default_stream(device)
+    try:
+        mx.set_default_device(device)
+        seen = watch(before[1])
+        for stream in (mx.new_stream(device), mx.new_stream(device), before[1]):
+            mx.set_default_stream(stream)
+            seen.clear()
+            mx.eval(derivatives(call, x, None))
+            assert seen
+            assert all(found == stream for _, found in seen), seen
+    finally:
+        mx.set_default_stream(before[1])
+        mx.set_default_device(before[0])
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_everything_that_a_call_does_runs_on_the_stream_that_was_asked_for(name):
+    """What another thread has made on a stream of its own cannot be evaluated here: MLX refuses."""
+    call, x = CALLS[name]
+    asked, made = mx.new_stream(mx.cpu), []
+    strided = mx.contiguous(mx.swapaxes(x, 0, 1)).swapaxes(0, 1)  # folding it makes a copy
+    expected, twice = call(x, stream=None), mx.stack([x, x])
+    mx.eval(strided, expected, twice)
+
+    def work():
+        with mx.stream(mx.new_stream(mx.cpu)):
+            # (Derivatives are left out: MLX's own begin with something on the default stream.)
+            here = [call(strided, stream=asked), mx.vmap(partial(call, stream=asked))(twice)]
+            if "unpool" not in name.lower() and "samples" not in name:
+                here.append(call(x[:0], stream=asked))
+            made.append((here, call(x, stream=None)))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    ((here, there),) = made
+    mx.eval(here)
+    assert mx.array_equal(here[0], expected)
+    with pytest.raises(RuntimeError, match=r"no Stream|There is no"):
+        mx.eval(there)

@@ -8,13 +8,25 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol
 
 import mlx.core as mx
 
 from .._geometry import Geometry, RegionGeometry, WindowGeometry
+from .._settings import Setting
 from . import gpu, ops
+from .parts import InParts, PlaneTooBigError
+
+__all__ = [
+    "Backend",
+    "PlaneTooBigError",
+    "Where",
+    "forced",
+    "get",
+    "is_available",
+    "use_backend",
+    "where",
+]
 
 VARIABLE = "MLX_UNPOOL_BACKEND"
 
@@ -46,14 +58,12 @@ class Backend(Protocol):
 
 
 _BACKENDS: dict[str, Backend] = {
-    "ops": ops.Ops(),
+    "ops": InParts(ops.Ops()),
     "metal": gpu.Kernels("metal"),
     "cuda": gpu.Kernels("cuda"),
 }
 NAMES = tuple(_BACKENDS)
-_forced: ContextVar[str | None] = ContextVar(
-    "forced backend", default=os.environ.get(VARIABLE) or None
-)
+_forced = Setting("forced backend", os.environ.get(VARIABLE) or None)
 
 
 class Where(NamedTuple):
@@ -97,11 +107,8 @@ def use_backend(name: str) -> Iterator[None]:
     """
     if name not in NAMES:
         raise ValueError(f"[use_backend] 'name' must be {_allowed()} but got {name!r}.")
-    token = _forced.set(name)
-    try:
+    with _forced.set_to(name):
         yield
-    finally:
-        _forced.reset(token)
 
 
 def get(name: str) -> Any:

@@ -16,6 +16,7 @@ import mlx.core as mx
 
 from .._geometry import Geometry, RegionGeometry, Window, WindowGeometry
 from .._kernels import text
+from .._layout import pairs
 from .._types import flat_dtype, is_window
 
 # CUDA's limits: the blocks on the second and third axis of a grid, the threads on the third of a block.
@@ -161,7 +162,7 @@ class Kernels:
             launch = _place(values.shape, values.dtype, indices.dtype, g, True)
             return launch(self.dialect, values, indices, _nothing(), _nothing())[0]
         regions = isinstance(g, RegionGeometry)
-        covering = mx.array(g.covering, dtype=mx.int32) if regions else _nothing()
+        covering = pairs(g.listed_covering, g.covering, g.size) if regions else _nothing()
         launch = _accumulate_regions(values.shape, values.dtype, indices.dtype, g)
         return launch(self.dialect, values, indices, covering)[0]
 

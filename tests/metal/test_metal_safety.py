@@ -20,6 +20,7 @@ import pytest
 import mlx_unpool
 from mlx_unpool import _backends
 from mlx_unpool._geometry import adaptive_geometry
+from mlx_unpool._layout import pairs
 
 X = mx.random.normal((2, 6, 7, 5), key=mx.random.key(0))  # 5 channels: a thread with a tail
 
@@ -471,7 +472,9 @@ def test_a_pick_from_more_than_2_to_the_31_elements():
 def test_an_adaptive_pool_of_more_than_2_to_the_31_elements():
     cells, size = (1, 3, 9), (1, *HUGE[1:3])
     # The last window alone, cut to one place: a thread would look at 4e7.
-    bounds = [(stop - 1, stop) for _, stop in adaptive_geometry(size, cells).ends]
+    g = adaptive_geometry(size, cells)
+    ends = (g.ends(axis, n) for axis in range(3) for n in range(cells[axis]))
+    bounds = [(stop - 1, stop) for _, stop in ends]
     launch, _ = traced(
         lambda x: mlx_unpool.adaptive_max_pool2d(x, cells[1:], return_indices=True),
         huge(HUGE, mx.float16),
@@ -502,7 +505,7 @@ def test_sums_of_an_adaptive_pool_of_more_than_2_to_the_31_elements():
         huge((1, *cells, 2), mx.float16),
         huge((1, *cells, 2), mx.int32),
     )
-    covering = np.array(g.covering, np.int32)
+    covering = np.array(pairs(None, g.covering, size))
     running, order = far_end(launch, None, None, covering, WINDOW_OF_ONE, np.array(size, np.int32))
     with running:
         put(running, 0, 7.0, np.float16)
@@ -511,6 +514,35 @@ def test_sums_of_an_adaptive_pool_of_more_than_2_to_the_31_elements():
         assert not report.failures, report.first
         assert last(running, len(running.sizes) - 1, np.float16) == 7.0
         assert last(running, len(running.sizes) - 1, np.float16, back=1) == 0.0
+
+
+def test_32_bit_indices_into_a_plane_of_2_to_the_31_positions():
+    """The indices fit, but not the number of positions that they are compared with."""
+    cells, size = (1, 32768, 16384, 1), np.array((1, 65536, 32768), np.int32)
+    for kernel_size in (2, None):
+        launches = traced(
+            lambda v, i, k=kernel_size: mlx_unpool.max_unpool2d(
+                v, i, k, output_size=(65536, 32768)
+            ),
+            *(huge(cells, mx.int8), huge(cells, mx.int32)),
+        )
+        if kernel_size is None:
+            running, order = far_end(launches[0], None, WINDOW_OF_ONE, size)
+            with running:
+                put(running, running.launch.buffers.index("indices"), 2**31 - 1, np.int32)
+                report = running.walk(order, track=False)
+                assert not report.failures, report.first
+                # The last position belongs to the last pooled value.
+                assert last(running, len(running.sizes) - 1, np.int32) == 32768 * 16384 - 1
+            continue
+        none = np.zeros((1, 1), np.uint32)
+        running, order = far_end(launches[1], None, None, none, None, size)
+        with running:
+            put(running, 0, 7, np.int8)
+            put(running, running.launch.buffers.index("indices"), 2**31 - 1, np.int32)
+            report = running.walk(order, track=False)
+            assert not report.failures, report.first
+            assert last(running, len(running.sizes) - 1, np.int8) == 7
 
 
 def test_32_bit_offsets_would_have_been_caught():

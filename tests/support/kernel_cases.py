@@ -42,6 +42,13 @@ def first(channels: int, rank: int = 2, batch: int = 2) -> Layout:
     return Layout(rank, batch, channels, "channels_first")
 
 
+def wild_case(sample: float) -> IrregularCase:
+    """Fractional pooling with random numbers from which float32 makes windows behind the plane."""
+    x = np.random.default_rng(0).standard_normal((2, 9, 9)).astype(np.float32)
+    samples = np.full((2, 2), sample, np.float32)
+    return IrregularCase(last(2, batch=1), (9, 9), (5, 5), (2, 2), mx.float32, x, samples)
+
+
 def tiny_case(size, cells, kernel) -> IrregularCase:
     """One plane so small that MLX passes its arrays in constant memory."""
     x, samples = np.ones((1, *size), np.float32), np.zeros((1, 2), np.float32)
@@ -133,6 +140,8 @@ def same_bits(a: mx.array, b: mx.array) -> bool:
 ALL = CHOSEN + generated_cases(GENERATED, seed=77)
 IRREGULAR = [
     *irregular_cases(24, seed=78),
+    wild_case(2.0**24),
+    wild_case(2.0**25),
     tiny_case((1, 1), (1, 2), None),
     tiny_case((2, 2), (1, 1), (1, 1)),
 ]

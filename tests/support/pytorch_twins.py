@@ -8,7 +8,7 @@ from torch.nn import functional
 
 
 def block(inputs: int, outputs: int) -> nn.Sequential:
-    """As ConvBlock of examples/segnet.py."""
+    """As ConvBlock of examples/zoo/segnet.py."""
     twin = nn.Sequential()
     twin.conv = nn.Conv2d(inputs, outputs, 3, padding=1)
     twin.norm = nn.BatchNorm2d(outputs)
@@ -146,17 +146,38 @@ class ENetTwin(nn.Module):
         return self.fullconv(x), (first, second)
 
 
+NORMS = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
+CONVOLUTIONS = nn.Conv1d | nn.Conv2d | nn.Conv3d
+TRANSPOSED = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
+POOLS = nn.MaxPool1d | nn.MaxPool2d | nn.MaxPool3d
+
+
 def randomise(model: nn.Module, seed: int) -> nn.Module:
     """Random weights, statistics and slopes, in a range that keeps values in range."""
     torch.manual_seed(seed)
     for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
+        if isinstance(module, NORMS):
             nn.init.uniform_(module.weight, 0.5, 1.5)
             nn.init.normal_(module.bias, 0, 0.2)
             module.running_mean.normal_(0, 0.2)
             module.running_var.uniform_(0.5, 1.5)
-        elif isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
+        elif isinstance(module, CONVOLUTIONS | TRANSPOSED):
             nn.init.kaiming_normal_(module.weight)
         elif isinstance(module, nn.PReLU):
             nn.init.uniform_(module.weight, 0.1, 0.4)
     return model
+
+
+def indices_of(twin: nn.Module, *inputs: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """What a twin gives, and the indices that its pooling layers give, in the order of their calls."""
+    found: list[torch.Tensor] = []
+    hooks = [
+        layer.register_forward_hook(lambda layer, given, result: found.append(result[1]))
+        for layer in twin.modules()
+        if isinstance(layer, POOLS) and layer.return_indices
+    ]
+    try:
+        return twin(*inputs), found
+    finally:
+        for hook in hooks:
+            hook.remove()

@@ -8,12 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import mlx.core as mx
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from PIL import Image
 
 SPLITS = ("train", "val", "test")
@@ -33,7 +28,7 @@ COLOURS = {
 }
 CLASS_NAMES = tuple(COLOURS)
 UNLABELLED = CLASS_NAMES.index("unlabelled")  # not trained for, not measured
-COLOUR_MAP = ListedColormap([np.array(colour) / 255 for colour in COLOURS.values()])
+CLASSES = [{"name": name, "colour": list(colour)} for name, colour in COLOURS.items()]
 
 
 class CamVid:
@@ -85,7 +80,8 @@ class CamVid:
 
     def class_shares(self) -> np.ndarray:
         """The share that each class has of all pixels."""
-        counts = sum(np.bincount(self[n][1].ravel(), minlength=12) for n in range(len(self)))
+        each = [np.bincount(self[n][1].ravel(), minlength=12) for n in range(len(self))]
+        counts = np.sum(each, axis=0)
         return counts / counts.sum()
 
 
@@ -93,21 +89,3 @@ def read_picture(path: Path) -> np.ndarray:
     """A picture (H, W, 3), 0 to 255, uint8."""
     with Image.open(path) as image:
         return np.array(image.convert("RGB"))
-
-
-def normalised(pictures: np.ndarray) -> mx.array:
-    """Pictures of 0 to 255 as a network takes them, around 0: the means and deviations of ImageNet."""
-    mean, deviation = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
-    return mx.array(((pictures / 255 - mean) / deviation).astype(np.float32))
-
-
-def legend(figure: Figure, columns: int = 6) -> None:
-    """The colours of all classes, below a figure."""
-    patches = [Patch(color=COLOUR_MAP(n), label=name) for n, name in enumerate(CLASS_NAMES)]
-    figure.legend(handles=patches, loc="outside lower center", ncols=columns, frameon=False)
-
-
-def show_classes(axis: Axes, classes: np.ndarray, alpha: float = 1) -> None:
-    """Classes (H, W) in the colours of CamVid."""
-    options: dict = {"vmin": 0, "vmax": len(COLOURS) - 1, "interpolation": "nearest"}
-    axis.imshow(classes, cmap=COLOUR_MAP, alpha=alpha, **options)

@@ -1,4 +1,4 @@
-"""Figures that say how good a segmentation is."""
+"""Numbers that say how good a segmentation is."""
 
 from __future__ import annotations
 
@@ -55,8 +55,10 @@ def dice(
     return found
 
 
-def figures(truth: np.ndarray, prediction: np.ndarray, class_names: tuple[str, ...]) -> dict:
-    """All figures of a set of scenes (N, H, W), ready for JSON."""
+def segmentation_metrics(
+    truth: np.ndarray, prediction: np.ndarray, class_names: tuple[str, ...]
+) -> dict:
+    """All metrics of a set of scenes (N, H, W), ready for JSON."""
     iou = class_iou(truth, prediction, len(class_names))
     return {
         "iou": {name: float(value) for name, value in zip(class_names, iou, strict=True)},

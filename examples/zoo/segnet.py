@@ -1,16 +1,25 @@
 """SegNet (Badrinarayanan, Kendall and Cipolla, 2017) for signals, pictures and volumes of any size, in MLX.
 
-The encoder pools and remembers where each maximum was; the decoder puts values back to those places, which
+The encoder pools and remembers where each maximum was; the decoder puts values back to those positions, which
 is how it finds the edges again. ``decoder="nearest"`` repeats every value instead: the same network without
 its memory, to compare with.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
 import mlx.core as mx
 import mlx.nn as nn
+import numpy as np
 
-import mlx_unpool
+from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d, MaxUnpool2d, MaxUnpool3d
+
+from . import pytorch_weights
+from .layers import BatchNorm
+from .model import About, Model
 
 DECODERS = ("unpool", "nearest")
 NORMS = ("batch", "group")
@@ -32,22 +41,19 @@ class ConvBlock(nn.Module):
         super().__init__()
         self.conv = convolution(dims, inputs, outputs, kernel_size, bias)
         if norm == "batch":
-            self.norm = nn.BatchNorm(outputs)
+            self.norm: nn.Module = BatchNorm(outputs)
         else:
             self.norm = nn.GroupNorm(outputs // 4, outputs, pytorch_compatible=True)
 
     def __call__(self, x: mx.array) -> mx.array:
-        x = self.conv(x)
-        if x.ndim == 5 and isinstance(self.norm, nn.BatchNorm):  # which takes pictures at most
-            return nn.relu(self.norm(x.flatten(1, 3)).reshape(x.shape))
-        return nn.relu(self.norm(x))
+        return nn.relu(self.norm(self.conv(x)))
 
 
-class SegNet(nn.Module):
-    """An encoder and a decoder of as many stages.
+class SegNet(Model):
+    """SegNet: an encoder and a decoder of as many stages, for signals, pictures and volumes of any size.
 
     Args:
-        classes: Number of classes a place can have.
+        classes: Number of classes a position can have.
         channels: Channels of each encoder stage.
         convolutions: Convolutions in each encoder stage, of size 3 in every dimension.
         decoder_convolutions: Convolutions in the decoder stage that answers each encoder stage. Default: 1.
@@ -62,13 +68,31 @@ class SegNet(nn.Module):
         coarse: Whether there are class scores of the last pooling stage, for an auxiliary loss.
     """
 
+    model_type: ClassVar[str] = "segnet"
+    without_effect: ClassVar[frozenset[str]] = frozenset(
+        {"width"}
+    )  # of segnet_vgg16: the shapes tell
+    default_about: ClassVar[About] = About(
+        paper="Badrinarayanan, Kendall and Cipolla, SegNet, IEEE TPAMI 39 (2017), 2481-2495",
+        input={
+            "planes": 3,
+            "size": "any",
+            "multiple_of": 1,
+            "normalisation": {
+                "scale": 1 / 255,
+                "mean": [0.485, 0.456, 0.406],
+                "std": [0.229, 0.224, 0.225],
+            },
+        },
+    )
+
     def __init__(
         self,
         classes: int,
-        channels: tuple[int, ...] = (12, 24, 48),
-        convolutions: tuple[int, ...] = (1, 2, 2),
+        channels: Sequence[int] = (12, 24, 48),
+        convolutions: Sequence[int] = (1, 2, 2),
         *,
-        decoder_convolutions: tuple[int, ...] | None = None,
+        decoder_convolutions: Sequence[int] | None = None,
         decoder_kernel: int = 5,
         classifier_kernel: int = 1,
         inputs: int = 3,
@@ -79,6 +103,8 @@ class SegNet(nn.Module):
         coarse: bool = True,
     ) -> None:
         super().__init__()
+        if inputs != 3 or dims != 2:
+            self.about.input |= {"planes": inputs, "normalisation": None}
         decoder_convolutions = decoder_convolutions or (1,) * len(channels)
 
         def block(inputs: int, outputs: int, kernel_size: int) -> ConvBlock:
@@ -96,8 +122,8 @@ class SegNet(nn.Module):
             )
             for i, o, count in reversed(answers)
         ]
-        self.pool = getattr(mlx_unpool, f"MaxPool{dims}d")(2, return_indices=True)
-        self.unpool = getattr(mlx_unpool, f"MaxUnpool{dims}d").from_pool(self.pool)
+        self.pool = (MaxPool1d, MaxPool2d, MaxPool3d)[dims - 1](2, return_indices=True)
+        self.unpool = (MaxUnpool1d, MaxUnpool2d, MaxUnpool3d)[dims - 1].from_pool(self.pool)
         self.decoder_kind = decoder
         self.classifier = convolution(dims, channels[0], classes, classifier_kernel)
         if coarse:
@@ -108,7 +134,7 @@ class SegNet(nn.Module):
         return self.decode(*self.encode(x))
 
     def scores(self, x: mx.array) -> tuple[mx.array, mx.array]:
-        """Class scores of every place, and of every cell of the last pooling stage."""
+        """Class scores of every position, and of those of the last pooling stage."""
         x, stages = self.encode(x)
         return self.decode(x, stages), self.coarse_classifier(x)
 
@@ -139,7 +165,7 @@ class SegNet(nn.Module):
         return x
 
     def kept_places(self, x: mx.array) -> list[mx.array]:
-        """What each pooling stage keeps, at the places that its indices name: (N, ...) a stage."""
+        """What each pooling stage keeps, at the positions that its indices name: (N, ...) a stage."""
         kept = []
         for block in self.encoder:
             x = block(x)
@@ -147,6 +173,78 @@ class SegNet(nn.Module):
             x, indices = self.pool(x)
             kept.append(self.unpool(x, indices, output_size=size[1:-1]).mean(axis=-1))
         return kept
+
+    @classmethod
+    def canonical(cls, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The names of torchvision's ``vgg16_bn`` become those of the encoder; its classifier is left out."""
+        parts = [name.split(".") for name in state if name.startswith("features.")]
+        if not parts:
+            return state
+        convolutions = sorted(
+            int(number)
+            for _, number, kind in parts
+            if kind == "weight" and state[f"features.{number}.weight"].ndim > 1
+        )
+        renamed: dict[str, np.ndarray] = {}
+        stage = block = 0
+        for number, after in zip(convolutions, [*convolutions[1:], None]):
+            for layer, at in (("conv", number), ("norm", number + 1)):
+                renamed |= {
+                    f"encoder.{stage}.{block}.{layer}.{kind}": state[f"features.{at}.{kind}"]
+                    for _, other, kind in parts
+                    if int(other) == at
+                }
+            # Convolution, normalisation and ReLU have a number each; a pooling has another one.
+            stage, block = (stage, block + 1) if after == number + 3 else (stage + 1, 0)
+        return renamed
+
+    @classmethod
+    def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        def blocks(part: str) -> list[list[int]]:
+            """Of each stage, the channels that its convolutions give."""
+            found: dict[int, dict[int, int]] = {}
+            for name, value in state.items():
+                if match := re.fullmatch(rf"{part}\.(\d+)\.(\d+)\.conv\.weight", name):
+                    found.setdefault(int(match[1]), {})[int(match[2])] = value.shape[0]
+            return [[stage[n] for n in sorted(stage)] for _, stage in sorted(found.items())]
+
+        first = state["encoder.0.0.conv.weight"]
+        encoder, decoder = blocks("encoder"), blocks("decoder")
+        config = {
+            "channels": [stage[-1] for stage in encoder],
+            "convolutions": [len(stage) for stage in encoder],
+            "inputs": first.shape[1],
+            "dims": first.ndim - 2,
+            "norm": "batch" if "encoder.0.0.norm.running_mean" in state else "group",
+            "bias": "encoder.0.0.conv.bias" in state,
+            "coarse": "coarse_classifier.weight" in state,
+        }
+        if not decoder:  # of VGG-16: the rest as in the paper
+            counts = config["convolutions"]
+            return config | {
+                "decoder_convolutions": [max(1, counts[0] - 1), *counts[1:]],
+                "decoder_kernel": first.shape[2],
+                "classifier_kernel": first.shape[2],
+            }
+        return config | {
+            "classes": state["classifier.weight"].shape[0],
+            "decoder_convolutions": [len(stage) for stage in reversed(decoder)],
+            "decoder_kernel": state["decoder.0.0.conv.weight"].shape[2],
+            "classifier_kernel": state["classifier.weight"].shape[2],
+        }
+
+    def sanitize(self, weights: Mapping[str, Any]) -> dict[str, mx.array]:
+        """As for any model; of a network with an encoder alone the decoder stays as it is."""
+        state = self.canonical(pytorch_weights.arrays_of(pytorch_weights.state_of(weights)))
+        if not any(name.startswith("decoder.") for name in state):
+            own = pytorch_weights.to_pytorch(self, self.pytorch_names)
+            state |= {name: v for name, v in own.items() if not name.startswith("encoder.")}
+        return pytorch_weights.from_pytorch(state, self, self.pytorch_names)
+
+    @staticmethod
+    def pytorch_names(name: str) -> tuple[str, ...]:
+        """As in PyTorch with ``nn.Sequential`` for each stage: MLX's has its layers under ``layers``."""
+        return (name.replace(".layers.", "."),)
 
 
 def segnet_vgg16(classes: int, width: float = 1.0) -> SegNet:

@@ -1,7 +1,7 @@
 """A brain to segment: the MNI152 template that comes with nilearn, as a scanner might see it.
 
-The template is an average of 152 people, with how likely each place is grey or white matter. Training keeps
-away from two coronal slabs of it.
+The template is an average of 152 people, with how likely each position is grey or white matter. Training
+keeps away from two coronal slabs of it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import mlx.core as mx
 import numpy as np
-from metrics import dice
+from common.metrics import dice
 from nilearn import datasets
 
 CLASS_NAMES = ("other", "grey matter", "white matter")
@@ -21,11 +21,11 @@ PATCH = (
     20,
     12,
     20,
-)  # at least; up to 3 more, so that odd sizes, with places in no window, are learnt as well
+)  # at least; up to 3 more, so that odd sizes, with voxels in no window, are learnt as well
 
 
 def brain() -> tuple[np.ndarray, np.ndarray]:
-    """The template at 2 mm: how bright each place is, 0 to 1, and its class; (99, 117, 95) each."""
+    """The template at 2 mm: how bright each voxel is, 0 to 1, and its class; (99, 117, 95) each."""
     bright, grey, white = (
         load(resolution=2).get_fdata()
         for load in (
@@ -57,7 +57,7 @@ def training_batches(
         forbidden[first - GAP : last + GAP] = True
     while True:
         sizes = [least + random.integers(4) for least in PATCH]
-        patches = []
+        patches: list[tuple[np.ndarray, np.ndarray]] = []
         while len(patches) < count:
             corner = [random.integers(0, n - size + 1) for n, size in zip(classes.shape, sizes)]
             area = tuple(slice(start, start + size) for start, size in zip(corner, sizes))

@@ -7,11 +7,16 @@ main branch pools and keeps the indices; where it doubles it again, the main bra
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
+import numpy as np
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
+
+from .model import About, Model
 
 
 class Initial(nn.Module):
@@ -124,12 +129,27 @@ def dilated_stage() -> list[nn.Module]:
     ]
 
 
-class ENet(nn.Module):
-    """The network. Height and width of its pictures are multiples of 8.
+class ENet(Model):
+    """ENet: bottlenecks, two poolings with indices and two unpoolings, for pictures.
 
     Args:
         classes: Number of classes a pixel can have.
     """
+
+    model_type: ClassVar[str] = "enet"
+    default_about: ClassVar[About] = About(
+        paper="Paszke, Chaurasia, Kim and Culurciello, ENet, arXiv:1606.02147 (2016)",
+        input={
+            "planes": 3,
+            "size": "multiples of 8",
+            "multiple_of": 8,
+            "normalisation": {
+                "scale": 1 / 255,
+                "mean": [0.485, 0.456, 0.406],
+                "std": [0.229, 0.224, 0.225],
+            },
+        },
+    )
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -143,10 +163,6 @@ class ENet(nn.Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         """Class scores (N, H, W, classes) of images (N, H, W, 3)."""
-        return self.scores_and_indices(x)[0]
-
-    def scores_and_indices(self, x: mx.array) -> tuple[mx.array, tuple[mx.array, mx.array]]:
-        """Class scores, and the indices of the two poolings that unpoolings answer."""
         if x.ndim != 4 or x.shape[1] % 8 or x.shape[2] % 8:
             raise ValueError(
                 f"[ENet] images must be (N, H, W, 3) with H and W multiples of 8, but got {x.shape}."
@@ -163,20 +179,24 @@ class ENet(nn.Module):
         x = self.stage5[0](x, first)
         for block in self.stage5[1:]:
             x = block(x)
-        return self.fullconv(x), (first, second)
+        return self.fullconv(x)
 
+    @classmethod
+    def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        return {"classes": state["fullconv.weight"].shape[1]}
 
-def pytorch_names(name: str) -> tuple[str, ...]:
-    """The names of a parameter of :class:`ENet` in the checkpoints of ntkhoa95/ENet_PyTorch.
+    @staticmethod
+    def pytorch_names(name: str) -> tuple[str, ...]:
+        """The names of a parameter in the checkpoints of ntkhoa95/ENet_PyTorch.
 
-    The blocks are ``b10`` to ``b51`` there, numbered as in the paper. The three PReLUs of a block are one
-    layer, which PyTorch lists under four names.
-    """
-    block = re.fullmatch(r"stage(\d)\.(\d+)\.(.*)", name)
-    if not block:
-        return (name,)
-    stage, number, rest = int(block[1]), int(block[2]), block[3]
-    prefix = f"b{stage}{number + (stage == 3)}"  # there is no b30
-    if rest == "activation.weight":
-        return tuple(f"{prefix}.activation{n}.weight" for n in ("", 1, 2, 3))
-    return (f"{prefix}.{rest}",)
+        The blocks are ``b10`` to ``b51`` there, numbered as in the paper. The three PReLUs of a block are one
+        layer, which PyTorch lists under four names.
+        """
+        block = re.fullmatch(r"stage(\d)\.(\d+)\.(.*)", name)
+        if not block:
+            return (name,)
+        stage, number, rest = int(block[1]), int(block[2]), block[3]
+        prefix = f"b{stage}{number + (stage == 3)}"  # there is no b30
+        if rest == "activation.weight":
+            return tuple(f"{prefix}.activation{n}.weight" for n in ("", 1, 2, 3))
+        return (f"{prefix}.{rest}",)

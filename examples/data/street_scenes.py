@@ -1,18 +1,20 @@
 """Drawn streets in the layout of CamVid: a data set for those who do not have the real one at hand.
 
-python examples/street_scenes.py FOLDER           60, 10 and 10 pictures of 128 x 96
+:func:`write_streets` writes one; ``python examples/camvid_train.py`` calls it where it is given no data.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
 
 import numpy as np
-from camvid import CLASS_NAMES, SPLITS
 from PIL import Image, ImageDraw
 from scipy.ndimage import gaussian_filter
+
+from data.camvid import CLASS_NAMES, SPLITS
+
+Paint = tuple[int, ...]
 
 COUNTS = {"train": 60, "val": 10, "test": 10}
 # Of each class a few paints, in RGB.
@@ -114,20 +116,32 @@ class Street:
         for wheel in (x - 0.06 * size, x + 0.06 * size):
             self._ellipse("bicyclist", wheel, foot - 0.03 * size, 0.04 * size, 0.04 * size)
 
-    def _paint(self, kind: str) -> tuple[int, ...]:
+    def _paint(self, kind: str) -> Paint:
         paints = PAINTS[kind]
         paint = np.array(paints[self.random.integers(len(paints))]) + self.random.normal(0, 12, 3)
         return tuple(int(v) for v in paint.clip(0, 255))
 
-    def _box(self, kind: str, left: float, top: float, right: float, bottom: float, paint=None):
+    def _box(
+        self,
+        kind: str,
+        left: float,
+        top: float,
+        right: float,
+        bottom: float,
+        paint: Paint | None = None,
+    ) -> None:
         self._polygon(kind, [(left, top), (right, top), (right, bottom), (left, bottom)], paint)
 
-    def _ellipse(self, kind: str, x: float, y: float, rx: float, ry: float, paint=None):
+    def _ellipse(
+        self, kind: str, x: float, y: float, rx: float, ry: float, paint: Paint | None = None
+    ) -> None:
         angles = np.linspace(0, 2 * np.pi, 24, endpoint=False)
         points = zip(x + rx * np.cos(angles), y + ry * np.sin(angles))
         self._polygon(kind, [(float(a), float(b)) for a, b in points], paint)
 
-    def _polygon(self, kind: str, points: list[tuple[float, float]], paint=None) -> None:
+    def _polygon(
+        self, kind: str, points: list[tuple[float, float]], paint: Paint | None = None
+    ) -> None:
         ImageDraw.Draw(self.picture).polygon(points, fill=paint or self._paint(kind))
         ImageDraw.Draw(self.classes).polygon(points, fill=CLASS_NAMES.index(kind))
 
@@ -151,9 +165,3 @@ def save(array: np.ndarray, path: Path) -> None:
     partial = path.with_suffix(f".{os.getpid()}")
     Image.fromarray(array).save(partial, "PNG")
     partial.replace(path)
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("folder", type=Path)
-    write_streets(parser.parse_args().folder)

@@ -22,6 +22,8 @@ import mlx.optimizers as optim
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
 from tqdm import tqdm
 
+from common.files import load_arrays, save_arrays
+
 
 def train(
     model: nn.Module,
@@ -169,10 +171,10 @@ def mean_over_processes(tree: Any) -> Any:
 
 
 def weighted_cross_entropy(scores: mx.array, classes: mx.array, weights: mx.array) -> mx.array:
-    """The mean loss over places, each with its weight.
+    """The mean loss over positions, each with its weight.
 
-    The weights add up over the places of all processes, so that the mean of the losses of the processes, and
-    of their gradients, is that of the whole batch.
+    The weights add up over the positions of all processes, so that the mean of the losses of the processes,
+    and of their gradients, is that of the whole batch.
     """
     total = mean_over_processes(weights.sum())
     return nn.losses.cross_entropy(scores, classes, weights, reduction="sum") / total
@@ -191,8 +193,9 @@ def share_of(batch: tuple[mx.array, ...]) -> list[mx.array]:
 def running_statistics(model: nn.Module) -> tuple[list[str], list[mx.array]]:
     """Names and values of what ``nn.BatchNorm`` keeps for predictions: each process saw its own share."""
     kept = ("running_mean", "running_var")
-    pairs = [pair for pair in tree_flatten(model.parameters()) if pair[0].endswith(kept)]
-    return [name for name, _ in pairs], [value for _, value in pairs]
+    arrays = dict(tree_flatten(model.parameters()))
+    names = [name for name in arrays if name.endswith(kept)]
+    return names, [arrays[name] for name in names]
 
 
 def state_of(model: nn.Module, optimizer: optim.Optimizer) -> dict[str, mx.array]:
@@ -229,8 +232,14 @@ def save_checkpoint(
 def load_checkpoint(
     path: Path, model: nn.Module, optimizer: optim.Optimizer, settings: dict
 ) -> None:
-    """Puts a model and its optimizer where they were when the checkpoint was saved."""
-    state, metadata = mx.load(str(path), return_metadata=True)
+    """Puts a model and its optimizer where they were when the checkpoint was saved.
+
+    Raises:
+        ValueError: If it is damaged or no checkpoint, or was saved with other settings.
+    """
+    state, metadata = load_arrays(path)
+    if "settings" not in metadata:
+        raise ValueError(f"{path} is no checkpoint of a training.")
     saved = json.loads(metadata["settings"])
     differ = sorted(name for name in saved | settings if saved.get(name) != settings.get(name))
     if differ:
@@ -239,16 +248,6 @@ def load_checkpoint(
             + ", ".join(f"{name} {saved.get(name)}, now {settings.get(name)}" for name in differ)
         )
     set_state(model, optimizer, state)
-
-
-def save_arrays(
-    path: Path, arrays: dict[str, mx.array], metadata: dict[str, str] | None = None
-) -> None:
-    """Writes a safetensors file in one go: whoever reads it finds the old one or the new, never half."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name("partial-" + path.name)
-    mx.save_safetensors(str(partial), arrays, metadata)
-    partial.replace(path)
 
 
 def save_weights(path: Path, model: nn.Module, metadata: dict[str, str] | None = None) -> None:

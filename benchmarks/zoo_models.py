@@ -1,0 +1,130 @@
+"""Do the models of the zoo give what PyTorch gives at the size that they are published for, and how long do
+they take?
+
+python benchmarks/zoo_models.py [MODEL ...]        without a name: all of them, for a quarter of an hour
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import timing
+import torch
+
+sys.path.append(str(Path(__file__).parent.parent / "examples"))
+sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
+
+import zoo
+from autoencoder_twins import ConvAutoencoder3dTwin, InceptionAutoencoderTwin
+from brain_twins import FastSurferCNNTwin, FastSurferVINNTwin, QuickNATTwin
+from pytorch_twins import ENetTwin, SegNetTwin, indices_of, randomise
+from zoo.near_ties import pooled_indices, share_of_flips
+
+# Of each model the twin as published, the shape of an input, and further inputs.
+CASES: dict[str, tuple[Callable[[], Any], tuple[int, ...], list[Any]]] = {
+    "fastsurfer_cnn": (lambda: FastSurferCNNTwin(79), (1, 256, 256, 7), []),
+    "fastsurfer_vinn": (lambda: FastSurferVINNTwin(79), (1, 320, 320, 7), [[1.25]]),
+    "quicknat": (lambda: QuickNATTwin(33), (1, 256, 256, 1), []),
+    "enet": (lambda: ENetTwin(12), (1, 360, 480, 3), []),
+    "segnet": (lambda: SegNetTwin(12, (64, 128, 256, 512, 512)), (1, 360, 480, 3), []),
+    "inception_autoencoder": (InceptionAutoencoderTwin, (8, 160, 1), []),
+    "conv_autoencoder_3d": (ConvAutoencoder3dTwin, (1, 169, 208, 179, 1), []),
+}
+
+
+def first_to_last(x: torch.Tensor) -> np.ndarray:
+    """An array of PyTorch (N, C, ...) as MLX has it."""
+    return np.ascontiguousarray(np.moveaxis(x.detach().numpy(), 1, -1))
+
+
+def scores_of(result: Any, indices: list[torch.Tensor]) -> tuple[Any, list[Any]]:
+    """Scores and indices of a twin, of which two give their indices themselves."""
+    if isinstance(result, dict):
+        return result["scores"], [v for name, v in result.items() if name.startswith("indices")]
+    return result if isinstance(result, tuple) else (result, indices)
+
+
+def timed(run: Callable[[], Any], times: list[float]) -> Any:
+    """What a call gives; how long it takes is noted."""
+    start = time.perf_counter()
+    result = run()
+    times.append(time.perf_counter() - start)
+    return result
+
+
+@torch.no_grad()
+def measure(name: str) -> dict[str, Any]:
+    """Differences and times of one model: each framework twice, in turns, since a pass can take a minute."""
+    make, shape, more = CASES[name]
+    twin = randomise(make(), 0).eval()
+    model = zoo.from_pytorch(name, twin.state_dict())
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    ours_x, theirs_x = mx.array(x), torch.from_numpy(np.moveaxis(x, -1, 1).copy())
+    times: dict[str, list[float]] = {"mlx": [], "torch": []}
+
+    def ours() -> np.ndarray:
+        return np.array(model(ours_x, *more))
+
+    result = timed(lambda: indices_of(twin, theirs_x, *more), times["torch"])
+    expected, theirs = scores_of(*result)
+    expected, theirs = first_to_last(expected), [first_to_last(i) for i in theirs]
+    with pooled_indices() as found:
+        scores = timed(ours, times["mlx"])
+    timed(lambda: twin(theirs_x, *more), times["torch"])
+    with pooled_indices(feed=theirs):
+        fed = timed(ours, times["mlx"])
+    spread = np.ptp(expected)
+    return {
+        "model": name,
+        "shape": list(shape),
+        "parameters": sum(value.numel() for value in twin.parameters()),
+        "indices": sum(i.size for i in theirs),
+        "flips": share_of_flips(found, theirs),
+        "difference": float(np.abs(scores - expected).max() / spread),
+        "fed": float(np.abs(fed - expected).max() / spread),
+        "same class": float((scores.argmax(-1) == expected.argmax(-1)).mean()),
+        "seconds": {framework: min(passes) for framework, passes in times.items()},
+    }
+
+
+def main() -> None:
+    """Prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument(
+        "models", nargs="*", default=list(CASES), metavar="MODEL", help="of the zoo"
+    )
+    arguments = parser.parse_args()
+    for name in arguments.models:
+        if name not in CASES:
+            parser.error(f"no model {name}; there are {', '.join(CASES)}")
+    torch.set_num_threads(1)
+    found = []
+    for name in arguments.models:
+        found.append(measure(name))
+        print(f"{name}: done", file=sys.stderr, flush=True)
+        timing.save("zoo_models", found)
+    heads = ["model", "input", "indices", "flips", "difference", "fed", "MLX / PyTorch"]
+    rows = [
+        [
+            run["model"],
+            "x".join(map(str, run["shape"])),
+            f"{run['indices']:,}",
+            f"{run['flips']:.1e}",
+            f"{run['difference']:.1e}",
+            f"{run['fed']:.1e}",
+            f"{timing.ratio(run['seconds'], 'mlx', 'torch'):.1f}",
+        ]
+        for run in found
+    ]
+    print(timing.table(heads, rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""Segments a whole brain: 95 structures in a T1-weighted scan, with the three networks of FastSurfer.
+
+    python examples/brain_segment.py scan.nii.gz --models fastsurfer --output segmented
+
+Reads what nibabel reads (.nii.gz, .mgz, ...). Writes into the folder --output: the scan on the grid of the
+networks (scan.mgz), labels on the same grid with FreeSurfer's numbers (labels.mgz), their colour table
+(labels.txt) and a picture (labels.png). An interrupted run goes on with --resume, after the last plane that
+was done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import zlib
+from functools import partial
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import mlx.core as mx
+import nibabel
+import numpy as np
+import zoo
+from common.command_line import run_program
+from common.drawing import show_classes
+from common.files import checksum, replacing
+from convert import read_classes
+from data.brain_volumes import (
+    LABELS,
+    PLANES,
+    SIZE,
+    THICKNESS,
+    add_plane,
+    best_classes,
+    colour_table,
+    conform,
+    read_scan,
+    sagittal_channels,
+    split_hemispheres,
+    with_both_hemispheres,
+)
+from mlx.utils import tree_flatten
+from tqdm import tqdm
+
+PUBLISHED = "https://zenodo.org/records/10390573"
+CHECKPOINTS = {plane.name: f"aparc_vinn_{plane.name}_v2.0.0.pkl" for plane in PLANES}
+WEIGHTS = f"""weights:
+  FastSurfer publishes a checkpoint for each plane at {PUBLISHED}.
+  Download the three and convert each (this needs PyTorch; no code in them is run):
+
+    python examples/convert.py fastsurfer_vinn {CHECKPOINTS["coronal"]} fastsurfer/coronal
+    python examples/convert.py fastsurfer_vinn {CHECKPOINTS["sagittal"]} fastsurfer/sagittal
+    python examples/convert.py fastsurfer_vinn {CHECKPOINTS["axial"]} fastsurfer/axial
+
+  Those of FastSurfer 1 (.../Coronal_Weights_FastSurferCNN/ckpts/Epoch_30_training_state.pkl and so on) are
+  converted as fastsurfer_cnn. Not for clinical use."""
+
+
+def load_models(folder: Path, classes: list[dict]) -> dict[str, zoo.Model]:
+    """The network of each plane, from folders of these names.
+
+    Raises:
+        ValueError: If one is missing, with where to find it, or it is not for this.
+    """
+    missing = [name for name in CHECKPOINTS if not (folder / name).is_dir()]
+    if missing:
+        raise ValueError(
+            f"There is no model in {', '.join(str(folder / name) for name in missing)}: download "
+            f"{', '.join(CHECKPOINTS[name] for name in missing)} from {PUBLISHED} and convert each with "
+            f"'python examples/convert.py fastsurfer_vinn FILE {folder}/PLANE'; see --help."
+        )
+    models = {name: zoo.from_pretrained(folder / name) for name in CHECKPOINTS}
+    for name, model in models.items():
+        expected = [len(classes)]
+        if name == "sagittal":
+            expected.append(max(sagittal_channels(classes)) + 1)
+        slices, found = model.config.get("num_channels"), model.config.get("num_classes")
+        if slices != THICKNESS or found not in expected:
+            raise ValueError(
+                f"{folder / name} must hold a network for {THICKNESS} slices and "
+                f"{' or '.join(map(str, expected))} classes, but it is a {model.model_type} for {slices} "
+                f"and {found}."
+            )
+    return models
+
+
+class Progress:
+    """The sum of the planes so far, kept in a folder until all is done.
+
+    The name of the file says which scan and weights it belongs to and which planes are in it.
+
+    Args:
+        folder: Where.
+        key: Names the scan and the weights.
+        resume: Whether to go on from what is there, if it belongs to the same.
+    """
+
+    def __init__(self, folder: Path, key: str, resume: bool) -> None:
+        self.folder, self.key = folder, key
+        self.done = 0
+        if resume:
+            found = [n for n in range(len(PLANES), 0, -1) if self.path(n).is_file()]
+            self.done = found[0] if found else 0
+        self.remove(but=self.done)
+
+    def path(self, done: int) -> Path:
+        planes = "-".join(plane.name for plane in PLANES[:done])
+        return self.folder / f"sum-{self.key}-{planes}.npy"
+
+    def load(self, shape: tuple[int, ...]) -> np.ndarray:
+        """The sum so far."""
+        if not self.done:
+            return np.zeros(shape, np.float16)
+        return np.load(self.path(self.done), allow_pickle=False)
+
+    def save(self, total: np.ndarray) -> None:
+        """Keeps the sum with one plane more. A full disk is no reason to stop."""
+        self.done += 1
+        try:
+            with replacing(self.path(self.done)) as path:
+                np.save(path, total)
+        except OSError as error:
+            print(f"This run cannot be resumed from here: {error}", file=sys.stderr)
+        else:
+            self.remove(but=self.done)
+
+    def remove(self, but: int = 0) -> None:
+        """Removes all sums, or all but one."""
+        for path in self.folder.glob("sum-*.npy"):
+            if not but or path != self.path(but):
+                path.unlink()
+
+
+def segment(
+    volume: np.ndarray,
+    models: dict[str, zoo.Model],
+    classes: list[dict],
+    batch: int,
+    kept: Progress,
+) -> np.ndarray:
+    """Labels of a conformed scan."""
+    total = kept.load((*volume.shape, len(classes)))
+    for plane in PLANES[kept.done :]:
+        model = models[plane.name]
+        channels = None
+        if model.config["num_classes"] != len(classes):
+            channels = sagittal_channels(classes)
+        bar = partial(tqdm, desc=f"{plane.name:8}", unit="batch")
+        add_plane(total, volume, plane, model, channels=channels, batch=batch, progress=bar)
+        kept.save(total)
+    numbers = np.array([entry["label"] for entry in classes], np.int16)
+    return split_hemispheres(numbers[best_classes(total)])
+
+
+def draw(volume: np.ndarray, labels: np.ndarray, classes: list[dict], path: Path) -> None:
+    """Slices of the three planes through the brain, with the labels on them; its left is on the right."""
+    brain = labels > 0 if labels.any() else volume >= 0
+    numbers = np.searchsorted([entry["label"] for entry in classes], labels)
+    show = {  # slices of the volume, as they are looked at: head up, and face up seen from below
+        "coronal": lambda v, n: v[:, :, n].T,
+        "axial": lambda v, n: v[:, n, ::-1].T,
+        "sagittal": lambda v, n: v[n],
+    }
+    figure, axes = plt.subplots(3, 4, figsize=(13, 10), layout="constrained", facecolor="black")
+    for row, plane in zip(axes, PLANES, strict=True):
+        inside = np.flatnonzero(brain.any(axis=plane.axes[1:]))
+        for axis, share in zip(row, (0.3, 0.45, 0.6, 0.75), strict=True):
+            number = inside[int(share * (len(inside) - 1))]
+            named = show[plane.name](numbers, number)
+            axis.imshow(show[plane.name](volume, number), cmap="gray", vmin=0, vmax=255)
+            show_classes(axis, named, classes, alpha=np.where(named > 0, 0.55, 0.0))
+            axis.set_title(f"{plane.name} {number}", color="white")
+            axis.set_axis_off()
+    with replacing(path) as partial_path:
+        figure.savefig(partial_path, dpi=90)
+    plt.close(figure)
+
+
+def save_volume(values: np.ndarray, like: nibabel.MGHImage, path: Path) -> None:
+    """Writes a volume on the grid of another one."""
+    with replacing(path) as partial_path:
+        nibabel.save(nibabel.MGHImage(values, like.affine), partial_path)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n\n")[0],
+        epilog=WEIGHTS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("scan", type=Path, help="a T1-weighted head (.nii.gz, .mgz, ...)")
+    parser.add_argument(
+        "--models",
+        type=Path,
+        default=Path("fastsurfer"),
+        help="folder with a model for each plane, see below (default: fastsurfer)",
+    )
+    parser.add_argument("--output", type=Path, default=Path("segmented"), help="default: segmented")
+    parser.add_argument("--device", choices=("cpu", "gpu"), help="default: the one that MLX uses")
+    parser.add_argument("--batch", type=int, default=4, help="slices at a time (default: 4)")
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
+    parser.add_argument(
+        "--labels",
+        type=Path,
+        default=LABELS,
+        help="colour table of the classes of the axial network (default: FastSurfer's)",
+    )
+    parser.add_argument(
+        "--size",
+        type=int,
+        default=SIZE,
+        help=f"voxels along each axis (default: {SIZE}), to try it",
+    )
+    arguments = parser.parse_args()
+    if arguments.batch < 1 or arguments.size < 16 or arguments.size % 16:
+        parser.error("--batch must be 1 or more, --size a multiple of 16")
+    return arguments
+
+
+def main() -> int:
+    """Reads, segments, writes, draws."""
+    arguments = parse_arguments()
+    if arguments.device:
+        mx.set_default_device(getattr(mx, arguments.device))
+    image = read_scan(arguments.scan)
+    classes = read_classes(arguments.labels)
+    models = load_models(arguments.models, classes)
+    scan = conform(image, arguments.size)
+    volume = np.asarray(scan.dataobj)
+    weights = {
+        f"{name}.{parameter}": value
+        for name, model in models.items()
+        for parameter, value in tree_flatten(model.parameters())
+    }
+    about = {name: str(model.config) for name, model in models.items()}
+    about["scan"] = f"{zlib.crc32(volume.tobytes()):08x}"
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    kept = Progress(arguments.output, checksum(weights, about), arguments.resume)
+    try:
+        labels = segment(volume, models, classes, arguments.batch, kept)
+    except KeyboardInterrupt:
+        print(f"Stopped with {kept.done} of {len(PLANES)} planes done; --resume continues.")
+        raise
+    named = with_both_hemispheres(classes)
+    save_volume(volume, scan, arguments.output / "scan.mgz")
+    save_volume(labels, scan, arguments.output / "labels.mgz")
+    with replacing(arguments.output / "labels.txt") as path:
+        path.write_text(colour_table(named), encoding="utf-8")
+    draw(volume, labels, named, arguments.output / "labels.png")
+    kept.remove()
+    found, counts = np.unique(labels[labels > 0], return_counts=True)
+    names = {entry["label"]: entry["name"] for entry in named}
+    for label, count in sorted(zip(found, counts), key=lambda pair: -pair[1])[:5]:
+        print(f"{names[label]:32}{count / 1000:9.1f} ml")
+    print(f"{len(found)} structures, {counts.sum() / 1000:.1f} ml. In {arguments.output}/.")
+    return 0
+
+
+if __name__ == "__main__":
+    run_program(main)

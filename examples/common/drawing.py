@@ -1,0 +1,31 @@
+"""Classes in their colours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+
+def colour_map(classes: list[dict[str, Any]]) -> ListedColormap:
+    """The colours of classes with ``name`` and ``colour`` (RGB, 0 to 255)."""
+    return ListedColormap([np.array(entry["colour"]) / 255 for entry in classes])
+
+
+def legend(figure: Figure, classes: list[dict[str, Any]], columns: int = 6) -> None:
+    """Names and colours, below a figure."""
+    colours = colour_map(classes)
+    patches = [Patch(color=colours(n), label=entry["name"]) for n, entry in enumerate(classes)]
+    figure.legend(handles=patches, loc="outside lower center", ncols=columns, frameon=False)
+
+
+def show_classes(
+    axis: Axes, numbers: np.ndarray, classes: list[dict[str, Any]], alpha: float = 1
+) -> None:
+    """The class of each pixel (H, W) in its colour."""
+    options: dict = {"vmin": 0, "vmax": len(classes) - 1, "interpolation": "nearest"}
+    axis.imshow(numbers, cmap=colour_map(classes), alpha=alpha, **options)

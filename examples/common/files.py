@@ -1,0 +1,102 @@
+"""Files that are written in one go, and checked when they are read again."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+from safetensors import SafetensorError, safe_open
+
+CHECKSUM = "crc32"  # its name among the metadata of a file
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Gives a name to write to; what is there when the block ends takes the place of ``path`` at once.
+
+    Whoever reads ``path`` finds the old file or the new one, never half of one, however many write it: the
+    last to finish wins. Both file and folder are synchronised to the disk. If the block raises (the disk is
+    full, Ctrl-C), ``path`` stays as it was and nothing else is left; only a process that is killed leaves its
+    ``partial-*`` file behind.
+    """
+    path = Path(os.path.realpath(path))  # a link stays a link
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The name ends as it will be, since writers go by the suffix.
+    partial = path.with_name(f"partial-{secrets.token_hex(8)}-{path.name}")
+    try:
+        yield partial
+        synchronise(partial)
+        partial.replace(path)
+        synchronise(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def synchronise(path: Path) -> None:
+    """Waits until the disk has a file, or the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def save_arrays(
+    path: Path, arrays: dict[str, mx.array], metadata: dict[str, str] | None = None
+) -> None:
+    """Writes a safetensors file in one go, as :func:`replacing` does, with a checksum among its metadata.
+
+    Raises:
+        OSError: If it cannot be written; what was there before is still there.
+    """
+    metadata = dict(metadata or {})
+    metadata[CHECKSUM] = checksum(arrays, metadata)
+    with replacing(path) as partial:
+        try:
+            mx.save_safetensors(str(partial), arrays, metadata)
+        except RuntimeError as error:
+            raise OSError(f"{path} cannot be written: {error}") from None
+
+
+def load_arrays(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
+    """The arrays of a safetensors file and its metadata.
+
+    Truncated and damaged files are refused. That includes changed numbers if :func:`save_arrays` wrote the
+    file; those of others have no checksum. Nothing in the file is executed.
+
+    Raises:
+        OSError: If the file cannot be opened.
+        ValueError: If it is damaged, or not a safetensors file.
+    """
+    path.open("rb").close()  # for an error that names it
+    try:
+        # MLX alone believes a header: some made by hand end the process, or never end.
+        with safe_open(path, "numpy"):
+            found: Any = mx.load(str(path), format="safetensors", return_metadata=True)
+        arrays, metadata = found
+        mx.eval(arrays)
+    except (SafetensorError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"{path} is damaged, or not a safetensors file: {reason}") from None
+    expected = metadata.pop(CHECKSUM, None)
+    if expected not in (None, checksum(arrays, metadata)):
+        raise ValueError(f"{path} is damaged: its contents do not have the checksum it names.")
+    return arrays, metadata
+
+
+def checksum(arrays: dict[str, mx.array], metadata: dict[str, str]) -> str:
+    """A number that changes if a name, type, shape, value or piece of metadata does, most likely."""
+    result = zlib.crc32(json.dumps(metadata, sort_keys=True).encode())
+    for name, array in sorted(arrays.items()):
+        result = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), result)
+        flat = mx.flatten(mx.contiguous(array, stream=mx.cpu), stream=mx.cpu)
+        octets: Any = mx.view(flat, mx.uint8, stream=mx.cpu)
+        result = zlib.crc32(memoryview(octets), result)
+    return f"{result:08x}"

@@ -1,0 +1,84 @@
+"""A model of the zoo that segments pictures, with what its folder says about input and classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import zoo
+from data import camvid
+from zoo.enet import ENet
+from zoo.segnet import segnet_vgg16
+
+INPUTS = ("normalised", "raw")  # what a network was trained on, from pictures of 0 to 255
+
+
+class Segmenter:
+    """Predicts the class of every pixel.
+
+    Args:
+        model: Its ``about`` says how pictures are normalised and which sizes it takes.
+    """
+
+    def __init__(self, model: zoo.Model) -> None:
+        self.model = model
+        self.kind = model.model_type
+        self.divisor = model.about.input["multiple_of"]  # of the heights and widths that it takes
+
+    @property
+    def classes(self) -> list[dict[str, Any]]:
+        """Names and colours."""
+        return self.model.about.classes
+
+    def inputs(self, pictures: np.ndarray) -> mx.array:
+        """Pictures (N, H, W, 3), 0 to 255, as the model takes them, float32."""
+        how = self.model.about.input["normalisation"]
+        if how is None:
+            return mx.array(pictures.astype(np.float32))
+        scaled = pictures * how["scale"]
+        return mx.array(
+            ((scaled - np.array(how["mean"])) / np.array(how["std"])).astype(np.float32)
+        )
+
+    def predict(self, pictures: np.ndarray) -> np.ndarray:
+        """The class of every pixel (N, H, W) of pictures (N, H, W, 3), 0 to 255, of any size."""
+        height, width = pictures.shape[1:3]
+        beyond = [(0, 0), (0, -height % self.divisor), (0, -width % self.divisor), (0, 0)]
+        self.model.eval()
+        parts = []
+        for picture in np.pad(pictures, beyond, mode="edge"):
+            parts.append(mx.argmax(self.model(self.inputs(picture[None])), axis=-1))
+            mx.eval(parts)
+        return np.concatenate(parts)[:, :height, :width].astype(np.uint8)
+
+
+def for_camvid(kind: str, width: float = 1.0, inputs: str = "normalised") -> Segmenter:
+    """A new model for the classes of CamVid.
+
+    Args:
+        kind: ``"segnet"`` (the one of the paper) or ``"enet"``.
+        width: Factor on the channels of SegNet.
+        inputs: ``"normalised"`` as for ImageNet, or ``"raw"``: 0 to 255.
+    """
+    classes = len(camvid.CLASSES)
+    model: zoo.Model = ENet(classes) if kind == "enet" else segnet_vgg16(classes, width)
+    model.about.classes = camvid.CLASSES
+    if inputs == "raw":
+        model.about.input["normalisation"] = None
+    return Segmenter(model)
+
+
+def load(path: Path) -> Segmenter:
+    """The model of a folder, or of a weights file of earlier versions, which were for CamVid.
+
+    Raises:
+        ValueError: If it is neither, or its classes have no names.
+    """
+    model = zoo.from_pretrained(path)
+    if path.is_file():
+        model.about.classes = camvid.CLASSES
+    if not model.about.classes or model.about.input.get("planes") != 3:
+        raise ValueError(f"{path} must hold a model that segments pictures into named classes.")
+    return Segmenter(model)

@@ -1,0 +1,83 @@
+"""Takes weights that were published for PyTorch over to MLX, as a folder of the zoo.
+
+    python examples/convert.py fastsurfer_vinn aparc_vinn_axial_v2.0.0.pkl fastsurfer-axial
+    python examples/convert.py quicknat finetuned_alldata_coronal.pth.tar quicknat --licence MIT
+
+The folder gets the weights, a configuration and a model card. Reads state dicts, checkpoints around them and
+whole pickled models, of which no code is run (with PyTorch), and .safetensors files (without). A parameter
+that is missing, left over or of another shape is named, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import zoo
+from common.command_line import run_program
+from mlx.utils import tree_flatten
+from zoo.pytorch_weights import read_state
+
+
+def argument(text: str) -> tuple[str, Any]:
+    """An argument of a model: ``name=value``, the value as JSON or else as it is."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"must be name=value but got {text!r}")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+def read_classes(path: Path) -> list[dict[str, Any]]:
+    """Names and colours from a table with a line a class, as FastSurfer and FreeSurfer have them.
+
+    A line is number, name, red, green, blue; what follows does not matter, nor do lines that start otherwise.
+    """
+    classes = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        words = line.split()
+        if len(words) >= 5 and all(word.isdigit() for word in (words[0], *words[2:5])):
+            colour = [int(word) for word in words[2:5]]
+            classes.append({"name": words[1], "colour": colour, "label": int(words[0])})
+    if not classes:
+        raise ValueError(f"{path} must hold a line 'number name red green blue' for each class.")
+    return classes
+
+
+def main() -> int:
+    """Reads, converts, writes."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("model", choices=zoo.MODELS, help="which model the weights are for")
+    parser.add_argument("weights", type=Path, help="checkpoint (.pth, .pkl, .safetensors, ...)")
+    parser.add_argument("folder", type=Path, help="folder to write")
+    parser.add_argument(
+        "--config",
+        type=argument,
+        nargs="+",
+        default=[],
+        metavar="NAME=VALUE",
+        help="arguments of the model that the shapes of the weights do not tell",
+    )
+    parser.add_argument("--classes", type=Path, help="colour table: number name red green blue")
+    parser.add_argument("--source", default="", help="where the weights come from, for the card")
+    parser.add_argument("--licence", default="unknown", help="of the weights, for the card")
+    arguments = parser.parse_args()
+    state = read_state(arguments.weights)
+    model = zoo.from_pytorch(arguments.model, state, **dict(arguments.config))
+    if arguments.classes:
+        model.about.classes = read_classes(arguments.classes)
+    model.about.source = arguments.source or arguments.weights.name
+    model.about.licence = arguments.licence
+    model.save_pretrained(arguments.folder)
+    arrays = dict(tree_flatten(model.parameters()))
+    numbers = sum(value.size for value in arrays.values())
+    print(f"{arguments.folder}: {len(arrays)} arrays, {numbers:,} numbers")
+    return 0
+
+
+if __name__ == "__main__":
+    run_program(main)

@@ -1,0 +1,1 @@
+"""Data of the examples: loaded from packages, read from folders, or drawn."""

@@ -1,0 +1,96 @@
+"""Exports a model of the zoo to one file that runs without Python: see examples/deploy/.
+
+    python examples/export.py fastsurfer-axial network.mlxfn --shape 1 256 256 7
+    python examples/export.py quicknat network.mlxfn --shape 1 256 256 1 --shape 8 256 256 1
+
+Shapes are fixed: the file takes those that are given here, channels last. It is for the kind of device that
+exports it, by default the one that MLX uses by default. The file is read again and compared with the model
+before it gets its name.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import mlx.core as mx
+import mlx.nn as nn
+import zoo
+from common.command_line import run_program
+from common.files import replacing
+from mlx.utils import tree_map
+
+import mlx_unpool
+
+
+def export(model: nn.Module, shapes: list[tuple[int, ...]], path: Path) -> float:
+    """Writes a model in evaluation mode as a function of one float32 array.
+
+    Args:
+        model: The model. Its parameters are evaluated and made contiguous: MLX cannot export arrays that it
+            has yet to load, and exports strided ones wrongly.
+        shapes: The shapes that it is to take.
+        path: The file to write.
+
+    Returns:
+        How far the scores of the file are from those of the model on random inputs, as a share of their
+        range.
+
+    Raises:
+        ValueError: If that is more than 1e-5, or the model does not take a shape.
+    """
+    model.eval()
+    model.update(tree_map(mx.contiguous, model.parameters()))
+    mx.eval(model.parameters())
+    farthest = 0.0
+    with replacing(path) as partial:
+        with mlx_unpool.exporting(), mx.exporter(str(partial), model) as exporter:
+            for shape in shapes:
+                exporter(mx.zeros(shape))
+        read = mx.import_function(str(partial))
+        for shape in shapes:
+            x = mx.random.uniform(shape=shape, key=mx.random.key(0))
+            expected, (got,) = model(x), read(x)
+            if got.shape != expected.shape:
+                raise ValueError(
+                    f"{path} gives {got.shape} where the model gives {expected.shape}."
+                )
+            far = mx.abs(got - expected).max() / (expected.max() - expected.min())
+            farthest = max(farthest, far.item())
+        if not farthest <= 1e-5:
+            raise ValueError(
+                f"{path} gives other scores than the model: by {farthest:.0e} of the range."
+            )
+    return farthest
+
+
+def main() -> int:
+    """Exports, and says how large and how exact the file is."""
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n\n")[0], epilog="Inputs are float32, channels last."
+    )
+    parser.add_argument("model", help="folder of a model, or its name on the Hugging Face Hub")
+    parser.add_argument("file", type=Path, help="file to write (.mlxfn)")
+    parser.add_argument(
+        "--shape",
+        type=int,
+        nargs="+",
+        action="append",
+        required=True,
+        help="shape of an input, such as 1 256 256 7; may be given several times",
+    )
+    parser.add_argument("--device", choices=("cpu", "gpu"), help="where the file is to run")
+    arguments = parser.parse_args()
+    if arguments.device:
+        mx.set_default_device(getattr(mx, arguments.device))
+    model = zoo.from_pretrained(arguments.model)
+    far = export(model, [tuple(shape) for shape in arguments.shape], arguments.file)
+    size = arguments.file.stat().st_size / 2**20
+    print(
+        f"{arguments.file}: {size:.1f} MiB, scores within {far:.0e} of their range of the model's."
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    run_program(main)

@@ -1,0 +1,29 @@
+"""Pooling that remembers, and unpooling: the first thing to run.
+
+python examples/first_steps.py
+"""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from mlx_unpool import MaxPool2d, MaxUnpool2d
+
+pool = MaxPool2d(2, return_indices=True)
+unpool = MaxUnpool2d.from_pool(pool)
+
+# Arrays are channels last, as in mlx.nn: a batch of one picture of 4 x 4 with one channel.
+x = mx.array([[3, 1, 0, 2], [0, 5, 7, 1], [4, 2, 1, 0], [1, 6, 3, 8]], mx.float32)[None, ..., None]
+values, indices = pool(x)
+print("picture\n", x[0, ..., 0], sep="")
+print("maximum of each 2 x 2 window\n", values[0, ..., 0], sep="")
+print("where it was: row * 4 + column\n", indices[0, ..., 0], sep="")
+print("unpooled: back where it was, 0 elsewhere\n", unpool(values, indices)[0, ..., 0], sep="")
+
+# Between the two a network works at half the size. Gradients pass through both.
+convolution = nn.Conv2d(1, 1, 3, padding=1)
+loss, gradients = nn.value_and_grad(
+    convolution, lambda layer: unpool(layer(values), indices, output_size=x.shape).square().mean()
+)(convolution)
+print(f"loss {loss.item():.3f}, gradient of the bias {gradients['bias'].item():+.3f}")

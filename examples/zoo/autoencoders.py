@@ -1,0 +1,318 @@
+"""Autoencoders that unpool: of signals, with overlapping windows, and of volumes, with padded pooling.
+
+InceptionAutoencoder: the blocks of TheMrGhostman/InceptionTime-Pytorch, after Fawaz et al., "InceptionTime:
+Finding AlexNet for time series classification", Data Mining and Knowledge Discovery 2020.
+ConvAutoencoder3d: what ClinicaDL (Thibeau-Sutre et al., Computer Methods and Programs in Biomedicine 2022)
+    makes of its network Conv5_FC3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+
+from mlx_unpool import MaxPool1d, MaxPool3d, MaxUnpool1d, MaxUnpool3d
+
+from .layers import BatchNorm
+from .model import About, Model
+
+
+class Inception(nn.Module):
+    """Convolutions of three lengths side by side, and one of the maxima of windows that overlap."""
+
+    def __init__(
+        self, inputs: int, filters: int, kernel_sizes: Sequence[int], bottleneck: int
+    ) -> None:
+        super().__init__()
+        if inputs > 1:
+            self.bottleneck = nn.Conv1d(inputs, bottleneck, 1, bias=False)
+        for number, size in enumerate(kernel_sizes, start=1):
+            self[f"conv_from_bottleneck_{number}"] = nn.Conv1d(
+                bottleneck if inputs > 1 else 1, filters, size, padding=size // 2, bias=False
+            )
+        self.max_pool = MaxPool1d(3, 1, 1, return_indices=True)
+        self.conv_from_maxpool = nn.Conv1d(inputs, filters, 1, bias=False)
+        self.batch_norm = BatchNorm(4 * filters)
+
+    def __call__(self, x: mx.array) -> tuple[mx.array, mx.array]:
+        narrow = self.bottleneck(x) if "bottleneck" in self else x
+        maxima, indices = self.max_pool(x)
+        parts = [self[f"conv_from_bottleneck_{number}"](narrow) for number in (1, 2, 3)]
+        parts.append(self.conv_from_maxpool(maxima))
+        return nn.relu(self.batch_norm(mx.concatenate(parts, axis=-1))), indices
+
+
+class InceptionTranspose(nn.Module):
+    """The way back: transposed convolutions of three lengths, and unpooling."""
+
+    def __init__(
+        self, inputs: int, outputs: int, kernel_sizes: Sequence[int], bottleneck: int
+    ) -> None:
+        super().__init__()
+        for number, size in enumerate(kernel_sizes, start=1):
+            self[f"conv_to_bottleneck_{number}"] = nn.ConvTranspose1d(
+                inputs, bottleneck, size, padding=size // 2, bias=False
+            )
+        self.conv_to_maxpool = nn.Conv1d(inputs, outputs, 1, bias=False)
+        self.max_unpool = MaxUnpool1d(3, 1, 1)
+        self.bottleneck = nn.Conv1d(3 * bottleneck, outputs, 1, bias=False)
+        self.batch_norm = BatchNorm(outputs)
+
+    def __call__(self, x: mx.array, indices: mx.array) -> mx.array:
+        parts = [self[f"conv_to_bottleneck_{number}"](x) for number in (1, 2, 3)]
+        full = self.max_unpool(self.conv_to_maxpool(x), indices)
+        return nn.relu(self.batch_norm(self.bottleneck(mx.concatenate(parts, axis=-1)) + full))
+
+
+class InceptionBlock(nn.Module):
+    """Three inception layers, with a short cut around them."""
+
+    def __init__(
+        self,
+        inputs: int,
+        filters: int,
+        kernel_sizes: Sequence[int],
+        bottleneck: int,
+        use_residual: bool,
+    ) -> None:
+        super().__init__()
+        for number in (1, 2, 3):
+            channels = inputs if number == 1 else 4 * filters
+            self[f"inception_{number}"] = Inception(channels, filters, kernel_sizes, bottleneck)
+        if use_residual:
+            self.residual = [nn.Conv1d(inputs, 4 * filters, 1), BatchNorm(4 * filters)]
+
+    def __call__(self, x: mx.array) -> tuple[mx.array, list[mx.array]]:
+        y, all_indices = x, []
+        for number in (1, 2, 3):
+            y, indices = self[f"inception_{number}"](y)
+            all_indices.append(indices)
+        return with_short_cut(self, x, y), all_indices
+
+
+class InceptionTransposeBlock(nn.Module):
+    """The way back of an :class:`InceptionBlock`."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel_sizes: Sequence[int],
+        bottleneck: int,
+        use_residual: bool,
+    ) -> None:
+        super().__init__()
+        for number in (1, 2, 3):
+            channels = outputs if number == 3 else inputs
+            self[f"inception_{number}"] = InceptionTranspose(
+                inputs, channels, kernel_sizes, bottleneck
+            )
+        if use_residual:
+            self.residual = [nn.ConvTranspose1d(inputs, outputs, 1), BatchNorm(outputs)]
+
+    def __call__(self, x: mx.array, all_indices: list[mx.array]) -> mx.array:
+        y = x
+        for number, indices in zip((1, 2, 3), reversed(all_indices), strict=True):
+            y = self[f"inception_{number}"](y, indices)
+        return with_short_cut(self, x, y)
+
+
+def with_short_cut(block: nn.Module, x: mx.array, y: mx.array) -> mx.array:
+    """What a block gives, with its short cut if it has one."""
+    if "residual" not in block:
+        return y
+    convolution, norm = block.residual
+    return nn.relu(y + norm(convolution(x)))
+
+
+class InceptionAutoencoder(Model):
+    """InceptionTime as an autoencoder of signals, which unpools overlapping windows (size 3, stride 1).
+
+    Neighbouring windows often have the same maximum: the indices hold many duplicates.
+
+    Args:
+        in_channels: Channels of a signal.
+        n_filters: Channels of each of the four parts of an inception layer.
+        kernel_sizes: The three lengths of convolutions; odd.
+        bottleneck_channels: Channels before the convolutions of the encoder, after those of the decoder.
+        use_residual: Whether there is a short cut around encoder and decoder.
+        log_sigma: The shape of a parameter ``log_sigma`` of the model itself (how exact the reconstruction is
+            believed to be, for a Gaussian likelihood), or None for none. It does not change the
+            reconstruction.
+    """
+
+    model_type: ClassVar[str] = "inception_autoencoder"
+    default_about: ClassVar[About] = About(
+        paper="Fawaz et al., InceptionTime, Data Mining and Knowledge Discovery 34 (2020), 1936-1962",
+        input={"planes": 1, "size": "any length", "multiple_of": 1, "normalisation": None},
+    )
+
+    def __init__(
+        self,
+        in_channels: int = 1,
+        n_filters: int = 32,
+        kernel_sizes: Sequence[int] = (9, 19, 39),
+        bottleneck_channels: int = 32,
+        use_residual: bool = True,
+        log_sigma: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__()
+        self.about.input["planes"] = in_channels
+        shared = (kernel_sizes, bottleneck_channels, use_residual)
+        self.encoder = InceptionBlock(in_channels, n_filters, *shared)
+        self.decoder = InceptionTransposeBlock(4 * n_filters, in_channels, *shared)
+        if log_sigma is not None:
+            self.log_sigma = mx.zeros(tuple(log_sigma))
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """The reconstruction of signals (N, L, in_channels)."""
+        return self.decoder(*self.encoder(x))
+
+    @classmethod
+    def canonical(cls, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Whatever the two blocks are called becomes ``encoder`` and ``decoder``."""
+        marks = {
+            "encoder.": "conv_from_bottleneck_1.weight",
+            "decoder.": "conv_to_bottleneck_1.weight",
+        }
+        for own, mark in marks.items():
+            end = f"inception_1.{mark}"
+            found = [name.removesuffix(end) for name in state if name.endswith(end)]
+            if len(found) == 1 and found[0]:
+                state = {
+                    own + name.removeprefix(found[0]) if name.startswith(found[0]) else name: value
+                    for name, value in state.items()
+                }
+        return state
+
+    @classmethod
+    def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        layer = "encoder.inception_2.conv_from_bottleneck_{}.weight"
+        filters, bottleneck, _ = state[layer.format(1)].shape
+        config = {
+            "in_channels": state["encoder.inception_1.conv_from_maxpool.weight"].shape[1],
+            "n_filters": filters,
+            "kernel_sizes": [state[layer.format(number)].shape[2] for number in (1, 2, 3)],
+            "bottleneck_channels": bottleneck,
+            "use_residual": "encoder.residual.0.weight" in state,
+        }
+        if "log_sigma" in state:
+            config["log_sigma"] = list(state["log_sigma"].shape)
+        return config
+
+
+class PadMaxPool3d(nn.Module):
+    """Pooling with indices that sees all of a volume: zeros in front make each size a multiple of the stride.
+
+    Zeros as values, as ClinicaDL has it: they win over negative numbers, and the indices count in the padded
+    volume. The third result is how many there are along each axis.
+    """
+
+    def __init__(self, kernel_size: int, stride: int) -> None:
+        super().__init__()
+        self.pool = MaxPool3d(kernel_size, stride, return_indices=True)
+        self.stride = stride
+
+    def __call__(self, x: mx.array) -> tuple[mx.array, mx.array, tuple[int, ...]]:
+        before = tuple(-size % self.stride for size in x.shape[1:4])
+        values, indices = self.pool(mx.pad(x, [(0, 0), *((n, 0) for n in before), (0, 0)]))
+        return values, indices, before
+
+
+class CropMaxUnpool3d(nn.Module):
+    """The way back of :class:`PadMaxPool3d`."""
+
+    def __init__(self, kernel_size: int, stride: int) -> None:
+        super().__init__()
+        self.unpool = MaxUnpool3d(kernel_size, stride)
+
+    def __call__(self, x: mx.array, indices: mx.array, before: tuple[int, ...]) -> mx.array:
+        depth, height, width = before
+        return self.unpool(x, indices)[:, depth:, height:, width:]
+
+
+class ConvAutoencoder3d(Model):
+    """ClinicaDL's convolutional autoencoder of volumes: each stage of the encoder transposed, in reverse.
+
+    Args:
+        in_channels: Channels of a volume.
+        channels: Channels of each stage.
+        kernel_size: Of every convolution; odd.
+        pool: Size and stride of the pooling window.
+    """
+
+    model_type: ClassVar[str] = "conv_autoencoder_3d"
+    default_about: ClassVar[About] = About(
+        paper="Thibeau-Sutre et al., ClinicaDL, Comput. Methods Programs Biomed. 220 (2022), 106818",
+        input={"planes": 1, "size": "any", "multiple_of": 1, "normalisation": None},
+    )
+
+    def __init__(
+        self,
+        in_channels: int = 1,
+        channels: Sequence[int] = (8, 16, 32, 64, 128),
+        kernel_size: int = 3,
+        pool: int = 2,
+    ) -> None:
+        super().__init__()
+        self.about.input["planes"] = in_channels
+        stages = list(zip((in_channels, *channels), channels))
+        padding = kernel_size // 2
+        # Lists, so that the numbers in the names are those of the authors.
+        self.encoder = []
+        for inputs, outputs in stages:
+            self.encoder += [
+                nn.Conv3d(inputs, outputs, kernel_size, padding=padding),
+                BatchNorm(outputs),
+                nn.ReLU(),
+                PadMaxPool3d(pool, pool),
+            ]
+        self.decoder = []
+        for inputs, outputs in reversed(stages):
+            self.decoder += [
+                CropMaxUnpool3d(pool, pool),
+                nn.ConvTranspose3d(outputs, inputs, kernel_size, padding=padding),
+                BatchNorm(inputs),
+                nn.ReLU(),
+            ]
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """The reconstruction of volumes (N, D, H, W, in_channels)."""
+        return self.decode(*self.encode(x))
+
+    def encode(self, x: mx.array) -> tuple[mx.array, list[tuple[mx.array, tuple[int, ...]]]]:
+        """The code of volumes, and of each stage the indices and the padding."""
+        stages = []
+        for layer in self.encoder:
+            if isinstance(layer, PadMaxPool3d):
+                x, indices, before = layer(x)
+                stages.append((indices, before))
+            else:
+                x = layer(x)
+        return x, stages
+
+    def decode(self, x: mx.array, stages: list[tuple[mx.array, tuple[int, ...]]]) -> mx.array:
+        """The reconstruction, from what :meth:`encode` gave."""
+        stages = list(stages)
+        for layer in self.decoder:
+            x = layer(x, *stages.pop()) if isinstance(layer, CropMaxUnpool3d) else layer(x)
+        return x
+
+    @classmethod
+    def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        weights = {
+            int(match[1]): value
+            for name, value in state.items()
+            if (match := re.fullmatch(r"encoder\.(\d+)\.weight", name)) and value.ndim == 5
+        }
+        first = weights[0]
+        return {
+            "in_channels": first.shape[1],
+            "channels": [weights[number].shape[0] for number in sorted(weights)],
+            "kernel_size": first.shape[2],
+        }

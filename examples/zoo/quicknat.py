@@ -1,0 +1,204 @@
+"""QuickNAT: 27 structures of the brain in single slices of a T1-weighted scan.
+
+Roy et al., "QuickNAT: A fully convolutional network for quick and accurate segmentation of neuroanatomy",
+NeuroImage 2019, with the squeeze-and-excitation blocks of Roy, Navab and Wachinger, "Concurrent spatial and
+channel squeeze and excitation in fully convolutional networks", MICCAI 2018. Parameters are named as in
+ai-med/quickNAT_pytorch with ai-med/nn-common-modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+
+from mlx_unpool import MaxPool2d, MaxUnpool2d
+
+from .layers import BatchNorm
+from .model import About, Model
+
+SE_BLOCKS = ("NONE", "CSE", "SSE", "CSSE")
+DECODERS = ("decode4", "decode1", "decode2", "decode3")  # in the order in which they work
+
+
+class ChannelSE(nn.Module):
+    """Weighs each channel by what all of them are on average."""
+
+    def __init__(self, channels: int, reduction_ratio: int = 2) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(channels, channels // reduction_ratio)
+        self.fc2 = nn.Linear(channels // reduction_ratio, channels)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        weights = mx.sigmoid(self.fc2(nn.relu(self.fc1(x.mean(axis=(1, 2))))))
+        return x * weights[:, None, None]
+
+
+class SpatialSE(nn.Module):
+    """Weighs each position by what its channels are."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, 1, 1)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return x * mx.sigmoid(self.conv(x))
+
+
+class ChannelSpatialSE(nn.Module):
+    """The greater of both."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.cSE, self.sSE = ChannelSE(channels), SpatialSE(channels)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return mx.maximum(self.cSE(x), self.sSE(x))
+
+
+class DenseBlock(nn.Module):
+    """Three convolutions, each of all that came before it."""
+
+    def __init__(
+        self,
+        inputs: int,
+        filters: int,
+        kernel_size: tuple[int, int],
+        stride: int,
+        se_block: str = "NONE",
+        drop_out: float = 0.0,
+    ) -> None:
+        super().__init__()
+        padding = tuple((size - 1) // 2 for size in kernel_size)
+        self.conv1 = nn.Conv2d(inputs, filters, kernel_size, stride, padding)
+        self.conv2 = nn.Conv2d(inputs + filters, filters, kernel_size, stride, padding)
+        self.conv3 = nn.Conv2d(inputs + 2 * filters, filters, 1, stride)
+        self.batchnorm1 = BatchNorm(inputs)
+        self.batchnorm2 = BatchNorm(inputs + filters)
+        self.batchnorm3 = BatchNorm(inputs + 2 * filters)
+        self.prelu = nn.PReLU()
+        if se_block != "NONE":
+            layer = {"CSE": ChannelSE, "SSE": SpatialSE, "CSSE": ChannelSpatialSE}[se_block]
+            self.SELayer = layer(filters)
+        self.drop_out = nn.Dropout2d(drop_out)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        for number in (1, 2):
+            y = self[f"conv{number}"](self.prelu(self[f"batchnorm{number}"](x)))
+            x = mx.concatenate([x, y], axis=-1)
+        return self.conv3(self.prelu(self.batchnorm3(x)))
+
+    def excited(self, x: mx.array) -> mx.array:
+        """The block, then squeeze and excitation, and dropout."""
+        x = self(x)
+        return self.drop_out(self.SELayer(x) if "SELayer" in self else x)
+
+
+class Classifier(nn.Module):
+    """The convolution that gives the scores."""
+
+    def __init__(self, inputs: int, classes: int, kernel_size: int, stride: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, classes, kernel_size, stride)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self.conv(x)
+
+
+class QuickNAT(Model):
+    """QuickNAT: densely connected blocks, four poolings with indices and four unpoolings; any size.
+
+    Args:
+        num_class: Number of classes.
+        num_channels: Planes of the input.
+        num_filters: Channels that each block gives.
+        kernel_h: Height of the kernels.
+        kernel_w: Width of the kernels.
+        kernel_c: Size of the last kernel.
+        stride_conv: Stride of every convolution.
+        pool: Size of the pooling window.
+        stride_pool: Its stride.
+        se_block: Squeeze and excitation of channels (``"CSE"``), of positions (``"SSE"``), of both
+            (``"CSSE"``), or ``"NONE"``.
+        drop_out: Share of channels that are left out in training.
+    """
+
+    model_type: ClassVar[str] = "quicknat"
+    default_about: ClassVar[About] = About(
+        paper="Roy et al., QuickNAT, NeuroImage 186 (2019), 713-727",
+        input={
+            "planes": 1,
+            "size": "any; 256 x 256 slices of 1 mm as published",
+            "multiple_of": 1,
+            "normalisation": {"scale": 1 / 255, "mean": [0.0], "std": [1.0]},
+        },
+    )
+
+    def __init__(
+        self,
+        num_class: int = 33,
+        num_channels: int = 1,
+        num_filters: int = 64,
+        kernel_h: int = 5,
+        kernel_w: int = 5,
+        kernel_c: int = 1,
+        stride_conv: int = 1,
+        pool: int = 2,
+        stride_pool: int = 2,
+        se_block: str | None = "CSSE",
+        drop_out: float = 0.2,
+    ) -> None:
+        super().__init__()
+        kind = str(se_block or "NONE").upper()
+        if kind not in SE_BLOCKS:
+            raise ValueError(
+                f"[QuickNAT] 'se_block' must be one of {', '.join(SE_BLOCKS)} but got {se_block!r}."
+            )
+        self.about.input["planes"] = num_channels
+
+        def block(inputs: int) -> DenseBlock:
+            kernel = (kernel_h, kernel_w)
+            return DenseBlock(inputs, num_filters, kernel, stride_conv, kind, drop_out)
+
+        self.encode1 = block(num_channels)
+        for name in ("encode2", "encode3", "encode4"):
+            self[name] = block(num_filters)
+        # As published it has parameters of squeeze and excitation, but does not use them.
+        self.bottleneck = block(num_filters)
+        for name in DECODERS:
+            self[name] = block(2 * num_filters)
+        self.classifier = Classifier(num_filters, num_class, kernel_c, stride_conv)
+        self.maxpool = MaxPool2d(pool, stride_pool, return_indices=True)
+        self.unpool = MaxUnpool2d.from_pool(self.maxpool)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """Class scores (N, H, W, num_class) of slices (N, H, W, num_channels)."""
+        stages = []
+        for number in range(1, 5):
+            skip = self[f"encode{number}"].excited(x)
+            x, indices = self.maxpool(skip)
+            stages.append((skip, indices))
+        x = self.bottleneck(x)
+        for name in DECODERS:
+            skip, indices = stages.pop()
+            x = self.unpool(x, indices, output_size=skip.shape)
+            x = self[name].excited(mx.concatenate([skip, x], axis=-1))
+        return self.classifier(x)
+
+    @classmethod
+    def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        first, last = state["encode1.conv1.weight"], state["classifier.conv.weight"]
+        kinds = {"SELayer.cSE.": "CSSE", "SELayer.fc1.": "CSE", "SELayer.conv.": "SSE"}
+        found = [kind for part, kind in kinds.items() if any(part in name for name in state)]
+        return {
+            "num_class": last.shape[0],
+            "num_channels": first.shape[1],
+            "num_filters": first.shape[0],
+            "kernel_h": first.shape[2],
+            "kernel_w": first.shape[3],
+            "kernel_c": last.shape[2],
+            "se_block": (*found, "NONE")[0],
+        }

@@ -1,0 +1,202 @@
+"""The primitives as plain ``mlx.core`` ops, for the CPU.
+
+The formulations were chosen by measurement (see ``benchmarks/RESULTS.md``): few passes over memory, each a
+loop that MLX's CPU backend vectorises or at least keeps free of branches. What is avoided costs ten times as
+much: ``mx.where``, ``|`` of bools, gathers with several index arrays, ``mx.pad``, ``mx.concatenate``.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import mlx.core as mx
+
+from ..._geometry import Geometry, RegionGeometry, WindowGeometry
+from ..._types import FLOAT_DTYPES, is_window
+from . import positions as at
+from .arrays import along, narrowest, pitches, repeated, unfused
+from .clamping import clamped
+from .maxima import Maxima, irregular_windows, keys, windows
+from .spreading import can_spread, spread
+
+_MUCH = 2**25  # bytes: MLX keeps free buffers of so many in all
+_PARTS = 8
+
+
+class Ops:
+    """The primitives on arrays (B, D, H, W, C)."""
+
+    def pool(
+        self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype
+    ) -> tuple[mx.array, mx.array]:
+        """Values and indices of every window."""
+        window, size, pooled, axes = g.window, g.size, g.pooled, g.covered
+        flat = not is_window(index_dtype)
+        if flat:
+            steps = tuple(d * pitch for d, pitch in zip(window.dilation, pitches(size)))
+        else:
+            steps = pitches(window.kernel)
+        plane, shifts = clamped(_ordered(x), axes, window.dilation)
+        maxima = Maxima(plane, are_keys=x.dtype == mx.float16)
+        for number in (2, 1, 0):
+            axis, step, shift = axes[number], steps[number], shifts[number]
+            if shift is not None:
+                shift = shift if step == 1 else shift * step
+                maxima = maxima.shifted(shift, (axis.before + axis.behind) * step)
+            maxima = windows(
+                maxima,
+                number,
+                axis.kernel,
+                window.stride[number],
+                window.dilation[number],
+                pooled[number],
+                step,
+            )
+        values = maxima.values
+        indices = _codes(maxima)
+        if indices.dtype != index_dtype:
+            indices = unfused(indices).astype(index_dtype)
+        if flat:
+            # A code counts from the first element that its window looks at, an index from the plane's.
+            starts = None
+            for number, pitch in enumerate(pitches(size)):
+                axis = axes[number]
+                first = axis.first * pitch - axis.behind * steps[number]
+                if pooled[number] > 1 or first:
+                    start = at.starts(
+                        first, window.stride[number] * pitch, pooled[number], index_dtype
+                    )
+                    start = along(number, start)
+                    starts = start if starts is None else starts + start
+            if starts is not None:
+                indices = unfused(indices) + repeated(starts, indices.shape)
+        else:
+            first = sum((axis.skipped - axis.behind) * step for axis, step in zip(axes, steps))
+            if first:
+                indices = indices + mx.array(first, mx.int32).astype(index_dtype)
+        empty = _empty_windows(g)
+        if empty is not None:
+            indices = mx.where(empty, mx.array(-1 if flat else 0, index_dtype), indices)
+        if x.dtype == mx.float16:
+            values = self.pick(x, indices, g)
+        if empty is not None:
+            values = mx.where(empty, _lowest(x.dtype), values)
+        return values, indices
+
+    def pool_regions(
+        self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
+    ) -> tuple[mx.array, mx.array]:
+        """Values and flat indices of windows that lie where ``bounds`` says."""
+        size, pooled, kernel = g.size, g.pooled, g.longest
+        steps = pitches(kernel)
+        ends = []
+        for axis, first in enumerate((0, pooled[0], pooled[0] + pooled[1])):
+            rows = bounds[:, first : first + pooled[axis]]
+            ends.append([_by_plane(axis, rows[:, :, end]) for end in (0, 1)])
+        maxima = Maxima(_ordered(x), are_keys=x.dtype == mx.float16)
+        for axis in (2, 1, 0):
+            regular, step = g.regular[axis], steps[axis]
+            if regular:
+                maxima = windows(maxima, axis, *regular, 1, pooled[axis], step)
+            else:
+                start, stop = ends[axis]
+                maxima = irregular_windows(maxima, axis, kernel[axis], start, stop, step)
+        codes = _codes(maxima)
+        indices = mx.zeros((), index_dtype)
+        for length, step, (start, stop) in zip(size, steps, ends):
+            position = mx.minimum(start + (codes // step).astype(index_dtype), stop - 1)
+            indices = indices * length + position
+            codes = codes % step
+        values = maxima.values
+        if x.dtype == mx.float16:
+            values = self.pick(x, indices, g)
+        return values, indices
+
+    def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
+        """Pooled values at their positions, zero elsewhere, the last one of several."""
+        if can_spread(g, indices):
+            return spread(values, indices, g)
+        return at.put(values, at.checked(indices, g), g.size)
+
+    def accumulate(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
+        """Pooled values at their positions, zero elsewhere, the sum of several. The indices are a pool's."""
+        if can_spread(g, indices):
+            return spread(values, indices, g)
+        positions = at.of_pool(indices, g)
+        if isinstance(g, WindowGeometry) and g.window.disjoint:
+            return at.put(values, positions, g.size)
+        wide = mx.float32 if values.dtype in (mx.float16, mx.bfloat16) else values.dtype
+        # MLX has no function for adding along an axis, but it is the derivative of gathering.
+        _, (sums,) = mx.vjp(
+            lambda plane: mx.take_along_axis(plane, positions.elements, axis=1),
+            [mx.zeros(positions.shape, wide)],
+            [values.reshape(positions.elements.shape).astype(wide)],
+        )
+        if values.dtype != mx.float16:
+            return at.plane(sums, positions, values, g.size).astype(values.dtype)
+        # Rounding to float16 is slow: only the sums at the recorded positions are.
+        sums = mx.take_along_axis(sums, positions.elements, axis=1).astype(values.dtype)
+        return at.put(sums.reshape(values.shape), positions, g.size)
+
+    def pick(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
+        """The full array at the recorded positions, zero where an index names none. They are a pool's."""
+        positions = at.of_pool(indices, g)
+        return at.take(full, positions).reshape(indices.shape)
+
+    def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
+        """As :meth:`pick` for any indices, and zero for a value whose position a later one names as well."""
+        images = len(full)
+        if images > 1 and full.nbytes > _MUCH and not is_window(indices.dtype):
+            # Part by part, so that not all that is needed in between is there at the same time.
+            cuts = [part * images // min(images, _PARTS) for part in range(1, min(images, _PARTS))]
+            parts = zip(mx.split(full, cuts), mx.split(indices, cuts))
+            return mx.concatenate([self.pick_winners(*part, g) for part in parts])
+        positions = at.checked(indices, g)
+        if not (is_window(indices.dtype) and isinstance(g, WindowGeometry) and g.window.disjoint):
+            # Every value writes its number to its position, where the last one stays. (Values of different
+            # channels never meet.) Nobody wins a spare element.
+            count = prod(g.pooled)
+            dtype = narrowest(count)
+            number = mx.arange(1, count + 1, dtype=dtype)[:, None]
+            number = number + mx.zeros(indices.shape[4], dtype)
+            number = mx.broadcast_to(number.reshape(1, -1), positions.elements.shape)
+            owner = mx.zeros(positions.shape, dtype)
+            owner = mx.put_along_axis(owner, positions.elements, number, axis=1)
+            if positions.spare:
+                owner[:, positions.end :] = 0
+            wins = mx.take_along_axis(owner, positions.elements, axis=1) == number
+            positions = positions._replace(keep=wins)
+        return at.take(full, positions).reshape(indices.shape)
+
+
+def _ordered(x: mx.array) -> mx.array:
+    """``x`` as values that compare fast."""
+    return keys(x) if x.dtype == mx.float16 else x
+
+
+def _codes(maxima: Maxima) -> mx.array:
+    """The codes of all windows."""
+    codes = mx.zeros((), mx.uint8) if maxima.codes is None else maxima.codes
+    return mx.broadcast_to(codes, maxima.values.shape)
+
+
+def _empty_windows(g: WindowGeometry) -> mx.array | None:
+    """Which windows have no element inside the plane, or None if all have one."""
+    result = None
+    for axis in g.axes_with_empty_windows:
+        start = mx.arange(g.pooled[axis]) * g.window.stride[axis] - g.window.padding[axis]
+        empty = (start < 0) & (start % g.window.dilation[axis] >= g.size[axis])
+        here = along(axis, empty)
+        result = here if result is None else result | here
+    return result
+
+
+def _lowest(dtype: mx.Dtype) -> mx.array:
+    return mx.array(-float("inf") if dtype in FLOAT_DTYPES else mx.iinfo(dtype).min, dtype)
+
+
+def _by_plane(axis: int, x: mx.array) -> mx.array:
+    """Numbers (B, n, C) as an array (B, D, H, W, C) that varies along one spatial axis."""
+    shape = [x.shape[0], 1, 1, 1, x.shape[2]]
+    shape[axis + 1] = x.shape[1]
+    return x.reshape(shape)

@@ -1,0 +1,93 @@
+"""Small things that the subjects of this package share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import mlx.core as mx
+
+from ..._geometry import Triple
+
+_UNSIGNED = (mx.uint8, mx.uint16, mx.uint32, mx.uint64)
+_SIGNED = (mx.int8, mx.int16, mx.int32, mx.int64)
+
+
+def pitches(size: Triple) -> Triple:
+    """How many positions one step along each axis of a plane is."""
+    return (size[1] * size[2], size[2], 1)
+
+
+def along(axis: int, x: mx.array) -> mx.array:
+    """A vector as an array (B, D, H, W, C) that varies along one spatial axis."""
+    return x.reshape([-1 if a == axis + 1 else 1 for a in range(5)])
+
+
+def narrowest(largest: int) -> mx.Dtype:
+    """The narrowest unsigned dtype for numbers up to ``largest``."""
+    return next(dtype for dtype in _UNSIGNED if largest < 256**dtype.size)
+
+
+def unsigned_like(x: mx.array) -> mx.Dtype:
+    """The dtype of unsigned numbers as wide as those of ``x``."""
+    return _UNSIGNED[x.dtype.size.bit_length() - 1]
+
+
+def signed(dtype: mx.Dtype) -> mx.Dtype:
+    """The dtype of signed numbers as wide as these."""
+    return _SIGNED[dtype.size.bit_length() - 1]
+
+
+def unfused(x: mx.array) -> mx.array:
+    """The same array, which ``mx.compile`` fuses with nothing that is made of it.
+
+    What MLX's compiler fuses on the CPU becomes one loop over strides that are known at run time only,
+    unless all of its inputs are contiguous. No C++ compiler vectorises that; MLX's own loops are vectors.
+    Each fused text also takes a C++ compiler half a second and more. Fusion stops at what is not
+    arithmetic, and axes in the order that they have take no time. (:func:`mx.contiguous` would be the
+    function for this, but cannot be exported.)
+    """
+    return x.transpose(*range(x.ndim))
+
+
+def repeated(x: mx.array, shape: Sequence[int]) -> mx.array:
+    """``x`` broadcast to ``shape``, which ``mx.compile`` does not fuse with what is made of it."""
+    return x if x.shape == tuple(shape) else unfused(mx.broadcast_to(x, shape))
+
+
+def gapless(x: mx.array) -> mx.array:
+    """``x`` as one axis without gaps, as :func:`mx.as_strided` wants it; a copy only where there are gaps.
+
+    An array in steps, ``x[::2]`` for instance, becomes one axis in steps, which MLX refuses to stride over.
+    (:func:`mx.contiguous` cannot be exported.)
+    """
+    x = x.reshape(-1)
+    if x.dtype.size == 1:
+        return mx.concatenate([x, x[:1]])[:-1]
+    # Narrower numbers lie beside each other, so MLX makes a copy if they do not.
+    return x.view({2: mx.uint8, 4: mx.uint16, 8: mx.uint32}[x.dtype.size]).view(x.dtype)
+
+
+def gathered(x: mx.array, source: mx.array) -> mx.array:
+    """The elements of ``x`` at ``source``, positions in (B, D, H, W): (..., 1), or (..., C) by channel."""
+    channels = x.shape[4]
+    if channels < 16 or source.shape[4] > 1:
+        source = source * channels + mx.arange(channels)
+        flat = mx.take_along_axis(x.reshape(-1), source.reshape(-1), axis=0)
+    else:
+        flat = mx.take(x.reshape(-1, channels), source.reshape(-1), axis=0)
+    return flat.reshape(*source.shape[:4], channels)
+
+
+def gathered_along(x: mx.array, axis: int, rows: mx.array) -> mx.array:
+    """The rows of an axis that each plane is told, (B, D, H, W, 1 or C) with 1 for other axes."""
+    source = mx.arange(x.shape[0], dtype=position_dtype(x)).reshape(-1, 1, 1, 1, 1)
+    for other, length in enumerate(x.shape[1:4]):
+        here = rows if other == axis else along(other, mx.arange(length))
+        source = source * length + here
+    return gathered(x, source)
+
+
+def position_dtype(x: mx.array) -> mx.Dtype:
+    """A signed dtype for the number of any element of ``x``."""
+    return mx.int32 if prod(x.shape) < 2**31 else mx.int64

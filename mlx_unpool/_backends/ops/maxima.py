@@ -1,0 +1,225 @@
+"""The maximum of every window and where in the window it is, one axis after the other.
+
+The last axis comes first: then the first maximum along each axis is the first one in row-major order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isqrt, prod
+from typing import NamedTuple
+
+import mlx.core as mx
+
+from ..._types import FLOAT_DTYPES
+from .arrays import gapless, gathered_along, narrowest, repeated, signed, unfused
+
+_INFINITE_KEY = 0x7800  # what `keys` makes of infinity; NaN is above
+
+
+class Maxima(NamedTuple):
+    """The maximum of each of many sets of elements, and a code that says which element it is.
+
+    A code is the sum over the axes of the element's offset in its window, times a step of that axis.
+    """
+
+    values: mx.array
+    codes: mx.array | None = None  # None: all are ``largest``; an axis may have one row for all
+    largest: int = 0  # no code is above
+    are_keys: bool = False  # whether the values are the sort keys of float16 numbers
+
+    def map(self, function: Callable[[mx.array], mx.array]) -> Maxima:
+        """Other sets, which ``function`` picks, from the values and from their codes."""
+        codes = None if self.codes is None else function(self.codes)
+        return Maxima(function(self.values), codes, self.largest, self.are_keys)
+
+    def rows(self, axis: int, start: int, stride: int, count: int) -> Maxima:
+        """``count`` rows of an axis, ``stride`` apart."""
+        stop = start + (count - 1) * stride + 1
+        index = (slice(None),) * (axis + 1) + (slice(start, stop, stride),)
+        return self.map(lambda x: x if x.shape[axis + 1] == 1 else x[index])
+
+    def plus(self, number: int) -> Maxima:
+        """``number`` added to all codes."""
+        largest = self.largest + number
+        codes = self.codes
+        if codes is not None:
+            codes = _as(codes, narrowest(largest))
+            # A constant by itself would be part of a text that mx.compile has translated for each.
+            codes = codes + repeated(mx.array(number, codes.dtype), codes.shape)
+        return Maxima(self.values, codes, largest, self.are_keys)
+
+    def shifted(self, shift: mx.array, most: int) -> Maxima:
+        """``shift``, which is at most ``most``, added to the codes."""
+        largest = self.largest + most
+        shift = _as(shift, narrowest(largest))
+        if self.codes is not None:
+            codes = unfused(_as(self.codes, shift.dtype))
+            shift = codes + repeated(shift, self.values.shape)
+        return Maxima(self.values, shift, largest, self.are_keys)
+
+    def or_later(self, later: Maxima) -> Maxima:
+        """The maxima of these sets and of those in ``later``, whose codes are larger.
+
+        Of equal maxima the earlier one stays, a NaN that comes later wins over everything. Sets may share
+        elements, with the same codes.
+        """
+        best = self.values
+        if self.are_keys:
+            best = mx.minimum(best, repeated(mx.array(_INFINITE_KEY, mx.int16), best.shape))
+        wins = (later.values > best).view(mx.int8)
+        if later.values.dtype in FLOAT_DTYPES:
+            wins = wins | (later.values != later.values).view(mx.int8)
+        # Views between operations on strided and on contiguous arrays, so that mx.compile does not fuse
+        # them into one strided loop.
+        dtype = narrowest(later.largest)
+        if later.codes is None:
+            codes = _as(wins.view(mx.uint8), dtype)
+            if later.largest > 1:
+                codes = codes * later.largest
+        else:
+            code = repeated(_as(later.codes, dtype), wins.shape).view(signed(dtype))
+            codes = (_as(wins, code.dtype) * code).view(dtype)
+        if self.codes is not None:
+            # As codes grow from element to element, a maximum is a choice.
+            codes = mx.maximum(repeated(_as(self.codes, dtype), codes.shape), codes)
+        # The later operand first: a NaN there wins, an equal number does not.
+        return Maxima(mx.maximum(later.values, self.values), codes, later.largest, self.are_keys)
+
+
+def _as(x: mx.array, dtype: mx.Dtype) -> mx.array:
+    return x if x.dtype == dtype else x.astype(dtype)
+
+
+def windows(
+    sets: Maxima, axis: int, kernel: int, stride: int, dilation: int, count: int, step: int
+) -> Maxima:
+    """The maxima of ``count`` windows along an axis, the first of which starts at the first row.
+
+    The number of operations does not grow with the length of windows that share few elements, and with
+    its logarithm for others.
+    """
+    if kernel == 1:
+        alike = sets.values.shape[axis + 1] == count
+        return sets if alike else sets.rows(axis, 0, stride, count)
+    # Pairs of elements for the windows to be made of. Where all windows start at an even element, every
+    # other element starts a pair.
+    apart = 2 * dilation if stride % (2 * dilation) == 0 else 1
+    pairs = ((kernel // 2 - 1) * 2 * dilation + (count - 1) * stride) // apart + 1
+    if kernel <= 3 or (kernel < 32 and pairs > kernel // 2 * count):
+        result = sets.rows(axis, 0, stride, count)
+        for offset in range(1, kernel):
+            later = sets.plus(offset * step).rows(axis, offset * dilation, stride, count)
+            result = result.map(unfused) if offset > 1 else result
+            result = result.or_later(later)
+        return result
+    few = count * kernel <= 2 * sets.values.shape[axis + 1]
+    can_be_cut = (
+        prod(sets.values.shape) < 2**30
+    )  # MLX strides over 32 bits, and `gapless` doubles them
+    if few and can_be_cut and kernel >= (32 if apart == 1 else 64):
+        return _separate_windows(sets, axis, kernel, stride, dilation, count, step)
+    if kernel % 2:
+        last = kernel - 1
+        result = windows(sets, axis, last, stride, dilation, count, step)
+        return result.or_later(sets.plus(last * step).rows(axis, last * dilation, stride, count))
+    twice = sets.rows(axis, 0, apart, pairs).or_later(
+        sets.plus(step).rows(axis, dilation, apart, pairs)
+    )
+    steps = (stride, 2 * dilation) if apart == 1 else (stride // apart, 1)
+    return windows(twice, axis, kernel // 2, *steps, count, 2 * step)
+
+
+def _separate_windows(
+    sets: Maxima, axis: int, kernel: int, stride: int, dilation: int, count: int, step: int
+) -> Maxima:
+    """As :func:`windows` for those that share few elements, each reduced by itself.
+
+    They are cut into blocks, and only in the block with the maximum its element is looked for.
+    """
+    shape = sets.values.shape
+    before, length, behind = prod(shape[: axis + 1]), shape[axis + 1], prod(shape[axis + 2 :])
+
+    whole = gapless(sets.values)
+
+    def blocks(x: mx.array, start: int, number: int, size: int) -> mx.array:
+        """Parts of each window, (before, windows, blocks, elements, behind)."""
+        strides = [behind * n for n in (length, stride, size * dilation, dilation)]
+        view = (before, count, number, size, behind)
+        return mx.as_strided(x, view, (*strides, 1), start * dilation * behind)
+
+    root = isqrt(kernel)
+    size = next((n for n in range(root, root // 2, -1) if kernel % n == 0), root)
+    best = blocks(whole, 0, kernel // size, size).max(axis=3)
+    if kernel % size:
+        last = blocks(whole, kernel - size, 1, size).max(axis=3)
+        best = mx.concatenate([best, last], axis=2)
+    start = mx.minimum(_where_maximum(best, sets.are_keys) * size, kernel - size)
+    x = blocks(whole, 0, 1, kernel)[:, :, 0]
+    block = mx.take_along_axis(x, start + mx.arange(size)[:, None], axis=2)
+    offset = start + _where_maximum(block, sets.are_keys)
+    largest = sets.largest + (kernel - 1) * step
+    codes = offset.astype(narrowest(largest)) * step
+    if sets.codes is not None:
+        earlier = blocks(gapless(mx.broadcast_to(sets.codes, shape)), 0, 1, kernel)[:, :, 0]
+        codes = codes + mx.take_along_axis(earlier, offset, axis=2)
+    result = Maxima(mx.take_along_axis(x, offset, axis=2), codes, largest, sets.are_keys)
+    return result.map(lambda x: x.reshape(*shape[: axis + 1], count, *shape[axis + 2 :]))
+
+
+def _where_maximum(x: mx.array, are_keys: bool) -> mx.array:
+    """Along axis 2 of four, the number of the first maximum or the last NaN."""
+    best = x.max(axis=2, keepdims=True)
+    result = _first(x == repeated(best, x.shape))
+    if x.dtype not in FLOAT_DTYPES and not are_keys:
+        return result
+    nan, is_nan = ((y > _INFINITE_KEY if are_keys else y != y) for y in (x, best))
+    return mx.where(is_nan, x.shape[2] - 1 - _first(nan[:, :, ::-1]), result)
+
+
+def _first(hits: mx.array) -> mx.array:
+    """Along axis 2, the number of the first hit."""
+    return mx.argmax(hits.view(mx.uint8), axis=2, keepdims=True).astype(mx.int32)
+
+
+def irregular_windows(
+    sets: Maxima, axis: int, longest: int, start: mx.array, stop: mx.array, step: int
+) -> Maxima:
+    """As :func:`windows` for those from ``start`` to ``stop`` (B, D, H, W, 1 or C; 1 for other axes).
+
+    None is longer than ``longest``, or shorter than half of it.
+    """
+
+    def at(sets: Maxima, rows: mx.array) -> Maxima:
+        return sets.map(lambda x: gathered_along(x, axis, rows))
+
+    if longest <= 3:
+        # A shorter window looks at its last element again, which changes nothing.
+        result = at(sets, start)
+        for offset in range(1, longest):
+            later = at(sets.plus(offset * step), mx.minimum(start + offset, stop - 1))
+            result = result.or_later(later)
+        return result
+    length, count = sets.values.shape[axis + 1], start.shape[axis + 1]
+    if count * longest <= 2 * length:
+        # Windows that hardly overlap are copied, one behind the other.
+        number = mx.arange(longest).reshape([-1] + [1] * (3 - axis))
+        rows = mx.expand_dims(start, axis + 2) + number
+        rows = mx.minimum(rows, mx.expand_dims(stop - 1, axis + 2))
+        copies = at(sets, rows.reshape(*start.shape[: axis + 1], -1, *start.shape[axis + 2 :]))
+        return windows(copies, axis, longest, longest, 1, count, step)
+    # Two windows of half the length, one from the start, one to the end.
+    half = -(-longest // 2)
+    halves = windows(sets, axis, half, 1, 1, length - half + 1, step)
+    later = at(halves, stop - half)
+    later = later.shifted((stop - half - start) * step, (longest - half) * step)
+    return at(halves, start).or_later(later)
+
+
+def keys(x: mx.array) -> mx.array:
+    """int16 in the order of these float16: both zeros are equal, NaN of either sign above infinity.
+
+    float16 compares at a tenth of the speed of integers of its size.
+    """
+    bits = x.view(mx.int16)
+    return (mx.abs(bits) ^ (bits & -0x8000)) - 0x400

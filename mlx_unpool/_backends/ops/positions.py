@@ -1,0 +1,188 @@
+"""Indices as numbers of elements, and arrays read and written there.
+
+MLX's scatters and gathers do not check their indices. Indices that a caller may have made are therefore
+brought into range first: what names no position is sent to spare elements behind the plane.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+import mlx.core as mx
+
+from ..._geometry import Geometry, Triple, Window, WindowGeometry, kernel_offsets
+from ..._indices import positions as flat_indices
+from ..._types import is_window
+from .arrays import along, narrowest, pitches, unsigned_like
+
+MOST_ENTRIES = 2**31 - 1  # of a table, which is an array of one axis
+
+
+class Positions(NamedTuple):
+    """Where pooled values go in full arrays that were flattened to rows."""
+
+    elements: mx.array  # (rows, pooled elements * channels), up to ``end + spare``
+    end: int  # elements of a row
+    spare: int = 0  # elements behind the end, for values without a position
+    keep: mx.array | None = None  # False for a value without one, though an element is named
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of a full array with its spare elements."""
+        return self.elements.shape[0], self.end + self.spare
+
+
+def put(values: mx.array, positions: Positions, size: Triple) -> mx.array:
+    """A full array of the values at their positions, zero elsewhere, the last one of several."""
+    pooled = values.reshape(positions.elements.shape)
+    if positions.keep is not None:
+        pooled = masked(pooled, positions.keep)
+    full = mx.zeros(positions.shape, values.dtype)
+    full = mx.put_along_axis(full, positions.elements, pooled, axis=1)
+    return plane(full, positions, values, size)
+
+
+def plane(full: mx.array, positions: Positions, values: mx.array, size: Triple) -> mx.array:
+    """Rows of elements as the plane that they are, without the spare ones."""
+    if positions.spare:
+        full = full[:, : positions.end]
+    return full.reshape(values.shape[0], *size, values.shape[4])
+
+
+def take(full: mx.array, positions: Positions) -> mx.array:
+    """The elements of a full array at the positions, zero for values without one."""
+    elements, keep = positions.elements, positions.keep
+    if positions.spare:
+        keep = elements < positions.end if keep is None else keep
+        elements = mx.minimum(elements, positions.end - 1)
+    picked = mx.take_along_axis(full.reshape(-1, positions.end), elements, axis=1)
+    return picked if keep is None else masked(picked, keep)
+
+
+def masked(x: mx.array, keep: mx.array) -> mx.array:
+    """``x`` where ``keep``, else zero: as integers, because NaN * 0 is not 0 and -1.0 * 0 has a sign."""
+    bits = x.view(unsigned_like(x))
+    return (bits * keep.view(mx.uint8).astype(bits.dtype)).view(x.dtype)
+
+
+def of_pool(indices: mx.array, g: Geometry) -> Positions:
+    """The positions of indices that a pool has made: all are good, but for empty windows."""
+    if not isinstance(g, WindowGeometry):
+        return by_number(indices, g.size, is_checked=False)
+    if g.axes_with_empty_windows:
+        return checked(indices, g)
+    if is_window(indices.dtype):
+        return by_offset(indices, g, is_checked=False)
+    return by_number(indices, g.size, is_checked=False)
+
+
+def checked(indices: mx.array, g: Geometry) -> Positions:
+    """The positions of any indices: a spare element, or none to keep, where one names none."""
+    if not (is_window(indices.dtype) and isinstance(g, WindowGeometry)):
+        return by_number(indices, g.size, is_checked=True)
+    if g.window.disjoint and g.every_element_inside:
+        return by_offset(indices, g, is_checked=True)
+    if (g.window.elements + 1) * prod(g.pooled) > MOST_ENTRIES:
+        return by_number(flat_indices(indices, g), g.size, is_checked=True)
+    return by_table(indices, g)
+
+
+def by_number(indices: mx.array, size: Triple, is_checked: bool) -> Positions:
+    """Flat indices: the number of the position."""
+    batch, *_, channels = indices.shape
+    wide = mx.int32 if prod(size) < 2**31 else mx.int64
+    if indices.dtype.size < wide.size:
+        indices = indices.astype(wide)
+    # As unsigned numbers, negative ones are too big.
+    position = indices.view(unsigned_like(indices))
+    if is_checked:
+        position = mx.minimum(position, prod(size))
+    position = position.astype(narrowest((prod(size) + 1) * channels))
+    if channels > 1:
+        position = position * channels + mx.arange(channels, dtype=position.dtype)
+    end = prod(size) * channels
+    return Positions(position.reshape(batch, -1), end, channels if is_checked else 0)
+
+
+def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positions:
+    """Window indices of elements inside the plane: where the window starts, and the offset's part.
+
+    If ``is_checked``, what is no offset counts as the first one, with nothing to keep. That is safe where the
+    windows are disjoint.
+    """
+    window, size, pooled = g.window, g.size, list(g.pooled)
+    batch, channels = indices.shape[0], indices.shape[4]
+    rows, end = batch, prod(size) * channels
+    for axis in range(3):
+        if not g.tiled[axis]:
+            break
+        # Each slab of windows has a slab of the plane to itself: make it a row. Its numbers are small.
+        rows, end, pooled[axis] = rows * pooled[axis], end // pooled[axis], 1
+        if window.stride[axis] > 1:
+            break
+    dtype = narrowest(end)
+    elements = [pitch * channels for pitch in pitches(size)]
+    steps = [pitch * d for pitch, d in zip(elements, window.dilation)]
+    parts = [sum(t * step for t, step in zip(o, steps)) for o in kernel_offsets(window.kernel)]
+    code, keep = indices.reshape(-1), None
+    if is_checked:
+        code = _no_offset_clamped(code, window)
+        keep = (code != window.elements).reshape(rows, -1)
+    position = mx.take_along_axis(mx.array([*parts, 0], dtype), code, axis=0)
+    position = position.reshape(rows, *pooled, channels)
+    for axis in (2, 1, 0):
+        first = -window.padding[axis] * elements[axis]
+        start = along(
+            axis, starts(first, window.stride[axis] * elements[axis], pooled[axis], dtype)
+        )
+        if axis == 2:
+            start = start + mx.arange(channels, dtype=dtype)
+        if start.size > 1 or window.padding[axis]:
+            position = position + start
+    return Positions(position.reshape(rows, -1), end, keep=keep)
+
+
+def by_table(indices: mx.array, g: WindowGeometry) -> Positions:
+    """Window indices that may name elements outside: a table of every element of every window."""
+    window, size, pooled = g.window, g.size, g.pooled
+    batch, channels = indices.shape[0], indices.shape[4]
+    end = prod(size) * channels
+    dtype = narrowest(3 * end + channels)
+    table = mx.zeros([1] * 6, dtype)
+    for axis, pitch in enumerate(pitches(size)):
+        if (window.kernel[axis], pooled[axis], window.padding[axis]) == (1, 1, 0):
+            continue
+        offset = mx.arange(window.kernel[axis]) * window.dilation[axis]
+        position = offset[:, None] + starts(
+            -window.padding[axis], window.stride[axis], pooled[axis], mx.int64
+        )
+        # As unsigned numbers, positions before the plane are too big.
+        inside = position.view(mx.uint64) < size[axis]
+        element = mx.where(inside, position * (pitch * channels), end).astype(dtype)
+        shape = [1] * 6
+        shape[axis], shape[axis + 3] = window.kernel[axis], pooled[axis]
+        table = table + element.reshape(shape)
+    count = prod(pooled)
+    table = mx.minimum(table.reshape(window.elements, count), end)
+    table = mx.pad(table, [(0, 1), (0, 0)], constant_values=mx.array(end, dtype))  # no offset
+    entry = _no_offset_clamped(indices, window).astype(narrowest(table.size))
+    entry = entry.reshape(batch, count, channels) * count
+    entry = entry + mx.arange(count, dtype=entry.dtype)[:, None]
+    position = mx.take_along_axis(table.reshape(-1), entry.reshape(-1), axis=0)
+    position = position.reshape(batch, count, channels) + mx.arange(channels, dtype=dtype)
+    return Positions(position.reshape(batch, -1), end, channels)
+
+
+def _no_offset_clamped(codes: mx.array, window: Window) -> mx.array:
+    """Window indices in which every number that is no offset is the first such number."""
+    if window.elements > mx.iinfo(codes.dtype).max:
+        codes = codes.astype(mx.uint32)
+    return mx.minimum(codes, window.elements)
+
+
+def starts(first: int, step: int, count: int, dtype: mx.Dtype) -> mx.array:
+    """``count`` numbers from ``first`` on, ``step`` apart; negative numbers wrap."""
+    wide = dtype in (mx.int64, mx.uint64) or first + count * step > 2**31
+    signed = mx.int64 if wide else mx.int32
+    return mx.arange(first, first + count * step, step, dtype=signed).astype(dtype)

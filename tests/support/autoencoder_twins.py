@@ -1,0 +1,132 @@
+"""The autoencoders of the zoo in PyTorch, with the parameter names of their authors."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class InceptionTwin(nn.Module):
+    def __init__(self, inputs, filters, sizes, narrow) -> None:
+        super().__init__()
+        self.bottleneck = nn.Conv1d(inputs, narrow, 1, bias=False) if inputs > 1 else nn.Identity()
+        for number, size in enumerate(sizes, 1):
+            layer = nn.Conv1d(
+                narrow if inputs > 1 else 1, filters, size, padding=size // 2, bias=False
+            )
+            self.add_module(f"conv_from_bottleneck_{number}", layer)
+        self.max_pool = nn.MaxPool1d(3, 1, 1, return_indices=True)
+        self.conv_from_maxpool = nn.Conv1d(inputs, filters, 1, bias=False)
+        self.batch_norm = nn.BatchNorm1d(4 * filters)
+
+    def forward(self, x):
+        narrow = self.bottleneck(x)
+        maxima, indices = self.max_pool(x)
+        parts = [
+            self.conv_from_bottleneck_1(narrow),
+            self.conv_from_bottleneck_2(narrow),
+            self.conv_from_bottleneck_3(narrow),
+            self.conv_from_maxpool(maxima),
+        ]
+        return torch.relu(self.batch_norm(torch.cat(parts, 1))), indices
+
+
+class TransposedTwin(nn.Module):
+    def __init__(self, inputs, outputs, sizes, narrow) -> None:
+        super().__init__()
+        for number, size in enumerate(sizes, 1):
+            layer = nn.ConvTranspose1d(inputs, narrow, size, padding=size // 2, bias=False)
+            self.add_module(f"conv_to_bottleneck_{number}", layer)
+        self.conv_to_maxpool = nn.Conv1d(inputs, outputs, 1, bias=False)
+        self.bottleneck = nn.Conv1d(3 * narrow, outputs, 1, bias=False)
+        self.batch_norm = nn.BatchNorm1d(outputs)
+
+    def forward(self, x, indices):
+        parts = [self.get_submodule(f"conv_to_bottleneck_{n}")(x) for n in (1, 2, 3)]
+        narrow = self.bottleneck(torch.cat(parts, 1))
+        return torch.relu(
+            self.batch_norm(narrow + LastWins.apply(self.conv_to_maxpool(x), indices))
+        )
+
+
+class LastWins(torch.autograd.Function):
+    """Unpooling to the same length whose last duplicate wins, with the exact derivative of that.
+
+    PyTorch's own leaves open which duplicate wins, and gives the gradient of a position to all of them.
+    """
+
+    @staticmethod
+    def forward(ctx, x, indices):
+        order = torch.arange(x.shape[-1]).expand_as(x)
+        winner = torch.full_like(indices, -1).scatter_reduce(2, indices, order, "amax")
+        ctx.save_for_backward(indices, winner.gather(2, indices) == order)
+        filled = x.gather(2, winner.clamp(min=0))
+        return torch.where(winner >= 0, filled, torch.zeros_like(filled))
+
+    @staticmethod
+    def backward(ctx, cotangent):
+        indices, won = ctx.saved_tensors
+        return torch.where(won, cotangent.gather(2, indices), 0), None
+
+
+class InceptionAutoencoderTwin(nn.Module):
+    """An encoder of three inception layers and the way back, and a parameter of the model itself."""
+
+    def __init__(self, inputs=1, filters=32, sizes=(9, 19, 39), narrow=32) -> None:
+        super().__init__()
+        wide = 4 * filters
+        self.encoder, self.decoder = nn.Module(), nn.Module()
+        for number in (1, 2, 3):
+            layer = InceptionTwin(inputs if number == 1 else wide, filters, sizes, narrow)
+            self.encoder.add_module(f"inception_{number}", layer)
+            layer = TransposedTwin(wide, inputs if number == 3 else wide, sizes, narrow)
+            self.decoder.add_module(f"inception_{number}", layer)
+        self.encoder.residual = nn.Sequential(nn.Conv1d(inputs, wide, 1), nn.BatchNorm1d(wide))
+        self.decoder.residual = nn.Sequential(
+            nn.ConvTranspose1d(wide, inputs, 1), nn.BatchNorm1d(inputs)
+        )
+        self.log_sigma = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        y, kept = x, []
+        for number in (1, 2, 3):
+            y, indices = self.encoder.get_submodule(f"inception_{number}")(y)
+            kept.append(indices)
+        code = y = torch.relu(y + self.encoder.residual(x))
+        for number in (1, 2, 3):
+            y = self.decoder.get_submodule(f"inception_{number}")(y, kept.pop())
+        return torch.relu(y + self.decoder.residual(code))
+
+
+class ConvAutoencoder3dTwin(nn.Module):
+    """ClinicaDL's: zeros in front of a volume until its sizes are even, and gone again after unpooling."""
+
+    def __init__(self, inputs=1, channels=(8, 16, 32, 64, 128)) -> None:
+        super().__init__()
+        stages = list(zip((inputs, *channels), channels))
+        encoder, decoder = [], []
+        for i, o in stages:
+            pool = nn.MaxPool3d(2, 2, return_indices=True)
+            encoder += [nn.Conv3d(i, o, 3, padding=1), nn.BatchNorm3d(o), nn.ReLU(), pool]
+        for i, o in reversed(stages):
+            transposed = nn.ConvTranspose3d(o, i, 3, padding=1)
+            decoder += [nn.MaxUnpool3d(2, 2), transposed, nn.BatchNorm3d(i), nn.ReLU()]
+        self.encoder, self.decoder = nn.Sequential(*encoder), nn.Sequential(*decoder)
+
+    def forward(self, x):
+        kept = []
+        for layer in self.encoder:
+            if isinstance(layer, nn.MaxPool3d):
+                d, h, w = (size % 2 for size in x.shape[2:])
+                x, indices = layer(functional.pad(x, (w, 0, h, 0, d, 0)))
+                kept.append((indices, (d, h, w)))
+            else:
+                x = layer(x)
+        for layer in self.decoder:
+            if isinstance(layer, nn.MaxUnpool3d):
+                indices, (d, h, w) = kept.pop()
+                x = layer(x, indices)[:, :, d:, h:, w:]
+            else:
+                x = layer(x)
+        return x

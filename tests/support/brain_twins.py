@@ -1,0 +1,205 @@
+"""FastSurferCNN, FastSurferVINN and QuickNAT in PyTorch, with the parameter names of their authors."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class Competitive(nn.Module):
+    """Any block of FastSurfer: how it starts, and what its normalisations are called."""
+
+    def __init__(self, inputs, filters, kernel, start="compete", norm="bn") -> None:
+        super().__init__()
+        self.start, self.norm = start, norm
+        if start == "normalise":
+            self.bn0 = nn.BatchNorm2d(inputs)
+        for number in range(4):
+            channels = filters if number else inputs
+            self.add_module(
+                f"conv{number}", nn.Conv2d(channels, filters, kernel, padding=kernel // 2)
+            )
+            self.add_module(f"{norm}{number + 1}", nn.BatchNorm2d(filters))
+        self.prelu = nn.PReLU()
+        self.maxpool = nn.MaxPool2d(2, 2, return_indices=True)
+        self.unpool = nn.MaxUnpool2d(2, 2)
+
+    def convolved(self, x, number):
+        x = self.get_submodule(f"conv{number}")(x)
+        return self.get_submodule(f"{self.norm}{number + 1}")(x)
+
+    def forward(self, x):
+        if self.start == "compete":
+            first = torch.maximum(x, self.convolved(self.prelu(x), 0))
+        elif self.start == "activate":
+            first = self.convolved(self.prelu(x), 0)
+        else:
+            first = self.convolved(self.bn0(x), 0)
+        second = torch.maximum(self.convolved(self.prelu(first), 1), first)
+        third = torch.maximum(self.convolved(self.prelu(second), 2), second)
+        return self.convolved(self.prelu(third), 3)
+
+
+class ConvOnly(nn.Module):
+    """A classifier, whose convolution is called ``conv``."""
+
+    def __init__(self, inputs, classes) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, classes, 1)
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+class FastSurferCNNTwin(nn.Module):
+    """FastSurferCNN for ``planes`` slices."""
+
+    def __init__(self, classes, planes=7, filters=64, kernel=5) -> None:
+        super().__init__()
+        self.encode1 = Competitive(planes, filters, kernel, "normalise")
+        for name in ("encode2", "encode3", "encode4", "bottleneck"):
+            self.add_module(name, Competitive(filters, filters, kernel))
+        for name in ("decode4", "decode3", "decode2", "decode1"):
+            self.add_module(name, Competitive(filters, filters, kernel))
+        self.classifier = ConvOnly(filters, classes)
+
+    def features(self, x):
+        skips = []
+        for number in range(1, 5):
+            stage = self.get_submodule(f"encode{number}")
+            skip = stage(x)
+            x, indices = stage.maxpool(skip)
+            skips.append((skip, indices))
+        x = self.bottleneck(x)
+        for number in (4, 3, 2, 1):
+            stage = self.get_submodule(f"decode{number}")
+            skip, indices = skips[number - 1]
+            x = stage(torch.maximum(stage.unpool(x, indices), skip))
+        return x
+
+    def forward(self, x):
+        return self.classifier(self.features(x))
+
+
+class FastSurferVINNTwin(FastSurferCNNTwin):
+    """FastSurferVINN, cropping and padding at the right and at the bottom."""
+
+    def __init__(self, classes, planes=7, filters=71, between=32, kernel=3, inner=(256, 256)):
+        super().__init__(classes, between, filters, kernel)
+        self.inp_block = Competitive(planes, between, kernel, "normalise", "gn")
+        self.outp_block = Competitive(filters + between, filters, kernel, "activate", "gn")
+        self.inner = inner
+
+    def forward(self, x, scale):
+        skip = self.inp_block(x)
+        images, factors = zip(
+            *(zoomed(image[None], [float(s)] * 2, self.inner) for image, s in zip(skip, scale))
+        )
+        inside = self.features(torch.cat(images))
+        size = skip.shape[2:]
+        back = [
+            zoomed(image[None], [1 / f for f in factor], size)[0]
+            for image, factor in zip(inside, factors)
+        ]
+        return self.classifier(self.outp_block(torch.cat([torch.cat(back), skip], dim=1)))
+
+
+def zoomed(x, scale, target):
+    """An image of ``target`` positions, each ``scale`` positions of ``x`` wide, and the scale that it is."""
+    sizes, missing, made = [], [], []
+    for axis in (0, 1):
+        have, want = x.shape[axis + 2], int(target[axis] * scale[axis])
+        if want > have:
+            inner = int(have / scale[axis])
+            sizes.append(inner)
+            missing.append(target[axis] - inner)
+            made.append(have / inner)
+        else:
+            x = x.narrow(axis + 2, 0, want)
+            sizes.append(target[axis])
+            missing.append(0)
+            made.append(want / target[axis])
+    x = functional.interpolate(x, size=tuple(sizes), mode="bilinear", align_corners=False)
+    return functional.pad(x, (0, missing[1], 0, missing[0])), made
+
+
+class ChannelSqueeze(nn.Module):
+    def __init__(self, channels) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(channels, channels // 2), nn.Linear(channels // 2, channels)
+
+    def forward(self, x):
+        weights = torch.sigmoid(self.fc2(torch.relu(self.fc1(x.flatten(2).mean(2)))))
+        return x * weights[:, :, None, None]
+
+
+class SpatialSqueeze(nn.Module):
+    def __init__(self, channels) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, 1, 1)
+
+    def forward(self, x):
+        return x * torch.sigmoid(self.conv(x))
+
+
+class BothSqueezes(nn.Module):
+    def __init__(self, channels) -> None:
+        super().__init__()
+        self.cSE, self.sSE = ChannelSqueeze(channels), SpatialSqueeze(channels)
+
+    def forward(self, x):
+        return torch.max(self.cSE(x), self.sSE(x))
+
+
+SQUEEZES = {"NONE": nn.Identity, "CSE": ChannelSqueeze, "SSE": SpatialSqueeze, "CSSE": BothSqueezes}
+
+
+class Dense(nn.Module):
+    """A block of QuickNAT. The bottleneck leaves its squeeze and excitation out."""
+
+    def __init__(self, inputs, filters, kernel, kind, drop_out=0.0) -> None:
+        super().__init__()
+        wide = (inputs, inputs + filters, inputs + 2 * filters)
+        self.conv1 = nn.Conv2d(wide[0], filters, kernel, padding=kernel // 2)
+        self.conv2 = nn.Conv2d(wide[1], filters, kernel, padding=kernel // 2)
+        self.conv3 = nn.Conv2d(wide[2], filters, 1)
+        self.batchnorm1, self.batchnorm2, self.batchnorm3 = (nn.BatchNorm2d(n) for n in wide)
+        self.prelu = nn.PReLU()
+        self.SELayer = SQUEEZES[kind](*([filters] if kind != "NONE" else []))
+        self.drop_out = nn.Dropout2d(drop_out)
+        self.maxpool = nn.MaxPool2d(2, 2, return_indices=True)
+        self.unpool = nn.MaxUnpool2d(2, 2)
+
+    def dense(self, x):
+        one = self.conv1(self.prelu(self.batchnorm1(x)))
+        two = self.conv2(self.prelu(self.batchnorm2(torch.cat([x, one], 1))))
+        return self.conv3(self.prelu(self.batchnorm3(torch.cat([x, one, two], 1))))
+
+    def forward(self, x):
+        return self.drop_out(self.SELayer(self.dense(x)))
+
+
+class QuickNATTwin(nn.Module):
+    """QuickNAT."""
+
+    def __init__(self, classes, kind="CSSE", planes=1, filters=64, kernel=5) -> None:
+        super().__init__()
+        self.encode1 = Dense(planes, filters, kernel, kind)
+        for name in ("encode2", "encode3", "encode4", "bottleneck"):
+            self.add_module(name, Dense(filters, filters, kernel, kind))
+        for name in ("decode1", "decode2", "decode3", "decode4"):
+            self.add_module(name, Dense(2 * filters, filters, kernel, kind))
+        self.classifier = ConvOnly(filters, classes)
+
+    def forward(self, x):
+        skips = []
+        for stage in (self.encode1, self.encode2, self.encode3, self.encode4):
+            skip = stage(x)
+            x, indices = stage.maxpool(skip)
+            skips.append((skip, indices))
+        x = self.bottleneck.dense(x)
+        for stage in (self.decode4, self.decode1, self.decode2, self.decode3):
+            skip, indices = skips.pop()
+            x = stage(torch.cat([skip, stage.unpool(x, indices, skip.shape)], dim=1))
+        return self.classifier(x)

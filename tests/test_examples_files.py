@@ -1,0 +1,361 @@
+"""Files of weights: old or new but never half, damaged ones refused, nothing in them executed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pickle
+import random
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from common.files import CHECKSUM, load_arrays, replacing, save_arrays
+from zoo.pytorch_weights import read_state
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+# Writes files whose arrays are all filled with one number, another one each time.
+WRITER = """
+    import itertools, sys
+    from pathlib import Path
+    import mlx.core as mx
+    from common.files import save_arrays
+    mx.set_default_device(mx.cpu)
+    path, first, step, size = Path(sys.argv[1]), *map(int, sys.argv[2:])
+    for number in itertools.count(first, step):
+        save_arrays(path, {name: mx.full((size,), number, mx.int32) for name in "abc"})
+        print(number, flush=True)
+"""
+
+
+def start(code: str, *arguments: object) -> subprocess.Popen:
+    code = "import sys\nsys.path.insert(0, sys.argv.pop(1))\n" + "\n".join(
+        line.removeprefix("    ") for line in code.splitlines()
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(EXAMPLES), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def number_in(path: Path) -> int:
+    """The number that a writer filled all arrays of a file with."""
+    arrays, _ = load_arrays(path)
+    assert set(arrays) == set("abc")
+    (number,) = {value.item() for a in arrays.values() for value in (a.min(), a.max())}
+    return number
+
+
+# Writing.
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        mx.array(3),
+        mx.zeros((0, 2)),
+        mx.arange(6).reshape(2, 3).T,
+        mx.array([True, False]),
+        mx.ones((2, 2), mx.bfloat16),
+        mx.array([1 + 2j]),
+    ],
+    ids=["scalar", "empty", "transposed", "bool", "bfloat16", "complex"],
+)
+def test_arrays_and_metadata_come_back(tmp_path, array):
+    path = tmp_path / "new" / "file.safetensors"
+    save_arrays(path, {"x": array, "y": mx.ones(3)}, {"kind": "test"})
+    arrays, metadata = load_arrays(path)
+    assert metadata == {"kind": "test"}
+    assert arrays["x"].dtype == array.dtype
+    assert mx.array_equal(arrays["x"], array)
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_two_writers_and_a_reader(tmp_path):
+    path = tmp_path / "file.safetensors"
+    writers = [start(WRITER, path, first, 2, 50_000) for first in (0, 1)]
+    try:
+        for writer in writers:
+            writer.stdout.readline()
+        seen, until = [], time.monotonic() + 2
+        while time.monotonic() < until:
+            seen.append(number_in(path))
+    finally:
+        for writer in writers:
+            writer.kill()
+    for writer in writers:
+        said, errors = writer.communicate()
+        assert errors == ""
+        assert len(said.splitlines()) > 10
+    assert {number % 2 for number in seen} == {0, 1}
+    assert len(set(seen)) > 10
+
+
+def test_threads_of_one_process_may_write_at_once(tmp_path):
+    path = tmp_path / "file.txt"
+
+    def write(number: int) -> None:
+        for _ in range(20):
+            with replacing(path) as partial:
+                partial.write_text(str(number) * 1000)
+            assert len(set(path.read_text())) == 1
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(path.read_text()) == 1000
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_killed_at_random_moments_it_leaves_the_old_file_or_the_new(tmp_path):
+    """Until a writer has been killed in the middle of a file three times."""
+    path, moments = tmp_path / "file.safetensors", random.Random(0)
+    save_arrays(path, {name: mx.full((1_000_000,), -1, mx.int32) for name in "abc"})
+    interrupted = runs = last = 0
+    while interrupted < 3:
+        runs += 1
+        assert runs < 30
+        writer = start(WRITER, path, last + 1, 1, 1_000_000)
+        written = [last]
+        while len(written) < 3:
+            written.append(int(writer.stdout.readline()))
+        time.sleep(moments.uniform(0, 0.1))
+        writer.kill()
+        written += map(int, writer.communicate()[0].split())
+        last = number_in(path)
+        assert last in (written[-1], written[-1] + 1)  # it may not have had the time to say so
+        for partial in tmp_path.glob("partial-*"):
+            interrupted += 1
+            partial.unlink()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+FULL = """
+    import resource, sys
+    from pathlib import Path
+    import mlx.core as mx
+    from common.files import replacing, save_arrays
+    path = Path(sys.argv[1])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    for write in (
+        lambda: save_arrays(path, {name: mx.zeros(100_000) for name in "abc"}),
+        lambda: save_arrays(path.with_name("new.safetensors"), {"a": mx.zeros(100_000)}),
+    ):
+        try:
+            write()
+        except OSError as error:
+            print(error)
+    try:
+        with replacing(path) as partial, partial.open("wb") as file:
+            file.write(bytes(200_000))
+    except OSError as error:
+        print(error)
+"""
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_partial_one(tmp_path):
+    path = tmp_path / "file.safetensors"
+    save_arrays(path, {name: mx.full((5,), 7, mx.int32) for name in "abc"})
+    before = path.read_bytes()
+    process = start(FULL, path)
+    said, errors = process.communicate(timeout=60)
+    assert errors == ""
+    one, other, plain = said.splitlines()
+    assert one.startswith(f"{path} cannot be written: ")
+    assert other.startswith(f"{path.with_name('new.safetensors')} cannot be written: ")
+    assert "File too large" in plain
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_interrupts_a_block_leaves_no_partial_file(tmp_path):
+    path = tmp_path / "file.txt"
+    path.write_text("old")
+
+    def interrupted() -> None:
+        with replacing(path) as partial:
+            partial.write_text("ne")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "link.txt"
+    link.symlink_to(tmp_path / "elsewhere" / "file.txt")
+    with replacing(link) as partial:
+        partial.write_text("new")
+    assert link.is_symlink()
+    assert (tmp_path / "elsewhere" / "file.txt").read_text() == "new"
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=str(tmp_path)):
+        save_arrays(tmp_path / "file" / "x.safetensors", {"a": mx.zeros(1)})
+
+
+# Reading.
+
+
+@pytest.fixture
+def saved(tmp_path) -> Path:
+    path = tmp_path / "file.safetensors"
+    save_arrays(path, {"a": mx.arange(30), "b": mx.ones((3, 4))}, {"kind": "test"})
+    return path
+
+
+def refused(path: Path, contents: bytes) -> str:
+    path.write_bytes(contents)
+    with pytest.raises(ValueError, match=str(path)) as info:
+        load_arrays(path)
+    (line,) = str(info.value).splitlines()
+    return line
+
+
+def test_truncations_are_refused(saved):
+    contents = saved.read_bytes()
+    for length in range(0, len(contents), 3):
+        assert "is damaged" in refused(saved, contents[:length])
+    refused(saved, contents + b"more")
+
+
+def test_a_flipped_bit_is_refused_or_of_no_consequence(saved):
+    """In the header, the metadata and the numbers: it breaks the format or the checksum."""
+    contents, bits = saved.read_bytes(), random.Random(0)
+    arrays, metadata = load_arrays(saved)
+    survived, errors = 0, []
+    for position in range(len(contents)):
+        flipped = bytearray(contents)
+        flipped[position] ^= 1 << bits.randrange(8)
+        saved.write_bytes(flipped)
+        try:
+            got, said = load_arrays(saved)
+        except ValueError as error:
+            errors.append(str(error))
+            continue
+        survived += 1
+        # The checksum lost its name, or white space became other white space.
+        assert metadata.items() <= said.items()
+        assert all(mx.array_equal(got[name], arrays[name]) for name in arrays)
+    assert survived <= len(CHECKSUM) + 8
+    assert len(errors) + survived == len(contents)
+    assert all("is damaged" in error and "\n" not in error for error in errors)
+
+
+def entry(**changes: object) -> dict:
+    return {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **changes}}
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        entry(shape=[65536] * 4, data_offsets=[0, 0]),  # MLX: segmentation fault
+        entry(shape=[-1], data_offsets=[0, -4]),  # MLX: never ends
+        entry(shape=[2**32, 2**32], data_offsets=[0, 0]),
+        entry(shape=[-1, -2]),
+        entry(shape=[2.5]),
+        entry(data_offsets=[8, 16]),
+        entry(data_offsets=[2**64 - 8, 0]),
+        entry(dtype="F99"),
+        entry() | {"b": entry()["a"]},
+        {"a": 5},
+        {"__metadata__": {"x": 5}},
+        [1, 2],
+        None,
+    ],
+    ids=str,
+)
+def test_headers_made_by_hand_are_refused(tmp_path, header):
+    text = json.dumps(header).encode()
+    contents = len(text).to_bytes(8, "little") + text + bytes(8)
+    assert "is damaged, or not a safetensors file" in refused(tmp_path / "x.safetensors", contents)
+
+
+def test_a_file_without_a_checksum_is_read(tmp_path):
+    path = tmp_path / "others.safetensors"
+    mx.save_safetensors(str(path), {"a": mx.ones(3)}, {"format": "mlx"})
+    arrays, metadata = load_arrays(path)
+    assert arrays["a"].tolist() == [1, 1, 1]
+    assert metadata == {"format": "mlx"}
+
+
+def test_a_missing_file_and_a_folder_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"missing\.safetensors"):
+        load_arrays(tmp_path / "missing.safetensors")
+    with pytest.raises(OSError, match="directory"):
+        load_arrays(tmp_path)
+
+
+class Payload:
+    """Runs code when it is unpickled."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple:
+        return Path.touch, (self.trace,)
+
+
+def test_nothing_in_a_checkpoint_is_executed(tmp_path):
+    trace = tmp_path / "executed"
+    payload = pickle.dumps({"state_dict": {"w": Payload(trace)}})
+    pickle.loads(payload)
+    trace.unlink()  # the payload works
+    for name in ("x.safetensors", "checkpoint.safetensors"):
+        assert "is damaged" in refused(tmp_path / name, payload)
+    with (tmp_path / "x.npz").open("wb") as file:
+        np.savez(file, w=np.array([Payload(trace)], dtype=object))
+    assert "is damaged" in refused(tmp_path / "y.safetensors", (tmp_path / "x.npz").read_bytes())
+    assert not trace.exists()
+
+
+def test_pytorch_files_are_read_without_executing_them(tmp_path):
+    torch = pytest.importorskip("torch")
+    trace = tmp_path / "executed"
+    for name, contents in {
+        "state.pth": {"w": Payload(trace)},
+        "wrapped.pth": {"state_dict": {"w": torch.ones(2)}, "extra": Payload(trace)},
+    }.items():
+        torch.save(contents, tmp_path / name)
+        with contextlib.suppress(ValueError):  # refused, or read without the payload
+            assert set(read_state(tmp_path / name)) <= {"w"}
+    assert not trace.exists()
+    torch.load(tmp_path / "state.pth", weights_only=False)
+    assert trace.exists()  # the payload works
+
+
+@pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
+def test_broken_pytorch_files_are_refused_in_a_line(tmp_path, legacy):
+    torch = pytest.importorskip("torch")
+    path, damage = tmp_path / "state.pth", random.Random(0)
+    state = {"state_dict": {f"layer{n}.weight": torch.ones(2, 3) for n in range(4)}}
+    torch.save(state, path, _use_new_zipfile_serialization=not legacy)
+    contents = path.read_bytes()
+    for number in range(150):
+        broken = bytearray(contents)
+        if number < 50:
+            broken = broken[: damage.randrange(len(contents))]
+        else:
+            position = damage.randrange(len(contents))
+            broken[position] ^= 1 << damage.randrange(8)
+        path.write_bytes(broken)
+        try:
+            read_state(path)
+        except ValueError as error:
+            refusal = str(error)
+            assert len(refusal.splitlines()) == 1, refusal

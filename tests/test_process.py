@@ -1,0 +1,314 @@
+"""Processes and signals: workers of ``multiprocessing``, interrupts at any moment, optimised Python."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+import mlx_unpool
+
+ROOT = Path(__file__).parent.parent
+UNIX = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+LIMIT = 120  # seconds; what hangs fails
+
+
+def numbers(seed: int) -> list[float]:
+    """Sums of everything that a worker may want: values, unpooled values, gradients, random windows."""
+    mx.random.seed(seed)
+    x = mx.random.normal((2, 9, 9, 3))
+    pool = mlx_unpool.MaxPool2d(3, 2, 1, return_indices=True)
+    unpool = mlx_unpool.MaxUnpool2d.from_pool(pool)
+    full = unpool(*pool(x))
+    gradient = mx.grad(lambda x: (unpool(*pool(x)) ** 2).sum())(x)
+    random = mlx_unpool.fractional_max_pool2d(x, 2, output_size=4)
+    adaptive = mlx_unpool.adaptive_max_pool2d(x, 4)
+    return [array.sum().item() for array in (full, gradient, random, adaptive)]
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_workers_that_are_started_afresh_work(method):
+    if method not in multiprocessing.get_all_start_methods():
+        pytest.skip(f"there is no {method} here")
+    expected = [
+        numbers(seed) for seed in range(4)
+    ]  # this process has used MLX, its workers have not
+    with multiprocessing.get_context(method).Pool(2) as workers:
+        assert workers.map_async(numbers, range(4)).get(timeout=LIMIT) == expected
+
+
+def run(program: str, *options: str, **environment: str) -> str:
+    """What a program prints in a Python of its own."""
+    result = subprocess.run(
+        [sys.executable, *options, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+FORKED = """
+    import multiprocessing, os, signal
+    import mlx.core as mx, mlx_unpool
+
+    def work(seed):
+        mx.random.seed(seed)
+        x = mx.random.normal((2, 9, 9, 3))
+        values, indices = mlx_unpool.max_pool2d(x, 2, return_indices=True)
+        gradient = mx.grad(lambda x: (mlx_unpool.max_pool2d(x, 3, 2, 1) ** 2).sum())(x)
+        full = mlx_unpool.max_unpool2d(values, indices, 2, output_size=x.shape)
+        return full.sum().item(), gradient.sum().item()
+
+    def in_a_child(function):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)  # what hangs is ended
+            try:
+                function()
+                os._exit(0)
+            except BaseException:
+                os._exit(1)
+        return os.waitpid(child, 0)[1]
+"""
+
+
+@UNIX
+def test_workers_that_are_forked_before_mlx_runs_work():
+    """Importing the package starts no thread and looks at no device, so a fork loses nothing."""
+    program = """
+    with multiprocessing.get_context("fork").Pool(2) as workers:
+        got = workers.map(work, range(4))
+    print(got == [work(seed) for seed in range(4)])
+    """
+    assert run(FORKED + program) == "True\n"
+
+
+@UNIX
+def test_a_process_that_is_forked_after_mlx_has_run_needs_a_new_stream():
+    """MLX's own limit: the threads of its streams stay behind, so that even x + 1 waits for ever."""
+    program = """
+    x = mx.random.normal((1, 8, 8, 2))
+    expected = mlx_unpool.max_pool2d(x, 2)
+    mx.eval(x, expected)
+
+    def traces():
+        mlx_unpool.max_pool2d(x, 2)
+
+    def runs():
+        with mx.stream(mx.new_stream(mx.cpu)):
+            assert work(0)[0] != 0
+            assert mx.array_equal(mlx_unpool.max_pool2d(x, 2), expected)
+
+    print(in_a_child(traces), in_a_child(runs))
+    """
+    assert run(FORKED + program) == "0 0\n"
+
+
+@UNIX
+def test_ctrl_c_during_an_evaluation_is_a_keyboard_interrupt_and_no_more():
+    program = """
+    import os, signal, threading, time
+    import mlx.core as mx, mlx_unpool
+
+    x = mx.random.normal((8, 256, 256, 16))
+    mx.eval(x)
+    expected = mlx_unpool.max_pool2d(x, 3, 2, 1)
+    mx.eval(expected)
+    caught = 0
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the parent does with it
+    for delay in (0, 0.001, 0.003, 0.01, 0.03):
+        y = mlx_unpool.max_pool2d(x, 3, 2, 1)
+        timer = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT))
+        try:
+            timer.start()
+            mx.eval(y)
+            time.sleep(5)
+        except KeyboardInterrupt:
+            caught += 1
+        timer.join()
+        assert mx.array_equal(y, expected)  # evaluated, or evaluated now
+    print(caught)
+    """
+    assert run(program) == "5\n"
+
+
+@pytest.mark.parametrize("options", [("-O",), ("-OO",)])
+def test_optimised_python_checks_and_computes_the_same(options):
+    """Without assertions and docstrings: no check of an argument may be one."""
+    program = """
+    import mlx.core as mx, mlx_unpool
+    if __debug__:
+        raise SystemExit("not optimised")
+    x = mx.array([1.0, 3, 2, 5]).reshape(1, 4, 1)
+    for index_format in ("flat", "window"):
+        pool = mlx_unpool.MaxPool1d(2, return_indices=True, index_format=index_format)
+        print(mlx_unpool.MaxUnpool1d.from_pool(pool)(*pool(x)).reshape(-1).tolist())
+    print(mx.grad(lambda x: mlx_unpool.max_pool1d(x, 3, 1).sum())(x).reshape(-1).tolist())
+    print(mlx_unpool.adaptive_max_pool1d(x, 3).reshape(-1).tolist())
+    flat, offsets = mx.zeros((1, 4, 1), mx.int32), mx.zeros((1, 4, 1), mx.uint8)
+    for call in (
+        lambda: mlx_unpool.max_pool1d(x, 0),
+        lambda: mlx_unpool.max_pool1d(x, 2, padding=2),
+        lambda: mlx_unpool.max_pool1d(x, 5),
+        lambda: mlx_unpool.max_unpool1d(x, flat, None),
+        lambda: mlx_unpool.max_unpool1d(x, offsets, None, output_size=4),
+        lambda: mlx_unpool.max_unpool1d(x, flat, 2, output_size=99),
+        lambda: mlx_unpool.convert_indices(offsets, "window", "flat", 4),
+        lambda: mlx_unpool.convert_indices(flat, "flat", "window", 4),
+        lambda: mlx_unpool.check_indices(flat + 9, 4),
+        lambda: mlx_unpool.check_indices(offsets, 4),
+    ):
+        try:
+            call()
+            raise SystemExit("no error")
+        except ValueError as error:
+            print(str(error).split("must")[0])
+    """
+    lines = run(program, *options).splitlines()
+    assert lines[:4] == [
+        *["[0.0, 3.0, 0.0, 5.0]"] * 2,
+        "[0.0, 1.0, 0.0, 1.0]",
+        "[3.0, 3.0, 5.0]",
+    ]
+    assert [line.rstrip() for line in lines[4:]] == [
+        "[max_pool1d] 'kernel_size'",
+        "[max_pool1d] 'padding'",
+        "[max_pool1d] 'kernel_size'",
+        "[max_unpool1d] 'output_size'",
+        "[max_unpool1d] 'kernel_size'",
+        "[max_unpool1d] 'output_size'",
+        "[convert_indices] 'kernel_size'",
+        "[convert_indices] 'kernel_size'",
+        "[check_indices] 'indices'",
+        "[check_indices] 'kernel_size'",
+    ]
+
+
+def test_without_mlx_compile_everything_is_the_same():
+    program = """
+    import sys
+    sys.path[:0] = ["tests", "tests/support"]
+    import mlx.core as mx
+    import transforms
+    for row, cases in transforms.ROWS.items():
+        for case in cases:
+            for column in ("compile", "compile, sizes", "compile of grad", "grad of grad", "vmap of grad"):
+                compute = transforms.COLUMNS[column]
+                assert transforms.same(compute(case, False), compute(case, True)), (row, column)
+    print("same")
+    """
+    assert run(program, MLX_DISABLE_COMPILE="1") == "same\n"
+
+
+def test_asynchronous_evaluation_gives_the_same():
+    x = mx.random.normal((4, 33, 31, 8))
+    pool = mlx_unpool.MaxPool2d(3, 2, 1, return_indices=True)
+    unpool = mlx_unpool.MaxUnpool2d.from_pool(pool)
+
+    def there_and_back(x):
+        return unpool(*pool(x), output_size=x.shape)
+
+    gradient = mx.grad(lambda x: (there_and_back(x) ** 2).sum())
+    expected = [there_and_back(x), gradient(x)]
+    mx.eval(expected)
+    running = []
+    for _ in range(20):  # every one is begun before the first is looked at
+        both = [there_and_back(x), gradient(x)]
+        mx.async_eval(*both)
+        running.append(both)
+    for both in running:
+        assert all(mx.array_equal(a, b) for a, b in zip(both, expected, strict=True))
+    # and chained to what still runs
+    y = x
+    for _ in range(5):
+        y = there_and_back(y)
+        mx.async_eval(y)
+    assert mx.array_equal(y, there_and_back(there_and_back(there_and_back(expected[0]))) * 1)
+
+
+@pytest.mark.parametrize("view", ["memory map", "read-only", "strided"])
+def test_arrays_may_come_from_memory_maps_and_read_only_views(view, tmp_path):
+    array = np.random.default_rng(0).standard_normal((2, 12, 14, 3)).astype(np.float32)
+    expected = mlx_unpool.max_pool2d(mx.array(array), 2, return_indices=True)
+    if view == "memory map":
+        array.tofile(tmp_path / "array")
+        array = np.memmap(tmp_path / "array", np.float32, "r", shape=array.shape)
+    elif view == "read-only":
+        array.setflags(write=False)
+    else:
+        array = np.repeat(array, 2, axis=1)[:, ::2]
+    x = mx.array(array)
+    got = mlx_unpool.max_pool2d(x, 2, return_indices=True)
+    assert all(mx.array_equal(a, b) for a, b in zip(got, expected, strict=True))
+    indices = np.array(got[1])
+    indices.setflags(write=False)
+    full = mlx_unpool.max_unpool2d(got[0], mx.array(indices), 2)
+    assert mx.array_equal(full, mlx_unpool.max_unpool2d(*expected, 2))
+
+
+def test_arrays_that_are_loaded_only_when_they_are_wanted(tmp_path):
+    x = mx.random.normal((2, 12, 14, 3))
+    values, indices = mlx_unpool.max_pool2d(x, 2, return_indices=True)
+    expected = mlx_unpool.max_unpool2d(values, indices, 2)
+    mx.save_safetensors(str(tmp_path / "a.safetensors"), {"values": values, "indices": indices})
+    mx.save(str(tmp_path / "values.npy"), values)
+    loaded = mx.load(str(tmp_path / "a.safetensors"))  # lazily
+    for v in (loaded["values"], mx.load(str(tmp_path / "values.npy"))):
+        assert mx.array_equal(mlx_unpool.max_unpool2d(v, loaded["indices"], 2), expected)
+        assert mx.grad(lambda v: mlx_unpool.max_unpool2d(v, loaded["indices"], 2).sum())(v).sum()
+
+
+@UNIX
+def test_a_signal_at_any_moment_leaves_nothing_broken():
+    """A handler that raises, as Ctrl-C does, hundreds of times in the middle of calls and of ``eval``."""
+    program = """
+    import random, signal
+    import mlx.core as mx, mlx_unpool
+    from mlx_unpool import _backends
+
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(*_):
+        raise Interrupted
+
+    x = mx.random.normal((2, 17, 19, 4))
+    there = lambda x: mlx_unpool.max_unpool2d(
+        *mlx_unpool.max_pool2d(x, 3, 2, 1, return_indices=True), 3, 2, 1, output_size=x.shape
+    )
+    sizes = iter(range(2, 10**9))
+
+    def call(x):
+        with mlx_unpool.exporting(), mlx_unpool.use_backend("ops"):
+            y = mlx_unpool.max_pool2d(x, 2)
+        z = mlx_unpool.adaptive_max_pool2d(x, next(sizes) % 15 + 1)
+        return there(x).sum() + y.sum() + z.sum() + mx.vmap(there)(x[None]).sum()
+
+    gradient = mx.grad(lambda x: (there(x) ** 2).sum())
+    expected = gradient(x)
+    mx.eval(expected)
+    signal.signal(signal.SIGALRM, interrupt)
+    random.seed(0)
+    for _ in range(500):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 8e-3))
+            while True:
+                mx.eval(call(x), gradient(x))
+        except Interrupted:
+            pass
+    assert _backends.forced() is None
+    assert mx.array_equal(gradient(x), expected)  # and so not as if inside exporting()
+    print("alive")
+    """
+    assert run(program) == "alive\n"
