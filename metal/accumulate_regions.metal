@@ -1,28 +1,67 @@
-    // Pooled values added up at their places, zero elsewhere, where the windows are not alike. Every output is
-    // written once, by the thread that owns it: one channel of one place.
-    //   values, indices (B, OD, OH, OW, C), size = (D, H, W),
-    //   covering (D + H + W, 2): for each place of an axis the first cell whose window may cover it, and
-    //   the first one that follows those  ->  out (B, D, H, W, C)
-    // Grid: (W * C, D * H, B).
-    const int D = size[0], H = size[1], W = size[2], C = values_shape[4];
+    // Pooled values added up at their positions, zero elsewhere, where the windows are large or not alike. Every output is
+    // written once, by the thread that owns it.
+    //   values, indices (B, OD, OH, OW, C), size = (D, H, W), window as in `pool_large`,
+    //   covering (D + H + W, 2): for each position of an axis the first window that may cover it, and the first one that
+    //   follows those; with REGIONS only  ->  out (B, D, H, W, C)
+    // One thread: V neighbouring channels of X neighbouring outputs. Grid: (W / X * channel groups, D * H, B).
+    const int D = size[0], H = size[1], W = size[2], C = ONE ? V : values_shape[4];
     const int OD = values_shape[1], OH = values_shape[2], OW = values_shape[3];
     const uint3 at = thread_position_in_grid;
-    if (at.x >= uint(W) * C || at.y >= uint(D) * H || at.z >= uint(values_shape[0])) {
+    const Share s = share_of<V, X, ONE, PLANAR>(at, D, H, W, C, values_shape[0]);
+    if (s.beyond) {
       return;
     }
-    const int w = int(at.x) / C, c = int(at.x) % C, d = int(at.y) / H, h = int(at.y) % H;
-    const int64_t place = (int64_t(d) * H + h) * W + w, cells = int64_t(at.z) * OD * OH * OW;
-    const int cd = 2 * d, ch = 2 * (D + h), cw = 2 * (D + H + w);
+    const int lanes = TAIL && C - s.c < V ? C - s.c : V, last = s.w + X - 1 < W ? s.w + X - 1 : W - 1;
+    const OFFSET pooled = OFFSET(at.z) * OD * OH * OW;
+    const INDEX position = INDEX(at.y) * W + s.w;
+    Cover cd, ch, cw;
+    if (REGIONS) {
+      cd = cover_between(covering, s.d, s.d);
+      ch = cover_between(covering, D + s.h, D + s.h);
+      cw = cover_between(covering, D + H + s.w, D + H + last);
+    } else {
+      cd = cover_of(s.d, s.d, window[0], window[3], window[6], window[9], OD);
+      ch = cover_of(s.h, s.h, window[1], window[4], window[7], window[10], OH);
+      cw = cover_of(s.w, last, window[2], window[5], window[8], window[11], OW);
+    }
 
-    ACC sum = ACC(0);
-    for (int od = covering[cd]; od < covering[cd + 1]; ++od) {
-      for (int oh = covering[ch]; oh < covering[ch + 1]; ++oh) {
-        for (int ow = covering[cw]; ow < covering[cw + 1]; ++ow) {
-          const int64_t cell = (cells + (int64_t(od) * OH + oh) * OW + ow) * C + c;
-          if (INDEX(indices[cell]) == INDEX(place)) {
-            sum = ACC(sum + ACC(values[cell]));
+    ACC sum[X][V];
+    #pragma unroll
+    for (int i = 0; i < X; ++i) {
+      #pragma unroll
+      for (int v = 0; v < V; ++v) {
+        sum[i][v] = ACC(0);
+      }
+    }
+    for (int od = cd.first; od < cd.stop; ++od) {
+      for (int oh = ch.first; oh < ch.stop; ++oh) {
+        const OFFSET row = (pooled + (OFFSET(od) * OH + oh) * OW) * C + s.c;
+        for (int ow = cw.first; ow < cw.stop; ++ow) {
+          T value[1][V];
+          INDEX index[1][V];
+          load_columns<1, V, false, true>(value, values, row, ow, OW, C, lanes, OFFSET(0));
+          load_columns<1, V, false, true>(index, indices, row, ow, OW, C, lanes, OFFSET(0));
+          #pragma unroll
+          for (int v = 0; v < V; ++v) {
+            INDEX named = index[0][v];
+            if (!FLAT) {
+              named = position_of(named, od, oh, ow, window, D, H, W);
+            }
+            #pragma unroll
+            for (int i = 0; i < X; ++i) {
+              sum[i][v] = named == position + i ? ACC(sum[i][v] + ACC(value[0][v])) : sum[i][v];
+            }
           }
         }
       }
     }
-    out[(int64_t(at.z) * D * H * W + place) * C + c] = T(sum);
+    T written[X][V];
+    #pragma unroll
+    for (int i = 0; i < X; ++i) {
+      #pragma unroll
+      for (int v = 0; v < V; ++v) {
+        written[i][v] = T(sum[i][v]);
+      }
+    }
+    const OFFSET to = (OFFSET(at.z) * D * H + at.y) * W * C + s.c;
+    store_columns<X, V, RUN, EVEN>(out, written, to, s.w, W, C, lanes);

@@ -2,6 +2,8 @@
 // with functions running on the device by default, after its own header for 16-bit types and limits.
 
 typedef unsigned int uint;
+typedef __nv_bfloat16 bfloat16_t;
+#define thread
 #define thread_position_in_grid                 \
   (uint3{blockIdx.x * blockDim.x + threadIdx.x, \
          blockIdx.y * blockDim.y + threadIdx.y, \
@@ -13,6 +15,12 @@ template <> inline float lowest<float>() { return -cuda::std::numeric_limits<flo
 template <> inline __half lowest<__half>() { return __float2half(lowest<float>()); }
 template <> inline __nv_bfloat16 lowest<__nv_bfloat16>() { return __float2bfloat16(lowest<float>()); }
 
-inline void set_bits(uint32_t* word, uint32_t bits) { atomicOr(word, bits); }
+template <typename T> struct Order { typedef T type; };
+template <> struct Order<float> { typedef int32_t type; };
+template <> struct Order<__nv_bfloat16> { typedef int32_t type; };
+inline int32_t bits_of(float value) { return __float_as_int(value); }
+inline int32_t bits_of(__nv_bfloat16 value) { return int32_t(__bfloat16_as_ushort(value)) << 16; }
+
+inline uint32_t set_bits(uint32_t* word, uint32_t bits) { return atomicOr(word, bits); }
 
 inline void raise_to(int32_t* number, int32_t least) { atomicMax(number, least); }

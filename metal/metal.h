@@ -6,8 +6,17 @@ template <> METAL_FUNC float lowest<float>() { return -INFINITY; }
 template <> METAL_FUNC half lowest<half>() { return half(-INFINITY); }
 template <> METAL_FUNC bfloat16_t lowest<bfloat16_t>() { return bfloat16_t(-INFINITY); }
 
-METAL_FUNC void set_bits(device atomic<uint32_t>* word, uint32_t bits) {
-  atomic_fetch_or_explicit(word, bits, memory_order_relaxed);
+// Apple's GPUs take 32-bit subnormal numbers for zero, so numbers of 32 bits, and those of bfloat16, which widen to
+// 32, are compared as integers of the same order (see ordered in places.h). Those of 16 bits keep their subnormals.
+template <typename T> struct Order { typedef T type; };
+template <> struct Order<float> { typedef int32_t type; };
+template <> struct Order<bfloat16_t> { typedef int32_t type; };
+METAL_FUNC int32_t bits_of(float value) { return as_type<int32_t>(value); }
+METAL_FUNC int32_t bits_of(bfloat16_t value) { return int32_t(as_type<uint16_t>(value)) << 16; }
+
+// Sets bits of a word; the word as it was.
+METAL_FUNC uint32_t set_bits(device atomic<uint32_t>* word, uint32_t bits) {
+  return atomic_fetch_or_explicit(word, bits, memory_order_relaxed);
 }
 
 METAL_FUNC void raise_to(device atomic<int32_t>* number, int32_t least) {

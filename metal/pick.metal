@@ -1,81 +1,100 @@
-    // The full array at the recorded places; 0 for an index that names no place and, with WINNERS, for
-    // a cell whose place a later cell names as well.
-    //   full (B, D, H, W, C), indices (B, OD, OH, OW, C), strays  ->  out (B, OD, OH, OW, C)
-    // One thread: V neighbouring channels of one cell. Grid: (OW * channel groups, OD * OH, B).
-    const int D = full_shape[1], H = full_shape[2], W = full_shape[3], C = full_shape[4];
+    // The full array at the recorded positions; 0 for an index that names no position and, with WINNERS, for a pooled
+    // value whose position a later one names as well.
+    //   full (B, D, H, W, C), indices (B, OD, OH, OW, C), strays, claims  ->  out (B, OD, OH, OW, C)
+    // One thread: V neighbouring channels of X neighbouring pooled values. Grid: (OW / X * channel groups, OD * OH, B).
+    const int D = full_shape[1], H = full_shape[2], W = full_shape[3], C = ONE ? V : full_shape[4];
     const int OD = indices_shape[1], OH = indices_shape[2], OW = indices_shape[3];
-    const uint TD = uint(D + PD + SD - 1) / SD, TH = uint(H + PH + SH - 1) / SH;
-    const uint TW = uint(W + PW + SW - 1) / SW, groups = uint(C + V - 1) / V;
     const uint3 at = thread_position_in_grid;
-    if (at.x >= OW * groups || at.y >= uint(OD) * OH || at.z >= uint(full_shape[0])) {
+    const Share s = share_of<V, X, ONE, PLANAR>(at, OD, OH, OW, C, full_shape[0]);
+    if (s.beyond) {
       return;
     }
-    const int ow = int(at.x / groups), c = int(at.x % groups) * V;
-    const int od = int(at.y) / OH, oh = int(at.y) % OH;
-    const int64_t plane = int64_t(at.z) * D * H * W, cells = int64_t(at.z) * OD * OH * OW;
-    const int64_t cell = cells + (int64_t(od) * OH + oh) * OW + ow;
-    const bool shared = STRAY || (KD - 1) * DD >= SD || (KH - 1) * DH >= SH || (KW - 1) * DW >= SW;
+    const int lanes = TAIL && C - s.c < V ? C - s.c : V;
+    const int d0 = s.d * SD - PD, h0 = s.h * SH - PH, w0 = s.w * SW - PW;
+    const OFFSET start = (OFFSET(d0) * H + h0) * W + w0;
+    const OFFSET row = (OFFSET(at.z) * OD * OH + at.y) * OW * C + s.c;
 
+    const OFFSET all = OFFSET(full_shape[0]) * OD * OH * OW * C;
+    NAMED index[X][V];
+    load_columns<X, V, RUN, EVEN>(index, indices, row, s.w, OW, C, lanes, all);
+    bool lost[X][V];
     #pragma unroll
-    for (int v = 0; v < V; ++v) {
-      if (TAIL && c + v >= C) {
-        break;
+    for (int i = 0; i < X; ++i) {
+      #pragma unroll
+      for (int v = 0; v < V; ++v) {
+        lost[i][v] = false;
       }
-      const INDEX index = INDEX(indices[cell * C + c + v]);
-      Place p;
-      int64_t place;
-      bool found;
-      if (FLAT) {
-        found = index >= 0 && index < INDEX(D) * H * W;
-        const INDEX inside = found ? index : INDEX(0);
-        p = place_of(inside, H, W);
-        place = inside;
-      } else {
-        found = index < KD * KH * KW;
-        const int tap = found ? int(index) : 0;
-        p.d = od * SD - PD + tap / (KH * KW) * DD;
-        p.h = oh * SH - PH + tap / KW % KH * DH;
-        p.w = ow * SW - PW + tap % KW * DW;
-        found = found && p.d >= 0 && p.d < D && p.h >= 0 && p.h < H && p.w >= 0 && p.w < W;
-        place = (int64_t(p.d) * H + p.h) * W + p.w;
-      }
-      if (WINNERS && shared && found) {
-        const int td = (p.d + PD) / SD, th = (p.h + PH) / SH, tw = (p.w + PW) / SW;
-        bool scan = false;
-        if (STRAY) {
-          const int64_t tile =
-              ((int64_t(at.z) * TD + td) * TH + th) * (TW * groups) + tw * groups + at.x % groups;
-          scan = (strays[tile / 32] >> uint(tile % 32)) & 1u;
-        }
-        if (scan) {
-          const int64_t end = cells + int64_t(OD) * OH * OW;
-          for (int64_t later = cell + 1; later < end && found; ++later) {
-            found = INDEX(indices[later * C + c + v]) != index;
-          }
-        } else {
-          // Later windows that cover the place, the last one first.
-          for (int ad = 0; ad <= (KD - 1) * DD / SD && found; ++ad) {
-            const int ld = td - ad, kd = tap_at(p.d + PD - ld * SD, KD, DD);
-            if (kd < 0 || ld < 0 || ld >= OD) {
-              continue;
-            }
-            for (int ah = 0; ah <= (KH - 1) * DH / SH && found; ++ah) {
-              const int lh = th - ah, kh = tap_at(p.h + PH - lh * SH, KH, DH);
-              if (kh < 0 || lh < 0 || lh >= OH) {
-                continue;
-              }
-              for (int aw = 0; aw <= (KW - 1) * DW / SW && found; ++aw) {
-                const int lw = tw - aw, kw = tap_at(p.w + PW - lw * SW, KW, DW);
-                if (kw < 0 || lw < 0 || lw >= OW) {
-                  continue;
-                }
-                const int64_t later = cells + (int64_t(ld) * OH + lh) * OW + lw;
-                const INDEX wanted = FLAT ? index : INDEX((kd * KH + kh) * KW + kw);
-                found = later <= cell || INDEX(indices[later * C + c + v]) != wanted;
-              }
-            }
-          }
-        }
-      }
-      out[cell * C + c + v] = found ? full[(plane + place) * C + c + v] : T(0);
     }
+    const int RD = (KD - 1) * DD / SD, RH = (KH - 1) * DH / SH, RW = (KW - 1) * DW / SW;
+    if (WINNERS && STRAY && strays[at.z * uint((C + V - 1) / V) + s.group]) {
+      const NAMED elements = NAMED(D) * H * W, count = NAMED(OD) * OH * OW;
+      #pragma unroll
+      for (int i = 0; i < X; ++i) {
+        #pragma unroll
+        for (int v = 0; v < V; ++v) {
+          if (v < lanes && (EVEN || s.w + i < OW)) {
+            const OFFSET words = (OFFSET(at.z) * C + s.c + v) * OFFSET(words_of(elements) + words_of(count));
+            lost[i][v] = has_bit(claims + (words + OFFSET(words_of(elements))), NAMED(at.y) * OW + s.w + i);
+          }
+        }
+      }
+    } else if (WINNERS && RD + RH + RW > 0) {
+      const int AT_ONCE = RUN ? X + 2 * RW : 1;
+      NAMED later[AT_ONCE][V];
+      const int ROWS = 2 * RH + 1;
+      #pragma unroll
+      for (int near = RH; near < (RD + 1) * ROWS; ++near) {
+        const int ed = near / ROWS, eh = near % ROWS - RH;
+        // How many elements lie between the start of a window and that of the later one.
+        const int fd = ed * SD / DD, fh = eh * SH / DH;
+        const bool apart = ed * SD % DD != 0 || eh * SH % DH != 0;
+        if (!apart && (ed == 0 || s.d + ed < OD) && (eh == 0 || within(s.h + eh, OH))) {
+          #pragma unroll
+          for (int e = 0; e < X + 2 * RW; ++e) {
+            if (e % AT_ONCE == 0) {
+              load_columns<AT_ONCE, V, RUN, false>(
+                  later, indices, row + OFFSET(ed * OH + eh) * OW * C, s.w - RW + e, OW, C, lanes, all);
+            }
+            const bool inside = (EVEN && e >= RW && e < RW + X) || within(s.w - RW + e, OW);
+            #pragma unroll
+            for (int v = 0; v < V; ++v) {
+              const NAMED rival = inside ? later[e % AT_ONCE][v] : NAMED(-1);
+              #pragma unroll
+              for (int i = 0; i < X; ++i) {
+                const int ew = e - RW - i, fw = ew * SW / DW, n = int(index[i][v]);
+                if (ew >= -RW && ew <= RW && ew * SW % DW == 0 && (ed > 0 || eh > 0 || ew > 0)) {
+                  const bool common = FLAT ||
+                      (both_have<KD>(weigh<KD, KH, KW>(n, 1, 0, 0), fd) & both_have<KH>(weigh<KD, KH, KW>(n, 0, 1, 0), fh) &
+                       both_have<KW>(weigh<KD, KH, KW>(n, 0, 0, 1), fw));
+                  lost[i][v] |= common & (rival == NAMED(FLAT ? index[i][v] : n - ((fd * KH + fh) * KW + fw)));
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+    const OFFSET plane = OFFSET(at.z) * D * H * W;
+    T picked[X][V];
+    #pragma unroll
+    for (int i = 0; i < X; ++i) {
+      #pragma unroll
+      for (int v = 0; v < V; ++v) {
+        const NAMED n = index[i][v];
+        bool named;
+        OFFSET position;
+        if (FLAT) {
+          named = n >= 0 && n < NAMED(D) * H * W;
+          position = OFFSET(n);
+        } else {
+          const int d = d0 + DD * weigh<KD, KH, KW>(int(n), 1, 0, 0), h = h0 + DH * weigh<KD, KH, KW>(int(n), 0, 1, 0);
+          const int w = w0 + i * SW + DW * weigh<KD, KH, KW>(int(n), 0, 0, 1);
+          named = (int(n) < KD * KH * KW) & (INSIDE || (within(d, D) & within(h, H) & within(w, W)));
+          position = start + i * SW + weigh<KD, KH, KW>(int(n), OFFSET(DD) * H * W, OFFSET(DH) * W, OFFSET(DW));
+        }
+        const bool found = named & !lost[i][v];
+        const T value = full[(plane + (found ? position : OFFSET(0))) * C + s.c + (v < lanes ? v : 0)];
+        picked[i][v] = found ? value : T(0);
+      }
+    }
+    store_columns<X, V, RUN, EVEN>(out, picked, row, s.w, OW, C, lanes);

@@ -1,110 +1,122 @@
-    // Pooled values to their places, zero elsewhere; of several that name one place the last one wins,
-    // or, with SUM, all are added. Every output is written once, by the thread that owns it.
-    //   values, indices (B, OD, OH, OW, C), strays, size = (D, H, W)  ->  out (B, D, H, W, C)
-    // One thread: V neighbouring channels of one tile of outputs, as large as the stride. Tile t begins
-    // where window t begins, so the windows that cover a place of it are t, t - 1, ..., t - reach + 1.
-    // Grid: (tiles along W * channel groups, tiles along D * tiles along H, B).
-    const int D = size[0], H = size[1], W = size[2], C = indices_shape[4];
+    // Pooled values at their positions, zero elsewhere; of several that name one position the last one wins, or, with
+    // SUM, all are added. Every output is written once.
+    //   values, indices (B, OD, OH, OW, C), strays, claims, size = (D, H, W)  ->  out (B, D, H, W, C)
+    // One thread: V neighbouring channels of X neighbouring tiles of outputs, each as large as the stride. Tile t begins
+    // where window t begins, so the windows that cover a position of it are t, t - 1, ..., t - R.
+    // Grid: (tiles along W / X * channel groups, tiles along D * tiles along H, B).
+    const int D = size[0], H = size[1], W = size[2], C = ONE ? V : indices_shape[4];
     const int OD = indices_shape[1], OH = indices_shape[2], OW = indices_shape[3];
-    const uint TD = uint(D + PD + SD - 1) / SD, TH = uint(H + PH + SH - 1) / SH;
-    const uint TW = uint(W + PW + SW - 1) / SW, groups = uint(C + V - 1) / V;
+    const int TD = tiles(D, SD, OD), TH = tiles(H, SH, OH), TW = tiles(W, SW, OW);
     const uint3 at = thread_position_in_grid;
-    if (at.x >= TW * groups || at.y >= TD * TH || at.z >= uint(indices_shape[0])) {
+    const Share s = share_of<V, X, ONE, PLANAR>(at, TD, TH, TW, C, indices_shape[0]);
+    if (s.beyond) {
       return;
     }
-    const int tw = int(at.x / groups), c = int(at.x % groups) * V;
-    const int td = int(at.y / TH), th = int(at.y % TH);
-    const int64_t plane = int64_t(at.z) * D * H * W, cells = int64_t(at.z) * OD * OH * OW;
+    const int lanes = TAIL && C - s.c < V ? C - s.c : V;
+    const int d0 = s.d * SD, h0 = s.h * SH, w0 = s.w * SW;
+    const OFFSET plane = OFFSET(at.z) * D * H * W;
+    const OFFSET pooled = OFFSET(at.z) * OD * OH * OW;
+    // How many windows before the tile's own, and after it, cover a position of it.
+    const int LD = ((KD - 1) * DD - PD) / SD, LH = ((KH - 1) * DH - PH) / SH, LW = ((KW - 1) * DW - PW) / SW;
+    const int MD = (SD - 1 + PD) / SD, MH = (SH - 1 + PH) / SH, MW = (SW - 1 + PW) / SW;
+    const int AT_ONCE = RUN ? X + LW + MW : 1; // columns of pooled values
+    const OFFSET all = OFFSET(indices_shape[0]) * OD * OH * OW * C;
 
-    bool scan = false; // whether an index from outside its own window names a place of this tile
-    if (STRAY) {
-      const int64_t tile = (int64_t(at.z) * TD * TH + at.y) * (TW * groups) + at.x;
-      scan = (strays[tile / 32] >> uint(tile % 32)) & 1u;
+    if (STRAY && strays[at.z * uint((C + V - 1) / V) + s.group]) {
+      // Some index of these channels strays, and `claims` says who won: the thread writes zeros of its tiles and those
+      // of its pooled values that won a position, wherever that is.
+      const INDEX elements = INDEX(D) * H * W, count = INDEX(OD) * OH * OW;
+      const int end_d = end_of(d0, SD, D), end_h = end_of(h0, SH, H), end_w = end_of(w0, X * SW, W);
+      const int end_c = end_of(s.c, V, C), end_ow = s.d < OD && s.h < OH ? end_of(s.w, X, OW) : 0;
+      for (int c = s.c; c < end_c; ++c) {
+        const auto named = claims + (OFFSET(at.z) * C + c) * OFFSET(words_of(elements) + words_of(count));
+        for (int d = d0; d < end_d; ++d) {
+          for (int h = h0; h < end_h; ++h) {
+            for (int w = w0; w < end_w; ++w) {
+              const INDEX position = (INDEX(d) * H + h) * W + w;
+              if (!has_bit(named, position)) {
+                out[(plane + OFFSET(position)) * C + c] = T(0);
+              }
+            }
+          }
+        }
+        for (int ow = s.w; ow < end_ow; ++ow) {
+          const INDEX number = (INDEX(s.d) * OH + s.h) * OW + ow;
+          const OFFSET from = (pooled + OFFSET(number)) * C + c;
+          const INDEX index = INDEX(indices[from]);
+          if (index >= 0 && index < elements && !has_bit(named + words_of(elements), number)) {
+            out[(plane + OFFSET(index)) * C + c] = values[from];
+          }
+        }
+      }
+      return;
     }
 
-    int64_t loaded = -1; // the cell that value and index were read from
-    T value[V];
-    INDEX index[V];
-    for (int rd = 0; rd < SD; ++rd) {
-      const int d = td * SD - PD + rd;
-      if (d < 0 || d >= D) {
-        continue;
+    ACC result[SD * SH][X * SW][V];
+    #pragma unroll
+    for (int r = 0; r < SD * SH; ++r) {
+      #pragma unroll
+      for (int o = 0; o < X * SW; ++o) {
+        #pragma unroll
+        for (int v = 0; v < V; ++v) {
+          result[r][o][v] = ACC(0);
+        }
       }
-      for (int rh = 0; rh < SH; ++rh) {
-        const int h = th * SH - PH + rh;
-        if (h < 0 || h >= H) {
-          continue;
-        }
-        for (int rw = 0; rw < SW; ++rw) {
-          const int w = tw * SW - PW + rw;
-          if (w < 0 || w >= W) {
-            continue;
+    }
+    // The windows that cover a position of the tiles, in row-major order.
+    #pragma unroll
+    for (int line = 0; line < (LD + MD + 1) * (LH + MH + 1); ++line) {
+      const int ad = line / (LH + MH + 1) - LD, ah = line % (LH + MH + 1) - LH;
+      if ((WHOLE && ad == 0 && ah == 0) || (within(s.d + ad, OD) && within(s.h + ah, OH))) {
+        const OFFSET row = (pooled + (OFFSET(s.d + ad) * OH + (s.h + ah)) * OW) * C + s.c;
+        T value[AT_ONCE][V];
+        NAMED index[AT_ONCE][V];
+        #pragma unroll
+        for (int aw = -LW; aw <= MW; ++aw) {
+          if (!RUN || aw == -LW) {
+            load_columns<AT_ONCE, V, RUN, WHOLE && LW + MW == 0>(value, values, row, s.w + aw, OW, C, lanes, all);
+            load_columns<AT_ONCE, V, RUN, WHOLE && LW + MW == 0>(index, indices, row, s.w + aw, OW, C, lanes, all);
+            #pragma unroll
+            for (int n = 0; n < AT_ONCE; ++n) {
+              const bool inside = (WHOLE && aw + n >= 0 && aw + n < X) || within(s.w + aw + n, OW);
+              #pragma unroll
+              for (int v = 0; v < V; ++v) {
+                index[n][v] = inside ? index[n][v] : NAMED(-1);
+              }
+            }
           }
-          const int64_t place = (int64_t(d) * H + h) * W + w;
-          ACC result[V];
           #pragma unroll
-          for (int v = 0; v < V; ++v) {
-            result[v] = ACC(0);
-          }
-          if (scan) {
-            for (int64_t cell = cells; cell < cells + int64_t(OD) * OH * OW; ++cell) {
-              for (int v = 0; v < V && c + v < C; ++v) {
-                if (INDEX(indices[cell * C + c + v]) == INDEX(place)) {
-                  result[v] = ACC(values[cell * C + c + v]);
+          for (int r = 0; r < SD * SH; ++r) {
+            const int kd = element_at(r / SH + PD - ad * SD, KD, DD), kh = element_at(r % SH + PH - ah * SH, KH, DH);
+            const NAMED position = NAMED((NAMED(d0 + r / SH) * H + (h0 + r % SH)) * W + w0);
+            #pragma unroll
+            for (int o = 0; o < X * SW; ++o) {
+              const int kw = element_at(o % SW + PW - aw * SW, KW, DW), n = RUN ? o / SW + aw + LW : 0;
+              if (kd >= 0 && kh >= 0 && kw >= 0) {
+                const NAMED wanted = FLAT ? NAMED(position + o) : NAMED((kd * KH + kh) * KW + kw);
+                #pragma unroll
+                for (int v = 0; v < V; ++v) {
+                  const ACC given = SUM ? ACC(result[r][o][v] + ACC(value[n][v])) : ACC(value[n][v]);
+                  result[r][o][v] = index[n][v] == wanted ? given : result[r][o][v];
                 }
               }
             }
-          } else {
-            // The windows that cover the place, in row-major order.
-            for (int ad = (KD - 1) * DD / SD; ad >= 0; --ad) {
-              const int od = td - ad, kd = tap_at(ad * SD + rd, KD, DD);
-              if (kd < 0 || od < 0 || od >= OD) {
-                continue;
-              }
-              for (int ah = (KH - 1) * DH / SH; ah >= 0; --ah) {
-                const int oh = th - ah, kh = tap_at(ah * SH + rh, KH, DH);
-                if (kh < 0 || oh < 0 || oh >= OH) {
-                  continue;
-                }
-                for (int aw = (KW - 1) * DW / SW; aw >= 0; --aw) {
-                  const int ow = tw - aw, kw = tap_at(aw * SW + rw, KW, DW);
-                  if (kw < 0 || ow < 0 || ow >= OW) {
-                    continue;
-                  }
-                  const int64_t cell = cells + (int64_t(od) * OH + oh) * OW + ow;
-                  if (cell != loaded) {
-                    #pragma unroll
-                    for (int v = 0; v < V; ++v) {
-                      if (TAIL && c + v >= C) {
-                        break;
-                      }
-                      value[v] = values[cell * C + c + v];
-                      index[v] = INDEX(indices[cell * C + c + v]);
-                    }
-                    loaded = cell;
-                  }
-                  const INDEX wanted = FLAT ? INDEX(place) : INDEX((kd * KH + kh) * KW + kw);
-                  #pragma unroll
-                  for (int v = 0; v < V; ++v) {
-                    if (TAIL && c + v >= C) {
-                      break;
-                    }
-                    if (index[v] == wanted) {
-                      result[v] = ACC(SUM ? result[v] + ACC(value[v]) : ACC(value[v]));
-                    }
-                  }
-                }
-              }
-            }
-          }
-          const int64_t to = (plane + place) * C + c;
-          #pragma unroll
-          for (int v = 0; v < V; ++v) {
-            if (TAIL && c + v >= C) {
-              break;
-            }
-            out[to + v] = T(result[v]);
           }
         }
+      }
+    }
+    #pragma unroll
+    for (int r = 0; r < SD * SH; ++r) {
+      if (WHOLE || (within(d0 + r / SH, D) && within(h0 + r % SH, H))) {
+        T written[X * SW][V];
+        #pragma unroll
+        for (int o = 0; o < X * SW; ++o) {
+          #pragma unroll
+          for (int v = 0; v < V; ++v) {
+            written[o][v] = T(result[r][o][v]);
+          }
+        }
+        const OFFSET row = (plane + (OFFSET(d0 + r / SH) * H + (h0 + r % SH)) * W) * C + s.c;
+        store_columns<X * SW, V, RUN, WHOLE>(out, written, row, w0, W, C, lanes);
       }
     }

@@ -1,39 +1,58 @@
-    // The maximum of every window and its flat index, where the windows are not alike. One thread: one channel
-    // of one cell. On each axis the cells are numbered on from those of the axis before; a window covers the
-    // places from bounds[.., 0, ..] up to, not including, bounds[.., 1, ..].
+    // The maximum of every window and its flat index, where the windows are not alike: the first of equals, but the last
+    // NaN. On each axis the windows are numbered on from those of the axis before; a window covers the positions from
+    // bounds[.., 0, ..] up to, not including, bounds[.., 1, ..].
     //   x (B, D, H, W, C), bounds (B, OD + OH + OW, 2, 1 or C), size = (OD, OH, OW)
     //   ->  out, indices (B, OD, OH, OW, C)
-    // Grid: (OW * C, OD * OH, B).
-    const int D = x_shape[1], H = x_shape[2], W = x_shape[3], C = x_shape[4];
+    // One thread: V neighbouring channels, which have their windows in common, of one window.
+    // Grid: (OW * channel groups, OD * OH, B).
+    const int D = x_shape[1], H = x_shape[2], W = x_shape[3], C = ONE ? V : x_shape[4];
     const int OD = size[0], OH = size[1], OW = size[2], columns = bounds_shape[3];
     const uint3 at = thread_position_in_grid;
-    if (at.x >= uint(OW) * C || at.y >= uint(OD) * OH || at.z >= uint(x_shape[0])) {
+    const Share s = share_of<V, 1, ONE, PLANAR>(at, OD, OH, OW, C, x_shape[0]);
+    if (s.beyond) {
       return;
     }
-    const int ow = int(at.x) / C, c = int(at.x) % C, od = int(at.y) / OH, oh = int(at.y) % OH;
-    const int64_t plane = int64_t(at.z) * D * H * W, row = int64_t(at.z) * (OD + OH + OW);
-    const int column = columns == 1 ? 0 : c;
-    const int64_t bd = (row + od) * 2 * columns + column;
-    const int64_t bh = (row + OD + oh) * 2 * columns + column;
-    const int64_t bw = (row + OD + OH + ow) * 2 * columns + column;
+    const int lanes = TAIL && C - s.c < V ? C - s.c : V, column = columns == 1 ? 0 : s.c;
+    const OFFSET plane = OFFSET(at.z) * D * H * W, line = OFFSET(at.z) * (OD + OH + OW);
+    const OFFSET bd = (line + s.d) * 2 * columns + column;
+    const OFFSET bh = (line + OD + s.h) * 2 * columns + column;
+    const OFFSET bw = (line + OD + OH + s.w) * 2 * columns + column;
     const int first_d = bounds[bd], stop_d = bounds[bd + columns];
     const int first_h = bounds[bh], stop_h = bounds[bh + columns];
     const int first_w = bounds[bw], stop_w = bounds[bw + columns];
 
-    T best = lowest<T>();
-    I where = I((int64_t(first_d) * H + first_h) * W + first_w);
+    T best[1][V];
+    typename Order<T>::type order[V];
+    I where[1][V];
+    bool first = true;
     for (int d = first_d; d < stop_d; ++d) {
       for (int h = first_h; h < stop_h; ++h) {
-        for (int w = first_w; w < stop_w; ++w) {
-          const int64_t place = (int64_t(d) * H + h) * W + w;
-          const T value = x[(plane + place) * C + c];
-          if (value > best || value != value) { // the last NaN wins
-            best = value;
-            where = I(place);
+        const INDEX row = (INDEX(d) * H + h) * W;
+        // As many at once as most windows are wide; beyond the end of a window its last element again.
+        for (int w = first_w; w < stop_w; w += 4) {
+          T value[4][V];
+          #pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const int near = w + e < stop_w ? w + e : stop_w - 1;
+            load_columns<1, V, false, true>(
+                value + e, x, (plane + OFFSET(row)) * C + s.c, near, W, C, lanes, OFFSET(0));
+          }
+          #pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const int near = w + e < stop_w ? w + e : stop_w - 1;
+            #pragma unroll
+            for (int v = 0; v < V; ++v) {
+              const auto rank = order_of(value[e][v]);
+              const bool better = first || (rank > order[v]) | (value[e][v] != value[e][v]);
+              best[0][v] = better ? value[e][v] : best[0][v];
+              order[v] = better ? rank : order[v];
+              where[0][v] = better ? I(row + near) : where[0][v];
+            }
+            first = false;
           }
         }
       }
     }
-    const int64_t to = ((int64_t(at.z) * OD * OH + at.y) * OW + ow) * C + c;
-    out[to] = best;
-    indices[to] = where;
+    const OFFSET to = (OFFSET(at.z) * OD * OH + at.y) * OW * C + s.c;
+    store_columns<1, V, false, true>(out, best, to, s.w, OW, C, lanes);
+    store_columns<1, V, false, true>(indices, where, to, s.w, OW, C, lanes);

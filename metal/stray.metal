@@ -1,35 +1,59 @@
-    // Marks the tiles of `place` that a flat index from outside its own window names, one bit a tile and
-    // channel group: the only tiles where `place` and `pick` must look further than the covering windows.
-    //   indices (B, OD, OH, OW, C), size = (D, H, W)  ->  strays (a bit for every thread of `place`)
-    // One thread: V neighbouring channels of one cell. Grid: (OW * channel groups, OD * OH, B).
-    const int D = size[0], H = size[1], W = size[2], C = indices_shape[4];
+    // Marks the channels of an image that have an index which names a position outside its own window. There `place` and
+    // `pick` cannot tell from the windows around a position which pooled values name it: `claims` tells them.
+    //   indices (B, OD, OH, OW, C), size = (D, H, W)  ->  strays (B, channel groups), all 0 at first;
+    //   claims (B, C, words), all 0 at first: a bit for each position that is named, then one for each pooled value that
+    //   loses its position to a later one
+    // One thread: V neighbouring channels of X neighbouring pooled values. Grid: (OW / X * channel groups, OD * OH, B).
+    const int D = size[0], H = size[1], W = size[2], C = ONE ? V : indices_shape[4];
     const int OD = indices_shape[1], OH = indices_shape[2], OW = indices_shape[3];
-    const uint TD = uint(D + PD + SD - 1) / SD, TH = uint(H + PH + SH - 1) / SH;
-    const uint TW = uint(W + PW + SW - 1) / SW, groups = uint(C + V - 1) / V;
     const uint3 at = thread_position_in_grid;
-    if (at.x >= OW * groups || at.y >= uint(OD) * OH || at.z >= uint(indices_shape[0])) {
+    const Share s = share_of<V, X, ONE, PLANAR>(at, OD, OH, OW, C, indices_shape[0]);
+    if (s.beyond) {
       return;
     }
-    const int ow = int(at.x / groups), c = int(at.x % groups) * V;
-    const int od = int(at.y) / OH, oh = int(at.y) % OH;
-    const int64_t cell = ((int64_t(at.z) * OD + od) * OH + oh) * OW + ow;
+    const int lanes = TAIL && C - s.c < V ? C - s.c : V;
+    const int d0 = s.d * SD - PD, h0 = s.h * SH - PH, w0 = s.w * SW - PW;
+    const INDEX start = (INDEX(d0) * H + h0) * W + w0, elements = INDEX(D) * H * W;
+    const OFFSET row = (OFFSET(at.z) * OD * OH + at.y) * OW * C + s.c;
+
+    INDEX index[X][V];
+    load_columns<X, V, RUN, EVEN>(index, indices, row, s.w, OW, C, lanes, OFFSET(indices_shape[0]) * OD * OH * OW * C);
+    bool any = false;
     #pragma unroll
-    for (int v = 0; v < V; ++v) {
-      if (TAIL && c + v >= C) {
-        break;
+    for (int i = 0; i < X; ++i) {
+      // From the first to the last column of the window that lies on the axis, counted from w0.
+      const int least = w0 + i * SW < 0 ? -w0 : i * SW;
+      const int end = w0 + i * SW + (KW - 1) * DW < W ? i * SW + (KW - 1) * DW + 1 : W - w0;
+      #pragma unroll
+      for (int v = 0; v < V; ++v) {
+        const bool named = index[i][v] >= 0 && index[i][v] < elements;
+        const INDEX known = named ? index[i][v] : INDEX(0);
+        bool own = false;
+        #pragma unroll
+        for (int kd = 0; kd < KD; ++kd) {
+          #pragma unroll
+          for (int kh = 0; kh < KH; ++kh) {
+            const bool inside = INSIDE || (within(d0 + kd * DD, D) && within(h0 + kh * DH, H));
+            const INDEX ahead = known - (start + least + (INDEX(kd * DD) * H + kh * DH) * W);
+            const bool column = ahead >= 0 && ahead < (inside ? end - least : 0);
+            own |= column & (DW == 1 || (ahead + least) % DW == 0);
+          }
+        }
+        any |= named & !own & (EVEN || s.w + i < OW) & (v < lanes);
       }
-      const INDEX index = INDEX(indices[cell * C + c + v]);
-      if (index < 0 || index >= INDEX(D) * H * W) {
-        continue;
-      }
-      const Place p = place_of(index, H, W);
-      const int kd = tap_at(p.d + PD - od * SD, KD, DD);
-      const int kh = tap_at(p.h + PH - oh * SH, KH, DH);
-      const int kw = tap_at(p.w + PW - ow * SW, KW, DW);
-      if (kd < 0 || kh < 0 || kw < 0) {
-        const uint td = uint(p.d + PD) / SD, th = uint(p.h + PH) / SH, tw = uint(p.w + PW) / SW;
-        const int64_t tile =
-            ((int64_t(at.z) * TD + td) * TH + th) * (TW * groups) + tw * groups + at.x % groups;
-        set_bits(strays + tile / 32, uint32_t(1) << uint(tile % 32));
+    }
+    // Of the threads that found one, the first to say so works out the claims, in one walk from the last pooled value.
+    if (any && set_bits(strays + (at.z * uint((C + V - 1) / V) + s.group), 1u) == 0) {
+      const INDEX count = INDEX(OD) * OH * OW;
+      for (int v = 0; v < lanes; ++v) {
+        const auto named = claims + (OFFSET(at.z) * C + s.c + v) * OFFSET(words_of(elements) + words_of(count));
+        const auto lost = named + words_of(elements);
+        for (INDEX number = count - 1; number >= 0; --number) {
+          const INDEX index = INDEX(indices[(OFFSET(at.z) * OFFSET(count) + OFFSET(number)) * C + s.c + v]);
+          const uint32_t bit = uint32_t(1) << uint(index & 31);
+          if (index >= 0 && index < elements && (set_bits(named + index / 32, bit) & bit)) {
+            set_bits(lost + number / 32, uint32_t(1) << uint(number % 32));
+          }
+        }
       }
     }

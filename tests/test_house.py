@@ -216,7 +216,7 @@ def test_kernel_text_lives_in_its_own_folder():
     bodies = {path.stem for path in (ROOT / "metal").glob("*.metal")}
     from mlx_unpool._backends import gpu
 
-    assert bodies == set(gpu._INPUTS) == set(gpu._OUTPUTS)
+    assert bodies == {kernel.name for kernel in gpu.KERNELS}
 
 
 @pytest.mark.parametrize(

@@ -1,62 +1,113 @@
-"""The primitives as GPU kernels: one text in ``metal/``, run through Metal or CUDA."""
+"""The primitives as GPU kernels: one text in ``metal/``, run through Metal or CUDA.
+
+A call costs the GPU one launch or a few. What a launch is told besides its arrays depends on shapes, dtypes
+and windows alone: it is worked out once, and kept.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import mlx.core as mx
 
-from .._geometry import Geometry, RegionGeometry, Triple, Window, WindowGeometry
+from .._geometry import Geometry, RegionGeometry, Window, WindowGeometry
 from .._kernels import text
 from .._layout import pairs
 from .._types import flat_dtype, is_window
 
-# The parameters of each kernel, in order.
-_INPUTS = {
-    "pool": ["x", "size"],
-    "pool_regions": ["x", "bounds", "size"],
-    "accumulate_regions": ["values", "indices", "covering", "size"],
-    "place": ["values", "indices", "strays", "size"],
-    "pick": ["full", "indices", "strays"],
-    "stray": ["indices", "size"],
-    "own": ["indices", "size"],
-}
-_OUTPUTS = {
-    "pool": ["out", "indices"],
-    "pool_regions": ["out", "indices"],
-    "accumulate_regions": ["out"],
-    "place": ["out"],
-    "pick": ["out"],
-    "stray": ["strays"],
-    "own": ["owner"],
-}
-_ATOMIC = ("stray", "own")
 # CUDA's limits: the blocks on the second and third axis of a grid, the threads on the third of a block.
 _MOST_BLOCKS = 65535
 _MOST_DEEP = 64
+_KEPT = 1024  # launches of each kind
+_MOST_ELEMENTS = 64  # of a window that one thread looks at
+_MOST_OUTPUTS = 16  # of the tile of a window that one thread writes
+_MOST_LOADED = 8  # elements of a row that one thread looks at, if it has several windows
+_BUSY = 2**16  # threads that keep a GPU busy
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel's file and its arrays, in the order in which it takes them."""
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    atomic: bool = False  # whether threads add to each other's outputs
+
+
+POOL = Kernel("pool", ("x", "size"), ("out", "indices"))
+POOL_REGIONS = Kernel("pool_regions", ("x", "bounds", "size"), ("out", "indices"))
+POOL_LARGE = Kernel("pool_large", ("x", "bounds", "window", "size"), ("out", "indices"))
+POOL_SHARES = Kernel("pool_shares", ("values", "numbers", "size"), ("out", "indices"))
+PLACE = Kernel("place", ("values", "indices", "strays", "claims", "size"), ("out",))
+ACCUMULATE_REGIONS = Kernel(
+    "accumulate_regions", ("values", "indices", "covering", "window", "size"), ("out",)
+)
+PICK = Kernel("pick", ("full", "indices", "strays", "claims"), ("out",))
+STRAY = Kernel("stray", ("indices", "size"), ("strays", "claims"), atomic=True)
+OWN = Kernel("own", ("indices", "window", "size"), ("owner",), atomic=True)
+KERNELS = (
+    *(POOL, POOL_REGIONS, POOL_LARGE, POOL_SHARES),
+    *(PLACE, ACCUMULATE_REGIONS, PICK, STRAY, OWN),
+)
 
 
 @functools.cache
-def _build(dialect: str, name: str) -> Any:
-    """The kernel ``name`` in one of the two languages, not yet compiled."""
+def _build(dialect: str, kernel: Kernel) -> Any:
+    """A kernel in one of the two languages, not yet compiled."""
     arguments: dict[str, Any] = {
-        "name": f"unpool_{name}",
-        "input_names": _INPUTS[name],
-        "output_names": _OUTPUTS[name],
-        "source": text(f"{name}.metal"),
+        "name": f"unpool_{kernel.name}",
+        "input_names": list(kernel.inputs),
+        "output_names": list(kernel.outputs),
+        "source": text(f"{kernel.name}.metal"),
         "header": text(f"{dialect}.h") + text("places.h"),
     }
     if dialect == "cuda":
         return mx.fast.cuda_kernel(**arguments)
     # The comparison v != v must stay one for NaN: that is what "safe" promises.
     return mx.fast.metal_kernel(
-        **arguments,
-        atomic_outputs=name in _ATOMIC,
-        compile_options={"math_mode": "safe"},
+        **arguments, atomic_outputs=kernel.atomic, compile_options={"math_mode": "safe"}
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """All that a kernel is told besides its arrays."""
+
+    kernel: Kernel
+    numbers: tuple[tuple[int, ...], ...]  # the last inputs
+    options: dict[str, Any]
+
+    def __call__(self, dialect: str, *arrays: mx.array) -> list[mx.array]:
+        inputs = [*arrays, *(mx.array(numbers, mx.int32) for numbers in self.numbers)]
+        return _build(dialect, self.kernel)(inputs=inputs, **self.options, stream=_stream())
+
+
+def _launch(
+    kernel: Kernel,
+    template: dict[str, Any],
+    grid: tuple[int, int, int],
+    outputs: Sequence[tuple[Sequence[int], mx.Dtype]],
+    *numbers: tuple[int, ...],
+    init_value: float | None = None,
+) -> Launch:
+    if max(grid) >= 2**32:
+        raise ValueError(
+            f"[{kernel.name}] the grid must have at most {2**32 - 1} threads on an axis but got {grid}."
+        )
+    options = {
+        "template": list(template.items()),
+        "grid": grid,
+        "threadgroup": threadgroup(grid),
+        "output_shapes": [tuple(shape) for shape, _ in outputs],
+        "output_dtypes": [dtype for _, dtype in outputs],
+        "init_value": init_value,
+    }
+    return Launch(kernel, numbers, options)
 
 
 class Kernels:
@@ -69,170 +120,292 @@ class Kernels:
         self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and indices of every window."""
-        shape = (x.shape[0], *g.pooled, x.shape[4])
-        flat = not is_window(index_dtype)
-        template = [("T", x.dtype), ("I", index_dtype), ("FLAT", flat)]
-        values, indices = self._launch(
-            "pool",
-            [x, _size(g.pooled)],
-            template + _lanes(x) + _constants(g.window),
-            grid=_grid(x, g.pooled),
-            outputs=[(shape, x.dtype), (shape, index_dtype)],
-        )
+        if g.window.elements > _MOST_ELEMENTS:
+            return self._pool_large(x, _nothing(), g, index_dtype)
+        values, indices = _pool(x.shape, x.dtype, g, index_dtype)(self.dialect, x)
         return values, indices
 
     def pool_regions(
         self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and flat indices of windows that lie where ``bounds`` says."""
-        batch, *_, channels = x.shape
-        d, h, w = g.pooled
-        shape = (batch, d, h, w, channels)
-        values, indices = self._launch(
-            "pool_regions",
-            [x, bounds, _size(g.pooled)],
-            [("T", x.dtype), ("I", index_dtype)],
-            grid=(w * channels, d * h, batch),
-            outputs=[(shape, x.dtype), (shape, index_dtype)],
-        )
+        if prod(g.longest) > _MOST_ELEMENTS:
+            return self._pool_large(x, bounds, g, index_dtype)
+        launch = _pool_regions(x.shape, x.dtype, bounds.shape[3], g, index_dtype)
+        values, indices = launch(self.dialect, x, bounds)
+        return values, indices
+
+    def _pool_large(
+        self, x: mx.array, bounds: mx.array, g: Geometry, index_dtype: mx.Dtype
+    ) -> tuple[mx.array, mx.array]:
+        columns = bounds.shape[3] if bounds.ndim > 1 else 1
+        first, *rest = _pool_large(x.shape, x.dtype, columns, g, index_dtype)
+        values, indices = first(self.dialect, x, bounds)
+        for launch in rest:
+            values, indices = launch(self.dialect, values, indices)
         return values, indices
 
     def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """Pooled values at their places, zero elsewhere, the last one of several."""
-        if not isinstance(g, WindowGeometry):
-            return self.pick(values, self._owner(indices, g.size), g)
-        strays = self._strays(values, indices, g.window, g.size)
-        return self._place(values, indices, strays, g.window, g.size, add=False)
+        """Pooled values at their positions, zero elsewhere, the last one of several."""
+        if _is_large(g):
+            return self.pick(values, self._owner(indices, g), _plain(g))
+        strays, claims = self._strays(values, indices, g)
+        launch = _place(values.shape, values.dtype, indices.dtype, g, False)
+        return launch(self.dialect, values, indices, strays, claims)[0]
 
     def accumulate(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """Pooled values at their places, zero elsewhere, the sum of several.
+        """Pooled values at their positions, zero elsewhere, the sum of several.
 
         The indices must come from a pool: one that is not in its own window adds nothing.
         """
-        size = g.size
-        if isinstance(g, WindowGeometry):
-            return self._place(values, indices, None, g.window, size, add=True)
-        assert isinstance(g, RegionGeometry)
-        batch, *_, channels = values.shape
-        covering = pairs(g.listed_covering, g.covering, size)
-        return self._launch(
-            "accumulate_regions",
-            [values, indices, covering, _size(size)],
-            [("T", values.dtype), _sum_type(values), _index_type(indices, size)],
-            grid=(size[2] * channels, size[0] * size[1], batch),
-            outputs=[((batch, *size, channels), values.dtype)],
-        )[0]
+        if not _is_large(g):
+            launch = _place(values.shape, values.dtype, indices.dtype, g, True)
+            return launch(self.dialect, values, indices, _nothing(), _nothing())[0]
+        regions = isinstance(g, RegionGeometry)
+        covering = pairs(g.listed_covering, g.covering, g.size) if regions else _nothing()
+        launch = _accumulate_regions(values.shape, values.dtype, indices.dtype, g)
+        return launch(self.dialect, values, indices, covering)[0]
 
     def pick(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """The full array at the recorded places, zero where an index names none."""
-        window = g.window if isinstance(g, WindowGeometry) else Window()  # flat indices need none
-        return self._pick(full, indices, None, window, winners=False)
+        """The full array at the recorded positions, zero where an index names none."""
+        launch = _pick(full.shape, full.dtype, indices.shape, indices.dtype, g, False)
+        return launch(self.dialect, full, indices, _nothing(), _nothing())[0]
 
     def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """As :meth:`pick`, but zero for a cell whose place a later cell names as well."""
-        if isinstance(g, WindowGeometry):
-            strays = self._strays(full, indices, g.window, g.size)
-            return self._pick(full, indices, strays, g.window, winners=True)
-        owner = self.pick(self._owner(indices, g.size), indices, g)
-        cell = mx.arange(prod(g.pooled), dtype=mx.int32).reshape(1, *g.pooled, 1)
+        """As :meth:`pick`, but zero for a pooled value whose position a later one names as well."""
+        if not _is_large(g):
+            strays, claims = self._strays(full, indices, g)
+            launch = _pick(full.shape, full.dtype, indices.shape, indices.dtype, g, True)
+            return launch(self.dialect, full, indices, strays, claims)[0]
+        owner = self.pick(self._owner(indices, g), indices, g)
+        number = mx.arange(prod(g.pooled), dtype=mx.int32).reshape(1, *g.pooled, 1)
         picked = self.pick(full, indices, g)
-        return mx.where(owner == cell, picked, mx.zeros((), full.dtype))
-
-    def _place(
-        self,
-        values: mx.array,
-        indices: mx.array,
-        strays: mx.array | None,
-        window: Window,
-        size: Triple,
-        add: bool,
-    ) -> mx.array:
-        template = [
-            ("T", values.dtype),
-            _sum_type(values) if add else ("ACC", values.dtype),
-            ("FLAT", not is_window(indices.dtype)),
-            _index_type(indices, size),
-            ("SUM", add),
-            ("STRAY", strays is not None),
-        ]
-        return self._launch(
-            "place",
-            [values, indices, _no_strays() if strays is None else strays, _size(size)],
-            template + _lanes(values) + _constants(window),
-            grid=_grid(values, _tiles(window, size)),
-            outputs=[((values.shape[0], *size, values.shape[4]), values.dtype)],
-        )[0]
-
-    def _pick(
-        self,
-        full: mx.array,
-        indices: mx.array,
-        strays: mx.array | None,
-        window: Window,
-        winners: bool,
-    ) -> mx.array:
-        template = [
-            ("T", full.dtype),
-            ("FLAT", not is_window(indices.dtype)),
-            _index_type(indices, full.shape[1:4]),
-            ("WINNERS", winners),
-            ("STRAY", strays is not None),
-        ]
-        return self._launch(
-            "pick",
-            [full, indices, _no_strays() if strays is None else strays],
-            template + _lanes(full) + _constants(window),
-            grid=_grid(full, indices.shape[1:4]),
-            outputs=[(indices.shape, full.dtype)],
-        )[0]
+        return mx.where(owner == number, picked, mx.zeros((), full.dtype))
 
     def _strays(
-        self, values: mx.array, indices: mx.array, window: Window, size: Triple
-    ) -> mx.array | None:
-        """A bit for every thread of ``place``: whether a flat index from elsewhere names its tile."""
+        self, values: mx.array, indices: mx.array, g: WindowGeometry
+    ) -> tuple[mx.array, mx.array]:
+        """Which channels of an image have an index from outside its window, and who wins there."""
         if is_window(indices.dtype):
-            return None
-        threads = prod(_grid(values, _tiles(window, size)))
-        return self._launch(
-            "stray",
-            [indices, _size(size)],
-            [_index_type(indices, size), *_lanes(values), *_constants(window)],
-            grid=_grid(values, indices.shape[1:4]),
-            outputs=[((-(-threads // 32),), mx.uint32)],
-            init_value=0,
-        )[0]
+            return _nothing(), _nothing()
+        launch = _stray(indices.shape, values.dtype, indices.dtype, g)
+        strays, claims = launch(self.dialect, indices)
+        return strays, claims
 
-    def _owner(self, indices: mx.array, size: Triple) -> mx.array:
-        """The number of the last cell that names each place, -1 where none does."""
-        batch, *cells, channels = indices.shape
-        return self._launch(
-            "own",
-            [indices, _size(size)],
-            [_index_type(indices, size), ("V", min(4, channels))],
-            grid=(cells[2] * -(-channels // min(4, channels)), cells[0] * cells[1], batch),
-            outputs=[((batch, *size, channels), mx.int32)],
-            init_value=-1,
-        )[0]
+    def _owner(self, indices: mx.array, g: Geometry) -> mx.array:
+        """The number of the last pooled value that names each position, -1 where none does."""
+        return _own(indices.shape, indices.dtype, g)(self.dialect, indices)[0]
 
-    def _launch(
-        self,
-        name: str,
-        inputs: list[mx.array],
-        template: list[tuple[str, Any]],
-        grid: tuple[int, int, int],
-        outputs: list[tuple[Sequence[int], mx.Dtype]],
-        init_value: float | None = None,
-    ) -> list[mx.array]:
-        return _build(self.dialect, name)(
-            inputs=inputs,
-            template=template,
-            grid=grid,
-            threadgroup=threadgroup(grid),
-            output_shapes=[shape for shape, _ in outputs],
-            output_dtypes=[dtype for _, dtype in outputs],
-            init_value=init_value,
-            stream=_stream(),
-        )
+
+# ---- what the launches are told
+
+
+Shape = tuple[int, ...]  # (B, D, H, W, C)
+
+
+@functools.lru_cache(_KEPT)
+def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtype) -> Launch:
+    batch, *_, channels = shape
+    columns = _columns(dtype, shape, g, g.pooled[2])
+    while columns > 1 and (columns - 1) * g.window.stride[2] + g.window.span[2] > _MOST_LOADED:
+        columns //= 2
+    if g.window.dilation[2] > 1:
+        columns = 1
+    template = {
+        "T": dtype,
+        "I": index_dtype,
+        "FLAT": not is_window(index_dtype),
+        "INDEX": _index_type(index_dtype, g.size),
+        **_share(dtype, shape, columns, g),
+        "INSIDE": _inside(g, columns),
+        "EVEN": g.pooled[2] % columns == 0,
+        **_constants(g.window),
+    }
+    pooled = (batch, *g.pooled, channels)
+    outputs = [(pooled, dtype), (pooled, index_dtype)]
+    return _launch(POOL, template, _grid(template["V"], pooled, columns), outputs, g.pooled)
+
+
+@functools.lru_cache(_KEPT)
+def _place(
+    shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry, add: bool
+) -> Launch:
+    batch, *_, channels = shape
+    flat = not is_window(index_dtype)
+    stride = g.window.stride
+    tiles = tuple(max(n, -(-m // s)) for n, m, s in zip(g.pooled, g.size, stride))
+    columns = _columns(dtype, shape, g, tiles[2], stride[2])
+    acc = _sum_type(dtype) if add and not g.window.disjoint else dtype
+    # Wide sums of a whole tile take many registers.
+    lanes = _lanes(dtype, channels)
+    if acc.size > dtype.size and prod(stride) > 1 and lanes > 4:
+        lanes = 4
+    whole = all(n * s == length for n, s, length in zip(g.pooled, stride, g.size))
+    template = {
+        "T": dtype,
+        "ACC": acc,
+        "SUM": add,
+        "FLAT": flat,
+        "STRAY": flat and not add,
+        "INDEX": _index_type(index_dtype, g.size),
+        "NAMED": _index_type(index_dtype, g.size) if flat else mx.uint16,
+        **_share(dtype, shape, columns, g, lanes),
+        "WHOLE": whole and tiles[2] % columns == 0,
+        **_constants(g.window),
+    }
+    grid = _grid(lanes, (batch, *tiles, channels), columns)
+    return _launch(PLACE, template, grid, [((batch, *g.size, channels), dtype)], g.size)
+
+
+@functools.lru_cache(_KEPT)
+def _pick(
+    shape: Shape,
+    dtype: mx.Dtype,
+    pooled: Shape,
+    index_dtype: mx.Dtype,
+    g: Geometry,
+    winners: bool,
+) -> Launch:
+    flat = not is_window(index_dtype)
+    if not isinstance(g, WindowGeometry) or (flat and not winners):
+        g = _plain(g)  # flat indices need none
+    columns = _columns(dtype, shape, g, pooled[3])
+    index = _index_type(index_dtype, g.size)
+    template = {
+        "T": dtype,
+        "FLAT": flat,
+        "NAMED": index if flat else mx.uint16,
+        "WINNERS": winners,
+        "STRAY": flat and winners,
+        **_share(dtype, shape, columns, g),
+        "INSIDE": flat or _inside(g, columns),
+        "EVEN": pooled[3] % columns == 0,
+        **_constants(g.window),
+    }
+    return _launch(PICK, template, _grid(template["V"], pooled, columns), [(pooled, dtype)])
+
+
+@functools.lru_cache(_KEPT)
+def _stray(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry) -> Launch:
+    batch, *_, channels = shape
+    columns = _columns(dtype, shape, g, g.pooled[2])
+    template = {
+        "INDEX": _index_type(index_dtype, g.size),
+        **_share(dtype, shape, columns, g),
+        "INSIDE": _inside(g, columns),
+        "EVEN": g.pooled[2] % columns == 0,
+        **_constants(g.window),
+    }
+    words = sum(-(-prod(axes) // 32) for axes in (g.size, g.pooled))
+    strays = (batch, -(-channels // _lanes(dtype, channels)))
+    outputs = [(strays, mx.uint32), ((batch, channels, words), mx.uint32)]
+    return _launch(
+        STRAY, template, _grid(template["V"], shape, columns), outputs, g.size, init_value=0
+    )
+
+
+@functools.lru_cache(_KEPT)
+def _own(shape: Shape, index_dtype: mx.Dtype, g: Geometry) -> Launch:
+    batch, *_, channels = shape
+    template = {
+        "FLAT": not is_window(index_dtype),
+        "INDEX": _index_type(index_dtype, g.size),
+        "V": min(4, channels),
+        "OFFSET": _offset_type(shape, _plain(g)),
+    }
+    grid = (g.pooled[2] * -(-channels // template["V"]), g.pooled[0] * g.pooled[1], batch)
+    outputs = [((batch, *g.size, channels), mx.int32)]
+    return _launch(OWN, template, grid, outputs, _window_of(g), g.size, init_value=-1)
+
+
+@functools.lru_cache(_KEPT)
+def _pool_large(
+    shape: Shape, dtype: mx.Dtype, columns: int, g: Geometry, index_dtype: mx.Dtype
+) -> list[Launch]:
+    """One launch, or two where a window is divided among threads."""
+    batch, *_, channels = shape
+    d, h, w = g.pooled
+    regions = isinstance(g, RegionGeometry)
+    lanes = _lanes(dtype, channels) if columns == 1 else 1
+    groups = -(-channels // lanes)
+    # As many shares as each has elements, but no more threads than keep a GPU busy.
+    elements = prod(g.longest if regions else g.window.kernel)
+    threads = batch * d * h * w * groups
+    shares = max(1, min(_power_of_two(int(elements**0.5)), _BUSY // threads))
+    number_type = _index_type(index_dtype, g.size)
+    template = {"T": dtype, "FLAT": not is_window(index_dtype), "INDEX": number_type, "V": lanes}
+    template["OFFSET"] = _offset_type(shape, _plain(g), shares)
+    parts, pooled = (batch, d, h, w * shares, channels), (batch, *g.pooled, channels)
+    size = (*g.pooled, shares)
+    part_type = index_dtype if shares == 1 else number_type
+    launch = _launch(
+        POOL_LARGE,
+        {**template, "I": part_type, "REGIONS": regions},
+        (w * shares * groups, d * h, batch),
+        [(parts, dtype), (parts, part_type)],
+        _window_of(g),
+        size,
+    )
+    if shares == 1:
+        return [launch]
+    outputs = [(pooled, dtype), (pooled, index_dtype)]
+    grid = (w * groups, d * h, batch)
+    return [launch, _launch(POOL_SHARES, {**template, "I": index_dtype}, grid, outputs, size)]
+
+
+@functools.lru_cache(_KEPT)
+def _pool_regions(
+    shape: Shape, dtype: mx.Dtype, columns: int, g: RegionGeometry, index_dtype: mx.Dtype
+) -> Launch:
+    pooled = (shape[0], *g.pooled, shape[4])
+    template = {
+        "T": dtype,
+        "I": index_dtype,
+        "INDEX": index_dtype,
+        # Channels with windows of their own have threads of their own.
+        **_share(dtype, shape, 1, _plain(g), lanes=None if columns == 1 else 1),
+    }
+    outputs = [(pooled, dtype), (pooled, index_dtype)]
+    lanes = template["V"]
+    grid = (g.pooled[2] * -(-shape[4] // lanes), g.pooled[0] * g.pooled[1], shape[0])
+    return _launch(POOL_REGIONS, template, grid, outputs, g.pooled)
+
+
+@functools.lru_cache(_KEPT)
+def _accumulate_regions(
+    shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Geometry
+) -> Launch:
+    full = (shape[0], *g.size, shape[4])
+    columns = _columns(dtype, shape, _plain(g), g.size[2])
+    template = {
+        "T": dtype,
+        "ACC": _sum_type(dtype),
+        "FLAT": not is_window(index_dtype),
+        "REGIONS": isinstance(g, RegionGeometry),
+        "INDEX": _index_type(index_dtype, g.size),
+        **_share(dtype, shape, columns, _plain(g)),
+        "EVEN": g.size[2] % columns == 0,
+    }
+    grid = _grid(template["V"], full, columns)
+    return _launch(ACCUMULATE_REGIONS, template, grid, [(full, dtype)], _window_of(g), g.size)
+
+
+def _is_large(g: Geometry) -> bool:
+    """Whether windows have no kernel that is made for them: they are large, not alike or unknown."""
+    if not isinstance(g, WindowGeometry):
+        return True
+    return g.window.elements > _MOST_ELEMENTS or prod(g.window.stride) > _MOST_OUTPUTS
+
+
+def _plain(g: Geometry) -> WindowGeometry:
+    """The same sizes, for a kernel that needs no window."""
+    return WindowGeometry(g.size, g.pooled, Window())
+
+
+def _window_of(g: Geometry) -> tuple[int, ...]:
+    """The parameters of a window as numbers for a kernel."""
+    window = g.window if isinstance(g, WindowGeometry) else Window()
+    return (*window.kernel, *window.stride, *window.padding, *window.dilation)
 
 
 def threadgroup(grid: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -253,55 +426,86 @@ def _power_of_two(n: int, up: bool = False) -> int:
     return 1 << (max(1, n) - 1).bit_length() if up else 1 << max(1, n).bit_length() - 1
 
 
-def _index_type(indices: mx.array, size: Triple) -> tuple[str, mx.Dtype]:
-    """The type that holds every index that names a place.
+def _index_type(index_dtype: mx.Dtype, size: Sequence[int]) -> mx.Dtype:
+    """The type that holds every index that names a position.
 
     A uint32 above that type's range becomes negative in it, so it still names none.
     """
-    narrow = indices.dtype.size <= 4 and flat_dtype(size) == mx.int32
-    return "INDEX", mx.int32 if narrow else mx.int64
+    narrow = index_dtype.size <= 4 and flat_dtype(tuple(size)) == mx.int32
+    return mx.int32 if narrow else mx.int64
 
 
-def _sum_type(values: mx.array) -> tuple[str, mx.Dtype]:
+def _offset_type(shape: Shape, g: WindowGeometry, shares: int = 1) -> mx.Dtype:
+    """The type that numbers the elements of every array: arithmetic in 64 bits is slow on a GPU.
+
+    Windows and tiles may stand over the edges of a plane, and a thread may have more of them than there are.
+    """
+    axes = zip(g.size, g.pooled, g.window.stride, g.window.padding, g.window.span)
+    most = prod(max(n, m * shares) + 2 * (s + p + span) + 8 for n, m, s, p, span in axes)
+    return mx.int32 if shape[0] * shape[4] * most < 2**31 else mx.int64
+
+
+def _sum_type(dtype: mx.Dtype) -> mx.Dtype:
     """The type to add up in."""
-    return "ACC", mx.float32 if values.dtype in (mx.float16, mx.bfloat16) else values.dtype
+    return mx.float32 if dtype in (mx.float16, mx.bfloat16) else dtype
 
 
-def _lanes(x: mx.array) -> list[tuple[str, Any]]:
-    """How many neighbouring channels a thread takes, and whether the last thread has fewer."""
-    lanes = _lane_count(x)
-    return [("V", lanes), ("TAIL", x.shape[4] % lanes != 0)]
-
-
-def _lane_count(x: mx.array) -> int:
+def _lanes(dtype: mx.Dtype, channels: int) -> int:
+    """How many neighbouring channels a thread takes."""
     # 16 bytes a thread: two lines of 128 bytes for 32 threads of float32 at 4 channels each.
-    return max(1, min(16 // x.dtype.size, 8, x.shape[4]))
+    return max(1, min(16 // dtype.size, 8, channels))
 
 
-def _grid(x: mx.array, size: Triple) -> tuple[int, int, int]:
-    groups = -(-x.shape[4] // _lane_count(x))
-    return size[2] * groups, size[0] * size[1], x.shape[0]
+def _columns(dtype: mx.Dtype, shape: Shape, g: WindowGeometry, width: int, tile: int = 1) -> int:
+    """How many neighbouring windows, or tiles of outputs, a thread takes: more where channels are few.
+
+    A number that divides all of them spares the kernel the question which are there.
+    """
+    most = _power_of_two(min(16 // dtype.size, 8) // shape[4] // tile)
+    run = most * g.window.stride[2] + 2 * g.window.span[2]
+    if run > min(prod(g.size), prod(g.pooled)) * shape[0]:  # tiny arrays
+        return 1
+    return next((n for n in (most, most // 2) if n > 1 and width % n == 0), most)
 
 
-def _tiles(window: Window, size: Triple) -> Triple:
-    """The number of tiles of outputs, each as large as the stride, that cover a plane."""
-    return tuple(-(-(n + p) // s) for n, p, s in zip(size, window.padding, window.stride))
+def _share(
+    dtype: mx.Dtype, shape: Shape, columns: int, g: WindowGeometry, lanes: int | None = None
+) -> dict[str, Any]:
+    """What a thread takes, and the type that says where it lies."""
+    lanes = lanes or _lanes(dtype, shape[4])
+    return {
+        "V": lanes,
+        "TAIL": shape[4] % lanes != 0,
+        "ONE": shape[4] == lanes,
+        "X": columns,
+        "RUN": columns > 1,
+        "PLANAR": g.size[0] == g.pooled[0] == 1,
+        "OFFSET": _offset_type(shape, g),
+    }
 
 
-def _constants(window: Window) -> list[tuple[str, int]]:
+def _grid(lanes: int, shape: Shape, columns: int) -> tuple[int, int, int]:
+    batch, d, h, w, channels = shape
+    return -(-w // columns) * -(-channels // lanes), d * h, batch
+
+
+def _inside(g: WindowGeometry, columns: int) -> bool:
+    """Whether no window stands over the edge, not even one that a thread at the end of a row has too many."""
+    counts = (*g.pooled[:2], -(-g.pooled[2] // columns) * columns)
+    axes = zip(counts, g.size, g.window.stride, g.window.padding, g.window.span)
+    return all(p == 0 and (n - 1) * s + span <= length for n, length, s, p, span in axes)
+
+
+def _constants(window: Window) -> dict[str, int]:
     parameters = (window.kernel, window.stride, window.padding, window.dilation)
-    return [
-        (letter + axis, number)
+    return {
+        letter + axis: number
         for letter, numbers in zip("KSPD", parameters)
         for axis, number in zip("DHW", numbers)
-    ]
+    }
 
 
-def _size(size: Triple) -> mx.array:
-    return mx.array(size, dtype=mx.int32)
-
-
-def _no_strays() -> mx.array:
+def _nothing() -> mx.array:
     return mx.array([0], dtype=mx.uint32)
 
 

@@ -105,7 +105,7 @@ def test_the_calls_above_make_every_kernel_with_every_switch():
         for name, value in launch.template:
             if len(re.findall(rf"\b{name}\b", launch.function)) > 1:  # not declared alone
                 seen.setdefault((launch.body, name), set()).add(value)
-    assert {body for body, _ in seen} == set(gpu._INPUTS)
+    assert {body for body, _ in seen} == {kernel.name for kernel in gpu.KERNELS}
     for (body, name), values in seen.items():
         if isinstance(next(iter(values)), bool):
             assert values == {False, True}, (body, name)
@@ -140,7 +140,7 @@ def test_every_kernel_compiles_and_keeps_its_arrays_in_registers(architecture, n
     assert memory == [("0", "0", "0")] * len(launches())
 
 
-@pytest.mark.parametrize("body", list(gpu._INPUTS))
+@pytest.mark.parametrize("body", [kernel.name for kernel in gpu.KERNELS])
 def test_the_text_as_mlx_makes_it_compiles(body, nvrtc):
     launch = next(launch for launch in launches() if launch.body == body)
     good, said = cuda_text.compile_text(launch.text, ARCHITECTURES[-1])

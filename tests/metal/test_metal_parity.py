@@ -155,7 +155,7 @@ def test_a_training_step_of_a_segnet_agrees(name, compiled):
 
 def test_the_cases_reach_every_kernel_and_every_way_to_pass_an_array(compiled):
     # The longest name first: "pool" begins others.
-    known = sorted(gpu._INPUTS, key=len, reverse=True)
+    known = sorted((kernel.name for kernel in gpu.KERNELS), key=len, reverse=True)
     kernels = {
         next(name for name in known if launch.name.startswith(f"custom_kernel_unpool_{name}"))
         for launch in compiled

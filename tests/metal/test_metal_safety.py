@@ -49,7 +49,8 @@ with mx.stream(mx.cpu):
     WINDOW = indices(OVERLAPPING, "window")[1]
     STRAY = mx.where(mx.arange(FLAT.size).reshape(FLAT.shape) % 3 == 0, 3, FLAT)
     HOSTILE = mx.where(mx.arange(FLAT.size).reshape(FLAT.shape) % 3 == 0, 2**31 - 1, FLAT)
-    mx.eval(VALUES, FLAT, WINDOW, STRAY, HOSTILE)
+    STRAY_AND_HOSTILE = mx.where(mx.arange(FLAT.size).reshape(FLAT.shape) % 5 == 0, 3, HOSTILE)
+    mx.eval(VALUES, FLAT, WINDOW, STRAY, HOSTILE, STRAY_AND_HOSTILE)
 
 
 def unpool(given: mx.array, values: mx.array = VALUES) -> Callable[[], mx.array]:
@@ -97,100 +98,110 @@ SCATTER = """
     }
 """
 
+LARGE = mx.random.normal((1, 10, 9, 5), key=mx.random.key(1))
+
+
+def global_pool() -> mx.array:
+    return mlx_unpool.adaptive_max_pool2d(LARGE, 1)
+
+
+def global_ties() -> mx.array:
+    return mlx_unpool.adaptive_max_pool2d(mx.zeros_like(LARGE), 1, return_indices=True)[1]
+
+
 # A mistake for every kind of failure: kernel, text, replaced by, a call that shows it, what is reported.
 # "another result" is a mistake that harms no memory and must be caught by comparison.
+ANOTHER = "another result"
 MUTANTS = {
-    "pool reads before the plane": ("pool", "w < 0 ||", "w < -1 ||", pool, "out of bounds"),
-    "pool reads behind the plane": ("pool", "w >= W", "w > W", pool, "out of bounds"),
-    "pool takes the last of equals": (
-        "pool",
-        "value > best[v]",
-        "value >= best[v]",
-        pool_indices,
-        "another result",
+    "pool reads before the plane": (
+        *("pool", "nearest_inside(line % KH, h0, DH, H, PH)", "line % KH", pool, "out of bounds"),
     ),
-    "pool forgets NaN": ("pool", "|| value != value", "", pool_indices, "another result"),
+    "pool reads behind the plane": (
+        *("pool", "load_columns<COUNT, V, RUN, INSIDE>", "load_columns<COUNT, V, RUN, true>"),
+        *(pool, "out of bounds"),
+    ),
+    "pool takes the last of equals": (
+        *("pool", "rank > order[i][v]", "rank >= order[i][v]", pool_indices, ANOTHER),
+    ),
+    "pool forgets NaN": ("pool", " | nan;", ";", pool_indices, ANOTHER),
     "pool writes to its input": (
-        *("pool", "out[to + v] = best[v];", "out[to + v] = best[v]; ((device T*)x)[to] = best[v];"),
+        *("pool", "    store_columns", "    ((device T*)x)[to] = best[0][0];\n    store_columns"),
         *(pool, "write to an input"),
     ),
     "pool overflows": (
-        *(
-            "pool",
-            "bool first = true;",
-            "bool first = true; volatile int top = 2147483647; top = top + int(at.x) + 1;",
-        ),
+        *("pool", "const int COUNT =", "volatile int n = 2147483647; n = n + 1; const int COUNT ="),
         *(pool, "undefined behaviour"),
     ),
     "pool forgets the tail": ("pool", "TAIL &&", "false &&", pool, "second write"),
-    "place leaves a rim": ("place", "w >= W)", "w >= W - 1)", unpool(WINDOW), "unwritten"),
-    "place writes twice": ("place", "rw < SW", "rw <= SW", unpool(WINDOW), "second write"),
-    "place runs over the rim": ("place", "h >= H)", "h > H)", unpool(WINDOW), "second write"),
+    "pool_large forgets elements": (
+        *("pool_large", "n += shares", "n += 2 * shares", global_pool, ANOTHER),
+    ),
+    "pool_large reads behind the window": (
+        *("pool_large", "n < all", "n <= all", global_pool, "out of bounds"),
+    ),
+    "pool_shares takes the last of equals": (
+        *("pool_shares", "given[0][v] < number[v]", "given[0][v] > number[v]"),
+        *(global_ties, ANOTHER),
+    ),
+    "place leaves a rim": (
+        *("place", "row, w0, W, C, lanes", "row, w0, W - 1, C, lanes", unpool(WINDOW), "unwritten"),
+    ),
+    "place writes twice": (
+        *("place", "h0 = s.h * SH", "h0 = s.h * (SH - 1)", unpool(WINDOW), "second write"),
+    ),
+    "place runs over the rim": (
+        *("place", "row, w0, W, C, lanes", "row, w0, W + 1, C, lanes"),
+        *(unpool(WINDOW), "second write"),
+    ),
     "place takes the first of several": (
-        *(
-            "place",
-            "int aw = (KW - 1) * DW / SW; aw >= 0; --aw",
-            "int aw = 0; aw <= (KW - 1) * DW / SW; ++aw",
-        ),
-        *(unpool(FLAT), "another result"),
+        *("place", "int aw = -LW; aw <= MW; ++aw", "int aw = MW; aw >= -LW; --aw"),
+        *(unpool(FLAT), ANOTHER),
     ),
-    "place reads a cell that is not": (
-        "place",
-        "oh >= OH",
-        "oh > OH",
-        unpool(WINDOW),
-        "out of bounds",
+    "place reads a pooled value that is not": (
+        *("place", "within(s.h + ah, OH)", "within(s.h + ah, OH + 1)"),
+        *(unpool(WINDOW), "out of bounds"),
     ),
-    "place ignores strays": ("place", "if (scan)", "if (false)", unpool(STRAY), "another result"),
+    "place ignores strays": (
+        *("place", "if (STRAY && strays", "if (false && strays", unpool(STRAY), ANOTHER),
+    ),
     "place scatters": ("place", None, SCATTER, unpool(FLAT), "second write"),
     "place reads its output": (
-        *("place", "out[to + v] = T(result[v]);", "out[to + v] = T(result[v]) + out[to + v];"),
+        *("place", "T(result[r][o][v]);", "T(result[r][o][v]) + out[0];"),
         *(unpool(WINDOW), "read before any write"),
     ),
-    "place reads another's output": (
-        *(
-            "place",
-            "out[to + v] = T(result[v]);",
-            "out[to + v] = T(result[v]); result[v] = ACC(out[0]);",
-        ),
-        *(unpool(WINDOW), "read"),
-    ),
     "pick trusts indices": (
-        *("pick", "index >= 0 && index < INDEX(D) * H * W", "true"),
+        *("pick", "n >= 0 && n < NAMED(D) * H * W", "true"),
         *(unpool_gradient(HOSTILE), "out of bounds"),
     ),
     "pick forgets who won": (
-        "pick",
-        "WINNERS && shared && found",
-        "false",
-        unpool_gradient(FLAT),
-        "another result",
+        *("pick", "WINNERS && RD + RH + RW > 0", "false", unpool_gradient(FLAT), ANOTHER),
+    ),
+    "pick ignores strays": (
+        *("pick", "WINNERS && STRAY && strays", "false && strays", unpool_gradient(STRAY), ANOTHER),
     ),
     "stray trusts indices": (
-        *("stray", "index < 0 || index >= INDEX(D) * H * W", "index < 0"),
-        *(unpool(HOSTILE), "out of bounds"),
+        *("stray", "index >= 0 && index < elements && (set_bits", "(set_bits"),
+        *(unpool(STRAY_AND_HOSTILE), "out of bounds"),
     ),
     "stray sets bits without an atomic": (
-        *("stray", "set_bits(strays + tile / 32, uint32_t(1) << uint(tile % 32));"),
-        *("(strays + tile / 32)->value |= uint32_t(1) << uint(tile % 32);", unpool(STRAY), "write"),
+        *("stray", "set_bits(lost + number / 32, uint32_t(1) << uint(number % 32));"),
+        "(lost + number / 32)->value |= uint32_t(1) << uint(number % 32);",
+        *(unpool(STRAY), "second write"),
     ),
-    "stray sets nothing": (
-        "stray",
-        "if (kd < 0 || kh < 0 || kw < 0)",
-        "if (false)",
-        unpool(STRAY),
-        "another result",
+    "stray sees none": ("stray", "any |= named", "any |= false & named", unpool(STRAY), ANOTHER),
+    "stray lets the first one win": (
+        *(
+            "stray",
+            "number = count - 1; number >= 0; --number",
+            "number = 0; number < count; ++number",
+        ),
+        *(unpool(STRAY), ANOTHER),
     ),
-    "own trusts indices": (
-        "own",
-        "index < INDEX(D) * H * W",
-        "true",
-        unpool_any,
-        "out of bounds",
-    ),
+    "own trusts indices": ("own", "index < INDEX(D) * H * W", "true", unpool_any, "out of bounds"),
     "own lets the last thread win": (
-        *("own", "raise_to(owner + (plane + index) * C + c + v, cell);"),
-        *("(owner + (plane + index) * C + c + v)->value = cell;", unpool_any, "second write"),
+        *("own", "raise_to(owner + ((plane + OFFSET(index)) * C + s.c + v), number);"),
+        "(owner + ((plane + OFFSET(index)) * C + s.c + v))->value = number;",
+        *(unpool_any, "second write"),
     ),
     "pool_regions reads before the window": (
         *("pool_regions", "int w = first_w;", "int w = first_w - 1;", adaptive, "out of bounds"),
@@ -199,42 +210,46 @@ MUTANTS = {
         *("pool_regions", "h < stop_h;", "h <= stop_h;", adaptive, "out of bounds"),
     ),
     "pool_regions takes the last of equals": (
-        *("pool_regions", "value > best", "value >= best", fractional_indices, "another result"),
+        *("pool_regions", "rank > order[v]", "rank >= order[v]", fractional_indices, ANOTHER),
     ),
     "pool_regions forgets NaN": (
-        *("pool_regions", "|| value != value", "", fractional_indices, "another result"),
+        *("pool_regions", " | (value[e][v] != value[e][v])", "", fractional_indices, ANOTHER),
     ),
     "pool_regions reads the bounds of another axis": (
-        *("pool_regions", "(row + OD + oh)", "(row + oh)", adaptive, "another result"),
+        *("pool_regions", "(line + OD + s.h)", "(line + s.h)", adaptive, ANOTHER),
     ),
     "pool_regions reads the bounds of another image": (
-        *("pool_regions", "int64_t(at.z) * (OD + OH + OW)", "(at.z + 1) * (OD + OH + OW)"),
-        *(adaptive, "out of bounds"),
+        *(
+            "pool_regions",
+            "OFFSET(at.z) * (OD",
+            "(OFFSET(at.z) + 1) * (OD",
+            adaptive,
+            "out of bounds",
+        ),
     ),
-    "accumulate_regions looks at a cell too many": (
-        *("accumulate_regions", "ow < covering[cw + 1]", "ow <= covering[cw + 1]"),
-        *(adaptive_gradient, "out of bounds"),
+    "accumulate_regions looks at a window too many": (
+        *(
+            "accumulate_regions",
+            "ow < cw.stop",
+            "ow <= cw.stop",
+            adaptive_gradient,
+            "out of bounds",
+        ),
     ),
-    "accumulate_regions forgets a cell": (
-        *("accumulate_regions", "int oh = covering[ch]", "int oh = covering[ch] + 1"),
-        *(adaptive_gradient, "another result"),
+    "accumulate_regions forgets a window": (
+        *("accumulate_regions", "int oh = ch.first", "int oh = ch.first + 1"),
+        *(adaptive_gradient, ANOTHER),
     ),
     "accumulate_regions leaves a rim": (
-        *("accumulate_regions", "at.x >= uint(W) * C", "at.x >= uint(W - 1) * C"),
+        *("accumulate_regions", "(at, D, H, W, C", "(at, D, H, W - 1, C"),
         *(adaptive_gradient, "unwritten"),
     ),
     "accumulate_regions keeps the last of several": (
-        *("accumulate_regions", "ACC(sum + ACC(values[cell]))", "ACC(values[cell])"),
-        *(adaptive_gradient, "another result"),
+        *("accumulate_regions", "ACC(sum[i][v] + ACC(value[0][v]))", "ACC(value[0][v])"),
+        *(adaptive_gradient, ANOTHER),
     ),
-    "own says the same in other words": (
-        *(
-            "own",
-            "index >= 0 &&",
-            "!(index < 0) &&",
-            unpool_any,
-            None,
-        ),  # no mistake: nothing is reported
+    "own says the same in other words": (  # no mistake: nothing is reported
+        *("own", "index >= 0 &&", "!(index < 0) &&", unpool_any, None),
     ),
 }
 
@@ -320,6 +335,7 @@ def test_threads_beyond_the_grid_do_nothing(call):
 
 HUGE = (1, 40000, 30000, 2)  # 2.4e9 elements
 CELLS = (1, 20000, 15000, 2)
+WINDOW_OF_ONE = np.array([1] * 6 + [0] * 3 + [1] * 3, np.int32)
 
 
 def far_end(launch: metal_host.Launch, *known: np.ndarray | None):
@@ -376,23 +392,21 @@ def test_an_unpool_to_more_than_2_to_the_31_elements(dtype):
     size = np.array((1, 40000, 30000), np.int32)
     code = 3 if dtype == mx.uint8 else 40000 * 30000 - 1
     kind = np.uint8 if dtype == mx.uint8 else np.int32
+    none = np.zeros((1, 1), np.uint32)
     if dtype == mx.int32:
-        running, order = far_end(launches[0], None, size)
+        running, _ = far_end(filled_by_the_system(launches[0]), None, size)
         with running:
-            put(running, 0, code, kind)
-            report = running.walk(order, track=False)
+            # The last thread's pooled values, all in their own windows: a stray would look at 3e8.
+            own = [39998 * 30000 + 2 * column for column in range(14996, 15000) for _ in range(2)]
+            own[-1] = code
+            end = running.starts[0] + running.sizes[0]
+            ctypes.memmove(end - 32, np.array(own, np.int32).ctypes.data, 32)
+            threads = int(np.prod(launches[0].grid, dtype=np.int64))
+            report = running.walk([threads - 1], track=False)
             assert not report.failures, report.first
-        # An index that strays to the last place sets the last tile's bit.
-        running, _ = far_end(launches[0], None, size)
-        with running:
-            ctypes.memmove(running.starts[0], np.array(code, kind).ctypes.data, 4)
-            report = running.walk([0], track=False)
-            assert not report.failures, report.first
-            threads = int(np.prod(launches[1].grid, dtype=np.int64))
-            assert last(running, len(running.sizes) - 1, np.uint32) == 1 << (threads - 1) % 32
     launch = launches[-1]
-    strays = None if dtype == mx.int32 else np.zeros(1, np.uint32)
-    running, order = far_end(launch, None, None, strays, size)
+    claims = none if dtype == mx.uint8 else None
+    running, order = far_end(launch, None, None, none, claims, size)
     with running:
         put(running, 0, 7.0, np.float16)
         put(running, 1, code, kind)
@@ -402,6 +416,42 @@ def test_an_unpool_to_more_than_2_to_the_31_elements(dtype):
         assert last(running, len(running.sizes) - 1, np.float16, back=1) == 0.0
 
 
+def filled_by_the_system(launch: metal_host.Launch) -> metal_host.Launch:
+    """A launch whose outputs are zero at first because fresh memory is, without being written."""
+    assert launch.init_value in (None, 0)
+    return dataclasses.replace(launch, init_value=None)
+
+
+def test_strays_among_more_than_2_to_the_31_elements():
+    channels = 600_000
+    pooled, index = (1, 32, 32, channels), mx.int32
+    stray, place = traced(
+        lambda v, i: mlx_unpool.max_unpool2d(v, i, 2), huge(pooled, mx.float16), huge(pooled, index)
+    )
+    size = np.array((1, 64, 64), np.int32)
+    running, _ = far_end(filled_by_the_system(stray), None, size)
+    with running:
+        threads = int(np.prod(stray.grid, dtype=np.int64))
+        report = running.walk([threads - 1], track=False)  # all name position 0
+        assert not report.failures, report.first
+        claims = len(running.sizes) - 1
+        assert last(running, claims - 1, np.uint32) == 1  # the last channels stray
+        words = [last(running, claims, np.uint32, back=n) for n in reversed(range(128 + 32))]
+        assert words[:128] == [1] + [0] * 127  # position 0 is named
+        assert words[128:] == [2**32 - 1] * 31 + [2**31 - 1]  # the last pooled value wins it
+    running, order = far_end(place, None, None, None, None, size)
+    with running:
+        put(running, 0, 7.0, np.float16)
+        put(running, running.launch.buffers.index("strays"), 1, np.uint32)
+        back = 4 * (128 + 32)
+        row = running.starts[running.launch.buffers.index("claims")]
+        row += running.sizes[running.launch.buffers.index("claims")] - back
+        bits = np.array(words, np.uint32)
+        ctypes.memmove(row, bits.ctypes.data, bits.nbytes)
+        report = running.walk(order[2:], track=False)
+        assert not report.failures, report.first
+
+
 def test_a_pick_from_more_than_2_to_the_31_elements():
     full, cells = huge((1, *HUGE), mx.float16), huge((1, *CELLS), mx.int32)
     from mlx_unpool._geometry import Window, WindowGeometry
@@ -409,7 +459,8 @@ def test_a_pick_from_more_than_2_to_the_31_elements():
     window = Window(kernel=(1, 2, 2), stride=(1, 2, 2))
     g = WindowGeometry((1, *HUGE[1:3]), (1, *CELLS[:2]), window)
     (launch,) = traced(lambda x, i: _backends.get("metal").pick(x, i, g), full, cells)
-    running, order = far_end(launch, None, None, np.zeros(1, np.uint32))
+    none = np.zeros(1, np.uint32)
+    running, order = far_end(launch, None, None, none, none)
     with running:
         put(running, 0, 9.0, np.float16)
         put(running, running.launch.buffers.index("indices"), 40000 * 30000 - 1, np.int32)
@@ -424,20 +475,25 @@ def test_an_adaptive_pool_of_more_than_2_to_the_31_elements():
     g = adaptive_geometry(size, cells)
     ends = (g.ends(axis, n) for axis in range(3) for n in range(cells[axis]))
     bounds = [(stop - 1, stop) for _, stop in ends]
-    (launch,) = traced(
+    launch, _ = traced(
         lambda x: mlx_unpool.adaptive_max_pool2d(x, cells[1:], return_indices=True),
         huge(HUGE, mx.float16),
     )
-    running, order = far_end(
-        launch, None, np.array(bounds, np.int32).reshape(1, -1, 2, 1), np.array(cells, np.int32)
+    shares = launch.outputs[0][0][3] // 9
+    assert shares > 1  # a window is divided among threads
+    bounds_of_all = np.array(bounds, np.int32).reshape(1, -1, 2, 1)
+    running, _ = far_end(
+        launch, None, bounds_of_all, WINDOW_OF_ONE, np.array((*cells, shares), np.int32)
     )
     with running:
         put(running, 0, 5.0, np.float16)
-        report = running.walk(order, track=False)
+        threads = int(np.prod(launch.grid, dtype=np.int64))
+        report = running.walk([threads - shares, threads - 1], track=False)
         assert not report.failures, report.first
-        out, indices = len(running.sizes) - 2, len(running.sizes) - 1
-        assert last(running, out, np.float16) == 5.0
-        assert last(running, indices, np.int32) == 40000 * 30000 - 1
+        out, indices, back = len(running.sizes) - 2, len(running.sizes) - 1, 2 * (shares - 1)
+        assert last(running, out, np.float16, back) == 5.0
+        assert last(running, indices, np.int32, back) == 40000 * 30000 - 1
+        assert last(running, indices, np.int32) == -1  # a share without an element
 
 
 def test_sums_of_an_adaptive_pool_of_more_than_2_to_the_31_elements():
@@ -450,7 +506,7 @@ def test_sums_of_an_adaptive_pool_of_more_than_2_to_the_31_elements():
         huge((1, *cells, 2), mx.int32),
     )
     covering = np.array(pairs(None, g.covering, size))
-    running, order = far_end(launch, None, None, covering, np.array(size, np.int32))
+    running, order = far_end(launch, None, None, covering, WINDOW_OF_ONE, np.array(size, np.int32))
     with running:
         put(running, 0, 7.0, np.float16)
         put(running, running.launch.buffers.index("indices"), 40000 * 30000 - 1, np.int32)
@@ -470,16 +526,17 @@ def test_32_bit_indices_into_a_plane_of_2_to_the_31_positions():
             ),
             *(huge(cells, mx.int8), huge(cells, mx.int32)),
         )
-        running, order = far_end(launches[0], None, size)
-        with running:
-            put(running, running.launch.buffers.index("indices"), 2**31 - 1, np.int32)
-            report = running.walk(order, track=False)
-            assert not report.failures, report.first
-            if kernel_size is None:  # the last position belongs to the last pooled value
-                assert last(running, len(running.sizes) - 1, np.int32) == 32768 * 16384 - 1
         if kernel_size is None:
+            running, order = far_end(launches[0], None, WINDOW_OF_ONE, size)
+            with running:
+                put(running, running.launch.buffers.index("indices"), 2**31 - 1, np.int32)
+                report = running.walk(order, track=False)
+                assert not report.failures, report.first
+                # The last position belongs to the last pooled value.
+                assert last(running, len(running.sizes) - 1, np.int32) == 32768 * 16384 - 1
             continue
-        running, order = far_end(launches[1], None, None, None, size)
+        none = np.zeros((1, 1), np.uint32)
+        running, order = far_end(launches[1], None, None, none, None, size)
         with running:
             put(running, 0, 7, np.int8)
             put(running, running.launch.buffers.index("indices"), 2**31 - 1, np.int32)
@@ -490,12 +547,10 @@ def test_32_bit_indices_into_a_plane_of_2_to_the_31_positions():
 
 def test_32_bit_offsets_would_have_been_caught():
     (launch,) = traced(lambda x: mlx_unpool.max_pool2d(x, 2), huge(HUGE, mx.float16))
-    old = "const int64_t from = (plane + place) * C + c;"
+    old = "const OFFSET from = (plane + OFFSET(row)) * C + s.c;"
     assert old in launch.text
-    narrow = dataclasses.replace(
-        launch,
-        text=launch.text.replace(old, "const int from = int(uint(plane + place) * uint(C)) + c;"),
-    )
+    new = "const OFFSET from = int(uint(plane + OFFSET(row)) * uint(C)) + s.c;"
+    narrow = dataclasses.replace(launch, text=launch.text.replace(old, new))
     running, order = far_end(narrow, None, np.array((1, 20000, 15000), np.int32))
     with running:
         report = running.walk(order, track=False)

@@ -1,0 +1,46 @@
+    // The maximum of large windows, from those of their shares: of equals the one with the lowest index, but of NaN the one
+    // with the highest.
+    //   values, numbers (B, OD, OH, OW * shares, C), size = (OD, OH, OW, shares)  ->  out, indices (B, OD, OH, OW, C)
+    // One thread: V neighbouring channels of one window. Grid: (OW * channel groups, OD * OH, B).
+    const int OD = size[0], OH = size[1], OW = size[2], shares = size[3], C = values_shape[4];
+    const uint3 at = thread_position_in_grid;
+    const Share s = share_of<V, 1, false, false>(at, OD, OH, OW, C, values_shape[0]);
+    if (s.beyond) {
+      return;
+    }
+    const int lanes = C - s.c < V ? C - s.c : V;
+    const OFFSET row = (OFFSET(at.z) * OD * OH + at.y) * OW * shares * C + s.c;
+    T best[1][V];
+    typename Order<T>::type order[V];
+    INDEX number[V];
+    #pragma unroll
+    for (int v = 0; v < V; ++v) {
+      best[0][v] = lowest<T>();
+      order[v] = order_of(best[0][v]);
+      number[v] = -1;
+    }
+    for (int n = 0; n < shares; ++n) {
+      T value[1][V];
+      INDEX given[1][V];
+      load_columns<1, V, false, true>(value, values, row, s.w * shares + n, OW * shares, C, lanes, OFFSET(0));
+      load_columns<1, V, false, true>(given, numbers, row, s.w * shares + n, OW * shares, C, lanes, OFFSET(0));
+      #pragma unroll
+      for (int v = 0; v < V; ++v) {
+        const auto rank = order_of(value[0][v]);
+        const bool nan = value[0][v] != value[0][v], best_nan = best[0][v] != best[0][v];
+        const bool higher = (rank > order[v]) | ((rank == order[v]) & (given[0][v] < number[v]));
+        const bool better = (given[0][v] >= 0) &
+            ((number[v] < 0) | (nan ? !best_nan | (given[0][v] > number[v]) : !best_nan & higher));
+        best[0][v] = better ? value[0][v] : best[0][v];
+        order[v] = better ? rank : order[v];
+        number[v] = better ? given[0][v] : number[v];
+      }
+    }
+    I where[1][V];
+    #pragma unroll
+    for (int v = 0; v < V; ++v) {
+      where[0][v] = FLAT || number[v] >= 0 ? I(number[v]) : I(0);
+    }
+    const OFFSET to = (OFFSET(at.z) * OD * OH + at.y) * OW * C + s.c;
+    store_columns<1, V, false, true>(out, best, to, s.w, OW, C, lanes);
+    store_columns<1, V, false, true>(indices, where, to, s.w, OW, C, lanes);
