@@ -147,7 +147,7 @@ class Kernels:
 
     def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """Pooled values at their positions, zero elsewhere, the last one of several."""
-        if _is_large(g):
+        if not isinstance(g, WindowGeometry) or _is_large(g):
             return self.pick(values, self._owner(indices, g), _plain(g))
         strays, claims = self._strays(values, indices, g)
         launch = _place(values.shape, values.dtype, indices.dtype, g, False)
@@ -158,11 +158,12 @@ class Kernels:
 
         The indices must come from a pool: one that is not in its own window adds nothing.
         """
-        if not _is_large(g):
+        if isinstance(g, WindowGeometry) and not _is_large(g):
             launch = _place(values.shape, values.dtype, indices.dtype, g, True)
             return launch(self.dialect, values, indices, _nothing(), _nothing())[0]
-        regions = isinstance(g, RegionGeometry)
-        covering = pairs(g.listed_covering, g.covering, g.size) if regions else _nothing()
+        covering = _nothing()
+        if isinstance(g, RegionGeometry):
+            covering = pairs(g.listed_covering, g.covering, g.size)
         launch = _accumulate_regions(values.shape, values.dtype, indices.dtype, g)
         return launch(self.dialect, values, indices, covering)[0]
 
@@ -173,7 +174,7 @@ class Kernels:
 
     def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """As :meth:`pick`, but zero for a pooled value whose position a later one names as well."""
-        if not _is_large(g):
+        if isinstance(g, WindowGeometry) and not _is_large(g):
             strays, claims = self._strays(full, indices, g)
             launch = _pick(full.shape, full.dtype, indices.shape, indices.dtype, g, True)
             return launch(self.dialect, full, indices, strays, claims)[0]
@@ -211,7 +212,7 @@ def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtyp
         columns //= 2
     if g.window.dilation[2] > 1:
         columns = 1
-    template = {
+    template: dict[str, Any] = {
         "T": dtype,
         "I": index_dtype,
         "FLAT": not is_window(index_dtype),
@@ -241,7 +242,7 @@ def _place(
     if acc.size > dtype.size and prod(stride) > 1 and lanes > 4:
         lanes = 4
     whole = all(n * s == length for n, s, length in zip(g.pooled, stride, g.size))
-    template = {
+    template: dict[str, Any] = {
         "T": dtype,
         "ACC": acc,
         "SUM": add,
@@ -271,7 +272,7 @@ def _pick(
         g = _plain(g)  # flat indices need none
     columns = _columns(dtype, shape, g, pooled[3])
     index = _index_type(index_dtype, g.size)
-    template = {
+    template: dict[str, Any] = {
         "T": dtype,
         "FLAT": flat,
         "NAMED": index if flat else mx.uint16,
@@ -289,7 +290,7 @@ def _pick(
 def _stray(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry) -> Launch:
     batch, *_, channels = shape
     columns = _columns(dtype, shape, g, g.pooled[2])
-    template = {
+    template: dict[str, Any] = {
         "INDEX": _index_type(index_dtype, g.size),
         **_share(dtype, shape, columns, g),
         "INSIDE": _inside(g, columns),
@@ -307,7 +308,7 @@ def _stray(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeomet
 @functools.lru_cache(_KEPT)
 def _own(shape: Shape, index_dtype: mx.Dtype, g: Geometry) -> Launch:
     batch, *_, channels = shape
-    template = {
+    template: dict[str, Any] = {
         "FLAT": not is_window(index_dtype),
         "INDEX": _index_type(index_dtype, g.size),
         "V": min(4, channels),
@@ -329,11 +330,16 @@ def _pool_large(
     lanes = _lanes(dtype, channels) if columns == 1 else 1
     groups = -(-channels // lanes)
     # As many shares as each has elements, but no more threads than keep a GPU busy.
-    elements = prod(g.longest if regions else g.window.kernel)
+    elements = prod(g.longest) if isinstance(g, RegionGeometry) else prod(_window_of(g)[:3])
     threads = batch * d * h * w * groups
     shares = max(1, min(_power_of_two(int(elements**0.5)), _BUSY // threads))
     number_type = _index_type(index_dtype, g.size)
-    template = {"T": dtype, "FLAT": not is_window(index_dtype), "INDEX": number_type, "V": lanes}
+    template: dict[str, Any] = {
+        "T": dtype,
+        "FLAT": not is_window(index_dtype),
+        "INDEX": number_type,
+        "V": lanes,
+    }
     template["OFFSET"] = _offset_type(shape, _plain(g), shares)
     parts, pooled = (batch, d, h, w * shares, channels), (batch, *g.pooled, channels)
     size = (*g.pooled, shares)
@@ -358,7 +364,7 @@ def _pool_regions(
     shape: Shape, dtype: mx.Dtype, columns: int, g: RegionGeometry, index_dtype: mx.Dtype
 ) -> Launch:
     pooled = (shape[0], *g.pooled, shape[4])
-    template = {
+    template: dict[str, Any] = {
         "T": dtype,
         "I": index_dtype,
         "INDEX": index_dtype,
@@ -377,7 +383,7 @@ def _accumulate_regions(
 ) -> Launch:
     full = (shape[0], *g.size, shape[4])
     columns = _columns(dtype, shape, _plain(g), g.size[2])
-    template = {
+    template: dict[str, Any] = {
         "T": dtype,
         "ACC": _sum_type(dtype),
         "FLAT": not is_window(index_dtype),
@@ -390,10 +396,8 @@ def _accumulate_regions(
     return _launch(ACCUMULATE_REGIONS, template, grid, [(full, dtype)], _window_of(g), g.size)
 
 
-def _is_large(g: Geometry) -> bool:
-    """Whether windows have no kernel that is made for them: they are large, not alike or unknown."""
-    if not isinstance(g, WindowGeometry):
-        return True
+def _is_large(g: WindowGeometry) -> bool:
+    """Whether windows are too large for the kernels that are made for one window."""
     return g.window.elements > _MOST_ELEMENTS or prod(g.window.stride) > _MOST_OUTPUTS
 
 
