@@ -161,8 +161,9 @@ class Kernels:
         if not _is_large(g):
             launch = _place(values.shape, values.dtype, indices.dtype, g, True)
             return launch(self.dialect, values, indices, _nothing(), _nothing())[0]
-        regions = isinstance(g, RegionGeometry)
-        covering = pairs(g.listed_covering, g.covering, g.size) if regions else _nothing()
+        covering = _nothing()
+        if isinstance(g, RegionGeometry):
+            covering = pairs(g.listed_covering, g.covering, g.size)
         launch = _accumulate_regions(values.shape, values.dtype, indices.dtype, g)
         return launch(self.dialect, values, indices, covering)[0]
 
