@@ -504,3 +504,40 @@ def test_derivatives_with_respect_to_where_windows_lie_are_zero():
     _, (tangent,) = mx.jvp(lambda u: pool(x, u), [samples], [samples])
     assert not tangent.any().item()
     assert not mx.grad(lambda u: pool(x, u).sum())(samples).any().item()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_long_windows_find_what_stands_in_their_middle(dtype):
+    """Windows of dozens of elements are put together from parts: maxima, ties, NaN and large numbers."""
+    random = np.random.default_rng(0)
+    for size, count in ((200, 3), (331, 4), (100, 7), (64, 1), (640, 10)):
+        for kind in ("spread", "ties", "nan"):
+            plane = random.standard_normal(size).astype(np.float32) * 40000
+            plane = np.round(plane / 20000) if kind == "ties" else np.clip(plane, -65000, 65000)
+            if kind == "nan":
+                plane[random.random(size) < 0.02] = np.nan
+            x = mx.array(plane).astype(dtype).reshape(size, 1)
+            values, indices = adaptive_max_pool1d(x, count, return_indices=True)
+            bounds = reference.adaptive_bounds((size,), (count,))
+            rounded = np.array(x.astype(mx.float32)).reshape(size)
+            expected, flat = reference.max_pool_bounds(rounded, bounds)
+            np.testing.assert_array_equal(np.array(indices).ravel(), flat)
+            np.testing.assert_array_equal(np.array(values.astype(mx.float32)).ravel(), expected)
+
+
+@pytest.mark.parametrize("kernel", [5, 12, 40])
+def test_long_random_windows_that_overlap_find_what_stands_in_their_middle(kernel):
+    random = np.random.default_rng(kernel)
+    plane = random.standard_normal(200).astype(np.float32)
+    u = random.random(2, dtype=np.float32)
+    values, indices = fractional_max_pool2d(
+        mx.array(plane).reshape(1, 1, 200, 1),
+        (1, kernel),
+        output_size=(1, 100),
+        random_samples=mx.array(u).reshape(1, 1, 2),
+        return_indices=True,
+    )
+    bounds = reference.fractional_bounds((200,), (100,), (kernel,), u[1:])
+    expected, flat = reference.max_pool_bounds(plane, bounds)
+    np.testing.assert_array_equal(np.array(values).ravel(), expected)
+    np.testing.assert_array_equal(np.array(indices).ravel(), flat)
