@@ -142,6 +142,26 @@ class WindowGeometry(Geometry):
         return tuple(result)
 
     @cached_property
+    def steps_in_plane(self) -> Triple:
+        """For each axis, how many positions apart two neighbouring elements of a window are."""
+        d, h, w = self.window.dilation
+        return (d * self.size[1] * self.size[2], h * self.size[2], w)
+
+    @cached_property
+    def steps_in_window(self) -> Triple:
+        """For each axis, how far apart the offsets of two neighbouring elements of a window are."""
+        _, h, w = self.window.kernel
+        return (h * w, w, 1)
+
+    @cached_property
+    def is_covered_inside(self) -> bool:
+        """Whether the windows look at all of the plane, and at nothing outside."""
+        return all(
+            axis.first == 0 and not (axis.before or axis.behind) and axis.stop <= length
+            for axis, length in zip(self.covered, self.size)
+        )
+
+    @cached_property
     def tiled(self) -> tuple[bool, ...]:
         """For each axis, whether the windows divide it among themselves without a rest."""
         return tuple(

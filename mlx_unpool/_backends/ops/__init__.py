@@ -21,6 +21,7 @@ from .spreading import can_spread, spread
 
 _MUCH = 2**25  # bytes: MLX keeps free buffers of so many in all
 _PARTS = 8
+_NO_SHIFTS: list[mx.array | None] = [None] * 3
 
 
 class Ops:
@@ -32,14 +33,15 @@ class Ops:
         """Values and indices of every window."""
         window, size, pooled, axes = g.window, g.size, g.pooled, g.covered
         flat = not is_window(index_dtype)
-        if flat:
-            steps = tuple(d * pitch for d, pitch in zip(window.dilation, pitches(size)))
-        else:
-            steps = pitches(window.kernel)
-        plane, shifts = clamped(_ordered(x), axes, window.dilation)
+        steps = g.steps_in_plane if flat else g.steps_in_window
+        plane, shifts = _ordered(x), _NO_SHIFTS
+        if not g.is_covered_inside:
+            plane, shifts = clamped(plane, axes, window.dilation)
         maxima = Maxima(plane, are_keys=x.dtype == mx.float16)
         for number in (2, 1, 0):
             axis, step, shift = axes[number], steps[number], shifts[number]
+            if axis.kernel == 1 and shift is None and pooled[number] == plane.shape[number + 1]:
+                continue
             if shift is not None:
                 shift = shift if step == 1 else shift * step
                 maxima = maxima.shifted(shift, (axis.before + axis.behind) * step)
@@ -62,7 +64,7 @@ class Ops:
             for number, pitch in enumerate(pitches(size)):
                 axis = axes[number]
                 first = axis.first * pitch - axis.behind * steps[number]
-                if pooled[number] > 1 or first:
+                if first or pooled[number] > 1:
                     start = at.starts(
                         first, window.stride[number] * pitch, pooled[number], index_dtype
                     )

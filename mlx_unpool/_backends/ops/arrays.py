@@ -15,6 +15,8 @@ from ..._geometry import Triple
 
 _UNSIGNED = (mx.uint8, mx.uint16, mx.uint32, mx.uint64)
 _SIGNED = (mx.int8, mx.int16, mx.int32, mx.int64)
+_ALONG = ((1, -1, 1, 1, 1), (1, 1, -1, 1, 1), (1, 1, 1, -1, 1))
+_SAME_AXES = tuple(tuple(range(n)) for n in range(8))
 
 
 def pitches(size: Triple) -> Triple:
@@ -24,12 +26,14 @@ def pitches(size: Triple) -> Triple:
 
 def along(axis: int, x: mx.array) -> mx.array:
     """A vector as an array (B, D, H, W, C) that varies along one spatial axis."""
-    return x.reshape([-1 if a == axis + 1 else 1 for a in range(5)])
+    return x.reshape(_ALONG[axis])
 
 
 def narrowest(largest: int) -> mx.Dtype:
     """The narrowest unsigned dtype for numbers up to ``largest``."""
-    return next(dtype for dtype in _UNSIGNED if largest < 256**dtype.size)
+    if largest < 2**16:
+        return mx.uint8 if largest < 2**8 else mx.uint16
+    return mx.uint32 if largest < 2**32 else mx.uint64
 
 
 def unsigned_like(x: mx.array) -> mx.Dtype:
@@ -51,7 +55,7 @@ def unfused(x: mx.array) -> mx.array:
     arithmetic, and axes in the order that they have take no time. (:func:`mx.contiguous` would be the
     function for this, but cannot be exported.)
     """
-    return x.transpose(*range(x.ndim))
+    return x.transpose(_SAME_AXES[x.ndim])
 
 
 def repeated(x: mx.array, shape: Sequence[int]) -> mx.array:

@@ -17,6 +17,11 @@ from .arrays import gapless, gathered_along, narrowest, repeated, signed, unfuse
 _INFINITE_KEY = 0x7800  # what `keys` makes of infinity; NaN is above
 
 
+_BEFORE = tuple(
+    (slice(None),) * (axis + 1) for axis in range(3)
+)  # indices of what lies before an axis
+
+
 class Maxima(NamedTuple):
     """The maximum of each of many sets of elements, and a code that says which element it is.
 
@@ -35,9 +40,13 @@ class Maxima(NamedTuple):
 
     def rows(self, axis: int, start: int, stride: int, count: int) -> Maxima:
         """``count`` rows of an axis, ``stride`` apart."""
-        stop = start + (count - 1) * stride + 1
-        index = (slice(None),) * (axis + 1) + (slice(start, stop, stride),)
-        return self.map(lambda x: x if x.shape[axis + 1] == 1 else x[index])
+        values, codes = self.values, self.codes
+        index = _BEFORE[axis] + (slice(start, start + (count - 1) * stride + 1, stride),)
+        if values.shape[axis + 1] > 1:
+            values = values[index]
+        if codes is not None and codes.shape[axis + 1] > 1:
+            codes = codes[index]
+        return Maxima(values, codes, self.largest, self.are_keys)
 
     def plus(self, number: int) -> Maxima:
         """``number`` added to all codes."""
