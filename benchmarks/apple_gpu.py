@@ -195,21 +195,23 @@ def kernel_of(launch: metal_host.Launch) -> str:
     return launch.name.removeprefix("custom_kernel_unpool_").split("__")[0]
 
 
-def _rows(chosen: Sequence[Call], passes: Sequence[str]) -> dict[str, list[Row]]:
+def _rows(chosen: Sequence[Call], passes: Sequence[str], samples: int) -> dict[str, list[Row]]:
     seen = list(_launches(chosen))
     tables: dict[str, list[Row]] = {}
     for name in passes:
         compiled = toolchain.Compiled([kept.launch for _, _, kept in seen], name)
-        tables[name] = [_row(compiled, *one) for one in seen]
+        tables[name] = [_row(compiled, *one, samples) for one in seen]
     return tables
 
 
-def _row(compiled: toolchain.Compiled, call: Call, kernel: str, kept: emulator.Kept) -> Row:
+def _row(
+    compiled: toolchain.Compiled, call: Call, kernel: str, kept: emulator.Kept, samples: int
+) -> Row:
     launch, report = kept.launch, kept.report
     statistics = compiled.statistics(launch)
     replayed = replay.Replay(compiled, kept)
     whole = call.windows in (GLOBAL, GLOBAL_ADAPTIVE)
-    groups = replayed.run(GLOBAL_SAMPLES if whole else SAMPLES)
+    groups = replayed.run(GLOBAL_SAMPLES if whole else samples)
     counts = {key: n / groups for key, n in replayed.machine.counts.items()}
     constant = {p["name"] for p in launch.parameters if "constant" in p["type"].split()}
     unique = sum(
@@ -240,15 +242,21 @@ def _row(compiled: toolchain.Compiled, call: Call, kernel: str, kept: emulator.K
 
 
 def measure(
-    chosen: Sequence[Call], passes: Sequence[str] = ("llvm",), processes: int | None = None
+    chosen: Sequence[Call],
+    passes: Sequence[str] = ("llvm",),
+    processes: int | None = None,
+    samples: int = SAMPLES,
 ) -> dict[str, list[Row]]:
-    """The rows of these calls, for each way to prepare the machine code, in the order of the calls."""
+    """The rows of these calls, for each way to prepare the machine code, in the order of the calls.
+
+    ``samples``: how many SIMD groups of a launch are run.
+    """
     processes = min(processes or os.cpu_count() or 1, len(chosen))
     if processes <= 1:
-        return _rows(chosen, passes)
+        return _rows(chosen, passes, samples)
     parts = [chosen[n::processes] for n in range(processes)]
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        tables = list(pool.map(_rows, parts, [passes] * processes))
+        tables = list(pool.map(_rows, parts, [passes] * processes, [samples] * processes))
     place = {call: n for n, call in enumerate(chosen)}
     return {
         name: sorted((row for table in tables for row in table[name]), key=lambda r: place[r.call])

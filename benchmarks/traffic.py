@@ -1,6 +1,7 @@
 """How many 128-byte lines of memory the Metal kernels touch, against the least possible.
 
     python benchmarks/traffic.py            prints the tables of TRAFFIC.md
+    python benchmarks/traffic.py --write    puts them into the page
 
 The kernels run on the CPU, exactly as MLX would hand them to Metal, with every access counted (see
 tests/metal). The figures are counts, not times: the same on every machine.
@@ -37,7 +38,14 @@ LAYOUTS = {  # name: data_format, channels
 }
 PRIMITIVES = ("pool", "place", "accumulate", "pick", "pick_winners")
 IRREGULAR = {"adaptive 25x25": 25, "adaptive 40x40": 40, "fractional 2x2, 40x40": 40}
-INTERMEDIATE = ("strays", "owner")
+# What one kernel hands to the next; the parts of large windows, which have other names, are in no row.
+INTERMEDIATE = ("strays", "claims", "owner")
+PAGE = Path(__file__).with_name("TRAFFIC.md")
+END = "<!-- end of table -->"
+BEGIN = {
+    "regular": "<!-- table: python benchmarks/traffic.py --write -->",
+    "irregular": "<!-- table of windows that are not alike: python benchmarks/traffic.py --write -->",
+}
 LINE = 128
 
 
@@ -177,27 +185,49 @@ def rows() -> list[tuple[str, str, str, str]]:
     ]
 
 
-def main() -> None:
-    """Prints the tables."""
+def tables() -> dict[str, list[str]]:
+    """The lines of both tables."""
     emulator.compile_all(
         [call_of(p, w, layout, d, i) for layout, w, i, p in rows() for d in DTYPES]
+        + [irregular_call_of(p, w, layout, d) for layout, w, p in irregular_rows() for d in DTYPES]
     )
-    print("| layout | window | indices | primitive | " + " | ".join(DTYPES) + " |")
-    print("|---|---|---|---|" + "---|" * len(DTYPES))
-    for layout, window, index_format, primitive in rows():
-        cells = []
-        for dtype in DTYPES:
-            f = measure(call_of(primitive, window, layout, dtype, index_format))
-            cells.append(f"{f.simd_group:.2f} / {f.threadgroup:.2f}")
-        print(f"| {layout} | {window} | {index_format} | {primitive} | " + " | ".join(cells) + " |")
-    print("\n| layout | windows | primitive | " + " | ".join(DTYPES) + " |")
-    print("|---|---|---|" + "---|" * len(DTYPES))
-    for layout, windows, primitive in irregular_rows():
-        cells = []
-        for dtype in DTYPES:
-            f = measure(irregular_call_of(primitive, windows, layout, dtype))
-            cells.append(f"{f.simd_group:.2f} / {f.threadgroup:.2f}")
-        print(f"| {layout} | {windows} | {primitive} | " + " | ".join(cells) + " |")
+
+    def line(names: tuple[str, ...], calls: list[Callable[[], object]]) -> str:
+        cells = [f"{f.simd_group:.2f} / {f.threadgroup:.2f}" for f in map(measure, calls)]
+        return f"| {' | '.join((*names, *cells))} |"
+
+    return {
+        "regular": [
+            f"| layout | window | indices | primitive | {' | '.join(DTYPES)} |",
+            "|---|---|---|---|" + "---|" * len(DTYPES),
+            *(
+                line(row, [call_of(row[3], row[1], row[0], d, row[2]) for d in DTYPES])
+                for row in rows()
+            ),
+        ],
+        "irregular": [
+            f"| layout | windows | primitive | {' | '.join(DTYPES)} |",
+            "|---|---|---|" + "---|" * len(DTYPES),
+            *(
+                line(row, [irregular_call_of(row[2], row[1], row[0], d) for d in DTYPES])
+                for row in irregular_rows()
+            ),
+        ],
+    }
+
+
+def main() -> None:
+    """Prints the tables or puts them into the page."""
+    made = tables()
+    if "--write" not in sys.argv:
+        print("\n\n".join("\n".join(lines) for lines in made.values()))
+        return
+    page = PAGE.read_text()
+    for name, lines in made.items():
+        start = page.index(BEGIN[name])
+        rest = page[page.index(END, start) :]
+        page = page[:start] + "\n\n".join([BEGIN[name], "\n".join(lines), rest])
+    PAGE.write_text(page)
 
 
 if __name__ == "__main__":

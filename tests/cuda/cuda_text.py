@@ -281,7 +281,7 @@ def memory_instructions(launches: list[Launch], architecture: str) -> list[Count
         dataclasses.replace(launch, function=launch.function.replace("void ", f"void n{n}_", 1))
         for n, launch in enumerate(launches)
     ]
-    code, said = _compile(unit(named), architecture, "--diag-suppress=177")
+    code, said = _compile(unit(named), architecture, "--diag-suppress=177,128,186")
     assert code is not None, said
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(code)

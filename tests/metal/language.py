@@ -136,8 +136,12 @@ def _unqualified(compiler: Sequence[str], flags: list[str], text: str) -> list[s
         name, kind = named.groups()
         if name is None or name.isdigit() or name == "used":
             continue  # without a name: a parameter of a constructor that the compiler makes itself
-        for level in re.split(r"[*&]+", kind)[:-1]:
-            if "(" in level or "auto" in level:
+        unsized = re.sub(
+            r"\[[^]]*\]", "[]", kind
+        )  # a product in the size of an array is no pointer
+        to_arrays = re.search(r"\([*&][\w ]*\)\[\]", unsized)  # "T (*)[V]"
+        for level in re.split(r"[*&]+", unsized)[:-1]:
+            if "auto" in level or ("(" in level and not to_arrays):
                 break
             spaced = re.search(r"__(global|constant|local|private)\b", level)
             if "__generic" in level or not spaced:

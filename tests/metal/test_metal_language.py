@@ -42,6 +42,8 @@ def test_every_kernel_passes_every_judge():
 
 ON_THREAD = "template <typename T> T f(const thread T* p) { return *p; }\n"
 ON_DEVICE = "template <typename T> T f(const device T* p) { return *p; }\n"
+ON_ROWS = "template <typename T> T f(const thread T (*p)[2 * 3]) { return p[1][2]; }\n"
+ON_ROWS_OF_NOTHING = ON_ROWS.replace("thread ", "")
 ON_NOTHING = "template <typename T> T f(const T* p) { return *p; }\n"
 HALF, BFLOAT, TINY = {}, {"dtype": mx.bfloat16}, {"size": 4}
 
@@ -49,6 +51,11 @@ HALF, BFLOAT, TINY = {}, {"dtype": mx.bfloat16}, {"size": 4}
 GOOD = {
     "a helper on device memory": ("out[e] = f(x + e);", ON_DEVICE, HALF),
     "a helper on thread memory": ("T v = x[e]; out[e] = f(&v);", ON_THREAD, HALF),
+    "a helper on rows in thread memory": (
+        "const int N = K; T v[2][2 * N]; v[1][2] = x[e]; out[e] = f(v);",
+        ON_ROWS,
+        HALF,
+    ),
     "bfloat made explicitly": ("float v = float(x[e]) * 2.0f; out[e] = T(v);", "", BFLOAT),
     "a table in constant memory": (
         *(
@@ -71,6 +78,11 @@ BAD = {
     "a parameter without address space, local given": (
         "T v = x[e]; out[e] = f(&v);",
         ON_NOTHING,
+        HALF,
+    ),
+    "a pointer to rows without address space": (
+        "const int N = K; T v[2][2 * N]; v[1][2] = x[e]; out[e] = f(v);",
+        ON_ROWS_OF_NOTHING,
         HALF,
     ),
     "a pointer without address space": ("const T* p = x + e; out[e] = *p;", "", HALF),

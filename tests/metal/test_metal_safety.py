@@ -556,3 +556,10 @@ def test_32_bit_offsets_would_have_been_caught():
         report = running.walk(order, track=False)
         assert report.failures
         assert report.first[0].startswith("access out of bounds")
+
+
+def test_a_grid_beyond_what_metal_can_launch_is_refused():
+    x = mx.broadcast_to(mx.array(0, mx.float16), (1, 2**31 - 2, 64))
+    device = emulator.Emulator()
+    with device.installed(), device.recording(), pytest.raises(ValueError, match="grid must"):
+        mlx_unpool.max_pool1d(x, 2)

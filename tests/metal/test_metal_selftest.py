@@ -5,7 +5,7 @@ from __future__ import annotations
 import emulator
 import mlx.core as mx
 
-from mlx_unpool import selftest
+from mlx_unpool import _kernels, selftest
 
 
 def run(monkeypatch, edit=None) -> int:
@@ -35,9 +35,12 @@ def test_kernels_that_agree_are_said_to(monkeypatch, capsys):
 
 
 def test_a_kernel_that_does_not_agree_is_named(monkeypatch, capsys):
-    wrong = lambda text: text.replace("value > best[v]", "value < best[v]")  # noqa: E731
+    right = "(rank > order[i][v])"  # in the kernel for windows that are alike, and small
+    assert _kernels.text("pool.metal").count(right) == 1
+    wrong = lambda text: text.replace(right, "(rank < order[i][v])")  # noqa: E731
     assert run(monkeypatch, wrong) == 1
     said = capsys.readouterr().out
     assert "18 DO NOT AGREE." in said
     assert "| pool | 2x2/2 | flat | float16 | NO |" in said
     assert "| place | 2x2/2 | flat | float16 | yes |" in said
+    assert "| pool | adaptive | flat | float16 | yes |" in said
