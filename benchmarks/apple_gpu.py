@@ -139,11 +139,6 @@ def further_calls() -> list[Call]:
             for primitive in ("pool", "accumulate")
             for dtype in DTYPES
         ),
-        *(
-            Call("NHWC 64", "2x2/2", index_format, primitive, "bf16")
-            for index_format in FORMATS
-            for primitive in traffic.PRIMITIVES
-        ),
     ]
 
 
