@@ -49,26 +49,46 @@
         const int fd = ed * SD / DD, fh = eh * SH / DH;
         const bool apart = ed * SD % DD != 0 || eh * SH % DH != 0;
         if (!apart && (ed == 0 || s.d + ed < OD) && (eh == 0 || within(s.h + eh, OH))) {
+          const OFFSET there = row + OFFSET(ed * OH + eh) * OW * C;
+          NAMED column[X][V]; // of the window element that an index names
+          bool again[X][V];   // whether a later window names what may be the same position
           #pragma unroll
-          for (int e = 0; e < X + 2 * RW; ++e) {
-            if (e % AT_ONCE == 0) {
-              load_columns<AT_ONCE, V, RUN, false>(
-                  later, indices, row + OFFSET(ed * OH + eh) * OW * C, s.w - RW + e, OW, C, lanes, all);
-            }
-            const bool inside = (EVEN && e >= RW && e < RW + X) || within(s.w - RW + e, OW);
+          for (int i = 0; i < X; ++i) {
             #pragma unroll
             for (int v = 0; v < V; ++v) {
-              const NAMED rival = inside ? later[e % AT_ONCE][v] : NAMED(-1);
+              column[i][v] = NAMED(FLAT ? 0 : weigh<KD, KH, KW>(int(index[i][v]), 0, 0, 1));
+              again[i][v] = false;
+            }
+          }
+          if (RUN) {
+            load_indices<AT_ONCE, V, X, RUN, false, EVEN>(later, indices, there, s.w, -RW, OW, C, lanes, all);
+          }
+          #pragma unroll
+          for (int ew = -RW; ew <= RW; ++ew) {
+            const int fw = ew * SW / DW;
+            if (ew * SW % DW == 0 && (ed > 0 || eh > 0 || ew > 0)) {
+              if (!RUN) {
+                load_indices<AT_ONCE, V, X, RUN, false, EVEN>(later, indices, there, s.w, ew, OW, C, lanes, all);
+              }
+              const int less = (fd * KH + fh) * KW + fw;
               #pragma unroll
               for (int i = 0; i < X; ++i) {
-                const int ew = e - RW - i, fw = ew * SW / DW, n = int(index[i][v]);
-                if (ew >= -RW && ew <= RW && ew * SW % DW == 0 && (ed > 0 || eh > 0 || ew > 0)) {
-                  const bool common = FLAT ||
-                      (both_have<KD>(weigh<KD, KH, KW>(n, 1, 0, 0), fd) & both_have<KH>(weigh<KD, KH, KW>(n, 0, 1, 0), fh) &
-                       both_have<KW>(weigh<KD, KH, KW>(n, 0, 0, 1), fw));
-                  lost[i][v] |= common & (rival == NAMED(FLAT ? index[i][v] : n - ((fd * KH + fh) * KW + fw)));
+                #pragma unroll
+                for (int v = 0; v < V; ++v) {
+                  const NAMED n = index[i][v], rival = later[RUN ? i + ew + RW : 0][v];
+                  const bool common = FLAT || both_have<KW>(int(column[i][v]), fw);
+                  again[i][v] |= common & (rival == NAMED(FLAT ? n : int(n) - less));
                 }
               }
+            }
+          }
+          #pragma unroll
+          for (int i = 0; i < X; ++i) {
+            #pragma unroll
+            for (int v = 0; v < V; ++v) {
+              const int n = int(index[i][v]);
+              lost[i][v] |= again[i][v] & (FLAT ||
+                  (both_have<KD>(weigh<KD, KH, KW>(n, 1, 0, 0), fd) & both_have<KH>(weigh<KD, KH, KW>(n, 0, 1, 0), fh)));
             }
           }
         }

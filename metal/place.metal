@@ -20,6 +20,7 @@
     const int LD = ((KD - 1) * DD - PD) / SD, LH = ((KH - 1) * DH - PH) / SH, LW = ((KW - 1) * DW - PW) / SW;
     const int MD = (SD - 1 + PD) / SD, MH = (SH - 1 + PH) / SH, MW = (SW - 1 + PW) / SW;
     const int AT_ONCE = RUN ? X + LW + MW : 1; // columns of pooled values
+    const bool ALONE = WHOLE && LW + MW == 0;  // no window of another column
     const OFFSET all = OFFSET(indices_shape[0]) * OD * OH * OW * C;
 
     if (STRAY && strays[at.z * uint((C + V - 1) / V) + s.group]) {
@@ -71,19 +72,15 @@
         const OFFSET row = (pooled + (OFFSET(s.d + ad) * OH + (s.h + ah)) * OW) * C + s.c;
         T value[AT_ONCE][V];
         NAMED index[AT_ONCE][V];
+        if (RUN) {
+          load_columns<AT_ONCE, V, RUN, ALONE>(value, values, row, s.w - LW, OW, C, lanes, all);
+          load_indices<AT_ONCE, V, X, RUN, ALONE, WHOLE>(index, indices, row, s.w, -LW, OW, C, lanes, all);
+        }
         #pragma unroll
         for (int aw = -LW; aw <= MW; ++aw) {
-          if (!RUN || aw == -LW) {
-            load_columns<AT_ONCE, V, RUN, WHOLE && LW + MW == 0>(value, values, row, s.w + aw, OW, C, lanes, all);
-            load_columns<AT_ONCE, V, RUN, WHOLE && LW + MW == 0>(index, indices, row, s.w + aw, OW, C, lanes, all);
-            #pragma unroll
-            for (int n = 0; n < AT_ONCE; ++n) {
-              const bool inside = (WHOLE && aw + n >= 0 && aw + n < X) || within(s.w + aw + n, OW);
-              #pragma unroll
-              for (int v = 0; v < V; ++v) {
-                index[n][v] = inside ? index[n][v] : NAMED(-1);
-              }
-            }
+          if (!RUN) {
+            load_columns<AT_ONCE, V, RUN, ALONE>(value, values, row, s.w + aw, OW, C, lanes, all);
+            load_indices<AT_ONCE, V, X, RUN, ALONE, WHOLE>(index, indices, row, s.w, aw, OW, C, lanes, all);
           }
           #pragma unroll
           for (int r = 0; r < SD * SH; ++r) {

@@ -80,6 +80,22 @@ inline void outermost_again(thread T (*row)[V], int first, int length) {
   }
 }
 
+// The indices of COUNT neighbouring pooled values of a row, the first of them `ahead` columns after the thread's own X,
+// which are `OWN`: all in the row. -1 for those outside the row.
+template <int COUNT, int V, int X, bool RUN, bool INSIDE, bool OWN, typename N, typename P, typename OFFSET>
+inline void load_indices(
+    thread N (*to)[V], P from, OFFSET row, int own, int ahead, int length, int C, int lanes, OFFSET size) {
+  load_columns<COUNT, V, RUN, INSIDE>(to, from, row, own + ahead, length, C, lanes, size);
+  #pragma unroll
+  for (int n = 0; n < COUNT; ++n) {
+    const bool inside = (OWN && ahead + n >= 0 && ahead + n < X) || within(own + ahead + n, length);
+    #pragma unroll
+    for (int v = 0; v < V; ++v) {
+      to[n][v] = inside ? to[n][v] : N(-1);
+    }
+  }
+}
+
 // Writes COUNT neighbouring columns, but none outside the row.
 template <int COUNT, int V, bool RUN, bool INSIDE, typename T, typename P, typename OFFSET>
 inline void store_columns(P to, const thread T (*from)[V], OFFSET row, int first, int length, int C, int lanes) {
