@@ -36,20 +36,27 @@
     for (int od = cd.first; od < cd.stop; ++od) {
       for (int oh = ch.first; oh < ch.stop; ++oh) {
         const OFFSET row = (pooled + (OFFSET(od) * OH + oh) * OW) * C + s.c;
+        int line = 0; // the offset of the window element that begins the row of the position
+        if (!FLAT) {
+          const int kd = element_of(s.d + window[6] - od * window[3], window[0], window[9]);
+          const int kh = element_of(s.h + window[7] - oh * window[4], window[1], window[10]);
+          line = kd < 0 || kh < 0 ? -1 : (kd * window[1] + kh) * window[2];
+        }
         for (int ow = cw.first; ow < cw.stop; ++ow) {
           T value[1][V];
           INDEX index[1][V];
           load_columns<1, V, false, true>(value, values, row, ow, OW, C, lanes, OFFSET(0));
           load_columns<1, V, false, true>(index, indices, row, ow, OW, C, lanes, OFFSET(0));
           #pragma unroll
-          for (int v = 0; v < V; ++v) {
-            INDEX named = index[0][v];
+          for (int i = 0; i < X; ++i) {
+            INDEX wanted = position + i;
             if (!FLAT) {
-              named = position_of(named, od, oh, ow, window, D, H, W);
+              const int kw = element_of(s.w + i + window[8] - ow * window[5], window[2], window[11]);
+              wanted = line < 0 || kw < 0 ? INDEX(-1) : INDEX(line + kw);
             }
             #pragma unroll
-            for (int i = 0; i < X; ++i) {
-              sum[i][v] = named == position + i ? ACC(sum[i][v] + ACC(value[0][v])) : sum[i][v];
+            for (int v = 0; v < V; ++v) {
+              sum[i][v] = index[0][v] == wanted ? ACC(sum[i][v] + ACC(value[0][v])) : sum[i][v];
             }
           }
         }

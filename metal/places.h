@@ -157,6 +157,15 @@ inline int element_at(int ahead, int K, int step) {
   return ahead >= 0 && ahead % step == 0 && ahead / step < K ? ahead / step : -1;
 }
 
+// The same for numbers known at run time only, without a division where there is no dilation.
+inline int element_of(int ahead, int K, int step) {
+  int k = ahead;
+  if (step > 1) { // the same for all threads
+    k = element_at(ahead, K, step);
+  }
+  return within(k, K) ? k : -1;
+}
+
 // The elements of a window that lie on an axis: `count` of them, `step` apart, after `skipped` that lie before it.
 struct Run {
   int first, step, count, skipped;
@@ -188,10 +197,14 @@ struct Cover {
 };
 
 inline Cover cover_of(int first, int last, int K, int stride, int padding, int step, int windows) {
-  const int reached = first + padding - (K - 1) * step, begun = (last + padding) / stride + 1;
   Cover cover;
-  cover.first = reached > 0 ? (reached + stride - 1) / stride : 0;
-  cover.stop = begun < windows ? begun : windows;
+  cover.first = 0;
+  cover.stop = windows;
+  if (windows > 1) { // the same for all threads: one window needs no division
+    const int reached = first + padding - (K - 1) * step, begun = (last + padding) / stride + 1;
+    cover.first = reached > 0 ? (reached + stride - 1) / stride : 0;
+    cover.stop = begun < windows ? begun : windows;
+  }
   return cover;
 }
 

@@ -199,7 +199,8 @@ def test_a_call_leaves_no_cycle_behind(name, collector_off):
     before = len(gc.get_objects())
     for _ in range(50):
         call()
-    assert len(gc.get_objects()) - before < 25  # less than one a call
+    # A cycle is several objects a call. (MLX 0.32.1 itself keeps one for each function that it compiles.)
+    assert len(gc.get_objects()) - before < 75
 
 
 def test_memory_stays_flat_over_ten_thousand_calls(collector_off):

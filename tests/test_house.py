@@ -113,7 +113,8 @@ def evaluation_refused(monkeypatch):
 
     conversions = ("array", "bool", "complex", "dlpack", "float", "format", "index", "int", "repr")
     for name in (*(f"__{word}__" for word in (*conversions, "str")), "item", "tolist"):
-        monkeypatch.setattr(mx.array, name, refuse)
+        # An older MLX may not have them all.
+        monkeypatch.setattr(mx.array, name, refuse, raising=False)
     for name in ("eval", "async_eval", "synchronize"):
         monkeypatch.setattr(mx, name, refuse)
     yield

@@ -382,7 +382,8 @@ def _accumulate_regions(
     shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Geometry
 ) -> Launch:
     full = (shape[0], *g.size, shape[4])
-    columns = _columns(dtype, shape, _plain(g), g.size[2])
+    # Only what it writes lies in runs.
+    columns = _columns(dtype, shape, _plain(Geometry(g.size, g.size)), g.size[2])
     template: dict[str, Any] = {
         "T": dtype,
         "ACC": _sum_type(dtype),
