@@ -188,16 +188,6 @@ class WindowGeometry(Geometry):
             if self.window.padding[axis] and self.window.dilation[axis] > self.size[axis]
         )
 
-    @cached_property
-    def tiles(self) -> Triple:
-        """The number of tiles, each as large as the stride, that cover the plane on each axis.
-
-        Tile ``t`` begins where window ``t`` begins.
-        """
-        return tuple(
-            -(-(n + p) // s) for n, p, s in zip(self.size, self.window.padding, self.window.stride)
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class RegionGeometry(Geometry):
