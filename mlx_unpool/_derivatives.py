@@ -188,7 +188,7 @@ def _map_batch(function: Callable[..., Any], args: Any, axes: Any) -> tuple[Any,
     merged = []
     for x, axis in zip(args, axes):
         x = mx.broadcast_to(x, (length, *x.shape)) if axis is None else mx.moveaxis(x, axis, 0)
-        if length == 0:  # one example stands in for the shapes of the results
+        if length == 0:  # one example, which never runs, tells the shapes of the results
             x = mx.zeros((1, *x.shape[1:]), x.dtype)
         batch = x.shape[1]
         merged.append(x.reshape(x.shape[0] * batch, *x.shape[2:]))
@@ -196,7 +196,7 @@ def _map_batch(function: Callable[..., Any], args: Any, axes: Any) -> tuple[Any,
 
     def split(y):
         y = y.reshape(y.shape[0] // batch, batch, *y.shape[1:])
-        return y if length else y[:0]
+        return y if length else mx.zeros((0, *y.shape[1:]), y.dtype)
 
     if isinstance(outputs, mx.array):
         return split(outputs), 0

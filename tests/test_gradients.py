@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
@@ -325,3 +327,10 @@ def test_vmap_over_an_axis_without_elements(index_format):
     assert (gradient.shape, gradient.dtype) == (none.shape, mx.float16)
     adaptive = mx.vmap(lambda x: mlx_unpool.adaptive_max_pool2d(x, 5))(none)
     assert adaptive.shape == (0, SHAPE[0], 5, 5, SHAPE[3])
+    of_mapped = mx.grad(lambda x: mx.vmap(pool)(x)[0].sum())(none)
+    assert (of_mapped.shape, of_mapped.dtype) == (none.shape, mx.float16)
+    # Nothing is left to run: what stands in for an example has indices that no pool would give.
+    graph = io.StringIO()
+    mx.export_to_dot(graph, gradient)
+    assert "Scatter" not in graph.getvalue()
+    mx.eval(values, indices, gradient, adaptive, of_mapped)
