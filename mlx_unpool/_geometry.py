@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 from typing import Any, NamedTuple
 
 Triple = tuple[int, ...]  # always three: for depth, height and width
@@ -22,6 +22,11 @@ MOST_LISTED = 2048  # pairs of 8 bytes; a thousand plans of such sizes take 16 M
 def triple(numbers: Sequence[int], fill: int = 1) -> Triple:
     """The numbers of one, two or three axes, with ``fill`` for the leading axes that are missing."""
     return (*[fill] * (3 - len(numbers)), *numbers)
+
+
+def pitches(size: Triple) -> Triple:
+    """How many positions one step along each axis of a plane is."""
+    return (size[1] * size[2], size[2], 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +104,11 @@ class Geometry:
     size: Triple  # of the plane
     pooled: Triple  # the number of windows on each axis
 
+    @cached_property
+    def most_positions(self) -> int:
+        """How many positions the larger one has, the plane or what was pooled from it."""
+        return max(prod(self.size), prod(self.pooled))
+
 
 class CoveredAxis(NamedTuple):
     """What windows look at along one axis: no elements that are outside the plane in all of them."""
@@ -144,14 +154,45 @@ class WindowGeometry(Geometry):
     @cached_property
     def steps_in_plane(self) -> Triple:
         """For each axis, how many positions apart two neighbouring elements of a window are."""
-        d, h, w = self.window.dilation
-        return (d * self.size[1] * self.size[2], h * self.size[2], w)
+        return tuple(d * pitch for d, pitch in zip(self.window.dilation, pitches(self.size)))
 
     @cached_property
     def steps_in_window(self) -> Triple:
         """For each axis, how far apart the offsets of two neighbouring elements of a window are."""
-        _, h, w = self.window.kernel
-        return (h * w, w, 1)
+        return pitches(self.window.kernel)
+
+    @cached_property
+    def strides_in_plane(self) -> Triple:
+        """For each axis, how many positions apart two neighbouring windows are; 0 if there is one."""
+        strides = zip(self.window.stride, self.pooled, pitches(self.size))
+        return tuple(stride * pitch if count > 1 else 0 for stride, count, pitch in strides)
+
+    @cached_property
+    def origins(self) -> tuple[int, int, int]:
+        """A range (start, stop, step) with, for every window, the position that counting starts from.
+
+        That is ``behind`` elements before the first one looked at: what stands in for an element behind the
+        plane lies so far before it, and has no negative number either.
+        """
+        starts = zip(self.covered, pitches(self.size), self.steps_in_plane)
+        first = sum(axis.first * pitch - axis.behind * step for axis, pitch, step in starts)
+        last = first + sum(n * (count - 1) for n, count in zip(self.strides_in_plane, self.pooled))
+        return first, last + 1, gcd(*self.strides_in_plane) or 1
+
+    @cached_property
+    def first_offset(self) -> int:
+        """The offset in the window that counting starts from."""
+        starts = zip(self.covered, self.steps_in_window)
+        return sum((axis.skipped - axis.behind) * step for axis, step in starts)
+
+    @cached_property
+    def axes_to_reduce(self) -> tuple[int, ...]:
+        """The axes on which a window is more than the position of its number, the last one first."""
+        return tuple(
+            n
+            for n in (2, 1, 0)
+            if self.covered[n] != (0, 1, 0, self.pooled[n], 0, 0) or self.size[n] != self.pooled[n]
+        )
 
     @cached_property
     def is_covered_inside(self) -> bool:

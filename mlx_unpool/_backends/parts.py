@@ -65,8 +65,7 @@ class InParts:
     def _run(self, name: str, arrays: Sequence[mx.array], g: Geometry, *more: mx.Dtype) -> Any:
         batch, *_, channels = arrays[0].shape
         # Behind the elements of a plane there may be a spare one for each channel.
-        most = batch * channels * (max(prod(g.size), prod(g.pooled)) + 1)
-        if most <= MOST_ELEMENTS:
+        if batch * channels * (g.most_positions + 1) <= MOST_ELEMENTS:
             return getattr(self._backend, name)(*arrays, g, *more)
         axis, length = (0, batch) if batch > 1 else (4, channels)
         if length > 1:

@@ -11,10 +11,10 @@ from math import prod
 
 import mlx.core as mx
 
-from ..._geometry import Geometry, RegionGeometry, WindowGeometry
+from ..._geometry import Geometry, RegionGeometry, WindowGeometry, pitches
 from ..._types import FLOAT_DTYPES, is_window
 from . import positions as at
-from .arrays import along, narrowest, pitches, repeated, unfused
+from .arrays import along, narrowest, unfused
 from .clamping import clamped
 from .maxima import Maxima, irregular_windows, keys, windows
 from .spreading import can_spread, spread
@@ -31,17 +31,16 @@ class Ops:
         self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and indices of every window."""
-        window, size, pooled, axes = g.window, g.size, g.pooled, g.covered
+        window, pooled, axes = g.window, g.pooled, g.covered
         flat = not is_window(index_dtype)
         steps = g.steps_in_plane if flat else g.steps_in_window
-        plane, shifts = _ordered(x), _NO_SHIFTS
+        are_keys = x.dtype == mx.float16
+        plane, shifts = keys(x) if are_keys else x, _NO_SHIFTS
         if not g.is_covered_inside:
             plane, shifts = clamped(plane, axes, window.dilation)
-        maxima = Maxima(plane, are_keys=x.dtype == mx.float16)
-        for number in (2, 1, 0):
+        maxima = Maxima(plane, are_keys=are_keys)
+        for number in g.axes_to_reduce:
             axis, step, shift = axes[number], steps[number], shifts[number]
-            if axis.kernel == 1 and shift is None and pooled[number] == plane.shape[number + 1]:
-                continue
             if shift is not None:
                 shift = shift if step == 1 else shift * step
                 maxima = maxima.shifted(shift, (axis.before + axis.behind) * step)
@@ -54,34 +53,19 @@ class Ops:
                 pooled[number],
                 step,
             )
-        values = maxima.values
-        indices = _codes(maxima)
+        values, indices = maxima.values, _codes(maxima)
         if indices.dtype != index_dtype:
             indices = unfused(indices).astype(index_dtype)
         if flat:
-            # A code counts from the first element that its window looks at, an index from the plane's.
-            starts = None
-            for number, pitch in enumerate(pitches(size)):
-                axis = axes[number]
-                first = axis.first * pitch - axis.behind * steps[number]
-                if first or pooled[number] > 1:
-                    start = at.starts(
-                        first, window.stride[number] * pitch, pooled[number], index_dtype
-                    )
-                    start = along(number, start)
-                    starts = start if starts is None else starts + start
-            if starts is not None:
-                indices = unfused(indices) + repeated(starts, indices.shape)
-        else:
-            first = sum((axis.skipped - axis.behind) * step for axis, step in zip(axes, steps))
-            if first:
-                indices = indices + mx.array(first, mx.int32).astype(index_dtype)
-        empty = _empty_windows(g)
-        if empty is not None:
+            indices = unfused(indices) + at.origins(g, indices.shape, index_dtype)
+        elif g.first_offset:
+            indices = indices + mx.array(g.first_offset, mx.int32).astype(index_dtype)
+        if g.axes_with_empty_windows:
+            empty = _empty_windows(g)
             indices = mx.where(empty, mx.array(-1 if flat else 0, index_dtype), indices)
-        if x.dtype == mx.float16:
+        if are_keys:
             values = self.pick(x, indices, g)
-        if empty is not None:
+        if g.axes_with_empty_windows:
             values = mx.where(empty, _lowest(x.dtype), values)
         return values, indices
 
@@ -95,7 +79,8 @@ class Ops:
         for axis, first in enumerate((0, pooled[0], pooled[0] + pooled[1])):
             rows = bounds[:, first : first + pooled[axis]]
             ends.append([_by_plane(axis, rows[:, :, end]) for end in (0, 1)])
-        maxima = Maxima(_ordered(x), are_keys=x.dtype == mx.float16)
+        are_keys = x.dtype == mx.float16
+        maxima = Maxima(keys(x) if are_keys else x, are_keys=are_keys)
         for axis in (2, 1, 0):
             regular, step = g.regular[axis], steps[axis]
             if regular:
@@ -109,10 +94,7 @@ class Ops:
             position = mx.minimum(start + (codes // step).astype(index_dtype), stop - 1)
             indices = indices * length + position
             codes = codes % step
-        values = maxima.values
-        if x.dtype == mx.float16:
-            values = self.pick(x, indices, g)
-        return values, indices
+        return self.pick(x, indices, g) if are_keys else maxima.values, indices
 
     def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """Pooled values at their positions, zero elsewhere, the last one of several."""
@@ -171,25 +153,21 @@ class Ops:
         return at.take(full, positions).reshape(indices.shape)
 
 
-def _ordered(x: mx.array) -> mx.array:
-    """``x`` as values that compare fast."""
-    return keys(x) if x.dtype == mx.float16 else x
-
-
 def _codes(maxima: Maxima) -> mx.array:
     """The codes of all windows."""
-    codes = mx.zeros((), mx.uint8) if maxima.codes is None else maxima.codes
-    return mx.broadcast_to(codes, maxima.values.shape)
+    shape, codes = maxima.values.shape, maxima.codes
+    if codes is None:
+        return mx.zeros(shape, mx.uint8)
+    return codes if codes.shape == shape else mx.broadcast_to(codes, shape)
 
 
-def _empty_windows(g: WindowGeometry) -> mx.array | None:
-    """Which windows have no element inside the plane, or None if all have one."""
-    result = None
+def _empty_windows(g: WindowGeometry) -> mx.array:
+    """Which windows have no element inside the plane."""
+    result = mx.array(False)
     for axis in g.axes_with_empty_windows:
         start = mx.arange(g.pooled[axis]) * g.window.stride[axis] - g.window.padding[axis]
         empty = (start < 0) & (start % g.window.dilation[axis] >= g.size[axis])
-        here = along(axis, empty)
-        result = here if result is None else result | here
+        result = result | along(axis, empty)
     return result
 
 

@@ -11,17 +11,10 @@ from math import prod
 
 import mlx.core as mx
 
-from ..._geometry import Triple
-
 _UNSIGNED = (mx.uint8, mx.uint16, mx.uint32, mx.uint64)
 _SIGNED = (mx.int8, mx.int16, mx.int32, mx.int64)
 _ALONG = ((1, -1, 1, 1, 1), (1, 1, -1, 1, 1), (1, 1, 1, -1, 1))
 _SAME_AXES = tuple(tuple(range(n)) for n in range(8))
-
-
-def pitches(size: Triple) -> Triple:
-    """How many positions one step along each axis of a plane is."""
-    return (size[1] * size[2], size[2], 1)
 
 
 def along(axis: int, x: mx.array) -> mx.array:

@@ -25,7 +25,8 @@ _BEFORE = tuple(
 class Maxima(NamedTuple):
     """The maximum of each of many sets of elements, and a code that says which element it is.
 
-    A code is the sum over the axes of the element's offset in its window, times a step of that axis.
+    A code is the sum over the axes of the element's offset in its window, times a step of that axis. Its
+    dtype is the narrowest for codes up to ``largest``.
     """
 
     values: mx.array
@@ -40,23 +41,25 @@ class Maxima(NamedTuple):
 
     def rows(self, axis: int, start: int, stride: int, count: int) -> Maxima:
         """``count`` rows of an axis, ``stride`` apart."""
-        values, codes = self.values, self.codes
+        values, codes, largest, are_keys = self
         index = _BEFORE[axis] + (slice(start, start + (count - 1) * stride + 1, stride),)
         if values.shape[axis + 1] > 1:
             values = values[index]
         if codes is not None and codes.shape[axis + 1] > 1:
             codes = codes[index]
-        return Maxima(values, codes, self.largest, self.are_keys)
+        return Maxima(values, codes, largest, are_keys)
 
     def plus(self, number: int) -> Maxima:
         """``number`` added to all codes."""
-        largest = self.largest + number
-        codes = self.codes
+        values, codes, largest, are_keys = self
+        largest += number
         if codes is not None:
-            codes = _as(codes, narrowest(largest))
-            # A constant by itself would be part of a text that mx.compile has translated for each.
-            codes = codes + repeated(mx.array(number, codes.dtype), codes.shape)
-        return Maxima(self.values, codes, largest, self.are_keys)
+            dtype = narrowest(largest)
+            if codes.dtype != dtype:
+                # The sum by itself: mx.compile would have a text translated for each number.
+                codes = unfused(codes.astype(dtype))
+            codes = codes + number
+        return Maxima(values, codes, largest, are_keys)
 
     def shifted(self, shift: mx.array, most: int) -> Maxima:
         """``shift``, which is at most ``most``, added to the codes."""
@@ -73,27 +76,31 @@ class Maxima(NamedTuple):
         Of equal maxima the earlier one stays, a NaN that comes later wins over everything. Sets may share
         elements, with the same codes.
         """
-        best = self.values
-        if self.are_keys:
+        values, codes, _, are_keys = self
+        theirs, their_codes, largest, _ = later
+        dtype = narrowest(largest)
+        narrow = mx.uint8 if their_codes is None else mx.int8
+        best = values
+        if are_keys:
             best = mx.minimum(best, repeated(mx.array(_INFINITE_KEY, mx.int16), best.shape))
-        wins = (later.values > best).view(mx.int8)
-        if later.values.dtype in FLOAT_DTYPES:
-            wins = wins | (later.values != later.values).view(mx.int8)
         # Views between operations on strided and on contiguous arrays, so that mx.compile does not fuse
         # them into one strided loop.
-        dtype = narrowest(later.largest)
-        if later.codes is None:
-            codes = _as(wins.view(mx.uint8), dtype)
-            if later.largest > 1:
-                codes = codes * later.largest
+        wins = (theirs > best).view(narrow)
+        if not are_keys and theirs.dtype in FLOAT_DTYPES:
+            wins = wins | (theirs != theirs).view(narrow)
+        if their_codes is None:
+            their_codes = _as(wins, dtype)
+            if largest > 1:
+                their_codes = their_codes * largest
         else:
-            code = repeated(_as(later.codes, dtype), wins.shape).view(signed(dtype))
-            codes = (_as(wins, code.dtype) * code).view(dtype)
-        if self.codes is not None:
+            code = repeated(their_codes, wins.shape).view(signed(dtype))
+            their_codes = (_as(wins, code.dtype) * code).view(dtype)
+        if codes is not None:
             # As codes grow from element to element, a maximum is a choice.
-            codes = mx.maximum(repeated(_as(self.codes, dtype), codes.shape), codes)
+            codes = repeated(_as(codes, dtype), wins.shape)
+            their_codes = mx.maximum(codes, their_codes)
         # The later operand first: a NaN there wins, an equal number does not.
-        return Maxima(mx.maximum(later.values, self.values), codes, later.largest, self.are_keys)
+        return Maxima(mx.maximum(theirs, values), their_codes, largest, are_keys)
 
 
 def _as(x: mx.array, dtype: mx.Dtype) -> mx.array:
@@ -111,17 +118,14 @@ def windows(
     if kernel == 1:
         alike = sets.values.shape[axis + 1] == count
         return sets if alike else sets.rows(axis, 0, stride, count)
+    if kernel <= 3:
+        return _one_after_the_other(sets, axis, kernel, stride, dilation, count, step)
     # Pairs of elements for the windows to be made of. Where all windows start at an even element, every
     # other element starts a pair.
     apart = 2 * dilation if stride % (2 * dilation) == 0 else 1
     pairs = ((kernel // 2 - 1) * 2 * dilation + (count - 1) * stride) // apart + 1
-    if kernel <= 3 or (kernel < 32 and pairs > kernel // 2 * count):
-        result = sets.rows(axis, 0, stride, count)
-        for offset in range(1, kernel):
-            later = sets.plus(offset * step).rows(axis, offset * dilation, stride, count)
-            result = result.map(unfused) if offset > 1 else result
-            result = result.or_later(later)
-        return result
+    if kernel < 32 and pairs > kernel // 2 * count:
+        return _one_after_the_other(sets, axis, kernel, stride, dilation, count, step)
     few = count * kernel <= 2 * sets.values.shape[axis + 1]
     can_be_cut = (
         prod(sets.values.shape) < 2**30
@@ -131,12 +135,24 @@ def windows(
     if kernel % 2:
         last = kernel - 1
         result = windows(sets, axis, last, stride, dilation, count, step)
-        return result.or_later(sets.plus(last * step).rows(axis, last * dilation, stride, count))
+        return result.or_later(sets.rows(axis, last * dilation, stride, count).plus(last * step))
     twice = sets.rows(axis, 0, apart, pairs).or_later(
-        sets.plus(step).rows(axis, dilation, apart, pairs)
+        sets.rows(axis, dilation, apart, pairs).plus(step)
     )
     steps = (stride, 2 * dilation) if apart == 1 else (stride // apart, 1)
     return windows(twice, axis, kernel // 2, *steps, count, 2 * step)
+
+
+def _one_after_the_other(
+    sets: Maxima, axis: int, kernel: int, stride: int, dilation: int, count: int, step: int
+) -> Maxima:
+    """As :func:`windows`, the elements of each compared in turn."""
+    result = sets.rows(axis, 0, stride, count)
+    for offset in range(1, kernel):
+        result = result.map(unfused) if offset > 1 else result
+        later = sets.rows(axis, offset * dilation, stride, count).plus(offset * step)
+        result = result.or_later(later)
+    return result
 
 
 def _separate_windows(

@@ -6,15 +6,16 @@ brought into range first: what names no position is sent to spare elements behin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
 import mlx.core as mx
 
-from ..._geometry import Geometry, Triple, Window, WindowGeometry, kernel_offsets
+from ..._geometry import Geometry, Triple, Window, WindowGeometry, kernel_offsets, pitches
 from ..._indices import positions as flat_indices
 from ..._types import is_window
-from .arrays import along, narrowest, pitches, unsigned_like
+from .arrays import along, narrowest, repeated, unsigned_like
 
 MOST_ENTRIES = 2**31 - 1  # of a table, which is an array of one axis
 
@@ -183,6 +184,20 @@ def _no_offset_clamped(codes: mx.array, window: Window) -> mx.array:
     if window.elements > mx.iinfo(codes.dtype).max:
         codes = codes.astype(mx.uint32)
     return mx.minimum(codes, window.elements)
+
+
+def origins(g: WindowGeometry, shape: Sequence[int], dtype: mx.Dtype) -> mx.array:
+    """The position that counting starts from in each window, for arrays of ``shape`` (B, D, H, W, C)."""
+    first, stop, step = g.origins
+    if (stop - first) // step <= prod(shape):
+        strides = (0, *(stride // step for stride in g.strides_in_plane), 0)
+        return mx.as_strided(mx.arange(first, stop, step, dtype=dtype), shape, strides, 0)
+    # The range has more numbers than there are windows: one image of one channel.
+    total = mx.array(first, dtype)
+    for axis, stride in enumerate(g.strides_in_plane):
+        if stride:
+            total = total + along(axis, starts(0, stride, g.pooled[axis], dtype))
+    return repeated(total, shape)
 
 
 def starts(first: int, step: int, count: int, dtype: mx.Dtype) -> mx.array:
