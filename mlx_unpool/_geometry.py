@@ -217,6 +217,12 @@ class WindowGeometry(Geometry):
         )
 
     @cached_property
+    def are_small_tiles(self) -> bool:
+        """Whether the windows divide the plane among themselves, and have 3 elements at most on each axis."""
+        kernel = self.window.kernel
+        return all(self.tiled) and kernel == self.window.stride and max(kernel) <= 3
+
+    @cached_property
     def axes_with_empty_windows(self) -> tuple[int, ...]:
         """The axes on which a window may have no element inside the plane.
 

@@ -82,13 +82,13 @@ class MaxPooling:
         caller: str,
         rank: int,
         kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        dilation: Any = 1,
-        ceil_mode: Any = False,
-        return_indices: Any = False,
-        index_format: Any = "flat",
-        data_format: Any = "channels_last",
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        ceil_mode: Any,
+        return_indices: Any,
+        index_format: Any,
+        data_format: Any,
     ) -> MaxPooling:
         """Checks the arguments of a call by ``caller``."""
         window = window_of(caller, rank, kernel_size, stride, padding, dilation, ceil_mode)
@@ -120,10 +120,10 @@ class MaxUnpooling:
         caller: str,
         rank: int,
         kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        dilation: Any = 1,
-        data_format: Any = "channels_last",
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        data_format: Any,
     ) -> MaxUnpooling:
         """Checks the arguments of a call by ``caller``."""
         check.choice(caller, "data_format", data_format, DATA_FORMATS)
@@ -193,8 +193,8 @@ class AdaptivePooling:
         caller: str,
         rank: int,
         output_size: Any,
-        return_indices: Any = False,
-        data_format: Any = "channels_last",
+        return_indices: Any,
+        data_format: Any,
     ) -> AdaptivePooling:
         """Checks the arguments of a call by ``caller``."""
         given = output_size if isinstance(output_size, (tuple, list)) else [output_size] * rank
@@ -246,10 +246,10 @@ class FractionalPooling:
         caller: str,
         rank: int,
         kernel_size: Any,
-        output_size: Any = None,
-        output_ratio: Any = None,
-        return_indices: Any = False,
-        data_format: Any = "channels_last",
+        output_size: Any,
+        output_ratio: Any,
+        return_indices: Any,
+        data_format: Any,
     ) -> FractionalPooling:
         """Checks the arguments of a call by ``caller``."""
         kernel = check.integers(caller, "kernel_size", kernel_size, rank, least=1)

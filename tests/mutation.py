@@ -53,7 +53,12 @@ OWN = {
     "_geometry.py": ["test_literal", "test_irregular"],
     "parts.py": ["test_big"],
 }
-KERNELS = ["metal/test_metal_parity", "metal/test_metal_safety", "metal/test_metal_export"]
+KERNELS = [
+    "cuda/test_cuda",
+    "metal/test_metal_parity",
+    "metal/test_metal_safety",
+    "metal/test_metal_export",
+]
 # Too slow, or the same as others for another reason.
 LEFT_OUT = [
     "test_values_indices_and_gradients_are_those_of_pytorch",

@@ -11,12 +11,12 @@ from math import prod
 
 import mlx.core as mx
 
-from ..._geometry import Geometry, RegionGeometry, WindowGeometry, pitches
+from ..._geometry import Geometry, RegionGeometry, Triple, WindowGeometry, pitches
 from ..._types import FLOAT_DTYPES, is_window
 from . import positions as at
 from .arrays import along, narrowest, unfused
 from .clamping import clamped
-from .maxima import Maxima, irregular_windows, keys, windows
+from .maxima import Maxima, irregular_windows, keys, tiles, windows
 from .spreading import can_spread, spread
 
 _MUCH = 2**25  # bytes: MLX keeps free buffers of so many in all
@@ -31,28 +31,14 @@ class Ops:
         self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and indices of every window."""
-        window, pooled, axes = g.window, g.pooled, g.covered
         flat = not is_window(index_dtype)
         steps = g.steps_in_plane if flat else g.steps_in_window
         are_keys = x.dtype == mx.float16
-        plane, shifts = keys(x) if are_keys else x, _NO_SHIFTS
-        if not g.is_covered_inside:
-            plane, shifts = clamped(plane, axes, window.dilation)
-        maxima = Maxima(plane, are_keys=are_keys)
-        for number in g.axes_to_reduce:
-            axis, step, shift = axes[number], steps[number], shifts[number]
-            if shift is not None:
-                shift = shift if step == 1 else shift * step
-                maxima = maxima.shifted(shift, (axis.before + axis.behind) * step)
-            maxima = windows(
-                maxima,
-                number,
-                axis.kernel,
-                window.stride[number],
-                window.dilation[number],
-                pooled[number],
-                step,
-            )
+        maxima = Maxima(keys(x) if are_keys else x, are_keys=are_keys)
+        if g.are_small_tiles:
+            maxima = tiles(maxima, g.window.kernel, g.pooled, steps)
+        else:
+            maxima = _maxima(maxima, g, steps)
         values, indices = maxima.values, _codes(maxima)
         if indices.dtype != index_dtype:
             indices = unfused(indices).astype(index_dtype)
@@ -151,6 +137,22 @@ class Ops:
             wins = mx.take_along_axis(owner, positions.elements, axis=1) == number
             positions = positions._replace(keep=wins)
         return at.take(full, positions).reshape(indices.shape)
+
+
+def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:
+    """The maximum of every window."""
+    window, axes, shifts = g.window, g.covered, _NO_SHIFTS
+    if not g.is_covered_inside:
+        plane, shifts = clamped(elements.values, axes, window.dilation)
+        elements = elements._replace(values=plane)
+    for number in g.axes_to_reduce:
+        axis, step, shift = axes[number], steps[number], shifts[number]
+        if shift is not None:
+            shift = shift if step == 1 else shift * step
+            elements = elements.shifted(shift, (axis.before + axis.behind) * step)
+        stride, dilation = window.stride[number], window.dilation[number]
+        elements = windows(elements, number, axis.kernel, stride, dilation, g.pooled[number], step)
+    return elements
 
 
 def _codes(maxima: Maxima) -> mx.array:

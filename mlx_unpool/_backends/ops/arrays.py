@@ -14,7 +14,7 @@ import mlx.core as mx
 _UNSIGNED = (mx.uint8, mx.uint16, mx.uint32, mx.uint64)
 _SIGNED = (mx.int8, mx.int16, mx.int32, mx.int64)
 _ALONG = ((1, -1, 1, 1, 1), (1, 1, -1, 1, 1), (1, 1, 1, -1, 1))
-_SAME_AXES = tuple(tuple(range(n)) for n in range(8))
+_SAME_AXES = tuple(tuple(range(n)) for n in range(9))
 
 
 def along(axis: int, x: mx.array) -> mx.array:
