@@ -9,8 +9,7 @@ from typing import Any
 
 import mlx.core as mx
 import ops
-import rivals
-import timing
+from harness import rivals, timing
 
 # What is timed beside each operation, with everything else made ready before. Indices are not checked.
 PARTS = {

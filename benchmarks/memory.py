@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 
-import timing
+from harness import timing
 
 SHAPE = (4, 224, 224, 64)
 CELLS = 4 * 112 * 112 * 64

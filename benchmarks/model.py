@@ -12,8 +12,8 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
-import timing
 import torch
+from harness import timing
 
 sys.path.append(str(Path(__file__).parent.parent / "examples"))
 

@@ -14,9 +14,8 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
-import rivals
-import timing
 import torch
+from harness import rivals, timing
 
 import mlx_unpool
 from mlx_unpool import _backends, _derivatives

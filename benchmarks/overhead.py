@@ -15,7 +15,7 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-import timing
+from harness import timing
 
 import mlx_unpool
 from mlx_unpool import _backends, _derivatives

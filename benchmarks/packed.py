@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import mlx.core as mx
-import timing
+from harness import timing
 
 import mlx_unpool
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import mlx.core as mx
-import rivals
-import timing
 import torch
+from harness import rivals, timing
 
 import mlx_unpool
 

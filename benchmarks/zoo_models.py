@@ -15,8 +15,8 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
-import timing
 import torch
+from harness import timing
 
 sys.path.append(str(Path(__file__).parent.parent / "examples"))
 sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))

@@ -1,0 +1,1 @@
+"""What the programs beside this folder share: how they measure, and whom they compare with."""
