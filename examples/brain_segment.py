@@ -28,7 +28,6 @@ import zoo
 from common.command_line import run_program
 from common.drawing import show_classes
 from common.files import checksum, replacing
-from convert import read_classes
 from data.brain_volumes import (
     LABELS,
     PLANES,
@@ -227,7 +226,7 @@ def main() -> int:
     if arguments.device:
         mx.set_default_device(getattr(mx, arguments.device))
     image = read_scan(arguments.scan)
-    classes = read_classes(arguments.labels)
+    classes = zoo.read_classes(arguments.labels)
     models = load_models(arguments.models, classes)
     scan = conform(image, arguments.size)
     volume = np.asarray(scan.dataobj)

@@ -32,22 +32,6 @@ def argument(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def read_classes(path: Path) -> list[dict[str, Any]]:
-    """Names and colours from a table with a line a class, as FastSurfer and FreeSurfer have them.
-
-    A line is number, name, red, green, blue; what follows does not matter, nor do lines that start otherwise.
-    """
-    classes = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        words = line.split()
-        if len(words) >= 5 and all(word.isdigit() for word in (words[0], *words[2:5])):
-            colour = [int(word) for word in words[2:5]]
-            classes.append({"name": words[1], "colour": colour, "label": int(words[0])})
-    if not classes:
-        raise ValueError(f"{path} must hold a line 'number name red green blue' for each class.")
-    return classes
-
-
 def main() -> int:
     """Reads, converts, writes."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
@@ -69,7 +53,7 @@ def main() -> int:
     state = read_state(arguments.weights)
     model = zoo.from_pytorch(arguments.model, state, **dict(arguments.config))
     if arguments.classes:
-        model.about.classes = read_classes(arguments.classes)
+        model.about.classes = zoo.read_classes(arguments.classes)
     model.about.source = arguments.source or arguments.weights.name
     model.about.licence = arguments.licence
     model.save_pretrained(arguments.folder)

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import zoo
 from common.command_line import run_program
-from convert import read_classes
 from data.brain_volumes import (
     LABELS,
     ORIENTATION,
@@ -34,7 +33,7 @@ from scipy import ndimage
 from scipy.ndimage import map_coordinates
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-CLASSES = read_classes(LABELS)
+CLASSES = zoo.read_classes(LABELS)
 
 
 def affine(voxels: np.ndarray, origin: tuple[float, ...]) -> np.ndarray:
@@ -266,7 +265,7 @@ def test_the_sagittal_network_has_one_side():
 def test_a_colour_table_is_read_again(tmp_path):
     both = with_both_hemispheres(CLASSES)
     (tmp_path / "labels.txt").write_text(colour_table(both))
-    assert read_classes(tmp_path / "labels.txt") == both
+    assert zoo.read_classes(tmp_path / "labels.txt") == both
 
 
 def hemispheres() -> np.ndarray:
@@ -465,7 +464,7 @@ def test_the_program_leaves_labels_a_colour_table_and_a_picture(folders, tmp_pat
     assert np.array_equal(conformed.dataobj, expected.dataobj)
     assert np.array_equal(labels.affine, expected.affine)
     assert labels.get_data_dtype().name == "int16"
-    known = {entry["label"] for entry in read_classes(output / "labels.txt")}
+    known = {entry["label"] for entry in zoo.read_classes(output / "labels.txt")}
     assert set(np.unique(labels.dataobj)) <= known
     loaded = {name: zoo.from_pretrained(models / name) for name in ("coronal", "sagittal", "axial")}
     kept = brain_segment.Progress(tmp_path, "key", resume=False)

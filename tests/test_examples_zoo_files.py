@@ -11,7 +11,6 @@ import types
 from pathlib import Path
 from typing import Any
 
-import convert
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
@@ -383,7 +382,7 @@ def test_convert_says_in_a_line_what_is_wrong(tmp_path):
     assert not (tmp_path / "out").exists()
     (tmp_path / "empty.txt").write_text("nothing")
     with pytest.raises(ValueError, match="number name red green blue"):
-        convert.read_classes(tmp_path / "empty.txt")
+        zoo.read_classes(tmp_path / "empty.txt")
 
 
 # Exported models.

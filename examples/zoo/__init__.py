@@ -11,6 +11,6 @@ A model is a folder: ``model.safetensors``, ``config.json`` and a model card. Wi
 from __future__ import annotations
 
 from .loading import MODELS, from_pretrained, from_pytorch
-from .model import About, Model
+from .model import About, Model, read_classes
 
-__all__ = ["MODELS", "About", "Model", "from_pretrained", "from_pytorch"]
+__all__ = ["MODELS", "About", "Model", "from_pretrained", "from_pytorch", "read_classes"]

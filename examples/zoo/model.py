@@ -42,6 +42,22 @@ class About:
     licence: str = "unknown"
 
 
+def read_classes(path: Path) -> list[dict[str, Any]]:
+    """Names and colours from a table with a line a class, as FastSurfer and FreeSurfer have them.
+
+    A line is number, name, red, green, blue; what follows does not matter, nor do lines that start otherwise.
+    """
+    classes = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        words = line.split()
+        if len(words) >= 5 and all(word.isdigit() for word in (words[0], *words[2:5])):
+            colour = [int(word) for word in words[2:5]]
+            classes.append({"name": words[1], "colour": colour, "label": int(words[0])})
+    if not classes:
+        raise ValueError(f"{path} must hold a line 'number name red green blue' for each class.")
+    return classes
+
+
 class Model(nn.Module):
     """A model of the zoo. Its arguments are kept in ``config``; with them it can be made again.
 
