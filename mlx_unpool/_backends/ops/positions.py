@@ -202,6 +202,5 @@ def origins(g: WindowGeometry, shape: Sequence[int], dtype: mx.Dtype) -> mx.arra
 
 def starts(first: int, step: int, count: int, dtype: mx.Dtype) -> mx.array:
     """``count`` numbers from ``first`` on, ``step`` apart; negative numbers wrap."""
-    wide = dtype in (mx.int64, mx.uint64) or first + count * step > 2**31
-    signed = mx.int64 if wide else mx.int32
+    signed = mx.int64 if dtype.size == 8 else mx.int32
     return mx.arange(first, first + count * step, step, dtype=signed).astype(dtype)
