@@ -54,10 +54,13 @@ OWN = {
     "parts.py": ["test_big"],
 }
 KERNELS = [
-    "cuda/test_cuda",
-    "metal/test_metal_parity",
-    "metal/test_metal_safety",
-    "metal/test_metal_export",
+    *(
+        "cuda/test_cuda",
+        "metal/test_metal_language",
+        "metal/test_metal_parity",
+        "metal/test_metal_safety",
+    ),
+    *("metal/test_metal_export", "metal/test_metal_variants", "metal/test_metal_traffic"),
 ]
 # Too slow, or the same as others for another reason.
 LEFT_OUT = [
@@ -253,7 +256,7 @@ def copy_of_the_repository(folder: Path) -> Path:
 
 def tests_of(path: str) -> list[str]:
     if path.endswith("selftest.py"):
-        names = ["metal/test_metal_selftest", "test_house"]
+        names = ["test_selftest", "metal/test_metal_selftest", "test_house"]
     elif path.endswith(("gpu.py", "_kernels.py")):
         names = ["test_export", "test_house", *KERNELS]
     else:

@@ -16,6 +16,7 @@ from mlx_unpool import (
     MaxUnpool3d,
     max_pool1d,
     max_pool2d,
+    max_pool3d,
     max_unpool1d,
     max_unpool2d,
 )
@@ -64,6 +65,15 @@ def test_pooling(name, dtype):
         )
         assert same(to_numpy(got).ravel().tolist(), values)
         assert indices.reshape(-1).tolist() == expected
+
+
+def test_one_element_of_a_window_inside_on_every_axis():
+    """Elements at -1, 2 and 5 of axes of 5."""
+    x = mx.arange(125.0).reshape(5, 5, 5, 1)
+    for index_format, expected in (("flat", 2 * 25 + 2 * 5 + 2), ("window", 1 * 9 + 1 * 3 + 1)):
+        options = {"dilation": 3, "return_indices": True, "index_format": index_format}
+        values, indices = max_pool3d(x, 3, 1, 1, **options)
+        assert (values.item(), indices.item()) == (62, expected)
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
