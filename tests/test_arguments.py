@@ -156,6 +156,7 @@ def test_window_indices_of_more_taps_than_two_bytes_can_name():
 
 OUTPUT_SIZES = [
     ((8,), ValueError, "2 integers"),
+    ([], ValueError, "2 integers"),
     ((8, 8, 8), ValueError, "2 integers"),
     ((1, 8, 8, 2), ValueError, "2 integers"),  # other channels
     ((3, 8, 8, 1), ValueError, "2 integers"),  # another batch

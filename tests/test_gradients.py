@@ -243,6 +243,9 @@ def test_asking_for_the_gradient_of_indices_does_not_crash():
     assert (gradients[1] == 0).all().item()
     _, (tangent,) = mx.jvp(unpool, [values, indices], [values, indices])
     assert mx.array_equal(tangent, unpool(values, indices))
+    _, (tangent,) = mx.jvp(lambda i: unpool(values, i), [indices], [indices])
+    assert tangent.dtype == values.dtype
+    assert (tangent == 0).all().item()
     as_float = indices.astype(mx.float32)
     gradient = mx.grad(lambda i: unpool(values, i.astype(mx.int32)).sum())(as_float)
     assert (gradient == 0).all().item()
