@@ -36,27 +36,28 @@
     for (int od = cd.first; od < cd.stop; ++od) {
       for (int oh = ch.first; oh < ch.stop; ++oh) {
         const OFFSET row = (pooled + (OFFSET(od) * OH + oh) * OW) * C + s.c;
-        int line = 0; // the offset of the window element that begins the row of the position
+        int line = 0; // the offset of the window element that begins the row of the outputs; none is near -2^30
         if (!FLAT) {
           const int kd = element_of(s.d + window[6] - od * window[3], window[0], window[9]);
           const int kh = element_of(s.h + window[7] - oh * window[4], window[1], window[10]);
-          line = kd < 0 || kh < 0 ? -1 : (kd * window[1] + kh) * window[2];
+          line = kd < 0 || kh < 0 ? -(1 << 30) : (kd * window[1] + kh) * window[2];
         }
         for (int ow = cw.first; ow < cw.stop; ++ow) {
           T value[1][V];
           INDEX index[1][V];
           load_columns<1, V, false, true>(value, values, row, ow, OW, C, lanes, OFFSET(0));
           load_columns<1, V, false, true>(index, indices, row, ow, OW, C, lanes, OFFSET(0));
+          const uint start = uint(ow * window[5] - window[8] - s.w); // of the window, from the thread's first output
           #pragma unroll
-          for (int i = 0; i < X; ++i) {
-            INDEX wanted = position + i;
+          for (int v = 0; v < V; ++v) {
+            INDEX named = index[0][v]; // with window offsets, the number of the output
             if (!FLAT) {
-              const int kw = element_of(s.w + i + window[8] - ow * window[5], window[2], window[11]);
-              wanted = line < 0 || kw < 0 ? INDEX(-1) : INDEX(line + kw);
+              const int kw = int(named) - line, ahead = int(start + uint(kw) * uint(window[11]));
+              named = within(kw, window[2]) ? INDEX(ahead) : INDEX(-1);
             }
             #pragma unroll
-            for (int v = 0; v < V; ++v) {
-              sum[i][v] = index[0][v] == wanted ? ACC(sum[i][v] + ACC(value[0][v])) : sum[i][v];
+            for (int i = 0; i < X; ++i) {
+              sum[i][v] = named == (FLAT ? position + i : INDEX(i)) ? ACC(sum[i][v] + ACC(value[0][v])) : sum[i][v];
             }
           }
         }

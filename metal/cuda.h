@@ -24,3 +24,58 @@ inline int32_t bits_of(__nv_bfloat16 value) { return int32_t(__bfloat16_as_ushor
 inline uint32_t set_bits(uint32_t* word, uint32_t bits) { return atomicOr(word, bits); }
 
 inline void raise_to(int32_t* number, int32_t least) { atomicMax(number, least); }
+
+// Neighbours that move at once: their address must be a multiple of their size. How many they are is the largest power
+// of two that divides a run of N, but no more than 16 bytes hold.
+template <typename T, int M> struct alignas(M * sizeof(T)) Word { T part[M]; };
+template <int N, typename T> constexpr int word_lanes() {
+  return (N & -N) * sizeof(T) < 16 ? N & -N : int(16 / sizeof(T));
+}
+
+// Whether runs of an array may move in words of M: the number of the element that a run begins with is a multiple of
+// every power of two that divides both `step` and the run's length. MLX passes arrays that begin at any element, so
+// this is a question for the device; the answer is the same for all threads.
+template <int M, typename T> inline bool in_words(const T* array, uint step) {
+  return M > 1 && step % M == 0 && size_t(array) % sizeof(Word<T, M>) == 0;
+}
+
+// Loads `lanes` of N neighbours in words, and zero for the others, or does nothing; whether it did.
+template <int N, typename T, typename U>
+inline bool load_words(T* to, const U* array, const U* from, int lanes, uint step) {
+  const int M = word_lanes<N, U>();
+  if (!in_words<M>(array, step)) {
+    return false;
+  }
+  #pragma unroll
+  for (int n = 0; n < N; n += M) {
+    Word<U, M> word = {};
+    if (n < lanes) {
+      word = *(const Word<U, M>*)(from + n);
+    }
+    #pragma unroll
+    for (int m = 0; m < M; ++m) {
+      to[n + m] = T(word.part[m]);
+    }
+  }
+  return true;
+}
+
+template <int N, typename T, typename U>
+inline bool store_words(U* array, U* to, const T* from, int lanes, uint step) {
+  const int M = word_lanes<N, U>();
+  if (!in_words<M>(array, step)) {
+    return false;
+  }
+  #pragma unroll
+  for (int n = 0; n < N; n += M) {
+    Word<U, M> word;
+    #pragma unroll
+    for (int m = 0; m < M; ++m) {
+      word.part[m] = from[n + m];
+    }
+    if (n < lanes) {
+      *(Word<U, M>*)(to + n) = word;
+    }
+  }
+  return true;
+}

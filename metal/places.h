@@ -42,9 +42,11 @@ inline void load_columns(
     const OFFSET start = row + OFFSET(first) * V, last = size - COUNT * V;
     const OFFSET near = INSIDE ? start : start < 0 ? OFFSET(0) : start > last ? last : start;
     const P run = from + near;
-    #pragma unroll
-    for (int n = 0; n < COUNT * V; ++n) {
-      to[n / V][n % V] = T(run[n]);
+    if (!load_words<COUNT * V>(to[0], from, run, COUNT * V, uint(length) * V | uint(first) * V)) {
+      #pragma unroll
+      for (int n = 0; n < COUNT * V; ++n) {
+        to[n / V][n % V] = T(run[n]);
+      }
     }
     if (INSIDE || near == start) {
       return; // always, but for threads at the ends of the array
@@ -54,9 +56,12 @@ inline void load_columns(
   for (int e = 0; e < COUNT; ++e) {
     const int column = INSIDE ? first + e : clamped(first + e, length);
     const P source = from + (row + OFFSET(column) * C);
-    #pragma unroll
-    for (int v = 0; v < V; ++v) {
-      to[e][v] = v < lanes && (INSIDE || !RUN || within(first + e, length)) ? T(source[v]) : T(0);
+    const bool there = INSIDE || !RUN || within(first + e, length);
+    if (!load_words<V>(to[e], from, source, there ? lanes : 0, uint(C))) {
+      #pragma unroll
+      for (int v = 0; v < V; ++v) {
+        to[e][v] = v < lanes && there ? T(source[v]) : T(0);
+      }
     }
   }
 }
@@ -100,10 +105,12 @@ inline void load_indices(
 template <int COUNT, int V, bool RUN, bool INSIDE, typename T, typename P, typename OFFSET>
 inline void store_columns(P to, const thread T (*from)[V], OFFSET row, int first, int length, int C, int lanes) {
   if (RUN && INSIDE) {
-    to += row + OFFSET(first) * V;
-    #pragma unroll
-    for (int n = 0; n < COUNT * V; ++n) {
-      to[n] = from[n / V][n % V];
+    const P run = to + (row + OFFSET(first) * V);
+    if (!store_words<COUNT * V>(to, run, from[0], COUNT * V, uint(length) * V | uint(first) * V)) {
+      #pragma unroll
+      for (int n = 0; n < COUNT * V; ++n) {
+        run[n] = from[n / V][n % V];
+      }
     }
     return;
   }
@@ -111,10 +118,12 @@ inline void store_columns(P to, const thread T (*from)[V], OFFSET row, int first
   for (int e = 0; e < COUNT; ++e) {
     if (INSIDE || within(first + e, length)) {
       const P target = to + (row + OFFSET(first + e) * C);
-      #pragma unroll
-      for (int v = 0; v < V; ++v) {
-        if (v < lanes) {
-          target[v] = from[e][v];
+      if (!store_words<V>(to, target, from[e], lanes, uint(C))) {
+        #pragma unroll
+        for (int v = 0; v < V; ++v) {
+          if (v < lanes) {
+            target[v] = from[e][v];
+          }
         }
       }
     }

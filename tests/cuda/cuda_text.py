@@ -55,6 +55,7 @@ TYPES = {mx.float32: "float", mx.float16: "__half", mx.bfloat16: "__nv_bfloat16"
 NAMES = {mx.float32: "float", mx.float16: "float16_t", mx.bfloat16: "bfloat16_t", **_INTEGERS}
 
 Triple = tuple[int, int, int]
+Outputs = tuple[tuple[tuple[int, ...], mx.Dtype], ...]
 
 
 @dataclass(frozen=True)
@@ -132,10 +133,18 @@ class Recorder:
             full_name = "custom_kernel_" + name + "".join(_hashed(value) for _, value in template)
             function = _function(full_name, signature, template, source)
             body = name.removeprefix("unpool_")
-            self.launches.append(Launch(body, header, function, tuple(template), grid, threadgroup))
-            return [mx.zeros(s, d) for s, d in zip(output_shapes, output_dtypes, strict=True)]
+            launch = Launch(body, header, function, tuple(template), grid, threadgroup)
+            self.launches.append(launch)
+            outputs = tuple(zip(map(tuple, output_shapes), output_dtypes, strict=True))
+            return self.answer(launch, inputs, outputs, init_value)
 
         return call
+
+    def answer(
+        self, launch: Launch, inputs: list[mx.array], outputs: Outputs, init_value: float | None
+    ) -> list[mx.array]:
+        """What the library gets for a launch."""
+        return [mx.zeros(shape, dtype) for shape, dtype in outputs]
 
 
 def _hashed(value: bool | int | mx.Dtype) -> str:
@@ -273,7 +282,10 @@ def disassembler() -> Path | None:
 
 
 def memory_instructions(launches: list[Launch], architecture: str) -> list[Counter[str]]:
-    """For each launch its loads from and stores to global memory, by width: ``load 16`` moves 16 bytes."""
+    """For each launch its loads and stores, by width: ``load 16`` moves 16 bytes.
+
+    ``local`` counts those of local memory, where a thread has what finds no room in registers.
+    """
     program = disassembler()
     assert program
     # Each function gets a name of its own; text alike may have been launched with several grids.
@@ -300,4 +312,7 @@ def memory_instructions(launches: list[Launch], architecture: str) -> list[Count
             bits = next((int(w[1:]) for w in words if w in ("U8", "S8", "U16", "S16")), bits)
             assert now is not None, line
             now[f"{'load' if found[1] == 'LDG' else 'store'} {bits // 8}"] += 1
+        elif re.search(r"\b(LDL|STL)\b", line):
+            assert now is not None, line
+            now["local"] += 1
     return counts

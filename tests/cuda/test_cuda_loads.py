@@ -1,17 +1,23 @@
-"""How wide the CUDA kernels' loads and stores are, seen in their machine code: one element at a time."""
+"""How wide the CUDA kernels' loads and stores are, seen in their machine code: up to 16 bytes at once.
+
+What a thread moves stands there twice: in words, and element by element for arrays that are not aligned.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 
 import cuda_loads
 import cuda_text
 import pytest
 
+SIZES = {"f32": 4, "f16": 2}
+
 
 @pytest.fixture(scope="module")
-def counts() -> list:
+def counts() -> dict[cuda_loads.Row, Counter[str]]:
     missing = cuda_text.compiler_missing()
     if not missing and cuda_text.disassembler() is None:
         missing = "nvdisasm is not here (extra 'cuda-check')"
@@ -19,28 +25,74 @@ def counts() -> list:
         if os.environ.get("CI") == "true" and sys.platform == "linux":
             pytest.fail(missing)
         pytest.skip(missing)
-    return cuda_loads.counts()
+    return dict(cuda_loads.counts())
 
 
 def test_every_kernel_has_its_row(counts):
-    kernels = {row[-1] for row, _ in counts}
+    kernels = {row[-1] for row in counts}
     assert kernels >= {"pool", "place", "accumulate", "pick", "stray"}
-    assert all(sum(found.values()) > 0 for _, found in counts)
+    assert all(sum(found.values()) > 0 for found in counts.values())
 
 
-def test_every_load_and_store_moves_one_element(counts):
-    """A text that moves more fails here, and then ``benchmarks/CUDA.md`` has to say so."""
-    for row, found in counts:
-        index_format, dtype = row[2:4]
-        # Shapes, flat indices and bitmaps have 4 bytes, window offsets one.
-        sizes = {4, {"f32": 4, "f16": 2}[dtype], *([1] if index_format == "window" else [])}
-        assert {int(name.split()[1]) for name in found} <= sizes, (row, found)
+def test_what_a_thread_has_stays_in_registers(counts):
+    assert [row for row, found in counts.items() if found["local"]] == []
 
 
-def test_a_thread_stores_each_of_its_elements_by_itself(counts):
-    """So there are as many stores as a thread has pooled values: 16 bytes of channels for NHWC 64."""
-    found = dict(counts)
-    for dtype, size, number in (("f32", 4, 4), ("f16", 2, 8)):
-        widths = found["NHWC 64", "2x2/2", "window", dtype, "pool"]
-        assert widths[f"store {size}"] == number
-        assert widths["store 1"] == number  # its indices
+# Values and outputs of 16 bytes that a thread loads and stores, of 64 channels and a window of 2 x 2.
+WORDS = {"pool": (4, 1), "place": (1, 4), "accumulate": (1, 4), "pick": (0, 1)}
+
+
+@pytest.mark.parametrize("kernel", WORDS)
+@pytest.mark.parametrize("dtype", SIZES)
+def test_values_move_16_bytes_at_once(kernel, dtype, counts):
+    found = counts["NHWC 64", "2x2/2", "window", dtype, kernel]
+    assert (found["load 16"], found["store 16"]) == WORDS[kernel]
+
+
+@pytest.mark.parametrize("kernel", WORDS)
+@pytest.mark.parametrize("dtype", SIZES)
+def test_window_offsets_of_all_channels_move_at_once(kernel, dtype, counts):
+    found = counts["NHWC 64", "2x2/2", "window", dtype, kernel]
+    lanes, way = 16 // SIZES[dtype], "store" if kernel == "pool" else "load"
+    if dtype == "f16":
+        assert found[f"{way} 8"] == 1
+    else:  # the same width as a value, and as the numbers of a shape
+        values = {"pool": 4, "pick": 4}.get(kernel, 4 + 3)
+        assert found[f"{way} 4"] == values + 1
+    assert found[f"{way} 1"] == lanes
+
+
+@pytest.mark.parametrize("dtype", SIZES)
+def test_flat_indices_move_16_bytes_at_once(dtype, counts):
+    """They have 4 bytes: those of 8 channels are two words."""
+    for kernel, way in (
+        ("pool", "store"),
+        ("place", "load"),
+        ("accumulate", "load"),
+        ("pick", "load"),
+    ):
+        window, flat = (counts["NHWC 64", "2x2/2", f, dtype, kernel] for f in ("window", "flat"))
+        assert flat[f"{way} 16"] - window[f"{way} 16"] == 4 // SIZES[dtype]
+
+
+@pytest.mark.parametrize("kernel", WORDS)
+@pytest.mark.parametrize("dtype", SIZES)
+def test_arrays_that_are_not_aligned_move_element_by_element(kernel, dtype, counts):
+    found = counts["NHWC 64", "2x2/2", "window", dtype, kernel]
+    words = dict(zip(("load", "store"), WORDS[kernel], strict=True))
+    for way, number in words.items():
+        assert found[f"{way} {SIZES[dtype]}"] >= number * 16 // SIZES[dtype]
+
+
+def test_rows_of_one_channel_move_in_words_as_well(counts):
+    """A thread's columns are neighbours, if windows do not overlap and rows are whole words."""
+    found = counts["NCHW", "2x2/2", "window", "f32", "pool"]
+    assert (found["load 16"], found["store 16"]) == (4, 1)
+    overlapping = counts["NCHW", "3x3/2", "window", "f32", "pool"]
+    assert overlapping["load 16"] == overlapping["load 8"] == 0
+
+
+def test_three_channels_of_float32_are_no_word(counts):
+    for (layout, _, _, dtype, _), found in counts.items():
+        if (layout, dtype) == ("NHWC 3", "f32"):
+            assert {int(name.split()[1]) for name in found} <= {4, 1}

@@ -116,7 +116,7 @@ class Emulator:
             (launch,), _, _ = metal_host.launches_of(traced, *examples)
             launch = dataclasses.replace(launch, init_value=options.get("init_value"))
             self.launches.append(launch)
-            if self.record or not _known(inputs):
+            if self.record or not known(inputs):
                 return [mx.zeros(shape, dtype) for shape, dtype in launch.outputs]
             outputs, report = metal_host.run(
                 launch,
@@ -136,7 +136,7 @@ class Emulator:
         return call
 
 
-def _known(arrays: list[mx.array]) -> bool:
+def known(arrays: list[mx.array]) -> bool:
     """Whether these arrays have numbers."""
     try:
         mx.eval(arrays)

@@ -201,7 +201,7 @@ def _surroundings() -> bytes:
 
 
 def _key(launch: Launch) -> str:
-    return hashlib.sha256(_surroundings() + launch.text.encode()).hexdigest()[:24]
+    return hashlib.sha256(_surroundings() + launch.compiled_text.encode()).hexdigest()[:24]
 
 
 def compile_launches(launches: Iterable[Launch]) -> None:

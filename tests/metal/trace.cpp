@@ -198,10 +198,18 @@ void msl_atomic(void* place, u64 size) { access(place, size, true, true); }
 // The compiler calls one of these where it sees undefined behaviour, and then goes on.
 #define UNDEFINED(name) void __ubsan_handle_##name() { if (active) { fail(UNDEFINED_BEHAVIOUR, 0, 0); } }
 UNDEFINED(add_overflow) UNDEFINED(sub_overflow) UNDEFINED(mul_overflow) UNDEFINED(negate_overflow)
-UNDEFINED(divrem_overflow) UNDEFINED(shift_out_of_bounds) UNDEFINED(out_of_bounds) UNDEFINED(type_mismatch_v1)
+UNDEFINED(divrem_overflow) UNDEFINED(shift_out_of_bounds) UNDEFINED(out_of_bounds)
 UNDEFINED(load_invalid_value) UNDEFINED(pointer_overflow) UNDEFINED(float_cast_overflow)
 UNDEFINED(vla_bound_not_positive) UNDEFINED(nonnull_arg) UNDEFINED(invalid_builtin)
 UNDEFINED(builtin_unreachable) UNDEFINED(missing_return) UNDEFINED(nonnull_return_v1)
+// An address that is not a multiple of what it must be: the access might end the process, so the thread ends before it.
+void __ubsan_handle_type_mismatch_v1() {
+  if (active) {
+    fail(UNDEFINED_BEHAVIOUR, 0, 0);
+    active = false;
+    longjmp(way_out, 1);
+  }
+}
 
 void trace_thread(u64 thread, u64 simd_group, u64 group) {
   thread_now = thread;

@@ -73,6 +73,7 @@ CHOSEN = [
     window_case(3, 3, ceil_mode=True, size=(7, 8), layout=last(4)),
     window_case(5, 3, 2, size=(31,), layout=first(2, 1)),
     window_case(17, 17, size=(17, 34), layout=last(1)),  # uint16 window indices
+    window_case((3, 4), (5, 6), (2, 3), (2, 3), size=(15, 17), layout=last(3)),  # a large stride
 ]
 
 
