@@ -218,9 +218,9 @@ class WindowGeometry(Geometry):
 
     @cached_property
     def are_small_tiles(self) -> bool:
-        """Whether the windows divide the plane among themselves, and have 3 elements at most on each axis."""
+        """Whether windows of two or three elements an axis, or one, divide the plane among themselves."""
         kernel = self.window.kernel
-        return all(self.tiled) and kernel == self.window.stride and max(kernel) <= 3
+        return all(self.tiled) and kernel == self.window.stride and 1 < max(kernel) <= 3
 
     @cached_property
     def axes_with_empty_windows(self) -> tuple[int, ...]:

@@ -34,11 +34,11 @@ class Ops:
         flat = not is_window(index_dtype)
         steps = g.steps_in_plane if flat else g.steps_in_window
         are_keys = x.dtype == mx.float16
-        maxima = Maxima(keys(x) if are_keys else x, are_keys=are_keys)
+        elements = keys(x) if are_keys else x
         if g.are_small_tiles:
-            maxima = tiles(maxima, g.window.kernel, g.pooled, steps)
+            maxima = tiles(elements, are_keys, g.window.kernel, g.pooled, steps)
         else:
-            maxima = _maxima(maxima, g, steps)
+            maxima = _maxima(Maxima(elements, are_keys=are_keys), g, steps)
         values, indices = maxima.values, _codes(maxima)
         if indices.dtype != index_dtype:
             indices = unfused(indices).astype(index_dtype)

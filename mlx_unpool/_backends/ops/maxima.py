@@ -117,19 +117,23 @@ def _as(x: mx.array, dtype: mx.Dtype) -> mx.array:
     return x if x.dtype == dtype else x.astype(dtype)
 
 
-def tiles(sets: Maxima, tile: Triple, pooled: Triple, steps: Triple) -> Maxima:
+def tiles(x: mx.array, are_keys: bool, tile: Triple, pooled: Triple, steps: Triple) -> Maxima:
     """The maxima of windows that divide a plane among themselves, as tiles do, for few elements an axis.
 
     What :func:`windows` finds, in half as many operations.
     """
-    batch, *_, channels = sets.values.shape
+    batch, *_, channels = x.shape
     d, h, w = pooled
-    sets = sets.map(lambda x: x.reshape(batch, d, tile[0], h, tile[1], w, tile[2], channels))
+    x = x.reshape(batch, d, tile[0], h, tile[1], w, tile[2], channels)
+    sets = Maxima(x, None, 0, are_keys)
     for axis in (2, 1, 0):
         if tile[axis] > 1:
-            first, *others = sets.split(2 * axis + 2, tile[axis])
-            sets = _first_of(first, others, steps[axis])
-    return sets.map(lambda x: x.reshape(batch, *pooled, channels))
+            parts = iter(sets.split(2 * axis + 2, tile[axis]))
+            sets = _first_of(next(parts), parts, steps[axis])
+    values, codes, largest, _ = sets
+    assert codes is not None  # a tile has two elements or more
+    shape = (batch, d, h, w, channels)
+    return Maxima(values.reshape(shape), codes.reshape(shape), largest, are_keys)
 
 
 def _first_of(result: Maxima, others: Iterable[Maxima], step: int) -> Maxima:
