@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 Triple = tuple[int, ...]  # always three: for depth, height and width
 # Of an axis and a number on it, or an array of numbers: two integers, or two arrays.
 Formula = Callable[[int, Any], tuple[Any, Any]]
+MOST_IN_A_BYTE = 255
 MOST_LISTED = 2048  # pairs of 8 bytes; a thousand plans of such sizes take 16 MB
 
 
@@ -184,6 +185,24 @@ class WindowGeometry(Geometry):
         """The offset in the window that counting starts from."""
         starts = zip(self.covered, self.steps_in_window)
         return sum((axis.skipped - axis.behind) * step for axis, step in starts)
+
+    @cached_property
+    def listed_positions(self) -> array[int] | None:
+        """How far from its origin each element of a window lies, by its offset counted from ``first_offset``.
+
+        None where that takes no more than a byte, and offsets are not needed, or where offsets take more.
+        """
+        numbers = zip(self.covered, self.steps_in_plane)
+        most = sum((a.kernel - 1 + a.before + a.behind) * step for a, step in numbers)
+        if most <= MOST_IN_A_BYTE or self.window.elements > 256 or self.axes_with_empty_windows:
+            return None
+        before = [axis.behind - axis.skipped for axis in self.covered]
+        elements = kernel_offsets(self.window.kernel)[max(self.first_offset, 0) :]
+        listed = [0] * max(-self.first_offset, 0)
+        for element in elements:
+            ahead = zip(element, before, self.steps_in_plane)
+            listed.append(sum((n + more) * step for n, more, step in ahead))
+        return array("q", listed)
 
     @cached_property
     def axes_to_reduce(self) -> tuple[int, ...]:

@@ -8,6 +8,9 @@ import pytest
 import reference
 from arrays import FLOATS, INTEGERS, generated_cases, to_numpy
 
+import mlx_unpool
+from mlx_unpool import _geometry, _pooling
+
 SEEDS = range(8)
 CASES = 60  # a seed
 
@@ -31,6 +34,46 @@ def test_pooling_gives_the_values_and_indices_of_the_reference(seed, index_forma
         if index_format == "window":
             codes = case.layout.planes_of(indices)
             np.testing.assert_array_equal(codes[has_place], window[has_place], err_msg=str(case))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_flat_indices_by_way_of_offsets_are_those_of_the_reference(seed, monkeypatch):
+    """What planes of 256 columns and more take, here for every plane."""
+    monkeypatch.setattr(_geometry, "MOST_IN_A_BYTE", -1)
+    _pooling._max_pool_plan.cache_clear()
+    for case in generated_cases(CASES, seed + 600):
+        _, indices = case.max_pool(case.layout.arrange(case.planes, case.dtype), "flat")
+        expected = reference.max_pool(case.planes, case.pool)[1]
+        got = case.layout.planes_of(indices)
+        np.testing.assert_array_equal(got, expected, err_msg=str(case))
+    _pooling._max_pool_plan.cache_clear()
+
+
+WIDE = [
+    reference.Pool((2, 2), (2, 2), (0, 0), (1, 1)),
+    reference.Pool((3, 3), (2, 2), (1, 1), (1, 1)),
+    reference.Pool((3, 3), (1, 1), (1, 1), (2, 2)),
+    reference.Pool((7, 3), (2, 5), (3, 1), (1, 3)),
+]
+
+
+@pytest.mark.parametrize("pool", WIDE)
+def test_wide_planes(pool):
+    x = np.random.default_rng(0).integers(-50, 50, (2, 14, 300)).astype(np.float32)
+    expected, flat, offsets = reference.max_pool(x, pool)
+    for index_format, numbers in (("flat", flat), ("window", offsets)):
+        values, indices = mlx_unpool.max_pool2d(
+            mx.array(x),
+            pool.kernel,
+            pool.stride,
+            pool.padding,
+            dilation=pool.dilation,
+            return_indices=True,
+            index_format=index_format,
+            data_format="channels_first",
+        )
+        np.testing.assert_array_equal(np.array(values), expected)
+        np.testing.assert_array_equal(np.array(indices), numbers)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -8,6 +8,7 @@ much: ``mx.where``, ``|`` of bools, gathers with several index arrays, ``mx.pad`
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import mlx.core as mx
 
@@ -32,7 +33,8 @@ class Ops:
     ) -> tuple[mx.array, mx.array]:
         """Values and indices of every window."""
         flat = not is_window(index_dtype)
-        steps = g.steps_in_plane if flat else g.steps_in_window
+        listed: Any = g.listed_positions if flat else None
+        steps = g.steps_in_plane if flat and listed is None else g.steps_in_window
         are_keys = x.dtype == mx.float16
         elements = keys(x) if are_keys else x
         if g.are_small_tiles:
@@ -40,7 +42,11 @@ class Ops:
         else:
             maxima = _maxima(Maxima(elements, are_keys=are_keys), g, steps)
         values, indices = maxima.values, _codes(maxima)
-        if indices.dtype != index_dtype:
+        if listed is not None:
+            # Codes of a byte and one look at a table take half the time of codes of two bytes.
+            table, shape = mx.array(listed, index_dtype), indices.shape
+            indices = mx.take_along_axis(table, indices.flatten(), axis=0).reshape(shape)
+        elif indices.dtype != index_dtype:
             indices = unfused(indices).astype(index_dtype)
         if flat:
             indices = unfused(indices) + at.origins(g, indices.shape, index_dtype)
