@@ -262,6 +262,14 @@ def unpool_options(rank: int, cells: tuple[int, ...]) -> st.SearchStrategy:
     return windows.flatmap(with_size)
 
 
+def spatial_of_full_shape(call: Call, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The spatial part of the shape of a result, with or without a batch, None if the rest does not fit."""
+    first = call.options["data_format"] == "channels_first"
+    spatial = shape[-call.rank :] if first else shape[-call.rank - 1 : -1]
+    image = (call.channels, *spatial) if first else (*spatial, call.channels)
+    return spatial if shape in (image, (call.batch, *image)) else None
+
+
 def legal_unpooled_size(call: Call, window: reference.Pool | None) -> tuple[int, ...] | None:
     """The size of the plane to unpool into, None if it is not legal."""
     given = call.options["output_size"]
@@ -279,6 +287,8 @@ def legal_unpooled_size(call: Call, window: reference.Pool | None) -> tuple[int,
         )
     one = not isinstance(given, (tuple, list))
     size = per_axis([given] if one else given, 1 if one else len(given), 1)
+    if size is not None and len(size) > call.rank:
+        size = spatial_of_full_shape(call, size)
     if size is None or len(size) != call.rank:
         return None
     return size if all(n in axis for n, axis in zip(size, allowed)) else None
@@ -299,6 +309,16 @@ def legal_unpooled_size(call: Call, window: reference.Pool | None) -> tuple[int,
     ),
     mx.int32,
 )  # compared with the default, number by number
+@example(
+    Call(
+        *(3, None, 1, (1, 1, 1), mx.float32, 0),
+        {
+            **{"kernel_size": None, "stride": None, "padding": 0, "dilation": 1},
+            **{"output_size": [1, 2, 3, 4], "data_format": "channels_first"},
+        },
+    ),
+    mx.int8,
+)  # a full shape by chance
 def test_unpooling(call, index_dtype):
     options, layout = call.options, call.layout
     is_window = index_dtype in (mx.uint8, mx.uint16)
