@@ -6,7 +6,6 @@ are no examples.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 
 import mlx.core as mx
@@ -51,9 +50,9 @@ def unfused(x: mx.array) -> mx.array:
     return x.transpose(_SAME_AXES[x.ndim])
 
 
-def repeated(x: mx.array, shape: Sequence[int]) -> mx.array:
+def repeated(x: mx.array, shape: tuple[int, ...]) -> mx.array:
     """``x`` broadcast to ``shape``, which ``mx.compile`` does not fuse with what is made of it."""
-    return x if x.shape == tuple(shape) else unfused(mx.broadcast_to(x, shape))
+    return x if x.shape == shape else unfused(mx.broadcast_to(x, shape))
 
 
 def gapless(x: mx.array) -> mx.array:

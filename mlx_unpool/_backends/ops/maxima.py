@@ -98,16 +98,18 @@ class Maxima(NamedTuple):
         wins = (theirs > best).view(narrow)
         if not are_keys and theirs.dtype in FLOAT_DTYPES:
             wins = wins | (theirs != theirs).view(narrow)
+        shape = wins.shape
         if their_codes is None:
             their_codes = _as(wins, dtype)
             if largest > 1:
                 their_codes = their_codes * largest
         else:
-            code = repeated(their_codes, wins.shape).view(signed(dtype))
-            their_codes = (_as(wins, code.dtype) * code).view(dtype)
+            like = signed(dtype)
+            code = repeated(their_codes, shape).view(like)
+            their_codes = (_as(unfused(wins), like) * code).view(dtype)
         if codes is not None:
             # As codes grow from element to element, a maximum is a choice.
-            codes = repeated(_as(codes, dtype), wins.shape)
+            codes = repeated(_as(codes, dtype), shape)
             their_codes = mx.maximum(codes, their_codes)
         # The later operand first: a NaN there wins, an equal number does not.
         return Maxima(mx.maximum(theirs, values), their_codes, largest, are_keys)

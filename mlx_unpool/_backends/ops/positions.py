@@ -6,7 +6,6 @@ brought into range first: what names no position is sent to spare elements behin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -186,7 +185,7 @@ def _no_offset_clamped(codes: mx.array, window: Window) -> mx.array:
     return mx.minimum(codes, window.elements)
 
 
-def origins(g: WindowGeometry, shape: Sequence[int], dtype: mx.Dtype) -> mx.array:
+def origins(g: WindowGeometry, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
     """The position that counting starts from in each window, for arrays of ``shape`` (B, D, H, W, C)."""
     first, stop, step = g.origins
     if (stop - first) // step <= prod(shape):
