@@ -14,6 +14,7 @@ from errors import fails
 
 import mlx_unpool
 from mlx_unpool._backends import ops
+from mlx_unpool._backends.ops import maxima
 from mlx_unpool._backends.ops.maxima import keys
 from mlx_unpool._geometry import Window, WindowGeometry
 
@@ -26,6 +27,12 @@ FORMATS = ("flat", "window")
 def cpu():
     with mx.stream(mx.cpu), mlx_unpool.use_backend("ops"):
         yield
+
+
+@pytest.fixture(params=[0, 2**16], ids=["in blocks", "at once"])
+def little(request, monkeypatch):
+    """Both ways to look for a maximum in a long window: the test's arrays are small."""
+    monkeypatch.setattr(maxima, "_LITTLE", request.param)
 
 
 def operations(*arrays: mx.array) -> list[str]:
@@ -70,6 +77,7 @@ LONG = [
 ]
 
 
+@pytest.mark.usefixtures("little")
 @pytest.mark.parametrize("kind", ["numbers", "ties", "nan", "infinite"])
 @pytest.mark.parametrize("window", LONG)
 def test_long_windows(window, kind):
@@ -97,6 +105,7 @@ def test_long_windows(window, kind):
             assert np.array_equal(np.signbit(np.array(ours)), np.signbit(values))
 
 
+@pytest.mark.usefixtures("little")
 @pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16, mx.float64, mx.int8, mx.uint16])
 @pytest.mark.parametrize("window", [(150, 70, 70, 0, 1), (150, 33, 5, 16, 1)])
 def test_long_windows_of_other_types(dtype, window):
@@ -116,6 +125,7 @@ def test_long_windows_of_other_types(dtype, window):
     assert np.array_equal(np.array(indices[0]), flat)
 
 
+@pytest.mark.usefixtures("little")
 @pytest.mark.parametrize("window", [(40, 36, 1, 3), (40, 40, 40, 0), (40, 34, 3, 17)])
 def test_long_windows_on_two_axes(window):
     size, kernel, stride, padding = window
@@ -135,6 +145,7 @@ def test_long_windows_on_two_axes(window):
         assert np.array_equal(np.array(indices[0]), expected)
 
 
+@pytest.mark.usefixtures("little")
 @pytest.mark.parametrize("size", [(1, 100), (7, 100), (3, 1000), (33, 150), (9, 101)])
 @pytest.mark.parametrize("kind", ["numbers", "ties", "nan"])
 def test_long_irregular_windows(size, kind):
@@ -156,6 +167,7 @@ def test_long_irregular_windows(size, kind):
         assert np.array_equal(np.array(indices), flat.numpy())
 
 
+@pytest.mark.usefixtures("little")
 def test_long_random_windows_are_those_of_pytorch():
     x = planes(4096, "ties", 2).reshape(1, 2, 64, 64).astype(np.float32)
     samples = np.random.default_rng(1).random((1, 2, 2), np.float32)
@@ -202,6 +214,7 @@ def test_elements_outside_the_input_cost_nothing():
     assert found[1].max().item() == 0
 
 
+@pytest.mark.usefixtures("little")
 @pytest.mark.parametrize("window", [(1, 0), ("kernel", 0), (1, "half")])
 @pytest.mark.parametrize("index_format", FORMATS)
 def test_a_long_window_gives_a_compiler_little_to_do(window, index_format):

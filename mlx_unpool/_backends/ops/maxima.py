@@ -16,6 +16,7 @@ from ..._types import FLOAT_DTYPES
 from .arrays import gapless, gathered_along, narrowest, repeated, signed, unfused
 
 _INFINITE_KEY = 0x7800  # what `keys` makes of infinity; NaN is above
+_LITTLE = 2**16  # elements: what a look at each costs about as much as a few operations more
 
 
 _BEFORE = tuple(
@@ -186,7 +187,8 @@ def _separate_windows(
 ) -> Maxima:
     """As :func:`windows` for those that share few elements, each reduced by itself.
 
-    They are cut into blocks, and only in the block with the maximum its element is looked for.
+    They are cut into blocks, and only in the block with the maximum its element is looked for. Where there
+    is little to look at, that is more operations than it is worth.
     """
     shape = sets.values.shape
     before, length, behind = prod(shape[: axis + 1]), shape[axis + 1], prod(shape[axis + 2 :])
@@ -199,16 +201,19 @@ def _separate_windows(
         view = (before, count, number, size, behind)
         return mx.as_strided(x, view, (*strides, 1), start * dilation * behind)
 
-    root = isqrt(kernel)
-    size = next((n for n in range(root, root // 2, -1) if kernel % n == 0), root)
-    best = blocks(whole, 0, kernel // size, size).max(axis=3)
-    if kernel % size:
-        last = blocks(whole, kernel - size, 1, size).max(axis=3)
-        best = mx.concatenate([best, last], axis=2)
-    start = mx.minimum(_where_maximum(best, sets.are_keys) * size, kernel - size)
     x = blocks(whole, 0, 1, kernel)[:, :, 0]
-    block = mx.take_along_axis(x, start + mx.arange(size)[:, None], axis=2)
-    offset = start + _where_maximum(block, sets.are_keys)
+    if x.size <= _LITTLE:
+        offset = _where_maximum(x, sets.are_keys)
+    else:
+        root = isqrt(kernel)
+        size = next((n for n in range(root, root // 2, -1) if kernel % n == 0), root)
+        best = blocks(whole, 0, kernel // size, size).max(axis=3)
+        if kernel % size:
+            last = blocks(whole, kernel - size, 1, size).max(axis=3)
+            best = mx.concatenate([best, last], axis=2)
+        start = mx.minimum(_where_maximum(best, sets.are_keys) * size, kernel - size)
+        block = mx.take_along_axis(x, start + mx.arange(size)[:, None], axis=2)
+        offset = start + _where_maximum(block, sets.are_keys)
     largest = sets.largest + (kernel - 1) * step
     codes = offset.astype(narrowest(largest)) * step
     if sets.codes is not None:
