@@ -205,6 +205,27 @@ class WindowGeometry(Geometry):
         return array("q", listed)
 
     @cached_property
+    def listed_nearest(self) -> tuple[tuple[array[int], array[int]], ...] | None:
+        """For each row that windows look at on an axis, the nearest one inside and how much further it is.
+
+        Nearest of those a multiple of the dilation away; the multiple, plus ``behind``. None if that is many
+        numbers.
+        """
+        if sum(axis.stop - axis.first for axis in self.covered) > MOST_LISTED:
+            return None
+        result = []
+        for axis, length, d in zip(self.covered, self.size, self.window.dilation):
+            rows, shifts = array("i"), array("i")
+            for row in range(axis.first, axis.stop):
+                rest = row % d
+                most = max(length - 1 - rest, 0) // d
+                # There may be no such row. Then none of the window is inside, and any row will do.
+                rows.append(min(min(max(row // d, 0), most) * d + rest, length - 1))
+                shifts.append((rows[-1] - row) // d + axis.behind)
+            result.append((rows, shifts))
+        return tuple(result)
+
+    @cached_property
     def axes_to_reduce(self) -> tuple[int, ...]:
         """The axes on which a window is more than the position of its number, the last one first."""
         return tuple(

@@ -149,7 +149,7 @@ def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:
     """The maximum of every window."""
     window, axes, shifts = g.window, g.covered, _NO_SHIFTS
     if not g.is_covered_inside:
-        plane, shifts = clamped(elements.values, axes, window.dilation)
+        plane, shifts = clamped(elements.values, g)
         elements = elements._replace(values=plane)
     for number in g.axes_to_reduce:
         axis, step, shift = axes[number], steps[number], shifts[number]

@@ -6,22 +6,21 @@ twice changes no maximum.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import mlx.core as mx
 
-from ..._geometry import CoveredAxis, Triple
+from ..._geometry import CoveredAxis, WindowGeometry
 from .arrays import along, gathered, position_dtype, unfused
 
 
-def clamped(
-    x: mx.array, axes: Sequence[CoveredAxis], dilation: Triple
-) -> tuple[mx.array, list[mx.array | None]]:
+def clamped(x: mx.array, g: WindowGeometry) -> tuple[mx.array, list[mx.array | None]]:
     """The rows from ``first`` to ``stop`` of each axis, those outside ``x`` replaced by rows inside.
 
     Also, for each row of an axis, how many elements of a window further its replacement is, plus
     ``behind``, so that no number is negative. None for an axis whose rows are all inside.
     """
+    axes, listed = g.covered, g.listed_nearest
     if not any(axis.before or axis.behind for axis in axes):
         if any(axis.first for axis in axes):
             slices = [slice(axis.first, axis.stop) for axis in axes]
@@ -29,10 +28,14 @@ def clamped(
         return x, [None] * 3
     source = mx.arange(x.shape[0], dtype=position_dtype(x)).reshape(-1, 1, 1, 1, 1)
     shifts: list[mx.array | None] = []
-    for number, (axis, length, d) in enumerate(zip(axes, x.shape[1:4], dilation)):
+    for number, (axis, length, d) in enumerate(zip(axes, g.size, g.window.dilation)):
         row, shift = mx.arange(axis.first, axis.stop), None
         if axis.before or axis.behind:
-            row, shift = _nearest_inside(axis, length, d)
+            if listed is None:
+                row, shift = _nearest_inside(axis, length, d)
+            else:
+                both: Any = listed[number]
+                row, shift = map(mx.array, both)
             shift = along(number, shift)
         source = source * length + along(number, row)
         shifts.append(shift)
