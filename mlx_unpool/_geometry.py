@@ -204,32 +204,26 @@ class WindowGeometry(Geometry):
             listed.append(sum((n + more) * step for n, more, step in ahead))
         return array("q", listed)
 
-    def nearest_inside(self, axis: int, number: Any) -> tuple[Any, Any]:
-        """For a row that windows look at: the nearest one inside, and how much further that is.
-
-        Nearest of those a multiple of the dilation away; the multiple, plus ``behind``. There may be no such
-        row. Then none of the window is inside, and any row will do. ``number`` counts rows from ``first`` on.
-        """
-        first, behind = self.covered[axis].first, self.covered[axis].behind
-        last, d = self.size[axis] - 1, self.window.dilation[axis]
-        row = number + first
-        rest = row % d
-        most, steps = _positive(last - rest) // d, _positive(row // d)
-        nearest = (steps - _positive(steps - most)) * d + rest
-        nearest = nearest - _positive(nearest - last)
-        return nearest, (nearest - row) // d + behind
-
     @cached_property
-    def listed_nearest(self) -> list[tuple[array[int], array[int]]] | None:
-        """What :meth:`nearest_inside` says of all rows of each axis, if they are few."""
-        counts = tuple(axis.stop - axis.first for axis in self.covered)
-        pairs, result = _listed(self.nearest_inside, counts), []
-        if pairs is None:
+    def listed_nearest(self) -> tuple[tuple[array[int], array[int]], ...] | None:
+        """For each row that windows look at on an axis, the nearest one inside and how much further it is.
+
+        Nearest of those a multiple of the dilation away; the multiple, plus ``behind``. None if that is many
+        numbers.
+        """
+        if sum(axis.stop - axis.first for axis in self.covered) > MOST_LISTED:
             return None
-        for count in counts:
-            result.append((pairs[: 2 * count : 2], pairs[1 : 2 * count : 2]))
-            pairs = pairs[2 * count :]
-        return result
+        result = []
+        for axis, length, d in zip(self.covered, self.size, self.window.dilation):
+            rows, shifts = array("i"), array("i")
+            for row in range(axis.first, axis.stop):
+                rest = row % d
+                most = max(length - 1 - rest, 0) // d
+                # There may be no such row. Then none of the window is inside, and any row will do.
+                rows.append(min(min(max(row // d, 0), most) * d + rest, length - 1))
+                shifts.append((rows[-1] - row) // d + axis.behind)
+            result.append((rows, shifts))
+        return tuple(result)
 
     @cached_property
     def axes_to_reduce(self) -> tuple[int, ...]:

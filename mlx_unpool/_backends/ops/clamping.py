@@ -10,7 +10,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..._geometry import WindowGeometry
+from ..._geometry import CoveredAxis, WindowGeometry
 from .arrays import along, gathered, position_dtype, unfused
 
 
@@ -20,7 +20,7 @@ def clamped(x: mx.array, g: WindowGeometry) -> tuple[mx.array, list[mx.array | N
     Also, for each row of an axis, how many elements of a window further its replacement is, plus
     ``behind``, so that no number is negative. None for an axis whose rows are all inside.
     """
-    axes = g.covered
+    axes, listed = g.covered, g.listed_nearest
     if not any(axis.before or axis.behind for axis in axes):
         if any(axis.first for axis in axes):
             slices = [slice(axis.first, axis.stop) for axis in axes]
@@ -28,15 +28,39 @@ def clamped(x: mx.array, g: WindowGeometry) -> tuple[mx.array, list[mx.array | N
         return x, [None] * 3
     source = mx.arange(x.shape[0], dtype=position_dtype(x)).reshape(-1, 1, 1, 1, 1)
     shifts: list[mx.array | None] = []
-    listed: Any = g.listed_nearest
-    for number, (axis, length) in enumerate(zip(axes, g.size)):
+    for number, (axis, length, d) in enumerate(zip(axes, g.size, g.window.dilation)):
         row, shift = mx.arange(axis.first, axis.stop), None
         if axis.before or axis.behind:
             if listed is None:
-                row, shift = g.nearest_inside(number, mx.arange(axis.stop - axis.first))
+                row, shift = _nearest_inside(axis, length, d)
             else:
-                row, shift = map(mx.array, listed[number])
+                both: Any = listed[number]
+                row, shift = map(mx.array, both)
             shift = along(number, shift)
         source = source * length + along(number, row)
         shifts.append(shift)
     return gathered(x, unfused(source)), shifts
+
+
+def _nearest_inside(axis: CoveredAxis, length: int, dilation: int) -> tuple[mx.array, mx.array]:
+    """For each row of an axis, the nearest one inside that is a multiple of ``dilation`` away, and that
+    multiple, plus ``behind``."""
+    before, behind = axis.before, axis.behind
+    if dilation == 1:
+        # Without arithmetic, which mx.compile would have a C++ compiler translate.
+        inside = mx.arange(max(axis.first, 0), min(axis.stop, length))
+        rows = [mx.zeros(before, mx.int32), inside, mx.full(behind, length - 1, mx.int32)]
+        shifts = [
+            mx.arange(before + behind, behind, -1),
+            mx.full(inside.size, behind, mx.int32),
+            mx.arange(behind - 1, -1, -1),
+        ]
+        return mx.concatenate(rows), mx.concatenate(shifts)
+    row = mx.arange(axis.first, axis.stop)
+    rest = row % dilation
+    most = mx.maximum(length - 1 - rest, 0) // dilation
+    steps = mx.minimum(mx.maximum((row - rest) // dilation, 0), most)
+    nearest = steps * dilation + rest
+    # There may be no such row. Then none of the window is inside, and any row will do.
+    nearest = mx.minimum(nearest, length - 1)
+    return nearest, (nearest - row) // dilation + behind
