@@ -75,7 +75,7 @@ def parts() -> dict[str, float]:
         times = microseconds(
             {
                 "pool": lambda: pool(X),
-                "pool below": lambda: _derivatives.pool(folded, g, mx.int32, here),
+                "pool below": lambda: _derivatives.pool(folded, None, g, mx.int32, here),
                 "unpool": lambda: unpool(values, indices, output_size=(112, 112)),
                 "unpool below": lambda: _derivatives.linear("place", v, i, g, here),
                 "GPU pool": lambda: metal.pool(folded, g, mx.int32),

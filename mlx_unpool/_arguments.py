@@ -3,12 +3,10 @@ what is allowed; none looks at a value of an array."""
 
 from __future__ import annotations
 
-import functools
-import inspect
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from numbers import Real
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import mlx.core as mx
 
@@ -17,9 +15,6 @@ from ._types import INDEX_DTYPES, LARGEST_AXIS, VALUE_DTYPES
 _VALUES = frozenset(VALUE_DTYPES)
 _INDICES = frozenset(INDEX_DTYPES)
 _STREAMS = (mx.Stream, mx.ThreadLocalStream, mx.Device, mx.DeviceType)
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
 
 
 def shown(value: Any) -> str:
@@ -143,28 +138,3 @@ def all_integers(numbers: Sequence[Any]) -> tuple[int, ...] | None:
         return tuple(operator.index(number) for number in numbers)
     except TypeError:
         return None
-
-
-def keywords_named(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """``function``, with an error that names the keywords if a call has too many positional arguments.
-
-    PyTorch's functions and layers disagree about the order of what follows ``padding``, so here it has
-    none.
-    """
-    parameters = inspect.signature(function).parameters.values()
-    positional = [p.name for p in parameters if p.kind == p.POSITIONAL_OR_KEYWORD]
-    keywords = [p.name for p in parameters if p.kind == p.KEYWORD_ONLY and p.name != "stream"]
-    is_method = positional[0] == "self"
-
-    @functools.wraps(function)
-    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        if len(args) <= len(positional):
-            return function(*args, **kwargs)
-        caller = type(args[0]).__name__ if is_method else function.__name__
-        given = len(args) - is_method
-        raise TypeError(
-            f"[{caller}] '{keywords[0]}' must be given by keyword, as all of {', '.join(keywords)}; "
-            f"the positional arguments are {', '.join(positional[is_method:])}, but got {given} of them."
-        )
-
-    return call

@@ -10,15 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
 import mlx.core as mx
 
-from . import _backends
 from ._backends import Where
-from ._geometry import Geometry, RegionGeometry, WindowGeometry
-from ._settings import Setting
+from ._geometry import Geometry
+from ._settings import set_inside
 
 TRANSPOSE = {
     "place": "pick_winners",
@@ -26,7 +26,7 @@ TRANSPOSE = {
     "accumulate": "pick",
     "pick": "accumulate",
 }
-_exporting = Setting("exporting", False)
+_exporting = ContextVar("exporting", default=False)
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def exporting() -> Iterator[None]:
         (1, 2, 2, 3)
     """
     try:
-        with _exporting.set_to(True):
+        with set_inside(_exporting, True):
             yield
     except ValueError as error:
         # What MLX says of the first operation without a derivative.
@@ -74,43 +74,28 @@ def exporting() -> Iterator[None]:
 
 
 def pool(
-    x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype, where: Where
+    x: mx.array, bounds: mx.array | None, g: Any, index_dtype: mx.Dtype, where: Where
 ) -> tuple[mx.array, mx.array]:
-    """Values and indices of every window of ``x``."""
+    """Values and indices of every window of ``x``; ``bounds`` says where windows lie that are not alike."""
 
-    def forward(x):
-        return where.backend.pool(x, g, index_dtype)
-
-    def vjp(x, cotangents, outputs):
-        return linear("accumulate", cotangents[0], outputs[1], g, where)
-
-    def jvp(x, tangent):
-        indices = pool(x, g, index_dtype, where)[1]
-        return linear("pick", tangent, indices, g, where), _zeros(indices, where)
-
-    return _run(forward, vjp, jvp, where, x)
-
-
-def pool_regions(
-    x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype, where: Where
-) -> tuple[mx.array, mx.array]:
-    """Values and flat indices of windows that lie where ``bounds`` says."""
-
-    def forward(x, bounds):
-        return where.backend.pool_regions(x, bounds, g, index_dtype)
+    def forward(x, *bounds):
+        run = where.backend.pool_regions if bounds else where.backend.pool
+        return run(x, *bounds, g, index_dtype)
 
     def vjp(primals, cotangents, outputs):
         summed = linear("accumulate", cotangents[0], outputs[1], g, where)
-        return summed, _zeros(primals[1], where)
+        return summed if bounds is None else (summed, _zeros(primals[1], where))
 
     def jvp(primals, tangents):
-        x, bounds = primals
-        values, indices = pool_regions(x, bounds, g, index_dtype, where)
+        if bounds is None:
+            primals, tangents = (primals,), (tangents,)
+        values, indices = pool(primals[0], *primals[1:] or (None,), g, index_dtype, where)
         if tangents[0] is None:
             return _zeros(values, where), _zeros(indices, where)
         return linear("pick", tangents[0], indices, g, where), _zeros(indices, where)
 
-    return _run(forward, vjp, jvp, where, x, bounds)
+    arrays = (x,) if bounds is None else (x, bounds)
+    return _run(forward, vjp, jvp, where, *arrays)
 
 
 def linear(name: str, x: mx.array, indices: mx.array, g: Geometry, where: Where) -> mx.array:
@@ -150,8 +135,6 @@ def _run(
     with mx.stream(where.stream):
         if _exporting.get():
             return forward(*map(_without_derivative, arrays))
-        if _only_traced():
-            return forward(*arrays)
         # MLX looks for derivatives inside a custom function as well, where there need not be any.
         function = mx.custom_function(lambda *args: forward(*map(mx.stop_gradient, args)))
         function.vjp(vjp)
@@ -172,12 +155,6 @@ def _without_derivative(x: mx.array) -> mx.array:
 
 def _zeros(x: mx.array, where: Where) -> mx.array:
     return mx.zeros_like(x, stream=where.stream)
-
-
-def _only_traced() -> bool:
-    """Whether a backend is forced that cannot run here, so that the graph can only be for export."""
-    name = _backends.forced()
-    return name is not None and not _backends.is_available(name)
 
 
 def _map_batch(function: Callable[..., Any], args: Any, axes: Any) -> tuple[Any, Any]:

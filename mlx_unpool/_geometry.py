@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, prod
-from typing import Any, NamedTuple
+from typing import Any
 
 Triple = tuple[int, ...]  # always three: for depth, height and width
 # Of an axis and a number on it, or an array of numbers: two integers, or two arrays.
 Formula = Callable[[int, Any], tuple[Any, Any]]
-MOST_IN_A_BYTE = 255
 MOST_LISTED = 2048  # pairs of 8 bytes; a thousand plans of such sizes take 16 MB
 
 
@@ -111,15 +110,77 @@ class Geometry:
         return max(prod(self.size), prod(self.pooled))
 
 
-class CoveredAxis(NamedTuple):
-    """What windows look at along one axis: no elements that are outside the plane in all of them."""
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """One axis of a plane, and the windows along it."""
 
-    skipped: int  # the first elements of every window, which are outside
-    kernel: int  # how many elements follow, up to the last one that any window has inside
-    first: int  # the position of the first of those in the first window
-    stop: int  # the position behind the last of them in the last window
-    before: int  # the most elements, of those looked at, that a window has before the plane
-    behind: int  # ... and behind it
+    length: int
+    count: int  # of windows
+    kernel: int
+    stride: int
+    padding: int
+    dilation: int
+
+    @cached_property
+    def last(self) -> int:
+        """Where the last window starts."""
+        return (self.count - 1) * self.stride - self.padding
+
+    @cached_property
+    def skipped(self) -> int:
+        """How many elements at the front lie outside in every window: nothing looks at them."""
+        return min(max(-(self.last // self.dilation), 0), self.kernel - 1)
+
+    @cached_property
+    def looked_at(self) -> int:
+        """How many elements follow, up to the last one that any window has inside."""
+        inside = min((self.length - 1 + self.padding) // self.dilation + 1, self.kernel)
+        return max(inside - self.skipped, 1)
+
+    @cached_property
+    def first(self) -> int:
+        """The position of the first element that is looked at, in the first window."""
+        return self.skipped * self.dilation - self.padding
+
+    @cached_property
+    def stop(self) -> int:
+        """The position behind the last element that is looked at, in the last window."""
+        return self.last + (self.skipped + self.looked_at - 1) * self.dilation + 1
+
+    @cached_property
+    def before(self) -> int:
+        """The most elements, of those looked at, that a window has before the plane."""
+        return max(-(self.first // self.dilation), 0)
+
+    @cached_property
+    def behind(self) -> int:
+        """The most elements, of those looked at, that a window has behind the plane."""
+        return max(-((self.length - self.stop) // self.dilation), 0)
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether windows look at the plane from its first position on, and at nothing outside."""
+        return self.first == 0 and not (self.before or self.behind) and self.stop <= self.length
+
+    @property
+    def is_tiled(self) -> bool:
+        """Whether the windows divide the axis among themselves without a rest."""
+        span = self.dilation * (self.kernel - 1) + 1
+        return span <= self.stride and not self.padding and self.count * self.stride == self.length
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether every window is the one position of its number."""
+        return self.is_inside and self.looked_at == 1 and self.count == self.length
+
+    @property
+    def has_empty_windows(self) -> bool:
+        """Whether a window may have no element inside the plane.
+
+        Only a window that starts in the padding can step over the plane, and only where its dilation is
+        longer than the plane: it does if ``start mod dilation`` is the length or more.
+        """
+        return self.padding > 0 and self.dilation > self.length
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,33 +190,21 @@ class WindowGeometry(Geometry):
     window: Window
 
     @cached_property
+    def axes(self) -> tuple[Axis, ...]:
+        """Depth, height and width."""
+        w = self.window
+        return tuple(map(Axis, self.size, self.pooled, w.kernel, w.stride, w.padding, w.dilation))
+
+    @cached_property
     def every_element_inside(self) -> bool:
         """Whether no window reaches beyond the plane."""
         covered = self.window.unpooled_size(self.pooled)
         return not any(self.window.padding) and all(n <= m for n, m in zip(covered, self.size))
 
     @cached_property
-    def covered(self) -> tuple[CoveredAxis, ...]:
-        """For each axis, what of it the windows look at."""
-        result = []
-        window = self.window
-        for length, count, kernel, s, p, d in zip(
-            self.size, self.pooled, window.kernel, window.stride, window.padding, window.dilation
-        ):
-            # Windows further on have fewer elements before the plane and more behind it.
-            last = (count - 1) * s - p
-            skipped = min(max(-(last // d), 0), kernel - 1)
-            looked_at = max(min((length - 1 + p) // d + 1, kernel) - skipped, 1)
-            first = skipped * d - p
-            stop = last + (skipped + looked_at - 1) * d + 1
-            before, behind = max(-(first // d), 0), max(-((length - stop) // d), 0)
-            result.append(CoveredAxis(skipped, looked_at, first, stop, before, behind))
-        return tuple(result)
-
-    @cached_property
     def steps_in_plane(self) -> Triple:
         """For each axis, how many positions apart two neighbouring elements of a window are."""
-        return tuple(d * pitch for d, pitch in zip(self.window.dilation, pitches(self.size)))
+        return tuple(axis.dilation * pitch for axis, pitch in zip(self.axes, pitches(self.size)))
 
     @cached_property
     def steps_in_window(self) -> Triple:
@@ -165,8 +214,8 @@ class WindowGeometry(Geometry):
     @cached_property
     def strides_in_plane(self) -> Triple:
         """For each axis, how many positions apart two neighbouring windows are; 0 if there is one."""
-        strides = zip(self.window.stride, self.pooled, pitches(self.size))
-        return tuple(stride * pitch if count > 1 else 0 for stride, count, pitch in strides)
+        pairs = zip(self.axes, pitches(self.size))
+        return tuple(axis.stride * pitch if axis.count > 1 else 0 for axis, pitch in pairs)
 
     @cached_property
     def origins(self) -> tuple[int, int, int]:
@@ -175,7 +224,7 @@ class WindowGeometry(Geometry):
         That is ``behind`` elements before the first one looked at: what stands in for an element behind the
         plane lies so far before it, and has no negative number either.
         """
-        starts = zip(self.covered, pitches(self.size), self.steps_in_plane)
+        starts = zip(self.axes, pitches(self.size), self.steps_in_plane)
         first = sum(axis.first * pitch - axis.behind * step for axis, pitch, step in starts)
         last = first + sum(n * (count - 1) for n, count in zip(self.strides_in_plane, self.pooled))
         return first, last + 1, gcd(*self.strides_in_plane) or 1
@@ -183,26 +232,8 @@ class WindowGeometry(Geometry):
     @cached_property
     def first_offset(self) -> int:
         """The offset in the window that counting starts from."""
-        starts = zip(self.covered, self.steps_in_window)
+        starts = zip(self.axes, self.steps_in_window)
         return sum((axis.skipped - axis.behind) * step for axis, step in starts)
-
-    @cached_property
-    def listed_positions(self) -> array[int] | None:
-        """How far from its origin each element of a window lies, by its offset counted from ``first_offset``.
-
-        None where that takes no more than a byte, and offsets are not needed, or where offsets take more.
-        """
-        numbers = zip(self.covered, self.steps_in_plane)
-        most = sum((a.kernel - 1 + a.before + a.behind) * step for a, step in numbers)
-        if most <= MOST_IN_A_BYTE or self.window.elements > 256 or self.axes_with_empty_windows:
-            return None
-        before = [axis.behind - axis.skipped for axis in self.covered]
-        elements = kernel_offsets(self.window.kernel)[max(self.first_offset, 0) :]
-        listed = [0] * max(-self.first_offset, 0)
-        for element in elements:
-            ahead = zip(element, before, self.steps_in_plane)
-            listed.append(sum((n + more) * step for n, more, step in ahead))
-        return array("q", listed)
 
     @cached_property
     def listed_nearest(self) -> tuple[tuple[array[int], array[int]], ...] | None:
@@ -211,69 +242,25 @@ class WindowGeometry(Geometry):
         Nearest of those a multiple of the dilation away; the multiple, plus ``behind``. None if that is many
         numbers.
         """
-        if sum(axis.stop - axis.first for axis in self.covered) > MOST_LISTED:
+        if sum(axis.stop - axis.first for axis in self.axes) > MOST_LISTED:
             return None
         result = []
-        for axis, length, d in zip(self.covered, self.size, self.window.dilation):
+        for axis in self.axes:
             rows, shifts = array("i"), array("i")
             for row in range(axis.first, axis.stop):
-                rest = row % d
-                most = max(length - 1 - rest, 0) // d
+                rest = row % axis.dilation
+                most = max(axis.length - 1 - rest, 0) // axis.dilation
                 # There may be no such row. Then none of the window is inside, and any row will do.
-                rows.append(min(min(max(row // d, 0), most) * d + rest, length - 1))
-                shifts.append((rows[-1] - row) // d + axis.behind)
+                near = min(max(row // axis.dilation, 0), most) * axis.dilation + rest
+                rows.append(min(near, axis.length - 1))
+                shifts.append((rows[-1] - row) // axis.dilation + axis.behind)
             result.append((rows, shifts))
         return tuple(result)
 
     @cached_property
-    def axes_to_reduce(self) -> tuple[int, ...]:
-        """The axes on which a window is more than the position of its number, the last one first."""
-        return tuple(
-            n
-            for n in (2, 1, 0)
-            if self.covered[n] != (0, 1, 0, self.pooled[n], 0, 0) or self.size[n] != self.pooled[n]
-        )
-
-    @cached_property
-    def is_covered_inside(self) -> bool:
-        """Whether the windows look at all of the plane, and at nothing outside."""
-        return all(
-            axis.first == 0 and not (axis.before or axis.behind) and axis.stop <= length
-            for axis, length in zip(self.covered, self.size)
-        )
-
-    @cached_property
-    def tiled(self) -> tuple[bool, ...]:
-        """For each axis, whether the windows divide it among themselves without a rest."""
-        return tuple(
-            reach == 1 and padding == 0 and count * stride == length
-            for reach, padding, count, stride, length in zip(
-                self.window.reach,
-                self.window.padding,
-                self.pooled,
-                self.window.stride,
-                self.size,
-            )
-        )
-
-    @cached_property
-    def are_small_tiles(self) -> bool:
-        """Whether windows of two or three elements an axis, or one, divide the plane among themselves."""
-        kernel = self.window.kernel
-        return all(self.tiled) and kernel == self.window.stride and 1 < max(kernel) <= 3
-
-    @cached_property
-    def axes_with_empty_windows(self) -> tuple[int, ...]:
-        """The axes on which a window may have no element inside the plane.
-
-        Only a window that starts in the padding can step over the plane, and only where its dilation is
-        longer than the plane: it does if ``start mod dilation`` is the length or more.
-        """
-        return tuple(
-            axis
-            for axis in range(3)
-            if self.window.padding[axis] and self.window.dilation[axis] > self.size[axis]
-        )
+    def may_have_empty_windows(self) -> bool:
+        """Whether a window may have no element inside the plane."""
+        return any(axis.has_empty_windows for axis in self.axes)
 
 
 @dataclass(frozen=True, eq=False)

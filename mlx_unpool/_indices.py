@@ -9,17 +9,18 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from math import prod
 
 import mlx.core as mx
 
 from ._geometry import Geometry, Triple, WindowGeometry
 from ._layout import Layout
-from ._settings import Setting
+from ._settings import set_inside
 from ._types import is_window
 
 VARIABLE = "MLX_UNPOOL_CHECK"
-_checking = Setting("checking", os.environ.get(VARIABLE, "0") not in ("", "0"))
+_checking = ContextVar("checking", default=os.environ.get(VARIABLE, "0") not in ("", "0"))
 _MOST_GUESSES = 200
 
 
@@ -51,7 +52,7 @@ def checking() -> Iterator[None]:
         ValueError: [max_unpool2d] 'indices' must be in 0 to 15 and in their own window but got 6 at \
 (0, 0, 0, 0). Are they indices of a (4, 5) plane? Pass output_size=(4, 5).
     """
-    with _checking.set_to(True):
+    with set_inside(_checking, True):
         yield
 
 

@@ -17,11 +17,10 @@ import mlx.core as mx
 
 from . import _arguments as check
 from . import _derivatives, _indices
-from ._backends import PlaneTooBigError, Where, get, where
+from ._backends import Where, get, where
 from ._geometry import (
     AdaptiveGeometry,
     Geometry,
-    RegionGeometry,
     Triple,
     Window,
     WindowGeometry,
@@ -39,9 +38,6 @@ from ._types import (
     is_window,
     window_dtype,
 )
-
-Pooled = mx.array | tuple[mx.array, mx.array]
-_ASKED, _PLANS = 256, 1024  # how many of each are kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,16 +62,90 @@ class Plan:
         return 0 in self.shape
 
 
+# The same arguments give the same object: compared by identity, it is the key of its plans. Only numbers that
+# were checked get here: to a cache, True is 1, and 2.0 is 2.
+_interned = lru_cache(256)(lambda kind, *fields: kind(*fields))
+
+
+@lru_cache(1024)
+def _plan(asked: _Asked, *shapes: tuple[int, ...] | None) -> Plan:
+    """What cannot be done with a shape is said here; an error is never kept."""
+    return asked.plan(*shapes)
+
+
 @dataclass(frozen=True, eq=False)
-class MaxPooling:
-    """Max pooling over windows that are all alike."""
+class _Asked:
+    """What a caller asks for, checked."""
 
     caller: str
     rank: int
-    window: Window
-    return_indices: bool
-    index_format: str
     channels_first: bool
+
+    def plan(self, *shapes: Any) -> Plan:
+        """The plan for arrays of these shapes."""
+        raise NotImplementedError
+
+    def layout(self, shape: tuple[int, ...]) -> Layout:
+        """The layout of an input of this shape."""
+        return Layout.of(self.caller, "x", shape, self.rank, self.channels_first)
+
+    def shown(self, numbers: Triple) -> tuple[int, ...]:
+        """The axes of three that the caller knows."""
+        return numbers[3 - self.rank :]
+
+    def start(self, x: Any, stream: Any) -> Where:
+        """Checks values and where they are to run."""
+        check.values(self.caller, "x", x)
+        check.stream(self.caller, stream)
+        return _place(self.caller, x, stream)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pooling(_Asked):
+    """Max pooling of any kind."""
+
+    return_indices: bool
+
+    def bounds(self, plan: Plan) -> mx.array | None:
+        """Where windows lie that are not alike, (B, windows of all axes, 2, 1 or C)."""
+        return None
+
+    def __call__(self, x: Any, stream: Any = None) -> mx.array | tuple[mx.array, mx.array]:
+        """Values, and indices if they were asked for, of ``x``."""
+        where = self.start(x, stream)
+        plan = _plan(self, x.shape)
+        with mx.stream(where.stream):
+            return self.run(x, plan, where, self.bounds(plan))
+
+    def run(
+        self, x: mx.array, plan: Plan, where: Where, bounds: mx.array | None
+    ) -> mx.array | tuple[mx.array, mx.array]:
+        """What a call returns."""
+        if plan.is_empty:
+            values, indices = mx.zeros(plan.shape, x.dtype), mx.zeros(plan.shape, plan.index_dtype)
+        else:
+            folded, g = mx.reshape(x, plan.folded), plan.geometry
+            values, indices = _derivatives.pool(folded, bounds, g, plan.index_dtype, where)
+            values, indices = mx.reshape(values, plan.shape), mx.reshape(indices, plan.shape)
+        return (values, indices) if self.return_indices else values
+
+    def some_size(self, layout: Layout, shape: tuple[int, ...]) -> Triple:
+        """The plane of an input, which must not be empty."""
+        size = layout.size(shape)
+        if min(size) < 1:
+            raise ValueError(
+                f"[{self.caller}] 'x' must have 1 position or more on every spatial axis but got "
+                f"{self.shown(size)}."
+            )
+        return size
+
+
+@dataclass(frozen=True, eq=False)
+class MaxPooling(_Pooling):
+    """Max pooling over windows that are all alike."""
+
+    window: Window
+    index_format: str
 
     @staticmethod
     def of(
@@ -94,26 +164,35 @@ class MaxPooling:
         window = window_of(caller, rank, kernel_size, stride, padding, dilation, ceil_mode)
         check.flag(caller, "return_indices", return_indices)
         check.choice(caller, "index_format", index_format, INDEX_FORMATS)
-        check.choice(caller, "data_format", data_format, DATA_FORMATS)
-        return _max_pooling(caller, rank, window, return_indices, index_format, data_format)
+        if index_format == "window" and window.elements > MOST_WINDOW_INDICES:
+            raise ValueError(
+                f"[{caller}] 'index_format' must be 'flat' for windows of more than {MOST_WINDOW_INDICES} "
+                f"elements but got 'window' and {window.elements} elements."
+            )
+        first = is_first(caller, data_format)
+        return _interned(MaxPooling, caller, rank, first, return_indices, window, index_format)
 
-    def __call__(self, x: Any, stream: Any = None) -> Pooled:
-        """Values, and indices if they were asked for, of ``x``."""
-        check.values(self.caller, "x", x)
-        check.stream(self.caller, stream)
-        plan = _max_pool_plan(self, x.shape)
-        result = _run_pool(self.caller, plan, x, _place(self.caller, x, stream))
-        return result if self.return_indices else result[0]
+    def plan(self, shape: tuple[int, ...]) -> Plan:
+        """As of all."""
+        layout = self.layout(shape)
+        size = layout.size(shape)
+        pooled = self.window.pooled_size(size)
+        if min(size) < 1 or min(pooled) < 1:
+            raise ValueError(
+                f"[{self.caller}] 'kernel_size' must fit into the padded input: a window covers "
+                f"{self.shown(self.window.span)} positions and 'padding' is "
+                f"{self.shown(self.window.padding)}, but got an input of spatial shape {self.shown(size)}."
+            )
+        in_window = self.index_format == "window"
+        index_dtype = window_dtype(self.window.elements) if in_window else flat_dtype(size)
+        return Plan.of(layout, WindowGeometry(size, pooled, self.window), index_dtype)
 
 
 @dataclass(frozen=True, eq=False)
-class MaxUnpooling:
+class MaxUnpooling(_Asked):
     """Max unpooling; without a window for flat indices of any origin."""
 
-    caller: str
-    rank: int
     window: Window | None
-    channels_first: bool
 
     @staticmethod
     def of(
@@ -126,8 +205,7 @@ class MaxUnpooling:
         data_format: Any,
     ) -> MaxUnpooling:
         """Checks the arguments of a call by ``caller``."""
-        check.choice(caller, "data_format", data_format, DATA_FORMATS)
-        window = None
+        first, window = is_first(caller, data_format), None
         if kernel_size is not None:
             window = window_of(caller, rank, kernel_size, stride, padding, dilation)
         else:
@@ -141,19 +219,17 @@ class MaxUnpooling:
                         f"[{caller}] '{name}' must be left at {default} where 'kernel_size' is None but "
                         f"got {check.shown(value)}."
                     )
-        return _max_unpooling(caller, rank, window, data_format)
+        return _interned(MaxUnpooling, caller, rank, first, window)
 
     def __call__(
         self, x: Any, indices: Any, output_size: Any = None, stream: Any = None
     ) -> mx.array:
         """Pooled values ``x`` at the positions that ``indices`` name, zeros elsewhere."""
-        check.values(self.caller, "x", x)
+        where = self.start(x, stream)
         check.indices(self.caller, indices)
-        check.stream(self.caller, stream)
-        shape = x.shape
-        if indices.shape != shape:
+        if indices.shape != x.shape:
             raise ValueError(
-                f"[{self.caller}] 'indices' must have the shape of the pooled values, {shape}, but got "
+                f"[{self.caller}] 'indices' must have the shape of the pooled values, {x.shape}, but got "
                 f"{indices.shape}."
             )
         if self.window is None and is_window(indices.dtype):
@@ -163,30 +239,79 @@ class MaxUnpooling:
             )
         if output_size is not None:
             output_size = check.shape(self.caller, "output_size", output_size)
-        plan = _max_unpool_plan(self, shape, output_size)
-        place = _place(self.caller, x, stream)
-        if plan.is_empty:
-            return mx.zeros(plan.shape, x.dtype, stream=place.stream)
-        if _indices.is_checking():
-            _indices.check_if_possible(self.caller, indices, plan.layout, plan.geometry)
-        values = mx.reshape(x, plan.folded, stream=place.stream)
-        indices = mx.reshape(indices, plan.folded, stream=place.stream)
-        try:
-            full = _derivatives.linear("place", values, indices, plan.geometry, place)
-        except PlaneTooBigError as error:
-            raise error.named(self.caller, "output_size", self.rank) from error
-        return mx.reshape(full, plan.shape, stream=place.stream)
+        plan = _plan(self, x.shape, output_size)
+        with mx.stream(where.stream):
+            if plan.is_empty:
+                return mx.zeros(plan.shape, x.dtype)
+            if _indices.is_checking():
+                _indices.check_if_possible(self.caller, indices, plan.layout, plan.geometry)
+            values, indices = mx.reshape(x, plan.folded), mx.reshape(indices, plan.folded)
+            full = _derivatives.linear("place", values, indices, plan.geometry, where)
+            return mx.reshape(full, plan.shape)
+
+    def plan(self, shape: tuple[int, ...], output_size: tuple[int, ...] | None) -> Plan:
+        """As of all; ``output_size`` is None, a spatial or a full shape."""
+        layout = self.layout(shape)
+        pooled = layout.size(shape)
+        size = self.size(layout, pooled, output_size)
+        g = Geometry(size, pooled)
+        if self.window is not None:
+            g = WindowGeometry(size, pooled, self.window)
+        elif prod(pooled) >= 2**31:
+            raise ValueError(
+                f"[{self.caller}] 'x' must have fewer than 2^31 values in a plane where 'kernel_size' is "
+                f"None but got {prod(pooled)}."
+            )
+        return Plan.of(layout, g, flat_dtype(size), unpool=True)
+
+    def size(self, layout: Layout, pooled: Triple, output_size: tuple[int, ...] | None) -> Triple:
+        """The size of the plane to unpool into."""
+        caller, rank, window = self.caller, self.rank, self.window
+        default = None if window is None else window.unpooled_size(pooled)
+        if output_size is None:
+            if default is None:
+                raise ValueError(
+                    f"[{caller}] 'output_size' must be given where 'kernel_size' is None but got None."
+                )
+            if min(default) < 1 or max(default) > LARGEST_AXIS:
+                why = "empty" if min(default) < 1 else "longer than 2^31 - 1 on an axis"
+                raise ValueError(
+                    f"[{caller}] 'output_size' must be given here, because the default, "
+                    f"{self.shown(default)}, is {why}, but got None."
+                )
+            return default
+        spatial = (
+            output_size if len(output_size) == rank else layout.spatial_of_full_shape(output_size)
+        )
+        if spatial is None:
+            raise ValueError(
+                f"[{caller}] 'output_size' must be a spatial shape of {rank} integers or a full shape whose "
+                f"batch and channels are those of the input but got {check.shown(output_size)}."
+            )
+        size = triple(spatial)
+        if min(spatial) < 1:
+            raise ValueError(
+                f"[{caller}] 'output_size' must be 1 or more on every axis but got "
+                f"{check.shown(output_size)}."
+            )
+        if window is not None and default is not None:
+            lowest = [max(1, n - s + 1) for n, s in zip(default, window.stride)]
+            highest = [n + s - 1 for n, s in zip(default, window.stride)]
+            if any(not lo <= n <= hi for n, lo, hi in zip(size, lowest, highest)):
+                ranges = [f"{lo} to {hi}" for lo, hi in zip(lowest, highest)]
+                raise ValueError(
+                    f"[{caller}] 'output_size' must lie within one stride of {self.shown(default)}, the "
+                    f"size that {self.shown(pooled)} windows span, so ({', '.join(self.shown(ranges))}), "
+                    f"but got {check.shown(output_size)}."
+                )
+        return size
 
 
 @dataclass(frozen=True, eq=False)
-class AdaptivePooling:
+class AdaptivePooling(_Pooling):
     """Max pooling to a given size."""
 
-    caller: str
-    rank: int
     output_size: tuple[int | None, ...]
-    return_indices: bool
-    channels_first: bool
 
     @staticmethod
     def of(
@@ -210,36 +335,39 @@ class AdaptivePooling:
                 f"axes but got {check.shown(output_size)}."
             )
         check.flag(caller, "return_indices", return_indices)
-        check.choice(caller, "data_format", data_format, DATA_FORMATS)
         sizes = tuple(None if n is None else operator.index(n) for n in given)
-        return _adaptive_pooling(caller, rank, sizes, return_indices, data_format)
+        first = is_first(caller, data_format)
+        return _interned(AdaptivePooling, caller, rank, first, return_indices, sizes)
 
-    def __call__(self, x: Any, stream: Any = None) -> Pooled:
-        """Values, and indices if they were asked for, of ``x``."""
-        check.values(self.caller, "x", x)
-        check.stream(self.caller, stream)
-        plan, place = _adaptive_plan(self, x.shape), _place(self.caller, x, stream)
-        bounds = None
+    def plan(self, shape: tuple[int, ...]) -> Plan:
+        """As of all."""
+        layout = self.layout(shape)
+        size = self.some_size(layout, shape)
+        kept = zip(self.output_size, self.shown(size))
+        pooled = triple([length if n is None else n for n, length in kept])
+        if sum(pooled) > LARGEST_AXIS:
+            raise ValueError(
+                f"[{self.caller}] 'output_size' must be fewer than 2^31 windows on all axes together but "
+                f"got {self.shown(pooled)}."
+            )
+        return Plan.of(layout, adaptive_geometry(size, pooled), flat_dtype(size))
+
+    def bounds(self, plan: Plan) -> mx.array | None:
+        """As of all."""
         g = plan.geometry
-        if isinstance(g, AdaptiveGeometry):
-            with mx.stream(place.stream):
-                bounds = pairs(g.listed_ends, g.ends, g.pooled)[None, ..., None]
-                bounds = mx.broadcast_to(bounds, (plan.folded[0], *bounds.shape[1:]))
-        result = _run_pool(self.caller, plan, x, place, bounds)
-        return result if self.return_indices else result[0]
+        if not isinstance(g, AdaptiveGeometry):
+            return None
+        bounds = pairs(g.listed_ends, g.ends, g.pooled)[None, ..., None]
+        return mx.broadcast_to(bounds, (plan.folded[0], *bounds.shape[1:]))
 
 
 @dataclass(frozen=True, eq=False)
-class FractionalPooling:
+class FractionalPooling(_Pooling):
     """Max pooling over windows at random distances."""
 
-    caller: str
-    rank: int
     kernel: tuple[int, ...]
     output_size: tuple[int, ...] | None
     output_ratio: tuple[float, ...] | None
-    return_indices: bool
-    channels_first: bool
 
     @staticmethod
     def of(
@@ -263,30 +391,43 @@ class FractionalPooling:
         else:
             output_ratio = check.ratios(caller, "output_ratio", output_ratio, rank)
         check.flag(caller, "return_indices", return_indices)
-        check.choice(caller, "data_format", data_format, DATA_FORMATS)
-        return _fractional_pooling(
-            caller, rank, kernel, output_size, output_ratio, return_indices, data_format
-        )
+        first = is_first(caller, data_format)
+        asked = (kernel, output_size, output_ratio)
+        return _interned(FractionalPooling, caller, rank, first, return_indices, *asked)
 
     def __call__(
         self, x: Any, random_samples: Any = None, key: Any = None, stream: Any = None
-    ) -> Pooled:
+    ) -> mx.array | tuple[mx.array, mx.array]:
         """Values, and indices if they were asked for, of ``x``."""
-        check.values(self.caller, "x", x)
-        check.stream(self.caller, stream)
-        plan = _fractional_plan(self, x.shape)
+        where = self.start(x, stream)
+        plan = _plan(self, x.shape)
         shape = (plan.layout.batch, plan.layout.channels, self.rank)
         self._check_samples(random_samples, key, shape)
-        place, g = _place(self.caller, x, stream), plan.geometry
-        assert isinstance(g, RegionGeometry)
-        with mx.stream(place.stream):
+        with mx.stream(where.stream):
             samples = random_samples
             if samples is None:
                 samples = mx.random.uniform(shape=shape, key=key)
             # Nothing is differentiated by where windows lie: MLX need not try to, down to the random bits.
-            bounds = plan.layout.fold_bounds(_fractional_bounds(mx.stop_gradient(samples), g))
-        result = _run_pool(self.caller, plan, x, place, bounds)
-        return result if self.return_indices else result[0]
+            bounds = _fractional_bounds(mx.stop_gradient(samples), plan.geometry)
+            return self.run(x, plan, where, plan.layout.fold_bounds(bounds))
+
+    def plan(self, shape: tuple[int, ...]) -> Plan:
+        """As of all."""
+        layout = self.layout(shape)
+        size = self.some_size(layout, shape)
+        lengths = self.shown(size)
+        name, given, count = "output_size", self.output_size, self.output_size
+        if self.output_ratio is not None:
+            name, given = "output_ratio", self.output_ratio
+            count = tuple(int(n * r) for n, r in zip(lengths, self.output_ratio))
+        room = tuple(n - k + 1 for n, k in zip(lengths, self.kernel))
+        if any(not 1 <= n <= most for n, most in zip(count, room)):
+            raise ValueError(
+                f"[{self.caller}] '{name}' must give 1 to input size - kernel_size + 1 = {room} windows "
+                f"but got {given}, {count} windows of {self.kernel}."
+            )
+        g = fractional_geometry(size, triple(count), triple(self.kernel))
+        return Plan.of(layout, g, flat_dtype(size))
 
     def _check_samples(self, samples: Any, key: Any, shape: tuple[int, ...]) -> None:
         """Checks the random numbers, (N, C, rank), or their key."""
@@ -318,7 +459,10 @@ class FractionalPooling:
                 )
 
 
-# ---- values, interned: the same arguments give the same object
+def is_first(caller: str, data_format: Any) -> bool:
+    """Whether channels come first."""
+    check.choice(caller, "data_format", data_format, DATA_FORMATS)
+    return data_format == "channels_first"
 
 
 def window_of(
@@ -345,185 +489,9 @@ def window_of(
     return window
 
 
-@lru_cache(_ASKED)
-def _window(
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    ceil_mode: bool,
-) -> Window:
+@lru_cache(256)
+def _window(kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Window:
     return Window(triple(kernel), triple(stride), triple(padding, 0), triple(dilation), ceil_mode)
-
-
-@lru_cache(_ASKED)
-def _max_pooling(
-    caller: str, rank: int, window: Window, indices: bool, index_format: str, data_format: str
-) -> MaxPooling:
-    if index_format == "window" and window.elements > MOST_WINDOW_INDICES:
-        raise ValueError(
-            f"[{caller}] 'index_format' must be 'flat' for windows of more than {MOST_WINDOW_INDICES} "
-            f"elements but got 'window' and {window.elements} elements."
-        )
-    first = data_format == "channels_first"
-    return MaxPooling(caller, rank, window, indices, index_format, first)
-
-
-@lru_cache(_ASKED)
-def _max_unpooling(caller: str, rank: int, window: Window | None, data_format: str) -> MaxUnpooling:
-    return MaxUnpooling(caller, rank, window, data_format == "channels_first")
-
-
-@lru_cache(_ASKED)
-def _adaptive_pooling(
-    caller: str, rank: int, sizes: tuple[int | None, ...], indices: bool, data_format: str
-) -> AdaptivePooling:
-    return AdaptivePooling(caller, rank, sizes, indices, data_format == "channels_first")
-
-
-@lru_cache(_ASKED)
-def _fractional_pooling(
-    caller: str,
-    rank: int,
-    kernel: tuple[int, ...],
-    size: tuple[int, ...] | None,
-    ratio: tuple[float, ...] | None,
-    indices: bool,
-    data_format: str,
-) -> FractionalPooling:
-    first = data_format == "channels_first"
-    return FractionalPooling(caller, rank, kernel, size, ratio, indices, first)
-
-
-# ---- plans: what cannot be done with a shape is said here
-
-
-@lru_cache(_PLANS)
-def _max_pool_plan(asked: MaxPooling, shape: tuple[int, ...]) -> Plan:
-    layout = Layout.of(asked.caller, "x", shape, asked.rank, asked.channels_first)
-    size = layout.size(shape)
-    pooled = asked.window.pooled_size(size)
-    if min(size) < 1 or min(pooled) < 1:
-        axes = slice(3 - asked.rank, 3)
-        raise ValueError(
-            f"[{asked.caller}] 'kernel_size' must fit into the padded input: a window covers "
-            f"{asked.window.span[axes]} positions and 'padding' is {asked.window.padding[axes]}, but got "
-            f"an input of spatial shape {size[axes]}."
-        )
-    in_window = asked.index_format == "window"
-    index_dtype = window_dtype(asked.window.elements) if in_window else flat_dtype(size)
-    return Plan.of(layout, WindowGeometry(size, pooled, asked.window), index_dtype)
-
-
-@lru_cache(_PLANS)
-def _max_unpool_plan(
-    asked: MaxUnpooling, shape: tuple[int, ...], output_size: tuple[int, ...] | None
-) -> Plan:
-    layout = Layout.of(asked.caller, "x", shape, asked.rank, asked.channels_first)
-    pooled = layout.size(shape)
-    size = _unpooled_size(asked, layout, pooled, output_size)
-    if asked.window is not None:
-        return Plan.of(
-            layout, WindowGeometry(size, pooled, asked.window), flat_dtype(size), unpool=True
-        )
-    if prod(pooled) >= 2**31:
-        raise ValueError(
-            f"[{asked.caller}] 'x' must have fewer than 2^31 values in a plane where 'kernel_size' is "
-            f"None but got {prod(pooled)}."
-        )
-    return Plan.of(layout, Geometry(size, pooled), flat_dtype(size), unpool=True)
-
-
-def _unpooled_size(
-    asked: MaxUnpooling, layout: Layout, pooled: Triple, output_size: tuple[int, ...] | None
-) -> Triple:
-    """The size of the plane to unpool into; ``output_size`` is None, a spatial or a full shape."""
-    caller, rank, window = asked.caller, asked.rank, asked.window
-    default = None if window is None else window.unpooled_size(pooled)
-    if output_size is None:
-        if default is None:
-            raise ValueError(
-                f"[{caller}] 'output_size' must be given where 'kernel_size' is None but got None."
-            )
-        if min(default) < 1 or max(default) > LARGEST_AXIS:
-            why = "empty" if min(default) < 1 else "longer than 2^31 - 1 on an axis"
-            raise ValueError(
-                f"[{caller}] 'output_size' must be given here, because the default, "
-                f"{default[3 - rank :]}, is {why}, but got None."
-            )
-        return default
-    spatial = output_size if len(output_size) == rank else layout.spatial_of_full_shape(output_size)
-    if spatial is None:
-        raise ValueError(
-            f"[{caller}] 'output_size' must be a spatial shape of {rank} integers or a full shape whose "
-            f"batch and channels are those of the input but got {check.shown(output_size)}."
-        )
-    size = triple(spatial)
-    if min(spatial) < 1:
-        raise ValueError(
-            f"[{caller}] 'output_size' must be 1 or more on every axis but got {check.shown(output_size)}."
-        )
-    if window is not None and default is not None:
-        lowest = [max(1, n - s + 1) for n, s in zip(default, window.stride)]
-        highest = [n + s - 1 for n, s in zip(default, window.stride)]
-        if any(not lo <= n <= hi for n, lo, hi in zip(size, lowest, highest)):
-            ranges = [f"{lo} to {hi}" for lo, hi in zip(lowest, highest)]
-            raise ValueError(
-                f"[{caller}] 'output_size' must lie within one stride of {default[3 - rank :]}, the "
-                f"size that {pooled[3 - rank :]} windows span, so ({', '.join(ranges[3 - rank :])}), "
-                f"but got {check.shown(output_size)}."
-            )
-    return size
-
-
-@lru_cache(_PLANS)
-def _adaptive_plan(asked: AdaptivePooling, shape: tuple[int, ...]) -> Plan:
-    layout = Layout.of(asked.caller, "x", shape, asked.rank, asked.channels_first)
-    size = _some_size(asked.caller, layout, shape)
-    kept = zip(asked.output_size, size[3 - asked.rank :])
-    pooled = triple([length if n is None else n for n, length in kept])
-    if sum(pooled) > LARGEST_AXIS:
-        raise ValueError(
-            f"[{asked.caller}] 'output_size' must be fewer than 2^31 windows on all axes together but got "
-            f"{pooled[3 - asked.rank :]}."
-        )
-    return Plan.of(layout, adaptive_geometry(size, pooled), flat_dtype(size))
-
-
-@lru_cache(_PLANS)
-def _fractional_plan(asked: FractionalPooling, shape: tuple[int, ...]) -> Plan:
-    layout = Layout.of(asked.caller, "x", shape, asked.rank, asked.channels_first)
-    size = _some_size(asked.caller, layout, shape)
-    lengths = size[3 - asked.rank :]
-    name = "output_size"
-    given: tuple[float, ...] | None = asked.output_size
-    count = asked.output_size
-    if count is None:
-        assert asked.output_ratio is not None
-        name, given = "output_ratio", asked.output_ratio
-        count = tuple(int(n * r) for n, r in zip(lengths, asked.output_ratio))
-    room = tuple(n - k + 1 for n, k in zip(lengths, asked.kernel))
-    if any(not 1 <= n <= most for n, most in zip(count, room)):
-        raise ValueError(
-            f"[{asked.caller}] '{name}' must give 1 to input size - kernel_size + 1 = {room} windows "
-            f"but got {given}, {count} windows of {asked.kernel}."
-        )
-    g = fractional_geometry(size, triple(count), triple(asked.kernel))
-    return Plan.of(layout, g, flat_dtype(size))
-
-
-def _some_size(caller: str, layout: Layout, shape: tuple[int, ...]) -> Triple:
-    """The plane of an input, which must not be empty."""
-    size = layout.size(shape)
-    if min(size) < 1:
-        raise ValueError(
-            f"[{caller}] 'x' must have 1 position or more on every spatial axis but got "
-            f"{size[3 - layout.rank :]}."
-        )
-    return size
-
-
-# ---- runs
 
 
 def _place(caller: str, x: mx.array, stream: Any) -> Where:
@@ -537,34 +505,7 @@ def _place(caller: str, x: mx.array, stream: Any) -> Where:
     return place
 
 
-def _run_pool(
-    caller: str, plan: Plan, x: mx.array, place: Where, bounds: mx.array | None = None
-) -> tuple[mx.array, mx.array]:
-    """Values and indices in the caller's layout; ``bounds`` says where windows lie that are not alike."""
-    if plan.is_empty:
-        return (
-            mx.zeros(plan.shape, x.dtype, stream=place.stream),
-            mx.zeros(plan.shape, plan.index_dtype, stream=place.stream),
-        )
-    g, dtype = plan.geometry, plan.index_dtype
-    folded = mx.reshape(x, plan.folded, stream=place.stream)
-    try:
-        if bounds is None:
-            assert isinstance(g, WindowGeometry)
-            values, indices = _derivatives.pool(folded, g, dtype, place)
-        else:
-            assert isinstance(g, RegionGeometry)
-            values, indices = _derivatives.pool_regions(folded, bounds, g, dtype, place)
-    except PlaneTooBigError as error:
-        name = "x" if prod(g.size) >= prod(g.pooled) else "output_size"
-        raise error.named(caller, name, plan.layout.rank) from error
-    return (
-        mx.reshape(values, plan.shape, stream=place.stream),
-        mx.reshape(indices, plan.shape, stream=place.stream),
-    )
-
-
-def _fractional_bounds(samples: mx.array, g: RegionGeometry) -> mx.array:
+def _fractional_bounds(samples: mx.array, g: Any) -> mx.array:
     """Where windows start and stop, (N, C, OD + OH + OW, 2), from numbers ``u`` (N, C, rank).
 
     Window ``i`` starts at ``floor((i + u) * a) - floor(u * a)``, ``a = (L - k) / (n - 1)``, the last one at

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Literal, Protocol, overload
+from typing import Any, Literal
 
 import mlx.core as mx
 
@@ -17,6 +17,10 @@ from ._geometry import Triple
 
 IntOrTuple = int | Sequence[int]
 Stream = mx.Stream | mx.ThreadLocalStream | mx.Device | mx.DeviceType | None
+
+# What a pool returns: an array, or with return_indices a pair of them. A value decides, which no type can
+# follow, so a type checker accepts what is right for either.
+ArrayOrPair = mx.array | Any
 
 IndexFormat = Literal["flat", "window"]
 DataFormat = Literal["channels_last", "channels_first"]
@@ -55,144 +59,3 @@ def flat_dtype(size: Triple) -> mx.Dtype:
 def window_dtype(elements: int) -> mx.Dtype:
     """The dtype of window indices for windows of so many elements, 65,536 at most."""
     return mx.uint8 if elements <= 2**8 else mx.uint16
-
-
-Pooled = mx.array | tuple[mx.array, mx.array]
-
-
-class MaxPoolFunction(Protocol):
-    """What a type checker knows of these functions: with ``return_indices`` they return a pair."""
-
-    @overload
-    def __call__(
-        self,
-        x: mx.array,
-        kernel_size: IntOrTuple,
-        stride: IntOrTuple | None = None,
-        padding: IntOrTuple = 0,
-        *,
-        dilation: IntOrTuple = 1,
-        ceil_mode: bool = False,
-        return_indices: Literal[False] = False,
-        index_format: IndexFormat = "flat",
-        data_format: DataFormat = "channels_last",
-        stream: Stream = None,
-    ) -> mx.array: ...
-
-    @overload
-    def __call__(
-        self,
-        x: mx.array,
-        kernel_size: IntOrTuple,
-        stride: IntOrTuple | None = None,
-        padding: IntOrTuple = 0,
-        *,
-        dilation: IntOrTuple = 1,
-        ceil_mode: bool = False,
-        return_indices: Literal[True],
-        index_format: IndexFormat = "flat",
-        data_format: DataFormat = "channels_last",
-        stream: Stream = None,
-    ) -> tuple[mx.array, mx.array]: ...
-
-    @overload
-    def __call__(
-        self,
-        x: mx.array,
-        kernel_size: IntOrTuple,
-        stride: IntOrTuple | None = None,
-        padding: IntOrTuple = 0,
-        *,
-        dilation: IntOrTuple = 1,
-        ceil_mode: bool = False,
-        return_indices: bool,
-        index_format: IndexFormat = "flat",
-        data_format: DataFormat = "channels_last",
-        stream: Stream = None,
-    ) -> mx.array | tuple[mx.array, mx.array]: ...
-
-
-class AdaptiveMaxPoolFunction(Protocol):
-    """What a type checker knows of these functions: with ``return_indices`` they return a pair."""
-
-    @overload
-    def __call__(
-        self,
-        x: mx.array,
-        output_size: int | Sequence[int | None],
-        *,
-        return_indices: Literal[False] = False,
-        data_format: DataFormat = "channels_last",
-        stream: Stream = None,
-    ) -> mx.array: ...
-
-    @overload
-    def __call__(
-        self,
-        x: mx.array,
-        output_size: int | Sequence[int | None],
-        *,
-        return_indices: Literal[True],
-        data_format: DataFormat = "channels_last",
-        stream: Stream = None,
-    ) -> tuple[mx.array, mx.array]: ...
-
-    @overload
-    def __call__(
-        self,
-        x: mx.array,
-        output_size: int | Sequence[int | None],
-        *,
-        return_indices: bool,
-        data_format: DataFormat = "channels_last",
-        stream: Stream = None,
-    ) -> mx.array | tuple[mx.array, mx.array]: ...
-
-
-class FractionalMaxPoolFunction(Protocol):
-    """What a type checker knows of these functions: with ``return_indices`` they return a pair."""
-
-    @overload
-    def __call__(
-        self,
-        x: mx.array,
-        kernel_size: IntOrTuple,
-        *,
-        output_size: IntOrTuple | None = None,
-        output_ratio: float | Sequence[float] | None = None,
-        return_indices: Literal[False] = False,
-        data_format: DataFormat = "channels_last",
-        random_samples: mx.array | None = None,
-        key: mx.array | None = None,
-        stream: Stream = None,
-    ) -> mx.array: ...
-
-    @overload
-    def __call__(
-        self,
-        x: mx.array,
-        kernel_size: IntOrTuple,
-        *,
-        output_size: IntOrTuple | None = None,
-        output_ratio: float | Sequence[float] | None = None,
-        return_indices: Literal[True],
-        data_format: DataFormat = "channels_last",
-        random_samples: mx.array | None = None,
-        key: mx.array | None = None,
-        stream: Stream = None,
-    ) -> tuple[mx.array, mx.array]: ...
-
-    @overload
-    def __call__(
-        self,
-        x: mx.array,
-        kernel_size: IntOrTuple,
-        *,
-        output_size: IntOrTuple | None = None,
-        output_ratio: float | Sequence[float] | None = None,
-        return_indices: bool,
-        data_format: DataFormat = "channels_last",
-        random_samples: mx.array | None = None,
-        key: mx.array | None = None,
-        stream: Stream = None,
-    ) -> mx.array | tuple[mx.array, mx.array]: ...

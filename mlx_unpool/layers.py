@@ -9,16 +9,11 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from ._arguments import keywords_named
 from ._pooling import AdaptivePooling, FractionalPooling, MaxPooling, MaxUnpooling
-from ._types import DataFormat, IndexFormat, IntOrTuple, Stream
+from ._types import ArrayOrPair, DataFormat, IndexFormat, IntOrTuple, Stream
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-# What calling a pool returns: an array, or with return_indices a pair of them. An attribute that may change
-# decides, which no type can follow, so a type checker accepts what is right for either.
-ArrayOrPair = mx.array | Any
 
 
 class _Layer(nn.Module):
@@ -78,7 +73,6 @@ def _kept(value: Any) -> Any:
 class _MaxPool(_Layer):
     _shown = ("kernel_size", "stride", "padding")
 
-    @keywords_named
     def __init__(
         self,
         kernel_size: IntOrTuple,
@@ -91,6 +85,28 @@ class _MaxPool(_Layer):
         index_format: IndexFormat = "flat",
         data_format: DataFormat = "channels_last",
     ) -> None:
+        """Ties go to the first element in row-major order. NaN counts as larger than any number; the last NaN
+        of a window wins. Padding is skipped, never compared. A window without an element inside the input
+        gives ``-inf`` (the smallest value of an integer type) and flat index -1.
+
+        Args:
+            kernel_size (int or tuple of int): Size of the window.
+            stride (int or tuple of int, optional): Distance between windows. Default: ``kernel_size``.
+            padding (int or tuple of int): Implicit padding on both sides of each axis, at most half the
+                dilated window.
+            dilation (int or tuple of int): Distance between the elements of a window.
+            ceil_mode (bool): Round the pooled size up instead of down, as long as the last window starts
+                inside the input or its left padding.
+            return_indices (bool): Return ``(values, indices)``, for an unpooling layer.
+            index_format (str): ``"flat"`` (int32 positions in the plane) or ``"window"`` (uint8 offsets
+                inside the window, a quarter of the memory).
+            data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
+                The batch dimension is optional.
+
+        Raises:
+            ValueError: If a number or a name is out of range.
+            TypeError: If a number is not an integer or a flag not a bool.
+        """
         super().__init__()
         self.kernel_size = kernel_size
         self.stride = kernel_size if stride is None else stride
@@ -133,7 +149,6 @@ class _MaxPool(_Layer):
 class _AdaptiveMaxPool(_Layer):
     _shown = ("output_size",)
 
-    @keywords_named
     def __init__(
         self,
         output_size: int | Sequence[int | None],
@@ -141,6 +156,21 @@ class _AdaptiveMaxPool(_Layer):
         return_indices: bool = False,
         data_format: DataFormat = "channels_last",
     ) -> None:
+        """On an axis of length ``L``, window ``i`` of ``n`` covers the positions from ``floor(i * L / n)`` up
+        to, not including, ``ceil((i + 1) * L / n)``, as in PyTorch: neighbours overlap where ``n`` does not
+        divide ``L``. Ties and NaN are treated as in :class:`MaxPool2d`.
+
+        Args:
+            output_size (int or tuple of int or None): Number of windows on each axis; None keeps the length
+                of an axis.
+            return_indices (bool): Return ``(values, indices)``, for an unpooling layer without a window.
+            data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
+                The batch dimension is optional.
+
+        Raises:
+            ValueError: If a number or a name is out of range.
+            TypeError: If a number is not an integer or a flag not a bool.
+        """
         super().__init__()
         self.output_size = output_size
         self.return_indices = return_indices
@@ -169,7 +199,6 @@ class _AdaptiveMaxPool(_Layer):
 class _FractionalMaxPool(_Layer):
     _shown = ("kernel_size", "output_size", "output_ratio")
 
-    @keywords_named
     def __init__(
         self,
         kernel_size: IntOrTuple,
@@ -179,6 +208,27 @@ class _FractionalMaxPool(_Layer):
         return_indices: bool = False,
         data_format: DataFormat = "channels_last",
     ) -> None:
+        """The windows on an axis of length ``L`` start at ``floor((i + u) * a) - floor(u * a)``, where
+        ``a = (L - kernel_size) / (output_size - 1)`` and ``u`` is one random number for each image, channel
+        and axis; the last one starts at ``L - kernel_size``. This is what PyTorch does (Graham, "Fractional
+        Max-Pooling", 2014). Ties and NaN are treated as in :class:`MaxPool2d`.
+
+        Without ``random_samples`` or ``key`` every call draws from MLX's global state, as dropout does: give
+        a ``key`` to each under ``mx.checkpoint``, ``mx.vmap`` or ``mx.compile`` to have it otherwise.
+
+        Args:
+            kernel_size (int or tuple of int): Size of the window.
+            output_size (int or tuple of int, optional): Number of windows on each axis.
+            output_ratio (float or tuple of float, optional): That number as a fraction of the input size.
+                Exactly one of the two must be given.
+            return_indices (bool): Return ``(values, indices)``, for an unpooling layer without a window.
+            data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
+                The batch dimension is optional.
+
+        Raises:
+            ValueError: If a number or a name is out of range.
+            TypeError: If a number is not an integer or a flag not a bool.
+        """
         super().__init__()
         self.kernel_size = kernel_size
         self.output_size = output_size
@@ -225,7 +275,6 @@ class _FractionalMaxPool(_Layer):
 class _MaxUnpool(_Layer):
     _shown = ("kernel_size", "stride", "padding")
 
-    @keywords_named
     def __init__(
         self,
         kernel_size: IntOrTuple | None,
@@ -235,6 +284,27 @@ class _MaxUnpool(_Layer):
         dilation: IntOrTuple = 1,
         data_format: DataFormat = "channels_last",
     ) -> None:
+        """If several values have the same index, the last one in row-major order wins. An index outside the
+        output is dropped; :func:`check_indices` and :func:`checking` find such indices.
+
+        Warning:
+            Pass ``output_size=x.shape``, where ``x`` is what was pooled, unless its size is a multiple of
+            the stride: flat indices count the positions of that plane, and in another they name other
+            positions.
+
+        Args:
+            kernel_size (int or tuple of int or None): Must match the pooling layer. None takes flat indices
+                of any origin; then every call needs ``output_size``.
+            stride (int or tuple of int, optional): Must match the pooling layer. Default: ``kernel_size``.
+            padding (int or tuple of int): Must match the pooling layer.
+            dilation (int or tuple of int): Must match the pooling layer.
+            data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
+                The batch dimension is optional.
+
+        Raises:
+            ValueError: If a number or a name is out of range.
+            TypeError: If a number is not an integer.
+        """
         super().__init__()
         self.kernel_size = kernel_size
         self.stride = kernel_size if stride is None else stride
@@ -317,31 +387,12 @@ class _MaxUnpool(_Layer):
 class MaxPool1d(_MaxPool):
     """Max pooling over a sequence that can return the position of each maximum.
 
-    Equivalent to :func:`max_pool1d`; see there for shapes, ties and indices.
-
-    Args:
-        kernel_size (int or tuple of 1 int): Size of the window.
-        stride (int or tuple of 1 int, optional): Distance between windows. Default: ``kernel_size``.
-        padding (int or tuple of 1 int): Implicit padding on both sides of each axis, at most half the
-            dilated window.
-        dilation (int or tuple of 1 int): Distance between the elements of a window.
-        ceil_mode (bool): Round the pooled size up instead of down.
-        return_indices (bool): Return ``(values, indices)``, for :class:`MaxUnpool1d`.
-        index_format (str): ``"flat"`` (int32 positions in the plane) or ``"window"`` (uint8 offsets inside
-            the window, a quarter of the memory).
-        data_format (str): ``"channels_last"``, ``(N, W, C)``, or ``"channels_first"``,
-            ``(N, C, W)``. The batch dimension is optional.
-
     Shape:
         - Input: ``(N, W, C)`` or ``(W, C)``; channels first ``(N, C, W)`` or ``(C, W)``.
         - Values and indices: the input's shape with ``W_out`` in place of ``W``.
         - ``W_out = floor((W + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1``. With
           ``ceil_mode`` it is ``ceil`` instead, one less if the last window would start at ``W + padding``
           or beyond.
-
-    Raises:
-        ValueError: If a number or a name is out of range.
-        TypeError: If a number is not an integer or a flag not a bool.
 
     Example:
 
@@ -359,21 +410,6 @@ class MaxPool1d(_MaxPool):
 class MaxPool2d(_MaxPool):
     """Max pooling over height and width that can return the position of each maximum.
 
-    Equivalent to :func:`max_pool2d`; see there for shapes, ties and indices.
-
-    Args:
-        kernel_size (int or tuple of 2 int): Size of the window.
-        stride (int or tuple of 2 int, optional): Distance between windows. Default: ``kernel_size``.
-        padding (int or tuple of 2 int): Implicit padding on both sides of each axis, at most half the
-            dilated window.
-        dilation (int or tuple of 2 int): Distance between the elements of a window.
-        ceil_mode (bool): Round the pooled size up instead of down.
-        return_indices (bool): Return ``(values, indices)``, for :class:`MaxUnpool2d`.
-        index_format (str): ``"flat"`` (int32 positions in the plane) or ``"window"`` (uint8 offsets inside
-            the window, a quarter of the memory).
-        data_format (str): ``"channels_last"``, ``(N, H, W, C)``, or ``"channels_first"``,
-            ``(N, C, H, W)``. The batch dimension is optional.
-
     Shape:
         - Input: ``(N, H, W, C)`` or ``(H, W, C)``; channels first ``(N, C, H, W)`` or ``(C, H, W)``.
         - Values and indices: the input's shape with ``H_out, W_out`` in place of ``H, W``.
@@ -381,10 +417,6 @@ class MaxPool2d(_MaxPool):
           ``H_out = floor((H + 2 * padding[0] - dilation[0] * (kernel_size[0] - 1) - 1) / stride[0]) + 1``,
           and likewise ``W_out`` with ``[1]``. With ``ceil_mode`` it is ``ceil`` instead, one less if the
           last window would start at ``H + padding[0]`` or beyond.
-
-    Raises:
-        ValueError: If a number or a name is out of range.
-        TypeError: If a number is not an integer or a flag not a bool.
 
     Example:
 
@@ -402,21 +434,6 @@ class MaxPool2d(_MaxPool):
 class MaxPool3d(_MaxPool):
     """Max pooling over depth, height and width that can return the position of each maximum.
 
-    Equivalent to :func:`max_pool3d`; see there for shapes, ties and indices.
-
-    Args:
-        kernel_size (int or tuple of 3 int): Size of the window.
-        stride (int or tuple of 3 int, optional): Distance between windows. Default: ``kernel_size``.
-        padding (int or tuple of 3 int): Implicit padding on both sides of each axis, at most half the
-            dilated window.
-        dilation (int or tuple of 3 int): Distance between the elements of a window.
-        ceil_mode (bool): Round the pooled size up instead of down.
-        return_indices (bool): Return ``(values, indices)``, for :class:`MaxUnpool3d`.
-        index_format (str): ``"flat"`` (int32 positions in the plane) or ``"window"`` (uint8 offsets inside
-            the window, a quarter of the memory).
-        data_format (str): ``"channels_last"``, ``(N, D, H, W, C)``, or ``"channels_first"``,
-            ``(N, C, D, H, W)``. The batch dimension is optional.
-
     Shape:
         - Input: ``(N, D, H, W, C)`` or ``(D, H, W, C)``; channels first ``(N, C, D, H, W)`` or
           ``(C, D, H, W)``.
@@ -425,10 +442,6 @@ class MaxPool3d(_MaxPool):
           ``D_out = floor((D + 2 * padding[0] - dilation[0] * (kernel_size[0] - 1) - 1) / stride[0]) + 1``,
           and likewise ``H_out`` with ``[1]`` and ``W_out`` with ``[2]``. With ``ceil_mode`` it is
           ``ceil`` instead, one less if the last window would start at ``D + padding[0]`` or beyond.
-
-    Raises:
-        ValueError: If a number or a name is out of range.
-        TypeError: If a number is not an integer or a flag not a bool.
 
     Example:
 
@@ -449,22 +462,7 @@ class MaxPool3d(_MaxPool):
 class MaxUnpool1d(_MaxUnpool):
     """Max unpooling over a sequence: puts pooled values back at their indices, zeros elsewhere.
 
-    ``layer(x, indices, output_size=None)`` is equivalent to :func:`max_unpool1d`; see there for indices
-    and sizes. ``MaxUnpool1d.from_pool(pool)`` copies every parameter of a :class:`MaxPool1d`.
-
-    Warning:
-        Pass ``output_size=x.shape``, where ``x`` is what was pooled, unless its size is a multiple of the
-        stride: flat indices count the positions of that plane, and in another they name other positions.
-
-    Args:
-        kernel_size (int or tuple of 1 int or None): Must match the pooling layer. None takes flat
-            indices of any origin; then every call needs ``output_size``.
-        stride (int or tuple of 1 int, optional): Must match the pooling layer. Default:
-            ``kernel_size``.
-        padding (int or tuple of 1 int): Must match the pooling layer.
-        dilation (int or tuple of 1 int): Must match the pooling layer.
-        data_format (str): ``"channels_last"``, ``(N, W, C)``, or ``"channels_first"``,
-            ``(N, C, W)``. The batch dimension is optional.
+    ``MaxUnpool1d.from_pool(pool)`` copies every parameter of a :class:`MaxPool1d`.
 
     Shape:
         - Pooled values and indices: ``(N, W, C)`` or ``(W, C)``; channels first ``(N, C, W)`` or
@@ -472,10 +470,6 @@ class MaxUnpool1d(_MaxUnpool):
         - Output: the same with ``W_out`` in place of ``W``.
         - Without ``output_size``,
           ``W_out = (W - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + 1``.
-
-    Raises:
-        ValueError: If a number or a name is out of range.
-        TypeError: If a number is not an integer.
 
     Example:
 
@@ -494,22 +488,7 @@ class MaxUnpool1d(_MaxUnpool):
 class MaxUnpool2d(_MaxUnpool):
     """Max unpooling over height and width: puts pooled values back at their indices, zeros elsewhere.
 
-    ``layer(x, indices, output_size=None)`` is equivalent to :func:`max_unpool2d`; see there for indices
-    and sizes. ``MaxUnpool2d.from_pool(pool)`` copies every parameter of a :class:`MaxPool2d`.
-
-    Warning:
-        Pass ``output_size=x.shape``, where ``x`` is what was pooled, unless its size is a multiple of the
-        stride: flat indices count the positions of that plane, and in another they name other positions.
-
-    Args:
-        kernel_size (int or tuple of 2 int or None): Must match the pooling layer. None takes flat
-            indices of any origin; then every call needs ``output_size``.
-        stride (int or tuple of 2 int, optional): Must match the pooling layer. Default:
-            ``kernel_size``.
-        padding (int or tuple of 2 int): Must match the pooling layer.
-        dilation (int or tuple of 2 int): Must match the pooling layer.
-        data_format (str): ``"channels_last"``, ``(N, H, W, C)``, or ``"channels_first"``,
-            ``(N, C, H, W)``. The batch dimension is optional.
+    ``MaxUnpool2d.from_pool(pool)`` copies every parameter of a :class:`MaxPool2d`.
 
     Shape:
         - Pooled values and indices: ``(N, H, W, C)`` or ``(H, W, C)``; channels first ``(N, C, H, W)`` or
@@ -518,10 +497,6 @@ class MaxUnpool2d(_MaxUnpool):
         - Without ``output_size``,
           ``H_out = (H - 1) * stride[0] - 2 * padding[0] + dilation[0] * (kernel_size[0] - 1) + 1``, and
           likewise ``W_out`` with ``[1]``.
-
-    Raises:
-        ValueError: If a number or a name is out of range.
-        TypeError: If a number is not an integer.
 
     Example:
 
@@ -541,22 +516,7 @@ class MaxUnpool2d(_MaxUnpool):
 class MaxUnpool3d(_MaxUnpool):
     """Max unpooling over depth, height and width: puts pooled values back at their indices, zeros elsewhere.
 
-    ``layer(x, indices, output_size=None)`` is equivalent to :func:`max_unpool3d`; see there for indices
-    and sizes. ``MaxUnpool3d.from_pool(pool)`` copies every parameter of a :class:`MaxPool3d`.
-
-    Warning:
-        Pass ``output_size=x.shape``, where ``x`` is what was pooled, unless its size is a multiple of the
-        stride: flat indices count the positions of that plane, and in another they name other positions.
-
-    Args:
-        kernel_size (int or tuple of 3 int or None): Must match the pooling layer. None takes flat
-            indices of any origin; then every call needs ``output_size``.
-        stride (int or tuple of 3 int, optional): Must match the pooling layer. Default:
-            ``kernel_size``.
-        padding (int or tuple of 3 int): Must match the pooling layer.
-        dilation (int or tuple of 3 int): Must match the pooling layer.
-        data_format (str): ``"channels_last"``, ``(N, D, H, W, C)``, or ``"channels_first"``,
-            ``(N, C, D, H, W)``. The batch dimension is optional.
+    ``MaxUnpool3d.from_pool(pool)`` copies every parameter of a :class:`MaxPool3d`.
 
     Shape:
         - Pooled values and indices: ``(N, D, H, W, C)`` or ``(D, H, W, C)``; channels first
@@ -565,10 +525,6 @@ class MaxUnpool3d(_MaxUnpool):
         - Without ``output_size``,
           ``D_out = (D - 1) * stride[0] - 2 * padding[0] + dilation[0] * (kernel_size[0] - 1) + 1``, and
           likewise ``H_out`` with ``[1]`` and ``W_out`` with ``[2]``.
-
-    Raises:
-        ValueError: If a number or a name is out of range.
-        TypeError: If a number is not an integer.
 
     Example:
 
@@ -588,23 +544,10 @@ class MaxUnpool3d(_MaxUnpool):
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):
     """Adaptive max pooling over a sequence: pooling to ``output_size`` whatever the input size.
 
-    Equivalent to :func:`adaptive_max_pool1d`; see there for windows and indices.
-
-    Args:
-        output_size (int or tuple of 1 int or None): Number of windows on each axis; None keeps the
-            length of an axis.
-        return_indices (bool): Return ``(values, indices)``, for ``MaxUnpool1d(None)``.
-        data_format (str): ``"channels_last"``, ``(N, W, C)``, or ``"channels_first"``,
-            ``(N, C, W)``. The batch dimension is optional.
-
     Shape:
         - Input: ``(N, W, C)`` or ``(W, C)``; channels first ``(N, C, W)`` or ``(C, W)``.
         - Values and indices: the input's shape with ``W_out`` in place of ``W``.
         - ``W_out = output_size``, or ``W`` where that is None.
-
-    Raises:
-        ValueError: If a number or a name is out of range.
-        TypeError: If a number is not an integer or a flag not a bool.
 
     Example:
 
@@ -621,23 +564,10 @@ class AdaptiveMaxPool1d(_AdaptiveMaxPool):
 class AdaptiveMaxPool2d(_AdaptiveMaxPool):
     """Adaptive max pooling over height and width: pooling to ``output_size`` whatever the input size.
 
-    Equivalent to :func:`adaptive_max_pool2d`; see there for windows and indices.
-
-    Args:
-        output_size (int or tuple of 2 int or None): Number of windows on each axis; None keeps the
-            length of an axis.
-        return_indices (bool): Return ``(values, indices)``, for ``MaxUnpool2d(None)``.
-        data_format (str): ``"channels_last"``, ``(N, H, W, C)``, or ``"channels_first"``,
-            ``(N, C, H, W)``. The batch dimension is optional.
-
     Shape:
         - Input: ``(N, H, W, C)`` or ``(H, W, C)``; channels first ``(N, C, H, W)`` or ``(C, H, W)``.
         - Values and indices: the input's shape with ``H_out, W_out`` in place of ``H, W``.
         - ``H_out = output_size[0]``, or ``H`` where that is None, and likewise ``W_out`` with ``[1]``.
-
-    Raises:
-        ValueError: If a number or a name is out of range.
-        TypeError: If a number is not an integer or a flag not a bool.
 
     Example:
 
@@ -656,25 +586,12 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPool):
 class AdaptiveMaxPool3d(_AdaptiveMaxPool):
     """Adaptive max pooling over depth, height and width: pooling to ``output_size`` whatever the input size.
 
-    Equivalent to :func:`adaptive_max_pool3d`; see there for windows and indices.
-
-    Args:
-        output_size (int or tuple of 3 int or None): Number of windows on each axis; None keeps the
-            length of an axis.
-        return_indices (bool): Return ``(values, indices)``, for ``MaxUnpool3d(None)``.
-        data_format (str): ``"channels_last"``, ``(N, D, H, W, C)``, or ``"channels_first"``,
-            ``(N, C, D, H, W)``. The batch dimension is optional.
-
     Shape:
         - Input: ``(N, D, H, W, C)`` or ``(D, H, W, C)``; channels first ``(N, C, D, H, W)`` or
           ``(C, D, H, W)``.
         - Values and indices: the input's shape with ``D_out, H_out, W_out`` in place of ``D, H, W``.
         - ``D_out = output_size[0]``, or ``D`` where that is None, and likewise ``H_out`` with ``[1]`` and
           ``W_out`` with ``[2]``.
-
-    Raises:
-        ValueError: If a number or a name is out of range.
-        TypeError: If a number is not an integer or a flag not a bool.
 
     Example:
 
@@ -691,27 +608,11 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
 class FractionalMaxPool2d(_FractionalMaxPool):
     """Fractional max pooling over height and width: windows at random distances.
 
-    ``layer(x, random_samples=None, key=None)`` is equivalent to :func:`fractional_max_pool2d`; see there
-    for windows and random numbers.
-
-    Args:
-        kernel_size (int or tuple of 2 int): Size of the window.
-        output_size (int or tuple of 2 int, optional): Number of windows on each axis.
-        output_ratio (float or tuple of 2 float, optional): That number as a fraction of the input size.
-            Exactly one of the two must be given.
-        return_indices (bool): Return ``(values, indices)``, for ``MaxUnpool2d(None)``.
-        data_format (str): ``"channels_last"``, ``(N, H, W, C)``, or ``"channels_first"``,
-            ``(N, C, H, W)``. The batch dimension is optional.
-
     Shape:
         - Input: ``(N, H, W, C)`` or ``(H, W, C)``; channels first ``(N, C, H, W)`` or ``(C, H, W)``.
         - Values and indices: the input's shape with ``H_out, W_out`` in place of ``H, W``.
         - ``H_out = output_size[0]``, or ``floor(H * output_ratio[0])``, and likewise ``W_out`` with
           ``[1]``.
-
-    Raises:
-        ValueError: If a number or a name is out of range.
-        TypeError: If a number is not an integer or a flag not a bool.
 
     Example:
 
@@ -728,28 +629,12 @@ class FractionalMaxPool2d(_FractionalMaxPool):
 class FractionalMaxPool3d(_FractionalMaxPool):
     """Fractional max pooling over depth, height and width: windows at random distances.
 
-    ``layer(x, random_samples=None, key=None)`` is equivalent to :func:`fractional_max_pool3d`; see there
-    for windows and random numbers.
-
-    Args:
-        kernel_size (int or tuple of 3 int): Size of the window.
-        output_size (int or tuple of 3 int, optional): Number of windows on each axis.
-        output_ratio (float or tuple of 3 float, optional): That number as a fraction of the input size.
-            Exactly one of the two must be given.
-        return_indices (bool): Return ``(values, indices)``, for ``MaxUnpool3d(None)``.
-        data_format (str): ``"channels_last"``, ``(N, D, H, W, C)``, or ``"channels_first"``,
-            ``(N, C, D, H, W)``. The batch dimension is optional.
-
     Shape:
         - Input: ``(N, D, H, W, C)`` or ``(D, H, W, C)``; channels first ``(N, C, D, H, W)`` or
           ``(C, D, H, W)``.
         - Values and indices: the input's shape with ``D_out, H_out, W_out`` in place of ``D, H, W``.
         - ``D_out = output_size[0]``, or ``floor(D * output_ratio[0])``, and likewise ``H_out`` with
           ``[1]`` and ``W_out`` with ``[2]``.
-
-    Raises:
-        ValueError: If a number or a name is out of range.
-        TypeError: If a number is not an integer or a flag not a bool.
 
     Example:
 

@@ -8,18 +8,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol
 
 import mlx.core as mx
 
 from .._geometry import Geometry, RegionGeometry, WindowGeometry
-from .._settings import Setting
+from .._settings import set_inside
 from . import gpu, ops
-from .parts import InParts, PlaneTooBigError
 
 __all__ = [
     "Backend",
-    "PlaneTooBigError",
     "Where",
     "forced",
     "get",
@@ -58,12 +57,12 @@ class Backend(Protocol):
 
 
 _BACKENDS: dict[str, Backend] = {
-    "ops": InParts(ops.Ops()),
+    "ops": ops.Ops(),
     "metal": gpu.Kernels("metal"),
     "cuda": gpu.Kernels("cuda"),
 }
 NAMES = tuple(_BACKENDS)
-_forced = Setting("forced backend", os.environ.get(VARIABLE) or None)
+_forced = ContextVar("forced backend", default=os.environ.get(VARIABLE) or None)
 
 
 class Where(NamedTuple):
@@ -107,7 +106,7 @@ def use_backend(name: str) -> Iterator[None]:
     """
     if name not in NAMES:
         raise ValueError(f"[use_backend] 'name' must be {_allowed()} but got {name!r}.")
-    with _forced.set_to(name):
+    with set_inside(_forced, name):
         yield
 
 

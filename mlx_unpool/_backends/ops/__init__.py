@@ -8,7 +8,6 @@ much: ``mx.where``, ``|`` of bools, gathers with several index arrays, ``mx.pad`
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import mlx.core as mx
 
@@ -17,11 +16,12 @@ from ..._types import FLOAT_DTYPES, is_window
 from . import positions as at
 from .arrays import along, narrowest, unfused
 from .clamping import clamped
-from .maxima import Maxima, irregular_windows, keys, tiles, windows
+from .maxima import Maxima, irregular_windows, keys, windows
 from .spreading import can_spread, spread
 
 _MUCH = 2**25  # bytes: MLX keeps free buffers of so many in all
 _PARTS = 8
+_MOST_ELEMENTS = 2**31 - 1  # MLX counts the elements of an axis in 32 bits
 _NO_SHIFTS: list[mx.array | None] = [None] * 3
 
 
@@ -32,32 +32,24 @@ class Ops:
         self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and indices of every window."""
+        _refuse_huge(x, g)
         flat = not is_window(index_dtype)
-        listed: Any = g.listed_positions if flat else None
-        steps = g.steps_in_plane if flat and listed is None else g.steps_in_window
+        steps = g.steps_in_plane if flat else g.steps_in_window
         are_keys = x.dtype == mx.float16
-        elements = keys(x) if are_keys else x
-        if g.are_small_tiles:
-            maxima = tiles(elements, are_keys, g.window.kernel, g.pooled, steps)
-        else:
-            maxima = _maxima(Maxima(elements, are_keys=are_keys), g, steps)
+        maxima = _maxima(Maxima(keys(x) if are_keys else x, are_keys=are_keys), g, steps)
         values, indices = maxima.values, _codes(maxima)
-        if listed is not None:
-            # Codes of a byte and one look at a table take half the time of codes of two bytes.
-            table, shape = mx.array(listed, index_dtype), indices.shape
-            indices = mx.take_along_axis(table, indices.flatten(), axis=0).reshape(shape)
-        elif indices.dtype != index_dtype:
+        if indices.dtype != index_dtype:
             indices = unfused(indices).astype(index_dtype)
         if flat:
             indices = unfused(indices) + at.origins(g, indices.shape, index_dtype)
         elif g.first_offset:
             indices = indices + mx.array(g.first_offset, mx.int32).astype(index_dtype)
-        if g.axes_with_empty_windows:
+        if g.may_have_empty_windows:
             empty = _empty_windows(g)
             indices = mx.where(empty, mx.array(-1 if flat else 0, index_dtype), indices)
         if are_keys:
             values = self.pick(x, indices, g)
-        if g.axes_with_empty_windows:
+        if g.may_have_empty_windows:
             values = mx.where(empty, _lowest(x.dtype), values)
         return values, indices
 
@@ -65,6 +57,7 @@ class Ops:
         self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and flat indices of windows that lie where ``bounds`` says."""
+        _refuse_huge(x, g)
         size, pooled, kernel = g.size, g.pooled, g.longest
         steps = pitches(kernel)
         ends = []
@@ -90,12 +83,14 @@ class Ops:
 
     def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """Pooled values at their positions, zero elsewhere, the last one of several."""
+        _refuse_huge(values, g)
         if can_spread(g, indices):
             return spread(values, indices, g)
         return at.put(values, at.checked(indices, g), g.size)
 
     def accumulate(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """Pooled values at their positions, zero elsewhere, the sum of several. The indices are a pool's."""
+        _refuse_huge(values, g)
         if can_spread(g, indices):
             return spread(values, indices, g)
         positions = at.of_pool(indices, g)
@@ -116,11 +111,13 @@ class Ops:
 
     def pick(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """The full array at the recorded positions, zero where an index names none. They are a pool's."""
+        _refuse_huge(full, g)
         positions = at.of_pool(indices, g)
         return at.take(full, positions).reshape(indices.shape)
 
     def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """As :meth:`pick` for any indices, and zero for a value whose position a later one names as well."""
+        _refuse_huge(full, g)
         images = len(full)
         if images > 1 and full.nbytes > _MUCH and not is_window(indices.dtype):
             # Part by part, so that not all that is needed in between is there at the same time.
@@ -145,19 +142,31 @@ class Ops:
         return at.take(full, positions).reshape(indices.shape)
 
 
+def _refuse_huge(x: mx.array, g: Geometry) -> None:
+    """These operations flatten: planes to one axis, some of them all planes."""
+    batch, *_, channels = x.shape
+    if batch * channels * (g.most_positions + 1) > _MOST_ELEMENTS:
+        raise ValueError(
+            f"[mlx_unpool] on the CPU {batch * channels} planes of {max(g.size, g.pooled, key=prod)} are too "
+            "many: all together must have fewer than 2^31 positions. Call with fewer images, or on a GPU."
+        )
+
+
 def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:
     """The maximum of every window."""
-    window, axes, shifts = g.window, g.covered, _NO_SHIFTS
-    if not g.is_covered_inside:
+    shifts = _NO_SHIFTS
+    if not all(axis.is_inside for axis in g.axes):
         plane, shifts = clamped(elements.values, g)
         elements = elements._replace(values=plane)
-    for number in g.axes_to_reduce:
-        axis, step, shift = axes[number], steps[number], shifts[number]
+    for number in (2, 1, 0):
+        axis, step, shift = g.axes[number], steps[number], shifts[number]
+        if axis.is_kept:
+            continue
         if shift is not None:
             shift = shift if step == 1 else shift * step
             elements = elements.shifted(shift, (axis.before + axis.behind) * step)
-        stride, dilation = window.stride[number], window.dilation[number]
-        elements = windows(elements, number, axis.kernel, stride, dilation, g.pooled[number], step)
+        along_axis = (axis.looked_at, axis.stride, axis.dilation, axis.count, step)
+        elements = windows(elements, number, *along_axis)
     return elements
 
 
@@ -172,10 +181,11 @@ def _codes(maxima: Maxima) -> mx.array:
 def _empty_windows(g: WindowGeometry) -> mx.array:
     """Which windows have no element inside the plane."""
     result = mx.array(False)
-    for axis in g.axes_with_empty_windows:
-        start = mx.arange(g.pooled[axis]) * g.window.stride[axis] - g.window.padding[axis]
-        empty = (start < 0) & (start % g.window.dilation[axis] >= g.size[axis])
-        result = result | along(axis, empty)
+    for number, axis in enumerate(g.axes):
+        if axis.has_empty_windows:
+            start = mx.arange(axis.count) * axis.stride - axis.padding
+            empty = (start < 0) & (start % axis.dilation >= axis.length)
+            result = result | along(number, empty)
     return result
 
 

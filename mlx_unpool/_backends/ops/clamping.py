@@ -10,7 +10,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..._geometry import CoveredAxis, WindowGeometry
+from ..._geometry import Axis, WindowGeometry
 from .arrays import along, gathered, position_dtype, unfused
 
 
@@ -20,7 +20,7 @@ def clamped(x: mx.array, g: WindowGeometry) -> tuple[mx.array, list[mx.array | N
     Also, for each row of an axis, how many elements of a window further its replacement is, plus
     ``behind``, so that no number is negative. None for an axis whose rows are all inside.
     """
-    axes, listed = g.covered, g.listed_nearest
+    axes, listed = g.axes, g.listed_nearest
     if not any(axis.before or axis.behind for axis in axes):
         if any(axis.first for axis in axes):
             slices = [slice(axis.first, axis.stop) for axis in axes]
@@ -28,24 +28,24 @@ def clamped(x: mx.array, g: WindowGeometry) -> tuple[mx.array, list[mx.array | N
         return x, [None] * 3
     source = mx.arange(x.shape[0], dtype=position_dtype(x)).reshape(-1, 1, 1, 1, 1)
     shifts: list[mx.array | None] = []
-    for number, (axis, length, d) in enumerate(zip(axes, g.size, g.window.dilation)):
+    for number, axis in enumerate(axes):
         row, shift = mx.arange(axis.first, axis.stop), None
         if axis.before or axis.behind:
             if listed is None:
-                row, shift = _nearest_inside(axis, length, d)
+                row, shift = _nearest_inside(axis)
             else:
                 both: Any = listed[number]
                 row, shift = map(mx.array, both)
             shift = along(number, shift)
-        source = source * length + along(number, row)
+        source = source * axis.length + along(number, row)
         shifts.append(shift)
     return gathered(x, unfused(source)), shifts
 
 
-def _nearest_inside(axis: CoveredAxis, length: int, dilation: int) -> tuple[mx.array, mx.array]:
+def _nearest_inside(axis: Axis) -> tuple[mx.array, mx.array]:
     """For each row of an axis, the nearest one inside that is a multiple of ``dilation`` away, and that
     multiple, plus ``behind``."""
-    before, behind = axis.before, axis.behind
+    before, behind, length, dilation = axis.before, axis.behind, axis.length, axis.dilation
     if dilation == 1:
         # Without arithmetic, which mx.compile would have a C++ compiler translate.
         inside = mx.arange(max(axis.first, 0), min(axis.stop, length))

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-from ..._geometry import Triple
 from ..._types import FLOAT_DTYPES
 from .arrays import gapless, gathered_along, narrowest, repeated, signed, unfused
 
@@ -50,15 +49,6 @@ class Maxima(NamedTuple):
         if codes is not None and codes.shape[axis + 1] > 1:
             codes = codes[index]
         return Maxima(values, codes, largest, are_keys)
-
-    def split(self, axis: int, parts: int) -> list[Maxima]:
-        """Equal parts of an axis, of all axes of the arrays."""
-        values, codes, largest, are_keys = self
-        pieces = mx.split(values, parts, axis)
-        if codes is None:
-            return [Maxima(piece, None, largest, are_keys) for piece in pieces]
-        both = zip(pieces, mx.split(codes, parts, axis))
-        return [Maxima(piece, code, largest, are_keys) for piece, code in both]
 
     def plus(self, number: int) -> Maxima:
         """``number`` added to all codes."""
@@ -118,25 +108,6 @@ class Maxima(NamedTuple):
 
 def _as(x: mx.array, dtype: mx.Dtype) -> mx.array:
     return x if x.dtype == dtype else x.astype(dtype)
-
-
-def tiles(x: mx.array, are_keys: bool, tile: Triple, pooled: Triple, steps: Triple) -> Maxima:
-    """The maxima of windows that divide a plane among themselves, as tiles do, for few elements an axis.
-
-    What :func:`windows` finds, in half as many operations.
-    """
-    batch, *_, channels = x.shape
-    d, h, w = pooled
-    x = x.reshape(batch, d, tile[0], h, tile[1], w, tile[2], channels)
-    sets = Maxima(x, None, 0, are_keys)
-    for axis in (2, 1, 0):
-        if tile[axis] > 1:
-            parts = iter(sets.split(2 * axis + 2, tile[axis]))
-            sets = _first_of(next(parts), parts, steps[axis])
-    values, codes, largest, _ = sets
-    assert codes is not None  # a tile has two elements or more
-    shape = (batch, d, h, w, channels)
-    return Maxima(values.reshape(shape), codes.reshape(shape), largest, are_keys)
 
 
 def _first_of(result: Maxima, others: Iterable[Maxima], step: int) -> Maxima:

@@ -72,7 +72,7 @@ def of_pool(indices: mx.array, g: Geometry) -> Positions:
     """The positions of indices that a pool has made: all are good, but for empty windows."""
     if not isinstance(g, WindowGeometry):
         return by_number(indices, g.size, is_checked=False)
-    if g.axes_with_empty_windows:
+    if g.may_have_empty_windows:
         return checked(indices, g)
     if is_window(indices.dtype):
         return by_offset(indices, g, is_checked=False)
@@ -119,7 +119,7 @@ def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
     batch, channels = indices.shape[0], indices.shape[4]
     rows, end = batch, prod(size) * channels
     for axis in range(3):
-        if not g.tiled[axis]:
+        if not g.axes[axis].is_tiled:
             break
         # Each slab of windows has a slab of the plane to itself: make it a row. Its numbers are small.
         rows, end, pooled[axis] = rows * pooled[axis], end // pooled[axis], 1

@@ -19,7 +19,7 @@ def can_spread(g: Geometry, indices: mx.array) -> TypeGuard[WindowGeometry]:
         and g.window.elements <= 4
         and indices.shape[4] >= 16
         and g.window.kernel == g.window.stride
-        and all(g.tiled)
+        and all(axis.is_tiled for axis in g.axes)
     )
 
 
