@@ -178,7 +178,7 @@ def _launches(chosen: Sequence[Call]) -> Iterator[tuple[Call, str, emulator.Kept
         for kept in device.kept:
             kernel = kernel_of(kept.launch)
             # Strays of an unpool count once; a derivative of a pool begins with the pool itself.
-            if kernel == "stray" and call.primitive != "place":
+            if kernel == "outside_window" and call.primitive != "place":
                 continue
             if kernel.startswith("pool") and call.primitive != "pool":
                 continue

@@ -20,7 +20,7 @@ from harness import rivals, timing
 import mlx_unpool
 from mlx_unpool import _backends, _derivatives
 from mlx_unpool._geometry import WindowGeometry
-from mlx_unpool._pooling import window_of
+from mlx_unpool._requests import window_of
 
 SIZES = [(112, 64), (56, 128), (28, 256)]  # height and width, channels: the decoder of a SegNet
 BATCHES = (1, 8)

@@ -21,7 +21,7 @@ import mlx_unpool
 from mlx_unpool import _backends, _derivatives
 from mlx_unpool._backends import gpu
 from mlx_unpool._geometry import WindowGeometry
-from mlx_unpool._pooling import window_of
+from mlx_unpool._requests import window_of
 
 X = mx.zeros((1, 112, 112, 64))
 CALLS = 100

@@ -39,7 +39,7 @@ LAYOUTS = {  # name: data_format, channels
 PRIMITIVES = ("pool", "place", "accumulate", "pick", "pick_winners")
 IRREGULAR = {"adaptive 25x25": 25, "adaptive 40x40": 40, "fractional 2x2, 40x40": 40}
 # What one kernel hands to the next; the parts of large windows, which have other names, are in no row.
-INTERMEDIATE = ("strays", "claims", "owner")
+INTERMEDIATE = ("outside_window", "winner_bits", "owner")
 PAGE = Path(__file__).with_name("TRAFFIC.md")
 END = "<!-- end of table -->"
 BEGIN = {
@@ -114,7 +114,7 @@ def call_of(
 
     from mlx_unpool import _backends, _layout
     from mlx_unpool._geometry import WindowGeometry
-    from mlx_unpool._pooling import window_of
+    from mlx_unpool._requests import window_of
 
     values, indices = pool(x)  # on the CPU
     mx.eval(x, values, indices)

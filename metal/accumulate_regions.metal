@@ -7,7 +7,7 @@
     const int D = size[0], H = size[1], W = size[2], C = ONE ? V : values_shape[4];
     const int OD = values_shape[1], OH = values_shape[2], OW = values_shape[3];
     const uint3 at = thread_position_in_grid;
-    const Share s = share_of<V, X, ONE, PLANAR>(at, D, H, W, C, values_shape[0]);
+    const WorkItem s = work_item_of<V, X, ONE, PLANAR>(at, D, H, W, C, values_shape[0]);
     if (s.beyond) {
       return;
     }

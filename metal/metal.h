@@ -7,7 +7,7 @@ template <> METAL_FUNC half lowest<half>() { return half(-INFINITY); }
 template <> METAL_FUNC bfloat16_t lowest<bfloat16_t>() { return bfloat16_t(-INFINITY); }
 
 // Apple's GPUs take 32-bit subnormal numbers for zero, so numbers of 32 bits, and those of bfloat16, which widen to
-// 32, are compared as integers of the same order (see ordered in places.h). Those of 16 bits keep their subnormals.
+// 32, are compared as integers of the same order (see ordered in order.h). Those of 16 bits keep their subnormals.
 template <typename T> struct Order { typedef T type; };
 template <> struct Order<float> { typedef int32_t type; };
 template <> struct Order<bfloat16_t> { typedef int32_t type; };

@@ -1,11 +1,11 @@
     // The full array at the recorded positions; 0 for an index that names no position and, with WINNERS, for a pooled
     // value whose position a later one names as well.
-    //   full (B, D, H, W, C), indices (B, OD, OH, OW, C), strays, claims  ->  out (B, OD, OH, OW, C)
+    //   full (B, D, H, W, C), indices (B, OD, OH, OW, C), outside_window, winner_bits  ->  out (B, OD, OH, OW, C)
     // One thread: V neighbouring channels of X neighbouring pooled values. Grid: (OW / X * channel groups, OD * OH, B).
     const int D = full_shape[1], H = full_shape[2], W = full_shape[3], C = ONE ? V : full_shape[4];
     const int OD = indices_shape[1], OH = indices_shape[2], OW = indices_shape[3];
     const uint3 at = thread_position_in_grid;
-    const Share s = share_of<V, X, ONE, PLANAR>(at, OD, OH, OW, C, full_shape[0]);
+    const WorkItem s = work_item_of<V, X, ONE, PLANAR>(at, OD, OH, OW, C, full_shape[0]);
     if (s.beyond) {
       return;
     }
@@ -26,7 +26,7 @@
       }
     }
     const int RD = (KD - 1) * DD / SD, RH = (KH - 1) * DH / SH, RW = (KW - 1) * DW / SW;
-    if (WINNERS && STRAY && strays[at.z * uint((C + V - 1) / V) + s.group]) {
+    if (WINNERS && OUTSIDE && outside_window[at.z * uint((C + V - 1) / V) + s.group]) {
       const NAMED elements = NAMED(D) * H * W, count = NAMED(OD) * OH * OW;
       #pragma unroll
       for (int i = 0; i < X; ++i) {
@@ -34,7 +34,7 @@
         for (int v = 0; v < V; ++v) {
           if (v < lanes && (EVEN || s.w + i < OW)) {
             const OFFSET words = (OFFSET(at.z) * C + s.c + v) * OFFSET(words_of(elements) + words_of(count));
-            lost[i][v] = has_bit(claims + (words + OFFSET(words_of(elements))), NAMED(at.y) * OW + s.w + i);
+            lost[i][v] = has_bit(winner_bits + (words + OFFSET(words_of(elements))), NAMED(at.y) * OW + s.w + i);
           }
         }
       }

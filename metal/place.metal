@@ -1,6 +1,6 @@
     // Pooled values at their positions, zero elsewhere; of several that name one position the last one wins, or, with
     // SUM, all are added. Every output is written once.
-    //   values, indices (B, OD, OH, OW, C), strays, claims, size = (D, H, W)  ->  out (B, D, H, W, C)
+    //   values, indices (B, OD, OH, OW, C), outside_window, winner_bits, size = (D, H, W)  ->  out (B, D, H, W, C)
     // One thread: V neighbouring channels of X neighbouring tiles of outputs, each as large as the stride. Tile t begins
     // where window t begins, so the windows that cover a position of it are t, t - 1, ..., t - R.
     // Grid: (tiles along W / X * channel groups, tiles along D * tiles along H, B).
@@ -8,7 +8,7 @@
     const int OD = indices_shape[1], OH = indices_shape[2], OW = indices_shape[3];
     const int TD = tiles(D, SD, OD), TH = tiles(H, SH, OH), TW = tiles(W, SW, OW);
     const uint3 at = thread_position_in_grid;
-    const Share s = share_of<V, X, ONE, PLANAR>(at, TD, TH, TW, C, indices_shape[0]);
+    const WorkItem s = work_item_of<V, X, ONE, PLANAR>(at, TD, TH, TW, C, indices_shape[0]);
     if (s.beyond) {
       return;
     }
@@ -23,14 +23,14 @@
     const bool ALONE = WHOLE && LW + MW == 0;  // no window of another column
     const OFFSET all = OFFSET(indices_shape[0]) * OD * OH * OW * C;
 
-    if (STRAY && strays[at.z * uint((C + V - 1) / V) + s.group]) {
-      // Some index of these channels strays, and `claims` says who won: the thread writes zeros of its tiles and those
+    if (OUTSIDE && outside_window[at.z * uint((C + V - 1) / V) + s.group]) {
+      // Some index of these channels outside_window, and `winner_bits` says who won: the thread writes zeros of its tiles and those
       // of its pooled values that won a position, wherever that is.
       const INDEX elements = INDEX(D) * H * W, count = INDEX(OD) * OH * OW;
       const int end_d = end_of(d0, SD, D), end_h = end_of(h0, SH, H), end_w = end_of(w0, X * SW, W);
       const int end_c = end_of(s.c, V, C), end_ow = s.d < OD && s.h < OH ? end_of(s.w, X, OW) : 0;
       for (int c = s.c; c < end_c; ++c) {
-        const auto named = claims + (OFFSET(at.z) * C + c) * OFFSET(words_of(elements) + words_of(count));
+        const auto named = winner_bits + (OFFSET(at.z) * C + c) * OFFSET(words_of(elements) + words_of(count));
         for (int d = d0; d < end_d; ++d) {
           for (int h = h0; h < end_h; ++h) {
             for (int w = w0; w < end_w; ++w) {

@@ -1,5 +1,5 @@
     // The maximum of large windows, which several threads share: of each share of a window, its maximum and where that is.
-    // Where a window is one share, this is all; else `pool_shares` goes on.
+    // Where a window is one share, this is all; else `pool_chunks` goes on.
     //   x (B, D, H, W, C), bounds as in `pool_regions`, window = kernel, stride, padding, dilation (3 numbers each),
     //   size = (OD, OH, OW, shares)  ->  out, indices (B, OD, OH, OW * shares, C); -1 for a share without an element
     // One thread: V neighbouring channels of the elements s, s + shares, s + 2 * shares, ... of one window.
@@ -7,7 +7,7 @@
     const int D = x_shape[1], H = x_shape[2], W = x_shape[3], C = x_shape[4];
     const int OD = size[0], OH = size[1], OW = size[2], shares = size[3];
     const uint3 at = thread_position_in_grid;
-    const Share s = share_of<V, 1, false, false>(at, OD, OH, OW * shares, C, x_shape[0]);
+    const WorkItem s = work_item_of<V, 1, false, false>(at, OD, OH, OW * shares, C, x_shape[0]);
     if (s.beyond) {
       return;
     }

@@ -8,7 +8,7 @@
     const int D = x_shape[1], H = x_shape[2], W = x_shape[3], C = ONE ? V : x_shape[4];
     const int OD = size[0], OH = size[1], OW = size[2], columns = bounds_shape[3];
     const uint3 at = thread_position_in_grid;
-    const Share s = share_of<V, 1, ONE, PLANAR>(at, OD, OH, OW, C, x_shape[0]);
+    const WorkItem s = work_item_of<V, 1, ONE, PLANAR>(at, OD, OH, OW, C, x_shape[0]);
     if (s.beyond) {
       return;
     }

@@ -17,7 +17,7 @@ _INDICES = frozenset(INDEX_DTYPES)
 _STREAMS = (mx.Stream, mx.ThreadLocalStream, mx.Device, mx.DeviceType)
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """What a message shows of an argument: its repr, but no numbers of an array and no endless integer."""
     if isinstance(value, mx.array):
         return f"an array of shape {value.shape}"
@@ -67,13 +67,13 @@ def choice(caller: str, name: str, value: Any, allowed: Sequence[str]) -> None:
     """Checks a named option."""
     if not isinstance(value, str) or value not in allowed:
         options = " or ".join(f"'{option}'" for option in allowed)
-        raise ValueError(f"[{caller}] '{name}' must be {options} but got {shown(value)}.")
+        raise ValueError(f"[{caller}] '{name}' must be {options} but got {short_repr(value)}.")
 
 
 def flag(caller: str, name: str, value: Any) -> None:
     """Checks an option that is on or off."""
     if not isinstance(value, bool):
-        raise TypeError(f"[{caller}] '{name}' must be True or False but got {shown(value)}.")
+        raise TypeError(f"[{caller}] '{name}' must be True or False but got {short_repr(value)}.")
 
 
 def integers(caller: str, name: str, value: Any, count: int, least: int) -> tuple[int, ...]:
@@ -83,15 +83,17 @@ def integers(caller: str, name: str, value: Any, count: int, least: int) -> tupl
     allowed = "an integer" if count == 1 else f"an integer or a tuple of {count} integers"
     numbers = all_integers(value if isinstance(value, (tuple, list)) else [value] * count)
     if numbers is None:
-        raise TypeError(f"[{caller}] '{name}' must be {allowed} but got {shown(value)}.")
+        raise TypeError(f"[{caller}] '{name}' must be {allowed} but got {short_repr(value)}.")
     if len(numbers) != count:
-        raise ValueError(f"[{caller}] '{name}' must be {allowed} but got {shown(value)}.")
+        raise ValueError(f"[{caller}] '{name}' must be {allowed} but got {short_repr(value)}.")
     if min(numbers) < least:
-        raise ValueError(f"[{caller}] '{name}' must be {least} or more but got {shown(value)}.")
+        raise ValueError(
+            f"[{caller}] '{name}' must be {least} or more but got {short_repr(value)}."
+        )
     if max(numbers) > LARGEST_AXIS:
         raise ValueError(
             f"[{caller}] '{name}' must be at most 2^31 - 1, the longest axis of an mlx array, but got "
-            f"{shown(value)}."
+            f"{short_repr(value)}."
         )
     return numbers
 
@@ -102,12 +104,12 @@ def ratios(caller: str, name: str, value: Any, count: int) -> tuple[float, ...]:
     if any(isinstance(r, bool) or not isinstance(r, Real) for r in given):
         raise TypeError(
             f"[{caller}] '{name}' must be a number or a tuple of {count} numbers but got "
-            f"{shown(value)}."
+            f"{short_repr(value)}."
         )
     if len(given) != count or not all(0 < r < 1 for r in given):
         raise ValueError(
             f"[{caller}] '{name}' must be between 0 and 1 on each of {count} axes but got "
-            f"{shown(value)}."
+            f"{short_repr(value)}."
         )
     return tuple(map(float, given))
 
@@ -120,12 +122,12 @@ def shape(caller: str, name: str, value: Any) -> tuple[int, ...]:
     if numbers is None:
         hint = f": pass its shape, {name}={value.shape}" if isinstance(value, mx.array) else ""
         raise TypeError(
-            f"[{caller}] '{name}' must be a tuple of integers but got {shown(value)}{hint}."
+            f"[{caller}] '{name}' must be a tuple of integers but got {short_repr(value)}{hint}."
         )
     if max(numbers, default=0) > LARGEST_AXIS:
         raise ValueError(
             f"[{caller}] '{name}' must be at most 2^31 - 1 on every axis, the longest of an mlx array, "
-            f"but got {shown(value)}."
+            f"but got {short_repr(value)}."
         )
     return numbers
 

@@ -15,8 +15,8 @@ from typing import Any
 
 Triple = tuple[int, ...]  # always three: for depth, height and width
 # Of an axis and a number on it, or an array of numbers: two integers, or two arrays.
-Formula = Callable[[int, Any], tuple[Any, Any]]
-MOST_LISTED = 2048  # pairs of 8 bytes; a thousand plans of such sizes take 16 MB
+BoundsFormula = Callable[[int, Any], tuple[Any, Any]]
+MAX_TABLE_SIZE = 2048  # pairs of 8 bytes; a thousand plans of such sizes take 16 MB
 
 
 def triple(numbers: Sequence[int], fill: int = 1) -> Triple:
@@ -144,7 +144,7 @@ class Axis:
 
     @cached_property
     def stop(self) -> int:
-        """The position behind the last element that is looked at, in the last window."""
+        """The position after the last element that is looked at, in the last window."""
         return self.last + (self.skipped + self.looked_at - 1) * self.dilation + 1
 
     @cached_property
@@ -153,14 +153,14 @@ class Axis:
         return max(-(self.first // self.dilation), 0)
 
     @cached_property
-    def behind(self) -> int:
-        """The most elements, of those looked at, that a window has behind the plane."""
+    def after(self) -> int:
+        """The most elements, of those looked at, that a window has after the plane."""
         return max(-((self.length - self.stop) // self.dilation), 0)
 
     @property
     def is_inside(self) -> bool:
         """Whether windows look at the plane from its first position on, and at nothing outside."""
-        return self.first == 0 and not (self.before or self.behind) and self.stop <= self.length
+        return self.first == 0 and not (self.before or self.after) and self.stop <= self.length
 
     @property
     def is_tiled(self) -> bool:
@@ -221,11 +221,11 @@ class WindowGeometry(Geometry):
     def origins(self) -> tuple[int, int, int]:
         """A range (start, stop, step) with, for every window, the position that counting starts from.
 
-        That is ``behind`` elements before the first one looked at: what stands in for an element behind the
+        That is ``after`` elements before the first one looked at: what stands in for an element after the
         plane lies so far before it, and has no negative number either.
         """
         starts = zip(self.axes, pitches(self.size), self.steps_in_plane)
-        first = sum(axis.first * pitch - axis.behind * step for axis, pitch, step in starts)
+        first = sum(axis.first * pitch - axis.after * step for axis, pitch, step in starts)
         last = first + sum(n * (count - 1) for n, count in zip(self.strides_in_plane, self.pooled))
         return first, last + 1, gcd(*self.strides_in_plane) or 1
 
@@ -233,16 +233,16 @@ class WindowGeometry(Geometry):
     def first_offset(self) -> int:
         """The offset in the window that counting starts from."""
         starts = zip(self.axes, self.steps_in_window)
-        return sum((axis.skipped - axis.behind) * step for axis, step in starts)
+        return sum((axis.skipped - axis.after) * step for axis, step in starts)
 
     @cached_property
-    def listed_nearest(self) -> tuple[tuple[array[int], array[int]], ...] | None:
+    def nearest_table(self) -> tuple[tuple[array[int], array[int]], ...] | None:
         """For each row that windows look at on an axis, the nearest one inside and how much further it is.
 
-        Nearest of those a multiple of the dilation away; the multiple, plus ``behind``. None if that is many
+        Nearest of those a multiple of the dilation away; the multiple, plus ``after``. None if that is many
         numbers.
         """
-        if sum(axis.stop - axis.first for axis in self.axes) > MOST_LISTED:
+        if sum(axis.stop - axis.first for axis in self.axes) > MAX_TABLE_SIZE:
             return None
         result = []
         for axis in self.axes:
@@ -253,7 +253,7 @@ class WindowGeometry(Geometry):
                 # There may be no such row. Then none of the window is inside, and any row will do.
                 near = min(max(row // axis.dilation, 0), most) * axis.dilation + rest
                 rows.append(min(near, axis.length - 1))
-                shifts.append((rows[-1] - row) // axis.dilation + axis.behind)
+                shifts.append((rows[-1] - row) // axis.dilation + axis.after)
             result.append((rows, shifts))
         return tuple(result)
 
@@ -282,9 +282,9 @@ class RegionGeometry(Geometry):
         raise NotImplementedError
 
     @cached_property
-    def listed_covering(self) -> array[int] | None:
+    def covering_table(self) -> array[int] | None:
         """What :meth:`covering` says of every position, one axis after the other, if they are few."""
-        return _listed(self.covering, self.size)
+        return _table(self.covering, self.size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,16 +293,16 @@ class AdaptiveGeometry(RegionGeometry):
 
     def ends(self, axis: int, number: Any) -> tuple[Any, Any]:
         """Where a window starts and where it stops."""
-        return _shares(number, self.size[axis], self.pooled[axis])
+        return _adaptive_bounds(number, self.size[axis], self.pooled[axis])
 
     @cached_property
-    def listed_ends(self) -> array[int] | None:
+    def bounds_table(self) -> array[int] | None:
         """What :meth:`ends` says of every window, one axis after the other, if they are few."""
-        return _listed(self.ends, self.pooled)
+        return _table(self.ends, self.pooled)
 
     def covering(self, axis: int, position: Any) -> tuple[Any, Any]:
         """As of all regions."""
-        return _shares(position, self.pooled[axis], self.size[axis])
+        return _adaptive_bounds(position, self.pooled[axis], self.size[axis])
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,15 +331,15 @@ class FractionalGeometry(RegionGeometry):
         return first, most - _positive(most - following)
 
 
-def _listed(formula: Formula, counts: Triple) -> array[int] | None:
+def _table(formula: BoundsFormula, counts: Triple) -> array[int] | None:
     """Pairs of a formula for the numbers below the count of each axis; None where they would fill a cache."""
-    if sum(counts) > MOST_LISTED:
+    if sum(counts) > MAX_TABLE_SIZE:
         return None
     pairs = (formula(axis, number) for axis in range(3) for number in range(counts[axis]))
     return array("i", (end for pair in pairs for end in pair))
 
 
-def _shares(number: Any, length: int, count: int) -> tuple[Any, Any]:
+def _adaptive_bounds(number: Any, length: int, count: int) -> tuple[Any, Any]:
     """The start and the end of a share when ``count`` share an axis and none goes without."""
     return number * length // count, ((number + 1) * length + count - 1) // count
 

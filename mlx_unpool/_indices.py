@@ -21,7 +21,7 @@ from ._types import is_window
 
 VARIABLE = "MLX_UNPOOL_CHECK"
 _checking = ContextVar("checking", default=os.environ.get(VARIABLE, "0") not in ("", "0"))
-_MOST_GUESSES = 200
+_MAX_GUESSES = 200
 
 
 @contextmanager
@@ -142,7 +142,7 @@ def _guess(indices: mx.array, g: Geometry, rank: int) -> str:
     if not isinstance(g, WindowGeometry):
         return ""
     if not is_window(indices.dtype):
-        for size in itertools.islice(_sizes(g), _MOST_GUESSES):
+        for size in itertools.islice(_sizes(g), _MAX_GUESSES):
             if not mx.any(_bad(indices, WindowGeometry(size, g.pooled, g.window))).item():
                 plane = size[3 - rank :]
                 return f" Are they indices of a {plane} plane? Pass output_size={plane}."

@@ -14,7 +14,7 @@ if not _FOLDER.is_dir():
 
 @functools.cache
 def text(name: str) -> str:
-    """The contents of one file, ``pool.metal`` or ``places.h`` for instance."""
+    """The contents of one file, ``pool.metal`` or ``windows.h`` for instance."""
     try:
         return (_FOLDER / name).read_text(encoding="utf-8")
     except FileNotFoundError as error:

@@ -12,7 +12,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from ._geometry import Formula, Triple, triple
+from ._geometry import BoundsFormula, Triple, triple
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Layout:
         return (*batch, *spatial, self.channels)
 
 
-def pairs(listed: Any, formula: Formula, counts: Triple) -> mx.array:
+def bounds_array(listed: Any, formula: BoundsFormula, counts: Triple) -> mx.array:
     """int32 (n, 2): pairs of a formula for the numbers below the count of each axis.
 
     From the list if there is one, a single constant; else by arithmetic, which needs no memory until it is

@@ -43,7 +43,7 @@ WINDOW_INDEX_DTYPES = (mx.uint8, mx.uint16)
 VALUE_DTYPES = (*FLOAT_DTYPES, *INDEX_DTYPES)
 
 LARGEST_AXIS = 2**31 - 1  # MLX counts the elements of an axis in 32 bits
-MOST_WINDOW_INDICES = 2**16
+MAX_WINDOW_INDICES = 2**16
 
 
 def is_window(dtype: mx.Dtype) -> bool:

@@ -12,8 +12,8 @@ from . import _arguments as check
 from . import _indices
 from ._geometry import Geometry, WindowGeometry, triple
 from ._layout import Layout
-from ._pooling import window_of
-from ._types import DATA_FORMATS, INDEX_FORMATS, MOST_WINDOW_INDICES, flat_dtype, is_window
+from ._requests import window_of
+from ._types import DATA_FORMATS, INDEX_FORMATS, MAX_WINDOW_INDICES, flat_dtype, is_window
 
 FORMATS = (*INDEX_FORMATS, "tensorflow", "tensorflow_batch", "onnx", "onnx_column_major")
 _OTHER_NAMES = {"pytorch": "flat"}
@@ -177,9 +177,9 @@ class _Planes:
     def _window_indices(self, positions: mx.array) -> mx.array:
         assert isinstance(self.geometry, WindowGeometry)
         elements = self.geometry.window.elements
-        if elements >= MOST_WINDOW_INDICES:  # one number is left for what is outside its window
+        if elements >= MAX_WINDOW_INDICES:  # one number is left for what is outside its window
             raise ValueError(
-                f"[convert_indices] 'kernel_size' must have fewer than {MOST_WINDOW_INDICES} elements for "
+                f"[convert_indices] 'kernel_size' must have fewer than {MAX_WINDOW_INDICES} elements for "
                 f"the target 'window' but got {elements}."
             )
         dtype = mx.uint8 if elements < 2**8 else mx.uint16
@@ -198,7 +198,7 @@ def _planes(caller: str, indices: mx.array, output_size: Any, data_format: Any) 
     if rank not in (1, 2, 3) or min(given) < 1:
         raise ValueError(
             f"[{caller}] 'output_size' must be a spatial shape of 1, 2 or 3 axes, each 1 or more, or a full "
-            f"shape with the batch, but got {check.shown(output_size)}."
+            f"shape with the batch, but got {check.short_repr(output_size)}."
         )
     layout = Layout.of(caller, "indices", indices.shape, rank, first)
     spatial = layout.spatial_of_full_shape(given) if is_full else given

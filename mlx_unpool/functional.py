@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from ._pooling import AdaptivePooling, FractionalPooling, MaxPooling, MaxUnpooling
+from ._requests import AdaptivePooling, FractionalPooling, MaxPooling, MaxUnpooling
 from ._types import ArrayOrPair, DataFormat, IndexFormat, IntOrTuple, Stream
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from ._pooling import AdaptivePooling, FractionalPooling, MaxPooling, MaxUnpooling
+from ._requests import AdaptivePooling, FractionalPooling, MaxPooling, MaxUnpooling
 from ._types import ArrayOrPair, DataFormat, IndexFormat, IntOrTuple, Stream
 
 if TYPE_CHECKING:
@@ -24,29 +24,29 @@ class _Layer(nn.Module):
 
     def _extra_repr(self) -> str:
         shown = list(self._shown)
-        for name, default in _SILENT_DEFAULTS.items():
+        for name, default in _REPR_DEFAULTS.items():
             if getattr(self, name, default) != default:
                 shown.append(name)
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, _kept(value))
-        self.__dict__.pop("asked", None)
+        super().__setattr__(name, _normalized(value))
+        self.__dict__.pop("request", None)
 
-    def _ask(self) -> Any:
+    def _make_request(self) -> Any:
         """What the attributes ask for, checked."""
         raise NotImplementedError
 
-    def _asked(self) -> Any:
+    def _request(self) -> Any:
         """What they ask for, found out once after an attribute was set."""
-        asked = self.__dict__.get("asked")
-        if asked is None:
-            asked = self.__dict__["asked"] = self._ask()
-        return asked
+        request = self.__dict__.get("request")
+        if request is None:
+            request = self.__dict__["request"] = self._make_request()
+        return request
 
 
 # Options that a repr shows where they differ from these.
-_SILENT_DEFAULTS = {
+_REPR_DEFAULTS = {
     "dilation": 1,
     "ceil_mode": False,
     "return_indices": False,
@@ -55,13 +55,13 @@ _SILENT_DEFAULTS = {
 }
 
 
-def _kept(value: Any) -> Any:
+def _normalized(value: Any) -> Any:
     """An argument as a layer keeps it: plain integers, and tuples, which ``mlx.nn.Module`` leaves alone.
 
     It takes a list for a list of modules.
     """
     if isinstance(value, list):
-        return tuple(map(_kept, value))
+        return tuple(map(_normalized, value))
     if isinstance(value, (bool, int, mx.array)) or not hasattr(value, "__index__"):
         return value
     try:
@@ -116,9 +116,9 @@ class _MaxPool(_Layer):
         self.return_indices = return_indices
         self.index_format = index_format
         self.data_format = data_format
-        self._asked()
+        self._request()
 
-    def _ask(self) -> MaxPooling:
+    def _make_request(self) -> MaxPooling:
         return MaxPooling.of(
             type(self).__name__,
             self.rank,
@@ -143,7 +143,7 @@ class _MaxPool(_Layer):
         Returns:
             array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
         """
-        return self._asked()(x, stream)
+        return self._request()(x, stream)
 
 
 class _AdaptiveMaxPool(_Layer):
@@ -175,9 +175,9 @@ class _AdaptiveMaxPool(_Layer):
         self.output_size = output_size
         self.return_indices = return_indices
         self.data_format = data_format
-        self._asked()
+        self._request()
 
-    def _ask(self) -> AdaptivePooling:
+    def _make_request(self) -> AdaptivePooling:
         return AdaptivePooling.of(
             type(self).__name__, self.rank, self.output_size, self.return_indices, self.data_format
         )
@@ -193,7 +193,7 @@ class _AdaptiveMaxPool(_Layer):
         Returns:
             array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
         """
-        return self._asked()(x, stream)
+        return self._request()(x, stream)
 
 
 class _FractionalMaxPool(_Layer):
@@ -235,9 +235,9 @@ class _FractionalMaxPool(_Layer):
         self.output_ratio = output_ratio
         self.return_indices = return_indices
         self.data_format = data_format
-        self._asked()
+        self._request()
 
-    def _ask(self) -> FractionalPooling:
+    def _make_request(self) -> FractionalPooling:
         return FractionalPooling.of(
             type(self).__name__,
             self.rank,
@@ -269,7 +269,7 @@ class _FractionalMaxPool(_Layer):
         Returns:
             array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
         """
-        return self._asked()(x, random_samples, key, stream)
+        return self._request()(x, random_samples, key, stream)
 
 
 class _MaxUnpool(_Layer):
@@ -311,7 +311,7 @@ class _MaxUnpool(_Layer):
         self.padding = padding
         self.dilation = dilation
         self.data_format = data_format
-        self._asked()
+        self._request()
 
     @classmethod
     def from_pool(cls, pool: _MaxPool | _AdaptiveMaxPool | _FractionalMaxPool) -> Self:
@@ -349,7 +349,7 @@ class _MaxUnpool(_Layer):
             data_format=pool.data_format,
         )
 
-    def _ask(self) -> MaxUnpooling:
+    def _make_request(self) -> MaxUnpooling:
         return MaxUnpooling.of(
             type(self).__name__,
             self.rank,
@@ -381,7 +381,7 @@ class _MaxUnpool(_Layer):
         Returns:
             array: Values at their positions, zeros elsewhere.
         """
-        return self._asked()(x, indices, output_size, stream)
+        return self._request()(x, indices, output_size, stream)
 
 
 class MaxPool1d(_MaxPool):

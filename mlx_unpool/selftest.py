@@ -22,8 +22,8 @@ import mlx.core as mx
 
 from . import __version__, _backends
 from ._geometry import AdaptiveGeometry, Geometry, Triple, Window, WindowGeometry, adaptive_geometry
-from ._layout import pairs
-from ._pooling import window_of
+from ._layout import bounds_array
+from ._requests import window_of
 from ._types import flat_dtype
 
 _WINDOWS = {"2x2/2": (2, 2, 0), "3x3/2": (3, 2, 1), "3x3/1": (3, 1, 1)}
@@ -69,7 +69,7 @@ def adaptive_calls(shape: tuple[int, ...], dtype: mx.Dtype, pooled_by: Any) -> I
     g = adaptive_geometry(size, tuple(-(-2 * n // 3) for n in size))
     assert isinstance(g, AdaptiveGeometry)
     x = mx.random.normal(shape, key=mx.random.key(0)).astype(dtype)
-    ends = pairs(g.listed_ends, g.ends, g.pooled)[None, ..., None]
+    ends = bounds_array(g.bounds_table, g.ends, g.pooled)[None, ..., None]
     bounds = mx.broadcast_to(ends, (shape[0], *ends.shape[1:]))
     values, indices = pooled_by.pool_regions(x, bounds, g, mx.int32)
     mx.eval(x, bounds, values, indices)

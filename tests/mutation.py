@@ -38,7 +38,14 @@ ROOT = Path(__file__).parent.parent
 TESTS = [
     *("test_literal", "test_reference", "test_gradients", "test_layers", "test_hostile"),
     *("test_arguments", "test_irregular", "test_formats", "test_checking", "test_streams"),
-    *("test_settings", "test_house", "test_transforms", "test_export", "test_caches", "test_big"),
+    *(
+        "test_settings",
+        "test_architecture",
+        "test_transforms",
+        "test_export",
+        "test_caches",
+        "test_big",
+    ),
     "test_fuzz",
 ]
 # What is likely to notice a change of a module comes before these.
@@ -49,7 +56,7 @@ OWN = {
     "layers.py": ["test_layers", "test_irregular"],
     "_settings.py": ["test_settings"],
     "_derivatives.py": ["test_gradients"],
-    "_pooling.py": ["test_literal", "test_arguments", "test_irregular"],
+    "_requests.py": ["test_literal", "test_arguments", "test_irregular"],
     "_geometry.py": ["test_literal", "test_irregular"],
     "parts.py": ["test_big"],
 }
@@ -256,9 +263,9 @@ def copy_of_the_repository(folder: Path) -> Path:
 
 def tests_of(path: str) -> list[str]:
     if path.endswith("selftest.py"):
-        names = ["test_selftest", "metal/test_metal_selftest", "test_house"]
+        names = ["test_selftest", "metal/test_metal_selftest", "test_architecture"]
     elif path.endswith(("gpu.py", "_kernels.py")):
-        names = ["test_export", "test_house", *KERNELS]
+        names = ["test_export", "test_architecture", *KERNELS]
     else:
         own = OWN.get(path.rpartition("/")[2], [])
         names = [*own, *(name for name in TESTS if name not in own)]

@@ -154,13 +154,13 @@ def test_parts_give_what_the_whole_gives(most, monkeypatch):
 
 def test_window_indices_without_a_table_give_the_same(monkeypatch):
     """What happens to windows so many and so large that a table of them would be too long."""
-    from mlx_unpool._backends.ops import positions
+    from mlx_unpool._backends.cpu import positions
 
     x = mx.random.normal((2, 9, 11, 3))
     values, indices = max_pool2d(x, 5, 1, 2, return_indices=True, index_format="window")
     indices = mx.where(mx.random.uniform(shape=indices.shape) < 0.2, 200, indices).astype(mx.uint8)
     expected = max_unpool2d(values, indices, 5, 1, 2, **CPU)
-    monkeypatch.setattr(positions, "MOST_ENTRIES", 10)
+    monkeypatch.setattr(positions, "MAX_ENTRIES", 10)
     monkeypatch.setattr(positions, "by_table", None)
     assert mx.array_equal(max_unpool2d(values, indices, 5, 1, 2, **CPU), expected)
 

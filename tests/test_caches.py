@@ -15,9 +15,9 @@ import mlx.core as mx
 import pytest
 
 import mlx_unpool
-from mlx_unpool import _pooling
+from mlx_unpool import _requests
 
-PLANS = [_pooling._plan]
+PLANS = [_requests._plan]
 
 
 def caches() -> list[functools._lru_cache_wrapper]:
@@ -62,14 +62,14 @@ def test_memory_stays_flat_over_ten_thousand_shapes():
         calls(channels)
     for channels in range(1, 3000):
         mlx_unpool.max_pool1d(mx.zeros((4, channels)), 2)
-    assert _pooling._plan.cache_info().currsize == 1024
+    assert _requests._plan.cache_info().currsize == 1024
     first, last = kept.values()
     assert last - first < 1000, (first, last)
 
 
 def test_no_array_and_no_stream_is_kept():
     calls(40)
-    plans = [o for o in gc.get_objects() if type(o) is _pooling.Plan]
+    plans = [o for o in gc.get_objects() if type(o) is _requests.Plan]
     assert len(plans) >= 4
     seen: list[type] = []
 

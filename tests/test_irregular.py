@@ -21,7 +21,7 @@ from mlx_unpool import (
     fractional_max_pool3d,
     max_unpool2d,
 )
-from mlx_unpool._backends import ops
+from mlx_unpool._backends import cpu
 from mlx_unpool._geometry import WindowGeometry, adaptive_geometry, fractional_geometry
 from mlx_unpool._layout import pairs
 
@@ -138,8 +138,8 @@ def test_where_adaptive_windows_lie_is_what_their_definition_says():
         covering = [[i for i, (a, b) in enumerate(ends) if a <= p < b] for p in range(length)]
         walked = [(inside[0], inside[-1] + 1) for inside in covering]
         for listed, formula, counts, expected in (
-            (g.listed_ends, g.ends, g.pooled, ends),
-            (g.listed_covering, g.covering, g.size, walked),
+            (g.bounds_table, g.ends, g.pooled, ends),
+            (g.covering_table, g.covering, g.size, walked),
         ):
             for table in (pairs(listed, formula, counts), pairs(None, formula, counts)):
                 assert list(map(tuple, table[2:].tolist())) == expected
@@ -248,7 +248,7 @@ def test_where_adaptive_windows_are_alike_an_ordinary_pool_runs(monkeypatch):
     def refuse(*arguments):
         raise AssertionError("not the fast path")
 
-    monkeypatch.setattr(ops.Ops, "pool_regions", refuse)
+    monkeypatch.setattr(cpu.Ops, "pool_regions", refuse)
     x = mx.random.normal((2, 12, 9, 3))
     for size, kernel, stride in (((4, 3), 3, 3), ((1, 1), (12, 9), 1), ((11, 4), (2, 3), (1, 2))):
         got = adaptive_max_pool2d(x, size, return_indices=True)

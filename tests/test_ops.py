@@ -13,9 +13,9 @@ import reference
 from errors import fails
 
 import mlx_unpool
-from mlx_unpool._backends import ops
-from mlx_unpool._backends.ops import maxima
-from mlx_unpool._backends.ops.maxima import keys
+from mlx_unpool._backends import cpu
+from mlx_unpool._backends.cpu import maxima
+from mlx_unpool._backends.cpu.maxima import keys
 from mlx_unpool._geometry import Window, WindowGeometry
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra 'parity')")
@@ -341,8 +341,8 @@ def test_big_batches_are_done_in_parts(images, monkeypatch):
     g = WindowGeometry(size, window.pooled_size(size), window)
     full = mx.random.normal((images, *size, 4), key=mx.random.key(0))
     indices = mx.random.randint(-3, 60, (images, *g.pooled, 4), key=mx.random.key(1))
-    whole = ops.Ops().pick_winners(full, indices, g)
+    whole = cpu.Ops().pick_winners(full, indices, g)
     monkeypatch.setattr(ops, "_MUCH", 0)
-    parts = ops.Ops().pick_winners(full, indices, g)
+    parts = cpu.Ops().pick_winners(full, indices, g)
     assert "Concatenate" in operations(parts)
     assert mx.array_equal(whole, parts)

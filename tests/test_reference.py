@@ -9,7 +9,7 @@ import reference
 from arrays import FLOATS, INTEGERS, generated_cases, to_numpy
 
 import mlx_unpool
-from mlx_unpool import _geometry, _pooling
+from mlx_unpool import _geometry, _requests
 
 SEEDS = range(8)
 CASES = 60  # a seed
@@ -39,14 +39,14 @@ def test_pooling_gives_the_values_and_indices_of_the_reference(seed, index_forma
 @pytest.mark.parametrize("seed", SEEDS)
 def test_flat_indices_by_way_of_offsets_are_those_of_the_reference(seed, monkeypatch):
     """What planes of 256 and of more than 2,048 columns take, here for every plane."""
-    monkeypatch.setattr(_geometry, "MOST_LISTED", -1)
-    _pooling._plan.cache_clear()
+    monkeypatch.setattr(_geometry, "MAX_TABLE_SIZE", -1)
+    _requests._plan.cache_clear()
     for case in generated_cases(CASES, seed + 600):
         _, indices = case.max_pool(case.layout.arrange(case.planes, case.dtype), "flat")
         expected = reference.max_pool(case.planes, case.pool)[1]
         got = case.layout.planes_of(indices)
         np.testing.assert_array_equal(got, expected, err_msg=str(case))
-    _pooling._plan.cache_clear()
+    _requests._plan.cache_clear()
 
 
 WIDE = [

@@ -15,7 +15,7 @@ import mlx.core as mx
 
 from .._geometry import Geometry, RegionGeometry, WindowGeometry
 from .._settings import set_inside
-from . import gpu, ops
+from . import cpu, gpu
 
 __all__ = [
     "Backend",
@@ -57,7 +57,7 @@ class Backend(Protocol):
 
 
 _BACKENDS: dict[str, Backend] = {
-    "ops": ops.Ops(),
+    "ops": cpu.Ops(),
     "metal": gpu.Kernels("metal"),
     "cuda": gpu.Kernels("cuda"),
 }

@@ -16,17 +16,19 @@ import mlx.core as mx
 
 from .._geometry import Geometry, RegionGeometry, Window, WindowGeometry
 from .._kernels import text
-from .._layout import pairs
+from .._layout import bounds_array
 from .._types import flat_dtype, is_window
 
+HEADERS = ("memory.h", "windows.h", "order.h")  # of every kernel, after its dialect's own
+
 # CUDA's limits: the blocks on the second and third axis of a grid, the threads on the third of a block.
-_MOST_BLOCKS = 65535
-_MOST_DEEP = 64
-_KEPT = 1024  # launches of each kind
-_MOST_ELEMENTS = 64  # of a window that one thread looks at
-_MOST_OUTPUTS = 16  # of the tile of a window that one thread writes
-_MOST_LOADED = 8  # elements of a row that one thread looks at, if it has several windows
-_BUSY = 2**16  # threads that keep a GPU busy
+_MAX_BLOCKS = 65535
+_MAX_DEEP = 64
+_LAUNCH_CACHE_SIZE = 1024  # launches of each kind
+_MAX_ELEMENTS = 64  # of a window that one thread looks at
+_MAX_OUTPUTS = 16  # of the tile of a window that one thread writes
+_MAX_LOADED = 8  # elements of a row that one thread looks at, if it has several windows
+_FULL_GPU_THREADS = 2**16  # threads that keep a GPU busy
 
 
 @dataclass(frozen=True)
@@ -42,17 +44,19 @@ class Kernel:
 POOL = Kernel("pool", ("x", "size"), ("out", "indices"))
 POOL_REGIONS = Kernel("pool_regions", ("x", "bounds", "size"), ("out", "indices"))
 POOL_LARGE = Kernel("pool_large", ("x", "bounds", "window", "size"), ("out", "indices"))
-POOL_SHARES = Kernel("pool_shares", ("values", "numbers", "size"), ("out", "indices"))
-PLACE = Kernel("place", ("values", "indices", "strays", "claims", "size"), ("out",))
+POOL_CHUNKS = Kernel("pool_chunks", ("values", "numbers", "size"), ("out", "indices"))
+PLACE = Kernel("place", ("values", "indices", "outside_window", "winner_bits", "size"), ("out",))
 ACCUMULATE_REGIONS = Kernel(
     "accumulate_regions", ("values", "indices", "covering", "window", "size"), ("out",)
 )
-PICK = Kernel("pick", ("full", "indices", "strays", "claims"), ("out",))
-STRAY = Kernel("stray", ("indices", "size"), ("strays", "claims"), atomic=True)
-OWN = Kernel("own", ("indices", "window", "size"), ("owner",), atomic=True)
+PICK = Kernel("pick", ("full", "indices", "outside_window", "winner_bits"), ("out",))
+OUTSIDE_WINDOW = Kernel(
+    "outside_window", ("indices", "size"), ("outside_window", "winner_bits"), atomic=True
+)
+LAST_WRITER = Kernel("last_writer", ("indices", "window", "size"), ("winner",), atomic=True)
 KERNELS = (
-    *(POOL, POOL_REGIONS, POOL_LARGE, POOL_SHARES),
-    *(PLACE, ACCUMULATE_REGIONS, PICK, STRAY, OWN),
+    *(POOL, POOL_REGIONS, POOL_LARGE, POOL_CHUNKS),
+    *(PLACE, ACCUMULATE_REGIONS, PICK, OUTSIDE_WINDOW, LAST_WRITER),
 )
 
 
@@ -64,7 +68,7 @@ def _build(dialect: str, kernel: Kernel) -> Any:
         "input_names": list(kernel.inputs),
         "output_names": list(kernel.outputs),
         "source": text(f"{kernel.name}.metal"),
-        "header": text(f"{dialect}.h") + text("places.h"),
+        "header": text(f"{dialect}.h") + "".join(map(text, HEADERS)),
     }
     if dialect == "cuda":
         return mx.fast.cuda_kernel(**arguments)
@@ -120,8 +124,8 @@ class Kernels:
         self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and indices of every window."""
-        if g.window.elements > _MOST_ELEMENTS:
-            return self._pool_large(x, _nothing(), g, index_dtype)
+        if g.window.elements > _MAX_ELEMENTS:
+            return self._pool_large(x, _no_array(), g, index_dtype)
         values, indices = _pool(x.shape, x.dtype, g, index_dtype)(self.dialect, x)
         return values, indices
 
@@ -129,7 +133,7 @@ class Kernels:
         self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and flat indices of windows that lie where ``bounds`` says."""
-        if prod(g.longest) > _MOST_ELEMENTS:
+        if prod(g.longest) > _MAX_ELEMENTS:
             return self._pool_large(x, bounds, g, index_dtype)
         launch = _pool_regions(x.shape, x.dtype, bounds.shape[3], g, index_dtype)
         values, indices = launch(self.dialect, x, bounds)
@@ -148,10 +152,10 @@ class Kernels:
     def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """Pooled values at their positions, zero elsewhere, the last one of several."""
         if not isinstance(g, WindowGeometry) or _is_large(g):
-            return self.pick(values, self._owner(indices, g), _plain(g))
-        strays, claims = self._strays(values, indices, g)
+            return self.pick(values, self._winner(indices, g), _without_window(g))
+        outside_window, winner_bits = self._mark_outside_window(values, indices, g)
         launch = _place(values.shape, values.dtype, indices.dtype, g, False)
-        return launch(self.dialect, values, indices, strays, claims)[0]
+        return launch(self.dialect, values, indices, outside_window, winner_bits)[0]
 
     def accumulate(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """Pooled values at their positions, zero elsewhere, the sum of several.
@@ -160,42 +164,42 @@ class Kernels:
         """
         if isinstance(g, WindowGeometry) and not _is_large(g):
             launch = _place(values.shape, values.dtype, indices.dtype, g, True)
-            return launch(self.dialect, values, indices, _nothing(), _nothing())[0]
-        covering = _nothing()
+            return launch(self.dialect, values, indices, _no_array(), _no_array())[0]
+        covering = _no_array()
         if isinstance(g, RegionGeometry):
-            covering = pairs(g.listed_covering, g.covering, g.size)
+            covering = bounds_array(g.covering_table, g.covering, g.size)
         launch = _accumulate_regions(values.shape, values.dtype, indices.dtype, g)
         return launch(self.dialect, values, indices, covering)[0]
 
     def pick(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """The full array at the recorded positions, zero where an index names none."""
         launch = _pick(full.shape, full.dtype, indices.shape, indices.dtype, g, False)
-        return launch(self.dialect, full, indices, _nothing(), _nothing())[0]
+        return launch(self.dialect, full, indices, _no_array(), _no_array())[0]
 
     def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """As :meth:`pick`, but zero for a pooled value whose position a later one names as well."""
         if isinstance(g, WindowGeometry) and not _is_large(g):
-            strays, claims = self._strays(full, indices, g)
+            outside_window, winner_bits = self._mark_outside_window(full, indices, g)
             launch = _pick(full.shape, full.dtype, indices.shape, indices.dtype, g, True)
-            return launch(self.dialect, full, indices, strays, claims)[0]
-        owner = self.pick(self._owner(indices, g), indices, g)
+            return launch(self.dialect, full, indices, outside_window, winner_bits)[0]
+        winner = self.pick(self._winner(indices, g), indices, g)
         number = mx.arange(prod(g.pooled), dtype=mx.int32).reshape(1, *g.pooled, 1)
         picked = self.pick(full, indices, g)
-        return mx.where(owner == number, picked, mx.zeros((), full.dtype))
+        return mx.where(winner == number, picked, mx.zeros((), full.dtype))
 
-    def _strays(
+    def _mark_outside_window(
         self, values: mx.array, indices: mx.array, g: WindowGeometry
     ) -> tuple[mx.array, mx.array]:
         """Which channels of an image have an index from outside its window, and who wins there."""
         if is_window(indices.dtype):
-            return _nothing(), _nothing()
-        launch = _stray(indices.shape, values.dtype, indices.dtype, g)
-        strays, claims = launch(self.dialect, indices)
-        return strays, claims
+            return _no_array(), _no_array()
+        launch = _outside_window(indices.shape, values.dtype, indices.dtype, g)
+        outside_window, winner_bits = launch(self.dialect, indices)
+        return outside_window, winner_bits
 
-    def _owner(self, indices: mx.array, g: Geometry) -> mx.array:
+    def _winner(self, indices: mx.array, g: Geometry) -> mx.array:
         """The number of the last pooled value that names each position, -1 where none does."""
-        return _own(indices.shape, indices.dtype, g)(self.dialect, indices)[0]
+        return _last_writer(indices.shape, indices.dtype, g)(self.dialect, indices)[0]
 
 
 # ---- what the launches are told
@@ -204,11 +208,11 @@ class Kernels:
 Shape = tuple[int, ...]  # (B, D, H, W, C)
 
 
-@functools.lru_cache(_KEPT)
+@functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtype) -> Launch:
     batch, *_, channels = shape
     columns = _columns(dtype, shape, g, g.pooled[2])
-    while columns > 1 and (columns - 1) * g.window.stride[2] + g.window.span[2] > _MOST_LOADED:
+    while columns > 1 and (columns - 1) * g.window.stride[2] + g.window.span[2] > _MAX_LOADED:
         columns //= 2
     if g.window.dilation[2] > 1:
         columns = 1
@@ -217,7 +221,7 @@ def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtyp
         "I": index_dtype,
         "FLAT": not is_window(index_dtype),
         "INDEX": _index_type(index_dtype, g.size),
-        **_share(dtype, shape, columns, g),
+        **_work_template(dtype, shape, columns, g),
         "INSIDE": _inside(g, columns),
         "EVEN": g.pooled[2] % columns == 0,
         **_constants(g.window),
@@ -227,7 +231,7 @@ def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtyp
     return _launch(POOL, template, _grid(template["V"], pooled, columns), outputs, g.pooled)
 
 
-@functools.lru_cache(_KEPT)
+@functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _place(
     shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry, add: bool
 ) -> Launch:
@@ -247,10 +251,10 @@ def _place(
         "ACC": acc,
         "SUM": add,
         "FLAT": flat,
-        "STRAY": flat and not add,
+        "OUTSIDE": flat and not add,
         "INDEX": _index_type(index_dtype, g.size),
         "NAMED": _index_type(index_dtype, g.size) if flat else mx.uint16,
-        **_share(dtype, shape, columns, g, lanes),
+        **_work_template(dtype, shape, columns, g, lanes),
         "WHOLE": whole and tiles[2] % columns == 0,
         **_constants(g.window),
     }
@@ -258,7 +262,7 @@ def _place(
     return _launch(PLACE, template, grid, [((batch, *g.size, channels), dtype)], g.size)
 
 
-@functools.lru_cache(_KEPT)
+@functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _pick(
     shape: Shape,
     dtype: mx.Dtype,
@@ -269,7 +273,7 @@ def _pick(
 ) -> Launch:
     flat = not is_window(index_dtype)
     if not isinstance(g, WindowGeometry) or (flat and not winners):
-        g = _plain(g)  # flat indices need none
+        g = _without_window(g)  # flat indices need none
     columns = _columns(dtype, shape, g, pooled[3])
     index = _index_type(index_dtype, g.size)
     template: dict[str, Any] = {
@@ -277,8 +281,8 @@ def _pick(
         "FLAT": flat,
         "NAMED": index if flat else mx.uint16,
         "WINNERS": winners,
-        "STRAY": flat and winners,
-        **_share(dtype, shape, columns, g),
+        "OUTSIDE": flat and winners,
+        **_work_template(dtype, shape, columns, g),
         "INSIDE": flat or _inside(g, columns),
         "EVEN": pooled[3] % columns == 0,
         **_constants(g.window),
@@ -286,40 +290,47 @@ def _pick(
     return _launch(PICK, template, _grid(template["V"], pooled, columns), [(pooled, dtype)])
 
 
-@functools.lru_cache(_KEPT)
-def _stray(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry) -> Launch:
+@functools.lru_cache(_LAUNCH_CACHE_SIZE)
+def _outside_window(
+    shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry
+) -> Launch:
     batch, *_, channels = shape
     columns = _columns(dtype, shape, g, g.pooled[2])
     template: dict[str, Any] = {
         "INDEX": _index_type(index_dtype, g.size),
-        **_share(dtype, shape, columns, g),
+        **_work_template(dtype, shape, columns, g),
         "INSIDE": _inside(g, columns),
         "EVEN": g.pooled[2] % columns == 0,
         **_constants(g.window),
     }
     words = sum(-(-prod(axes) // 32) for axes in (g.size, g.pooled))
-    strays = (batch, -(-channels // _lanes(dtype, channels)))
-    outputs = [(strays, mx.uint32), ((batch, channels, words), mx.uint32)]
+    outside_window = (batch, -(-channels // _lanes(dtype, channels)))
+    outputs = [(outside_window, mx.uint32), ((batch, channels, words), mx.uint32)]
     return _launch(
-        STRAY, template, _grid(template["V"], shape, columns), outputs, g.size, init_value=0
+        OUTSIDE_WINDOW,
+        template,
+        _grid(template["V"], shape, columns),
+        outputs,
+        g.size,
+        init_value=0,
     )
 
 
-@functools.lru_cache(_KEPT)
-def _own(shape: Shape, index_dtype: mx.Dtype, g: Geometry) -> Launch:
+@functools.lru_cache(_LAUNCH_CACHE_SIZE)
+def _last_writer(shape: Shape, index_dtype: mx.Dtype, g: Geometry) -> Launch:
     batch, *_, channels = shape
     template: dict[str, Any] = {
         "FLAT": not is_window(index_dtype),
         "INDEX": _index_type(index_dtype, g.size),
         "V": min(4, channels),
-        "OFFSET": _offset_type(shape, _plain(g)),
+        "OFFSET": _offset_type(shape, _without_window(g)),
     }
     grid = (g.pooled[2] * -(-channels // template["V"]), g.pooled[0] * g.pooled[1], batch)
     outputs = [((batch, *g.size, channels), mx.int32)]
-    return _launch(OWN, template, grid, outputs, _window_of(g), g.size, init_value=-1)
+    return _launch(LAST_WRITER, template, grid, outputs, _window_of(g), g.size, init_value=-1)
 
 
-@functools.lru_cache(_KEPT)
+@functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _pool_large(
     shape: Shape, dtype: mx.Dtype, columns: int, g: Geometry, index_dtype: mx.Dtype
 ) -> list[Launch]:
@@ -329,10 +340,10 @@ def _pool_large(
     regions = isinstance(g, RegionGeometry)
     lanes = _lanes(dtype, channels) if columns == 1 else 1
     groups = -(-channels // lanes)
-    # As many shares as each has elements, but no more threads than keep a GPU busy.
+    # As many chunks as each has elements, but no more threads than keep a GPU busy.
     elements = prod(g.longest) if isinstance(g, RegionGeometry) else prod(_window_of(g)[:3])
     threads = batch * d * h * w * groups
-    shares = max(1, min(_power_of_two(int(elements**0.5)), _BUSY // threads))
+    chunks = max(1, min(_power_of_two(int(elements**0.5)), _FULL_GPU_THREADS // threads))
     number_type = _index_type(index_dtype, g.size)
     template: dict[str, Any] = {
         "T": dtype,
@@ -340,26 +351,26 @@ def _pool_large(
         "INDEX": number_type,
         "V": lanes,
     }
-    template["OFFSET"] = _offset_type(shape, _plain(g), shares)
-    parts, pooled = (batch, d, h, w * shares, channels), (batch, *g.pooled, channels)
-    size = (*g.pooled, shares)
-    part_type = index_dtype if shares == 1 else number_type
+    template["OFFSET"] = _offset_type(shape, _without_window(g), chunks)
+    parts, pooled = (batch, d, h, w * chunks, channels), (batch, *g.pooled, channels)
+    size = (*g.pooled, chunks)
+    part_type = index_dtype if chunks == 1 else number_type
     launch = _launch(
         POOL_LARGE,
         {**template, "I": part_type, "REGIONS": regions},
-        (w * shares * groups, d * h, batch),
+        (w * chunks * groups, d * h, batch),
         [(parts, dtype), (parts, part_type)],
         _window_of(g),
         size,
     )
-    if shares == 1:
+    if chunks == 1:
         return [launch]
     outputs = [(pooled, dtype), (pooled, index_dtype)]
     grid = (w * groups, d * h, batch)
-    return [launch, _launch(POOL_SHARES, {**template, "I": index_dtype}, grid, outputs, size)]
+    return [launch, _launch(POOL_CHUNKS, {**template, "I": index_dtype}, grid, outputs, size)]
 
 
-@functools.lru_cache(_KEPT)
+@functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _pool_regions(
     shape: Shape, dtype: mx.Dtype, columns: int, g: RegionGeometry, index_dtype: mx.Dtype
 ) -> Launch:
@@ -369,7 +380,7 @@ def _pool_regions(
         "I": index_dtype,
         "INDEX": index_dtype,
         # Channels with windows of their own have threads of their own.
-        **_share(dtype, shape, 1, _plain(g), lanes=None if columns == 1 else 1),
+        **_work_template(dtype, shape, 1, _without_window(g), lanes=None if columns == 1 else 1),
     }
     outputs = [(pooled, dtype), (pooled, index_dtype)]
     lanes = template["V"]
@@ -377,20 +388,20 @@ def _pool_regions(
     return _launch(POOL_REGIONS, template, grid, outputs, g.pooled)
 
 
-@functools.lru_cache(_KEPT)
+@functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _accumulate_regions(
     shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Geometry
 ) -> Launch:
     full = (shape[0], *g.size, shape[4])
     # Only what it writes lies in runs.
-    columns = _columns(dtype, shape, _plain(Geometry(g.size, g.size)), g.size[2])
+    columns = _columns(dtype, shape, _without_window(Geometry(g.size, g.size)), g.size[2])
     template: dict[str, Any] = {
         "T": dtype,
         "ACC": _sum_type(dtype),
         "FLAT": not is_window(index_dtype),
         "REGIONS": isinstance(g, RegionGeometry),
         "INDEX": _index_type(index_dtype, g.size),
-        **_share(dtype, shape, columns, _plain(g)),
+        **_work_template(dtype, shape, columns, _without_window(g)),
         "EVEN": g.size[2] % columns == 0,
     }
     grid = _grid(template["V"], full, columns)
@@ -399,10 +410,10 @@ def _accumulate_regions(
 
 def _is_large(g: WindowGeometry) -> bool:
     """Whether windows are too large for the kernels that are made for one window."""
-    return g.window.elements > _MOST_ELEMENTS or prod(g.window.stride) > _MOST_OUTPUTS
+    return g.window.elements > _MAX_ELEMENTS or prod(g.window.stride) > _MAX_OUTPUTS
 
 
-def _plain(g: Geometry) -> WindowGeometry:
+def _without_window(g: Geometry) -> WindowGeometry:
     """The same sizes, for a kernel that needs no window."""
     return WindowGeometry(g.size, g.pooled, Window())
 
@@ -419,10 +430,10 @@ def threadgroup(grid: tuple[int, int, int]) -> tuple[int, int, int]:
     It has a power of two of rows, which keeps its part of an array in line with the memory's lines, and
     more of them where the grid would otherwise have more blocks on an axis than CUDA allows.
     """
-    y, z = (_power_of_two(-(-n // _MOST_BLOCKS), up=True) for n in grid[1:])
+    y, z = (_power_of_two(-(-n // _MAX_BLOCKS), up=True) for n in grid[1:])
     x = max(1, min(grid[0], 256 // (y * z)))
     y = max(y, _power_of_two(min(grid[1], 256 // (x * z))))
-    z = max(z, _power_of_two(min(grid[2], _MOST_DEEP, 256 // (x * y))))
+    z = max(z, _power_of_two(min(grid[2], _MAX_DEEP, 256 // (x * y))))
     return x, y, z
 
 
@@ -440,13 +451,13 @@ def _index_type(index_dtype: mx.Dtype, size: Sequence[int]) -> mx.Dtype:
     return mx.int32 if narrow else mx.int64
 
 
-def _offset_type(shape: Shape, g: WindowGeometry, shares: int = 1) -> mx.Dtype:
+def _offset_type(shape: Shape, g: WindowGeometry, chunks: int = 1) -> mx.Dtype:
     """The type that numbers the elements of every array: arithmetic in 64 bits is slow on a GPU.
 
     Windows and tiles may stand over the edges of a plane, and a thread may have more of them than there are.
     """
     axes = zip(g.size, g.pooled, g.window.stride, g.window.padding, g.window.span)
-    most = prod(max(n, m * shares) + 2 * (s + p + span) + 8 for n, m, s, p, span in axes)
+    most = prod(max(n, m * chunks) + 2 * (s + p + span) + 8 for n, m, s, p, span in axes)
     return mx.int32 if shape[0] * shape[4] * most < 2**31 else mx.int64
 
 
@@ -473,7 +484,7 @@ def _columns(dtype: mx.Dtype, shape: Shape, g: WindowGeometry, width: int, tile:
     return next((n for n in (most, most // 2) if n > 1 and width % n == 0), most)
 
 
-def _share(
+def _work_template(
     dtype: mx.Dtype, shape: Shape, columns: int, g: WindowGeometry, lanes: int | None = None
 ) -> dict[str, Any]:
     """What a thread takes, and the type that says where it lies."""
@@ -510,7 +521,7 @@ def _constants(window: Window) -> dict[str, int]:
     }
 
 
-def _nothing() -> mx.array:
+def _no_array() -> mx.array:
     return mx.array([0], dtype=mx.uint32)
 
 

@@ -167,12 +167,12 @@ MISTAKES = [
     ("place", "WHOLE>(out, written,", "WHOLE>(written, out,"),
     ("pool_large", "Run d, h, w;", "Run d, h;"),
     ("pool_regions", "bounds[bd]", "bounds.at(bd)"),
-    ("pool_shares", "number[v] = -1;", "numbers[v] = -1;"),
+    ("pool_chunks", "number[v] = -1;", "numbers[v] = -1;"),
     ("accumulate_regions", "Cover cd, ch, cw;", "Cover cd, ch;"),
-    ("stray", "set_bits(named +", "atomic_fetch_or_explicit((atomic_uint*)named +"),
-    ("own", "raise_to(", "atomic_fetch_max_explicit("),
-    ("own", "raise_to(owner", "raise_to((int64_t*)owner"),
-    ("own", "const int number =", "const int number"),
+    ("outside_window", "set_bits(named +", "atomic_fetch_or_explicit((atomic_uint*)named +"),
+    ("last_writer", "raise_to(", "atomic_fetch_max_explicit("),
+    ("last_writer", "raise_to(winner", "raise_to((int64_t*)owner"),
+    ("last_writer", "const int number =", "const int number"),
 ]
 
 
@@ -224,7 +224,9 @@ def test_grids_keep_cudas_limits(shape, window, options):
     recorder = cuda_text.Recorder()
     with recorder.installed():
         there_and_back(shape, window, **options)
-    unpool = {"own", "accumulate_regions"} if window == (7, 7) else {"place"}  # a large stride
+    unpool = (
+        {"last_writer", "accumulate_regions"} if window == (7, 7) else {"place"}
+    )  # a large stride
     assert {launch.body for launch in recorder.launches} >= {"pool", "pick", *unpool}
     for launch in recorder.launches:
         assert_cuda_can_launch(launch.grid, launch.threadgroup)

@@ -26,7 +26,7 @@ def counts() -> dict[cuda_loads.Row, Counter[str]]:
 
 def test_every_kernel_has_its_row(counts):
     kernels = {row[-1] for row in counts}
-    assert kernels >= {"pool", "place", "accumulate", "pick", "stray"}
+    assert kernels >= {"pool", "place", "accumulate", "pick", "outside_window"}
     assert all(sum(found.values()) > 0 for found in counts.values())
 
 

@@ -161,7 +161,7 @@ def test_the_cases_reach_every_kernel_and_every_way_to_pass_an_array(compiled):
         for launch in compiled
     }
     assert kernels == set(known)
-    for name in ("x", "indices", "values", "full", "strays", "bounds", "covering"):
+    for name in ("x", "indices", "values", "full", "outside_window", "bounds", "covering"):
         parameters = [p for launch in compiled for p in launch.parameters if p["name"] == name]
         spaces = {
             space

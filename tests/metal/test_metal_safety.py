@@ -47,10 +47,10 @@ with mx.stream(mx.cpu):
         mx.arange(FLAT.size, dtype=mx.float32).reshape(FLAT.shape) + 1
     )  # so that it shows who won
     WINDOW = indices(OVERLAPPING, "window")[1]
-    STRAY = mx.where(mx.arange(FLAT.size).reshape(FLAT.shape) % 3 == 0, 3, FLAT)
+    OUTSIDE = mx.where(mx.arange(FLAT.size).reshape(FLAT.shape) % 3 == 0, 3, FLAT)
     HOSTILE = mx.where(mx.arange(FLAT.size).reshape(FLAT.shape) % 3 == 0, 2**31 - 1, FLAT)
-    STRAY_AND_HOSTILE = mx.where(mx.arange(FLAT.size).reshape(FLAT.shape) % 5 == 0, 3, HOSTILE)
-    mx.eval(VALUES, FLAT, WINDOW, STRAY, HOSTILE, STRAY_AND_HOSTILE)
+    OUTSIDE_AND_HOSTILE = mx.where(mx.arange(FLAT.size).reshape(FLAT.shape) % 5 == 0, 3, HOSTILE)
+    mx.eval(VALUES, FLAT, WINDOW, OUTSIDE, HOSTILE, OUTSIDE_AND_HOSTILE)
 
 
 def unpool(given: mx.array, values: mx.array = VALUES) -> Callable[[], mx.array]:
@@ -139,8 +139,8 @@ MUTANTS = {
     "pool_large reads behind the window": (
         *("pool_large", "n < all", "n <= all", global_pool, "out of bounds"),
     ),
-    "pool_shares takes the last of equals": (
-        *("pool_shares", "given[0][v] < number[v]", "given[0][v] > number[v]"),
+    "pool_chunks takes the last of equals": (
+        *("pool_chunks", "given[0][v] < number[v]", "given[0][v] > number[v]"),
         *(global_ties, ANOTHER),
     ),
     "place leaves a rim": (
@@ -161,8 +161,14 @@ MUTANTS = {
         *("place", "within(s.h + ah, OH)", "within(s.h + ah, OH + 1)"),
         *(unpool(WINDOW), "out of bounds"),
     ),
-    "place ignores strays": (
-        *("place", "if (STRAY && strays", "if (false && strays", unpool(STRAY), ANOTHER),
+    "place ignores outside_window": (
+        *(
+            "place",
+            "if (OUTSIDE && outside_window",
+            "if (false && outside_window",
+            unpool(OUTSIDE),
+            ANOTHER,
+        ),
     ),
     "place scatters": ("place", None, SCATTER, unpool(FLAT), "second write"),
     "place reads its output": (
@@ -176,31 +182,49 @@ MUTANTS = {
     "pick forgets who won": (
         *("pick", "WINNERS && RD + RH + RW > 0", "false", unpool_gradient(FLAT), ANOTHER),
     ),
-    "pick ignores strays": (
-        *("pick", "WINNERS && STRAY && strays", "false && strays", unpool_gradient(STRAY), ANOTHER),
-    ),
-    "stray trusts indices": (
-        *("stray", "index >= 0 && index < elements && (set_bits", "(set_bits"),
-        *(unpool(STRAY_AND_HOSTILE), "out of bounds"),
-    ),
-    "stray sets bits without an atomic": (
-        *("stray", "set_bits(lost + number / 32, uint32_t(1) << uint(number % 32));"),
-        "(lost + number / 32)->value |= uint32_t(1) << uint(number % 32);",
-        *(unpool(STRAY), "second write"),
-    ),
-    "stray sees none": ("stray", "any |= named", "any |= false & named", unpool(STRAY), ANOTHER),
-    "stray lets the first one win": (
+    "pick ignores outside_window": (
         *(
-            "stray",
+            "pick",
+            "WINNERS && OUTSIDE && outside_window",
+            "false && outside_window",
+            unpool_gradient(OUTSIDE),
+            ANOTHER,
+        ),
+    ),
+    "outside_window trusts indices": (
+        *("outside_window", "index >= 0 && index < elements && (set_bits", "(set_bits"),
+        *(unpool(OUTSIDE_AND_HOSTILE), "out of bounds"),
+    ),
+    "outside_window sets bits without an atomic": (
+        *("outside_window", "set_bits(lost + number / 32, uint32_t(1) << uint(number % 32));"),
+        "(lost + number / 32)->value |= uint32_t(1) << uint(number % 32);",
+        *(unpool(OUTSIDE), "second write"),
+    ),
+    "outside_window sees none": (
+        "outside_window",
+        "any |= named",
+        "any |= false & named",
+        unpool(OUTSIDE),
+        ANOTHER,
+    ),
+    "outside_window lets the first one win": (
+        *(
+            "outside_window",
             "number = count - 1; number >= 0; --number",
             "number = 0; number < count; ++number",
         ),
-        *(unpool(STRAY), ANOTHER),
+        *(unpool(OUTSIDE), ANOTHER),
     ),
-    "own trusts indices": ("own", "index < INDEX(D) * H * W", "true", unpool_any, "out of bounds"),
-    "own lets the last thread win": (
-        *("own", "raise_to(owner + ((plane + OFFSET(index)) * C + s.c + v), number);"),
-        "(owner + ((plane + OFFSET(index)) * C + s.c + v))->value = number;",
+    "last_writer trusts indices": (
+        "last_writer",
+        "index < INDEX(D) * H * W",
+        "true",
+        unpool_any,
+        "out of bounds",
+    ),
+    "last_writer lets the last thread win": (
+        *("last_writer", "raise_to(winner + ((plane + OFFSET(index)) * C + s.c + v), number);"),
+        "(winner + ((plane + OFFSET(index)) * C + s.c + v))->value = number;",
         *(unpool_any, "second write"),
     ),
     "pool_regions reads before the window": (
@@ -248,8 +272,8 @@ MUTANTS = {
         *("accumulate_regions", "ACC(sum[i][v] + ACC(value[0][v]))", "ACC(value[0][v])"),
         *(adaptive_gradient, ANOTHER),
     ),
-    "own says the same in other words": (  # no mistake: nothing is reported
-        *("own", "index >= 0 &&", "!(index < 0) &&", unpool_any, None),
+    "last_writer says the same in other words": (  # no mistake: nothing is reported
+        *("last_writer", "index >= 0 &&", "!(index < 0) &&", unpool_any, None),
     ),
 }
 
@@ -303,7 +327,7 @@ def test_mutants_are_caught(name_of_mutant):
 @pytest.mark.parametrize(
     "call",
     [
-        *(pool, unpool(WINDOW), unpool(STRAY), unpool_gradient(STRAY), unpool_any),
+        *(pool, unpool(WINDOW), unpool(OUTSIDE), unpool_gradient(OUTSIDE), unpool_any),
         *(adaptive, adaptive_gradient),
     ],
 )
@@ -405,8 +429,8 @@ def test_an_unpool_to_more_than_2_to_the_31_elements(dtype):
             report = running.walk([threads - 1], track=False)
             assert not report.failures, report.first
     launch = launches[-1]
-    claims = none if dtype == mx.uint8 else None
-    running, order = far_end(launch, None, None, none, claims, size)
+    winner_bits = none if dtype == mx.uint8 else None
+    running, order = far_end(launch, None, None, none, winner_bits, size)
     with running:
         put(running, 0, 7.0, np.float16)
         put(running, 1, code, kind)
@@ -434,18 +458,18 @@ def test_strays_among_more_than_2_to_the_31_elements():
         threads = int(np.prod(stray.grid, dtype=np.int64))
         report = running.walk([threads - 1], track=False)  # all name position 0
         assert not report.failures, report.first
-        claims = len(running.sizes) - 1
-        assert last(running, claims - 1, np.uint32) == 1  # the last channels stray
-        words = [last(running, claims, np.uint32, back=n) for n in reversed(range(128 + 32))]
+        winner_bits = len(running.sizes) - 1
+        assert last(running, winner_bits - 1, np.uint32) == 1  # the last channels stray
+        words = [last(running, winner_bits, np.uint32, back=n) for n in reversed(range(128 + 32))]
         assert words[:128] == [1] + [0] * 127  # position 0 is named
         assert words[128:] == [2**32 - 1] * 31 + [2**31 - 1]  # the last pooled value wins it
     running, order = far_end(place, None, None, None, None, size)
     with running:
         put(running, 0, 7.0, np.float16)
-        put(running, running.launch.buffers.index("strays"), 1, np.uint32)
+        put(running, running.launch.buffers.index("outside_window"), 1, np.uint32)
         back = 4 * (128 + 32)
-        row = running.starts[running.launch.buffers.index("claims")]
-        row += running.sizes[running.launch.buffers.index("claims")] - back
+        row = running.starts[running.launch.buffers.index("winner_bits")]
+        row += running.sizes[running.launch.buffers.index("winner_bits")] - back
         bits = np.array(words, np.uint32)
         ctypes.memmove(row, bits.ctypes.data, bits.nbytes)
         report = running.walk(order[2:], track=False)

@@ -83,7 +83,9 @@ def test_planes_of_100_sizes_share_a_few_kernels(window, dtype, channels, most):
                 call()
                 for kernel in device.seen:
                     found.setdefault((*primitive, kernel[0]), set()).add(kernel)
-    assert len(found) == 12  # five primitives, two formats; flat indices are searched for strays
+    assert (
+        len(found) == 12
+    )  # five primitives, two formats; flat indices are searched for outside_window
     assert {key: len(kernels) for key, kernels in found.items() if len(kernels) > most} == {}
 
 

@@ -87,11 +87,11 @@ def results(case: Case, seed: int) -> Callable[[], list[mx.array]]:
     wild_flat = random.integers(-2, places + 2, shape)
     wild_flat[random.random(shape) < 0.05] = -(2**31)
     wild_window = random.integers(0, min(256, taps + 2), shape)
-    few_strays = reference.max_pool(case.planes, case.pool)[1]
-    few_strays[random.random(shape) < 0.05] = random.integers(places)
+    few_outside = reference.max_pool(case.planes, case.pool)[1]
+    few_outside[random.random(shape) < 0.05] = random.integers(places)
     indices = {
         "wild flat": case.layout.arrange(wild_flat, mx.int32),
-        "few strays": case.layout.arrange(few_strays, mx.int64),
+        "few outside": case.layout.arrange(few_outside, mx.int64),
         "wild window": case.layout.arrange(wild_window, mx.uint8),
     }
     unpool_any = getattr(mlx_unpool, f"max_unpool{case.layout.rank}d")
@@ -126,7 +126,7 @@ def results(case: Case, seed: int) -> Callable[[], list[mx.array]]:
         out += mx.vjp(lambda v: without_window(v, indices["wild flat"]), [cells], [full])[1]
 
         def squares(v):
-            return (mx.round(0.1 * case.max_unpool(v * v, indices["few strays"])) ** 2).sum()
+            return (mx.round(0.1 * case.max_unpool(v * v, indices["few outside"])) ** 2).sum()
 
         out.append(mx.grad(lambda v: (mx.grad(squares)(v) * cells).sum())(cells))
         return out

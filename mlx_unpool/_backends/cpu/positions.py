@@ -16,7 +16,7 @@ from ..._indices import positions as flat_indices
 from ..._types import is_window
 from .arrays import along, narrowest, repeated, unsigned_like
 
-MOST_ENTRIES = 2**31 - 1  # of a table, which is an array of one axis
+MAX_ENTRIES = 2**31 - 1  # of a table, which is an array of one axis
 
 
 class Positions(NamedTuple):
@@ -85,7 +85,7 @@ def checked(indices: mx.array, g: Geometry) -> Positions:
         return by_number(indices, g.size, is_checked=True)
     if g.window.disjoint and g.every_element_inside:
         return by_offset(indices, g, is_checked=True)
-    if (g.window.elements + 1) * prod(g.pooled) > MOST_ENTRIES:
+    if (g.window.elements + 1) * prod(g.pooled) > MAX_ENTRIES:
         return by_number(flat_indices(indices, g), g.size, is_checked=True)
     return by_table(indices, g)
 
@@ -129,11 +129,11 @@ def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
     elements = [pitch * channels for pitch in pitches(size)]
     steps = [pitch * d for pitch, d in zip(elements, window.dilation)]
     parts = [sum(t * step for t, step in zip(o, steps)) for o in kernel_offsets(window.kernel)]
-    code, keep = indices.flatten(), None
+    offset, keep = indices.flatten(), None
     if is_checked:
-        code = _no_offset_clamped(code, window)
-        keep = (code != window.elements).reshape(rows, indices.size // rows)
-    position = mx.take_along_axis(mx.array([*parts, 0], dtype), code, axis=0)
+        offset = _no_offset_clamped(offset, window)
+        keep = (offset != window.elements).reshape(rows, indices.size // rows)
+    position = mx.take_along_axis(mx.array([*parts, 0], dtype), offset, axis=0)
     position = position.reshape(rows, *pooled, channels)
     for axis in (2, 1, 0):
         first = -window.padding[axis] * elements[axis]
@@ -178,11 +178,11 @@ def by_table(indices: mx.array, g: WindowGeometry) -> Positions:
     return Positions(position.reshape(batch, position.size // batch), end, channels)
 
 
-def _no_offset_clamped(codes: mx.array, window: Window) -> mx.array:
+def _no_offset_clamped(offsets: mx.array, window: Window) -> mx.array:
     """Window indices in which every number that is no offset is the first such number."""
-    if window.elements > mx.iinfo(codes.dtype).max:
-        codes = codes.astype(mx.uint32)
-    return mx.minimum(codes, window.elements)
+    if window.elements > mx.iinfo(offsets.dtype).max:
+        offsets = offsets.astype(mx.uint32)
+    return mx.minimum(offsets, window.elements)
 
 
 def origins(g: WindowGeometry, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:

@@ -15,13 +15,13 @@ from ..._geometry import Geometry, RegionGeometry, Triple, WindowGeometry, pitch
 from ..._types import FLOAT_DTYPES, is_window
 from . import positions as at
 from .arrays import along, narrowest, unfused
-from .clamping import clamped
+from .padding import clamped
 from .maxima import Maxima, irregular_windows, keys, windows
-from .spreading import can_spread, spread
+from .spread import can_spread, spread
 
-_MUCH = 2**25  # bytes: MLX keeps free buffers of so many in all
+_LARGE_BYTES = 2**25  # bytes: MLX keeps free buffers of so many in all
 _PARTS = 8
-_MOST_ELEMENTS = 2**31 - 1  # MLX counts the elements of an axis in 32 bits
+_MAX_ELEMENTS = 2**31 - 1  # MLX counts the elements of an axis in 32 bits
 _NO_SHIFTS: list[mx.array | None] = [None] * 3
 
 
@@ -37,7 +37,7 @@ class Ops:
         steps = g.steps_in_plane if flat else g.steps_in_window
         are_keys = x.dtype == mx.float16
         maxima = _maxima(Maxima(keys(x) if are_keys else x, are_keys=are_keys), g, steps)
-        values, indices = maxima.values, _codes(maxima)
+        values, indices = maxima.values, _window_offsets(maxima)
         if indices.dtype != index_dtype:
             indices = unfused(indices).astype(index_dtype)
         if flat:
@@ -73,12 +73,12 @@ class Ops:
             else:
                 start, stop = ends[axis]
                 maxima = irregular_windows(maxima, axis, kernel[axis], start, stop, step)
-        codes = _codes(maxima)
+        offsets = _window_offsets(maxima)
         indices = mx.zeros((), index_dtype)
         for length, step, (start, stop) in zip(size, steps, ends):
-            position = mx.minimum(start + (codes // step).astype(index_dtype), stop - 1)
+            position = mx.minimum(start + (offsets // step).astype(index_dtype), stop - 1)
             indices = indices * length + position
-            codes = codes % step
+            offsets = offsets % step
         return self.pick(x, indices, g) if are_keys else maxima.values, indices
 
     def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
@@ -119,7 +119,7 @@ class Ops:
         """As :meth:`pick` for any indices, and zero for a value whose position a later one names as well."""
         _refuse_huge(full, g)
         images = len(full)
-        if images > 1 and full.nbytes > _MUCH and not is_window(indices.dtype):
+        if images > 1 and full.nbytes > _LARGE_BYTES and not is_window(indices.dtype):
             # Part by part, so that not all that is needed in between is there at the same time.
             cuts = [part * images // min(images, _PARTS) for part in range(1, min(images, _PARTS))]
             parts = zip(mx.split(full, cuts), mx.split(indices, cuts))
@@ -145,7 +145,7 @@ class Ops:
 def _refuse_huge(x: mx.array, g: Geometry) -> None:
     """These operations flatten: planes to one axis, some of them all planes."""
     batch, *_, channels = x.shape
-    if batch * channels * (g.most_positions + 1) > _MOST_ELEMENTS:
+    if batch * channels * (g.most_positions + 1) > _MAX_ELEMENTS:
         raise ValueError(
             f"[mlx_unpool] on the CPU {batch * channels} planes of {max(g.size, g.pooled, key=prod)} are too "
             "many: all together must have fewer than 2^31 positions. Call with fewer images, or on a GPU."
@@ -164,18 +164,18 @@ def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:
             continue
         if shift is not None:
             shift = shift if step == 1 else shift * step
-            elements = elements.shifted(shift, (axis.before + axis.behind) * step)
+            elements = elements.shifted(shift, (axis.before + axis.after) * step)
         along_axis = (axis.looked_at, axis.stride, axis.dilation, axis.count, step)
         elements = windows(elements, number, *along_axis)
     return elements
 
 
-def _codes(maxima: Maxima) -> mx.array:
-    """The codes of all windows."""
-    shape, codes = maxima.values.shape, maxima.codes
-    if codes is None:
+def _window_offsets(maxima: Maxima) -> mx.array:
+    """The offsets of all windows."""
+    shape, offsets = maxima.values.shape, maxima.offsets
+    if offsets is None:
         return mx.zeros(shape, mx.uint8)
-    return codes if codes.shape == shape else mx.broadcast_to(codes, shape)
+    return offsets if offsets.shape == shape else mx.broadcast_to(offsets, shape)
 
 
 def _empty_windows(g: WindowGeometry) -> mx.array:

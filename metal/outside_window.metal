@@ -1,13 +1,13 @@
     // Marks the channels of an image that have an index which names a position outside its own window. There `place` and
-    // `pick` cannot tell from the windows around a position which pooled values name it: `claims` tells them.
-    //   indices (B, OD, OH, OW, C), size = (D, H, W)  ->  strays (B, channel groups), all 0 at first;
-    //   claims (B, C, words), all 0 at first: a bit for each position that is named, then one for each pooled value that
+    // `pick` cannot tell from the windows around a position which pooled values name it: `winner_bits` tells them.
+    //   indices (B, OD, OH, OW, C), size = (D, H, W)  ->  outside_window (B, channel groups), all 0 at first;
+    //   winner_bits (B, C, words), all 0 at first: a bit for each position that is named, then one for each pooled value that
     //   loses its position to a later one
     // One thread: V neighbouring channels of X neighbouring pooled values. Grid: (OW / X * channel groups, OD * OH, B).
     const int D = size[0], H = size[1], W = size[2], C = ONE ? V : indices_shape[4];
     const int OD = indices_shape[1], OH = indices_shape[2], OW = indices_shape[3];
     const uint3 at = thread_position_in_grid;
-    const Share s = share_of<V, X, ONE, PLANAR>(at, OD, OH, OW, C, indices_shape[0]);
+    const WorkItem s = work_item_of<V, X, ONE, PLANAR>(at, OD, OH, OW, C, indices_shape[0]);
     if (s.beyond) {
       return;
     }
@@ -42,11 +42,11 @@
         any |= named & !own & (EVEN || s.w + i < OW) & (v < lanes);
       }
     }
-    // Of the threads that found one, the first to say so works out the claims, in one walk from the last pooled value.
-    if (any && set_bits(strays + (at.z * uint((C + V - 1) / V) + s.group), 1u) == 0) {
+    // Of the threads that found one, the first to say so works out the winner_bits, in one walk from the last pooled value.
+    if (any && set_bits(outside_window + (at.z * uint((C + V - 1) / V) + s.group), 1u) == 0) {
       const INDEX count = INDEX(OD) * OH * OW;
       for (int v = 0; v < lanes; ++v) {
-        const auto named = claims + (OFFSET(at.z) * C + s.c + v) * OFFSET(words_of(elements) + words_of(count));
+        const auto named = winner_bits + (OFFSET(at.z) * C + s.c + v) * OFFSET(words_of(elements) + words_of(count));
         const auto lost = named + words_of(elements);
         for (INDEX number = count - 1; number >= 0; --number) {
           const INDEX index = INDEX(indices[(OFFSET(at.z) * OFFSET(count) + OFFSET(number)) * C + s.c + v]);

@@ -28,12 +28,12 @@ from ._geometry import (
     fractional_geometry,
     triple,
 )
-from ._layout import Layout, pairs
+from ._layout import Layout, bounds_array
 from ._types import (
     DATA_FORMATS,
     INDEX_FORMATS,
     LARGEST_AXIS,
-    MOST_WINDOW_INDICES,
+    MAX_WINDOW_INDICES,
     flat_dtype,
     is_window,
     window_dtype,
@@ -68,13 +68,13 @@ _interned = lru_cache(256)(lambda kind, *fields: kind(*fields))
 
 
 @lru_cache(1024)
-def _plan(asked: _Asked, *shapes: tuple[int, ...] | None) -> Plan:
+def _plan(request: _Request, *shapes: tuple[int, ...] | None) -> Plan:
     """What cannot be done with a shape is said here; an error is never kept."""
-    return asked.plan(*shapes)
+    return request.plan(*shapes)
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
+class _Request:
     """What a caller asks for, checked."""
 
     caller: str
@@ -97,11 +97,11 @@ class _Asked:
         """Checks values and where they are to run."""
         check.values(self.caller, "x", x)
         check.stream(self.caller, stream)
-        return _place(self.caller, x, stream)
+        return _where_checked(self.caller, x, stream)
 
 
 @dataclass(frozen=True, eq=False)
-class _Pooling(_Asked):
+class _Pooling(_Request):
     """Max pooling of any kind."""
 
     return_indices: bool
@@ -129,7 +129,7 @@ class _Pooling(_Asked):
             values, indices = mx.reshape(values, plan.shape), mx.reshape(indices, plan.shape)
         return (values, indices) if self.return_indices else values
 
-    def some_size(self, layout: Layout, shape: tuple[int, ...]) -> Triple:
+    def nonempty_size(self, layout: Layout, shape: tuple[int, ...]) -> Triple:
         """The plane of an input, which must not be empty."""
         size = layout.size(shape)
         if min(size) < 1:
@@ -164,9 +164,9 @@ class MaxPooling(_Pooling):
         window = window_of(caller, rank, kernel_size, stride, padding, dilation, ceil_mode)
         check.flag(caller, "return_indices", return_indices)
         check.choice(caller, "index_format", index_format, INDEX_FORMATS)
-        if index_format == "window" and window.elements > MOST_WINDOW_INDICES:
+        if index_format == "window" and window.elements > MAX_WINDOW_INDICES:
             raise ValueError(
-                f"[{caller}] 'index_format' must be 'flat' for windows of more than {MOST_WINDOW_INDICES} "
+                f"[{caller}] 'index_format' must be 'flat' for windows of more than {MAX_WINDOW_INDICES} "
                 f"elements but got 'window' and {window.elements} elements."
             )
         first = is_first(caller, data_format)
@@ -189,7 +189,7 @@ class MaxPooling(_Pooling):
 
 
 @dataclass(frozen=True, eq=False)
-class MaxUnpooling(_Asked):
+class MaxUnpooling(_Request):
     """Max unpooling; without a window for flat indices of any origin."""
 
     window: Window | None
@@ -217,7 +217,7 @@ class MaxUnpooling(_Asked):
                 if type(value) is not type(default) or value != default:
                     raise ValueError(
                         f"[{caller}] '{name}' must be left at {default} where 'kernel_size' is None but "
-                        f"got {check.shown(value)}."
+                        f"got {check.short_repr(value)}."
                     )
         return _interned(MaxUnpooling, caller, rank, first, window)
 
@@ -286,13 +286,13 @@ class MaxUnpooling(_Asked):
         if spatial is None:
             raise ValueError(
                 f"[{caller}] 'output_size' must be a spatial shape of {rank} integers or a full shape whose "
-                f"batch and channels are those of the input but got {check.shown(output_size)}."
+                f"batch and channels are those of the input but got {check.short_repr(output_size)}."
             )
         size = triple(spatial)
         if min(spatial) < 1:
             raise ValueError(
                 f"[{caller}] 'output_size' must be 1 or more on every axis but got "
-                f"{check.shown(output_size)}."
+                f"{check.short_repr(output_size)}."
             )
         if window is not None and default is not None:
             lowest = [max(1, n - s + 1) for n, s in zip(default, window.stride)]
@@ -302,7 +302,7 @@ class MaxUnpooling(_Asked):
                 raise ValueError(
                     f"[{caller}] 'output_size' must lie within one stride of {self.shown(default)}, the "
                     f"size that {self.shown(pooled)} windows span, so ({', '.join(self.shown(ranges))}), "
-                    f"but got {check.shown(output_size)}."
+                    f"but got {check.short_repr(output_size)}."
                 )
         return size
 
@@ -327,12 +327,12 @@ class AdaptivePooling(_Pooling):
         if numbers is None or output_size is None:
             raise TypeError(
                 f"[{caller}] 'output_size' must be an integer or a tuple of {rank} integers or None but got "
-                f"{check.shown(output_size)}."
+                f"{check.short_repr(output_size)}."
             )
         if len(given) != rank or not all(1 <= n <= LARGEST_AXIS for n in numbers):
             raise ValueError(
                 f"[{caller}] 'output_size' must be 1 or more (2^31 - 1 at most), or None, on each of {rank} "
-                f"axes but got {check.shown(output_size)}."
+                f"axes but got {check.short_repr(output_size)}."
             )
         check.flag(caller, "return_indices", return_indices)
         sizes = tuple(None if n is None else operator.index(n) for n in given)
@@ -342,7 +342,7 @@ class AdaptivePooling(_Pooling):
     def plan(self, shape: tuple[int, ...]) -> Plan:
         """As of all."""
         layout = self.layout(shape)
-        size = self.some_size(layout, shape)
+        size = self.nonempty_size(layout, shape)
         kept = zip(self.output_size, self.shown(size))
         pooled = triple([length if n is None else n for n, length in kept])
         if sum(pooled) > LARGEST_AXIS:
@@ -357,7 +357,7 @@ class AdaptivePooling(_Pooling):
         g = plan.geometry
         if not isinstance(g, AdaptiveGeometry):
             return None
-        bounds = pairs(g.listed_ends, g.ends, g.pooled)[None, ..., None]
+        bounds = bounds_array(g.bounds_table, g.ends, g.pooled)[None, ..., None]
         return mx.broadcast_to(bounds, (plan.folded[0], *bounds.shape[1:]))
 
 
@@ -384,7 +384,7 @@ class FractionalPooling(_Pooling):
         if (output_size is None) == (output_ratio is None):
             raise ValueError(
                 f"[{caller}] exactly one of 'output_size' and 'output_ratio' must be given but got "
-                f"{check.shown(output_size)} and {check.shown(output_ratio)}."
+                f"{check.short_repr(output_size)} and {check.short_repr(output_ratio)}."
             )
         if output_size is not None:
             output_size = check.integers(caller, "output_size", output_size, rank, least=1)
@@ -414,7 +414,7 @@ class FractionalPooling(_Pooling):
     def plan(self, shape: tuple[int, ...]) -> Plan:
         """As of all."""
         layout = self.layout(shape)
-        size = self.some_size(layout, shape)
+        size = self.nonempty_size(layout, shape)
         lengths = self.shown(size)
         name, given, count = "output_size", self.output_size, self.output_size
         if self.output_ratio is not None:
@@ -435,7 +435,7 @@ class FractionalPooling(_Pooling):
             if key is not None:
                 raise ValueError(
                     f"[{self.caller}] 'key' must be None where 'random_samples' are given but got "
-                    f"{check.shown(key)}."
+                    f"{check.short_repr(key)}."
                 )
             if not isinstance(samples, mx.array) or not mx.issubdtype(samples.dtype, mx.floating):
                 what = samples.dtype if isinstance(samples, mx.array) else type(samples).__name__
@@ -484,7 +484,7 @@ def window_of(
     if not window.padding_fits:
         raise ValueError(
             f"[{caller}] 'padding' must be at most half the window (dilation * (kernel_size - 1) + 1 = "
-            f"{window.span[3 - rank :]} positions) but got {check.shown(padding)}."
+            f"{window.span[3 - rank :]} positions) but got {check.short_repr(padding)}."
         )
     return window
 
@@ -494,15 +494,15 @@ def _window(kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bo
     return Window(triple(kernel), triple(stride), triple(padding, 0), triple(dilation), ceil_mode)
 
 
-def _place(caller: str, x: mx.array, stream: Any) -> Where:
+def _where_checked(caller: str, x: mx.array, stream: Any) -> Where:
     """Where a call on ``x`` runs, which must know its dtype there."""
-    place = where(stream)
-    if x.dtype == mx.float64 and place.backend is not get("ops"):
+    chosen = where(stream)
+    if x.dtype == mx.float64 and chosen.backend is not get("ops"):
         raise TypeError(
             f"[{caller}] 'x' must have another dtype on a GPU, which has no float64, but got {x.dtype} on "
-            f"{place.stream}."
+            f"{chosen.stream}."
         )
-    return place
+    return chosen
 
 
 def _fractional_bounds(samples: mx.array, g: Any) -> mx.array:

@@ -1,12 +1,12 @@
     // Which pooled value every position belongs to: the last one that names it, else -1. A maximum of integers comes
     // out the same in whatever order the threads run.
     //   indices (B, OD, OH, OW, C), window as in `pool_large`, for window offsets, size = (D, H, W)
-    //   ->  owner (B, D, H, W, C), all -1 at first
+    //   ->  winner (B, D, H, W, C), all -1 at first
     // One thread: V neighbouring channels of one pooled value. Grid: (OW * channel groups, OD * OH, B).
     const int D = size[0], H = size[1], W = size[2], C = indices_shape[4];
     const int OD = indices_shape[1], OH = indices_shape[2], OW = indices_shape[3];
     const uint3 at = thread_position_in_grid;
-    const Share s = share_of<V, 1, false, false>(at, OD, OH, OW, C, indices_shape[0]);
+    const WorkItem s = work_item_of<V, 1, false, false>(at, OD, OH, OW, C, indices_shape[0]);
     if (s.beyond) {
       return;
     }
@@ -18,6 +18,6 @@
         index = position_of(index, s.d, s.h, s.w, window, D, H, W);
       }
       if (index >= 0 && index < INDEX(D) * H * W) {
-        raise_to(owner + ((plane + OFFSET(index)) * C + s.c + v), number);
+        raise_to(winner + ((plane + OFFSET(index)) * C + s.c + v), number);
       }
     }

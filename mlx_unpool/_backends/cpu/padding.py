@@ -18,10 +18,10 @@ def clamped(x: mx.array, g: WindowGeometry) -> tuple[mx.array, list[mx.array | N
     """The rows from ``first`` to ``stop`` of each axis, those outside ``x`` replaced by rows inside.
 
     Also, for each row of an axis, how many elements of a window further its replacement is, plus
-    ``behind``, so that no number is negative. None for an axis whose rows are all inside.
+    ``after``, so that no number is negative. None for an axis whose rows are all inside.
     """
-    axes, listed = g.axes, g.listed_nearest
-    if not any(axis.before or axis.behind for axis in axes):
+    axes, listed = g.axes, g.nearest_table
+    if not any(axis.before or axis.after for axis in axes):
         if any(axis.first for axis in axes):
             slices = [slice(axis.first, axis.stop) for axis in axes]
             x = x[(slice(None), *slices)]
@@ -30,7 +30,7 @@ def clamped(x: mx.array, g: WindowGeometry) -> tuple[mx.array, list[mx.array | N
     shifts: list[mx.array | None] = []
     for number, axis in enumerate(axes):
         row, shift = mx.arange(axis.first, axis.stop), None
-        if axis.before or axis.behind:
+        if axis.before or axis.after:
             if listed is None:
                 row, shift = _nearest_inside(axis)
             else:
@@ -44,16 +44,16 @@ def clamped(x: mx.array, g: WindowGeometry) -> tuple[mx.array, list[mx.array | N
 
 def _nearest_inside(axis: Axis) -> tuple[mx.array, mx.array]:
     """For each row of an axis, the nearest one inside that is a multiple of ``dilation`` away, and that
-    multiple, plus ``behind``."""
-    before, behind, length, dilation = axis.before, axis.behind, axis.length, axis.dilation
+    multiple, plus ``after``."""
+    before, after, length, dilation = axis.before, axis.after, axis.length, axis.dilation
     if dilation == 1:
         # Without arithmetic, which mx.compile would have a C++ compiler translate.
         inside = mx.arange(max(axis.first, 0), min(axis.stop, length))
-        rows = [mx.zeros(before, mx.int32), inside, mx.full(behind, length - 1, mx.int32)]
+        rows = [mx.zeros(before, mx.int32), inside, mx.full(after, length - 1, mx.int32)]
         shifts = [
-            mx.arange(before + behind, behind, -1),
-            mx.full(inside.size, behind, mx.int32),
-            mx.arange(behind - 1, -1, -1),
+            mx.arange(before + after, after, -1),
+            mx.full(inside.size, after, mx.int32),
+            mx.arange(after - 1, -1, -1),
         ]
         return mx.concatenate(rows), mx.concatenate(shifts)
     row = mx.arange(axis.first, axis.stop)
@@ -63,4 +63,4 @@ def _nearest_inside(axis: Axis) -> tuple[mx.array, mx.array]:
     nearest = steps * dilation + rest
     # There may be no such row. Then none of the window is inside, and any row will do.
     nearest = mx.minimum(nearest, length - 1)
-    return nearest, (nearest - row) // dilation + behind
+    return nearest, (nearest - row) // dilation + after

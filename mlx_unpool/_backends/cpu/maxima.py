@@ -15,7 +15,7 @@ from ..._types import FLOAT_DTYPES
 from .arrays import gapless, gathered_along, narrowest, repeated, signed, unfused
 
 _INFINITE_KEY = 0x7800  # what `keys` makes of infinity; NaN is above
-_LITTLE = 2**16  # elements: what a look at each costs about as much as a few operations more
+_SMALL_SIZE = 2**16  # elements: what a look at each costs about as much as a few operations more
 
 
 _BEFORE = tuple(
@@ -27,60 +27,60 @@ class Maxima(NamedTuple):
     """The maximum of each of many sets of elements, and a code that says which element it is.
 
     A code is the sum over the axes of the element's offset in its window, times a step of that axis. Its
-    dtype is the narrowest for codes up to ``largest``.
+    dtype is the narrowest for offsets up to ``largest``.
     """
 
     values: mx.array
-    codes: mx.array | None = None  # None: all are ``largest``; an axis may have one row for all
+    offsets: mx.array | None = None  # None: all are ``largest``; an axis may have one row for all
     largest: int = 0  # no code is above
     are_keys: bool = False  # whether the values are the sort keys of float16 numbers
 
     def map(self, function: Callable[[mx.array], mx.array]) -> Maxima:
-        """Other sets, which ``function`` picks, from the values and from their codes."""
-        codes = None if self.codes is None else function(self.codes)
-        return Maxima(function(self.values), codes, self.largest, self.are_keys)
+        """Other sets, which ``function`` picks, from the values and from their offsets."""
+        offsets = None if self.offsets is None else function(self.offsets)
+        return Maxima(function(self.values), offsets, self.largest, self.are_keys)
 
     def rows(self, axis: int, start: int, stride: int, count: int) -> Maxima:
         """``count`` rows of an axis, ``stride`` apart."""
-        values, codes, largest, are_keys = self
+        values, offsets, largest, are_keys = self
         index = _BEFORE[axis] + (slice(start, start + (count - 1) * stride + 1, stride),)
         if values.shape[axis + 1] > 1:
             values = values[index]
-        if codes is not None and codes.shape[axis + 1] > 1:
-            codes = codes[index]
-        return Maxima(values, codes, largest, are_keys)
+        if offsets is not None and offsets.shape[axis + 1] > 1:
+            offsets = offsets[index]
+        return Maxima(values, offsets, largest, are_keys)
 
     def plus(self, number: int) -> Maxima:
-        """``number`` added to all codes."""
-        values, codes, largest, are_keys = self
+        """``number`` added to all offsets."""
+        values, offsets, largest, are_keys = self
         largest += number
-        if codes is not None:
+        if offsets is not None:
             dtype = narrowest(largest)
-            if codes.dtype != dtype:
+            if offsets.dtype != dtype:
                 # The sum by itself: mx.compile would have a text translated for each number.
-                codes = unfused(codes.astype(dtype))
-            codes = codes + number
-        return Maxima(values, codes, largest, are_keys)
+                offsets = unfused(offsets.astype(dtype))
+            offsets = offsets + number
+        return Maxima(values, offsets, largest, are_keys)
 
     def shifted(self, shift: mx.array, most: int) -> Maxima:
-        """``shift``, which is at most ``most``, added to the codes."""
+        """``shift``, which is at most ``most``, added to the offsets."""
         largest = self.largest + most
-        shift = _as(shift, narrowest(largest))
-        if self.codes is not None:
-            codes = unfused(_as(self.codes, shift.dtype))
-            shift = codes + repeated(shift, self.values.shape)
+        shift = _astype(shift, narrowest(largest))
+        if self.offsets is not None:
+            offsets = unfused(_astype(self.offsets, shift.dtype))
+            shift = offsets + repeated(shift, self.values.shape)
         return Maxima(self.values, shift, largest, self.are_keys)
 
-    def or_later(self, later: Maxima) -> Maxima:
-        """The maxima of these sets and of those in ``later``, whose codes are larger.
+    def merge(self, later: Maxima) -> Maxima:
+        """The maxima of these sets and of those in ``later``, whose offsets are larger.
 
         Of equal maxima the earlier one stays, a NaN that comes later wins over everything. Sets may share
-        elements, with the same codes.
+        elements, with the same offsets.
         """
-        values, codes, _, are_keys = self
-        theirs, their_codes, largest, _ = later
+        values, offsets, _, are_keys = self
+        theirs, their_offsets, largest, _ = later
         dtype = narrowest(largest)
-        narrow = mx.uint8 if their_codes is None else mx.int8
+        narrow = mx.uint8 if their_offsets is None else mx.int8
         best = values
         if are_keys:
             best = mx.minimum(best, repeated(mx.array(_INFINITE_KEY, mx.int16), best.shape))
@@ -90,31 +90,31 @@ class Maxima(NamedTuple):
         if not are_keys and theirs.dtype in FLOAT_DTYPES:
             wins = wins | (theirs != theirs).view(narrow)
         shape = wins.shape
-        if their_codes is None:
-            their_codes = _as(wins, dtype)
+        if their_offsets is None:
+            their_offsets = _astype(wins, dtype)
             if largest > 1:
-                their_codes = their_codes * largest
+                their_offsets = their_offsets * largest
         else:
             like = signed(dtype)
-            code = repeated(their_codes, shape).view(like)
-            their_codes = (_as(unfused(wins), like) * code).view(dtype)
-        if codes is not None:
-            # As codes grow from element to element, a maximum is a choice.
-            codes = repeated(_as(codes, dtype), shape)
-            their_codes = mx.maximum(codes, their_codes)
+            offset = repeated(their_offsets, shape).view(like)
+            their_offsets = (_astype(unfused(wins), like) * offset).view(dtype)
+        if offsets is not None:
+            # As offsets grow from element to element, a maximum is a choice.
+            offsets = repeated(_astype(offsets, dtype), shape)
+            their_offsets = mx.maximum(offsets, their_offsets)
         # The later operand first: a NaN there wins, an equal number does not.
-        return Maxima(mx.maximum(theirs, values), their_codes, largest, are_keys)
+        return Maxima(mx.maximum(theirs, values), their_offsets, largest, are_keys)
 
 
-def _as(x: mx.array, dtype: mx.Dtype) -> mx.array:
+def _astype(x: mx.array, dtype: mx.Dtype) -> mx.array:
     return x if x.dtype == dtype else x.astype(dtype)
 
 
-def _first_of(result: Maxima, others: Iterable[Maxima], step: int) -> Maxima:
+def _reduce_in_order(result: Maxima, others: Iterable[Maxima], step: int) -> Maxima:
     """The maxima of sets of elements that follow each other, ``step`` apart."""
     for number, later in enumerate(others, 1):
         result = result.map(unfused) if number > 1 else result
-        result = result.or_later(later.plus(number * step))
+        result = result.merge(later.plus(number * step))
     return result
 
 
@@ -135,7 +135,7 @@ def windows(
     pairs = ((kernel // 2 - 1) * 2 * dilation + (count - 1) * stride) // apart + 1
     if kernel <= 3 or (kernel < 32 and pairs > kernel // 2 * count):
         rows = (sets.rows(axis, n * dilation, stride, count) for n in range(kernel))
-        return _first_of(next(rows), rows, step)
+        return _reduce_in_order(next(rows), rows, step)
     few = count * kernel <= 2 * sets.values.shape[axis + 1]
     can_be_cut = (
         prod(sets.values.shape) < 2**30
@@ -145,8 +145,8 @@ def windows(
     if kernel % 2:
         last = kernel - 1
         result = windows(sets, axis, last, stride, dilation, count, step)
-        return result.or_later(sets.rows(axis, last * dilation, stride, count).plus(last * step))
-    twice = sets.rows(axis, 0, apart, pairs).or_later(
+        return result.merge(sets.rows(axis, last * dilation, stride, count).plus(last * step))
+    twice = sets.rows(axis, 0, apart, pairs).merge(
         sets.rows(axis, dilation, apart, pairs).plus(step)
     )
     steps = (stride, 2 * dilation) if apart == 1 else (stride // apart, 1)
@@ -162,18 +162,18 @@ def _separate_windows(
     is little to look at, that is more operations than it is worth.
     """
     shape = sets.values.shape
-    before, length, behind = prod(shape[: axis + 1]), shape[axis + 1], prod(shape[axis + 2 :])
+    before, length, after = prod(shape[: axis + 1]), shape[axis + 1], prod(shape[axis + 2 :])
 
     whole = gapless(sets.values)
 
     def blocks(x: mx.array, start: int, number: int, size: int) -> mx.array:
-        """Parts of each window, (before, windows, blocks, elements, behind)."""
-        strides = [behind * n for n in (length, stride, size * dilation, dilation)]
-        view = (before, count, number, size, behind)
-        return mx.as_strided(x, view, (*strides, 1), start * dilation * behind)
+        """Parts of each window, (before, windows, blocks, elements, after)."""
+        strides = [after * n for n in (length, stride, size * dilation, dilation)]
+        view = (before, count, number, size, after)
+        return mx.as_strided(x, view, (*strides, 1), start * dilation * after)
 
     x = blocks(whole, 0, 1, kernel)[:, :, 0]
-    if x.size <= _LITTLE:
+    if x.size <= _SMALL_SIZE:
         offset = _where_maximum(x, sets.are_keys)
     else:
         root = isqrt(kernel)
@@ -186,25 +186,25 @@ def _separate_windows(
         block = mx.take_along_axis(x, start + mx.arange(size)[:, None], axis=2)
         offset = start + _where_maximum(block, sets.are_keys)
     largest = sets.largest + (kernel - 1) * step
-    codes = offset.astype(narrowest(largest)) * step
-    if sets.codes is not None:
-        earlier = blocks(gapless(mx.broadcast_to(sets.codes, shape)), 0, 1, kernel)[:, :, 0]
-        codes = codes + mx.take_along_axis(earlier, offset, axis=2)
-    result = Maxima(mx.take_along_axis(x, offset, axis=2), codes, largest, sets.are_keys)
+    offsets = offset.astype(narrowest(largest)) * step
+    if sets.offsets is not None:
+        earlier = blocks(gapless(mx.broadcast_to(sets.offsets, shape)), 0, 1, kernel)[:, :, 0]
+        offsets = offsets + mx.take_along_axis(earlier, offset, axis=2)
+    result = Maxima(mx.take_along_axis(x, offset, axis=2), offsets, largest, sets.are_keys)
     return result.map(lambda x: x.reshape(*shape[: axis + 1], count, *shape[axis + 2 :]))
 
 
 def _where_maximum(x: mx.array, are_keys: bool) -> mx.array:
     """Along axis 2 of four, the number of the first maximum or the last NaN."""
     best = x.max(axis=2, keepdims=True)
-    result = _first(x == repeated(best, x.shape))
+    result = _first_true(x == repeated(best, x.shape))
     if x.dtype not in FLOAT_DTYPES and not are_keys:
         return result
     nan, is_nan = ((y > _INFINITE_KEY if are_keys else y != y) for y in (x, best))
-    return mx.where(is_nan, x.shape[2] - 1 - _first(nan[:, :, ::-1]), result)
+    return mx.where(is_nan, x.shape[2] - 1 - _first_true(nan[:, :, ::-1]), result)
 
 
-def _first(hits: mx.array) -> mx.array:
+def _first_true(hits: mx.array) -> mx.array:
     """Along axis 2, the number of the first hit."""
     return mx.argmax(hits.view(mx.uint8), axis=2, keepdims=True).astype(mx.int32)
 
@@ -225,11 +225,11 @@ def irregular_windows(
         result = at(sets, start)
         for offset in range(1, longest):
             later = at(sets.plus(offset * step), mx.minimum(start + offset, stop - 1))
-            result = result.or_later(later)
+            result = result.merge(later)
         return result
     length, count = sets.values.shape[axis + 1], start.shape[axis + 1]
     if count * longest <= 2 * length:
-        # Windows that hardly overlap are copied, one behind the other.
+        # Windows that hardly overlap are copied, one after the other.
         number = mx.arange(longest).reshape([-1] + [1] * (3 - axis))
         rows = mx.expand_dims(start, axis + 2) + number
         rows = mx.minimum(rows, mx.expand_dims(stop - 1, axis + 2))
@@ -240,7 +240,7 @@ def irregular_windows(
     halves = windows(sets, axis, half, 1, 1, length - half + 1, step)
     later = at(halves, stop - half)
     later = later.shifted((stop - half - start) * step, (longest - half) * step)
-    return at(halves, start).or_later(later)
+    return at(halves, start).merge(later)
 
 
 def keys(x: mx.array) -> mx.array:
