@@ -19,7 +19,7 @@ from .._kernels import text
 from .._layout import bounds_array
 from .._types import flat_dtype, is_window
 
-HEADERS = ("memory.h", "windows.h", "order.h")  # of every kernel, after its dialect's own
+HEADERS = ("windows.h", "memory.h", "order.h")  # of every kernel, after the dialect header
 
 # CUDA's limits: the blocks on the second and third axis of a grid, the threads on the third of a block.
 _MAX_BLOCKS = 65535
