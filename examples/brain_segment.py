@@ -22,13 +22,12 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import mlx.core as mx
+import mlx_unpool_zoo as zoo
 import nibabel
 import numpy as np
-import zoo
-from common.command_line import run_program
-from common.drawing import show_classes
-from common.files import checksum, replacing
-from data.brain_volumes import (
+from mlx.utils import tree_flatten
+from mlx_unpool_zoo.files import checksum, replacing
+from support.brain_volumes import (
     LABELS,
     PLANES,
     SIZE,
@@ -42,7 +41,8 @@ from data.brain_volumes import (
     split_hemispheres,
     with_both_hemispheres,
 )
-from mlx.utils import tree_flatten
+from support.command_line import run_program
+from support.drawing import show_classes
 from tqdm import tqdm
 
 PUBLISHED = "https://zenodo.org/records/10390573"

@@ -15,10 +15,10 @@ import argparse
 from pathlib import Path
 
 import mlx.core as mx
-from common.command_line import run_program
-from common.segmenter import INPUTS, for_camvid
-from zoo.pytorch_weights import from_pytorch, read_state
-from zoo.segnet import vgg16_names
+from mlx_unpool_zoo.pytorch import from_pytorch, read_state
+from mlx_unpool_zoo.segnet import vgg16_names
+from support.command_line import run_program
+from support.segmenter import INPUTS, for_camvid
 
 
 def convert(kind: str, source: Path, target: Path, inputs: str = "normalised") -> None:

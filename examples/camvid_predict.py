@@ -17,10 +17,10 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
-from common.command_line import run_program
-from common.drawing import legend, save, show_classes
-from common.segmenter import load
-from data.camvid import read_picture
+from support.camvid import read_picture
+from support.command_line import run_program
+from support.drawing import legend, save, show_classes
+from support.segmenter import load
 from tqdm import tqdm
 
 

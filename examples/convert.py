@@ -15,10 +15,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import zoo
-from common.command_line import run_program
+import mlx_unpool_zoo as zoo
 from mlx.utils import tree_flatten
-from zoo.pytorch_weights import read_state
+from mlx_unpool_zoo.pytorch import read_state
+from support.command_line import run_program
 
 
 def argument(text: str) -> tuple[str, Any]:

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import brain_segment
 import mlx.core as mx
+import mlx_unpool_zoo as zoo
 import nibabel
 import numpy as np
 import pytest
-import zoo
-from common.command_line import run_program
-from data.brain_volumes import (
+from programs import run
+from scipy import ndimage
+from scipy.ndimage import map_coordinates
+from support.brain_volumes import (
     LABELS,
     ORIENTATION,
     PLANES,
@@ -29,10 +31,8 @@ from data.brain_volumes import (
     thick_slices,
     with_both_hemispheres,
 )
-from scipy import ndimage
-from scipy.ndimage import map_coordinates
+from support.command_line import run_program
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
 CLASSES = zoo.read_classes(LABELS)
 
 
@@ -445,8 +445,7 @@ def folders(tmp_path_factory) -> Path:
 
 
 def program(*words: object) -> subprocess.CompletedProcess:
-    command = [sys.executable, EXAMPLES / "brain_segment.py", *words]
-    return subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    return run("brain_segment.py", *words)
 
 
 def test_the_program_leaves_labels_a_colour_table_and_a_picture(folders, tmp_path):

@@ -5,37 +5,29 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import camvid_train
 import mlx.core as mx
 import mlx.nn as nn
+import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-import zoo
-from common import segmenter as segmenters
-from common import training
-from common.segmenter import for_camvid
-from data import camvid, street_scenes
-from data.camvid import CLASS_NAMES, UNLABELLED, CamVid
 from mlx.utils import tree_flatten
+from mlx_unpool_zoo.enet import ENet
+from mlx_unpool_zoo.near_ties import pooled_indices
+from mlx_unpool_zoo.pytorch import from_pytorch, read_state, to_pytorch
+from mlx_unpool_zoo.segnet import SegNet, segnet_vgg16, vgg16_names
 from PIL import Image
-from zoo.enet import ENet
-from zoo.near_ties import pooled_indices
-from zoo.pytorch_weights import from_pytorch, read_state, to_pytorch
-from zoo.segnet import SegNet, segnet_vgg16, vgg16_names
+from programs import run
+from support import camvid, street_scenes, training
+from support import segmenter as segmenters
+from support.camvid import CLASS_NAMES, UNLABELLED, CamVid
+from support.segmenter import for_camvid
 
 ROOT = Path(__file__).parent.parent
-EXAMPLES = ROOT / "examples"
 # A checkpoint that others trained in PyTorch, two pictures of CamVid, and what PyTorch makes of them.
 ENET_CAMVID = Path(os.environ.get("ENET_CAMVID", ROOT.parent / "shared" / "enet_camvid"))
-
-
-def run(program: str, *options: object) -> subprocess.CompletedProcess:
-    command = [sys.executable, EXAMPLES / program, *options]
-    return subprocess.run([str(word) for word in command], capture_output=True, text=True)
 
 
 def random_weights(model: nn.Module) -> nn.Module:

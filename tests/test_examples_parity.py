@@ -7,10 +7,10 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 from mlx.utils import tree_flatten
-from zoo.enet import ENet
-from zoo.near_ties import pooled_indices
-from zoo.pytorch_weights import from_pytorch, read_state, to_pytorch
-from zoo.segnet import segnet_vgg16
+from mlx_unpool_zoo.enet import ENet
+from mlx_unpool_zoo.near_ties import pooled_indices
+from mlx_unpool_zoo.pytorch import from_pytorch, read_state, to_pytorch
+from mlx_unpool_zoo.segnet import segnet_vgg16
 
 torch = pytest.importorskip("torch")
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-import zoo
-from zoo.near_ties import pooled_indices, share_of_flips
-from zoo.pytorch_weights import to_pytorch
+from mlx_unpool_zoo.near_ties import pooled_indices, share_of_flips
+from mlx_unpool_zoo.pytorch import to_pytorch
 
 torch = pytest.importorskip("torch")
 

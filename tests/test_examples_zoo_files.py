@@ -13,18 +13,18 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-import zoo
 from export import export
 from mlx.utils import tree_flatten, tree_map
-from zoo.layers import BatchNorm, resize
-from zoo.near_ties import pooled_indices, share_of_flips
-from zoo.pytorch_weights import from_pytorch, read_state, state_of, to_pytorch
+from mlx_unpool_zoo.layers import BatchNorm, resize
+from mlx_unpool_zoo.near_ties import pooled_indices, share_of_flips
+from mlx_unpool_zoo.pytorch import from_pytorch, read_state, state_of, to_pytorch
+from programs import EXAMPLES, run
 
 import mlx_unpool
 
-EXAMPLES = Path(zoo.__file__).parent.parent
 SMALL: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "segnet": ({"classes": 4, "channels": [4, 6], "convolutions": [1, 2]}, (1, 21, 22, 3)),
     "enet": ({"classes": 4}, (1, 24, 16, 3)),
@@ -37,11 +37,6 @@ SMALL: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "inception_autoencoder": ({"n_filters": 2, "kernel_sizes": [3, 5, 7]}, (2, 40, 1)),
     "conv_autoencoder_3d": ({"channels": [2, 4]}, (1, 7, 9, 8, 1)),
 }
-
-
-def run(program: str, *options: object, **more: Any) -> subprocess.CompletedProcess:
-    command = [sys.executable, EXAMPLES / program, *options]
-    return subprocess.run([str(w) for w in command], capture_output=True, text=True, **more)
 
 
 def small_model(model_type: str) -> tuple[zoo.Model, mx.array]:

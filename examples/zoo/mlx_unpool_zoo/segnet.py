@@ -18,7 +18,7 @@ import numpy as np
 
 from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d, MaxUnpool2d, MaxUnpool3d
 
-from . import pytorch_weights
+from . import pytorch
 from .layers import BatchNorm
 from .model import About, Model
 
@@ -239,11 +239,11 @@ class SegNet(Model):
 
     def sanitize(self, weights: Mapping[str, Any]) -> dict[str, mx.array]:
         """As for any model; of a network with an encoder alone the decoder stays as it is."""
-        state = self.canonical(pytorch_weights.arrays_of(pytorch_weights.state_of(weights)))
+        state = self.canonical(pytorch.arrays_of(pytorch.state_of(weights)))
         if not any(name.startswith("decoder.") for name in state):
-            own = pytorch_weights.to_pytorch(self, self.pytorch_names)
+            own = pytorch.to_pytorch(self, self.pytorch_names)
             state |= {name: v for name, v in own.items() if not name.startswith("encoder.")}
-        return pytorch_weights.from_pytorch(state, self, self.pytorch_names)
+        return pytorch.from_pytorch(state, self, self.pytorch_names)
 
     @staticmethod
     def pytorch_names(name: str) -> tuple[str, ...]:

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-from common.files import replacing
 from mlx.utils import tree_flatten
 
-from . import pytorch_weights
+from . import pytorch
+from .files import replacing
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 
@@ -107,8 +107,8 @@ class Model(nn.Module):
         Raises:
             ValueError: If they do not fit; all that is missing, left over or misshapen is named.
         """
-        state = self.canonical(pytorch_weights.arrays_of(pytorch_weights.state_of(weights)))
-        return pytorch_weights.from_pytorch(state, self, self.pytorch_names)
+        state = self.canonical(pytorch.arrays_of(pytorch.state_of(weights)))
+        return pytorch.from_pytorch(state, self, self.pytorch_names)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes the model as a folder: its weights, its configuration, and a model card.
@@ -152,7 +152,7 @@ tags: [mlx, mlx-unpool, {self.model_type}]
 - Classes: {names}
 
 ```python
-import zoo  # examples/ of mlx_unpool
+import mlx_unpool_zoo as zoo
 
 model = zoo.from_pretrained("path/to/this/folder")  # arrays are channels last
 ```

@@ -12,8 +12,9 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-from common.files import load_arrays
 from mlx.utils import tree_flatten
+
+from .files import load_arrays
 
 Names = Callable[[str], tuple[str, ...]]
 # Under which name checkpoints keep the state dict.

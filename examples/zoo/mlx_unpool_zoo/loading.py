@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-from common.files import load_arrays
 
-from . import pytorch_weights
+from . import pytorch
 from .autoencoders import ConvAutoencoder3d, InceptionAutoencoder
 from .enet import ENet
 from .fastsurfer import FastSurferCNN, FastSurferVINN
+from .files import load_arrays
 from .model import CONFIG, WEIGHTS, About, Model
 from .quicknat import QuickNAT
 from .segnet import SegNet, segnet_vgg16
@@ -40,7 +40,7 @@ def from_pytorch(model_type: str, state_dict: Mapping[str, Any], **config: Any) 
     Args:
         model_type: A key of :data:`MODELS`.
         state_dict: Tensors or NumPy arrays by name; also a checkpoint around one, see
-            :func:`zoo.pytorch_weights.state_of`.
+            :func:`zoo.pytorch.state_of`.
         **config: Arguments of the model. What the shapes of the arrays tell can be left out.
 
     Returns:
@@ -51,7 +51,7 @@ def from_pytorch(model_type: str, state_dict: Mapping[str, Any], **config: Any) 
             left over or misshapen are named.
     """
     cls = model_class(model_type)
-    state = cls.canonical(pytorch_weights.arrays_of(pytorch_weights.state_of(state_dict)))
+    state = cls.canonical(pytorch.arrays_of(pytorch.state_of(state_dict)))
     try:
         arguments = cls.config_of(state) | own_arguments(cls, config)
     except (KeyError, IndexError, StopIteration) as error:
@@ -114,7 +114,7 @@ def from_old_file(path: Path) -> Model:
         raise ValueError(
             f"[from_pretrained] {path} must be a folder of the zoo, or a weights file that says which model "
             "it belongs to. Convert it first: zoo.from_pytorch(model_type, "
-            f"zoo.pytorch_weights.read_state({path.name!r})).save_pretrained(folder)."
+            f"zoo.pytorch.read_state({path.name!r})).save_pretrained(folder)."
         )
     classes = 12  # of CamVid, which these files are for
     is_enet = about["model"] == "enet"

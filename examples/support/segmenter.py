@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import mlx_unpool_zoo as zoo
 import numpy as np
-import zoo
-from data import camvid
-from zoo.enet import ENet
-from zoo.segnet import segnet_vgg16
+from mlx_unpool_zoo.enet import ENet
+from mlx_unpool_zoo.segnet import segnet_vgg16
+
+from support import camvid
 
 INPUTS = ("normalised", "raw")  # what a network was trained on, from pictures of 0 to 255
 

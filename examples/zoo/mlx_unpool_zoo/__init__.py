@@ -1,0 +1,41 @@
+"""Segmentation networks and autoencoders with max unpooling, ported from PyTorch to MLX.
+
+A model is a folder with weights, a configuration and a model card::
+
+    from mlx_unpool_zoo import from_pretrained, from_pytorch
+
+    model = from_pytorch("quicknat", state_dict)  # a state dict with its authors' parameter names
+    model.save_pretrained("quicknat")
+    model = from_pretrained("quicknat")  # a folder, or "owner/name" on the Hugging Face Hub
+    scores = model(images)  # channels last
+"""
+
+from __future__ import annotations
+
+from . import pytorch
+from .autoencoders import ConvAutoencoder3d, InceptionAutoencoder
+from .enet import ENet
+from .fastsurfer import FastSurferCNN, FastSurferVINN
+from .loading import MODELS, from_pretrained, from_pytorch
+from .model import About, Model, read_classes
+from .near_ties import pooled_indices
+from .quicknat import QuickNAT
+from .segnet import SegNet
+
+__all__ = [
+    "MODELS",
+    "About",
+    "ConvAutoencoder3d",
+    "ENet",
+    "FastSurferCNN",
+    "FastSurferVINN",
+    "InceptionAutoencoder",
+    "Model",
+    "QuickNAT",
+    "SegNet",
+    "from_pretrained",
+    "from_pytorch",
+    "pooled_indices",
+    "pytorch",
+    "read_classes",
+]
