@@ -2,7 +2,7 @@
 
     python examples/camvid_predict.py enet street.png --output street-classes.png
 
-The model is a folder that camvid_convert.py, convert.py or camvid_train.py wrote. Pictures may have any size.
+The model is a folder that convert.py or camvid_train.py wrote. Pictures may have any size.
 """
 
 from __future__ import annotations

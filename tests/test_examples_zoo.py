@@ -12,7 +12,7 @@ import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
 from mlx_unpool_zoo.near_ties import pooled_indices, share_of_flips
-from mlx_unpool_zoo.pytorch import to_pytorch
+from mlx_unpool_zoo.pytorch import to_state_dict
 
 torch = pytest.importorskip("torch")
 
@@ -136,7 +136,7 @@ def gradients(model: zoo.Model, loss_of: Callable, *inputs: mx.array) -> dict[st
     """The gradient of every parameter, with the names and the layout of PyTorch."""
     weights = model.parameters()
     model.update(nn.value_and_grad(model, loss_of)(model, *inputs)[1])
-    found = to_pytorch(model, model.pytorch_names)
+    found = to_state_dict(model, model.pytorch_names)
     model.update(weights)
     return found
 

@@ -14,21 +14,25 @@ from __future__ import annotations
 
 from . import pytorch
 from .autoencoders import ConvAutoencoder3d, InceptionAutoencoder
+from .classes import CAMVID, read_classes
 from .enet import ENet
-from .fastsurfer import FastSurferCNN, FastSurferVINN
+from .fastsurfer import CerebNet, FastSurferCNN, FastSurferVINN, HypVINN
 from .loading import MODELS, from_pretrained, from_pytorch
-from .model import About, Model, read_classes
+from .model import About, Model
 from .near_ties import pooled_indices
 from .quicknat import QuickNAT
 from .segnet import SegNet
 
 __all__ = [
+    "CAMVID",
     "MODELS",
     "About",
+    "CerebNet",
     "ConvAutoencoder3d",
     "ENet",
     "FastSurferCNN",
     "FastSurferVINN",
+    "HypVINN",
     "InceptionAutoencoder",
     "Model",
     "QuickNAT",

@@ -1,11 +1,17 @@
-"""FastSurferCNN and FastSurferVINN: 95 structures of the brain in slices of a T1-weighted scan.
+"""The networks of FastSurfer, for slices of a scan of the head: the brain, cerebellum and hypothalamus.
 
-Henschel et al., "FastSurfer - A fast and accurate deep learning based neuroimaging pipeline", NeuroImage
-2020; Henschel, Kügler and Reuter, "FastSurferVINN: Building resolution-independence into deep learning
-segmentation methods", NeuroImage 2022. Parameters are named as in Deep-MI/FastSurfer.
+FastSurferCNN: Henschel et al., "FastSurfer - A fast and accurate deep learning based neuroimaging pipeline",
+    NeuroImage 2020.
+FastSurferVINN: Henschel, Kügler and Reuter, "FastSurferVINN: Building resolution-independence into deep
+    learning segmentation methods", NeuroImage 2022.
+CerebNet: Faber et al., "CerebNet: A fast and reliable deep-learning pipeline for detailed cerebellum
+    sub-segmentation", NeuroImage 2022.
+HypVINN: Estrada et al., "FastSurfer-HypVINN: Automated sub-segmentation of the hypothalamus and adjacent
+    structures on high-resolutional brain MRI", Imaging Neuroscience 2023.
 
-Seven neighbouring slices are the planes of the input; the middle one is segmented. Within a block, and where
-the decoder meets the encoder, feature maps compete: the elementwise maximum goes on.
+Parameters are named as in Deep-MI/FastSurfer. The channels of an input are seven neighbouring slices; the one
+in the middle is segmented. Within a block, and where the decoder joins the encoder, the elementwise maximum
+of feature maps is passed on.
 """
 
 from __future__ import annotations
@@ -29,32 +35,75 @@ INPUT = {
     "multiple_of": 16,
     "normalisation": {"scale": 1 / 255, "mean": [0.0] * 7, "std": [1.0] * 7},
 }
+BASE_MODEL = "Deep-MI/FastSurfer"
 WITHOUT_EFFECT = frozenset(
     {
         "base_res",
+        "dilation",
+        "duplicate_input",
+        "hetero_input",
         "loss_func",
+        "mode",
         "model_name",
+        "multi_auto_w",
+        "multi_auto_w_channels",
         "num_blocks",
+        "num_classes_sag",
         "num_filters_interpol_last",
         "num_filters_last",
         "out_tensor_height",
         "out_tensor_width",
         "padded_size",
+        "weight_mask",
     }
 )
+CITATIONS = {
+    "cnn": """
+@article{henschel2020fastsurfer,
+  title   = {{FastSurfer} - A fast and accurate deep learning based neuroimaging pipeline},
+  author  = {Henschel, Leonie and Conjeti, Sailesh and Estrada, Santiago and Diers, Kersten and Fischl,
+             Bruce and Reuter, Martin},
+  journal = {NeuroImage}, volume = {219}, pages = {117012}, year = {2020}
+}
+""",
+    "vinn": """
+@article{henschel2022fastsurfervinn,
+  title   = {{FastSurferVINN}: Building resolution-independence into deep learning segmentation methods},
+  author  = {Henschel, Leonie and K{\\"u}gler, David and Reuter, Martin},
+  journal = {NeuroImage}, volume = {251}, pages = {118933}, year = {2022}
+}
+""",
+    "cerebnet": """
+@article{faber2022cerebnet,
+  title   = {{CerebNet}: A fast and reliable deep-learning pipeline for detailed cerebellum
+             sub-segmentation},
+  author  = {Faber, Jennifer and K{\\"u}gler, David and Bahrami, Emad and others},
+  journal = {NeuroImage}, volume = {264}, pages = {119703}, year = {2022}
+}
+""",
+    "hypvinn": """
+@article{estrada2023hypvinn,
+  title   = {{FastSurfer-HypVINN}: Automated sub-segmentation of the hypothalamus and adjacent structures
+             on high-resolutional brain {MRI}},
+  author  = {Estrada, Santiago and K{\\"u}gler, David and Bahrami, Emad and others},
+  journal = {Imaging Neuroscience}, volume = {1}, year = {2023}
+}
+""",
+}
 
 
 class CompetitiveBlock(nn.Module):
-    """Four convolutions with normalisation; the first three outputs compete with the one before.
+    """Convolutions with normalisation; after each but the last, the maximum with the one before is taken.
 
     Args:
         inputs: Channels of the input.
         filters: Channels of every convolution.
-        kernel_size: Of every convolution; odd.
+        kernel_size: Of every convolution; odd. The last one of three has size 1.
         stride: Of every convolution.
-        start: What comes before the first convolution: ``"compete"`` (an activation, and its input takes part
-            in the first competition), ``"activate"`` (an activation alone) or ``"normalise"``.
-        norm: How the authors name the normalisations of this block.
+        start: What precedes the first convolution: ``"compete"`` (an activation, and its input takes part
+            in the first maximum), ``"activate"`` (an activation alone) or ``"normalise"``.
+        norm: The authors' name for the normalisations of this block.
+        convolutions: Four, or three as in CerebNet.
     """
 
     def __init__(
@@ -66,26 +115,28 @@ class CompetitiveBlock(nn.Module):
         *,
         start: str = "compete",
         norm: str = "bn",
+        convolutions: int = 4,
     ) -> None:
         super().__init__()
-        padding = tuple((size - 1) // 2 for size in kernel_size)
         if start == "normalise":
             self.bn0 = BatchNorm(inputs)
-        for number in range(4):
+        for number in range(convolutions):
             channels = filters if number else inputs
-            self[f"conv{number}"] = nn.Conv2d(channels, filters, kernel_size, stride, padding)
+            size = (1, 1) if convolutions == 3 and number == 2 else kernel_size
+            padding = ((size[0] - 1) // 2, (size[1] - 1) // 2)
+            self[f"conv{number}"] = nn.Conv2d(channels, filters, size, stride, padding)
             self[f"{norm}{number + 1}"] = BatchNorm(filters)
         self.prelu = nn.PReLU()
-        self.start, self.norm = start, norm
+        self.start, self.norm, self.last = start, norm, convolutions - 1
 
     def __call__(self, x: mx.array) -> mx.array:
         best = x if self.start == "compete" else None
         x = self.bn0(x) if self.start == "normalise" else self.prelu(x)
-        for number in range(3):
+        for number in range(self.last):
             x = self[f"{self.norm}{number + 1}"](self[f"conv{number}"](x))
             best = x if best is None else mx.maximum(x, best)
             x = self.prelu(best)
-        return self[f"{self.norm}4"](self.conv3(x))
+        return self[f"{self.norm}{self.last + 1}"](self[f"conv{self.last}"](x))
 
 
 class Classifier(nn.Module):
@@ -116,8 +167,13 @@ class FastSurferCNN(Model):
 
     model_type: ClassVar[str] = "fastsurfer_cnn"
     default_about: ClassVar[About] = About(
-        paper="Henschel et al., FastSurfer, NeuroImage 219 (2020), 117012", input=INPUT
+        paper="Henschel et al., FastSurfer, NeuroImage 219 (2020), 117012",
+        input=INPUT,
+        base_model=BASE_MODEL,
     )
+    citation: ClassVar[str] = CITATIONS["cnn"]
+    medical: ClassVar[bool] = True
+    convolutions: ClassVar[int] = 4  # of a block
     without_effect: ClassVar[frozenset[str]] = WITHOUT_EFFECT
 
     def __init__(
@@ -133,7 +189,7 @@ class FastSurferCNN(Model):
         stride_pool: int = 2,
     ) -> None:
         super().__init__()
-        self.about.input["planes"] = num_channels
+        self.takes(num_channels)
         self._build(num_channels, num_filters, (kernel_h, kernel_w), stride_conv)
         self.classifier = Classifier(num_filters, num_classes, kernel_c, stride_conv)
         self.maxpool = MaxPool2d(pool, stride_pool, return_indices=True)
@@ -141,14 +197,18 @@ class FastSurferCNN(Model):
 
     def _build(self, inputs: int, filters: int, kernel: tuple[int, int], stride: int) -> None:
         """The encoder, the bottleneck and the decoder."""
-        self.encode1 = CompetitiveBlock(inputs, filters, kernel, stride, start="normalise")
+        count = self.convolutions
+        self.encode1 = CompetitiveBlock(
+            inputs, filters, kernel, stride, start="normalise", convolutions=count
+        )
         for name in ("encode2", "encode3", "encode4", "bottleneck"):
-            self[name] = CompetitiveBlock(filters, filters, kernel, stride)
+            self[name] = CompetitiveBlock(filters, filters, kernel, stride, convolutions=count)
         for name in ("decode4", "decode3", "decode2", "decode1"):
-            self[name] = CompetitiveBlock(filters, filters, kernel, stride)
+            self[name] = CompetitiveBlock(filters, filters, kernel, stride, convolutions=count)
 
     def __call__(self, x: mx.array) -> mx.array:
         """Class scores (N, H, W, num_classes) of slices (N, H, W, num_channels)."""
+        self.check_input(x)
         return self.classifier(self.features(x))
 
     def features(self, x: mx.array) -> mx.array:
@@ -176,6 +236,59 @@ class FastSurferCNN(Model):
             "kernel_w": first.shape[3],
             "kernel_c": last.shape[2],
         }
+
+
+class CerebNet(FastSurferCNN):
+    """CerebNet: 27 structures of the cerebellum, by a FastSurferCNN with three convolutions in each block.
+
+    Slices are in RAS orientation, of 128 x 128 positions around the cerebellum as published.
+
+    Args:
+        num_classes: 28 for axial and coronal slices, 17 for sagittal ones.
+        num_channels: Slices that are seen together.
+        num_filters: Channels of every convolution.
+        kernel_h: Height of the first two kernels of each block.
+        kernel_w: Width of the first two kernels of each block.
+        kernel_c: Size of the last kernel.
+        stride_conv: Stride of every convolution.
+        pool: Size of the pooling window.
+        stride_pool: Its stride.
+    """
+
+    model_type: ClassVar[str] = "cerebnet"
+    default_about: ClassVar[About] = About(
+        paper="Faber et al., CerebNet, NeuroImage 264 (2022), 119703",
+        input=INPUT | {"size": "multiples of 16; 128 x 128 slices of 1 mm as published"},
+        base_model=BASE_MODEL,
+    )
+    # "height" and "width" are those of the patches that the authors train on.
+    without_effect: ClassVar[frozenset[str]] = WITHOUT_EFFECT | {"height", "width", "plane"}
+    citation: ClassVar[str] = CITATIONS["cerebnet"]
+    convolutions: ClassVar[int] = 3
+
+    def __init__(
+        self,
+        num_classes: int = 28,
+        num_channels: int = 7,
+        num_filters: int = 64,
+        kernel_h: int = 5,
+        kernel_w: int = 5,
+        kernel_c: int = 1,
+        stride_conv: int = 1,
+        pool: int = 2,
+        stride_pool: int = 2,
+    ) -> None:
+        super().__init__(
+            num_classes,
+            num_channels,
+            num_filters,
+            kernel_h,
+            kernel_w,
+            kernel_c,
+            stride_conv,
+            pool,
+            stride_pool,
+        )
 
 
 class FastSurferVINN(FastSurferCNN):
@@ -206,7 +319,10 @@ class FastSurferVINN(FastSurferCNN):
     default_about: ClassVar[About] = About(
         paper="Henschel, Kügler and Reuter, FastSurferVINN, NeuroImage 251 (2022), 118933",
         input=INPUT | {"size": "any; 320 x 320 as published", "multiple_of": 1},
+        base_model=BASE_MODEL,
     )
+    citation: ClassVar[str] = CITATIONS["vinn"]
+    modalities: ClassVar[int] = 1
 
     def __init__(
         self,
@@ -231,9 +347,8 @@ class FastSurferVINN(FastSurferCNN):
         ):
             if value not in choices:
                 raise ValueError(
-                    f"[FastSurferVINN] '{name}' must be one of {', '.join(choices)} but got {value!r}."
+                    f"[{type(self).__name__}] '{name}' must be one of {', '.join(choices)} but got {value!r}."
                 )
-        kernel = (kernel_h, kernel_w)
         super().__init__(
             num_classes,
             num_filters_interpol,
@@ -248,17 +363,25 @@ class FastSurferVINN(FastSurferCNN):
         # The order of width and height is the authors': the first is that of the rows.
         self.inner_size = (width, height)
         self.interpolation_mode, self.crop_position = interpolation_mode, crop_position
-        self.about.input["planes"] = num_channels
-        self.inp_block = CompetitiveBlock(
-            num_channels, num_filters_interpol, kernel, stride_conv, start="normalise", norm="gn"
-        )
+        self.takes(num_channels)
+        options: dict[str, Any] = {"norm": "gn"}
+        blocks = ["inp_block"] if self.modalities == 1 else ["m1_inp_block", "m2_inp_block"]
+        for name in blocks:
+            self[name] = CompetitiveBlock(
+                num_channels // self.modalities,
+                num_filters_interpol,
+                (kernel_h, kernel_w),
+                stride_conv,
+                start="normalise",
+                **options,
+            )
         self.outp_block = CompetitiveBlock(
             num_filters + num_filters_interpol,
             num_filters,
-            kernel,
+            (kernel_h, kernel_w),
             stride_conv,
             start="activate",
-            norm="gn",
+            **options,
         )
 
     def __call__(
@@ -268,33 +391,38 @@ class FastSurferVINN(FastSurferCNN):
 
         Args:
             x: Slices (N, H, W, num_channels).
-            scale_factor: 1 mm over the size of a voxel, or rather what the authors' data set gives as such:
-                how many positions of the scan there are for one inside. One number for all, one an image
-                (N,) or (N, 1), or two an image (N, 2), for rows and columns.
+            scale_factor: How many positions of the scan there are for one inside, which is 1 mm over the size
+                of a voxel: one number for all images, one per image (N,) or (N, 1), or two per image (N, 2),
+                for rows and columns. Computed in float32, as the authors do; NumPy arrays of float64
+                keep their type. A size can depend on the last bit.
             scale_factor_out: The same for the output, if it is to have another resolution.
 
         Returns:
             (N, H, W, num_classes)
         """
-        scales = per_image(scale_factor, len(x))
-        skip = self.inp_block(x)
+        self.check_input(x)
+        return self.resized(self.inp_block(x), scale_factor, scale_factor_out)
+
+    def resized(self, skip: mx.array, scale_factor: Any, scale_factor_out: Any) -> mx.array:
+        """Class scores from what the first block returns."""
+        scales = per_image(scale_factor, len(skip))
         inside, used = self.zoom(skip, scales, self.inner_size)
         inside = self.features(inside)
         back = used
         if scale_factor_out is not None:
-            wanted = per_image(scale_factor_out, len(x))
+            wanted = per_image(scale_factor_out, len(skip))
             back = [
-                [float(w) * u / float(s) for w, u, s in zip(*image)]
+                [type(s)(w * u / s) for w, u, s in zip(*image)]
                 for image in zip(wanted, used, scales)
             ]
-        inverse = [[1 / factor for factor in image] for image in back]
+        inverse = [[type(factor)(1) / factor for factor in image] for image in back]
         outside, _ = self.zoom(inside, inverse, skip.shape[1:3])
         return self.classifier(self.outp_block(mx.concatenate([outside, skip], axis=-1)))
 
     def zoom(
         self, x: mx.array, scales: list[list[Any]], target: Sequence[int]
-    ) -> tuple[mx.array, list[list[float]]]:
-        """Images resized by a factor of each, cropped or padded to a size, and the factors that this made."""
+    ) -> tuple[mx.array, list[list[Any]]]:
+        """Images resized by a factor each, cropped or padded to a size, and the factors that result."""
         if all(scale == scales[0] for scale in scales):  # one call for all images
             resized, used = self.zoom_alike(x, scales[0], target)
             return resized, [used] * len(x)
@@ -303,8 +431,8 @@ class FastSurferVINN(FastSurferCNN):
 
     def zoom_alike(
         self, x: mx.array, scale: list[Any], target: Sequence[int]
-    ) -> tuple[mx.array, list[float]]:
-        """Images resized by the same factor of rows and columns."""
+    ) -> tuple[mx.array, list[Any]]:
+        """Images resized by the same factors of rows and columns."""
         vertical = horizontal = "middle" if self.crop_position == "center" else "start"
         vertical = "end" if self.crop_position.startswith("bottom") else vertical
         horizontal = "end" if self.crop_position.endswith("right") else horizontal
@@ -320,20 +448,130 @@ class FastSurferVINN(FastSurferCNN):
 
     @classmethod
     def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        name = "inp_block" if cls.modalities == 1 else "m1_inp_block"
+        first = state[f"{name}.conv0.weight"]
         return super().config_of(state) | {
-            "num_channels": state["inp_block.conv0.weight"].shape[1],
-            "num_filters_interpol": state["inp_block.conv0.weight"].shape[0],
+            "num_channels": cls.modalities * first.shape[1],
+            "num_filters_interpol": first.shape[0],
         }
 
 
-def per_image(scale: Any, count: int) -> list[list[Any]]:
-    """Factors of rows and columns for each image, from any way to give them.
+class HypVINN(FastSurferVINN):
+    """HypVINN: the hypothalamus and structures near it, from T1- and T2-weighted slices or either alone.
 
-    Arrays keep float32: a size that is the integer part of a product depends on the last bit.
+    A FastSurferVINN with a first block for each modality, whose outputs are averaged with weights.
+
+    Args:
+        num_classes: 27 for axial and coronal slices as published; sagittal slices have fewer.
+        num_channels: Slices that are seen together, of both modalities: 7 of T1, then 7 of T2.
+        num_filters: Channels inside.
+        num_filters_interpol: Channels of the first blocks, which are resized.
+        kernel_h: Height of every kernel.
+        kernel_w: Width of every kernel.
+        kernel_c: Size of the last kernel.
+        stride_conv: Stride of every convolution.
+        pool: Size of the pooling window.
+        stride_pool: Its stride.
+        height: Height inside.
+        width: Width inside.
+        interpolation_mode: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or ``"area"``.
+        crop_position: Where slices are cropped or padded if they do not fit: ``"center"``, ``"top_left"``,
+            ``"top_right"``, ``"bottom_left"`` or ``"bottom_right"``.
     """
+
+    model_type: ClassVar[str] = "hypvinn"
+    default_about: ClassVar[About] = About(
+        paper="Estrada et al., FastSurfer-HypVINN, Imaging Neuroscience 1 (2023)",
+        input={
+            "planes": 14,
+            "size": "any; 320 x 320 as published",
+            "multiple_of": 1,
+            "normalisation": {"scale": 1 / 255, "mean": [0.0] * 14, "std": [1.0] * 14},
+        },
+        base_model=BASE_MODEL,
+    )
+    citation: ClassVar[str] = CITATIONS["hypvinn"]
+    modalities: ClassVar[int] = 2
+
+    def __init__(
+        self,
+        num_classes: int = 27,
+        num_channels: int = 14,
+        num_filters: int = 80,
+        num_filters_interpol: int = 64,
+        kernel_h: int = 3,
+        kernel_w: int = 3,
+        kernel_c: int = 1,
+        stride_conv: int = 1,
+        pool: int = 2,
+        stride_pool: int = 2,
+        height: int = 256,
+        width: int = 256,
+        interpolation_mode: str = "bilinear",
+        crop_position: str = "top_left",
+    ) -> None:
+        if num_channels % 2:
+            raise ValueError(
+                f"[HypVINN] 'num_channels' must be even, for two modalities, but got {num_channels}."
+            )
+        super().__init__(
+            num_classes,
+            num_channels,
+            num_filters,
+            num_filters_interpol,
+            kernel_h,
+            kernel_w,
+            kernel_c,
+            stride_conv,
+            pool,
+            stride_pool,
+            height,
+            width,
+            interpolation_mode,
+            crop_position,
+        )
+        self.mod_weights = mx.full((2,), 0.5)
+
+    def __call__(  # type: ignore[override]
+        self,
+        x: mx.array,
+        scale_factor: Any = 1.0,
+        weight_factor: Any = (0.5, 0.5),
+        scale_factor_out: Any = None,
+    ) -> mx.array:
+        """Class scores of slices at the resolution of the scan.
+
+        Args:
+            x: Slices (N, H, W, num_channels): those of T1, then those of T2. If a modality is not available,
+                pass the slices of the other one twice.
+            scale_factor: As for :class:`FastSurferVINN`.
+            weight_factor: The weights of T1 and T2, (2,) or (N, 2), the same for all images: (1, 0) for T1
+                alone, (0, 1) for T2 alone; anything else for the weights that were learnt.
+            scale_factor_out: As for :class:`FastSurferVINN`.
+
+        Returns:
+            (N, H, W, num_classes)
+        """
+        self.check_input(x)
+        given = np.asarray(weight_factor, dtype=np.float32)
+        pairs = given.reshape(-1, 2) if given.ndim in (1, 2) and given.shape[-1] == 2 else None
+        if pairs is None or len(pairs) not in (1, len(x)) or (pairs != pairs[0]).any():
+            raise ValueError(
+                f"[HypVINN] 'weight_factor' must be two numbers, the same for all images, but got "
+                f"{given.tolist()}."
+            )
+        learnt = mx.softmax(self.mod_weights, axis=0)
+        weights = mx.array(pairs[0]) if 1 in pairs[0] else learnt
+        first, second = mx.split(x, 2, axis=-1)
+        skip = weights[0] * self.m1_inp_block(first) + weights[1] * self.m2_inp_block(second)
+        return self.resized(skip, scale_factor, scale_factor_out)
+
+
+def per_image(scale: Any, count: int) -> list[list[Any]]:
+    """The factors of rows and columns for each image, in float32 unless given as an array of float64."""
     array = np.asarray(scale)
-    if not isinstance(scale, mx.array) and array.dtype != np.float32:
-        array = array.astype(float)
+    if not (isinstance(scale, np.ndarray) and array.dtype == np.float64):
+        array = array.astype(np.float32)
     if array.ndim == 1 and len(array) == 2 != count and count == 1:
         array = array[None]  # rows and columns of the only image
     if array.ndim < 2:
@@ -343,26 +581,34 @@ def per_image(scale: Any, count: int) -> list[list[Any]]:
             f"[FastSurferVINN] 'scale_factor' must be a number, ({count},), ({count}, 1) or ({count}, 2), "
             f"but its shape is {np.shape(scale)}."
         )
-    array = np.broadcast_to(array, (count, 2))
-    return [list(row) if array.dtype == np.float32 else row.tolist() for row in array]
+    if not (np.isfinite(array) & (array > 0)).all():
+        raise ValueError(
+            f"[FastSurferVINN] 'scale_factor' must be positive, but got {array.tolist()}."
+        )
+    return [list(row) for row in np.broadcast_to(array, (count, 2))]
 
 
 def fitted(
     size: int, target: int, scale: Any, alignment: str
-) -> tuple[slice, tuple[int, int], int, float]:
-    """How an axis is cropped, padded and resized to a target size by a factor that is as close as can be.
+) -> tuple[slice, tuple[int, int], int, Any]:
+    """How an axis is cropped, padded and resized to a target size, by a factor close to the given one.
+
+    Every number is rounded to the type of ``scale`` where the authors' tensors are, because an integer part
+    can depend on the last bit.
 
     Returns:
         The part of the axis to take, the padding after resizing, the size to resize to, and the factor.
     """
-    wanted = scale * type(scale)(target)  # positions of the axis that make up the target
+    kind = type(scale)
+    wanted = scale * kind(target)  # positions of the axis that make up the target
     taken = int(wanted)
     if alignment == "middle" and (size - taken) % 2:
         taken = int(wanted / 2) * 2
     if taken <= size:
         start = {"start": 0, "middle": (size - taken) // 2, "end": size - taken}[alignment]
-        return slice(start, start + taken), (0, 0), target, taken / target
-    resized = int(type(scale)(size) / scale)
+        return slice(start, start + taken), (0, 0), target, kind(taken / target)
+    # PyTorch divides a number by a tensor as the product with its reciprocal: two roundings.
+    resized = int(kind(size) * (kind(1) / scale))
     if alignment == "middle" and (resized - target) % 2:
         raise ValueError(
             "[FastSurferVINN] 'crop_position' must not be 'center' where an odd number of positions is to be "
@@ -371,4 +617,4 @@ def fitted(
     missing = target - resized
     before = {"start": 0, "middle": missing // 2, "end": missing}[alignment]
     after = {"start": missing, "middle": missing // 2, "end": 0}[alignment]
-    return slice(0, size), (before, after), resized, size / resized
+    return slice(0, size), (before, after), resized, kind(size / resized)

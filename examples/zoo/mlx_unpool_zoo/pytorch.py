@@ -1,10 +1,23 @@
-"""Weights of PyTorch models for MLX models, and back: names, layouts, and nothing lost on the way."""
+"""Convert weights between PyTorch and MLX, for the models of this package and for your own.
+
+:func:`load_state_dict` loads a PyTorch state dict into an MLX model whose layers have the same names::
+
+    from mlx_unpool_zoo import pytorch
+
+    state = pytorch.read_state("weights.pth")
+    report = pytorch.load_state_dict(model, state, flatten={"fc": (32, 4, 4)})
+
+It transposes each weight by the kind of its layer, folds weight normalisation, reorders the weights of a
+``Linear`` after a ``flatten``, and reports what it ignored. :func:`to_state_dict` is the way back.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
+import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,20 +27,46 @@ import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten
 
+from .errors import cut, mismatch
 from .files import load_arrays
 
+__all__ = [
+    "Report",
+    "convert_state_dict",
+    "fold_weight_norm",
+    "load_state_dict",
+    "read_state",
+    "state_of",
+    "to_state_dict",
+]
+
 Names = Callable[[str], tuple[str, ...]]
-# Under which name checkpoints keep the state dict.
+Shapes = Mapping[str, Sequence[int]]
+# Keys under which checkpoints keep the state dict.
 KEYS = ("state_dict", "model_state", "model_state_dict", "model", "network")
+# Entries of a state dict without a counterpart in MLX.
+COUNTERS = "num_batches_tracked"
 HOW_TO_EXPORT = (
     "Where the model can be built, export its state dict: "
     "torch.save(model.state_dict(), 'weights.pth')."
 )
 
 
-def same_name(name: str) -> tuple[str, ...]:
-    """For models whose parameters have the same names in both."""
-    return (name,)
+@dataclasses.dataclass
+class Report:
+    """What :func:`load_state_dict` did, by the names of the state dict unless stated otherwise.
+
+    Attributes:
+        loaded: Parameters of the model that have new values, by their MLX names.
+        missing: Parameters of the model that the state dict lacks; they keep their values.
+        unexpected: Arrays of the state dict that the model does not have.
+        ignored: Entries that are not arrays, and counters of BatchNorm.
+    """
+
+    loaded: list[str]
+    missing: list[str]
+    unexpected: list[str]
+    ignored: list[str]
 
 
 def read_state(path: str | Path) -> dict[str, np.ndarray]:
@@ -118,15 +157,25 @@ def load_inert(file: Any, **options: Any) -> Any:
 
 
 def state_of(checkpoint: Any) -> dict[str, Any]:
-    """The state dict in a checkpoint, wherever it lies, without the ``module.`` of ``DataParallel``.
+    """The arrays of the state dict in a checkpoint, without the ``module.`` of ``DataParallel``.
+
+    Entries that are not arrays, such as ``_extra_state``, are ignored with a warning.
 
     Args:
         checkpoint: A state dict, a dict with one under ``"state_dict"``, ``"model_state"``,
             ``"model_state_dict"``, ``"model"`` or ``"network"``, or a whole model.
 
     Raises:
-        ValueError: If there is none.
+        ValueError: If it contains no arrays.
     """
+    state, ignored = split_state(checkpoint)
+    if ignored:
+        warnings.warn(f"Ignored entries that are not arrays: {cut(ignored)}.", stacklevel=2)
+    return state
+
+
+def split_state(checkpoint: Any) -> tuple[dict[str, Any], list[str]]:
+    """The arrays of the state dict in a checkpoint, and the names of its other entries."""
     while True:
         if isinstance(checkpoint, Foreign):
             checkpoint = state_of_foreign(checkpoint)
@@ -139,13 +188,19 @@ def state_of(checkpoint: Any) -> dict[str, Any]:
         if not inner:
             break
         checkpoint = inner[0]
-    wrong = [name for name, value in checkpoint.items() if not hasattr(value, "shape")]
-    if wrong or not checkpoint:
-        what = f"{wrong[0]!r} is {described(checkpoint[wrong[0]])}" if wrong else "it is empty"
+    state = {
+        name.removeprefix("module."): value
+        for name, value in checkpoint.items()
+        if isinstance(name, str) and hasattr(value, "shape")
+    }
+    others = [str(name) for name, value in checkpoint.items() if not hasattr(value, "shape")]
+    if not state:
+        kinds = [f"{name!r} is {described(checkpoint[name])}" for name in list(checkpoint)[:3]]
         raise ValueError(
-            f"a state dict holds weights only, no code is run to make them; but {what}. {HOW_TO_EXPORT}"
+            "a state dict must contain arrays, and no code of a file is run to make them, but "
+            f"{', '.join(kinds) or 'it is empty'}. {HOW_TO_EXPORT}"
         )
-    return {name.removeprefix("module."): value for name, value in checkpoint.items()}
+    return state, others
 
 
 def state_of_foreign(model: Foreign, prefix: str = "") -> dict[str, Any]:
@@ -184,32 +239,116 @@ def arrays_of(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return arrays
 
 
-def from_pytorch(
-    state: Mapping[str, np.ndarray], model: nn.Module, names: Names = same_name
-) -> dict[str, mx.array]:
-    """The parameters of an MLX model from the state dict of its PyTorch twin, by MLX name.
+def fold_weight_norm(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A state dict with weight normalisation folded into the weights.
+
+    ``weight_g`` and ``weight_v`` of ``torch.nn.utils.weight_norm``, and the two entries of
+    ``torch.nn.utils.parametrizations.weight_norm``, become ``weight``: ``g * v / norm(v)``.
+    """
+    folded = dict(state)
+    for name in state:
+        for pattern, partner in (
+            (r"(.*)_g", r"{}_v"),
+            (r"(.*)parametrizations\.(\w+)\.original0", r"{}parametrizations.{}.original1"),
+        ):
+            match = re.fullmatch(pattern, name)
+            other = partner.format(*match.groups()) if match else ""
+            if match and other in state:
+                magnitude, direction = folded.pop(name), folded.pop(other)
+                # One magnitude for each element along the axes that it has, or one for all.
+                axes = tuple(
+                    n for n, size in enumerate(direction.shape) if size_of(magnitude, n) == 1
+                )
+                norm = np.sqrt(np.square(direction.astype(np.float64)).sum(axes, keepdims=True))
+                weight = (
+                    magnitude.reshape(magnitude.shape or (1,) * direction.ndim) * direction / norm
+                )
+                folded["".join(match.groups())] = weight.astype(np.float32)
+    return folded
+
+
+def size_of(array: np.ndarray, axis: int) -> int:
+    """The size of an array along an axis; a scalar has size 1 along all."""
+    return array.shape[axis] if array.ndim else 1
+
+
+def load_state_dict(
+    model: nn.Module,
+    state_dict: Any,
+    names: Names | None = None,
+    *,
+    flatten: Shapes | None = None,
+    unflatten: Shapes | None = None,
+    strict: bool = True,
+) -> Report:
+    """Loads the weights of a PyTorch model into an MLX model, in place.
 
     Args:
-        state: PyTorch names and arrays; ``num_batches_tracked`` of BatchNorm is not needed.
-        model: The MLX model; only its names, shapes and kinds of layers matter.
-        names: From the MLX name of a parameter, the names that it has in PyTorch. There are several if
-            layers share it.
+        model: The MLX model.
+        state_dict: The state dict, of tensors or arrays, or a checkpoint that contains one.
+        names: Maps the MLX name of a parameter to its names in the state dict. There are several if PyTorch's
+            layers share it. Default: the same name, without the ``layers`` of ``mlx.nn.Sequential``.
+        flatten: The ``Linear`` layers whose input is a flattened feature map, by MLX name, each with the
+            shape of that map in PyTorch without the batch: ``{"fc": (channels, height, width)}``. PyTorch
+            flattens channels first and MLX channels last, so the columns of the weight change their order.
+        unflatten: The same for ``Linear`` layers whose output becomes a feature map: the order of rows and of
+            the bias changes.
+        strict: Whether every parameter must be in the state dict and every array in the model. If False,
+            parameters that are missing keep their values and others are ignored; shapes must still fit.
 
     Returns:
-        Contiguous arrays: ``mx.export_function`` writes buffers as they lie in memory, and would take a
-        transposed array for another one.
+        What was loaded and what was not.
 
     Raises:
-        ValueError: If a parameter is missing, or one is left over, has another shape, or should be shared
-            but differs. All of them are named.
+        ValueError: If the state dict does not fit. The message lists every difference.
     """
-    rest = {
-        name: value for name, value in state.items() if not name.endswith("num_batches_tracked")
-    }
-    weights, wrong = {}, []
+    state, ignored = split_state(state_dict)
+    arrays = arrays_of(state)
+    weights, missing, unexpected = matched(arrays, model, names, flatten, unflatten, strict)
+    model.load_weights(list(weights.items()), strict=False)
+    counters = [name for name in arrays if name.endswith(COUNTERS)]
+    return Report(list(weights), missing, unexpected, ignored + counters)
+
+
+def convert_state_dict(
+    model: nn.Module,
+    state_dict: Any,
+    names: Names | None = None,
+    *,
+    flatten: Shapes | None = None,
+    unflatten: Shapes | None = None,
+    strict: bool = True,
+) -> dict[str, mx.array]:
+    """The weights of a PyTorch model for an MLX model, by MLX name; the model is not changed.
+
+    The arguments and errors are those of :func:`load_state_dict`.
+
+    Returns:
+        Contiguous arrays, because ``mx.export_function`` writes the memory of an array without its strides.
+    """
+    arrays = arrays_of(state_of(state_dict))
+    return matched(arrays, model, names, flatten, unflatten, strict)[0]
+
+
+def matched(
+    state: Mapping[str, np.ndarray],
+    model: nn.Module,
+    names: Names | None,
+    flatten: Shapes | None,
+    unflatten: Shapes | None,
+    strict: bool,
+) -> tuple[dict[str, mx.array], list[str], list[str]]:
+    """The weights by MLX name, the names that are missing, and those that are not in the model."""
+    names = names or sequential_names(model)
+    state = fold_weight_norm(state)
+    rest = {name: value for name, value in state.items() if not name.endswith(COUNTERS)}
+    maps = {f"{layer}.weight" for layer in (flatten or {})}
+    maps |= {f"{layer}.{kind}" for layer in (unflatten or {}) for kind in ("weight", "bias")}
+    weights, missing, wrong = {}, [], []
     for name, parameter in dict(tree_flatten(model.parameters())).items():
+        maps.discard(name)
         same = {key: rest.pop(key) for key in names(name) if key in rest}
-        wrong += [f"missing: {key}" for key in names(name) if key not in same]
+        missing += [key for key in names(name) if key not in same]
         if not same:
             continue
         key, value = next(iter(same.items()))
@@ -220,18 +359,56 @@ def from_pytorch(
         ]
         axes = pytorch_axes(model, name)
         expected = tuple(parameter.shape[axes.index(axis)] for axis in range(parameter.ndim))
-        if value.shape == expected:
-            weights[name] = mx.array(value.transpose(axes).copy(order="C"))
-        else:
+        if value.shape != expected:
             wrong.append(f"shape {value.shape} instead of {expected}: {key}")
-    wrong += [f"not used: {key}" for key in rest]
-    if wrong:
-        raise ValueError("These weights are not those of this model.\n" + "\n".join(wrong))
-    return weights
+            continue
+        layer, _, kind = name.rpartition(".")
+        if kind == "weight" and layer in (flatten or {}):
+            value = channels_last(value, (flatten or {})[layer], axis=1, name=layer)
+        if layer in (unflatten or {}):
+            value = channels_last(value, (unflatten or {})[layer], axis=0, name=layer)
+        weights[name] = mx.array(value.transpose(axes).copy(order="C"))
+    unknown = sorted({name.rpartition(".")[0] for name in maps if not name.endswith("bias")})
+    if unknown:
+        raise ValueError(
+            f"'flatten' and 'unflatten' must name layers of the model, but got {cut(unknown)}."
+        )
+    if wrong or (strict and (missing or rest)):
+        lines = [f"missing: {key}" for key in missing] if strict else []
+        unused = [f"not used: {key}" for key in rest] if strict else []
+        raise mismatch(type(model).__name__, lines + wrong + unused)
+    return weights, missing, list(rest)
 
 
-def to_pytorch(model: nn.Module, names: Names = same_name) -> dict[str, np.ndarray]:
-    """The way back of :func:`from_pytorch`: a state dict for ``load_state_dict(strict=True)``."""
+def channels_last(value: np.ndarray, shape: Sequence[int], axis: int, name: str) -> np.ndarray:
+    """A weight whose features along an axis are those of a map, in the order of channels last."""
+    if np.prod(shape) != value.shape[axis]:
+        raise ValueError(
+            f"'flatten' and 'unflatten' must have the shape (channels, ...) of a feature map with "
+            f"{value.shape[axis]} elements for {name!r}, but got {tuple(shape)}."
+        )
+    order = np.moveaxis(np.arange(value.shape[axis]).reshape(shape), 0, -1).reshape(-1)
+    return value.take(order, axis=axis)
+
+
+def sequential_names(model: nn.Module) -> Names:
+    """Maps MLX names to PyTorch's, which have no ``layers`` between an ``nn.Sequential`` and its layers."""
+
+    def names(name: str) -> tuple[str, ...]:
+        module: Any = model
+        kept = []
+        for part in name.split("."):
+            if not (part == "layers" and isinstance(module, nn.Sequential)):
+                kept.append(part)
+            module = module[int(part)] if isinstance(module, list) else module[part]
+        return (".".join(kept),)
+
+    return names
+
+
+def to_state_dict(model: nn.Module, names: Names | None = None) -> dict[str, np.ndarray]:
+    """The parameters of an MLX model as a PyTorch state dict, for ``load_state_dict(strict=True)``."""
+    names = names or sequential_names(model)
     state: dict[str, np.ndarray] = {}
     for name, parameter in dict(tree_flatten(model.parameters())).items():
         axes = np.argsort(pytorch_axes(model, name))
@@ -240,7 +417,7 @@ def to_pytorch(model: nn.Module, names: Names = same_name) -> dict[str, np.ndarr
 
 
 def pytorch_axes(model: nn.Module, name: str) -> tuple[int, ...]:
-    """Which axis of the array in PyTorch is each axis of a parameter in MLX."""
+    """For each axis of a parameter in MLX, the axis in PyTorch."""
     *path, kind = name.split(".")
     module: Any = model
     for part in path:
