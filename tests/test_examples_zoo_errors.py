@@ -115,7 +115,7 @@ def test_a_configuration_that_is_no_object(quicknat, tmp_path, text, says):
         ),
         (
             {"config": CONFIG | {"drop_out": 2}},
-            "'config' of quicknat is not accepted: The dropout probability 2",
+            "'config' of quicknat is not accepted: The dropout",
         ),
         ({"config": CONFIG | {"classes": 3, "num_class": 3}}, "'num_classes' must be given once"),
         ({"paper": 5}, "'paper' must be a string, but got 5."),
