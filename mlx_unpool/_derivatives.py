@@ -31,19 +31,17 @@ _exporting = ContextVar("exporting", default=False)
 
 @contextmanager
 def exporting() -> Iterator[None]:
-    """Leaves the custom derivatives out of every call inside, so that a graph can be exported.
+    """Leave the custom derivatives out of every call inside the ``with`` block, for ``mx.export_function``.
 
-    Without it ``mx.export_function`` stops with ``[export_function] Unable to serialize primitive
-    CustomTransforms``. Inside this context pooling and unpooling are traced as what they run, which can
-    be exported for inference and not be differentiated. What is exported runs without this package, on
-    the kind of device that it was traced for.
+    Without it ``mx.export_function`` fails with ``[export_function] Unable to serialize primitive
+    CustomTransforms``. Inside this context pooling and unpooling are traced as their kernels or operations,
+    which can be exported but not differentiated. The exported file runs without this package, on the kind of
+    device that it was traced for.
 
-    It holds in the thread that it is in (and in the ``asyncio`` tasks that are made inside), not in threads
-    that are started inside. A generator that pauses inside leaves it on for whoever runs on, as any ``with``
-    does, until the generator goes on or is closed, in whichever thread.
+    It applies to the current thread and to ``asyncio`` tasks created inside, not to threads started inside.
 
-    Windows hold for one size, so ``shapeless=True`` does not work; ``mx.exporter`` puts a function for
-    each of several sizes into one file.
+    Not supported: ``shapeless=True``, because the graph depends on the size. ``mx.exporter`` can write one
+    function per size into one file.
 
     Raises:
         ValueError: If a derivative is taken inside.
@@ -64,11 +62,11 @@ def exporting() -> Iterator[None]:
         with set_inside(_exporting, True):
             yield
     except ValueError as error:
-        # What MLX says of the first operation without a derivative.
+        # MLX's error for an operation without a derivative.
         if re.search(r"vjp|jvp", str(error), re.IGNORECASE):
             raise ValueError(
                 "[exporting] a derivative was taken inside exporting(), where pooling and unpooling have "
-                "none: take it outside."
+                "none: take the derivative outside."
             ) from error
         raise
 
@@ -76,11 +74,12 @@ def exporting() -> Iterator[None]:
 def pool(
     x: mx.array, bounds: mx.array | None, g: Any, index_dtype: mx.Dtype, where: Where
 ) -> tuple[mx.array, mx.array]:
-    """Values and indices of every window of ``x``; ``bounds`` says where windows lie that are not alike."""
+    """Values and indices of every window of ``x``; ``bounds`` are the windows if they are not equal."""
 
-    def forward(x, *bounds):
-        run = where.backend.pool_regions if bounds else where.backend.pool
-        return run(x, *bounds, g, index_dtype)
+    def forward(x, bounds=None):
+        if bounds is None:
+            return where.backend.pool(x, g, index_dtype)
+        return where.backend.pool_regions(x, bounds, g, index_dtype)
 
     def vjp(primals, cotangents, outputs):
         summed = linear("accumulate", cotangents[0], outputs[1], g, where)
@@ -89,7 +88,8 @@ def pool(
     def jvp(primals, tangents):
         if bounds is None:
             primals, tangents = (primals,), (tangents,)
-        values, indices = pool(primals[0], *primals[1:] or (None,), g, index_dtype, where)
+        x, bounds_or_none = (*primals, None)[:2]
+        values, indices = pool(x, bounds_or_none, g, index_dtype, where)
         if tangents[0] is None:
             return _zeros(values, where), _zeros(indices, where)
         return linear("pick", tangents[0], indices, g, where), _zeros(indices, where)

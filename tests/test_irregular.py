@@ -23,7 +23,7 @@ from mlx_unpool import (
 )
 from mlx_unpool._backends import cpu
 from mlx_unpool._geometry import WindowGeometry, adaptive_geometry, fractional_geometry
-from mlx_unpool._layout import pairs
+from mlx_unpool._layout import bounds_array
 
 SEEDS = range(6)
 CASES = 40  # a seed

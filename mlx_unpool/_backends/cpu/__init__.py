@@ -15,8 +15,8 @@ from ..._geometry import Geometry, RegionGeometry, Triple, WindowGeometry, pitch
 from ..._types import FLOAT_DTYPES, is_window
 from . import positions as at
 from .arrays import along, narrowest, unfused
-from .padding import clamped
 from .maxima import Maxima, irregular_windows, keys, windows
+from .padding import clamped
 from .spread import can_spread, spread
 
 _LARGE_BYTES = 2**25  # bytes: MLX keeps free buffers of so many in all
@@ -32,7 +32,7 @@ class Ops:
         self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and indices of every window."""
-        _refuse_huge(x, g)
+        _check_limit(x, g)
         flat = not is_window(index_dtype)
         steps = g.steps_in_plane if flat else g.steps_in_window
         are_keys = x.dtype == mx.float16
@@ -57,7 +57,7 @@ class Ops:
         self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and flat indices of windows that lie where ``bounds`` says."""
-        _refuse_huge(x, g)
+        _check_limit(x, g)
         size, pooled, kernel = g.size, g.pooled, g.longest
         steps = pitches(kernel)
         ends = []
@@ -83,14 +83,14 @@ class Ops:
 
     def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """Pooled values at their positions, zero elsewhere, the last one of several."""
-        _refuse_huge(values, g)
+        _check_limit(values, g)
         if can_spread(g, indices):
             return spread(values, indices, g)
         return at.put(values, at.checked(indices, g), g.size)
 
     def accumulate(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """Pooled values at their positions, zero elsewhere, the sum of several. The indices are a pool's."""
-        _refuse_huge(values, g)
+        _check_limit(values, g)
         if can_spread(g, indices):
             return spread(values, indices, g)
         positions = at.of_pool(indices, g)
@@ -111,13 +111,13 @@ class Ops:
 
     def pick(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """The full array at the recorded positions, zero where an index names none. They are a pool's."""
-        _refuse_huge(full, g)
+        _check_limit(full, g)
         positions = at.of_pool(indices, g)
         return at.take(full, positions).reshape(indices.shape)
 
     def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """As :meth:`pick` for any indices, and zero for a value whose position a later one names as well."""
-        _refuse_huge(full, g)
+        _check_limit(full, g)
         images = len(full)
         if images > 1 and full.nbytes > _LARGE_BYTES and not is_window(indices.dtype):
             # Part by part, so that not all that is needed in between is there at the same time.
@@ -142,13 +142,13 @@ class Ops:
         return at.take(full, positions).reshape(indices.shape)
 
 
-def _refuse_huge(x: mx.array, g: Geometry) -> None:
-    """These operations flatten: planes to one axis, some of them all planes."""
+def _check_limit(x: mx.array, g: Geometry) -> None:
+    """Raises ValueError if the elements of a call inside ``mx.vmap``, where the batch grows, are too many."""
     batch, *_, channels = x.shape
     if batch * channels * (g.most_positions + 1) > _MAX_ELEMENTS:
         raise ValueError(
-            f"[mlx_unpool] on the CPU {batch * channels} planes of {max(g.size, g.pooled, key=prod)} are too "
-            "many: all together must have fewer than 2^31 positions. Call with fewer images, or on a GPU."
+            f"[mlx_unpool] 'x' must have fewer than 2^31 elements in all examples together on the CPU but got "
+            f"{batch * channels} planes of {max(g.size, g.pooled, key=prod)}."
         )
 
 

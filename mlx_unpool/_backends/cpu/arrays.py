@@ -55,19 +55,6 @@ def repeated(x: mx.array, shape: tuple[int, ...]) -> mx.array:
     return x if x.shape == shape else unfused(mx.broadcast_to(x, shape))
 
 
-def gapless(x: mx.array) -> mx.array:
-    """``x`` as one axis without gaps, as :func:`mx.as_strided` wants it; a copy only where there are gaps.
-
-    An array in steps, ``x[::2]`` for instance, becomes one axis in steps, which MLX refuses to stride over.
-    (:func:`mx.contiguous` cannot be exported.)
-    """
-    x = x.flatten()
-    if x.dtype.size == 1:
-        return mx.concatenate([x, x[:1]])[:-1]
-    # Narrower numbers lie beside each other, so MLX makes a copy if they do not.
-    return x.view({2: mx.uint8, 4: mx.uint16, 8: mx.uint32}[x.dtype.size]).view(x.dtype)
-
-
 def gathered(x: mx.array, source: mx.array) -> mx.array:
     """The elements of ``x`` at ``source``, positions in (B, D, H, W): (..., 1), or (..., C) by channel."""
     channels = x.shape[4]

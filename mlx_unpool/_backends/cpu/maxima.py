@@ -12,15 +12,12 @@ from typing import NamedTuple
 import mlx.core as mx
 
 from ..._types import FLOAT_DTYPES
-from .arrays import gapless, gathered_along, narrowest, repeated, signed, unfused
+from .arrays import gathered_along, narrowest, repeated, signed, unfused
 
 _INFINITE_KEY = 0x7800  # what `keys` makes of infinity; NaN is above
-_SMALL_SIZE = 2**16  # elements: what a look at each costs about as much as a few operations more
-
-
-_BEFORE = tuple(
-    (slice(None),) * (axis + 1) for axis in range(3)
-)  # indices of what lies before an axis
+_SMALL_SIZE = 2**16  # elements; below it extra operations cost as much as a full pass
+_SEPARATE_KERNEL = 100  # elements; below it pairs of pairs are faster than separate windows
+_BEFORE = tuple((slice(None),) * (axis + 1) for axis in range(3))  # slices of the axes before one
 
 
 class Maxima(NamedTuple):
@@ -123,25 +120,17 @@ def windows(
 ) -> Maxima:
     """The maxima of ``count`` windows along an axis, the first of which starts at the first row.
 
-    The number of operations does not grow with the length of windows that share few elements, and with
-    its logarithm for others.
+    O(1) operations if windows barely overlap, otherwise O(log kernel).
     """
+    length = sets.values.shape[axis + 1]
     if kernel == 1:
-        alike = sets.values.shape[axis + 1] == count
-        return sets if alike else sets.rows(axis, 0, stride, count)
-    # Pairs of elements for the windows to be made of. Where all windows start at an even element, every
-    # other element starts a pair.
-    apart = 2 * dilation if stride % (2 * dilation) == 0 else 1
-    pairs = ((kernel // 2 - 1) * 2 * dilation + (count - 1) * stride) // apart + 1
+        return sets if length == count else sets.rows(axis, 0, stride, count)
+    if kernel >= _SEPARATE_KERNEL and count * kernel <= 2 * length:
+        return _separate_windows(sets, axis, kernel, stride, dilation, count, step)
+    apart, pairs = _pairs(kernel, stride, dilation, count)
     if kernel <= 3 or (kernel < 32 and pairs > kernel // 2 * count):
         rows = (sets.rows(axis, n * dilation, stride, count) for n in range(kernel))
         return _reduce_in_order(next(rows), rows, step)
-    few = count * kernel <= 2 * sets.values.shape[axis + 1]
-    can_be_cut = (
-        prod(sets.values.shape) < 2**30
-    )  # MLX strides over 32 bits, and `gapless` doubles them
-    if few and can_be_cut and kernel >= (32 if apart == 1 else 64):
-        return _separate_windows(sets, axis, kernel, stride, dilation, count, step)
     if kernel % 2:
         last = kernel - 1
         result = windows(sets, axis, last, stride, dilation, count, step)
@@ -153,34 +142,46 @@ def windows(
     return windows(twice, axis, kernel // 2, *steps, count, 2 * step)
 
 
+def _pairs(kernel: int, stride: int, dilation: int, count: int) -> tuple[int, int]:
+    """The distance and the number of the pairs of elements that the windows consist of.
+
+    If all windows start at an even element, every other element starts a pair.
+    """
+    apart = 2 * dilation if stride % (2 * dilation) == 0 else 1
+    return apart, ((kernel // 2 - 1) * 2 * dilation + (count - 1) * stride) // apart + 1
+
+
 def _separate_windows(
     sets: Maxima, axis: int, kernel: int, stride: int, dilation: int, count: int, step: int
 ) -> Maxima:
-    """As :func:`windows` for those that share few elements, each reduced by itself.
+    """As :func:`windows`, for windows that share few elements: each is copied and reduced separately.
 
-    They are cut into blocks, and only in the block with the maximum its element is looked for. Where there
-    is little to look at, that is more operations than it is worth.
+    The maxima of blocks are found first, then the element inside the block of the window's maximum. For small
+    arrays the extra operations would cost more than one pass over all elements.
     """
     shape = sets.values.shape
-    before, length, after = prod(shape[: axis + 1]), shape[axis + 1], prod(shape[axis + 2 :])
+    before, after = prod(shape[: axis + 1]), prod(shape[axis + 2 :])
 
-    whole = gapless(sets.values)
+    def copied(x: mx.array) -> mx.array:
+        """The elements of each window, (before, windows, elements, after)."""
+        if dilation == 1 and stride == kernel:
+            x = x[(*_BEFORE[axis], slice(0, count * kernel))]
+        else:
+            starts = mx.arange(0, count * stride, stride)[:, None]
+            x = mx.take(x, (starts + mx.arange(kernel) * dilation).flatten(), axis=axis + 1)
+        return x.reshape(before, count, kernel, after)
 
-    def blocks(x: mx.array, start: int, number: int, size: int) -> mx.array:
-        """Parts of each window, (before, windows, blocks, elements, after)."""
-        strides = [after * n for n in (length, stride, size * dilation, dilation)]
-        view = (before, count, number, size, after)
-        return mx.as_strided(x, view, (*strides, 1), start * dilation * after)
-
-    x = blocks(whole, 0, 1, kernel)[:, :, 0]
+    x = copied(sets.values)
     if x.size <= _SMALL_SIZE:
         offset = _where_maximum(x, sets.are_keys)
     else:
         root = isqrt(kernel)
         size = next((n for n in range(root, root // 2, -1) if kernel % n == 0), root)
-        best = blocks(whole, 0, kernel // size, size).max(axis=3)
-        if kernel % size:
-            last = blocks(whole, kernel - size, 1, size).max(axis=3)
+        number = kernel // size
+        blocks = x if number * size == kernel else x[:, :, : number * size]
+        best = blocks.reshape(before, count, number, size, after).max(axis=3)
+        if number * size < kernel:
+            last = x[:, :, kernel - size :].max(axis=2, keepdims=True)
             best = mx.concatenate([best, last], axis=2)
         start = mx.minimum(_where_maximum(best, sets.are_keys) * size, kernel - size)
         block = mx.take_along_axis(x, start + mx.arange(size)[:, None], axis=2)
@@ -188,7 +189,7 @@ def _separate_windows(
     largest = sets.largest + (kernel - 1) * step
     offsets = offset.astype(narrowest(largest)) * step
     if sets.offsets is not None:
-        earlier = blocks(gapless(mx.broadcast_to(sets.offsets, shape)), 0, 1, kernel)[:, :, 0]
+        earlier = copied(mx.broadcast_to(sets.offsets, shape))
         offsets = offsets + mx.take_along_axis(earlier, offset, axis=2)
     result = Maxima(mx.take_along_axis(x, offset, axis=2), offsets, largest, sets.are_keys)
     return result.map(lambda x: x.reshape(*shape[: axis + 1], count, *shape[axis + 2 :]))

@@ -115,16 +115,11 @@ def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
     If ``is_checked``, what is no offset counts as the first one, with nothing to keep. That is safe where the
     windows are disjoint.
     """
-    window, size, pooled = g.window, g.size, list(g.pooled)
+    window, size = g.window, g.size
     batch, channels = indices.shape[0], indices.shape[4]
-    rows, end = batch, prod(size) * channels
-    for axis in range(3):
-        if not g.axes[axis].is_tiled:
-            break
-        # Each slab of windows has a slab of the plane to itself: make it a row. Its numbers are small.
-        rows, end, pooled[axis] = rows * pooled[axis], end // pooled[axis], 1
-        if window.stride[axis] > 1:
-            break
+    slabs = _slabs(g)
+    pooled = [count // n for count, n in zip(g.pooled, slabs)]
+    rows, end = batch * prod(slabs), prod(size) * channels // prod(slabs)
     dtype = narrowest(end)
     elements = [pitch * channels for pitch in pitches(size)]
     steps = [pitch * d for pitch, d in zip(elements, window.dilation)]
@@ -145,6 +140,21 @@ def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
         if start.size > 1 or window.padding[axis]:
             position = position + start
     return Positions(position.reshape(rows, indices.size // rows), end, keep=keep)
+
+
+def _slabs(g: WindowGeometry) -> Triple:
+    """The number of parts into which each axis can be cut so that every window lies in one part.
+
+    Positions inside a part are smaller numbers, of a narrower dtype, than positions in the plane.
+    """
+    slabs = [1, 1, 1]
+    for number, axis in enumerate(g.axes):
+        if not axis.is_tiled:
+            break
+        slabs[number] = axis.count
+        if axis.stride > 1:
+            break
+    return tuple(slabs)
 
 
 def by_table(indices: mx.array, g: WindowGeometry) -> Positions:
