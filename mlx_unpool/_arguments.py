@@ -10,10 +10,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from ._types import INDEX_DTYPES, LARGEST_AXIS, VALUE_DTYPES
+from ._types import LARGEST_AXIS, TRAITS, is_float
 
-_VALUES = frozenset(VALUE_DTYPES)
-_INDICES = frozenset(INDEX_DTYPES)
 PAIR_HINT = (
     "A pool with return_indices=True returns a pair: values, indices = pool(x), then "
     "unpool(values, indices, output_size=x.shape)."
@@ -38,7 +36,7 @@ def values(caller: str, name: str, x: Any) -> None:
         raise TypeError(
             f"[{caller}] '{name}' must be an mlx array but got {type(x).__name__}.{_array_hint(x)}"
         )
-    if x.dtype not in _VALUES:
+    if x.dtype not in TRAITS:
         raise TypeError(
             f"[{caller}] '{name}' must have dtype float32, float16, bfloat16, float64 or an integer type but "
             f"got {x.dtype}."
@@ -59,10 +57,8 @@ def indices(caller: str, indices: Any) -> None:
             f"[{caller}] 'indices' must be an mlx array but got {type(indices).__name__}."
             f"{_array_hint(indices)}"
         )
-    if indices.dtype not in _INDICES:
-        hint = ""
-        if mx.issubdtype(indices.dtype, mx.floating):
-            hint = " Did the pool have return_indices=True?"
+    if indices.dtype not in TRAITS or is_float(indices.dtype):
+        hint = " Did the pool have return_indices=True?" if is_float(indices.dtype) else ""
         raise TypeError(
             f"[{caller}] 'indices' must have an integer dtype (uint8 and uint16 are window offsets, the "
             f"others flat indices) but got {indices.dtype}.{hint}"

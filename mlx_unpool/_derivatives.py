@@ -19,6 +19,7 @@ import mlx.core as mx
 from ._backends import Where
 from ._geometry import Geometry
 from ._settings import set_inside
+from ._types import TRAITS, is_float
 
 TRANSPOSE = {
     "place": "pick_winners",
@@ -148,9 +149,7 @@ def _without_derivative(x: mx.array) -> mx.array:
 
     MLX could differentiate some of what the primitives do, but not as exactly: equal maxima would share.
     """
-    if not mx.issubdtype(x.dtype, mx.floating):
-        return x
-    return x.view({2: mx.uint16, 4: mx.uint32, 8: mx.uint64}[x.dtype.size]).view(x.dtype)
+    return x.view(TRAITS[x.dtype].unsigned).view(x.dtype) if is_float(x.dtype) else x
 
 
 def _zeros(x: mx.array, where: Where) -> mx.array:

@@ -152,8 +152,8 @@ def _hint(g: Geometry, rank: int) -> str:
     axes = zip("DHW", g.window.unpooled_size(g.pooled), g.window.stride)
     sizes = ", ".join(f"{name} {n} to {n + s - 1}" for name, n, s in list(axes)[3 - rank :])
     return (
-        f" Inputs of {sizes} pool to this size (smaller ones with ceil_mode): pass the shape of what you pooled "
-        "as 'output_size', and the pool's kernel_size, stride, padding and dilation."
+        f" Inputs of {sizes} pool to this size (smaller ones with ceil_mode): pass the shape of what you "
+        "pooled as 'output_size', and the pool's kernel_size, stride, padding and dilation."
     )
 
 

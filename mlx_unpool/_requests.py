@@ -35,6 +35,7 @@ from ._types import (
     LARGEST_AXIS,
     MAX_WINDOW_INDICES,
     flat_dtype,
+    is_float,
     is_window,
     window_dtype,
 )
@@ -112,9 +113,11 @@ class _Request:
             )
         return chosen
 
-    def check_limit(self, name: str, plan: Plan, where: Where) -> None:
-        """Checks the limit of the CPU backend, for the argument that determines the size."""
+    def check_limit(self, plan: Plan, where: Where) -> None:
+        """Checks the size of arrays on the CPU."""
         if not plan.fits_cpu and where.backend is get("ops"):
+            is_larger = prod(plan.shape) > prod(plan.folded) and not isinstance(self, MaxPooling)
+            name = "output_size" if is_larger else "x"
             raise ValueError(
                 f"[{self.caller}] '{name}' must give fewer than 2^31 elements in all on the CPU, one spare "
                 f"position per plane included, but got {plan.folded} and {plan.shape}. Use fewer images per "
@@ -136,7 +139,7 @@ class _Pooling(_Request):
         """The pooled values, or ``(values, indices)`` if indices are requested."""
         where = self.where(x, stream)
         plan = _plan(self, x.shape)
-        self.check_limit("x", plan, where)
+        self.check_limit(plan, where)
         with mx.stream(where.stream):
             return self.run(x, plan, where, self.bounds(plan))
 
@@ -265,7 +268,7 @@ class MaxUnpooling(_Request):
         if output_size is not None:
             output_size = check.shape(self.caller, "output_size", output_size, self.rank)
         plan = _plan(self, x.shape, output_size)
-        self.check_limit("output_size", plan, where)
+        self.check_limit(plan, where)
         with mx.stream(where.stream):
             if plan.is_empty:
                 return mx.zeros(plan.shape, x.dtype)
@@ -438,7 +441,7 @@ class FractionalPooling(_Pooling):
         """The pooled values, or ``(values, indices)`` if indices are requested."""
         where = self.where(x, stream)
         plan = _plan(self, x.shape)
-        self.check_limit("x", plan, where)
+        self.check_limit(plan, where)
         shape = (plan.layout.batch, plan.layout.channels, self.rank)
         self._check_samples(random_samples, key, shape)
         with mx.stream(where.stream):
@@ -469,31 +472,22 @@ class FractionalPooling(_Pooling):
 
     def _check_samples(self, samples: Any, key: Any, shape: tuple[int, ...]) -> None:
         """Checks the random numbers, (N, C, rank), or their key."""
-        if samples is not None:
-            if key is not None:
+        if samples is not None and key is not None:
+            raise ValueError(
+                f"[{self.caller}] 'key' must be None where 'random_samples' are given but got "
+                f"{check.short_repr(key)}."
+            )
+        for name, given, needed, is_right, needed_shape in (
+            ("random_samples", samples, "an array of floats", is_float, shape),
+            ("key", key, "a key of mx.random, a uint32 array", mx.uint32.__eq__, (2,)),
+        ):
+            is_array = isinstance(given, mx.array)
+            if given is not None and not (is_array and is_right(given.dtype)):
+                got = given.dtype if is_array else type(given).__name__
+                raise TypeError(f"[{self.caller}] '{name}' must be {needed} but got {got}.")
+            if given is not None and given.shape != needed_shape:
                 raise ValueError(
-                    f"[{self.caller}] 'key' must be None where 'random_samples' are given but got "
-                    f"{check.short_repr(key)}."
-                )
-            if not isinstance(samples, mx.array) or not mx.issubdtype(samples.dtype, mx.floating):
-                what = samples.dtype if isinstance(samples, mx.array) else type(samples).__name__
-                raise TypeError(
-                    f"[{self.caller}] 'random_samples' must be an array of floats but got {what}."
-                )
-            if samples.shape != shape:
-                raise ValueError(
-                    f"[{self.caller}] 'random_samples' must have the shape {shape}, one number per "
-                    f"image, channel and axis, but got {samples.shape}."
-                )
-        elif key is not None:
-            if not isinstance(key, mx.array):
-                raise TypeError(
-                    f"[{self.caller}] 'key' must be an mlx array but got {type(key).__name__}."
-                )
-            if key.shape != (2,) or key.dtype != mx.uint32:
-                raise ValueError(
-                    f"[{self.caller}] 'key' must be a key of mx.random, uint32 of shape (2,), but got "
-                    f"{key.dtype} of shape {key.shape}."
+                    f"[{self.caller}] '{name}' must have the shape {needed_shape} but got {given.shape}."
                 )
 
 

@@ -29,7 +29,7 @@ class _Layer(nn.Module):
     _hidden_arguments: tuple[str, ...] = ()  # further attributes that the request depends on
 
     def __init_subclass__(cls) -> None:
-        if _Layer in cls.__bases__:
+        if "_request_type" in vars(cls):
             _, *names = inspect.signature(cls.__init__).parameters
             cls._arguments = (*names, *cls._hidden_arguments)
         for name in ("__init__", "__call__"):
@@ -103,7 +103,24 @@ def _normalized(value: Any) -> Any:
         return value
 
 
-class _MaxPool(_Layer):
+class _Pool(_Layer):
+    """Base class of the pooling layers."""
+
+    def __call__(self, x: mx.array, *, stream: Stream = None) -> ArrayOrPair:
+        """Pools ``x``.
+
+        Args:
+            x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
+                batch dimension is optional.
+            stream (Stream or Device, optional): Stream or device to run on.
+
+        Returns:
+            array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
+        """
+        return self._request()(x, stream)
+
+
+class _MaxPool(_Pool):
     _request_type = MaxPooling
     _repr_names = ("kernel_size", "stride", "padding")
 
@@ -156,21 +173,8 @@ class _MaxPool(_Layer):
         self.data_format = data_format
         self._request()
 
-    def __call__(self, x: mx.array, *, stream: Stream = None) -> ArrayOrPair:
-        """Pools ``x``.
 
-        Args:
-            x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
-                batch dimension is optional.
-            stream (Stream or Device, optional): Stream or device to run on.
-
-        Returns:
-            array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
-        """
-        return self._request()(x, stream)
-
-
-class _AdaptiveMaxPool(_Layer):
+class _AdaptiveMaxPool(_Pool):
     _request_type = AdaptivePooling
     _repr_names = ("output_size",)
 
@@ -202,21 +206,8 @@ class _AdaptiveMaxPool(_Layer):
         self.data_format = data_format
         self._request()
 
-    def __call__(self, x: mx.array, *, stream: Stream = None) -> ArrayOrPair:
-        """Pools ``x``.
 
-        Args:
-            x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
-                batch dimension is optional.
-            stream (Stream or Device, optional): Stream or device to run on.
-
-        Returns:
-            array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
-        """
-        return self._request()(x, stream)
-
-
-class _FractionalMaxPool(_Layer):
+class _FractionalMaxPool(_Pool):
     _request_type = FractionalPooling
     _repr_names = ("kernel_size", "output_size", "output_ratio")
 
@@ -331,7 +322,7 @@ class _MaxUnpool(_Layer):
         self._request()
 
     @classmethod
-    def from_pool(cls, pool: _MaxPool | _AdaptiveMaxPool | _FractionalMaxPool) -> Self:
+    def from_pool(cls, pool: _Pool) -> Self:
         """Make the unpooling layer for ``pool``, a pooling layer of this library with the same rank.
 
         Every call of it must pass ``output_size`` if any stride of ``pool`` is above 1. For an adaptive or
@@ -341,8 +332,7 @@ class _MaxUnpool(_Layer):
             TypeError: If ``pool`` is anything else.
             ValueError: If ``pool`` returns no indices.
         """
-        known = isinstance(pool, (_MaxPool, _AdaptiveMaxPool, _FractionalMaxPool))
-        if not known or pool.rank != cls.rank:
+        if not isinstance(pool, _Pool) or pool.rank != cls.rank:
             kind = type(pool)
             whose = kind.__module__.replace("mlx.nn.layers.pooling", "mlx.nn") + "."
             hint = ", whose pools return no indices" if whose.startswith("mlx.nn.") else ""

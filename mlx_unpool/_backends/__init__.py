@@ -17,16 +17,6 @@ from .._geometry import Geometry, RegionGeometry, WindowGeometry
 from .._settings import set_inside
 from . import cpu, gpu
 
-__all__ = [
-    "Backend",
-    "Where",
-    "forced",
-    "get",
-    "is_available",
-    "use_backend",
-    "where",
-]
-
 VARIABLE = "MLX_UNPOOL_BACKEND"
 
 

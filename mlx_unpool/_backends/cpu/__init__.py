@@ -12,7 +12,7 @@ from math import prod
 import mlx.core as mx
 
 from ..._geometry import Geometry, RegionGeometry, Triple, WindowGeometry, pitches
-from ..._types import FLOAT_DTYPES, is_window
+from ..._types import TRAITS, is_float, is_window
 from . import positions as at
 from .arrays import along, narrowest, unfused
 from .maxima import Maxima, irregular_windows, keys, windows
@@ -96,7 +96,7 @@ class Ops:
         positions = at.of_pool(indices, g)
         if isinstance(g, WindowGeometry) and g.window.disjoint:
             return at.put(values, positions, g.size)
-        wide = mx.float32 if values.dtype in (mx.float16, mx.bfloat16) else values.dtype
+        wide = TRAITS[values.dtype].accumulation
         # MLX has no function for adding along an axis, but it is the derivative of gathering.
         _, (sums,) = mx.vjp(
             lambda plane: mx.take_along_axis(plane, positions.elements, axis=1),
@@ -147,7 +147,7 @@ def _check_limit(x: mx.array, g: Geometry) -> None:
     batch, *_, channels = x.shape
     if batch * channels * (g.most_positions + 1) > _MAX_ELEMENTS:
         raise ValueError(
-            f"[mlx_unpool] 'x' must have fewer than 2^31 elements in all examples together on the CPU but got "
+            f"[mlx_unpool] 'x' must have fewer than 2^31 elements in all examples on the CPU but got "
             f"{batch * channels} planes of {max(g.size, g.pooled, key=prod)}."
         )
 
@@ -190,7 +190,7 @@ def _empty_windows(g: WindowGeometry) -> mx.array:
 
 
 def _lowest(dtype: mx.Dtype) -> mx.array:
-    return mx.array(-float("inf") if dtype in FLOAT_DTYPES else mx.iinfo(dtype).min, dtype)
+    return mx.array(-float("inf") if is_float(dtype) else mx.iinfo(dtype).min, dtype)
 
 
 def _by_plane(axis: int, x: mx.array) -> mx.array:

@@ -1,4 +1,4 @@
-"""Small things that the subjects of this package share.
+"""Small array operations that several modules of this package use.
 
 Shapes of arrays are written out, never -1: MLX works that out again inside ``mx.vmap``, and cannot if there
 are no examples.
@@ -10,8 +10,6 @@ from math import prod
 
 import mlx.core as mx
 
-_UNSIGNED = (mx.uint8, mx.uint16, mx.uint32, mx.uint64)
-_SIGNED = (mx.int8, mx.int16, mx.int32, mx.int64)
 _ALONG = ((1, -1, 1, 1, 1), (1, 1, -1, 1, 1), (1, 1, 1, -1, 1))
 _SAME_AXES = tuple(tuple(range(n)) for n in range(9))
 
@@ -26,16 +24,6 @@ def narrowest(largest: int) -> mx.Dtype:
     if largest < 2**16:
         return mx.uint8 if largest < 2**8 else mx.uint16
     return mx.uint32 if largest < 2**32 else mx.uint64
-
-
-def unsigned_like(x: mx.array) -> mx.Dtype:
-    """The dtype of unsigned numbers as wide as those of ``x``."""
-    return _UNSIGNED[x.dtype.size.bit_length() - 1]
-
-
-def signed(dtype: mx.Dtype) -> mx.Dtype:
-    """The dtype of signed numbers as wide as these."""
-    return _SIGNED[dtype.size.bit_length() - 1]
 
 
 def unfused(x: mx.array) -> mx.array:

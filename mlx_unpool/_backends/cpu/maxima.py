@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-from ..._types import FLOAT_DTYPES
-from .arrays import gathered_along, narrowest, repeated, signed, unfused
+from ..._types import TRAITS, is_float
+from .arrays import gathered_along, narrowest, repeated, unfused
 
 _INFINITE_KEY = 0x7800  # what `keys` makes of infinity; NaN is above
 _SMALL_SIZE = 2**16  # elements; below it extra operations cost as much as a full pass
@@ -84,7 +84,7 @@ class Maxima(NamedTuple):
         # Views between operations on strided and on contiguous arrays, so that mx.compile does not fuse
         # them into one strided loop.
         wins = (theirs > best).view(narrow)
-        if not are_keys and theirs.dtype in FLOAT_DTYPES:
+        if not are_keys and is_float(theirs.dtype):
             wins = wins | (theirs != theirs).view(narrow)
         shape = wins.shape
         if their_offsets is None:
@@ -92,7 +92,7 @@ class Maxima(NamedTuple):
             if largest > 1:
                 their_offsets = their_offsets * largest
         else:
-            like = signed(dtype)
+            like = TRAITS[dtype].signed
             offset = repeated(their_offsets, shape).view(like)
             their_offsets = (_astype(unfused(wins), like) * offset).view(dtype)
         if offsets is not None:
@@ -120,13 +120,13 @@ def windows(
 ) -> Maxima:
     """The maxima of ``count`` windows along an axis, the first of which starts at the first row.
 
-    O(1) operations if windows barely overlap, otherwise O(log kernel).
+    O(1) operations for long adjacent windows, otherwise O(log kernel).
     """
     length = sets.values.shape[axis + 1]
     if kernel == 1:
         return sets if length == count else sets.rows(axis, 0, stride, count)
-    if kernel >= _SEPARATE_KERNEL and count * kernel <= 2 * length:
-        return _separate_windows(sets, axis, kernel, stride, dilation, count, step)
+    if kernel >= _SEPARATE_KERNEL and are_adjacent(kernel, stride, dilation, count):
+        return _separate_windows(sets, axis, kernel, dilation, count, step)
     apart, pairs = _pairs(kernel, stride, dilation, count)
     if kernel <= 3 or (kernel < 32 and pairs > kernel // 2 * count):
         rows = (sets.rows(axis, n * dilation, stride, count) for n in range(kernel))
@@ -151,10 +151,15 @@ def _pairs(kernel: int, stride: int, dilation: int, count: int) -> tuple[int, in
     return apart, ((kernel // 2 - 1) * 2 * dilation + (count - 1) * stride) // apart + 1
 
 
+def are_adjacent(kernel: int, stride: int, dilation: int, count: int) -> bool:
+    """Whether the windows along an axis, one after the other, are all of its elements up to a last one."""
+    return count == 1 or (stride == kernel and dilation == 1)
+
+
 def _separate_windows(
-    sets: Maxima, axis: int, kernel: int, stride: int, dilation: int, count: int, step: int
+    sets: Maxima, axis: int, kernel: int, dilation: int, count: int, step: int
 ) -> Maxima:
-    """As :func:`windows`, for windows that share few elements: each is copied and reduced separately.
+    """As :func:`windows`, for adjacent windows: each is reduced separately.
 
     The maxima of blocks are found first, then the element inside the block of the window's maximum. For small
     arrays the extra operations would cost more than one pass over all elements.
@@ -162,16 +167,12 @@ def _separate_windows(
     shape = sets.values.shape
     before, after = prod(shape[: axis + 1]), prod(shape[axis + 2 :])
 
-    def copied(x: mx.array) -> mx.array:
+    def split(x: mx.array) -> mx.array:
         """The elements of each window, (before, windows, elements, after)."""
-        if dilation == 1 and stride == kernel:
-            x = x[(*_BEFORE[axis], slice(0, count * kernel))]
-        else:
-            starts = mx.arange(0, count * stride, stride)[:, None]
-            x = mx.take(x, (starts + mx.arange(kernel) * dilation).flatten(), axis=axis + 1)
+        x = x[(*_BEFORE[axis], slice(0, (count * kernel - 1) * dilation + 1, dilation))]
         return x.reshape(before, count, kernel, after)
 
-    x = copied(sets.values)
+    x = split(sets.values)
     if x.size <= _SMALL_SIZE:
         offset = _where_maximum(x, sets.are_keys)
     else:
@@ -189,7 +190,7 @@ def _separate_windows(
     largest = sets.largest + (kernel - 1) * step
     offsets = offset.astype(narrowest(largest)) * step
     if sets.offsets is not None:
-        earlier = copied(mx.broadcast_to(sets.offsets, shape))
+        earlier = split(mx.broadcast_to(sets.offsets, shape))
         offsets = offsets + mx.take_along_axis(earlier, offset, axis=2)
     result = Maxima(mx.take_along_axis(x, offset, axis=2), offsets, largest, sets.are_keys)
     return result.map(lambda x: x.reshape(*shape[: axis + 1], count, *shape[axis + 2 :]))
@@ -199,7 +200,7 @@ def _where_maximum(x: mx.array, are_keys: bool) -> mx.array:
     """Along axis 2 of four, the number of the first maximum or the last NaN."""
     best = x.max(axis=2, keepdims=True)
     result = _first_true(x == repeated(best, x.shape))
-    if x.dtype not in FLOAT_DTYPES and not are_keys:
+    if not is_float(x.dtype) and not are_keys:
         return result
     nan, is_nan = ((y > _INFINITE_KEY if are_keys else y != y) for y in (x, best))
     return mx.where(is_nan, x.shape[2] - 1 - _first_true(nan[:, :, ::-1]), result)
@@ -213,24 +214,17 @@ def _first_true(hits: mx.array) -> mx.array:
 def irregular_windows(
     sets: Maxima, axis: int, longest: int, start: mx.array, stop: mx.array, step: int
 ) -> Maxima:
-    """As :func:`windows` for those from ``start`` to ``stop`` (B, D, H, W, 1 or C; 1 for other axes).
+    """As :func:`windows`, for windows from ``start`` to ``stop`` (B, D, H, W, 1 or C; 1 for other axes).
 
-    None is longer than ``longest``, or shorter than half of it.
+    No window is longer than ``longest`` or shorter than half of it.
     """
 
     def at(sets: Maxima, rows: mx.array) -> Maxima:
         return sets.map(lambda x: gathered_along(x, axis, rows))
 
-    if longest <= 3:
-        # A shorter window looks at its last element again, which changes nothing.
-        result = at(sets, start)
-        for offset in range(1, longest):
-            later = at(sets.plus(offset * step), mx.minimum(start + offset, stop - 1))
-            result = result.merge(later)
-        return result
     length, count = sets.values.shape[axis + 1], start.shape[axis + 1]
     if count * longest <= 2 * length:
-        # Windows that hardly overlap are copied, one after the other.
+        # Windows that barely overlap are copied, one after the other.
         number = mx.arange(longest).reshape([-1] + [1] * (3 - axis))
         rows = mx.expand_dims(start, axis + 2) + number
         rows = mx.minimum(rows, mx.expand_dims(stop - 1, axis + 2))

@@ -13,8 +13,8 @@ import mlx.core as mx
 
 from ..._geometry import Geometry, Triple, Window, WindowGeometry, kernel_offsets, pitches
 from ..._indices import positions as flat_indices
-from ..._types import is_window
-from .arrays import along, narrowest, repeated, unsigned_like
+from ..._types import TRAITS, is_window
+from .arrays import along, narrowest, repeated
 
 MAX_ENTRIES = 2**31 - 1  # of a table, which is an array of one axis
 
@@ -64,7 +64,7 @@ def take(full: mx.array, positions: Positions) -> mx.array:
 
 def masked(x: mx.array, keep: mx.array) -> mx.array:
     """``x`` where ``keep``, else zero: as integers, because NaN * 0 is not 0 and -1.0 * 0 has a sign."""
-    bits = x.view(unsigned_like(x))
+    bits = x.view(TRAITS[x.dtype].unsigned)
     return (bits * keep.view(mx.uint8).astype(bits.dtype)).view(x.dtype)
 
 
@@ -97,7 +97,7 @@ def by_number(indices: mx.array, size: Triple, is_checked: bool) -> Positions:
     if indices.dtype.size < wide.size:
         indices = indices.astype(wide)
     # As unsigned numbers, negative ones are too big.
-    position = indices.view(unsigned_like(indices))
+    position = indices.view(TRAITS[indices.dtype].unsigned)
     if is_checked:
         position = mx.minimum(position, prod(size))
     position = position.astype(narrowest((prod(size) + 1) * channels))

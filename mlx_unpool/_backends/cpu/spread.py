@@ -7,8 +7,8 @@ from typing import TypeGuard
 import mlx.core as mx
 
 from ..._geometry import Geometry, WindowGeometry
-from ..._types import is_window
-from .arrays import repeated, unfused, unsigned_like
+from ..._types import TRAITS, is_window
+from .arrays import repeated, unfused
 
 
 def can_spread(g: Geometry, indices: mx.array) -> TypeGuard[WindowGeometry]:
@@ -32,7 +32,7 @@ def spread(values: mx.array, indices: mx.array, g: WindowGeometry) -> mx.array:
     offsets = mx.arange(g.window.elements, dtype=indices.dtype).reshape(1, kd, 1, kh, 1, kw, 1)
     hit = repeated(indices.reshape(split), full) == repeated(offsets, full)
     # As integers, because NaN * 0 is not 0 and -1.0 * 0 has a sign.
-    bits = values.view(unsigned_like(values))
+    bits = values.view(TRAITS[values.dtype].unsigned)
     factor = unfused(hit.view(mx.uint8).astype(bits.dtype))
     result = repeated(bits.reshape(split), full) * factor
     return result.view(values.dtype).reshape(batch, *g.size, channels)
