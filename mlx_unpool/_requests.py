@@ -147,11 +147,22 @@ class _Pooling(_Request):
         """The result of a call, on the current stream."""
         if plan.is_empty:
             values, indices = mx.zeros(plan.shape, x.dtype), mx.zeros(plan.shape, plan.index_dtype)
-        else:
-            folded, g = mx.reshape(x, plan.folded), plan.geometry
-            values, indices = _derivatives.pool(folded, bounds, g, plan.index_dtype, where)
-            values, indices = mx.reshape(values, plan.shape), mx.reshape(indices, plan.shape)
-        return (values, indices) if self.return_indices else values
+            return (values, indices) if self.return_indices else values
+        folded = mx.reshape(x, plan.folded)
+        source = (folded,) if bounds is None else (folded, bounds)
+        arguments = (source, plan.geometry, plan.index_dtype, where)
+        if not self.return_indices:
+            return mx.reshape(_derivatives.pool_values(*arguments), plan.shape)
+        values, indices = _derivatives.pool(*arguments)
+        return mx.reshape(values, plan.shape), mx.reshape(indices, plan.shape)
+
+    def index_dtype(self, g: Geometry, index_format: str = "flat") -> mx.Dtype:
+        """The dtype of the indices, which are as small as possible if only the gradient uses them."""
+        if isinstance(g, WindowGeometry):
+            fits = g.window.elements <= MAX_WINDOW_INDICES and not self.return_indices
+            if index_format == "window" or fits:
+                return window_dtype(g.window.elements)
+        return flat_dtype(g.size)
 
     def nonempty_size(self, layout: Layout, shape: tuple[int, ...]) -> Triple:
         """The size of an input's planes, which must not be 0 on any axis."""
@@ -208,9 +219,8 @@ class MaxPooling(_Pooling):
                 f"{self.spatial(self.window.padding)}, but got an input of spatial shape "
                 f"{self.spatial(size)}."
             )
-        in_window = self.index_format == "window"
-        index_dtype = window_dtype(self.window.elements) if in_window else flat_dtype(size)
-        return Plan.of(layout, WindowGeometry(size, pooled, self.window), index_dtype)
+        g = WindowGeometry(size, pooled, self.window)
+        return Plan.of(layout, g, self.index_dtype(g, self.index_format))
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,7 +285,7 @@ class MaxUnpooling(_Request):
             if _indices.is_checking():
                 _indices.check_if_possible(self.caller, indices, plan.layout, plan.geometry)
             values, indices = mx.reshape(x, plan.folded), mx.reshape(indices, plan.folded)
-            full = _derivatives.linear("place", values, indices, plan.geometry, where)
+            full = _derivatives.linear("place", values, (indices,), plan.geometry, where)
             return mx.reshape(full, plan.shape)
 
     def plan(self, shape: tuple[int, ...], output_size: tuple[int, ...] | None) -> Plan:
@@ -390,7 +400,8 @@ class AdaptivePooling(_Pooling):
                 f"[{self.caller}] 'output_size' must be fewer than 2^31 windows on all axes together but "
                 f"got {self.spatial(pooled)}."
             )
-        return Plan.of(layout, adaptive_geometry(size, pooled), flat_dtype(size))
+        g = adaptive_geometry(size, pooled)
+        return Plan.of(layout, g, self.index_dtype(g))
 
     def bounds(self, plan: Plan) -> mx.array | None:
         """See :class:`_Request`."""

@@ -8,6 +8,7 @@ much: ``mx.where``, ``|`` of bools, gathers with several index arrays, ``mx.pad`
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import mlx.core as mx
 
@@ -27,6 +28,8 @@ _NO_SHIFTS: list[mx.array | None] = [None] * 3
 
 class Ops:
     """The primitives on arrays (B, D, H, W, C)."""
+
+    recomputes_indices = True
 
     def pool(
         self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype
@@ -56,30 +59,36 @@ class Ops:
     def pool_regions(
         self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
-        """Values and flat indices of windows that lie where ``bounds`` says."""
+        """Values and flat indices of the windows from and to ``bounds``."""
         _check_limit(x, g)
-        size, pooled, kernel = g.size, g.pooled, g.longest
-        steps = pitches(kernel)
-        ends = []
-        for axis, first in enumerate((0, pooled[0], pooled[0] + pooled[1])):
-            rows = bounds[:, first : first + pooled[axis]]
-            ends.append([_by_plane(axis, rows[:, :, end]) for end in (0, 1)])
+        ends = _ends(bounds, g)
         are_keys = x.dtype == mx.float16
-        maxima = Maxima(keys(x) if are_keys else x, are_keys=are_keys)
-        for axis in (2, 1, 0):
-            regular, step = g.regular[axis], steps[axis]
-            if regular:
-                maxima = windows(maxima, axis, *regular, 1, pooled[axis], step)
-            else:
-                start, stop = ends[axis]
-                maxima = irregular_windows(maxima, axis, kernel[axis], start, stop, step)
+        maxima = _region_maxima(Maxima(keys(x) if are_keys else x, are_keys=are_keys), ends, g)
         offsets = _window_offsets(maxima)
         indices = mx.zeros((), index_dtype)
-        for length, step, (start, stop) in zip(size, steps, ends):
+        for length, step, (start, stop) in zip(g.size, pitches(g.longest), ends):
             position = mx.minimum(start + (offsets // step).astype(index_dtype), stop - 1)
             indices = indices * length + position
             offsets = offsets % step
         return self.pick(x, indices, g) if are_keys else maxima.values, indices
+
+    def pool_values(
+        self, x: mx.array, bounds: mx.array | None, g: Any, index_dtype: mx.Dtype
+    ) -> mx.array:
+        """Only the values of :meth:`pool` or :meth:`pool_regions`, bit for bit."""
+        if x.dtype == mx.float16:
+            # Compared as sort keys, which lose the sign of zeros: the values are read at the indices.
+            if bounds is not None:
+                return self.pool_regions(x, bounds, g, index_dtype)[0]
+            return self.pool(x, g, index_dtype)[0]
+        _check_limit(x, g)
+        elements = Maxima(x, values_only=True)
+        if bounds is not None:
+            return _region_maxima(elements, _ends(bounds, g), g).values
+        values = _maxima(elements, g, g.steps_in_window).values
+        if g.may_have_empty_windows:
+            values = mx.where(_empty_windows(g), _lowest(x.dtype), values)
+        return values
 
     def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """Pooled values at their positions, zero elsewhere, the last one of several."""
@@ -168,6 +177,27 @@ def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:
         along_axis = (axis.looked_at, axis.stride, axis.dilation, axis.count, step)
         elements = windows(elements, number, *along_axis)
     return elements
+
+
+def _region_maxima(elements: Maxima, ends: list[list[mx.array]], g: RegionGeometry) -> Maxima:
+    """The maximum of every window of adaptive or fractional pooling."""
+    for axis, step in reversed(list(enumerate(pitches(g.longest)))):
+        regular = g.regular[axis]
+        if regular:
+            elements = windows(elements, axis, *regular, 1, g.pooled[axis], step)
+        else:
+            start, stop = ends[axis]
+            elements = irregular_windows(elements, axis, g.longest[axis], start, stop, step)
+    return elements
+
+
+def _ends(bounds: mx.array, g: RegionGeometry) -> list[list[mx.array]]:
+    """The start and the stop of every window on each axis, as arrays (B, D, H, W, 1 or C)."""
+    ends = []
+    for axis, first in enumerate((0, g.pooled[0], g.pooled[0] + g.pooled[1])):
+        rows = bounds[:, first : first + g.pooled[axis]]
+        ends.append([_by_plane(axis, rows[:, :, end]) for end in (0, 1)])
+    return ends
 
 
 def _window_offsets(maxima: Maxima) -> mx.array:

@@ -21,68 +21,76 @@ _BEFORE = tuple((slice(None),) * (axis + 1) for axis in range(3))  # slices of t
 
 
 class Maxima(NamedTuple):
-    """The maximum of each of many sets of elements, and a code that says which element it is.
+    """The maximum of each of many sets of elements, and its offset.
 
-    A code is the sum over the axes of the element's offset in its window, times a step of that axis. Its
+    An offset is the sum over the axes of the element's number in its window times the step of that axis. Its
     dtype is the narrowest for offsets up to ``largest``.
     """
 
     values: mx.array
-    offsets: mx.array | None = None  # None: all are ``largest``; an axis may have one row for all
-    largest: int = 0  # no code is above
+    offsets: mx.array | None = (
+        None  # None: all are ``largest``; an axis may have length 1 and is broadcast
+    )
+    largest: int = 0
     are_keys: bool = False  # whether the values are the sort keys of float16 numbers
+    values_only: bool = False  # whether offsets are not tracked
 
     def map(self, function: Callable[[mx.array], mx.array]) -> Maxima:
         """Other sets, which ``function`` picks, from the values and from their offsets."""
         offsets = None if self.offsets is None else function(self.offsets)
-        return Maxima(function(self.values), offsets, self.largest, self.are_keys)
+        return self._replace(values=function(self.values), offsets=offsets)
 
     def rows(self, axis: int, start: int, stride: int, count: int) -> Maxima:
         """``count`` rows of an axis, ``stride`` apart."""
-        values, offsets, largest, are_keys = self
+        values, offsets, largest, *flags = self
         index = _BEFORE[axis] + (slice(start, start + (count - 1) * stride + 1, stride),)
         if values.shape[axis + 1] > 1:
             values = values[index]
         if offsets is not None and offsets.shape[axis + 1] > 1:
             offsets = offsets[index]
-        return Maxima(values, offsets, largest, are_keys)
+        return Maxima(values, offsets, largest, *flags)
 
     def plus(self, number: int) -> Maxima:
         """``number`` added to all offsets."""
-        values, offsets, largest, are_keys = self
-        largest += number
+        offsets, largest = self.offsets, self.largest + number
         if offsets is not None:
             dtype = narrowest(largest)
             if offsets.dtype != dtype:
-                # The sum by itself: mx.compile would have a text translated for each number.
+                # Not fused with the sum: mx.compile would compile the fused source for each number.
                 offsets = unfused(offsets.astype(dtype))
             offsets = offsets + number
-        return Maxima(values, offsets, largest, are_keys)
+        return Maxima(self.values, offsets, largest, *self[3:])
 
     def shifted(self, shift: mx.array, most: int) -> Maxima:
         """``shift``, which is at most ``most``, added to the offsets."""
+        if self.values_only:
+            return self
         largest = self.largest + most
         shift = _astype(shift, narrowest(largest))
         if self.offsets is not None:
             offsets = unfused(_astype(self.offsets, shift.dtype))
             shift = offsets + repeated(shift, self.values.shape)
-        return Maxima(self.values, shift, largest, self.are_keys)
+        return Maxima(self.values, shift, largest, *self[3:])
 
     def merge(self, later: Maxima) -> Maxima:
         """The maxima of these sets and of those in ``later``, whose offsets are larger.
 
-        Of equal maxima the earlier one stays, a NaN that comes later wins over everything. Sets may share
-        elements, with the same offsets.
+        Of equal maxima the earlier one stays; a later NaN wins over everything. Sets may share elements, with
+        the same offsets.
         """
-        values, offsets, _, are_keys = self
-        theirs, their_offsets, largest, _ = later
+        values, offsets, _, are_keys, values_only = self
+        theirs, their_offsets, largest, *_ = later
+        # The later operand first: a NaN there wins, an equal number does not.
+        maxima = mx.maximum(theirs, values)
+        if values_only:
+            return Maxima(unfused(maxima), values_only=True)
         dtype = narrowest(largest)
         narrow = mx.uint8 if their_offsets is None else mx.int8
         best = values
         if are_keys:
             best = mx.minimum(best, repeated(mx.array(_INFINITE_KEY, mx.int16), best.shape))
-        # Views between operations on strided and on contiguous arrays, so that mx.compile does not fuse
-        # them into one strided loop.
+        # Views keep mx.compile from fusing operations on strided and on contiguous arrays into one strided
+        # loop.
         wins = (theirs > best).view(narrow)
         if not are_keys and is_float(theirs.dtype):
             wins = wins | (theirs != theirs).view(narrow)
@@ -96,11 +104,10 @@ class Maxima(NamedTuple):
             offset = repeated(their_offsets, shape).view(like)
             their_offsets = (_astype(unfused(wins), like) * offset).view(dtype)
         if offsets is not None:
-            # As offsets grow from element to element, a maximum is a choice.
+            # Offsets increase from element to element, so the maximum selects the later one.
             offsets = repeated(_astype(offsets, dtype), shape)
             their_offsets = mx.maximum(offsets, their_offsets)
-        # The later operand first: a NaN there wins, an equal number does not.
-        return Maxima(mx.maximum(theirs, values), their_offsets, largest, are_keys)
+        return Maxima(maxima, their_offsets, largest, are_keys)
 
 
 def _astype(x: mx.array, dtype: mx.Dtype) -> mx.array:
@@ -125,7 +132,7 @@ def windows(
     length = sets.values.shape[axis + 1]
     if kernel == 1:
         return sets if length == count else sets.rows(axis, 0, stride, count)
-    if kernel >= _SEPARATE_KERNEL and are_adjacent(kernel, stride, dilation, count):
+    if can_separate(sets, kernel, stride, dilation, count):
         return _separate_windows(sets, axis, kernel, dilation, count, step)
     apart, pairs = _pairs(kernel, stride, dilation, count)
     if kernel <= 3 or (kernel < 32 and pairs > kernel // 2 * count):
@@ -151,9 +158,10 @@ def _pairs(kernel: int, stride: int, dilation: int, count: int) -> tuple[int, in
     return apart, ((kernel // 2 - 1) * 2 * dilation + (count - 1) * stride) // apart + 1
 
 
-def are_adjacent(kernel: int, stride: int, dilation: int, count: int) -> bool:
-    """Whether the windows along an axis, one after the other, are all of its elements up to a last one."""
-    return count == 1 or (stride == kernel and dilation == 1)
+def can_separate(sets: Maxima, kernel: int, stride: int, dilation: int, count: int) -> bool:
+    """Whether :func:`_separate_windows` applies: to long adjacent windows whose offsets are tracked."""
+    are_adjacent = count == 1 or (stride == kernel and dilation == 1)
+    return are_adjacent and kernel >= _SEPARATE_KERNEL and not sets.values_only
 
 
 def _separate_windows(
