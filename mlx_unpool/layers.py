@@ -136,7 +136,9 @@ class _MaxPool(_Pool):
         index_format: IndexFormat = "flat",
         data_format: DataFormat = "channels_last",
     ) -> None:
-        """A spatial axis of length ``L`` gets
+        """Max pooling over equal windows at equal distances.
+
+        A spatial axis of length ``L`` gets
         ``L_out = floor((L + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1`` windows. With
         ``ceil_mode`` it is the ceiling, one less if the last window would start at ``L + padding`` or beyond.
 
@@ -185,7 +187,9 @@ class _AdaptiveMaxPool(_Pool):
         return_indices: bool = False,
         data_format: DataFormat = "channels_last",
     ) -> None:
-        """On a spatial axis of length ``L``, window ``i`` of ``n`` covers the positions from
+        """Max pooling to a given number of windows.
+
+        On a spatial axis of length ``L``, window ``i`` of ``n`` covers the positions from
         ``floor(i * L / n)`` to ``ceil((i + 1) * L / n) - 1``, as in PyTorch; neighbours overlap where ``n``
         does not divide ``L``. Ties and NaN are treated as in :class:`MaxPool2d`.
 
@@ -220,7 +224,9 @@ class _FractionalMaxPool(_Pool):
         return_indices: bool = False,
         data_format: DataFormat = "channels_last",
     ) -> None:
-        """The windows on a spatial axis of length ``L`` start at ``floor((i + u) * a) - floor(u * a)``, where
+        """Max pooling over windows at random distances.
+
+        The windows on a spatial axis of length ``L`` start at ``floor((i + u) * a) - floor(u * a)``, where
         ``a = (L - kernel_size) / (output_size - 1)`` and ``u`` is one random number per image, channel and
         axis; the last one starts at ``L - kernel_size``, as in PyTorch (Graham, "Fractional Max-Pooling",
         2014). Ties and NaN are treated as in :class:`MaxPool2d`.
@@ -288,7 +294,9 @@ class _MaxUnpool(_Layer):
         dilation: IntOrTuple = 1,
         data_format: DataFormat = "channels_last",
     ) -> None:
-        """A spatial axis with ``n`` windows gets, without ``output_size``, the length
+        """Compute a partial inverse of max pooling: values at their indices, zeros elsewhere.
+
+        A spatial axis with ``n`` windows gets, without ``output_size``, the length
         ``(n - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + 1``.
 
         If several values have the same index, the last one in row-major order wins. An index outside the
