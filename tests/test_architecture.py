@@ -23,8 +23,10 @@ PACKAGE = ROOT / "mlx_unpool"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 # From the top down: a module imports modules of the lines below it alone.
 LAYERS = [
+    ["benchmark"],
     ["selftest"],
     ["__init__"],
+    ["_replace"],
     ["layers", "functional", "formats"],
     ["_requests"],
     ["_derivatives"],
