@@ -82,6 +82,7 @@ def test_nothing_is_evaluated_by_the_library():
     forbidden = {"eval", "item", "tolist", "async_eval", "synchronize"}
     allowed = {
         ("selftest", None),
+        ("benchmark", None),
         ("_indices", "check"),
         ("_indices", "check_if_possible"),
         ("_indices", "_guess"),
