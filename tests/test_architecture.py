@@ -228,7 +228,14 @@ def test_kernel_text_lives_in_its_own_folder():
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/index_formats.md", "docs/porting.md", "docs/reliability.md"]
+    "page",
+    [
+        "README.md",
+        "docs/index_formats.md",
+        "docs/porting.md",
+        "docs/reliability.md",
+        "docs/replace_mlx_nn.md",
+    ],
 )
 def test_python_examples_of_the_pages_run(page):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
