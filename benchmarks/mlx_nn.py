@@ -84,7 +84,7 @@ MEASURES = {
     ),
 }
 MEMORY = "peak memory of value and gradient"
-# Primitives of MLX that make no array of their own.
+# Primitives of MLX whose result is a view.
 VIEWS = {"AsStrided", "Broadcast", "Copy", "ExpandDims", "Flatten", "Reshape", "Slice", "Split"}
 VIEWS |= {"Squeeze", "StopGradient", "Transpose", "Unflatten"}
 
@@ -119,8 +119,8 @@ def peak(run: Callable[[], Any]) -> float:
 def graph_bytes(function: Callable[..., Any], *arrays: mx.array) -> tuple[int, int]:
     """Bytes that the primitives of a function read and write, and the same without a cache.
 
-    A view counts as nothing; a primitive that reads it reads what is behind it, each element once. Without a
-    cache it reads the elements of overlapping windows once per window.
+    A view counts as nothing; a primitive that reads a view reads the array under it, each element once.
+    Without a cache it reads the elements of overlapping windows once per window.
     """
     totals = [0, 0]
     behind: tuple[dict[str, int], dict[str, int]] = {}, {}

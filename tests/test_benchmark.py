@@ -1,4 +1,4 @@
-"""``python -m mlx_unpool.benchmark``: its report, on small arrays and without a look at the times."""
+"""``python -m mlx_unpool.benchmark``: its report on small arrays, whatever the times are."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import mlx_nn
 import pytest
 
 
-def test_views_count_as_nothing_and_their_readers_as_reading_what_is_behind():
+def test_views_count_as_nothing_and_their_readers_read_the_array_under_them():
     x, row = mx.zeros((4, 6)), mx.zeros((6,))
     with mx.stream(mx.cpu):
         assert mlx_nn.graph_bytes(lambda x: mx.negative(x), x) == (192, 192)
