@@ -18,6 +18,7 @@ def small(monkeypatch):
         for name, (layer, window, shape) in benchmark._CASES.items()
     }
     monkeypatch.setattr(benchmark, "_CASES", cases)
+    monkeypatch.setattr(benchmark, "_GPU_BATCH", 1)
 
 
 def rows(said: str) -> dict[str, list[str]]:

@@ -232,6 +232,12 @@ def second_gradient(pool):
     return mx.grad(lambda x: first(x).square().sum())(X)
 
 
+def on_cpu(pool, dtype):
+    """A dtype that a GPU may not have."""
+    with mx.stream(mx.cpu):
+        return pool(X.astype(dtype))
+
+
 def exported(pool, path="/dev/null"):
     mx.export_function(path, pool, X)
     return pool(X)
@@ -244,7 +250,7 @@ CALLS = {
     "1-D": (BOTH, lambda of: of.MaxPool1d(3, 2, 1)(X[0])),
     "3-D": (BOTH, lambda of: of.MaxPool3d(2)(X[None])),
     "float16, bfloat16": (BOTH, lambda of: of.MaxPool2d(3, 2, 1)(X.astype(mx.bfloat16))),
-    "float64, on the CPU": (BOTH, lambda of: of.MaxPool2d(2)(X.astype(mx.float64))),
+    "float64, on the CPU": (BOTH, lambda of: on_cpu(of.MaxPool2d(2), mx.float64)),
     "int32, int64 and unsigned integers": (BOTH, lambda of: of.MaxPool2d(3, 2, 1)(INTEGERS)),
     "int8, int16 without padding": (BOTH, lambda of: of.MaxPool2d(3)(INTEGERS.astype(mx.int8))),
     "NaN": (BOTH, lambda of: of.MaxPool2d(2)(mx.where(X > 1, mx.nan, X))),
@@ -263,7 +269,7 @@ CALLS = {
     ),
     "padding above half the window": (MLX_ONLY, lambda of: of.MaxPool2d(2, 2, 2)(X)),
     "bool": (MLX_ONLY, lambda of: of.MaxPool2d(2)(X > 0)),
-    "complex64": (MLX_ONLY, lambda of: of.MaxPool2d(2)(X.astype(mx.complex64))),
+    "complex64": (MLX_ONLY, lambda of: on_cpu(of.MaxPool2d(2), mx.complex64)),
     "a window larger than the input (an empty result)": (
         MLX_ONLY,
         lambda of: of.MaxPool2d(20)(X),
