@@ -52,9 +52,9 @@ test-oldest: pyproject.toml ## the core with the oldest MLX that is supported
 fuzz: $(VENV)/.test ## many random calls against the reference (minutes)
 	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),20000) $(RUN) -m pytest tests/test_fuzz.py
 
-# Within 10 minutes on 2 cores; tables on the screen, JSON and plots in benchmarks/results/.
+# Within 20 minutes on 2 cores; tables on the screen, JSON and plots in benchmarks/results/.
 bench: $(VENV)/.bench ## the benchmarks; tables and plots in benchmarks/results/
-	for question in ops floor memory scale model overhead packed traffic; do \
+	for question in ops floor memory scale model overhead packed traffic mlx_nn; do \
 	    echo "== $$question" && $(RUN) benchmarks/$$question.py || exit 1; done
 
 lint: $(VENV)/.lint ## format and type checks

@@ -104,6 +104,7 @@ examples/notebooks/volumes_3d
 examples/README
 examples/deploy/README
 docs/porting
+docs/replace_mlx_nn
 docs/zoo
 ```
 
@@ -125,6 +126,7 @@ docs/testing_metal
 :caption: Benchmarks
 
 benchmarks/RESULTS
+benchmarks/MLX_NN
 benchmarks/TRAFFIC
 benchmarks/APPLE_GPU
 benchmarks/CUDA
