@@ -37,8 +37,8 @@ check: $(VENV)/.test ## the tests of the core alone (about 20 s)
 	$(RUN) -m pytest -q -n 2 --dist loadfile $(CORE) $(addprefix --ignore=tests/test_,parity.py fuzz.py package.py typing.py)
 
 # Two files at a time: the arrays of some tests are large, so not as many as there are cores.
-test: $(VENV)/.test ## all tests (about 10 minutes)
-	$(RUN) -m pytest -n 2 --dist loadfile
+test: $(VENV)/.test ## all tests (about 10 minutes), or those in TESTS
+	$(RUN) -m pytest -n 2 --dist loadfile $(TESTS)
 
 # What does not depend on programs and compilers, with the oldest MLX that pyproject.toml allows.
 PARITY := $(if $(CI),$(comma)parity)
@@ -82,7 +82,7 @@ $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.examples: EXTRAS = examples
-$(VENV)/.test: EXTRAS = examples,docs,test$(if $(CI),$(comma)parity$(comma)cuda-check)
+$(VENV)/.test: EXTRAS = examples,test,test-site$(if $(CI),$(comma)parity$(comma)cuda-check)
 $(VENV)/.notebooks: EXTRAS = notebooks
 $(VENV)/.lint: EXTRAS = lint
 $(VENV)/.docs: EXTRAS = docs
