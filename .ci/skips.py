@@ -74,10 +74,17 @@ def main(arguments: list[str]) -> str | int:
         print(f"There is no list of what is skipped on {sys.platform} yet; this was skipped.")
         return 0
     always, sometimes = listed(version)
-    wrong = [f"skipped, but not listed: {test} ({reason})" for reason, test in sorted(found - always - sometimes)]
-    wrong += [f"listed, but not skipped: {test} ({reason})" for reason, test in sorted(always - found)]
+    wrong = [
+        f"skipped, but not listed: {test} ({reason})"
+        for reason, test in sorted(found - always - sometimes)
+    ]
+    wrong += [
+        f"listed, but not skipped: {test} ({reason})" for reason, test in sorted(always - found)
+    ]
     if not wrong:
-        print(f"Python {version}: the tests that were skipped are those in {LIST.relative_to(ROOT)}.")
+        print(
+            f"Python {version}: the tests that were skipped are those in {LIST.relative_to(ROOT)}."
+        )
     return "\n".join([*wrong, f"See {LIST.relative_to(ROOT)}."]) if wrong else 0
 
 
