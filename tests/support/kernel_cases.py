@@ -94,6 +94,7 @@ def results(case: Case, seed: int) -> Callable[[], list[mx.array]]:
         "few outside": case.layout.arrange(few_outside, mx.int64),
         "wild window": case.layout.arrange(wild_window, mx.uint8),
     }
+
     def call() -> list[mx.array]:
         out = []
         for index_format in ("flat", "window"):

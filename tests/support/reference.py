@@ -125,7 +125,9 @@ def flat_of_window(offsets: np.ndarray, pool: Pool, size: Size, pooled: Size) ->
     for window in product(*map(range, pooled)):
         at = (slice(None), *window)
         for offset, position in window_elements(pool, window, size):
-            flat[at] = np.where(offsets[at] == offset, np.ravel_multi_index(position, size), flat[at])
+            flat[at] = np.where(
+                offsets[at] == offset, np.ravel_multi_index(position, size), flat[at]
+            )
     return flat
 
 
@@ -156,7 +158,10 @@ def winners(flat: np.ndarray, size: Size) -> np.ndarray:
 
 def max_pool_vjp(cotangent: np.ndarray, flat: np.ndarray, size: Size) -> np.ndarray:
     """The cotangents of all windows added at their indices."""
-    out, values = np.zeros((len(flat), prod(size)), cotangent.dtype), cotangent.reshape(len(flat), -1)
+    out, values = (
+        np.zeros((len(flat), prod(size)), cotangent.dtype),
+        cotangent.reshape(len(flat), -1),
+    )
     for plane, pooled, position in _written(flat, size):
         out[plane, position] += values[plane, pooled]
     return out.reshape(len(flat), *size)

@@ -106,9 +106,9 @@ def adaptive_max_pool(rank: int) -> list[Case]:
     function, x = getattr(mlx_unpool, f"adaptive_max_pool{rank}d"), distinct(rank)
     cases = []
     for cells in (SIZES[rank][::-1], tuple((n + 1) // 2 for n in SIZES[rank])):
-        bounds = reference.adaptive_bounds(SIZES[rank], cells)
-        flat = [reference.max_pool_bounds(plane, bounds)[1] for plane in np.array(folded(x))]
-        matrix = picking(np.stack(flat), prod(SIZES[rank]))
+        bounds = [reference.adaptive_bounds(SIZES[rank], cells)]
+        flat = reference.max_pool_between(np.array(folded(x)), bounds)[1]
+        matrix = picking(flat, prod(SIZES[rank]))
         cases.append(Case(lambda x, cells=cells: function(x, cells), [x], matrix))
     return cases
 
@@ -117,9 +117,9 @@ def fractional_max_pool(rank: int) -> list[Case]:
     function, x = getattr(mlx_unpool, f"fractional_max_pool{rank}d"), distinct(rank)
     cells = tuple(n - 1 for n in SIZES[rank])
     u = np.random.default_rng(0).random(rank, dtype=np.float32)
-    bounds = reference.fractional_bounds(SIZES[rank], cells, (2,) * rank, u)
-    flat = [reference.max_pool_bounds(plane, bounds)[1] for plane in np.array(folded(x))]
-    matrix = picking(np.stack(flat), prod(SIZES[rank]))
+    bounds = [reference.fractional_bounds(SIZES[rank], cells, (2,) * rank, u)]
+    flat = reference.max_pool_between(np.array(folded(x)), bounds)[1]
+    matrix = picking(flat, prod(SIZES[rank]))
 
     def call(x):
         samples = mx.broadcast_to(mx.array(u), (x.shape[0], x.shape[-1], rank))
