@@ -204,14 +204,10 @@ def vmap_of_grad(case: Case, oracle: bool) -> list[mx.array]:
     return [mx.vmap(gradient, in_axes=(0, *[None] * len(rest)))(many, *rest)]
 
 
-def compiled(case: Case, oracle: bool) -> list[mx.array]:
-    return [(case.oracle if oracle else mx.compile(case.call))(*case.inputs)]
-
-
 def compiled_other_sizes(case: Case, oracle: bool) -> list[mx.array]:
-    """One compiled function for one image, for three and for one again."""
+    """One compiled function for two images, for three and for two again."""
     function = case.call if oracle else mx.compile(case.call)
-    sizes = [[x[:1] for x in case.inputs], [mx.concatenate([x, x[:1]]) for x in case.inputs]]
+    sizes = [case.inputs, [mx.concatenate([x, x[:1]]) for x in case.inputs]]
     return [function(*inputs) for inputs in (*sizes, sizes[0])]
 
 
@@ -302,7 +298,6 @@ COLUMNS: dict[str, Callable[[Case, bool], list[mx.array]]] = {
     "vmap, indices": partial(_vmap, which=(1,)),
     "vmap, both": partial(_vmap, which=(0, 1)),
     "vmap of grad": vmap_of_grad,
-    "compile": compiled,
     "compile, sizes": compiled_other_sizes,
     "compile of grad": compiled_grad,
     "checkpoint": checkpoint,
@@ -313,7 +308,7 @@ COLUMNS: dict[str, Callable[[Case, bool], list[mx.array]]] = {
     "broadcast": broadcast,
 }
 # On the emulated Metal device a compiled function cannot run; its launches are compared with those that do.
-TRACED_ALONE = ("compile", "compile, sizes", "compile of grad")
+TRACED_ALONE = ("compile, sizes", "compile of grad")
 
 
 def applies(row: str, column: str) -> bool:
@@ -360,7 +355,7 @@ through; a test keeps it up to date. A layer is its function.
 - **-**: a pool takes no indices.
 """
 POSTSCRIPT = """
-`vmap` goes over every axis, three arrays at once; `compile, sizes` is one compiled function for three batch
+`vmap` goes over every axis, three arrays at once; `compile, sizes` is one compiled function for two batch
 sizes; `value_and_grad` is that of `mlx.nn`, in a model with parameters before and after; `16 bits` are
 float16 and bfloat16 values with float32 weights; `non-contiguous` are transposed, strided and reversed
 arrays, `broadcast` ones of stride 0. Each with both index formats and, for unpooling, without a window.
