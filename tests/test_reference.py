@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
+
 import mlx.core as mx
 import numpy as np
 import pytest
 import reference
-from arrays import FLOATS, INTEGERS, Case, generated_cases, irregular_cases
-from properties import check_pool, check_unpool, equal
+from arrays import FLOATS, INTEGERS, generated_cases, irregular_cases
+from properties import check_case, check_pool, check_unpool, equal
 
 import mlx_unpool
 from mlx_unpool import _geometry, _requests
-from mlx_unpool._geometry import fractional_geometry
+from mlx_unpool._geometry import WindowGeometry, adaptive_geometry, fractional_geometry
+from mlx_unpool._layout import bounds_array
 
 SEEDS = range(8)
 COUNT = 60  # calls per seed
 
 
-def check(case: Case) -> None:
-    """Pooling, and unpooling of its indices, in both index formats."""
-    values, flat, offsets = case.expected()
-    for index_format, expected in (("flat", (values, flat)), ("window", (values, flat, offsets))):
-        run = lambda x, f=index_format: case.max_pool(x, f)  # noqa: E731
-        indices = check_pool(run, case.x, case.layout, case.size, expected, note=case)
-        unpool = lambda v, i=indices: case.max_unpool(v, i)  # noqa: E731
-        check_unpool(unpool, values, case.dtype, case.layout, flat, case.size, case)
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_generated_pools(seed):
     for case in generated_cases(COUNT, seed):
-        check(case)
+        check_case(case)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -39,7 +32,7 @@ def test_generated_pools_without_tables_of_positions(seed, monkeypatch):
     monkeypatch.setattr(_geometry, "MAX_TABLE_SIZE", -1)
     _requests._plan.cache_clear()
     for case in generated_cases(COUNT, seed + 600):
-        check(case)
+        check_case(case)
     _requests._plan.cache_clear()
 
 
@@ -124,3 +117,27 @@ def test_fractional_windows_are_drawn_where_a_gradient_searches_for_them():
                 for position in {start, stop - 1}:
                     first, following = g.covering(2, position)
                     assert first <= number < following <= count
+
+
+def test_where_adaptive_windows_lie_is_what_their_definition_says():
+    """The closed forms, on integers and on arrays, against a loop over all windows and positions."""
+    for length, count in itertools.product(range(1, 27), range(1, 30)):
+        (ends,) = reference.adaptive_bounds((length,), (count,))
+        lengths, starts = {b - a for a, b in ends}, [a for a, _ in ends]
+        steps = {b - a for a, b in itertools.pairwise(starts)} or {length}
+        g = adaptive_geometry((1, 1, length), (1, 1, count))
+        regular = len(lengths) == len(steps) == 1 and steps != {0}
+        assert isinstance(g, WindowGeometry) == regular
+        if isinstance(g, WindowGeometry):
+            assert (g.window.kernel[2], g.window.stride[2]) == (*lengths, *steps)
+            continue
+        assert g.longest[2] == max(lengths)
+        covering = [[i for i, (a, b) in enumerate(ends) if a <= p < b] for p in range(length)]
+        walked = [(inside[0], inside[-1] + 1) for inside in covering]
+        for table, formula, counts, expected in (
+            (g.bounds_table, g.ends, g.pooled, ends),
+            (g.covering_table, g.covering, g.size, walked),
+        ):
+            for given in (table, None):
+                found = bounds_array(given, formula, counts)
+                assert list(map(tuple, found[2:].tolist())) == expected

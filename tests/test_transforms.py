@@ -46,13 +46,6 @@ def test_the_page_shows_the_matrix():
     assert PAGE.read_text() == transforms.page()
 
 
-def test_checking_indices_inside_a_transform_is_refused_by_mlx():
-    indices = mx.zeros((1, 2, 1), mx.int32)
-    for transform in (mx.compile, mx.vmap):
-        with pytest.raises(ValueError, match="eval"):
-            transform(lambda i: mlx_unpool.check_indices(i, 4) or i)(indices)
-
-
 # What the matrix does not have
 
 

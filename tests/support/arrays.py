@@ -1,4 +1,4 @@
-"""Generated calls: NumPy planes (P, *spatial), the arrays that callers pass for them, and the reference's results."""
+"""Generated calls: planes (P, *spatial), the arrays that callers pass for them, and what the reference gives."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class Layout:
         x = planes.reshape(self.batch or 1, self.channels, *planes.shape[1:])
         if self.data_format == "channels_last":
             x = np.moveaxis(x, 1, -1)
-        return mx.array(np.ascontiguousarray(x if self.batch else x[0])).astype(dtype)
+        x = np.ascontiguousarray(x if self.batch else x[0])
+        return mx.array(x, dtype) if dtype == mx.float64 else mx.array(x).astype(dtype)
 
     def planes_of(self, x: mx.array) -> np.ndarray:
         """The caller's array as planes (P, *spatial)."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import mlx.core as mx
 import numpy as np
 import reference
-from arrays import FLOATS, Layout
+from arrays import FLOATS, Case, Layout
 
 SMALL = np.random.default_rng(0).integers(-3, 4, 2**16).astype(np.float32)
 
@@ -42,8 +42,9 @@ def check_pool(
     got, indices = result if returns_indices else (result, None)
     assert got.dtype == x.dtype
     equal(layout.planes_of(got), values, note)
+    equal(np.signbit(layout.planes_of(got)), np.signbit(values), note)
     if indices is not None:
-        assert indices.dtype == (mx.uint8 if offsets else mx.int32)
+        assert indices.dtype in ((mx.uint8, mx.uint16) if offsets else (mx.int32,))
         has_element = (flat >= 0) if offsets else np.ones(flat.shape, bool)
         wanted = (offsets or [flat])[0]
         equal(layout.planes_of(indices)[has_element], wanted[has_element], note)
@@ -74,3 +75,13 @@ def check_unpool(
         equal(layout.planes_of(gradient), reference.max_unpool_vjp(grows, flat, size), note)
     assert full.dtype == dtype
     equal(layout.planes_of(full), reference.max_unpool(values, flat, size), note)
+
+
+def check_case(case: Case) -> None:
+    """Compares pooling, and unpooling of its indices, in both index formats."""
+    values, flat, offsets = case.expected()
+    for index_format, expected in (("flat", (values, flat)), ("window", (values, flat, offsets))):
+        run = lambda x, f=index_format: case.max_pool(x, f)  # noqa: E731
+        indices = check_pool(run, case.x, case.layout, case.size, expected, note=case)
+        unpool = lambda v, i=indices: case.max_unpool(v, i)  # noqa: E731
+        check_unpool(unpool, values, case.dtype, case.layout, flat, case.size, case)

@@ -69,7 +69,7 @@ def max_pool(x: np.ndarray, pool: Pool) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def max_pool_between(planes: np.ndarray, bounds: list[Bounds]) -> tuple[np.ndarray, np.ndarray]:
-    """Values and flat indices of planes, whose windows lie between ``bounds``: one for all, or one per plane."""
+    """Values and flat indices of planes, with windows between ``bounds``: one for all or one per plane."""
     if len(bounds) > 1:
         pairs = [max_pool_between(x[None], [each]) for x, each in zip(planes, bounds, strict=True)]
         values, flat = map(np.concatenate, zip(*pairs))
