@@ -92,6 +92,11 @@ class Window:
             for count, n, s, p in zip(pooled, self.span, self.stride, self.padding)
         )
 
+    def unpooled_ranges(self, pooled: Triple) -> list[range]:
+        """The sizes that differ from the default by less than one stride, for each axis."""
+        default = self.unpooled_size(pooled)
+        return [range(max(1, n - s + 1), n + s) for n, s in zip(default, self.stride)]
+
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
