@@ -248,7 +248,9 @@ def unpool_options(rank: int, cells: tuple[int, ...]) -> st.SearchStrategy:
         inside = st.tuples(
             *(st.integers(axis.start, min(axis.stop, axis.start + 8)) for axis in around)
         )
-        return or_nonsense(st.one_of(st.none(), inside, inside.map(list))).map(
+        shapes = [inside.map(list), inside.map(min), inside.map(lambda n: (2, *n, 3))]
+        shapes += [inside.map(lambda n: (*n, 3)), inside.map(lambda n: (3, *n))]
+        return or_nonsense(st.one_of(st.none(), inside, *shapes)).map(
             lambda size: options | {"output_size": size}
         )
 
@@ -257,12 +259,15 @@ def unpool_options(rank: int, cells: tuple[int, ...]) -> st.SearchStrategy:
     return windows.flatmap(with_size)
 
 
-def spatial_of_full_shape(call: Call, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The spatial part of the shape of a result, with or without a batch, None if the rest does not fit."""
+def spatial_of_full_shape(call: Call, shape: tuple[int, ...], exact: bool) -> tuple | None:
+    """The spatial part of a full shape, with or without batch; its other axes count if ``exact``."""
     first = call.options["data_format"] == "channels_first"
     spatial = shape[-call.rank :] if first else shape[-call.rank - 1 : -1]
     image = (call.channels, *spatial) if first else (*spatial, call.channels)
-    return spatial if shape in (image, (call.batch, *image)) else None
+    full = [image] if call.batch is None else [image, (call.batch, *image)]
+    if exact:
+        return spatial if shape in full else None
+    return spatial if len(shape) in map(len, full) else None
 
 
 def legal_unpooled_size(call: Call, window: reference.Pool | None) -> tuple[int, ...] | None:
@@ -276,9 +281,9 @@ def legal_unpooled_size(call: Call, window: reference.Pool | None) -> tuple[int,
             return None
         given = reference.default_unpooled_size(window, call.size)
     one = not isinstance(given, (tuple, list))
-    size = per_axis([given] if one else given, 1 if one else len(given), 1)
+    size = per_axis(given, call.rank if one else len(given), 1)
     if size is not None and len(size) > call.rank:
-        size = spatial_of_full_shape(call, size)
+        size = spatial_of_full_shape(call, size, exact=window is None)
     if size is None or len(size) != call.rank:
         return None
     return size if all(n in axis for n, axis in zip(size, allowed)) else None

@@ -1,4 +1,4 @@
-"""Generated calls: planes (P, *spatial), the arrays that callers pass for them, and what the reference gives."""
+"""Generated calls: planes (P, *spatial), the arrays that callers pass for them, and the expected results."""
 
 from __future__ import annotations
 
@@ -96,13 +96,13 @@ class Case(Generated):
     def cells(self) -> tuple[int, ...]:
         return reference.pooled_size(self.pool, self.size)
 
-    def max_pool(self, x: mx.array, index_format: str = "flat"):
+    def max_pool(self, x: mx.array, index_format: str = "flat", return_indices: bool = True):
         return self.function("max_pool")(
             x,
             *self.parameters,
             dilation=self.pool.dilation,
             ceil_mode=self.pool.ceil_mode,
-            return_indices=True,
+            return_indices=return_indices,
             index_format=index_format,
             **self.data_format,
         )
@@ -124,8 +124,8 @@ class IrregularCase(Generated):
     kernel: tuple[int, ...] | None
     samples: np.ndarray  # (planes, rank)
 
-    def max_pool(self, x: mx.array):
-        options = {"return_indices": True, **self.data_format}
+    def max_pool(self, x: mx.array, return_indices: bool = True):
+        options = {"return_indices": return_indices, **self.data_format}
         if self.kernel is None:
             return self.function("adaptive_max_pool")(x, self.cells, **options)
         samples = mx.array(self.samples.reshape(self.layout.batch or 1, -1, self.layout.rank))

@@ -6,11 +6,12 @@ Cotangents are small integers, so that sums are exact in every dtype and in any 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import mlx.core as mx
 import numpy as np
 import reference
-from arrays import FLOATS, Case, Layout
+from arrays import FLOATS, Case, IrregularCase, Layout
 
 SMALL = np.random.default_rng(0).integers(-3, 4, 2**16).astype(np.float32)
 
@@ -77,11 +78,16 @@ def check_unpool(
     equal(layout.planes_of(full), reference.max_unpool(values, flat, size), note)
 
 
-def check_case(case: Case) -> None:
-    """Compares pooling, and unpooling of its indices, in both index formats."""
-    values, flat, offsets = case.expected()
-    for index_format, expected in (("flat", (values, flat)), ("window", (values, flat, offsets))):
-        run = lambda x, f=index_format: case.max_pool(x, f)  # noqa: E731
-        indices = check_pool(run, case.x, case.layout, case.size, expected, note=case)
+def check_case(case: Case | IrregularCase) -> None:
+    """Compares pooling, with and without indices, and unpooling, in every index format of the case."""
+    values, flat, *offsets = case.expected()
+    given = case.x, case.layout, case.size
+    alone = partial(case.max_pool, return_indices=False)
+    check_pool(alone, *given, (values, flat), returns_indices=False, note=case)
+    runs = [(case.max_pool, (values, flat))]
+    if offsets:
+        runs.append((partial(case.max_pool, index_format="window"), (values, flat, *offsets)))
+    for run, expected in runs:
+        indices = check_pool(run, *given, expected, note=case)
         unpool = lambda v, i=indices: case.max_unpool(v, i)  # noqa: E731
         check_unpool(unpool, values, case.dtype, case.layout, flat, case.size, case)

@@ -75,14 +75,11 @@ def window_of(rank: int) -> reference.Pool:
 def max_pool(rank: int) -> list[Case]:
     function, x = getattr(mlx_unpool, f"max_pool{rank}d"), distinct(rank)
     flat = reference.max_pool(np.array(folded(x)), window_of(rank))[1]
-    return [
-        Case(
-            lambda x, f=index_format: function(x, *WINDOW, return_indices=True, index_format=f)[0],
-            [x],
-            picking(flat, prod(SIZES[rank])),
-        )
-        for index_format in ("flat", "window")
-    ]
+    matrix, cases = picking(flat, prod(SIZES[rank])), []
+    for index_format in ("flat", "window"):
+        call = partial(function, return_indices=True, index_format=index_format)
+        cases.append(Case(lambda x, call=call: call(x, *WINDOW)[0], [x], matrix))
+    return [*cases, Case(lambda x: function(x, *WINDOW), [x], matrix)]
 
 
 def max_unpool(rank: int) -> list[Case]:
@@ -110,6 +107,8 @@ def adaptive_max_pool(rank: int) -> list[Case]:
         flat = reference.max_pool_between(np.array(folded(x)), bounds)[1]
         matrix = picking(flat, prod(SIZES[rank]))
         cases.append(Case(lambda x, cells=cells: function(x, cells), [x], matrix))
+    pair = partial(function, output_size=cells, return_indices=True)
+    cases[-1].call = lambda x: pair(x)[0]
     return cases
 
 
@@ -358,7 +357,8 @@ POSTSCRIPT = """
 `vmap` goes over every axis, three arrays at once; `compile, sizes` is one compiled function for two batch
 sizes; `value_and_grad` is that of `mlx.nn`, in a model with parameters before and after; `16 bits` are
 float16 and bfloat16 values with float32 weights; `non-contiguous` are transposed, strided and reversed
-arrays, `broadcast` ones of stride 0. Each with both index formats and, for unpooling, without a window.
+arrays, `broadcast` ones of stride 0. Each with both index formats, pools
+without indices as well, and unpooling without a window.
 
 What has no row: `convert_indices` works on integers, which have no derivatives (it can be mapped and
 compiled); `check_indices` looks at numbers, which MLX allows in no transform.
