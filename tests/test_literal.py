@@ -358,7 +358,7 @@ def test_images_and_channels_draw_their_own_windows():
 
 @pytest.mark.parametrize("sample", [-5.0, 7.0, INF, -INF, NAN, 1e30, 2.0**24, 2.0**25, -(2.0**24)])
 def test_random_samples_out_of_range_stay_inside_the_plane(sample):
-    """Numbers about 2^24 would give windows past the plane, because float32 rounds them up by more than one."""
+    """Numbers about 2^24 would give windows past the plane, as float32 rounds them up by more than one."""
     x = mx.random.normal((1, 9, 9, 2))
     options = {"output_size": 5, "return_indices": True}
     pool = lambda x, u=sample: fractional_max_pool2d(  # noqa: E731
