@@ -61,7 +61,6 @@ KERNELS = [
 ]
 # Too slow, or about other files than the package.
 LEFT_OUT = [
-    "test_memory_stays_flat_over_ten_thousand_shapes",
     "test_the_page",
     "test_tests_and_files_that_pages_name",
 ]
