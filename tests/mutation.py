@@ -250,7 +250,7 @@ def copy_of_the_repository(folder: Path) -> Path:
 
 def tests_of(path: str) -> list[str]:
     if path.endswith("selftest.py"):
-        names = ["test_selftest", "metal/test_metal_selftest", "test_architecture"]
+        names = ["metal/test_metal_selftest", "test_architecture"]
     elif path.endswith(("gpu.py", "_kernels.py")):
         names = ["test_export", "test_architecture", *KERNELS]
     else:

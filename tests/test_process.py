@@ -292,3 +292,18 @@ def test_a_signal_at_any_moment_leaves_nothing_broken():
     print("alive")
     """
     assert run(program) == "alive\n"
+
+
+@pytest.mark.skipif(mx.metal.is_available() or mx.cuda.is_available(), reason="there is a GPU here")
+def test_the_self_test_says_what_it_checks_and_that_it_needs_a_gpu():
+    """tests/metal runs it on the emulated device."""
+    command = [sys.executable, "-m", "mlx_unpool.selftest"]
+    said, done = (
+        subprocess.run([*command, *words], capture_output=True, text=True, cwd=ROOT)
+        for words in (["--help"], [])
+    )
+    assert (said.returncode, done.returncode) == (0, 2)
+    assert "bit for bit" in said.stdout
+    assert "Exit status: 0 if" in said.stdout
+    assert done.stdout.startswith("```text\nmlx_unpool ")
+    assert "no kernel was tested" in done.stdout.lower()
