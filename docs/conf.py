@@ -67,6 +67,7 @@ copybutton_prompt_text = ">>> "
 
 # Types stand with each argument; a signature of names and defaults fits in two lines.
 autodoc_typehints = "none"
+autoclass_content = "both"  # the arguments of a layer are documented in its __init__
 autodoc_member_order = "bysource"
 autosummary_context = {
     "descriptions": {
@@ -103,6 +104,7 @@ examples/notebooks/volumes_3d
 examples/README
 examples/deploy/README
 docs/porting
+docs/replace_mlx_nn
 docs/zoo
 ```
 
@@ -124,6 +126,7 @@ docs/testing_metal
 :caption: Benchmarks
 
 benchmarks/RESULTS
+benchmarks/MLX_NN
 benchmarks/TRAFFIC
 benchmarks/APPLE_GPU
 benchmarks/CUDA
@@ -162,7 +165,7 @@ def remove_stubs(app: Any, error: Exception | None) -> None:
 def index_arguments(
     app: Any, what: str, name: str, described: Any, options: Any, lines: list[str]
 ) -> None:
-    """Arguments stand in the index, so that a search for `output_size` leads to who takes one."""
+    """Add the arguments to the index, so that a search for `output_size` finds the functions that take it."""
     if what not in ("class", "function", "method"):
         return
     names = set(inspect.signature(described).parameters) - {"self", "x", "stream"}
@@ -170,7 +173,8 @@ def index_arguments(
     first = "! " if name.lower().startswith("mlx_unpool.max") else ""
     entries = [f"   {first}single: {argument}" for argument in sorted(names)]
     if entries:
-        lines[:0] = [".. index::", *entries, ""]
+        # After the text: autosummary takes the first paragraph as the description.
+        lines += ["", ".. index::", *entries]
 
 
 class LinkNamesInCode(SphinxTransform):

@@ -3,6 +3,7 @@
 from ._backends import use_backend
 from ._derivatives import exporting
 from ._indices import checking
+from ._replace import replace_max_pools
 from .formats import check_indices, convert_indices
 from .functional import (
     adaptive_max_pool1d,
@@ -59,5 +60,6 @@ __all__ = [
     "max_unpool1d",
     "max_unpool2d",
     "max_unpool3d",
+    "replace_max_pools",
     "use_backend",
 ]

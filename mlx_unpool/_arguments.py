@@ -1,5 +1,5 @@
-"""Checks of single arguments. Each raises an error that names the caller, the argument, what was given and
-what is allowed; none looks at a value of an array."""
+"""Checks of single arguments. Each raises an error that names the caller, the argument, the value given and
+what is allowed. None evaluates an array."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Any
 
 import mlx.core as mx
 
-from ._types import INDEX_DTYPES, LARGEST_AXIS, VALUE_DTYPES
+from ._types import LARGEST_AXIS, TRAITS, is_float
 
-_VALUES = frozenset(VALUE_DTYPES)
-_INDICES = frozenset(INDEX_DTYPES)
+PAIR_HINT = (
+    "A pool with return_indices=True returns a pair: values, indices = pool(x), then "
+    "unpool(values, indices, output_size=x.shape)."
+)
 _STREAMS = (mx.Stream, mx.ThreadLocalStream, mx.Device, mx.DeviceType)
 
 
@@ -31,12 +33,21 @@ def short_repr(value: Any) -> str:
 def values(caller: str, name: str, x: Any) -> None:
     """Checks an array of values to be pooled or unpooled."""
     if not isinstance(x, mx.array):
-        raise TypeError(f"[{caller}] '{name}' must be an mlx array but got {type(x).__name__}.")
-    if x.dtype not in _VALUES:
+        raise TypeError(
+            f"[{caller}] '{name}' must be an mlx array but got {type(x).__name__}.{_array_hint(x)}"
+        )
+    if x.dtype not in TRAITS:
         raise TypeError(
             f"[{caller}] '{name}' must have dtype float32, float16, bfloat16, float64 or an integer type but "
             f"got {x.dtype}."
         )
+
+
+def _array_hint(x: Any) -> str:
+    """How to pass what is not an array."""
+    if isinstance(x, tuple) and len(x) == 2 and all(isinstance(part, mx.array) for part in x):
+        return f" {PAIR_HINT}"
+    return " Convert it with mx.array(...)." if hasattr(x, "__len__") else ""
 
 
 def indices(caller: str, indices: Any) -> None:
@@ -44,11 +55,10 @@ def indices(caller: str, indices: Any) -> None:
     if not isinstance(indices, mx.array):
         raise TypeError(
             f"[{caller}] 'indices' must be an mlx array but got {type(indices).__name__}."
+            f"{_array_hint(indices)}"
         )
-    if indices.dtype not in _INDICES:
-        hint = ""
-        if mx.issubdtype(indices.dtype, mx.floating):
-            hint = " Did the pool have return_indices=True?"
+    if indices.dtype not in TRAITS or is_float(indices.dtype):
+        hint = " Did the pool have return_indices=True?" if is_float(indices.dtype) else ""
         raise TypeError(
             f"[{caller}] 'indices' must have an integer dtype (uint8 and uint16 are window offsets, the "
             f"others flat indices) but got {indices.dtype}.{hint}"
@@ -114,15 +124,15 @@ def ratios(caller: str, name: str, value: Any, count: int) -> tuple[float, ...]:
     return tuple(map(float, given))
 
 
-def shape(caller: str, name: str, value: Any) -> tuple[int, ...]:
-    """A shape, given as an integer or a sequence."""
+def shape(caller: str, name: str, value: Any, rank: int = 1) -> tuple[int, ...]:
+    """A shape, given as a sequence, or as an integer for each of ``rank`` axes."""
     if type(value) is tuple and all(type(n) is int and n <= LARGEST_AXIS for n in value):
         return value  # the usual case, fast
-    numbers = all_integers(value if isinstance(value, (tuple, list)) else [value])
+    numbers = all_integers(value if isinstance(value, (tuple, list)) else [value] * rank)
     if numbers is None:
         hint = f": pass its shape, {name}={value.shape}" if isinstance(value, mx.array) else ""
         raise TypeError(
-            f"[{caller}] '{name}' must be a tuple of integers but got {short_repr(value)}{hint}."
+            f"[{caller}] '{name}' must be an integer or a tuple of them but got {short_repr(value)}{hint}."
         )
     if max(numbers, default=0) > LARGEST_AXIS:
         raise ValueError(

@@ -8,7 +8,7 @@ transpose is ``pick_winners``. Every derivative of every order is one of these f
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -16,9 +16,11 @@ from typing import Any
 
 import mlx.core as mx
 
-from ._backends import Where
-from ._geometry import Geometry
+from ._backends import Backend, Where
 from ._settings import set_inside
+from ._types import TRAITS, is_float
+
+Arrays = Sequence[mx.array]
 
 TRANSPOSE = {
     "place": "pick_winners",
@@ -31,19 +33,17 @@ _exporting = ContextVar("exporting", default=False)
 
 @contextmanager
 def exporting() -> Iterator[None]:
-    """Leaves the custom derivatives out of every call inside, so that a graph can be exported.
+    """Leave the custom derivatives out of every call inside the ``with`` block, for ``mx.export_function``.
 
-    Without it ``mx.export_function`` stops with ``[export_function] Unable to serialize primitive
-    CustomTransforms``. Inside this context pooling and unpooling are traced as what they run, which can
-    be exported for inference and not be differentiated. What is exported runs without this package, on
-    the kind of device that it was traced for.
+    Without it ``mx.export_function`` fails with ``[export_function] Unable to serialize primitive
+    CustomTransforms``. Inside this context pooling and unpooling are traced as their kernels or operations,
+    which can be exported but not differentiated. The exported file runs without this package, on the kind of
+    device that it was traced for.
 
-    It holds in the thread that it is in (and in the ``asyncio`` tasks that are made inside), not in threads
-    that are started inside. A generator that pauses inside leaves it on for whoever runs on, as any ``with``
-    does, until the generator goes on or is closed, in whichever thread.
+    It applies to the current thread and to ``asyncio`` tasks created inside, not to threads started inside.
 
-    Windows hold for one size, so ``shapeless=True`` does not work; ``mx.exporter`` puts a function for
-    each of several sizes into one file.
+    Not supported: ``shapeless=True``, because the graph depends on the size. ``mx.exporter`` can write one
+    function per size into one file.
 
     Raises:
         ValueError: If a derivative is taken inside.
@@ -64,55 +64,94 @@ def exporting() -> Iterator[None]:
         with set_inside(_exporting, True):
             yield
     except ValueError as error:
-        # What MLX says of the first operation without a derivative.
+        # MLX's error for an operation without a derivative.
         if re.search(r"vjp|jvp", str(error), re.IGNORECASE):
             raise ValueError(
                 "[exporting] a derivative was taken inside exporting(), where pooling and unpooling have "
-                "none: take it outside."
+                "none: take the derivative outside."
             ) from error
         raise
 
 
-def pool(
-    x: mx.array, bounds: mx.array | None, g: Any, index_dtype: mx.Dtype, where: Where
-) -> tuple[mx.array, mx.array]:
-    """Values and indices of every window of ``x``; ``bounds`` says where windows lie that are not alike."""
+def pool(source: Arrays, g: Any, index_dtype: mx.Dtype, where: Where) -> tuple[mx.array, mx.array]:
+    """Values and indices of every window.
 
-    def forward(x, *bounds):
-        run = where.backend.pool_regions if bounds else where.backend.pool
-        return run(x, *bounds, g, index_dtype)
+    ``source`` is the input, followed by the bounds of the windows if they are not equal.
+    """
 
-    def vjp(primals, cotangents, outputs):
-        summed = linear("accumulate", cotangents[0], outputs[1], g, where)
-        return summed if bounds is None else (summed, _zeros(primals[1], where))
+    def forward(*source):
+        return _values_and_indices(where.backend, source, g, index_dtype)
 
-    def jvp(primals, tangents):
-        if bounds is None:
-            primals, tangents = (primals,), (tangents,)
-        values, indices = pool(primals[0], *primals[1:] or (None,), g, index_dtype, where)
+    def vjp(source, cotangents, outputs):
+        return linear("accumulate", cotangents[0], outputs[1:], g, where), *_zeros(source[1:])
+
+    def jvp(source, tangents):
+        values, indices = pool(source, g, index_dtype, where)
         if tangents[0] is None:
-            return _zeros(values, where), _zeros(indices, where)
-        return linear("pick", tangents[0], indices, g, where), _zeros(indices, where)
+            return _zeros((values, indices))
+        return linear("pick", tangents[0], (indices,), g, where), *_zeros((indices,))
 
-    arrays = (x,) if bounds is None else (x, bounds)
-    return _run(forward, vjp, jvp, where, *arrays)
+    return _run(forward, vjp, jvp, where, source)
 
 
-def linear(name: str, x: mx.array, indices: mx.array, g: Geometry, where: Where) -> mx.array:
-    """The primitive of this name, one of :data:`TRANSPOSE`: linear in ``x``."""
+def pool_values(source: Arrays, g: Any, index_dtype: mx.Dtype, where: Where) -> mx.array:
+    """Values of every window; the derivatives use indices of ``index_dtype``, kept or computed again."""
+    backend: Any = where.backend
+    if not backend.recomputes_indices:
+        return pool(source, g, index_dtype, where)[0]
 
-    def forward(x, indices):
+    def forward(x, bounds=None):
+        return backend.pool_values(x, bounds, g, index_dtype)
+
+    def vjp(source, cotangents, outputs):
+        summed = linear("accumulate", cotangents[0], source, g, where, index_dtype)
+        return summed, *_zeros(source[1:])
+
+    def jvp(source, tangents):
+        tangent = _zeros(source)[0] if tangents[0] is None else tangents[0]
+        return linear("pick", tangent, source, g, where, index_dtype)
+
+    return _run(forward, vjp, jvp, where, source)
+
+
+def linear(
+    name: str,
+    x: mx.array,
+    source: Arrays,
+    g: Any,
+    where: Where,
+    index_dtype: mx.Dtype | None = None,
+) -> mx.array:
+    """The primitive of this name, one of :data:`TRANSPOSE`: linear in ``x``.
+
+    ``source`` is the indices or, with ``index_dtype``, the source of the pool that computes them.
+    """
+
+    def forward(x, *source):
+        indices = source[0]
+        if index_dtype is not None:
+            # Inside the custom function, because MLX evaluates all outputs of one.
+            indices = _values_and_indices(where.backend, source, g, index_dtype)[1]
         return getattr(where.backend, name)(x, indices, g)
 
-    def vjp(primals, cotangent, output):
-        transposed = linear(TRANSPOSE[name], cotangent, primals[1], g, where)
-        return transposed, _zeros(primals[1], where)
+    def vjp(primals, cotangents, outputs):
+        _, *source = primals
+        transposed = linear(TRANSPOSE[name], cotangents[0], source, g, where, index_dtype)
+        return transposed, *_zeros(source)
 
     def jvp(primals, tangents):
-        tangent = _zeros(primals[0], where) if tangents[0] is None else tangents[0]
-        return linear(name, tangent, primals[1], g, where)
+        x, *source = primals
+        tangent = _zeros((x,))[0] if tangents[0] is None else tangents[0]
+        return linear(name, tangent, source, g, where, index_dtype)
 
-    return _run(forward, vjp, jvp, where, x, indices)
+    return _run(forward, vjp, jvp, where, (x, *source))
+
+
+def _values_and_indices(
+    backend: Backend, source: Arrays, g: Any, index_dtype: mx.Dtype
+) -> tuple[mx.array, mx.array]:
+    run: Any = backend.pool if len(source) == 1 else backend.pool_regions
+    return run(*source, g, index_dtype)
 
 
 def _run(
@@ -120,56 +159,58 @@ def _run(
     vjp: Callable[..., Any],
     jvp: Callable[..., Any],
     where: Where,
-    *arrays: mx.array,
+    arrays: Arrays,
 ) -> Any:
-    """``forward`` of these arrays, with these derivatives; mapped by merging new axes into the batch.
+    """``forward`` of these arrays with these derivatives; ``mx.vmap`` merges the new axis into the batch.
 
-    Everything runs on one stream, what MLX makes of a custom function as well.
+    Everything runs on one stream, including the operations that MLX adds to a custom function.
     """
 
     def vmap(arrays, axes):
-        # A call anew: a rule that held its own function would be a cycle in every call.
+        # Rebuild the function: a stored reference would create a reference cycle.
         with mx.stream(where.stream):
-            return _map_batch(partial(_run, forward, vjp, jvp, where), arrays, axes)
+            run = partial(_run, forward, vjp, jvp, where)
+            return _map_batch(run, _as_tuple(arrays), _as_tuple(axes))
 
     with mx.stream(where.stream):
         if _exporting.get():
             return forward(*map(_without_derivative, arrays))
-        # MLX looks for derivatives inside a custom function as well, where there need not be any.
+        # Without stop_gradient MLX would differentiate the operations inside the custom function as well.
         function = mx.custom_function(lambda *args: forward(*map(mx.stop_gradient, args)))
-        function.vjp(vjp)
-        function.jvp(jvp)
+        function.vjp(lambda *args: vjp(*map(_as_tuple, args)))
+        function.jvp(lambda *args: jvp(*map(_as_tuple, args)))
         function.vmap(vmap)
         return function(*arrays)
 
 
+def _as_tuple(x: Any) -> tuple[Any, ...]:
+    """What MLX passes for one array or for several, as a tuple."""
+    return tuple(x) if isinstance(x, (list, tuple)) else (x,)
+
+
 def _without_derivative(x: mx.array) -> mx.array:
-    """The same array, through two operations that cost nothing, can be exported and have no derivative.
+    """The same array through two views, which can be exported, cost nothing and have no derivative.
 
-    MLX could differentiate some of what the primitives do, but not as exactly: equal maxima would share.
+    MLX could differentiate some of the operations, but not exactly: equal maxima would share the gradient.
     """
-    if not mx.issubdtype(x.dtype, mx.floating):
-        return x
-    return x.view({2: mx.uint16, 4: mx.uint32, 8: mx.uint64}[x.dtype.size]).view(x.dtype)
+    return x.view(TRAITS[x.dtype].unsigned).view(x.dtype) if is_float(x.dtype) else x
 
 
-def _zeros(x: mx.array, where: Where) -> mx.array:
-    return mx.zeros_like(x, stream=where.stream)
+def _zeros(arrays: Arrays) -> tuple[mx.array, ...]:
+    return tuple(map(mx.zeros_like, arrays))
 
 
-def _map_batch(function: Callable[..., Any], args: Any, axes: Any) -> tuple[Any, Any]:
+def _map_batch(function: Callable[..., Any], args: Arrays, axes: Any) -> tuple[Any, Any]:
     """``function`` of arrays (B, ...), mapped: the mapped axis becomes part of B and comes out first."""
-    if isinstance(args, mx.array):
-        args, axes = [args], [axes]
     length = next(x.shape[axis] for x, axis in zip(args, axes) if axis is not None)
     merged = []
     for x, axis in zip(args, axes):
         x = mx.broadcast_to(x, (length, *x.shape)) if axis is None else mx.moveaxis(x, axis, 0)
-        if length == 0:  # one example, which never runs, tells the shapes of the results
+        if length == 0:  # one example, which is never evaluated, gives the shapes of the results
             x = mx.zeros((1, *x.shape[1:]), x.dtype)
         batch = x.shape[1]
         merged.append(x.reshape(x.shape[0] * batch, *x.shape[2:]))
-    outputs = function(*merged)
+    outputs = function(merged)
 
     def split(y):
         y = y.reshape(y.shape[0] // batch, batch, *y.shape[1:])

@@ -1,43 +1,43 @@
-"""What an index says: its position and its offset in a window, and whether it is a good one.
+"""Index arithmetic: the position and the window offset that an index refers to, and whether it is valid.
 
-Everything here works on folded arrays (B, D, H, W, C) and the geometry that they belong to.
+Everything here works on folded arrays (B, D, H, W, C) and their geometry.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import prod
 
 import mlx.core as mx
 
-from ._geometry import Geometry, Triple, WindowGeometry
+from ._geometry import Geometry, WindowGeometry
 from ._layout import Layout
 from ._settings import set_inside
 from ._types import is_window
 
 VARIABLE = "MLX_UNPOOL_CHECK"
-_checking = ContextVar("checking", default=os.environ.get(VARIABLE, "0") not in ("", "0"))
-_MAX_GUESSES = 200
+_SWITCH = {"": False, "0": False, "false": False, "no": False, "off": False}
+_SWITCH |= {"1": True, "true": True, "yes": True, "on": True}
+_checking: ContextVar[bool | None] = ContextVar("checking", default=None)
 
 
 @contextmanager
 def checking() -> Iterator[None]:
-    """Makes every unpooling inside check its indices, in this thread.
+    """Make every unpooling inside the ``with`` block check its indices, in this thread.
 
-    Unpooling drops an index that names no position of its output without a word, as a GPU must, and an
-    index of a plane of another size names another position. Inside this context (or with the environment
+    Unpooling silently drops an index outside its output, because a GPU kernel cannot raise, and an index from
+    a plane of another size refers to a different position. Inside this context (or with the environment
     variable ``MLX_UNPOOL_CHECK=1``, in the whole process) each call evaluates its indices and raises what
-    :func:`check_indices` raises. Meant for finding a mistake: it costs an evaluation in every call.
+    :func:`check_indices` raises. Use it to find a mistake: it costs one evaluation per call.
 
-    Inside ``mx.compile`` and ``mx.vmap`` no number can be looked at: there it is silent.
+    Inside ``mx.compile`` and ``mx.vmap`` values are unavailable, so nothing is checked.
 
     Raises:
-        ValueError: In a call inside, if an index names no position of the output or, where a window is
-            given, none of its own window.
+        ValueError: In a call inside the block, if an index is outside the output or, where a window is given,
+            outside its own window.
 
     Example:
 
@@ -46,11 +46,12 @@ def checking() -> Iterator[None]:
         >>> x = mx.arange(20.0).reshape(1, 4, 5, 1)
         >>> values, indices = mlx_unpool.max_pool2d(x, 2, return_indices=True)
         >>> with mlx_unpool.checking():
-        ...     mlx_unpool.max_unpool2d(values, indices, 2)  # to 4 x 4: rows of another length
+        ...     mlx_unpool.max_unpool2d(values, indices, 2)  # to 4 x 4, with rows of another length
         Traceback (most recent call last):
         ...
         ValueError: [max_unpool2d] 'indices' must be in 0 to 15 and in their own window but got 6 at \
-(0, 0, 0, 0). Are they indices of a (4, 5) plane? Pass output_size=(4, 5).
+(0, 0, 0, 0). Inputs of H 4 to 5, W 4 to 5 pool to this size (smaller ones with ceil_mode): pass the shape \
+of what you pooled as 'output_size', and the pool's kernel_size, stride, padding and dilation.
     """
     with set_inside(_checking, True):
         yield
@@ -58,11 +59,18 @@ def checking() -> Iterator[None]:
 
 def is_checking() -> bool:
     """Whether unpooling has to check its indices."""
-    return _checking.get()
+    inside = _checking.get()
+    if inside is not None:
+        return inside
+    given = os.environ.get(VARIABLE, "")
+    if given.lower() not in _SWITCH:
+        allowed = ", ".join(repr(word) for word in _SWITCH)
+        raise ValueError(f"[mlx_unpool] '{VARIABLE}' must be one of {allowed} but got {given!r}.")
+    return _SWITCH[given.lower()]
 
 
 def positions(indices: mx.array, g: WindowGeometry) -> mx.array:
-    """The flat indices, as int64, that window indices stand for; -1 for one that names no position."""
+    """The flat indices, as int64, of window indices; -1 for an offset outside the window or the plane."""
     number = indices.astype(mx.int64)
     inside = number < g.window.elements
     _, kh, kw = g.window.kernel
@@ -75,7 +83,7 @@ def positions(indices: mx.array, g: WindowGeometry) -> mx.array:
 
 
 def offsets(positions: mx.array, g: WindowGeometry) -> mx.array:
-    """The window indices, as int64, of flat indices; -1 for one that is not in its own window."""
+    """The window indices, as int64, of flat indices; -1 for a position outside its own window."""
     _, height, width = g.size
     coordinates = (positions // (height * width), positions // width % height, positions % width)
     found = (positions >= 0) & (positions < prod(g.size))
@@ -90,24 +98,23 @@ def offsets(positions: mx.array, g: WindowGeometry) -> mx.array:
 
 
 def check(caller: str, indices: mx.array, layout: Layout, g: Geometry) -> None:
-    """Raises ValueError that names the first of a caller's indices that is a bad one."""
-    folded = layout.fold(indices)
-    bad = layout.unfold(_bad(folded, g))
-    if not indices.size or not mx.any(bad).item():
+    """Raises ValueError for the first invalid index of a caller's indices."""
+    invalid = layout.unfold(_invalid(layout.fold(indices), g))
+    if not indices.size or not mx.any(invalid).item():
         return
-    rest = int(mx.argmax(bad.reshape(-1)))
+    rest = int(mx.argmax(invalid.reshape(-1)))
     where: tuple[int, ...] = ()
     for length in reversed(indices.shape):
         rest, here = divmod(rest, length)
         where = (here, *where)
     raise ValueError(
         f"[{caller}] 'indices' must be in {_allowed(indices.dtype, g)} but got {indices[where].item()} at "
-        f"{where}.{_guess(folded, g, layout.rank)}"
+        f"{where}.{_hint(g, layout.rank)}"
     )
 
 
 def check_if_possible(caller: str, indices: mx.array, layout: Layout, g: Geometry) -> None:
-    """As :func:`check`, but silent inside a transformation in which no number can be looked at."""
+    """As :func:`check`, but without effect inside a transformation, where values are unavailable."""
     try:
         mx.eval(indices)
     except ValueError as error:
@@ -117,49 +124,41 @@ def check_if_possible(caller: str, indices: mx.array, layout: Layout, g: Geometr
     check(caller, indices, layout, g)
 
 
-def _bad(indices: mx.array, g: Geometry) -> mx.array:
-    """Which indices name no position of the plane, or none of their own window."""
+def _invalid(indices: mx.array, g: Geometry) -> mx.array:
+    """Whether each index is outside the plane or, with a window, outside its own window."""
     if is_window(indices.dtype):
         assert isinstance(g, WindowGeometry)  # unpooling refuses window indices without a window
         return positions(indices, g) < 0
-    # As unsigned numbers, negative indices are too big as well.
-    bad = indices.astype(mx.uint64) >= mx.array(prod(g.size), mx.uint64)
+    # As unsigned numbers, negative indices are too large as well.
+    invalid = indices.astype(mx.uint64) >= mx.array(prod(g.size), mx.uint64)
     if isinstance(g, WindowGeometry):
-        bad = bad | (offsets(indices.astype(mx.int64), g) < 0)
-    return bad
+        invalid = invalid | (offsets(indices.astype(mx.int64), g) < 0)
+    return invalid
 
 
 def _allowed(dtype: mx.Dtype, g: Geometry) -> str:
+    """The valid indices, for a message."""
     if is_window(dtype):
         assert isinstance(g, WindowGeometry)
-        return f"0 to {g.window.elements - 1} and name a position inside the plane"
+        return f"0 to {g.window.elements - 1} and refer to a position inside the plane"
     own = " and in their own window" if isinstance(g, WindowGeometry) else ""
     return f"0 to {prod(g.size) - 1}{own}"
 
 
-def _guess(indices: mx.array, g: Geometry, rank: int) -> str:
-    """What probably happened: planes of another size that pool to the same one, or another window."""
+def _hint(g: Geometry, rank: int) -> str:
+    """The likely causes: another output size, or another window."""
     if not isinstance(g, WindowGeometry):
         return ""
-    if not is_window(indices.dtype):
-        for size in itertools.islice(_sizes(g), _MAX_GUESSES):
-            if not mx.any(_bad(indices, WindowGeometry(size, g.pooled, g.window))).item():
-                plane = size[3 - rank :]
-                return f" Are they indices of a {plane} plane? Pass output_size={plane}."
-    return " Are kernel_size, stride, padding and dilation those of the pool?"
-
-
-def _sizes(g: WindowGeometry) -> Iterator[Triple]:
-    """The sizes of planes that have as many windows, apart from the given one."""
-    axes: list[Sequence[int]] = [
-        range(max(1, n - s + 1), n + s)
-        for n, s in zip(g.window.unpooled_size(g.pooled), g.window.stride)
-    ]
-    return (size for size in itertools.product(*axes) if size != g.size)
+    axes = zip("DHW", g.window.unpooled_size(g.pooled), g.window.stride)
+    sizes = ", ".join(f"{name} {n} to {n + s - 1}" for name, n, s in list(axes)[3 - rank :])
+    return (
+        f" Inputs of {sizes} pool to this size (smaller ones with ceil_mode): pass the shape of what you "
+        "pooled as 'output_size', and the pool's kernel_size, stride, padding and dilation."
+    )
 
 
 def _starts(g: WindowGeometry, axis: int) -> mx.array:
-    """Where each window starts on an axis."""
+    """The start of each window on an axis."""
     shape = [-1 if a == axis + 1 else 1 for a in range(5)]
     starts = mx.arange(g.pooled[axis], dtype=mx.int64) * g.window.stride[axis]
     return (starts - g.window.padding[axis]).reshape(shape)

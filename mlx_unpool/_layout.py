@@ -78,14 +78,19 @@ class Layout:
         end = len(shape) - (not self.channels_first)
         return tuple(shape[end - self.rank : end])
 
-    def spatial_of_full_shape(self, shape: Sequence[int]) -> tuple[int, ...] | None:
-        """The spatial part of ``shape``, with or without batch, or None if the rest does not fit."""
-        for batched in {self.batched, False}:
-            other = replace(self, batched=batched)
-            spatial = other.spatial(shape)
-            if len(spatial) == self.rank and other._shape(spatial) == tuple(shape):
-                return spatial
-        return None
+    def spatial_of_full_shape(
+        self, shape: Sequence[int], exact: bool = True
+    ) -> tuple[int, ...] | None:
+        """The spatial part of a full shape, with or without batch, or None if ``shape`` is none.
+
+        If ``exact``, batch and channels must be those of this layout.
+        """
+        spatial = self.spatial(shape)
+        batched = len(shape) == self.rank + 2
+        if len(shape) not in (self.rank + 1, self.rank + 1 + self.batched):
+            return None
+        full = replace(self, batched=batched)._shape(spatial)
+        return spatial if not exact or full == tuple(shape) else None
 
     def _shape(self, spatial: Sequence[int]) -> tuple[int, ...]:
         batch = (self.batch,) if self.batched else ()

@@ -1,15 +1,15 @@
-"""What a caller asks for, as one frozen value; and for each shape of array, the plan that carries it out.
+"""Requests: what a call asks for, checked and frozen; and the plan that carries it out for one shape.
 
-A public function or layer makes its value (``MaxPooling.of(...)``, which checks the arguments) and calls it
-with its arrays. Values and plans are kept, in caches that are bounded and hold neither arrays nor streams:
-a second call with the same arguments and shapes finds both.
+A public function or layer builds a request (``MaxPooling.of(...)`` checks the arguments) and calls it
+with its arrays. Equal arguments give the same request object, which is the key of its cached plans. Both
+caches are bounded and hold neither arrays nor streams.
 """
 
 from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
@@ -35,18 +35,21 @@ from ._types import (
     LARGEST_AXIS,
     MAX_WINDOW_INDICES,
     flat_dtype,
+    is_float,
     is_window,
     window_dtype,
 )
 
+_REQUEST_CACHE_SIZE, _PLAN_CACHE_SIZE = 256, 1024
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """How the arrays of one shape are pooled or unpooled."""
+    """How to pool or unpool arrays of one shape."""
 
     layout: Layout
-    folded: tuple[int, ...]  # the input as (B, D, H, W, C)
-    shape: tuple[int, ...]  # of the result, in the caller's layout
+    folded: tuple[int, ...]  # shape of the input as (B, D, H, W, C)
+    shape: tuple[int, ...]  # shape of the result, in the caller's layout
     geometry: Geometry
     index_dtype: mx.Dtype
 
@@ -61,21 +64,26 @@ class Plan:
         """Whether there are no images or no channels, and so nothing to run."""
         return 0 in self.shape
 
+    @cached_property
+    def fits_cpu(self) -> bool:
+        """Whether MLX can number the elements on the CPU, where axes are flattened, in 32 bits."""
+        planes = self.layout.batch * self.layout.channels
+        return planes * (self.geometry.most_positions + 1) <= LARGEST_AXIS
 
-# The same arguments give the same object: compared by identity, it is the key of its plans. Only numbers that
-# were checked get here: to a cache, True is 1, and 2.0 is 2.
-_interned = lru_cache(256)(lambda kind, *fields: kind(*fields))
+
+# Requests are compared by identity. Arguments are checked first, because True equals 1 as a cache key.
+_interned = lru_cache(_REQUEST_CACHE_SIZE)(lambda kind, *fields: kind(*fields))
 
 
-@lru_cache(1024)
+@lru_cache(_PLAN_CACHE_SIZE)
 def _plan(request: _Request, *shapes: tuple[int, ...] | None) -> Plan:
-    """What cannot be done with a shape is said here; an error is never kept."""
+    """The plan of a request. Errors about shapes are raised here and never cached."""
     return request.plan(*shapes)
 
 
 @dataclass(frozen=True, eq=False)
 class _Request:
-    """What a caller asks for, checked."""
+    """Checked arguments of a call by ``caller`` over ``rank`` spatial axes."""
 
     caller: str
     rank: int
@@ -89,15 +97,32 @@ class _Request:
         """The layout of an input of this shape."""
         return Layout.of(self.caller, "x", shape, self.rank, self.channels_first)
 
-    def shown(self, numbers: Triple) -> tuple[int, ...]:
-        """The axes of three that the caller knows."""
+    def spatial(self, numbers: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The caller's spatial axes out of (depth, height, width)."""
         return numbers[3 - self.rank :]
 
-    def start(self, x: Any, stream: Any) -> Where:
-        """Checks values and where they are to run."""
+    def where(self, x: Any, stream: Any) -> Where:
+        """Checks ``x`` and ``stream``; returns the stream and the backend of the call."""
         check.values(self.caller, "x", x)
         check.stream(self.caller, stream)
-        return _where_checked(self.caller, x, stream)
+        chosen = where(stream)
+        if x.dtype == mx.float64 and chosen.backend is not get("ops"):
+            raise TypeError(
+                f"[{self.caller}] 'x' must have another dtype on a GPU, which has no float64, but got "
+                f"{x.dtype} on {chosen.stream}."
+            )
+        return chosen
+
+    def check_limit(self, plan: Plan, where: Where) -> None:
+        """Checks the size of arrays on the CPU."""
+        if not plan.fits_cpu and where.backend is get("ops"):
+            is_larger = prod(plan.shape) > prod(plan.folded) and not isinstance(self, MaxPooling)
+            name = "output_size" if is_larger else "x"
+            raise ValueError(
+                f"[{self.caller}] '{name}' must give fewer than 2^31 elements in all on the CPU, one spare "
+                f"position per plane included, but got {plan.folded} and {plan.shape}. Use fewer images per "
+                "call, or a GPU."
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,42 +132,52 @@ class _Pooling(_Request):
     return_indices: bool
 
     def bounds(self, plan: Plan) -> mx.array | None:
-        """Where windows lie that are not alike, (B, windows of all axes, 2, 1 or C)."""
+        """Start and stop of every window, (B, windows of all axes, 2, 1 or C); None for equal windows."""
         return None
 
-    def __call__(self, x: Any, stream: Any = None) -> mx.array | tuple[mx.array, mx.array]:
-        """Values, and indices if they were asked for, of ``x``."""
-        where = self.start(x, stream)
+    def __call__(self, x: Any, stream: Any = None) -> Any:
+        """The pooled values, or ``(values, indices)`` if indices are requested."""
+        where = self.where(x, stream)
         plan = _plan(self, x.shape)
+        self.check_limit(plan, where)
         with mx.stream(where.stream):
             return self.run(x, plan, where, self.bounds(plan))
 
-    def run(
-        self, x: mx.array, plan: Plan, where: Where, bounds: mx.array | None
-    ) -> mx.array | tuple[mx.array, mx.array]:
-        """What a call returns."""
+    def run(self, x: mx.array, plan: Plan, where: Where, bounds: mx.array | None) -> Any:
+        """The result of a call, on the current stream."""
         if plan.is_empty:
             values, indices = mx.zeros(plan.shape, x.dtype), mx.zeros(plan.shape, plan.index_dtype)
-        else:
-            folded, g = mx.reshape(x, plan.folded), plan.geometry
-            values, indices = _derivatives.pool(folded, bounds, g, plan.index_dtype, where)
-            values, indices = mx.reshape(values, plan.shape), mx.reshape(indices, plan.shape)
-        return (values, indices) if self.return_indices else values
+            return (values, indices) if self.return_indices else values
+        folded = mx.reshape(x, plan.folded)
+        source = (folded,) if bounds is None else (folded, bounds)
+        arguments = (source, plan.geometry, plan.index_dtype, where)
+        if not self.return_indices:
+            return mx.reshape(_derivatives.pool_values(*arguments), plan.shape)
+        values, indices = _derivatives.pool(*arguments)
+        return mx.reshape(values, plan.shape), mx.reshape(indices, plan.shape)
+
+    def index_dtype(self, g: Geometry, index_format: str = "flat") -> mx.Dtype:
+        """The dtype of the indices, which are as small as possible if only the gradient uses them."""
+        if isinstance(g, WindowGeometry):
+            fits = g.window.elements <= MAX_WINDOW_INDICES and not self.return_indices
+            if index_format == "window" or fits:
+                return window_dtype(g.window.elements)
+        return flat_dtype(g.size)
 
     def nonempty_size(self, layout: Layout, shape: tuple[int, ...]) -> Triple:
-        """The plane of an input, which must not be empty."""
+        """The size of an input's planes, which must not be 0 on any axis."""
         size = layout.size(shape)
         if min(size) < 1:
             raise ValueError(
                 f"[{self.caller}] 'x' must have 1 position or more on every spatial axis but got "
-                f"{self.shown(size)}."
+                f"{self.spatial(size)}."
             )
         return size
 
 
 @dataclass(frozen=True, eq=False)
 class MaxPooling(_Pooling):
-    """Max pooling over windows that are all alike."""
+    """Max pooling over equal windows at equal distances."""
 
     window: Window
     index_format: str
@@ -160,7 +195,7 @@ class MaxPooling(_Pooling):
         index_format: Any,
         data_format: Any,
     ) -> MaxPooling:
-        """Checks the arguments of a call by ``caller``."""
+        """The request with these arguments, checked."""
         window = window_of(caller, rank, kernel_size, stride, padding, dilation, ceil_mode)
         check.flag(caller, "return_indices", return_indices)
         check.choice(caller, "index_format", index_format, INDEX_FORMATS)
@@ -173,26 +208,27 @@ class MaxPooling(_Pooling):
         return _interned(MaxPooling, caller, rank, first, return_indices, window, index_format)
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
-        """As of all."""
+        """See :class:`_Request`."""
         layout = self.layout(shape)
         size = layout.size(shape)
         pooled = self.window.pooled_size(size)
         if min(size) < 1 or min(pooled) < 1:
             raise ValueError(
                 f"[{self.caller}] 'kernel_size' must fit into the padded input: a window covers "
-                f"{self.shown(self.window.span)} positions and 'padding' is "
-                f"{self.shown(self.window.padding)}, but got an input of spatial shape {self.shown(size)}."
+                f"{self.spatial(self.window.span)} positions and 'padding' is "
+                f"{self.spatial(self.window.padding)}, but got an input of spatial shape "
+                f"{self.spatial(size)}."
             )
-        in_window = self.index_format == "window"
-        index_dtype = window_dtype(self.window.elements) if in_window else flat_dtype(size)
-        return Plan.of(layout, WindowGeometry(size, pooled, self.window), index_dtype)
+        g = WindowGeometry(size, pooled, self.window)
+        return Plan.of(layout, g, self.index_dtype(g, self.index_format))
 
 
 @dataclass(frozen=True, eq=False)
 class MaxUnpooling(_Request):
-    """Max unpooling; without a window for flat indices of any origin."""
+    """Max unpooling; without a window it accepts flat indices of any origin."""
 
     window: Window | None
+    needs_output_size: bool  # whether the default size is refused
 
     @staticmethod
     def of(
@@ -203,8 +239,9 @@ class MaxUnpooling(_Request):
         padding: Any,
         dilation: Any,
         data_format: Any,
+        from_pool: bool = False,
     ) -> MaxUnpooling:
-        """Checks the arguments of a call by ``caller``."""
+        """The request with these arguments, checked."""
         first, window = is_first(caller, data_format), None
         if kernel_size is not None:
             window = window_of(caller, rank, kernel_size, stride, padding, dilation)
@@ -219,13 +256,14 @@ class MaxUnpooling(_Request):
                         f"[{caller}] '{name}' must be left at {default} where 'kernel_size' is None but "
                         f"got {check.short_repr(value)}."
                     )
-        return _interned(MaxUnpooling, caller, rank, first, window)
+        is_ambiguous = window is None or (from_pool and max(window.stride) > 1)
+        return _interned(MaxUnpooling, caller, rank, first, window, is_ambiguous)
 
     def __call__(
         self, x: Any, indices: Any, output_size: Any = None, stream: Any = None
     ) -> mx.array:
-        """Pooled values ``x`` at the positions that ``indices`` name, zeros elsewhere."""
-        where = self.start(x, stream)
+        """The values ``x`` at the positions of ``indices``, zeros elsewhere."""
+        where = self.where(x, stream)
         check.indices(self.caller, indices)
         if indices.shape != x.shape:
             raise ValueError(
@@ -238,22 +276,26 @@ class MaxUnpooling(_Request):
                 "None."
             )
         if output_size is not None:
-            output_size = check.shape(self.caller, "output_size", output_size)
+            output_size = check.shape(self.caller, "output_size", output_size, self.rank)
         plan = _plan(self, x.shape, output_size)
+        self.check_limit(plan, where)
         with mx.stream(where.stream):
             if plan.is_empty:
                 return mx.zeros(plan.shape, x.dtype)
             if _indices.is_checking():
                 _indices.check_if_possible(self.caller, indices, plan.layout, plan.geometry)
             values, indices = mx.reshape(x, plan.folded), mx.reshape(indices, plan.folded)
-            full = _derivatives.linear("place", values, indices, plan.geometry, where)
+            full = _derivatives.linear("place", values, (indices,), plan.geometry, where)
             return mx.reshape(full, plan.shape)
 
     def plan(self, shape: tuple[int, ...], output_size: tuple[int, ...] | None) -> Plan:
-        """As of all; ``output_size`` is None, a spatial or a full shape."""
+        """See :class:`_Request`; ``output_size`` is None, a spatial or a full shape."""
         layout = self.layout(shape)
         pooled = layout.size(shape)
-        size = self.size(layout, pooled, output_size)
+        if output_size is None:
+            size = self._default_size(pooled)
+        else:
+            size = self._given_size(layout, pooled, output_size)
         g = Geometry(size, pooled)
         if self.window is not None:
             g = WindowGeometry(size, pooled, self.window)
@@ -264,52 +306,60 @@ class MaxUnpooling(_Request):
             )
         return Plan.of(layout, g, flat_dtype(size), unpool=True)
 
-    def size(self, layout: Layout, pooled: Triple, output_size: tuple[int, ...] | None) -> Triple:
-        """The size of the plane to unpool into."""
-        caller, rank, window = self.caller, self.rank, self.window
-        default = None if window is None else window.unpooled_size(pooled)
-        if output_size is None:
-            if default is None:
-                raise ValueError(
-                    f"[{caller}] 'output_size' must be given where 'kernel_size' is None but got None."
-                )
-            if min(default) < 1 or max(default) > LARGEST_AXIS:
-                why = "empty" if min(default) < 1 else "longer than 2^31 - 1 on an axis"
-                raise ValueError(
-                    f"[{caller}] 'output_size' must be given here, because the default, "
-                    f"{self.shown(default)}, is {why}, but got None."
-                )
-            return default
-        spatial = (
-            output_size if len(output_size) == rank else layout.spatial_of_full_shape(output_size)
-        )
-        if spatial is None:
+    def _default_size(self, pooled: Triple) -> Triple:
+        """The size of the output where the caller gives none."""
+        if self.window is None:
             raise ValueError(
-                f"[{caller}] 'output_size' must be a spatial shape of {rank} integers or a full shape whose "
-                f"batch and channels are those of the input but got {check.short_repr(output_size)}."
+                f"[{self.caller}] 'output_size' must be given where 'kernel_size' is None but got None."
+            )
+        default = self.window.unpooled_size(pooled)
+        if self.needs_output_size:
+            raise ValueError(
+                f"[{self.caller}] 'output_size' must be given for a layer made by from_pool with a stride "
+                "above 1, because inputs of several sizes have this pooled size: pass the shape of what was "
+                "pooled, output_size=x.shape, but got None."
+            )
+        if min(default) < 1 or max(default) > LARGEST_AXIS:
+            why = "empty" if min(default) < 1 else "longer than 2^31 - 1 on an axis"
+            raise ValueError(
+                f"[{self.caller}] 'output_size' must be given here, because the default, "
+                f"{self.spatial(default)}, is {why}, but got None."
+            )
+        return default
+
+    def _given_size(self, layout: Layout, pooled: Triple, output_size: tuple[int, ...]) -> Triple:
+        """The size of the output that the caller gives as a spatial or a full shape."""
+        spatial: tuple[int, ...] | None = output_size
+        if len(output_size) != self.rank:
+            # With a window only the spatial part of a full shape counts, as in PyTorch.
+            spatial = layout.spatial_of_full_shape(output_size, exact=self.window is None)
+        if spatial is None:
+            batch = "" if self.window else " with the batch and channels of the input"
+            raise ValueError(
+                f"[{self.caller}] 'output_size' must be an integer, a spatial shape of {self.rank} integers "
+                f"or a full shape{batch} but got {check.short_repr(output_size)}."
             )
         size = triple(spatial)
         if min(spatial) < 1:
             raise ValueError(
-                f"[{caller}] 'output_size' must be 1 or more on every axis but got "
+                f"[{self.caller}] 'output_size' must be 1 or more on every axis but got "
                 f"{check.short_repr(output_size)}."
             )
-        if window is not None and default is not None:
-            lowest = [max(1, n - s + 1) for n, s in zip(default, window.stride)]
-            highest = [n + s - 1 for n, s in zip(default, window.stride)]
-            if any(not lo <= n <= hi for n, lo, hi in zip(size, lowest, highest)):
-                ranges = [f"{lo} to {hi}" for lo, hi in zip(lowest, highest)]
+        if self.window is not None:
+            ranges = self.window.unpooled_ranges(pooled)
+            if any(n not in allowed for n, allowed in zip(size, ranges)):
+                text = self.spatial(tuple(f"{r.start} to {r.stop - 1}" for r in ranges))
                 raise ValueError(
-                    f"[{caller}] 'output_size' must lie within one stride of {self.shown(default)}, the "
-                    f"size that {self.shown(pooled)} windows span, so ({', '.join(self.shown(ranges))}), "
-                    f"but got {check.short_repr(output_size)}."
+                    f"[{self.caller}] 'output_size' must differ by less than one stride from the default "
+                    f"for {self.spatial(pooled)} windows, so ({', '.join(text)}), but got "
+                    f"{check.short_repr(output_size)}."
                 )
         return size
 
 
 @dataclass(frozen=True, eq=False)
 class AdaptivePooling(_Pooling):
-    """Max pooling to a given size."""
+    """Max pooling to a given number of windows."""
 
     output_size: tuple[int | None, ...]
 
@@ -321,7 +371,7 @@ class AdaptivePooling(_Pooling):
         return_indices: Any,
         data_format: Any,
     ) -> AdaptivePooling:
-        """Checks the arguments of a call by ``caller``."""
+        """The request with these arguments, checked."""
         given = output_size if isinstance(output_size, (tuple, list)) else [output_size] * rank
         numbers = check.all_integers([n for n in given if n is not None])
         if numbers is None or output_size is None:
@@ -340,20 +390,21 @@ class AdaptivePooling(_Pooling):
         return _interned(AdaptivePooling, caller, rank, first, return_indices, sizes)
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
-        """As of all."""
+        """See :class:`_Request`."""
         layout = self.layout(shape)
         size = self.nonempty_size(layout, shape)
-        kept = zip(self.output_size, self.shown(size))
+        kept = zip(self.output_size, self.spatial(size))
         pooled = triple([length if n is None else n for n, length in kept])
         if sum(pooled) > LARGEST_AXIS:
             raise ValueError(
                 f"[{self.caller}] 'output_size' must be fewer than 2^31 windows on all axes together but "
-                f"got {self.shown(pooled)}."
+                f"got {self.spatial(pooled)}."
             )
-        return Plan.of(layout, adaptive_geometry(size, pooled), flat_dtype(size))
+        g = adaptive_geometry(size, pooled)
+        return Plan.of(layout, g, self.index_dtype(g))
 
     def bounds(self, plan: Plan) -> mx.array | None:
-        """As of all."""
+        """See :class:`_Request`."""
         g = plan.geometry
         if not isinstance(g, AdaptiveGeometry):
             return None
@@ -366,8 +417,8 @@ class FractionalPooling(_Pooling):
     """Max pooling over windows at random distances."""
 
     kernel: tuple[int, ...]
-    output_size: tuple[int, ...] | None
-    output_ratio: tuple[float, ...] | None
+    output_size: Any  # a tuple of int, or None if there is an output_ratio, a tuple of float
+    output_ratio: Any
 
     @staticmethod
     def of(
@@ -379,7 +430,7 @@ class FractionalPooling(_Pooling):
         return_indices: Any,
         data_format: Any,
     ) -> FractionalPooling:
-        """Checks the arguments of a call by ``caller``."""
+        """The request with these arguments, checked."""
         kernel = check.integers(caller, "kernel_size", kernel_size, rank, least=1)
         if (output_size is None) == (output_ratio is None):
             raise ValueError(
@@ -392,34 +443,35 @@ class FractionalPooling(_Pooling):
             output_ratio = check.ratios(caller, "output_ratio", output_ratio, rank)
         check.flag(caller, "return_indices", return_indices)
         first = is_first(caller, data_format)
-        asked = (kernel, output_size, output_ratio)
-        return _interned(FractionalPooling, caller, rank, first, return_indices, *asked)
+        fields = (kernel, output_size, output_ratio)
+        return _interned(FractionalPooling, caller, rank, first, return_indices, *fields)
 
     def __call__(
-        self, x: Any, random_samples: Any = None, key: Any = None, stream: Any = None
-    ) -> mx.array | tuple[mx.array, mx.array]:
-        """Values, and indices if they were asked for, of ``x``."""
-        where = self.start(x, stream)
+        self, x: Any, stream: Any = None, random_samples: Any = None, key: Any = None
+    ) -> Any:
+        """The pooled values, or ``(values, indices)`` if indices are requested."""
+        where = self.where(x, stream)
         plan = _plan(self, x.shape)
+        self.check_limit(plan, where)
         shape = (plan.layout.batch, plan.layout.channels, self.rank)
         self._check_samples(random_samples, key, shape)
         with mx.stream(where.stream):
             samples = random_samples
             if samples is None:
                 samples = mx.random.uniform(shape=shape, key=key)
-            # Nothing is differentiated by where windows lie: MLX need not try to, down to the random bits.
+            # Window positions have no derivative: without this MLX differentiates down to the random bits.
             bounds = _fractional_bounds(mx.stop_gradient(samples), plan.geometry)
             return self.run(x, plan, where, plan.layout.fold_bounds(bounds))
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
-        """As of all."""
+        """See :class:`_Request`."""
         layout = self.layout(shape)
         size = self.nonempty_size(layout, shape)
-        lengths = self.shown(size)
+        lengths = self.spatial(size)
         name, given, count = "output_size", self.output_size, self.output_size
-        if self.output_ratio is not None:
+        if count is None:
             name, given = "output_ratio", self.output_ratio
-            count = tuple(int(n * r) for n, r in zip(lengths, self.output_ratio))
+            count = tuple(int(n * ratio) for n, ratio in zip(lengths, given))
         room = tuple(n - k + 1 for n, k in zip(lengths, self.kernel))
         if any(not 1 <= n <= most for n, most in zip(count, room)):
             raise ValueError(
@@ -431,36 +483,27 @@ class FractionalPooling(_Pooling):
 
     def _check_samples(self, samples: Any, key: Any, shape: tuple[int, ...]) -> None:
         """Checks the random numbers, (N, C, rank), or their key."""
-        if samples is not None:
-            if key is not None:
+        if samples is not None and key is not None:
+            raise ValueError(
+                f"[{self.caller}] 'key' must be None where 'random_samples' are given but got "
+                f"{check.short_repr(key)}."
+            )
+        for name, given, needed, is_right, needed_shape in (
+            ("random_samples", samples, "an array of floats", is_float, shape),
+            ("key", key, "a key of mx.random, a uint32 array", mx.uint32.__eq__, (2,)),
+        ):
+            is_array = isinstance(given, mx.array)
+            if given is not None and not (is_array and is_right(given.dtype)):
+                got = given.dtype if is_array else type(given).__name__
+                raise TypeError(f"[{self.caller}] '{name}' must be {needed} but got {got}.")
+            if given is not None and given.shape != needed_shape:
                 raise ValueError(
-                    f"[{self.caller}] 'key' must be None where 'random_samples' are given but got "
-                    f"{check.short_repr(key)}."
-                )
-            if not isinstance(samples, mx.array) or not mx.issubdtype(samples.dtype, mx.floating):
-                what = samples.dtype if isinstance(samples, mx.array) else type(samples).__name__
-                raise TypeError(
-                    f"[{self.caller}] 'random_samples' must be an array of floats but got {what}."
-                )
-            if samples.shape != shape:
-                raise ValueError(
-                    f"[{self.caller}] 'random_samples' must have the shape {shape}, a number for each "
-                    f"image, channel and axis, but got {samples.shape}."
-                )
-        elif key is not None:
-            if not isinstance(key, mx.array):
-                raise TypeError(
-                    f"[{self.caller}] 'key' must be an mlx array but got {type(key).__name__}."
-                )
-            if key.shape != (2,) or key.dtype != mx.uint32:
-                raise ValueError(
-                    f"[{self.caller}] 'key' must be a key of mx.random, uint32 of shape (2,), but got "
-                    f"{key.dtype} of shape {key.shape}."
+                    f"[{self.caller}] '{name}' must have the shape {needed_shape} but got {given.shape}."
                 )
 
 
 def is_first(caller: str, data_format: Any) -> bool:
-    """Whether channels come first."""
+    """Whether the data format, which is checked, has the channels first."""
     check.choice(caller, "data_format", data_format, DATA_FORMATS)
     return data_format == "channels_first"
 
@@ -474,7 +517,7 @@ def window_of(
     dilation: Any = 1,
     ceil_mode: Any = False,
 ) -> Window:
-    """The window that these arguments of a pooling over ``rank`` axes describe."""
+    """The window with these arguments, checked, over ``rank`` axes."""
     kernel = check.integers(caller, "kernel_size", kernel_size, rank, least=1)
     strides = kernel if stride is None else check.integers(caller, "stride", stride, rank, least=1)
     pads = check.integers(caller, "padding", padding, rank, least=0)
@@ -489,24 +532,13 @@ def window_of(
     return window
 
 
-@lru_cache(256)
+@lru_cache(_REQUEST_CACHE_SIZE)
 def _window(kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Window:
     return Window(triple(kernel), triple(stride), triple(padding, 0), triple(dilation), ceil_mode)
 
 
-def _where_checked(caller: str, x: mx.array, stream: Any) -> Where:
-    """Where a call on ``x`` runs, which must know its dtype there."""
-    chosen = where(stream)
-    if x.dtype == mx.float64 and chosen.backend is not get("ops"):
-        raise TypeError(
-            f"[{caller}] 'x' must have another dtype on a GPU, which has no float64, but got {x.dtype} on "
-            f"{chosen.stream}."
-        )
-    return chosen
-
-
 def _fractional_bounds(samples: mx.array, g: Any) -> mx.array:
-    """Where windows start and stop, (N, C, OD + OH + OW, 2), from numbers ``u`` (N, C, rank).
+    """Start and stop of every window, (N, C, OD + OH + OW, 2), from samples ``u`` (N, C, rank).
 
     Window ``i`` starts at ``floor((i + u) * a) - floor(u * a)``, ``a = (L - k) / (n - 1)``, the last one at
     ``L - k``: as in PyTorch, in float32, after equation 1 of Graham, "Fractional Max-Pooling", 2014.
@@ -523,7 +555,7 @@ def _fractional_bounds(samples: mx.array, g: Any) -> mx.array:
         if n > 1 and number >= 0:
             u, step = samples[..., number, None], last / (n - 1)
             drawn = mx.floor((mx.arange(n - 1) + u) * step) - mx.floor(u * step)
-            # From 2^24 on float32 knows no odd numbers: what is rounded up must stay inside.
+            # float32 has no odd numbers above 2^24, so rounding up could leave the axis.
             starts.append(mx.minimum(drawn.astype(mx.int32), last))
         starts.append(mx.full((batch, channels, 1), last, mx.int32))
         lengths.append(mx.full((n,), k, mx.int32))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import mlx.core as mx
 
@@ -28,22 +28,40 @@ DataFormat = Literal["channels_last", "channels_first"]
 INDEX_FORMATS = ("flat", "window")
 DATA_FORMATS = ("channels_last", "channels_first")
 
-FLOAT_DTYPES = (mx.float32, mx.float16, mx.bfloat16, mx.float64)  # float64 on the CPU alone
-INDEX_DTYPES = (
-    mx.int8,
-    mx.int16,
-    mx.int32,
-    mx.int64,
-    mx.uint8,
-    mx.uint16,
-    mx.uint32,
-    mx.uint64,
-)
+
+class DtypeTraits(NamedTuple):
+    """Integer dtypes of the same size, for work on bits, and the dtype of sums."""
+
+    unsigned: mx.Dtype
+    signed: mx.Dtype
+    accumulation: mx.Dtype
+
+
+# Every dtype of values. The integer dtypes are those of indices, too.
+TRAITS = {
+    mx.float32: DtypeTraits(mx.uint32, mx.int32, mx.float32),
+    mx.float16: DtypeTraits(mx.uint16, mx.int16, mx.float32),
+    mx.bfloat16: DtypeTraits(mx.uint16, mx.int16, mx.float32),
+    mx.float64: DtypeTraits(mx.uint64, mx.int64, mx.float64),  # on the CPU only
+    mx.int8: DtypeTraits(mx.uint8, mx.int8, mx.int8),
+    mx.int16: DtypeTraits(mx.uint16, mx.int16, mx.int16),
+    mx.int32: DtypeTraits(mx.uint32, mx.int32, mx.int32),
+    mx.int64: DtypeTraits(mx.uint64, mx.int64, mx.int64),
+    mx.uint8: DtypeTraits(mx.uint8, mx.int8, mx.uint8),
+    mx.uint16: DtypeTraits(mx.uint16, mx.int16, mx.uint16),
+    mx.uint32: DtypeTraits(mx.uint32, mx.int32, mx.uint32),
+    mx.uint64: DtypeTraits(mx.uint64, mx.int64, mx.uint64),
+}
+_FLOATS = {dtype for dtype in TRAITS if mx.issubdtype(dtype, mx.floating)}
 WINDOW_INDEX_DTYPES = (mx.uint8, mx.uint16)
-VALUE_DTYPES = (*FLOAT_DTYPES, *INDEX_DTYPES)
 
 LARGEST_AXIS = 2**31 - 1  # MLX counts the elements of an axis in 32 bits
 MAX_WINDOW_INDICES = 2**16
+
+
+def is_float(dtype: mx.Dtype) -> bool:
+    """Whether values of this dtype may be NaN."""
+    return dtype in _FLOATS
 
 
 def is_window(dtype: mx.Dtype) -> bool:

@@ -97,10 +97,6 @@ def convert_indices(
         )
     planes = _planes(caller, indices, output_size, data_format)
     if "window" in (source, target):
-        if kernel_size is None:
-            raise ValueError(
-                f"[{caller}] 'kernel_size' must be given where a format is 'window' but got None."
-            )
         planes = planes.with_window(caller, kernel_size, stride, padding, dilation)
     if target_data_format is None:
         target_data_format = data_format
@@ -120,7 +116,11 @@ class _Planes:
     def with_window(
         self, caller: str, kernel_size: Any, stride: Any, padding: Any, dilation: Any
     ) -> _Planes:
-        """The same planes, and windows on them."""
+        """The same planes with windows."""
+        if kernel_size is None:
+            raise ValueError(
+                f"[{caller}] 'kernel_size' must be given for window indices but got None."
+            )
         window = window_of(caller, self.layout.rank, kernel_size, stride, padding, dilation)
         g = self.geometry
         return _Planes(self.layout, WindowGeometry(g.size, g.pooled, window))
@@ -269,10 +269,6 @@ def check_indices(
     caller = "check_indices"
     check.indices(caller, indices)
     planes = _planes(caller, indices, output_size, data_format)
-    if kernel_size is not None:
+    if kernel_size is not None or is_window(indices.dtype):
         planes = planes.with_window(caller, kernel_size, stride, padding, dilation)
-    elif is_window(indices.dtype):
-        raise ValueError(
-            f"[{caller}] 'kernel_size' must be given for window indices ({indices.dtype}) but got None."
-        )
     _indices.check(caller, indices, planes.layout, planes.geometry)

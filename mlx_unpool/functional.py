@@ -26,15 +26,19 @@ def max_pool1d(
     data_format: DataFormat = "channels_last",
     stream: Stream = None,
 ) -> ArrayOrPair:
-    """Max pooling; the functional form of :class:`MaxPool1d`, which documents the arguments.
+    """Pool the maxima of windows; see :class:`MaxPool1d`.
 
     Args:
-        x (array): Input, ``(N, W, C)``, or ``(N, C, W)`` with ``data_format="channels_first"``;
-            the batch dimension is optional.
-        stream (Stream or Device, optional): Where to run.
-
-    Returns:
-        array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
+        x (array): Input, ``(N, W, C)`` or, channels first, ``(N, C, W)``.
+        kernel_size (int or tuple of int): Size of the window.
+        stride (int or tuple of int, optional): Distance between windows. Default: ``kernel_size``.
+        padding (int or tuple of int): Implicit padding on both sides of each axis.
+        dilation (int or tuple of int): Distance between the elements of a window.
+        ceil_mode (bool): Round the pooled size up instead of down.
+        return_indices (bool): Return ``(values, indices)``.
+        index_format (str): ``"flat"`` or ``"window"``.
+        data_format (str): ``"channels_last"`` or ``"channels_first"``.
+        stream (Stream or Device, optional): Stream or device to run on.
 
     Example:
 
@@ -63,15 +67,19 @@ def max_pool2d(
     data_format: DataFormat = "channels_last",
     stream: Stream = None,
 ) -> ArrayOrPair:
-    """Max pooling; the functional form of :class:`MaxPool2d`, which documents the arguments.
+    """Pool the maxima of windows; see :class:`MaxPool2d`.
 
     Args:
-        x (array): Input, ``(N, H, W, C)``, or ``(N, C, H, W)`` with ``data_format="channels_first"``;
-            the batch dimension is optional.
-        stream (Stream or Device, optional): Where to run.
-
-    Returns:
-        array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
+        x (array): Input, ``(N, H, W, C)`` or, channels first, ``(N, C, H, W)``.
+        kernel_size (int or tuple of int): Size of the window.
+        stride (int or tuple of int, optional): Distance between windows. Default: ``kernel_size``.
+        padding (int or tuple of int): Implicit padding on both sides of each axis.
+        dilation (int or tuple of int): Distance between the elements of a window.
+        ceil_mode (bool): Round the pooled size up instead of down.
+        return_indices (bool): Return ``(values, indices)``.
+        index_format (str): ``"flat"`` or ``"window"``.
+        data_format (str): ``"channels_last"`` or ``"channels_first"``.
+        stream (Stream or Device, optional): Stream or device to run on.
 
     Example:
 
@@ -102,15 +110,19 @@ def max_pool3d(
     data_format: DataFormat = "channels_last",
     stream: Stream = None,
 ) -> ArrayOrPair:
-    """Max pooling; the functional form of :class:`MaxPool3d`, which documents the arguments.
+    """Pool the maxima of windows; see :class:`MaxPool3d`.
 
     Args:
-        x (array): Input, ``(N, D, H, W, C)``, or ``(N, C, D, H, W)`` with ``data_format="channels_first"``;
-            the batch dimension is optional.
-        stream (Stream or Device, optional): Where to run.
-
-    Returns:
-        array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
+        x (array): Input, ``(N, D, H, W, C)`` or, channels first, ``(N, C, D, H, W)``.
+        kernel_size (int or tuple of int): Size of the window.
+        stride (int or tuple of int, optional): Distance between windows. Default: ``kernel_size``.
+        padding (int or tuple of int): Implicit padding on both sides of each axis.
+        dilation (int or tuple of int): Distance between the elements of a window.
+        ceil_mode (bool): Round the pooled size up instead of down.
+        return_indices (bool): Return ``(values, indices)``.
+        index_format (str): ``"flat"`` or ``"window"``.
+        data_format (str): ``"channels_last"`` or ``"channels_first"``.
+        stream (Stream or Device, optional): Stream or device to run on.
 
     Example:
 
@@ -138,16 +150,18 @@ def max_unpool1d(
     data_format: DataFormat = "channels_last",
     stream: Stream = None,
 ) -> mx.array:
-    """Max unpooling; the functional form of :class:`MaxUnpool1d`, which documents the arguments.
+    """Compute a partial inverse of :func:`max_pool1d`; see :class:`MaxUnpool1d`.
 
     Args:
-        x (array): Pooled values, ``(N, W, C)``, or ``(N, C, W)`` with ``data_format="channels_first"``;
-            the batch dimension is optional.
-        indices (array): Flat or window indices, of the shape of ``x``.
-        stream (Stream or Device, optional): Where to run.
-
-    Returns:
-        array: Values at their positions, zeros elsewhere.
+        x (array): Pooled values, ``(N, W, C)`` or, channels first, ``(N, C, W)``.
+        indices (array): Flat or window indices of the shape of ``x``.
+        kernel_size (int or tuple of int or None): Window of the pooling; None for flat indices of any origin.
+        stride (int or tuple of int, optional): Stride of the pooling. Default: ``kernel_size``.
+        padding (int or tuple of int): Padding of the pooling.
+        output_size (int or tuple of int, optional): Shape of the array that was pooled.
+        dilation (int or tuple of int): Dilation of the pooling.
+        data_format (str): ``"channels_last"`` or ``"channels_first"``.
+        stream (Stream or Device, optional): Stream or device to run on.
 
     Example:
 
@@ -174,16 +188,18 @@ def max_unpool2d(
     data_format: DataFormat = "channels_last",
     stream: Stream = None,
 ) -> mx.array:
-    """Max unpooling; the functional form of :class:`MaxUnpool2d`, which documents the arguments.
+    """Compute a partial inverse of :func:`max_pool2d`; see :class:`MaxUnpool2d`.
 
     Args:
-        x (array): Pooled values, ``(N, H, W, C)``, or ``(N, C, H, W)`` with ``data_format="channels_first"``;
-            the batch dimension is optional.
-        indices (array): Flat or window indices, of the shape of ``x``.
-        stream (Stream or Device, optional): Where to run.
-
-    Returns:
-        array: Values at their positions, zeros elsewhere.
+        x (array): Pooled values, ``(N, H, W, C)`` or, channels first, ``(N, C, H, W)``.
+        indices (array): Flat or window indices of the shape of ``x``.
+        kernel_size (int or tuple of int or None): Window of the pooling; None for flat indices of any origin.
+        stride (int or tuple of int, optional): Stride of the pooling. Default: ``kernel_size``.
+        padding (int or tuple of int): Padding of the pooling.
+        output_size (int or tuple of int, optional): Shape of the array that was pooled.
+        dilation (int or tuple of int): Dilation of the pooling.
+        data_format (str): ``"channels_last"`` or ``"channels_first"``.
+        stream (Stream or Device, optional): Stream or device to run on.
 
     Example:
 
@@ -223,16 +239,18 @@ def max_unpool3d(
     data_format: DataFormat = "channels_last",
     stream: Stream = None,
 ) -> mx.array:
-    """Max unpooling; the functional form of :class:`MaxUnpool3d`, which documents the arguments.
+    """Compute a partial inverse of :func:`max_pool3d`; see :class:`MaxUnpool3d`.
 
     Args:
-        x (array): Values, ``(N, D, H, W, C)``, or ``(N, C, D, H, W)`` with ``data_format="channels_first"``;
-            the batch dimension is optional.
-        indices (array): Flat or window indices, of the shape of ``x``.
-        stream (Stream or Device, optional): Where to run.
-
-    Returns:
-        array: Values at their positions, zeros elsewhere.
+        x (array): Pooled values, ``(N, D, H, W, C)`` or, channels first, ``(N, C, D, H, W)``.
+        indices (array): Flat or window indices of the shape of ``x``.
+        kernel_size (int or tuple of int or None): Window of the pooling; None for flat indices of any origin.
+        stride (int or tuple of int, optional): Stride of the pooling. Default: ``kernel_size``.
+        padding (int or tuple of int): Padding of the pooling.
+        output_size (int or tuple of int, optional): Shape of the array that was pooled.
+        dilation (int or tuple of int): Dilation of the pooling.
+        data_format (str): ``"channels_last"`` or ``"channels_first"``.
+        stream (Stream or Device, optional): Stream or device to run on.
 
     Example:
 
@@ -256,15 +274,14 @@ def adaptive_max_pool1d(
     data_format: DataFormat = "channels_last",
     stream: Stream = None,
 ) -> ArrayOrPair:
-    """Adaptive max pooling; the functional form of :class:`AdaptiveMaxPool1d`, which documents the arguments.
+    """Pool the maxima of windows to a given output size; see :class:`AdaptiveMaxPool1d`.
 
     Args:
-        x (array): Input, ``(N, W, C)``, or ``(N, C, W)`` with ``data_format="channels_first"``;
-            the batch dimension is optional.
-        stream (Stream or Device, optional): Where to run.
-
-    Returns:
-        array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
+        x (array): Input, ``(N, W, C)`` or, channels first, ``(N, C, W)``.
+        output_size (int or tuple of int or None): Number of windows per axis; None keeps an axis.
+        return_indices (bool): Return ``(values, indices)``.
+        data_format (str): ``"channels_last"`` or ``"channels_first"``.
+        stream (Stream or Device, optional): Stream or device to run on.
 
     Example:
 
@@ -287,15 +304,14 @@ def adaptive_max_pool2d(
     data_format: DataFormat = "channels_last",
     stream: Stream = None,
 ) -> ArrayOrPair:
-    """Adaptive max pooling; the functional form of :class:`AdaptiveMaxPool2d`, which documents the arguments.
+    """Pool the maxima of windows to a given output size; see :class:`AdaptiveMaxPool2d`.
 
     Args:
-        x (array): Input, ``(N, H, W, C)``, or ``(N, C, H, W)`` with ``data_format="channels_first"``;
-            the batch dimension is optional.
-        stream (Stream or Device, optional): Where to run.
-
-    Returns:
-        array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
+        x (array): Input, ``(N, H, W, C)`` or, channels first, ``(N, C, H, W)``.
+        output_size (int or tuple of int or None): Number of windows per axis; None keeps an axis.
+        return_indices (bool): Return ``(values, indices)``.
+        data_format (str): ``"channels_last"`` or ``"channels_first"``.
+        stream (Stream or Device, optional): Stream or device to run on.
 
     Example:
 
@@ -320,15 +336,14 @@ def adaptive_max_pool3d(
     data_format: DataFormat = "channels_last",
     stream: Stream = None,
 ) -> ArrayOrPair:
-    """Adaptive max pooling; the functional form of :class:`AdaptiveMaxPool3d`, which documents the arguments.
+    """Pool the maxima of windows to a given output size; see :class:`AdaptiveMaxPool3d`.
 
     Args:
-        x (array): Input, ``(N, D, H, W, C)``, or ``(N, C, D, H, W)`` with ``data_format="channels_first"``;
-            the batch dimension is optional.
-        stream (Stream or Device, optional): Where to run.
-
-    Returns:
-        array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
+        x (array): Input, ``(N, D, H, W, C)`` or, channels first, ``(N, C, D, H, W)``.
+        output_size (int or tuple of int or None): Number of windows per axis; None keeps an axis.
+        return_indices (bool): Return ``(values, indices)``.
+        data_format (str): ``"channels_last"`` or ``"channels_first"``.
+        stream (Stream or Device, optional): Stream or device to run on.
 
     Example:
 
@@ -354,16 +369,18 @@ def fractional_max_pool2d(
     key: mx.array | None = None,
     stream: Stream = None,
 ) -> ArrayOrPair:
-    """Fractional max pooling; the functional form of :class:`FractionalMaxPool2d`, which documents the
-    arguments.
+    """Pool the maxima of windows at random distances; see :class:`FractionalMaxPool2d`.
 
     Args:
-        x (array): Input, ``(N, H, W, C)``, or ``(N, C, H, W)`` with ``data_format="channels_first"``;
-            the batch dimension is optional.
-        stream (Stream or Device, optional): Where to run.
-
-    Returns:
-        array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
+        x (array): Input, ``(N, H, W, C)`` or, channels first, ``(N, C, H, W)``.
+        kernel_size (int or tuple of int): Size of the window.
+        output_size (int or tuple of int, optional): Number of windows per axis.
+        output_ratio (float or tuple of float, optional): That number as a fraction of the input size.
+        return_indices (bool): Return ``(values, indices)``.
+        data_format (str): ``"channels_last"`` or ``"channels_first"``.
+        random_samples (array, optional): Floats from 0 to 1 of shape ``(N, C, 2)``.
+        key (array, optional): Key of ``mx.random`` to draw them with.
+        stream (Stream or Device, optional): Stream or device to run on.
 
     Example:
 
@@ -379,7 +396,7 @@ def fractional_max_pool2d(
     pooling = FractionalPooling.of(
         "fractional_max_pool2d", 2, *windows, return_indices, data_format
     )
-    return pooling(x, random_samples, key, stream)
+    return pooling(x, stream, random_samples, key)
 
 
 def fractional_max_pool3d(
@@ -394,16 +411,18 @@ def fractional_max_pool3d(
     key: mx.array | None = None,
     stream: Stream = None,
 ) -> ArrayOrPair:
-    """Fractional max pooling; the functional form of :class:`FractionalMaxPool3d`, which documents the
-    arguments.
+    """Pool the maxima of windows at random distances; see :class:`FractionalMaxPool3d`.
 
     Args:
-        x (array): Input, ``(N, D, H, W, C)``, or ``(N, C, D, H, W)`` with ``data_format="channels_first"``;
-            the batch dimension is optional.
-        stream (Stream or Device, optional): Where to run.
-
-    Returns:
-        array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
+        x (array): Input, ``(N, D, H, W, C)`` or, channels first, ``(N, C, D, H, W)``.
+        kernel_size (int or tuple of int): Size of the window.
+        output_size (int or tuple of int, optional): Number of windows per axis.
+        output_ratio (float or tuple of float, optional): That number as a fraction of the input size.
+        return_indices (bool): Return ``(values, indices)``.
+        data_format (str): ``"channels_last"`` or ``"channels_first"``.
+        random_samples (array, optional): Floats from 0 to 1 of shape ``(N, C, 3)``.
+        key (array, optional): Key of ``mx.random`` to draw them with.
+        stream (Stream or Device, optional): Stream or device to run on.
 
     Example:
 
@@ -417,4 +436,4 @@ def fractional_max_pool3d(
     pooling = FractionalPooling.of(
         "fractional_max_pool3d", 3, *windows, return_indices, data_format
     )
-    return pooling(x, random_samples, key, stream)
+    return pooling(x, stream, random_samples, key)

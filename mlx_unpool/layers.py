@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
+from . import _arguments as check
 from ._requests import AdaptivePooling, FractionalPooling, MaxPooling, MaxUnpooling
 from ._types import ArrayOrPair, DataFormat, IndexFormat, IntOrTuple, Stream
 
@@ -17,35 +20,65 @@ if TYPE_CHECKING:
 
 
 class _Layer(nn.Module):
-    """What all layers share: their rank, attributes that a call looks at, a repr that shows them."""
+    """Base class of all layers: a request made from the attributes, a repr, errors with the class's name."""
 
     rank: int
-    _shown: tuple[str, ...]  # the arguments that a repr always shows
+    _request_type: Any
+    _arguments: tuple[str, ...]  # of __init__, in the order of ``_request_type.of``
+    _repr_names: tuple[str, ...]  # arguments that the repr always shows
+    _hidden_arguments: tuple[str, ...] = ()  # further attributes that the request depends on
+
+    def __init_subclass__(cls) -> None:
+        if "_request_type" in vars(cls):
+            _, *names = inspect.signature(cls.__init__).parameters
+            cls._arguments = (*names, *cls._hidden_arguments)
+        for name in ("__init__", "__call__"):
+            if name in vars(cls):
+                setattr(cls, name, _with_signature_errors(vars(cls)[name]))
 
     def _extra_repr(self) -> str:
-        shown = list(self._shown)
+        names = list(self._repr_names)
         for name, default in _REPR_DEFAULTS.items():
             if getattr(self, name, default) != default:
-                shown.append(name)
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
+                names.append(name)
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, _normalized(value))
         self.__dict__.pop("request", None)
 
-    def _make_request(self) -> Any:
-        """What the attributes ask for, checked."""
-        raise NotImplementedError
-
     def _request(self) -> Any:
-        """What they ask for, found out once after an attribute was set."""
+        """The request with the current attributes, checked again only after one was set."""
         request = self.__dict__.get("request")
         if request is None:
-            request = self.__dict__["request"] = self._make_request()
+            arguments = [getattr(self, name) for name in self._arguments]
+            request = self._request_type.of(type(self).__name__, self.rank, *arguments)
+            self.__dict__["request"] = request
         return request
 
 
-# Options that a repr shows where they differ from these.
+def _with_signature_errors(method: Callable[..., Any]) -> Any:
+    """``method``, with an error that names the public class if the arguments do not fit its signature."""
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise  # from inside the method
+            problem = str(error).partition("() ")[2]
+            _, *parameters = inspect.signature(method).parameters.values()
+            plain = [p.replace(annotation=inspect.Parameter.empty) for p in parameters]
+            hint = f" {check.PAIR_HINT}" if "'indices'" in problem else ""
+            raise TypeError(
+                f"[{type(self).__name__}] {problem}; the arguments are {inspect.Signature(plain)}.{hint}"
+            ) from None
+
+    return call
+
+
+# Options that the repr shows if they differ from these.
 _REPR_DEFAULTS = {
     "dilation": 1,
     "ceil_mode": False,
@@ -56,22 +89,40 @@ _REPR_DEFAULTS = {
 
 
 def _normalized(value: Any) -> Any:
-    """An argument as a layer keeps it: plain integers, and tuples, which ``mlx.nn.Module`` leaves alone.
+    """An argument as a layer stores it: plain integers, and tuples instead of lists.
 
-    It takes a list for a list of modules.
+    ``mlx.nn.Module`` treats a list as a list of modules.
     """
     if isinstance(value, list):
         return tuple(map(_normalized, value))
     if isinstance(value, (bool, int, mx.array)) or not hasattr(value, "__index__"):
         return value
     try:
-        return operator.index(value)  # of another library
+        return operator.index(value)  # NumPy integers
     except TypeError:
         return value
 
 
-class _MaxPool(_Layer):
-    _shown = ("kernel_size", "stride", "padding")
+class _Pool(_Layer):
+    """Base class of the pooling layers."""
+
+    def __call__(self, x: mx.array, *, stream: Stream = None) -> ArrayOrPair:
+        """Pools ``x``.
+
+        Args:
+            x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
+                batch dimension is optional.
+            stream (Stream or Device, optional): Stream or device to run on.
+
+        Returns:
+            array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
+        """
+        return self._request()(x, stream)
+
+
+class _MaxPool(_Pool):
+    _request_type = MaxPooling
+    _repr_names = ("kernel_size", "stride", "padding")
 
     def __init__(
         self,
@@ -85,9 +136,15 @@ class _MaxPool(_Layer):
         index_format: IndexFormat = "flat",
         data_format: DataFormat = "channels_last",
     ) -> None:
-        """Ties go to the first element in row-major order. NaN counts as larger than any number; the last NaN
-        of a window wins. Padding is skipped, never compared. A window without an element inside the input
-        gives ``-inf`` (the smallest value of an integer type) and flat index -1.
+        """Max pooling over equal windows at equal distances.
+
+        A spatial axis of length ``L`` gets
+        ``L_out = floor((L + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1`` windows. With
+        ``ceil_mode`` it is the ceiling, one less if the last window would start at ``L + padding`` or beyond.
+
+        Ties go to the first element in row-major order. NaN counts as larger than any number; the last NaN of
+        a window wins. Padding is skipped, never compared. A window without an element inside the input gives
+        ``-inf`` (the smallest value of an integer type) and flat index -1.
 
         Args:
             kernel_size (int or tuple of int): Size of the window.
@@ -118,36 +175,10 @@ class _MaxPool(_Layer):
         self.data_format = data_format
         self._request()
 
-    def _make_request(self) -> MaxPooling:
-        return MaxPooling.of(
-            type(self).__name__,
-            self.rank,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.dilation,
-            self.ceil_mode,
-            self.return_indices,
-            self.index_format,
-            self.data_format,
-        )
 
-    def __call__(self, x: mx.array, *, stream: Stream = None) -> ArrayOrPair:
-        """Pools ``x``.
-
-        Args:
-            x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
-                batch dimension is optional.
-            stream (Stream or Device, optional): Where to run.
-
-        Returns:
-            array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
-        """
-        return self._request()(x, stream)
-
-
-class _AdaptiveMaxPool(_Layer):
-    _shown = ("output_size",)
+class _AdaptiveMaxPool(_Pool):
+    _request_type = AdaptivePooling
+    _repr_names = ("output_size",)
 
     def __init__(
         self,
@@ -156,9 +187,11 @@ class _AdaptiveMaxPool(_Layer):
         return_indices: bool = False,
         data_format: DataFormat = "channels_last",
     ) -> None:
-        """On an axis of length ``L``, window ``i`` of ``n`` covers the positions from ``floor(i * L / n)`` up
-        to, not including, ``ceil((i + 1) * L / n)``, as in PyTorch: neighbours overlap where ``n`` does not
-        divide ``L``. Ties and NaN are treated as in :class:`MaxPool2d`.
+        """Max pooling to a given number of windows.
+
+        On a spatial axis of length ``L``, window ``i`` of ``n`` covers the positions from
+        ``floor(i * L / n)`` to ``ceil((i + 1) * L / n) - 1``, as in PyTorch; neighbours overlap where ``n``
+        does not divide ``L``. Ties and NaN are treated as in :class:`MaxPool2d`.
 
         Args:
             output_size (int or tuple of int or None): Number of windows on each axis; None keeps the length
@@ -177,27 +210,10 @@ class _AdaptiveMaxPool(_Layer):
         self.data_format = data_format
         self._request()
 
-    def _make_request(self) -> AdaptivePooling:
-        return AdaptivePooling.of(
-            type(self).__name__, self.rank, self.output_size, self.return_indices, self.data_format
-        )
 
-    def __call__(self, x: mx.array, *, stream: Stream = None) -> ArrayOrPair:
-        """Pools ``x``.
-
-        Args:
-            x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
-                batch dimension is optional.
-            stream (Stream or Device, optional): Where to run.
-
-        Returns:
-            array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
-        """
-        return self._request()(x, stream)
-
-
-class _FractionalMaxPool(_Layer):
-    _shown = ("kernel_size", "output_size", "output_ratio")
+class _FractionalMaxPool(_Pool):
+    _request_type = FractionalPooling
+    _repr_names = ("kernel_size", "output_size", "output_ratio")
 
     def __init__(
         self,
@@ -208,13 +224,16 @@ class _FractionalMaxPool(_Layer):
         return_indices: bool = False,
         data_format: DataFormat = "channels_last",
     ) -> None:
-        """The windows on an axis of length ``L`` start at ``floor((i + u) * a) - floor(u * a)``, where
-        ``a = (L - kernel_size) / (output_size - 1)`` and ``u`` is one random number for each image, channel
-        and axis; the last one starts at ``L - kernel_size``. This is what PyTorch does (Graham, "Fractional
-        Max-Pooling", 2014). Ties and NaN are treated as in :class:`MaxPool2d`.
+        """Max pooling over windows at random distances.
 
-        Without ``random_samples`` or ``key`` every call draws from MLX's global state, as dropout does: give
-        a ``key`` to each under ``mx.checkpoint``, ``mx.vmap`` or ``mx.compile`` to have it otherwise.
+        The windows on a spatial axis of length ``L`` start at ``floor((i + u) * a) - floor(u * a)``, where
+        ``a = (L - kernel_size) / (output_size - 1)`` and ``u`` is one random number per image, channel and
+        axis; the last one starts at ``L - kernel_size``, as in PyTorch (Graham, "Fractional Max-Pooling",
+        2014). Ties and NaN are treated as in :class:`MaxPool2d`.
+
+        Without ``random_samples`` or ``key`` every call draws from MLX's global random state, as dropout
+        does. Pass a ``key`` to each call for reproducible windows inside ``mx.checkpoint``, ``mx.vmap`` or
+        ``mx.compile``.
 
         Args:
             kernel_size (int or tuple of int): Size of the window.
@@ -237,17 +256,6 @@ class _FractionalMaxPool(_Layer):
         self.data_format = data_format
         self._request()
 
-    def _make_request(self) -> FractionalPooling:
-        return FractionalPooling.of(
-            type(self).__name__,
-            self.rank,
-            self.kernel_size,
-            self.output_size,
-            self.output_ratio,
-            self.return_indices,
-            self.data_format,
-        )
-
     def __call__(
         self,
         x: mx.array,
@@ -261,19 +269,21 @@ class _FractionalMaxPool(_Layer):
         Args:
             x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
                 batch dimension is optional.
-            random_samples (array, optional): Floats from 0 to 1 of shape ``(N, C, rank)``, for each image,
+            random_samples (array, optional): Floats from 0 to 1 of shape ``(N, C, rank)``, one per image,
                 channel and axis.
-            key (array, optional): A key of ``mx.random`` to draw them with. Default: MLX's global state.
-            stream (Stream or Device, optional): Where to run.
+            key (array, optional): Key of ``mx.random`` to draw them with. Default: MLX's global state.
+            stream (Stream or Device, optional): Stream or device to run on.
 
         Returns:
             array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
         """
-        return self._request()(x, random_samples, key, stream)
+        return self._request()(x, stream, random_samples, key)
 
 
 class _MaxUnpool(_Layer):
-    _shown = ("kernel_size", "stride", "padding")
+    _request_type = MaxUnpooling
+    _hidden_arguments = ("_from_pool",)
+    _repr_names = ("kernel_size", "stride", "padding")
 
     def __init__(
         self,
@@ -284,13 +294,18 @@ class _MaxUnpool(_Layer):
         dilation: IntOrTuple = 1,
         data_format: DataFormat = "channels_last",
     ) -> None:
-        """If several values have the same index, the last one in row-major order wins. An index outside the
+        """Compute a partial inverse of max pooling: values at their indices, zeros elsewhere.
+
+        A spatial axis with ``n`` windows gets, without ``output_size``, the length
+        ``(n - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + 1``.
+
+        If several values have the same index, the last one in row-major order wins. An index outside the
         output is dropped; :func:`check_indices` and :func:`checking` find such indices.
 
         Warning:
-            Pass ``output_size=x.shape``, where ``x`` is what was pooled, unless its size is a multiple of
-            the stride: flat indices count the positions of that plane, and in another they name other
-            positions.
+            Always pass ``output_size=x.shape``, where ``x`` is the array that was pooled. Inputs of several
+            sizes have the same pooled size, and a flat index refers to a different position in a plane of
+            another size. A layer made by :meth:`from_pool` requires it if any stride is above 1.
 
         Args:
             kernel_size (int or tuple of int or None): Must match the pooling layer. None takes flat indices
@@ -311,21 +326,21 @@ class _MaxUnpool(_Layer):
         self.padding = padding
         self.dilation = dilation
         self.data_format = data_format
+        self._from_pool = False
         self._request()
 
     @classmethod
-    def from_pool(cls, pool: _MaxPool | _AdaptiveMaxPool | _FractionalMaxPool) -> Self:
-        """The unpooling layer that undoes ``pool``, a pooling layer of this library and this rank.
+    def from_pool(cls, pool: _Pool) -> Self:
+        """Make the unpooling layer for ``pool``, a pooling layer of this library with the same rank.
 
-        For an adaptive or fractional pool it is the one with ``kernel_size=None``, which needs
-        ``output_size`` in every call.
+        Every call of it must pass ``output_size`` if any stride of ``pool`` is above 1. For an adaptive or
+        fractional pool ``kernel_size`` is None, and every call must pass ``output_size``.
 
         Raises:
             TypeError: If ``pool`` is anything else.
             ValueError: If ``pool`` returns no indices.
         """
-        known = isinstance(pool, (_MaxPool, _AdaptiveMaxPool, _FractionalMaxPool))
-        if not known or pool.rank != cls.rank:
+        if not isinstance(pool, _Pool) or pool.rank != cls.rank:
             kind = type(pool)
             whose = kind.__module__.replace("mlx.nn.layers.pooling", "mlx.nn") + "."
             hint = ", whose pools return no indices" if whose.startswith("mlx.nn.") else ""
@@ -341,24 +356,15 @@ class _MaxUnpool(_Layer):
             )
         if not isinstance(pool, _MaxPool):
             return cls(None, data_format=pool.data_format)
-        return cls(
+        unpool = cls(
             pool.kernel_size,
             pool.stride,
             pool.padding,
             dilation=pool.dilation,
             data_format=pool.data_format,
         )
-
-    def _make_request(self) -> MaxUnpooling:
-        return MaxUnpooling.of(
-            type(self).__name__,
-            self.rank,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.dilation,
-            self.data_format,
-        )
+        unpool._from_pool = True
+        return unpool
 
     def __call__(
         self,
@@ -374,9 +380,9 @@ class _MaxUnpool(_Layer):
             x (array): Pooled values. Shape ``(N, ..., C)``, or ``(N, C, ...)`` with
                 ``data_format="channels_first"``; the batch dimension is optional.
             indices (array): Indices of the shape of ``x``, flat or window ones.
-            output_size (int or tuple of int, optional): Shape of what was pooled: the spatial one, or the
-                full one with or without the batch.
-            stream (Stream or Device, optional): Where to run.
+            output_size (int or tuple of int, optional): Shape of the array that was pooled: spatial, or full
+                with or without the batch. An int stands for all axes.
+            stream (Stream or Device, optional): Stream or device to run on.
 
         Returns:
             array: Values at their positions, zeros elsewhere.
@@ -388,11 +394,8 @@ class MaxPool1d(_MaxPool):
     """Max pooling over a sequence that can return the position of each maximum.
 
     Shape:
-        - Input: ``(N, W, C)`` or ``(W, C)``; channels first ``(N, C, W)`` or ``(C, W)``.
-        - Values and indices: the input's shape with ``W_out`` in place of ``W``.
-        - ``W_out = floor((W + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1``. With
-          ``ceil_mode`` it is ``ceil`` instead, one less if the last window would start at ``W + padding``
-          or beyond.
+        - Input: ``(N, W, C)``, or ``(N, C, W)`` with the channels first; N is optional.
+        - Values and indices: ``(N, W_out, C)``, or ``(N, C, W_out)``.
 
     Example:
 
@@ -411,12 +414,8 @@ class MaxPool2d(_MaxPool):
     """Max pooling over height and width that can return the position of each maximum.
 
     Shape:
-        - Input: ``(N, H, W, C)`` or ``(H, W, C)``; channels first ``(N, C, H, W)`` or ``(C, H, W)``.
-        - Values and indices: the input's shape with ``H_out, W_out`` in place of ``H, W``.
-        - Pooled size:
-          ``H_out = floor((H + 2 * padding[0] - dilation[0] * (kernel_size[0] - 1) - 1) / stride[0]) + 1``,
-          and likewise ``W_out`` with ``[1]``. With ``ceil_mode`` it is ``ceil`` instead, one less if the
-          last window would start at ``H + padding[0]`` or beyond.
+        - Input: ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is optional.
+        - Values and indices: ``(N, H_out, W_out, C)``, or ``(N, C, H_out, W_out)``.
 
     Example:
 
@@ -435,13 +434,8 @@ class MaxPool3d(_MaxPool):
     """Max pooling over depth, height and width that can return the position of each maximum.
 
     Shape:
-        - Input: ``(N, D, H, W, C)`` or ``(D, H, W, C)``; channels first ``(N, C, D, H, W)`` or
-          ``(C, D, H, W)``.
-        - Values and indices: the input's shape with ``D_out, H_out, W_out`` in place of ``D, H, W``.
-        - Pooled size:
-          ``D_out = floor((D + 2 * padding[0] - dilation[0] * (kernel_size[0] - 1) - 1) / stride[0]) + 1``,
-          and likewise ``H_out`` with ``[1]`` and ``W_out`` with ``[2]``. With ``ceil_mode`` it is
-          ``ceil`` instead, one less if the last window would start at ``D + padding[0]`` or beyond.
+        - Input: ``(N, D, H, W, C)``, or ``(N, C, D, H, W)`` with the channels first; N is optional.
+        - Values and indices: ``(N, D_out, H_out, W_out, C)``, or ``(N, C, D_out, H_out, W_out)``.
 
     Example:
 
@@ -465,11 +459,8 @@ class MaxUnpool1d(_MaxUnpool):
     ``MaxUnpool1d.from_pool(pool)`` copies every parameter of a :class:`MaxPool1d`.
 
     Shape:
-        - Pooled values and indices: ``(N, W, C)`` or ``(W, C)``; channels first ``(N, C, W)`` or
-          ``(C, W)``.
-        - Output: the same with ``W_out`` in place of ``W``.
-        - Without ``output_size``,
-          ``W_out = (W - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + 1``.
+        - Values and indices: ``(N, W_out, C)``, or ``(N, C, W_out)`` with the channels first; N is optional.
+        - Output: ``(N, W, C)``, or ``(N, C, W)``.
 
     Example:
 
@@ -478,7 +469,7 @@ class MaxUnpool1d(_MaxUnpool):
         >>> pool = mlx_unpool.MaxPool1d(2, return_indices=True)
         >>> unpool = mlx_unpool.MaxUnpool1d.from_pool(pool)
         >>> values, indices = pool(mx.array([[1.0], [3.0], [2.0], [5.0]]))
-        >>> unpool(values, indices).squeeze().tolist()
+        >>> unpool(values, indices, output_size=4).squeeze().tolist()
         [0.0, 3.0, 0.0, 5.0]
     """
 
@@ -491,12 +482,9 @@ class MaxUnpool2d(_MaxUnpool):
     ``MaxUnpool2d.from_pool(pool)`` copies every parameter of a :class:`MaxPool2d`.
 
     Shape:
-        - Pooled values and indices: ``(N, H, W, C)`` or ``(H, W, C)``; channels first ``(N, C, H, W)`` or
-          ``(C, H, W)``.
-        - Output: the same with ``H_out, W_out`` in place of ``H, W``.
-        - Without ``output_size``,
-          ``H_out = (H - 1) * stride[0] - 2 * padding[0] + dilation[0] * (kernel_size[0] - 1) + 1``, and
-          likewise ``W_out`` with ``[1]``.
+        - Values and indices: ``(N, H_out, W_out, C)``, or ``(N, C, H_out, W_out)`` with the channels first;
+          N is optional.
+        - Output: ``(N, H, W, C)``, or ``(N, C, H, W)``.
 
     Example:
 
@@ -519,12 +507,9 @@ class MaxUnpool3d(_MaxUnpool):
     ``MaxUnpool3d.from_pool(pool)`` copies every parameter of a :class:`MaxPool3d`.
 
     Shape:
-        - Pooled values and indices: ``(N, D, H, W, C)`` or ``(D, H, W, C)``; channels first
-          ``(N, C, D, H, W)`` or ``(C, D, H, W)``.
-        - Output: the same with ``D_out, H_out, W_out`` in place of ``D, H, W``.
-        - Without ``output_size``,
-          ``D_out = (D - 1) * stride[0] - 2 * padding[0] + dilation[0] * (kernel_size[0] - 1) + 1``, and
-          likewise ``H_out`` with ``[1]`` and ``W_out`` with ``[2]``.
+        - Values and indices: ``(N, D_out, H_out, W_out, C)``, or ``(N, C, D_out, H_out, W_out)`` with the
+          channels first; N is optional.
+        - Output: ``(N, D, H, W, C)``, or ``(N, C, D, H, W)``.
 
     Example:
 
@@ -545,9 +530,8 @@ class AdaptiveMaxPool1d(_AdaptiveMaxPool):
     """Adaptive max pooling over a sequence: pooling to ``output_size`` whatever the input size.
 
     Shape:
-        - Input: ``(N, W, C)`` or ``(W, C)``; channels first ``(N, C, W)`` or ``(C, W)``.
-        - Values and indices: the input's shape with ``W_out`` in place of ``W``.
-        - ``W_out = output_size``, or ``W`` where that is None.
+        - Input: ``(N, W, C)``, or ``(N, C, W)`` with the channels first; N is optional.
+        - Values and indices: ``(N, W_out, C)``, or ``(N, C, W_out)``.
 
     Example:
 
@@ -565,9 +549,8 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPool):
     """Adaptive max pooling over height and width: pooling to ``output_size`` whatever the input size.
 
     Shape:
-        - Input: ``(N, H, W, C)`` or ``(H, W, C)``; channels first ``(N, C, H, W)`` or ``(C, H, W)``.
-        - Values and indices: the input's shape with ``H_out, W_out`` in place of ``H, W``.
-        - ``H_out = output_size[0]``, or ``H`` where that is None, and likewise ``W_out`` with ``[1]``.
+        - Input: ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is optional.
+        - Values and indices: ``(N, H_out, W_out, C)``, or ``(N, C, H_out, W_out)``.
 
     Example:
 
@@ -587,11 +570,8 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
     """Adaptive max pooling over depth, height and width: pooling to ``output_size`` whatever the input size.
 
     Shape:
-        - Input: ``(N, D, H, W, C)`` or ``(D, H, W, C)``; channels first ``(N, C, D, H, W)`` or
-          ``(C, D, H, W)``.
-        - Values and indices: the input's shape with ``D_out, H_out, W_out`` in place of ``D, H, W``.
-        - ``D_out = output_size[0]``, or ``D`` where that is None, and likewise ``H_out`` with ``[1]`` and
-          ``W_out`` with ``[2]``.
+        - Input: ``(N, D, H, W, C)``, or ``(N, C, D, H, W)`` with the channels first; N is optional.
+        - Values and indices: ``(N, D_out, H_out, W_out, C)``, or ``(N, C, D_out, H_out, W_out)``.
 
     Example:
 
@@ -609,10 +589,8 @@ class FractionalMaxPool2d(_FractionalMaxPool):
     """Fractional max pooling over height and width: windows at random distances.
 
     Shape:
-        - Input: ``(N, H, W, C)`` or ``(H, W, C)``; channels first ``(N, C, H, W)`` or ``(C, H, W)``.
-        - Values and indices: the input's shape with ``H_out, W_out`` in place of ``H, W``.
-        - ``H_out = output_size[0]``, or ``floor(H * output_ratio[0])``, and likewise ``W_out`` with
-          ``[1]``.
+        - Input: ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is optional.
+        - Values and indices: ``(N, H_out, W_out, C)``, or ``(N, C, H_out, W_out)``.
 
     Example:
 
@@ -630,11 +608,8 @@ class FractionalMaxPool3d(_FractionalMaxPool):
     """Fractional max pooling over depth, height and width: windows at random distances.
 
     Shape:
-        - Input: ``(N, D, H, W, C)`` or ``(D, H, W, C)``; channels first ``(N, C, D, H, W)`` or
-          ``(C, D, H, W)``.
-        - Values and indices: the input's shape with ``D_out, H_out, W_out`` in place of ``D, H, W``.
-        - ``D_out = output_size[0]``, or ``floor(D * output_ratio[0])``, and likewise ``H_out`` with
-          ``[1]`` and ``W_out`` with ``[2]``.
+        - Input: ``(N, D, H, W, C)``, or ``(N, C, D, H, W)`` with the channels first; N is optional.
+        - Values and indices: ``(N, D_out, H_out, W_out, C)``, or ``(N, C, D_out, H_out, W_out)``.
 
     Example:
 

@@ -23,8 +23,10 @@ PACKAGE = ROOT / "mlx_unpool"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 # From the top down: a module imports modules of the lines below it alone.
 LAYERS = [
+    ["benchmark"],
     ["selftest"],
     ["__init__"],
+    ["_replace"],
     ["layers", "functional", "formats"],
     ["_requests"],
     ["_derivatives"],
@@ -80,6 +82,7 @@ def test_nothing_is_evaluated_by_the_library():
     forbidden = {"eval", "item", "tolist", "async_eval", "synchronize"}
     allowed = {
         ("selftest", None),
+        ("benchmark", None),
         ("_indices", "check"),
         ("_indices", "check_if_possible"),
         ("_indices", "_guess"),
@@ -225,7 +228,14 @@ def test_kernel_text_lives_in_its_own_folder():
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/index_formats.md", "docs/porting.md", "docs/reliability.md"]
+    "page",
+    [
+        "README.md",
+        "docs/index_formats.md",
+        "docs/porting.md",
+        "docs/reliability.md",
+        "docs/replace_mlx_nn.md",
+    ],
 )
 def test_python_examples_of_the_pages_run(page):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)

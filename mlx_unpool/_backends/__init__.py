@@ -17,21 +17,15 @@ from .._geometry import Geometry, RegionGeometry, WindowGeometry
 from .._settings import set_inside
 from . import cpu, gpu
 
-__all__ = [
-    "Backend",
-    "Where",
-    "forced",
-    "get",
-    "is_available",
-    "use_backend",
-    "where",
-]
-
 VARIABLE = "MLX_UNPOOL_BACKEND"
 
 
 class Backend(Protocol):
     """The primitives, on arrays of shape (B, D, H, W, C)."""
+
+    # Whether pooling without indices keeps none for its gradient, which computes them again. Such a backend
+    # has a method pool_values(x, bounds, g, index_dtype).
+    recomputes_indices: bool
 
     def pool(
         self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype
@@ -113,11 +107,6 @@ def use_backend(name: str) -> Iterator[None]:
 def get(name: str) -> Any:
     """The backend of this name."""
     return _BACKENDS[name]
-
-
-def forced() -> str | None:
-    """The backend that is forced, if one is."""
-    return _forced.get()
 
 
 def where(stream: Any) -> Where:

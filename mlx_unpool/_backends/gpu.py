@@ -117,6 +117,8 @@ def _launch(
 class Kernels:
     """The primitives, as kernels in one dialect."""
 
+    recomputes_indices = False
+
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
 

@@ -8,15 +8,16 @@ much: ``mx.where``, ``|`` of bools, gathers with several index arrays, ``mx.pad`
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import mlx.core as mx
 
 from ..._geometry import Geometry, RegionGeometry, Triple, WindowGeometry, pitches
-from ..._types import FLOAT_DTYPES, is_window
+from ..._types import TRAITS, is_float, is_window
 from . import positions as at
 from .arrays import along, narrowest, unfused
-from .padding import clamped
 from .maxima import Maxima, irregular_windows, keys, windows
+from .padding import clamped
 from .spread import can_spread, spread
 
 _LARGE_BYTES = 2**25  # bytes: MLX keeps free buffers of so many in all
@@ -28,11 +29,13 @@ _NO_SHIFTS: list[mx.array | None] = [None] * 3
 class Ops:
     """The primitives on arrays (B, D, H, W, C)."""
 
+    recomputes_indices = True
+
     def pool(
         self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and indices of every window."""
-        _refuse_huge(x, g)
+        _check_limit(x, g)
         flat = not is_window(index_dtype)
         steps = g.steps_in_plane if flat else g.steps_in_window
         are_keys = x.dtype == mx.float16
@@ -56,47 +59,53 @@ class Ops:
     def pool_regions(
         self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
-        """Values and flat indices of windows that lie where ``bounds`` says."""
-        _refuse_huge(x, g)
-        size, pooled, kernel = g.size, g.pooled, g.longest
-        steps = pitches(kernel)
-        ends = []
-        for axis, first in enumerate((0, pooled[0], pooled[0] + pooled[1])):
-            rows = bounds[:, first : first + pooled[axis]]
-            ends.append([_by_plane(axis, rows[:, :, end]) for end in (0, 1)])
+        """Values and flat indices of the windows from and to ``bounds``."""
+        _check_limit(x, g)
+        ends = _ends(bounds, g)
         are_keys = x.dtype == mx.float16
-        maxima = Maxima(keys(x) if are_keys else x, are_keys=are_keys)
-        for axis in (2, 1, 0):
-            regular, step = g.regular[axis], steps[axis]
-            if regular:
-                maxima = windows(maxima, axis, *regular, 1, pooled[axis], step)
-            else:
-                start, stop = ends[axis]
-                maxima = irregular_windows(maxima, axis, kernel[axis], start, stop, step)
+        maxima = _region_maxima(Maxima(keys(x) if are_keys else x, are_keys=are_keys), ends, g)
         offsets = _window_offsets(maxima)
         indices = mx.zeros((), index_dtype)
-        for length, step, (start, stop) in zip(size, steps, ends):
+        for length, step, (start, stop) in zip(g.size, pitches(g.longest), ends):
             position = mx.minimum(start + (offsets // step).astype(index_dtype), stop - 1)
             indices = indices * length + position
             offsets = offsets % step
         return self.pick(x, indices, g) if are_keys else maxima.values, indices
 
+    def pool_values(
+        self, x: mx.array, bounds: mx.array | None, g: Any, index_dtype: mx.Dtype
+    ) -> mx.array:
+        """Only the values of :meth:`pool` or :meth:`pool_regions`, bit for bit."""
+        if x.dtype == mx.float16:
+            # Compared as sort keys, which lose the sign of zeros: the values are read at the indices.
+            if bounds is not None:
+                return self.pool_regions(x, bounds, g, index_dtype)[0]
+            return self.pool(x, g, index_dtype)[0]
+        _check_limit(x, g)
+        elements = Maxima(x, values_only=True)
+        if bounds is not None:
+            return _region_maxima(elements, _ends(bounds, g), g).values
+        values = _maxima(elements, g, g.steps_in_window).values
+        if g.may_have_empty_windows:
+            values = mx.where(_empty_windows(g), _lowest(x.dtype), values)
+        return values
+
     def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """Pooled values at their positions, zero elsewhere, the last one of several."""
-        _refuse_huge(values, g)
+        _check_limit(values, g)
         if can_spread(g, indices):
             return spread(values, indices, g)
         return at.put(values, at.checked(indices, g), g.size)
 
     def accumulate(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """Pooled values at their positions, zero elsewhere, the sum of several. The indices are a pool's."""
-        _refuse_huge(values, g)
+        _check_limit(values, g)
         if can_spread(g, indices):
             return spread(values, indices, g)
         positions = at.of_pool(indices, g)
         if isinstance(g, WindowGeometry) and g.window.disjoint:
             return at.put(values, positions, g.size)
-        wide = mx.float32 if values.dtype in (mx.float16, mx.bfloat16) else values.dtype
+        wide = TRAITS[values.dtype].accumulation
         # MLX has no function for adding along an axis, but it is the derivative of gathering.
         _, (sums,) = mx.vjp(
             lambda plane: mx.take_along_axis(plane, positions.elements, axis=1),
@@ -111,13 +120,13 @@ class Ops:
 
     def pick(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """The full array at the recorded positions, zero where an index names none. They are a pool's."""
-        _refuse_huge(full, g)
+        _check_limit(full, g)
         positions = at.of_pool(indices, g)
         return at.take(full, positions).reshape(indices.shape)
 
     def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """As :meth:`pick` for any indices, and zero for a value whose position a later one names as well."""
-        _refuse_huge(full, g)
+        _check_limit(full, g)
         images = len(full)
         if images > 1 and full.nbytes > _LARGE_BYTES and not is_window(indices.dtype):
             # Part by part, so that not all that is needed in between is there at the same time.
@@ -142,20 +151,20 @@ class Ops:
         return at.take(full, positions).reshape(indices.shape)
 
 
-def _refuse_huge(x: mx.array, g: Geometry) -> None:
-    """These operations flatten: planes to one axis, some of them all planes."""
+def _check_limit(x: mx.array, g: Geometry) -> None:
+    """Raises ValueError if the elements of a call inside ``mx.vmap``, where the batch grows, are too many."""
     batch, *_, channels = x.shape
     if batch * channels * (g.most_positions + 1) > _MAX_ELEMENTS:
         raise ValueError(
-            f"[mlx_unpool] on the CPU {batch * channels} planes of {max(g.size, g.pooled, key=prod)} are too "
-            "many: all together must have fewer than 2^31 positions. Call with fewer images, or on a GPU."
+            f"[mlx_unpool] 'x' must have fewer than 2^31 elements in all examples on the CPU but got "
+            f"{batch * channels} planes of {max(g.size, g.pooled, key=prod)}."
         )
 
 
 def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:
     """The maximum of every window."""
     shifts = _NO_SHIFTS
-    if not all(axis.is_inside for axis in g.axes):
+    if not g.is_inside:
         plane, shifts = clamped(elements.values, g)
         elements = elements._replace(values=plane)
     for number in (2, 1, 0):
@@ -168,6 +177,27 @@ def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:
         along_axis = (axis.looked_at, axis.stride, axis.dilation, axis.count, step)
         elements = windows(elements, number, *along_axis)
     return elements
+
+
+def _region_maxima(elements: Maxima, ends: list[list[mx.array]], g: RegionGeometry) -> Maxima:
+    """The maximum of every window of adaptive or fractional pooling."""
+    for axis, step in reversed(list(enumerate(pitches(g.longest)))):
+        regular = g.regular[axis]
+        if regular:
+            elements = windows(elements, axis, *regular, 1, g.pooled[axis], step)
+        else:
+            start, stop = ends[axis]
+            elements = irregular_windows(elements, axis, g.longest[axis], start, stop, step)
+    return elements
+
+
+def _ends(bounds: mx.array, g: RegionGeometry) -> list[list[mx.array]]:
+    """The start and the stop of every window on each axis, as arrays (B, D, H, W, 1 or C)."""
+    ends = []
+    for axis, first in enumerate((0, g.pooled[0], g.pooled[0] + g.pooled[1])):
+        rows = bounds[:, first : first + g.pooled[axis]]
+        ends.append([_by_plane(axis, rows[:, :, end]) for end in (0, 1)])
+    return ends
 
 
 def _window_offsets(maxima: Maxima) -> mx.array:
@@ -190,7 +220,7 @@ def _empty_windows(g: WindowGeometry) -> mx.array:
 
 
 def _lowest(dtype: mx.Dtype) -> mx.array:
-    return mx.array(-float("inf") if dtype in FLOAT_DTYPES else mx.iinfo(dtype).min, dtype)
+    return mx.array(-float("inf") if is_float(dtype) else mx.iinfo(dtype).min, dtype)
 
 
 def _by_plane(axis: int, x: mx.array) -> mx.array:

@@ -1,4 +1,4 @@
-"""Small things that the subjects of this package share.
+"""Small array operations that several modules of this package use.
 
 Shapes of arrays are written out, never -1: MLX works that out again inside ``mx.vmap``, and cannot if there
 are no examples.
@@ -10,8 +10,6 @@ from math import prod
 
 import mlx.core as mx
 
-_UNSIGNED = (mx.uint8, mx.uint16, mx.uint32, mx.uint64)
-_SIGNED = (mx.int8, mx.int16, mx.int32, mx.int64)
 _ALONG = ((1, -1, 1, 1, 1), (1, 1, -1, 1, 1), (1, 1, 1, -1, 1))
 _SAME_AXES = tuple(tuple(range(n)) for n in range(9))
 
@@ -26,16 +24,6 @@ def narrowest(largest: int) -> mx.Dtype:
     if largest < 2**16:
         return mx.uint8 if largest < 2**8 else mx.uint16
     return mx.uint32 if largest < 2**32 else mx.uint64
-
-
-def unsigned_like(x: mx.array) -> mx.Dtype:
-    """The dtype of unsigned numbers as wide as those of ``x``."""
-    return _UNSIGNED[x.dtype.size.bit_length() - 1]
-
-
-def signed(dtype: mx.Dtype) -> mx.Dtype:
-    """The dtype of signed numbers as wide as these."""
-    return _SIGNED[dtype.size.bit_length() - 1]
 
 
 def unfused(x: mx.array) -> mx.array:
@@ -53,19 +41,6 @@ def unfused(x: mx.array) -> mx.array:
 def repeated(x: mx.array, shape: tuple[int, ...]) -> mx.array:
     """``x`` broadcast to ``shape``, which ``mx.compile`` does not fuse with what is made of it."""
     return x if x.shape == shape else unfused(mx.broadcast_to(x, shape))
-
-
-def gapless(x: mx.array) -> mx.array:
-    """``x`` as one axis without gaps, as :func:`mx.as_strided` wants it; a copy only where there are gaps.
-
-    An array in steps, ``x[::2]`` for instance, becomes one axis in steps, which MLX refuses to stride over.
-    (:func:`mx.contiguous` cannot be exported.)
-    """
-    x = x.flatten()
-    if x.dtype.size == 1:
-        return mx.concatenate([x, x[:1]])[:-1]
-    # Narrower numbers lie beside each other, so MLX makes a copy if they do not.
-    return x.view({2: mx.uint8, 4: mx.uint16, 8: mx.uint32}[x.dtype.size]).view(x.dtype)
 
 
 def gathered(x: mx.array, source: mx.array) -> mx.array:

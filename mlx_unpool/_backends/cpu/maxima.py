@@ -7,87 +7,112 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import isqrt, prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-from ..._types import FLOAT_DTYPES
-from .arrays import gapless, gathered_along, narrowest, repeated, signed, unfused
+from ..._types import TRAITS, is_float
+from .arrays import gathered_along, narrowest, repeated, unfused
 
 _INFINITE_KEY = 0x7800  # what `keys` makes of infinity; NaN is above
-_SMALL_SIZE = 2**16  # elements: what a look at each costs about as much as a few operations more
-
-
-_BEFORE = tuple(
-    (slice(None),) * (axis + 1) for axis in range(3)
-)  # indices of what lies before an axis
+_SMALL_SIZE = 2**16  # elements; below it extra operations cost as much as a full pass
+_SEPARATE_KERNEL = 100  # elements; below it pairs of pairs are faster than separate windows
+_BEFORE = tuple((slice(None),) * (axis + 1) for axis in range(3))  # slices of the axes before one
 
 
 class Maxima(NamedTuple):
-    """The maximum of each of many sets of elements, and a code that says which element it is.
+    """The maximum of each of many sets of elements, and its offset.
 
-    A code is the sum over the axes of the element's offset in its window, times a step of that axis. Its
+    An offset is the sum over the axes of the element's number in its window times the step of that axis. Its
     dtype is the narrowest for offsets up to ``largest``.
     """
 
     values: mx.array
-    offsets: mx.array | None = None  # None: all are ``largest``; an axis may have one row for all
-    largest: int = 0  # no code is above
+    offsets: mx.array | None = (
+        None  # None: all are ``largest``; an axis may have length 1 and is broadcast
+    )
+    largest: int = 0
     are_keys: bool = False  # whether the values are the sort keys of float16 numbers
+    values_only: bool = False  # whether offsets are not tracked
 
     def map(self, function: Callable[[mx.array], mx.array]) -> Maxima:
         """Other sets, which ``function`` picks, from the values and from their offsets."""
         offsets = None if self.offsets is None else function(self.offsets)
-        return Maxima(function(self.values), offsets, self.largest, self.are_keys)
+        return self._replace(values=function(self.values), offsets=offsets)
 
     def rows(self, axis: int, start: int, stride: int, count: int) -> Maxima:
         """``count`` rows of an axis, ``stride`` apart."""
-        values, offsets, largest, are_keys = self
+        values, offsets, largest, *flags = self
         index = _BEFORE[axis] + (slice(start, start + (count - 1) * stride + 1, stride),)
         if values.shape[axis + 1] > 1:
             values = values[index]
         if offsets is not None and offsets.shape[axis + 1] > 1:
             offsets = offsets[index]
-        return Maxima(values, offsets, largest, are_keys)
+        return Maxima(values, offsets, largest, *flags)
+
+    def elements(
+        self, axis: int, kernel: int, stride: int, dilation: int, count: int
+    ) -> Iterable[Maxima]:
+        """The first elements of ``count`` windows along an axis, the second ones, and so on."""
+        length = self.values.shape[axis + 1]
+        if not (stride == kernel and dilation == 1 and count * kernel == length):
+            return (self.rows(axis, n * dilation, stride, count) for n in range(kernel))
+
+        def split(x: mx.array | None) -> Any:
+            if x is None or x.shape[axis + 1] == 1:
+                return [x] * kernel
+            # The elements of a window become neighbours along the next axis. This takes fewer operations.
+            shape = list(x.shape)
+            shape[axis + 1 : axis + 3] = count, kernel * shape[axis + 2]
+            return mx.split(x.reshape(shape), kernel, axis + 2)
+
+        _, _, largest, *flags = self
+        parts = zip(split(self.values), split(self.offsets))
+        return [Maxima(*part, largest, *flags) for part in parts]
 
     def plus(self, number: int) -> Maxima:
         """``number`` added to all offsets."""
-        values, offsets, largest, are_keys = self
-        largest += number
+        offsets, largest = self.offsets, self.largest + number
         if offsets is not None:
             dtype = narrowest(largest)
             if offsets.dtype != dtype:
-                # The sum by itself: mx.compile would have a text translated for each number.
+                # Not fused with the sum: mx.compile would compile the fused source for each number.
                 offsets = unfused(offsets.astype(dtype))
             offsets = offsets + number
-        return Maxima(values, offsets, largest, are_keys)
+        return Maxima(self.values, offsets, largest, *self[3:])
 
     def shifted(self, shift: mx.array, most: int) -> Maxima:
         """``shift``, which is at most ``most``, added to the offsets."""
+        if self.values_only:
+            return self
         largest = self.largest + most
         shift = _astype(shift, narrowest(largest))
         if self.offsets is not None:
             offsets = unfused(_astype(self.offsets, shift.dtype))
             shift = offsets + repeated(shift, self.values.shape)
-        return Maxima(self.values, shift, largest, self.are_keys)
+        return Maxima(self.values, shift, largest, *self[3:])
 
     def merge(self, later: Maxima) -> Maxima:
         """The maxima of these sets and of those in ``later``, whose offsets are larger.
 
-        Of equal maxima the earlier one stays, a NaN that comes later wins over everything. Sets may share
-        elements, with the same offsets.
+        Of equal maxima the earlier one stays; a later NaN wins over everything. Sets may share elements, with
+        the same offsets.
         """
-        values, offsets, _, are_keys = self
-        theirs, their_offsets, largest, _ = later
+        values, offsets, _, are_keys, values_only = self
+        theirs, their_offsets, largest, *_ = later
+        # The later operand first: a NaN there wins, an equal number does not.
+        maxima = mx.maximum(theirs, values)
+        if values_only:
+            return Maxima(unfused(maxima), values_only=True)
         dtype = narrowest(largest)
         narrow = mx.uint8 if their_offsets is None else mx.int8
         best = values
         if are_keys:
             best = mx.minimum(best, repeated(mx.array(_INFINITE_KEY, mx.int16), best.shape))
-        # Views between operations on strided and on contiguous arrays, so that mx.compile does not fuse
-        # them into one strided loop.
+        # Views keep mx.compile from fusing operations on strided and on contiguous arrays into one strided
+        # loop.
         wins = (theirs > best).view(narrow)
-        if not are_keys and theirs.dtype in FLOAT_DTYPES:
+        if not are_keys and is_float(theirs.dtype):
             wins = wins | (theirs != theirs).view(narrow)
         shape = wins.shape
         if their_offsets is None:
@@ -95,23 +120,23 @@ class Maxima(NamedTuple):
             if largest > 1:
                 their_offsets = their_offsets * largest
         else:
-            like = signed(dtype)
+            like = TRAITS[dtype].signed
             offset = repeated(their_offsets, shape).view(like)
             their_offsets = (_astype(unfused(wins), like) * offset).view(dtype)
         if offsets is not None:
-            # As offsets grow from element to element, a maximum is a choice.
+            # Offsets increase from element to element, so the maximum selects the later one.
             offsets = repeated(_astype(offsets, dtype), shape)
             their_offsets = mx.maximum(offsets, their_offsets)
-        # The later operand first: a NaN there wins, an equal number does not.
-        return Maxima(mx.maximum(theirs, values), their_offsets, largest, are_keys)
+        return Maxima(maxima, their_offsets, largest, are_keys)
 
 
 def _astype(x: mx.array, dtype: mx.Dtype) -> mx.array:
     return x if x.dtype == dtype else x.astype(dtype)
 
 
-def _reduce_in_order(result: Maxima, others: Iterable[Maxima], step: int) -> Maxima:
+def _reduce_in_order(sets: Iterable[Maxima], step: int) -> Maxima:
     """The maxima of sets of elements that follow each other, ``step`` apart."""
+    result, *others = sets
     for number, later in enumerate(others, 1):
         result = result.map(unfused) if number > 1 else result
         result = result.merge(later.plus(number * step))
@@ -123,25 +148,16 @@ def windows(
 ) -> Maxima:
     """The maxima of ``count`` windows along an axis, the first of which starts at the first row.
 
-    The number of operations does not grow with the length of windows that share few elements, and with
-    its logarithm for others.
+    O(1) operations for long adjacent windows, otherwise O(log kernel).
     """
+    length = sets.values.shape[axis + 1]
     if kernel == 1:
-        alike = sets.values.shape[axis + 1] == count
-        return sets if alike else sets.rows(axis, 0, stride, count)
-    # Pairs of elements for the windows to be made of. Where all windows start at an even element, every
-    # other element starts a pair.
-    apart = 2 * dilation if stride % (2 * dilation) == 0 else 1
-    pairs = ((kernel // 2 - 1) * 2 * dilation + (count - 1) * stride) // apart + 1
+        return sets if length == count else sets.rows(axis, 0, stride, count)
+    if can_separate(sets, kernel, stride, dilation, count):
+        return _separate_windows(sets, axis, kernel, dilation, count, step)
+    apart, pairs = _pairs(kernel, stride, dilation, count) if kernel > 3 else (0, 0)
     if kernel <= 3 or (kernel < 32 and pairs > kernel // 2 * count):
-        rows = (sets.rows(axis, n * dilation, stride, count) for n in range(kernel))
-        return _reduce_in_order(next(rows), rows, step)
-    few = count * kernel <= 2 * sets.values.shape[axis + 1]
-    can_be_cut = (
-        prod(sets.values.shape) < 2**30
-    )  # MLX strides over 32 bits, and `gapless` doubles them
-    if few and can_be_cut and kernel >= (32 if apart == 1 else 64):
-        return _separate_windows(sets, axis, kernel, stride, dilation, count, step)
+        return _reduce_in_order(sets.elements(axis, kernel, stride, dilation, count), step)
     if kernel % 2:
         last = kernel - 1
         result = windows(sets, axis, last, stride, dilation, count, step)
@@ -153,34 +169,49 @@ def windows(
     return windows(twice, axis, kernel // 2, *steps, count, 2 * step)
 
 
-def _separate_windows(
-    sets: Maxima, axis: int, kernel: int, stride: int, dilation: int, count: int, step: int
-) -> Maxima:
-    """As :func:`windows` for those that share few elements, each reduced by itself.
+def _pairs(kernel: int, stride: int, dilation: int, count: int) -> tuple[int, int]:
+    """The distance and the number of the pairs of elements that the windows consist of.
 
-    They are cut into blocks, and only in the block with the maximum its element is looked for. Where there
-    is little to look at, that is more operations than it is worth.
+    If all windows start at an even element, every other element starts a pair.
+    """
+    apart = 2 * dilation if stride % (2 * dilation) == 0 else 1
+    return apart, ((kernel // 2 - 1) * 2 * dilation + (count - 1) * stride) // apart + 1
+
+
+def can_separate(sets: Maxima, kernel: int, stride: int, dilation: int, count: int) -> bool:
+    """Whether :func:`_separate_windows` applies: to long adjacent windows whose offsets are tracked."""
+    if kernel < _SEPARATE_KERNEL or sets.values_only:
+        return False
+    return count == 1 or (stride == kernel and dilation == 1)
+
+
+def _separate_windows(
+    sets: Maxima, axis: int, kernel: int, dilation: int, count: int, step: int
+) -> Maxima:
+    """As :func:`windows`, for adjacent windows: each is reduced separately.
+
+    The maxima of blocks are found first, then the element inside the block of the window's maximum. For small
+    arrays the extra operations would cost more than one pass over all elements.
     """
     shape = sets.values.shape
-    before, length, after = prod(shape[: axis + 1]), shape[axis + 1], prod(shape[axis + 2 :])
+    before, after = prod(shape[: axis + 1]), prod(shape[axis + 2 :])
 
-    whole = gapless(sets.values)
+    def split(x: mx.array) -> mx.array:
+        """The elements of each window, (before, windows, elements, after)."""
+        x = x[(*_BEFORE[axis], slice(0, (count * kernel - 1) * dilation + 1, dilation))]
+        return x.reshape(before, count, kernel, after)
 
-    def blocks(x: mx.array, start: int, number: int, size: int) -> mx.array:
-        """Parts of each window, (before, windows, blocks, elements, after)."""
-        strides = [after * n for n in (length, stride, size * dilation, dilation)]
-        view = (before, count, number, size, after)
-        return mx.as_strided(x, view, (*strides, 1), start * dilation * after)
-
-    x = blocks(whole, 0, 1, kernel)[:, :, 0]
+    x = split(sets.values)
     if x.size <= _SMALL_SIZE:
         offset = _where_maximum(x, sets.are_keys)
     else:
         root = isqrt(kernel)
         size = next((n for n in range(root, root // 2, -1) if kernel % n == 0), root)
-        best = blocks(whole, 0, kernel // size, size).max(axis=3)
-        if kernel % size:
-            last = blocks(whole, kernel - size, 1, size).max(axis=3)
+        number = kernel // size
+        blocks = x if number * size == kernel else x[:, :, : number * size]
+        best = blocks.reshape(before, count, number, size, after).max(axis=3)
+        if number * size < kernel:
+            last = x[:, :, kernel - size :].max(axis=2, keepdims=True)
             best = mx.concatenate([best, last], axis=2)
         start = mx.minimum(_where_maximum(best, sets.are_keys) * size, kernel - size)
         block = mx.take_along_axis(x, start + mx.arange(size)[:, None], axis=2)
@@ -188,7 +219,7 @@ def _separate_windows(
     largest = sets.largest + (kernel - 1) * step
     offsets = offset.astype(narrowest(largest)) * step
     if sets.offsets is not None:
-        earlier = blocks(gapless(mx.broadcast_to(sets.offsets, shape)), 0, 1, kernel)[:, :, 0]
+        earlier = split(mx.broadcast_to(sets.offsets, shape))
         offsets = offsets + mx.take_along_axis(earlier, offset, axis=2)
     result = Maxima(mx.take_along_axis(x, offset, axis=2), offsets, largest, sets.are_keys)
     return result.map(lambda x: x.reshape(*shape[: axis + 1], count, *shape[axis + 2 :]))
@@ -198,7 +229,7 @@ def _where_maximum(x: mx.array, are_keys: bool) -> mx.array:
     """Along axis 2 of four, the number of the first maximum or the last NaN."""
     best = x.max(axis=2, keepdims=True)
     result = _first_true(x == repeated(best, x.shape))
-    if x.dtype not in FLOAT_DTYPES and not are_keys:
+    if not is_float(x.dtype) and not are_keys:
         return result
     nan, is_nan = ((y > _INFINITE_KEY if are_keys else y != y) for y in (x, best))
     return mx.where(is_nan, x.shape[2] - 1 - _first_true(nan[:, :, ::-1]), result)
@@ -212,24 +243,17 @@ def _first_true(hits: mx.array) -> mx.array:
 def irregular_windows(
     sets: Maxima, axis: int, longest: int, start: mx.array, stop: mx.array, step: int
 ) -> Maxima:
-    """As :func:`windows` for those from ``start`` to ``stop`` (B, D, H, W, 1 or C; 1 for other axes).
+    """As :func:`windows`, for windows from ``start`` to ``stop`` (B, D, H, W, 1 or C; 1 for other axes).
 
-    None is longer than ``longest``, or shorter than half of it.
+    No window is longer than ``longest`` or shorter than half of it.
     """
 
     def at(sets: Maxima, rows: mx.array) -> Maxima:
         return sets.map(lambda x: gathered_along(x, axis, rows))
 
-    if longest <= 3:
-        # A shorter window looks at its last element again, which changes nothing.
-        result = at(sets, start)
-        for offset in range(1, longest):
-            later = at(sets.plus(offset * step), mx.minimum(start + offset, stop - 1))
-            result = result.merge(later)
-        return result
     length, count = sets.values.shape[axis + 1], start.shape[axis + 1]
     if count * longest <= 2 * length:
-        # Windows that hardly overlap are copied, one after the other.
+        # Windows that barely overlap are copied, one after the other.
         number = mx.arange(longest).reshape([-1] + [1] * (3 - axis))
         rows = mx.expand_dims(start, axis + 2) + number
         rows = mx.minimum(rows, mx.expand_dims(stop - 1, axis + 2))

@@ -13,8 +13,8 @@ import mlx.core as mx
 
 from ..._geometry import Geometry, Triple, Window, WindowGeometry, kernel_offsets, pitches
 from ..._indices import positions as flat_indices
-from ..._types import is_window
-from .arrays import along, narrowest, repeated, unsigned_like
+from ..._types import TRAITS, is_window
+from .arrays import along, narrowest, repeated
 
 MAX_ENTRIES = 2**31 - 1  # of a table, which is an array of one axis
 
@@ -64,7 +64,7 @@ def take(full: mx.array, positions: Positions) -> mx.array:
 
 def masked(x: mx.array, keep: mx.array) -> mx.array:
     """``x`` where ``keep``, else zero: as integers, because NaN * 0 is not 0 and -1.0 * 0 has a sign."""
-    bits = x.view(unsigned_like(x))
+    bits = x.view(TRAITS[x.dtype].unsigned)
     return (bits * keep.view(mx.uint8).astype(bits.dtype)).view(x.dtype)
 
 
@@ -97,7 +97,7 @@ def by_number(indices: mx.array, size: Triple, is_checked: bool) -> Positions:
     if indices.dtype.size < wide.size:
         indices = indices.astype(wide)
     # As unsigned numbers, negative ones are too big.
-    position = indices.view(unsigned_like(indices))
+    position = indices.view(TRAITS[indices.dtype].unsigned)
     if is_checked:
         position = mx.minimum(position, prod(size))
     position = position.astype(narrowest((prod(size) + 1) * channels))
@@ -115,16 +115,11 @@ def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
     If ``is_checked``, what is no offset counts as the first one, with nothing to keep. That is safe where the
     windows are disjoint.
     """
-    window, size, pooled = g.window, g.size, list(g.pooled)
+    window, size = g.window, g.size
     batch, channels = indices.shape[0], indices.shape[4]
-    rows, end = batch, prod(size) * channels
-    for axis in range(3):
-        if not g.axes[axis].is_tiled:
-            break
-        # Each slab of windows has a slab of the plane to itself: make it a row. Its numbers are small.
-        rows, end, pooled[axis] = rows * pooled[axis], end // pooled[axis], 1
-        if window.stride[axis] > 1:
-            break
+    slabs = _slabs(g)
+    pooled = [count // n for count, n in zip(g.pooled, slabs)]
+    rows, end = batch * prod(slabs), prod(size) * channels // prod(slabs)
     dtype = narrowest(end)
     elements = [pitch * channels for pitch in pitches(size)]
     steps = [pitch * d for pitch, d in zip(elements, window.dilation)]
@@ -145,6 +140,21 @@ def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
         if start.size > 1 or window.padding[axis]:
             position = position + start
     return Positions(position.reshape(rows, indices.size // rows), end, keep=keep)
+
+
+def _slabs(g: WindowGeometry) -> Triple:
+    """The number of parts into which each axis can be cut so that every window lies in one part.
+
+    Positions inside a part are smaller numbers, of a narrower dtype, than positions in the plane.
+    """
+    slabs = [1, 1, 1]
+    for number, axis in enumerate(g.axes):
+        if not axis.is_tiled:
+            break
+        slabs[number] = axis.count
+        if axis.stride > 1:
+            break
+    return tuple(slabs)
 
 
 def by_table(indices: mx.array, g: WindowGeometry) -> Positions:

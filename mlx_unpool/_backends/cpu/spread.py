@@ -1,4 +1,4 @@
-"""Pooled values to their positions without a scatter, where windows tile the plane."""
+"""Unpooling without a scatter, for small windows that cover the plane exactly."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TypeGuard
 import mlx.core as mx
 
 from ..._geometry import Geometry, WindowGeometry
-from ..._types import is_window
-from .arrays import repeated, unfused, unsigned_like
+from ..._types import TRAITS, is_window
+from .arrays import repeated, unfused
 
 
 def can_spread(g: Geometry, indices: mx.array) -> TypeGuard[WindowGeometry]:
@@ -24,15 +24,15 @@ def can_spread(g: Geometry, indices: mx.array) -> TypeGuard[WindowGeometry]:
 
 
 def spread(values: mx.array, indices: mx.array, g: WindowGeometry) -> mx.array:
-    """Every value at its offset in its window and zero at the others; no index can go astray."""
+    """Every value at its offset in its window and zeros elsewhere; an invalid offset matches no element."""
     batch, d, h, w, channels = indices.shape
     kd, kh, kw = g.window.kernel
     split = (batch * d, 1, h, 1, w, 1, channels)
     full = (batch * d, kd, h, kh, w, kw, channels)
     offsets = mx.arange(g.window.elements, dtype=indices.dtype).reshape(1, kd, 1, kh, 1, kw, 1)
     hit = repeated(indices.reshape(split), full) == repeated(offsets, full)
-    # As integers, because NaN * 0 is not 0 and -1.0 * 0 has a sign.
-    bits = values.view(unsigned_like(values))
-    factor = unfused(hit.view(mx.uint8).astype(bits.dtype))
-    result = repeated(bits.reshape(split), full) * factor
+    # A mask of bits, because NaN * 0 is not 0 and -1.0 * 0 has a sign.
+    bits = values.view(TRAITS[values.dtype].signed)
+    mask = unfused((-hit.view(mx.int8)).astype(bits.dtype))
+    result = repeated(bits.reshape(split), full) & mask
     return result.view(values.dtype).reshape(batch, *g.size, channels)

@@ -1,0 +1,330 @@
+"""Is the max pooling of this library faster than mlx.nn's, alone and in a whole training step?
+
+    python benchmarks/mlx_nn.py            prints the tables of MLX_NN.md (minutes)
+    python benchmarks/mlx_nn.py --quick    the same with small arrays, to see that it runs
+    python benchmarks/mlx_nn.py --write    puts them into the page
+
+Times are ratios of medians in one process, on MLX's default device; the two libraries take turns. Bytes on a
+GPU are counts, the same on every machine: those of mlx.nn are counted in MLX's graph, ours on the emulated
+device of tests/metal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+import mlx.nn as nn
+import mlx.optimizers as optim
+from harness import timing
+
+import mlx_unpool
+
+sys.path.append(str(Path(__file__).parent.parent / "examples"))
+sys.path.append(str(Path(__file__).parent.parent / "tests" / "metal"))
+
+import emulator
+from unet_max_pool import UNet
+
+PAGE = Path(__file__).with_name("MLX_NN.md")
+BEGIN, END = "<!-- table: python benchmarks/mlx_nn.py --write -->", "<!-- end of table -->"
+TURNS = 5  # of three runs at least: 3x3/2 needs 15 to warm up
+
+
+class Case(NamedTuple):
+    """One window on one array."""
+
+    name: str
+    shape: tuple[int, ...]
+    window: tuple[int, int, int]  # kernel size, stride, padding
+    dtype: mx.Dtype = mx.float32
+
+    def pools(self) -> dict[str, nn.Module]:
+        """The pool of either library."""
+        name = f"MaxPool{len(self.shape) - 2}d"
+        return {
+            "ours": getattr(mlx_unpool, name)(*self.window),
+            "mlx.nn": getattr(nn, name)(*self.window),
+        }
+
+
+PLANE, VOLUME = (1, 112, 112, 64), (1, 32, 32, 32, 32)
+CASES = [
+    Case("2x2/2", PLANE, (2, 2, 0)),
+    Case("2x2/2, 113 columns", (1, 112, 113, 64), (2, 2, 0)),
+    Case("3x3/2", PLANE, (3, 2, 1)),
+    Case("3x3/1", PLANE, (3, 1, 1)),
+    Case("2x2/2, float16", PLANE, (2, 2, 0), mx.float16),
+    Case("3x3/2, float16", PLANE, (3, 2, 1), mx.float16),
+    Case("2x2/2, bfloat16", PLANE, (2, 2, 0), mx.bfloat16),
+    Case("3x3/2, bfloat16", PLANE, (3, 2, 1), mx.bfloat16),
+    Case("1-D 2/2", (1, 16384, 64), (2, 2, 0)),
+    Case("1-D 3/2", (1, 16384, 64), (3, 2, 1)),
+    Case("2x2x2/2", VOLUME, (2, 2, 0)),
+    Case("3x3x3/2", VOLUME, (3, 2, 1)),
+]
+# A call takes less than 0.3 ms: reported, but in no mean.
+SMALL = [
+    Case("2x2/2, 14x14x512", (1, 14, 14, 512), (2, 2, 0)),
+    Case("3x3/2, 14x14x512", (1, 14, 14, 512), (3, 2, 1)),
+]
+MEASURES = {
+    "forward": lambda pool: pool,
+    "gradient of a sum": lambda pool: mx.grad(lambda x: pool(x).sum()),
+    "value and gradient of a sum of squares": lambda pool: mx.value_and_grad(
+        lambda x: pool(x).square().sum()
+    ),
+}
+MEMORY = "peak memory of value and gradient"
+# Primitives of MLX whose result is a view.
+VIEWS = {"AsStrided", "Broadcast", "Copy", "ExpandDims", "Flatten", "Reshape", "Slice", "Split"}
+VIEWS |= {"Squeeze", "StopGradient", "Transpose", "Unflatten"}
+
+
+def measured(case: Case) -> dict[str, Any]:
+    """Times and peak memory of either library."""
+    x = mx.random.normal(case.shape, key=mx.random.key(0)).astype(case.dtype)
+    pools = case.pools()
+    mx.eval(x)
+    assert mx.array_equal(*(pool(x) for pool in pools.values()))
+    row: dict[str, Any] = {"case": case.name, "shape": case.shape}
+    for measure, of in MEASURES.items():
+        functions = {who: of(pool) for who, pool in pools.items()}
+        runs = {who: lambda f=f: mx.eval(f(x)) for who, f in functions.items()}
+        row[measure] = timing.medians(runs, turns=TURNS)
+    row[MEMORY] = {who: peak(run) for who, run in runs.items()}
+    return row
+
+
+def peak(run: Callable[[], Any]) -> float:
+    """Most bytes that a run holds beside its input; the median of three."""
+    found = []
+    for _ in range(3):
+        mx.clear_cache()
+        mx.reset_peak_memory()
+        before = mx.get_active_memory()
+        run()
+        found.append(mx.get_peak_memory() - before)
+    return statistics.median(found)
+
+
+def graph_bytes(function: Callable[..., Any], *arrays: mx.array) -> tuple[int, int]:
+    """Bytes that the primitives of a function read and write, and the same without a cache.
+
+    A view counts as nothing; a primitive that reads a view reads the array under it, each element once.
+    Without a cache it reads the elements of overlapping windows once per window.
+    """
+    totals = [0, 0]
+    behind: tuple[dict[str, int], dict[str, int]] = {}, {}
+
+    def add(node: dict[str, Any]) -> None:
+        if node.get("type") != "primitive":
+            return
+        size = {name: prod(s) * t.size for name, s, t in [*node["inputs"], *node["outputs"]]}
+        outputs = [name for name, *_ in node["outputs"]]
+        for cached, sizes in zip((True, False), behind):
+            inputs = [sizes.get(name, size[name]) for name, *_ in node["inputs"]]
+            if node["name"] not in VIEWS:
+                totals[not cached] += sum(inputs) + sum(size[name] for name in outputs)
+            elif cached or node["name"] != "AsStrided":
+                sizes.update({name: min(inputs[0], size[name]) for name in outputs})
+
+    mx.export_function(add, function, *arrays)
+    return totals[0], totals[1]
+
+
+def kernel_bytes(function: Callable[..., Any], *arrays: mx.array) -> tuple[int, int]:
+    """Bytes that our kernels read and write, and those of the 128-byte lines that each SIMD group touches."""
+    device = emulator.Emulator()
+    device.count = True
+    with device.installed():
+        mx.eval(function(*arrays))
+    unique = touched = 0
+    for launch, report in zip(device.launches, device.reports, strict=True):
+        constant = {p["name"] for p in launch.parameters if "constant" in p["type"].split()}
+        for (name, _), traffic in report.traffic.items():
+            if name not in constant:
+                unique += traffic["unique_bytes"]
+                touched += 128 * traffic["simd_lines"]
+    return unique, touched
+
+
+def counted(case: Case) -> dict[str, Any]:
+    """Bytes of a forward and backward pass on a GPU."""
+    x = mx.random.normal(case.shape, key=mx.random.key(0)).astype(case.dtype)
+    pools = case.pools()
+    cotangent = mx.ones_like(pools["mlx.nn"](x))
+    mx.eval(x, cotangent)
+
+    def both(who: str) -> Callable[..., Any]:
+        return lambda x, cotangent: [y[0] for y in mx.vjp(pools[who], [x], [cotangent])]
+
+    figures = {"mlx.nn": graph_bytes(both("mlx.nn"), x, cotangent)}
+    figures["ours"] = kernel_bytes(both("ours"), x, cotangent)
+    return {"case": case.name, "bytes": figures}
+
+
+class ResNet18(nn.Module):
+    """ResNet-18 (He et al., 2016), which pools once, 3x3/2."""
+
+    def __init__(self, classes: int = 10, width: int = 64) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, width, 7, 2, 3, bias=False)
+        self.norm = nn.BatchNorm(width)
+        self.pool = nn.MaxPool2d(3, 2, 1)
+        widths = [width, *(width << stage for stage in range(4) for _ in range(2))]
+        self.blocks = [ResidualBlock(i, o) for i, o in itertools.pairwise(widths)]
+        self.classifier = nn.Linear(widths[-1], classes)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        x = self.pool(nn.relu(self.norm(self.stem(x))))
+        for block in self.blocks:
+            x = block(x)
+        return self.classifier(x.mean(axis=(1, 2)))
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions and a shortcut; halves the size if it doubles the channels."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        stride = 1 if inputs == outputs else 2
+        self.first = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.second = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.norms = [nn.BatchNorm(outputs), nn.BatchNorm(outputs)]
+        self.shortcut = nn.Identity() if stride == 1 else nn.Conv2d(inputs, outputs, 1, stride)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        y = nn.relu(self.norms[0](self.first(x)))
+        return nn.relu(self.norms[1](self.second(y)) + self.shortcut(x))
+
+
+MODELS = {  # name: model, shape of a batch
+    "U-Net, 2x64x64": (lambda: UNet(2, 3, 2, (16, 32, 64)), (2, 64, 64, 3)),
+    "ResNet-18, 8x32x32": (ResNet18, (8, 32, 32, 3)),
+    "3-D U-Net, 1x24x24x24": (lambda: UNet(3, 1, 2, (8, 16, 32)), (1, 24, 24, 24, 1)),
+}
+
+
+def training_step(model: nn.Module, x: mx.array) -> Callable[[], None]:
+    """A whole step: forward, backward, update."""
+    optimizer = optim.AdamW(1e-3)
+    gradient_of = nn.value_and_grad(model, lambda model: model(x).square().mean())
+
+    def step() -> None:
+        loss, gradients = gradient_of(model)
+        optimizer.update(model, gradients)
+        mx.eval(loss, model.state, optimizer.state)
+
+    return step
+
+
+def trained(name: str, quick: bool) -> dict[str, Any]:
+    """Times of a training step with the pools of either library."""
+    make, (batch, *size, channels) = MODELS[name]
+    x = mx.random.normal((batch, *(n // 2 if quick else n for n in size), channels))
+    ours = mlx_unpool.replace_max_pools(make())
+    runs = {"ours": training_step(ours, x), "mlx.nn": training_step(make(), x)}
+    times: dict[str, list[float]] = {who: [] for who in runs}
+    for turn in range(3 if quick else 13):
+        for who, run in runs.items():
+            once = timing.each(run, 1, 0)
+            times[who] += once if turn else []  # the first one warms up
+    return {"model": name, "step": {who: statistics.median(found) for who, found in times.items()}}
+
+
+def lines_of(rows: list[dict[str, Any]], small: list[dict[str, Any]]) -> list[str]:
+    """The table of times and memory, in units of mlx.nn, with means, and where mlx.nn is faster."""
+    measures = [*MEASURES, MEMORY]
+    ratios = {
+        row["case"]: [timing.ratio(row[measure], "ours", "mlx.nn") for measure in measures]
+        for row in rows + small
+    }
+    columns = list(zip(*(ratios[row["case"]] for row in rows)))
+    body = [[name, *numbers] for name, numbers in ratios.items()]
+    body.insert(len(rows), ["**geometric mean**", *map(timing.geometric_mean, columns)])
+    body.insert(len(rows) + 1, ["**highest**", *map(max, columns)])
+    worse = []
+    for number, measure in enumerate(measures):
+        names = [
+            f"{name} ({found[number]:.2f})" for name, found in ratios.items() if found[number] > 1
+        ]
+        worse.append(f"- {measure}: {', '.join(names) or 'in none of these cases'}")
+    table = timing.table(["ours / mlx.nn", *measures], body)
+    return [table, "", "Where `mlx.nn` is faster, or takes less memory:", "", *worse]
+
+
+def byte_lines(rows: list[dict[str, Any]]) -> str:
+    """The table of bytes: with a perfect cache, and without one."""
+    body = []
+    for row in rows:
+        line = [row["case"]]
+        for theirs, ours in zip(row["bytes"]["mlx.nn"], row["bytes"]["ours"]):
+            line += [f"{theirs / 1e6:.1f}", f"{ours / 1e6:.1f}", theirs / ours]
+        body.append(line)
+    header = ["mlx.nn", "ours", "mlx.nn / ours"]
+    uncached = [f"{name}, no cache" for name in header]
+    return timing.table(["forward + backward, MB", *header, *uncached], body)
+
+
+def main() -> None:
+    """Prints tables and draws them, or puts them into the page."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="small arrays, to see that it runs")
+    parser.add_argument("--write", action="store_true", help="put the tables into MLX_NN.md")
+    parser.add_argument("--busy", action="store_true", help="compare processor time, not time")
+    options = parser.parse_args()
+    if options.busy:
+        timing.clock = time.process_time
+    quick = options.quick
+    if quick and options.write:
+        sys.exit("--write takes the whole run")
+    cases = (
+        [c._replace(shape=(1, *(13,) * (len(c.shape) - 2), 8)) for c in CASES] if quick else CASES
+    )
+    rows = [measured(case) for case in cases]
+    small = [measured(case) for case in SMALL]
+    models = [trained(name, quick) for name in MODELS]
+    with mx.stream(mx.cpu):
+        counts = [counted(case) for case in cases]
+    name = "mlx_nn-quick" if quick else "mlx_nn"
+    timing.save(name, [*rows, *small, *models, *counts])
+    steps = [[row["model"], timing.ratio(row["step"], "ours", "mlx.nn")] for row in models]
+    step_table = timing.table(["training step", "ours / mlx.nn"], steps)
+    report = "\n".join([*lines_of(rows, small), "", step_table, "", byte_lines(counts)])
+
+    def draw(axes: Any) -> None:
+        for offset, (measure, colour) in enumerate(
+            zip(MEASURES, ("#4c72b0", "#dd8452", "#55a868"))
+        ):
+            ratios = [timing.ratio(row[measure], "ours", "mlx.nn") for row in rows]
+            places = [n + 0.25 * (offset - 1) for n in range(len(rows))]
+            axes.barh(places, ratios, 0.25, label=measure, color=colour)
+        axes.set_yticks(range(len(rows)), [row["case"] for row in rows])
+        axes.axvline(1, color="black", linewidth=1)
+        axes.set_xlabel("time / mlx.nn (less is better)")
+        axes.tick_params(axis="y", labelsize=7)
+        axes.legend(fontsize=7)
+        axes.invert_yaxis()
+
+    timing.figure(name, draw)
+    if not options.write:
+        print(report)
+        return
+    page = PAGE.read_text()
+    before, after = page[: page.index(BEGIN)], page[page.index(END) :]
+    PAGE.write_text(f"{before}{BEGIN}\n\n{report}\n\n{after}")
+
+
+if __name__ == "__main__":
+    main()

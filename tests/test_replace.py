@@ -1,0 +1,317 @@
+"""``replace_max_pools``, and a table of calls that ``mlx.nn``, this library or both accept."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from pathlib import Path
+
+import mlx.core as mx
+import mlx.nn as nn
+import mlx.optimizers as optim
+import numpy as np
+import pytest
+from errors import fails
+from mlx.utils import tree_flatten
+
+import mlx_unpool
+from mlx_unpool import replace_max_pools
+
+PAGE = Path(__file__).parent.parent / "docs" / "replace_mlx_nn.md"
+Pair = namedtuple("Pair", "first second")
+
+
+class Subclass(nn.MaxPool2d):
+    pass
+
+
+class Block(nn.Module):
+    """A pool under each kind of attribute."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 64, 3, padding=1)
+        self.pool = nn.MaxPool2d(2)
+        self._private = nn.MaxPool2d((3, 2), (2, 1), (1, 0))
+        self.list = [nn.MaxPool1d(4, 2, 1), nn.ReLU(), [nn.MaxPool3d(2)]]
+        self.dict = {"deep": {"pool": nn.MaxPool2d(3)}, "average": nn.AvgPool2d(2)}
+        self.tuple = (nn.MaxPool2d(5), (nn.GELU(), {"in": nn.MaxPool2d(6)}))
+        self.pair = Pair(nn.Linear(64, 64), nn.MaxPool2d(7))
+        self.sequence = nn.Sequential(nn.Conv2d(64, 64, 3), nn.MaxPool2d(2, 2), nn.relu)
+        self.number = 3
+
+    def __call__(self, x):
+        return self.sequence(self.pool(self.convolution(x)))
+
+
+def test_pools_are_found_in_every_container_and_keep_their_windows():
+    model = Block()
+    before = {name: repr(getattr(model, name)) for name in model}
+    order, pair = list(model), model.pair
+    linear, convolution = pair.first, model.convolution
+    x = mx.random.normal((2, 16, 16, 3))
+    expected = model(x)
+    assert replace_max_pools(model) is model
+    assert list(model) == order
+    assert {name: repr(getattr(model, name)) for name in model} == before
+    found = [model.pool, model._private, model.list[0], model.list[2][0], model.pair.second]
+    found += [model.tuple[0], model.tuple[1][1]["in"], model.sequence.layers[1]]
+    found += [model.dict["deep"]["pool"]]
+    assert {type(pool).__module__ for pool in found} == {"mlx_unpool.layers"}
+    assert type(model.dict["average"]) is nn.AvgPool2d
+    assert type(model.pair) is Pair
+    assert model.pair.first is linear
+    assert model.convolution is convolution
+    assert mx.array_equal(model(x), expected)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("window", [(2,), (3, 2), (3, 2, 1), (5, 1, 2)])
+def test_values_are_those_of_mlx_nn(rank, window):
+    old = getattr(nn, f"MaxPool{rank}d")(*window)
+    new = replace_max_pools(old)
+    assert type(new) is getattr(mlx_unpool, f"MaxPool{rank}d")
+    assert repr(new) == repr(old)
+    x = mx.random.normal((2, *(7, 9, 8)[:rank], 3))
+    assert mx.array_equal(new(x), old(x))
+
+
+def test_a_model_that_is_a_pool_is_returned_as_a_new_layer():
+    pool = nn.MaxPool2d(3, 2, 1).eval()
+    new = replace_max_pools(pool)
+    assert isinstance(new, mlx_unpool.MaxPool2d)
+    assert not new.training
+    assert isinstance(pool, nn.MaxPool2d)
+    assert replace_max_pools(new) is new
+
+
+def test_what_is_shared_stays_shared_and_cycles_end():
+    model = nn.Module()
+    model.a = pool = nn.MaxPool2d(2)
+    model.list = [pool, [pool]]
+    model.tuple = model.again = (pool, 1)
+    model.untouched = untouched = (nn.ReLU(), (1, 2))
+    model._parent = model
+    replace_max_pools(model)
+    assert isinstance(model.a, mlx_unpool.MaxPool2d)
+    assert model.list[0] is model.list[1][0] is model.tuple[0] is model.a
+    assert model.tuple is model.again
+    assert model.untouched is untouched
+
+
+def test_one_warning_lists_what_is_left():
+    model = nn.Module()
+    model.blocks = [nn.MaxPool2d(2), nn.Sequential(Subclass(2))]
+    model.wide = nn.MaxPool1d(2, 2, 2)
+    model.uneven = nn.MaxPool2d(2)
+    model.uneven._padding = [(0, 1), (0, 1)]
+    left = [model.blocks[1].layers[0], model.wide, model.uneven]
+    with pytest.warns(UserWarning, match="not replaced") as caught:
+        replace_max_pools(model)
+    (warning,) = caught
+    assert warning.filename == __file__
+    first, *lines = str(warning.message).splitlines()
+    assert first == "[replace_max_pools] not replaced:"
+    assert [line.split(":")[0].strip() for line in lines] == ["blocks.1.layers.0", "wide", "uneven"]
+    assert "Subclass is a subclass" in lines[0]
+    assert "'padding' must be at most half the window" in lines[1]
+    assert [model.blocks[1].layers[0], model.wide, model.uneven] == left
+    assert isinstance(model.blocks[0], mlx_unpool.MaxPool2d)
+    with pytest.warns(UserWarning, match=r"the model: Subclass"):
+        assert type(replace_max_pools(Subclass(2))) is Subclass
+
+
+@pytest.mark.parametrize("thing", [None, 3, [nn.MaxPool2d(2)], nn.MaxPool2d, {"a": 1}])
+def test_anything_but_a_module_is_a_type_error(thing):
+    fails(lambda: replace_max_pools(thing), TypeError, "replace_max_pools", "model", "mlx.nn")
+
+
+@pytest.mark.parametrize("name", ["_kernel_size", "_stride", "_padding"])
+def test_attributes_that_a_later_mlx_renames_are_a_clear_error(name):
+    pool = nn.MaxPool2d(2)
+    delattr(pool, name)
+    with pytest.raises(RuntimeError, match=r"cannot read a MaxPool2d of MLX \d"):
+        replace_max_pools(nn.Sequential(pool))
+
+
+def test_an_attribute_that_a_later_mlx_adds_is_not_dropped():
+    pool = nn.MaxPool2d(2)
+    pool._dilation = [2, 2]
+    with pytest.warns(UserWarning, match="attributes of this MaxPool2d were changed"):
+        assert type(replace_max_pools(pool)) is nn.MaxPool2d
+
+
+def loss(model, x):
+    return model(x).square().mean()
+
+
+def test_weights_saved_before_and_after_are_the_same_bytes(tmp_path):
+    model = Block()
+    model.save_weights(str(tmp_path / "before.safetensors"))
+    replace_max_pools(model).save_weights(str(tmp_path / "after.safetensors"))
+    before, after = (tmp_path / f"{name}.safetensors" for name in ("before", "after"))
+    assert before.read_bytes() == after.read_bytes()
+    model.load_weights(str(before))
+    other = replace_max_pools(Block()).load_weights(str(before))
+    x = mx.random.normal((1, 16, 16, 3))
+    assert mx.array_equal(other(x), model(x))
+
+
+def test_frozen_and_quantized_models():
+    model, x = Block(), mx.random.normal((1, 16, 16, 3))
+    model.freeze()
+    model.convolution.unfreeze()
+    model.eval()
+    names = [name for name, _ in tree_flatten(model.trainable_parameters())]
+    gradients = nn.value_and_grad(model, loss)(model, x)[1]
+    replace_max_pools(model)
+    assert [name for name, _ in tree_flatten(model.trainable_parameters())] == names
+    assert not any(module.training for module in model.modules())
+    again = nn.value_and_grad(model, loss)(model, x)[1]
+    assert [name for name, _ in tree_flatten(again)] == [
+        name for name, _ in tree_flatten(gradients)
+    ]
+    for replace_first in (False, True):
+        model = nn.Sequential(nn.MaxPool1d(2), nn.Linear(64, 64), nn.MaxPool1d(2))
+        steps = [replace_max_pools, nn.quantize]
+        for step in steps if replace_first else reversed(steps):
+            step(model)
+        assert type(model.layers[1]) is nn.QuantizedLinear
+        assert isinstance(model.layers[2], mlx_unpool.MaxPool1d)
+        assert model(mx.random.normal((1, 8, 64))).shape == (1, 2, 64)
+
+
+def test_a_compiled_training_step_takes_the_same_steps():
+    losses = []
+    for replace in (lambda model: model, replace_max_pools):
+        mx.random.seed(1)
+        model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.MaxPool2d(3, 2, 1), nn.Conv2d(8, 2, 3))
+        model = replace(model)
+        optimizer = optim.SGD(0.01)
+        state = [model.state, optimizer.state]
+        step_of = nn.value_and_grad(model, loss)
+
+        def step(x, model=model, optimizer=optimizer, step_of=step_of):
+            value, gradients = step_of(model, x)
+            optimizer.update(model, gradients)
+            return value
+
+        step = mx.compile(step, inputs=state, outputs=state)
+        x = mx.random.normal((2, 12, 12, 3))
+        losses.append([step(x).item() for _ in range(4)])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert losses[0][-1] < losses[0][0]
+
+
+def test_a_replaced_model_is_exported_inside_exporting(tmp_path):
+    model, x = nn.Sequential(nn.MaxPool2d(2)), mx.random.normal((1, 6, 6, 3))
+    path = str(tmp_path / "pool.mlxfn")
+    mx.export_function(path, model, x)  # as it was
+    replace_max_pools(model)
+    with pytest.raises(ValueError, match="Unable to serialize primitive CustomTransforms"):
+        mx.export_function(path, model, x)
+    with mlx_unpool.exporting():
+        mx.export_function(path, model, x)
+    assert mx.array_equal(mx.import_function(path)(x)[0], model(x))
+
+
+# One row for each call: who accepts it. Where both do, values are equal. The page has the same table.
+
+X = mx.random.normal((2, 12, 14, 3), key=mx.random.key(0))
+INTEGERS = (10 * X).astype(mx.int32)
+
+
+def resized(pool):
+    """A shapeless function, called with a second size."""
+    function = mx.compile(pool, shapeless=True)
+    function(X)
+    return function(X[:, :7])
+
+
+def second_gradient(pool):
+    first = mx.grad(lambda x: pool(x).square().sum())
+    return mx.grad(lambda x: first(x).square().sum())(X)
+
+
+def on_cpu(pool, dtype):
+    """A dtype that a GPU may not have."""
+    with mx.stream(mx.cpu):
+        return pool(X.astype(dtype))
+
+
+def exported(pool, path="/dev/null"):
+    mx.export_function(path, pool, X)
+    return pool(X)
+
+
+BOTH, MLX_ONLY, OURS_ONLY, NEITHER = "both", "`mlx.nn`", "`mlx_unpool`", "neither"
+CALLS = {
+    "arguments by position or keyword": (BOTH, lambda of: of.MaxPool2d(3, stride=2, padding=1)(X)),
+    "a tuple or a list per axis": (BOTH, lambda of: of.MaxPool2d((3, 2), [2, 1], (1, 0))(X)),
+    "1-D": (BOTH, lambda of: of.MaxPool1d(3, 2, 1)(X[0])),
+    "3-D": (BOTH, lambda of: of.MaxPool3d(2)(X[None])),
+    "float16, bfloat16": (BOTH, lambda of: of.MaxPool2d(3, 2, 1)(X.astype(mx.bfloat16))),
+    "float64, on the CPU": (BOTH, lambda of: on_cpu(of.MaxPool2d(2), mx.float64)),
+    "int32, int64 and unsigned integers": (BOTH, lambda of: of.MaxPool2d(3, 2, 1)(INTEGERS)),
+    "int8, int16 without padding": (BOTH, lambda of: of.MaxPool2d(3)(INTEGERS.astype(mx.int8))),
+    "NaN": (BOTH, lambda of: of.MaxPool2d(2)(mx.where(X > 1, mx.nan, X))),
+    "windows of `-inf`": (BOTH, lambda of: of.MaxPool2d(2, 1, 1)(mx.where(X < 1, -mx.inf, X))),
+    "an empty batch": (BOTH, lambda of: of.MaxPool2d(2)(X[:0])),
+    "a view: a transpose, a slice": (
+        BOTH,
+        lambda of: of.MaxPool2d(3, 2)(X[:, ::-2].swapaxes(1, 2)),
+    ),
+    "`mx.compile`": (BOTH, lambda of: mx.compile(of.MaxPool2d(3, 2, 1))(X)),
+    "`mx.jvp`": (BOTH, lambda of: mx.jvp(of.MaxPool2d(3, 2, 1), [X], [X + 1])[1][0]),
+    "`mx.grad` of `mx.grad`": (BOTH, lambda of: second_gradient(of.MaxPool2d(2))),
+    "`mx.vmap` of windows that tile the input": (
+        BOTH,
+        lambda of: mx.vmap(of.MaxPool2d(2))(X[None]),
+    ),
+    "padding above half the window": (MLX_ONLY, lambda of: of.MaxPool2d(2, 2, 2)(X)),
+    "bool": (MLX_ONLY, lambda of: of.MaxPool2d(2)(X > 0)),
+    "complex64": (MLX_ONLY, lambda of: on_cpu(of.MaxPool2d(2), mx.complex64)),
+    "a window larger than the input (an empty result)": (
+        MLX_ONLY,
+        lambda of: of.MaxPool2d(20)(X),
+    ),
+    "`mx.export_function` outside `exporting()`": (MLX_ONLY, lambda of: exported(of.MaxPool2d(2))),
+    "no batch dimension": (OURS_ONLY, lambda of: of.MaxPool2d(2)(X[0])),
+    "NumPy integers as arguments": (OURS_ONLY, lambda of: of.MaxPool2d(np.int64(2))(X)),
+    "`mx.vmap` of windows that overlap or leave a rest": (
+        OURS_ONLY,
+        lambda of: mx.vmap(of.MaxPool2d(3, 2), in_axes=1)(X[:, None]),
+    ),
+    "`mx.compile(shapeless=True)`": (NEITHER, lambda of: resized(of.MaxPool2d(2))),
+}
+
+
+def accepted(call, library):
+    try:
+        result = call(library)
+        mx.eval(result)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    return result
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_who_accepts_a_call(name):
+    who, call = CALLS[name]
+    theirs, ours = accepted(call, nn), accepted(call, mlx_unpool)
+    answers = (BOTH if ours is not None else MLX_ONLY, OURS_ONLY if ours is not None else NEITHER)
+    assert answers[theirs is None] == who
+    if who == BOTH:
+        assert (theirs.dtype, theirs.shape) == (ours.dtype, ours.shape)
+        assert mx.array_equal(theirs, ours, equal_nan=name == "NaN")
+
+
+@pytest.mark.parametrize("dtype", [mx.int8, mx.int16])
+def test_padding_of_small_integers_is_never_the_maximum(dtype):
+    """The padding of ``mlx.nn``, -inf as an integer, is undefined: 0 on x86-64."""
+    x = mx.array([[[-5], [-6], [-7]]], dtype)
+    assert mlx_unpool.MaxPool1d(3, 1, 1)(x).flatten().tolist() == [-5, -5, -6]
+
+
+def test_the_page_has_the_table():
+    rows = [f"| {name} | {who} |" for name, (who, _) in CALLS.items()]
+    assert "\n".join(["| call | accepted by |", "|---|---|", *rows, ""]) in PAGE.read_text()
