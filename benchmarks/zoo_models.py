@@ -19,7 +19,13 @@ import mlx_unpool_zoo as zoo
 import numpy as np
 import torch
 from autoencoder_twins import ConvAutoencoder3dTwin, InceptionAutoencoderTwin
-from brain_twins import FastSurferCNNTwin, FastSurferVINNTwin, QuickNATTwin
+from brain_twins import (
+    CerebNetTwin,
+    FastSurferCNNTwin,
+    FastSurferVINNTwin,
+    HypVINNTwin,
+    QuickNATTwin,
+)
 from harness import timing
 from mlx_unpool_zoo.near_ties import pooled_indices, share_of_flips
 from pytorch_twins import ENetTwin, SegNetTwin, indices_of, randomise
@@ -28,6 +34,8 @@ from pytorch_twins import ENetTwin, SegNetTwin, indices_of, randomise
 CASES: dict[str, tuple[Callable[[], Any], tuple[int, ...], list[Any]]] = {
     "fastsurfer_cnn": (lambda: FastSurferCNNTwin(79), (1, 256, 256, 7), []),
     "fastsurfer_vinn": (lambda: FastSurferVINNTwin(79), (1, 320, 320, 7), [[1.25]]),
+    "cerebnet": (CerebNetTwin, (1, 128, 128, 7), []),
+    "hypvinn": (HypVINNTwin, (1, 320, 320, 14), [[1.25]]),
     "quicknat": (lambda: QuickNATTwin(33), (1, 256, 256, 1), []),
     "enet": (lambda: ENetTwin(12), (1, 360, 480, 3), []),
     "segnet": (lambda: SegNetTwin(12, (64, 128, 256, 512, 512)), (1, 360, 480, 3), []),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from mlx_unpool_zoo.classes import CAMVID
+from mlx_unpool_zoo.errors import cut
 from PIL import Image
 
 SPLITS = ("train", "val", "test")
@@ -40,7 +41,7 @@ class CamVid:
         names = {path.name for path in pictures.glob("*.png")}
         alone = sorted(names ^ {path.name for path in labels.glob("*.png")})
         if alone:
-            raise ValueError(f"{split} and {split}annot of {folder} differ in {', '.join(alone)}.")
+            raise ValueError(f"{split} and {split}annot of {folder} differ in {cut(alone)}.")
         if not names:
             raise ValueError(f"{pictures} has no PNG files.")
         self.files = [(pictures / name, labels / name) for name in sorted(names)]

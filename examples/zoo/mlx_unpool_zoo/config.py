@@ -59,7 +59,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def arguments_of(cls: Any) -> dict[str, inspect.Parameter]:
-    """The arguments of a model by name."""
+    """The parameters of a model's constructor."""
     return dict(list(inspect.signature(cls.__init__).parameters.items())[1:])
 
 

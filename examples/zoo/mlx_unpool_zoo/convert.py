@@ -41,7 +41,7 @@ def plane_of(path: Path) -> str | None:
 
 
 def argument(text: str) -> tuple[str, Any]:
-    """An argument of a model: ``name=value``, the value as JSON or else as it is."""
+    """Parse ``name=value``; a value that is not JSON is a string."""
     name, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"must be name=value but got {text!r}")

@@ -1,7 +1,7 @@
 """ENet (Paszke, Chaurasia, Kim and Culurciello, 2016): street scenes in 0.36 million parameters.
 
-A bottleneck is a narrow branch of three convolutions beside a main branch. Where it halves the picture, the
-main branch pools and keeps the indices; where it doubles it again, the main branch unpools by them.
+A bottleneck is a narrow branch of three convolutions that is added to a main branch. Where it halves the
+size, the main branch pools and returns the indices; where it doubles it, the main branch unpools by them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CITATION = """
 
 
 class Initial(nn.Module):
-    """The input, halved by a convolution and by pooling side by side: 3 channels become 16."""
+    """A strided convolution and a max pool of the input, concatenated: 3 channels become 16."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Initial(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """Three convolutions beside the identity: a plain, dilated or asymmetric (1 x 5, then 5 x 1) one."""
+    """Three convolutions plus the identity; the second is plain, dilated or asymmetric (1 x 5, 5 x 1)."""
 
     def __init__(
         self, channels: int, dilation: int = 1, asymmetric: bool = False, dropout: float = 0.1
@@ -71,7 +71,7 @@ class Bottleneck(nn.Module):
 
 
 class Down(nn.Module):
-    """A bottleneck that halves the picture; the main branch pools and gives its indices away."""
+    """A bottleneck that halves the size; the main branch pools and returns its indices."""
 
     def __init__(self, inputs: int, outputs: int, dropout: float = 0.1) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Down(nn.Module):
 
 
 class Up(nn.Module):
-    """A bottleneck that doubles the picture; the main branch puts values where the pooling found them."""
+    """A bottleneck that doubles the size; the main branch unpools by the indices of :class:`Down`."""
 
     def __init__(self, inputs: int, outputs: int, dropout: float = 0.1) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ def doubling(inputs: int, outputs: int) -> nn.Module:
 
 
 def dilated_stage() -> list[nn.Module]:
-    """Eight bottlenecks that see farther and farther."""
+    """Eight bottlenecks with growing dilation."""
     return [
         Bottleneck(128),
         Bottleneck(128, dilation=2),

@@ -1,4 +1,4 @@
-"""The models of this package by name, and the two ways to one with weights."""
+"""Models with weights, from a folder or the Hub, or from a PyTorch state dict."""
 
 from __future__ import annotations
 

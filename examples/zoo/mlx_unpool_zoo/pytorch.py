@@ -70,13 +70,14 @@ class Report:
 
 
 def read_state(path: str | Path) -> dict[str, np.ndarray]:
-    """The arrays of a PyTorch checkpoint, float32: ``.safetensors``, or of ``torch.save`` (needs PyTorch).
+    """The arrays of a PyTorch checkpoint, as float32.
 
-    What :func:`state_of` finds in it is taken. No code of the file is run and none of its modules is
-    imported; of a whole model that was pickled, the parameters are read all the same.
+    Reads ``.safetensors`` files, and files of ``torch.save`` if PyTorch is installed. :func:`state_of` finds
+    the state dict. No code in the file is run and none of its modules is imported; the parameters of a whole
+    pickled model are read nevertheless.
 
     Raises:
-        ValueError: If there is no such file, it is no checkpoint, or there is no state dict in it.
+        ValueError: If there is no such file, it is not a checkpoint, or it contains no state dict.
     """
     path = Path(path)
     if not path.is_file():
@@ -92,7 +93,7 @@ def read_state(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def load_pickled(path: Path) -> Any:
-    """What ``torch.save`` wrote. Of foreign classes, only what objects hold."""
+    """The content of a file of ``torch.save``; objects of other classes become :class:`Foreign`."""
     try:
         import torch
     except ImportError:
@@ -110,7 +111,7 @@ def load_pickled(path: Path) -> Any:
 
 
 class Foreign:
-    """What stands for an object of a class, or the result of a function, that is not run."""
+    """A placeholder for an object whose class is not imported, or for the result of a function."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Foreign:
         return super().__new__(cls)
@@ -204,7 +205,7 @@ def split_state(checkpoint: Any) -> tuple[dict[str, Any], list[str]]:
 
 
 def state_of_foreign(model: Foreign, prefix: str = "") -> dict[str, Any]:
-    """The state dict of a pickled model whose class is not at hand."""
+    """The state dict of a pickled model whose class is not available."""
     parts = getattr(model, "state", None)
     if not isinstance(parts, dict) or "_parameters" not in parts:
         raise ValueError(f"this is no model but {described(model)}. {HOW_TO_EXPORT}")
@@ -220,7 +221,7 @@ def state_of_foreign(model: Foreign, prefix: str = "") -> dict[str, Any]:
 
 
 def described(value: Any) -> str:
-    """Of which kind something is."""
+    """The type of a value, in words."""
     kind = type(value)
     return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 

@@ -28,11 +28,11 @@ CITATION = """
   journal = {NeuroImage}, volume = {186}, pages = {713--727}, year = {2019}
 }
 """
-DECODERS = ("decode4", "decode1", "decode2", "decode3")  # in the order in which they work
+DECODERS = ("decode4", "decode1", "decode2", "decode3")  # in the order of the forward pass
 
 
 class ChannelSE(nn.Module):
-    """Weighs each channel by what all of them are on average."""
+    """Multiplies each channel by a weight that depends on the means of all channels."""
 
     def __init__(self, channels: int, reduction_ratio: int = 2) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class ChannelSE(nn.Module):
 
 
 class SpatialSE(nn.Module):
-    """Weighs each position by what its channels are."""
+    """Multiplies each position by a weight that depends on its channels."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class SpatialSE(nn.Module):
 
 
 class ChannelSpatialSE(nn.Module):
-    """The greater of both."""
+    """The elementwise maximum of :class:`ChannelSE` and :class:`SpatialSE`."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class ChannelSpatialSE(nn.Module):
 
 
 class DenseBlock(nn.Module):
-    """Three convolutions, each of all that came before it."""
+    """Three convolutions; the input of each is the concatenation of all outputs before it."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class QuickNAT(Model):
         self.encode1 = block(num_channels)
         for name in ("encode2", "encode3", "encode4"):
             self[name] = block(num_filters)
-        # As published it has parameters of squeeze and excitation, but does not use them.
+        # The published bottleneck has parameters of squeeze and excitation that are not used.
         self.bottleneck = block(num_filters)
         for name in DECODERS:
             self[name] = block(2 * num_filters)

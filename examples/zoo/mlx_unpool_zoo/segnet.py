@@ -1,9 +1,9 @@
-"""SegNet (Badrinarayanan, Kendall and Cipolla, 2017) for signals, pictures and volumes of any size, in MLX.
+"""SegNet (Badrinarayanan, Kendall and Cipolla, 2017) for signals, pictures and volumes of any size.
 
-The encoder pools and remembers where each maximum was; the decoder puts values back at those positions, which
-is how it finds the edges again. Three other decoders are here to compare with: ``"nearest"`` and
-``"bilinear"`` upsample without that memory, and ``"skip"`` upsamples bilinearly and concatenates what the
-encoder computed at that resolution, as U-Net does.
+The encoder pools and keeps the position of each maximum; the decoder puts values back at these positions,
+which preserves edges. Three other decoders are for comparison: ``"nearest"`` and ``"bilinear"`` upsample without
+indices, and ``"skip"`` upsamples bilinearly and concatenates the encoder's features of the same size, as
+U-Net does.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class SegNet(Model):
         num_classes: Number of classes an element of the output can have.
         channels: Channels of each encoder stage.
         convolutions: Convolutions in each encoder stage, of size 3 in every dimension.
-        decoder_convolutions: Convolutions in the decoder stage that answers each encoder stage. Default: 1.
+        decoder_convolutions: Convolutions in the decoder stage of each encoder stage. Default: 1.
         decoder_kernel: Size of those in every dimension.
         classifier_kernel: Size of the last convolution in every dimension.
         inputs: Channels of the input.
         dims: 1 for signals, 2 for pictures, 3 for volumes.
         decoder: ``"unpool"``, ``"nearest"``, ``"bilinear"`` or ``"skip"`` (bilinear, with skip connections).
-        norm: ``"batch"`` or ``"group"`` (of 4 channels, within one image: it does not matter what else is in
-            the batch).
+        norm: ``"batch"`` or ``"group"`` (of 4 channels, within one image, so that the result does not depend
+            on the rest of the batch).
         bias: Whether convolutions before a normalisation have a bias (of no effect but in ported weights).
         coarse: Whether there are class scores of the last pooling stage, for an auxiliary loss.
     """
