@@ -62,11 +62,7 @@ def passes(pool: nn.Module, x: mx.array) -> list[Callable[[], Any]]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Prints the report."""
-    parser = argparse.ArgumentParser(
-        prog="python -m mlx_unpool.benchmark",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = argparse.ArgumentParser(prog="python -m mlx_unpool.benchmark", description=__doc__)
     parser.add_argument(
         "--seconds", type=float, default=0.4, help="length of each of 72 measurements (default 0.4)"
     )

@@ -23,9 +23,9 @@ VARIABLE = "MLX_UNPOOL_BACKEND"
 class Backend(Protocol):
     """The primitives, on arrays of shape (B, D, H, W, C)."""
 
-    # Whether pooling without indices keeps none for its gradient, which computes them again. Such a backend
-    # has a method pool_values(x, bounds, g, index_dtype).
-    recomputes_indices: bool
+    # A backend on the CPU has float64 and a limit of 2^31 elements. It has one more method,
+    # pool_values(x, bounds, g, index_dtype), and keeps no indices for the gradient of a pool without indices.
+    on_gpu: bool
 
     def pool(
         self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype
