@@ -125,7 +125,9 @@ def check_gpu(name: str) -> int:
             with mx.stream(stream):
                 rate = gigabytes_per_second(speed, backend)
             indices, answer = "flat" if flat else "window", "yes" if good else "NO"
-            print(_row(speed.name, label, indices, _short(dtype), answer, f"{rate:.0f}"), flush=True)
+            print(
+                _row(speed.name, label, indices, _short(dtype), answer, f"{rate:.0f}"), flush=True
+            )
     with mx.stream(stream):
         x = mx.random.normal(_BIG)
         rate = gigabytes_per_second(Call("x + 1", lambda _: (x + 1,), (x,)), backend)

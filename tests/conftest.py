@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 import os
 
-# As in MLX's own tests: float32 convolutions and matrix products are not rounded to TF32, as on the GPU of an M5.
-os.environ.setdefault("MLX_ENABLE_TF32", "0")
-
 import mlx.core as mx
 import pytest
+
+# As in MLX's own tests: otherwise the GPU of an M5 rounds the inputs of float32 convolutions and matrix products.
+os.environ.setdefault("MLX_ENABLE_TF32", "0")
 
 IN_CI = os.environ.get("CI") == "true"
 
