@@ -37,8 +37,8 @@ check: $(VENV)/.test ## the tests of the core alone (about 20 s)
 	$(RUN) -m pytest -q -n 2 --dist loadfile $(CORE) $(addprefix --ignore=tests/test_,parity.py fuzz.py package.py typing.py)
 
 # Two files at a time: the arrays of some tests are large, so not as many as there are cores.
-test: $(VENV)/.test ## all tests (about 10 minutes)
-	$(RUN) -m pytest -n 2 --dist loadfile
+test: $(VENV)/.test ## all tests (about 10 minutes), or those in TESTS
+	$(RUN) -m pytest -n 2 --dist loadfile $(TESTS)
 
 # What does not depend on programs and compilers, with the oldest MLX that pyproject.toml allows.
 PARITY := $(if $(CI),$(comma)parity)
@@ -81,8 +81,10 @@ $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
 	$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]"
 	touch $@
 
+# Sphinx needs Python 3.11: on 3.10 the tests of the site are skipped.
+SITE = $(shell $(RUN) -c "import sys; print(',test-site' if sys.version_info >= (3, 11) else '')")
 $(VENV)/.examples: EXTRAS = examples
-$(VENV)/.test: EXTRAS = examples,docs,test$(if $(CI),$(comma)parity$(comma)cuda-check)
+$(VENV)/.test: EXTRAS = examples,test$(SITE)$(if $(CI),$(comma)parity$(comma)cuda-check)
 $(VENV)/.notebooks: EXTRAS = notebooks
 $(VENV)/.lint: EXTRAS = lint
 $(VENV)/.docs: EXTRAS = docs

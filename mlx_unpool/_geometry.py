@@ -162,7 +162,7 @@ class Axis:
         """The most elements, of those looked at, that a window has after the plane."""
         return max(-((self.length - self.stop) // self.dilation), 0)
 
-    @property
+    @cached_property
     def is_inside(self) -> bool:
         """Whether windows look at the plane from its first position on, and at nothing outside."""
         return self.first == 0 and not (self.before or self.after) and self.stop <= self.length
@@ -173,7 +173,7 @@ class Axis:
         span = self.dilation * (self.kernel - 1) + 1
         return span <= self.stride and not self.padding and self.count * self.stride == self.length
 
-    @property
+    @cached_property
     def is_kept(self) -> bool:
         """Whether every window is the one position of its number."""
         return self.is_inside and self.looked_at == 1 and self.count == self.length
@@ -199,6 +199,11 @@ class WindowGeometry(Geometry):
         """Depth, height and width."""
         w = self.window
         return tuple(map(Axis, self.size, self.pooled, w.kernel, w.stride, w.padding, w.dilation))
+
+    @cached_property
+    def is_inside(self) -> bool:
+        """Whether :attr:`Axis.is_inside` holds for every axis."""
+        return all(axis.is_inside for axis in self.axes)
 
     @cached_property
     def every_element_inside(self) -> bool:

@@ -17,12 +17,12 @@ _LAYERS = {nn.MaxPool1d: MaxPool1d, nn.MaxPool2d: MaxPool2d, nn.MaxPool3d: MaxPo
 def replace_max_pools(model: nn.Module) -> nn.Module:
     """Replace every ``mlx.nn.MaxPool1d/2d/3d`` inside a model by this library's layer with the same window.
 
-    The model is changed in place. Parameters, other layers and their order stay the same. Pools are found in
-    attributes, lists, tuples and dicts, and a shared pool stays shared. Class attributes and pools created in
-    ``__call__`` are not replaced. Subclasses of these layers and pools with padding above half the window are
-    left in the model, and one ``UserWarning`` lists them.
-
-    Call this function before ``mx.compile``. A replaced model must be exported inside :func:`exporting`.
+    The model is changed in place. Parameters, other layers and their order stay the same. Pools are found
+    in attributes, lists, tuples and dicts, and a shared pool stays shared. Class attributes and pools
+    created in ``__call__`` are not replaced. Subclasses of these layers and pools with padding above half
+    the window are left in the model, and one ``UserWarning`` lists them. Call this function before
+    ``mx.compile``. A replaced model must be exported inside :func:`exporting`, also if that was not
+    necessary before.
 
     Args:
         model (Module): The model, or a single pool.
@@ -43,9 +43,8 @@ def replace_max_pools(model: nn.Module) -> nn.Module:
         MaxPool2d(kernel_size=(2, 2), stride=(2, 2), padding=(0, 0))
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(
-            f"[replace_max_pools] 'model' must be an mlx.nn.Module but got {short_repr(model)}."
-        )
+        got = short_repr(model)
+        raise TypeError(f"[replace_max_pools] 'model' must be an mlx.nn.Module but got {got}.")
     seen: dict[int, tuple] = {}  # each object, so that its id is not reused, and its replacement
     left = []
 

@@ -52,6 +52,7 @@ TRAITS = {
     mx.uint32: DtypeTraits(mx.uint32, mx.int32, mx.uint32),
     mx.uint64: DtypeTraits(mx.uint64, mx.int64, mx.uint64),
 }
+_FLOATS = {dtype for dtype in TRAITS if mx.issubdtype(dtype, mx.floating)}
 WINDOW_INDEX_DTYPES = (mx.uint8, mx.uint16)
 
 LARGEST_AXIS = 2**31 - 1  # MLX counts the elements of an axis in 32 bits
@@ -60,7 +61,7 @@ MAX_WINDOW_INDICES = 2**16
 
 def is_float(dtype: mx.Dtype) -> bool:
     """Whether values of this dtype may be NaN."""
-    return mx.issubdtype(dtype, mx.floating)
+    return dtype in _FLOATS
 
 
 def is_window(dtype: mx.Dtype) -> bool:

@@ -88,13 +88,13 @@ def main(arguments: list[str] | None = None) -> int:
         for count, (kind, *pair) in enumerate(runs, 1):
             times = medians(pair, seconds)
             ratio = times[0] / times[1]
-            cells += [f"{ratio:.2f}", *(f"{count * size / t / 1e9:.1f}" for t in times)]
+            cells += [f"{ratio:.2f}", *(f"{count * size / t / 1e9:.2f}" for t in times)]
             if ratio > 1:
                 slower.append(f"{name} {kind}")
         print(f"| {' | '.join(cells)} |", flush=True)
         mx.clear_cache()
     (copy,) = medians([lambda: x + 1], seconds)
-    print(f"\nx + 1, for comparison: {2 * x.nbytes / copy / 1e9:.1f} GB/s.")
+    print(f"\nx + 1, for comparison: {2 * x.nbytes / copy / 1e9:.2f} GB/s.")
     print(f"mlx.nn is faster in: {', '.join(slower) or 'none of these'}.")
     return 0
 

@@ -36,29 +36,19 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # The quick ones first: most changes are noticed by one of these.
 TESTS = [
-    *("test_literal", "test_reference", "test_gradients", "test_layers", "test_hostile"),
-    *("test_arguments", "test_irregular", "test_formats", "test_checking", "test_streams"),
-    *(
-        "test_settings",
-        "test_architecture",
-        "test_transforms",
-        "test_export",
-        "test_caches",
-        "test_big",
-    ),
-    "test_fuzz",
+    *("test_literal", "test_reference", "test_arguments", "test_layers", "test_hostile"),
+    *("test_checking", "test_formats", "test_transforms", "test_fuzz", "test_ops"),
+    *("test_settings", "test_streams", "test_architecture", "test_export", "test_caches"),
 ]
-# What is likely to notice a change of a module comes before these.
+# Likely to notice a change of a module, and therefore run first.
 OWN = {
     "formats.py": ["test_formats", "test_checking"],
     "_indices.py": ["test_checking", "test_formats"],
     "_arguments.py": ["test_arguments"],
-    "layers.py": ["test_layers", "test_irregular"],
+    "layers.py": ["test_layers"],
     "_settings.py": ["test_settings"],
-    "_derivatives.py": ["test_gradients"],
-    "_requests.py": ["test_literal", "test_arguments", "test_irregular"],
-    "_geometry.py": ["test_literal", "test_irregular"],
-    "parts.py": ["test_big"],
+    "_derivatives.py": ["test_transforms"],
+    "_requests.py": ["test_literal", "test_arguments"],
 }
 KERNELS = [
     *(
@@ -69,11 +59,8 @@ KERNELS = [
     ),
     *("metal/test_metal_export", "metal/test_metal_variants", "metal/test_metal_traffic"),
 ]
-# Too slow, or the same as others for another reason.
+# Too slow, or about other files than the package.
 LEFT_OUT = [
-    "test_values_indices_and_gradients_are_those_of_pytorch",
-    "test_memory_stays_flat_over_ten_thousand_shapes",
-    "test_more_than_2_to_the_31_elements_are_pooled_and_unpooled",
     "test_the_page",
     "test_tests_and_files_that_pages_name",
 ]
@@ -263,7 +250,7 @@ def copy_of_the_repository(folder: Path) -> Path:
 
 def tests_of(path: str) -> list[str]:
     if path.endswith("selftest.py"):
-        names = ["test_selftest", "metal/test_metal_selftest", "test_architecture"]
+        names = ["metal/test_metal_selftest", "test_architecture"]
     elif path.endswith(("gpu.py", "_kernels.py")):
         names = ["test_export", "test_architecture", *KERNELS]
     else:

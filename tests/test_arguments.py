@@ -1,4 +1,4 @@
-"""Bad input: the error's type, and a message that names caller, argument, what it was and what is allowed."""
+"""Invalid input: the type of the error, and what its message names: caller, argument, value and limits."""
 
 from __future__ import annotations
 
@@ -8,70 +8,79 @@ import pytest
 from errors import fails
 
 import mlx_unpool
+from mlx_unpool._types import flat_dtype
 
 RANKS = (1, 2, 3)
+ONE_OR_MORE = (ValueError, "1 or more")
+INTEGER = (TypeError, "an integer")
+FLAG = (TypeError, "True or False")
 
 
 def x(rank: int, dtype=mx.float32) -> mx.array:
     return mx.zeros((2, *[8] * rank, 3), dtype)
 
 
+def lazy(shape, dtype=mx.int8) -> mx.array:
+    """An array of which nothing is ever allocated."""
+    return mx.broadcast_to(mx.array(0, dtype), shape)
+
+
 # argument, value, error, what the message says besides the names and the value
 WINDOWS = [
-    ("kernel_size", 0, ValueError, "1 or more"),
-    ("kernel_size", -2, ValueError, "1 or more"),
-    ("kernel_size", True, TypeError, "an integer"),
-    ("kernel_size", 2.0, TypeError, "an integer"),
-    ("kernel_size", "2", TypeError, "an integer"),
-    ("kernel_size", (2, 2, 2, 2), ValueError, "an integer"),
-    ("kernel_size", (), ValueError, "an integer"),
-    ("stride", 0, ValueError, "1 or more"),
-    ("stride", -1, ValueError, "1 or more"),
-    ("stride", False, TypeError, "an integer"),
-    ("stride", 1.5, TypeError, "an integer"),
+    *(("kernel_size", value, *ONE_OR_MORE) for value in (0, -2)),
+    *(("kernel_size", value, *INTEGER) for value in (True, 2.0, "2")),
+    *(("kernel_size", value, ValueError, "an integer") for value in ((2, 2, 2, 2), ())),
+    *(("stride", value, *ONE_OR_MORE) for value in (0, -1)),
+    *(("stride", value, *INTEGER) for value in (False, 1.5)),
     ("padding", -1, ValueError, "0 or more"),
     ("padding", 2, ValueError, "at most half the window"),
-    ("padding", True, TypeError, "an integer"),
-    ("dilation", 0, ValueError, "1 or more"),
-    ("dilation", True, TypeError, "an integer"),
-    ("dilation", 1.0, TypeError, "an integer"),
+    ("padding", True, *INTEGER),
+    ("dilation", 0, *ONE_OR_MORE),
+    *(("dilation", value, *INTEGER) for value in (True, 1.0)),
     ("data_format", "NCHW", ValueError, "'channels_last' or 'channels_first'"),
 ]
 POOLS = [
-    *WINDOWS,
-    ("ceil_mode", 1, TypeError, "True or False"),
-    ("return_indices", "yes", TypeError, "True or False"),
+    ("ceil_mode", 1, *FLAG),
+    ("return_indices", "yes", *FLAG),
     ("index_format", "packed", ValueError, "'flat' or 'window'"),
 ]
+ADAPTIVE = [
+    *(("output_size", value, *ONE_OR_MORE) for value in (0, -1, (2, 0))),
+    *(("output_size", value, ValueError, "2 axes") for value in ((2, 2, 2), ())),
+    *(("output_size", value, *INTEGER) for value in (None, 2.0, True, (2, "3"))),
+    ("return_indices", 1, *FLAG),
+]
+FRACTIONAL = [
+    ("kernel_size", 0, *ONE_OR_MORE),
+    ("kernel_size", 2.0, *INTEGER),
+    ("output_size", 0, *ONE_OR_MORE),
+    ("output_size", (2, 2, 2), ValueError, "2 integers"),
+    *(("output_ratio", value, ValueError, "between") for value in (1.0, (0.5,), float("nan"))),
+    *(("output_ratio", value, TypeError, "a number") for value in ("half", True)),
+    ("return_indices", 1, *FLAG),
+    ("data_format", "NHWC", ValueError, "'channels_last' or 'channels_first'"),
+]
+KINDS = [("max_pool", rank, row) for rank in RANKS for row in (*WINDOWS, *POOLS)]
+KINDS += [("max_unpool", rank, row) for rank in RANKS for row in WINDOWS]
+KINDS += [("adaptive_max_pool", 2, row) for row in ADAPTIVE]
+KINDS += [("fractional_max_pool", 2, row) for row in FRACTIONAL]
 
 
-@pytest.mark.parametrize("rank", RANKS)
-@pytest.mark.parametrize(("name", "value", "error", "allowed"), POOLS)
-def test_pools_name_what_is_wrong(rank, name, value, error, allowed):
-    arguments = {"kernel_size": 3, name: value}
-    function = getattr(mlx_unpool, f"max_pool{rank}d")
-    fails(
-        lambda: function(x(rank), **arguments),
-        error,
-        f"max_pool{rank}d",
-        name,
-        allowed,
-        repr(value),
-    )
-    layer = getattr(mlx_unpool, f"MaxPool{rank}d")
-    fails(lambda: layer(**arguments), error, f"MaxPool{rank}d", name, allowed, repr(value))
-
-
-@pytest.mark.parametrize("rank", RANKS)
-@pytest.mark.parametrize(("name", "value", "error", "allowed"), WINDOWS)
-def test_unpools_name_what_is_wrong(rank, name, value, error, allowed):
-    arguments = {"kernel_size": 3, name: value}
-    indices = mx.zeros(x(rank).shape, mx.int32)
-    function = getattr(mlx_unpool, f"max_unpool{rank}d")
-    call = lambda: function(x(rank), indices, **arguments)  # noqa: E731
-    fails(call, error, f"max_unpool{rank}d", name, allowed, repr(value))
-    layer = getattr(mlx_unpool, f"MaxUnpool{rank}d")
-    fails(lambda: layer(**arguments), error, f"MaxUnpool{rank}d", name, allowed, repr(value))
+@pytest.mark.parametrize(("kind", "rank", "row"), KINDS)
+def test_functions_and_layers_name_a_wrong_argument(kind, rank, row):
+    name, value, error, allowed = row
+    arguments = {} if kind == "adaptive_max_pool" else {"kernel_size": 3}
+    arguments |= {name: value}
+    if "output_size" not in arguments and kind == "adaptive_max_pool":
+        arguments["output_size"] = 2
+    if kind == "fractional_max_pool" and not arguments.keys() & {"output_size", "output_ratio"}:
+        arguments["output_size"] = 2
+    arrays = [x(rank), mx.zeros(x(rank).shape, mx.int32)][: 2 if kind == "max_unpool" else 1]
+    function = getattr(mlx_unpool, f"{kind}{rank}d")
+    layer = getattr(mlx_unpool, f"{kind.title().replace('_', '')}{rank}d")
+    parts = name, allowed, repr(value)
+    fails(lambda: function(*arrays, **arguments), error, function.__name__, *parts)
+    fails(lambda: layer(**arguments), error, layer.__name__, *parts)
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -79,13 +88,8 @@ def test_padding_may_be_half_the_dilated_window_and_no_more(rank):
     function = getattr(mlx_unpool, f"max_pool{rank}d")
     assert function(x(rank), 3, 1, 2, dilation=2).shape == (2, *[8] * rank, 3)
     for padding, dilation in ((2, 1), (3, 2)):
-        fails(
-            lambda p=padding, d=dilation: function(x(rank), 3, 1, p, dilation=d),
-            ValueError,
-            f"max_pool{rank}d",
-            "padding",
-            "half the window",
-        )
+        call = lambda p=padding, d=dilation: function(x(rank), 3, 1, p, dilation=d)  # noqa: E731
+        fails(call, ValueError, f"max_pool{rank}d", "padding", "half the window")
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -94,154 +98,225 @@ def test_arrays_of_another_rank(rank):
     for shape in ((3,), (1,) * (rank + 3)):
         wrong = mx.zeros(shape)
         for data_format, order in (("channels_last", "C)"), ("channels_first", "(N, C,")):
-            fails(
-                lambda a=wrong, f=data_format: pool(a, 2, data_format=f),
-                *(ValueError, f"max_pool{rank}d", "x", order, str(shape)),
-            )
-            fails(
-                lambda a=wrong, f=data_format: unpool(a, a.astype(mx.int32), 2, data_format=f),
-                *(ValueError, f"max_unpool{rank}d", "x", order, str(shape)),
-            )
+            layout = {"data_format": data_format}
+            for call, caller in (
+                (lambda a=wrong, o=layout: pool(a, 2, **o), f"max_pool{rank}d"),
+                (
+                    lambda a=wrong, o=layout: unpool(a, a.astype(mx.int32), 2, **o),
+                    f"max_unpool{rank}d",
+                ),
+            ):
+                fails(call, ValueError, caller, "x", order, str(shape))
     layer = getattr(mlx_unpool, f"MaxPool{rank}d")(2)
     fails(lambda: layer(mx.zeros((3,))), ValueError, f"MaxPool{rank}d", "x")
 
 
-@pytest.mark.parametrize("dtype", [mx.complex64, mx.bool_])
-def test_values_of_other_types(dtype):
-    bad, indices = mx.zeros((1, 4, 1), dtype), mx.zeros((1, 4, 1), mx.int32)
-    name = str(dtype)
-    fails(lambda: mlx_unpool.max_pool1d(bad, 2), TypeError, "max_pool1d", "x", name, "float32")
-    call = lambda: mlx_unpool.max_unpool1d(bad, indices, 2)  # noqa: E731
-    fails(call, TypeError, "max_unpool1d", "x", name, "float32")
+# Calls with one thing wrong: arguments, options, the error, the argument and parts of the message.
+LINE, SMALL = mx.zeros((1, 4, 1)), mx.zeros((1, 3, 3, 1))
+SQUARE = mx.zeros((1, 4, 4, 1))
+I32, U8 = SQUARE.astype(mx.int32), SQUARE.astype(mx.uint8)
+SAMPLES = mx.zeros((1, 1, 2))
+TAKE_4 = {"output_size": 3}
+CALLS = {
+    "max_pool1d": [
+        *(((mx.zeros((1, 4, 1), d), 2), {}, TypeError, "x", str(d)) for d in (mx.complex64, mx.bool_)),
+        *(
+            ((value, 2), {}, TypeError, "x", type(value).__name__)
+            for value in (np.zeros((1, 4, 1)), [[1.0]], None, 3.0)
+        ),
+    ],
+    "max_pool2d": [
+        ((SMALL, 4), {}, ValueError, "kernel_size", "fit"),
+        ((SMALL, 2), {"dilation": 3}, ValueError, "kernel_size", "fit"),
+        ((SMALL, (1, 4)), {}, ValueError, "kernel_size", "fit"),
+        ((mx.zeros((1, 0, 3, 1)), 1), {}, ValueError, "kernel_size", "fit"),
+        (
+            (mx.zeros((1, 257, 257, 1), mx.int8), 257),
+            *({"index_format": "window"}, ValueError, "index_format", "65536", "66049"),
+        ),
+        *(
+            ((SMALL, 2), {"stream": s}, TypeError, "stream", "device", type(s).__name__)
+            for s in ("cpu", 0, mx.float32)
+        ),
+    ],
+    "max_unpool1d": [
+        ((LINE, LINE, 2), {}, TypeError, "indices", "return_indices=True?"),
+        ((LINE.astype(mx.bool_), LINE.astype(mx.int32), 2), {}, TypeError, "x", "float32"),
+        (
+            (LINE, LINE.astype(mx.int32), 2),
+            *({"output_size": LINE}, TypeError, "output_size", "pass its shape", "(1, 4, 1)"),
+        ),
+        ((LINE[:, :1], LINE[:, :1].astype(mx.int32), 2, 2, 1), {}, ValueError, "output_size", "empty"),
+        ((LINE, LINE.astype(mx.int32), 2**30), {}, ValueError, "output_size", "2^31 - 1"),
+    ],
+    "max_unpool2d": [
+        *(
+            ((SQUARE, value, 2), {}, TypeError, "indices", type(value).__name__)
+            for value in (np.zeros((1, 4, 4, 1)), [[1.0]], None, 3.0)
+        ),
+        *(
+            ((SQUARE, SQUARE.astype(d), 2), {}, TypeError, "indices", "integer", str(d))
+            for d in (mx.float32, mx.float16, mx.bool_, mx.complex64)
+        ),
+        *(
+            ((SQUARE, mx.zeros(s, mx.int32), 2), {}, ValueError, "indices", "(1, 4, 4, 1)", str(s))
+            for s in ((1, 4, 4), (1, 4, 5, 1), (4, 4, 1), (1, 4, 4, 2))
+        ),
+        *(
+            ((SQUARE, I32, 2), {"output_size": size}, error, "output_size", part)
+            for size, error, part in (
+                *((size, ValueError, "2 integers") for size in ((8,), [], (8, 8, 8, 8, 8))),
+                *((size, TypeError, "integer") for size in ((8.0, 8), (True, 8), "88")),
+                *((size, ValueError, "1 or more") for size in ((0, 8), (-8, 8))),
+                *(
+                    (size, ValueError, "(7 to 9, 7 to 9)")
+                    for size in (6, (6, 8), (10, 8), (8, 100), (1, 8, 100, 1), (1, 1, 8, 8))
+                ),
+            )
+        ),
+        ((SQUARE, I32, None), {}, ValueError, "output_size", "kernel_size"),
+        ((SQUARE, U8, None), {"output_size": 8}, ValueError, "kernel_size", "uint8"),
+        *(
+            ((SQUARE, I32, None), {"output_size": 8, name: n}, ValueError, name, "kernel_size", str(n))
+            for name, n in (("stride", 2), ("padding", 1), ("dilation", 2))
+        ),
+        *(
+            ((SQUARE, I32, None), {"output_size": size}, ValueError, "output_size", "2 integers")
+            for size in ((1, 8, 8, 2), (3, 8, 8, 1))  # other channels, another batch
+        ),
+    ],
+    "adaptive_max_pool2d": [
+        (([1.0], 2), {}, TypeError, "x", "list"),
+        ((mx.zeros((4, 4, 4), mx.bool_), 2), {}, TypeError, "x", "bool"),
+        ((mx.zeros((4, 4)), 2), {}, ValueError, "x", "(4, 4)"),
+        ((mx.zeros((1, 0, 4, 2)), 2), {}, ValueError, "x", "(0, 4)"),
+        *(
+            ((SQUARE, size), {}, ValueError, "output_size", "2^31")
+            for size in (2**31 - 1, (2**31 - 1, 8), (2**30, 2**30))
+        ),
+    ],
+    "fractional_max_pool2d": [
+        ((mx.zeros((1, 0, 4, 2)), 1), {"output_size": 1}, ValueError, "x", "(0, 4)"),
+        ((SQUARE, 2), {"output_size": 4}, ValueError, "output_size", "(3, 3)"),
+        ((SQUARE, 2), {"output_ratio": 0.1}, ValueError, "output_ratio", "(3, 3)"),
+        ((SQUARE, 2), TAKE_4 | {"key": 3}, TypeError, "key", "int"),
+        ((SQUARE, 2), TAKE_4 | {"key": mx.zeros((2,))}, TypeError, "key", "uint32"),
+        ((SQUARE, 2), TAKE_4 | {"random_samples": [0.5]}, TypeError, "random_samples", "list"),
+        ((SQUARE, 2), TAKE_4 | {"random_samples": I32}, TypeError, "random_samples", "int32"),
+        ((SQUARE, 2), TAKE_4 | {"random_samples": SQUARE}, ValueError, "random_samples", "(1, 1, 2)"),
+        (
+            (SQUARE, 2),
+            TAKE_4 | {"random_samples": SAMPLES, "key": mx.random.key(0)},
+            *(ValueError, "key", "None"),
+        ),
+        ((SQUARE, 2), TAKE_4 | {"stream": "gpu"}, TypeError, "stream", "str"),
+    ],
+    "check_indices": [
+        (([1], 8), {}, TypeError, "indices", "list"),
+        ((LINE, 8), {}, TypeError, "indices", "float32"),
+        ((LINE.astype(mx.int32), (8, 8, 8, 8)), {}, ValueError, "output_size"),
+        ((LINE.astype(mx.int32), 0), {}, ValueError, "output_size"),
+        ((LINE.astype(mx.int32), 8.0), {}, TypeError, "output_size"),
+        ((LINE.astype(mx.int32), (2, 2, 2)), {}, ValueError, "output_size", "(1, 4, 1)"),
+    ],
+    "convert_indices": [
+        ((I32, "torch", "flat", (4, 4)), {}, ValueError, "source", "'torch'"),
+        ((I32, "flat", "keras", (4, 4)), {}, ValueError, "target", "'keras'"),
+        ((I32, "window", "flat", (4, 4), 2), {}, TypeError, "indices", "int32"),
+        ((U8, "flat", "onnx", (4, 4)), {}, TypeError, "indices", "uint8"),
+        ((U8, "window", "flat", (4, 4)), {}, ValueError, "kernel_size", "None"),
+        ((I32, "flat", "window", (4, 4)), {}, ValueError, "kernel_size", "None"),
+        ((I32, "flat", "window", (4, 4), 0), {}, ValueError, "kernel_size", "0"),
+        ((I32, "flat", "window", (400, 400), 256), {}, ValueError, "kernel_size", "65536"),
+        ((I32, "flat", "onnx", (4, 0)), {}, ValueError, "output_size", "(4, 0)"),
+        ((I32, "flat", "onnx", (4, 4, 4, 4)), {}, ValueError, "output_size", "(4, 4, 4, 4)"),
+        ((I32, "flat", "onnx", (4.0, 4)), {}, TypeError, "output_size", "(4.0, 4)"),
+        ((I32, "flat", "onnx", 4), {}, ValueError, "indices", "(1, 4, 4, 1)"),
+        ((I32, "flat", "onnx", (4, 4)), {"data_format": "NCHW"}, ValueError, "data_format", "'NCHW'"),
+        (
+            *((I32, "flat", "onnx", (4, 4)), {"target_data_format": "NHWC"}),
+            *(ValueError, "target_data_format", "'NHWC'"),
+        ),
+        (([1], "flat", "onnx", (4, 4)), {}, TypeError, "indices", "list"),
+        ((SQUARE, "flat", "onnx", (4, 4)), {}, TypeError, "indices", "float32"),
+        *(
+            ((mx.zeros(shape, mx.int32), "flat", "onnx", n), {}, ValueError, "output_size", "2^63", str(n))
+            for shape, n in (((1, 1, 1, 3), (2**31 - 1,) * 2), ((2, 1, 1, 1, 1), (2**21,) * 3))
+        ),
+    ],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("value", [np.zeros((1, 4, 1)), [[1.0]], None, 3.0])
-def test_values_and_indices_must_be_mlx_arrays(value):
-    good = mx.zeros((1, 4, 1))
-    name = type(value).__name__
-    fails(lambda: mlx_unpool.max_pool1d(value, 2), TypeError, "max_pool1d", "x", name)
-    call = lambda: mlx_unpool.max_unpool1d(good, value, 2)  # noqa: E731
-    fails(call, TypeError, "max_unpool1d", "indices", name)
+@pytest.mark.parametrize(("caller", "row"), [(c, row) for c, rows in CALLS.items() for row in rows])
+def test_functions_name_what_is_wrong(caller, row):
+    arguments, options, error, *parts = row
+    fails(lambda: getattr(mlx_unpool, caller)(*arguments, **options), error, caller, *parts)
 
 
-def test_indices_of_other_types_and_shapes():
-    values = mx.zeros((1, 4, 4, 1))
-    for dtype in (mx.float32, mx.float16, mx.bool_, mx.complex64):
-        call = lambda d=dtype: mlx_unpool.max_unpool2d(values, values.astype(d), 2)  # noqa: E731
-        fails(call, TypeError, "max_unpool2d", "indices", "integer", str(dtype))
-    for shape in ((1, 4, 4), (1, 4, 5, 1), (4, 4, 1), (1, 4, 4, 2)):
-        call = lambda s=shape: mlx_unpool.max_unpool2d(values, mx.zeros(s, mx.int32), 2)  # noqa: E731
-        fails(call, ValueError, "max_unpool2d", "indices", "(1, 4, 4, 1)", str(shape))
-
-
-def test_a_window_that_does_not_fit():
-    small = mx.zeros((1, 3, 3, 1))
-    for call in (
-        lambda: mlx_unpool.max_pool2d(small, 4),
-        lambda: mlx_unpool.max_pool2d(small, 2, dilation=3),
-        lambda: mlx_unpool.max_pool2d(small, (1, 4)),
-        lambda: mlx_unpool.max_pool2d(mx.zeros((1, 0, 3, 1)), 1),
-    ):
-        fails(call, ValueError, "max_pool2d", "kernel_size", "fit", "(")
-    assert mlx_unpool.max_pool2d(small, 4, 1, 1).shape == (1, 2, 2, 1)
-
-
-def test_window_indices_of_more_taps_than_two_bytes_can_name():
-    big = mx.zeros((1, 257, 257, 1), mx.int8)
-    call = lambda: mlx_unpool.max_pool2d(big, 257, index_format="window")  # noqa: E731
-    fails(call, ValueError, "max_pool2d", "index_format", "65536", "66049")
+def test_layers_name_what_is_wrong_in_a_call():
+    unpool = mlx_unpool.MaxUnpool2d(2)
+    for output_size in ((8,), (6, 8)):
+        call = lambda n=output_size: unpool(SQUARE, I32, n)  # noqa: E731
+        fails(call, ValueError, "MaxUnpool2d", "output_size", str(output_size))
+    fails(lambda: unpool(SQUARE, I32, stream="cpu"), TypeError, "MaxUnpool2d", "stream", "str")
     layer = lambda: mlx_unpool.MaxPool2d(257, index_format="window")  # noqa: E731
     fails(layer, ValueError, "MaxPool2d", "index_format", "65536")
+    for name, value in (("stride", 2), ("padding", 1), ("dilation", 2)):
+        layer = lambda n=name, v=value: mlx_unpool.MaxUnpool2d(None, **{n: v})  # noqa: E731
+        fails(layer, ValueError, "MaxUnpool2d", name, "kernel_size")
 
 
-OUTPUT_SIZES = [
-    ((8,), ValueError, "2 integers"),
-    ([], ValueError, "2 integers"),
-    ((8, 8, 8), ValueError, "2 integers"),
-    ((1, 8, 8, 2), ValueError, "2 integers"),  # other channels
-    ((3, 8, 8, 1), ValueError, "2 integers"),  # another batch
-    ((1, 1, 8, 8), ValueError, "2 integers"),  # another layout
-    ((8.0, 8), TypeError, "integers"),
-    ((True, 8), TypeError, "integers"),
-    ("88", TypeError, "integers"),
-    ((0, 8), ValueError, "1 or more"),
-    ((-8, 8), ValueError, "1 or more"),
-    ((6, 8), ValueError, "one stride of (8, 8), the size that (4, 4) windows span"),
-    ((10, 8), ValueError, "(7 to 9, 7 to 9)"),
-    ((8, 100), ValueError, "(7 to 9, 7 to 9)"),
-    ((1, 8, 100, 1), ValueError, "(7 to 9, 7 to 9)"),
-]
+def test_fractional_pools_take_a_size_or_a_ratio():
+    for given in ({}, {"output_size": 3, "output_ratio": 0.5}):
+        with pytest.raises(ValueError, match=r"^\[FractionalMaxPool2d\] exactly one of"):
+            mlx_unpool.FractionalMaxPool2d(2, **given)
 
 
-@pytest.mark.parametrize(("output_size", "error", "allowed"), OUTPUT_SIZES)
-def test_output_sizes_that_no_pool_gives(output_size, error, allowed):
-    values, indices = mx.zeros((1, 4, 4, 1)), mx.zeros((1, 4, 4, 1), mx.int32)
-    call = lambda: mlx_unpool.max_unpool2d(values, indices, 2, output_size=output_size)  # noqa: E731
-    fails(call, error, "max_unpool2d", "output_size", allowed)
-    layer = mlx_unpool.MaxUnpool2d(2)
-    fails(lambda: layer(values, indices, output_size), error, "MaxUnpool2d", "output_size", allowed)
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("MaxPool2d", (2, 2, 0, 1)),
+        ("MaxUnpool2d", (2, 2, 0, 1)),
+        ("AdaptiveMaxPool1d", (2, True)),
+        ("MaxPool1d", ()),
+    ],
+)
+def test_arguments_that_do_not_fit_the_signature_are_refused_with_the_class_and_its_signature(
+    name, arguments
+):
+    layer = getattr(mlx_unpool, name)
+    for call in (lambda: layer(*arguments), lambda: layer(2, kernel=3)):
+        with pytest.raises(TypeError, match=rf"{name}.* argument") as caught:
+            call()
+        assert "_size" in str(caught.value)
+    with pytest.raises(TypeError, match="max_pool2d"):
+        mlx_unpool.max_pool2d(x(2), 2, 2, 0, 1)
 
 
+# output_size of a 4 x 4 array, the size that unpooling gives
 @pytest.mark.parametrize(
     ("output_size", "expected"),
     [
         ((7, 9), (7, 9)),
         ([9, 7], (9, 7)),
+        (7, (7, 7)),
         ((1, 7, 9, 1), (7, 9)),
         ((9, 7, 1), (9, 7)),
+        ((3, 7, 9, 5), (7, 9)),  # with a window the spatial part alone counts
         (None, (8, 8)),
     ],
 )
 def test_output_sizes_that_pools_give(output_size, expected):
-    values, indices = mx.zeros((1, 4, 4, 1)), mx.zeros((1, 4, 4, 1), mx.int32)
-    got = mlx_unpool.max_unpool2d(values, indices, 2, output_size=output_size).shape
+    got = mlx_unpool.max_unpool2d(SQUARE, I32, 2, output_size=output_size).shape
     assert got == (1, *expected, 1)
 
 
-def test_a_default_size_that_is_empty_must_be_given():
-    values, indices = mlx_unpool.max_pool1d(mx.ones((1, 1, 1)), 2, 2, 1, return_indices=True)
-    call = lambda: mlx_unpool.max_unpool1d(values, indices, 2, 2, 1)  # noqa: E731
-    fails(call, ValueError, "max_unpool1d", "output_size", "empty")
-    assert mlx_unpool.max_unpool1d(values, indices, 2, 2, 1, output_size=1).item() == 1
-
-
-def test_without_a_window():
-    values = mx.zeros((1, 4, 4, 1))
-    flat, window = values.astype(mx.int32), values.astype(mx.uint8)
-    unpool = mlx_unpool.max_unpool2d
-    owner = "max_unpool2d"
-    fails(lambda: unpool(values, flat, None), ValueError, owner, "output_size", "kernel_size")
-    call = lambda: unpool(values, window, None, output_size=(8, 8))  # noqa: E731
-    fails(call, ValueError, owner, "kernel_size", "uint8")
-    for name, value in (("stride", 2), ("padding", 1), ("dilation", 2)):
-        call = lambda n=name, v=value: unpool(values, flat, None, output_size=(8, 8), **{n: v})  # noqa: E731
-        fails(call, ValueError, owner, name, "kernel_size", str(value))
-        fails(
-            lambda n=name, v=value: mlx_unpool.MaxUnpool2d(None, **{n: v}),
-            *(ValueError, "MaxUnpool2d", name, "kernel_size"),
-        )
-
-
-def test_more_cells_than_32_bits_can_number():
-    shape = (1, 2**16, 2**15, 1)
-    values = mx.broadcast_to(mx.array(0, mx.int8), shape)  # nothing is allocated
-    indices = mx.broadcast_to(mx.array(0, mx.int32), shape)
-    call = lambda: mlx_unpool.max_unpool2d(values, indices, None, output_size=(4, 4))  # noqa: E731
-    fails(call, ValueError, "max_unpool2d", "x", "2^31", "kernel_size", str(2**31))
-    shape = (1, 2**31 - 1, 1)  # as many as can be
-    values = mx.broadcast_to(mx.array(0, mx.int8), shape)
-    indices = mx.broadcast_to(mx.array(0, mx.int32), shape)
-    assert mlx_unpool.max_unpool1d(values, indices, None, output_size=4).shape == (1, 4, 1)
-
-
-@pytest.mark.parametrize("stream", ["cpu", 0, mx.float32])
-def test_streams_of_other_types(stream):
-    values, indices = x(2), x(2).astype(mx.int32)
-    name = type(stream).__name__
-    call = lambda: mlx_unpool.max_pool2d(values, 2, stream=stream)  # noqa: E731
-    fails(call, TypeError, "max_pool2d", "stream", "device", name)
-    call = lambda: mlx_unpool.MaxUnpool2d(2)(values, indices, stream=stream)  # noqa: E731
-    fails(call, TypeError, "MaxUnpool2d", "stream", "device", name)
+def test_sizes_at_a_limit():
+    assert mlx_unpool.max_pool2d(SMALL, 4, 1, 1).shape == (1, 2, 2, 1)
+    one = mx.ones((1, 1, 1)), mx.zeros((1, 1, 1), mx.int32)
+    assert mlx_unpool.max_unpool1d(*one, 2, 2, 1, output_size=1).item() == 1
+    assert flat_dtype((1, 1, 2**31 - 1)) == mx.int32
+    assert flat_dtype((1, 2**16, 2**15)) == mx.int64
 
 
 def test_integers_of_other_libraries_are_integers():
@@ -252,91 +327,59 @@ def test_integers_of_other_libraries_are_integers():
     assert repr(layer) == "MaxPool2d(kernel_size=(2, 2), stride=2, padding=0)"
 
 
-HUGE = [2**31, 2**63, 2**70, 10**5000]
+HUGE = {"2^31": 2**31, "2^63": 2**63, "2^70": 2**70, "10^5000": 10**5000}
 
 
-@pytest.mark.parametrize("value", HUGE, ids=["2^31", "2^63", "2^70", "10^5000"])
-@pytest.mark.parametrize("name", ["kernel_size", "stride", "padding", "dilation"])
-def test_integers_that_no_axis_can_hold(name, value):
-    arguments = {"kernel_size": 3, name: value}
-    for kind in ("MaxPool1d", "MaxUnpool2d"):
-        call = lambda k=kind: getattr(mlx_unpool, k)(**arguments)  # noqa: E731
-        fails(call, ValueError, kind, name, "2^31 - 1")
-
-
-@pytest.mark.parametrize("value", HUGE, ids=["2^31", "2^63", "2^70", "10^5000"])
-def test_output_sizes_that_no_axis_can_hold(value):
-    values, indices = mx.zeros((1, 4, 1)), mx.zeros((1, 4, 1), mx.int32)
-    parts = (ValueError, "output_size", "2^31 - 1")
-    for caller, call in (
-        ("max_unpool1d", lambda: mlx_unpool.max_unpool1d(values, indices, 2, output_size=value)),
-        ("max_unpool1d", lambda: mlx_unpool.max_unpool1d(values, indices, 2**30)),
-        ("check_indices", lambda: mlx_unpool.check_indices(indices, value)),
-        ("convert_indices", lambda: mlx_unpool.convert_indices(indices, "flat", "onnx", value)),
-        ("adaptive_max_pool1d", lambda: mlx_unpool.adaptive_max_pool1d(values, value)),
-    ):
-        fails(call, parts[0], caller, *parts[1:])
-
-
-def test_an_array_in_place_of_its_shape():
-    values, indices = mx.zeros((1, 4, 1)), mx.zeros((1, 4, 1), mx.int32)
-    call = lambda: mlx_unpool.max_unpool1d(values, indices, 2, output_size=values)  # noqa: E731
-    fails(call, TypeError, "max_unpool1d", "output_size", "pass its shape", "(1, 4, 1)")
-    call = lambda: mlx_unpool.max_unpool1d(values, values, 2)  # noqa: E731
-    fails(call, TypeError, "max_unpool1d", "indices", "return_indices=True?")
-
-
-def test_too_many_positional_arguments():
-    values, indices = x(2), x(2).astype(mx.int32)
-    for caller, call, given in (
-        ("max_pool2d", lambda: mlx_unpool.max_pool2d(values, 2, 2, 0, 1), 5),
-        (
-            "max_unpool2d",
-            lambda: mlx_unpool.max_unpool2d(values, indices, 2, 2, 0, (16, 16), 1),
-            7,
-        ),
-        ("MaxPool2d", lambda: mlx_unpool.MaxPool2d(2, 2, 0, 1), 4),
-        ("MaxUnpool2d", lambda: mlx_unpool.MaxUnpool2d(2, 2, 0, 1), 4),
-    ):
-        fails(call, TypeError, caller, "dilation", "keyword", "kernel_size", f"{given} of them")
-    call = lambda: mlx_unpool.AdaptiveMaxPool1d(2, True)  # noqa: E731
-    fails(call, TypeError, "AdaptiveMaxPool1d", "return_indices", "keyword", "output_size", "2 of")
-
-
-def test_check_indices_names_what_is_wrong():
-    flat = mx.zeros((1, 4, 1), mx.int32)
-    check = mlx_unpool.check_indices
-    fails(lambda: check([1], 8), TypeError, "check_indices", "indices", "list")
-    fails(lambda: check(flat.astype(mx.float32), 8), TypeError, "check_indices", "indices")
-    fails(lambda: check(flat, (8, 8, 8, 8)), ValueError, "check_indices", "output_size")
-    fails(lambda: check(flat, 0), ValueError, "check_indices", "output_size")
-    fails(lambda: check(flat, 8.0), TypeError, "check_indices", "output_size")
-    fails(lambda: check(flat, (2, 2, 2)), ValueError, "check_indices", "output_size", "(1, 4, 1)")
-
-
-@pytest.mark.parametrize(
-    "number",
-    [-(10**5000), -(2**70), 2**31, 2**63, 2**70, 10**5000],
-    ids=["-10^5000", "-2^70", "2^31", "2^63", "2^70", "10^5000"],
-)
-def test_sizes_beyond_every_array_are_refused_by_name(number):
-    values, flat = x(2), mx.zeros(x(2).shape, mx.int32)
-    for size in (number, (number, 8), (8, number)):
-        for call, caller in (
-            (
-                lambda s=size: mlx_unpool.max_unpool2d(values, flat, 2, output_size=s),
-                "max_unpool2d",
-            ),
-            (
-                lambda s=size: mlx_unpool.max_unpool2d(values, flat, None, output_size=s),
-                "max_unpool2d",
-            ),
-            (lambda s=size: mlx_unpool.adaptive_max_pool2d(values, s), "adaptive_max_pool2d"),
-            (lambda s=size: mlx_unpool.check_indices(flat, s), "check_indices"),
-            (lambda s=size: mlx_unpool.convert_indices(flat, "flat", "onnx", s), "convert_indices"),
+@pytest.mark.parametrize("value", HUGE.values(), ids=HUGE)
+def test_integers_that_no_axis_can_hold_are_refused(value):
+    for name in ("kernel_size", "stride", "padding", "dilation"):
+        for kind in ("MaxPool1d", "MaxUnpool2d"):
+            arguments = {"kernel_size": 3, name: value}
+            call = lambda k=kind, a=arguments: getattr(mlx_unpool, k)(**a)  # noqa: E731
+            fails(call, ValueError, kind, name, "2^31 - 1")
+    for size in (value, (value, 8), (8, value), -value):
+        for caller, arguments in (
+            ("max_unpool2d", (SQUARE, I32, 2, None, 0, size)),
+            ("max_unpool2d", (SQUARE, I32, None, None, 0, size)),
+            ("adaptive_max_pool2d", (SQUARE, size)),
+            ("check_indices", (I32, size)),
+            ("convert_indices", (I32, "flat", "onnx", size)),
         ):
+            call = lambda c=caller, a=arguments: getattr(mlx_unpool, c)(*a)  # noqa: E731
             fails(call, ValueError, caller, "output_size")
-    for size in (2**31 - 1, (2**31 - 1, 8), (2**30, 2**30), (2**30, 8)):
-        call = lambda s=size: mlx_unpool.adaptive_max_pool2d(values, s)  # noqa: E731
-        fails(call, ValueError, "adaptive_max_pool2d", "output_size", "2^31")
-    assert mlx_unpool.adaptive_max_pool2d(values, (2**27, 8)).shape == (2, 2**27, 8, 3)
+
+
+PLANE = (1, 2**16, 2**16, 1)
+HALF = (1, 2**15, 2**15, 1)
+TOO_LARGE = {
+    "a plane": lambda: mlx_unpool.max_pool2d(lazy(PLANE), 3, 2, 1),
+    "many images": lambda: mlx_unpool.max_pool2d(lazy((64, 2**13, 2**13, 1)), 2),
+    "many channels": lambda: mlx_unpool.max_pool2d(lazy((1, 2**15, 2**15, 2)), 2),
+    "an unpooled plane": lambda: mlx_unpool.max_unpool2d(lazy(HALF), lazy(HALF, mx.uint8), 2),
+    "without a window": lambda: mlx_unpool.max_unpool1d(
+        lazy((1, 1, 1)), lazy((1, 1, 1), mx.int32), None, output_size=2**31 - 1
+    ),
+    "more values than positions": lambda: mlx_unpool.max_unpool2d(
+        lazy(PLANE), lazy(PLANE, mx.int32), None, output_size=4
+    ),
+    "adaptive": lambda: mlx_unpool.adaptive_max_pool2d(lazy(PLANE), 7),
+    "many adaptive windows": lambda: mlx_unpool.adaptive_max_pool2d(lazy((1, 4, 4, 1)), (2**28, 8)),
+    "fractional": lambda: mlx_unpool.fractional_max_pool2d(lazy(PLANE), 2, output_ratio=0.5),
+    "a derivative": lambda: mx.vjp(
+        lambda x: mlx_unpool.max_pool2d(x, 2), [lazy(PLANE, mx.float32)], [lazy(HALF, mx.float32)]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_arrays_of_2_to_the_31_elements_are_refused_on_the_cpu(name):
+    with mx.stream(mx.cpu), pytest.raises(ValueError, match=r"2\^31"):
+        TOO_LARGE[name]()
+
+
+def test_smaller_arrays_are_accepted():
+    large = lazy((1, 2**15, 2**15, 1))
+    with mx.stream(mx.cpu):
+        assert mlx_unpool.max_pool2d(large, 3, 2, 1).shape == (1, 2**14, 2**14, 1)
+        assert mlx_unpool.adaptive_max_pool2d(large, 7).shape == (1, 7, 7, 1)
+        assert mlx_unpool.adaptive_max_pool2d(x(2), (2**20, 8)).shape == (2, 2**20, 8, 3)

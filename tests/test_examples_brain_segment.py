@@ -101,8 +101,7 @@ def test_the_brightest_thousandth_is_cut_off():
     values.flat[:1000] = np.arange(1, 1001)
     # 1000 bins of width 1; one voxel above the cut, which is two bins below.
     assert brightness(values) == (0, pytest.approx(255 / 998))
-    values[values == 1000] = 5000
-    lowest, factor = brightness(values)
+    lowest, factor = brightness(np.where(values == 1000, 5000, values))
     assert lowest == 0
     assert 980 < 255 / factor < 1000
 
@@ -118,20 +117,10 @@ def test_a_conformed_scan_is_left_as_it_is():
     assert np.allclose(back.affine[:3, :3], ORIENTATION)
 
 
-def test_bytes_that_a_header_scales_are_numbers_like_others(tmp_path):
-    image = nibabel.Nifti1Image(head((20, 20, 20)), np.eye(4))
-    image.set_data_dtype(np.uint8)
-    nibabel.save(image, tmp_path / "scaled.nii")
-    assert np.asarray(conform(read_scan(tmp_path / "scaled.nii"), 32).dataobj).max() == 255
-
-
 @pytest.mark.parametrize("suffix", [".nii.gz", ".nii", ".mgz"])
 def test_scans_are_read_in_several_formats(tmp_path, suffix):
-    values, matrix = (
-        (100 * head((9, 8, 7))).astype(np.float32),
-        affine(np.diag([2.0, 1, 1]), (0, 0, 0)),
-    )
-    path = tmp_path / f"scan{suffix}"
+    values = (100 * head((9, 8, 7))).astype(np.float32)
+    matrix, path = affine(np.diag([2.0, 1, 1]), (0, 0, 0)), tmp_path / f"scan{suffix}"
     if suffix == ".mgz":
         nibabel.save(nibabel.MGHImage(values, matrix), path)
     else:
@@ -140,46 +129,44 @@ def test_scans_are_read_in_several_formats(tmp_path, suffix):
     assert image.shape == (9, 8, 7)
     assert np.array_equal(image.affine, matrix)
     assert np.array_equal(image.get_fdata(), values)
+    image = nibabel.Nifti1Image(head((20, 20, 20)), np.eye(4))
+    image.set_data_dtype(np.uint8)  # bytes, which the header scales
+    nibabel.save(image, tmp_path / "scaled.nii")
+    assert np.asarray(conform(read_scan(tmp_path / "scaled.nii"), 32).dataobj).max() == 255
 
 
-def broken(path: Path, kind: str) -> None:
-    values = head((8, 8, 8)).astype(np.float32)
-    matrix = np.eye(4)
-    if kind == "frames":
-        values = np.stack([values, values], axis=-1)
-    elif kind == "flat":
-        values = values[0]
-    elif kind == "nan":
-        values[3, 3, 3] = np.nan
-    elif kind == "empty":
-        values[:] = 0
-    image = nibabel.Nifti1Image(values, matrix)
-    if kind == "voxels":
-        image.header.set_sform(np.diag([2.0, 1, 1, 1]), code=1)
-        image.header.set_qform(None, code=0)
-        image = nibabel.Nifti1Image(values, None, image.header)
+def with_header_voxels(values: np.ndarray) -> nibabel.Nifti1Image:
+    """A scan whose header gives other sizes of voxels than its affine."""
+    image = nibabel.Nifti1Image(values, np.eye(4))
+    image.header.set_sform(np.diag([2.0, 1, 1, 1]), code=1)
+    image.header.set_qform(None, code=0)
+    return nibabel.Nifti1Image(values, None, image.header)
+
+
+VALUES = head((8, 8, 8)).astype(np.float32)
+WITH_NAN = np.where(np.indices(VALUES.shape).sum(0) == 9, np.nan, VALUES)
+BROKEN = {
+    "frames": (np.stack([VALUES] * 2, axis=-1), r"its shape is \(8, 8, 8, 2\)"),
+    "flat": (VALUES[0], r"its shape is \(8, 8\)"),
+    "nan": (WITH_NAN, "not finite"),
+    "empty": (0 * VALUES, "all of its values are 0.0"),
+    "voxels": (None, r"\[1.0, 1.0, 1.0\] mm and its affine \[2.0, 1.0, 1.0\]"),
+    "truncated": (200, "cannot be read as a volume"),
+    "no volume": (0, "cannot be read as a volume"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_other_files_are_refused_in_a_line(tmp_path, kind):
+    contents, says = BROKEN[kind]
+    path, is_array = tmp_path / "scan.nii.gz", isinstance(contents, np.ndarray)
+    values = contents if is_array else VALUES
+    image = (
+        with_header_voxels(values) if kind == "voxels" else nibabel.Nifti1Image(values, np.eye(4))
+    )
     nibabel.save(image, path)
-    if kind == "truncated":
-        path.write_bytes(path.read_bytes()[:200])
-    elif kind == "text":
-        path.write_text("this is no volume")
-
-
-@pytest.mark.parametrize(
-    ("kind", "says"),
-    {
-        "frames": r"its shape is \(8, 8, 8, 2\)",
-        "flat": r"its shape is \(8, 8\)",
-        "nan": "not finite",
-        "empty": "all of its values are 0.0",
-        "voxels": r"\[1.0, 1.0, 1.0\] mm and its affine \[2.0, 1.0, 1.0\]",
-        "truncated": "cannot be read as a volume",
-        "text": "cannot be read as a volume",
-    }.items(),
-)
-def test_other_files_are_refused_in_a_line(tmp_path, kind, says):
-    path = tmp_path / "scan.nii.gz"
-    broken(path, kind)
+    if isinstance(contents, int):
+        path.write_bytes(path.read_bytes()[:contents] or b"this is no volume")
     with pytest.raises(ValueError, match=says) as info:
         read_scan(path)
     assert str(path) in str(info.value)
@@ -220,31 +207,22 @@ def test_planes_cut_as_their_names_say():
     """In the order in which FastSurfer turns volumes: rows of a coronal slice go from right to left, ..."""
     volume = np.arange(2 * 3 * 4).reshape(2, 3, 4)
     coronal, sagittal, axial = (volume.transpose(plane.axes) for plane in PLANES)
-    assert [plane.name for plane in PLANES] == ["coronal", "sagittal", "axial"]
-    assert [plane.weight for plane in PLANES] == [0.4, 0.2, 0.4]
+    assert {plane.name: plane.weight for plane in PLANES} == {
+        **{"coronal": 0.4, "sagittal": 0.2, "axial": 0.4}
+    }
     assert np.array_equal(coronal[1], volume[:, :, 1])
     assert np.array_equal(axial[1], volume[:, 1].T)
     assert np.array_equal(sagittal[1], volume[1].T)
-
-
-def test_weights_and_channels_of_planes():
-    total = np.zeros((2, 2, 2, 3), np.float16)
-    volume = np.zeros((2, 2, 2), np.uint8)
-    plane = Plane("coronal", (2, 0, 1), 0.25)
-    add_plane(
-        total,
-        volume,
-        plane,
-        lambda x: mx.ones((*x.shape[:3], 2)) * mx.array([4, 8.0]),
-        channels=[1, 0, 1],
-    )
+    total, plane = np.zeros((2, 2, 2, 3), np.float16), Plane("coronal", (2, 0, 1), 0.25)
+    scores = lambda x: mx.ones((*x.shape[:3], 2)) * mx.array([4, 8.0])  # noqa: E731
+    add_plane(total, np.zeros((2, 2, 2), np.uint8), plane, scores, channels=[1, 0, 1])
     assert np.array_equal(total, np.broadcast_to([2, 1, 2], total.shape))
 
 
 # Labels.
 
 
-def test_the_table_has_the_classes_of_the_networks():
+def test_the_table_has_the_classes_of_the_networks(tmp_path):
     assert len(CLASSES) == 79
     assert len({entry["label"] for entry in CLASSES}) == 79
     both = with_both_hemispheres(CLASSES)
@@ -253,6 +231,8 @@ def test_the_table_has_the_classes_of_the_networks():
     names = {entry["label"]: entry["name"] for entry in both}
     assert names[2031] == "ctx-rh-supramarginal"
     assert names[17] == "Left-Hippocampus"
+    (tmp_path / "labels.txt").write_text(colour_table(both))
+    assert zoo.read_classes(tmp_path / "labels.txt") == both
 
 
 def test_the_sagittal_network_has_one_side():
@@ -260,12 +240,6 @@ def test_the_sagittal_network_has_one_side():
     expected = [0, *range(5, 14), *range(1, 4), 14, 15, 4, *range(16, 19), *range(5, 51)]
     expected += [20, 22, 27, *range(29, 32), 33, 34, *range(38, 43), 45]
     assert sagittal_channels(CLASSES) == expected
-
-
-def test_a_colour_table_is_read_again(tmp_path):
-    both = with_both_hemispheres(CLASSES)
-    (tmp_path / "labels.txt").write_text(colour_table(both))
-    assert zoo.read_classes(tmp_path / "labels.txt") == both
 
 
 def hemispheres() -> np.ndarray:
@@ -279,14 +253,17 @@ def hemispheres() -> np.ndarray:
 
 def test_regions_go_to_the_nearer_hemisphere():
     labels = hemispheres()
-    labels[5:9, 2:4, 6:9] = labels[30:34, 2:4, 6:9] = 1008
-    labels[6:9, 16:18, 6:9] = 1028  # a label that has a right one among the classes
-    labels[10:12, 17:19, 12:14] = 2005  # other labels stay
-    split = split_hemispheres(labels)
     expected = labels.copy()
-    expected[5:9, 2:4, 6:9] = 2008
-    expected[6:9, 16:18, 6:9] = 2028
-    assert np.array_equal(split, expected)
+    for name, region, becomes in (
+        (1008, np.s_[5:9, 2:4, 6:9], 2008),
+        (1008, np.s_[30:34, 2:4, 6:9], 1008),
+        (1028, np.s_[6:9, 16:18, 6:9], 2028),  # a label that has a right one among the classes
+        (2005, np.s_[10:12, 17:19, 12:14], 2005),  # other labels stay
+    ):
+        labels[region], expected[region] = name, becomes
+    assert np.array_equal(split_hemispheres(labels), expected)
+    without = np.where(labels == 41, 1008, 0)  # no white matter on one side
+    assert np.array_equal(split_hemispheres(without), without)
 
 
 def test_a_region_across_the_midline_is_cut_where_the_classes_say():
@@ -297,11 +274,6 @@ def test_a_region_across_the_midline_is_cut_where_the_classes_say():
     assert set(np.unique(split[:18, 3:5])) == {0, 2026}
     assert set(np.unique(split[22:, 3:5])) == {0, 1026}
     assert len(np.unique(split[8:32, 15:17, 8:12])) == 1
-
-
-def test_without_white_matter_nothing_is_split():
-    labels = np.where(hemispheres() == 41, 1008, 0)
-    assert np.array_equal(split_hemispheres(labels), labels)
 
 
 # All of it.
@@ -444,15 +416,11 @@ def folders(tmp_path_factory) -> Path:
     return folder
 
 
-def program(*words: object) -> subprocess.CompletedProcess:
-    command = [sys.executable, EXAMPLES / "brain_segment.py", *words]
-    return subprocess.run([str(word) for word in command], capture_output=True, text=True)
-
-
 def test_the_program_leaves_labels_a_colour_table_and_a_picture(folders, tmp_path):
     scan, models, output = folders / "scan.nii.gz", folders / "models", tmp_path / "out"
     words = [scan, "--models", models, "--output", output, "--size", 48, "--device", "cpu"]
-    done = program(*words)
+    command = [sys.executable, EXAMPLES / "brain_segment.py", *words]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     for plane in PLANES:
         assert plane.name in done.stderr  # progress bars
@@ -491,11 +459,11 @@ def test_help_says_which_weights_there_are(monkeypatch, capsys):
 
 
 def test_what_is_missing_or_wrong_is_said_in_a_line(folders, tmp_path, monkeypatch, capsys):
-    scan, models = folders / "scan.nii.gz", folders / "models"
+    scan, models, wrong = folders / "scan.nii.gz", folders / "models", tmp_path / "wrong"
+    output = ("--output", tmp_path / "out", "--size", 32)
 
     def fails(*words: object) -> str:
-        words = (*words, "--output", tmp_path / "out", "--size", 32)
-        status, _, errors = said_by(monkeypatch, capsys, *words)
+        status, _, errors = said_by(monkeypatch, capsys, *words, *output)
         assert status == 1
         (line,) = errors.splitlines()
         assert not (tmp_path / "out").exists()
@@ -503,11 +471,9 @@ def test_what_is_missing_or_wrong_is_said_in_a_line(folders, tmp_path, monkeypat
 
     assert "none.nii.gz" in fails(tmp_path / "none.nii.gz", "--models", models)
     missing = fails(scan, "--models", tmp_path / "none")
+    assert "convert.py fastsurfer_vinn" in missing
     for plane in PLANES:
         assert f"aparc_vinn_{plane.name}_v2.0.0.pkl" in missing
-    assert "convert.py fastsurfer_vinn" in missing
-    wrong = tmp_path / "wrong"
-    for plane in PLANES:
         zoo.from_pretrained(models / "sagittal").save_pretrained(wrong / plane.name)
     assert "79 classes" in fails(scan, "--models", wrong)
     weights = wrong / "coronal" / "model.safetensors"

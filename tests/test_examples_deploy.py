@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 import zoo
 from export import export
 from mlx.utils import tree_map
+from needs import needed
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 DEPLOY = EXAMPLES / "deploy"
@@ -30,6 +32,7 @@ def build_lines() -> list[str]:
 @pytest.fixture(scope="module")
 def program(tmp_path_factory) -> Path:
     """``segment``, built as the README says, with this Python's MLX."""
+    needed(None if shutil.which("c++") else "no C++ compiler: c++ was not found")
     folder = tmp_path_factory.mktemp("build")
     (folder / "segment.cpp").write_bytes((DEPLOY / "segment.cpp").read_bytes())
     script = "\n".join(

@@ -193,17 +193,6 @@ def test_checkpoints_are_read_however_they_are_wrapped(tmp_path, around):
     }
 
 
-def test_a_checkpoint_with_code_in_it_is_not_run(tmp_path):
-    class Bomb:
-        def __reduce__(self):
-            return (tmp_path.joinpath("ran").touch, ())
-
-    torch.save({"state_dict": {"a": Bomb()}}, tmp_path / "bad.pth")
-    with pytest.raises(ValueError, match=r"bad\.pth"):
-        read_state(tmp_path / "bad.pth")
-    assert not (tmp_path / "ran").exists()
-
-
 def test_both_kinds_of_files_give_the_same(tmp_path):
     model = ENet(3)
     state = to_pytorch(model, ENet.pytorch_names)

@@ -57,65 +57,52 @@ def test_a_whole_segnet_runs_without_the_package_and_is_equal(tmp_path, index_fo
     assert mx.array_equal(got, model(x))
 
 
-def pooled(x, **options):
-    return mlx_unpool.max_pool2d(x, 2, return_indices=True, **options)
-
-
 X = mx.random.normal((2, 9, 10, 3), key=mx.random.key(0))
 SAMPLES = mx.random.uniform(shape=(2, 3, 2), key=mx.random.key(1))
-FUNCTIONS = {
-    "max_pool1d": (lambda x: mlx_unpool.max_pool1d(x, 3, 2, 1, return_indices=True), [X[0]]),
-    "max_pool2d": (lambda x: mlx_unpool.max_pool2d(x, 3, 2, 1, return_indices=True), [X]),
-    "max_pool3d": (lambda x: mlx_unpool.max_pool3d(x, 2, return_indices=True), [X]),
-    "max_unpool1d": (
-        lambda v, i: mlx_unpool.max_unpool1d(v, i, 2),
-        list(mlx_unpool.max_pool1d(X[0], 2, return_indices=True)),
-    ),
-    "max_unpool2d": (
-        lambda v, i: mlx_unpool.max_unpool2d(v, i, 2, output_size=(9, 10)),
-        list(pooled(X)),
-    ),
-    "max_unpool3d": (
-        lambda v, i: mlx_unpool.max_unpool3d(v, i, 2),
-        list(mlx_unpool.max_pool3d(X, 2, return_indices=True)),
-    ),
-    "any indices": (
-        lambda v, i: mlx_unpool.max_unpool2d(v, i, None, output_size=(9, 10)),
-        list(pooled(X)),
-    ),
-    "window indices": (
-        lambda v, i: mlx_unpool.max_unpool2d(v, i, 2, output_size=(9, 10)),
-        list(pooled(X, index_format="window")),
-    ),
-    "adaptive_max_pool1d": (
-        lambda x: mlx_unpool.adaptive_max_pool1d(x, 4, return_indices=True),
-        [X[0]],
-    ),
-    "adaptive_max_pool2d": (
-        lambda x: mlx_unpool.adaptive_max_pool2d(x, (4, 3), return_indices=True),
-        [X],
-    ),
-    "adaptive_max_pool3d": (
-        lambda x: mlx_unpool.adaptive_max_pool3d(x, (2, 4, 3), return_indices=True),
-        [X],
-    ),
-    "fractional_max_pool2d": (
-        lambda x, u: mlx_unpool.fractional_max_pool2d(
-            x, 2, output_size=(6, 7), return_indices=True, random_samples=u
-        ),
-        [X, SAMPLES],
-    ),
+INDICES = {"return_indices": True}
+WINDOW = {"index_format": "window", **INDICES}
+SIZE = {"output_size": (9, 10)}
+# arrays, the other arguments of the function, and those of the pool that makes indices
+CALLS = {
+    "max_pool1d": (X[0], (3, 2, 1), INDICES),
+    "max_pool2d": (X, (3, 2, 1), INDICES),
+    "max_pool2d, values": (X, (3, 2, 1), {}),
+    "max_pool3d": (X, (2,), INDICES),
+    "max_unpool1d": (X[0], (2,), {}),
+    "max_unpool2d": (X, (2,), SIZE),
+    "max_unpool2d, without a window": (X, (None,), SIZE),
+    "max_unpool2d, window indices": (X, (2,), SIZE),
+    "max_unpool3d": (X, (2,), {}),
+    "adaptive_max_pool1d": (X[0], (4,), INDICES),
+    "adaptive_max_pool2d": (X, ((4, 3),), INDICES),
+    "adaptive_max_pool3d": (X, ((2, 4, 3),), INDICES),
+    "fractional_max_pool2d": (X, (2,), {"output_size": (6, 7), **INDICES}),
     "fractional_max_pool3d": (
-        lambda x: mlx_unpool.fractional_max_pool3d(
-            x, (1, 2, 2), output_size=(2, 6, 7), return_indices=True, key=mx.random.key(3)
-        ),
-        [X],
-    ),
-    "convert_indices": (
-        lambda i: mlx_unpool.convert_indices(i, "flat", "onnx_column_major", (9, 10)),
-        [pooled(X)[1]],
+        *(X, ((1, 2, 2),)),
+        {"output_size": (2, 6, 7), "key": mx.random.key(3), **INDICES},
     ),
 }
+
+
+def function_of(name: str):
+    """A function of arrays, and these arrays."""
+    x, arguments, options = CALLS[name]
+    name, _, kind = name.partition(", ")
+    function = getattr(mlx_unpool, name)
+    if "unpool" in name:
+        pool = getattr(mlx_unpool, name.replace("unpool", "pool"))
+        pair = pool(x, 2, **(WINDOW if kind == "window indices" else INDICES))
+        return lambda v, i: function(v, i, *arguments, **options), list(pair)
+    if name == "fractional_max_pool2d":
+        return lambda x, u: function(x, *arguments, **options, random_samples=u), [x, SAMPLES]
+    return lambda x: function(x, *arguments, **options), [x]
+
+
+FUNCTIONS = {name: function_of(name) for name in CALLS}
+FUNCTIONS["convert_indices"] = (
+    lambda i: mlx_unpool.convert_indices(i, "flat", "onnx_column_major", (9, 10)),
+    FUNCTIONS["max_unpool2d"][1][1:],
+)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -2,51 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 
 import mlx.core as mx
 import numpy as np
 import pytest
 from arrays import generated_cases, to_numpy
-from errors import fails
 
 import mlx_unpool
 from mlx_unpool import convert_indices
 
-DIGITS = [
-    3,
-    1,
-    4,
-    1,
-    5,
-    9,
-    2,
-    6,
-    5,
-    3,
-    5,
-    8,
-    9,
-    7,
-    9,
-    3,
-    2,
-    3,
-    8,
-    4,
-    6,
-    2,
-    6,
-    4,
-    3,
-    3,
-    8,
-    3,
-    2,
-    7,
-    9,
-    5,
-]
+DIGITS = [int(digit) for digit in "31415926535897932384626433832795"]
 LAST = mx.array(DIGITS, mx.float32).reshape(2, 2, 4, 2)
 FIRST = mx.moveaxis(LAST, -1, 1)
 VOLUME = mx.array(DIGITS, mx.float32).reshape(1, 2, 2, 2, 4)
@@ -111,7 +78,7 @@ def test_pytorch_is_another_name_of_flat():
 
 
 def test_tensorflows_same_padding_goes_through_flat_indices():
-    # 3 x 3 windows, 2 apart, on a 4 x 4 plane: TensorFlow pads 0 before and 1 behind
+    # 3 x 3 windows, 2 apart, on a 4 x 4 plane: TensorFlow pads 0 before and 1 after
     argmax = mx.array([[[[10], [11]], [[14], [15]]]], mx.int64)
     x = mx.arange(16.0).reshape(1, 4, 4, 1)
     indices = convert_indices(argmax, "tensorflow", "flat", (4, 4))
@@ -123,8 +90,8 @@ def test_tensorflows_same_padding_goes_through_flat_indices():
 FORMATS = ("flat", "window", "tensorflow", "tensorflow_batch", "onnx", "onnx_column_major")
 
 
-def places(index, name, n, c, N, C, size):
-    """The formulas of the table, one place at a time."""
+def number(index, name, n, c, N, C, size):
+    """The formulas of the table, for one position."""
     D, H, W = (1,) * (3 - len(size)) + tuple(size)
     d, h, w = np.unravel_index(index, (D, H, W))
     return {
@@ -137,38 +104,34 @@ def places(index, name, n, c, N, C, size):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_generated_indices_have_the_numbers_of_the_table(seed):
-    for case in generated_cases(30, seed):
-        layout = case.layout
-        flat = case.max_pool(layout.arrange(case.planes, case.dtype))[1]
-        N, C = layout.batch or 1, layout.channels
+def test_generated_indices_have_the_numbers_of_the_table_and_come_back(seed):
+    for case in generated_cases(25, seed):
+        layout, C = case.layout, case.layout.channels
+        values, flat = case.max_pool(case.x)
+        options = {"dilation": case.pool.dilation, "data_format": layout.data_format}
+        convert = partial(
+            convert_indices,
+            output_size=case.size,
+            **dict(zip(("kernel_size", "stride", "padding"), case.parameters)),
+            **options,
+        )
+        numbers = layout.planes_of(flat).reshape(layout.planes, -1).tolist()
         for name in FORMATS[2:]:
-            got = convert_indices(flat, "flat", name, case.size, data_format=layout.data_format)
-            expected = [
+            got = layout.planes_of(convert(flat, "flat", name)).reshape(layout.planes, -1)
+            assert got.tolist() == [
                 [
-                    -1 if i < 0 else places(i, name, plane // C, plane % C, N, C, case.size)
+                    -1 if i < 0 else number(i, name, n // C, n % C, layout.batch or 1, C, case.size)
                     for i in row
                 ]
-                for plane, row in enumerate(layout.planes_of(flat).reshape(layout.planes, -1))
+                for n, row in enumerate(numbers)
             ]
-            assert layout.planes_of(got).reshape(layout.planes, -1).tolist() == expected
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_there_and_back_through_every_pair_of_formats(seed):
-    for case in generated_cases(20, seed + 10):
-        layout = case.layout
-        values, flat = case.max_pool(layout.arrange(case.planes, case.dtype))
-        options = {"dilation": case.pool.dilation, "data_format": layout.data_format}
-        convert = lambda indices, source, target, case=case, options=options: convert_indices(  # noqa: E731
-            indices, source, target, case.size, *case.parameters, **options
-        )
         for middle, other in product(FORMATS, FORMATS):
             there = convert(convert(flat, "flat", middle), middle, other)
             assert mx.array_equal(convert(there, other, "flat"), flat), (middle, other, str(case))
-        window = case.max_pool(layout.arrange(case.planes, case.dtype), "window")[1]
+        window = case.max_pool(case.x, "window")[1]
         assert mx.array_equal(convert(window, "window", "flat"), flat), str(case)
-        ours, theirs = (case.max_unpool(values, i) for i in (convert(flat, "flat", "window"), flat))
+        ours = case.max_unpool(values, convert(flat, "flat", "window"))
+        theirs = case.max_unpool(values, flat)
         np.testing.assert_array_equal(to_numpy(ours), to_numpy(theirs), err_msg=str(case))
 
 
@@ -186,7 +149,7 @@ def test_an_index_that_is_not_of_its_own_plane_becomes_minus_one(name, data_form
     strangers = [mx.array(np.full(shape, n)) for n in numbers]
     strangers += [mx.array(np.full(shape, 2**64 - n, np.uint64)) for n in (1, 100)]
     strangers += [mx.array(np.full(shape, 2**32 - 1, np.uint32))]
-    strangers += [end + (3 if name.startswith("tensorflow") else 1)]  # behind the plane
+    strangers += [end + (3 if name.startswith("tensorflow") else 1)]  # past the plane
     if name.startswith("tensorflow"):
         strangers += [mx.roll(first, 1, axis=shape.index(3))]  # another channel's
     if name in ("tensorflow_batch", "onnx", "onnx_column_major"):
@@ -196,9 +159,9 @@ def test_an_index_that_is_not_of_its_own_plane_becomes_minus_one(name, data_form
         assert (got == -1).all().item(), (stranger.tolist(), got.tolist())
 
 
-def test_window_indices_that_name_no_place_become_minus_one():
+def test_window_indices_outside_the_plane_become_minus_one():
     indices = mx.array([0, 1, 2, 3, 4, 200]).astype(mx.uint8).reshape(1, 6, 1)
-    # windows of 4, 2 apart, 1 place before the plane of 12: the first one's first tap is outside
+    # windows of 4, 2 apart, with padding 1: the first element of the first one is outside
     flat = convert_indices(indices, "window", "flat", 12, 4, 2, 1)
     assert flat.reshape(-1).tolist() == [-1, 2, 5, 8, -1, -1]
 
@@ -267,12 +230,6 @@ def test_no_index_wraps_around_into_the_largest_planes(size, channels):
             assert (convert_indices(unsigned, name, "flat", size) == -1).all().item()
 
 
-def test_more_positions_than_64_bits_can_number_are_refused():
-    for shape, size in (((1, 1, 1, 3), (2**31 - 1,) * 2), ((2, 1, 1, 1, 1), (2**21,) * 3)):
-        call = lambda s=shape, n=size: convert_indices(mx.zeros(s, mx.int32), "flat", "onnx", n)  # noqa: E731
-        fails(call, ValueError, "convert_indices", "output_size", "2^63", str(size))
-
-
 def test_nothing_is_evaluated_and_everything_can_be_traced():
     indices = mlx_unpool.max_pool2d(LAST, 2, return_indices=True)[1]
 
@@ -290,32 +247,3 @@ def test_arrays_without_elements():
             got = convert_indices(mx.zeros(shape, mx.int32), "flat", name, (4, 4))
             assert got.shape == shape
             assert convert_indices(got, name, "flat", (4, 4)).shape == shape
-
-
-I32, U8 = mx.zeros((1, 2, 2, 1), mx.int32), mx.zeros((1, 2, 2, 1), mx.uint8)
-WRONG = [
-    ((I32, "torch", "flat", (4, 4)), {}, ValueError, "source", "'torch'"),
-    ((I32, "flat", "keras", (4, 4)), {}, ValueError, "target", "'keras'"),
-    ((I32, "window", "flat", (4, 4), 2), {}, TypeError, "indices", "int32"),
-    ((U8, "flat", "onnx", (4, 4)), {}, TypeError, "indices", "uint8"),
-    ((U8, "window", "flat", (4, 4)), {}, ValueError, "kernel_size", "None"),
-    ((I32, "flat", "window", (4, 4)), {}, ValueError, "kernel_size", "None"),
-    ((I32, "flat", "window", (4, 4), 0), {}, ValueError, "kernel_size", "0"),
-    ((I32, "flat", "window", (400, 400), 256), {}, ValueError, "kernel_size", "65536"),
-    ((I32, "flat", "onnx", (4, 0)), {}, ValueError, "output_size", "(4, 0)"),
-    ((I32, "flat", "onnx", (4, 4, 4, 4)), {}, ValueError, "output_size", "(4, 4, 4, 4)"),
-    ((I32, "flat", "onnx", (4.0, 4)), {}, TypeError, "output_size", "(4.0, 4)"),
-    ((I32, "flat", "onnx", 4), {}, ValueError, "indices", "(1, 2, 2, 1)"),
-    ((I32, "flat", "onnx", (4, 4)), {"data_format": "NCHW"}, ValueError, "data_format", "'NCHW'"),
-    (
-        *((I32, "flat", "onnx", (4, 4)), {"target_data_format": "NHWC"}),
-        *(ValueError, "target_data_format", "'NHWC'"),
-    ),
-    (([1], "flat", "onnx", (4, 4)), {}, TypeError, "indices", "list"),
-    ((mx.zeros((1, 2, 2, 1)), "flat", "onnx", (4, 4)), {}, TypeError, "indices", "float32"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "options", "error", "name", "part"), WRONG)
-def test_what_is_wrong_is_named(arguments, options, error, name, part):
-    fails(lambda: convert_indices(*arguments, **options), error, "convert_indices", name, part)

@@ -21,6 +21,7 @@ import reference
 from arrays import FLOATS, INTEGERS, Layout, planes
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from properties import check_pool, check_unpool
 
 import mlx_unpool
 
@@ -29,14 +30,14 @@ DTYPES = FLOATS + INTEGERS
 FORMATS = ("flat", "window", "tensorflow", "tensorflow_batch", "onnx", "onnx_column_major")
 
 
-SHARES = {"pool": 0.3, "unpool": 0.3, "adaptive": 0.12, "fractional": 0.12, "formats": 0.16}
-assert sum(SHARES.values()) == 1
+PARTS = {"pool": 0.3, "unpool": 0.3, "adaptive": 0.12, "fractional": 0.12, "formats": 0.16}
+assert sum(PARTS.values()) == 1
 
 
 def fuzz(topic: str):
-    """Settings of a test that draws its share of all examples."""
+    """Settings of a test that draws its part of all examples."""
     return settings(
-        max_examples=round(SHARES[topic] * (EXAMPLES or 600)),
+        max_examples=round(PARTS[topic] * (EXAMPLES or 600)),
         derandomize=not EXAMPLES,
         deadline=None,
         print_blob=True,
@@ -121,10 +122,20 @@ class Call:
             np.random.default_rng(self.seed),
         )
 
-    def small_integers(self, cells: tuple[int, ...]) -> np.ndarray:
-        """A cotangent whose sums are exact."""
-        shape = (self.layout.planes, *cells)
-        return np.random.default_rng(self.seed).integers(-3, 4, shape).astype(np.float32)
+    @property
+    def x(self) -> mx.array:
+        return self.layout.arrange(self.planes(), self.dtype)
+
+    def run(self, name: str, *arrays: mx.array, at_call: dict | None = None) -> Any:
+        """A pooling or unpooling of these arrays, by the layer or by the function of this name."""
+        at_call = at_call or {}
+        if not self.as_layer:
+            return getattr(mlx_unpool, f"{name}{self.rank}d")(*arrays, **self.options, **at_call)
+        options = dict(self.options)
+        if name == "max_unpool":
+            at_call["output_size"] = options.pop("output_size")
+        layer = name.title().replace("_", "")
+        return getattr(mlx_unpool, f"{layer}{self.rank}d")(**options)(*arrays, **at_call)
 
 
 LAYOUTS = or_nonsense(st.sampled_from(["channels_last", "channels_first"]))
@@ -202,42 +213,26 @@ def failure(**options: Any) -> Call:
 @example(failure(padding=1, dilation=2, stride=1))  # empty between two places outside
 @example(failure(data_format=np.array([2, 2])))  # compared with names, number by number
 def test_pooling(call):
-    options, x = call.options, call.layout.arrange(call.planes(), call.dtype)
+    options = call.options
     window = legal_window(call.rank, options)
-    cells = window and reference.pooled_size(window, call.size)
     legal = (
         window is not None
         and isinstance(options["return_indices"], bool)
         and a_name(options["index_format"], "flat", "window")
         and a_name(options["data_format"], "channels_last", "channels_first")
-        and min(cells) >= 1
+        and min(reference.pooled_size(window, call.size)) >= 1
     )
+    if attempt(legal, lambda: call.run("max_pool", call.x)) is not None:
+        count = 2 if options["index_format"] == "flat" else 3
+        expected = reference.max_pool(call.planes(), window)[:count]
+        check_call(call, "max_pool", expected)
 
-    def run(x):
-        if call.as_layer:
-            return getattr(mlx_unpool, f"MaxPool{call.rank}d")(**options)(x)
-        return getattr(mlx_unpool, f"max_pool{call.rank}d")(x, **options)
 
-    result = attempt(legal, lambda: run(x))
-    if not legal:
-        return
-    expected, flat, codes = reference.max_pool(call.planes(), window)
-    values, indices = result if options["return_indices"] else (result, None)
-    assert values.dtype == call.dtype
-    np.testing.assert_array_equal(call.layout.planes_of(values), expected)
-    if indices is not None:
-        got = call.layout.planes_of(indices)
-        wanted = flat if options["index_format"] == "flat" else codes
-        np.testing.assert_array_equal(got[flat >= 0], wanted[flat >= 0])
-        if options["index_format"] == "flat":
-            np.testing.assert_array_equal(got, flat)
-    if call.dtype in FLOATS:
-        cotangent = call.small_integers(cells)
-        first = (lambda x: run(x)[0]) if options["return_indices"] else run
-        _, (gradient,) = mx.vjp(first, [x], [call.layout.arrange(cotangent, call.dtype)])
-        np.testing.assert_array_equal(
-            call.layout.planes_of(gradient), reference.max_pool_vjp(cotangent, flat, call.size)
-        )
+def check_call(call: Call, name: str, expected: tuple[np.ndarray, ...], **at_call: Any) -> None:
+    """Compares a pool's results and gradient."""
+    run = lambda x: call.run(name, x, at_call=dict(at_call))  # noqa: E731
+    returns_indices = call.options["return_indices"]
+    check_pool(run, call.x, call.layout, call.size, expected, returns_indices, call)
 
 
 # ---- unpooling: the size of a call is that of the pooled arrays
@@ -253,7 +248,9 @@ def unpool_options(rank: int, cells: tuple[int, ...]) -> st.SearchStrategy:
         inside = st.tuples(
             *(st.integers(axis.start, min(axis.stop, axis.start + 8)) for axis in around)
         )
-        return or_nonsense(st.one_of(st.none(), inside, inside.map(list))).map(
+        shapes = [inside.map(list), inside.map(min), inside.map(lambda n: (2, *n, 3))]
+        shapes += [inside.map(lambda n: (*n, 3)), inside.map(lambda n: (3, *n))]
+        return or_nonsense(st.one_of(st.none(), inside, *shapes)).map(
             lambda size: options | {"output_size": size}
         )
 
@@ -262,12 +259,15 @@ def unpool_options(rank: int, cells: tuple[int, ...]) -> st.SearchStrategy:
     return windows.flatmap(with_size)
 
 
-def spatial_of_full_shape(call: Call, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The spatial part of the shape of a result, with or without a batch, None if the rest does not fit."""
+def spatial_of_full_shape(call: Call, shape: tuple[int, ...], exact: bool) -> tuple | None:
+    """The spatial part of a full shape, with or without batch; its other axes count if ``exact``."""
     first = call.options["data_format"] == "channels_first"
     spatial = shape[-call.rank :] if first else shape[-call.rank - 1 : -1]
     image = (call.channels, *spatial) if first else (*spatial, call.channels)
-    return spatial if shape in (image, (call.batch, *image)) else None
+    full = [image] if call.batch is None else [image, (call.batch, *image)]
+    if exact:
+        return spatial if shape in full else None
+    return spatial if len(shape) in map(len, full) else None
 
 
 def legal_unpooled_size(call: Call, window: reference.Pool | None) -> tuple[int, ...] | None:
@@ -279,16 +279,11 @@ def legal_unpooled_size(call: Call, window: reference.Pool | None) -> tuple[int,
     if given is None:
         if window is None:
             return None
-        given = tuple(
-            (n - 1) * s - 2 * p + d * (k - 1) + 1
-            for n, k, s, p, d in zip(
-                call.size, window.kernel, window.stride, window.padding, window.dilation
-            )
-        )
+        given = reference.default_unpooled_size(window, call.size)
     one = not isinstance(given, (tuple, list))
-    size = per_axis([given] if one else given, 1 if one else len(given), 1)
+    size = per_axis(given, call.rank if one else len(given), 1)
     if size is not None and len(size) > call.rank:
-        size = spatial_of_full_shape(call, size)
+        size = spatial_of_full_shape(call, size, exact=window is None)
     if size is None or len(size) != call.rank:
         return None
     return size if all(n in axis for n, axis in zip(size, allowed)) else None
@@ -335,35 +330,17 @@ def test_unpooling(call, index_dtype):
     random_ = np.random.default_rng(call.seed)
     limits = mx.iinfo(index_dtype)
     values = call.planes()
-    taps = prod(window.kernel) if window else 9
-    high = taps + 2 if is_window else prod(size or (9,)) + 3
+    high = (prod(window.kernel) if window else 9) + 2 if is_window else prod(size or (9,)) + 3
     numbers_ = random_.integers(max(limits.min, -3), min(limits.max, high), values.shape)
     numbers_[random_.random(values.shape) < 0.05] = max(limits.min, -(2**62))
     numbers_[random_.random(values.shape) < 0.05] = min(limits.max, 2**62)
-    x, indices = layout.arrange(values, call.dtype), layout.arrange(numbers_, index_dtype)
-
-    def run(x):
-        if call.as_layer:
-            rest = {k: v for k, v in options.items() if k != "output_size"}
-            layer = getattr(mlx_unpool, f"MaxUnpool{call.rank}d")(**rest)
-            return layer(x, indices, options["output_size"])
-        return getattr(mlx_unpool, f"max_unpool{call.rank}d")(x, indices, **options)
-
-    result = attempt(legal, lambda: run(x))
-    if not legal:
-        return
-    flat = numbers_
-    if is_window:
-        flat = reference.flat_of_window(numbers_, window, size, call.size)
-    np.testing.assert_array_equal(
-        layout.planes_of(result), reference.max_unpool(values, flat, size)
-    )
-    if call.dtype in FLOATS:
-        cotangent = call.small_integers(size)
-        _, (gradient,) = mx.vjp(run, [x], [layout.arrange(cotangent, call.dtype)])
-        np.testing.assert_array_equal(
-            layout.planes_of(gradient), reference.max_unpool_vjp(cotangent, flat, size)
-        )
+    indices = layout.arrange(numbers_, index_dtype)
+    run = lambda x: call.run("max_unpool", x, indices)  # noqa: E731
+    if attempt(legal, lambda: run(call.x)) is not None:
+        flat = numbers_
+        if is_window:
+            flat = reference.flat_of_window(numbers_, window, size, call.size)
+        check_unpool(run, values, call.dtype, layout, flat, size, call)
 
 
 # ---- adaptive and fractional pooling
@@ -380,28 +357,6 @@ def adaptive_options(rank: int, size: tuple[int, ...]) -> st.SearchStrategy:
     )
 
 
-def check_irregular(call: Call, legal: bool, run, bounds) -> None:
-    """``bounds(plane number)`` are the windows of a plane."""
-    x = call.layout.arrange(call.planes(), call.dtype)
-    result = attempt(legal, lambda: run(x))
-    if not legal:
-        return
-    pairs = [reference.max_pool_bounds(plane, bounds(n)) for n, plane in enumerate(call.planes())]
-    expected, flat = map(np.stack, zip(*pairs))
-    values, indices = result if call.options["return_indices"] else (result, None)
-    assert values.dtype == call.dtype
-    np.testing.assert_array_equal(call.layout.planes_of(values), expected)
-    if indices is not None:
-        np.testing.assert_array_equal(call.layout.planes_of(indices), flat)
-    if call.dtype in FLOATS:
-        cotangent = call.small_integers(flat.shape[1:])
-        first = (lambda x: run(x)[0]) if call.options["return_indices"] else run
-        _, (gradient,) = mx.vjp(first, [x], [call.layout.arrange(cotangent, call.dtype)])
-        np.testing.assert_array_equal(
-            call.layout.planes_of(gradient), reference.max_pool_vjp(cotangent, flat, call.size)
-        )
-
-
 def legal_irregular(options: dict) -> bool:
     return isinstance(options["return_indices"], bool) and a_name(
         options["data_format"], "channels_last", "channels_first"
@@ -416,18 +371,10 @@ def test_adaptive_pooling(call):
     if isinstance(given, (tuple, list)) and len(given) == call.rank:
         given = [n if wanted is None else wanted for n, wanted in zip(call.size, given)]
     cells = per_axis(given, call.rank, 1)
-
-    def run(x):
-        if call.as_layer:
-            return getattr(mlx_unpool, f"AdaptiveMaxPool{call.rank}d")(**options)(x)
-        return getattr(mlx_unpool, f"adaptive_max_pool{call.rank}d")(x, **options)
-
-    check_irregular(
-        call,
-        cells is not None and legal_irregular(options),
-        run,
-        lambda _: reference.adaptive_bounds(call.size, cells),
-    )
+    legal = cells is not None and legal_irregular(options)
+    if attempt(legal, lambda: call.run("adaptive_max_pool", call.x)) is not None:
+        bounds = [reference.adaptive_bounds(call.size, cells)]
+        check_call(call, "adaptive_max_pool", reference.max_pool_between(call.planes(), bounds))
 
 
 def fractional_options(rank: int, size: tuple[int, ...]) -> st.SearchStrategy:
@@ -471,26 +418,18 @@ def legal_fractional_size(call: Call) -> tuple[int, ...] | None:
 @fuzz("fractional")
 @given(calls(fractional_options, ranks=(2, 3)))
 def test_fractional_pooling(call):
-    options, layout = call.options, call.layout
-    cells = legal_fractional_size(call)
+    layout, cells = call.layout, legal_fractional_size(call)
     shape = (layout.batch or 1, layout.channels, call.rank)
     samples = np.random.default_rng(call.seed).random(shape, dtype=np.float32)
-
-    def run(x):
-        given = {"random_samples": mx.array(samples)}
-        if call.as_layer:
-            return getattr(mlx_unpool, f"FractionalMaxPool{call.rank}d")(**options)(x, **given)
-        return getattr(mlx_unpool, f"fractional_max_pool{call.rank}d")(x, **options, **given)
-
-    kernel = per_axis(options["kernel_size"], call.rank, 1)
-    check_irregular(
-        call,
-        cells is not None and legal_irregular(options),
-        run,
-        lambda n: reference.fractional_bounds(
-            call.size, cells, kernel, samples.reshape(-1, call.rank)[n]
-        ),
-    )
+    given = {"random_samples": mx.array(samples)}
+    legal = cells is not None and legal_irregular(call.options)
+    run = lambda: call.run("fractional_max_pool", call.x, at_call=dict(given))  # noqa: E731
+    if attempt(legal, run) is not None:
+        kernel = per_axis(call.options["kernel_size"], call.rank, 1)
+        each = samples.reshape(-1, call.rank)
+        bounds = [reference.fractional_bounds(call.size, cells, kernel, u) for u in each]
+        expected = reference.max_pool_between(call.planes(), bounds)
+        check_call(call, "fractional_max_pool", expected, **given)
 
 
 # ---- index formats and the check
@@ -548,9 +487,11 @@ def test_conversion_and_check(call, index_dtype, source, target):
     if target != "window":
         assert not lost.any()
     elif window is not None:
-        for code, place in enumerate_taps(window, call.size, size):
-            inside = flat[(slice(None), *code[1])] == place
-            assert not lost[(slice(None), *code[1])][inside].any()
+        for cell in np.ndindex(*call.size):
+            at = (slice(None), *cell)
+            for _, position in reference.window_elements(window, cell, size):
+                named = flat[at] == np.ravel_multi_index(position, size)
+                assert not lost[at][named].any()
 
     all_there = bool((flat >= 0).all())
     if source in ("flat", "window"):
@@ -559,10 +500,3 @@ def test_conversion_and_check(call, index_dtype, source, target):
         expected = nullcontext() if all_there else pytest.raises(ValueError, match="must be in")
         with expected:
             mlx_unpool.check_indices(indices, size, *given, **check_options)
-
-
-def enumerate_taps(window: reference.Pool, cells: tuple[int, ...], size: tuple[int, ...]):
-    """((code, cell), flat place) of every tap inside the plane."""
-    for cell in np.ndindex(*cells):
-        for code, place in reference.taps(window, cell, size):
-            yield (code, cell), np.ravel_multi_index(place, size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import mlx.core as mx
+import numpy as np
 import pytest
 from arrays import FLOATS, INTEGERS, to_numpy
 
@@ -14,6 +15,9 @@ from mlx_unpool import (
     MaxPool3d,
     MaxUnpool2d,
     MaxUnpool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    fractional_max_pool2d,
     max_pool1d,
     max_pool2d,
     max_pool3d,
@@ -22,6 +26,7 @@ from mlx_unpool import (
 )
 
 INF, NAN = math.inf, math.nan
+FORMATS = ("flat", "window")
 
 
 def line(numbers, dtype=mx.float32) -> mx.array:
@@ -29,42 +34,44 @@ def line(numbers, dtype=mx.float32) -> mx.array:
     return mx.array(numbers, dtype).reshape(1, -1, 1)
 
 
-def same(got: list, expected: list) -> bool:
-    return len(got) == len(expected) and all(
-        a == b or (math.isnan(a) and math.isnan(b)) for a, b in zip(got, expected)
-    )
+def same(got: mx.array, expected: list) -> bool:
+    numbers = to_numpy(got).ravel()
+    return np.array_equal(numbers, np.array(expected), equal_nan=numbers.dtype.kind == "f")
 
 
 # input, kernel_size, stride, padding, dilation, values, flat indices, window indices
 POOL_1D = {
-    "the maximum and its place": ([1, 3, 2, 5], 2, 2, 0, 1, [3, 5], [1, 3], [1, 1]),
+    "the maximum and its position": ([1, 3, 2, 5], 2, 2, 0, 1, [3, 5], [1, 3], [1, 1]),
     "the first of equal values": ([4, 4, 4, 4], 2, 2, 0, 1, [4, 4], [0, 2], [0, 0]),
     "ties across overlapping windows": ([1, 7, 7, 1], 3, 1, 0, 1, [7, 7], [1, 1], [1, 0]),
     "NaN is larger than any number": ([NAN, INF, 1, NAN], 2, 2, 0, 1, [NAN, NAN], [0, 3], [0, 1]),
-    "the last NaN is taken": ([NAN, NAN, 5, NAN], 4, 4, 0, 1, [NAN], [3], [3]),
-    "-inf gives the first tap inside": ([-INF] * 3, 3, 2, 1, 1, [-INF, -INF], [0, 1], [1, 0]),
+    "the last NaN wins": ([NAN, NAN, 5, NAN], 4, 4, 0, 1, [NAN], [3], [3]),
+    "-inf gives the first element inside": ([-INF] * 3, 3, 2, 1, 1, [-INF] * 2, [0, 1], [1, 0]),
     "padding is skipped, not compared": ([-5, -7], 2, 2, 1, 1, [-5, -7], [0, 1], [1, 0]),
-    "dilation skips places": ([1, 9, 2, 8, 3], 3, 1, 0, 2, [3], [4], [2]),
-    "a window without a place": ([5], 2, 1, 1, 2, [-INF], [-1], [0]),
+    "dilation skips positions": ([1, 9, 2, 8, 3], 3, 1, 0, 2, [3], [4], [2]),
+    "a window outside the input": ([5], 2, 1, 1, 2, [-INF], [-1], [0]),
+    "zeros of both signs are equal": ([-0.0, 0.0, 0.0, -0.0], 2, 2, 0, 1, [0, 0], [0, 2], [0, 0]),
 }
 
 
 @pytest.mark.parametrize("name", POOL_1D)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_pooling(name, dtype):
-    x, kernel_size, stride, padding, dilation, values, flat, window = POOL_1D[name]
+    numbers, *parameters, dilation, values, flat, window = POOL_1D[name]
     for index_format, expected in (("flat", flat), ("window", window)):
-        got, indices = max_pool1d(
-            line(x, dtype),
-            kernel_size,
-            stride,
-            padding,
-            dilation=dilation,
-            return_indices=True,
-            index_format=index_format,
-        )
-        assert same(to_numpy(got).ravel().tolist(), values)
-        assert indices.reshape(-1).tolist() == expected
+        for data_format, axes in (("channels_last", (0, 1, 2)), ("channels_first", (0, 2, 1))):
+            got, indices = max_pool1d(
+                line(numbers, dtype).transpose(axes),
+                *parameters,
+                dilation=dilation,
+                return_indices=True,
+                index_format=index_format,
+                data_format=data_format,
+            )
+            assert same(got, values)
+            assert same(indices, expected)
+            if "signs" in name:
+                assert np.signbit(to_numpy(got)).ravel().tolist() == [True, False]
 
 
 def test_one_element_of_a_window_inside_on_every_axis():
@@ -77,25 +84,11 @@ def test_one_element_of_a_window_inside_on_every_axis():
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
-def test_a_window_without_a_place_has_the_least_value_of_an_integer_type(dtype):
-    x = line([5], dtype)
-    values, indices = max_pool1d(x, 2, 1, 1, dilation=2, return_indices=True)
+def test_a_window_outside_the_input_has_the_least_value_of_an_integer_type(dtype):
+    values, indices = max_pool1d(line([5], dtype), 2, 1, 1, dilation=2, return_indices=True)
     assert values.item() == mx.iinfo(dtype).min
     assert indices.item() == -1
     assert max_unpool1d(values, indices, 2, 1, 1, output_size=1, dilation=2).item() == 0
-
-
-def test_a_window_without_a_place_touches_nothing_backwards():
-    for index_format in ("flat", "window"):
-
-        def total(x, index_format=index_format):
-            values, indices = max_pool1d(
-                x, 2, 1, 1, dilation=2, return_indices=True, index_format=index_format
-            )
-            unpooled = max_unpool1d(values, indices, 2, 1, 1, output_size=1, dilation=2)
-            return mx.maximum(values, -1).sum() + unpooled.sum()
-
-        assert mx.grad(total)(line([5.0])).tolist() == [[[0.0]]]
 
 
 # size, kernel_size, stride, padding, dilation, ceil_mode, pooled size
@@ -107,7 +100,7 @@ SIZES = [
     (5, 3, 1, 0, 2, False, 1),
     (2, 1, 2, 0, 1, True, 1),
     (3, 2, 2, 1, 1, True, 2),  # a third window would start at 3, past the input
-    (1, 2, 2, 0, 1, True, 1),  # hangs over the end
+    (1, 2, 2, 0, 1, True, 1),  # the window ends past the input
 ]
 
 
@@ -117,32 +110,22 @@ def test_pooled_sizes(size, k, s, p, d, ceil_mode, expected):
     assert max_pool1d(x, k, s, p, dilation=d, ceil_mode=ceil_mode).shape == (1, expected, 1)
 
 
-def test_the_2d_example_of_the_documentation():
-    x = mx.array([[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12], [13, 14, 15, 16]])[None, ..., None]
-    values, indices = MaxPool2d(2, stride=2, return_indices=True)(x)
-    unpooled = MaxUnpool2d(2, stride=2)(values, indices)
-    assert unpooled[0, ..., 0].tolist() == [
-        [0, 0, 0, 0],
-        [0, 6, 0, 8],
-        [0, 0, 0, 0],
-        [0, 14, 0, 16],
-    ]
+# The documentation's examples
 
 
-def test_the_odd_2d_example_of_the_documentation():
+def test_unpooling_in_two_dimensions():
+    x = mx.arange(1, 17).reshape(1, 4, 4, 1)
+    unpooled = MaxUnpool2d(2, stride=2)(*MaxPool2d(2, stride=2, return_indices=True)(x))
+    assert same(unpooled, [0, 0, 0, 0, 0, 6, 0, 8, 0, 0, 0, 0, 0, 14, 0, 16])
     x = mx.arange(1, 21).reshape(1, 4, 5, 1)
     values, indices = MaxPool2d(2, stride=2, return_indices=True)(x)
     for output_size in (x.shape, x.shape[1:], x.shape[1:3], [4, 5]):
         unpooled = MaxUnpool2d(2, stride=2)(values, indices, output_size=output_size)
-        assert unpooled[0, ..., 0].tolist() == [
-            [0, 0, 0, 0, 0],
-            [0, 7, 0, 9, 0],
-            [0, 0, 0, 0, 0],
-            [0, 17, 0, 19, 0],
-        ]
+        rows = [[0, 0, 0, 0, 0], [0, 7, 0, 9, 0], [0, 0, 0, 0, 0], [0, 17, 0, 19, 0]]
+        assert unpooled[0, ..., 0].tolist() == rows
 
 
-def test_the_3d_example_of_the_documentation():
+def test_unpooling_in_three_dimensions():
     layout = {"data_format": "channels_first"}
     x = mx.random.normal((20, 16, 51, 33, 15))
     values, indices = MaxPool3d(3, stride=2, return_indices=True, **layout)(x)
@@ -158,43 +141,37 @@ def test_the_3d_example_of_the_documentation():
         (MaxUnpool3d, (1, 8, 3, 3, 3), (1, 8, 7, 7, 7), (1, 8, 7, 7, 7)),
     ],
 )
-def test_the_shape_examples_of_the_documentation(layer, pooled, output_size, expected):
+def test_unpooled_shapes(layer, pooled, output_size, expected):
     unpool = layer(2, stride=2, data_format="channels_first")
     got = unpool(mx.ones(pooled), mx.zeros(pooled, mx.int32), output_size=output_size)
     assert got.shape == expected
-    # Every cell names place 0 of its plane, where the last one stays.
-    assert got.sum().item() == pooled[0] * pooled[1]
+    assert got.sum().item() == pooled[0] * pooled[1]  # one value per plane: all have index 0
 
 
-def test_the_gradient_example_of_the_documentation():
-    pool = MaxPool3d(2, stride=2, data_format="channels_first")
-    x = mx.array([3, 1, 4, 1, 5, 9, 2, 6, 2, 7, 1, 8, 2, 8, 1, 8], mx.float32)
-    x = x.reshape(1, 2, 2, 2, 2)
-    assert pool(x).reshape(-1).tolist() == [9, 8]
-    gradient = mx.grad(lambda x: pool(x).sum())(x)
-    assert gradient.reshape(-1).tolist() == [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]
+# Unpooling
 
 
-def test_of_several_cells_that_name_one_place_the_last_wins():
-    got = max_unpool1d(line([1.0, 2, 3]), line([2, 2, 0], mx.int32), 2)
-    assert got.reshape(-1).tolist() == [3, 0, 2, 0, 0, 0]
+# values, indices, output size, expected
+UNPOOL_1D = {
+    "the last of several values with one index wins": ([1, 2, 3], [2, 2, 0], 6, [3, 0, 2, 0, 0, 0]),
+    "an index outside the plane is dropped": ([1, 2, 3], [-1, 6, 5], 6, [0, 0, 0, 0, 0, 3]),
+}
 
 
-def test_an_index_outside_the_plane_is_dropped():
-    got = max_unpool1d(line([1.0, 2, 3]), line([-1, 6, 5], mx.int32), 2)
-    assert got.reshape(-1).tolist() == [0, 0, 0, 0, 0, 3]
+@pytest.mark.parametrize("name", UNPOOL_1D)
+def test_unpooling(name):
+    values, indices, size, expected = UNPOOL_1D[name]
+    for window in ((2,), (None, None, 0, size)):
+        assert same(max_unpool1d(line(values), line(indices, mx.int32), *window), expected)
 
 
-def test_unpooling_tells_index_formats_apart_by_their_dtype():
-    for dtype in (mx.uint8, mx.uint16):
-        got = max_unpool1d(line([1.0, 2]), line([1, 0], dtype), 2)
-        assert got.reshape(-1).tolist() == [0, 1, 2, 0]
-    for dtype in (mx.int8, mx.int16, mx.int32, mx.int64, mx.uint32, mx.uint64):
-        got = max_unpool1d(line([1.0, 2]), line([1, 0], dtype), 2)
-        assert got.reshape(-1).tolist() == [2, 1, 0, 0]
+def test_unpooling_distinguishes_index_formats_by_their_dtype():
+    for dtype in INTEGERS:
+        expected = [0, 1, 2, 0] if dtype in (mx.uint8, mx.uint16) else [2, 1, 0, 0]
+        assert same(max_unpool1d(line([1, 2]), line([1, 0], dtype), 2), expected)
 
 
-def test_window_indices_take_two_bytes_beyond_256_taps():
+def test_window_indices_have_two_bytes_for_more_than_256_elements():
     for kernel, dtype in ((16, mx.uint8), (17, mx.uint16), (256, mx.uint16)):
         x = mx.zeros((1, kernel, kernel, 1))
         x[0, -1, -1, 0] = 1
@@ -209,63 +186,191 @@ def test_window_indices_take_two_bytes_beyond_256_taps():
         assert mx.array_equal(gradient(x), 2 * x)
 
 
-def test_flat_indices_take_eight_bytes_only_where_a_plane_needs_them():
-    from mlx_unpool._types import flat_dtype
-
-    assert flat_dtype((1, 1, 2**31 - 1)) == mx.int32
-    assert flat_dtype((1, 2**16, 2**15)) == mx.int64
-    # A call makes that choice by shape alone: nothing of this array is ever allocated.
-    for width, dtype in ((2**16, mx.int64), (2**16 - 1, mx.int32)):
-        x = mx.broadcast_to(mx.array(0, mx.int8), (1, 2**15, width, 1))
-        assert max_pool2d(x, 2**7, return_indices=True)[1].dtype == dtype
-
-
 def test_flat_indices_are_the_same_numbers_in_either_layout():
     x = mx.random.normal((2, 6, 7, 3))
     _, last = max_pool2d(x, 2, return_indices=True)
-    _, first = max_pool2d(
-        x.transpose(0, 3, 1, 2), 2, return_indices=True, data_format="channels_first"
-    )
+    first = x.transpose(0, 3, 1, 2)
+    _, first = max_pool2d(first, 2, return_indices=True, data_format="channels_first")
     assert mx.array_equal(last, first.transpose(0, 2, 3, 1))
 
 
-def test_sizes_that_pytorch_rejects_are_taken():
-    # Dilation: a kernel of 2 with dilation 3 spans 4 places, of which PyTorch's formula knows 2.
+def test_sizes_that_pytorch_rejects_are_accepted():
+    # Dilation: a kernel of 2 with dilation 3 spans 4 positions; PyTorch's formula has 2.
     x = mx.random.normal((1, 9, 1))
     values, indices = max_pool1d(x, 2, 2, dilation=3, return_indices=True)
     assert max_unpool1d(values, indices, 2, 2, output_size=9, dilation=3).shape == x.shape
-    # ceil_mode: the last window hangs over, so the input is smaller than the windows span.
-    x = mx.array([1, 3, 2, 6, 5, 4, 7]).reshape(1, 7, 1)
+    # ceil_mode: the last window ends past the input, which is smaller than the windows span.
+    x = line([1, 3, 2, 6, 5, 4, 7])
     values, indices = max_pool1d(x, 3, 3, ceil_mode=True, return_indices=True)
-    unpooled = max_unpool1d(values, indices, 3, 3, output_size=7)
-    assert unpooled.reshape(-1).tolist() == [0, 3, 0, 6, 0, 0, 7]
-
-
-def test_indices_of_any_origin_need_no_window():
-    got = mlx_unpool.max_unpool2d(
-        mx.array([5.0, 6]).reshape(1, 1, 2, 1),
-        mx.array([7, 2]).reshape(1, 1, 2, 1),
-        None,
-        output_size=(2, 4),
-    )
-    assert got.reshape(2, 4).tolist() == [[0, 0, 6, 0], [0, 0, 0, 5]]
+    assert same(max_unpool1d(values, indices, 3, 3, output_size=7), [0, 3, 0, 6, 0, 0, 7])
 
 
 def test_elements_outside_the_input_cost_nothing():
-    """A window of two million elements over ten: built in an instant, and with their results."""
+    """A window of two million elements over ten: fast, and with the results of the ten."""
     x = line([3, 1, 4, 1, 5, 9, 2, 6, 5, 3])
-    for index_format in ("flat", "window"):
-        values, indices = max_pool1d(
-            x, 2**16, padding=2**15, return_indices=True, index_format=index_format
-        )
-        assert values.item() == 9
-        assert indices.item() == (5 if index_format == "flat" else 2**15 + 5)
-    for stride in (None, 1):
+    for index_format, expected in (("flat", 5), ("window", 2**15 + 5)):
+        options = {"return_indices": True, "index_format": index_format}
+        values, indices = max_pool1d(x, 2**16, padding=2**15, **options)
+        assert (values.item(), indices.item()) == (9, expected)
+    for stride, count in ((None, 1), (1, 11)):
         values, indices = max_pool1d(x, 2**21, stride, 2**20, return_indices=True)
-        assert values.reshape(-1).tolist() == [9] * (1 if stride is None else 11)
-        assert indices.reshape(-1).tolist() == [5] * (1 if stride is None else 11)
+        assert same(values, [9] * count)
+        assert same(indices, [5] * count)
     gradient = mx.grad(lambda x: max_pool1d(x, 2**21, 1, 2**20).sum())(x)
-    assert gradient.reshape(-1).tolist() == [0, 0, 0, 0, 0, 11, 0, 0, 0, 0]
+    assert same(gradient, [0, 0, 0, 0, 0, 11, 0, 0, 0, 0])
     values, indices = max_pool1d(x, 2, 1, 2**20, dilation=2**21, return_indices=True)
-    assert same(values.reshape(-1).tolist(), [-INF] * 10)
-    assert indices.reshape(-1).tolist() == [-1] * 10
+    assert same(values, [-INF] * 10)
+    assert same(indices, [-1] * 10)
+
+
+# Derivatives
+
+
+def total(call):
+    return lambda x: call(x).sum()
+
+
+# function, input, gradient of the sum of its results
+GRADIENTS = {
+    "the documentation's example": (
+        MaxPool3d(2, stride=2, data_format="channels_first"),
+        mx.array([3, 1, 4, 1, 5, 9, 2, 6, 2, 7, 1, 8, 2, 8, 1, 8.0]).reshape(1, 2, 2, 2, 2),
+        [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0],
+    ),
+    "a sum where windows overlap": (
+        lambda x: max_pool1d(x, 3, 1),
+        *(line([0.0, 0, 9, 0, 0]), [0, 0, 3, 0, 0]),
+    ),
+    "a sum where windows overlap, window indices": (
+        lambda x: max_pool1d(x, 3, 1, return_indices=True, index_format="window")[0],
+        *(line([0.0, 0, 9, 0, 0]), [0, 0, 3, 0, 0]),
+    ),
+    "zero for a value that does not win and for a dropped index": (
+        lambda v: max_unpool1d(v, line([2, 2, -1, 99], mx.int32), 2),
+        *(line([1.0, 2, 3, 4]), [0, 1, 0, 0]),
+    ),
+    "the same without a window": (
+        lambda v: max_unpool1d(v, line([2, 2, -1, 99], mx.int32), None, output_size=16),
+        *(line([1.0, 2, 3, 4]), [0, 1, 0, 0]),
+    ),
+    "the third one": (
+        mx.grad(total(mx.grad(total(lambda x: max_pool1d(x, 4) ** 3)))),
+        *(line([2.0, 4, 3, 1]), [0, 6, 0, 0]),
+    ),
+}
+for name in FORMATS:
+
+    def empty(x, index_format=name):
+        options = {"dilation": 2, "return_indices": True, "index_format": index_format}
+        values, indices = max_pool1d(x, 2, 1, 1, **options)
+        full = max_unpool1d(values, indices, 2, 1, 1, output_size=1, dilation=2)
+        return mx.maximum(values, -1).sum() + full.sum()
+
+    GRADIENTS[f"zero for a window outside the input, {name}"] = empty, line([5.0]), [0]
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients(name):
+    function, x, expected = GRADIENTS[name]
+    assert same(mx.grad(total(function))(x), expected)
+
+
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+def test_gradients_of_16_bit_values_are_summed_in_32_bits(dtype):
+    """1, 2, 3, ... in the type itself would stop at 2,048 (float16) or 256 (bfloat16)."""
+    x = mx.zeros((1, 64, 64, 1), dtype)
+    x[0, 31, 31, 0] = 1
+    for index_format in FORMATS:
+        options = {"return_indices": True, "index_format": index_format}
+        pool = lambda x, options=options: max_pool2d(x, 33, 1, **options)[0]  # noqa: E731
+        _, (got,) = mx.vjp(pool, [x], [mx.full((1, 32, 32, 1), 3, dtype)])
+        assert got[0, 31, 31, 0].item() == 3 * 32 * 32
+        assert mx.array_equal(got != 0, x != 0)
+    one = mx.zeros((1, 1, 1, 3), dtype)  # every one of 32 x 32 windows is this element
+    cotangent = mx.full((1, 32, 32, 3), 3, dtype)
+    _, (got,) = mx.vjp(lambda x: adaptive_max_pool2d(x, 32), [one], [cotangent])
+    assert got.dtype == dtype
+    assert same(got, [3 * 32 * 32] * 3)
+
+
+# Adaptive and fractional pooling
+
+
+# input, output_size, values, indices
+ADAPTIVE_1D = {
+    "windows of different lengths": ([5, 1, 4, 2, 3], 3, [5, 4, 3], [0, 2, 4]),
+    "more windows than positions": ([7, 8], 5, [7, 7, 8, 8, 8], [0, 0, 1, 1, 1]),
+    "ties and NaN": (
+        *([3, 3, NAN, NAN, 1, -INF, -INF], 4),
+        *([3, NAN, NAN, -INF], [0, 3, 3, 5]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ADAPTIVE_1D)
+def test_adaptive_pooling(name):
+    x, output_size, values, flat = ADAPTIVE_1D[name]
+    got, indices = adaptive_max_pool1d(line(x), output_size, return_indices=True)
+    assert same(got, values)
+    assert same(indices, flat)
+
+
+def test_none_keeps_an_axis():
+    x = mx.random.normal((2, 5, 7, 3))
+    assert adaptive_max_pool2d(x, (None, 2)).shape == (2, 5, 2, 3)
+    assert mx.array_equal(adaptive_max_pool2d(x, (None, None)), x)
+    assert mx.array_equal(adaptive_max_pool2d(x, 1)[:, 0, 0], x.max(axis=(1, 2)))
+
+
+def test_fractional_windows_start_where_the_formula_says():
+    x = mx.arange(9.0).reshape(1, 9, 1)  # ascending: the last position of a window wins
+    # a = (9 - 2) / (4 - 1); floor((i + 0.5) * a) - floor(0.5 * a) = 0, 2, 4, and the last one at 7
+    samples = mx.array([[[0.9, 0.5]]])
+    values = fractional_max_pool2d(x, (1, 2), output_size=(1, 4), random_samples=samples)
+    assert same(values, [1, 3, 5, 8])
+
+
+def test_a_ratio_is_rounded_down():
+    x = mx.zeros((1, 10, 9, 1))
+    assert fractional_max_pool2d(x, 2, output_ratio=0.5).shape == (1, 5, 4, 1)
+    assert fractional_max_pool2d(x, 2, output_ratio=[0.79, 0.5]).shape == (1, 7, 4, 1)
+
+
+def test_a_key_makes_fractional_pooling_reproducible():
+    x = mx.random.normal((2, 20, 20, 8))
+    pool = mlx_unpool.FractionalMaxPool2d(2, output_ratio=0.6)
+    one, two, other = (pool(x, key=mx.random.key(n)) for n in (1, 1, 2))
+    assert mx.array_equal(one, two)
+    assert not mx.array_equal(one, other)
+    mx.random.seed(5)
+    first, then = pool(x), pool(x)
+    mx.random.seed(5)
+    assert mx.array_equal(pool(x), first)
+    assert not mx.array_equal(first, then)
+
+
+def test_images_and_channels_draw_their_own_windows():
+    x = mx.broadcast_to(mx.arange(40.0)[:, None], (3, 1, 40, 4))
+    starts = fractional_max_pool2d(x, (1, 2), output_size=(1, 15), key=mx.random.key(0))
+    rows = {tuple(row) for row in starts.transpose(0, 3, 1, 2).reshape(12, 15).tolist()}
+    assert len(rows) == 5  # all that this size allows
+
+
+@pytest.mark.parametrize("sample", [-5.0, 7.0, INF, -INF, NAN, 1e30, 2.0**24, 2.0**25, -(2.0**24)])
+def test_random_samples_out_of_range_stay_inside_the_plane(sample):
+    """Numbers about 2^24 would give windows past the plane, as float32 rounds them up by more than one."""
+    x = mx.random.normal((1, 9, 9, 2))
+    options = {"output_size": 5, "return_indices": True}
+    pool = lambda x, u=sample: fractional_max_pool2d(  # noqa: E731
+        x, 2, random_samples=mx.full((1, 2, 2), u), **options
+    )
+    values, indices = pool(x)
+    assert mx.array_equal(indices, pool(x, 1.0 if sample > 0 else 0.0)[1])
+    assert ((indices >= 0) & (indices < 81)).all().item()
+    # The last window of each axis is always the last one that fits.
+    assert (indices[0, 4] // 9 >= 7).all().item()
+    assert (indices[0, :, 4] % 9 >= 7).all().item()
+    gradient = mx.grad(lambda x: pool(x)[0].sum())(x)
+    assert gradient.sum().item() == values.size
+    picked = mx.take_along_axis(x.reshape(81, 2), indices.reshape(25, 2), axis=0)
+    assert mx.array_equal(picked, values.reshape(25, 2))

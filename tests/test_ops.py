@@ -1,194 +1,164 @@
-"""The CPU's primitives: long windows, the types that only the CPU has, what ``mx.compile`` makes of them."""
+"""The CPU's primitives: long windows, dtypes that only the CPU has, what ``mx.compile`` makes of them."""
 
 from __future__ import annotations
 
 import io
 import re
+import tracemalloc
 from itertools import pairwise
 
 import mlx.core as mx
 import numpy as np
 import pytest
 import reference
+from arrays import Case, IrregularCase, Layout
 from errors import fails
+from properties import check_case
 
 import mlx_unpool
 from mlx_unpool._backends import cpu
-from mlx_unpool._backends.cpu import maxima
+from mlx_unpool._backends.cpu import maxima, positions
 from mlx_unpool._backends.cpu.maxima import keys
 from mlx_unpool._geometry import Window, WindowGeometry
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra 'parity')")
-
 FORMATS = ("flat", "window")
+KINDS = ("numbers", "ties", "nan", "infinite")
 
 
 @pytest.fixture(autouse=True)
-def cpu():
+def on_the_cpu():
     with mx.stream(mx.cpu), mlx_unpool.use_backend("ops"):
         yield
 
 
 @pytest.fixture(params=[0, 2**16], ids=["in blocks", "at once"])
-def little(request, monkeypatch):
-    """Both ways to look for a maximum in a long window: the test's arrays are small."""
-    monkeypatch.setattr(maxima, "_LITTLE", request.param)
+def small_size(request, monkeypatch):
+    """Both ways to find the maximum of a long window; the arrays of these tests are small."""
+    monkeypatch.setattr(maxima, "_SMALL_SIZE", request.param)
 
 
 def operations(*arrays: mx.array) -> list[str]:
-    """The names of the operations that are still to be done for arrays."""
+    """The names of the operations that are still to be run for arrays."""
     text = io.StringIO()
     mx.export_to_dot(text, *arrays)
     return re.findall(r'label ?="(\w+)", shape=rectangle', text.getvalue())
 
 
-def planes(size: int, kind: str, count: int = 6) -> np.ndarray:
-    """Planes (count, size) that are hard to pool."""
+def planes(size: tuple[int, ...], kind: str, dtype: mx.Dtype = mx.float32, count=6) -> np.ndarray:
+    """Planes that are hard to pool."""
     random = np.random.default_rng(size)
-    x = random.normal(size=(count, size)).astype(np.float32)
+    x = random.normal(size=(count, *size)).astype(np.float32)
     if kind == "ties":
         x = random.integers(-1, 2, x.shape).astype(np.float32) * random.choice([1, -1], x.shape)
     elif kind == "nan":
-        x[random.random(x.shape) < 3 / size] = np.nan
+        x[random.random(x.shape) < 3 / max(size)] = np.nan
         x[0] = np.nan
     elif kind == "infinite":
-        x = np.where(random.random(x.shape) < 3 / size, 1, -np.inf).astype(np.float32)
+        x = np.where(random.random(x.shape) < 3 / max(size), 1, -np.inf).astype(np.float32)
         x[0] = -np.inf
-    return x
+    if mx.issubdtype(dtype, mx.integer):
+        return np.abs(x).astype(str(dtype)[9:])
+    return np.array(mx.array(x).astype(dtype).astype(mx.float32))
 
 
-# Length, kernel, stride, padding, dilation
+# Size, kernel, stride, padding, dilation
 LONG = [
-    (64, 64, 64, 0, 1),
-    (1024, 1024, 1, 0, 1),
-    (1021, 1021, 1, 0, 1),  # a prime number
-    (300, 97, 101, 0, 1),
-    (300, 67, 67, 0, 1),
-    (260, 64, 32, 0, 1),
-    (150, 32, 7, 0, 1),
-    (150, 13, 1, 6, 1),
-    (150, 63, 2, 31, 1),
-    (100, 21, 4, 5, 3),
-    (200, 40, 3, 20, 2),
-    (90, 17, 30, 8, 2),
-    (10, 200, 1, 100, 1),
-    (10, 90, 5, 130, 3),
-    (7, 8, 3, 28, 8),  # windows that step over the plane
+    ((64,), 64, 64, 0, 1),
+    ((1024,), 1024, 1, 0, 1),
+    ((1021,), 1021, 1, 0, 1),  # a prime number
+    ((300,), 97, 101, 0, 1),
+    ((300,), 67, 67, 0, 1),
+    ((460,), 101, 115, 0, 1),
+    ((260,), 64, 32, 0, 1),
+    ((150,), 32, 7, 0, 1),
+    ((150,), 13, 1, 6, 1),
+    ((150,), 63, 2, 31, 1),
+    ((100,), 21, 4, 5, 3),
+    ((200,), 40, 3, 20, 2),
+    ((90,), 17, 30, 8, 2),
+    ((10,), 200, 1, 100, 1),
+    ((10,), 90, 5, 130, 3),
+    ((7,), 8, 3, 28, 8),  # windows that step over the plane
+    ((40, 40), 36, 1, 3, 1),
+    ((40, 40), 40, 40, 0, 1),
+    ((40, 40), 34, 3, 17, 1),
+]
+OTHER_DTYPES = [mx.float16, mx.bfloat16, mx.float64, mx.int8, mx.uint16]
+CALLS = [(window, mx.float32) for window in LONG]
+CALLS += [
+    (window, dtype)
+    for window in (((150,), 70, 70, 0, 1), ((150,), 33, 5, 16, 1))
+    for dtype in OTHER_DTYPES
 ]
 
 
-@pytest.mark.usefixtures("little")
-@pytest.mark.parametrize("kind", ["numbers", "ties", "nan", "infinite"])
-@pytest.mark.parametrize("window", LONG)
-def test_long_windows(window, kind):
-    size, kernel, stride, padding, dilation = window
-    pool = reference.Pool((kernel,), (stride,), (padding,), (dilation,))
-    x = planes(size, kind)
-    values, flat, offsets = reference.max_pool(x, pool)
-    for index_format, expected in (("flat", flat), ("window", offsets)):
-        for data_format in ("channels_first", "channels_last"):
-            given = mx.array(x[None])
-            last = data_format == "channels_last"
-            found = mlx_unpool.max_pool1d(
-                given.transpose(0, 2, 1) if last else given,
-                *(kernel, stride, padding),
-                dilation=dilation,
-                return_indices=True,
-                index_format=index_format,
-                data_format=data_format,
-            )
-            ours, indices = (y.transpose(0, 2, 1)[0] if last else y[0] for y in found)
-            assert np.array_equal(np.array(ours), values, equal_nan=True)
-            if index_format == "window":
-                indices = mx.where(mx.array(flat) < 0, 0, indices)
-            assert np.array_equal(np.array(indices), expected)
-            assert np.array_equal(np.signbit(np.array(ours)), np.signbit(values))
+@pytest.mark.usefixtures("small_size")
+@pytest.mark.parametrize(("window", "dtype"), CALLS)
+def test_long_windows(window, dtype):
+    size, *parameters = window
+    pool = reference.Pool(*((n,) * len(size) for n in parameters))
+    is_float = dtype in (mx.float16, mx.bfloat16, mx.float64)
+    kinds = KINDS if dtype == mx.float32 else KINDS[1:3] if is_float else KINDS[1:2]
+    line = len(size) == 1
+    for kind in kinds if line else KINDS[1:2]:
+        for data_format in ("channels_last", "channels_first")[: 2 if line else 1]:
+            layout = Layout(len(size), 1, 6, data_format)
+            check_case(Case(layout, size, dtype, planes(size, kind, dtype), pool))
 
 
-@pytest.mark.usefixtures("little")
-@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16, mx.float64, mx.int8, mx.uint16])
-@pytest.mark.parametrize("window", [(150, 70, 70, 0, 1), (150, 33, 5, 16, 1)])
-def test_long_windows_of_other_types(dtype, window):
-    size, kernel, stride, padding, _ = window
-    x = mx.array(planes(size, "ties" if mx.issubdtype(dtype, mx.integer) else "nan"))
-    x = (mx.abs(x) if dtype == mx.uint16 else x).astype(dtype)
-    plain = np.array(x.astype(mx.float32))
-    pool = reference.Pool((kernel,), (stride,), (padding,), (1,))
-    values, flat, _ = reference.max_pool(plain, pool)
-    ours, indices = mlx_unpool.max_pool1d(
-        x[None],
-        *(kernel, stride, padding),
-        return_indices=True,
-        data_format="channels_first",
-    )
-    assert np.array_equal(np.array(ours[0].astype(mx.float32)), values, equal_nan=True)
-    assert np.array_equal(np.array(indices[0]), flat)
+@pytest.mark.usefixtures("small_size")
+@pytest.mark.parametrize(
+    ("size", "pooled", "kernel"),
+    [
+        *(((length,), (count,), None) for length, count in ((100, 1), (100, 7), (1000, 3))),
+        *(((length,), (count,), None) for length, count in ((150, 33), (101, 9), (640, 10))),
+        ((36, 36), (12, 12), (21, 21)),
+        *(((1, 200), (1, 100), (1, kernel)) for kernel in (5, 12, 40)),
+    ],
+)
+def test_long_adaptive_and_fractional_windows(size, pooled, kernel):
+    count = 6 if kernel is None else 2
+    samples = np.random.default_rng(1).random((count, len(size)), np.float32)
+    for kind, dtype, data_format in (
+        ("numbers", mx.float32, "channels_first"),
+        ("ties", mx.float16, "channels_last"),
+        ("ties", mx.bfloat16, "channels_first"),
+        ("nan", mx.float32, "channels_last"),
+        ("nan", mx.float16, "channels_first"),
+    )[: 5 if 1 in size or len(size) == 1 else 2]:
+        x, layout = planes(size, kind, dtype, count), Layout(len(size), 1, count, data_format)
+        case = IrregularCase(layout, size, dtype, x, pooled, kernel, samples)
+        check_case(case)
 
 
-@pytest.mark.usefixtures("little")
-@pytest.mark.parametrize("window", [(40, 36, 1, 3), (40, 40, 40, 0), (40, 34, 3, 17)])
-def test_long_windows_on_two_axes(window):
-    size, kernel, stride, padding = window
-    random = np.random.default_rng(0)
-    x = random.integers(0, 9, (3, size, size)).astype(np.float32)
-    pool = reference.Pool((kernel,) * 2, (stride,) * 2, (padding,) * 2, (1, 1))
-    values, flat, offsets = reference.max_pool(x, pool)
-    for index_format, expected in (("flat", flat), ("window", offsets)):
-        ours, indices = mlx_unpool.max_pool2d(
-            mx.array(x[None]),
-            *(kernel, stride, padding),
-            return_indices=True,
-            index_format=index_format,
-            data_format="channels_first",
-        )
-        assert np.array_equal(np.array(ours[0]), values)
-        assert np.array_equal(np.array(indices[0]), expected)
+def test_windows_of_long_axes_are_computed_by_arithmetic_and_kept_nowhere():
+    """More windows than a table may have; and so many that a table of them would take seconds."""
+    layout = Layout(1, 1, 2, "channels_last")
+    x = np.random.default_rng(0).integers(-128, 127, (2, 9001)).astype(np.int8)
+    case = IrregularCase(layout, (9001,), mx.int8, x, (4000,), None, np.zeros((2, 1)))
+    check_case(case)
+    tracemalloc.start()
+    x = mx.broadcast_to(mx.array(0, mx.int8), (1, 1, 2**28 + 1, 1))
+    for count in range(2**27, 2**27 + 20):
+        mlx_unpool.adaptive_max_pool2d(x, (1, count), return_indices=True)
+        mlx_unpool.fractional_max_pool2d(x, (1, 3), output_size=(1, count))
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 2**20
 
 
-@pytest.mark.usefixtures("little")
-@pytest.mark.parametrize("size", [(1, 100), (7, 100), (3, 1000), (33, 150), (9, 101)])
-@pytest.mark.parametrize("kind", ["numbers", "ties", "nan"])
-def test_long_irregular_windows(size, kind):
-    pooled, length = size
-    x = planes(length, kind, 20)
-    values, flat = torch.nn.functional.adaptive_max_pool1d(
-        torch.from_numpy(x[None]), pooled, return_indices=True
-    )
-    for channels_first in (True, False):
-        given = mx.array(x[None])
-        found = mlx_unpool.adaptive_max_pool1d(
-            given if channels_first else given.transpose(0, 2, 1),
-            pooled,
-            return_indices=True,
-            data_format="channels_first" if channels_first else "channels_last",
-        )
-        ours, indices = (y if channels_first else y.transpose(0, 2, 1) for y in found)
-        assert np.array_equal(np.array(ours), values.numpy(), equal_nan=True)
-        assert np.array_equal(np.array(indices), flat.numpy())
+def test_where_adaptive_windows_have_one_shape_an_ordinary_pool_runs(monkeypatch):
+    def refuse(*arguments):
+        raise AssertionError("not the fast path")
 
-
-@pytest.mark.usefixtures("little")
-def test_long_random_windows_are_those_of_pytorch():
-    x = planes(4096, "ties", 2).reshape(1, 2, 64, 64).astype(np.float32)
-    samples = np.random.default_rng(1).random((1, 2, 2), np.float32)
-    values, flat = torch.nn.functional.fractional_max_pool2d(
-        torch.from_numpy(x),
-        21,
-        output_size=30,
-        return_indices=True,
-        # PyTorch has the numbers of the width first.
-        _random_samples=torch.from_numpy(samples[..., ::-1].copy()),
-    )
-    ours, indices = mlx_unpool.fractional_max_pool2d(
-        mx.array(x),
-        21,
-        output_size=30,
-        return_indices=True,
-        random_samples=mx.array(samples),
-        data_format="channels_first",
-    )
-    assert np.array_equal(np.array(ours), values.numpy())
-    assert np.array_equal(np.array(indices), flat.numpy())
+    monkeypatch.setattr(cpu.Ops, "pool_regions", refuse)
+    x = mx.random.normal((2, 12, 9, 3))
+    for size, kernel, stride in (((4, 3), 3, 3), ((1, 1), (12, 9), 1), ((11, 4), (2, 3), (1, 2))):
+        got = mlx_unpool.adaptive_max_pool2d(x, size, return_indices=True)
+        expected = mlx_unpool.max_pool2d(x, kernel, stride, return_indices=True)
+        assert all(mx.array_equal(a, b) for a, b in zip(got, expected, strict=True))
+    with pytest.raises(AssertionError, match="fast"):
+        mlx_unpool.adaptive_max_pool2d(x, (5, 3), return_indices=True)
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -206,44 +176,37 @@ def test_operations_grow_with_the_logarithm_of_a_window(stride, padded):
     assert counts[-1] <= 300
 
 
-def test_elements_outside_the_input_cost_nothing():
+def test_elements_outside_the_input_need_no_operations():
     found = mlx_unpool.max_pool1d(mx.ones((1, 10, 1)), 2**21, 1, padding=2**20, return_indices=True)
     assert len(operations(*found)) < 200
-    assert found[0].shape == (1, 11, 1)
-    assert found[0].min().item() == 1
-    assert found[1].max().item() == 0
 
 
-@pytest.mark.usefixtures("little")
+@pytest.mark.usefixtures("small_size")
 @pytest.mark.parametrize("window", [(1, 0), ("kernel", 0), (1, "half")])
 @pytest.mark.parametrize("index_format", FORMATS)
-def test_a_long_window_gives_a_compiler_little_to_do(window, index_format):
-    """Each fused text takes a C++ compiler half a second, whatever the window's length."""
+def test_a_long_window_gives_a_compiler_few_functions(window, index_format):
+    """A C++ compiler needs half a second for each fused function, whatever the window's length."""
     fused = []
     for kernel in (100, 1000):
         stride = kernel if window[0] == "kernel" else window[0]
         padding = kernel // 2 if window[1] == "half" else 0
-
-        def pool(x, kernel=kernel, stride=stride, padding=padding):
-            return mlx_unpool.max_pool1d(
-                x, kernel, stride, padding, return_indices=True, index_format=index_format
-            )
-
+        options = {"return_indices": True, "index_format": index_format}
+        arguments = kernel, stride, padding
+        pool = lambda x, a=arguments, o=options: mlx_unpool.max_pool1d(x, *a, **o)  # noqa: E731
         found = mx.compile(pool)(mx.zeros((2, 2 * kernel, 8)))
         fused.append({name for name in operations(*found) if name.startswith("Compiled")})
     assert max(map(len, fused)) <= 5
 
 
-@pytest.mark.parametrize("kernel", [2, 3])
-@pytest.mark.parametrize("index_format", FORMATS)
+@pytest.mark.parametrize(("kernel", "index_format"), [(2, "flat"), (3, "window")])
 def test_compiled_and_eager_are_equal(kernel, index_format):
     x = mx.random.normal((2, 15, 15, 16), key=mx.random.key(0))
+    window = kernel, 2, kernel // 2
 
     def both_ways(x):
-        values, indices = mlx_unpool.max_pool2d(
-            x, kernel, 2, kernel // 2, return_indices=True, index_format=index_format
-        )
-        back = mlx_unpool.max_unpool2d(values, indices, kernel, 2, kernel // 2, (15, 15))
+        options = {"return_indices": True, "index_format": index_format}
+        values, indices = mlx_unpool.max_pool2d(x, *window, **options)
+        back = mlx_unpool.max_unpool2d(values, indices, *window, (15, 15))
         return values, indices, back, mx.maximum(values, 0) * 2
 
     for eager, compiled in zip(both_ways(x), mx.compile(both_ways)(x)):
@@ -263,49 +226,14 @@ def test_keys_of_every_float16_are_in_their_order():
     assert np.array_equal(np.diff(numbers) == 0, np.diff(found) == 0)
 
 
-@pytest.mark.parametrize("index_format", FORMATS)
 @pytest.mark.parametrize("window", [(2, 2, 0), (3, 2, 1), (3, 1, 1), (5, 3, 2)])
-def test_float64(window, index_format):
-    random = np.random.default_rng(0)
-    # Numbers that float32 cannot tell apart
-    x = 1 + random.permutation(2 * 17 * 19 * 3).reshape(2, 3, 17, 19) * 1e-12
-    scale = random.normal(size=x.shape)
-    theirs = torch.from_numpy(x).requires_grad_()
-    functional = torch.nn.functional
-    values, indices = functional.max_pool2d(theirs, *window, return_indices=True)
-    if window[0] <= window[1]:
-        back = functional.max_unpool2d(values, indices, *window, output_size=(17, 19))
-    else:  # PyTorch's unpooling gives every one of several values a gradient
-        back = theirs * 0
-    (values.square().sum() + (back * torch.from_numpy(scale)).sum()).backward()
-
-    layout = {"data_format": "channels_first"}
-
-    def run(x):
-        return mlx_unpool.max_pool2d(
-            x, *window, return_indices=True, index_format=index_format, **layout
-        )
-
-    def loss(x):
-        values, indices = run(x)
-        result = values.square().sum()
-        if window[0] <= window[1]:
-            back = mlx_unpool.max_unpool2d(values, indices, *window, (17, 19), **layout)
-            result = result + (back * mx.array(scale, mx.float64)).sum()
-        return result
-
-    ours = mx.array(x, mx.float64)
-    found, where = run(ours)
-    assert found.dtype == mx.float64
-    assert np.array_equal(np.array(found), values.detach().numpy())
-    if index_format == "flat":
-        assert np.array_equal(np.array(where), indices.numpy())
-    unpooled = mlx_unpool.max_unpool2d(found, where, *window, (17, 19), **layout)
-    expected = functional.max_unpool2d(values, indices, *window, output_size=(17, 19))
-    assert np.array_equal(np.array(unpooled), expected.detach().numpy())
-    gradient = mx.grad(loss)(ours)
-    assert gradient.dtype == mx.float64
-    assert np.allclose(np.array(gradient), theirs.grad.numpy(), rtol=1e-14, atol=1e-14)
+def test_float64(window):
+    # Numbers that float32 cannot distinguish
+    x = 1 + np.random.default_rng(0).permutation(6 * 17 * 19).reshape(6, 17, 19) * 1e-12
+    pool = reference.Pool(*((n, n) for n in (*window, 1)))
+    case = Case(Layout(2, 2, 3, "channels_first"), (17, 19), mx.float64, x, pool)
+    assert case.max_pool(case.x)[0].dtype == mx.float64
+    check_case(case)
 
 
 def test_float64_derivatives_agree_with_finite_differences():
@@ -319,30 +247,43 @@ def test_float64_derivatives_agree_with_finite_differences():
 
     step = 1e-6
     slope = (loss(x + step * direction) - loss(x - step * direction)) / (2 * step)
-    expected = (mx.grad(loss)(x) * direction).sum()
-    assert abs((slope / expected).item() - 1) < 1e-7
+    gradient = mx.grad(loss)(x)
+    assert gradient.dtype == mx.float64
+    assert abs((slope / (gradient * direction).sum()).item() - 1) < 1e-7
 
 
 @pytest.mark.parametrize("backend", ["metal", "cuda"])
 def test_no_gpu_has_float64(backend):
     x, indices = mx.zeros((1, 4, 1), mx.float64), mx.zeros((1, 2, 1), mx.int32)
     with mlx_unpool.use_backend(backend):
-        fails(lambda: mlx_unpool.max_pool1d(x, 2), TypeError, "max_pool1d", "x", "float64")
-        adaptive = lambda: mlx_unpool.adaptive_max_pool1d(x, 3)  # noqa: E731
-        fails(adaptive, TypeError, "adaptive_max_pool1d", "x", "float64")
-        unpool = lambda: mlx_unpool.max_unpool1d(x[:, :2], indices, 2)  # noqa: E731
-        fails(unpool, TypeError, "max_unpool1d", "x", "float64")
+        for caller, call in (
+            ("max_pool1d", lambda: mlx_unpool.max_pool1d(x, 2)),
+            ("adaptive_max_pool1d", lambda: mlx_unpool.adaptive_max_pool1d(x, 3)),
+            ("max_unpool1d", lambda: mlx_unpool.max_unpool1d(x[:, :2], indices, 2)),
+        ):
+            fails(call, TypeError, caller, "x", "float64")
 
 
 @pytest.mark.parametrize("images", [2, 5, 11])
-def test_big_batches_are_done_in_parts(images, monkeypatch):
+def test_large_batches_are_split(images, monkeypatch):
     size = (1, 6, 8)
     window = Window((1, 2, 2), (1, 2, 2))
     g = WindowGeometry(size, window.pooled_size(size), window)
     full = mx.random.normal((images, *size, 4), key=mx.random.key(0))
     indices = mx.random.randint(-3, 60, (images, *g.pooled, 4), key=mx.random.key(1))
     whole = cpu.Ops().pick_winners(full, indices, g)
-    monkeypatch.setattr(ops, "_MUCH", 0)
+    monkeypatch.setattr(cpu, "_LARGE_BYTES", 0)
     parts = cpu.Ops().pick_winners(full, indices, g)
     assert "Concatenate" in operations(parts)
     assert mx.array_equal(whole, parts)
+
+
+def test_window_indices_without_a_table_give_the_same(monkeypatch):
+    """As for windows so many and so large that a table of their elements would be too long."""
+    x = mx.random.normal((2, 9, 11, 3))
+    values, indices = mlx_unpool.max_pool2d(x, 5, 1, 2, return_indices=True, index_format="window")
+    indices = mx.where(mx.random.uniform(shape=indices.shape) < 0.2, 200, indices).astype(mx.uint8)
+    expected = mlx_unpool.max_unpool2d(values, indices, 5, 1, 2)
+    monkeypatch.setattr(positions, "MAX_ENTRIES", 10)
+    monkeypatch.setattr(positions, "by_table", None)
+    assert mx.array_equal(mlx_unpool.max_unpool2d(values, indices, 5, 1, 2), expected)

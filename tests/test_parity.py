@@ -6,7 +6,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 import reference
-from arrays import FLOATS, Case, generated_cases, to_numpy
+from arrays import FLOATS, Case, IrregularCase, generated_cases, irregular_cases
+from properties import check_pool, check_unpool, cotangent, equal
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra 'parity')")
 
@@ -24,100 +25,112 @@ BLOCKS = range(12)
 BLOCK = 100  # cases
 
 
-def pytorch_takes(case: Case) -> bool:
-    """PyTorch wants padding of at most half the kernel, dilation aside, and a place in every window."""
+def pytorch_accepts(case: Case) -> bool:
+    """PyTorch requires padding of at most half the kernel, without dilation, and no empty window."""
     if any(2 * p > k for p, k in zip(case.pool.padding, case.pool.kernel)):
         return False
-    cells = case.cells
-    ones = np.zeros((1, *case.size), np.float32)
-    return bool((reference.max_pool(ones, case.pool)[1] >= 0).all()) and min(cells) > 0
+    return min(case.cells) > 0 and bool((case.expected()[1] >= 0).all())
 
 
 def cases_of(block: int) -> list[Case]:
     cases = generated_cases(3 * BLOCK, seed=1000 + block, dtypes=tuple(TORCH_DTYPES))
-    return [case for case in cases if pytorch_takes(case)][:BLOCK]
-
-
-def test_there_are_more_than_a_thousand_cases():
-    assert sum(len(cases_of(block)) for block in BLOCKS) > 1000
+    return [case for case in cases if pytorch_accepts(case)][:BLOCK]
 
 
 def numbers(x) -> np.ndarray:
-    return (x.float() if x.dtype == torch.bfloat16 else x).detach().numpy()
+    """A tensor (1, P, *spatial) as planes."""
+    return (x.float() if x.dtype == torch.bfloat16 else x).detach().numpy()[0]
+
+
+def tensor(planes: np.ndarray, dtype: mx.Dtype):
+    """Planes as a tensor with gradients, where its type has them."""
+    x = torch.from_numpy(planes[None]).to(TORCH_DTYPES[dtype])
+    return x.requires_grad_(dtype in FLOATS)
+
+
+def gradient(result, x, layout) -> np.ndarray:
+    """PyTorch's gradient of the sum of results, each times the cotangent of ``check_pool``."""
+    weights = torch.from_numpy(cotangent(layout, result.shape[2:])[None]).to(result.dtype)
+    return numbers(torch.autograd.grad(result, x, weights)[0])
 
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_values_indices_and_gradients_are_those_of_pytorch(block):
-    random = np.random.default_rng(block)
-    for case in cases_of(block):
-        functional = torch.nn.functional
-        rank = case.layout.rank
-        pool = getattr(functional, f"max_pool{rank}d")
-        unpool = getattr(functional, f"max_unpool{rank}d")
+    cases = cases_of(block)
+    assert len(cases) > 1000 // len(BLOCKS)
+    for case in cases:
+        layout, size = case.layout, case.size
+        pool, unpool = (
+            getattr(torch.nn.functional, f"max_{kind}{layout.rank}d") for kind in ("pool", "unpool")
+        )
+        x = tensor(case.planes, case.dtype)
+        options = case.pool.dilation, case.pool.ceil_mode
+        values, indices = pool(x, *case.parameters, *options, return_indices=True)
+        flat = indices[0].numpy()
+        if case.dtype in FLOATS:  # what check_pool holds the library's gradients to
+            expected = reference.max_pool_vjp(cotangent(layout, flat.shape[1:]), flat, size)
+            equal(gradient(values, x, layout), expected, case)
+        offsets = case.expected()[2]
+        both = [(numbers(values), flat), (numbers(values), flat, offsets)]
+        given = [
+            check_pool(
+                *(lambda x, f=f, case=case: case.max_pool(x, f), case.x, layout, size, wanted),
+                note=case,
+            )
+            for f, wanted in zip(("flat", "window"), both)
+        ]
+        # Unpooling: PyTorch's result is defined where no two values have the same index.
+        unique = all(len(set(row)) == row.size for row in flat.reshape(layout.planes, -1))
+        pytorch_unpools = max(case.pool.dilation) == 1 and not case.pool.ceil_mode
+        if case.dtype in FLOATS and unique and pytorch_unpools:
+            pooled = torch.nan_to_num(values.detach()).requires_grad_()
+            full = unpool(pooled, indices, *case.parameters, output_size=size)
+            equal(numbers(full), reference.max_unpool(numbers(pooled), flat, size), case)
+            expected = reference.max_unpool_vjp(cotangent(layout, size), flat, size)
+            equal(gradient(full, pooled, layout), expected, case)
+            for i in given:
+                run = lambda v, i=i, case=case: case.max_unpool(v, i)  # noqa: E731
+                check_unpool(run, numbers(pooled), case.dtype, layout, flat, size, case)
 
-        planes = torch.from_numpy(case.planes[None]).to(TORCH_DTYPES[case.dtype])
-        is_float = case.dtype in FLOATS
-        planes.requires_grad_(is_float)
-        parameters = (*case.parameters, case.pool.dilation, case.pool.ceil_mode)
-        torch_values, torch_indices = pool(planes, *parameters, return_indices=True)
 
-        x = case.layout.arrange(case.planes, case.dtype)
-        values, indices = case.max_pool(x)
-        got = case.layout.planes_of(values)
-        np.testing.assert_array_equal(got, numbers(torch_values)[0], err_msg=str(case))
-        got = case.layout.planes_of(indices)
-        np.testing.assert_array_equal(got, torch_indices[0].numpy(), err_msg=str(case))
-        if not is_float:
+def irregular_pool(case: IrregularCase, x):
+    """Values and indices by PyTorch, or None where its 3-D pool takes one size less than fits."""
+    rank, functional = case.layout.rank, torch.nn.functional
+    if case.kernel is None:
+        pool = getattr(functional, f"adaptive_max_pool{rank}d")
+        return pool(x, case.cells, return_indices=True)
+    if rank == 3 and any(n + k > m for n, k, m in zip(case.cells, case.kernel, case.size)):
+        return None
+    # PyTorch's 2-D pool has the numbers of the width first, its 3-D pool those of the depth.
+    samples = case.samples[None, :, ::-1] if rank == 2 else case.samples[None]
+    pool = getattr(functional, f"fractional_max_pool{rank}d_with_indices")
+    samples = torch.from_numpy(samples.copy())
+    return pool(x, case.kernel, output_size=case.cells, _random_samples=samples)
+
+
+def test_adaptive_and_fractional_pools_are_those_of_pytorch():
+    compared = 0
+    for case in irregular_cases(400, seed=300, dtypes=(mx.float32,)):
+        x = tensor(case.planes, case.dtype)
+        found = irregular_pool(case, x)
+        if found is None:
             continue
-
-        # Gradients, of small integers so that sums are exact in every type.
-        cotangent = random.integers(-3, 4, torch_values.shape[1:]).astype(np.float32)
-        torch_values.backward(torch.from_numpy(cotangent[None]).to(torch_values.dtype))
-        for index_format in ("flat", "window"):
-            _, (gradient,) = mx.vjp(
-                lambda x, case=case, index_format=index_format: case.max_pool(x, index_format)[0],
-                [x],
-                [case.layout.arrange(cotangent, case.dtype)],
-            )
-            np.testing.assert_array_equal(
-                case.layout.planes_of(gradient), numbers(planes.grad)[0], err_msg=str(case)
-            )
-
-        # Unpooling: PyTorch's result is defined where no two cells name one place.
-        flat = torch_indices.reshape(case.layout.planes, -1).numpy()
-        unique = all(len(set(row)) == len(row) for row in flat.tolist())
-        if not unique or any(d > 1 for d in case.pool.dilation) or case.pool.ceil_mode:
-            continue
-        pooled = torch.nan_to_num(torch_values.detach()).requires_grad_()
-        torch_full = unpool(pooled, torch_indices, *case.parameters, output_size=case.size)
-        cotangent = random.integers(-3, 4, torch_full.shape[1:]).astype(np.float32)
-        torch_full.backward(torch.from_numpy(cotangent[None]).to(torch_full.dtype))
-        for index_format in ("flat", "window"):
-            _, indices = case.max_pool(x, index_format)
-            (full,), (gradient,) = mx.vjp(
-                lambda v, case=case, indices=indices: case.max_unpool(v, indices),
-                [case.layout.arrange(numbers(pooled)[0], case.dtype)],
-                [case.layout.arrange(cotangent, case.dtype)],
-            )
-            np.testing.assert_array_equal(
-                case.layout.planes_of(full), numbers(torch_full)[0], err_msg=str(case)
-            )
-            np.testing.assert_array_equal(
-                case.layout.planes_of(gradient), numbers(pooled.grad)[0], err_msg=str(case)
-            )
+        values, flat = numbers(found[0]), found[1][0].numpy()
+        weights = cotangent(case.layout, flat.shape[1:])
+        expected = reference.max_pool_vjp(weights, flat, case.size)
+        equal(gradient(found[0], x, case.layout), expected, case)
+        check_pool(case.max_pool, case.x, case.layout, case.size, (values, flat), note=case)
+        compared += 1
+    assert compared > 250
 
 
-def test_indices_of_pytorch_are_taken_as_they_are():
-    x = torch.randn(2, 3, 9, 8)
-    values, indices = torch.nn.functional.max_pool2d(x, 2, return_indices=True)
+def test_indices_of_pytorch_are_accepted_unchanged():
     import mlx_unpool
 
-    got = mlx_unpool.max_unpool2d(
-        mx.array(values.numpy()),
-        mx.array(indices.numpy()),  # int64
-        2,
-        output_size=(9, 8),
-        data_format="channels_first",
-    )
+    x = torch.randn(2, 3, 9, 8)
+    values, indices = torch.nn.functional.max_pool2d(x, 2, return_indices=True)  # int64
+    arrays = mx.array(values.numpy()), mx.array(indices.numpy())
+    options = {"output_size": (9, 8), "data_format": "channels_first"}
+    got = mlx_unpool.max_unpool2d(*arrays, 2, **options)
     expected = torch.nn.functional.max_unpool2d(values, indices, 2, output_size=(9, 8))
-    np.testing.assert_array_equal(to_numpy(got), expected.numpy())
+    np.testing.assert_array_equal(np.array(got), expected.numpy())

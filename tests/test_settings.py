@@ -1,13 +1,14 @@
-"""What holds inside a ``with`` block holds there alone: threads, tasks, generators, exceptions, any order."""
+"""A setting holds inside its ``with`` block, for the thread or task of the block."""
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import gc
+import subprocess
+import sys
 import threading
-from contextlib import ExitStack
+from types import SimpleNamespace
 
+import mlx.core as mx
 import pytest
 
 import mlx_unpool
@@ -16,25 +17,17 @@ from mlx_unpool import _backends, _derivatives, _indices
 BLOCKS = {
     "exporting": (mlx_unpool.exporting, _derivatives._exporting.get, False, True),
     "checking": (mlx_unpool.checking, _indices.is_checking, False, True),
-    "use_backend": (lambda: mlx_unpool.use_backend("metal"), _backends.forced, None, "metal"),
+    "use_backend": (lambda: mlx_unpool.use_backend("metal"), _backends._forced.get, None, "metal"),
 }
 
 
 @pytest.fixture(params=BLOCKS)
 def block(request):
-    """The context manager, what tells the value, the value outside and the value inside."""
+    """The context manager, a function that reads the value, the value outside and the value inside."""
     parts = BLOCKS[request.param]
     assert parts[1]() == parts[2]
     yield parts
     assert parts[1]() == parts[2]
-
-
-def in_a_thread(call):
-    got = []
-    thread = threading.Thread(target=lambda: got.append(call()))
-    thread.start()
-    thread.join()
-    return got[0]
 
 
 def test_it_holds_inside_and_ends_with_the_block(block):
@@ -52,79 +45,84 @@ def test_it_holds_inside_and_ends_with_the_block(block):
 
 def test_it_does_not_hold_in_threads_that_are_started_inside(block):
     enter, value, outside, _ = block
+    got = []
     with enter():
-        assert in_a_thread(value) == outside
+        thread = threading.Thread(target=lambda: got.append(value()))
+        thread.start()
+        thread.join()
+    assert got == [outside]
 
 
 def test_it_holds_in_tasks_that_are_made_inside(block):
     enter, value, outside, inside = block
 
-    async def main():
-        async def look():
-            await asyncio.sleep(0)
-            return value()
+    async def read():
+        await asyncio.sleep(0)
+        return value()
 
+    async def main():
+        before = asyncio.create_task(read())
         with enter():
-            made_inside = asyncio.create_task(look())
-            in_a_worker = await asyncio.to_thread(value)
+            made_inside = asyncio.create_task(read())
+            assert await asyncio.to_thread(value) == inside
             assert await made_inside == inside
-            late = asyncio.create_task(look())
-        assert in_a_worker == inside
-        assert await late == outside  # the block was over when the task looked
+            assert await before == outside
         assert value() == outside
 
     asyncio.run(main())
 
 
-def generator(enter):
-    with enter():
-        yield
-        yield
-
-
 def test_a_generator_that_pauses_inside_leaves_it_on_until_it_is_closed(block):
     enter, value, outside, inside = block
-    paused = generator(enter)
+
+    def generator():
+        with enter():
+            yield
+
+    paused = generator()
     next(paused)
     assert value() == inside
     paused.close()
     assert value() == outside
-    paused = generator(enter)
-    next(paused)
-    del paused  # forgotten, not closed
-    gc.collect()
-    assert value() == outside
 
 
-def test_a_generator_may_be_closed_in_another_thread_or_context(block):
-    enter, value, outside, inside = block
-    for close in (in_a_thread, contextvars.copy_context().run):
-        paused = generator(enter)
-        next(paused)
-        assert value() == inside
-        close(paused.close)
-        assert value() == outside
+def run(program: str, **environment: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", "import mlx.core as mx, mlx_unpool as m\n" + program]
+    environment["PYTHONPATH"] = ":".join(filter(None, sys.path))
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
-def test_blocks_may_end_in_any_order(block):
-    enter, value, outside, inside = block
-    first, second = ExitStack(), ExitStack()
-    first.enter_context(enter())
-    second.enter_context(enter())
-    first.close()
-    assert value() == inside
-    second.close()
-    assert value() == outside
+@pytest.mark.parametrize(("value", "checks"), [("1", True), ("0", False), ("", False)])
+def test_an_environment_variable_turns_checking_on_for_a_process(value, checks):
+    program = (
+        "v, i = m.max_pool2d(mx.arange(20.0).reshape(1, 4, 5, 1), 2, return_indices=True)\n"
+        "m.max_unpool2d(v, i, 2)\n"
+    )
+    done = run(program, MLX_UNPOOL_CHECK=value)
+    assert (done.returncode != 0) == checks, done.stderr
+    assert ("[max_unpool2d] 'indices' must" in done.stderr) == checks
 
 
-def test_blocks_keep_nothing(block):
-    """However often one is entered from inside a block that never ends."""
-    enter, _, _, _ = block
-    paused = generator(enter)
-    next(paused)
-    in_a_thread(paused.close)
-    for _ in range(100_000):  # a chain of these would end in a recursion error, or in 10 MB
-        with enter():
-            pass
-    block_ = _derivatives._exporting._innermost.get()
-    assert block_ is None or block_.outer is None
+@pytest.mark.parametrize(
+    ("value", "expected"), [("ops", "1.0"), ("", "1.0"), ("gpu", "MLX_UNPOOL_BACKEND")]
+)
+def test_an_environment_variable_chooses_a_backend_for_a_process(value, expected):
+    done = run("print(m.max_pool1d(mx.ones((2, 1)), 2).item())", MLX_UNPOOL_BACKEND=value)
+    assert expected in done.stdout + done.stderr
+
+
+def test_a_backend_can_be_chosen(monkeypatch):
+    with mlx_unpool.use_backend("ops"):
+        assert mlx_unpool.max_pool2d(mx.ones((1, 4, 4, 2)), 2).shape == (1, 2, 2, 2)
+        # Derivatives are the library's, too: those of MLX's maximum go to the other element.
+        gradient = mx.grad(lambda x: mlx_unpool.max_pool1d(x, 2).sum())
+        assert gradient(mx.array([[1.0], [float("nan")]])).tolist() == [[0], [1]]
+    message = r"\[use_backend\] 'name' must be 'ops' or 'metal' or 'cuda'"
+    with pytest.raises(ValueError, match=message):
+        mlx_unpool.use_backend("gpu").__enter__()
+
+
+def test_plain_operations_run_on_the_cpu_whatever_the_stream_of_a_call():
+    stream = SimpleNamespace(device=SimpleNamespace(type=mx.gpu))  # as there is no GPU here
+    with mlx_unpool.use_backend("ops"):
+        assert _backends.where(stream) == (mx.default_stream(mx.cpu), _backends.get("ops"))

@@ -1,5 +1,4 @@
-"""Streams and threads: one array, used wherever it is wanted, without a copy. On a machine with a GPU these
-tests go there and back as well."""
+"""Streams and threads: arrays are used on any of them without a copy, on a GPU as well where there is one."""
 
 from __future__ import annotations
 
@@ -73,11 +72,11 @@ def test_arrays_go_from_stream_to_stream_without_a_copy(first, second, index_for
     here, there = mx.new_stream(first), mx.new_stream(second)
     values, indices = pool(x, stream=here)
     mx.eval(x, values, indices)
-    mx.eval(unpool(values, indices, stream=there))  # kernels are compiled, tables are made
-    moved = peak_of(lambda: unpool(values, indices, stream=there))
+    mx.eval(unpool(values, indices, x.shape, stream=there))  # kernels are compiled, tables are made
+    moved = peak_of(lambda: unpool(values, indices, x.shape, stream=there))
     native_values, native_indices = pool(x, stream=there)
     mx.eval(native_values, native_indices)
-    native = peak_of(lambda: unpool(native_values, native_indices, stream=there))
+    native = peak_of(lambda: unpool(native_values, native_indices, x.shape, stream=there))
     assert native >= 8 * MEGABYTE  # the result alone
     assert moved <= native + MEGABYTE // 4  # a copy of values or indices would be more
 
@@ -91,7 +90,7 @@ def test_threads_do_not_disturb_each_other(device):
     def there_and_back(x, stream=None):
         values, indices = pool(x, stream=stream)
         adaptive = mlx_unpool.adaptive_max_pool2d(x, 5, stream=stream)
-        return (unpool(values, indices, stream=stream) ** 2).sum() + adaptive.sum()
+        return (unpool(values, indices, x.shape, stream=stream) ** 2).sum() + adaptive.sum()
 
     expected = [mx.value_and_grad(there_and_back)(each) for each in x]
     mx.eval(expected)
@@ -128,7 +127,7 @@ def test_a_thread_takes_over_what_another_one_has_begun():
 
     def work():
         with mx.stream(mx.new_stream(mx.cpu)):
-            y = unpool(values, indices)
+            y = unpool(values, indices, x.shape)
             mx.eval(y)
             results.append(y)
 
@@ -136,71 +135,46 @@ def test_a_thread_takes_over_what_another_one_has_begun():
     mx.eval(values, indices)
     thread.start()
     thread.join()
-    assert mx.array_equal(results[0], unpool(*pool(x)))
-
-
-def test_forcing_a_backend_holds_in_one_thread_alone():
-    seen = []
-    with _backends.use_backend("metal"):
-        thread = threading.Thread(target=lambda: seen.append(_backends.forced()))
-        thread.start()
-        thread.join()
-        assert _backends.forced() == "metal"
-    assert seen == [None]
+    assert mx.array_equal(results[0], unpool(*pool(x), x.shape))
 
 
 Call = Callable[..., mx.array]  # of an array and ``stream=``
 
 
 def calls(rank: int) -> dict[str, tuple[Call, mx.array]]:
-    """Every function and layer of a rank that takes ``stream=``, and an array for it."""
+    """Every function and layer of a rank that has ``stream=``, and an array for it."""
+    function = lambda name: getattr(mlx_unpool, f"{name}{rank}d")  # noqa: E731
     x = mx.random.normal((2, *[6] * rank, 3))
-    pool, unpool = (getattr(mlx_unpool, f"max_{kind}{rank}d") for kind in ("pool", "unpool"))
-    adaptive = getattr(mlx_unpool, f"adaptive_max_pool{rank}d")
     window, size = (3, 2, 1), {"output_size": (6,) * rank}
-    found: dict[str, tuple[Call, mx.array]] = {
-        "max_pool": (lambda x, stream: pool(x, *window, stream=stream), x),
-        "MaxPool": (getattr(mlx_unpool, f"MaxPool{rank}d")(*window), x),
-        "adaptive_max_pool": (lambda x, stream: adaptive(x, 4, stream=stream), x),
-        "adaptive_max_pool, alike": (lambda x, stream: adaptive(x, 3, stream=stream), x),
-        "AdaptiveMaxPool": (getattr(mlx_unpool, f"AdaptiveMaxPool{rank}d")(4), x),
+    values, flat = function("max_pool")(x, *window, return_indices=True)
+    options = {"return_indices": True, "index_format": "window"}
+    offsets = function("max_pool")(x, *window, **options)[1]
+    mx.eval(x, values, flat, offsets)
+    pools = {
+        "max_pool": partial(function("max_pool"), kernel_size=3, stride=2, padding=1),
+        "MaxPool": function("MaxPool")(*window),
+        "adaptive_max_pool": partial(function("adaptive_max_pool"), output_size=4),
+        "adaptive_max_pool, one shape": partial(function("adaptive_max_pool"), output_size=3),
+        "AdaptiveMaxPool": function("AdaptiveMaxPool")(4),
     }
     if rank > 1:
-        fractional = getattr(mlx_unpool, f"fractional_max_pool{rank}d")
-        layer = getattr(mlx_unpool, f"FractionalMaxPool{rank}d")(2, output_size=4)
+        fractional = partial(function("fractional_max_pool"), kernel_size=2, output_size=4)
         samples, key = mx.random.uniform(shape=(2, 3, rank)), mx.random.key(0)
-        found |= {
-            "fractional_max_pool": (
-                lambda x, stream: fractional(x, 2, output_size=4, key=key, stream=stream),
-                x,
-            ),
-            "fractional_max_pool, samples": (
-                lambda x, stream: fractional(
-                    x, 2, output_size=4, random_samples=samples, stream=stream
-                ),
-                x,
-            ),
-            "FractionalMaxPool": (lambda x, stream: layer(x, key=key, stream=stream), x),
+        layer = function("FractionalMaxPool")(2, output_size=4)
+        pools |= {
+            "fractional_max_pool": partial(fractional, key=key),
+            "fractional_max_pool, samples": partial(fractional, random_samples=samples),
+            "FractionalMaxPool": partial(layer, key=key),
         }
-    values, flat = pool(x, *window, return_indices=True)
-    offsets = pool(x, *window, return_indices=True, index_format="window")[1]
-    unpool_layer = getattr(mlx_unpool, f"MaxUnpool{rank}d")(*window)
-    mx.eval(x, values, flat, offsets)
-    found |= {
-        "max_unpool, flat": (
-            lambda v, stream: unpool(v, flat, *window, **size, stream=stream),
-            values,
-        ),
-        "max_unpool, window": (
-            lambda v, stream: unpool(v, offsets, *window, **size, stream=stream),
-            values,
-        ),
-        "max_unpool, no window": (
-            lambda v, stream: unpool(v, flat, None, **size, stream=stream),
-            values,
-        ),
-        "MaxUnpool": (lambda v, stream: unpool_layer(v, flat, **size, stream=stream), values),
+    unpool, layer = function("max_unpool"), function("MaxUnpool")(*window)
+    unpools = {
+        "max_unpool, flat": lambda v, stream: unpool(v, flat, *window, **size, stream=stream),
+        "max_unpool, window": lambda v, stream: unpool(v, offsets, *window, **size, stream=stream),
+        "max_unpool, no window": lambda v, stream: unpool(v, flat, None, **size, stream=stream),
+        "MaxUnpool": lambda v, stream: layer(v, flat, **size, stream=stream),
     }
+    found = {name: (call, x) for name, call in pools.items()}
+    found |= {name: (call, values) for name, call in unpools.items()}
     return {f"{name} {rank}-D": call for name, call in found.items()}
 
 
@@ -244,19 +218,19 @@ def watch(monkeypatch):
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_every_primitive_runs_on_the_stream_that_was_asked_for(name, watch):
+def test_every_primitive_runs_on_the_requested_stream(name, watch):
     call, x = CALLS[name]
-    asked = mx.new_stream(DEVICES[-1])
-    seen = watch(asked)
+    requested = mx.new_stream(DEVICES[-1])
+    seen = watch(requested)
     with mx.stream(mx.new_stream(DEVICES[0])):  # of no interest
-        mx.eval(derivatives(call, x, asked))
+        mx.eval(derivatives(call, x, requested))
     ran = {primitive for primitive, _ in seen}
     if "unpool" in name.lower():
         assert {"place", "pick_winners"} <= ran
     else:
         assert {"accumulate", "pick"} <= ran
         assert ran & {"pool", "pool_regions"}
-    assert all(stream == asked for _, stream in seen), seen
+    assert all(stream == requested for _, stream in seen), seen
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -280,10 +254,10 @@ def test_without_a_stream_the_default_one_is_taken(name, device, watch):
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_everything_that_a_call_does_runs_on_the_stream_that_was_asked_for(name):
+def test_everything_that_a_call_does_runs_on_the_requested_stream(name):
     """What another thread has made on a stream of its own cannot be evaluated here: MLX refuses."""
     call, x = CALLS[name]
-    asked, made = mx.new_stream(mx.cpu), []
+    requested, made = mx.new_stream(mx.cpu), []
     strided = mx.contiguous(mx.swapaxes(x, 0, 1)).swapaxes(0, 1)  # folding it makes a copy
     expected, twice = call(x, stream=None), mx.stack([x, x])
     mx.eval(strided, expected, twice)
@@ -291,9 +265,12 @@ def test_everything_that_a_call_does_runs_on_the_stream_that_was_asked_for(name)
     def work():
         with mx.stream(mx.new_stream(mx.cpu)):
             # (Derivatives are left out: MLX's own begin with something on the default stream.)
-            here = [call(strided, stream=asked), mx.vmap(partial(call, stream=asked))(twice)]
+            here = [
+                call(strided, stream=requested),
+                mx.vmap(partial(call, stream=requested))(twice),
+            ]
             if "unpool" not in name.lower() and "samples" not in name:
-                here.append(call(x[:0], stream=asked))
+                here.append(call(x[:0], stream=requested))
             made.append((here, call(x, stream=None)))
 
     thread = threading.Thread(target=work)
@@ -304,3 +281,16 @@ def test_everything_that_a_call_does_runs_on_the_stream_that_was_asked_for(name)
     assert mx.array_equal(here[0], expected)
     with pytest.raises(RuntimeError, match=r"no Stream|There is no"):
         mx.eval(there)
+
+
+def test_streams_and_devices_of_every_kind_are_accepted():
+    x = mx.random.normal((1, 8, 8, 4))
+    pool, unpool = layers("flat")
+    expected = pool(x)
+    streams = (mx.cpu, mx.Device(mx.cpu), mx.default_stream(mx.cpu), mx.new_stream(mx.cpu))
+    for stream in (*streams, mx.new_thread_local_stream(mx.cpu), None):
+        found = pool(x, stream=stream)
+        assert all(mx.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+        assert mx.array_equal(unpool(*found, x.shape, stream=stream), unpool(*expected, x.shape))
+        total = lambda x, s=stream: unpool(*pool(x, stream=s), x.shape, stream=s).sum()  # noqa: E731
+        assert mx.grad(total)(x).sum().item() == 64

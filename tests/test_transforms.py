@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import mlx.core as mx
@@ -23,7 +24,8 @@ def test_a_cell_of_the_matrix(row, column):
 def test_every_public_function_has_a_row_or_a_reason():
     functions = {name for name in mlx_unpool.__all__ if name[0].islower()}
     contexts = {"checking", "exporting", "use_backend"}
-    assert functions - set(transforms.ROWS) == {"check_indices", "convert_indices", *contexts}
+    others = {"check_indices", "convert_indices", "replace_max_pools"}
+    assert functions - set(transforms.ROWS) == others | contexts
 
 
 def test_the_oracle_is_the_function():
@@ -36,7 +38,7 @@ def test_the_matrix_would_notice():
     """A function with another derivative fails every column that differentiates."""
     case = transforms.ROWS["max_pool2d"][0]
     wrong = transforms.Case(lambda x: case.call(x) * 1.001, case.inputs, case.matrix)
-    for column in ("grad", "grad of grad", "vjp", "jvp", "compile", "value_and_grad"):
+    for column in ("grad", "grad of grad", "vjp", "jvp", "checkpoint", "value_and_grad"):
         compute = transforms.COLUMNS[column]
         assert not transforms.same(compute(wrong, False), compute(wrong, True)), column
 
@@ -45,8 +47,144 @@ def test_the_page_shows_the_matrix():
     assert PAGE.read_text() == transforms.page()
 
 
-def test_checking_indices_inside_a_transform_is_refused_by_mlx():
-    indices = mx.zeros((1, 2, 1), mx.int32)
-    for transform in (mx.compile, mx.vmap):
-        with pytest.raises(ValueError, match="eval"):
-            transform(lambda i: mlx_unpool.check_indices(i, 4) or i)(indices)
+# What the matrix does not have
+
+
+@pytest.mark.parametrize("row", transforms.ROWS)
+def test_the_gradient_of_a_mapped_function_is_that_of_a_loop(row):
+    for case in transforms.ROWS[row]:
+        x, *rest = case.inputs
+        total = lambda x, case=case, rest=rest: (mx.sin(case.call(x, *rest)) ** 2).sum()  # noqa: E731
+        many = mx.stack([x, x[::-1], 2 * x])
+        expected = mx.stack([mx.grad(total)(each) for each in many])
+        got = mx.grad(lambda many, total=total: mx.vmap(total)(many).sum())(many)
+        assert mx.allclose(got, expected, rtol=1e-5)
+        _, (tangent,) = mx.jvp(mx.vmap(total), [many], [mx.ones_like(many)])
+        sums = expected.reshape(3, -1).sum(axis=1)
+        assert mx.allclose(tangent, sums, rtol=1e-3, atol=1e-3 * mx.abs(expected).sum().item() / 9)
+
+
+OVERLAPPING = (3, 2, 1)  # kernel_size, stride, padding
+SHAPE = (2, 7, 8, 3)
+
+
+def pool(x, index_format="flat"):
+    return mlx_unpool.max_pool2d(x, *OVERLAPPING, return_indices=True, index_format=index_format)
+
+
+def unpool(values, indices):
+    return mlx_unpool.max_unpool2d(values, indices, *OVERLAPPING, output_size=SHAPE[1:3])
+
+
+@pytest.mark.parametrize("index_format", ["flat", "window"])
+def test_a_mapped_pool_gives_the_indices_of_a_loop(index_format):
+    many = mx.random.normal((4, *SHAPE))
+    each = [pool(x, index_format) for x in many]
+    for axis in range(5):
+        mapped = mx.vmap(lambda x: pool(x, index_format), in_axes=axis, out_axes=(axis, axis))
+        values, indices = mapped(mx.moveaxis(many, 0, axis))
+        assert mx.array_equal(values, mx.stack([v for v, _ in each], axis))
+        assert mx.array_equal(indices, mx.stack([i for _, i in each], axis))
+
+
+def test_indices_have_zero_derivatives():
+    x = mx.random.normal(SHAPE)
+    _, (values, indices) = mx.jvp(pool, [x], [mx.ones(SHAPE)])
+    assert (values == 1).all().item()
+    assert (indices == 0).all().item()
+    values, indices = pool(x)
+    _, (tangent,) = mx.jvp(lambda i: unpool(values, i), [indices], [indices])
+    assert tangent.dtype == values.dtype
+    assert (tangent == 0).all().item()
+    as_float = indices.astype(mx.float32)
+    gradient = mx.grad(lambda i: unpool(values, i.astype(mx.int32)).sum())(as_float)
+    assert (gradient == 0).all().item()
+
+
+@pytest.mark.parametrize("index_format", ["flat", "window"])
+def test_empty_batches_and_mapped_axes_without_elements(index_format):
+    """As with mlx.nn's pool: results have their shapes and dtypes, and no elements."""
+
+    def there_and_back(x):
+        values, indices = pool(x, index_format)
+        return unpool(mx.sin(values), indices)
+
+    total = lambda x: there_and_back(x).sum()  # noqa: E731
+    assert mx.grad(total)(mx.zeros((0, *SHAPE[1:]))).shape == (0, *SHAPE[1:])
+    assert mx.vmap(lambda x: pool(x)[0])(mx.zeros((3, 0, 7, 8, 3))).shape == (3, 0, 4, 4, 3)
+    none = mx.zeros((0, *SHAPE), mx.float16)
+    values, indices = mx.vmap(lambda x: pool(x, index_format))(none)
+    one_values, one_indices = pool(none.reshape(0, *SHAPE[1:]), index_format)
+    assert values.shape == indices.shape == (0, SHAPE[0], *one_values.shape[1:])
+    assert (values.dtype, indices.dtype) == (mx.float16, one_indices.dtype)
+    assert mx.vmap(unpool)(values, indices).shape == none.shape
+    one = pool(mx.random.normal(SHAPE), index_format)[1]
+    assert mx.vmap(lambda v: unpool(v, one))(values).shape == none.shape
+    gradient = mx.vmap(mx.grad(total))(none)
+    of_mapped = mx.grad(lambda x: mx.vmap(pool)(x)[0].sum())(none)
+    for result in (gradient, of_mapped):
+        assert (result.shape, result.dtype) == (none.shape, mx.float16)
+    adaptive = mx.vmap(lambda x: mlx_unpool.adaptive_max_pool2d(x, 5))(none)
+    assert adaptive.shape == (0, SHAPE[0], 5, 5, SHAPE[3])
+    # No scatter is left in the graph: it would run on placeholder indices that no pool gives.
+    graph = io.StringIO()
+    mx.export_to_dot(graph, gradient)
+    assert "Scatter" not in graph.getvalue()
+    mx.eval(values, indices, gradient, adaptive, of_mapped)
+
+
+# Random windows
+
+
+def random_pool(x, key=None):
+    return mlx_unpool.fractional_max_pool2d(x, 2, output_ratio=0.6, key=key)
+
+
+def seeded(call, seed=1):
+    mx.random.seed(seed)
+    return call()
+
+
+def test_checkpoint_draws_again_unless_a_key_is_an_argument():
+    x, key = mx.random.normal((2, 20, 20, 3)), mx.random.key(3)
+    again = mx.checkpoint(random_pool)
+    plain = seeded(lambda: mx.grad(lambda x: random_pool(x).sum())(x))
+    other = seeded(lambda: mx.grad(lambda x: again(x).sum())(x))
+    assert not mx.array_equal(plain, other)
+    expected = mx.grad(lambda x: random_pool(x, key).sum())(x)
+    assert mx.array_equal(mx.grad(lambda x: again(x, key).sum())(x), expected)
+
+
+def test_vmap_draws_once_for_all_unless_each_has_its_key():
+    x, keys = mx.random.normal((2, 20, 20, 3)), mx.random.split(mx.random.key(3), 4)
+    many = mx.broadcast_to(x, (4, *x.shape))
+    shared = mx.vmap(random_pool)(many)
+    assert all(mx.array_equal(one, shared[0]) for one in shared)
+    each = mx.vmap(random_pool)(many, keys)
+    assert all(mx.array_equal(one, random_pool(x, key)) for one, key in zip(each, keys))
+    assert not mx.array_equal(each[0], each[1])
+
+
+def test_compile_keeps_the_first_draw_unless_the_state_or_a_key_is_an_input():
+    x, key = mx.random.normal((2, 20, 20, 3)), mx.random.key(3)
+    frozen = mx.compile(random_pool)
+    assert mx.array_equal(frozen(x), frozen(x))
+    state = mx.random.state
+    drawn = mx.compile(random_pool, inputs=state, outputs=state)
+    first, second = seeded(lambda: (drawn(x), drawn(x)))
+    assert not mx.array_equal(first, second)
+    assert mx.array_equal(seeded(lambda: random_pool(x)), first)
+    assert mx.array_equal(mx.compile(random_pool)(x, key), random_pool(x, key))
+
+
+def test_derivatives_with_respect_to_random_samples_are_zero():
+    x, samples = mx.random.normal((2, 9, 8, 3)), mx.random.uniform(shape=(2, 3, 2))
+
+    def pool(x, samples):
+        return mlx_unpool.fractional_max_pool2d(x, 2, output_size=4, random_samples=samples)
+
+    _, (tangent,) = mx.jvp(pool, [x, samples], [x, samples])
+    assert mx.array_equal(tangent, pool(x, samples))
+    _, (tangent,) = mx.jvp(lambda u: pool(x, u), [samples], [samples])
+    assert not tangent.any().item()
+    assert not mx.grad(lambda u: pool(x, u).sum())(samples).any().item()

@@ -41,8 +41,8 @@ SAMPLES = 4  # SIMD groups of a launch that are run here; the page's table has m
 GLOBAL_TARGET = 2.0  # of windows as large as the plane, or 1,024 elements
 
 
-@pytest.fixture(autouse=True)
-def tools(emulation: None) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def tools(emulated_device: None) -> None:
     missing = toolchain.missing()
     if sys.platform != "linux" or platform.machine() != "x86_64":
         pytest.skip("the compiler for Apple's GPUs is built for x86-64 Linux")
@@ -54,7 +54,7 @@ def tools(emulation: None) -> None:
 
 
 @pytest.fixture(scope="module")
-def tables() -> dict[str, list[apple_gpu.Row]]:
+def tables(tools: None) -> dict[str, list[apple_gpu.Row]]:
     return apple_gpu.measure(apple_gpu.calls(), tuple(TARGETS), samples=SAMPLES)
 
 
@@ -157,7 +157,7 @@ def further_calls(channels: int, dtype: mx.Dtype) -> list:
 
 
 @pytest.fixture(scope="module")
-def kept() -> list[emulator.Kept]:
+def kept(tools: None) -> list[emulator.Kept]:
     """Launches that the emulated device ran, flushing subnormal numbers, on inputs that begin anywhere."""
     made = []
     for channels, dtype in KINDS:

@@ -1,4 +1,4 @@
-"""Between NumPy planes (P, *spatial) and the arrays that callers of the library use."""
+"""Generated calls: planes (P, *spatial), the arrays that callers pass for them, and the expected results."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class Layout:
         x = planes.reshape(self.batch or 1, self.channels, *planes.shape[1:])
         if self.data_format == "channels_last":
             x = np.moveaxis(x, 1, -1)
-        return mx.array(np.ascontiguousarray(x if self.batch else x[0])).astype(dtype)
+        x = np.ascontiguousarray(x if self.batch else x[0])
+        return mx.array(x, dtype) if dtype == mx.float64 else mx.array(x).astype(dtype)
 
     def planes_of(self, x: mx.array) -> np.ndarray:
         """The caller's array as planes (P, *spatial)."""
@@ -54,14 +55,38 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Case:
-    """A generated call: parameters, layout, size and planes."""
+class Generated:
+    """A generated call: layout, size of the planes, dtype and the planes themselves."""
 
-    pool: reference.Pool
     layout: Layout
     size: tuple[int, ...]
     dtype: mx.Dtype
     planes: np.ndarray
+
+    @property
+    def data_format(self) -> dict[str, str]:
+        return {"data_format": self.layout.data_format}
+
+    @property
+    def x(self) -> mx.array:
+        """The input in the layout of the call."""
+        return self.layout.arrange(self.planes, self.dtype)
+
+    def function(self, name: str):
+        """A function of the library for the rank of this call."""
+        return getattr(mlx_unpool, f"{name}{self.layout.rank}d")
+
+    def unpool_anywhere(self, values: mx.array, indices: mx.array) -> mx.array:
+        """Unpooling of flat indices of any origin."""
+        unpool = self.function("max_unpool")
+        return unpool(values, indices, None, output_size=self.size, **self.data_format)
+
+
+@dataclass(frozen=True)
+class Case(Generated):
+    """A call of a pool whose windows have one shape."""
+
+    pool: reference.Pool
 
     @property
     def parameters(self) -> tuple:
@@ -71,74 +96,52 @@ class Case:
     def cells(self) -> tuple[int, ...]:
         return reference.pooled_size(self.pool, self.size)
 
-    def max_pool(self, x: mx.array, index_format: str = "flat"):
-        function = getattr(mlx_unpool, f"max_pool{self.layout.rank}d")
-        return function(
+    def max_pool(self, x: mx.array, index_format: str = "flat", return_indices: bool = True):
+        return self.function("max_pool")(
             x,
             *self.parameters,
             dilation=self.pool.dilation,
             ceil_mode=self.pool.ceil_mode,
-            return_indices=True,
+            return_indices=return_indices,
             index_format=index_format,
-            data_format=self.layout.data_format,
+            **self.data_format,
         )
 
     def max_unpool(self, values: mx.array, indices: mx.array) -> mx.array:
-        function = getattr(mlx_unpool, f"max_unpool{self.layout.rank}d")
-        return function(
-            values,
-            indices,
-            *self.parameters,
-            output_size=self.size,
-            dilation=self.pool.dilation,
-            data_format=self.layout.data_format,
-        )
+        options = {"output_size": self.size, "dilation": self.pool.dilation, **self.data_format}
+        return self.function("max_unpool")(values, indices, *self.parameters, **options)
 
-    def __str__(self) -> str:
-        return f"{self.pool} {self.layout} size={self.size} {self.dtype}"
+    def expected(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Values, flat and window indices of the reference."""
+        return reference.max_pool(self.planes, self.pool)
 
 
 @dataclass(frozen=True)
-class IrregularCase:
-    """A generated call of adaptive pooling, or with a kernel of fractional pooling."""
+class IrregularCase(Generated):
+    """A call of adaptive pooling or, with a kernel, of fractional pooling."""
 
-    layout: Layout
-    size: tuple[int, ...]
     cells: tuple[int, ...]
     kernel: tuple[int, ...] | None
-    dtype: mx.Dtype
-    planes: np.ndarray
     samples: np.ndarray  # (planes, rank)
 
-    def max_pool(self, x: mx.array):
-        options = {"return_indices": True, "data_format": self.layout.data_format}
+    def max_pool(self, x: mx.array, return_indices: bool = True):
+        options = {"return_indices": return_indices, **self.data_format}
         if self.kernel is None:
-            function = getattr(mlx_unpool, f"adaptive_max_pool{self.layout.rank}d")
-            return function(x, self.cells, **options)
-        function = getattr(mlx_unpool, f"fractional_max_pool{self.layout.rank}d")
+            return self.function("adaptive_max_pool")(x, self.cells, **options)
         samples = mx.array(self.samples.reshape(self.layout.batch or 1, -1, self.layout.rank))
-        return function(x, self.kernel, output_size=self.cells, random_samples=samples, **options)
+        options |= {"output_size": self.cells, "random_samples": samples}
+        return self.function("fractional_max_pool")(x, self.kernel, **options)
 
-    def max_unpool(self, values: mx.array, indices: mx.array) -> mx.array:
-        function = getattr(mlx_unpool, f"max_unpool{self.layout.rank}d")
-        return function(
-            values, indices, None, output_size=self.size, data_format=self.layout.data_format
-        )
+    max_unpool = Generated.unpool_anywhere
 
     def expected(self) -> tuple[np.ndarray, np.ndarray]:
         """Values and flat indices of the reference."""
-        results = []
-        for plane, u in zip(self.planes, self.samples):
-            if self.kernel is None:
-                bounds = reference.adaptive_bounds(self.size, self.cells)
-            else:
-                bounds = reference.fractional_bounds(self.size, self.cells, self.kernel, u)
-            results.append(reference.max_pool_bounds(plane, bounds))
-        values, flat = zip(*results)
-        return np.stack(values), np.stack(flat)
-
-    def __str__(self) -> str:
-        return f"{self.layout} {self.size} to {self.cells}, kernel {self.kernel}, {self.dtype}"
+        if self.kernel is None:
+            bounds = [reference.adaptive_bounds(self.size, self.cells)]
+        else:
+            given = self.size, self.cells, self.kernel
+            bounds = [reference.fractional_bounds(*given, u) for u in self.samples]
+        return reference.max_pool_between(self.planes, bounds)
 
 
 def irregular_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS) -> list[IrregularCase]:
@@ -166,7 +169,7 @@ def irregular_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS) -> list[Irr
         dtype = choose.choice(dtypes)
         x = planes(layout, size, dtype, choose, random_)
         samples = random_.random((layout.planes, rank), dtype=np.float32)
-        cases.append(IrregularCase(layout, size, cells, kernel, dtype, x, samples))
+        cases.append(IrregularCase(layout, size, dtype, x, cells, kernel, samples))
     return cases
 
 
@@ -198,7 +201,8 @@ def generated_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS) -> list[Cas
             data_format=choose.choice(("channels_last", "channels_first")),
         )
         dtype = choose.choice(dtypes)
-        cases.append(Case(pool, layout, size, dtype, planes(layout, size, dtype, choose, random_)))
+        x = planes(layout, size, dtype, choose, random_)
+        cases.append(Case(layout, size, dtype, x, pool))
     return cases
 
 

@@ -31,7 +31,7 @@ def window_case(
     each = lambda value: value if isinstance(value, tuple) else (value,) * len(size)  # noqa: E731
     pool = reference.Pool(each(kernel), each(stride), each(padding), each(dilation), ceil_mode)
     planes = np.random.default_rng(seed).integers(-50, 50, (layout.planes, *size))
-    return Case(pool, layout, size, dtype, planes.astype(np.float32))
+    return Case(layout, size, dtype, planes.astype(np.float32), pool)
 
 
 def last(channels: int, rank: int = 2, batch: int = 2) -> Layout:
@@ -46,13 +46,13 @@ def wild_case(sample: float) -> IrregularCase:
     """Fractional pooling with random numbers from which float32 makes windows behind the plane."""
     x = np.random.default_rng(0).standard_normal((2, 9, 9)).astype(np.float32)
     samples = np.full((2, 2), sample, np.float32)
-    return IrregularCase(last(2, batch=1), (9, 9), (5, 5), (2, 2), mx.float32, x, samples)
+    return IrregularCase(last(2, batch=1), (9, 9), mx.float32, x, (5, 5), (2, 2), samples)
 
 
 def tiny_case(size, cells, kernel) -> IrregularCase:
     """One plane so small that MLX passes its arrays in constant memory."""
     x, samples = np.ones((1, *size), np.float32), np.zeros((1, 2), np.float32)
-    return IrregularCase(last(1, batch=1), size, cells, kernel, mx.float32, x, samples)
+    return IrregularCase(last(1, batch=1), size, mx.float32, x, cells, kernel, samples)
 
 
 # What a drawn case may miss: lanes and tails of every width, tiny arrays, tiles at the rim.
@@ -82,24 +82,18 @@ def results(case: Case, seed: int) -> Callable[[], list[mx.array]]:
     random = np.random.default_rng(seed)
     places, taps = int(np.prod(case.size)), int(np.prod(case.pool.kernel))
     shape = (case.layout.planes, *case.cells)
-    x = case.layout.arrange(case.planes, case.dtype)
+    x = case.x
     small = random.integers(-3, 4, shape).astype(np.float32) if case.dtype in FLOATS else None
     wild_flat = random.integers(-2, places + 2, shape)
     wild_flat[random.random(shape) < 0.05] = -(2**31)
     wild_window = random.integers(0, min(256, taps + 2), shape)
-    few_outside = reference.max_pool(case.planes, case.pool)[1]
+    few_outside = case.expected()[1]
     few_outside[random.random(shape) < 0.05] = random.integers(places)
     indices = {
         "wild flat": case.layout.arrange(wild_flat, mx.int32),
         "few outside": case.layout.arrange(few_outside, mx.int64),
         "wild window": case.layout.arrange(wild_window, mx.uint8),
     }
-    unpool_any = getattr(mlx_unpool, f"max_unpool{case.layout.rank}d")
-
-    def without_window(values, indices):
-        return unpool_any(
-            values, indices, None, output_size=case.size, data_format=case.layout.data_format
-        )
 
     def call() -> list[mx.array]:
         out = []
@@ -109,7 +103,7 @@ def results(case: Case, seed: int) -> Callable[[], list[mx.array]]:
         values = case.max_pool(x)[0]
         for given in indices.values():
             out.append(case.max_unpool(values, given))
-        out.append(without_window(values, indices["wild flat"]))
+        out.append(case.unpool_anywhere(values, indices["wild flat"]))
         if small is None:
             return out
         # Derivatives, with small integers as cotangents so that sums are exact.
@@ -123,7 +117,7 @@ def results(case: Case, seed: int) -> Callable[[], list[mx.array]]:
         for given in indices.values():
             unpool = lambda v, given=given: case.max_unpool(v, given)  # noqa: E731
             out += mx.vjp(unpool, [cells], [full])[1]
-        out += mx.vjp(lambda v: without_window(v, indices["wild flat"]), [cells], [full])[1]
+        out += mx.vjp(lambda v: case.unpool_anywhere(v, indices["wild flat"]), [cells], [full])[1]
 
         def squares(v):
             return (mx.round(0.1 * case.max_unpool(v * v, indices["few outside"])) ** 2).sum()

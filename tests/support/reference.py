@@ -1,7 +1,7 @@
-"""The contract in NumPy, written to be read: loops over windows and cells, no cleverness.
+"""The contract in NumPy, written to be read: loops over windows and their elements.
 
-Arrays are channels-first with batch and channels merged into one axis, (P, *spatial): P planes. Values of
-16-bit float types are passed as float32. Nothing here knows how the library works.
+Arrays are planes (P, *spatial): channels first, with batch and channels merged into one axis. 16-bit floats
+are passed as float32. Nothing here uses the library.
 """
 
 from __future__ import annotations
@@ -12,20 +12,23 @@ from math import ceil, floor, prod
 
 import numpy as np
 
+Size = tuple[int, ...]
+Bounds = tuple[list[tuple[int, int]], ...]  # start and stop of each window along each axis
+
 
 @dataclass(frozen=True)
 class Pool:
-    """Window parameters, a tuple of one value an axis each."""
+    """Window parameters, one value per axis in each tuple."""
 
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
+    kernel: Size
+    stride: Size
+    padding: Size
+    dilation: Size
     ceil_mode: bool = False
 
 
-def pooled_size(pool: Pool, size: tuple[int, ...]) -> tuple[int, ...]:
-    """Number of windows on each axis."""
+def pooled_size(pool: Pool, size: Size) -> Size:
+    """The number of windows along each axis."""
     counts = []
     for length, k, s, p, d in zip(size, pool.kernel, pool.stride, pool.padding, pool.dilation):
         steps = (length + 2 * p - d * (k - 1) - 1) / s
@@ -36,115 +39,77 @@ def pooled_size(pool: Pool, size: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def taps(pool: Pool, cell: tuple[int, ...], size: tuple[int, ...]):
-    """The taps of a window inside the plane: (window index, place), in row-major order."""
-    for code, tap in enumerate(product(*(range(k) for k in pool.kernel))):
-        place = tuple(
-            c * s - p + t * d
-            for c, s, p, t, d in zip(cell, pool.stride, pool.padding, tap, pool.dilation)
+def default_unpooled_size(pool: Pool, pooled: Size) -> Size:
+    """The size of an unpooled plane without ``output_size``."""
+    each = zip(pooled, pool.kernel, pool.stride, pool.padding, pool.dilation)
+    return tuple((n - 1) * s - 2 * p + d * (k - 1) + 1 for n, k, s, p, d in each)
+
+
+def allowed_output_sizes(pool: Pool, pooled: Size) -> list[range]:
+    """The sizes of each axis that unpooling accepts: less than one stride from the default."""
+    default = default_unpooled_size(pool, pooled)
+    return [range(max(1, n - s + 1), n + s) for n, s in zip(default, pool.stride)]
+
+
+def window_elements(pool: Pool, window: Size, size: Size):
+    """The elements of a window inside the plane: (offset in the window, position), in row-major order."""
+    for offset, element in enumerate(product(*(range(k) for k in pool.kernel))):
+        position = tuple(
+            w * s - p + e * d
+            for w, s, p, e, d in zip(window, pool.stride, pool.padding, element, pool.dilation)
         )
-        if all(0 <= x < length for x, length in zip(place, size)):
-            yield code, place
+        if all(0 <= n < length for n, length in zip(position, size)):
+            yield offset, position
 
 
 def max_pool(x: np.ndarray, pool: Pool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Values, flat indices and window indices of planes (P, *spatial)."""
-    planes, size = len(x), x.shape[1:]
-    cells = pooled_size(pool, size)
+    """Values, flat indices and window indices of planes."""
+    pooled, size = pooled_size(pool, x.shape[1:]), x.shape[1:]
+    return _pool(x, pooled, lambda window: window_elements(pool, window, size))
+
+
+def max_pool_between(planes: np.ndarray, bounds: list[Bounds]) -> tuple[np.ndarray, np.ndarray]:
+    """Values and flat indices of planes, with windows between ``bounds``: one for all or one per plane."""
+    if len(bounds) > 1:
+        pairs = [max_pool_between(x[None], [each]) for x, each in zip(planes, bounds, strict=True)]
+        values, flat = map(np.concatenate, zip(*pairs))
+        return values, flat
+    (axes,) = bounds
+
+    def elements(window: Size):
+        return enumerate(product(*(range(*axis[i]) for axis, i in zip(axes, window))))
+
+    return _pool(planes, tuple(map(len, axes)), elements)[:2]
+
+
+def _pool(x: np.ndarray, pooled: Size, elements) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-    values = np.full((planes, *cells), lowest, x.dtype)
-    flat = np.full((planes, *cells), -1, np.int64)
-    window = np.zeros((planes, *cells), np.int64)
-    for cell in product(*map(range, cells)):
-        at = (slice(None), *cell)
-        seen = False
-        for code, place in taps(pool, cell, size):
-            value = x[(slice(None), *place)]
-            wins = (value > values[at]) | (value != value) | (not seen)
+    values = np.full((len(x), *pooled), lowest, x.dtype)
+    flat = np.full(values.shape, -1, np.int64)
+    offsets = np.zeros(values.shape, np.int64)
+    for window in product(*map(range, pooled)):
+        at = (slice(None), *window)
+        for number, (offset, position) in enumerate(elements(window)):
+            value = x[(slice(None), *position)]
+            wins = (value > values[at]) | (value != value) | (number == 0)
             values[at] = np.where(wins, value, values[at])
-            flat[at] = np.where(wins, np.ravel_multi_index(place, size), flat[at])
-            window[at] = np.where(wins, code, window[at])
-            seen = True
-    return values, flat, window
+            flat[at] = np.where(wins, np.ravel_multi_index(position, x.shape[1:]), flat[at])
+            offsets[at] = np.where(wins, offset, offsets[at])
+    return values, flat, offsets
 
 
-def flat_of_window(
-    window: np.ndarray, pool: Pool, size: tuple[int, ...], cells: tuple[int, ...]
-) -> np.ndarray:
-    """Flat indices of window indices, -1 for one that names no place of the plane."""
-    flat = np.full(window.shape, -1, np.int64)
-    for cell in product(*map(range, cells)):
-        at = (slice(None), *cell)
-        for code, place in taps(pool, cell, size):
-            flat[at] = np.where(window[at] == code, np.ravel_multi_index(place, size), flat[at])
-    return flat
-
-
-def max_unpool(values: np.ndarray, flat: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    """Every value at its place, zeros elsewhere; the last cell wins, an index outside is dropped."""
-    out = np.zeros((len(values), prod(size)), values.dtype)
-    for plane, (row, places) in enumerate(zip(values, flat)):
-        for value, place in zip(row.ravel(), places.ravel().tolist()):
-            if 0 <= place < prod(size):
-                out[plane, place] = value
-    return out.reshape(len(values), *size)
-
-
-def winners(flat: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    """Which cells the unpooled plane shows."""
-    wins = np.zeros(flat.shape, bool).reshape(len(flat), -1)
-    for plane, places in enumerate(flat.reshape(len(flat), -1).tolist()):
-        owner = {place: cell for cell, place in enumerate(places) if 0 <= place < prod(size)}
-        wins[plane, list(owner.values())] = True
-    return wins.reshape(flat.shape)
-
-
-def max_pool_vjp(cotangent: np.ndarray, flat: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    """Each cell's cotangent added at its place."""
-    out = np.zeros((len(flat), prod(size)), cotangent.dtype)
-    for plane, (row, places) in enumerate(zip(cotangent, flat)):
-        for value, place in zip(row.ravel(), places.ravel().tolist()):
-            if place >= 0:
-                out[plane, place] += value
-    return out.reshape(len(flat), *size)
-
-
-def max_unpool_vjp(cotangent: np.ndarray, flat: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    """The cotangent of each winner's place, zero for the others."""
-    picked = np.take_along_axis(
-        cotangent.reshape(len(flat), -1), np.clip(flat, 0, prod(size) - 1).reshape(len(flat), -1), 1
-    )
-    return np.where(winners(flat, size), picked.reshape(flat.shape), 0).astype(cotangent.dtype)
-
-
-def allowed_output_sizes(pool: Pool, cells: tuple[int, ...]) -> list[range]:
-    """The sizes of each axis that unpooling takes: strictly within one stride of the default."""
-    ranges = []
-    for count, k, s, p, d in zip(cells, pool.kernel, pool.stride, pool.padding, pool.dilation):
-        default = (count - 1) * s - 2 * p + d * (k - 1) + 1
-        ranges.append(range(max(1, default - s + 1), default + s))
-    return ranges
-
-
-Bounds = tuple[
-    list[tuple[int, int]], ...
-]  # for each axis and cell: where the window starts and stops
-
-
-def adaptive_bounds(size: tuple[int, ...], cells: tuple[int, ...]) -> Bounds:
+def adaptive_bounds(size: Size, pooled: Size) -> Bounds:
     """The windows of adaptive pooling."""
     return tuple(
         [(floor(i * length / n), ceil((i + 1) * length / n)) for i in range(n)]
-        for length, n in zip(size, cells)
+        for length, n in zip(size, pooled)
     )
 
 
-def fractional_bounds(
-    size: tuple[int, ...], cells: tuple[int, ...], kernel: tuple[int, ...], u: np.ndarray
-) -> Bounds:
-    """The windows of fractional pooling, from one float32 in [0, 1) for each axis."""
+def fractional_bounds(size: Size, pooled: Size, kernel: Size, u: np.ndarray) -> Bounds:
+    """The windows of fractional pooling, from one float32 in [0, 1) per axis."""
     bounds = []
-    for length, n, k, number in zip(size, cells, kernel, u):
+    for length, n, k, number in zip(size, pooled, kernel, u):
         step = np.float32((length - k) / max(1, n - 1))
         starts = [
             int(np.float32(i + number) * step) - int(number * step) if i < n - 1 else length - k
@@ -154,15 +119,56 @@ def fractional_bounds(
     return tuple(bounds)
 
 
-def max_pool_bounds(plane: np.ndarray, bounds: Bounds) -> tuple[np.ndarray, np.ndarray]:
-    """Values and flat indices of one plane."""
-    cells = tuple(map(len, bounds))
-    values, flat = np.zeros(cells, plane.dtype), np.zeros(cells, np.int64)
-    for cell in product(*map(range, cells)):
-        ranges = [range(*axis[i]) for axis, i in zip(bounds, cell)]
-        for number, place in enumerate(product(*ranges)):
-            value = plane[place]
-            if number == 0 or value > values[cell] or value != value:
-                values[cell] = value
-                flat[cell] = np.ravel_multi_index(place, plane.shape)
-    return values, flat
+def flat_of_window(offsets: np.ndarray, pool: Pool, size: Size, pooled: Size) -> np.ndarray:
+    """Flat indices of window indices, -1 for an offset outside the plane or the window."""
+    flat = np.full(offsets.shape, -1, np.int64)
+    for window in product(*map(range, pooled)):
+        at = (slice(None), *window)
+        for offset, position in window_elements(pool, window, size):
+            flat[at] = np.where(
+                offsets[at] == offset, np.ravel_multi_index(position, size), flat[at]
+            )
+    return flat
+
+
+def _written(flat: np.ndarray, size: Size):
+    """(plane, number of the pooled value, flat index) of every index inside its plane."""
+    for plane, numbers in enumerate(flat.reshape(len(flat), -1).tolist()):
+        for pooled, position in enumerate(numbers):
+            if 0 <= position < prod(size):
+                yield plane, pooled, position
+
+
+def max_unpool(values: np.ndarray, flat: np.ndarray, size: Size) -> np.ndarray:
+    """Every value at its index, zeros elsewhere; the last of several wins, an index outside is dropped."""
+    out, values = np.zeros((len(values), prod(size)), values.dtype), values.reshape(len(values), -1)
+    for plane, pooled, position in _written(flat, size):
+        out[plane, position] = values[plane, pooled]
+    return out.reshape(len(values), *size)
+
+
+def winners(flat: np.ndarray, size: Size) -> np.ndarray:
+    """Which pooled values the unpooled plane contains."""
+    wins = np.zeros((len(flat), flat[0].size), bool)
+    last = {(plane, position): pooled for plane, pooled, position in _written(flat, size)}
+    for (plane, _), pooled in last.items():
+        wins[plane, pooled] = True
+    return wins.reshape(flat.shape)
+
+
+def max_pool_vjp(cotangent: np.ndarray, flat: np.ndarray, size: Size) -> np.ndarray:
+    """The cotangents of all windows added at their indices."""
+    out, values = (
+        np.zeros((len(flat), prod(size)), cotangent.dtype),
+        cotangent.reshape(len(flat), -1),
+    )
+    for plane, pooled, position in _written(flat, size):
+        out[plane, position] += values[plane, pooled]
+    return out.reshape(len(flat), *size)
+
+
+def max_unpool_vjp(cotangent: np.ndarray, flat: np.ndarray, size: Size) -> np.ndarray:
+    """The cotangent at the index of each value that wins, zero for the others."""
+    inside = np.clip(flat, 0, prod(size) - 1).reshape(len(flat), -1)
+    picked = np.take_along_axis(cotangent.reshape(len(flat), -1), inside, 1).reshape(flat.shape)
+    return np.where(winners(flat, size), picked, 0).astype(cotangent.dtype)

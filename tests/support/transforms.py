@@ -75,14 +75,11 @@ def window_of(rank: int) -> reference.Pool:
 def max_pool(rank: int) -> list[Case]:
     function, x = getattr(mlx_unpool, f"max_pool{rank}d"), distinct(rank)
     flat = reference.max_pool(np.array(folded(x)), window_of(rank))[1]
-    return [
-        Case(
-            lambda x, f=index_format: function(x, *WINDOW, return_indices=True, index_format=f)[0],
-            [x],
-            picking(flat, prod(SIZES[rank])),
-        )
-        for index_format in ("flat", "window")
-    ]
+    matrix, cases = picking(flat, prod(SIZES[rank])), []
+    for index_format in ("flat", "window"):
+        call = partial(function, return_indices=True, index_format=index_format)
+        cases.append(Case(lambda x, call=call: call(x, *WINDOW)[0], [x], matrix))
+    return [*cases, Case(lambda x: function(x, *WINDOW), [x], matrix)]
 
 
 def max_unpool(rank: int) -> list[Case]:
@@ -106,10 +103,12 @@ def adaptive_max_pool(rank: int) -> list[Case]:
     function, x = getattr(mlx_unpool, f"adaptive_max_pool{rank}d"), distinct(rank)
     cases = []
     for cells in (SIZES[rank][::-1], tuple((n + 1) // 2 for n in SIZES[rank])):
-        bounds = reference.adaptive_bounds(SIZES[rank], cells)
-        flat = [reference.max_pool_bounds(plane, bounds)[1] for plane in np.array(folded(x))]
-        matrix = picking(np.stack(flat), prod(SIZES[rank]))
+        bounds = [reference.adaptive_bounds(SIZES[rank], cells)]
+        flat = reference.max_pool_between(np.array(folded(x)), bounds)[1]
+        matrix = picking(flat, prod(SIZES[rank]))
         cases.append(Case(lambda x, cells=cells: function(x, cells), [x], matrix))
+    pair = partial(function, output_size=cells, return_indices=True)
+    cases[-1].call = lambda x: pair(x)[0]
     return cases
 
 
@@ -117,9 +116,9 @@ def fractional_max_pool(rank: int) -> list[Case]:
     function, x = getattr(mlx_unpool, f"fractional_max_pool{rank}d"), distinct(rank)
     cells = tuple(n - 1 for n in SIZES[rank])
     u = np.random.default_rng(0).random(rank, dtype=np.float32)
-    bounds = reference.fractional_bounds(SIZES[rank], cells, (2,) * rank, u)
-    flat = [reference.max_pool_bounds(plane, bounds)[1] for plane in np.array(folded(x))]
-    matrix = picking(np.stack(flat), prod(SIZES[rank]))
+    bounds = [reference.fractional_bounds(SIZES[rank], cells, (2,) * rank, u)]
+    flat = reference.max_pool_between(np.array(folded(x)), bounds)[1]
+    matrix = picking(flat, prod(SIZES[rank]))
 
     def call(x):
         samples = mx.broadcast_to(mx.array(u), (x.shape[0], x.shape[-1], rank))
@@ -204,14 +203,10 @@ def vmap_of_grad(case: Case, oracle: bool) -> list[mx.array]:
     return [mx.vmap(gradient, in_axes=(0, *[None] * len(rest)))(many, *rest)]
 
 
-def compiled(case: Case, oracle: bool) -> list[mx.array]:
-    return [(case.oracle if oracle else mx.compile(case.call))(*case.inputs)]
-
-
 def compiled_other_sizes(case: Case, oracle: bool) -> list[mx.array]:
-    """One compiled function for one image, for three and for one again."""
+    """One compiled function for two images, for three and for two again."""
     function = case.call if oracle else mx.compile(case.call)
-    sizes = [[x[:1] for x in case.inputs], [mx.concatenate([x, x[:1]]) for x in case.inputs]]
+    sizes = [case.inputs, [mx.concatenate([x, x[:1]]) for x in case.inputs]]
     return [function(*inputs) for inputs in (*sizes, sizes[0])]
 
 
@@ -302,7 +297,6 @@ COLUMNS: dict[str, Callable[[Case, bool], list[mx.array]]] = {
     "vmap, indices": partial(_vmap, which=(1,)),
     "vmap, both": partial(_vmap, which=(0, 1)),
     "vmap of grad": vmap_of_grad,
-    "compile": compiled,
     "compile, sizes": compiled_other_sizes,
     "compile of grad": compiled_grad,
     "checkpoint": checkpoint,
@@ -313,7 +307,7 @@ COLUMNS: dict[str, Callable[[Case, bool], list[mx.array]]] = {
     "broadcast": broadcast,
 }
 # On the emulated Metal device a compiled function cannot run; its launches are compared with those that do.
-TRACED_ALONE = ("compile", "compile, sizes", "compile of grad")
+TRACED_ALONE = ("compile, sizes", "compile of grad")
 
 
 def applies(row: str, column: str) -> bool:
@@ -360,10 +354,11 @@ through; a test keeps it up to date. A layer is its function.
 - **-**: a pool takes no indices.
 """
 POSTSCRIPT = """
-`vmap` goes over every axis, three arrays at once; `compile, sizes` is one compiled function for three batch
+`vmap` goes over every axis, three arrays at once; `compile, sizes` is one compiled function for two batch
 sizes; `value_and_grad` is that of `mlx.nn`, in a model with parameters before and after; `16 bits` are
 float16 and bfloat16 values with float32 weights; `non-contiguous` are transposed, strided and reversed
-arrays, `broadcast` ones of stride 0. Each with both index formats and, for unpooling, without a window.
+arrays, `broadcast` ones of stride 0. Each with both index formats, pools
+without indices as well, and unpooling without a window.
 
 What has no row: `convert_indices` works on integers, which have no derivatives (it can be mapped and
 compiled); `check_indices` looks at numbers, which MLX allows in no transform.

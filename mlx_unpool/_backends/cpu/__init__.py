@@ -164,7 +164,7 @@ def _check_limit(x: mx.array, g: Geometry) -> None:
 def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:
     """The maximum of every window."""
     shifts = _NO_SHIFTS
-    if not all(axis.is_inside for axis in g.axes):
+    if not g.is_inside:
         plane, shifts = clamped(elements.values, g)
         elements = elements._replace(values=plane)
     for number in (2, 1, 0):

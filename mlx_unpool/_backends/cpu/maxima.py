@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import isqrt, prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 
@@ -49,6 +49,26 @@ class Maxima(NamedTuple):
         if offsets is not None and offsets.shape[axis + 1] > 1:
             offsets = offsets[index]
         return Maxima(values, offsets, largest, *flags)
+
+    def elements(
+        self, axis: int, kernel: int, stride: int, dilation: int, count: int
+    ) -> Iterable[Maxima]:
+        """The first elements of ``count`` windows along an axis, the second ones, and so on."""
+        length = self.values.shape[axis + 1]
+        if not (stride == kernel and dilation == 1 and count * kernel == length):
+            return (self.rows(axis, n * dilation, stride, count) for n in range(kernel))
+
+        def split(x: mx.array | None) -> Any:
+            if x is None or x.shape[axis + 1] == 1:
+                return [x] * kernel
+            # The elements of a window become neighbours along the next axis. This takes fewer operations.
+            shape = list(x.shape)
+            shape[axis + 1 : axis + 3] = count, kernel * shape[axis + 2]
+            return mx.split(x.reshape(shape), kernel, axis + 2)
+
+        _, _, largest, *flags = self
+        parts = zip(split(self.values), split(self.offsets))
+        return [Maxima(*part, largest, *flags) for part in parts]
 
     def plus(self, number: int) -> Maxima:
         """``number`` added to all offsets."""
@@ -114,8 +134,9 @@ def _astype(x: mx.array, dtype: mx.Dtype) -> mx.array:
     return x if x.dtype == dtype else x.astype(dtype)
 
 
-def _reduce_in_order(result: Maxima, others: Iterable[Maxima], step: int) -> Maxima:
+def _reduce_in_order(sets: Iterable[Maxima], step: int) -> Maxima:
     """The maxima of sets of elements that follow each other, ``step`` apart."""
+    result, *others = sets
     for number, later in enumerate(others, 1):
         result = result.map(unfused) if number > 1 else result
         result = result.merge(later.plus(number * step))
@@ -134,10 +155,9 @@ def windows(
         return sets if length == count else sets.rows(axis, 0, stride, count)
     if can_separate(sets, kernel, stride, dilation, count):
         return _separate_windows(sets, axis, kernel, dilation, count, step)
-    apart, pairs = _pairs(kernel, stride, dilation, count)
+    apart, pairs = _pairs(kernel, stride, dilation, count) if kernel > 3 else (0, 0)
     if kernel <= 3 or (kernel < 32 and pairs > kernel // 2 * count):
-        rows = (sets.rows(axis, n * dilation, stride, count) for n in range(kernel))
-        return _reduce_in_order(next(rows), rows, step)
+        return _reduce_in_order(sets.elements(axis, kernel, stride, dilation, count), step)
     if kernel % 2:
         last = kernel - 1
         result = windows(sets, axis, last, stride, dilation, count, step)
@@ -160,8 +180,9 @@ def _pairs(kernel: int, stride: int, dilation: int, count: int) -> tuple[int, in
 
 def can_separate(sets: Maxima, kernel: int, stride: int, dilation: int, count: int) -> bool:
     """Whether :func:`_separate_windows` applies: to long adjacent windows whose offsets are tracked."""
-    are_adjacent = count == 1 or (stride == kernel and dilation == 1)
-    return are_adjacent and kernel >= _SEPARATE_KERNEL and not sets.values_only
+    if kernel < _SEPARATE_KERNEL or sets.values_only:
+        return False
+    return count == 1 or (stride == kernel and dilation == 1)
 
 
 def _separate_windows(

@@ -33,6 +33,6 @@ def spread(values: mx.array, indices: mx.array, g: WindowGeometry) -> mx.array:
     hit = repeated(indices.reshape(split), full) == repeated(offsets, full)
     # A mask of bits, because NaN * 0 is not 0 and -1.0 * 0 has a sign.
     bits = values.view(TRAITS[values.dtype].signed)
-    mask = unfused(unfused(-hit.view(mx.int8)).astype(bits.dtype))
+    mask = unfused((-hit.view(mx.int8)).astype(bits.dtype))
     result = repeated(bits.reshape(split), full) & mask
     return result.view(values.dtype).reshape(batch, *g.size, channels)
