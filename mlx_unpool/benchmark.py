@@ -69,7 +69,9 @@ def main(arguments: list[str] | None = None) -> int:
     seconds = parser.parse_args(arguments).seconds
     device = mx.default_device()
     on_gpu = device.type == mx.gpu
+    print("```text")
     print_versions(str(mx.device_info(device).get("device_name", device)))
+    print("```\n")
     print("| window | forward / mlx.nn | GB/s | of mlx.nn | training / mlx.nn | GB/s | of mlx.nn |")
     print("|---|---|---|---|---|---|---|")
     slower = []
