@@ -17,7 +17,7 @@ import mlx.core as mx
 from .._geometry import Geometry, RegionGeometry, Window, WindowGeometry
 from .._kernels import text
 from .._layout import bounds_array
-from .._types import flat_dtype, is_window
+from .._types import TRAITS, flat_dtype, is_window
 
 HEADERS = ("windows.h", "memory.h", "order.h")  # of every kernel, after the dialect header
 
@@ -117,7 +117,7 @@ def _launch(
 class Kernels:
     """The primitives, as kernels in one dialect."""
 
-    recomputes_indices = False
+    on_gpu = True
 
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
@@ -242,7 +242,7 @@ def _place(
     stride = g.window.stride
     tiles = tuple(max(n, -(-m // s)) for n, m, s in zip(g.pooled, g.size, stride))
     columns = _columns(dtype, shape, g, tiles[2], stride[2])
-    acc = _sum_type(dtype) if add and not g.window.disjoint else dtype
+    acc = TRAITS[dtype].accumulation if add and not g.window.disjoint else dtype
     # Wide sums of a whole tile take many registers.
     lanes = _lanes(dtype, channels)
     if acc.size > dtype.size and prod(stride) > 1 and lanes > 4:
@@ -399,7 +399,7 @@ def _accumulate_regions(
     columns = _columns(dtype, shape, _without_window(Geometry(g.size, g.size)), g.size[2])
     template: dict[str, Any] = {
         "T": dtype,
-        "ACC": _sum_type(dtype),
+        "ACC": TRAITS[dtype].accumulation,
         "FLAT": not is_window(index_dtype),
         "REGIONS": isinstance(g, RegionGeometry),
         "INDEX": _index_type(index_dtype, g.size),
@@ -461,11 +461,6 @@ def _offset_type(shape: Shape, g: WindowGeometry, chunks: int = 1) -> mx.Dtype:
     axes = zip(g.size, g.pooled, g.window.stride, g.window.padding, g.window.span)
     most = prod(max(n, m * chunks) + 2 * (s + p + span) + 8 for n, m, s, p, span in axes)
     return mx.int32 if shape[0] * shape[4] * most < 2**31 else mx.int64
-
-
-def _sum_type(dtype: mx.Dtype) -> mx.Dtype:
-    """The type to add up in."""
-    return mx.float32 if dtype in (mx.float16, mx.bfloat16) else dtype
 
 
 def _lanes(dtype: mx.Dtype, channels: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -15,17 +15,21 @@ if TYPE_CHECKING:
 
     x = mx.zeros((1, 4, 6, 3))
 
-    # Whether a pool returns an array or a pair depends on a value, so uses of either kind are accepted.
-    functions = mlx_unpool.max_pool2d(x, 2) + mlx_unpool.adaptive_max_pool2d(x, (None, 2)) + 1
-    mx.eval(functions, mlx_unpool.max_pool2d(x, (2, 2), 2, 0, return_indices=False).sum())
-    values, indices = mlx_unpool.max_pool2d(x, 2, return_indices=True, index_format="window")
-    values, indices = mlx_unpool.fractional_max_pool2d(x, 2, output_ratio=0.5, return_indices=True)
+    # A pool returns an array or, with return_indices, a pair: uses of either kind are accepted.
+    assert_type(mlx_unpool.max_pool2d(x, 2), mx.array | Any)
+    total: mx.array = mlx_unpool.max_pool2d(x, (2, 2), 2, 0, return_indices=False) + 1
+    pooled: mx.array = mlx_unpool.adaptive_max_pool2d(x, (None, 2))
+    mx.eval((MaxPool2d(2)(x) * 2).sum(), -mlx_unpool.fractional_max_pool2d(x, 2, output_ratio=0.5))
+    print(pooled.shape, total[0], mlx_unpool.max_pool1d(x[0], 2, return_indices=True)[1].dtype)
+    values, indices = mlx_unpool.max_pool3d(x[None], 2, return_indices=True, index_format="window")
+    values, indices = mlx_unpool.adaptive_max_pool2d(x, 2, return_indices=True)
     assert_type(mlx_unpool.max_unpool2d(values, indices, 2, output_size=x.shape), mx.array)
-    assert_type(mlx_unpool.max_unpool2d(values, indices, None, output_size=4), mx.array)
 
-    # The same holds for layers.
-    total = MaxPool2d(2)(x) + 1
-    mx.eval(total.sum())
+    def pair() -> tuple[mx.array, mx.array]:
+        """A pair that is returned has to be unpacked first."""
+        values, indices = mlx_unpool.max_pool2d(x, 2, return_indices=True)
+        return values, indices
+
     pool = MaxPool2d(2, return_indices=True, data_format="channels_first")
     values, indices = pool(x)
     unpool = MaxUnpool2d.from_pool(pool)
