@@ -21,9 +21,10 @@ from .._types import flat_dtype, is_window
 
 HEADERS = ("windows.h", "memory.h", "order.h")  # of every kernel, after the dialect header
 
-# CUDA's limits: the blocks on the second and third axis of a grid, the threads on the third of a block.
-_MAX_BLOCKS = 65535
-_MAX_DEEP = 64
+_MAX_AXIS_THREADS = 2**31 - 1  # on an axis of a grid: MLX takes a C int
+_MAX_THREADGROUP, _MAX_DEEP = 1024, 64  # threads of a threadgroup, and those on its third axis
+_USUAL_THREADGROUP = 256
+_MAX_BLOCKS = 65535  # on the second and third axis of a grid, with CUDA
 _LAUNCH_CACHE_SIZE = 1024  # launches of each kind
 _MAX_ELEMENTS = 64  # of a window that one thread looks at
 _MAX_OUTPUTS = 16  # of the tile of a window that one thread writes
@@ -83,12 +84,16 @@ class Launch:
     """All that a kernel is told besides its arrays."""
 
     kernel: Kernel
+    grid: tuple[int, int, int]
     numbers: tuple[tuple[int, ...], ...]  # the last inputs
     options: dict[str, Any]
 
     def __call__(self, dialect: str, *arrays: mx.array) -> list[mx.array]:
         inputs = [*arrays, *(mx.array(numbers, mx.int32) for numbers in self.numbers)]
-        return _build(dialect, self.kernel)(inputs=inputs, **self.options, stream=_stream())
+        group = threadgroup(self.grid, dialect, self.kernel.name)
+        threads = {"grid": self.grid, "threadgroup": group}
+        kernel = _build(dialect, self.kernel)
+        return kernel(inputs=inputs, **threads, **self.options, stream=_stream())
 
 
 def _launch(
@@ -99,19 +104,13 @@ def _launch(
     *numbers: tuple[int, ...],
     init_value: float | None = None,
 ) -> Launch:
-    if max(grid) >= 2**32:
-        raise ValueError(
-            f"[{kernel.name}] the grid must have at most {2**32 - 1} threads on an axis but got {grid}."
-        )
     options = {
         "template": list(template.items()),
-        "grid": grid,
-        "threadgroup": threadgroup(grid),
         "output_shapes": [tuple(shape) for shape, _ in outputs],
         "output_dtypes": [dtype for _, dtype in outputs],
         "init_value": init_value,
     }
-    return Launch(kernel, numbers, options)
+    return Launch(kernel, grid, numbers, options)
 
 
 class Kernels:
@@ -424,16 +423,34 @@ def _window_of(g: Geometry) -> tuple[int, ...]:
     return (*window.kernel, *window.stride, *window.padding, *window.dilation)
 
 
-def threadgroup(grid: tuple[int, int, int]) -> tuple[int, int, int]:
+@functools.lru_cache(_LAUNCH_CACHE_SIZE)
+def threadgroup(
+    grid: tuple[int, int, int], dialect: str = "cuda", caller: str = "threadgroup"
+) -> tuple[int, int, int]:
     """A threadgroup of 256 threads or less, as long as possible on the first axis.
 
-    It has a power of two of rows, which keeps its part of an array in line with the memory's lines, and
-    more of them where the grid would otherwise have more blocks on an axis than CUDA allows.
+    The number of rows is a power of two, which keeps the threadgroup's part of an array aligned with lines of
+    memory. Only a CUDA grid that would otherwise have too many blocks on an axis gets more threads.
+
+    Raises:
+        ValueError: If no launch of the dialect can have this grid.
     """
-    y, z = (_power_of_two(-(-n // _MAX_BLOCKS), up=True) for n in grid[1:])
-    x = max(1, min(grid[0], 256 // (y * z)))
-    y = max(y, _power_of_two(min(grid[1], 256 // (x * z))))
-    z = max(z, _power_of_two(min(grid[2], _MAX_DEEP, 256 // (x * y))))
+    if max(grid) > _MAX_AXIS_THREADS:
+        raise ValueError(
+            f"[{caller}] the grid must have at most {_MAX_AXIS_THREADS} threads on an axis but got {grid}."
+        )
+    y = z = 1
+    if dialect == "cuda":
+        y, z = (_power_of_two(-(-n // _MAX_BLOCKS), up=True) for n in grid[1:])
+        if z > _MAX_DEEP or y * z > _MAX_THREADGROUP:
+            raise ValueError(
+                f"[{caller}] the grid must have at most {_MAX_BLOCKS} blocks on its second and its third axis "
+                f"with CUDA, and a block at most {_MAX_THREADGROUP} threads ({_MAX_DEEP} on the third axis), "
+                f"but got {grid}: split the batch."
+            )
+    x = max(1, min(grid[0], _USUAL_THREADGROUP // (y * z)))
+    y = max(y, _power_of_two(min(grid[1], _USUAL_THREADGROUP // (x * z))))
+    z = max(z, _power_of_two(min(grid[2], _MAX_DEEP, _USUAL_THREADGROUP // (x * y))))
     return x, y, z
 
 

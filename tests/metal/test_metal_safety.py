@@ -20,7 +20,7 @@ import pytest
 import mlx_unpool
 from mlx_unpool import _backends
 from mlx_unpool._geometry import adaptive_geometry
-from mlx_unpool._layout import pairs
+from mlx_unpool._layout import bounds_array
 
 X = mx.random.normal((2, 6, 7, 5), key=mx.random.key(0))  # 5 channels: a thread with a tail
 
@@ -385,7 +385,7 @@ def last(running: metal_host.Run, buffer: int, dtype, back: int = 0) -> float:
 
 
 def traced(function, *arrays) -> list[metal_host.Launch]:
-    with _backends.use_backend("metal"):
+    with mlx_unpool.exporting(), _backends.use_backend("metal"):
         return metal_host.launches_of(function, *arrays)[0]
 
 
@@ -529,7 +529,7 @@ def test_sums_of_an_adaptive_pool_of_more_than_2_to_the_31_elements():
         huge((1, *cells, 2), mx.float16),
         huge((1, *cells, 2), mx.int32),
     )
-    covering = np.array(pairs(None, g.covering, size))
+    covering = np.array(bounds_array(None, g.covering, size))
     running, order = far_end(launch, None, None, covering, WINDOW_OF_ONE, np.array(size, np.int32))
     with running:
         put(running, 0, 7.0, np.float16)
