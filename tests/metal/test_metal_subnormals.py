@@ -38,7 +38,7 @@ def patterns(dtype: mx.Dtype) -> np.ndarray:
     return (exponents | mantissas).reshape(-1)
 
 
-def bounds_array(dtype: mx.Dtype) -> np.ndarray:
+def pairs(dtype: mx.Dtype) -> np.ndarray:
     """Two rows of patterns, (2, n): each pattern beside each partner, a neighbour in size and one drawn."""
     every = patterns(dtype)
     drawn = np.random.default_rng(0).permutation(every)
