@@ -31,104 +31,105 @@
       // Some index of these channels is outside its window, and `winner_bits` says who won: the thread writes zeros of its
       // tiles and those of its pooled values that won a position, wherever that is.
       const INDEX elements = INDEX(D) * H * W, count = INDEX(OD) * OH * OW;
-      const int end_d = end_of(d0, SD, D), end_h = end_of(h0, SH, H), end_w = end_of(w0, X * SW, W);
       const uint line_code = winner_code(s.d, QD, MD) * MH + winner_code(s.h, QH, MH); // with CODES
-      const int end_c = end_of(s.c, V, C), end_ow = s.d < OD && s.h < OH ? end_of(s.w, X, OW) : 0;
-      for (int c = s.c; c < end_c; ++c) {
-        const auto named = winner_bits + (OFFSET(at.z) * C + c) * OFFSET(words_of(elements) + words_of(count));
-        for (int d = int(d0); d < end_d; ++d) {
-          for (int h = int(h0); h < end_h; ++h) {
-            for (int w = int(w0); w < end_w; ++w) {
-              const INDEX position = (INDEX(d) * H + h) * W + w;
-              if (!has_bit(named, position)) {
-                out[(plane + OFFSET(position)) * C + c] = T(0);
-              }
+      for (int v = 0; v < lanes; ++v) {
+        const auto named = winner_bits + (OFFSET(at.z) * C + s.c + v) * OFFSET(words_of(elements) + words_of(count));
+        #pragma unroll(1)
+        for (int n = 0; n < SD * SH * X * SW; ++n) {
+          const AXIS d = d0 + n / (SH * X * SW), h = h0 + n / (X * SW) % SH, w = w0 + n % (X * SW);
+          const INDEX position = (INDEX(d) * H + INDEX(h)) * W + INDEX(w);
+          if (within(d, D) && within(h, H) && within(w, W) && !has_bit(named, position)) {
+            out[(plane + OFFSET(position)) * C + s.c + v] = T(0);
+          }
+        }
+        #pragma unroll(1)
+        for (int i = 0; i < X; ++i) {
+          const INDEX number = (INDEX(s.d) * OH + INDEX(s.h)) * OW + INDEX(s.w + i);
+          if (within(s.d, OD) && within(s.h, OH) && within(s.w + i, OW) && !has_bit(named + words_of(elements), number)) {
+            const OFFSET from = (pooled + OFFSET(number)) * C + s.c + v;
+            const INDEX index = INDEX(indices[from]);
+            if (index >= 0 && index < elements) {
+              const T value = CODES ? T(line_code * MW + winner_code(s.w + i, QW, MW) + 1) : T(values[from]);
+              out[(plane + OFFSET(index)) * C + s.c + v] = value;
             }
           }
         }
-        for (int ow = int(s.w); ow < end_ow; ++ow) {
-          const INDEX number = (INDEX(s.d) * OH + INDEX(s.h)) * OW + ow;
-          const OFFSET from = (pooled + OFFSET(number)) * C + c;
-          const INDEX index = INDEX(indices[from]);
-          if (index >= 0 && index < elements && !has_bit(named + words_of(elements), number)) {
-            out[(plane + OFFSET(index)) * C + c] = CODES ? T(line_code * MW + winner_code(ow, QW, MW) + 1) : T(values[from]);
-          }
-        }
       }
-    } else {
-      ACC result[SD * SH][X * SW][V];
+      return;
+    }
+
+    ACC result[SD * SH][X * SW][V];
+    #pragma unroll
+    for (int r = 0; r < SD * SH; ++r) {
       #pragma unroll
-      for (int r = 0; r < SD * SH; ++r) {
+      for (int o = 0; o < X * SW; ++o) {
         #pragma unroll
-        for (int o = 0; o < X * SW; ++o) {
-          #pragma unroll
-          for (int v = 0; v < V; ++v) {
-            result[r][o][v] = ACC(0);
-          }
+        for (int v = 0; v < V; ++v) {
+          result[r][o][v] = ACC(0);
         }
       }
-      // The windows that cover a position of the tiles, in row-major order.
-      #pragma unroll(ROWS)
-      for (int line = 0; line < ND * NH; ++line) {
-        const AXIS ad = covering_window<AXIS>(line / NH, KD, SD, PD, DD), od = s.d + ad;
-        const AXIS ah = covering_window<AXIS>(line % NH, KH, SH, PH, DH), oh = s.h + ah;
-        const uint line_code = winner_code(od, QD, MD) * MH + winner_code(oh, QH, MH); // with CODES
-        if ((WHOLE && ND * NH == 1) || (within(od, OD) && within(oh, OH))) {
-          const OFFSET row = (pooled + (OFFSET(od) * OH + OFFSET(oh)) * OW) * C + s.c;
-          T value[AT_ONCE][V];
-          NAMED index[AT_ONCE][V];
-          if (RUN) {
-            if (!CODES) {
-              load_columns<AT_ONCE, V, RUN, ALONE>(value, values, row, s.w - LW, OW, C, lanes, all);
-            }
-            load_indices<AT_ONCE, V, X, RUN, ALONE, WHOLE>(index, indices, row, s.w, -LW, OW, C, lanes, all);
+    }
+    // The windows that cover a position of the tiles, in row-major order.
+    #pragma unroll(ROWS)
+    for (int line = 0; line < ND * NH; ++line) {
+      const AXIS ad = covering_window<AXIS>(line / NH, KD, SD, PD, DD), od = s.d + ad;
+      const AXIS ah = covering_window<AXIS>(line % NH, KH, SH, PH, DH), oh = s.h + ah;
+      const uint line_code = winner_code(od, QD, MD) * MH + winner_code(oh, QH, MH); // with CODES
+      if ((WHOLE && ND * NH == 1) || (within(od, OD) && within(oh, OH))) {
+        const OFFSET row = (pooled + (OFFSET(od) * OH + OFFSET(oh)) * OW) * C + s.c;
+        T value[AT_ONCE][V];
+        NAMED index[AT_ONCE][V];
+        if (RUN) {
+          if (!CODES) {
+            load_columns<AT_ONCE, V, RUN, ALONE>(value, values, row, s.w - LW, OW, C, lanes, all);
           }
-          #pragma unroll(COLUMNS)
-          for (int n = 0; n < NW; ++n) {
-            const AXIS aw = covering_window<AXIS>(n, KW, SW, PW, DW);
-            const bool there = ALONE || RUN || within(s.w + aw, OW);
-            if (!RUN) {
-              if (!CODES) {
-                load_columns<AT_ONCE, V, RUN, ALONE>(value, values, row, s.w + aw, OW, C, lanes, all);
-              }
-              load_columns<AT_ONCE, V, RUN, ALONE>(index, indices, row, s.w + aw, OW, C, lanes, all);
+          load_indices<AT_ONCE, V, X, RUN, ALONE, WHOLE>(index, indices, row, s.w, -LW, OW, C, lanes, all);
+        }
+        #pragma unroll(COLUMNS)
+        for (int n = 0; n < NW; ++n) {
+          const AXIS aw = covering_window<AXIS>(n, KW, SW, PW, DW);
+          const bool there = ALONE || RUN || within(s.w + aw, OW);
+          if (!RUN) {
+            if (!CODES) {
+              load_columns<AT_ONCE, V, RUN, ALONE>(value, values, row, s.w + aw, OW, C, lanes, all);
             }
+            load_columns<AT_ONCE, V, RUN, ALONE>(index, indices, row, s.w + aw, OW, C, lanes, all);
+          }
+          #pragma unroll
+          for (int r = 0; r < SD * SH; ++r) {
+            const int kd = element_at<AXIS>(r / SH + PD - ad * SD, KD, DD);
+            const int kh = element_at<AXIS>(r % SH + PH - ah * SH, KH, DH);
+            const NAMED position = NAMED((NAMED(d0 + r / SH) * H + NAMED(h0 + r % SH)) * W + NAMED(w0));
             #pragma unroll
-            for (int r = 0; r < SD * SH; ++r) {
-              const int kd = element_at<AXIS>(r / SH + PD - ad * SD, KD, DD);
-              const int kh = element_at<AXIS>(r % SH + PH - ah * SH, KH, DH);
-              const NAMED position = NAMED((NAMED(d0 + r / SH) * H + NAMED(h0 + r % SH)) * W + NAMED(w0));
-              #pragma unroll
-              for (int o = 0; o < X * SW; ++o) {
-                const int kw = element_at<AXIS>(o % SW + PW - aw * SW, KW, DW), i = RUN ? o / SW + n : 0;
-                if (kd >= 0 && kh >= 0 && kw >= 0) {
-                  const NAMED wanted = FLAT ? NAMED(position + o) : NAMED(there ? (kd * KH + kh) * KW + kw : -1);
-                  const ACC code = ACC(line_code * MW + winner_code(s.w + (o / SW + aw), QW, MW) + 1);
-                  #pragma unroll
-                  for (int v = 0; v < V; ++v) {
-                    const ACC given = CODES ? code : SUM ? ACC(result[r][o][v] + ACC(value[i][v])) : ACC(value[i][v]);
-                    const bool same = (index[i][v] == wanted) & (!FLAT || there);
-                    result[r][o][v] = same ? given : result[r][o][v];
-                  }
+            for (int o = 0; o < X * SW; ++o) {
+              const int kw = element_at<AXIS>(o % SW + PW - aw * SW, KW, DW), i = RUN ? o / SW + n : 0;
+              if (kd >= 0 && kh >= 0 && kw >= 0) {
+                const NAMED wanted = FLAT ? NAMED(position + o) : NAMED(there ? (kd * KH + kh) * KW + kw : -1);
+                const ACC code = ACC(line_code * MW + winner_code(s.w + (o / SW + aw), QW, MW) + 1);
+                #pragma unroll
+                for (int v = 0; v < V; ++v) {
+                  const ACC given = CODES ? code : SUM ? ACC(result[r][o][v] + ACC(value[i][v])) : ACC(value[i][v]);
+                  const bool same = (index[i][v] == wanted) & (!FLAT || there);
+                  result[r][o][v] = same ? given : result[r][o][v];
                 }
               }
             }
           }
         }
       }
-      #pragma unroll
-      for (int r = 0; r < SD * SH; ++r) {
-        if (WHOLE || (within(d0 + r / SH, D) && within(h0 + r % SH, H))) {
-          T written[X * SW][V];
+    }
+    #pragma unroll
+    for (int r = 0; r < SD * SH; ++r) {
+      if (WHOLE || (within(d0 + r / SH, D) && within(h0 + r % SH, H))) {
+        T written[X * SW][V];
+        #pragma unroll
+        for (int o = 0; o < X * SW; ++o) {
           #pragma unroll
-          for (int o = 0; o < X * SW; ++o) {
-            #pragma unroll
-            for (int v = 0; v < V; ++v) {
-              written[o][v] = T(result[r][o][v]);
-            }
+          for (int v = 0; v < V; ++v) {
+            written[o][v] = T(result[r][o][v]);
           }
-          const OFFSET row = (plane + (OFFSET(d0 + r / SH) * H + OFFSET(h0 + r % SH)) * W) * C + s.c;
-          store_columns<X * SW, V, RUN, WHOLE>(out, written, row, w0, W, C, lanes);
         }
+        const OFFSET row = (plane + (OFFSET(d0 + r / SH) * H + OFFSET(h0 + r % SH)) * W) * C + s.c;
+        store_columns<X * SW, V, RUN, WHOLE>(out, written, row, w0, W, C, lanes);
       }
     }

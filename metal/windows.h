@@ -25,11 +25,6 @@ inline WorkItem<AXIS> work_item_of(uint3 at, int D, int H, int W, int C, int B) 
 // The position on an axis that is nearest to a coordinate.
 template <typename AXIS> inline int clamped(AXIS at, int length) { return int(at < 0 ? 0 : at >= length ? length - 1 : at); }
 
-// Where `count` positions from `first` on end, on an axis of `length`.
-template <typename AXIS> inline int end_of(AXIS first, int count, int length) {
-  return int(length - first < count ? length : first + count);
-}
-
 inline bool within(int number, int count) { return uint(number) < uint(count); }
 inline bool within(int64_t number, int count) { return number >= 0 && number < count; }
 

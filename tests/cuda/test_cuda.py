@@ -165,14 +165,15 @@ MISTAKES = [
     ("place", "T value[AT_ONCE][V];", "half4 value[AT_ONCE][V];"),
     ("place", "OFFSET(at.z) * D", "OFFSET(at.zz) * D"),
     ("place", "WHOLE>(out, written,", "WHOLE>(written, out,"),
-    ("pool_large", "Run d, h, w;", "Run d, h;"),
+    ("pool_large", "Run<AXIS> d, h, w;", "Run<AXIS> d, h;"),
     ("pool_regions", "bounds[bd]", "bounds.at(bd)"),
     ("pool_chunks", "number[v] = -1;", "numbers[v] = -1;"),
-    ("accumulate_regions", "Cover cd, ch, cw;", "Cover cd, ch;"),
-    ("outside_window", "set_bits(named +", "atomic_fetch_or_explicit((atomic_uint*)named +"),
+    ("accumulate_regions", "Cover<AXIS> cd, ch, cw;", "Cover<AXIS> cd, ch;"),
+    ("outside_window", "set_bits(", "atomic_fetch_or_explicit("),
+    ("outside_winners", "set_bits(named +", "atomic_fetch_or_explicit((atomic_uint*)named +"),
     ("last_writer", "raise_to(", "atomic_fetch_max_explicit("),
     ("last_writer", "raise_to(winner", "raise_to((int64_t*)winner"),
-    ("last_writer", "const int number =", "const int number"),
+    ("last_writer", "const OFFSET number =", "const OFFSET number"),
 ]
 
 
