@@ -542,8 +542,11 @@ def _index_type(index_dtype: mx.Dtype, g: Geometry) -> mx.Dtype:
 
 def _offset_type(shape: Shape, g: Geometry, chunks: int = 1) -> mx.Dtype:
     """The type that numbers the elements of every array: arithmetic in 64 bits is slow on a GPU."""
-    most = shape[0] * shape[4] * prod(_extents(g, chunks))
-    return mx.int32 if most < 2**31 else mx.int64
+    extents = _extents(g, chunks)
+    most = prod(extents)
+    if isinstance(g, RegionGeometry):
+        most = max(most, 2 * sum(extents))  # tables of all axes
+    return mx.int32 if shape[0] * shape[4] * most < 2**31 else mx.int64
 
 
 def _sum_type(dtype: mx.Dtype) -> mx.Dtype:

@@ -36,7 +36,7 @@ class Sparse(emulator.Emulator):
             self.launches.append(launch)
             arrays = [x if x.size <= MOST_NUMBERS else None for x in inputs]
             threads = int(np.prod(launch.grid, dtype=np.int64))
-            order = {0, 1, threads // 2, threads - 2, threads - 1} & set(range(threads))
+            order = {n for n in (0, 1, threads // 2, threads - 2, threads - 1) if 0 <= n < threads}
             with metal_host.Run(launch, metal_host.input_buffers(launch, arrays)) as running:
                 report = running.walk(sorted(order), track=False)
             assert not report.failures, (launch.name, report.first)
@@ -97,7 +97,7 @@ CALLS = {
     "windows at every position, offsets": there_and_back(
         (1, END, 1), 3, 1, 1, index_format="window"
     ),
-    "many elements": there_and_back((1, END, 1), 40, 1, 20),
+    "many elements": there_and_back((1, END, 1), 40, 1, 19),
     "a plane just below 2^31": there_and_back((1, 46340, 46341, 1), 3, 1, 1),
     "a plane just above 2^31": there_and_back((1, 46341, 46342, 1), 3, 1, 1, index_format="window"),
     "long strides": there_and_back((1, END, 1), 2, 2**30),
@@ -115,7 +115,7 @@ CALLS = {
         huge((1, END, 1), mx.int8), 1, return_indices=True
     ),
     "adaptive windows on more than 2^30": adaptive((1, 2**30 + 3, 1), 5),
-    "adaptive windows on the longest axis": adaptive((1, END, 1), 5),
+    "adaptive windows on the longest axis": adaptive((1, END - 2, 1), 5),
     "many channels": there_and_back((2**15, 2, 2**16), 2, dtype=mx.int8),
 }
 
@@ -129,14 +129,10 @@ def test_no_access_out_of_bounds_and_no_overflow(name):
 
 
 def test_a_mistake_would_be_found():
-    device = Sparse(lambda text: text.replace("OFFSET(at.y) * OW", "int(at.y) * OW"))
-    device.edit = lambda text: text.replace(
-        "OFFSET start = row + OFFSET(first) * V", "OFFSET start = row + int(first) * V * 2"
-    )
+    old = "const AXIS d0 = s.d * SD - PD, h0 = s.h * SH - PH, w0 = s.w * SW - PW;"
+    device = Sparse(lambda text: text.replace(old, old.replace("s.w * SW", "int(s.w) * SW")))
     with pytest.raises(AssertionError, match="undefined behaviour"), device.installed():
-        device_text = "    int n = int(at.z) + 2147483647; n += int(s.w) + 1; if (n == 7) { return; }\n"
-        device.edit = lambda text: text.replace("    T best[X][V];", device_text + "    T best[X][V];")
-        CALLS["windows of one element"]()
+        CALLS["padding and stride"]()
 
 
 @pytest.mark.parametrize("index_format", ["flat", "window"])

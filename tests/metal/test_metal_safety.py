@@ -117,6 +117,45 @@ def global_ties() -> mx.array:
     return mlx_unpool.adaptive_max_pool2d(mx.zeros_like(LARGE), 1, return_indices=True)[1]
 
 
+def global_nans() -> mx.array:
+    """Several NaNs, in several parts of a window."""
+    several = mx.where(mx.arange(90).reshape(1, 10, 9, 1) % 23 == 5, np.nan, LARGE)
+    return mlx_unpool.adaptive_max_pool2d(several, 1, return_indices=True)[1]
+
+
+def one_nan() -> mx.array:
+    """A NaN, then numbers in other parts of the window."""
+    one = mx.where(mx.arange(90).reshape(1, 10, 9, 1) == 11, np.nan, LARGE)
+    return mlx_unpool.adaptive_max_pool2d(one, 1, return_indices=True)[1]
+
+
+def windows_of_few_elements() -> mx.array:
+    """Most elements of the large windows are outside, so some threads of a window have none."""
+    window = {"kernel_size": 70, "stride": 7, "padding": 300, "dilation": 9}
+    return mlx_unpool.max_pool1d(X[0], **window, return_indices=True)[1]
+
+
+def no_element(axis: int) -> Callable[[], mx.array]:
+    """Windows that step over the plane on one axis."""
+    x = mx.arange(8.0).reshape(1, 2, 2, 2, 1)
+    x = mx.take(x, mx.array([0]), axis=1 + axis)
+    only = [tuple(n if a == axis else other for a in range(3)) for n, other in ((2, 1), (2, 0), (3, 1))]
+    return lambda: mlx_unpool.max_pool3d(x, only[0], 1, only[1], dilation=only[2], return_indices=True)[1]
+
+
+def next_layer() -> mx.array:
+    """An index of the next layer's first row, where a row of its own window would be if the plane were longer."""
+    values = mx.arange(1.0, 9).reshape(1, 2, 2, 2, 1)
+    own = mlx_unpool.max_pool3d(
+        mx.arange(18.0).reshape(1, 2, 3, 3, 1), *LAYERS, return_indices=True
+    )[1]
+    given = mx.where(mx.arange(8).reshape(own.shape) == 2, 9, own)
+    return mlx_unpool.max_unpool3d(values, given, *LAYERS, output_size=(2, 3, 3))
+
+
+LAYERS = ((1, 3, 3), (1, 2, 2), (0, 1, 1))
+
+
 # A mistake for every kind of failure: kernel, text, replaced by, a call that shows it, what is reported.
 # "another result" is a mistake that harms no memory and must be caught by comparison.
 ANOTHER = "another result"
@@ -141,6 +180,33 @@ MUTANTS = {
         *(pool, "undefined behaviour"),
     ),
     "pool forgets the tail": ("pool", "TAIL &&", "false &&", pool, "second write"),
+    "pool takes windows before the first layer for full": (
+        *("pool", "meets<AXIS>(d0, DD, KD, D) && ", "", no_element(0), ANOTHER),
+    ),
+    "pool takes windows before the first row for full": (
+        *("pool", "meets<AXIS>(h0, DH, KH, H) && ", "", no_element(1), ANOTHER),
+    ),
+    "pool takes windows before the first column for full": (
+        *("pool", "meets<AXIS>(w0, DW, KW, W)", "true", no_element(2), ANOTHER),
+    ),
+    "pool_large takes the last of equals": (
+        *("pool_large", "rank > order[v]", "rank >= order[v]", global_ties, ANOTHER),
+    ),
+    "pool_large forgets NaN": (
+        *("pool_large", " | (value[0][v] != value[0][v])", "", one_nan, ANOTHER),
+    ),
+    "pool_chunks takes the first NaN": (
+        *("pool_chunks", "!best_nan | (given[0][v] > number[v])", "!best_nan", global_nans, ANOTHER),
+    ),
+    "pool_chunks takes a number for more than NaN": (
+        *("pool_chunks", ": !best_nan & higher", ": higher | best_nan", one_nan, ANOTHER),
+    ),
+    "pool_chunks takes parts without elements": (
+        *("pool_chunks", "(given[0][v] >= 0) &", "true &", windows_of_few_elements, ANOTHER),
+    ),
+    "outside_window takes the next layer for its own": (
+        *("outside_window", " && within(h0 + AXIS(kh) * DH, H)", "", next_layer, ANOTHER),
+    ),
     "pool_large forgets elements": (
         *("pool_large", "--left", "left -= 2", global_pool, ANOTHER),
     ),
