@@ -8,7 +8,7 @@ import os
 import mlx.core as mx
 import pytest
 
-# As in MLX's own tests: otherwise the GPU of an M5 rounds the inputs of float32 convolutions and matrix products.
+# As in MLX's own tests: otherwise the GPU of an M5 rounds the inputs of float32 convolutions.
 os.environ.setdefault("MLX_ENABLE_TF32", "0")
 
 IN_CI = os.environ.get("CI") == "true"

@@ -1,14 +1,15 @@
 """Makes a Linux process look like one on a Mac: the default device is a GPU, and it is the emulated one.
 
-- MLX's functions for devices and streams are replaced. Streams of the GPU are CPU streams that are remembered:
-  MLX's own operations run on the CPU, whichever device they are for.
-- ``mx.fast.metal_kernel`` runs its kernels on :class:`emulator.Emulator`. Every launch is watched, and one that is
-  not clean is an error.
+- MLX's functions for devices and streams are replaced. A stream of the GPU is a CPU stream in a list: MLX's
+  own operations run on the CPU, whichever device they are for.
+- ``mx.fast.metal_kernel`` runs its kernels on :class:`emulator.Emulator`, which checks every launch. A launch
+  that is not clean is an error.
 - The hook ``mlx_unpool._backends.on_gpu`` tells the library which streams belong to the emulated GPU.
-- ``mx.compile`` runs its functions without compiling them: a compiled graph cannot call the emulated device.
+- ``mx.compile`` calls its functions without compiling them, because compiled code cannot call the emulated
+  device.
 
-``MLX_UNPOOL_EMULATED=flush`` makes 32-bit subnormal numbers zero, as on Apple's GPUs. ``MLX_UNPOOL_EMULATED_LOG``
-is a file to which every process appends how many kernels it ran.
+``MLX_UNPOOL_EMULATED=flush`` makes 32-bit subnormal numbers zero, as on Apple's GPUs. Every process appends
+its number of launches to the file ``MLX_UNPOOL_EMULATED_LOG``.
 """
 
 from __future__ import annotations
@@ -188,7 +189,7 @@ class Kernel:
         return outputs
 
     def _placeholders(self, inputs: list[Any], options: dict[str, Any]) -> list[Any]:
-        """While MLX traces a function: the real primitive for an export, else arrays that are not evaluated."""
+        """For a trace of MLX: the real operation in an export, otherwise arrays that are never read."""
         try:
             outputs = self.kernel(inputs=inputs, **options)
             launched["exported"] += 1

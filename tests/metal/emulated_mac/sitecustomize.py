@@ -6,18 +6,18 @@ MLX is replaced as soon as it is imported, not before, so that processes without
 import sys
 from importlib.machinery import PathFinder
 
+FUNCTIONS = {"mlx.core": "replace_devices", "mlx_unpool._backends": "replace_hook"}
+
 
 class AfterImport:
     """Finds two modules as Python does, and calls a function of ``emulated_mac`` after each is imported."""
 
-    functions = {"mlx.core": "replace_devices", "mlx_unpool._backends": "replace_hook"}
-
     def find_spec(self, name, path=None, target=None):
-        if name not in self.functions:
+        if name not in FUNCTIONS:
             return None
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None:
-            spec.loader = Loader(spec.loader, self.functions[name])
+            spec.loader = Loader(spec.loader, FUNCTIONS[name])
         return spec
 
 
