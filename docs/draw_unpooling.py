@@ -56,7 +56,7 @@ def svg() -> str:
     x = mx.array(INPUT, dtype=mx.float32)[None, ..., None]
     pool = mlx_unpool.MaxPool2d(2, return_indices=True)
     values, indices = pool(x)
-    full = mlx_unpool.MaxUnpool2d.from_pool(pool)(values, indices)
+    full = mlx_unpool.MaxUnpool2d.from_pool(pool)(values, indices, output_size=x.shape)
     values, indices, full = (a.squeeze().astype(mx.int32).tolist() for a in (values, indices, full))
     positions = list(chain(*indices))
 

@@ -19,7 +19,8 @@ values, indices = pool(x)
 print("picture\n", x[0, ..., 0], sep="")
 print("maximum of each 2 x 2 window\n", values[0, ..., 0], sep="")
 print("where it was: row * 4 + column\n", indices[0, ..., 0], sep="")
-print("unpooled: back where it was, 0 elsewhere\n", unpool(values, indices)[0, ..., 0], sep="")
+full = unpool(values, indices, output_size=x.shape)
+print("unpooled: back where it was, 0 elsewhere\n", full[0, ..., 0], sep="")
 
 # Between the two a network works at half the size. Gradients pass through both.
 convolution = nn.Conv2d(1, 1, 3, padding=1)

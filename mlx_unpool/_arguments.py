@@ -38,8 +38,8 @@ def values(caller: str, name: str, x: Any) -> None:
         )
     if x.dtype not in TRAITS:
         raise TypeError(
-            f"[{caller}] '{name}' must have dtype float32, float16, bfloat16, float64 or an integer type but "
-            f"got {x.dtype}."
+            f"[{caller}] '{name}' must have one of the dtypes "
+            f"{', '.join(str(dtype).removeprefix('mlx.core.') for dtype in TRAITS)} but got {x.dtype}."
         )
 
 

@@ -97,7 +97,7 @@ def pool(source: Arrays, g: Any, index_dtype: mx.Dtype, where: Where) -> tuple[m
 def pool_values(source: Arrays, g: Any, index_dtype: mx.Dtype, where: Where) -> mx.array:
     """Values of every window; the derivatives use indices of ``index_dtype``, kept or computed again."""
     backend: Any = where.backend
-    if not backend.recomputes_indices:
+    if backend.on_gpu:
         return pool(source, g, index_dtype, where)[0]
 
     def forward(x, bounds=None):

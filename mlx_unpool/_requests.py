@@ -17,7 +17,7 @@ import mlx.core as mx
 
 from . import _arguments as check
 from . import _derivatives, _indices
-from ._backends import Where, get, where
+from ._backends import Where, where
 from ._geometry import (
     AdaptiveGeometry,
     Geometry,
@@ -106,7 +106,7 @@ class _Request:
         check.values(self.caller, "x", x)
         check.stream(self.caller, stream)
         chosen = where(stream)
-        if x.dtype == mx.float64 and chosen.backend is not get("ops"):
+        if x.dtype == mx.float64 and chosen.backend.on_gpu:
             raise TypeError(
                 f"[{self.caller}] 'x' must have another dtype on a GPU, which has no float64, but got "
                 f"{x.dtype} on {chosen.stream}."
@@ -115,7 +115,7 @@ class _Request:
 
     def check_limit(self, plan: Plan, where: Where) -> None:
         """Checks the size of arrays on the CPU."""
-        if not plan.fits_cpu and where.backend is get("ops"):
+        if not (plan.fits_cpu or where.backend.on_gpu):
             is_larger = prod(plan.shape) > prod(plan.folded) and not isinstance(self, MaxPooling)
             name = "output_size" if is_larger else "x"
             raise ValueError(

@@ -62,18 +62,16 @@ def passes(pool: nn.Module, x: mx.array) -> list[Callable[[], Any]]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Prints the report."""
-    parser = argparse.ArgumentParser(
-        prog="python -m mlx_unpool.benchmark",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = argparse.ArgumentParser(prog="python -m mlx_unpool.benchmark", description=__doc__)
     parser.add_argument(
         "--seconds", type=float, default=0.4, help="length of each of 72 measurements (default 0.4)"
     )
     seconds = parser.parse_args(arguments).seconds
     device = mx.default_device()
     on_gpu = device.type == mx.gpu
+    print("```text")
     print_versions(str(mx.device_info(device).get("device_name", device)))
+    print("```\n")
     print("| window | forward / mlx.nn | GB/s | of mlx.nn | training / mlx.nn | GB/s | of mlx.nn |")
     print("|---|---|---|---|---|---|---|")
     slower = []

@@ -346,8 +346,8 @@ class _MaxUnpool(_Layer):
             hint = ", whose pools return no indices" if whose.startswith("mlx.nn.") else ""
             name = kind.__name__ if whose == "builtins." else whose + kind.__name__
             raise TypeError(
-                f"[{cls.__name__}] 'pool' must be an mlx_unpool.MaxPool{cls.rank}d, or an adaptive or "
-                f"fractional one of this rank, but got {name}{hint}."
+                f"[{cls.__name__}] 'pool' must be a pooling layer of mlx_unpool with {cls.rank} spatial "
+                f"{'axis' if cls.rank == 1 else 'axes'} but got {name}{hint}."
             )
         if not pool.return_indices:
             raise ValueError(

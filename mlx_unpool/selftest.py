@@ -1,4 +1,4 @@
-"""Checks mlx_unpool on this machine, and prints a report that can be pasted into an issue.
+"""Checks mlx_unpool on this machine, and prints one block that can be pasted into an issue.
 
 Does every kernel agree bit for bit with plain MLX operations on the CPU, and how many GB/s does it reach?
 
@@ -106,8 +106,7 @@ def gigabytes_per_second(call: Call, backend: Any) -> float:
 def check_gpu(name: str) -> int:
     """Compares the kernels of a GPU with plain operations, prints the table and returns the exit status."""
     ops, backend, stream = _backends.get("ops"), _backends.get(name), mx.default_stream(mx.gpu)
-    print("| primitive | window | indices | dtype | agrees | GB/s |")
-    print("|---|---|---|---|---|---|")
+    print(_row("primitive", "window", "indices", "dtype", "agrees", "GB/s"))
     failures = 0
     kinds = [*itertools.product(_WINDOWS, (False, True)), ("adaptive", True)]
     for (label, flat), dtype in itertools.product(kinds, _DTYPES):
@@ -125,28 +124,30 @@ def check_gpu(name: str) -> int:
             failures += not good
             with mx.stream(stream):
                 rate = gigabytes_per_second(speed, backend)
+            indices, answer = "flat" if flat else "window", "yes" if good else "NO"
             print(
-                f"| {speed.name} | {label} | {'flat' if flat else 'window'} | "
-                f"{_short(dtype)} | {'yes' if good else 'NO'} | {rate:.0f} |",
-                flush=True,
+                _row(speed.name, label, indices, _short(dtype), answer, f"{rate:.0f}"), flush=True
             )
     with mx.stream(stream):
         x = mx.random.normal(_BIG)
         rate = gigabytes_per_second(Call("x + 1", lambda _: (x + 1,), (x,)), backend)
-    print(f"| x + 1, to compare | | | float32 | | {rate:.0f} |")
+    print(_row("x + 1, to compare", "", "", "float32", "", f"{rate:.0f}"))
     print(f"\n{f'{failures} DO NOT AGREE.' if failures else 'All agree.'}")
     return int(failures > 0)
 
 
+def _row(*cells: str) -> str:
+    widths = (17, 8, 7, 8, 6, 5)
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
 def print_versions(device: str) -> None:
     """Prints what a report needs to say about this machine."""
-    print("```text")
     print(f"mlx_unpool  {__version__}")
     print(f"mlx         {version('mlx')}")
     print(f"Python      {platform.python_version()}")
     print(f"system      {platform.platform()}")
-    print(f"device      {device}")
-    print("```\n", flush=True)
+    print(f"device      {device}\n", flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -158,13 +159,23 @@ def main(arguments: list[str] | None = None) -> int:
         epilog=status,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_args(arguments)
+    print("```text")  # Markdown shows the lines up to the closing fence as they are
+    try:
+        return check()
+    finally:
+        print("```", flush=True)
+
+
+def check() -> int:
+    """Prints the versions and the results, and returns the exit status."""
     name = next((n for n in ("metal", "cuda") if _backends.is_available(n)), None)
     if name is None:
         print_versions("CPU")
         print("There is no Metal or CUDA GPU here: no kernel was tested.")
         return 2
-    device_name = mx.device_info(mx.gpu).get("device_name", "an unknown GPU")
-    print_versions(f"{device_name} ({name})")
+    info = mx.device_info(mx.gpu)
+    words = (info.get("device_name", "an unknown GPU"), info.get("architecture", ""))
+    print_versions(f"{' '.join(map(str, filter(None, words)))} ({name})")
     return check_gpu(name)
 
 
@@ -173,4 +184,7 @@ def _short(dtype: mx.Dtype) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    finally:
+        mx.clear_streams()  # or MLX may crash when the interpreter exits

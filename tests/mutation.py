@@ -68,32 +68,18 @@ LIMIT = 1200  # seconds; what takes longer hangs, which is noticed as well
 
 ENVIRONMENT = {"FUZZ_EXAMPLES": "100", "PYTHONDONTWRITEBYTECODE": "1"}
 
-COMPARISONS = {
-    ast.Lt: "<=",
-    ast.LtE: "<",
-    ast.Gt: ">=",
-    ast.GtE: ">",
-    ast.Eq: "!=",
-    ast.NotEq: "==",
-    ast.Is: "is not",
-    ast.IsNot: "is",
-    ast.In: "not in",
-    ast.NotIn: "in",
-}
-OPERATORS = {
-    ast.Add: "-",
-    ast.Sub: "+",
-    ast.Mult: "+",
-    ast.FloorDiv: "*",
-    ast.Div: "*",
-    ast.Mod: "//",
-    ast.Pow: "*",
-    ast.BitAnd: "|",
-    ast.BitOr: "&",
-    ast.BitXor: "|",
-    ast.RShift: "<<",
-    ast.LShift: ">>",
-}
+COMPARISONS = dict(
+    zip(
+        (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn),
+        ("<=", "<", ">=", ">", "!=", "==", "is not", "is", "not in", "in"),
+    )
+)
+OPERATORS = dict(
+    zip(
+        (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Div, ast.Mod, ast.Pow),
+        ("-", "+", "+", "*", "*", "//", "*"),
+    )
+) | {ast.BitAnd: "|", ast.BitOr: "&", ast.BitXor: "|", ast.RShift: "<<", ast.LShift: ">>"}
 
 
 @dataclass(frozen=True)
@@ -170,15 +156,12 @@ class Finder(ast.NodeVisitor):
         elif isinstance(node.value, int):
             self.change(node, str(node.value + 1))
 
-    def visit_If(self, node: ast.If) -> None:
+    def visit_If(self, node: ast.If | ast.IfExp) -> None:
         for value in ("True", "False"):
             self.change(node.test, value)
         self.generic_visit(node)
 
-    def visit_IfExp(self, node: ast.IfExp) -> None:
-        for value in ("True", "False"):
-            self.change(node.test, value)
-        self.generic_visit(node)
+    visit_IfExp = visit_If
 
     def visit_With(self, node: ast.With) -> None:
         (item, *more) = node.items
@@ -202,24 +185,17 @@ class Finder(ast.NodeVisitor):
         for word in node.keywords:
             if word.arg and len(inner) > 1:
                 rest = [self.text(argument) for argument in node.args]
-                rest += [
-                    f"{other.arg}={self.text(other.value)}"
-                    if other.arg
-                    else f"**{self.text(other.value)}"
-                    for other in node.keywords
-                    if other is not word
-                ]
+                for other in node.keywords:
+                    if other is not word:
+                        name = f"{other.arg}=" if other.arg else "**"
+                        rest.append(name + self.text(other.value))
                 self.change(node, f"{self.text(node.func)}({', '.join(rest)})")
         self.generic_visit(node)
 
-    def visit_Raise(self, node: ast.Raise) -> None:
-        """Messages are held by other tests than the ones that a sample is for."""
+    def skip(self, node: ast.AST) -> None:
+        """Messages are not changed, nor assertions, which are there for a type checker."""
 
-    def visit_Assert(self, node: ast.Assert) -> None:
-        """Assertions tell a type checker what it cannot know."""
-
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """A message."""
+    visit_Raise = visit_Assert = visit_JoinedStr = skip
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         for part in (*node.args.defaults, *filter(None, node.args.kw_defaults), *node.body):

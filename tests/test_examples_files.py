@@ -178,9 +178,14 @@ def test_a_full_disk_leaves_the_old_file_and_no_partial_one(tmp_path):
 def test_partial_files_links_and_folders(tmp_path):
     path, link = tmp_path / "file.txt", tmp_path / "link.txt"
     path.write_text("old")
-    with pytest.raises(KeyboardInterrupt), replacing(path) as partial:  # noqa: PT012
-        partial.write_text("ne")
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with replacing(path) as partial:
+            partial.write_text("ne")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]  # no partial file is left
     link.symlink_to(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -43,9 +44,8 @@ def test_all_notebooks_are_here():
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.filterwarnings("ignore")  # of Jupyter's own
 def test_a_notebook_runs_in_any_folder_and_shows_what_it_shows_here(name, tmp_path, monkeypatch):
-    monkeypatch.setenv(
-        "PYTHONPATH", str(NOTEBOOKS.parent.parent)
-    )  # this checkout, wherever it runs
+    checkout = str(NOTEBOOKS.parent.parent)
+    monkeypatch.setenv("PYTHONPATH", checkout, prepend=os.pathsep)
     kept = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     assert pictures(kept) >= 3
     again = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)

@@ -17,6 +17,10 @@ import mlx_unpool
 
 ROOT = Path(__file__).parent.parent
 UNIX = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+# Neither Metal nor CUDA works in a child of fork(): docs/reliability.md recommends "spawn".
+FORK = pytest.mark.skipif(
+    not hasattr(os, "fork") or mx.is_available(mx.gpu), reason="a GPU does not work after a fork"
+)
 LIMIT = 120  # seconds; what hangs fails
 
 
@@ -83,7 +87,7 @@ FORKED = """
 """
 
 
-@UNIX
+@FORK
 def test_workers_that_are_forked_before_mlx_runs_work():
     """Importing the package starts no thread and looks at no device, so a fork loses nothing."""
     program = """
@@ -94,7 +98,7 @@ def test_workers_that_are_forked_before_mlx_runs_work():
     assert run(FORKED + program) == "True\n"
 
 
-@UNIX
+@FORK
 def test_a_process_that_is_forked_after_mlx_has_run_needs_a_new_stream():
     """MLX's own limit: the threads of its streams stay behind, so that even x + 1 waits for ever."""
     program = """

@@ -62,7 +62,7 @@ def test_typical_uses_pass(checker, tmp_path):
 def test_mistakes_are_found(checker, tmp_path):
     lines = (FOLDER / "mistakes.py").read_text().splitlines()
     wrong = {number for number, line in enumerate(lines, start=1) if "  # wrong" in line}
-    assert len(wrong) > 10
+    assert len(wrong) > 7
     assert checker(FOLDER / "mistakes.py", tmp_path) == wrong
 
 

@@ -23,9 +23,9 @@ VARIABLE = "MLX_UNPOOL_BACKEND"
 class Backend(Protocol):
     """The primitives, on arrays of shape (B, D, H, W, C)."""
 
-    # Whether pooling without indices keeps none for its gradient, which computes them again. Such a backend
-    # has a method pool_values(x, bounds, g, index_dtype).
-    recomputes_indices: bool
+    # A backend on the CPU has float64 and a limit of 2^31 elements. It has one more method,
+    # pool_values(x, bounds, g, index_dtype), and keeps no indices for the gradient of a pool without indices.
+    on_gpu: bool
 
     def pool(
         self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype
@@ -115,15 +115,20 @@ def where(stream: Any) -> Where:
         stream = mx.default_stream(mx.default_device())
     elif isinstance(stream, (mx.Device, mx.DeviceType)):
         stream = mx.default_stream(stream)
-    on_gpu = stream.device.type == mx.gpu
+    gpu_stream = on_gpu(stream)
     name = _forced.get()
     if name is None:
-        name = "ops" if not on_gpu else "metal" if is_available("metal") else "cuda"
+        name = "ops" if not gpu_stream else "metal" if is_available("metal") else "cuda"
     elif name not in _BACKENDS:
         raise ValueError(f"[mlx_unpool] '{VARIABLE}' must be {_allowed()} but got {name!r}.")
-    if name == "ops" and on_gpu:
+    if name == "ops" and gpu_stream:
         stream = mx.default_stream(mx.cpu)
     return Where(stream, _BACKENDS[name])
+
+
+def on_gpu(stream: Any) -> bool:
+    """Whether a stream belongs to a GPU. An emulated GPU replaces this function: docs/testing_metal.md."""
+    return stream.device.type == mx.gpu
 
 
 def _allowed() -> str:

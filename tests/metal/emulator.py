@@ -107,33 +107,40 @@ class Emulator:
         kernel = _metal_kernel(source=self.edit(source), **arguments)
 
         def call(*, inputs: list[mx.array], **options: Any) -> list[mx.array]:
-            options["stream"] = mx.gpu
-
-            def traced(*arrays: mx.array) -> list[mx.array]:
-                return kernel(inputs=list(arrays), **options)
-
-            examples = [mx.zeros(x.shape, x.dtype) for x in inputs]
-            (launch,), _, _ = metal_host.launches_of(traced, *examples)
-            launch = dataclasses.replace(launch, init_value=options.get("init_value"))
+            launch = launch_of(kernel, inputs, options)
             self.launches.append(launch)
             if self.record or not known(inputs):
                 return [mx.zeros(shape, dtype) for shape, dtype in launch.outputs]
-            outputs, report = metal_host.run(
-                launch,
-                inputs,
-                shuffle=self.shuffle,
-                count=self.count,
-                flush=self.flush,
-                shift=self.shift,
-            )
-            self.reports.append(report)
-            if self.keep:
-                self.kept.append(Kept(launch, inputs, outputs, report))
-            if self.must_be_clean:
-                assert report.clean, f"{launch.name}: {report.first} unwritten: {report.unwritten}"
-            return outputs
+            return self.run(launch, inputs)
 
         return call
+
+    def run(self, launch: Launch, inputs: list[mx.array]) -> list[mx.array]:
+        outputs, report = metal_host.run(
+            launch,
+            inputs,
+            shuffle=self.shuffle,
+            count=self.count,
+            flush=self.flush,
+            shift=self.shift,
+        )
+        self.reports.append(report)
+        if self.keep:
+            self.kept.append(Kept(launch, inputs, outputs, report))
+        if self.must_be_clean:
+            assert report.clean, f"{launch.name}: {report.first} unwritten: {report.unwritten}"
+        return outputs
+
+
+def launch_of(kernel: Any, inputs: list[mx.array], options: dict[str, Any]) -> Launch:
+    """The launch that a kernel of ``mx.fast.metal_kernel`` makes for these inputs."""
+
+    def traced(*arrays: mx.array) -> list[mx.array]:
+        return kernel(inputs=list(arrays), **{**options, "stream": mx.gpu})
+
+    examples = [mx.zeros(x.shape, x.dtype) for x in inputs]
+    (launch,), _, _ = metal_host.launches_of(traced, *examples)
+    return dataclasses.replace(launch, init_value=options.get("init_value"))
 
 
 def known(arrays: list[mx.array]) -> bool:

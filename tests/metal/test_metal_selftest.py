@@ -28,10 +28,12 @@ def test_kernels_that_agree_are_said_to(monkeypatch, capsys):
     said = capsys.readouterr().out.rpartition("mlx_unpool ")[2]
     assert "All agree." in said
     assert "(metal)" in said
-    rows = [line for line in said.splitlines() if line.startswith("|")][2:-1]
+    assert said.endswith("```\n")
+    table = said[said.index("primitive ") : said.index("All agree.")].rstrip()
+    rows = [line.split() for line in table.splitlines()][1:-1]
     # dtypes, windows, primitives with each format; those of adaptive windows
     assert len(rows) == 3 * (3 * (5 + 6) + 2)
-    assert all("| yes |" in row for row in rows)
+    assert all("yes" in row for row in rows)
 
 
 def test_a_kernel_that_does_not_agree_is_named(monkeypatch, capsys):
@@ -41,6 +43,9 @@ def test_a_kernel_that_does_not_agree_is_named(monkeypatch, capsys):
     assert run(monkeypatch, wrong) == 1
     said = capsys.readouterr().out
     assert "18 DO NOT AGREE." in said
-    assert "| pool | 2x2/2 | flat | float16 | NO |" in said
-    assert "| place | 2x2/2 | flat | float16 | yes |" in said
-    assert "| pool | adaptive | flat | float16 | yes |" in said
+    rows = {" ".join(line.split()[:5]) for line in said.splitlines()}
+    assert {
+        "pool 2x2/2 flat float16 NO",
+        "place 2x2/2 flat float16 yes",
+        "pool adaptive flat float16 yes",
+    } <= rows

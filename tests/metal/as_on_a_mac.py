@@ -1,0 +1,79 @@
+"""Runs Python as on a Mac: the default device is a GPU, emulated on the CPU.
+
+    python tests/metal/as_on_a_mac.py -m pytest tests/test_literal.py    the arguments are Python's
+    python tests/metal/as_on_a_mac.py examples/first_steps.py
+    python tests/metal/as_on_a_mac.py --all                              what CI runs
+
+Processes that the program starts run in the same way. ``--all`` runs the core's tests, with the examples in
+docstrings and pages, then the notebooks and every program, in its smoke mode if it has one.
+See docs/testing_metal.md.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+FOLDERS = (HERE / "emulated_mac", HERE, ROOT, ROOT / "tests" / "support", ROOT / "benchmarks")
+
+
+def environment() -> dict[str, str]:
+    """The environment of a Python that runs as on a Mac."""
+    paths = [*map(str, FOLDERS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTEST_PLUGINS": "emulated_pytest",
+    }
+
+
+def core_tests() -> list[str]:
+    """The files of the core's tests, as the Makefile has them."""
+    others = ("test_examples", "test_site", "test_package", "test_typing")
+    files = sorted((ROOT / "tests").glob("test_*.py"))
+    return [str(path) for path in files if not path.name.startswith(others)]
+
+
+def programs(folder: str) -> list[list[str]]:
+    """The programs that need no arguments, in their smoke modes."""
+    commands = [[str(ROOT / "examples" / "first_steps.py")]]
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        text = path.read_text()
+        if "smoke" in text:
+            output = ["--output", f"{folder}/{path.stem}"] if ".output" in text else []
+            commands.append([str(path), "--smoke", *output])
+    return commands
+
+
+def run_all() -> int:
+    """Runs everything and returns the exit status."""
+    pytest = ["-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider"]
+    with tempfile.TemporaryDirectory() as folder:
+        commands = [
+            [*pytest, *core_tests()],
+            [*pytest, str(ROOT / "tests" / "test_examples_notebooks.py")],
+            *programs(folder),
+        ]
+        failed = []
+        for command in commands:
+            name = " ".join(command[:4]).replace(f"{ROOT}/", "")
+            print(f"== {name}", flush=True)
+            start = time.monotonic()
+            done = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment())
+            print(f"== {time.monotonic() - start:.0f} s, exit status {done.returncode}", flush=True)
+            if done.returncode:
+                failed.append(name)
+    print(f"As on a Mac: {len(commands)} commands, {len(failed)} failed", *failed, sep="\n  ")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--all"]:
+        sys.exit(run_all())
+    os.execve(sys.executable, [sys.executable, *sys.argv[1:]], environment())

@@ -1,0 +1,37 @@
+"""A plugin of pytest that skips the tests in ``skips.txt``. ``as_on_a_mac.py`` makes pytest load it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+LIST = Path(__file__).with_name("skips.txt")
+ROOT = LIST.parents[3]
+
+
+def listed() -> dict[str, str]:
+    """The reason for each test or file in the list."""
+    reasons: dict[str, str] = {}
+    reason = ""
+    for line in LIST.read_text().splitlines():
+        if line.startswith(" "):
+            reasons[line.strip()] = reason
+        elif line and not line.startswith("#"):
+            reason = line
+    return reasons
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Files in the list are not imported, because some need minutes for that alone."""
+    if collection_path.is_relative_to(ROOT):
+        return str(collection_path.relative_to(ROOT)) in listed() or None
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    reasons = listed()
+    for item in items:
+        for name in (item.nodeid, item.nodeid.partition("[")[0]):
+            if name in reasons:
+                item.add_marker(pytest.mark.skip(reason=reasons[name]))

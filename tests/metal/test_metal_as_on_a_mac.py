@@ -1,0 +1,107 @@
+"""``as_on_a_mac.py``: any process, as on a Mac."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import as_on_a_mac
+
+ROOT = Path(__file__).parent.parent.parent
+LIST = Path(__file__).parent / "emulated_mac" / "skips.txt"
+
+
+def run(program: str, *arguments: str, status: int = 0) -> str:
+    """The output of a program that runs as on a Mac."""
+    runner = [sys.executable, as_on_a_mac.__file__]
+    command = [*runner, *(arguments or ("-c", textwrap.dedent(program)))]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert result.returncode == status, result.stdout + result.stderr
+    return result.stdout + result.stderr
+
+
+def test_the_device_of_a_call_decides_which_backend_runs():
+    program = """
+    import threading
+    import mlx.core as mx
+    import mlx_unpool
+    from emulated_mac import launched
+
+    x = mx.random.normal((1, 6, 6, 3))
+
+    def launches(call):
+        before = launched["run"]
+        mx.eval(call())
+        return launched["run"] - before
+
+    def pool(**options):
+        return mlx_unpool.max_pool2d(x, 2, return_indices=True, **options)
+
+    assert mx.default_device() == mx.Device(mx.gpu) and mx.metal.is_available()
+    assert launches(pool) == launches(lambda: pool(stream=mx.gpu)) == 1
+    assert launches(lambda: pool(stream=mx.cpu)) == 0
+    assert launches(lambda: pool(stream=mx.new_stream(mx.gpu))) == 1
+    with mx.stream(mx.cpu):
+        assert launches(pool) == 0
+        with mx.stream(mx.new_stream(mx.gpu)):
+            assert launches(pool) == 1
+    with mlx_unpool.use_backend("ops"):
+        assert launches(pool) == 0
+    assert launches(lambda: mx.vmap(mlx_unpool.MaxPool2d(2))(x[None])) == 1
+    gradient = mx.grad(lambda x: mlx_unpool.max_pool2d(x, 3, 2, 1).sum())
+    assert launches(lambda: gradient(x)) == 2
+
+    found = []
+    thread = threading.Thread(target=lambda: found.append(launches(pool)))
+    thread.start()
+    thread.join()
+    assert found == [1]
+    mx.set_default_device(mx.cpu)
+    assert launches(pool) == 0
+    print("as on a Mac")
+    """
+    assert run(program) == "as on a Mac\n"
+
+
+def test_processes_that_a_process_starts_run_in_the_same_way():
+    program = """
+    import subprocess, sys
+    words = "import mlx.core as mx; print(mx.default_device())"
+    subprocess.run([sys.executable, "-c", words], check=True)
+    """
+    assert run(program) == "Device(gpu, 0)\n"
+
+
+def test_a_launch_that_is_not_clean_is_an_error():
+    program = """
+    import mlx.core as mx
+    kernel = mx.fast.metal_kernel(
+        name="beyond", input_names=["x"], output_names=["out"], source="out[1] = x[0];"
+    )
+    options = dict(grid=(1, 1, 1), threadgroup=(1, 1, 1))
+    kernel(inputs=[mx.ones((1,))], output_shapes=[(1,)], output_dtypes=[mx.float32], **options)
+    """
+    assert "access out of bounds" in run(program, status=1)
+
+
+def test_the_self_test_finds_the_emulated_gpu():
+    program = """
+    from mlx_unpool import selftest
+    selftest._SMALL, selftest._BIG, selftest._REPEATS = ((1, 1, 7, 6, 5),), (1, 1, 6, 6, 8), 1
+    selftest.sys.exit(selftest.main([]))
+    """
+    said = run(program)
+    assert "device      Emulated Apple GPU applegpu_g13s (metal)" in said
+    assert "All agree." in said
+
+
+def test_the_list_names_tests_that_exist():
+    names = re.findall(r"^ +(tests/\S+)$", LIST.read_text(), re.MULTILINE)
+    assert names
+    for name in names:
+        file, _, test = name.partition("::")
+        text = (ROOT / file).read_text()
+        assert not test or f"def {test.partition('[')[0]}(" in text, name
