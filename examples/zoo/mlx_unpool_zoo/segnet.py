@@ -1,9 +1,9 @@
 """SegNet (Badrinarayanan, Kendall and Cipolla, 2017) for signals, pictures and volumes of any size.
 
 The encoder pools and keeps the position of each maximum; the decoder puts values back at these positions,
-which preserves edges. Three other decoders are for comparison: ``"nearest"`` and ``"bilinear"`` upsample without
-indices, and ``"skip"`` upsamples bilinearly and concatenates the encoder's features of the same size, as
-U-Net does.
+which preserves edges. Three other decoders are for comparison: ``"nearest"`` and ``"bilinear"`` upsample
+without indices, and ``"skip"`` upsamples bilinearly and concatenates the encoder's features of the same size,
+as U-Net does.
 """
 
 from __future__ import annotations
