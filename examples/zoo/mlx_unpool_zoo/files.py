@@ -70,7 +70,7 @@ def save_arrays(
         try:
             with partial.open("wb") as file:  # MLX appends a suffix to a name without one
                 mx.save_safetensors(file, arrays, metadata)
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
             raise OSError(f"{path} cannot be written: {error}") from None
 
 

@@ -177,7 +177,7 @@ def state_of(checkpoint: Any) -> dict[str, Any]:
 
 def split_state(checkpoint: Any) -> tuple[dict[str, Any], list[str]]:
     """The arrays of the state dict in a checkpoint, and the names of its other entries."""
-    seen = []  # a pickle may contain itself
+    seen: list[Any] = []  # a pickle may contain itself
     while not any(checkpoint is other for other in seen):
         seen.append(checkpoint)
         if isinstance(checkpoint, Foreign):
