@@ -2,8 +2,8 @@
 
     python benchmarks/compare.py OTHER_CHECKOUT
 
-Runs the operations of ``ops.py`` and the graph construction of ``overhead.py`` with both versions, in subprocesses
-that take turns, and prints the ratio of this version to the other one.
+Runs the operations of ``ops.py`` and the graph construction of ``overhead.py`` with both versions, in
+subprocesses that take turns, and prints the ratio of this version to the other one.
 """
 
 from __future__ import annotations

@@ -344,3 +344,21 @@ def test_broken_pytorch_files_are_refused_in_a_line(tmp_path, legacy):
         except ValueError as error:
             refusal = str(error)
             assert len(refusal.splitlines()) == 1, refusal
+
+
+def test_a_checkpoint_that_contains_itself_is_refused(tmp_path):
+    torch = pytest.importorskip("torch")
+    checkpoint: dict = {}
+    checkpoint["model"] = {"state_dict": checkpoint}
+    torch.save(checkpoint, tmp_path / "loop.pth")
+    with pytest.raises(ValueError, match=r"loop\.pth: the checkpoint contains itself"):
+        read_state(tmp_path / "loop.pth")
+
+
+def test_a_name_without_a_suffix_and_a_folder_that_is_missing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_arrays(Path("name"), {"a": mx.arange(3)})
+    assert load_arrays(Path("name"))[0]["a"].tolist() == [0, 1, 2]
+    with pytest.raises(FileNotFoundError, match="missing"):
+        save_arrays(Path("missing/../x"), {"a": mx.arange(3)})
+    assert [path.name for path in tmp_path.iterdir()] == ["name"]

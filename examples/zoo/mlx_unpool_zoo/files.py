@@ -26,6 +26,9 @@ def replacing(path: Path) -> Iterator[Path]:
     unchanged and nothing else is left, not even a folder that was created for it. Only a process that is
     killed leaves its ``partial-*`` file.
     """
+    if ".." in path.parts:
+        # Resolved by the operating system: the folder before ".." has to exist.
+        path = path.parent.resolve(strict=True) / path.name
     path = Path(os.path.realpath(path))  # a link stays a link
     created = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,8 +68,9 @@ def save_arrays(
     metadata[CHECKSUM] = checksum(arrays, metadata)
     with replacing(path) as partial:
         try:
-            mx.save_safetensors(str(partial), arrays, metadata)
-        except RuntimeError as error:
+            with partial.open("wb") as file:  # MLX appends a suffix to a name without one
+                mx.save_safetensors(file, arrays, metadata)
+        except (RuntimeError, OSError) as error:
             raise OSError(f"{path} cannot be written: {error}") from None
 
 

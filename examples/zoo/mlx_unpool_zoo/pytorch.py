@@ -177,7 +177,9 @@ def state_of(checkpoint: Any) -> dict[str, Any]:
 
 def split_state(checkpoint: Any) -> tuple[dict[str, Any], list[str]]:
     """The arrays of the state dict in a checkpoint, and the names of its other entries."""
-    while True:
+    seen: list[Any] = []  # a pickle may contain itself
+    while not any(checkpoint is other for other in seen):
+        seen.append(checkpoint)
         if isinstance(checkpoint, Foreign):
             checkpoint = state_of_foreign(checkpoint)
         elif callable(getattr(checkpoint, "state_dict", None)):
@@ -189,6 +191,8 @@ def split_state(checkpoint: Any) -> tuple[dict[str, Any], list[str]]:
         if not inner:
             break
         checkpoint = inner[0]
+    else:
+        raise ValueError(f"the checkpoint contains itself. {HOW_TO_EXPORT}")
     state = {
         name.removeprefix("module."): value
         for name, value in checkpoint.items()
