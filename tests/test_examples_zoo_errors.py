@@ -517,6 +517,7 @@ def test_converting_other_weights_leaves_nothing(tmp_path):
         assert result.returncode == 1
         assert 0 < len(result.stderr.splitlines()) <= 13
         assert "Traceback" not in result.stderr
+        assert str(words[1]) in result.stderr.splitlines()[-1] or "--licence-file" in words
         assert sorted(tmp_path.iterdir()) == before
 
 

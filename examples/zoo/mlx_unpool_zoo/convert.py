@@ -25,6 +25,7 @@ from mlx.utils import tree_flatten
 from . import pytorch
 from .classes import CAMVID, read_classes
 from .config import PLANES
+from .errors import of_file
 from .loading import MODELS, from_pytorch
 from .model import IMAGENET
 
@@ -105,7 +106,7 @@ def convert(arguments: argparse.Namespace) -> str:
     try:
         model = from_pytorch(arguments.model, state, **dict(arguments.config))
     except ValueError as error:
-        raise ValueError(f"{error}\nThe file is {source}.") from None
+        raise of_file(error, source) from None
     about = model.about
     pictures = arguments.model in ("enet", "segnet") and about.input["planes"] == 3
     if arguments.input and not pictures:

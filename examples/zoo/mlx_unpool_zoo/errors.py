@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 LONGEST = 10  # entries of a list in a message
+THE_STATE_DICT = "the state dict"
 
 
 def cut(names: Sequence[str], separator: str = ", ") -> str:
@@ -15,12 +16,20 @@ def cut(names: Sequence[str], separator: str = ", ") -> str:
     return separator.join(shown)
 
 
-def mismatch(model: str, lines: Sequence[str], source: str = "the state dict") -> ValueError:
+def mismatch(model: str, lines: Sequence[str], source: str = THE_STATE_DICT) -> ValueError:
     """An error for weights that do not fit a model: a line for each difference, and then the cause."""
     count = "1 difference" if len(lines) == 1 else f"{len(lines):,} differences"
     return ValueError(
         f"{cut(lines, chr(10))}\n{model} cannot load {source}: {count}, listed above."
     )
+
+
+def of_file(error: ValueError, path: object) -> ValueError:
+    """The same error with the name of the file that the weights are from."""
+    text, cause = str(error), f" cannot load {THE_STATE_DICT}: "
+    if cause in text:
+        return ValueError(text.replace(cause, f" cannot load {path}: "))
+    return ValueError(f"{path}: {text}")
 
 
 def first_line(error: BaseException) -> str:

@@ -12,7 +12,7 @@ import mlx.core as mx
 from mlx.utils import tree_flatten, tree_map
 
 from .config import arguments_of, check_about, check_arguments, read_json, shown
-from .errors import cut, first_line, mismatch
+from .errors import cut, first_line, mismatch, of_file
 from .files import load_arrays
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def load(
         try:
             weights = model.sanitize(weights, strict=strict)
         except ValueError as error:
-            raise ValueError(f"{error}\nThe file is {file}.") from None
+            raise of_file(error, file) from None
     return ready(model, weights, dtype=dtype, strict=strict, source=str(file))
 
 

@@ -148,7 +148,7 @@ class Model(nn.Module, metaclass=OneSpelling):
         model = cls(**arguments)
         model.about.converter = f"mlx_unpool {mlx_unpool.__version__}"
         weights = model.sanitize(state, strict=strict)
-        loaded: Any = ready(model, weights, dtype=dtype, strict=strict, source="'state_dict'")
+        loaded: Any = ready(model, weights, dtype=dtype, strict=strict, source="the state dict")
         return loaded
 
     @classmethod
