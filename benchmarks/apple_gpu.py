@@ -177,8 +177,11 @@ def _launches(chosen: Sequence[Call]) -> Iterator[tuple[Call, str, emulator.Kept
             mx.eval(function())
         for kept in device.kept:
             kernel = kernel_of(kept.launch)
-            # Strays of an unpool count once; a derivative of a pool begins with the pool itself.
+            # Indices outside their window count once, where there are some; a derivative of a pool begins with
+            # the pool itself.
             if kernel == "outside_window" and call.primitive != "place":
+                continue
+            if kernel == "outside_winners":
                 continue
             if kernel.startswith("pool") and call.primitive != "pool":
                 continue

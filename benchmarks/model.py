@@ -5,8 +5,6 @@ python benchmarks/model.py
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -14,17 +12,14 @@ import mlx.nn as nn
 import mlx.optimizers as optim
 import torch
 from harness import timing
-
-sys.path.append(str(Path(__file__).parent.parent / "examples"))
-
-from zoo.segnet import SegNet
+from mlx_unpool_zoo.segnet import SegNet
 
 CLASSES, BATCH, SIZE = 11, 8, 32
 CHANNELS, CONVOLUTIONS = (12, 24, 48), (1, 2, 2)
 
 
 class TorchSegNet(torch.nn.Module):
-    """The network of examples/zoo/segnet.py, in PyTorch."""
+    """The network of mlx_unpool_zoo.segnet, in PyTorch."""
 
     def __init__(self) -> None:
         super().__init__()

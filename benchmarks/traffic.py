@@ -39,7 +39,7 @@ LAYOUTS = {  # name: data_format, channels
 PRIMITIVES = ("pool", "place", "accumulate", "pick", "pick_winners")
 IRREGULAR = {"adaptive 25x25": 25, "adaptive 40x40": 40, "fractional 2x2, 40x40": 40}
 # What one kernel hands to the next; the parts of large windows, which have other names, are in no row.
-INTERMEDIATE = ("outside_window", "winner_bits", "owner")
+INTERMEDIATE = ("outside_window", "winner_bits", "winner")
 PAGE = Path(__file__).with_name("TRAFFIC.md")
 END = "<!-- end of table -->"
 BEGIN = {

@@ -1,7 +1,9 @@
 """Do the models of the zoo give what PyTorch gives at the size that they are published for, and how long do
 they take?
 
-python benchmarks/zoo_models.py [MODEL ...]        without a name: all of them, for a quarter of an hour
+PYTHONPATH=tests/support python benchmarks/zoo_models.py [MODEL ...]
+
+Without a name it runs all models, which takes a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -10,27 +12,30 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import mlx_unpool_zoo as zoo
 import numpy as np
 import torch
-from harness import timing
-
-sys.path.append(str(Path(__file__).parent.parent / "examples"))
-sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
-
-import zoo
 from autoencoder_twins import ConvAutoencoder3dTwin, InceptionAutoencoderTwin
-from brain_twins import FastSurferCNNTwin, FastSurferVINNTwin, QuickNATTwin
+from brain_twins import (
+    CerebNetTwin,
+    FastSurferCNNTwin,
+    FastSurferVINNTwin,
+    HypVINNTwin,
+    QuickNATTwin,
+)
+from harness import timing
+from mlx_unpool_zoo.near_ties import pooled_indices, share_of_flips
 from pytorch_twins import ENetTwin, SegNetTwin, indices_of, randomise
-from zoo.near_ties import pooled_indices, share_of_flips
 
 # Of each model the twin as published, the shape of an input, and further inputs.
 CASES: dict[str, tuple[Callable[[], Any], tuple[int, ...], list[Any]]] = {
     "fastsurfer_cnn": (lambda: FastSurferCNNTwin(79), (1, 256, 256, 7), []),
     "fastsurfer_vinn": (lambda: FastSurferVINNTwin(79), (1, 320, 320, 7), [[1.25]]),
+    "cerebnet": (CerebNetTwin, (1, 128, 128, 7), []),
+    "hypvinn": (HypVINNTwin, (1, 320, 320, 14), [[1.25]]),
     "quicknat": (lambda: QuickNATTwin(33), (1, 256, 256, 1), []),
     "enet": (lambda: ENetTwin(12), (1, 360, 480, 3), []),
     "segnet": (lambda: SegNetTwin(12, (64, 128, 256, 512, 512)), (1, 360, 480, 3), []),

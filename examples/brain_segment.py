@@ -4,16 +4,17 @@
 
 Reads what nibabel reads (.nii.gz, .mgz, ...). Writes into the folder --output: the scan on the grid of the
 networks (scan.mgz), labels on the same grid with FreeSurfer's numbers (labels.mgz), their colour table
-(labels.txt) and a picture (labels.png). An interrupted run goes on with --resume, after the last plane that
-was done.
+(labels.txt) and a picture (labels.png). While it runs, it needs 5 GiB on the disk there. An interrupted run
+continues with --resume after the last complete plane.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
+import math
 import zlib
-from functools import partial
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import matplotlib
@@ -22,17 +23,17 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import mlx.core as mx
+import mlx_unpool_zoo as zoo
 import nibabel
 import numpy as np
-import zoo
-from common.command_line import run_program
-from common.drawing import show_classes
-from common.files import checksum, replacing
-from data.brain_volumes import (
+from mlx.utils import tree_flatten
+from mlx_unpool_zoo.files import checksum, replacing
+from support.brain_volumes import (
     LABELS,
     PLANES,
     SIZE,
     THICKNESS,
+    Sums,
     add_plane,
     best_classes,
     colour_table,
@@ -42,7 +43,8 @@ from data.brain_volumes import (
     split_hemispheres,
     with_both_hemispheres,
 )
-from mlx.utils import tree_flatten
+from support.command_line import run_program
+from support.drawing import show_classes
 from tqdm import tqdm
 
 PUBLISHED = "https://zenodo.org/records/10390573"
@@ -55,6 +57,7 @@ WEIGHTS = f"""weights:
     python examples/convert.py fastsurfer_vinn {CHECKPOINTS["sagittal"]} fastsurfer/sagittal
     python examples/convert.py fastsurfer_vinn {CHECKPOINTS["axial"]} fastsurfer/axial
 
+  The plane is read from the name of the file; --plane says it for files with other names.
   Those of FastSurfer 1 (.../Coronal_Weights_FastSurferCNN/ckpts/Epoch_30_training_state.pkl and so on) are
   converted as fastsurfer_cnn. Not for clinical use."""
 
@@ -63,7 +66,7 @@ def load_models(folder: Path, classes: list[dict]) -> dict[str, zoo.Model]:
     """The network of each plane, from folders of these names.
 
     Raises:
-        ValueError: If one is missing, with where to find it, or it is not for this.
+        ValueError: If one is missing, is for another plane or other classes, or has the weights of another.
     """
     missing = [name for name in CHECKPOINTS if not (folder / name).is_dir()]
     if missing:
@@ -84,18 +87,31 @@ def load_models(folder: Path, classes: list[dict]) -> dict[str, zoo.Model]:
                 f"{' or '.join(map(str, expected))} classes, but it is a {model.model_type} for {slices} "
                 f"and {found}."
             )
+        if model.about.plane != name:
+            raise ValueError(
+                f"{folder / name / 'config.json'}: 'plane' must be {name!r}, but got {model.about.plane!r}. "
+                f"Convert the weights of {name} slices into this folder, with --plane {name} if the name of "
+                "their file does not say it."
+            )
+    sums: dict[str, str] = {}
+    for name, model in models.items():
+        same = sums.setdefault(checksum(dict(tree_flatten(model.parameters())), {}), name)
+        if same != name:
+            raise ValueError(
+                f"{folder / same} and {folder / name} must have different weights, but they are the same."
+            )
     return models
 
 
 class Progress:
-    """The sum of the planes so far, kept in a folder until all is done.
+    """The sum of the planes so far, in a file of a folder until all is done.
 
     The name of the file says which scan and weights it belongs to and which planes are in it.
 
     Args:
-        folder: Where.
-        key: Names the scan and the weights.
-        resume: Whether to go on from what is there, if it belongs to the same.
+        folder: The folder.
+        key: Identifies the scan and the weights.
+        resume: Whether to continue with a file that belongs to the same.
     """
 
     def __init__(self, folder: Path, key: str, resume: bool) -> None:
@@ -108,28 +124,32 @@ class Progress:
 
     def path(self, done: int) -> Path:
         planes = "-".join(plane.name for plane in PLANES[:done])
-        return self.folder / f"sum-{self.key}-{planes}.npy"
+        return self.folder / f"sum-{self.key}-{planes}.bin"
 
-    def load(self, shape: tuple[int, ...]) -> np.ndarray:
+    def load(self, shape: tuple[int, ...]) -> Sums:
         """The sum so far."""
-        if not self.done:
-            return np.zeros(shape, np.float16)
-        return np.load(self.path(self.done), allow_pickle=False)
+        return Sums(self.path(self.done), shape)
 
-    def save(self, total: np.ndarray) -> None:
-        """Keeps the sum with one plane more. A full disk is no reason to stop."""
-        self.done += 1
+    @contextmanager
+    def adding(self, shape: tuple[int, ...]) -> Iterator[tuple[Sums | None, Sums]]:
+        """Yields the sum so far, if there is one, and a new one that takes its place at the end."""
+        size = 2 * math.prod(shape) / 2**30
         try:
-            with replacing(self.path(self.done)) as path:
-                np.save(path, total)
+            with ExitStack() as stack:
+                before = stack.enter_context(self.load(shape)) if self.done else None
+                partial_path = stack.enter_context(replacing(self.path(self.done + 1)))
+                with Sums(partial_path, shape, new=True) as after:
+                    yield before, after
         except OSError as error:
-            print(f"This run cannot be resumed from here: {error}", file=sys.stderr)
-        else:
-            self.remove(but=self.done)
+            raise OSError(
+                f"{self.folder} must have {2 * size:.1f} GiB for the sums of the planes: {error}"
+            ) from None
+        self.done += 1
+        self.remove(but=self.done)
 
     def remove(self, but: int = 0) -> None:
         """Removes all sums, or all but one."""
-        for path in self.folder.glob("sum-*.npy"):
+        for path in self.folder.glob("sum-*.bin"):
             if not but or path != self.path(but):
                 path.unlink()
 
@@ -141,18 +161,33 @@ def segment(
     batch: int,
     kept: Progress,
 ) -> np.ndarray:
-    """Labels of a conformed scan."""
-    total = kept.load((*volume.shape, len(classes)))
+    """Labels of a conformed scan; the memory for a few slices is all that is needed."""
+    shape = (*volume.shape, len(classes))
     for plane in PLANES[kept.done :]:
-        model = models[plane.name]
+        model, axis = models[plane.name], plane.axes[0]
         channels = None
         if model.config["num_classes"] != len(classes):
             channels = sagittal_channels(classes)
-        bar = partial(tqdm, desc=f"{plane.name:8}", unit="batch")
-        add_plane(total, volume, plane, model, channels=channels, batch=batch, progress=bar)
-        kept.save(total)
+        progress = tqdm(total=shape[axis], desc=f"{plane.name:8}", unit="slice")
+        with progress, kept.adding(shape) as (before, after):
+            for start, _ in after.slabs(axis):
+                slab = before.read(axis, start) if before else after.empty(axis, start)
+                add_plane(
+                    slab,
+                    volume,
+                    plane,
+                    model,
+                    first=start,
+                    channels=channels,
+                    batch=batch,
+                    done=progress.update,
+                )
+                after.write(axis, start, slab)
+                del slab  # before the next one is read
     numbers = np.array([entry["label"] for entry in classes], np.int16)
-    return split_hemispheres(numbers[best_classes(total)])
+    with kept.load(shape) as sums:
+        best = best_classes(sums)
+    return split_hemispheres(numbers[best])
 
 
 def draw(volume: np.ndarray, labels: np.ndarray, classes: list[dict], path: Path) -> None:

@@ -2,7 +2,7 @@
 
     python examples/camvid_predict.py enet street.png --output street-classes.png
 
-The model is a folder that camvid_convert.py, convert.py or camvid_train.py wrote. Pictures may have any size.
+The model is a folder that convert.py or camvid_train.py wrote. Pictures may have any size.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
-from common.command_line import run_program
-from common.drawing import legend, save, show_classes
-from common.segmenter import load
-from data.camvid import read_picture
+from support.camvid import read_picture
+from support.command_line import run_program
+from support.drawing import legend, save, show_classes
+from support.segmenter import load
 from tqdm import tqdm
 
 

@@ -27,14 +27,14 @@ import matplotlib.pyplot as plt
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-from common import segmenter as segmenters
-from common.command_line import run_program
-from common.drawing import legend, save, show_classes
-from common.metrics import class_iou
-from common.training import adamw, add_options, train, weighted_cross_entropy
-from data.camvid import CLASS_NAMES, UNLABELLED, CamVid
-from data.street_scenes import write_streets
 from mlx.utils import tree_flatten
+from support import segmenter as segmenters
+from support.camvid import CLASS_NAMES, UNLABELLED, CamVid
+from support.command_line import run_program
+from support.drawing import legend, save, show_classes
+from support.metrics import class_iou
+from support.street_scenes import write_streets
+from support.training import adamw, add_options, train, weighted_cross_entropy
 
 
 def parse_arguments() -> argparse.Namespace:

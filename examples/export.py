@@ -15,10 +15,10 @@ from pathlib import Path
 
 import mlx.core as mx
 import mlx.nn as nn
-import zoo
-from common.command_line import run_program
-from common.files import replacing
+import mlx_unpool_zoo as zoo
 from mlx.utils import tree_map
+from mlx_unpool_zoo.files import replacing
+from support.command_line import run_program
 
 import mlx_unpool
 

@@ -24,10 +24,10 @@ import matplotlib.pyplot as plt
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-from common.command_line import run_program
-from common.drawing import save
-from common.training import adamw, parse_options, save_weights, train
-from data.brain_scans import (
+from matplotlib.colors import ListedColormap
+from matplotlib.patches import Patch
+from mlx_unpool_zoo.segnet import DECODERS, SegNet
+from support.brain_scans import (
     CLASS_NAMES,
     brain,
     dice_of_scans,
@@ -35,9 +35,9 @@ from data.brain_scans import (
     training_batches,
     two_thresholds,
 )
-from matplotlib.colors import ListedColormap
-from matplotlib.patches import Patch
-from zoo.segnet import DECODERS, SegNet
+from support.command_line import run_program
+from support.drawing import save
+from support.training import adamw, parse_options, save_weights, train
 
 LEARNING_RATE = 0.01
 COARSE_WEIGHT = 0.3  # of the auxiliary loss on the last pooling stage

@@ -26,16 +26,16 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import mlx.core as mx
 import numpy as np
-from common.command_line import run_program
-from common.drawing import save
-from common.metrics import segmentation_metrics
-from common.training import adamw, save_weights, train, weighted_cross_entropy
-from data.digit_scenes import CLASS_NAMES, Scenes
 from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 from mlx.utils import tree_flatten
-from zoo.segnet import DECODERS, NORMS, SegNet
+from mlx_unpool_zoo.segnet import DECODERS, NORMS, SegNet
+from support.command_line import run_program
+from support.digit_scenes import CLASS_NAMES, Scenes
+from support.drawing import save
+from support.metrics import segmentation_metrics
+from support.training import adamw, save_weights, train, weighted_cross_entropy
 
 CLASSES = len(CLASS_NAMES)
 BACKGROUND_WEIGHT = 0.2  # most pixels are background

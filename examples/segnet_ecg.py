@@ -25,13 +25,13 @@ import matplotlib.pyplot as plt
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-from common.command_line import run_program
-from common.drawing import save
-from common.metrics import class_iou
-from common.training import adamw, parse_options, save_weights, train
-from data.ecg import CLASS_NAMES, COLOURS, SAMPLES, recordings, training_batches
 from matplotlib.patches import Patch
-from zoo.segnet import DECODERS, SegNet
+from mlx_unpool_zoo.segnet import DECODERS, SegNet
+from support.command_line import run_program
+from support.drawing import save
+from support.ecg import CLASS_NAMES, COLOURS, SAMPLES, recordings, training_batches
+from support.metrics import class_iou
+from support.training import adamw, parse_options, save_weights, train
 
 LEARNING_RATE = 0.01
 

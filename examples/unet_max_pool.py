@@ -19,7 +19,7 @@ from itertools import pairwise
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
-from common.command_line import run_program
+from support.command_line import run_program
 
 import mlx_unpool
 

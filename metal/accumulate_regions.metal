@@ -7,18 +7,20 @@
     const int D = size[0], H = size[1], W = size[2], C = ONE ? V : values_shape[4];
     const int OD = values_shape[1], OH = values_shape[2], OW = values_shape[3];
     const uint3 at = thread_position_in_grid;
-    const WorkItem s = work_item_of<V, X, ONE, PLANAR>(at, D, H, W, C, values_shape[0]);
+    const WorkItem<AXIS> s = work_item_of<AXIS, V, X, ONE, PLANAR>(at, D, H, W, C, values_shape[0]);
     if (s.beyond) {
       return;
     }
-    const int lanes = TAIL && C - s.c < V ? C - s.c : V, last = s.w + X - 1 < W ? s.w + X - 1 : W - 1;
+    const int lanes = TAIL && C - s.c < V ? C - s.c : V;
+    const AXIS last = s.w + X - 1 < W ? s.w + X - 1 : AXIS(W - 1);
     const OFFSET pooled = OFFSET(at.z) * OD * OH * OW;
-    const INDEX position = INDEX(at.y) * W + s.w;
-    Cover cd, ch, cw;
+    const INDEX position = INDEX(at.y) * W + INDEX(s.w);
+    Cover<AXIS> cd, ch, cw;
     if (REGIONS) {
-      cd = cover_between(covering, s.d, s.d);
-      ch = cover_between(covering, D + s.h, D + s.h);
-      cw = cover_between(covering, D + H + s.w, D + H + last);
+      const OFFSET row = OFFSET(D) + OFFSET(s.h), columns = OFFSET(D) + H;
+      cd = cover_between<AXIS>(covering, OFFSET(s.d), OFFSET(s.d));
+      ch = cover_between<AXIS>(covering, row, row);
+      cw = cover_between<AXIS>(covering, columns + OFFSET(s.w), columns + OFFSET(last));
     } else {
       cd = cover_of(s.d, s.d, window[0], window[3], window[6], window[9], OD);
       ch = cover_of(s.h, s.h, window[1], window[4], window[7], window[10], OH);
@@ -33,27 +35,36 @@
         sum[i][v] = ACC(0);
       }
     }
-    for (int od = cd.first; od < cd.stop; ++od) {
-      for (int oh = ch.first; oh < ch.stop; ++oh) {
-        const OFFSET row = (pooled + (OFFSET(od) * OH + oh) * OW) * C + s.c;
+    for (int nd = 0; nd < cd.count; ++nd) {
+      const AXIS od = window_of(cd, nd);
+      for (int nh = 0; nh < (od < 0 ? 0 : ch.count); ++nh) {
+        const AXIS oh = window_of(ch, nh);
+        if (oh < 0) {
+          continue;
+        }
+        const OFFSET row = (pooled + (OFFSET(od) * OH + OFFSET(oh)) * OW) * C + s.c;
         int line = 0; // the offset of the window element that begins the row of the outputs; none is near -2^30
         if (!FLAT) {
-          const int kd = element_of(s.d + window[6] - od * window[3], window[0], window[9]);
-          const int kh = element_of(s.h + window[7] - oh * window[4], window[1], window[10]);
+          const int kd = element_of<AXIS>(s.d + window[6] - od * window[3], window[0], window[9]);
+          const int kh = element_of<AXIS>(s.h + window[7] - oh * window[4], window[1], window[10]);
           line = kd < 0 || kh < 0 ? -(1 << 30) : (kd * window[1] + kh) * window[2];
         }
-        for (int ow = cw.first; ow < cw.stop; ++ow) {
+        for (int nw = 0; nw < cw.count; ++nw) {
+          const AXIS ow = window_of(cw, nw);
+          if (ow < 0) {
+            continue;
+          }
           T value[1][V];
           INDEX index[1][V];
           load_columns<1, V, false, true>(value, values, row, ow, OW, C, lanes, OFFSET(0));
           load_columns<1, V, false, true>(index, indices, row, ow, OW, C, lanes, OFFSET(0));
-          const uint start = uint(ow * window[5] - window[8] - s.w); // of the window, from the thread's first output
+          const AXIS start = ow * window[5] - window[8] - s.w; // of the window, from the thread's first output
           #pragma unroll
           for (int v = 0; v < V; ++v) {
             INDEX named = index[0][v]; // with window offsets, the number of the output
             if (!FLAT) {
-              const int kw = int(named) - line, ahead = int(start + uint(kw) * uint(window[11]));
-              named = within(kw, window[2]) ? INDEX(ahead) : INDEX(-1);
+              const int kw = int(named) - line;
+              named = within(kw, window[2]) ? INDEX(start + AXIS(kw) * window[11]) : INDEX(-1);
             }
             #pragma unroll
             for (int i = 0; i < X; ++i) {

@@ -15,9 +15,9 @@ template <> inline float lowest<float>() { return -cuda::std::numeric_limits<flo
 template <> inline __half lowest<__half>() { return __float2half(lowest<float>()); }
 template <> inline __nv_bfloat16 lowest<__nv_bfloat16>() { return __float2bfloat16(lowest<float>()); }
 
-template <typename T> struct Order { typedef T type; };
-template <> struct Order<float> { typedef int32_t type; };
-template <> struct Order<__nv_bfloat16> { typedef int32_t type; };
+template <typename T> struct Order { typedef T type; enum { same = 1 }; }; // same: a number is its own order
+template <> struct Order<float> { typedef int32_t type; enum { same = 0 }; };
+template <> struct Order<__nv_bfloat16> { typedef int32_t type; enum { same = 0 }; };
 inline int32_t bits_of(float value) { return __float_as_int(value); }
 inline int32_t bits_of(__nv_bfloat16 value) { return int32_t(__bfloat16_as_ushort(value)) << 16; }
 

@@ -6,18 +6,18 @@
     const int D = size[0], H = size[1], W = size[2], C = indices_shape[4];
     const int OD = indices_shape[1], OH = indices_shape[2], OW = indices_shape[3];
     const uint3 at = thread_position_in_grid;
-    const WorkItem s = work_item_of<V, 1, false, false>(at, OD, OH, OW, C, indices_shape[0]);
+    const WorkItem<AXIS> s = work_item_of<AXIS, V, 1, false, false>(at, OD, OH, OW, C, indices_shape[0]);
     if (s.beyond) {
       return;
     }
     const OFFSET plane = OFFSET(at.z) * D * H * W, pooled = OFFSET(at.z) * OD * OH * OW;
-    const int number = int(at.y) * OW + s.w;
+    const OFFSET number = OFFSET(at.y) * OW + OFFSET(s.w);
     for (int v = 0; v < V && s.c + v < C; ++v) {
       INDEX index = INDEX(indices[(pooled + number) * C + s.c + v]);
       if (!FLAT) {
         index = position_of(index, s.d, s.h, s.w, window, D, H, W);
       }
       if (index >= 0 && index < INDEX(D) * H * W) {
-        raise_to(winner + ((plane + OFFSET(index)) * C + s.c + v), number);
+        raise_to(winner + ((plane + OFFSET(index)) * C + s.c + v), int32_t(number));
       }
     }

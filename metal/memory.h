@@ -4,9 +4,9 @@
 // COUNT neighbouring columns, from `first` on, of the row that begins at `row` and has `length` of them; `lanes` channels
 // of each. What stands for a column outside the row may be anything. With RUN all channels are loaded, as one run of
 // numbers; the array has `size` of them, no fewer than the run.
-template <int COUNT, int V, bool RUN, bool INSIDE, typename T, typename P, typename OFFSET>
+template <int COUNT, int V, bool RUN, bool INSIDE, typename T, typename P, typename OFFSET, typename AXIS>
 inline void load_columns(
-    thread T (*to)[V], P from, OFFSET row, int first, int length, int C, int lanes, OFFSET size) {
+    thread T (*to)[V], P from, OFFSET row, AXIS first, int length, int C, int lanes, OFFSET size) {
   if (RUN) {
     const OFFSET start = row + OFFSET(first) * V, last = size - COUNT * V;
     const OFFSET near = INSIDE ? start : start < 0 ? OFFSET(0) : start > last ? last : start;
@@ -23,7 +23,7 @@ inline void load_columns(
   }
   #pragma unroll
   for (int e = 0; e < COUNT; ++e) {
-    const int column = INSIDE ? first + e : clamped(first + e, length);
+    const AXIS column = INSIDE ? first + e : AXIS(clamped(first + e, length));
     const P source = from + (row + OFFSET(column) * C);
     const bool there = INSIDE || !RUN || within(first + e, length);
     if (!load_words<V>(to[e], from, source, there ? lanes : 0, uint(C))) {
@@ -36,8 +36,8 @@ inline void load_columns(
 }
 
 // Puts the outermost column of a row in place of those outside, at most `LEFT` of them before it.
-template <int COUNT, int V, int LEFT, bool ANY, typename T>
-inline void outermost_again(thread T (*row)[V], int first, int length) {
+template <int COUNT, int V, int LEFT, bool ANY, typename T, typename AXIS>
+inline void outermost_again(thread T (*row)[V], AXIS first, int length) {
   #pragma unroll
   for (int e = ANY ? LEFT - 1 : -1; e >= 0; --e) {
     #pragma unroll
@@ -56,9 +56,10 @@ inline void outermost_again(thread T (*row)[V], int first, int length) {
 
 // The indices of COUNT neighbouring pooled values of a row, the first of them `ahead` columns after the thread's own X,
 // which are `OWN`: all in the row. -1 for those outside the row.
-template <int COUNT, int V, int X, bool RUN, bool INSIDE, bool OWN, typename N, typename P, typename OFFSET>
+template <
+    int COUNT, int V, int X, bool RUN, bool INSIDE, bool OWN, typename N, typename P, typename OFFSET, typename AXIS>
 inline void load_indices(
-    thread N (*to)[V], P from, OFFSET row, int own, int ahead, int length, int C, int lanes, OFFSET size) {
+    thread N (*to)[V], P from, OFFSET row, AXIS own, AXIS ahead, int length, int C, int lanes, OFFSET size) {
   load_columns<COUNT, V, RUN, INSIDE>(to, from, row, own + ahead, length, C, lanes, size);
   #pragma unroll
   for (int n = 0; n < COUNT; ++n) {
@@ -71,8 +72,8 @@ inline void load_indices(
 }
 
 // Writes COUNT neighbouring columns, but none outside the row.
-template <int COUNT, int V, bool RUN, bool INSIDE, typename T, typename P, typename OFFSET>
-inline void store_columns(P to, const thread T (*from)[V], OFFSET row, int first, int length, int C, int lanes) {
+template <int COUNT, int V, bool RUN, bool INSIDE, typename T, typename P, typename OFFSET, typename AXIS>
+inline void store_columns(P to, const thread T (*from)[V], OFFSET row, AXIS first, int length, int C, int lanes) {
   if (RUN && INSIDE) {
     const P run = to + (row + OFFSET(first) * V);
     if (!store_words<COUNT * V>(to, run, from[0], COUNT * V, uint(length) * V | uint(first) * V)) {

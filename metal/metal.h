@@ -8,9 +8,9 @@ template <> METAL_FUNC bfloat16_t lowest<bfloat16_t>() { return bfloat16_t(-INFI
 
 // Apple's GPUs take 32-bit subnormal numbers for zero, so numbers of 32 bits, and those of bfloat16, which widen to
 // 32, are compared as integers of the same order (see ordered in order.h). Those of 16 bits keep their subnormals.
-template <typename T> struct Order { typedef T type; };
-template <> struct Order<float> { typedef int32_t type; };
-template <> struct Order<bfloat16_t> { typedef int32_t type; };
+template <typename T> struct Order { typedef T type; enum { same = 1 }; }; // same: a number is its own order
+template <> struct Order<float> { typedef int32_t type; enum { same = 0 }; };
+template <> struct Order<bfloat16_t> { typedef int32_t type; enum { same = 0 }; };
 METAL_FUNC int32_t bits_of(float value) { return as_type<int32_t>(value); }
 METAL_FUNC int32_t bits_of(bfloat16_t value) { return int32_t(as_type<uint16_t>(value)) << 16; }
 

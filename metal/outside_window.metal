@@ -1,19 +1,17 @@
     // Marks the channels of an image that have an index which names a position outside its own window. There `place` and
-    // `pick` cannot tell from the windows around a position which pooled values name it: `winner_bits` tells them.
-    //   indices (B, OD, OH, OW, C), size = (D, H, W)  ->  outside_window (B, channel groups), all 0 at first;
-    //   winner_bits (B, C, words), all 0 at first: a bit for each position that is named, then one for each pooled value that
-    //   loses its position to a later one
+    // `pick` cannot tell from the windows around a position which pooled values name it: `outside_winners` tells them.
+    //   indices (B, OD, OH, OW, C), size = (D, H, W)  ->  outside_window (B, channel groups), all 0 at first
     // One thread: V neighbouring channels of X neighbouring pooled values. Grid: (OW / X * channel groups, OD * OH, B).
     const int D = size[0], H = size[1], W = size[2], C = ONE ? V : indices_shape[4];
     const int OD = indices_shape[1], OH = indices_shape[2], OW = indices_shape[3];
     const uint3 at = thread_position_in_grid;
-    const WorkItem s = work_item_of<V, X, ONE, PLANAR>(at, OD, OH, OW, C, indices_shape[0]);
+    const WorkItem<AXIS> s = work_item_of<AXIS, V, X, ONE, PLANAR>(at, OD, OH, OW, C, indices_shape[0]);
     if (s.beyond) {
       return;
     }
     const int lanes = TAIL && C - s.c < V ? C - s.c : V;
-    const int d0 = s.d * SD - PD, h0 = s.h * SH - PH, w0 = s.w * SW - PW;
-    const INDEX start = (INDEX(d0) * H + h0) * W + w0, elements = INDEX(D) * H * W;
+    const AXIS d0 = s.d * SD - PD, h0 = s.h * SH - PH, w0 = s.w * SW - PW;
+    const INDEX start = (INDEX(d0) * H + INDEX(h0)) * W + INDEX(w0), elements = INDEX(D) * H * W;
     const OFFSET row = (OFFSET(at.z) * OD * OH + at.y) * OW * C + s.c;
 
     INDEX index[X][V];
@@ -22,8 +20,8 @@
     #pragma unroll
     for (int i = 0; i < X; ++i) {
       // From the first to the last column of the window that lies on the axis, counted from w0.
-      const int least = w0 + i * SW < 0 ? -w0 : i * SW;
-      const int end = w0 + i * SW + (KW - 1) * DW < W ? i * SW + (KW - 1) * DW + 1 : W - w0;
+      const AXIS left = w0 + i * SW, span = AXIS(KW - 1) * DW + 1;
+      const INDEX least = INDEX(left < 0 ? -w0 : AXIS(i * SW)), end = INDEX(left + span <= W ? i * SW + span : W - w0);
       #pragma unroll
       for (int v = 0; v < V; ++v) {
         const bool named = index[i][v] >= 0 && index[i][v] < elements;
@@ -33,27 +31,15 @@
         for (int kd = 0; kd < KD; ++kd) {
           #pragma unroll
           for (int kh = 0; kh < KH; ++kh) {
-            const bool inside = INSIDE || (within(d0 + kd * DD, D) && within(h0 + kh * DH, H));
-            const INDEX ahead = known - (start + least + (INDEX(kd * DD) * H + kh * DH) * W);
-            const bool column = ahead >= 0 && ahead < (inside ? end - least : 0);
+            const bool inside = INSIDE || (within(d0 + AXIS(kd) * DD, D) && within(h0 + AXIS(kh) * DH, H));
+            const INDEX ahead = known - (start + least + (INDEX(kd) * DD * H + INDEX(kh) * DH) * W);
+            const bool column = ahead >= 0 && ahead < (inside ? end - least : INDEX(0));
             own |= column & (DW == 1 || (ahead + least) % DW == 0);
           }
         }
         any |= named & !own & (EVEN || s.w + i < OW) & (v < lanes);
       }
     }
-    // Of the threads that found one, the first to say so works out the winner_bits, in one walk from the last pooled value.
-    if (any && set_bits(outside_window + (at.z * uint((C + V - 1) / V) + s.group), 1u) == 0) {
-      const INDEX count = INDEX(OD) * OH * OW;
-      for (int v = 0; v < lanes; ++v) {
-        const auto named = winner_bits + (OFFSET(at.z) * C + s.c + v) * OFFSET(words_of(elements) + words_of(count));
-        const auto lost = named + words_of(elements);
-        for (INDEX number = count - 1; number >= 0; --number) {
-          const INDEX index = INDEX(indices[(OFFSET(at.z) * OFFSET(count) + OFFSET(number)) * C + s.c + v]);
-          const uint32_t bit = uint32_t(1) << uint(index & 31);
-          if (index >= 0 && index < elements && (set_bits(named + index / 32, bit) & bit)) {
-            set_bits(lost + number / 32, uint32_t(1) << uint(number % 32));
-          }
-        }
-      }
+    if (any) {
+      set_bits(outside_window + (OFFSET(at.z) * ((C + V - 1) / V) + s.group), 1u);
     }

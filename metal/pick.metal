@@ -1,17 +1,20 @@
-    // The full array at the recorded positions; 0 for an index that names no position and, with WINNERS, for a pooled
-    // value whose position a later one names as well.
-    //   full (B, D, H, W, C), indices (B, OD, OH, OW, C), outside_window, winner_bits  ->  out (B, OD, OH, OW, C)
+    // The full array at the recorded positions; 0 for an index that names no position and, if asked, for a pooled value
+    // whose position a later one names as well. With LATER, the indices of later windows tell; with OUTSIDE, `winner_bits`
+    // for channels that `outside_window` marks; with LISTED, what `winner` has for the position: a number of the window that
+    // wins it (with CODES, see `place`) or of the pooled value.
+    //   full (B, D, H, W, C), indices (B, OD, OH, OW, C), outside_window, winner_bits, winner (B, D, H, W, C)
+    //   ->  out (B, OD, OH, OW, C)
     // One thread: V neighbouring channels of X neighbouring pooled values. Grid: (OW / X * channel groups, OD * OH, B).
     const int D = full_shape[1], H = full_shape[2], W = full_shape[3], C = ONE ? V : full_shape[4];
     const int OD = indices_shape[1], OH = indices_shape[2], OW = indices_shape[3];
     const uint3 at = thread_position_in_grid;
-    const WorkItem s = work_item_of<V, X, ONE, PLANAR>(at, OD, OH, OW, C, full_shape[0]);
+    const WorkItem<AXIS> s = work_item_of<AXIS, V, X, ONE, PLANAR>(at, OD, OH, OW, C, full_shape[0]);
     if (s.beyond) {
       return;
     }
     const int lanes = TAIL && C - s.c < V ? C - s.c : V;
-    const int d0 = s.d * SD - PD, h0 = s.h * SH - PH, w0 = s.w * SW - PW;
-    const OFFSET start = (OFFSET(d0) * H + h0) * W + w0;
+    const AXIS d0 = s.d * SD - PD, h0 = s.h * SH - PH, w0 = s.w * SW - PW;
+    const OFFSET start = (OFFSET(d0) * H + OFFSET(h0)) * W + OFFSET(w0);
     const OFFSET row = (OFFSET(at.z) * OD * OH + at.y) * OW * C + s.c;
 
     const OFFSET all = OFFSET(full_shape[0]) * OD * OH * OW * C;
@@ -25,8 +28,10 @@
         lost[i][v] = false;
       }
     }
-    const int RD = (KD - 1) * DD / SD, RH = (KH - 1) * DH / SH, RW = (KW - 1) * DW / SW;
-    if (WINNERS && OUTSIDE && outside_window[at.z * uint((C + V - 1) / V) + s.group]) {
+    // How many windows before or after a window have an element in common with it.
+    const int RD = LATER ? (KD - 1) * DD / SD : 0, RH = LATER ? (KH - 1) * DH / SH : 0;
+    const int RW = LATER ? (KW - 1) * DW / SW : 0;
+    if (OUTSIDE && outside_window[OFFSET(at.z) * ((C + V - 1) / V) + s.group]) {
       const NAMED elements = NAMED(D) * H * W, count = NAMED(OD) * OH * OW;
       #pragma unroll
       for (int i = 0; i < X; ++i) {
@@ -34,11 +39,11 @@
         for (int v = 0; v < V; ++v) {
           if (v < lanes && (EVEN || s.w + i < OW)) {
             const OFFSET words = (OFFSET(at.z) * C + s.c + v) * OFFSET(words_of(elements) + words_of(count));
-            lost[i][v] = has_bit(winner_bits + (words + OFFSET(words_of(elements))), NAMED(at.y) * OW + s.w + i);
+            lost[i][v] = has_bit(winner_bits + (words + OFFSET(words_of(elements))), NAMED(at.y) * OW + NAMED(s.w + i));
           }
         }
       }
-    } else if (WINNERS && RD + RH + RW > 0) {
+    } else if (LATER) {
       const int AT_ONCE = RUN ? X + 2 * RW : 1;
       NAMED later[AT_ONCE][V];
       const int ROWS = 2 * RH + 1;
@@ -61,14 +66,14 @@
             }
           }
           if (RUN) {
-            load_indices<AT_ONCE, V, X, RUN, false, EVEN>(later, indices, there, s.w, -RW, OW, C, lanes, all);
+            load_indices<AT_ONCE, V, X, RUN, false, EVEN>(later, indices, there, s.w, AXIS(-RW), OW, C, lanes, all);
           }
           #pragma unroll
           for (int ew = -RW; ew <= RW; ++ew) {
             const int fw = ew * SW / DW;
             if (ew * SW % DW == 0 && (ed > 0 || eh > 0 || ew > 0)) {
               if (!RUN) {
-                load_indices<AT_ONCE, V, X, RUN, false, EVEN>(later, indices, there, s.w, ew, OW, C, lanes, all);
+                load_indices<AT_ONCE, V, X, RUN, false, EVEN>(later, indices, there, s.w, AXIS(ew), OW, C, lanes, all);
               }
               const int less = (fd * KH + fh) * KW + fw;
               #pragma unroll
@@ -95,6 +100,7 @@
       }
     }
     const OFFSET plane = OFFSET(at.z) * D * H * W;
+    const uint code = (winner_code(s.d, QD, MD) * MH + winner_code(s.h, QH, MH)) * MW + 1, number = at.y * uint(OW) + uint(s.w);
     T picked[X][V];
     #pragma unroll
     for (int i = 0; i < X; ++i) {
@@ -107,13 +113,18 @@
           named = n >= 0 && n < NAMED(D) * H * W;
           position = OFFSET(n);
         } else {
-          const int d = d0 + DD * weigh<KD, KH, KW>(int(n), 1, 0, 0), h = h0 + DH * weigh<KD, KH, KW>(int(n), 0, 1, 0);
-          const int w = w0 + i * SW + DW * weigh<KD, KH, KW>(int(n), 0, 0, 1);
+          const AXIS d = d0 + AXIS(DD) * weigh<KD, KH, KW>(int(n), 1, 0, 0);
+          const AXIS h = h0 + AXIS(DH) * weigh<KD, KH, KW>(int(n), 0, 1, 0);
+          const AXIS w = w0 + i * SW + AXIS(DW) * weigh<KD, KH, KW>(int(n), 0, 0, 1);
           named = (int(n) < KD * KH * KW) & (INSIDE || (within(d, D) & within(h, H) & within(w, W)));
           position = start + i * SW + weigh<KD, KH, KW>(int(n), OFFSET(DD) * H * W, OFFSET(DH) * W, OFFSET(DW));
         }
+        const OFFSET from = (plane + (named ? position : OFFSET(0))) * C + s.c + (v < lanes ? v : 0);
+        if (LISTED) {
+          lost[i][v] = winner[from] != (CODES ? code + winner_code(s.w + i, QW, MW) : number + uint(i));
+        }
         const bool found = named & !lost[i][v];
-        const T value = full[(plane + (found ? position : OFFSET(0))) * C + s.c + (v < lanes ? v : 0)];
+        const T value = full[from];
         picked[i][v] = found ? value : T(0);
       }
     }

@@ -1,52 +1,57 @@
     // Pooled values at their positions, zero elsewhere; of several that name one position the last one wins, or, with
-    // SUM, all are added. Every output is written once.
+    // SUM, all are added. With CODES, a number of the window that wins the position takes the place of its value. Every
+    // output is written once.
     //   values, indices (B, OD, OH, OW, C), outside_window, winner_bits, size = (D, H, W)  ->  out (B, D, H, W, C)
     // One thread: V neighbouring channels of X neighbouring tiles of outputs, each as large as the stride. Tile t begins
-    // where window t begins, so the windows that cover a position of it are t, t - 1, ..., t - R.
+    // where window t would begin without padding.
     // Grid: (tiles along W / X * channel groups, tiles along D * tiles along H, B).
     const int D = size[0], H = size[1], W = size[2], C = ONE ? V : indices_shape[4];
     const int OD = indices_shape[1], OH = indices_shape[2], OW = indices_shape[3];
     const int TD = tiles(D, SD, OD), TH = tiles(H, SH, OH), TW = tiles(W, SW, OW);
     const uint3 at = thread_position_in_grid;
-    const WorkItem s = work_item_of<V, X, ONE, PLANAR>(at, TD, TH, TW, C, indices_shape[0]);
+    const WorkItem<AXIS> s = work_item_of<AXIS, V, X, ONE, PLANAR>(at, TD, TH, TW, C, indices_shape[0]);
     if (s.beyond) {
       return;
     }
     const int lanes = TAIL && C - s.c < V ? C - s.c : V;
-    const int d0 = s.d * SD, h0 = s.h * SH, w0 = s.w * SW;
+    const AXIS d0 = s.d * SD, h0 = s.h * SH, w0 = s.w * SW;
     const OFFSET plane = OFFSET(at.z) * D * H * W;
     const OFFSET pooled = OFFSET(at.z) * OD * OH * OW;
-    // How many windows before the tile's own, and after it, cover a position of it.
-    const int LD = ((KD - 1) * DD - PD) / SD, LH = ((KH - 1) * DH - PH) / SH, LW = ((KW - 1) * DW - PW) / SW;
-    const int MD = (SD - 1 + PD) / SD, MH = (SH - 1 + PH) / SH, MW = (SW - 1 + PW) / SW;
-    const int AT_ONCE = RUN ? X + LW + MW : 1; // columns of pooled values
-    const bool ALONE = WHOLE && LW + MW == 0;  // no window of another column
+    const int ND = covering_count<AXIS>(KD, SD, PD, DD), NH = covering_count<AXIS>(KH, SH, PH, DH);
+    const int NW = covering_count<AXIS>(KW, SW, PW, DW);
+    const AXIS LW = -covering_window<AXIS>(0, KW, SW, PW, DW); // of a tile's first window, columns before its own
+    const int AT_ONCE = RUN ? X + NW - 1 : 1;                  // columns of pooled values
+    const bool ALONE = WHOLE && NW == 1;                       // no window of another column
+    // Of windows of few elements each has its instructions; of others, those of a row, or of a window, are repeated.
+    const bool MANY = KD * KH * KW > 9;
+    const int ROWS = MANY ? 1 : ND * NH, COLUMNS = MANY && NW > 8 ? 1 : NW;
     const OFFSET all = OFFSET(indices_shape[0]) * OD * OH * OW * C;
 
-    if (OUTSIDE && outside_window[at.z * uint((C + V - 1) / V) + s.group]) {
-      // Some index of these channels outside_window, and `winner_bits` says who won: the thread writes zeros of its tiles and those
-      // of its pooled values that won a position, wherever that is.
+    if (OUTSIDE && outside_window[OFFSET(at.z) * ((C + V - 1) / V) + s.group]) {
+      // Some index of these channels is outside its window, and `winner_bits` says who won: the thread writes zeros of its
+      // tiles and those of its pooled values that won a position, wherever that is.
       const INDEX elements = INDEX(D) * H * W, count = INDEX(OD) * OH * OW;
-      const int end_d = end_of(d0, SD, D), end_h = end_of(h0, SH, H), end_w = end_of(w0, X * SW, W);
-      const int end_c = end_of(s.c, V, C), end_ow = s.d < OD && s.h < OH ? end_of(s.w, X, OW) : 0;
-      for (int c = s.c; c < end_c; ++c) {
-        const auto named = winner_bits + (OFFSET(at.z) * C + c) * OFFSET(words_of(elements) + words_of(count));
-        for (int d = d0; d < end_d; ++d) {
-          for (int h = h0; h < end_h; ++h) {
-            for (int w = w0; w < end_w; ++w) {
-              const INDEX position = (INDEX(d) * H + h) * W + w;
-              if (!has_bit(named, position)) {
-                out[(plane + OFFSET(position)) * C + c] = T(0);
-              }
-            }
+      const uint line_code = winner_code(s.d, QD, MD) * MH + winner_code(s.h, QH, MH); // with CODES
+      for (int v = 0; v < lanes; ++v) {
+        const auto named = winner_bits + (OFFSET(at.z) * C + s.c + v) * OFFSET(words_of(elements) + words_of(count));
+        #pragma unroll(1)
+        for (int n = 0; n < SD * SH * X * SW; ++n) {
+          const AXIS d = d0 + n / (SH * X * SW), h = h0 + n / (X * SW) % SH, w = w0 + n % (X * SW);
+          const INDEX position = (INDEX(d) * H + INDEX(h)) * W + INDEX(w);
+          if (within(d, D) && within(h, H) && within(w, W) && !has_bit(named, position)) {
+            out[(plane + OFFSET(position)) * C + s.c + v] = T(0);
           }
         }
-        for (int ow = s.w; ow < end_ow; ++ow) {
-          const INDEX number = (INDEX(s.d) * OH + s.h) * OW + ow;
-          const OFFSET from = (pooled + OFFSET(number)) * C + c;
-          const INDEX index = INDEX(indices[from]);
-          if (index >= 0 && index < elements && !has_bit(named + words_of(elements), number)) {
-            out[(plane + OFFSET(index)) * C + c] = values[from];
+        #pragma unroll(1)
+        for (int i = 0; i < X; ++i) {
+          const INDEX number = (INDEX(s.d) * OH + INDEX(s.h)) * OW + INDEX(s.w + i);
+          if (within(s.d, OD) && within(s.h, OH) && within(s.w + i, OW) && !has_bit(named + words_of(elements), number)) {
+            const OFFSET from = (pooled + OFFSET(number)) * C + s.c + v;
+            const INDEX index = INDEX(indices[from]);
+            if (index >= 0 && index < elements) {
+              const T value = CODES ? T(line_code * MW + winner_code(s.w + i, QW, MW) + 1) : T(values[from]);
+              out[(plane + OFFSET(index)) * C + s.c + v] = value;
+            }
           }
         }
       }
@@ -65,36 +70,47 @@
       }
     }
     // The windows that cover a position of the tiles, in row-major order.
-    #pragma unroll
-    for (int line = 0; line < (LD + MD + 1) * (LH + MH + 1); ++line) {
-      const int ad = line / (LH + MH + 1) - LD, ah = line % (LH + MH + 1) - LH;
-      if ((WHOLE && ad == 0 && ah == 0) || (within(s.d + ad, OD) && within(s.h + ah, OH))) {
-        const OFFSET row = (pooled + (OFFSET(s.d + ad) * OH + (s.h + ah)) * OW) * C + s.c;
+    #pragma unroll(ROWS)
+    for (int line = 0; line < ND * NH; ++line) {
+      const AXIS ad = covering_window<AXIS>(line / NH, KD, SD, PD, DD), od = s.d + ad;
+      const AXIS ah = covering_window<AXIS>(line % NH, KH, SH, PH, DH), oh = s.h + ah;
+      const uint line_code = winner_code(od, QD, MD) * MH + winner_code(oh, QH, MH); // with CODES
+      if ((WHOLE && ND * NH == 1) || (within(od, OD) && within(oh, OH))) {
+        const OFFSET row = (pooled + (OFFSET(od) * OH + OFFSET(oh)) * OW) * C + s.c;
         T value[AT_ONCE][V];
         NAMED index[AT_ONCE][V];
         if (RUN) {
-          load_columns<AT_ONCE, V, RUN, ALONE>(value, values, row, s.w - LW, OW, C, lanes, all);
+          if (!CODES) {
+            load_columns<AT_ONCE, V, RUN, ALONE>(value, values, row, s.w - LW, OW, C, lanes, all);
+          }
           load_indices<AT_ONCE, V, X, RUN, ALONE, WHOLE>(index, indices, row, s.w, -LW, OW, C, lanes, all);
         }
-        #pragma unroll
-        for (int aw = -LW; aw <= MW; ++aw) {
+        #pragma unroll(COLUMNS)
+        for (int n = 0; n < NW; ++n) {
+          const AXIS aw = covering_window<AXIS>(n, KW, SW, PW, DW);
+          const bool there = ALONE || RUN || within(s.w + aw, OW);
           if (!RUN) {
-            load_columns<AT_ONCE, V, RUN, ALONE>(value, values, row, s.w + aw, OW, C, lanes, all);
-            load_indices<AT_ONCE, V, X, RUN, ALONE, WHOLE>(index, indices, row, s.w, aw, OW, C, lanes, all);
+            if (!CODES) {
+              load_columns<AT_ONCE, V, RUN, ALONE>(value, values, row, s.w + aw, OW, C, lanes, all);
+            }
+            load_columns<AT_ONCE, V, RUN, ALONE>(index, indices, row, s.w + aw, OW, C, lanes, all);
           }
           #pragma unroll
           for (int r = 0; r < SD * SH; ++r) {
-            const int kd = element_at(r / SH + PD - ad * SD, KD, DD), kh = element_at(r % SH + PH - ah * SH, KH, DH);
-            const NAMED position = NAMED((NAMED(d0 + r / SH) * H + (h0 + r % SH)) * W + w0);
+            const int kd = element_at<AXIS>(r / SH + PD - ad * SD, KD, DD);
+            const int kh = element_at<AXIS>(r % SH + PH - ah * SH, KH, DH);
+            const NAMED position = NAMED((NAMED(d0 + r / SH) * H + NAMED(h0 + r % SH)) * W + NAMED(w0));
             #pragma unroll
             for (int o = 0; o < X * SW; ++o) {
-              const int kw = element_at(o % SW + PW - aw * SW, KW, DW), n = RUN ? o / SW + aw + LW : 0;
+              const int kw = element_at<AXIS>(o % SW + PW - aw * SW, KW, DW), i = RUN ? o / SW + n : 0;
               if (kd >= 0 && kh >= 0 && kw >= 0) {
-                const NAMED wanted = FLAT ? NAMED(position + o) : NAMED((kd * KH + kh) * KW + kw);
+                const NAMED wanted = FLAT ? NAMED(position + o) : NAMED(there ? (kd * KH + kh) * KW + kw : -1);
+                const ACC code = ACC(line_code * MW + winner_code(s.w + (o / SW + aw), QW, MW) + 1);
                 #pragma unroll
                 for (int v = 0; v < V; ++v) {
-                  const ACC given = SUM ? ACC(result[r][o][v] + ACC(value[n][v])) : ACC(value[n][v]);
-                  result[r][o][v] = index[n][v] == wanted ? given : result[r][o][v];
+                  const ACC given = CODES ? code : SUM ? ACC(result[r][o][v] + ACC(value[i][v])) : ACC(value[i][v]);
+                  const bool same = (index[i][v] == wanted) & (!FLAT || there);
+                  result[r][o][v] = same ? given : result[r][o][v];
                 }
               }
             }
@@ -113,7 +129,7 @@
             written[o][v] = T(result[r][o][v]);
           }
         }
-        const OFFSET row = (plane + (OFFSET(d0 + r / SH) * H + (h0 + r % SH)) * W) * C + s.c;
+        const OFFSET row = (plane + (OFFSET(d0 + r / SH) * H + OFFSET(h0 + r % SH)) * W) * C + s.c;
         store_columns<X * SW, V, RUN, WHOLE>(out, written, row, w0, W, C, lanes);
       }
     }

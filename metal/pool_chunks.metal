@@ -4,7 +4,7 @@
     // One thread: V neighbouring channels of one window. Grid: (OW * channel groups, OD * OH, B).
     const int OD = size[0], OH = size[1], OW = size[2], shares = size[3], C = values_shape[4];
     const uint3 at = thread_position_in_grid;
-    const WorkItem s = work_item_of<V, 1, false, false>(at, OD, OH, OW, C, values_shape[0]);
+    const WorkItem<AXIS> s = work_item_of<AXIS, V, 1, false, false>(at, OD, OH, OW, C, values_shape[0]);
     if (s.beyond) {
       return;
     }

@@ -8,15 +8,15 @@
     const int D = x_shape[1], H = x_shape[2], W = x_shape[3], C = ONE ? V : x_shape[4];
     const int OD = size[0], OH = size[1], OW = size[2], columns = bounds_shape[3];
     const uint3 at = thread_position_in_grid;
-    const WorkItem s = work_item_of<V, 1, ONE, PLANAR>(at, OD, OH, OW, C, x_shape[0]);
+    const WorkItem<AXIS> s = work_item_of<AXIS, V, 1, ONE, PLANAR>(at, OD, OH, OW, C, x_shape[0]);
     if (s.beyond) {
       return;
     }
     const int lanes = TAIL && C - s.c < V ? C - s.c : V, column = columns == 1 ? 0 : s.c;
-    const OFFSET plane = OFFSET(at.z) * D * H * W, line = OFFSET(at.z) * (OD + OH + OW);
-    const OFFSET bd = (line + s.d) * 2 * columns + column;
-    const OFFSET bh = (line + OD + s.h) * 2 * columns + column;
-    const OFFSET bw = (line + OD + OH + s.w) * 2 * columns + column;
+    const OFFSET plane = OFFSET(at.z) * D * H * W, line = OFFSET(at.z) * (OFFSET(OD) + OH + OW);
+    const OFFSET bd = (line + OFFSET(s.d)) * 2 * columns + column;
+    const OFFSET bh = (line + OD + OFFSET(s.h)) * 2 * columns + column;
+    const OFFSET bw = (line + OD + OH + OFFSET(s.w)) * 2 * columns + column;
     const int first_d = bounds[bd], stop_d = bounds[bd + columns];
     const int first_h = bounds[bh], stop_h = bounds[bh + columns];
     const int first_w = bounds[bw], stop_w = bounds[bw + columns];
@@ -29,17 +29,18 @@
       for (int h = first_h; h < stop_h; ++h) {
         const INDEX row = (INDEX(d) * H + h) * W;
         // As many at once as most windows are wide; beyond the end of a window its last element again.
-        for (int w = first_w; w < stop_w; w += 4) {
+        for (int left = stop_w - first_w; left > 0; left -= 4) {
+          const int w = stop_w - left;
           T value[4][V];
           #pragma unroll
           for (int e = 0; e < 4; ++e) {
-            const int near = w + e < stop_w ? w + e : stop_w - 1;
+            const int near = e < left ? w + e : stop_w - 1;
             load_columns<1, V, false, true>(
                 value + e, x, (plane + OFFSET(row)) * C + s.c, near, W, C, lanes, OFFSET(0));
           }
           #pragma unroll
           for (int e = 0; e < 4; ++e) {
-            const int near = w + e < stop_w ? w + e : stop_w - 1;
+            const int near = e < left ? w + e : stop_w - 1;
             #pragma unroll
             for (int v = 0; v < V; ++v) {
               const auto rank = order_of(value[e][v]);

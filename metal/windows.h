@@ -1,118 +1,159 @@
 // Work items and windows: the outputs that one thread computes, and the elements that a window covers. A constant of
 // a window is named by its kind (K kernel, S stride, P padding, D dilation) and its axis (D depth, H height, W width).
+// A coordinate on an axis, which may lie outside the plane, has type AXIS: 64 bits where 32 could overflow.
 
 // One thread has V neighbouring channels, from `c` on, of X neighbouring columns, from `w` on, in row `h` of layer `d`.
-struct WorkItem {
-  int d, h, w, c, group; // group: the number of the thread's channels, counted in V
-  bool beyond;           // outside the grid: CUDA runs whole blocks
+template <typename AXIS> struct WorkItem {
+  AXIS d, h, w;
+  int c, group; // group: the number of the thread's channels, counted in V
+  bool beyond;  // outside the grid: CUDA runs whole blocks
 };
 
-template <int V, int X, bool ONE, bool PLANAR>
-inline WorkItem work_item_of(uint3 at, int D, int H, int W, int C, int B) {
+template <typename AXIS, int V, int X, bool ONE, bool PLANAR>
+inline WorkItem<AXIS> work_item_of(uint3 at, int D, int H, int W, int C, int B) {
   const uint groups = ONE ? 1 : uint(C + V - 1) / V;
-  WorkItem s;
+  WorkItem<AXIS> s;
   s.group = ONE ? 0 : int(at.x % groups);
   s.c = s.group * V;
-  s.w = int(ONE ? at.x : at.x / groups) * X;
+  s.w = AXIS(ONE ? at.x : at.x / groups) * X;
   s.d = PLANAR ? 0 : int(at.y / uint(H));
   s.h = PLANAR ? int(at.y) : int(at.y % uint(H));
-  s.beyond = at.x >= uint(W + X - 1) / X * groups || at.y >= uint(D) * uint(H) || at.z >= uint(B);
+  s.beyond = at.x >= (uint(W) + (X - 1)) / X * groups || at.y >= uint(D) * uint(H) || at.z >= uint(B);
   return s;
 }
 
 // The position on an axis that is nearest to a coordinate.
-inline int clamped(int at, int length) { return at < 0 ? 0 : at >= length ? length - 1 : at; }
-template <bool IF> inline int clamped_if(int at, int length) { return IF ? clamped(at, length) : at; }
-
-// Where `count` positions from `first` on end, on an axis of `length`.
-inline int end_of(int first, int count, int length) { return first + count < length ? first + count : length; }
+template <typename AXIS> inline int clamped(AXIS at, int length) { return int(at < 0 ? 0 : at >= length ? length - 1 : at); }
 
 inline bool within(int number, int count) { return uint(number) < uint(count); }
+inline bool within(int64_t number, int count) { return number >= 0 && number < count; }
 
 // Of the elements of a window, which lie `step` apart from `start` on, the number of the one that is nearest to
 // number k among those on an axis of `length`. A window never begins farther than `padding` before the axis.
-inline int nearest_inside(int k, int start, int step, int length, int padding) {
+template <typename AXIS> inline int nearest_inside(int k, AXIS start, AXIS step, AXIS length, AXIS padding) {
   if (k * step < padding) {
-    const int least = start < 0 ? (step - 1 - start) / step : 0;
+    const int least = start < 0 ? int((step - 1 - start) / step) : 0;
     k = k < least ? least : k;
   }
-  const int most = (length - 1 - start) / step;
-  return k > most ? most : k;
+  const AXIS most = (length - 1 - start) / step;
+  return int(k > most ? most : k);
 }
 
 // Whether a window has an element on the axis: only dilation leaves it none.
-inline bool meets(int start, int step, int K, int length) {
-  const int least = start < 0 ? (step - 1 - start) / step : 0;
+template <typename AXIS> inline bool meets(AXIS start, AXIS step, int K, AXIS length) {
+  const AXIS least = start < 0 ? (step - 1 - start) / step : 0;
   return step == 1 || (least < K && start + least * step < length);
 }
 
 // How many tiles as large as the stride cover an axis, and no fewer than there are windows.
 inline int tiles(int length, int stride, int windows) {
-  const int covering = (length + stride - 1) / stride;
+  const int covering = int((uint(length) + uint(stride) - 1) / uint(stride));
   return covering > windows ? covering : windows;
 }
 
+// The windows that cover a position of a tile, which begins where window `tile` would begin without padding: how many
+// there are, and how far number n of them, in order, lies after that window. Elements that are farther apart than
+// windows each belong to one window; else all windows from the first to the last one count.
+template <typename AXIS> constexpr int covering_count(int K, AXIS S, AXIS P, AXIS D) {
+  return D > S ? K : int(((K - 1) * D - P) / S + (S - 1 + P) / S + 1);
+}
+template <typename AXIS> inline AXIS covering_window(int n, int K, AXIS S, AXIS P, AXIS D) {
+  if (D > S) {
+    const AXIS ahead = P - (K - 1 - n) * D; // of the tile's first position that the element may have
+    return ahead > 0 ? (ahead + S - 1) / S : -(-ahead / S);
+  }
+  return n - ((K - 1) * D - P) / S;
+}
+
 // The number of the window element that lies `ahead` of the start of a window, or -1.
-inline int element_at(int ahead, int K, int step) {
-  return ahead >= 0 && ahead % step == 0 && ahead / step < K ? ahead / step : -1;
+template <typename AXIS> inline int element_at(AXIS ahead, int K, AXIS step) {
+  return ahead >= 0 && ahead % step == 0 && ahead / step < K ? int(ahead / step) : -1;
 }
 
 // The same for numbers known at run time only, without a division where there is no dilation.
-inline int element_of(int ahead, int K, int step) {
-  int k = ahead;
+template <typename AXIS> inline int element_of(AXIS ahead, int K, AXIS step) {
+  AXIS k = ahead;
   if (step > 1) { // the same for all threads
     k = element_at(ahead, K, step);
   }
-  return within(k, K) ? k : -1;
+  return within(k, K) ? int(k) : -1;
 }
 
 // The elements of a window that lie on an axis: `count` of them, `step` apart, after `skipped` that lie before it.
-struct Run {
-  int first, step, count, skipped;
+template <typename AXIS> struct Run {
+  AXIS first;
+  int step, count, skipped;
 };
 
-inline Run run_of(int window, int K, int stride, int padding, int step, int length) {
-  const int start = window * stride - padding, last = (length - 1 - start) / step;
-  Run run;
+template <typename AXIS> inline Run<AXIS> run_of(AXIS window, int K, int stride, int padding, int step, int length) {
+  const AXIS start = window * stride - padding, last = (length - 1 - start) / step;
+  Run<AXIS> run;
   run.step = step;
-  run.skipped = start < 0 ? (step - 1 - start) / step : 0;
-  run.first = start + run.skipped * step;
-  run.count = (last < K - 1 ? last : K - 1) - run.skipped + 1;
+  run.skipped = start < 0 ? int((step - 1 - start) / step) : 0;
+  run.first = start + AXIS(run.skipped) * step;
+  run.count = int(last < K - 1 ? last : AXIS(K - 1)) - run.skipped + 1;
   run.count = run.count < 0 ? 0 : run.count;
   return run;
 }
 
-template <typename P, typename OFFSET> inline Run run_between(P bounds, OFFSET at, int columns) {
-  Run run;
+template <typename AXIS, typename P, typename OFFSET> inline Run<AXIS> run_between(P bounds, OFFSET at, int columns) {
+  Run<AXIS> run;
   run.step = 1;
   run.skipped = 0;
   run.first = bounds[at];
-  run.count = bounds[at + columns] - run.first;
+  run.count = bounds[at + columns] - bounds[at];
   return run;
 }
 
-// The windows that may cover a position from `first` to `last` of an axis.
-struct Cover {
-  int first, stop;
+// The windows that may cover the positions from `first` to `last` of an axis, in order: `count` of them from `first` on.
+// Elements farther apart than windows are counted instead, of one position: from the last one, which is in the window
+// that begins `first` after the start of window 0, to those `step` later.
+template <typename AXIS> struct Cover {
+  AXIS first, step;
+  int count, stride, windows;
 };
 
-inline Cover cover_of(int first, int last, int K, int stride, int padding, int step, int windows) {
-  Cover cover;
+template <typename AXIS>
+inline Cover<AXIS> cover_of(AXIS first, AXIS last, int K, int stride, int padding, int step, int windows) {
+  Cover<AXIS> cover;
   cover.first = 0;
-  cover.stop = windows;
-  if (windows > 1) { // the same for all threads: one window needs no division
-    const int reached = first + padding - (K - 1) * step, begun = (last + padding) / stride + 1;
+  cover.count = cover.windows = windows;
+  cover.stride = stride;
+  cover.step = 0;
+  if (step > stride) { // the same for all threads
+    cover.first = first + padding - AXIS(K - 1) * step;
+    cover.step = step;
+    cover.count = K;
+  } else if (windows > 1) { // the same for all threads: one window needs no division
+    const AXIS reached = first + padding - AXIS(K - 1) * step, begun = (last + padding) / stride + 1;
     cover.first = reached > 0 ? (reached + stride - 1) / stride : 0;
-    cover.stop = begun < windows ? begun : windows;
+    cover.count = int((begun < windows ? begun : windows) - cover.first);
   }
   return cover;
 }
 
-template <typename P> inline Cover cover_between(P covering, int first, int last) {
-  Cover cover;
+template <typename AXIS, typename P, typename OFFSET> inline Cover<AXIS> cover_between(P covering, OFFSET first, OFFSET last) {
+  Cover<AXIS> cover;
   cover.first = covering[2 * first];
-  cover.stop = covering[2 * last + 1];
+  cover.count = int(covering[2 * last + 1] - cover.first);
+  cover.step = 0;
+  cover.stride = cover.windows = 1;
   return cover;
+}
+
+// Number n of the windows of a cover, or -1 where there is none.
+template <typename AXIS> inline AXIS window_of(Cover<AXIS> cover, int n) {
+  if (cover.step == 0) { // the same for all threads
+    return cover.first + n;
+  }
+  const AXIS start = cover.first + n * cover.step, window = start / cover.stride;
+  return start >= 0 && window * cover.stride == start && window < cover.windows ? window : AXIS(-1);
+}
+
+// A number of a window, 1 or more, that differs for all windows with a position in common. On an axis those are `apart`
+// from one another or multiples of that, and no more than `most`, a power of two.
+template <typename AXIS> inline uint winner_code(AXIS window, int apart, int most) {
+  return uint(window) / uint(apart) % uint(most);
 }
 
 // Whether element k of a window of K is one of a window that begins `later` elements after it, too.
@@ -136,11 +177,12 @@ template <int KD, int KH, int KW, typename N> inline N weigh(int offset, N layer
 }
 
 // The position that an offset in a window names, or -1; `window` holds its numbers.
-template <typename INDEX, typename P>
-inline INDEX position_of(INDEX offset, int od, int oh, int ow, P window, int D, int H, int W) {
+template <typename INDEX, typename AXIS, typename P>
+inline INDEX position_of(INDEX offset, AXIS od, AXIS oh, AXIS ow, P window, int D, int H, int W) {
   const int n = int(offset), line = n / window[2], kd = line / window[1], kh = line - kd * window[1];
-  const int d = od * window[3] - window[6] + kd * window[9], h = oh * window[4] - window[7] + kh * window[10];
-  const int w = ow * window[5] - window[8] + (n - line * window[2]) * window[11];
+  const AXIS d = od * window[3] - window[6] + AXIS(kd) * window[9];
+  const AXIS h = oh * window[4] - window[7] + AXIS(kh) * window[10];
+  const AXIS w = ow * window[5] - window[8] + AXIS(n - line * window[2]) * window[11];
   const bool inside = kd < window[0] && within(d, D) && within(h, H) && within(w, W);
-  return inside ? (INDEX(d) * H + h) * W + w : INDEX(-1);
+  return inside ? (INDEX(d) * H + INDEX(h)) * W + INDEX(w) : INDEX(-1);
 }

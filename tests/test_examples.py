@@ -14,9 +14,8 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 import pytest
-from common import metrics
-from data import digit_scenes
-from zoo import segnet
+from mlx_unpool_zoo import segnet
+from support import digit_scenes, metrics
 
 from mlx_unpool import MaxUnpool2d
 

@@ -5,37 +5,29 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import camvid_train
 import mlx.core as mx
 import mlx.nn as nn
+import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-import zoo
-from common import segmenter as segmenters
-from common import training
-from common.segmenter import for_camvid
-from data import camvid, street_scenes
-from data.camvid import CLASS_NAMES, UNLABELLED, CamVid
 from mlx.utils import tree_flatten
+from mlx_unpool_zoo.enet import ENet
+from mlx_unpool_zoo.near_ties import pooled_indices
+from mlx_unpool_zoo.pytorch import convert_state_dict, read_state, to_state_dict
+from mlx_unpool_zoo.segnet import SegNet, segnet_vgg16, vgg16_names
 from PIL import Image
-from zoo.enet import ENet
-from zoo.near_ties import pooled_indices
-from zoo.pytorch_weights import from_pytorch, read_state, to_pytorch
-from zoo.segnet import SegNet, segnet_vgg16, vgg16_names
+from programs import run
+from support import camvid, street_scenes, training
+from support import segmenter as segmenters
+from support.camvid import CLASS_NAMES, UNLABELLED, CamVid
+from support.segmenter import for_camvid
 
 ROOT = Path(__file__).parent.parent
-EXAMPLES = ROOT / "examples"
 # A checkpoint that others trained in PyTorch, two pictures of CamVid, and what PyTorch makes of them.
 ENET_CAMVID = Path(os.environ.get("ENET_CAMVID", ROOT.parent / "shared" / "enet_camvid"))
-
-
-def run(program: str, *options: object) -> subprocess.CompletedProcess:
-    command = [sys.executable, EXAMPLES / program, *options]
-    return subprocess.run([str(word) for word in command], capture_output=True, text=True)
 
 
 def random_weights(model: nn.Module) -> nn.Module:
@@ -150,21 +142,22 @@ def test_an_epoch_has_every_picture_once_mirrored_with_its_labels(streets):
 
 def test_a_missing_a_left_over_and_a_misshapen_weight_are_named():
     model = ENet(12)
-    state = to_pytorch(model, ENet.pytorch_names)
-    assert len(from_pytorch(state, model, ENet.pytorch_names)) == len(
+    state = to_state_dict(model, ENet.pytorch_names)
+    assert len(convert_state_dict(model, state, ENet.pytorch_names)) == len(
         tree_flatten(model.parameters())
     )
     del state["b23.conv21.weight"]
     state["b23.conv99.weight"] = np.zeros(1)
     state["fullconv.weight"] = state["fullconv.weight"][:, :11]
     state["b40.activation2.weight"] = np.zeros(1)
-    with pytest.raises(ValueError, match="not those of this model") as error:
-        from_pytorch(state, model, ENet.pytorch_names)
-    assert str(error.value).split("\n")[1:] == [
+    with pytest.raises(ValueError, match="ENet cannot load") as error:
+        convert_state_dict(model, state, ENet.pytorch_names)
+    assert str(error.value).split("\n") == [
         "missing: b23.conv21.weight",
         "not shared with b40.activation.weight: b40.activation2.weight",
         "shape (16, 11, 3, 3) instead of (16, 12, 3, 3): fullconv.weight",
         "not used: b23.conv99.weight",
+        "ENet cannot load the state dict: 4 differences, listed above.",
     ]
 
 
@@ -174,7 +167,7 @@ def test_a_square_convolution_is_transposed_by_its_kind_not_by_its_shape():
     for n in (0, 1):
         state[f"{n}.weight"] = np.arange(81, dtype=np.float32).reshape(3, 3, 3, 3)
         state[f"{n}.bias"] = np.zeros(3, np.float32)
-    weights = from_pytorch(state, model, lambda name: (name.removeprefix("layers."),))
+    weights = convert_state_dict(model, state, lambda name: (name.removeprefix("layers."),))
     assert weights["layers.0.weight"][0, 0, 1, 2] == 2 * 9 + 1  # out 0, y 0, x 1, in 2
     assert weights["layers.1.weight"][0, 0, 1, 2] == 2 * 27 + 1  # in PyTorch, in comes first
 
@@ -204,7 +197,8 @@ def test_the_encoder_of_segnet_takes_the_weights_of_vgg16(tmp_path):
     state = vgg16_state()
     source, target = tmp_path / "vgg16_bn.safetensors", tmp_path / "start"
     mx.save_safetensors(str(source), {name: mx.array(value) for name, value in state.items()})
-    result = run("camvid_convert.py", "vgg16", source, target)
+    command = ["convert.py", "segnet", source, target, "--config", "num_classes=12"]
+    result = run(*command)
     assert result.returncode == 0, result.stderr
     model = zoo.from_pretrained(target)
     last = model.encoder[4].layers[2]
@@ -217,15 +211,21 @@ def test_the_encoder_of_segnet_takes_the_weights_of_vgg16(tmp_path):
     del state["features.24.bias"]
     mx.save_safetensors(str(source), {name: mx.array(value) for name, value in state.items()})
     shutil.rmtree(target)
-    result = run("camvid_convert.py", "vgg16", source, target)
+    result = run(*command)
     assert result.returncode == 1
-    assert result.stderr.split("\n")[1] == "missing: features.24.bias"
+    assert result.stderr.splitlines() == [
+        "missing: encoder.3.0.conv.bias",
+        "SegNet cannot load the state dict: 1 difference, listed above.",
+        f"The file is {source}.",
+    ]
     assert not target.exists()
 
 
 def test_a_segnet_of_the_zoo_starts_from_vgg16():
     state = vgg16_state()
-    with pytest.raises(ValueError, match="must hold what these weights do not tell: classes"):
+    with pytest.raises(
+        ValueError, match="must contain what these weights do not determine: num_classes"
+    ):
         zoo.from_pytorch("segnet", state)
     model = zoo.from_pytorch("segnet", state, classes=12)
     assert model.config == segnet_vgg16(12).config | {
@@ -277,9 +277,7 @@ def ported(tmp_path_factory):
         pytest.skip("the trained ENet is not here (ENET_CAMVID)")
     pytest.importorskip("torch", reason="reads the checkpoint")
     target = tmp_path_factory.mktemp("enet") / "enet"
-    result = run(
-        "camvid_convert.py", "enet", ENET_CAMVID / "best_model.pth", target, "--input", "raw"
-    )
+    result = run("convert.py", "enet", ENET_CAMVID / "best_model.pth", target, "--input", "raw")
     assert result.returncode == 0, result.stderr
     return target
 
@@ -309,7 +307,7 @@ def test_enet_gives_what_pytorch_gives_on_camvid(ported, name):
 def test_the_checkpoint_comes_back_as_it_was(ported):
     state = read_state(ENET_CAMVID / "best_model.pth")
     assert len(state) == 632
-    back = to_pytorch(zoo.from_pretrained(ported), ENet.pytorch_names)
+    back = to_state_dict(zoo.from_pretrained(ported), ENet.pytorch_names)
     assert set(state) - set(back) == {name for name in state if "num_batches" in name}
     for name, value in back.items():
         assert np.array_equal(value, state[name]), name
@@ -417,10 +415,10 @@ def test_weights_files_of_earlier_versions_still_load(kind, tmp_path):
 def test_what_cannot_be_used_is_named(tmp_path):
     path = tmp_path / "other.safetensors"
     mx.save_safetensors(str(path), {"a": mx.zeros(1)})
-    with pytest.raises(ValueError, match=r"Convert it first: zoo.from_pytorch\("):
+    with pytest.raises(ValueError, match=r"Convert it first: from_pytorch\("):
         segmenters.load(path)
     zoo.MODELS["conv_autoencoder_3d"](channels=(2,)).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="segments pictures into named classes"):
+    with pytest.raises(ValueError, match="such as enet or segnet, but it is a conv_autoencoder_3d"):
         segmenters.load(tmp_path)
     result = run("camvid_train.py", "--data", tmp_path, "--output", tmp_path / "out")
     assert result.returncode == 1

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import mlx.core as mx
 import mlx.nn as nn
+import mlx_unpool_zoo as zoo
 import numpy as np
+import programs
 import pytest
-import zoo
 from export import export
 from mlx.utils import tree_map
 from needs import needed
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
-DEPLOY = EXAMPLES / "deploy"
+DEPLOY = programs.EXAMPLES / "deploy"
 
 
 def build_lines() -> list[str]:
@@ -122,8 +122,7 @@ def test_export_is_a_program(tmp_path):
     x = mx.random.uniform(shape=(2, 8, 8, 3))
 
     def export_program(*words: object) -> subprocess.CompletedProcess:
-        command = [sys.executable, EXAMPLES / "export.py", *words]
-        return subprocess.run([str(word) for word in command], capture_output=True, text=True)
+        return programs.run("export.py", *words)
 
     file = tmp_path / "network.mlxfn"
     shapes = ["--shape", 1, 8, 8, 3, "--shape", 2, 8, 8, 3]

@@ -8,6 +8,7 @@ import pickle
 import random
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from pathlib import Path
@@ -15,17 +16,16 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 import pytest
-from common.files import CHECKSUM, load_arrays, replacing, save_arrays
-from zoo.pytorch_weights import read_state
-
-EXAMPLES = Path(__file__).parent.parent / "examples"
+from mlx_unpool_zoo.files import CHECKSUM, load_arrays, replacing, save_arrays
+from mlx_unpool_zoo.pytorch import read_state
+from programs import environment
 
 # Writes files whose arrays are all filled with one number, another one each time.
 WRITER = """
     import itertools, sys
     from pathlib import Path
     import mlx.core as mx
-    from common.files import save_arrays
+    from mlx_unpool_zoo.files import save_arrays
     mx.set_default_device(mx.cpu)
     path, first, step, size = Path(sys.argv[1]), *map(int, sys.argv[2:])
     for number in itertools.count(first, step):
@@ -35,11 +35,9 @@ WRITER = """
 
 
 def start(code: str, *arguments: object) -> subprocess.Popen:
-    code = "import sys\nsys.path.insert(0, sys.argv.pop(1))\n" + "\n".join(
-        line.removeprefix("    ") for line in code.splitlines()
-    )
     return subprocess.Popen(
-        [sys.executable, "-c", code, str(EXAMPLES), *map(str, arguments)],
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -143,7 +141,7 @@ FULL = """
     import resource, sys
     from pathlib import Path
     import mlx.core as mx
-    from common.files import replacing, save_arrays
+    from mlx_unpool_zoo.files import replacing, save_arrays
     path = Path(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     for write in (

@@ -7,10 +7,10 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 from mlx.utils import tree_flatten
-from zoo.enet import ENet
-from zoo.near_ties import pooled_indices
-from zoo.pytorch_weights import from_pytorch, read_state, to_pytorch
-from zoo.segnet import segnet_vgg16
+from mlx_unpool_zoo.enet import ENet
+from mlx_unpool_zoo.near_ties import pooled_indices
+from mlx_unpool_zoo.pytorch import convert_state_dict, read_state, to_state_dict
+from mlx_unpool_zoo.segnet import segnet_vgg16
 
 torch = pytest.importorskip("torch")
 
@@ -32,7 +32,7 @@ def pair_of_segnets(seed: int, width: float = 1 / 8):
     twin = randomise(SegNetTwin(12, tuple(int(width * n) for n in CHANNELS)), seed)
     model = segnet_vgg16(12, width)
     state = {name: value.numpy() for name, value in twin.state_dict().items()}
-    model.load_weights(list(from_pytorch(state, model, segnet_names).items()))
+    model.load_weights(list(convert_state_dict(model, state, segnet_names).items()))
     return model, twin
 
 
@@ -99,7 +99,7 @@ def gradients(model: nn.Module, loss_of, *inputs) -> dict[str, np.ndarray]:
     """The gradient of every parameter, with the names and the layout of PyTorch."""
     weights = model.parameters()
     model.update(nn.value_and_grad(model, loss_of)(model, *inputs)[1])
-    found = to_pytorch(model, segnet_names)
+    found = to_state_dict(model, segnet_names)
     model.update(weights)
     return found
 
@@ -160,13 +160,13 @@ def test_enet_goes_from_pytorch_to_mlx_and_back():
     first = randomise(ENetTwin(5), seed=2).eval()
     model = ENet(5)
     state = {name: value.numpy() for name, value in first.state_dict().items()}
-    model.load_weights(list(from_pytorch(state, model, ENet.pytorch_names).items()))
+    model.load_weights(list(convert_state_dict(model, state, ENet.pytorch_names).items()))
     model.eval()
 
     second = randomise(ENetTwin(5), seed=3).eval()
     back = {
         name: torch.from_numpy(value)
-        for name, value in to_pytorch(model, ENet.pytorch_names).items()
+        for name, value in to_state_dict(model, ENet.pytorch_names).items()
     }
     second.load_state_dict(back, strict=True)
 
@@ -195,12 +195,12 @@ def test_checkpoints_are_read_however_they_are_wrapped(tmp_path, around):
 
 def test_both_kinds_of_files_give_the_same(tmp_path):
     model = ENet(3)
-    state = to_pytorch(model, ENet.pytorch_names)
+    state = to_state_dict(model, ENet.pytorch_names)
     torch.save({name: torch.from_numpy(v) for name, v in state.items()}, tmp_path / "a.pth")
     mx.save_safetensors(str(tmp_path / "a.safetensors"), {k: mx.array(v) for k, v in state.items()})
     one, other = (read_state(tmp_path / name) for name in ("a.pth", "a.safetensors"))
     assert set(one) == set(other)
     assert all(np.array_equal(one[name], other[name]) for name in one)
     assert len(tree_flatten(model.parameters())) == len(
-        from_pytorch(one, model, ENet.pytorch_names)
+        convert_state_dict(model, one, ENet.pytorch_names)
     )

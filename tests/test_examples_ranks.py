@@ -21,7 +21,7 @@ import mlx.optimizers as optim
 import numpy as np
 import pytest
 import segnet_digits
-from common import training
+from support import training
 
 PROGRAM = Path(segnet_digits.__file__)
 SMALL = Path(__file__).parent / "support" / "small_training.py"

@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 import segnet_brain
 import segnet_ecg
-from common import metrics
-from data import brain_scans, ecg
-from zoo.segnet import SegNet
+from mlx_unpool_zoo.segnet import SegNet
+from support import brain_scans, ecg, metrics
 
 EXAMPLES = Path(segnet_ecg.__file__).parent
 PROGRAMS = {"segnet_ecg.py": "ecg.png", "segnet_brain.py": "brain.png"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import mlx.core as mx
 import pytest
-from zoo.segnet import SegNet
+from mlx_unpool_zoo.segnet import SegNet
 
 import mlx_unpool
 from mlx_unpool import _backends

@@ -19,6 +19,7 @@ import mlx_unpool
 ROOT = Path(__file__).parent.parent
 KERNELS = {path.name for path in (ROOT / "metal").iterdir()}
 MODULES = {str(path.relative_to(ROOT)) for path in (ROOT / "mlx_unpool").rglob("*.py")}
+ZOO = {path.name for path in (ROOT / "examples/zoo/mlx_unpool_zoo").glob("*.py")} | {"py.typed"}
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +36,7 @@ def test_the_sdist_holds_the_package_its_kernels_and_its_papers(dist):
         names = {name.partition("/")[2] for name in archive.getnames()}
     expected = {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff"}
     expected |= {f"metal/{name}" for name in KERNELS} | MODULES | {"mlx_unpool/py.typed"}
+    expected |= {f"examples/zoo/mlx_unpool_zoo/{name}" for name in ZOO}
     assert names - {"PKG-INFO", ".gitignore"} == expected
 
 
@@ -43,9 +45,11 @@ def test_the_wheel_holds_the_package_and_its_kernels_and_nothing_else(dist):
     assert wheel.name == f"mlx_unpool-{mlx_unpool.__version__}-py3-none-any.whl"
     names = zipfile.ZipFile(wheel).namelist()
     package = {name for name in names if ".dist-info/" not in name}
-    assert package == MODULES | {"mlx_unpool/py.typed"} | {
+    zoo = {f"mlx_unpool_zoo/{name}" for name in ZOO}
+    assert package - zoo == MODULES | {"mlx_unpool/py.typed"} | {
         f"mlx_unpool/_metal/{name}" for name in KERNELS
     }
+    assert zoo <= package
     (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
     text = zipfile.ZipFile(wheel).read(metadata).decode()
     needed = [line for line in re.findall(r"Requires-Dist: (.*)", text) if "extra ==" not in line]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 import mlx.core as mx
@@ -17,18 +17,22 @@ import mlx.core as mx
 from .._geometry import Geometry, RegionGeometry, Window, WindowGeometry
 from .._kernels import text
 from .._layout import bounds_array
-from .._types import TRAITS, flat_dtype, is_window
+from .._types import TRAITS, is_window
 
 HEADERS = ("windows.h", "memory.h", "order.h")  # of every kernel, after the dialect header
 
-# CUDA's limits: the blocks on the second and third axis of a grid, the threads on the third of a block.
-_MAX_BLOCKS = 65535
-_MAX_DEEP = 64
+_MAX_AXIS_THREADS = 2**31 - 1  # on an axis of a grid: MLX takes a C int
+_MAX_THREADGROUP, _MAX_DEEP = 1024, 64  # threads of a threadgroup, and those on its third axis
+_USUAL_THREADGROUP = 256
+_MAX_BLOCKS = 65535  # on the second and third axis of a grid, with CUDA
 _LAUNCH_CACHE_SIZE = 1024  # launches of each kind
 _MAX_ELEMENTS = 64  # of a window that one thread looks at
+_MAX_NEIGHBOURS = 9  # windows around a window, itself included, that one thread looks at
 _MAX_OUTPUTS = 16  # of the tile of a window that one thread writes
+_MAX_NUMBER = 2**31 - 1  # of a pooled value in its plane, as an int32
 _MAX_LOADED = 8  # elements of a row that one thread looks at, if it has several windows
 _FULL_GPU_THREADS = 2**16  # threads that keep a GPU busy
+_MAX_LANES = 64  # threads that share the positions of a channel
 
 
 @dataclass(frozen=True)
@@ -49,14 +53,15 @@ PLACE = Kernel("place", ("values", "indices", "outside_window", "winner_bits", "
 ACCUMULATE_REGIONS = Kernel(
     "accumulate_regions", ("values", "indices", "covering", "window", "size"), ("out",)
 )
-PICK = Kernel("pick", ("full", "indices", "outside_window", "winner_bits"), ("out",))
-OUTSIDE_WINDOW = Kernel(
-    "outside_window", ("indices", "size"), ("outside_window", "winner_bits"), atomic=True
+PICK = Kernel("pick", ("full", "indices", "outside_window", "winner_bits", "winner"), ("out",))
+OUTSIDE_WINDOW = Kernel("outside_window", ("indices", "size"), ("outside_window",), atomic=True)
+OUTSIDE_WINNERS = Kernel(
+    "outside_winners", ("indices", "outside_window", "size"), ("winner_bits",), atomic=True
 )
 LAST_WRITER = Kernel("last_writer", ("indices", "window", "size"), ("winner",), atomic=True)
 KERNELS = (
     *(POOL, POOL_REGIONS, POOL_LARGE, POOL_CHUNKS),
-    *(PLACE, ACCUMULATE_REGIONS, PICK, OUTSIDE_WINDOW, LAST_WRITER),
+    *(PLACE, ACCUMULATE_REGIONS, PICK, OUTSIDE_WINDOW, OUTSIDE_WINNERS, LAST_WRITER),
 )
 
 
@@ -83,12 +88,16 @@ class Launch:
     """All that a kernel is told besides its arrays."""
 
     kernel: Kernel
+    grid: tuple[int, int, int]
     numbers: tuple[tuple[int, ...], ...]  # the last inputs
     options: dict[str, Any]
 
     def __call__(self, dialect: str, *arrays: mx.array) -> list[mx.array]:
         inputs = [*arrays, *(mx.array(numbers, mx.int32) for numbers in self.numbers)]
-        return _build(dialect, self.kernel)(inputs=inputs, **self.options, stream=_stream())
+        group = threadgroup(self.grid, dialect, self.kernel.name)
+        threads = {"grid": self.grid, "threadgroup": group}
+        kernel = _build(dialect, self.kernel)
+        return kernel(inputs=inputs, **threads, **self.options, stream=_stream())
 
 
 def _launch(
@@ -99,19 +108,13 @@ def _launch(
     *numbers: tuple[int, ...],
     init_value: float | None = None,
 ) -> Launch:
-    if max(grid) >= 2**32:
-        raise ValueError(
-            f"[{kernel.name}] the grid must have at most {2**32 - 1} threads on an axis but got {grid}."
-        )
     options = {
         "template": list(template.items()),
-        "grid": grid,
-        "threadgroup": threadgroup(grid),
         "output_shapes": [tuple(shape) for shape, _ in outputs],
         "output_dtypes": [dtype for _, dtype in outputs],
         "init_value": init_value,
     }
-    return Launch(kernel, numbers, options)
+    return Launch(kernel, grid, numbers, options)
 
 
 class Kernels:
@@ -155,9 +158,9 @@ class Kernels:
         """Pooled values at their positions, zero elsewhere, the last one of several."""
         if not isinstance(g, WindowGeometry) or _is_large(g):
             return self.pick(values, self._winner(indices, g), _without_window(g))
-        outside_window, winner_bits = self._mark_outside_window(values, indices, g)
-        launch = _place(values.shape, values.dtype, indices.dtype, g, False)
-        return launch(self.dialect, values, indices, outside_window, winner_bits)[0]
+        outside = self._outside_window(values.dtype, indices, g)
+        launch = _place(values.shape, values.dtype, indices.dtype, g)
+        return launch(self.dialect, values, indices, *outside)[0]
 
     def accumulate(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """Pooled values at their positions, zero elsewhere, the sum of several.
@@ -165,7 +168,7 @@ class Kernels:
         The indices must come from a pool: one that is not in its own window adds nothing.
         """
         if isinstance(g, WindowGeometry) and not _is_large(g):
-            launch = _place(values.shape, values.dtype, indices.dtype, g, True)
+            launch = _place(values.shape, values.dtype, indices.dtype, g, add=True)
             return launch(self.dialect, values, indices, _no_array(), _no_array())[0]
         covering = _no_array()
         if isinstance(g, RegionGeometry):
@@ -175,29 +178,36 @@ class Kernels:
 
     def pick(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """The full array at the recorded positions, zero where an index names none."""
-        launch = _pick(full.shape, full.dtype, indices.shape, indices.dtype, g, False)
-        return launch(self.dialect, full, indices, _no_array(), _no_array())[0]
+        launch = _pick(full.shape, full.dtype, indices.shape, indices.dtype, g, None)
+        return launch(self.dialect, full, indices, *[_no_array()] * 3)[0]
 
     def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """As :meth:`pick`, but zero for a pooled value whose position a later one names as well."""
-        if isinstance(g, WindowGeometry) and not _is_large(g):
-            outside_window, winner_bits = self._mark_outside_window(full, indices, g)
-            launch = _pick(full.shape, full.dtype, indices.shape, indices.dtype, g, True)
-            return launch(self.dialect, full, indices, outside_window, winner_bits)[0]
-        winner = self.pick(self._winner(indices, g), indices, g)
-        number = mx.arange(prod(g.pooled), dtype=mx.int32).reshape(1, *g.pooled, 1)
-        picked = self.pick(full, indices, g)
-        return mx.where(winner == number, picked, mx.zeros((), full.dtype))
+        outside, winner = [_no_array()] * 2, _no_array()
+        if not isinstance(g, WindowGeometry) or _is_large(g):
+            found_in, winner = "numbers", self._winner(indices, g)
+        elif _has_few_neighbours(g.window):
+            found_in, outside = "neighbours", self._outside_window(full.dtype, indices, g)
+        else:
+            outside = self._outside_window(mx.uint8, indices, g)
+            launch = _place(indices.shape, mx.uint8, indices.dtype, g, codes=True)
+            found_in, winner = "codes", launch(self.dialect, _no_array(), indices, *outside)[0]
+            outside = [_no_array()] * 2
+        launch = _pick(full.shape, full.dtype, indices.shape, indices.dtype, g, found_in)
+        return launch(self.dialect, full, indices, *outside, winner)[0]
 
-    def _mark_outside_window(
-        self, values: mx.array, indices: mx.array, g: WindowGeometry
-    ) -> tuple[mx.array, mx.array]:
-        """Which channels of an image have an index from outside its window, and who wins there."""
+    def _outside_window(
+        self, dtype: mx.Dtype, indices: mx.array, g: WindowGeometry
+    ) -> list[mx.array]:
+        """Which channels of an image have an index from outside its window, and who wins there.
+
+        ``dtype``: of the values, which decides how many channels a thread takes.
+        """
         if is_window(indices.dtype):
-            return _no_array(), _no_array()
-        launch = _outside_window(indices.shape, values.dtype, indices.dtype, g)
-        outside_window, winner_bits = launch(self.dialect, indices)
-        return outside_window, winner_bits
+            return [_no_array()] * 2
+        mark, find = _outside_window(indices.shape, dtype, indices.dtype, g)
+        (outside_window,) = mark(self.dialect, indices)
+        return [outside_window, *find(self.dialect, indices, outside_window)]
 
     def _winner(self, indices: mx.array, g: Geometry) -> mx.array:
         """The number of the last pooled value that names each position, -1 where none does."""
@@ -222,7 +232,8 @@ def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtyp
         "T": dtype,
         "I": index_dtype,
         "FLAT": not is_window(index_dtype),
-        "INDEX": _index_type(index_dtype, g.size),
+        "WHERE": _index_type(index_dtype, g) if not is_window(index_dtype) else mx.uint16,
+        "INDEX": _index_type(index_dtype, g),
         **_work_template(dtype, shape, columns, g),
         "INSIDE": _inside(g, columns),
         "EVEN": g.pooled[2] % columns == 0,
@@ -235,30 +246,41 @@ def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtyp
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _place(
-    shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry, add: bool
+    shape: Shape,
+    dtype: mx.Dtype,
+    index_dtype: mx.Dtype,
+    g: WindowGeometry,
+    add: bool = False,
+    codes: bool = False,
 ) -> Launch:
     batch, *_, channels = shape
     flat = not is_window(index_dtype)
     stride = g.window.stride
-    tiles = tuple(max(n, -(-m // s)) for n, m, s in zip(g.pooled, g.size, stride))
+    tiles = _tiles(g)
     columns = _columns(dtype, shape, g, tiles[2], stride[2])
-    acc = TRAITS[dtype].accumulation if add and not g.window.disjoint else dtype
-    # Wide sums of a whole tile take many registers.
+    if g.window.dilation[2] > stride[2]:
+        columns = 1  # the windows of a tile are not neighbours
+    acc = TRAITS[dtype].accumulation if add and not g.window.disjoint else mx.uint16 if codes else dtype
+    # Wide sums of a whole tile take many registers; codes of one element take few.
     lanes = _lanes(dtype, channels)
-    if acc.size > dtype.size and prod(stride) > 1 and lanes > 4:
+    if codes and not flat and prod(stride) == 1 and channels % 16 == 0:
+        lanes = 16
+    elif add and acc.size > dtype.size and prod(stride) > 1 and lanes > 4:
         lanes = 4
     whole = all(n * s == length for n, s, length in zip(g.pooled, stride, g.size))
     template: dict[str, Any] = {
         "T": dtype,
         "ACC": acc,
         "SUM": add,
+        "CODES": codes,
         "FLAT": flat,
         "OUTSIDE": flat and not add,
-        "INDEX": _index_type(index_dtype, g.size),
-        "NAMED": _index_type(index_dtype, g.size) if flat else mx.uint16,
+        "INDEX": _index_type(index_dtype, g),
+        "NAMED": _index_type(index_dtype, g) if flat else mx.int32,
         **_work_template(dtype, shape, columns, g, lanes),
         "WHOLE": whole and tiles[2] % columns == 0,
         **_constants(g.window),
+        **_code_constants(g.window),
     }
     grid = _grid(lanes, (batch, *tiles, channels), columns)
     return _launch(PLACE, template, grid, [((batch, *g.size, channels), dtype)], g.size)
@@ -271,23 +293,28 @@ def _pick(
     pooled: Shape,
     index_dtype: mx.Dtype,
     g: Geometry,
-    winners: bool,
+    found_in: str | None,
 ) -> Launch:
+    """``found_in``: what tells which pooled values win their position, if that matters."""
     flat = not is_window(index_dtype)
-    if not isinstance(g, WindowGeometry) or (flat and not winners):
+    codes = g.window if isinstance(g, WindowGeometry) and found_in == "codes" else Window()
+    if not isinstance(g, WindowGeometry) or (flat and found_in != "neighbours"):
         g = _without_window(g)  # flat indices need none
     columns = _columns(dtype, shape, g, pooled[3])
-    index = _index_type(index_dtype, g.size)
+    index = _index_type(index_dtype, g)
     template: dict[str, Any] = {
         "T": dtype,
         "FLAT": flat,
         "NAMED": index if flat else mx.uint16,
-        "WINNERS": winners,
-        "OUTSIDE": flat and winners,
+        "LATER": found_in == "neighbours" and not g.window.disjoint,
+        "OUTSIDE": flat and found_in == "neighbours",
+        "LISTED": found_in in ("codes", "numbers"),
+        "CODES": found_in == "codes",
         **_work_template(dtype, shape, columns, g),
         "INSIDE": flat or _inside(g, columns),
         "EVEN": pooled[3] % columns == 0,
         **_constants(g.window),
+        **_code_constants(codes),
     }
     return _launch(PICK, template, _grid(template["V"], pooled, columns), [(pooled, dtype)])
 
@@ -295,27 +322,34 @@ def _pick(
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _outside_window(
     shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry
-) -> Launch:
+) -> tuple[Launch, Launch]:
+    """A launch that marks channels, and one that finds out who wins in those."""
     batch, *_, channels = shape
     columns = _columns(dtype, shape, g, g.pooled[2])
+    index = _index_type(index_dtype, g)
+    work = _work_template(dtype, shape, columns, g)
     template: dict[str, Any] = {
-        "INDEX": _index_type(index_dtype, g.size),
-        **_work_template(dtype, shape, columns, g),
+        "INDEX": index,
+        **work,
         "INSIDE": _inside(g, columns),
         "EVEN": g.pooled[2] % columns == 0,
         **_constants(g.window),
     }
+    outputs = [((batch, -(-channels // work["V"])), mx.uint32)]
+    grid = _grid(work["V"], shape, columns)
+    mark = _launch(OUTSIDE_WINDOW, template, grid, outputs, g.size, init_value=0)
+
+    lanes = min(_MAX_LANES, _power_of_two(max(1, _FULL_GPU_THREADS // (batch * channels))))
     words = sum(-(-prod(axes) // 32) for axes in (g.size, g.pooled))
-    outside_window = (batch, -(-channels // _lanes(dtype, channels)))
-    outputs = [(outside_window, mx.uint32), ((batch, channels, words), mx.uint32)]
-    return _launch(
-        OUTSIDE_WINDOW,
-        template,
-        _grid(template["V"], shape, columns),
-        outputs,
-        g.size,
+    find = _launch(
+        OUTSIDE_WINNERS,
+        {"INDEX": index, "OFFSET": work["OFFSET"]},
+        (lanes * channels, 1, batch),
+        [((batch, channels, words), mx.uint32)],
+        (*g.size, work["V"], lanes),
         init_value=0,
     )
+    return mark, find
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
@@ -323,10 +357,15 @@ def _last_writer(shape: Shape, index_dtype: mx.Dtype, g: Geometry) -> Launch:
     batch, *_, channels = shape
     template: dict[str, Any] = {
         "FLAT": not is_window(index_dtype),
-        "INDEX": _index_type(index_dtype, g.size),
+        "INDEX": _index_type(index_dtype, g),
         "V": min(4, channels),
-        "OFFSET": _offset_type(shape, _without_window(g)),
+        "OFFSET": _offset_type(shape, g),
+        "AXIS": _axis_type(g),
     }
+    if prod(g.pooled) > _MAX_NUMBER:
+        raise ValueError(
+            f"[{LAST_WRITER.name}] a plane must have at most {_MAX_NUMBER} pooled values but got {g.pooled}."
+        )
     grid = (g.pooled[2] * -(-channels // template["V"]), g.pooled[0] * g.pooled[1], batch)
     outputs = [((batch, *g.size, channels), mx.int32)]
     return _launch(LAST_WRITER, template, grid, outputs, _window_of(g), g.size, init_value=-1)
@@ -346,14 +385,15 @@ def _pool_large(
     elements = prod(g.longest) if isinstance(g, RegionGeometry) else prod(_window_of(g)[:3])
     threads = batch * d * h * w * groups
     chunks = max(1, min(_power_of_two(int(elements**0.5)), _FULL_GPU_THREADS // threads))
-    number_type = _index_type(index_dtype, g.size)
+    number_type = _index_type(index_dtype, g)
     template: dict[str, Any] = {
         "T": dtype,
         "FLAT": not is_window(index_dtype),
         "INDEX": number_type,
         "V": lanes,
     }
-    template["OFFSET"] = _offset_type(shape, _without_window(g), chunks)
+    template["OFFSET"] = _offset_type(shape, g, chunks)
+    template["AXIS"] = _axis_type(g)
     parts, pooled = (batch, d, h, w * chunks, channels), (batch, *g.pooled, channels)
     size = (*g.pooled, chunks)
     part_type = index_dtype if chunks == 1 else number_type
@@ -380,9 +420,9 @@ def _pool_regions(
     template: dict[str, Any] = {
         "T": dtype,
         "I": index_dtype,
-        "INDEX": index_dtype,
+        "INDEX": _index_type(index_dtype, g),
         # Channels with windows of their own have threads of their own.
-        **_work_template(dtype, shape, 1, _without_window(g), lanes=None if columns == 1 else 1),
+        **_work_template(dtype, shape, 1, g, lanes=None if columns == 1 else 1),
     }
     outputs = [(pooled, dtype), (pooled, index_dtype)]
     lanes = template["V"]
@@ -397,13 +437,15 @@ def _accumulate_regions(
     full = (shape[0], *g.size, shape[4])
     # Only what it writes lies in runs.
     columns = _columns(dtype, shape, _without_window(Geometry(g.size, g.size)), g.size[2])
+    if isinstance(g, WindowGeometry) and g.window.dilation[2] > g.window.stride[2]:
+        columns = 1  # neighbouring outputs have no window in common
     template: dict[str, Any] = {
         "T": dtype,
         "ACC": TRAITS[dtype].accumulation,
         "FLAT": not is_window(index_dtype),
         "REGIONS": isinstance(g, RegionGeometry),
-        "INDEX": _index_type(index_dtype, g.size),
-        **_work_template(dtype, shape, columns, _without_window(g)),
+        "INDEX": _index_type(index_dtype, g),
+        **_work_template(dtype, shape, columns, g),
         "EVEN": g.size[2] % columns == 0,
     }
     grid = _grid(template["V"], full, columns)
@@ -413,6 +455,16 @@ def _accumulate_regions(
 def _is_large(g: WindowGeometry) -> bool:
     """Whether windows are too large for the kernels that are made for one window."""
     return g.window.elements > _MAX_ELEMENTS or prod(g.window.stride) > _MAX_OUTPUTS
+
+
+def _has_few_neighbours(window: Window) -> bool:
+    """Whether few other windows have an element in common with a window."""
+    return prod(2 * n - 1 for n in window.reach) <= _MAX_NEIGHBOURS
+
+
+def _tiles(g: WindowGeometry) -> Shape:
+    """How many tiles as large as the stride cover a plane, and no fewer than there are windows."""
+    return tuple(max(n, -(-m // s)) for n, m, s in zip(g.pooled, g.size, g.window.stride))
 
 
 def _without_window(g: Geometry) -> WindowGeometry:
@@ -426,16 +478,34 @@ def _window_of(g: Geometry) -> tuple[int, ...]:
     return (*window.kernel, *window.stride, *window.padding, *window.dilation)
 
 
-def threadgroup(grid: tuple[int, int, int]) -> tuple[int, int, int]:
+@functools.lru_cache(_LAUNCH_CACHE_SIZE)
+def threadgroup(
+    grid: tuple[int, int, int], dialect: str = "cuda", caller: str = "threadgroup"
+) -> tuple[int, int, int]:
     """A threadgroup of 256 threads or less, as long as possible on the first axis.
 
-    It has a power of two of rows, which keeps its part of an array in line with the memory's lines, and
-    more of them where the grid would otherwise have more blocks on an axis than CUDA allows.
+    The number of rows is a power of two, which keeps the threadgroup's part of an array aligned with lines of
+    memory. Only a CUDA grid that would otherwise have too many blocks on an axis gets more threads.
+
+    Raises:
+        ValueError: If no launch of the dialect can have this grid.
     """
-    y, z = (_power_of_two(-(-n // _MAX_BLOCKS), up=True) for n in grid[1:])
-    x = max(1, min(grid[0], 256 // (y * z)))
-    y = max(y, _power_of_two(min(grid[1], 256 // (x * z))))
-    z = max(z, _power_of_two(min(grid[2], _MAX_DEEP, 256 // (x * y))))
+    if max(grid) > _MAX_AXIS_THREADS:
+        raise ValueError(
+            f"[{caller}] the grid must have at most {_MAX_AXIS_THREADS} threads on an axis but got {grid}."
+        )
+    y = z = 1
+    if dialect == "cuda":
+        y, z = (_power_of_two(-(-n // _MAX_BLOCKS), up=True) for n in grid[1:])
+        if z > _MAX_DEEP or y * z > _MAX_THREADGROUP:
+            raise ValueError(
+                f"[{caller}] the grid must have at most {_MAX_BLOCKS} blocks on its second and its third axis "
+                f"with CUDA, and a block at most {_MAX_THREADGROUP} threads ({_MAX_DEEP} on the third axis), "
+                f"but got {grid}: split the batch."
+            )
+    x = max(1, min(grid[0], _USUAL_THREADGROUP // (y * z)))
+    y = max(y, _power_of_two(min(grid[1], _USUAL_THREADGROUP // (x * z))))
+    z = max(z, _power_of_two(min(grid[2], _MAX_DEEP, _USUAL_THREADGROUP // (x * y))))
     return x, y, z
 
 
@@ -444,22 +514,40 @@ def _power_of_two(n: int, up: bool = False) -> int:
     return 1 << (max(1, n) - 1).bit_length() if up else 1 << max(1, n).bit_length() - 1
 
 
-def _index_type(index_dtype: mx.Dtype, size: Sequence[int]) -> mx.Dtype:
-    """The type that holds every index that names a position.
-
-    A uint32 above that type's range becomes negative in it, so it still names none.
-    """
-    narrow = index_dtype.size <= 4 and flat_dtype(tuple(size)) == mx.int32
-    return mx.int32 if narrow else mx.int64
-
-
-def _offset_type(shape: Shape, g: WindowGeometry, chunks: int = 1) -> mx.Dtype:
-    """The type that numbers the elements of every array: arithmetic in 64 bits is slow on a GPU.
+def _extents(g: Geometry, chunks: int = 1) -> list[int]:
+    """For each axis, more than any coordinate on it that a kernel computes.
 
     Windows and tiles may stand over the edges of a plane, and a thread may have more of them than there are.
     """
-    axes = zip(g.size, g.pooled, g.window.stride, g.window.padding, g.window.span)
-    most = prod(max(n, m * chunks) + 2 * (s + p + span) + 8 for n, m, s, p, span in axes)
+    w = g.window if isinstance(g, WindowGeometry) else Window()
+    axes = zip(g.size, (*g.pooled[:2], g.pooled[2] * chunks), w.kernel, w.stride, w.padding, w.span)
+    return [
+        1 if n == m == k == s == 1 else max(n, (max(m, -(-n // s)) + 8) * s) + 2 * (s + p + span) + 8
+        for n, m, k, s, p, span in axes
+    ]
+
+
+def _axis_type(g: Geometry) -> mx.Dtype:
+    """The type of a coordinate on an axis."""
+    # CUDA runs whole blocks, so that threads count further than the axis, by columns.
+    return mx.int32 if max(_extents(g)) < 2**31 - 2**14 else mx.int64
+
+
+def _index_type(index_dtype: mx.Dtype, g: Geometry) -> mx.Dtype:
+    """The type that holds every index that names a position, and every number of a pooled value.
+
+    A uint32 above that type's range becomes negative in it, so it still names none.
+    """
+    narrow = index_dtype.size <= 4 and prod(_extents(g)) < 2**31
+    return mx.int32 if narrow else mx.int64
+
+
+def _offset_type(shape: Shape, g: Geometry, chunks: int = 1) -> mx.Dtype:
+    """The type that numbers the elements of every array: arithmetic in 64 bits is slow on a GPU."""
+    extents = _extents(g, chunks)
+    most = prod(extents)
+    if isinstance(g, RegionGeometry):
+        most = max(most, 2 * sum(extents))  # tables of all axes
     return mx.int32 if shape[0] * shape[4] * most < 2**31 else mx.int64
 
 
@@ -482,9 +570,9 @@ def _columns(dtype: mx.Dtype, shape: Shape, g: WindowGeometry, width: int, tile:
 
 
 def _work_template(
-    dtype: mx.Dtype, shape: Shape, columns: int, g: WindowGeometry, lanes: int | None = None
+    dtype: mx.Dtype, shape: Shape, columns: int, g: Geometry, lanes: int | None = None
 ) -> dict[str, Any]:
-    """What a thread takes, and the type that says where it lies."""
+    """What a thread takes, and the types that say where it lies."""
     lanes = lanes or _lanes(dtype, shape[4])
     return {
         "V": lanes,
@@ -494,6 +582,7 @@ def _work_template(
         "RUN": columns > 1,
         "PLANAR": g.size[0] == g.pooled[0] == 1,
         "OFFSET": _offset_type(shape, g),
+        "AXIS": _axis_type(g),
     }
 
 
@@ -516,6 +605,16 @@ def _constants(window: Window) -> dict[str, int]:
         for letter, numbers in zip("KSPD", parameters)
         for axis, number in zip("DHW", numbers)
     }
+
+
+def _code_constants(window: Window) -> dict[str, int]:
+    """How windows with a position in common are numbered on each axis (see ``winner_code`` in windows.h)."""
+    constants = {}
+    for axis, k, s, d in zip("DHW", window.kernel, window.stride, window.dilation):
+        apart = d // gcd(d, s) if d > s else 1
+        most = k if d > s else (k - 1) * d // s + 1
+        constants |= {"Q" + axis: apart, "M" + axis: _power_of_two(most, up=True)}
+    return constants
 
 
 def _no_array() -> mx.array:

@@ -88,7 +88,11 @@ def launches() -> list[cuda_text.Launch]:
         there_and_back((1, 31, 3), (5, 3, 2), dilation=2)
         there_and_back((1, 9, 8, 7, 4), ((3, 2, 3), (2, 2, 1), 1), ceil_mode=True)
         there_and_back((1, 9, 8, 7, 4), (3, 1, 1), mx.float16, "window")
+        there_and_back((1, 9, 8, 16), (3, 1, 1), index_format="window")  # codes of 16 channels
         there_and_back((1, 11, 12, 3), (2, 5), index_format="window")  # stride > kernel
+        for index_format in ("flat", "window"):
+            there_and_back((1, 11, 12, 20), (5, 1, 2), index_format=index_format)  # repeated rows
+            there_and_back((1, 5, 1), (3, 1, 2**30), index_format=index_format, dilation=2**30)
         there_and_back((1, 34, 34, 8), (17, 17), mx.bfloat16, "window")  # uint16 indices
         for dtype in (*FLOATS, *INTEGERS):
             irregular((2, 10, 7, 3), dtype)
@@ -118,8 +122,8 @@ def test_the_calls_above_make_every_kernel_with_every_switch():
         if name in ("INDEX", "OFFSET"):
             assert values == {mx.int32, mx.int64}, (body, name)
         if name == "NAMED":
-            assert values == {mx.uint16, mx.int32, mx.int64}, body
-    for name, most in (("V", {1, 2, 3, 4, 5, 8}), ("X", {1, 2, 4, 8})):
+            assert values == {mx.int32, mx.int64} | ({mx.uint16} if body == "pick" else set()), body
+    for name, most in (("V", {1, 2, 3, 4, 5, 8, 16}), ("X", {1, 2, 4, 8})):
         assert {v for (_, n), values in seen.items() if n == name for v in values} == most
     assert all(re.fullmatch(r"\w+", launch.function.split("(")[0][16:]) for launch in launches())
 
@@ -165,14 +169,15 @@ MISTAKES = [
     ("place", "T value[AT_ONCE][V];", "half4 value[AT_ONCE][V];"),
     ("place", "OFFSET(at.z) * D", "OFFSET(at.zz) * D"),
     ("place", "WHOLE>(out, written,", "WHOLE>(written, out,"),
-    ("pool_large", "Run d, h, w;", "Run d, h;"),
+    ("pool_large", "Run<AXIS> d, h, w;", "Run<AXIS> d, h;"),
     ("pool_regions", "bounds[bd]", "bounds.at(bd)"),
     ("pool_chunks", "number[v] = -1;", "numbers[v] = -1;"),
-    ("accumulate_regions", "Cover cd, ch, cw;", "Cover cd, ch;"),
-    ("outside_window", "set_bits(named +", "atomic_fetch_or_explicit((atomic_uint*)named +"),
+    ("accumulate_regions", "Cover<AXIS> cd, ch, cw;", "Cover<AXIS> cd, ch;"),
+    ("outside_window", "set_bits(", "atomic_fetch_or_explicit("),
+    ("outside_winners", "set_bits(named +", "atomic_fetch_or_explicit((atomic_uint*)named +"),
     ("last_writer", "raise_to(", "atomic_fetch_max_explicit("),
-    ("last_writer", "raise_to(winner", "raise_to((int64_t*)owner"),
-    ("last_writer", "const int number =", "const int number"),
+    ("last_writer", "raise_to(winner", "raise_to((int64_t*)winner"),
+    ("last_writer", "const OFFSET number =", "const OFFSET number"),
 ]
 
 
@@ -242,6 +247,54 @@ def test_blocks_are_launchable_and_no_waste():
         if prod(grid) <= 2**37:
             assert_cuda_can_launch(grid, threadgroup(grid))
             assert prod(threadgroup(grid)) >= 32 or prod(grid) < 256
+
+
+# A grid at each limit: its threadgroup on CUDA and on Metal.
+MOST_ROWS, MOST_PLANES = 65535 * 1024, 65535 * 64
+THREADGROUPS = {
+    (2**31 - 1, 1, 1): ((256, 1, 1), (256, 1, 1)),
+    (300, 65535, 1): ((256, 1, 1), (256, 1, 1)),
+    (300, 65536, 1): ((128, 2, 1), (256, 1, 1)),
+    (300, 2 * 65535, 1): ((128, 2, 1), (256, 1, 1)),
+    (300, 2 * 65535 + 1, 1): ((64, 4, 1), (256, 1, 1)),
+    (300, 1, 65536): ((128, 1, 2), (256, 1, 1)),
+    (1, MOST_ROWS, 1): ((1, 1024, 1), (1, 256, 1)),
+    (1, MOST_ROWS // 64, MOST_PLANES): ((1, 16, 64), (1, 256, 1)),
+    (1, 1, MOST_PLANES): ((1, 1, 64), (1, 1, 64)),
+}
+
+
+@pytest.mark.parametrize("grid", THREADGROUPS)
+def test_threadgroups_at_each_limit(grid):
+    cuda, metal = THREADGROUPS[grid]
+    assert (threadgroup(grid, "cuda"), threadgroup(grid, "metal")) == (cuda, metal)
+    assert_cuda_can_launch(grid, cuda)
+    assert prod(metal) <= 256  # a pipeline may allow less than 1,024
+
+
+@pytest.mark.parametrize(
+    "grid", [(1, MOST_ROWS + 1, 1), (1, 1, MOST_PLANES + 1), (1, 65535 * 512, 65535 * 4)]
+)
+def test_grids_beyond_cudas_blocks_are_refused_there_alone(grid):
+    with pytest.raises(ValueError, match=r"\[pool\] the grid must have at most 65535 blocks"):
+        threadgroup(grid, "cuda", "pool")
+    assert prod(threadgroup(grid, "metal")) <= 256
+
+
+@pytest.mark.parametrize("dialect", ["cuda", "metal"])
+@pytest.mark.parametrize("axis", range(3))
+def test_axes_of_2_to_the_31_threads_are_refused(dialect, axis):
+    grid = tuple(2**31 if n == axis else 1 for n in range(3))
+    with pytest.raises(ValueError, match="the grid must have at most 2147483647 threads"):
+        threadgroup(grid, dialect)
+
+
+def test_a_call_with_too_many_planes_for_cuda_is_refused():
+    x = mx.broadcast_to(mx.array(0, mx.int8), (MOST_PLANES + 1, 4, 1))
+    recorder = cuda_text.Recorder()
+    with recorder.installed(), pytest.raises(ValueError, match=r"\[pool\] the grid must"):
+        mx.eval(mlx_unpool.max_pool1d(x, 2, return_indices=True))
+    assert not recorder.launches
 
 
 def test_a_gpu_that_is_not_apples_is_cudas(monkeypatch):

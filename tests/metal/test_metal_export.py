@@ -6,7 +6,7 @@ import emulator
 import metal_host
 import mlx.core as mx
 import pytest
-from zoo.segnet import SegNet
+from mlx_unpool_zoo.segnet import SegNet
 
 import mlx_unpool
 from mlx_unpool import _backends

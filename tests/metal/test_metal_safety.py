@@ -68,6 +68,14 @@ def unpool_gradient(given: mx.array) -> Callable[[], mx.array]:
     return call
 
 
+def unpool_random() -> mx.array:
+    """From anywhere: a thread of `outside_winners` has several words."""
+    random = np.random.default_rng(0)
+    given = mx.array(random.integers(0, 64 * 64, (1, 32, 32, 1)).astype(np.int32))
+    values = mx.arange(given.size, dtype=mx.float32).reshape(given.shape)
+    return mlx_unpool.max_unpool2d(values, given, 2)
+
+
 def unpool_any() -> mx.array:
     return mlx_unpool.max_unpool2d(VALUES, HOSTILE, None, output_size=(6, 7))
 
@@ -109,19 +117,64 @@ def global_ties() -> mx.array:
     return mlx_unpool.adaptive_max_pool2d(mx.zeros_like(LARGE), 1, return_indices=True)[1]
 
 
+def global_nans() -> mx.array:
+    """Several NaNs, in several parts of a window."""
+    several = mx.where(mx.arange(90).reshape(1, 10, 9, 1) % 23 == 2, np.nan, LARGE)
+    return mlx_unpool.adaptive_max_pool2d(several, 1, return_indices=True)[1]
+
+
+def one_nan() -> mx.array:
+    """A NaN, then numbers in other parts of the window."""
+    one = mx.where(mx.arange(90).reshape(1, 10, 9, 1) == 11, np.nan, LARGE)
+    return mlx_unpool.adaptive_max_pool2d(one, 1, return_indices=True)[1]
+
+
+def nans_of_one_part() -> mx.array:
+    several = mx.where(mx.arange(90).reshape(1, 10, 9, 1) % 8 == 3, np.nan, LARGE)
+    return mlx_unpool.adaptive_max_pool2d(several, 1, return_indices=True)[1]
+
+
+def windows_of_few_elements() -> mx.array:
+    """Most elements of the large windows are outside, so some threads of a window have none."""
+    window = {"kernel_size": 70, "stride": 7, "padding": 300, "dilation": 9}
+    least = mx.full((1, 30, 5), -np.inf)
+    return mlx_unpool.max_pool1d(least, **window, return_indices=True)[1]
+
+
+def no_element(axis: int) -> Callable[[], mx.array]:
+    """Windows that step over the plane on one axis."""
+    x = mx.arange(8.0).reshape(1, 2, 2, 2, 1)
+    x = mx.take(x, mx.array([0]), axis=1 + axis)
+    only = [tuple(n if a == axis else other for a in range(3)) for n, other in ((2, 1), (2, 0), (3, 1))]
+    return lambda: mlx_unpool.max_pool3d(x, only[0], 1, only[1], dilation=only[2], return_indices=True)[1]
+
+
+def next_layer() -> mx.array:
+    """An index of the next layer's first row, where a row of its own window would be if the plane were longer."""
+    values = mx.arange(1.0, 9).reshape(1, 2, 2, 2, 1)
+    own = mlx_unpool.max_pool3d(
+        mx.arange(18.0).reshape(1, 2, 3, 3, 1), *LAYERS, return_indices=True
+    )[1]
+    given = mx.where(mx.arange(8).reshape(own.shape) == 2, 9, own)
+    return mlx_unpool.max_unpool3d(values, given, *LAYERS, output_size=(2, 3, 3))
+
+
+LAYERS = ((1, 3, 3), (1, 2, 2), (0, 1, 1))
+
+
 # A mistake for every kind of failure: kernel, text, replaced by, a call that shows it, what is reported.
 # "another result" is a mistake that harms no memory and must be caught by comparison.
 ANOTHER = "another result"
 MUTANTS = {
     "pool reads before the plane": (
-        *("pool", "nearest_inside(line % KH, h0, DH, H, PH)", "line % KH", pool, "out of bounds"),
+        *("pool", "nearest_inside<AXIS>(ah, h0, DH, H, PH)", "ah", pool, "out of bounds"),
     ),
     "pool reads behind the plane": (
         *("pool", "load_columns<COUNT, V, RUN, INSIDE>", "load_columns<COUNT, V, RUN, true>"),
         *(pool, "out of bounds"),
     ),
     "pool takes the last of equals": (
-        *("pool", "rank > order[i][v]", "rank >= order[i][v]", pool_indices, ANOTHER),
+        *("pool", "rank > held", "rank >= held", pool_indices, ANOTHER),
     ),
     "pool forgets NaN": ("pool", " | nan;", ";", pool_indices, ANOTHER),
     "pool writes to its input": (
@@ -129,15 +182,42 @@ MUTANTS = {
         *(pool, "write to an input"),
     ),
     "pool overflows": (
-        *("pool", "const int COUNT =", "volatile int n = 2147483647; n = n + 1; const int COUNT ="),
+        *("pool", "const int ROW =", "volatile int n = 2147483647; n = n + 1; const int ROW ="),
         *(pool, "undefined behaviour"),
     ),
     "pool forgets the tail": ("pool", "TAIL &&", "false &&", pool, "second write"),
+    "pool takes windows before the first layer for full": (
+        *("pool", "meets<AXIS>(d0, DD, KD, D) && ", "", no_element(0), ANOTHER),
+    ),
+    "pool takes windows before the first row for full": (
+        *("pool", "meets<AXIS>(h0, DH, KH, H) && ", "", no_element(1), ANOTHER),
+    ),
+    "pool takes windows before the first column for full": (
+        *("pool", "meets<AXIS>(w0, DW, KW, W)", "true", no_element(2), ANOTHER),
+    ),
+    "pool_large takes the last of equals": (
+        *("pool_large", "rank > order[v]", "rank >= order[v]", global_ties, ANOTHER),
+    ),
+    "pool_large forgets NaN": (
+        *("pool_large", " | (value[0][v] != value[0][v])", "", nans_of_one_part, ANOTHER),
+    ),
+    "pool_chunks takes the first NaN": (
+        *("pool_chunks", "!best_nan | (given[0][v] > number[v])", "!best_nan", global_nans, ANOTHER),
+    ),
+    "pool_chunks takes a number for more than NaN": (
+        *("pool_chunks", ": !best_nan & higher", ": higher | best_nan", one_nan, ANOTHER),
+    ),
+    "pool_chunks takes parts without elements": (
+        *("pool_chunks", "(given[0][v] >= 0) &", "true &", windows_of_few_elements, ANOTHER),
+    ),
+    "outside_window takes the next layer for its own": (
+        *("outside_window", " && within(h0 + AXIS(kh) * DH, H)", "", next_layer, ANOTHER),
+    ),
     "pool_large forgets elements": (
-        *("pool_large", "n += shares", "n += 2 * shares", global_pool, ANOTHER),
+        *("pool_large", "--left", "left -= 2", global_pool, ANOTHER),
     ),
     "pool_large reads behind the window": (
-        *("pool_large", "n < all", "n <= all", global_pool, "out of bounds"),
+        *("pool_large", "/ shares + 1", "/ shares + 2", global_pool, "out of bounds"),
     ),
     "pool_chunks takes the last of equals": (
         *("pool_chunks", "given[0][v] < number[v]", "given[0][v] > number[v]"),
@@ -154,11 +234,11 @@ MUTANTS = {
         *(unpool(WINDOW), "second write"),
     ),
     "place takes the first of several": (
-        *("place", "int aw = -LW; aw <= MW; ++aw", "int aw = MW; aw >= -LW; --aw"),
+        *("place", "int n = 0; n < NW; ++n", "int n = NW - 1; n >= 0; --n"),
         *(unpool(FLAT), ANOTHER),
     ),
     "place reads a pooled value that is not": (
-        *("place", "within(s.h + ah, OH)", "within(s.h + ah, OH + 1)"),
+        *("place", "within(oh, OH)", "within(oh, OH + 1)"),
         *(unpool(WINDOW), "out of bounds"),
     ),
     "place ignores outside_window": (
@@ -180,40 +260,41 @@ MUTANTS = {
         *(unpool_gradient(HOSTILE), "out of bounds"),
     ),
     "pick forgets who won": (
-        *("pick", "WINNERS && RD + RH + RW > 0", "false", unpool_gradient(FLAT), ANOTHER),
+        *("pick", "if (LATER)", "if (false)", unpool_gradient(FLAT), ANOTHER),
     ),
     "pick ignores outside_window": (
         *(
             "pick",
-            "WINNERS && OUTSIDE && outside_window",
+            "OUTSIDE && outside_window",
             "false && outside_window",
             unpool_gradient(OUTSIDE),
             ANOTHER,
         ),
     ),
-    "outside_window trusts indices": (
-        *("outside_window", "index >= 0 && index < elements && (set_bits", "(set_bits"),
+    "outside_winners trusts indices": (
+        *("outside_winners", "index[n] >= 0 && index[n] < elements && (spread", "(spread"),
         *(unpool(OUTSIDE_AND_HOSTILE), "out of bounds"),
     ),
-    "outside_window sets bits without an atomic": (
-        *("outside_window", "set_bits(lost + number / 32, uint32_t(1) << uint(number % 32));"),
-        "(lost + number / 32)->value |= uint32_t(1) << uint(number % 32);",
+    "outside_winners sets bits without an atomic": (
+        *("outside_winners", "set_bits(lost + (left - 1 - n) / 32, uint32_t(1) <<"),
+        "(lost + (left - 1 - n) / 32)->value |= (uint32_t(1) <<",
         *(unpool(OUTSIDE), "second write"),
     ),
-    "outside_window sees none": (
-        "outside_window",
-        "any |= named",
-        "any |= false & named",
-        unpool(OUTSIDE),
-        ANOTHER,
-    ),
-    "outside_window lets the first one win": (
-        *(
-            "outside_window",
-            "number = count - 1; number >= 0; --number",
-            "number = 0; number < count; ++number",
-        ),
+    "outside_winners divides positions wrongly": (
+        *("outside_winners", "% uint(lanes) == lane", "% uint(lanes) <= lane"),
         *(unpool(OUTSIDE), ANOTHER),
+    ),
+    "outside_winners forgets the word that it knows": (
+        *("outside_winners", "current = word;", "", unpool(OUTSIDE), None),
+    ),
+    "outside_winners takes another word for the one that it knows": (
+        *("outside_winners", "word != current ||", "", unpool_random, ANOTHER),
+    ),
+    "outside_winners lets the first one win": (
+        *("outside_winners", "left - 1 - n", "count - left + n", unpool(OUTSIDE), ANOTHER),
+    ),
+    "outside_window sees none": (
+        *("outside_window", "any |= named", "any |= false & named", unpool(OUTSIDE), ANOTHER),
     ),
     "last_writer trusts indices": (
         "last_writer",
@@ -223,12 +304,12 @@ MUTANTS = {
         "out of bounds",
     ),
     "last_writer lets the last thread win": (
-        *("last_writer", "raise_to(winner + ((plane + OFFSET(index)) * C + s.c + v), number);"),
-        "(winner + ((plane + OFFSET(index)) * C + s.c + v))->value = number;",
+        *("last_writer", "raise_to(winner + ((plane + OFFSET(index)) * C + s.c + v), int32_t(number));"),
+        "(winner + ((plane + OFFSET(index)) * C + s.c + v))->value = int32_t(number);",
         *(unpool_any, "second write"),
     ),
     "pool_regions reads before the window": (
-        *("pool_regions", "int w = first_w;", "int w = first_w - 1;", adaptive, "out of bounds"),
+        *("pool_regions", "w = stop_w - left;", "w = stop_w - left - 1;", adaptive, "out of bounds"),
     ),
     "pool_regions reads behind the window": (
         *("pool_regions", "h < stop_h;", "h <= stop_h;", adaptive, "out of bounds"),
@@ -240,13 +321,13 @@ MUTANTS = {
         *("pool_regions", " | (value[e][v] != value[e][v])", "", fractional_indices, ANOTHER),
     ),
     "pool_regions reads the bounds of another axis": (
-        *("pool_regions", "(line + OD + s.h)", "(line + s.h)", adaptive, ANOTHER),
+        *("pool_regions", "(line + OD + OFFSET(s.h))", "(line + OFFSET(s.h))", adaptive, ANOTHER),
     ),
     "pool_regions reads the bounds of another image": (
         *(
             "pool_regions",
-            "OFFSET(at.z) * (OD",
-            "(OFFSET(at.z) + 1) * (OD",
+            "OFFSET(at.z) * (OFFSET(OD)",
+            "(OFFSET(at.z) + 1) * (OFFSET(OD)",
             adaptive,
             "out of bounds",
         ),
@@ -254,14 +335,14 @@ MUTANTS = {
     "accumulate_regions looks at a window too many": (
         *(
             "accumulate_regions",
-            "ow < cw.stop",
-            "ow <= cw.stop",
+            "nw < cw.count",
+            "nw <= cw.count",
             adaptive_gradient,
             "out of bounds",
         ),
     ),
     "accumulate_regions forgets a window": (
-        *("accumulate_regions", "int oh = ch.first", "int oh = ch.first + 1"),
+        *("accumulate_regions", "int nh = 0", "int nh = 1"),
         *(adaptive_gradient, ANOTHER),
     ),
     "accumulate_regions leaves a rim": (
@@ -385,7 +466,7 @@ def last(running: metal_host.Run, buffer: int, dtype, back: int = 0) -> float:
 
 
 def traced(function, *arrays) -> list[metal_host.Launch]:
-    with _backends.use_backend("metal"):
+    with mlx_unpool.exporting(), _backends.use_backend("metal"):
         return metal_host.launches_of(function, *arrays)[0]
 
 
@@ -449,17 +530,24 @@ def filled_by_the_system(launch: metal_host.Launch) -> metal_host.Launch:
 def test_strays_among_more_than_2_to_the_31_elements():
     channels = 600_000
     pooled, index = (1, 32, 32, channels), mx.int32
-    stray, place = traced(
+    mark, find, place = traced(
         lambda v, i: mlx_unpool.max_unpool2d(v, i, 2), huge(pooled, mx.float16), huge(pooled, index)
     )
     size = np.array((1, 64, 64), np.int32)
-    running, _ = far_end(filled_by_the_system(stray), None, size)
+    running, _ = far_end(filled_by_the_system(mark), None, size)
     with running:
-        threads = int(np.prod(stray.grid, dtype=np.int64))
+        threads = int(np.prod(mark.grid, dtype=np.int64))
         report = running.walk([threads - 1], track=False)  # all name position 0
         assert not report.failures, report.first
+        assert last(running, len(running.sizes) - 1, np.uint32) == 1  # the last channels
+    running, order = far_end(
+        filled_by_the_system(find), None, None, np.array((1, 64, 64, 8, 1), np.int32)
+    )
+    with running:
+        put(running, running.launch.buffers.index("outside_window"), 1, np.uint32)
+        report = running.walk(order[-1:], track=False)
+        assert not report.failures, report.first
         winner_bits = len(running.sizes) - 1
-        assert last(running, winner_bits - 1, np.uint32) == 1  # the last channels stray
         words = [last(running, winner_bits, np.uint32, back=n) for n in reversed(range(128 + 32))]
         assert words[:128] == [1] + [0] * 127  # position 0 is named
         assert words[128:] == [2**32 - 1] * 31 + [2**31 - 1]  # the last pooled value wins it
@@ -484,7 +572,7 @@ def test_a_pick_from_more_than_2_to_the_31_elements():
     g = WindowGeometry((1, *HUGE[1:3]), (1, *CELLS[:2]), window)
     (launch,) = traced(lambda x, i: _backends.get("metal").pick(x, i, g), full, cells)
     none = np.zeros(1, np.uint32)
-    running, order = far_end(launch, None, None, none, none)
+    running, order = far_end(launch, None, None, none, none, none)
     with running:
         put(running, 0, 9.0, np.float16)
         put(running, running.launch.buffers.index("indices"), 40000 * 30000 - 1, np.int32)
@@ -560,7 +648,7 @@ def test_32_bit_indices_into_a_plane_of_2_to_the_31_positions():
                 assert last(running, len(running.sizes) - 1, np.int32) == 32768 * 16384 - 1
             continue
         none = np.zeros((1, 1), np.uint32)
-        running, order = far_end(launches[1], None, None, none, None, size)
+        running, order = far_end(launches[-1], None, None, none, None, size)
         with running:
             put(running, 0, 7, np.int8)
             put(running, running.launch.buffers.index("indices"), 2**31 - 1, np.int32)

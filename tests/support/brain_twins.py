@@ -1,4 +1,4 @@
-"""FastSurferCNN, FastSurferVINN and QuickNAT in PyTorch, with the parameter names of their authors."""
+"""The networks of FastSurfer and QuickNAT in PyTorch, with the parameter names of their authors."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from torch.nn import functional
 
 
 class Competitive(nn.Module):
-    """Any block of FastSurfer: how it starts, and what its normalisations are called."""
+    """Any block of FastSurfer, of four convolutions or three, of which the last has size 1 (CerebNet)."""
 
-    def __init__(self, inputs, filters, kernel, start="compete", norm="bn") -> None:
+    def __init__(self, inputs, filters, kernel, start="compete", norm="bn", count=4) -> None:
         super().__init__()
-        self.start, self.norm = start, norm
+        self.start, self.norm, self.last = start, norm, count - 1
         if start == "normalise":
             self.bn0 = nn.BatchNorm2d(inputs)
-        for number in range(4):
+        for number in range(count):
             channels = filters if number else inputs
-            self.add_module(
-                f"conv{number}", nn.Conv2d(channels, filters, kernel, padding=kernel // 2)
-            )
+            size = 1 if number == 2 and count == 3 else kernel
+            self.add_module(f"conv{number}", nn.Conv2d(channels, filters, size, padding=size // 2))
             self.add_module(f"{norm}{number + 1}", nn.BatchNorm2d(filters))
         self.prelu = nn.PReLU()
         self.maxpool = nn.MaxPool2d(2, 2, return_indices=True)
@@ -36,9 +35,10 @@ class Competitive(nn.Module):
             first = self.convolved(self.prelu(x), 0)
         else:
             first = self.convolved(self.bn0(x), 0)
-        second = torch.maximum(self.convolved(self.prelu(first), 1), first)
-        third = torch.maximum(self.convolved(self.prelu(second), 2), second)
-        return self.convolved(self.prelu(third), 3)
+        best = torch.maximum(self.convolved(self.prelu(first), 1), first)
+        if self.last == 3:
+            best = torch.maximum(self.convolved(self.prelu(best), 2), best)
+        return self.convolved(self.prelu(best), self.last)
 
 
 class ConvOnly(nn.Module):
@@ -55,13 +55,13 @@ class ConvOnly(nn.Module):
 class FastSurferCNNTwin(nn.Module):
     """FastSurferCNN for ``planes`` slices."""
 
-    def __init__(self, classes, planes=7, filters=64, kernel=5) -> None:
+    def __init__(self, classes, planes=7, filters=64, kernel=5, count=4) -> None:
         super().__init__()
-        self.encode1 = Competitive(planes, filters, kernel, "normalise")
+        self.encode1 = Competitive(planes, filters, kernel, "normalise", count=count)
         for name in ("encode2", "encode3", "encode4", "bottleneck"):
-            self.add_module(name, Competitive(filters, filters, kernel))
+            self.add_module(name, Competitive(filters, filters, kernel, count=count))
         for name in ("decode4", "decode3", "decode2", "decode1"):
-            self.add_module(name, Competitive(filters, filters, kernel))
+            self.add_module(name, Competitive(filters, filters, kernel, count=count))
         self.classifier = ConvOnly(filters, classes)
 
     def features(self, x):
@@ -82,31 +82,70 @@ class FastSurferCNNTwin(nn.Module):
         return self.classifier(self.features(x))
 
 
+class CerebNetTwin(FastSurferCNNTwin):
+    """CerebNet: three convolutions in each block."""
+
+    def __init__(self, classes=28, planes=7, filters=64, kernel=5) -> None:
+        super().__init__(classes, planes, filters, kernel, count=3)
+
+
 class FastSurferVINNTwin(FastSurferCNNTwin):
     """FastSurferVINN, cropping and padding at the right and at the bottom."""
 
     def __init__(self, classes, planes=7, filters=71, between=32, kernel=3, inner=(256, 256)):
         super().__init__(classes, between, filters, kernel)
-        self.inp_block = Competitive(planes, between, kernel, "normalise", "gn")
         self.outp_block = Competitive(filters + between, filters, kernel, "activate", "gn")
         self.inner = inner
+        self.build_input(planes, between, kernel)
+
+    def build_input(self, planes, between, kernel):
+        self.inp_block = Competitive(planes, between, kernel, "normalise", "gn")
 
     def forward(self, x, scale):
-        skip = self.inp_block(x)
+        return self.resized(self.inp_block(x), scale)
+
+    def resized(self, skip, scale):
+        # One factor for each image, or two; rows in float32, as a data loader collates them.
+        scales = torch.as_tensor(scale, dtype=torch.float32)
+        scales = scales[:, None].expand(-1, 2) if scales.ndim == 1 else scales
         images, factors = zip(
-            *(zoomed(image[None], [float(s)] * 2, self.inner) for image, s in zip(skip, scale))
+            *(zoomed(image[None], s, self.inner) for image, s in zip(skip, scales))
         )
         inside = self.features(torch.cat(images))
         size = skip.shape[2:]
         back = [
-            zoomed(image[None], [1 / f for f in factor], size)[0]
+            zoomed(image[None], torch.div(1, factor), size)[0]
             for image, factor in zip(inside, factors)
         ]
         return self.classifier(self.outp_block(torch.cat([torch.cat(back), skip], dim=1)))
 
 
+class HypVINNTwin(FastSurferVINNTwin):
+    """HypVINN: a first block for each of two modalities, and weights of both that were learnt."""
+
+    def __init__(self, classes=27, planes=14, filters=80, between=64, kernel=3, inner=(256, 256)):
+        super().__init__(classes, planes, filters, between, kernel, inner)
+
+    def build_input(self, planes, between, kernel):
+        self.m1_inp_block = Competitive(planes // 2, between, kernel, "normalise", "gn")
+        self.m2_inp_block = Competitive(planes // 2, between, kernel, "normalise", "gn")
+        self.mod_weights = nn.Parameter(torch.tensor([0.9, 0.2]))
+
+    def forward(self, x, scale, weight_factor=(0.5, 0.5)):
+        one, two = x.tensor_split(2, dim=1)
+        weights = torch.tensor(weight_factor)
+        if 1 not in weights:
+            weights = self.mod_weights.softmax(0)
+        skip = weights[0] * self.m1_inp_block(one) + weights[1] * self.m2_inp_block(two)
+        return self.resized(skip, scale)
+
+
 def zoomed(x, scale, target):
-    """An image of ``target`` positions, each ``scale`` positions of ``x`` wide, and the scale that it is."""
+    """An image of ``target`` positions, each ``scale`` positions of ``x`` wide, and the scale that results.
+
+    The arithmetic is that of tensors: it rounds to their type, and a number over a tensor is the number times
+    the reciprocal of the tensor.
+    """
     sizes, missing, made = [], [], []
     for axis in (0, 1):
         have, want = x.shape[axis + 2], int(target[axis] * scale[axis])
@@ -121,7 +160,7 @@ def zoomed(x, scale, target):
             missing.append(0)
             made.append(want / target[axis])
     x = functional.interpolate(x, size=tuple(sizes), mode="bilinear", align_corners=False)
-    return functional.pad(x, (0, missing[1], 0, missing[0])), made
+    return functional.pad(x, (0, missing[1], 0, missing[0])), torch.tensor(made, dtype=scale.dtype)
 
 
 class ChannelSqueeze(nn.Module):

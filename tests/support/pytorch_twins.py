@@ -8,7 +8,7 @@ from torch.nn import functional
 
 
 def block(inputs: int, outputs: int) -> nn.Sequential:
-    """As ConvBlock of examples/zoo/segnet.py."""
+    """As ConvBlock of mlx_unpool_zoo.segnet."""
     twin = nn.Sequential()
     twin.conv = nn.Conv2d(inputs, outputs, 3, padding=1)
     twin.norm = nn.BatchNorm2d(outputs)

@@ -15,9 +15,9 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import segnet_digits
-from common.training import adamw, train, weighted_cross_entropy
 from mlx.utils import tree_flatten
-from zoo.segnet import SegNet
+from mlx_unpool_zoo.segnet import SegNet
+from support.training import adamw, train, weighted_cross_entropy
 
 RUNS = {
     "group": "group normalisation",

@@ -21,11 +21,18 @@ from .layers import BatchNorm
 from .model import About, Model
 
 SE_BLOCKS = ("NONE", "CSE", "SSE", "CSSE")
-DECODERS = ("decode4", "decode1", "decode2", "decode3")  # in the order in which they work
+CITATION = """
+@article{roy2019quicknat,
+  title   = {{QuickNAT}: A fully convolutional network for quick and accurate segmentation of neuroanatomy},
+  author  = {Guha Roy, Abhijit and Conjeti, Sailesh and Navab, Nassir and Wachinger, Christian},
+  journal = {NeuroImage}, volume = {186}, pages = {713--727}, year = {2019}
+}
+"""
+DECODERS = ("decode4", "decode1", "decode2", "decode3")  # in the order of the forward pass
 
 
 class ChannelSE(nn.Module):
-    """Weighs each channel by what all of them are on average."""
+    """Multiplies each channel by a weight that depends on the means of all channels."""
 
     def __init__(self, channels: int, reduction_ratio: int = 2) -> None:
         super().__init__()
@@ -38,7 +45,7 @@ class ChannelSE(nn.Module):
 
 
 class SpatialSE(nn.Module):
-    """Weighs each position by what its channels are."""
+    """Multiplies each position by a weight that depends on its channels."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -49,7 +56,7 @@ class SpatialSE(nn.Module):
 
 
 class ChannelSpatialSE(nn.Module):
-    """The greater of both."""
+    """The elementwise maximum of :class:`ChannelSE` and :class:`SpatialSE`."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -60,7 +67,7 @@ class ChannelSpatialSE(nn.Module):
 
 
 class DenseBlock(nn.Module):
-    """Three convolutions, each of all that came before it."""
+    """Three convolutions; the input of each is the concatenation of all outputs before it."""
 
     def __init__(
         self,
@@ -112,7 +119,7 @@ class QuickNAT(Model):
     """QuickNAT: densely connected blocks, four poolings with indices and four unpoolings; any size.
 
     Args:
-        num_class: Number of classes.
+        num_classes: Number of classes.
         num_channels: Planes of the input.
         num_filters: Channels that each block gives.
         kernel_h: Height of the kernels.
@@ -127,6 +134,8 @@ class QuickNAT(Model):
     """
 
     model_type: ClassVar[str] = "quicknat"
+    medical: ClassVar[bool] = True
+    citation: ClassVar[str] = CITATION
     default_about: ClassVar[About] = About(
         paper="Roy et al., QuickNAT, NeuroImage 186 (2019), 713-727",
         input={
@@ -135,11 +144,12 @@ class QuickNAT(Model):
             "multiple_of": 1,
             "normalisation": {"scale": 1 / 255, "mean": [0.0], "std": [1.0]},
         },
+        base_model="ai-med/quickNAT_pytorch",
     )
 
     def __init__(
         self,
-        num_class: int = 33,
+        num_classes: int = 33,
         num_channels: int = 1,
         num_filters: int = 64,
         kernel_h: int = 5,
@@ -157,7 +167,7 @@ class QuickNAT(Model):
             raise ValueError(
                 f"[QuickNAT] 'se_block' must be one of {', '.join(SE_BLOCKS)} but got {se_block!r}."
             )
-        self.about.input["planes"] = num_channels
+        self.takes(num_channels)
 
         def block(inputs: int) -> DenseBlock:
             kernel = (kernel_h, kernel_w)
@@ -166,16 +176,17 @@ class QuickNAT(Model):
         self.encode1 = block(num_channels)
         for name in ("encode2", "encode3", "encode4"):
             self[name] = block(num_filters)
-        # As published it has parameters of squeeze and excitation, but does not use them.
+        # The published bottleneck has parameters of squeeze and excitation that are not used.
         self.bottleneck = block(num_filters)
         for name in DECODERS:
             self[name] = block(2 * num_filters)
-        self.classifier = Classifier(num_filters, num_class, kernel_c, stride_conv)
+        self.classifier = Classifier(num_filters, num_classes, kernel_c, stride_conv)
         self.maxpool = MaxPool2d(pool, stride_pool, return_indices=True)
         self.unpool = MaxUnpool2d.from_pool(self.maxpool)
 
     def __call__(self, x: mx.array) -> mx.array:
-        """Class scores (N, H, W, num_class) of slices (N, H, W, num_channels)."""
+        """Class scores (N, H, W, num_classes) of slices (N, H, W, num_channels)."""
+        self.check_input(x)
         stages = []
         for number in range(1, 5):
             skip = self[f"encode{number}"].excited(x)
@@ -194,7 +205,7 @@ class QuickNAT(Model):
         kinds = {"SELayer.cSE.": "CSSE", "SELayer.fc1.": "CSE", "SELayer.conv.": "SSE"}
         found = [kind for part, kind in kinds.items() if any(part in name for name in state)]
         return {
-            "num_class": last.shape[0],
+            "num_classes": last.shape[0],
             "num_channels": first.shape[1],
             "num_filters": first.shape[0],
             "kernel_h": first.shape[2],

@@ -1,4 +1,4 @@
-"""Layers that several models of the zoo need and MLX does not have, or not for every rank."""
+"""Layers that MLX does not have, or not in every number of dimensions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RESIZE_MODES = ("nearest", "bilinear", "bicubic", "area")
 
 
 class BatchNorm(nn.BatchNorm):
-    """``mlx.nn.BatchNorm`` for any rank: MLX's refuses volumes (N, D, H, W, C)."""
+    """``mlx.nn.BatchNorm`` that also accepts volumes (N, D, H, W, C)."""
 
     def __call__(self, x: mx.array) -> mx.array:
         if x.ndim < 5:
@@ -23,7 +23,7 @@ class BatchNorm(nn.BatchNorm):
 def resize(x: mx.array, size: tuple[int, int], mode: str = "bilinear") -> mx.array:
     """Resizes images (N, H, W, C) to a size, as PyTorch's ``interpolate(x, size=..., mode=...)`` does.
 
-    ``mlx.nn.Upsample`` takes factors; a size that is no multiple needs its own weights.
+    ``mlx.nn.Upsample`` takes factors, which not every size can be written as.
 
     Args:
         x: The images.
@@ -39,7 +39,7 @@ def resize(x: mx.array, size: tuple[int, int], mode: str = "bilinear") -> mx.arr
 
 @functools.lru_cache(maxsize=64)
 def resize_weights(before: int, after: int, mode: str) -> np.ndarray:
-    """How much of each element along an axis is in each element of the resized axis: (after, before)."""
+    """The matrix (after, before) that resizes an axis."""
     if mode not in RESIZE_MODES:
         raise ValueError(
             f"[resize] 'mode' must be one of {', '.join(RESIZE_MODES)} but got {mode!r}."

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import mlx_unpool_zoo as zoo
 import numpy as np
-import zoo
-from data import camvid
-from zoo.enet import ENet
-from zoo.segnet import segnet_vgg16
+from mlx_unpool_zoo.enet import ENet
+from mlx_unpool_zoo.model import IMAGENET
+from mlx_unpool_zoo.segnet import segnet_vgg16
 
-INPUTS = ("normalised", "raw")  # what a network was trained on, from pictures of 0 to 255
+from support import camvid
 
 
 class Segmenter:
@@ -65,20 +65,28 @@ def for_camvid(kind: str, width: float = 1.0, inputs: str = "normalised") -> Seg
     classes = len(camvid.CLASSES)
     model: zoo.Model = ENet(classes) if kind == "enet" else segnet_vgg16(classes, width)
     model.about.classes = camvid.CLASSES
-    if inputs == "raw":
-        model.about.input["normalisation"] = None
+    model.about.input["normalisation"] = None if inputs == "raw" else IMAGENET
     return Segmenter(model)
 
 
-def load(path: Path) -> Segmenter:
-    """The model of a folder, or of a weights file of earlier versions, which were for CamVid.
+def load(path: str | Path) -> Segmenter:
+    """The model in a folder, or in a weights file of earlier versions, which were for CamVid.
 
     Raises:
-        ValueError: If it is neither, or its classes have no names.
+        ValueError: If there is no model, or its classes have no names.
     """
+    path = Path(path)
     model = zoo.from_pretrained(path)
     if path.is_file():
         model.about.classes = camvid.CLASSES
-    if not model.about.classes or model.about.input.get("planes") != 3:
-        raise ValueError(f"{path} must hold a model that segments pictures into named classes.")
+    if not model.segments or model.about.input.get("planes") != 3:
+        raise ValueError(
+            f"{path} must contain a model that segments pictures with 3 channels, such as enet or segnet, "
+            f"but it is a {model.model_type} for {model.about.input.get('planes')}."
+        )
+    if not model.about.classes:
+        raise ValueError(
+            f"{path} must name its classes, but 'classes' in its config.json is empty: convert the weights "
+            "with --classes."
+        )
     return Segmenter(model)

@@ -7,7 +7,8 @@ three planes are added up in float16; the sagittal network does not tell left fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from scipy import ndimage
 SIZE = 256  # of a conformed scan, along each axis
 # From voxels to the world: the first axis goes to the left, the second down, the third to the front.
 ORIENTATION = np.array([[-1, 0, 0], [0, 0, 1], [0, -1, 0]], float)
+BLOCK = 16  # voxels along each axis in a block of a file of sums
 THICKNESS = 7  # slices that a network sees, to say something of the one in the middle
 LABELS = Path(__file__).with_name("fastsurfer_labels.txt")
 NEIGHBOURS = np.ones((3, 3, 3))  # voxels that touch at a corner are connected
@@ -165,44 +167,108 @@ def thick_slices(slices: np.ndarray, start: int, stop: int) -> np.ndarray:
     return np.moveaxis(slices[numbers], 1, -1).astype(np.float32) / 255
 
 
+class Sums:
+    """An array (X, Y, Z, classes) of float16 in a file, which is read and written in slabs across any axis.
+
+    The file consists of blocks of up to ``BLOCK`` voxels along each axis. Only the slab is in memory.
+
+    Args:
+        path: The file.
+        shape: The shape of the array.
+        new: Whether to create the file.
+    """
+
+    def __init__(self, path: Path, shape: tuple[int, ...], new: bool = False) -> None:
+        self.shape = shape
+        self.counts = tuple(-(-size // BLOCK) for size in shape[:3])
+        self.file = path.open("w+b" if new else "rb")
+
+    def __enter__(self) -> Sums:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    def slabs(self, axis: int) -> list[tuple[int, int]]:
+        """The first slice of each slab across an axis, and the first one after it."""
+        size = self.shape[axis]
+        return [(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK)]
+
+    def read(self, axis: int, start: int) -> np.ndarray:
+        """The slab across an axis that starts at a slice."""
+        slab = self.empty(axis, start)
+        for part, offset in self.blocks(axis, start):
+            block = slab[part]
+            self.file.seek(offset)
+            found = np.frombuffer(self.file.read(block.nbytes), np.float16)
+            slab[part] = found.reshape(block.shape)
+        return slab
+
+    def write(self, axis: int, start: int, slab: np.ndarray) -> None:
+        """Writes a slab across an axis."""
+        for part, offset in self.blocks(axis, start):
+            self.file.seek(offset)
+            self.file.write(np.ascontiguousarray(slab[part]))
+
+    def empty(self, axis: int, start: int) -> np.ndarray:
+        """Zeros in the shape of a slab."""
+        shape = list(self.shape)
+        shape[axis] = min(BLOCK, shape[axis] - start)
+        return np.zeros(shape, np.float16)
+
+    def blocks(self, axis: int, start: int) -> Iterator[tuple[tuple[slice, ...], int]]:
+        """The part of a slab that each of its blocks is, and where the block is in the file."""
+        numbers = [range(count) for count in self.counts]
+        numbers[axis] = range(start // BLOCK, start // BLOCK + 1)
+        size = BLOCK**3 * self.shape[3] * np.dtype(np.float16).itemsize
+        for block in itertools.product(*numbers):
+            part = [slice(n * BLOCK, (n + 1) * BLOCK) for n in block]
+            part[axis] = slice(None)
+            yield tuple(part), int(np.ravel_multi_index(block, self.counts)) * size
+
+
 def add_plane(
     total: np.ndarray,
     volume: np.ndarray,
     plane: Plane,
     network: Callable[[mx.array], mx.array],
     *,
+    first: int = 0,
     channels: Sequence[int] | None = None,
     batch: int = 4,
-    progress: Callable[[Iterable], Iterable] = iter,
+    done: Callable[[int], object] = lambda slices: None,
 ) -> None:
-    """Adds a network's scores for all slices of a plane to those of other planes.
+    """Adds a network's scores for slices of a plane to those of other planes.
 
     Besides ``total`` it needs memory for a batch of slices only.
 
     Args:
-        total: (X, Y, Z, classes), float16, changed in place. Sums are rounded to float16 after each plane.
+        total: (X, Y, Z, classes), float16, changed in place: of all slices, or of some that are adjacent.
+            Sums are rounded to float16 after each plane.
         volume: A conformed scan (X, Y, Z), 0 to 255.
-        plane: How to cut.
+        plane: The plane of the slices.
         network: Scores (N, H, W, C) of thick slices (N, H, W, THICKNESS).
-        channels: The channel of the network for each class of ``total``, if they are not the same.
+        first: The first slice that is in ``total``.
+        channels: The channel of the network for each class of ``total``, if they differ.
         batch: Slices at a time.
-        progress: Wraps the batches, such as ``tqdm``.
+        done: Called after each batch with the number of its slices.
     """
     slices, sums = volume.transpose(plane.axes), total.transpose(*plane.axes, 3)
     chosen = None if channels is None else mx.array(channels)
-    for start in progress(range(0, len(slices), batch)):
-        stop = min(start + batch, len(slices))
-        scores = network(mx.array(thick_slices(slices, start, stop)))
+    for start in range(0, len(sums), batch):
+        stop = min(start + batch, len(sums))
+        scores = network(mx.array(thick_slices(slices, first + start, first + stop)))
         if chosen is not None:
             scores = mx.take(scores, chosen, axis=-1)
-        scores = np.array(plane.weight * scores.astype(mx.float32))
-        sums[start:stop] = sums[start:stop] + scores
+        weighted = np.array(plane.weight * scores.astype(mx.float32))
+        sums[start:stop] = sums[start:stop] + weighted
+        done(stop - start)
 
 
-def best_classes(total: np.ndarray, slab: int = 8) -> np.ndarray:
-    """The class with the highest sum for each voxel, the first of equal ones; ``slab`` slices at a time."""
-    parts = [total[start : start + slab].argmax(axis=-1) for start in range(0, len(total), slab)]
-    return np.concatenate(parts).astype(np.int16)
+def best_classes(sums: Sums) -> np.ndarray:
+    """The class with the highest sum for each voxel; of equal sums, the first class."""
+    parts = [sums.read(0, start).argmax(axis=-1).astype(np.int16) for start, _ in sums.slabs(0)]
+    return np.concatenate(parts)
 
 
 # Labels.
@@ -237,18 +303,17 @@ def with_both_hemispheres(classes: list[dict]) -> list[dict]:
 
 
 def split_hemispheres(labels: np.ndarray) -> np.ndarray:
-    """Gives regions of the cortex that networks call left to the right hemisphere, where they lie there.
+    """Relabels regions of the cortex that networks call left and that are in the right hemisphere.
 
-    A connected region goes where the centre of the white matter is nearer. Four labels, whose regions touch
-    across the midline, are then settled voxel by voxel by the white matter around them.
+    A connected region belongs to the side whose white matter has the nearer centre. Four labels, whose
+    regions touch across the midline, are then decided for each voxel by the white matter around it.
 
     Args:
-        labels: Label volume (X, Y, Z). Without white matter on both sides it is returned as it is.
+        labels: Label volume (X, Y, Z). For a side without white matter, the centre of the volume is taken,
+            as FastSurfer does.
     """
     labels = labels.copy()
     masks = [labels == label for label in WHITE_MATTER]
-    if not all(mask.any() for mask in masks):
-        return labels
     left, right = (centre_of_largest(mask) for mask in masks)
     for label in SPLIT_BY_REGION:
         regions, count = ndimage.label(labels == label, NEIGHBOURS)
@@ -256,8 +321,9 @@ def split_hemispheres(labels: np.ndarray) -> np.ndarray:
         centres = np.array(ndimage.center_of_mass(regions > 0, regions, numbers)).reshape(-1, 3)
         nearer = np.linalg.norm(centres - right, axis=1) < np.linalg.norm(centres - left, axis=1)
         labels[np.isin(regions, numbers[nearer])] = label + 1000
-    around_left, around_right = (ndimage.gaussian_filter(1000.0 * mask, 3) for mask in masks)
-    on_the_right = around_right > around_left
+    difference = ndimage.gaussian_filter(1000.0 * masks[1], 3)
+    difference -= ndimage.gaussian_filter(1000.0 * masks[0], 3)
+    on_the_right = difference > 0
     for label in SPLIT_BY_VOXEL:
         of_either = (labels == label) | (labels == label + 1000)
         labels[of_either] = np.where(on_the_right[of_either], label + 1000, label)
@@ -265,7 +331,9 @@ def split_hemispheres(labels: np.ndarray) -> np.ndarray:
 
 
 def centre_of_largest(mask: np.ndarray) -> np.ndarray:
-    """The centre of the largest connected region."""
+    """The centre of the largest connected region, or of the volume if there is none."""
+    if not mask.any():
+        return (np.array(mask.shape) - 1) / 2
     regions, count = ndimage.label(mask, NEIGHBOURS)
     largest = np.bincount(regions.ravel(), minlength=count + 1)[1:].argmax() + 1
     return np.array(ndimage.center_of_mass(regions == largest))

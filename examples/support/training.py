@@ -22,9 +22,8 @@ import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
+from mlx_unpool_zoo.files import load_arrays, save_arrays
 from tqdm import tqdm
-
-from common.files import load_arrays, save_arrays
 
 
 def train(

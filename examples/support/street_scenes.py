@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 from scipy.ndimage import gaussian_filter
 
-from data.camvid import CLASS_NAMES, SPLITS
+from support.camvid import CLASS_NAMES, SPLITS
 
 Paint = tuple[int, ...]
 

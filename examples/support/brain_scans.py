@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 import mlx.core as mx
 import numpy as np
-from common.metrics import dice
 from nilearn import datasets
+
+from support.metrics import dice
 
 CLASS_NAMES = ("other", "grey matter", "white matter")
 # Coronal slices of 2 mm. The template is left-right symmetric: halves of it would not be independent.

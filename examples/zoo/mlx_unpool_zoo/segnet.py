@@ -1,9 +1,9 @@
-"""SegNet (Badrinarayanan, Kendall and Cipolla, 2017) for signals, pictures and volumes of any size, in MLX.
+"""SegNet (Badrinarayanan, Kendall and Cipolla, 2017) for signals, pictures and volumes of any size.
 
-The encoder pools and remembers where each maximum was; the decoder puts values back at those positions, which
-is how it finds the edges again. Three other decoders are here to compare with: ``"nearest"`` and
-``"bilinear"`` upsample without that memory, and ``"skip"`` upsamples bilinearly and concatenates what the
-encoder computed at that resolution, as U-Net does.
+The encoder pools and keeps the position of each maximum; the decoder puts values back at these positions,
+which preserves edges. Three other decoders are for comparison: ``"nearest"`` and ``"bilinear"`` upsample
+without indices, and ``"skip"`` upsamples bilinearly and concatenates the encoder's features of the same size,
+as U-Net does.
 """
 
 from __future__ import annotations
@@ -18,10 +18,18 @@ import numpy as np
 
 from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d, MaxUnpool2d, MaxUnpool3d
 
-from . import pytorch_weights
+from . import pytorch
 from .layers import BatchNorm
-from .model import About, Model
+from .model import IMAGENET, About, Model
 
+CITATION = """
+@article{badrinarayanan2017segnet,
+  title   = {{SegNet}: A deep convolutional encoder-decoder architecture for image segmentation},
+  author  = {Badrinarayanan, Vijay and Kendall, Alex and Cipolla, Roberto},
+  journal = {IEEE Transactions on Pattern Analysis and Machine Intelligence},
+  volume  = {39}, pages = {2481--2495}, year = {2017}
+}
+"""
 DECODERS = ("unpool", "nearest", "bilinear", "skip")
 NORMS = ("batch", "group")
 
@@ -54,22 +62,23 @@ class SegNet(Model):
     """SegNet: an encoder and a decoder of as many stages, for signals, pictures and volumes of any size.
 
     Args:
-        classes: Number of classes an element of the output can have.
+        num_classes: Number of classes an element of the output can have.
         channels: Channels of each encoder stage.
         convolutions: Convolutions in each encoder stage, of size 3 in every dimension.
-        decoder_convolutions: Convolutions in the decoder stage that answers each encoder stage. Default: 1.
+        decoder_convolutions: Convolutions in the decoder stage of each encoder stage. Default: 1.
         decoder_kernel: Size of those in every dimension.
         classifier_kernel: Size of the last convolution in every dimension.
         inputs: Channels of the input.
         dims: 1 for signals, 2 for pictures, 3 for volumes.
         decoder: ``"unpool"``, ``"nearest"``, ``"bilinear"`` or ``"skip"`` (bilinear, with skip connections).
-        norm: ``"batch"`` or ``"group"`` (of 4 channels, within one image: it does not matter what else is in
-            the batch).
+        norm: ``"batch"`` or ``"group"`` (of 4 channels, within one image, so that the result does not depend
+            on the rest of the batch).
         bias: Whether convolutions before a normalisation have a bias (of no effect but in ported weights).
         coarse: Whether there are class scores of the last pooling stage, for an auxiliary loss.
     """
 
     model_type: ClassVar[str] = "segnet"
+    citation: ClassVar[str] = CITATION
     without_effect: ClassVar[frozenset[str]] = frozenset(
         {"width"}
     )  # of segnet_vgg16: the shapes tell
@@ -79,17 +88,13 @@ class SegNet(Model):
             "planes": 3,
             "size": "any",
             "multiple_of": 1,
-            "normalisation": {
-                "scale": 1 / 255,
-                "mean": [0.485, 0.456, 0.406],
-                "std": [0.229, 0.224, 0.225],
-            },
+            "normalisation": IMAGENET,
         },
     )
 
     def __init__(
         self,
-        classes: int,
+        num_classes: int,
         channels: Sequence[int] = (12, 24, 48),
         convolutions: Sequence[int] = (1, 2, 2),
         *,
@@ -104,8 +109,9 @@ class SegNet(Model):
         coarse: bool = True,
     ) -> None:
         super().__init__()
+        self.takes(inputs, dims)
         if inputs != 3 or dims != 2:
-            self.about.input |= {"planes": inputs, "normalisation": None}
+            self.about.input["normalisation"] = None
         decoder_convolutions = decoder_convolutions or (1,) * len(channels)
 
         def block(inputs: int, outputs: int, kernel_size: int) -> ConvBlock:
@@ -129,9 +135,9 @@ class SegNet(Model):
         self.unpool = (MaxUnpool1d, MaxUnpool2d, MaxUnpool3d)[dims - 1].from_pool(self.pool)
         self.upsample = nn.Upsample(2, "nearest" if decoder == "nearest" else "linear")
         self.decoder_kind = decoder
-        self.classifier = convolution(dims, channels[0], classes, classifier_kernel)
+        self.classifier = convolution(dims, channels[0], num_classes, classifier_kernel)
         if coarse:
-            self.coarse_classifier = convolution(dims, channels[-1], classes, 1)
+            self.coarse_classifier = convolution(dims, channels[-1], num_classes, 1)
 
     def __call__(self, x: mx.array) -> mx.array:
         """Class scores (N, ..., classes) of inputs (N, ..., channels)."""
@@ -144,6 +150,7 @@ class SegNet(Model):
 
     def encode(self, x: mx.array) -> tuple[mx.array, list[tuple[mx.array, mx.array]]]:
         """The last stage's pooled values, and for each stage the indices and the values before pooling."""
+        self.check_input(x)
         stages = []
         for block in self.encoder:
             features = block(x)
@@ -231,19 +238,19 @@ class SegNet(Model):
                 "classifier_kernel": first.shape[2],
             }
         return config | {
-            "classes": state["classifier.weight"].shape[0],
+            "num_classes": state["classifier.weight"].shape[0],
             "decoder_convolutions": [len(stage) for stage in reversed(decoder)],
             "decoder_kernel": state["decoder.0.0.conv.weight"].shape[2],
             "classifier_kernel": state["classifier.weight"].shape[2],
         }
 
-    def sanitize(self, weights: Mapping[str, Any]) -> dict[str, mx.array]:
-        """As for any model; of a network with an encoder alone the decoder stays as it is."""
-        state = self.canonical(pytorch_weights.arrays_of(pytorch_weights.state_of(weights)))
+    def sanitize(self, weights: Mapping[str, Any], *, strict: bool = True) -> dict[str, mx.array]:
+        """As for any model; without weights of a decoder, the decoder keeps its own."""
+        state = self.canonical(pytorch.arrays_of(pytorch.state_of(weights)))
         if not any(name.startswith("decoder.") for name in state):
-            own = pytorch_weights.to_pytorch(self, self.pytorch_names)
+            own = pytorch.to_state_dict(self, self.pytorch_names)
             state |= {name: v for name, v in own.items() if not name.startswith("encoder.")}
-        return pytorch_weights.from_pytorch(state, self, self.pytorch_names)
+        return pytorch.convert_state_dict(self, state, self.pytorch_names, strict=strict)
 
     @staticmethod
     def pytorch_names(name: str) -> tuple[str, ...]:

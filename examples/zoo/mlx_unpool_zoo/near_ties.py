@@ -1,8 +1,8 @@
-"""Finds out whether two frameworks differ because of near-ties.
+"""Find out whether two frameworks differ because of near-ties.
 
-Two values of a window that differ in the last bit can change order after a convolution in another framework.
-The index changes with them, and the unpooled value goes elsewhere. Fed with the indices of the other
-framework a network that was ported well gives the same scores up to rounding.
+Two values in a window that differ in the last bit can change order in another framework. The index changes
+with them, and the unpooled value moves. With the indices of the other framework, a network that was ported
+correctly gives the same scores up to rounding.
 """
 
 from __future__ import annotations
@@ -19,14 +19,20 @@ from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d
 
 @contextlib.contextmanager
 def pooled_indices(feed: Sequence[Any] | None = None) -> Iterator[list[mx.array]]:
-    """Notes the indices that pooling layers give, in the order of the calls; on request replaces them.
+    """Records the indices that pooling layers return, in the order of the calls, and can replace them.
+
+    Only the layers ``MaxPool1d``, ``MaxPool2d`` and ``MaxPool3d`` with ``return_indices=True`` are seen. Not
+    supported: functions such as ``mlx_unpool.max_pool2d``, and adaptive and fractional pools.
 
     Args:
         feed: Indices to return instead, one array for each call of a layer that returns indices, in the
             layout of the layer.
 
     Yields:
-        The list to which each call adds the indices that it found itself.
+        The list to which each call adds its own indices.
+
+    Raises:
+        ValueError: If ``feed`` does not have one array for each call.
     """
     found: list[mx.array] = []
     layers = (MaxPool1d, MaxPool2d, MaxPool3d)
@@ -39,6 +45,10 @@ def pooled_indices(feed: Sequence[Any] | None = None) -> Iterator[list[mx.array]
                 return result
             values, indices = result
             found.append(indices)
+            if feed is not None and len(found) > len(feed):
+                raise ValueError(
+                    f"[pooled_indices] 'feed' has {len(feed)} arrays, but there are more calls of layers."
+                )
             return values, indices if feed is None else mx.array(feed[len(found) - 1])
 
         return call
@@ -47,6 +57,11 @@ def pooled_indices(feed: Sequence[Any] | None = None) -> Iterator[list[mx.array]
         layer.__call__ = noting(original)  # type: ignore[method-assign]
     try:
         yield found
+        if feed is not None and len(found) < len(feed):
+            raise ValueError(
+                f"[pooled_indices] 'feed' has {len(feed)} arrays, but {len(found)} calls of layers were "
+                "seen. Calls of functions such as mlx_unpool.max_pool2d are not seen."
+            )
     finally:
         for layer, original in zip(layers, originals):
             layer.__call__ = original  # type: ignore[method-assign]

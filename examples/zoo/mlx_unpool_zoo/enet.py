@@ -1,7 +1,7 @@
 """ENet (Paszke, Chaurasia, Kim and Culurciello, 2016): street scenes in 0.36 million parameters.
 
-A bottleneck is a narrow branch of three convolutions beside a main branch. Where it halves the picture, the
-main branch pools and keeps the indices; where it doubles it again, the main branch unpools by them.
+A bottleneck is a narrow branch of three convolutions that is added to a main branch. Where it halves the
+size, the main branch pools and returns the indices; where it doubles it, the main branch unpools by them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,17 @@ from mlx_unpool import MaxPool2d, MaxUnpool2d
 
 from .model import About, Model
 
+CITATION = """
+@article{paszke2016enet,
+  title   = {{ENet}: A deep neural network architecture for real-time semantic segmentation},
+  author  = {Paszke, Adam and Chaurasia, Abhishek and Kim, Sangpil and Culurciello, Eugenio},
+  journal = {arXiv:1606.02147}, year = {2016}
+}
+"""
+
 
 class Initial(nn.Module):
-    """The input, halved by a convolution and by pooling side by side: 3 channels become 16."""
+    """A strided convolution and a max pool of the input, concatenated: 3 channels become 16."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +43,7 @@ class Initial(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """Three convolutions beside the identity: a plain, dilated or asymmetric (1 x 5, then 5 x 1) one."""
+    """Three convolutions plus the identity; the second is plain, dilated or asymmetric (1 x 5, 5 x 1)."""
 
     def __init__(
         self, channels: int, dilation: int = 1, asymmetric: bool = False, dropout: float = 0.1
@@ -63,7 +71,7 @@ class Bottleneck(nn.Module):
 
 
 class Down(nn.Module):
-    """A bottleneck that halves the picture; the main branch pools and gives its indices away."""
+    """A bottleneck that halves the size; the main branch pools and returns its indices."""
 
     def __init__(self, inputs: int, outputs: int, dropout: float = 0.1) -> None:
         super().__init__()
@@ -87,7 +95,7 @@ class Down(nn.Module):
 
 
 class Up(nn.Module):
-    """A bottleneck that doubles the picture; the main branch puts values where the pooling found them."""
+    """A bottleneck that doubles the size; the main branch unpools by the indices of :class:`Down`."""
 
     def __init__(self, inputs: int, outputs: int, dropout: float = 0.1) -> None:
         super().__init__()
@@ -116,7 +124,7 @@ def doubling(inputs: int, outputs: int) -> nn.Module:
 
 
 def dilated_stage() -> list[nn.Module]:
-    """Eight bottlenecks that see farther and farther."""
+    """Eight bottlenecks with growing dilation."""
     return [
         Bottleneck(128),
         Bottleneck(128, dilation=2),
@@ -133,39 +141,39 @@ class ENet(Model):
     """ENet: bottlenecks, two poolings with indices and two unpoolings, for pictures.
 
     Args:
-        classes: Number of classes a pixel can have.
+        num_classes: Number of classes a pixel can have.
     """
 
     model_type: ClassVar[str] = "enet"
+    citation: ClassVar[str] = CITATION
     default_about: ClassVar[About] = About(
         paper="Paszke, Chaurasia, Kim and Culurciello, ENet, arXiv:1606.02147 (2016)",
         input={
             "planes": 3,
             "size": "multiples of 8",
             "multiple_of": 8,
-            "normalisation": {
-                "scale": 1 / 255,
-                "mean": [0.485, 0.456, 0.406],
-                "std": [0.229, 0.224, 0.225],
-            },
+            "normalisation": None,  # 0 to 255, as the authors of the published weights trained it
         },
+        base_model="ntkhoa95/ENet_PyTorch",
     )
 
-    def __init__(self, classes: int) -> None:
+    def __init__(self, num_classes: int) -> None:
         super().__init__()
+        self.takes(3)
         self.initial = Initial()
         self.stage1 = [Down(16, 64, 0.01), *(Bottleneck(64, dropout=0.01) for _ in range(4))]
         self.stage2 = [Down(64, 128), *dilated_stage()]
         self.stage3 = dilated_stage()
         self.stage4 = [Up(128, 64), Bottleneck(64), Bottleneck(64)]
         self.stage5 = [Up(64, 16), Bottleneck(16)]
-        self.fullconv = doubling(16, classes)
+        self.fullconv = doubling(16, num_classes)
 
     def __call__(self, x: mx.array) -> mx.array:
-        """Class scores (N, H, W, classes) of images (N, H, W, 3)."""
-        if x.ndim != 4 or x.shape[1] % 8 or x.shape[2] % 8:
+        """Class scores (N, H, W, num_classes) of images (N, H, W, 3)."""
+        self.check_input(x)
+        if x.shape[1] % 8 or x.shape[2] % 8:
             raise ValueError(
-                f"[ENet] images must be (N, H, W, 3) with H and W multiples of 8, but got {x.shape}."
+                f"[ENet] inputs must be (N, H, W, 3) with H and W multiples of 8, but got {x.shape}."
             )
         x, first = self.stage1[0](self.initial(x))
         for block in self.stage1[1:]:
@@ -183,7 +191,7 @@ class ENet(Model):
 
     @classmethod
     def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        return {"classes": state["fullconv.weight"].shape[1]}
+        return {"num_classes": state["fullconv.weight"].shape[1]}
 
     @staticmethod
     def pytorch_names(name: str) -> tuple[str, ...]:

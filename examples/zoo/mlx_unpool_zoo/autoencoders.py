@@ -21,6 +21,21 @@ from mlx_unpool import MaxPool1d, MaxPool3d, MaxUnpool1d, MaxUnpool3d
 from .layers import BatchNorm
 from .model import About, Model
 
+INCEPTION_TIME = """
+@article{fawaz2020inceptiontime,
+  title   = {{InceptionTime}: Finding {AlexNet} for time series classification},
+  author  = {Ismail Fawaz, Hassan and others},
+  journal = {Data Mining and Knowledge Discovery}, volume = {34}, pages = {1936--1962}, year = {2020}
+}
+"""
+CLINICADL = """
+@article{thibeausutre2022clinicadl,
+  title   = {{ClinicaDL}: An open-source deep learning software for reproducible neuroimaging processing},
+  author  = {Thibeau-Sutre, Elina and others},
+  journal = {Computer Methods and Programs in Biomedicine}, volume = {220}, pages = {106818}, year = {2022}
+}
+"""
+
 
 class Inception(nn.Module):
     """Convolutions of three lengths side by side, and one of the maxima of windows that overlap."""
@@ -147,6 +162,8 @@ class InceptionAutoencoder(Model):
     """
 
     model_type: ClassVar[str] = "inception_autoencoder"
+    segments: ClassVar[bool] = False
+    citation: ClassVar[str] = INCEPTION_TIME
     default_about: ClassVar[About] = About(
         paper="Fawaz et al., InceptionTime, Data Mining and Knowledge Discovery 34 (2020), 1936-1962",
         input={"planes": 1, "size": "any length", "multiple_of": 1, "normalisation": None},
@@ -162,7 +179,7 @@ class InceptionAutoencoder(Model):
         log_sigma: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
-        self.about.input["planes"] = in_channels
+        self.takes(in_channels, dims=1)
         shared = (kernel_sizes, bottleneck_channels, use_residual)
         self.encoder = InceptionBlock(in_channels, n_filters, *shared)
         self.decoder = InceptionTransposeBlock(4 * n_filters, in_channels, *shared)
@@ -171,6 +188,7 @@ class InceptionAutoencoder(Model):
 
     def __call__(self, x: mx.array) -> mx.array:
         """The reconstruction of signals (N, L, in_channels)."""
+        self.check_input(x)
         return self.decoder(*self.encoder(x))
 
     @classmethod
@@ -247,6 +265,9 @@ class ConvAutoencoder3d(Model):
     """
 
     model_type: ClassVar[str] = "conv_autoencoder_3d"
+    segments: ClassVar[bool] = False
+    medical: ClassVar[bool] = True
+    citation: ClassVar[str] = CLINICADL
     default_about: ClassVar[About] = About(
         paper="Thibeau-Sutre et al., ClinicaDL, Comput. Methods Programs Biomed. 220 (2022), 106818",
         input={"planes": 1, "size": "any", "multiple_of": 1, "normalisation": None},
@@ -260,7 +281,7 @@ class ConvAutoencoder3d(Model):
         pool: int = 2,
     ) -> None:
         super().__init__()
-        self.about.input["planes"] = in_channels
+        self.takes(in_channels, dims=3)
         stages = list(zip((in_channels, *channels), channels))
         padding = kernel_size // 2
         # Lists, so that the numbers in the names are those of the authors.
@@ -287,6 +308,7 @@ class ConvAutoencoder3d(Model):
 
     def encode(self, x: mx.array) -> tuple[mx.array, list[tuple[mx.array, tuple[int, ...]]]]:
         """The code of volumes, and of each stage the indices and the padding."""
+        self.check_input(x)
         stages = []
         for layer in self.encoder:
             if isinstance(layer, PadMaxPool3d):
@@ -310,7 +332,15 @@ class ConvAutoencoder3d(Model):
             for name, value in state.items()
             if (match := re.fullmatch(r"encoder\.(\d+)\.weight", name)) and value.ndim == 5
         }
-        first = weights[0]
+        first = weights.get(0)
+        if first is None:
+            convolution = state.get("encoder.0.weight")
+            found = "no such parameter" if convolution is None else f"the shape {convolution.shape}"
+            flat = convolution is not None and convolution.ndim == 4
+            raise ValueError(
+                "[ConvAutoencoder3d] 'encoder.0.weight' must be the weight of a convolution of volumes, with "
+                f"5 axes, but got {found}.{' This is a network for 2-D images.' if flat else ''}"
+            )
         return {
             "in_channels": first.shape[1],
             "channels": [weights[number].shape[0] for number in sorted(weights)],

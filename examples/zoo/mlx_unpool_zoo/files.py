@@ -1,4 +1,4 @@
-"""Files that are written in one go, and checked when they are read again."""
+"""Write files atomically, and check them when they are read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import secrets
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,15 @@ CHECKSUM = "crc32"  # its name among the metadata of a file
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Gives a name to write to; what is there when the block ends takes the place of ``path`` at once.
+    """Yields a path to write to, and renames that file to ``path`` when the block ends.
 
-    Whoever reads ``path`` finds the old file or the new one, never half of one, however many write it: the
-    last to finish wins. Both file and folder are synchronised to the disk. If the block raises (the disk is
-    full, Ctrl-C), ``path`` stays as it was and nothing else is left; only a process that is killed leaves its
-    ``partial-*`` file behind.
+    A reader of ``path`` finds the old file or the new one, also with several writers; the last one to finish
+    wins. File and folder are synchronised to the disk. If the block raises (a full disk, Ctrl-C), ``path`` is
+    unchanged and nothing else is left, not even a folder that was created for it. Only a process that is
+    killed leaves its ``partial-*`` file.
     """
     path = Path(os.path.realpath(path))  # a link stays a link
+    created = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     # The name ends as it will be, since writers go by the suffix.
     partial = path.with_name(f"partial-{secrets.token_hex(8)}-{path.name}")
@@ -35,8 +36,12 @@ def replacing(path: Path) -> Iterator[Path]:
         synchronise(partial)
         partial.replace(path)
         synchronise(path.parent)
-    finally:
+    except BaseException:
         partial.unlink(missing_ok=True)
+        with suppress(OSError):  # another writer may use them
+            for folder in created:
+                folder.rmdir()
+        raise
 
 
 def synchronise(path: Path) -> None:

@@ -9,26 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from mlx_unpool_zoo.classes import CAMVID
+from mlx_unpool_zoo.errors import cut
 from PIL import Image
 
 SPLITS = ("train", "val", "test")
-COLOURS = {
-    "sky": (128, 128, 128),
-    "building": (128, 0, 0),
-    "pole": (192, 192, 128),
-    "road": (128, 64, 128),
-    "pavement": (60, 40, 222),
-    "tree": (128, 128, 0),
-    "sign": (192, 128, 128),
-    "fence": (64, 64, 128),
-    "car": (64, 0, 128),
-    "pedestrian": (64, 64, 0),
-    "bicyclist": (0, 128, 192),
-    "unlabelled": (0, 0, 0),
-}
-CLASS_NAMES = tuple(COLOURS)
+CLASSES = CAMVID
+CLASS_NAMES = tuple(entry["name"] for entry in CLASSES)
 UNLABELLED = CLASS_NAMES.index("unlabelled")  # not trained for, not measured
-CLASSES = [{"name": name, "colour": list(colour)} for name, colour in COLOURS.items()]
 
 
 class CamVid:
@@ -53,7 +41,7 @@ class CamVid:
         names = {path.name for path in pictures.glob("*.png")}
         alone = sorted(names ^ {path.name for path in labels.glob("*.png")})
         if alone:
-            raise ValueError(f"{split} and {split}annot of {folder} differ in {', '.join(alone)}.")
+            raise ValueError(f"{split} and {split}annot of {folder} differ in {cut(alone)}.")
         if not names:
             raise ValueError(f"{pictures} has no PNG files.")
         self.files = [(pictures / name, labels / name) for name in sorted(names)]

@@ -1,1 +1,0 @@
-"""What the programs share: the training loop, metrics."""

@@ -1,1 +1,0 @@
-"""Data of the examples: loaded from packages, read from folders, or drawn."""

@@ -1,0 +1,1 @@
+"""Modules that the example programs share: training, metrics, drawing, and data sets."""

@@ -1,0 +1,45 @@
+"""Segmentation networks and autoencoders with max unpooling, ported from PyTorch to MLX.
+
+A model is a folder with weights, a configuration and a model card::
+
+    from mlx_unpool_zoo import from_pretrained, from_pytorch
+
+    model = from_pytorch("quicknat", state_dict)  # a state dict with its authors' parameter names
+    model.save_pretrained("quicknat")
+    model = from_pretrained("quicknat")  # a folder, or "owner/name" on the Hugging Face Hub
+    scores = model(images)  # channels last
+"""
+
+from __future__ import annotations
+
+from . import pytorch
+from .autoencoders import ConvAutoencoder3d, InceptionAutoencoder
+from .classes import CAMVID, read_classes
+from .enet import ENet
+from .fastsurfer import CerebNet, FastSurferCNN, FastSurferVINN, HypVINN
+from .loading import MODELS, from_pretrained, from_pytorch
+from .model import About, Model
+from .near_ties import pooled_indices
+from .quicknat import QuickNAT
+from .segnet import SegNet
+
+__all__ = [
+    "CAMVID",
+    "MODELS",
+    "About",
+    "CerebNet",
+    "ConvAutoencoder3d",
+    "ENet",
+    "FastSurferCNN",
+    "FastSurferVINN",
+    "HypVINN",
+    "InceptionAutoencoder",
+    "Model",
+    "QuickNAT",
+    "SegNet",
+    "from_pretrained",
+    "from_pytorch",
+    "pooled_indices",
+    "pytorch",
+    "read_classes",
+]

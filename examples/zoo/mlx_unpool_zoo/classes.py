@@ -1,0 +1,37 @@
+"""Names and colours of the classes that models segment into."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+CAMVID: list[dict[str, Any]] = [
+    {"name": "sky", "colour": [128, 128, 128]},
+    {"name": "building", "colour": [128, 0, 0]},
+    {"name": "pole", "colour": [192, 192, 128]},
+    {"name": "road", "colour": [128, 64, 128]},
+    {"name": "pavement", "colour": [60, 40, 222]},
+    {"name": "tree", "colour": [128, 128, 0]},
+    {"name": "sign", "colour": [192, 128, 128]},
+    {"name": "fence", "colour": [64, 64, 128]},
+    {"name": "car", "colour": [64, 0, 128]},
+    {"name": "pedestrian", "colour": [64, 64, 0]},
+    {"name": "bicyclist", "colour": [0, 128, 192]},
+    {"name": "unlabelled", "colour": [0, 0, 0]},
+]
+
+
+def read_classes(path: Path) -> list[dict[str, Any]]:
+    """Names and colours of classes from a table of FastSurfer or FreeSurfer.
+
+    A line is number, name, red, green, blue; further columns and other lines are ignored.
+    """
+    classes = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        words = line.split()
+        if len(words) >= 5 and all(word.isdigit() for word in (words[0], *words[2:5])):
+            colour = [int(word) for word in words[2:5]]
+            classes.append({"name": words[1], "colour": colour, "label": int(words[0])})
+    if not classes:
+        raise ValueError(f"{path} must contain a line 'number name red green blue' for each class.")
+    return classes

@@ -1,0 +1,620 @@
+"""The networks of FastSurfer, for slices of a scan of the head: the brain, cerebellum and hypothalamus.
+
+FastSurferCNN: Henschel et al., "FastSurfer - A fast and accurate deep learning based neuroimaging pipeline",
+    NeuroImage 2020.
+FastSurferVINN: Henschel, Kügler and Reuter, "FastSurferVINN: Building resolution-independence into deep
+    learning segmentation methods", NeuroImage 2022.
+CerebNet: Faber et al., "CerebNet: A fast and reliable deep-learning pipeline for detailed cerebellum
+    sub-segmentation", NeuroImage 2022.
+HypVINN: Estrada et al., "FastSurfer-HypVINN: Automated sub-segmentation of the hypothalamus and adjacent
+    structures on high-resolutional brain MRI", Imaging Neuroscience 2023.
+
+Parameters are named as in Deep-MI/FastSurfer. The channels of an input are seven neighbouring slices; the one
+in the middle is segmented. Within a block, and where the decoder joins the encoder, the elementwise maximum
+of feature maps is passed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+
+from mlx_unpool import MaxPool2d, MaxUnpool2d
+
+from .layers import RESIZE_MODES, BatchNorm, resize
+from .model import About, Model
+
+CROP_POSITIONS = ("center", "top_left", "top_right", "bottom_left", "bottom_right")
+INPUT = {
+    "planes": 7,
+    "size": "multiples of 16; 256 x 256 slices of 1 mm as published",
+    "multiple_of": 16,
+    "normalisation": {"scale": 1 / 255, "mean": [0.0] * 7, "std": [1.0] * 7},
+}
+BASE_MODEL = "Deep-MI/FastSurfer"
+WITHOUT_EFFECT = frozenset(
+    {
+        "base_res",
+        "dilation",
+        "duplicate_input",
+        "hetero_input",
+        "loss_func",
+        "mode",
+        "model_name",
+        "multi_auto_w",
+        "multi_auto_w_channels",
+        "num_blocks",
+        "num_classes_sag",
+        "num_filters_interpol_last",
+        "num_filters_last",
+        "out_tensor_height",
+        "out_tensor_width",
+        "padded_size",
+        "weight_mask",
+    }
+)
+CITATIONS = {
+    "cnn": """
+@article{henschel2020fastsurfer,
+  title   = {{FastSurfer} - A fast and accurate deep learning based neuroimaging pipeline},
+  author  = {Henschel, Leonie and Conjeti, Sailesh and Estrada, Santiago and Diers, Kersten and Fischl,
+             Bruce and Reuter, Martin},
+  journal = {NeuroImage}, volume = {219}, pages = {117012}, year = {2020}
+}
+""",
+    "vinn": """
+@article{henschel2022fastsurfervinn,
+  title   = {{FastSurferVINN}: Building resolution-independence into deep learning segmentation methods},
+  author  = {Henschel, Leonie and K{\\"u}gler, David and Reuter, Martin},
+  journal = {NeuroImage}, volume = {251}, pages = {118933}, year = {2022}
+}
+""",
+    "cerebnet": """
+@article{faber2022cerebnet,
+  title   = {{CerebNet}: A fast and reliable deep-learning pipeline for detailed cerebellum
+             sub-segmentation},
+  author  = {Faber, Jennifer and K{\\"u}gler, David and Bahrami, Emad and others},
+  journal = {NeuroImage}, volume = {264}, pages = {119703}, year = {2022}
+}
+""",
+    "hypvinn": """
+@article{estrada2023hypvinn,
+  title   = {{FastSurfer-HypVINN}: Automated sub-segmentation of the hypothalamus and adjacent structures
+             on high-resolutional brain {MRI}},
+  author  = {Estrada, Santiago and K{\\"u}gler, David and Bahrami, Emad and others},
+  journal = {Imaging Neuroscience}, volume = {1}, year = {2023}
+}
+""",
+}
+
+
+class CompetitiveBlock(nn.Module):
+    """Convolutions with normalisation; after each but the last, the maximum with the one before is taken.
+
+    Args:
+        inputs: Channels of the input.
+        filters: Channels of every convolution.
+        kernel_size: Of every convolution; odd. The last one of three has size 1.
+        stride: Of every convolution.
+        start: What precedes the first convolution: ``"compete"`` (an activation, and its input takes part
+            in the first maximum), ``"activate"`` (an activation alone) or ``"normalise"``.
+        norm: The authors' name for the normalisations of this block.
+        convolutions: Four, or three as in CerebNet.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        filters: int,
+        kernel_size: tuple[int, int],
+        stride: int = 1,
+        *,
+        start: str = "compete",
+        norm: str = "bn",
+        convolutions: int = 4,
+    ) -> None:
+        super().__init__()
+        if start == "normalise":
+            self.bn0 = BatchNorm(inputs)
+        for number in range(convolutions):
+            channels = filters if number else inputs
+            size = (1, 1) if convolutions == 3 and number == 2 else kernel_size
+            padding = ((size[0] - 1) // 2, (size[1] - 1) // 2)
+            self[f"conv{number}"] = nn.Conv2d(channels, filters, size, stride, padding)
+            self[f"{norm}{number + 1}"] = BatchNorm(filters)
+        self.prelu = nn.PReLU()
+        self.start, self.norm, self.last = start, norm, convolutions - 1
+
+    def __call__(self, x: mx.array) -> mx.array:
+        best = x if self.start == "compete" else None
+        x = self.bn0(x) if self.start == "normalise" else self.prelu(x)
+        for number in range(self.last):
+            x = self[f"{self.norm}{number + 1}"](self[f"conv{number}"](x))
+            best = x if best is None else mx.maximum(x, best)
+            x = self.prelu(best)
+        return self[f"{self.norm}{self.last + 1}"](self[f"conv{self.last}"](x))
+
+
+class Classifier(nn.Module):
+    """The convolution that gives the scores."""
+
+    def __init__(self, inputs: int, classes: int, kernel_size: int, stride: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, classes, kernel_size, stride)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self.conv(x)
+
+
+class FastSurferCNN(Model):
+    """FastSurferCNN: competitive dense blocks, four poolings with indices and four unpoolings.
+
+    Args:
+        num_classes: 79 for axial and coronal slices, 51 for sagittal ones.
+        num_channels: Slices that are seen together.
+        num_filters: Channels of every convolution.
+        kernel_h: Height of every kernel.
+        kernel_w: Width of every kernel.
+        kernel_c: Size of the last kernel.
+        stride_conv: Stride of every convolution.
+        pool: Size of the pooling window.
+        stride_pool: Its stride.
+    """
+
+    model_type: ClassVar[str] = "fastsurfer_cnn"
+    default_about: ClassVar[About] = About(
+        paper="Henschel et al., FastSurfer, NeuroImage 219 (2020), 117012",
+        input=INPUT,
+        base_model=BASE_MODEL,
+    )
+    citation: ClassVar[str] = CITATIONS["cnn"]
+    medical: ClassVar[bool] = True
+    convolutions: ClassVar[int] = 4  # of a block
+    without_effect: ClassVar[frozenset[str]] = WITHOUT_EFFECT
+
+    def __init__(
+        self,
+        num_classes: int = 79,
+        num_channels: int = 7,
+        num_filters: int = 64,
+        kernel_h: int = 5,
+        kernel_w: int = 5,
+        kernel_c: int = 1,
+        stride_conv: int = 1,
+        pool: int = 2,
+        stride_pool: int = 2,
+    ) -> None:
+        super().__init__()
+        self.takes(num_channels)
+        self._build(num_channels, num_filters, (kernel_h, kernel_w), stride_conv)
+        self.classifier = Classifier(num_filters, num_classes, kernel_c, stride_conv)
+        self.maxpool = MaxPool2d(pool, stride_pool, return_indices=True)
+        self.unpool = MaxUnpool2d.from_pool(self.maxpool)
+
+    def _build(self, inputs: int, filters: int, kernel: tuple[int, int], stride: int) -> None:
+        """The encoder, the bottleneck and the decoder."""
+        count = self.convolutions
+        self.encode1 = CompetitiveBlock(
+            inputs, filters, kernel, stride, start="normalise", convolutions=count
+        )
+        for name in ("encode2", "encode3", "encode4", "bottleneck"):
+            self[name] = CompetitiveBlock(filters, filters, kernel, stride, convolutions=count)
+        for name in ("decode4", "decode3", "decode2", "decode1"):
+            self[name] = CompetitiveBlock(filters, filters, kernel, stride, convolutions=count)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """Class scores (N, H, W, num_classes) of slices (N, H, W, num_channels)."""
+        self.check_input(x)
+        return self.classifier(self.features(x))
+
+    def features(self, x: mx.array) -> mx.array:
+        """What the decoder gives: (N, H, W, num_filters)."""
+        stages = []
+        for number in range(1, 5):
+            skip = self[f"encode{number}"](x)
+            x, indices = self.maxpool(skip)
+            stages.append((skip, indices))
+        x = self.bottleneck(x)
+        for number in range(4, 0, -1):
+            skip, indices = stages.pop()
+            x = mx.maximum(self.unpool(x, indices, output_size=skip.shape), skip)
+            x = self[f"decode{number}"](x)
+        return x
+
+    @classmethod
+    def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        first, last = state["encode1.conv0.weight"], state["classifier.conv.weight"]
+        return {
+            "num_classes": last.shape[0],
+            "num_channels": first.shape[1],
+            "num_filters": first.shape[0],
+            "kernel_h": first.shape[2],
+            "kernel_w": first.shape[3],
+            "kernel_c": last.shape[2],
+        }
+
+
+class CerebNet(FastSurferCNN):
+    """CerebNet: 27 structures of the cerebellum, by a FastSurferCNN with three convolutions in each block.
+
+    Slices are in RAS orientation, of 128 x 128 positions around the cerebellum as published.
+
+    Args:
+        num_classes: 28 for axial and coronal slices, 17 for sagittal ones.
+        num_channels: Slices that are seen together.
+        num_filters: Channels of every convolution.
+        kernel_h: Height of the first two kernels of each block.
+        kernel_w: Width of the first two kernels of each block.
+        kernel_c: Size of the last kernel.
+        stride_conv: Stride of every convolution.
+        pool: Size of the pooling window.
+        stride_pool: Its stride.
+    """
+
+    model_type: ClassVar[str] = "cerebnet"
+    default_about: ClassVar[About] = About(
+        paper="Faber et al., CerebNet, NeuroImage 264 (2022), 119703",
+        input=INPUT | {"size": "multiples of 16; 128 x 128 slices of 1 mm as published"},
+        base_model=BASE_MODEL,
+    )
+    # "height" and "width" are those of the patches that the authors train on.
+    without_effect: ClassVar[frozenset[str]] = WITHOUT_EFFECT | {"height", "width", "plane"}
+    citation: ClassVar[str] = CITATIONS["cerebnet"]
+    convolutions: ClassVar[int] = 3
+
+    def __init__(
+        self,
+        num_classes: int = 28,
+        num_channels: int = 7,
+        num_filters: int = 64,
+        kernel_h: int = 5,
+        kernel_w: int = 5,
+        kernel_c: int = 1,
+        stride_conv: int = 1,
+        pool: int = 2,
+        stride_pool: int = 2,
+    ) -> None:
+        super().__init__(
+            num_classes,
+            num_channels,
+            num_filters,
+            kernel_h,
+            kernel_w,
+            kernel_c,
+            stride_conv,
+            pool,
+            stride_pool,
+        )
+
+
+class FastSurferVINN(FastSurferCNN):
+    """FastSurferVINN: a FastSurferCNN between two resizings, for scans of any resolution.
+
+    Feature maps are resized to ``height`` x ``width`` positions of 1 mm, pass the FastSurferCNN, are
+    resized back and joined to those of the first block at the resolution of the scan.
+
+    Args:
+        num_classes: 79 for axial and coronal slices, 51 for sagittal ones.
+        num_channels: Slices that are seen together.
+        num_filters: Channels inside.
+        num_filters_interpol: Channels of the first block, which are resized.
+        kernel_h: Height of every kernel.
+        kernel_w: Width of every kernel.
+        kernel_c: Size of the last kernel.
+        stride_conv: Stride of every convolution.
+        pool: Size of the pooling window.
+        stride_pool: Its stride.
+        height: Height inside.
+        width: Width inside.
+        interpolation_mode: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or ``"area"``.
+        crop_position: Where slices are cropped or padded if they do not fit: ``"center"``, ``"top_left"``,
+            ``"top_right"``, ``"bottom_left"`` or ``"bottom_right"``.
+    """
+
+    model_type: ClassVar[str] = "fastsurfer_vinn"
+    default_about: ClassVar[About] = About(
+        paper="Henschel, Kügler and Reuter, FastSurferVINN, NeuroImage 251 (2022), 118933",
+        input=INPUT | {"size": "any; 320 x 320 as published", "multiple_of": 1},
+        base_model=BASE_MODEL,
+    )
+    citation: ClassVar[str] = CITATIONS["vinn"]
+    modalities: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        num_classes: int = 79,
+        num_channels: int = 7,
+        num_filters: int = 71,
+        num_filters_interpol: int = 32,
+        kernel_h: int = 3,
+        kernel_w: int = 3,
+        kernel_c: int = 1,
+        stride_conv: int = 1,
+        pool: int = 2,
+        stride_pool: int = 2,
+        height: int = 256,
+        width: int = 256,
+        interpolation_mode: str = "bilinear",
+        crop_position: str = "top_left",
+    ) -> None:
+        for name, value, choices in (
+            ("interpolation_mode", interpolation_mode, RESIZE_MODES),
+            ("crop_position", crop_position, CROP_POSITIONS),
+        ):
+            if value not in choices:
+                raise ValueError(
+                    f"[{type(self).__name__}] '{name}' must be one of {', '.join(choices)} but got {value!r}."
+                )
+        super().__init__(
+            num_classes,
+            num_filters_interpol,
+            num_filters,
+            kernel_h,
+            kernel_w,
+            kernel_c,
+            stride_conv,
+            pool,
+            stride_pool,
+        )
+        # The order of width and height is the authors': the first is that of the rows.
+        self.inner_size = (width, height)
+        self.interpolation_mode, self.crop_position = interpolation_mode, crop_position
+        self.takes(num_channels)
+        options: dict[str, Any] = {"norm": "gn"}
+        blocks = ["inp_block"] if self.modalities == 1 else ["m1_inp_block", "m2_inp_block"]
+        for name in blocks:
+            self[name] = CompetitiveBlock(
+                num_channels // self.modalities,
+                num_filters_interpol,
+                (kernel_h, kernel_w),
+                stride_conv,
+                start="normalise",
+                **options,
+            )
+        self.outp_block = CompetitiveBlock(
+            num_filters + num_filters_interpol,
+            num_filters,
+            (kernel_h, kernel_w),
+            stride_conv,
+            start="activate",
+            **options,
+        )
+
+    def __call__(
+        self, x: mx.array, scale_factor: Any = 1.0, scale_factor_out: Any = None
+    ) -> mx.array:
+        """Class scores of slices at the resolution of the scan.
+
+        Args:
+            x: Slices (N, H, W, num_channels).
+            scale_factor: How many positions of the scan there are for one inside, which is 1 mm over the size
+                of a voxel: one number for all images, one per image (N,) or (N, 1), or two per image (N, 2),
+                for rows and columns. Computed in float32, as the authors do; NumPy arrays of float64
+                keep their type. A size can depend on the last bit.
+            scale_factor_out: The same for the output, if it is to have another resolution.
+
+        Returns:
+            (N, H, W, num_classes)
+        """
+        self.check_input(x)
+        return self.resized(self.inp_block(x), scale_factor, scale_factor_out)
+
+    def resized(self, skip: mx.array, scale_factor: Any, scale_factor_out: Any) -> mx.array:
+        """Class scores from what the first block returns."""
+        scales = per_image(scale_factor, len(skip))
+        inside, used = self.zoom(skip, scales, self.inner_size)
+        inside = self.features(inside)
+        back = used
+        if scale_factor_out is not None:
+            wanted = per_image(scale_factor_out, len(skip))
+            back = [
+                [type(s)(w * u / s) for w, u, s in zip(*image)]
+                for image in zip(wanted, used, scales)
+            ]
+        inverse = [[type(factor)(1) / factor for factor in image] for image in back]
+        outside, _ = self.zoom(inside, inverse, skip.shape[1:3])
+        return self.classifier(self.outp_block(mx.concatenate([outside, skip], axis=-1)))
+
+    def zoom(
+        self, x: mx.array, scales: list[list[Any]], target: Sequence[int]
+    ) -> tuple[mx.array, list[list[Any]]]:
+        """Images resized by a factor each, cropped or padded to a size, and the factors that result."""
+        if all(scale == scales[0] for scale in scales):  # one call for all images
+            resized, used = self.zoom_alike(x, scales[0], target)
+            return resized, [used] * len(x)
+        pairs = [self.zoom_alike(x[n : n + 1], scale, target) for n, scale in enumerate(scales)]
+        return mx.concatenate([image for image, _ in pairs]), [used for _, used in pairs]
+
+    def zoom_alike(
+        self, x: mx.array, scale: list[Any], target: Sequence[int]
+    ) -> tuple[mx.array, list[Any]]:
+        """Images resized by the same factors of rows and columns."""
+        vertical = horizontal = "middle" if self.crop_position == "center" else "start"
+        vertical = "end" if self.crop_position.startswith("bottom") else vertical
+        horizontal = "end" if self.crop_position.endswith("right") else horizontal
+        (rows, row_pad, height, row_scale), (columns, column_pad, width, column_scale) = (
+            fitted(x.shape[axis + 1], target[axis], scale[axis], alignment)
+            for axis, alignment in enumerate((vertical, horizontal))
+        )
+        x = x[:, rows, columns]
+        if x.shape[1:3] != (height, width):
+            x = resize(x, (height, width), self.interpolation_mode)
+        x = mx.pad(x, [(0, 0), row_pad, column_pad, (0, 0)])
+        return x, [row_scale, column_scale]
+
+    @classmethod
+    def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        name = "inp_block" if cls.modalities == 1 else "m1_inp_block"
+        first = state[f"{name}.conv0.weight"]
+        return super().config_of(state) | {
+            "num_channels": cls.modalities * first.shape[1],
+            "num_filters_interpol": first.shape[0],
+        }
+
+
+class HypVINN(FastSurferVINN):
+    """HypVINN: the hypothalamus and structures near it, from T1- and T2-weighted slices or either alone.
+
+    A FastSurferVINN with a first block for each modality, whose outputs are averaged with weights.
+
+    Args:
+        num_classes: 27 for axial and coronal slices as published; sagittal slices have fewer.
+        num_channels: Slices that are seen together, of both modalities: 7 of T1, then 7 of T2.
+        num_filters: Channels inside.
+        num_filters_interpol: Channels of the first blocks, which are resized.
+        kernel_h: Height of every kernel.
+        kernel_w: Width of every kernel.
+        kernel_c: Size of the last kernel.
+        stride_conv: Stride of every convolution.
+        pool: Size of the pooling window.
+        stride_pool: Its stride.
+        height: Height inside.
+        width: Width inside.
+        interpolation_mode: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or ``"area"``.
+        crop_position: Where slices are cropped or padded if they do not fit: ``"center"``, ``"top_left"``,
+            ``"top_right"``, ``"bottom_left"`` or ``"bottom_right"``.
+    """
+
+    model_type: ClassVar[str] = "hypvinn"
+    default_about: ClassVar[About] = About(
+        paper="Estrada et al., FastSurfer-HypVINN, Imaging Neuroscience 1 (2023)",
+        input={
+            "planes": 14,
+            "size": "any; 320 x 320 as published",
+            "multiple_of": 1,
+            "normalisation": {"scale": 1 / 255, "mean": [0.0] * 14, "std": [1.0] * 14},
+        },
+        base_model=BASE_MODEL,
+    )
+    citation: ClassVar[str] = CITATIONS["hypvinn"]
+    modalities: ClassVar[int] = 2
+
+    def __init__(
+        self,
+        num_classes: int = 27,
+        num_channels: int = 14,
+        num_filters: int = 80,
+        num_filters_interpol: int = 64,
+        kernel_h: int = 3,
+        kernel_w: int = 3,
+        kernel_c: int = 1,
+        stride_conv: int = 1,
+        pool: int = 2,
+        stride_pool: int = 2,
+        height: int = 256,
+        width: int = 256,
+        interpolation_mode: str = "bilinear",
+        crop_position: str = "top_left",
+    ) -> None:
+        if num_channels % 2:
+            raise ValueError(
+                f"[HypVINN] 'num_channels' must be even, for two modalities, but got {num_channels}."
+            )
+        super().__init__(
+            num_classes,
+            num_channels,
+            num_filters,
+            num_filters_interpol,
+            kernel_h,
+            kernel_w,
+            kernel_c,
+            stride_conv,
+            pool,
+            stride_pool,
+            height,
+            width,
+            interpolation_mode,
+            crop_position,
+        )
+        self.mod_weights = mx.full((2,), 0.5)
+
+    def __call__(  # type: ignore[override]
+        self,
+        x: mx.array,
+        scale_factor: Any = 1.0,
+        weight_factor: Any = (0.5, 0.5),
+        scale_factor_out: Any = None,
+    ) -> mx.array:
+        """Class scores of slices at the resolution of the scan.
+
+        Args:
+            x: Slices (N, H, W, num_channels): those of T1, then those of T2. If a modality is not available,
+                pass the slices of the other one twice.
+            scale_factor: As for :class:`FastSurferVINN`.
+            weight_factor: The weights of T1 and T2, (2,) or (N, 2), the same for all images: (1, 0) for T1
+                alone, (0, 1) for T2 alone; anything else for the weights that were learnt.
+            scale_factor_out: As for :class:`FastSurferVINN`.
+
+        Returns:
+            (N, H, W, num_classes)
+        """
+        self.check_input(x)
+        given = np.asarray(weight_factor, dtype=np.float32)
+        pairs = given.reshape(-1, 2) if given.ndim in (1, 2) and given.shape[-1] == 2 else None
+        if pairs is None or len(pairs) not in (1, len(x)) or (pairs != pairs[0]).any():
+            raise ValueError(
+                f"[HypVINN] 'weight_factor' must be two numbers, the same for all images, but got "
+                f"{given.tolist()}."
+            )
+        learnt = mx.softmax(self.mod_weights, axis=0)
+        weights = mx.array(pairs[0]) if 1 in pairs[0] else learnt
+        first, second = mx.split(x, 2, axis=-1)
+        skip = weights[0] * self.m1_inp_block(first) + weights[1] * self.m2_inp_block(second)
+        return self.resized(skip, scale_factor, scale_factor_out)
+
+
+def per_image(scale: Any, count: int) -> list[list[Any]]:
+    """The factors of rows and columns for each image, in float32 unless given as an array of float64."""
+    array = np.asarray(scale)
+    if not (isinstance(scale, np.ndarray) and array.dtype == np.float64):
+        array = array.astype(np.float32)
+    if array.ndim == 1 and len(array) == 2 != count and count == 1:
+        array = array[None]  # rows and columns of the only image
+    if array.ndim < 2:
+        array = array.reshape(-1, 1)
+    if array.ndim != 2 or array.shape[0] not in (1, count) or array.shape[1] not in (1, 2):
+        raise ValueError(
+            f"[FastSurferVINN] 'scale_factor' must be a number, ({count},), ({count}, 1) or ({count}, 2), "
+            f"but its shape is {np.shape(scale)}."
+        )
+    if not (np.isfinite(array) & (array > 0)).all():
+        raise ValueError(
+            f"[FastSurferVINN] 'scale_factor' must be positive, but got {array.tolist()}."
+        )
+    return [list(row) for row in np.broadcast_to(array, (count, 2))]
+
+
+def fitted(
+    size: int, target: int, scale: Any, alignment: str
+) -> tuple[slice, tuple[int, int], int, Any]:
+    """How an axis is cropped, padded and resized to a target size, by a factor close to the given one.
+
+    Every number is rounded to the type of ``scale`` where the authors' tensors are, because an integer part
+    can depend on the last bit.
+
+    Returns:
+        The part of the axis to take, the padding after resizing, the size to resize to, and the factor.
+    """
+    kind = type(scale)
+    wanted = scale * kind(target)  # positions of the axis that make up the target
+    taken = int(wanted)
+    if alignment == "middle" and (size - taken) % 2:
+        taken = int(wanted / 2) * 2
+    if taken <= size:
+        start = {"start": 0, "middle": (size - taken) // 2, "end": size - taken}[alignment]
+        return slice(start, start + taken), (0, 0), target, kind(taken / target)
+    # PyTorch divides a number by a tensor as the product with its reciprocal: two roundings.
+    resized = int(kind(size) * (kind(1) / scale))
+    if alignment == "middle" and (resized - target) % 2:
+        raise ValueError(
+            "[FastSurferVINN] 'crop_position' must not be 'center' where an odd number of positions is to be "
+            f"padded, but got {target - resized} for an axis of {size} by {scale}."
+        )
+    missing = target - resized
+    before = {"start": 0, "middle": missing // 2, "end": missing}[alignment]
+    after = {"start": missing, "middle": missing // 2, "end": 0}[alignment]
+    return slice(0, size), (before, after), resized, kind(size / resized)

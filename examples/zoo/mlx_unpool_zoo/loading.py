@@ -1,0 +1,112 @@
+"""Models with weights, from a folder or the Hub, or from a PyTorch state dict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+from .autoencoders import ConvAutoencoder3d, InceptionAutoencoder
+from .enet import ENet
+from .fastsurfer import CerebNet, FastSurferCNN, FastSurferVINN, HypVINN
+from .files import load_arrays
+from .folders import load, ready
+from .model import IMAGENET, Model
+from .quicknat import QuickNAT
+from .segnet import SegNet, segnet_vgg16
+
+MODELS: dict[str, type[Model]] = {
+    model.model_type: model
+    for model in (
+        SegNet,
+        ENet,
+        FastSurferCNN,
+        FastSurferVINN,
+        CerebNet,
+        HypVINN,
+        QuickNAT,
+        InceptionAutoencoder,
+        ConvAutoencoder3d,
+    )
+}
+
+
+def from_pretrained(
+    path_or_hub_id: str | Path,
+    *,
+    dtype: mx.Dtype | None = None,
+    strict: bool = True,
+    revision: str | None = None,
+) -> Model:
+    """A model from a folder that ``save_pretrained`` wrote, or from such a folder on the Hugging Face Hub.
+
+    Args:
+        path_or_hub_id: The folder, or ``"owner/name"``, which is downloaded with ``huggingface_hub``. Weights
+            files of earlier versions of ``camvid_train.py`` are read as well.
+        dtype: The type of the parameters, such as ``mx.bfloat16``. Default: that of the file.
+        strict: Whether the file must have every parameter of the model and no others. If False, parameters
+            that are missing keep their random values, and others are ignored with a warning.
+        revision: A branch, tag or commit on the Hub. Ignored for a folder on this machine.
+
+    Returns:
+        The model in evaluation mode.
+
+    Raises:
+        ValueError: If there is no such folder, it is damaged, or it does not contain a model of this package.
+            The message names the file and the key.
+    """
+    path = Path(path_or_hub_id)
+    if path.is_file():
+        return from_old_file(path, dtype, strict)
+    return load(path_or_hub_id, MODELS, dtype=dtype, strict=strict, revision=revision)
+
+
+def from_pytorch(
+    model_type: str,
+    state_dict: Mapping[str, Any],
+    *,
+    dtype: mx.Dtype | None = None,
+    strict: bool = True,
+    **config: Any,
+) -> Model:
+    """A model with the weights of a PyTorch state dict with its authors' parameter names.
+
+    Args:
+        model_type: A key of :data:`MODELS`.
+        state_dict: Tensors or NumPy arrays by name, or a checkpoint that contains them; see
+            :func:`mlx_unpool_zoo.pytorch.state_of`.
+        dtype: The type of the parameters, such as ``mx.bfloat16``. Default: float32.
+        strict: Whether the state dict must have every parameter of the model and no others.
+        **config: Arguments of the model. Those that the shapes of the arrays determine can be left out.
+
+    Returns:
+        The model in evaluation mode; its arrays are evaluated and contiguous, so that it can be exported.
+
+    Raises:
+        ValueError: If there is no such model, or the arrays do not fit it. The message lists what is missing,
+            not used or of another shape.
+    """
+    if model_type not in MODELS:
+        raise ValueError(
+            f"[from_pytorch] 'model_type' must be one of {', '.join(MODELS)} but got {model_type!r}."
+        )
+    cls = MODELS[model_type]
+    return cls.from_pytorch(state_dict, dtype=dtype, strict=strict, **config)
+
+
+def from_old_file(path: Path, dtype: mx.Dtype | None, strict: bool) -> Model:
+    """A model from a weights file as ``camvid_train.py`` wrote them before there were folders."""
+    weights, about = load_arrays(path) if path.suffix == ".safetensors" else ({}, {})
+    if about.get("model") not in ("segnet", "enet"):
+        raise ValueError(
+            f"[from_pretrained] {path} must be a folder, or a weights file that says which model it belongs "
+            f"to. Convert it first: from_pytorch(model_type, pytorch.read_state({path.name!r}))"
+            ".save_pretrained(folder)."
+        )
+    classes = 12  # of CamVid, which these files are for
+    is_enet = about["model"] == "enet"
+    model: Model = ENet(classes) if is_enet else segnet_vgg16(classes, float(about["width"]))
+    model.about.input["normalisation"] = None if about.get("input") == "raw" else IMAGENET
+    return ready(model, weights, dtype=dtype, strict=strict, source=str(path))

@@ -1,0 +1,432 @@
+"""Convert weights between PyTorch and MLX, for the models of this package and for your own.
+
+:func:`load_state_dict` loads a PyTorch state dict into an MLX model whose layers have the same names::
+
+    from mlx_unpool_zoo import pytorch
+
+    state = pytorch.read_state("weights.pth")
+    report = pytorch.load_state_dict(model, state, flatten={"fc": (32, 4, 4)})
+
+It transposes each weight by the kind of its layer, folds weight normalisation, reorders the weights of a
+``Linear`` after a ``flatten``, and reports what it ignored. :func:`to_state_dict` is the way back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+from mlx.utils import tree_flatten
+
+from .errors import cut, mismatch
+from .files import load_arrays
+
+__all__ = [
+    "Report",
+    "convert_state_dict",
+    "fold_weight_norm",
+    "load_state_dict",
+    "read_state",
+    "state_of",
+    "to_state_dict",
+]
+
+Names = Callable[[str], tuple[str, ...]]
+Shapes = Mapping[str, Sequence[int]]
+# Keys under which checkpoints keep the state dict.
+KEYS = ("state_dict", "model_state", "model_state_dict", "model", "network")
+# Entries of a state dict without a counterpart in MLX.
+COUNTERS = "num_batches_tracked"
+HOW_TO_EXPORT = (
+    "Where the model can be built, export its state dict: "
+    "torch.save(model.state_dict(), 'weights.pth')."
+)
+
+
+@dataclasses.dataclass
+class Report:
+    """What :func:`load_state_dict` did, by the names of the state dict unless stated otherwise.
+
+    Attributes:
+        loaded: Parameters of the model that have new values, by their MLX names.
+        missing: Parameters of the model that the state dict lacks; they keep their values.
+        unexpected: Arrays of the state dict that the model does not have.
+        ignored: Entries that are not arrays, and counters of BatchNorm.
+    """
+
+    loaded: list[str]
+    missing: list[str]
+    unexpected: list[str]
+    ignored: list[str]
+
+
+def read_state(path: str | Path) -> dict[str, np.ndarray]:
+    """The arrays of a PyTorch checkpoint, as float32.
+
+    Reads ``.safetensors`` files, and files of ``torch.save`` if PyTorch is installed. :func:`state_of` finds
+    the state dict. No code in the file is run and none of its modules is imported; the parameters of a whole
+    pickled model are read nevertheless.
+
+    Raises:
+        ValueError: If there is no such file, it is not a checkpoint, or it contains no state dict.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"There is no file {path}.")
+    arrays = load_arrays(path)[0] if path.suffix == ".safetensors" else None
+    try:
+        return arrays_of(state_of(load_pickled(path) if arrays is None else arrays))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    except Exception as error:  # damaged files, and those that mean to run something, lead to many
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"{path} is no checkpoint that can be read: {reason}") from None
+
+
+def load_pickled(path: Path) -> Any:
+    """The content of a file of ``torch.save``; objects of other classes become :class:`Foreign`."""
+    try:
+        import torch
+    except ImportError:
+        raise ValueError(
+            "PyTorch is needed to read this file; a .safetensors file is read without it."
+        ) from None
+    inert: Any = ModuleType("inert_pickle")
+    inert.Unpickler, inert.load = InertUnpickler, load_inert
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of old formats
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError:
+            return torch.load(path, map_location="cpu", weights_only=False, pickle_module=inert)
+
+
+class Foreign:
+    """A placeholder for an object whose class is not imported, or for the result of a function."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Foreign:
+        return super().__new__(cls)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Foreign:
+        return self
+
+    def ignore(self, *args: Any) -> None:
+        """Items of a list, a set or a dict."""
+
+    append = extend = add = __setitem__ = ignore
+
+
+class InertUnpickler(pickle.Unpickler):
+    """Rebuilds tensors, sets and ordered dicts; everything else is a :class:`Foreign`."""
+
+    HARMLESS = frozenset(
+        {
+            ("collections", "OrderedDict"),
+            ("builtins", "set"),
+            ("__builtin__", "set"),
+            ("torch", "Size"),
+            ("torch._utils", "_rebuild_tensor"),
+            ("torch._utils", "_rebuild_tensor_v2"),
+            ("torch._utils", "_rebuild_parameter"),
+        }
+    )
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in self.HARMLESS or (module == "torch" and name.endswith("Storage")):
+            return super().find_class(module, name)
+        return type(name, (Foreign,), {"__module__": module})
+
+
+def load_inert(file: Any, **options: Any) -> Any:
+    """As ``pickle.load``."""
+    return InertUnpickler(file, **options).load()
+
+
+def state_of(checkpoint: Any) -> dict[str, Any]:
+    """The arrays of the state dict in a checkpoint, without the ``module.`` of ``DataParallel``.
+
+    Entries that are not arrays, such as ``_extra_state``, are ignored with a warning.
+
+    Args:
+        checkpoint: A state dict, a dict with one under ``"state_dict"``, ``"model_state"``,
+            ``"model_state_dict"``, ``"model"`` or ``"network"``, or a whole model.
+
+    Raises:
+        ValueError: If it contains no arrays.
+    """
+    state, ignored = split_state(checkpoint)
+    if ignored:
+        warnings.warn(f"Ignored entries that are not arrays: {cut(ignored)}.", stacklevel=2)
+    return state
+
+
+def split_state(checkpoint: Any) -> tuple[dict[str, Any], list[str]]:
+    """The arrays of the state dict in a checkpoint, and the names of its other entries."""
+    while True:
+        if isinstance(checkpoint, Foreign):
+            checkpoint = state_of_foreign(checkpoint)
+        elif callable(getattr(checkpoint, "state_dict", None)):
+            checkpoint = checkpoint.state_dict()
+        if not isinstance(checkpoint, Mapping):
+            raise ValueError(f"this is no state dict but {described(checkpoint)}. {HOW_TO_EXPORT}")
+        inner = [checkpoint[key] for key in KEYS if key in checkpoint]
+        inner = [value for value in inner if not hasattr(value, "shape")]
+        if not inner:
+            break
+        checkpoint = inner[0]
+    state = {
+        name.removeprefix("module."): value
+        for name, value in checkpoint.items()
+        if isinstance(name, str) and hasattr(value, "shape")
+    }
+    others = [str(name) for name, value in checkpoint.items() if not hasattr(value, "shape")]
+    if not state:
+        kinds = [f"{name!r} is {described(checkpoint[name])}" for name in list(checkpoint)[:3]]
+        raise ValueError(
+            "a state dict must contain arrays, and no code of a file is run to make them, but "
+            f"{', '.join(kinds) or 'it is empty'}. {HOW_TO_EXPORT}"
+        )
+    return state, others
+
+
+def state_of_foreign(model: Foreign, prefix: str = "") -> dict[str, Any]:
+    """The state dict of a pickled model whose class is not available."""
+    parts = getattr(model, "state", None)
+    if not isinstance(parts, dict) or "_parameters" not in parts:
+        raise ValueError(f"this is no model but {described(model)}. {HOW_TO_EXPORT}")
+    left_out = parts.get("_non_persistent_buffers_set", ())
+    own = parts["_parameters"] | {
+        name: value for name, value in parts["_buffers"].items() if name not in left_out
+    }
+    state = {prefix + name: value for name, value in own.items() if value is not None}
+    for name, child in parts["_modules"].items():
+        if child is not None:
+            state |= state_of_foreign(child, f"{prefix}{name}.")
+    return state
+
+
+def described(value: Any) -> str:
+    """The type of a value, in words."""
+    kind = type(value)
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+
+
+def arrays_of(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Tensors and arrays of any framework as NumPy arrays, those of floating point as float32."""
+    arrays = {}
+    for name, value in state.items():
+        if hasattr(value, "detach"):  # a tensor of PyTorch, wherever it is
+            value = value.detach().cpu()
+            value = (value.float() if value.is_floating_point() else value).numpy()
+        elif isinstance(value, mx.array) and value.dtype == mx.bfloat16:
+            value = value.astype(mx.float32)
+        array = np.asarray(value)
+        arrays[name] = array.astype(np.float32) if array.dtype.kind == "f" else array
+    return arrays
+
+
+def fold_weight_norm(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A state dict with weight normalisation folded into the weights.
+
+    ``weight_g`` and ``weight_v`` of ``torch.nn.utils.weight_norm``, and the two entries of
+    ``torch.nn.utils.parametrizations.weight_norm``, become ``weight``: ``g * v / norm(v)``.
+    """
+    folded = dict(state)
+    for name in state:
+        for pattern, partner in (
+            (r"(.*)_g", r"{}_v"),
+            (r"(.*)parametrizations\.(\w+)\.original0", r"{}parametrizations.{}.original1"),
+        ):
+            match = re.fullmatch(pattern, name)
+            other = partner.format(*match.groups()) if match else ""
+            if match and other in state:
+                magnitude, direction = folded.pop(name), folded.pop(other)
+                # One magnitude for each element along the axes that it has, or one for all.
+                axes = tuple(
+                    n for n, size in enumerate(direction.shape) if size_of(magnitude, n) == 1
+                )
+                norm = np.sqrt(np.square(direction.astype(np.float64)).sum(axes, keepdims=True))
+                weight = (
+                    magnitude.reshape(magnitude.shape or (1,) * direction.ndim) * direction / norm
+                )
+                folded["".join(match.groups())] = weight.astype(np.float32)
+    return folded
+
+
+def size_of(array: np.ndarray, axis: int) -> int:
+    """The size of an array along an axis; a scalar has size 1 along all."""
+    return array.shape[axis] if array.ndim else 1
+
+
+def load_state_dict(
+    model: nn.Module,
+    state_dict: Any,
+    names: Names | None = None,
+    *,
+    flatten: Shapes | None = None,
+    unflatten: Shapes | None = None,
+    strict: bool = True,
+) -> Report:
+    """Loads the weights of a PyTorch model into an MLX model, in place.
+
+    Args:
+        model: The MLX model.
+        state_dict: The state dict, of tensors or arrays, or a checkpoint that contains one.
+        names: Maps the MLX name of a parameter to its names in the state dict. There are several if PyTorch's
+            layers share it. Default: the same name, without the ``layers`` of ``mlx.nn.Sequential``.
+        flatten: The ``Linear`` layers whose input is a flattened feature map, by MLX name, each with the
+            shape of that map in PyTorch without the batch: ``{"fc": (channels, height, width)}``. PyTorch
+            flattens channels first and MLX channels last, so the columns of the weight change their order.
+        unflatten: The same for ``Linear`` layers whose output becomes a feature map: the order of rows and of
+            the bias changes.
+        strict: Whether every parameter must be in the state dict and every array in the model. If False,
+            parameters that are missing keep their values and others are ignored; shapes must still fit.
+
+    Returns:
+        What was loaded and what was not.
+
+    Raises:
+        ValueError: If the state dict does not fit. The message lists every difference.
+    """
+    state, ignored = split_state(state_dict)
+    arrays = arrays_of(state)
+    weights, missing, unexpected = matched(arrays, model, names, flatten, unflatten, strict)
+    model.load_weights(list(weights.items()), strict=False)
+    counters = [name for name in arrays if name.endswith(COUNTERS)]
+    return Report(list(weights), missing, unexpected, ignored + counters)
+
+
+def convert_state_dict(
+    model: nn.Module,
+    state_dict: Any,
+    names: Names | None = None,
+    *,
+    flatten: Shapes | None = None,
+    unflatten: Shapes | None = None,
+    strict: bool = True,
+) -> dict[str, mx.array]:
+    """The weights of a PyTorch model for an MLX model, by MLX name; the model is not changed.
+
+    The arguments and errors are those of :func:`load_state_dict`.
+
+    Returns:
+        Contiguous arrays, because ``mx.export_function`` writes the memory of an array without its strides.
+    """
+    arrays = arrays_of(state_of(state_dict))
+    return matched(arrays, model, names, flatten, unflatten, strict)[0]
+
+
+def matched(
+    state: Mapping[str, np.ndarray],
+    model: nn.Module,
+    names: Names | None,
+    flatten: Shapes | None,
+    unflatten: Shapes | None,
+    strict: bool,
+) -> tuple[dict[str, mx.array], list[str], list[str]]:
+    """The weights by MLX name, the names that are missing, and those that are not in the model."""
+    names = names or sequential_names(model)
+    state = fold_weight_norm(state)
+    rest = {name: value for name, value in state.items() if not name.endswith(COUNTERS)}
+    maps = {f"{layer}.weight" for layer in (flatten or {})}
+    maps |= {f"{layer}.{kind}" for layer in (unflatten or {}) for kind in ("weight", "bias")}
+    weights, missing, wrong = {}, [], []
+    for name, parameter in dict(tree_flatten(model.parameters())).items():
+        maps.discard(name)
+        same = {key: rest.pop(key) for key in names(name) if key in rest}
+        missing += [key for key in names(name) if key not in same]
+        if not same:
+            continue
+        key, value = next(iter(same.items()))
+        wrong += [
+            f"not shared with {key}: {other}"
+            for other in same
+            if not np.array_equal(same[other], value)
+        ]
+        axes = pytorch_axes(model, name)
+        expected = tuple(parameter.shape[axes.index(axis)] for axis in range(parameter.ndim))
+        if value.shape != expected:
+            wrong.append(f"shape {value.shape} instead of {expected}: {key}")
+            continue
+        layer, _, kind = name.rpartition(".")
+        if kind == "weight" and layer in (flatten or {}):
+            value = channels_last(value, (flatten or {})[layer], axis=1, name=layer)
+        if layer in (unflatten or {}):
+            value = channels_last(value, (unflatten or {})[layer], axis=0, name=layer)
+        weights[name] = mx.array(value.transpose(axes).copy(order="C"))
+    unknown = sorted({name.rpartition(".")[0] for name in maps if not name.endswith("bias")})
+    if unknown:
+        raise ValueError(
+            f"'flatten' and 'unflatten' must name layers of the model, but got {cut(unknown)}."
+        )
+    if wrong or (strict and (missing or rest)):
+        lines = [f"missing: {key}" for key in missing] if strict else []
+        unused = [f"not used: {key}" for key in rest] if strict else []
+        raise mismatch(type(model).__name__, lines + wrong + unused)
+    return weights, missing, list(rest)
+
+
+def channels_last(value: np.ndarray, shape: Sequence[int], axis: int, name: str) -> np.ndarray:
+    """A weight whose features along an axis are those of a map, in the order of channels last."""
+    if np.prod(shape) != value.shape[axis]:
+        raise ValueError(
+            f"'flatten' and 'unflatten' must have the shape (channels, ...) of a feature map with "
+            f"{value.shape[axis]} elements for {name!r}, but got {tuple(shape)}."
+        )
+    order = np.moveaxis(np.arange(value.shape[axis]).reshape(shape), 0, -1).reshape(-1)
+    return value.take(order, axis=axis)
+
+
+def sequential_names(model: nn.Module) -> Names:
+    """Maps MLX names to PyTorch's, which have no ``layers`` between an ``nn.Sequential`` and its layers."""
+
+    def names(name: str) -> tuple[str, ...]:
+        module: Any = model
+        kept = []
+        for part in name.split("."):
+            if not (part == "layers" and isinstance(module, nn.Sequential)):
+                kept.append(part)
+            module = module[int(part)] if isinstance(module, list) else module[part]
+        return (".".join(kept),)
+
+    return names
+
+
+def to_state_dict(model: nn.Module, names: Names | None = None) -> dict[str, np.ndarray]:
+    """The parameters of an MLX model as a PyTorch state dict, for ``load_state_dict(strict=True)``."""
+    names = names or sequential_names(model)
+    state: dict[str, np.ndarray] = {}
+    for name, parameter in dict(tree_flatten(model.parameters())).items():
+        axes = np.argsort(pytorch_axes(model, name))
+        state |= {key: np.array(parameter).transpose(axes).copy(order="C") for key in names(name)}
+    return state
+
+
+def pytorch_axes(model: nn.Module, name: str) -> tuple[int, ...]:
+    """For each axis of a parameter in MLX, the axis in PyTorch."""
+    *path, kind = name.split(".")
+    module: Any = model
+    for part in path:
+        module = module[int(part)] if isinstance(module, list) else module[part]
+    dims = range(2, module[kind].ndim)
+    if kind == "weight" and isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+        return (0, *dims, 1)
+    transposed = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
+    if kind == "weight" and isinstance(module, transposed):
+        return (1, *dims, 0)
+    return tuple(range(module[kind].ndim))

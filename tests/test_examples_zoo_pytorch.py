@@ -1,0 +1,297 @@
+"""State dicts of PyTorch for MLX models: one's own networks, and what authors publish."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+from mlx_unpool_zoo import pytorch
+from mlx_unpool_zoo.pytorch import convert_state_dict, read_state, state_of, to_state_dict
+
+# One's own networks.
+
+
+class Autoencoder(nn.Module):
+    """A network as users write them: layers in ``nn.Sequential``, and ``Linear`` around a feature map."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm(4), nn.PReLU())
+        self.fc = nn.Linear(4 * 5 * 6, 8)
+        self.back = nn.Linear(8, 4 * 5 * 6)
+        self.decoder = nn.ConvTranspose2d(4, 1, 3)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        x = self.encoder(x)
+        y = self.back(self.fc(x.flatten(1)))
+        return self.decoder(y.reshape(x.shape))
+
+
+SHAPE = (4, 5, 6)  # of the feature map in PyTorch: channels, height, width
+
+
+def autoencoder_twin() -> Any:
+    """The same network in PyTorch, with random statistics."""
+    torch = pytest.importorskip("torch")
+    from torch import nn as tn
+
+    class Twin(tn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = tn.Sequential(tn.Conv2d(1, 4, 3), tn.BatchNorm2d(4), tn.PReLU())
+            self.fc, self.back = tn.Linear(4 * 5 * 6, 8), tn.Linear(8, 4 * 5 * 6)
+            self.decoder = tn.ConvTranspose2d(4, 1, 3)
+
+        def forward(self, x: Any) -> Any:
+            x = self.encoder(x)
+            return self.decoder(self.back(self.fc(x.flatten(1))).unflatten(1, SHAPE))
+
+    torch.manual_seed(0)
+    twin = Twin().eval()
+    twin.encoder[1].running_mean.uniform_(-0.5, 0.5)
+    twin.encoder[1].running_var.uniform_(0.5, 1.5)
+    return twin
+
+
+def largest_difference(model: nn.Module, twin: Any, shape: tuple[int, ...]) -> float:
+    """Of the outputs for an input of this shape, channels last."""
+    import torch
+
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    with torch.no_grad():
+        expected = twin(torch.from_numpy(np.moveaxis(x, -1, 1).copy())).numpy()
+    found = np.array(model.eval()(mx.array(x)))
+    return float(np.abs(np.moveaxis(found, -1, 1) - expected).max())
+
+
+def test_a_linear_layer_after_a_flatten_is_reordered_on_request():
+    twin, model = autoencoder_twin(), Autoencoder()
+    layers = {"flatten": {"fc": SHAPE}, "unflatten": {"back": SHAPE}}
+    report = pytorch.load_state_dict(model, twin, **layers)
+    assert largest_difference(model, twin, (2, 7, 8, 1)) < 1e-6
+    assert set(report.loaded) == {name for name, _ in tree_flatten(model.parameters())}
+    assert (report.missing, report.unexpected) == ([], [])
+    assert report.ignored == ["encoder.1.num_batches_tracked"]
+    pytorch.load_state_dict(model, twin)  # without the request the order is PyTorch's
+    assert largest_difference(model, twin, (2, 7, 8, 1)) > 0.01
+    with pytest.raises(ValueError, match=r"with 120 elements for 'fc', but got \(4, 5, 5\)"):
+        pytorch.load_state_dict(model, twin, flatten={"fc": (4, 5, 5)})
+    with pytest.raises(ValueError, match="must name layers of the model, but got head"):
+        pytorch.load_state_dict(model, twin, flatten={"head": SHAPE})
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm")
+@pytest.mark.parametrize("dim", [0, 1, None])
+@pytest.mark.parametrize("style", ["hook", "parametrization"])
+def test_weight_normalisation_is_folded(style, dim):
+    torch = pytest.importorskip("torch")
+    if style == "parametrization":
+        norm = torch.nn.utils.parametrizations.weight_norm
+    else:
+        norm = torch.nn.utils.weight_norm
+    twin = torch.nn.ModuleDict({"conv": norm(torch.nn.Conv1d(3, 5, 3), dim=dim)})
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            parameter.uniform_(0.5, 2)
+    assert "conv.weight" not in twin.state_dict()
+    model = nn.Module()
+    model.conv = nn.Conv1d(3, 5, 3)
+    report = pytorch.load_state_dict(model, twin)
+    assert report.loaded == ["conv.weight", "conv.bias"]
+    assert largest_difference(model.conv, twin["conv"], (2, 9, 3)) < 1e-5
+
+
+def test_entries_that_are_not_arrays_are_ignored_with_a_note():
+    state = {"weight": np.ones((3, 2)), "bias": np.zeros(3), "_extra_state": {"a": 1}, "epoch": 7}
+    layer = nn.Linear(2, 3)
+    assert pytorch.load_state_dict(layer, state).ignored == ["_extra_state", "epoch"]
+    assert mx.array_equal(layer.weight, mx.ones((3, 2)))
+    with pytest.warns(UserWarning, match="not arrays: _extra_state, epoch"):
+        assert list(state_of(state)) == ["weight", "bias"]
+
+
+def test_a_part_of_the_weights_can_be_loaded():
+    layer = nn.Linear(2, 3)
+    before = layer.bias
+    report = pytorch.load_state_dict(
+        layer, {"weight": np.ones((3, 2)), "head": np.ones(4)}, strict=False
+    )
+    assert report == pytorch.Report(["weight"], ["bias"], ["head"], [])
+    assert mx.array_equal(layer.bias, before)
+    with pytest.raises(ValueError, match=r"^missing: bias\nnot used: head\nLinear cannot load"):
+        pytorch.load_state_dict(layer, {"weight": np.ones((3, 2)), "head": np.ones(4)})
+    with pytest.raises(ValueError, match=r"shape \(2, 2\) instead of \(3, 2\): weight"):
+        pytorch.load_state_dict(layer, {"weight": np.ones((2, 2))}, strict=False)
+
+
+# What authors publish.
+
+
+class WithRoot(nn.Module):
+    """A parameter at the root, layers of all ranks, and a list of layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log_sigma = mx.array(0.5)
+        self.layers = [
+            nn.Conv1d(2, 3, 5),
+            nn.Conv3d(2, 3, 5),
+            nn.ConvTranspose1d(2, 3, 5),
+            nn.ConvTranspose3d(2, 3, 5),
+            nn.Linear(2, 3),
+        ]
+
+
+def test_parameters_at_the_root_and_weights_of_all_ranks_go_both_ways():
+    torch = pytest.importorskip("torch")
+    model = WithRoot()
+    twin = torch.nn.Module()
+    twin.log_sigma = torch.nn.Parameter(torch.tensor(0.0))
+    twin.layers = torch.nn.ModuleList(
+        [
+            torch.nn.Conv1d(2, 3, 5),
+            torch.nn.Conv3d(2, 3, 5),
+            torch.nn.ConvTranspose1d(2, 3, 5),
+            torch.nn.ConvTranspose3d(2, 3, 5),
+            torch.nn.Linear(2, 3),
+        ]
+    )
+    state = to_state_dict(model)
+    twin.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
+    assert twin.log_sigma.item() == 0.5
+    back = convert_state_dict(model, {name: v.numpy() for name, v in twin.state_dict().items()})
+    for name, value in tree_flatten(model.parameters()):
+        assert mx.array_equal(back[name], value), name
+        assert memoryview(back[name]).c_contiguous
+    for number, length in enumerate((9, 9, 9, 9)):
+        rank = 1 if number in (0, 2) else 3
+        x = np.random.default_rng(number).normal(size=(1, *[length] * rank, 2)).astype(np.float32)
+        expected = twin.layers[number](torch.from_numpy(np.moveaxis(x, -1, 1).copy()))
+        found = np.moveaxis(np.array(model.layers[number](mx.array(x))), -1, 1)
+        assert np.abs(found - expected.detach().numpy()).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda s: s,
+        lambda s: {"state_dict": s, "epoch": 3},
+        lambda s: {"model_state": s, "optimizer_state": {"state": {}}},
+        lambda s: {"model": s},
+        lambda s: {"network": s, "losses": [0.5]},
+        lambda s: {"model": {"state_dict": s}},
+        lambda s: {f"module.{name}": value for name, value in s.items()},
+        lambda s: {"state_dict": {f"module.{name}": value for name, value in s.items()}},
+    ],
+)
+def test_a_state_dict_is_found_wherever_it_lies(around, tmp_path):
+    torch = pytest.importorskip("torch")
+    state = {"a.weight": torch.arange(6.0).reshape(2, 3), "log_sigma": torch.tensor(0.5)}
+    torch.save(around(state), tmp_path / "some.pth")
+    read = read_state(tmp_path / "some.pth")
+    assert {name: value.tolist() for name, value in read.items()} == {
+        "a.weight": [[0, 1, 2], [3, 4, 5]],
+        "log_sigma": 0.5,
+    }
+    assert state_of(around(state)).keys() == read.keys()
+
+
+PUBLISHER = """
+    import sys, torch
+    from torch import nn
+
+    class Dense(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(1, 2, 3)
+            self.norm = nn.BatchNorm2d(2)
+            self.blocks = nn.Sequential(nn.PReLU(), nn.Linear(2, 3, bias=False))
+            self.log_sigma = nn.Parameter(torch.zeros(()))
+            self.register_buffer("scratch", torch.zeros(1), persistent=False)
+
+    torch.manual_seed(0)
+    model = Dense()
+    torch.save(model, sys.argv[1])
+    torch.save({"epoch": 3, "model": model}, sys.argv[2])
+    torch.save(model.state_dict(), sys.argv[3])
+"""
+
+
+def test_a_whole_pickled_model_is_read_without_its_code(tmp_path):
+    pytest.importorskip("torch")
+    names = [tmp_path / name for name in ("whole.pth.tar", "inside.pth", "state.pth")]
+    script = tmp_path / "publisher.py"
+    script.write_text(textwrap.dedent(PUBLISHER))
+    subprocess.run([sys.executable, script, *names], check=True)
+    expected = read_state(names[2])
+    assert "blocks.1.weight" in expected
+    for path in names[:2]:
+        found = read_state(path)  # its class is in a script that is not here
+        assert found.keys() == expected.keys()
+        assert all(np.array_equal(found[name], expected[name]) for name in expected)
+
+
+class Bomb:
+    """Would make a file if it were unpickled as it asks for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (self.path,))
+
+
+def test_code_in_a_checkpoint_is_never_run(tmp_path):
+    torch = pytest.importorskip("torch")
+    bomb, weight = Bomb(tmp_path / "ran"), torch.ones(2)
+    torch.save({"state_dict": {"a": weight, "b": bomb}}, tmp_path / "bad.pth")
+    with pytest.warns(UserWarning, match=r"Ignored entries that are not arrays: b\."):
+        assert list(read_state(tmp_path / "bad.pth")) == ["a"]
+    torch.save({"state_dict": {"b": bomb}}, tmp_path / "alone.pth")
+    with pytest.raises(ValueError, match=r"'b' is .* export its state dict: torch.save\("):
+        read_state(tmp_path / "alone.pth")
+    # Beside the weights it does no harm, and is not run either.
+    torch.save({"state_dict": {"a": weight}, "config": bomb}, tmp_path / "beside.pth")
+    assert list(read_state(tmp_path / "beside.pth")) == ["a"]
+    (tmp_path / "plain.pkl").write_bytes(pickle.dumps(bomb))
+    with pytest.raises(ValueError, match=r"plain\.pkl"):
+        read_state(tmp_path / "plain.pkl")
+    assert not (tmp_path / "ran").exists()
+    pickle.loads(pickle.dumps(bomb))
+    assert (tmp_path / "ran").exists()  # it would have
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([1, 2], "no state dict but list"),
+        ({}, "it is empty"),
+        ({"epoch": 3}, "'epoch' is int"),
+    ],
+)
+def test_a_checkpoint_without_weights_says_how_to_export_them(content, message, tmp_path):
+    torch = pytest.importorskip("torch")
+    torch.save(content, tmp_path / "none.pth")
+    with pytest.raises(ValueError, match=message) as error:
+        read_state(tmp_path / "none.pth")
+    assert "torch.save(model.state_dict(), 'weights.pth')" in str(error.value)
+
+
+def test_files_that_are_no_checkpoints_are_one_line(tmp_path):
+    pytest.importorskip("torch")
+    with pytest.raises(ValueError, match="There is no file"):
+        read_state(tmp_path / "missing.pth")
+    for name in ("text.pth", "text.safetensors"):
+        (tmp_path / name).write_text("not a checkpoint")
+        with pytest.raises(ValueError, match=f"{name} is (no checkpoint|damaged)") as error:
+            read_state(tmp_path / name)
+        assert "\n" not in str(error.value)
