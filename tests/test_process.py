@@ -125,7 +125,9 @@ def test_a_process_ends_after_threads_that_cleared_their_streams():
     import threading
     import mlx.core as mx, mlx_unpool
 
-    unpool = mx.compile(lambda x: mlx_unpool.max_unpool1d(*mlx_unpool.max_pool1d(x, 2, return_indices=True), 2))
+    @mx.compile
+    def unpool(x):
+        return mlx_unpool.max_unpool1d(*mlx_unpool.max_pool1d(x, 2, return_indices=True), 2)
 
     def work():
         mx.eval(unpool(mx.random.normal((1, 8, 2))))
