@@ -8,7 +8,7 @@ RUN := $(VENV)/bin/python
 comma := ,
 CORE := --ignore tests/metal --ignore tests/cuda --ignore-glob "tests/test_examples*" --ignore tests/test_site.py
 
-.PHONY: help demo streets brain ecg notebooks check test test-oldest fuzz lint docs dist bench clean
+.PHONY: help demo streets brain ecg notebooks check test test-emulated test-oldest fuzz lint docs dist bench clean
 
 help: ## list these commands
 	@echo "Each command sets up what it needs in $(VENV) first."
@@ -39,6 +39,10 @@ check: $(VENV)/.test ## the tests of the core alone (about 20 s)
 # Two files at a time: the arrays of some tests are large, so not as many as there are cores.
 test: $(VENV)/.test ## all tests (about 10 minutes), or those in TESTS
 	$(RUN) -m pytest -n 2 --dist loadfile $(TESTS)
+
+# The core, the notebooks and the programs in their smoke modes; Linux only.
+test-emulated: $(VENV)/.test ## everything as on a Mac, on the emulated GPU (about 10 minutes)
+	$(RUN) tests/metal/as_on_a_mac.py --all
 
 # What does not depend on programs and compilers, with the oldest MLX that pyproject.toml allows.
 PARITY := $(if $(CI),$(comma)parity)

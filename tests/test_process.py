@@ -119,6 +119,32 @@ def test_a_process_that_is_forked_after_mlx_has_run_needs_a_new_stream():
     assert run(FORKED + program) == "0 0\n"
 
 
+def test_a_process_ends_after_threads_that_cleared_their_streams():
+    """Without mx.clear_streams() MLX aborts in some of these runs: docs/reliability.md."""
+    program = """
+    import threading
+    import mlx.core as mx, mlx_unpool
+
+    @mx.compile
+    def unpool(x):
+        return mlx_unpool.max_unpool1d(*mlx_unpool.max_pool1d(x, 2, return_indices=True), 2)
+
+    def work():
+        mx.eval(unpool(mx.random.normal((1, 8, 2))))
+        mx.clear_streams()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    mx.eval(unpool(mx.ones((1, 8, 2))))
+    print("ended")
+    """
+    for _ in range(3):
+        assert run(program) == "ended\n"
+
+
 @UNIX
 def test_ctrl_c_during_an_evaluation_is_a_keyboard_interrupt_and_no_more():
     program = """

@@ -106,6 +106,8 @@ def test_threads_do_not_disturb_each_other(device):
                     mx.eval(got[number])
         except Exception as error:
             errors.append(error)
+        finally:
+            mx.clear_streams()  # as MLX requires at the end of a thread
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(len(x))]
     for thread in threads:
@@ -130,6 +132,7 @@ def test_a_thread_takes_over_what_another_one_has_begun():
             y = unpool(values, indices, x.shape)
             mx.eval(y)
             results.append(y)
+        mx.clear_streams()
 
     thread = threading.Thread(target=work)
     mx.eval(values, indices)
