@@ -300,10 +300,7 @@ def test_gradients_of_16_bit_values_are_summed_in_32_bits(dtype):
 ADAPTIVE_1D = {
     "windows of different lengths": ([5, 1, 4, 2, 3], 3, [5, 4, 3], [0, 2, 4]),
     "more windows than positions": ([7, 8], 5, [7, 7, 8, 8, 8], [0, 0, 1, 1, 1]),
-    "ties and NaN": (
-        *([3, 3, NAN, NAN, 1, -INF, -INF], 4),
-        *([3, NAN, NAN, -INF], [0, 3, 3, 5]),
-    ),
+    "ties and NaN": (*([3, 3, NAN, NAN, 1, -INF, -INF], 4), *([3, NAN, NAN, -INF], [0, 3, 3, 5])),
 }
 
 

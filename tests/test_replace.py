@@ -270,10 +270,7 @@ CALLS = {
     "padding above half the window": (MLX_ONLY, lambda of: of.MaxPool2d(2, 2, 2)(X)),
     "bool": (MLX_ONLY, lambda of: of.MaxPool2d(2)(X > 0)),
     "complex64": (MLX_ONLY, lambda of: on_cpu(of.MaxPool2d(2), mx.complex64)),
-    "a window larger than the input (an empty result)": (
-        MLX_ONLY,
-        lambda of: of.MaxPool2d(20)(X),
-    ),
+    "a window larger than the input (an empty result)": (MLX_ONLY, lambda of: of.MaxPool2d(20)(X)),
     "`mx.export_function` outside `exporting()`": (MLX_ONLY, lambda of: exported(of.MaxPool2d(2))),
     "no batch dimension": (OURS_ONLY, lambda of: of.MaxPool2d(2)(X[0])),
     "NumPy integers as arguments": (OURS_ONLY, lambda of: of.MaxPool2d(np.int64(2))(X)),
