@@ -60,10 +60,7 @@ KERNELS = [
     *("metal/test_metal_export", "metal/test_metal_variants", "metal/test_metal_traffic"),
 ]
 # Too slow, or about other files than the package.
-LEFT_OUT = [
-    "test_the_page",
-    "test_tests_and_files_that_pages_name",
-]
+LEFT_OUT = ["test_the_page", "test_tests_and_files_that_pages_name"]
 LIMIT = 1200  # seconds; what takes longer hangs, which is noticed as well
 
 ENVIRONMENT = {"FUZZ_EXAMPLES": "100", "PYTHONDONTWRITEBYTECODE": "1"}

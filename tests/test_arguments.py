@@ -16,8 +16,11 @@ INTEGER = (TypeError, "an integer")
 FLAG = (TypeError, "True or False")
 
 
-def x(rank: int, dtype=mx.float32) -> mx.array:
-    return mx.zeros((2, *[8] * rank, 3), dtype)
+FORMAT = (ValueError, "'channels_last' or 'channels_first'")
+
+
+def x(rank: int) -> mx.array:
+    return mx.zeros((2, *[8] * rank, 3))
 
 
 def lazy(shape, dtype=mx.int8) -> mx.array:
@@ -37,7 +40,7 @@ WINDOWS = [
     ("padding", True, *INTEGER),
     ("dilation", 0, *ONE_OR_MORE),
     *(("dilation", value, *INTEGER) for value in (True, 1.0)),
-    ("data_format", "NCHW", ValueError, "'channels_last' or 'channels_first'"),
+    ("data_format", "NCHW", *FORMAT),
 ]
 POOLS = [
     ("ceil_mode", 1, *FLAG),
@@ -58,23 +61,26 @@ FRACTIONAL = [
     *(("output_ratio", value, ValueError, "between") for value in (1.0, (0.5,), float("nan"))),
     *(("output_ratio", value, TypeError, "a number") for value in ("half", True)),
     ("return_indices", 1, *FLAG),
-    ("data_format", "NHWC", ValueError, "'channels_last' or 'channels_first'"),
+    ("data_format", "NHWC", *FORMAT),
 ]
-KINDS = [("max_pool", rank, row) for rank in RANKS for row in (*WINDOWS, *POOLS)]
-KINDS += [("max_unpool", rank, row) for rank in RANKS for row in WINDOWS]
-KINDS += [("adaptive_max_pool", 2, row) for row in ADAPTIVE]
-KINDS += [("fractional_max_pool", 2, row) for row in FRACTIONAL]
+# function, ranks, arguments that every call needs
+KINDS = [
+    ("max_pool", RANKS, {"kernel_size": 3}, (*WINDOWS, *POOLS)),
+    ("max_unpool", RANKS, {"kernel_size": 3}, WINDOWS),
+    ("adaptive_max_pool", [2], {"output_size": 2}, ADAPTIVE),
+    ("fractional_max_pool", [2], {"kernel_size": 3, "output_size": 2}, FRACTIONAL),
+]
+ROWS = [
+    (kind, n, needed, row) for kind, ranks, needed, rows in KINDS for n in ranks for row in rows
+]
 
 
-@pytest.mark.parametrize(("kind", "rank", "row"), KINDS)
-def test_functions_and_layers_name_a_wrong_argument(kind, rank, row):
+@pytest.mark.parametrize(("kind", "rank", "needed", "row"), ROWS)
+def test_functions_and_layers_name_a_wrong_argument(kind, rank, needed, row):
     name, value, error, allowed = row
-    arguments = {} if kind == "adaptive_max_pool" else {"kernel_size": 3}
-    arguments |= {name: value}
-    if "output_size" not in arguments and kind == "adaptive_max_pool":
-        arguments["output_size"] = 2
-    if kind == "fractional_max_pool" and not arguments.keys() & {"output_size", "output_ratio"}:
-        arguments["output_size"] = 2
+    arguments = needed | {name: value}
+    if name == "output_ratio":
+        del arguments["output_size"]
     arrays = [x(rank), mx.zeros(x(rank).shape, mx.int32)][: 2 if kind == "max_unpool" else 1]
     function = getattr(mlx_unpool, f"{kind}{rank}d")
     layer = getattr(mlx_unpool, f"{kind.title().replace('_', '')}{rank}d")
@@ -87,43 +93,35 @@ def test_functions_and_layers_name_a_wrong_argument(kind, rank, row):
 def test_padding_may_be_half_the_dilated_window_and_no_more(rank):
     function = getattr(mlx_unpool, f"max_pool{rank}d")
     assert function(x(rank), 3, 1, 2, dilation=2).shape == (2, *[8] * rank, 3)
-    for padding, dilation in ((2, 1), (3, 2)):
-        call = lambda p=padding, d=dilation: function(x(rank), 3, 1, p, dilation=d)  # noqa: E731
-        fails(call, ValueError, f"max_pool{rank}d", "padding", "half the window")
+    call = lambda: function(x(rank), 3, 1, 3, dilation=2)  # noqa: E731
+    fails(call, ValueError, f"max_pool{rank}d", "padding", "half the window")
 
 
+@pytest.mark.parametrize("shape", [(3,), None])
 @pytest.mark.parametrize("rank", RANKS)
-def test_arrays_of_another_rank(rank):
-    pool, unpool = (getattr(mlx_unpool, f"max_{kind}{rank}d") for kind in ("pool", "unpool"))
-    for shape in ((3,), (1,) * (rank + 3)):
-        wrong = mx.zeros(shape)
-        for data_format, order in (("channels_last", "C)"), ("channels_first", "(N, C,")):
-            layout = {"data_format": data_format}
-            for call, caller in (
-                (lambda a=wrong, o=layout: pool(a, 2, **o), f"max_pool{rank}d"),
-                (
-                    lambda a=wrong, o=layout: unpool(a, a.astype(mx.int32), 2, **o),
-                    f"max_unpool{rank}d",
-                ),
-            ):
-                fails(call, ValueError, caller, "x", order, str(shape))
-    layer = getattr(mlx_unpool, f"MaxPool{rank}d")(2)
-    fails(lambda: layer(mx.zeros((3,))), ValueError, f"MaxPool{rank}d", "x")
+def test_arrays_of_another_rank(rank, shape):
+    wrong = mx.zeros(shape or (1,) * (rank + 3))
+    indices = wrong.astype(mx.int32)
+    for data_format, order in (("channels_last", "C)"), ("channels_first", "(N, C,")):
+        for kind, arrays in (("pool", [wrong]), ("unpool", [wrong, indices])):
+            name, function = f"max_{kind}{rank}d", getattr(mlx_unpool, f"max_{kind}{rank}d")
+            call = lambda f=function, a=arrays, d=data_format: f(*a, 2, data_format=d)  # noqa: E731
+            fails(call, ValueError, name, "x", order, str(wrong.shape))
+    layer = getattr(mlx_unpool, f"MaxPool{rank}d")
+    fails(lambda: layer(2)(wrong), ValueError, layer.__name__, "x")
 
 
 # Calls with one thing wrong: arguments, options, the error, the argument and parts of the message.
-LINE, SMALL = mx.zeros((1, 4, 1)), mx.zeros((1, 3, 3, 1))
-SQUARE = mx.zeros((1, 4, 4, 1))
-I32, U8 = SQUARE.astype(mx.int32), SQUARE.astype(mx.uint8)
-SAMPLES = mx.zeros((1, 1, 2))
-TAKE_4 = {"output_size": 3}
+LINE, SMALL, SQUARE = mx.zeros((1, 4, 1)), mx.zeros((1, 3, 3, 1)), mx.zeros((1, 4, 4, 1))
+L32, I32, U8 = LINE.astype(mx.int32), SQUARE.astype(mx.int32), SQUARE.astype(mx.uint8)
+SAMPLES = {"random_samples": mx.zeros((1, 1, 2))}
+TAKE_3 = {"output_size": 3}
+TO_ONNX = I32, "flat", "onnx", (4, 4)
+NO_ARRAYS = np.zeros((1, 4, 1)), [[1.0]], None, 3.0
 CALLS = {
     "max_pool1d": [
         *(((mx.zeros((1, 4, 1), d), 2), {}, TypeError, "x", str(d)) for d in (mx.complex64, mx.bool_)),
-        *(
-            ((value, 2), {}, TypeError, "x", type(value).__name__)
-            for value in (np.zeros((1, 4, 1)), [[1.0]], None, 3.0)
-        ),
+        *(((value, 2), {}, TypeError, "x", type(value).__name__) for value in NO_ARRAYS),
     ],
     "max_pool2d": [
         ((SMALL, 4), {}, ValueError, "kernel_size", "fit"),
@@ -134,26 +132,19 @@ CALLS = {
             (mx.zeros((1, 257, 257, 1), mx.int8), 257),
             *({"index_format": "window"}, ValueError, "index_format", "65536", "66049"),
         ),
-        *(
-            ((SMALL, 2), {"stream": s}, TypeError, "stream", "device", type(s).__name__)
-            for s in ("cpu", 0, mx.float32)
-        ),
+        ((SMALL, 2), {"stream": "cpu"}, TypeError, "stream", "device", "str"),
+        ((SMALL, 2), {"stream": 0}, TypeError, "stream", "device", "int"),
+        ((SMALL, 2), {"stream": mx.float32}, TypeError, "stream", "device", "Dtype"),
     ],
     "max_unpool1d": [
         ((LINE, LINE, 2), {}, TypeError, "indices", "return_indices=True?"),
-        ((LINE.astype(mx.bool_), LINE.astype(mx.int32), 2), {}, TypeError, "x", "float32"),
-        (
-            (LINE, LINE.astype(mx.int32), 2),
-            *({"output_size": LINE}, TypeError, "output_size", "pass its shape", "(1, 4, 1)"),
-        ),
-        ((LINE[:, :1], LINE[:, :1].astype(mx.int32), 2, 2, 1), {}, ValueError, "output_size", "empty"),
-        ((LINE, LINE.astype(mx.int32), 2**30), {}, ValueError, "output_size", "2^31 - 1"),
+        ((LINE.astype(mx.bool_), L32, 2), {}, TypeError, "x", "float32"),
+        ((LINE, L32, 2), {"output_size": LINE}, TypeError, "output_size", "pass its shape", "(1, 4, 1)"),
+        ((LINE[:, :1], L32[:, :1], 2, 2, 1), {}, ValueError, "output_size", "empty"),
+        ((LINE, L32, 2**30), {}, ValueError, "output_size", "2^31 - 1"),
     ],
     "max_unpool2d": [
-        *(
-            ((SQUARE, value, 2), {}, TypeError, "indices", type(value).__name__)
-            for value in (np.zeros((1, 4, 4, 1)), [[1.0]], None, 3.0)
-        ),
+        *(((SQUARE, value, 2), {}, TypeError, "indices", type(value).__name__) for value in NO_ARRAYS),
         *(
             ((SQUARE, SQUARE.astype(d), 2), {}, TypeError, "indices", "integer", str(d))
             for d in (mx.float32, mx.float16, mx.bool_, mx.complex64)
@@ -164,15 +155,13 @@ CALLS = {
         ),
         *(
             ((SQUARE, I32, 2), {"output_size": size}, error, "output_size", part)
-            for size, error, part in (
-                *((size, ValueError, "2 integers") for size in ((8,), [], (8, 8, 8, 8, 8))),
-                *((size, TypeError, "integer") for size in ((8.0, 8), (True, 8), "88")),
-                *((size, ValueError, "1 or more") for size in ((0, 8), (-8, 8))),
-                *(
-                    (size, ValueError, "(7 to 9, 7 to 9)")
-                    for size in (6, (6, 8), (10, 8), (8, 100), (1, 8, 100, 1), (1, 1, 8, 8))
-                ),
+            for error, part, *sizes in (
+                (ValueError, "2 integers", (8,), [], (8, 8, 8, 8, 8)),
+                (TypeError, "integer", (8.0, 8), (True, 8), "88"),
+                (ValueError, "1 or more", (0, 8), (-8, 8)),
+                (ValueError, "7 to 9, 7 to 9", 6, (6, 8), (10, 8), (8, 100), (1, 8, 100, 1), (1, 1, 8, 8)),
             )
+            for size in sizes
         ),
         ((SQUARE, I32, None), {}, ValueError, "output_size", "kernel_size"),
         ((SQUARE, U8, None), {"output_size": 8}, ValueError, "kernel_size", "uint8"),
@@ -180,44 +169,37 @@ CALLS = {
             ((SQUARE, I32, None), {"output_size": 8, name: n}, ValueError, name, "kernel_size", str(n))
             for name, n in (("stride", 2), ("padding", 1), ("dilation", 2))
         ),
-        *(
-            ((SQUARE, I32, None), {"output_size": size}, ValueError, "output_size", "2 integers")
-            for size in ((1, 8, 8, 2), (3, 8, 8, 1))  # other channels, another batch
-        ),
+        ((SQUARE, I32, None), {"output_size": (1, 8, 8, 2)}, ValueError, "output_size", "2 integers"),
+        ((SQUARE, I32, None), {"output_size": (3, 8, 8, 1)}, ValueError, "output_size", "2 integers"),
     ],
     "adaptive_max_pool2d": [
         (([1.0], 2), {}, TypeError, "x", "list"),
         ((mx.zeros((4, 4, 4), mx.bool_), 2), {}, TypeError, "x", "bool"),
         ((mx.zeros((4, 4)), 2), {}, ValueError, "x", "(4, 4)"),
         ((mx.zeros((1, 0, 4, 2)), 2), {}, ValueError, "x", "(0, 4)"),
-        *(
-            ((SQUARE, size), {}, ValueError, "output_size", "2^31")
-            for size in (2**31 - 1, (2**31 - 1, 8), (2**30, 2**30))
-        ),
+        ((SQUARE, 2**31 - 1), {}, ValueError, "output_size", "2^31"),
+        ((SQUARE, (2**31 - 1, 8)), {}, ValueError, "output_size", "2^31"),
+        ((SQUARE, (2**30, 2**30)), {}, ValueError, "output_size", "2^31"),
     ],
     "fractional_max_pool2d": [
         ((mx.zeros((1, 0, 4, 2)), 1), {"output_size": 1}, ValueError, "x", "(0, 4)"),
         ((SQUARE, 2), {"output_size": 4}, ValueError, "output_size", "(3, 3)"),
         ((SQUARE, 2), {"output_ratio": 0.1}, ValueError, "output_ratio", "(3, 3)"),
-        ((SQUARE, 2), TAKE_4 | {"key": 3}, TypeError, "key", "int"),
-        ((SQUARE, 2), TAKE_4 | {"key": mx.zeros((2,))}, TypeError, "key", "uint32"),
-        ((SQUARE, 2), TAKE_4 | {"random_samples": [0.5]}, TypeError, "random_samples", "list"),
-        ((SQUARE, 2), TAKE_4 | {"random_samples": I32}, TypeError, "random_samples", "int32"),
-        ((SQUARE, 2), TAKE_4 | {"random_samples": SQUARE}, ValueError, "random_samples", "(1, 1, 2)"),
-        (
-            (SQUARE, 2),
-            TAKE_4 | {"random_samples": SAMPLES, "key": mx.random.key(0)},
-            *(ValueError, "key", "None"),
-        ),
-        ((SQUARE, 2), TAKE_4 | {"stream": "gpu"}, TypeError, "stream", "str"),
+        ((SQUARE, 2), TAKE_3 | {"key": 3}, TypeError, "key", "int"),
+        ((SQUARE, 2), TAKE_3 | {"key": mx.zeros((2,))}, TypeError, "key", "uint32"),
+        ((SQUARE, 2), TAKE_3 | {"random_samples": [0.5]}, TypeError, "random_samples", "list"),
+        ((SQUARE, 2), TAKE_3 | {"random_samples": I32}, TypeError, "random_samples", "int32"),
+        ((SQUARE, 2), TAKE_3 | {"random_samples": SQUARE}, ValueError, "random_samples", "(1, 1, 2)"),
+        ((SQUARE, 2), TAKE_3 | SAMPLES | {"key": mx.random.key(0)}, ValueError, "key", "None"),
+        ((SQUARE, 2), TAKE_3 | {"stream": "gpu"}, TypeError, "stream", "str"),
     ],
     "check_indices": [
         (([1], 8), {}, TypeError, "indices", "list"),
         ((LINE, 8), {}, TypeError, "indices", "float32"),
-        ((LINE.astype(mx.int32), (8, 8, 8, 8)), {}, ValueError, "output_size"),
-        ((LINE.astype(mx.int32), 0), {}, ValueError, "output_size"),
-        ((LINE.astype(mx.int32), 8.0), {}, TypeError, "output_size"),
-        ((LINE.astype(mx.int32), (2, 2, 2)), {}, ValueError, "output_size", "(1, 4, 1)"),
+        ((L32, (8, 8, 8, 8)), {}, ValueError, "output_size"),
+        ((L32, 0), {}, ValueError, "output_size"),
+        ((L32, 8.0), {}, TypeError, "output_size"),
+        ((L32, (2, 2, 2)), {}, ValueError, "output_size", "(1, 4, 1)"),
     ],
     "convert_indices": [
         ((I32, "torch", "flat", (4, 4)), {}, ValueError, "source", "'torch'"),
@@ -232,11 +214,8 @@ CALLS = {
         ((I32, "flat", "onnx", (4, 4, 4, 4)), {}, ValueError, "output_size", "(4, 4, 4, 4)"),
         ((I32, "flat", "onnx", (4.0, 4)), {}, TypeError, "output_size", "(4.0, 4)"),
         ((I32, "flat", "onnx", 4), {}, ValueError, "indices", "(1, 4, 4, 1)"),
-        ((I32, "flat", "onnx", (4, 4)), {"data_format": "NCHW"}, ValueError, "data_format", "'NCHW'"),
-        (
-            *((I32, "flat", "onnx", (4, 4)), {"target_data_format": "NHWC"}),
-            *(ValueError, "target_data_format", "'NHWC'"),
-        ),
+        (TO_ONNX, {"data_format": "NCHW"}, ValueError, "data_format", "'NCHW'"),
+        (TO_ONNX, {"target_data_format": "NHWC"}, ValueError, "target_data_format", "'NHWC'"),
         (([1], "flat", "onnx", (4, 4)), {}, TypeError, "indices", "list"),
         ((SQUARE, "flat", "onnx", (4, 4)), {}, TypeError, "indices", "float32"),
         *(
@@ -253,34 +232,32 @@ def test_functions_name_what_is_wrong(caller, row):
     fails(lambda: getattr(mlx_unpool, caller)(*arguments, **options), error, caller, *parts)
 
 
+UNPOOL = mlx_unpool.MaxUnpool2d(2)
+LAYER_CALLS = [
+    (lambda: UNPOOL(SQUARE, I32, (8,)), ValueError, "output_size", "(8,)"),
+    (lambda: UNPOOL(SQUARE, I32, (6, 8)), ValueError, "output_size", "(6, 8)"),
+    (lambda: UNPOOL(SQUARE, I32, stream="cpu"), TypeError, "stream", "str"),
+    (lambda: mlx_unpool.MaxUnpool2d(None, stride=2), ValueError, "stride", "kernel_size"),
+    (lambda: mlx_unpool.MaxUnpool2d(None, padding=1), ValueError, "padding", "kernel_size"),
+    (lambda: mlx_unpool.MaxUnpool2d(None, dilation=2), ValueError, "dilation", "kernel_size"),
+]
+
+
 def test_layers_name_what_is_wrong_in_a_call():
-    unpool = mlx_unpool.MaxUnpool2d(2)
-    for output_size in ((8,), (6, 8)):
-        call = lambda n=output_size: unpool(SQUARE, I32, n)  # noqa: E731
-        fails(call, ValueError, "MaxUnpool2d", "output_size", str(output_size))
-    fails(lambda: unpool(SQUARE, I32, stream="cpu"), TypeError, "MaxUnpool2d", "stream", "str")
+    for call, error, *parts in LAYER_CALLS:
+        fails(call, error, "MaxUnpool2d", *parts)
     layer = lambda: mlx_unpool.MaxPool2d(257, index_format="window")  # noqa: E731
     fails(layer, ValueError, "MaxPool2d", "index_format", "65536")
-    for name, value in (("stride", 2), ("padding", 1), ("dilation", 2)):
-        layer = lambda n=name, v=value: mlx_unpool.MaxUnpool2d(None, **{n: v})  # noqa: E731
-        fails(layer, ValueError, "MaxUnpool2d", name, "kernel_size")
-
-
-def test_fractional_pools_take_a_size_or_a_ratio():
     for given in ({}, {"output_size": 3, "output_ratio": 0.5}):
         with pytest.raises(ValueError, match=r"^\[FractionalMaxPool2d\] exactly one of"):
             mlx_unpool.FractionalMaxPool2d(2, **given)
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("MaxPool2d", (2, 2, 0, 1)),
-        ("MaxUnpool2d", (2, 2, 0, 1)),
-        ("AdaptiveMaxPool1d", (2, True)),
-        ("MaxPool1d", ()),
-    ],
-)
+SIGNATURES = [("MaxPool2d", (2, 2, 0, 1)), ("MaxUnpool2d", (2, 2, 0, 1)), ("MaxPool1d", ())]
+SIGNATURES += [("AdaptiveMaxPool1d", (2, True))]
+
+
+@pytest.mark.parametrize(("name", "arguments"), SIGNATURES)
 def test_arguments_that_do_not_fit_the_signature_are_refused_with_the_class_and_its_signature(
     name, arguments
 ):
@@ -293,19 +270,12 @@ def test_arguments_that_do_not_fit_the_signature_are_refused_with_the_class_and_
         mlx_unpool.max_pool2d(x(2), 2, 2, 0, 1)
 
 
-# output_size of a 4 x 4 array, the size that unpooling gives
-@pytest.mark.parametrize(
-    ("output_size", "expected"),
-    [
-        ((7, 9), (7, 9)),
-        ([9, 7], (9, 7)),
-        (7, (7, 7)),
-        ((1, 7, 9, 1), (7, 9)),
-        ((9, 7, 1), (9, 7)),
-        ((3, 7, 9, 5), (7, 9)),  # with a window the spatial part alone counts
-        (None, (8, 8)),
-    ],
-)
+# output_size for pooled arrays of 4 x 4, size of the result; with a window the spatial part alone counts
+OUTPUT_SIZES = [((7, 9), (7, 9)), ([9, 7], (9, 7)), (7, (7, 7)), ((1, 7, 9, 1), (7, 9))]
+OUTPUT_SIZES += [((9, 7, 1), (9, 7)), ((3, 7, 9, 5), (7, 9)), (None, (8, 8))]
+
+
+@pytest.mark.parametrize(("output_size", "expected"), OUTPUT_SIZES)
 def test_output_sizes_that_pools_give(output_size, expected):
     got = mlx_unpool.max_unpool2d(SQUARE, I32, 2, output_size=output_size).shape
     assert got == (1, *expected, 1)
@@ -322,8 +292,8 @@ def test_sizes_at_a_limit():
 def test_integers_of_other_libraries_are_integers():
     two = np.int64(2)
     assert mlx_unpool.max_pool2d(x(2), two, (two, np.int32(2))).shape == (2, 4, 4, 3)
-    assert mlx_unpool.MaxPool2d([2, 2])(x(2)).shape == (2, 4, 4, 3)
-    layer = mlx_unpool.MaxPool2d([two, two], two)
+    layer = mlx_unpool.MaxPool2d([two, 2], two)
+    assert layer(x(2)).shape == (2, 4, 4, 3)
     assert repr(layer) == "MaxPool2d(kernel_size=(2, 2), stride=2, padding=0)"
 
 
@@ -349,19 +319,14 @@ def test_integers_that_no_axis_can_hold_are_refused(value):
             fails(call, ValueError, caller, "output_size")
 
 
-PLANE = (1, 2**16, 2**16, 1)
-HALF = (1, 2**15, 2**15, 1)
+PLANE, HALF, ONE = (1, 2**16, 2**16, 1), (1, 2**15, 2**15, 1), (1, 1, 1)
 TOO_LARGE = {
     "a plane": lambda: mlx_unpool.max_pool2d(lazy(PLANE), 3, 2, 1),
     "many images": lambda: mlx_unpool.max_pool2d(lazy((64, 2**13, 2**13, 1)), 2),
     "many channels": lambda: mlx_unpool.max_pool2d(lazy((1, 2**15, 2**15, 2)), 2),
     "an unpooled plane": lambda: mlx_unpool.max_unpool2d(lazy(HALF), lazy(HALF, mx.uint8), 2),
-    "without a window": lambda: mlx_unpool.max_unpool1d(
-        lazy((1, 1, 1)), lazy((1, 1, 1), mx.int32), None, output_size=2**31 - 1
-    ),
-    "more values than positions": lambda: mlx_unpool.max_unpool2d(
-        lazy(PLANE), lazy(PLANE, mx.int32), None, output_size=4
-    ),
+    "without a window": lambda: unpool_anywhere(1, ONE, 2**31 - 1),
+    "more values than positions": lambda: unpool_anywhere(2, PLANE, 4),
     "adaptive": lambda: mlx_unpool.adaptive_max_pool2d(lazy(PLANE), 7),
     "many adaptive windows": lambda: mlx_unpool.adaptive_max_pool2d(lazy((1, 4, 4, 1)), (2**28, 8)),
     "fractional": lambda: mlx_unpool.fractional_max_pool2d(lazy(PLANE), 2, output_ratio=0.5),
@@ -371,6 +336,11 @@ TOO_LARGE = {
 }
 
 
+def unpool_anywhere(rank: int, shape: tuple[int, ...], size: int) -> mx.array:
+    function = getattr(mlx_unpool, f"max_unpool{rank}d")
+    return function(lazy(shape), lazy(shape, mx.int32), None, output_size=size)
+
+
 @pytest.mark.parametrize("name", TOO_LARGE)
 def test_arrays_of_2_to_the_31_elements_are_refused_on_the_cpu(name):
     with mx.stream(mx.cpu), pytest.raises(ValueError, match=r"2\^31"):
@@ -378,8 +348,7 @@ def test_arrays_of_2_to_the_31_elements_are_refused_on_the_cpu(name):
 
 
 def test_smaller_arrays_are_accepted():
-    large = lazy((1, 2**15, 2**15, 1))
     with mx.stream(mx.cpu):
-        assert mlx_unpool.max_pool2d(large, 3, 2, 1).shape == (1, 2**14, 2**14, 1)
-        assert mlx_unpool.adaptive_max_pool2d(large, 7).shape == (1, 7, 7, 1)
+        assert mlx_unpool.max_pool2d(lazy(HALF), 3, 2, 1).shape == (1, 2**14, 2**14, 1)
+        assert mlx_unpool.adaptive_max_pool2d(lazy(HALF), 7).shape == (1, 7, 7, 1)
         assert mlx_unpool.adaptive_max_pool2d(x(2), (2**20, 8)).shape == (2, 2**20, 8, 3)

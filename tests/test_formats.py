@@ -197,8 +197,7 @@ def test_the_result_can_be_laid_out_the_other_way():
         size = x.shape[-1 - rank : -1]
         onnx = convert_indices(indices, "flat", "onnx", size, target_data_format="channels_first")
         assert mx.array_equal(
-            onnx,
-            mx.moveaxis(convert_indices(indices, "flat", "onnx", size), -1, -1 - rank),
+            onnx, mx.moveaxis(convert_indices(indices, "flat", "onnx", size), -1, -1 - rank)
         )
         back = convert_indices(
             onnx, "onnx", "flat", size, **CHANNELS_FIRST, target_data_format="channels_last"

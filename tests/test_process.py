@@ -16,11 +16,11 @@ import pytest
 import mlx_unpool
 
 ROOT = Path(__file__).parent.parent
-UNIX = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+CAN_FORK = hasattr(os, "fork")
+UNIX = pytest.mark.skipif(not CAN_FORK, reason="there is no fork here")
 # Neither Metal nor CUDA works in a child of fork(): docs/reliability.md recommends "spawn".
-FORK = pytest.mark.skipif(
-    not hasattr(os, "fork") or mx.is_available(mx.gpu), reason="a GPU does not work after a fork"
-)
+GPU = mx.is_available(mx.gpu)
+FORK = pytest.mark.skipif(not CAN_FORK or GPU, reason="a GPU does not work after a fork")
 LIMIT = 120  # seconds; what hangs fails
 
 
@@ -43,21 +43,16 @@ def test_workers_that_are_started_afresh_work(method):
         pytest.skip(f"there is no {method} here")
     expected = [
         numbers(seed) for seed in range(4)
-    ]  # this process has used MLX, its workers have not
+    ]  # these workers have not used MLX, this process has
     with multiprocessing.get_context(method).Pool(2) as workers:
         assert workers.map_async(numbers, range(4)).get(timeout=LIMIT) == expected
 
 
 def run(program: str, *options: str, **environment: str) -> str:
-    """What a program prints in a Python of its own."""
-    result = subprocess.run(
-        [sys.executable, *options, "-c", textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        cwd=ROOT,
-        env={**os.environ, **environment},
-    )
+    """What a program prints in a separate Python process."""
+    command = [sys.executable, *options, "-c", textwrap.dedent(program)]
+    output = {"capture_output": True, "text": True, "timeout": LIMIT}
+    result = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, **output)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -185,17 +180,14 @@ def test_optimised_python_checks_and_computes_the_same(options):
     print(mx.grad(lambda x: mlx_unpool.max_pool1d(x, 3, 1).sum())(x).reshape(-1).tolist())
     print(mlx_unpool.adaptive_max_pool1d(x, 3).reshape(-1).tolist())
     flat, offsets = mx.zeros((1, 4, 1), mx.int32), mx.zeros((1, 4, 1), mx.uint8)
+    pool, unpool = mlx_unpool.max_pool1d, mlx_unpool.max_unpool1d
+    check, convert = mlx_unpool.check_indices, mlx_unpool.convert_indices
     for call in (
-        lambda: mlx_unpool.max_pool1d(x, 0),
-        lambda: mlx_unpool.max_pool1d(x, 2, padding=2),
-        lambda: mlx_unpool.max_pool1d(x, 5),
-        lambda: mlx_unpool.max_unpool1d(x, flat, None),
-        lambda: mlx_unpool.max_unpool1d(x, offsets, None, output_size=4),
-        lambda: mlx_unpool.max_unpool1d(x, flat, 2, output_size=99),
-        lambda: mlx_unpool.convert_indices(offsets, "window", "flat", 4),
-        lambda: mlx_unpool.convert_indices(flat, "flat", "window", 4),
-        lambda: mlx_unpool.check_indices(flat + 9, 4),
-        lambda: mlx_unpool.check_indices(offsets, 4),
+        *(lambda: pool(x, 0), lambda: pool(x, 2, padding=2), lambda: pool(x, 5)),
+        *(lambda: unpool(x, flat, None), lambda: unpool(x, flat, 2, output_size=99)),
+        lambda: unpool(x, offsets, None, output_size=4),
+        *(lambda: convert(offsets, "window", "flat", 4), lambda: convert(flat, "flat", "window", 4)),
+        *(lambda: check(flat + 9, 4), lambda: check(offsets, 4)),
     ):
         try:
             call()
@@ -232,51 +224,43 @@ def test_asynchronous_evaluation_gives_the_same():
     def there_and_back(x):
         return unpool(*pool(x), output_size=x.shape)
 
-    gradient = mx.grad(lambda x: (there_and_back(x) ** 2).sum())
-    expected = [there_and_back(x), gradient(x)]
+    def both():
+        return [there_and_back(x), mx.grad(lambda x: (there_and_back(x) ** 2).sum())(x)]
+
+    expected, running = both(), []
     mx.eval(expected)
-    running = []
-    for _ in range(20):  # every one is begun before the first is looked at
-        both = [there_and_back(x), gradient(x)]
-        mx.async_eval(*both)
-        running.append(both)
-    for both in running:
-        assert all(mx.array_equal(a, b) for a, b in zip(both, expected, strict=True))
-    # and chained to what still runs
+    for _ in range(20):  # all begin before the first result is read
+        running.append(both())
+        mx.async_eval(*running[-1])
+    for pair in running:
+        assert all(mx.array_equal(a, b) for a, b in zip(pair, expected, strict=True))
     y = x
-    for _ in range(5):
+    for _ in range(5):  # each depends on one that still runs
         y = there_and_back(y)
         mx.async_eval(y)
-    assert mx.array_equal(y, there_and_back(there_and_back(there_and_back(expected[0]))) * 1)
+    assert mx.array_equal(y, there_and_back(there_and_back(there_and_back(expected[0]))))
 
 
-@pytest.mark.parametrize("view", ["memory map", "read-only", "strided", "file"])
-def test_arrays_may_come_from_memory_maps_read_only_views_and_files(view, tmp_path):
+def test_arrays_may_come_from_memory_maps_read_only_views_and_files(tmp_path):
     array = np.random.default_rng(0).standard_normal((2, 12, 14, 3)).astype(np.float32)
-    x = mx.array(array)
-    expected = mlx_unpool.max_pool2d(x, 2, return_indices=True)
-    full = mlx_unpool.max_unpool2d(*expected, 2)
-    if view == "memory map":
-        array.tofile(tmp_path / "array")
-        x = mx.array(np.memmap(tmp_path / "array", np.float32, "r", shape=array.shape))
-    elif view == "read-only":
-        array.setflags(write=False)
-        x = mx.array(array)
-    elif view == "strided":
-        x = mx.array(np.repeat(array, 2, axis=1)[:, ::2])
-    else:  # which MLX reads lazily
-        path = str(tmp_path / "a.safetensors")
-        mx.save_safetensors(path, {"x": x, "values": expected[0], "indices": expected[1]})
-        arrays = mx.load(path)
-        x, indices = arrays["x"], arrays["indices"]
-        unpool = lambda v: mlx_unpool.max_unpool2d(v, indices, 2)  # noqa: E731
-        assert mx.array_equal(unpool(arrays["values"]), full)
-        assert mx.grad(lambda v: unpool(v).sum())(mx.load(path)["values"]).sum()
-    got = mlx_unpool.max_pool2d(x, 2, return_indices=True)
-    assert all(mx.array_equal(a, b) for a, b in zip(got, expected, strict=True))
-    indices = np.array(got[1])
-    indices.setflags(write=False)
-    assert mx.array_equal(mlx_unpool.max_unpool2d(got[0], mx.array(indices), 2), full)
+    values, flat = mlx_unpool.max_pool2d(mx.array(array), 2, return_indices=True)
+    full = mlx_unpool.max_unpool2d(values, flat, 2)
+    array.tofile(tmp_path / "array")
+    path = str(tmp_path / "a.safetensors")
+    mx.save_safetensors(path, {"x": mx.array(array), "values": values, "indices": flat})
+    file = mx.load(path)  # which MLX reads lazily
+    views = [np.memmap(tmp_path / "array", np.float32, "r", shape=array.shape), array.copy()]
+    views[1].setflags(write=False)
+    for view in (*views, np.repeat(array, 2, axis=1)[:, ::2], file["x"]):
+        got, indices = mlx_unpool.max_pool2d(mx.array(view), 2, return_indices=True)
+        assert mx.array_equal(got, values)
+        assert mx.array_equal(indices, flat)
+    read_only = np.array(flat)
+    read_only.setflags(write=False)
+    assert mx.array_equal(mlx_unpool.max_unpool2d(values, mx.array(read_only), 2), full)
+    unpool = lambda v: mlx_unpool.max_unpool2d(v, file["indices"], 2)  # noqa: E731
+    assert mx.array_equal(unpool(file["values"]), full)
+    assert mx.grad(lambda v: unpool(v).sum())(mx.load(path)["values"]).sum()
 
 
 @UNIX
@@ -328,10 +312,8 @@ def test_a_signal_at_any_moment_leaves_nothing_broken():
 def test_the_self_test_says_what_it_checks_and_that_it_needs_a_gpu():
     """tests/metal runs it on the emulated device."""
     command = [sys.executable, "-m", "mlx_unpool.selftest"]
-    said, done = (
-        subprocess.run([*command, *words], capture_output=True, text=True, cwd=ROOT)
-        for words in (["--help"], [])
-    )
+    options = {"capture_output": True, "text": True, "cwd": ROOT}
+    said, done = (subprocess.run([*command, *words], **options) for words in (["--help"], []))
     assert (said.returncode, done.returncode) == (0, 2)
     assert "bit for bit" in said.stdout
     assert "Exit status: 0 if" in said.stdout
