@@ -31,7 +31,8 @@
     // How many windows before or after a window have an element in common with it.
     const int RD = LATER ? (KD - 1) * DD / SD : 0, RH = LATER ? (KH - 1) * DH / SH : 0;
     const int RW = LATER ? (KW - 1) * DW / SW : 0;
-    if (OUTSIDE && outside_window[OFFSET(at.z) * ((C + V - 1) / V) + s.group]) {
+    const bool marked = OUTSIDE && outside_window[OFFSET(at.z) * ((C + V - 1) / V) + s.group];
+    if (marked) {
       const NAMED elements = NAMED(D) * H * W, count = NAMED(OD) * OH * OW;
       #pragma unroll
       for (int i = 0; i < X; ++i) {
@@ -121,7 +122,7 @@
         }
         const OFFSET from = (plane + (named ? position : OFFSET(0))) * C + s.c + (v < lanes ? v : 0);
         if (LISTED) {
-          lost[i][v] = winner[from] != (CODES ? code + winner_code(s.w + i, QW, MW) : number + uint(i));
+          lost[i][v] |= !marked & (winner[from] != (CODES ? code + winner_code(s.w + i, QW, MW) : number + uint(i)));
         }
         const bool found = named & !lost[i][v];
         const T value = full[from];

@@ -1,6 +1,6 @@
     // Pooled values at their positions, zero elsewhere; of several that name one position the last one wins, or, with
-    // SUM, all are added. With CODES, a number of the window that wins the position takes the place of its value. Every
-    // output is written once.
+    // SUM, all are added. With CODES, a number of the window that wins the position takes the place of its value, if all
+    // indices are in their own windows. Every output is written once.
     //   values, indices (B, OD, OH, OW, C), outside_window, winner_bits, size = (D, H, W)  ->  out (B, D, H, W, C)
     // One thread: V neighbouring channels of X neighbouring tiles of outputs, each as large as the stride. Tile t begins
     // where window t would begin without padding.
@@ -31,7 +31,6 @@
       // Some index of these channels is outside its window, and `winner_bits` says who won: the thread writes zeros of its
       // tiles and those of its pooled values that won a position, wherever that is.
       const INDEX elements = INDEX(D) * H * W, count = INDEX(OD) * OH * OW;
-      const uint line_code = winner_code(s.d, QD, MD) * MH + winner_code(s.h, QH, MH); // with CODES
       for (int v = 0; v < lanes; ++v) {
         const auto named = winner_bits + (OFFSET(at.z) * C + s.c + v) * OFFSET(words_of(elements) + words_of(count));
         #pragma unroll(1)
@@ -49,8 +48,7 @@
             const OFFSET from = (pooled + OFFSET(number)) * C + s.c + v;
             const INDEX index = INDEX(indices[from]);
             if (index >= 0 && index < elements) {
-              const T value = CODES ? T(line_code * MW + winner_code(s.w + i, QW, MW) + 1) : T(values[from]);
-              out[(plane + OFFSET(index)) * C + s.c + v] = value;
+              out[(plane + OFFSET(index)) * C + s.c + v] = values[from];
             }
           }
         }

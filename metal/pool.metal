@@ -1,46 +1,53 @@
     // The maximum of every window and where it is: the first of equals, but the last NaN.
     //   x (B, D, H, W, C), size = (OD, OH, OW)  ->  out, indices (B, OD, OH, OW, C)
-    // One thread: V neighbouring channels of X neighbouring windows. Grid: (OW / X * channel groups, OD * OH, B).
+    // One thread: V neighbouring channels of X neighbouring windows of Y neighbouring rows.
+    // Grid: (OW / X * channel groups, OD * OH / Y, B).
     const int D = x_shape[1], H = x_shape[2], W = x_shape[3], C = ONE ? V : x_shape[4];
     const int OD = size[0], OH = size[1], OW = size[2];
     const uint3 at = thread_position_in_grid;
-    const WorkItem<AXIS> s = work_item_of<AXIS, V, X, ONE, PLANAR>(at, OD, OH, OW, C, x_shape[0]);
+    const WorkItem<AXIS> s = work_item_of<AXIS, V, X, ONE, PLANAR>(at, OD, (OH - 1) / Y + 1, OW, C, x_shape[0]);
     if (s.beyond) {
       return;
     }
     const int lanes = TAIL && C - s.c < V ? C - s.c : V;
-    const AXIS d0 = s.d * SD - PD, h0 = s.h * SH - PH, w0 = s.w * SW - PW;
+    const AXIS d0 = s.d * SD - PD, h0 = s.h * Y * SH - PH, w0 = s.w * SW - PW;
     const OFFSET plane = OFFSET(at.z) * D * H * W, all = OFFSET(x_shape[0]) * D * H * W * C;
     // Elements of a row, from the first window to the last, in parts of equal size that fit into registers.
     const int ROW = X > 1 ? (X - 1) * SW + KW : KW, PARTS = X > 1 ? 1 : (KW + 7) / 8, COUNT = (ROW + PARTS - 1) / PARTS;
     // Of windows of few elements every element has its instructions; of others, those of a part of a row are repeated.
-    const int LINES = KD * KH * PARTS, UNROLLED = KD * KH * KW > 9 ? 1 : LINES;
+    const int ROWS = (Y - 1) * SH + KH, LINES = KD * ROWS * PARTS, UNROLLED = KD * KH * KW > 9 ? 1 : LINES;
 
-    T best[X][V];
-    typename Order<T>::type order[X][V];
-    WHERE where[X][V];
+    // For window offsets, `where` counts from the first of the Y windows.
+    T best[Y * X][V];
+    typename Order<T>::type order[Y * X][V];
+    WHERE where[Y * X][V];
     #pragma unroll
-    for (int i = 0; i < X; ++i) {
+    for (int j = 0; j < Y * X; ++j) {
       // No number is less than the least one: the first element inside has it, or another one is better.
-      const int kd = nearest_inside<AXIS>(0, d0, DD, D, PD), kh = nearest_inside<AXIS>(0, h0, DH, H, PH);
-      const int kw = nearest_inside<AXIS>(0, w0 + i * SW, DW, W, PW);
-      const WHERE start = FLAT ? WHERE((INDEX(d0 + AXIS(kd) * DD) * H + INDEX(h0 + AXIS(kh) * DH)) * W + INDEX(w0 + i * SW + AXIS(kw) * DW))
-                               : WHERE((kd * KH + kh) * KW + kw);
+      const AXIS top = h0 + j / X * SH, left = w0 + j % X * SW;
+      const int kd = nearest_inside<AXIS>(0, d0, DD, D, PD), kh = nearest_inside<AXIS>(0, top, DH, H, PH);
+      const int kw = nearest_inside<AXIS>(0, left, DW, W, PW);
+      const INDEX row = (INDEX(d0 + AXIS(kd) * DD) * H + INDEX(top + AXIS(kh) * DH)) * W;
+      const WHERE start =
+          FLAT ? WHERE(row + INDEX(left + AXIS(kw) * DW)) : WHERE((kd * KH + j / X * SH + kh) * KW + kw);
       #pragma unroll
       for (int v = 0; v < V; ++v) {
-        best[i][v] = lowest<T>();
-        order[i][v] = order_of(best[i][v]);
-        where[i][v] = start;
+        best[j][v] = lowest<T>();
+        order[j][v] = order_of(best[j][v]);
+        where[j][v] = start;
       }
     }
     #pragma unroll(UNROLLED)
     for (int line = 0; line < LINES; ++line) {
       // A window that stands over the edge looks again at its outermost element, which changes nothing.
-      const int part = line % PARTS * COUNT, ad = line / PARTS / KH, ah = line / PARTS % KH;
+      const int part = line % PARTS * COUNT, ad = line / PARTS / ROWS, ah = line / PARTS % ROWS;
       const int kd = INSIDE ? ad : nearest_inside<AXIS>(ad, d0, DD, D, PD);
-      const int kh = INSIDE ? ah : nearest_inside<AXIS>(ah, h0, DH, H, PH);
+      const int kh = INSIDE || Y > 1 ? ah : nearest_inside<AXIS>(ah, h0, DH, H, PH);
       const AXIS d = DD > 1 ? AXIS(clamped(d0 + AXIS(kd) * DD, D)) : d0 + kd;
       const AXIS h = DH > 1 ? AXIS(clamped(h0 + AXIS(kh) * DH, H)) : h0 + kh;
+      if (Y > 1 && !within(h, H)) {
+        continue;
+      }
       const INDEX row = (INDEX(d) * H + INDEX(h)) * W;
       const WHERE first = FLAT ? WHERE(row + INDEX(w0)) : WHERE((kd * KH + kh) * KW);
       const OFFSET from = (plane + OFFSET(row)) * C + s.c;
@@ -58,6 +65,16 @@
       }
       #pragma unroll
       for (int i = 0; i < X; ++i) {
+        // Windows of several rows have the maximum of a row in common.
+        T row_best[V];
+        typename Order<T>::type row_order[V];
+        WHERE row_where[V];
+        #pragma unroll
+        for (int v = 0; v < V; ++v) {
+          row_best[v] = Y > 1 ? value[i * SW][v] : best[i][v];
+          row_order[v] = Y > 1 ? order_of(row_best[v]) : order[i][v];
+          row_where[v] = where[i][v];
+        }
         #pragma unroll
         for (int e = i * SW; e < (X > 1 ? i * SW + KW : COUNT); ++e) {
           const int k = X > 1 || part + e < KW ? part + e : KW - 1;
@@ -67,25 +84,48 @@
           for (int v = 0; v < V; ++v) {
             const auto rank = order_of(value[e][v]);
             const bool nan = value[e][v] != value[e][v];
-            const auto held = Order<T>::same ? order_of(best[i][v]) : order[i][v];
-            const bool better = (UNROLLED > 1 && line == 0 && e == i * SW) || (rank > held) | nan;
-            best[i][v] = better ? value[e][v] : best[i][v];
-            order[i][v] = better ? rank : order[i][v];
-            where[i][v] = better ? here : where[i][v];
+            const auto held = Order<T>::same ? order_of(row_best[v]) : row_order[v];
+            const bool start = e == i * SW && (Y > 1 || (UNROLLED > 1 && line == 0));
+            const bool better = start || (rank > held) | nan;
+            row_best[v] = better ? value[e][v] : row_best[v];
+            row_order[v] = better ? rank : row_order[v];
+            row_where[v] = better ? here : row_where[v];
+          }
+        }
+        #pragma unroll
+        for (int y = 0; y < Y; ++y) {
+          const int j = y * X + i;
+          if (Y == 1 || within(kh - y * SH, KH)) { // the same for all threads
+            #pragma unroll
+            for (int v = 0; v < V; ++v) {
+              const auto held = Order<T>::same ? order_of(best[j][v]) : order[j][v];
+              const auto rank = Order<T>::same ? order_of(row_best[v]) : row_order[v];
+              const bool better = Y == 1 || (rank > held) | (row_best[v] != row_best[v]);
+              best[j][v] = better ? row_best[v] : best[j][v];
+              order[j][v] = better ? row_order[v] : order[j][v];
+              where[j][v] = better ? row_where[v] : where[j][v];
+            }
           }
         }
       }
     }
-    const bool any = meets<AXIS>(d0, DD, KD, D) && meets<AXIS>(h0, DH, KH, H) && (X > 1 || meets<AXIS>(w0, DW, KW, W));
-    I indices_of[X][V];
     #pragma unroll
-    for (int i = 0; i < X; ++i) {
+    for (int y = 0; y < Y; ++y) {
+      const bool any = meets<AXIS>(d0, DD, KD, D) && meets<AXIS>(h0, DH, KH, H) && (X > 1 || meets<AXIS>(w0, DW, KW, W));
+      I indices_of[X][V];
       #pragma unroll
-      for (int v = 0; v < V; ++v) {
-        best[i][v] = any ? best[i][v] : lowest<T>();
-        indices_of[i][v] = any ? I(where[i][v]) : FLAT ? I(-1) : I(0);
+      for (int i = 0; i < X; ++i) {
+        #pragma unroll
+        for (int v = 0; v < V; ++v) {
+          const WHERE found = where[y * X + i][v] - WHERE(FLAT ? 0 : y * SH * KW);
+          best[y * X + i][v] = any ? best[y * X + i][v] : lowest<T>();
+          indices_of[i][v] = any ? I(found) : FLAT ? I(-1) : I(0);
+        }
+      }
+      const AXIS oh = s.h * Y + y;
+      if (Y == 1 || oh < OH) {
+        const OFFSET to = ((OFFSET(at.z) * OD + OFFSET(s.d)) * OH + OFFSET(oh)) * OW * C + s.c;
+        store_columns<X, V, RUN, EVEN>(out, best + y * X, to, s.w, OW, C, lanes);
+        store_columns<X, V, RUN, EVEN>(indices, indices_of, to, s.w, OW, C, lanes);
       }
     }
-    const OFFSET to = (OFFSET(at.z) * OD * OH + at.y) * OW * C + s.c;
-    store_columns<X, V, RUN, EVEN>(out, best, to, s.w, OW, C, lanes);
-    store_columns<X, V, RUN, EVEN>(indices, indices_of, to, s.w, OW, C, lanes);

@@ -32,6 +32,8 @@ _MAX_OUTPUTS = 16  # of the tile of a window that one thread writes
 _MAX_NUMBER = 2**31 - 1  # of a pooled value in its plane, as an int32
 _MAX_LOADED = 8  # elements of a row that one thread looks at, if it has several windows
 _FULL_GPU_THREADS = 2**16  # threads that keep a GPU busy
+_MAX_UNROLLED = 9  # elements of a window that have instructions of their own
+_SHARED_ROWS = 2  # rows of large windows that a thread takes, if they overlap: twice as many in 3-D
 _MAX_LANES = 64  # threads that share the positions of a channel
 
 
@@ -186,13 +188,12 @@ class Kernels:
         outside, winner = [_no_array()] * 2, _no_array()
         if not isinstance(g, WindowGeometry) or _is_large(g):
             found_in, winner = "numbers", self._winner(indices, g)
-        elif _has_few_neighbours(g.window):
-            found_in, outside = "neighbours", self._outside_window(full.dtype, indices, g)
         else:
-            outside = self._outside_window(mx.uint8, indices, g)
-            launch = _place(indices.shape, mx.uint8, indices.dtype, g, codes=True)
-            found_in, winner = "codes", launch(self.dialect, _no_array(), indices, *outside)[0]
-            outside = [_no_array()] * 2
+            found_in, outside = "neighbours", self._outside_window(full.dtype, indices, g)
+            if not _has_few_neighbours(g.window):
+                launch = _place(indices.shape, mx.uint8, indices.dtype, g, codes=True)
+                found_in = "codes"
+                winner = launch(self.dialect, _no_array(), indices, *[_no_array()] * 2)[0]
         launch = _pick(full.shape, full.dtype, indices.shape, indices.dtype, g, found_in)
         return launch(self.dialect, full, indices, *outside, winner)[0]
 
@@ -228,6 +229,7 @@ def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtyp
         columns //= 2
     if g.window.dilation[2] > 1:
         columns = 1
+    rows = _rows(g)
     template: dict[str, Any] = {
         "T": dtype,
         "I": index_dtype,
@@ -237,11 +239,14 @@ def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtyp
         **_work_template(dtype, shape, columns, g),
         "INSIDE": _inside(g, columns),
         "EVEN": g.pooled[2] % columns == 0,
+        "Y": rows,
         **_constants(g.window),
     }
     pooled = (batch, *g.pooled, channels)
     outputs = [(pooled, dtype), (pooled, index_dtype)]
-    return _launch(POOL, template, _grid(template["V"], pooled, columns), outputs, g.pooled)
+    d, h, w = g.pooled
+    grid = _grid(template["V"], (batch, d, -(-h // rows), w, channels), columns)
+    return _launch(POOL, template, grid, outputs, g.pooled)
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
@@ -263,7 +268,7 @@ def _place(
     acc = TRAITS[dtype].accumulation if add and not g.window.disjoint else mx.uint16 if codes else dtype
     # Wide sums of a whole tile take many registers; codes of one element take few.
     lanes = _lanes(dtype, channels)
-    if codes and not flat and prod(stride) == 1 and channels % 16 == 0:
+    if codes and prod(stride) == 1 and channels % 16 == 0:
         lanes = 16
     elif add and acc.size > dtype.size and prod(stride) > 1 and lanes > 4:
         lanes = 4
@@ -274,7 +279,7 @@ def _place(
         "SUM": add,
         "CODES": codes,
         "FLAT": flat,
-        "OUTSIDE": flat and not add,
+        "OUTSIDE": flat and not (add or codes),
         "INDEX": _index_type(index_dtype, g),
         "NAMED": _index_type(index_dtype, g) if flat else mx.int32,
         **_work_template(dtype, shape, columns, g, lanes),
@@ -307,7 +312,7 @@ def _pick(
         "FLAT": flat,
         "NAMED": index if flat else mx.uint16,
         "LATER": found_in == "neighbours" and not g.window.disjoint,
-        "OUTSIDE": flat and found_in == "neighbours",
+        "OUTSIDE": flat and found_in in ("neighbours", "codes"),
         "LISTED": found_in in ("codes", "numbers"),
         "CODES": found_in == "codes",
         **_work_template(dtype, shape, columns, g),
@@ -567,6 +572,15 @@ def _columns(dtype: mx.Dtype, shape: Shape, g: WindowGeometry, width: int, tile:
     if run > min(prod(g.size), prod(g.pooled)) * shape[0]:  # tiny arrays
         return 1
     return next((n for n in (most, most // 2) if n > 1 and width % n == 0), most)
+
+
+def _rows(g: WindowGeometry) -> int:
+    """How many rows of windows a thread of ``pool`` takes: more where they have most of their elements in common."""
+    kernel, stride = g.window.kernel[1], g.window.stride[1]
+    overlapping = 2 * stride <= kernel and g.window.dilation[1] == 1
+    if not overlapping or g.window.elements <= _MAX_UNROLLED:
+        return 1
+    return _SHARED_ROWS * (1 if g.window.kernel[0] == 1 else 2)
 
 
 def _work_template(

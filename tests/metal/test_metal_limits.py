@@ -16,7 +16,7 @@ import pytest
 
 import mlx_unpool
 from mlx_unpool import _backends
-from mlx_unpool._geometry import adaptive_geometry
+from mlx_unpool._geometry import Geometry, adaptive_geometry
 
 MOST_NUMBERS = 2**16  # of an array that a kernel gets as it is; larger ones hold zeros
 
@@ -130,9 +130,9 @@ def test_no_access_out_of_bounds_and_no_overflow(name):
 
 def test_a_mistake_would_be_found():
     old = "const AXIS d0 = s.d * SD - PD, h0 = s.h * SH - PH, w0 = s.w * SW - PW;"
-    device = Sparse(lambda text: text.replace(old, old.replace("s.w * SW", "int(s.w) * SW")))
+    device = Sparse(lambda text: text.replace(old, old.replace("s.w * SW", "int(s.w) * SW * 2")))
     with pytest.raises(AssertionError, match="undefined behaviour"), device.installed():
-        CALLS["padding and stride"]()
+        CALLS["windows of one element"]()
 
 
 @pytest.mark.parametrize("index_format", ["flat", "window"])
@@ -155,13 +155,17 @@ def test_padding_and_dilation_near_2_to_the_31(index_format):
         assert all(mx.array_equal(a, b).item() for a, b in zip(expected, got, strict=True))
 
 
-def test_2_to_the_31_pooled_values_of_a_plane_are_refused():
-    """Their numbers are 32 bits wide."""
-    values, indices = huge((1, 32768, 65536, 1), mx.int8), huge((1, 32768, 65536, 1), mx.int32)
+@pytest.mark.parametrize("width", [65537, 65536])
+def test_numbers_of_pooled_values_are_32_bits_wide(width):
+    """Windows too large for one thread: a plane has 2^31 - 32769 pooled values, or 2^31."""
+    pooled = (1, 32767 if width == 65537 else 32768, width, 1)
+    values, indices = huge(pooled, mx.int8), huge(pooled, mx.int32)
+    g = Geometry((1, 4, 4), (1, *pooled[1:3]))
     device = Sparse()
-    with device.installed(), pytest.raises(ValueError, match="at most 2147483647 pooled values"):
-        mlx_unpool.max_unpool2d(values, indices, None, output_size=(4, 4))
-    values, indices = huge((1, 32767, 65537, 1), mx.int8), huge((1, 32767, 65537, 1), mx.int32)
     with device.installed():
-        mlx_unpool.max_unpool2d(values, indices, None, output_size=(4, 4))
-    assert device.launches
+        if width == 65537:
+            _backends.get("metal").place(values[None], indices[None], g)
+            assert device.launches
+        else:
+            with pytest.raises(ValueError, match="at most 2147483647 pooled values"):
+                _backends.get("metal").place(values[None], indices[None], g)
