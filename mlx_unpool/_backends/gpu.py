@@ -259,19 +259,11 @@ def _place(
     codes: bool = False,
 ) -> Launch:
     batch, *_, channels = shape
-    flat = not is_window(index_dtype)
-    stride = g.window.stride
-    tiles = _tiles(g)
+    flat, stride, tiles = not is_window(index_dtype), g.window.stride, _tiles(g)
     columns = _columns(dtype, shape, g, tiles[2], stride[2])
     if g.window.dilation[2] > stride[2]:
         columns = 1  # the windows of a tile are not neighbours
-    acc = TRAITS[dtype].accumulation if add and not g.window.disjoint else mx.uint16 if codes else dtype
-    # Wide sums of a whole tile take many registers; codes of one element take few.
-    lanes = _lanes(dtype, channels)
-    if codes and prod(stride) == 1 and channels % 16 == 0:
-        lanes = 16
-    elif add and acc.size > dtype.size and prod(stride) > 1 and lanes > 4:
-        lanes = 4
+    acc, lanes = _place_work(dtype, channels, g.window, add, codes)
     whole = all(n * s == length for n, s, length in zip(g.pooled, stride, g.size))
     template: dict[str, Any] = {
         "T": dtype,
@@ -289,6 +281,20 @@ def _place(
     }
     grid = _grid(lanes, (batch, *tiles, channels), columns)
     return _launch(PLACE, template, grid, [((batch, *g.size, channels), dtype)], g.size)
+
+
+def _place_work(
+    dtype: mx.Dtype, channels: int, window: Window, add: bool, codes: bool
+) -> tuple[mx.Dtype, int]:
+    """The dtype in which ``place`` computes, and the number of channels per thread."""
+    lanes, tile = _lanes(dtype, channels), prod(window.stride)
+    if codes:  # of a tile of one element, codes take few registers
+        return mx.uint16, 16 if tile == 1 and channels % 16 == 0 else lanes
+    if not add or window.disjoint:
+        return dtype, lanes
+    acc = TRAITS[dtype].accumulation
+    # Sums of a larger tile in a wider dtype take many registers.
+    return acc, min(lanes, 4) if acc.size > dtype.size and tile > 1 else lanes
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
@@ -383,7 +389,6 @@ def _pool_large(
     """One launch, or two where a window is divided among threads."""
     batch, *_, channels = shape
     d, h, w = g.pooled
-    regions = isinstance(g, RegionGeometry)
     lanes = _lanes(dtype, channels) if columns == 1 else 1
     groups = -(-channels // lanes)
     # As many chunks as each has elements, but no more threads than keep a GPU busy.
@@ -396,15 +401,15 @@ def _pool_large(
         "FLAT": not is_window(index_dtype),
         "INDEX": number_type,
         "V": lanes,
+        "OFFSET": _offset_type(shape, g, chunks),
+        "AXIS": _axis_type(g),
     }
-    template["OFFSET"] = _offset_type(shape, g, chunks)
-    template["AXIS"] = _axis_type(g)
     parts, pooled = (batch, d, h, w * chunks, channels), (batch, *g.pooled, channels)
     size = (*g.pooled, chunks)
     part_type = index_dtype if chunks == 1 else number_type
     launch = _launch(
         POOL_LARGE,
-        {**template, "I": part_type, "REGIONS": regions},
+        {**template, "I": part_type, "REGIONS": isinstance(g, RegionGeometry)},
         (w * chunks * groups, d * h, batch),
         [(parts, dtype), (parts, part_type)],
         _window_of(g),
@@ -504,7 +509,7 @@ def threadgroup(
         y, z = (_power_of_two(-(-n // _MAX_BLOCKS), up=True) for n in grid[1:])
         if z > _MAX_DEEP or y * z > _MAX_THREADGROUP:
             raise ValueError(
-                f"[{caller}] the grid must have at most {_MAX_BLOCKS} blocks on its second and its third axis "
+                f"[{caller}] the grid must have at most {_MAX_BLOCKS} blocks on its second and third axis "
                 f"with CUDA, and a block at most {_MAX_THREADGROUP} threads ({_MAX_DEEP} on the third axis), "
                 f"but got {grid}: split the batch."
             )
@@ -527,7 +532,9 @@ def _extents(g: Geometry, chunks: int = 1) -> list[int]:
     w = g.window if isinstance(g, WindowGeometry) else Window()
     axes = zip(g.size, (*g.pooled[:2], g.pooled[2] * chunks), w.kernel, w.stride, w.padding, w.span)
     return [
-        1 if n == m == k == s == 1 else max(n, (max(m, -(-n // s)) + 8) * s) + 2 * (s + p + span) + 8
+        1
+        if n == m == k == s == 1
+        else max(n, (max(m, -(-n // s)) + 8) * s) + 2 * (s + p + span) + 8
         for n, m, k, s, p, span in axes
     ]
 
@@ -575,7 +582,7 @@ def _columns(dtype: mx.Dtype, shape: Shape, g: WindowGeometry, width: int, tile:
 
 
 def _rows(g: WindowGeometry) -> int:
-    """How many rows of windows a thread of ``pool`` takes: more where they have most of their elements in common."""
+    """How many rows of windows a thread of ``pool`` takes: more if they share most of their elements."""
     kernel, stride = g.window.kernel[1], g.window.stride[1]
     overlapping = 2 * stride <= kernel and g.window.dilation[1] == 1
     if not overlapping or g.window.elements <= _MAX_UNROLLED:
@@ -623,7 +630,7 @@ def _constants(window: Window) -> dict[str, int]:
 
 def _code_constants(window: Window) -> dict[str, int]:
     """How windows with a position in common are numbered on each axis (see ``winner_code`` in windows.h)."""
-    constants = {}
+    constants: dict[str, int] = {}
     for axis, k, s, d in zip("DHW", window.kernel, window.stride, window.dilation):
         apart = d // gcd(d, s) if d > s else 1
         most = k if d > s else (k - 1) * d // s + 1
