@@ -502,7 +502,7 @@ def threadgroup(
         y, z = (_power_of_two(-(-n // _MAX_BLOCKS), up=True) for n in grid[1:])
         if z > _MAX_DEEP or y * z > _MAX_THREADGROUP:
             raise ValueError(
-                f"[{caller}] the grid must have at most {_MAX_BLOCKS} blocks on its second and its third axis "
+                f"[{caller}] the grid must have at most {_MAX_BLOCKS} blocks on its second and third axis "
                 f"with CUDA, and a block at most {_MAX_THREADGROUP} threads ({_MAX_DEEP} on the third axis), "
                 f"but got {grid}: split the batch."
             )
@@ -525,7 +525,9 @@ def _extents(g: Geometry, chunks: int = 1) -> list[int]:
     w = g.window if isinstance(g, WindowGeometry) else Window()
     axes = zip(g.size, (*g.pooled[:2], g.pooled[2] * chunks), w.kernel, w.stride, w.padding, w.span)
     return [
-        1 if n == m == k == s == 1 else max(n, (max(m, -(-n // s)) + 8) * s) + 2 * (s + p + span) + 8
+        1
+        if n == m == k == s == 1
+        else max(n, (max(m, -(-n // s)) + 8) * s) + 2 * (s + p + span) + 8
         for n, m, k, s, p, span in axes
     ]
 
@@ -578,7 +580,7 @@ def _columns(dtype: mx.Dtype, shape: Shape, g: WindowGeometry, width: int, tile:
 
 
 def _rows(g: WindowGeometry) -> int:
-    """How many rows of windows a thread of ``pool`` takes: more where they have most of their elements in common."""
+    """How many rows of windows a thread of ``pool`` takes: more where they share most of their elements."""
     kernel, stride = g.window.kernel[1], g.window.stride[1]
     overlapping = 2 * stride <= kernel and g.window.dilation[1] == 1
     if not overlapping or g.window.elements <= _MAX_UNROLLED:
