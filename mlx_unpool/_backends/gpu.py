@@ -628,7 +628,7 @@ def _constants(window: Window) -> dict[str, int]:
 
 def _code_constants(window: Window) -> dict[str, int]:
     """How windows with a position in common are numbered on each axis (see ``winner_code`` in windows.h)."""
-    constants = {}
+    constants: dict[str, int] = {}
     for axis, k, s, d in zip("DHW", window.kernel, window.stride, window.dilation):
         apart = d // gcd(d, s) if d > s else 1
         most = k if d > s else (k - 1) * d // s + 1
