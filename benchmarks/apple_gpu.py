@@ -116,6 +116,17 @@ def calls() -> list[Call]:
     return regular + irregular
 
 
+def large_calls() -> list[Call]:
+    """Larger windows, whose instructions are repeated instead of written out."""
+    return [
+        Call("NHWC 64", window, index_format, primitive, dtype)
+        for window in traffic.LARGE_WINDOWS
+        for index_format in FORMATS
+        for primitive in traffic.PRIMITIVES
+        for dtype in DTYPES
+    ]
+
+
 def further_calls() -> list[Call]:
     """Fractional windows, windows as large as the plane, and bfloat16: rows beyond those of the targets."""
     both = ("NHWC 64", "NCHW 8")
@@ -177,8 +188,8 @@ def _launches(chosen: Sequence[Call]) -> Iterator[tuple[Call, str, emulator.Kept
             mx.eval(function())
         for kept in device.kept:
             kernel = kernel_of(kept.launch)
-            # Indices outside their window count once, where there are some; a derivative of a pool begins with
-            # the pool itself.
+            # Indices outside their window count once, where there are some; a derivative of a pool begins
+            # with the pool itself.
             if kernel == "outside_window" and call.primitive != "place":
                 continue
             if kernel == "outside_winners":
@@ -328,7 +339,11 @@ def main() -> None:
     options = parser.parse_args()
     if missing := toolchain.missing():
         sys.exit(missing)
-    chosen = [call for call in calls() + further_calls() if re.search(options.rows, str(call))]
+    chosen = [
+        call
+        for call in calls() + large_calls() + further_calls()
+        if re.search(options.rows, str(call))
+    ]
     if not chosen or (options.write and options.rows):
         sys.exit("no such row" if not chosen else "--write takes all rows")
     tables = measure(chosen, ("llvm", "none"), options.processes)

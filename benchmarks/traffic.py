@@ -30,6 +30,14 @@ WINDOWS = {  # name: rank, kernel_size, stride, padding
     "3x3/1": (2, 3, 1, 1),
     "2x2x2/2": (3, 2, 2, 0),
 }
+LARGE_WINDOWS = {  # of up to 64 elements
+    "5x5/1": (2, 5, 1, 2),
+    "5x5/3": (2, 5, 3, 2),
+    "7x7/2": (2, 7, 2, 3),
+    "8x8/1": (2, 8, 1, 4),
+    "3x3x3/1": (3, 3, 1, 1),
+    "4x4x4/1": (3, 4, 1, 2),
+}
 LAYOUTS = {  # name: data_format, channels
     "NHWC 64": ("channels_last", 64),
     "NHWC 3": ("channels_last", 3),
@@ -94,7 +102,7 @@ def call_of(
     primitive: str, window: str, layout: str, dtype: str, index_format: str
 ) -> Callable[[], object]:
     """One call of the public API, or of a derivative, on 56 x 56 (3-D: 8 x 28 x 28) planes."""
-    rank, *parameters = WINDOWS[window]
+    rank, *parameters = {**WINDOWS, **LARGE_WINDOWS}[window]
     data_format, channels = LAYOUTS[layout]
     size = (56, 56) if rank == 2 else (8, 28, 28)
     shape = (1, *size, channels) if data_format == "channels_last" else (1, channels, *size)

@@ -14,7 +14,9 @@ COUNT = 256  # pooled values
 VALUE, INDEX = 4, 4  # bytes
 
 
-def read(kernel_size: int, dilation: int, index_format: str, backward: bool, **window: Any) -> tuple[int, int]:
+def read(
+    kernel_size: int, dilation: int, index_format: str, backward: bool, **window: Any
+) -> tuple[int, int]:
     """Bytes that the last launches read, and the number of outputs."""
     window = {"kernel_size": kernel_size, "stride": 1, "dilation": dilation, **window}
     size = (COUNT - 1) * window["stride"] + dilation * (kernel_size - 1) + 1

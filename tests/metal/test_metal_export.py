@@ -30,6 +30,6 @@ def test_an_exported_segnet_launches_what_an_eager_one_launches(index_format):
         return launch.text, launch.grid, launch.threadgroup, launch.inputs, launch.outputs
 
     assert sorted(map(contents, exported)) == sorted(map(contents, device.launches))
-    # Three stages: a pool and a place, and before that two launches that look for indices outside their window.
+    # Three stages: a pool and a place, before that two launches that look for indices outside windows.
     assert len(exported) == (12 if index_format == "flat" else 6)
     assert not any(event.get("name") == "CustomTransforms" for event in events)

@@ -50,7 +50,11 @@ def huge(shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
 
 
 def there_and_back(
-    shape: tuple[int, ...], *window: Any, index_format: str = "flat", dtype: mx.Dtype = mx.int8, **options: Any
+    shape: tuple[int, ...],
+    *window: Any,
+    index_format: str = "flat",
+    dtype: mx.Dtype = mx.int8,
+    **options: Any,
 ) -> Callable[[], object]:
     """Pools, unpools, and takes the derivatives of both."""
     rank = len(shape) - 2

@@ -19,6 +19,7 @@ import emulator
 import mlx.core as mx
 import numpy as np
 import pytest
+import traffic
 from agx import replay, toolchain
 from arrays import SMALLEST
 
@@ -70,6 +71,39 @@ def test_the_rows_are_those_that_the_targets_are_about(tables):
         assert {row.call for row in rows} == set(apple_gpu.calls())
         assert all(row.wrong == 0 and row.instructions > 0 for row in rows)
     assert len(apple_gpu.calls()) == 248
+
+
+# Of larger windows: ratio at most, by elements; and windows of which not every row keeps it.
+LARGE_TARGETS = {25: 3.0, 64: 5.0}
+OVER = {"4x4x4/1": 6.0, "8x8/1": 5.5}
+
+
+def test_larger_windows_repeat_few_instructions():
+    rows = apple_gpu.measure(apple_gpu.large_calls(), samples=2)["llvm"]
+    assert {row.call for row in rows} == set(apple_gpu.large_calls())
+    over = {}
+    for row in rows:
+        rank, kernel_size, *_ = traffic.LARGE_WINDOWS[row.call.windows]
+        most = min(
+            most for elements, most in LARGE_TARGETS.items() if kernel_size**rank <= elements
+        )
+        most = OVER.get(row.call.windows, most)
+        if row.ratio("M1 Max") > most or row.code > 12 * 1024 or row.spills or row.wrong:
+            over[f"{row.call} {row.kernel}"] = (
+                row.ratio("M1 Max"),
+                row.code,
+                row.spills,
+                row.wrong,
+            )
+    assert not over
+
+
+def test_who_wins_where_windows_overlap_at_every_position():
+    chosen = [c for c in apple_gpu.calls() if (c.windows, c.primitive) == ("3x3/1", "pick_winners")]
+    chosen = [call for call in chosen if call.layout == "NHWC 64"]
+    assert chosen
+    for row in apple_gpu.measure(chosen)["llvm"]:
+        assert row.ratio("M1 Max") <= 1.5, row.call
 
 
 def test_threads_share_a_window_as_large_as_the_plane():

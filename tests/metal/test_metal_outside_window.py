@@ -94,4 +94,7 @@ def test_no_thread_waits_for_a_long_chain(kind):
             reads = traffic["indices", "read"]["bytes"] / 4
             assert reads <= SIDE**3 + 16
             steps = traffic.get(("winner_bits", "write"), {"bytes": 0})["bytes"] / 4
-            assert steps <= MOST_STEPS // 4, (lane, steps)  # 128^3 pooled values have eight times as many
+            assert steps <= MOST_STEPS // 4, (
+                lane,
+                steps,
+            )  # 128^3 pooled values have eight times as many

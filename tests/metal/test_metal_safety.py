@@ -145,12 +145,16 @@ def no_element(axis: int) -> Callable[[], mx.array]:
     """Windows that step over the plane on one axis."""
     x = mx.arange(8.0).reshape(1, 2, 2, 2, 1)
     x = mx.take(x, mx.array([0]), axis=1 + axis)
-    only = [tuple(n if a == axis else other for a in range(3)) for n, other in ((2, 1), (2, 0), (3, 1))]
-    return lambda: mlx_unpool.max_pool3d(x, only[0], 1, only[1], dilation=only[2], return_indices=True)[1]
+    only = [
+        tuple(n if a == axis else other for a in range(3)) for n, other in ((2, 1), (2, 0), (3, 1))
+    ]
+    return lambda: mlx_unpool.max_pool3d(
+        x, only[0], 1, only[1], dilation=only[2], return_indices=True
+    )[1]
 
 
 def next_layer() -> mx.array:
-    """An index of the next layer's first row, where a row of its own window would be if the plane were longer."""
+    """An index of the next layer's first row, where its own window would go on."""
     values = mx.arange(1.0, 9).reshape(1, 2, 2, 2, 1)
     own = mlx_unpool.max_pool3d(
         mx.arange(18.0).reshape(1, 2, 3, 3, 1), *LAYERS, return_indices=True
@@ -202,7 +206,13 @@ MUTANTS = {
         *("pool_large", " | (value[0][v] != value[0][v])", "", nans_of_one_part, ANOTHER),
     ),
     "pool_chunks takes the first NaN": (
-        *("pool_chunks", "!best_nan | (given[0][v] > number[v])", "!best_nan", global_nans, ANOTHER),
+        *(
+            "pool_chunks",
+            "!best_nan | (given[0][v] > number[v])",
+            "!best_nan",
+            global_nans,
+            ANOTHER,
+        ),
     ),
     "pool_chunks takes a number for more than NaN": (
         *("pool_chunks", ": !best_nan & higher", ": higher | best_nan", one_nan, ANOTHER),
@@ -213,9 +223,7 @@ MUTANTS = {
     "outside_window takes the next layer for its own": (
         *("outside_window", " && within(h0 + AXIS(kh) * DH, H)", "", next_layer, ANOTHER),
     ),
-    "pool_large forgets elements": (
-        *("pool_large", "--left", "left -= 2", global_pool, ANOTHER),
-    ),
+    "pool_large forgets elements": (*("pool_large", "--left", "left -= 2", global_pool, ANOTHER),),
     "pool_large reads behind the window": (
         *("pool_large", "/ shares + 1", "/ shares + 2", global_pool, "out of bounds"),
     ),
@@ -304,12 +312,21 @@ MUTANTS = {
         "out of bounds",
     ),
     "last_writer lets the last thread win": (
-        *("last_writer", "raise_to(winner + ((plane + OFFSET(index)) * C + s.c + v), int32_t(number));"),
+        *(
+            "last_writer",
+            "raise_to(winner + ((plane + OFFSET(index)) * C + s.c + v), int32_t(number));",
+        ),
         "(winner + ((plane + OFFSET(index)) * C + s.c + v))->value = int32_t(number);",
         *(unpool_any, "second write"),
     ),
     "pool_regions reads before the window": (
-        *("pool_regions", "w = stop_w - left;", "w = stop_w - left - 1;", adaptive, "out of bounds"),
+        *(
+            "pool_regions",
+            "w = stop_w - left;",
+            "w = stop_w - left - 1;",
+            adaptive,
+            "out of bounds",
+        ),
     ),
     "pool_regions reads behind the window": (
         *("pool_regions", "h < stop_h;", "h <= stop_h;", adaptive, "out of bounds"),

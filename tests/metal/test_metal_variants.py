@@ -83,8 +83,8 @@ def test_planes_of_100_sizes_share_a_few_kernels(window, dtype, channels, most):
                 call()
                 for kernel in device.seen:
                     found.setdefault((*primitive, kernel[0]), set()).add(kernel)
-    # Five primitives, two formats; flat indices are searched for those outside their window, twice. Where many
-    # windows overlap, another kernel finds out who wins.
+    # Five primitives, two formats; flat indices are searched for those outside their window, twice. Where
+    # many windows overlap, another kernel finds out who wins.
     assert len(found) == 14 + 2 * (window == "3x3/1")
     assert {key: len(kernels) for key, kernels in found.items() if len(kernels) > most} == {}
 
