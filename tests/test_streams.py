@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,11 @@ DEVICES = [mx.cpu, *([mx.gpu] if GPU else [])]
 PAIRS = list(itertools.product(DEVICES, DEVICES))
 FORMATS = ("flat", "window")
 MEGABYTE = 2**20
+
+
+def in_a_thread(work: Callable[[], Any]) -> Any:
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(work).result()
 
 
 def layers(index_format: str, kernel_size=2, stride=2, padding=0):
@@ -92,50 +97,33 @@ def test_threads_do_not_disturb_each_other(device):
         adaptive = mlx_unpool.adaptive_max_pool2d(x, 5, stream=stream)
         return (unpool(values, indices, x.shape, stream=stream) ** 2).sum() + adaptive.sum()
 
+    def work(number):
+        with mx.stream(mx.new_stream(device)):
+            for _ in range(5):
+                result = mx.value_and_grad(there_and_back)(x[number])
+                mx.eval(result)
+        return result
+
     expected = [mx.value_and_grad(there_and_back)(each) for each in x]
     mx.eval(expected)
-    got: list = [None] * len(x)
-    errors = []
-
-    def work(number):
-        try:
-            stream = mx.new_stream(device)
-            for _ in range(5):
-                with mx.stream(stream):
-                    got[number] = mx.value_and_grad(there_and_back)(x[number])
-                    mx.eval(got[number])
-        except Exception as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(x))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
-    for (value, gradient), (value_, gradient_) in zip(got, expected, strict=True):
-        assert value.item() == value_.item()
-        assert mx.array_equal(gradient, gradient_)
+    with ThreadPoolExecutor(len(x)) as threads:
+        for pair in zip(threads.map(work, range(len(x))), expected, strict=True):
+            assert all(mx.array_equal(a, b) for a, b in zip(*pair, strict=True))
 
 
 def test_a_thread_takes_over_what_another_one_has_begun():
     pool, unpool = layers("flat")
     x = mx.random.normal((2, 8, 8, 4))
-    values, indices = pool(x)  # lazy: not computed yet
-    mx.eval(x)
-    results = []
+    values, indices = pool(x)
+    mx.eval(x, values, indices)
 
     def work():
         with mx.stream(mx.new_stream(mx.cpu)):
             y = unpool(values, indices, x.shape)
             mx.eval(y)
-            results.append(y)
+            return y
 
-    thread = threading.Thread(target=work)
-    mx.eval(values, indices)
-    thread.start()
-    thread.join()
-    assert mx.array_equal(results[0], unpool(*pool(x), x.shape))
+    assert mx.array_equal(in_a_thread(work), unpool(*pool(x), x.shape))
 
 
 Call = Callable[..., mx.array]  # of an array and ``stream=``
@@ -145,13 +133,12 @@ def calls(rank: int) -> dict[str, tuple[Call, mx.array]]:
     """Every function and layer of a rank that has ``stream=``, and an array for it."""
     function = lambda name: getattr(mlx_unpool, f"{name}{rank}d")  # noqa: E731
     x = mx.random.normal((2, *[6] * rank, 3))
-    window, size = (3, 2, 1), {"output_size": (6,) * rank}
-    values, flat = function("max_pool")(x, *window, return_indices=True)
-    options = {"return_indices": True, "index_format": "window"}
-    offsets = function("max_pool")(x, *window, **options)[1]
+    window, size, pool = (3, 2, 1), {"output_size": (6,) * rank}, function("max_pool")
+    values, flat = pool(x, *window, return_indices=True)
+    offsets = pool(x, *window, return_indices=True, index_format="window")[1]
     mx.eval(x, values, flat, offsets)
     pools = {
-        "max_pool": partial(function("max_pool"), kernel_size=3, stride=2, padding=1),
+        "max_pool": partial(pool, kernel_size=3, stride=2, padding=1),
         "MaxPool": function("MaxPool")(*window),
         "adaptive_max_pool": partial(function("adaptive_max_pool"), output_size=4),
         "adaptive_max_pool, one shape": partial(function("adaptive_max_pool"), output_size=3),
@@ -225,11 +212,9 @@ def test_every_primitive_runs_on_the_requested_stream(name, watch):
     with mx.stream(mx.new_stream(DEVICES[0])):  # of no interest
         mx.eval(derivatives(call, x, requested))
     ran = {primitive for primitive, _ in seen}
-    if "unpool" in name.lower():
-        assert {"place", "pick_winners"} <= ran
-    else:
-        assert {"accumulate", "pick"} <= ran
-        assert ran & {"pool", "pool_regions"}
+    unpools = "unpool" in name.lower()
+    assert ({"place", "pick_winners"} if unpools else {"accumulate", "pick"}) <= ran
+    assert unpools or ran & {"pool", "pool_regions"}
     assert all(stream == requested for _, stream in seen), seen
 
 
@@ -257,26 +242,21 @@ def test_without_a_stream_the_default_one_is_taken(name, device, watch):
 def test_everything_that_a_call_does_runs_on_the_requested_stream(name):
     """What another thread has made on a stream of its own cannot be evaluated here: MLX refuses."""
     call, x = CALLS[name]
-    requested, made = mx.new_stream(mx.cpu), []
+    requested = mx.new_stream(mx.cpu)
     strided = mx.contiguous(mx.swapaxes(x, 0, 1)).swapaxes(0, 1)  # folding it makes a copy
     expected, twice = call(x, stream=None), mx.stack([x, x])
     mx.eval(strided, expected, twice)
 
     def work():
         with mx.stream(mx.new_stream(mx.cpu)):
-            # (Derivatives are left out: MLX's own begin with something on the default stream.)
-            here = [
-                call(strided, stream=requested),
-                mx.vmap(partial(call, stream=requested))(twice),
-            ]
+            # Without derivatives: MLX's own begin with something on the default stream.
+            here = [call(strided, stream=requested)]
+            here.append(mx.vmap(partial(call, stream=requested))(twice))
             if "unpool" not in name.lower() and "samples" not in name:
                 here.append(call(x[:0], stream=requested))
-            made.append((here, call(x, stream=None)))
+            return here, call(x, stream=None)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    ((here, there),) = made
+    here, there = in_a_thread(work)
     mx.eval(here)
     assert mx.array_equal(here[0], expected)
     with pytest.raises(RuntimeError, match=r"no Stream|There is no"):
