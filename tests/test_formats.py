@@ -20,21 +20,21 @@ VOLUME = mx.array(DIGITS, mx.float32).reshape(1, 2, 2, 2, 4)
 LAST_FORMATS = {"data_format": "channels_last"}
 CHANNELS_FIRST = {"data_format": "channels_first"}
 
-# What TensorFlow 2.21 (max_pool_with_argmax) and ONNX Runtime 1.31 (MaxPool) gave.
+# What TensorFlow 2.21 (max_pool_with_argmax) and ONNX Runtime 1.31 (MaxPool) gave, flattened.
+ROWS = (1, 2, 1)
 GIVEN = [
-    ("tensorflow", LAST, 2, [[[[8, 11], [12, 5]]], [[[2, 3], [14, 13]]]]),
-    ("tensorflow_batch", LAST, 2, [[[[8, 11], [12, 5]]], [[[18, 19], [30, 29]]]]),
-    ("onnx", FIRST, 2, [[[[4, 6]], [[13, 10]]], [[[17, 23]], [[25, 30]]]]),
-    ("onnx_column_major", FIRST, 2, [[[[1, 5]], [[11, 12]]], [[[18, 23]], [[26, 29]]]]),
-    ("onnx", VOLUME, 2, [[[[[5, 14]]], [[[29, 30]]]]]),
-    ("onnx_column_major", VOLUME, 2, [[[[[6, 11]]], [[[23, 27]]]]]),
+    ("tensorflow", LAST, 2, [8, 11, 12, 5, 2, 3, 14, 13]),
+    ("tensorflow_batch", LAST, 2, [8, 11, 12, 5, 18, 19, 30, 29]),
+    ("onnx", FIRST, 2, [4, 6, 13, 10, 17, 23, 25, 30]),
+    ("onnx_column_major", FIRST, 2, [1, 5, 11, 12, 18, 23, 26, 29]),
+    ("onnx", VOLUME, 2, [5, 14, 29, 30]),
+    ("onnx_column_major", VOLUME, 2, [6, 11, 23, 27]),
+    ("onnx", VOLUME, ROWS, [4, 5, 2, 7, 12, 13, 14, 11, 20, 17, 18, 19, 24, 29, 30, 31]),
     (
-        *("onnx", VOLUME, (1, 2, 1)),
-        [[[[[4, 5, 2, 7]], [[12, 13, 14, 11]]], [[[20, 17, 18, 19]], [[24, 29, 30, 31]]]]],
-    ),
-    (
-        *("onnx_column_major", VOLUME, (1, 2, 1)),
-        [[[[[2, 6, 8, 14]], [[3, 7, 11, 13]]], [[[18, 20, 24, 28]], [[17, 23, 27, 31]]]]],
+        "onnx_column_major",
+        VOLUME,
+        ROWS,
+        [2, 6, 8, 14, 3, 7, 11, 13, 18, 20, 24, 28, 17, 23, 27, 31],
     ),
 ]
 
@@ -45,9 +45,9 @@ def test_what_other_frameworks_give(name, x, window, given):
     layout = LAST_FORMATS if x is LAST else CHANNELS_FIRST
     size = x.shape[2:] if layout is CHANNELS_FIRST else x.shape[1:-1]
     pool = getattr(mlx_unpool, f"max_pool{rank}d")
-    theirs = mx.array(given, mx.int64)
     for index_format in ("flat", "window"):
         ours = pool(x, window, return_indices=True, index_format=index_format, **layout)[1]
+        theirs = mx.array(given, mx.int64).reshape(ours.shape)
         for source, target, start, expected in (
             (name, index_format, theirs, ours),
             (index_format, name, ours, theirs),
@@ -64,11 +64,8 @@ def test_the_examples_of_the_onnx_standard():
     assert column_major.tolist() == [[[[6, 16], [8, 18]]]]
     indices = mlx_unpool.max_pool2d(x, 5, 1, 2, return_indices=True, **CHANNELS_FIRST)[1]
     onnx = convert_indices(indices, "flat", "onnx", (5, 5), **CHANNELS_FIRST)
-    assert onnx[0, 0].tolist() == [
-        [12, 13, 14, 14, 14],
-        [17, 18, 19, 19, 19],
-        *[[22, 23, 24, 24, 24]] * 3,
-    ]
+    rows = [12, 13, 14, 14, 14], [17, 18, 19, 19, 19], *[[22, 23, 24, 24, 24]] * 3
+    assert onnx[0, 0].tolist() == list(rows)
 
 
 def test_pytorch_is_another_name_of_flat():
@@ -108,23 +105,17 @@ def test_generated_indices_have_the_numbers_of_the_table_and_come_back(seed):
     for case in generated_cases(25, seed):
         layout, C = case.layout, case.layout.channels
         values, flat = case.max_pool(case.x)
-        options = {"dilation": case.pool.dilation, "data_format": layout.data_format}
-        convert = partial(
-            convert_indices,
-            output_size=case.size,
-            **dict(zip(("kernel_size", "stride", "padding"), case.parameters)),
-            **options,
-        )
+        window = dict(zip(("kernel_size", "stride", "padding"), case.parameters))
+        options = {"dilation": case.pool.dilation, "data_format": layout.data_format, **window}
+        convert = partial(convert_indices, output_size=case.size, **options)
         numbers = layout.planes_of(flat).reshape(layout.planes, -1).tolist()
         for name in FORMATS[2:]:
-            got = layout.planes_of(convert(flat, "flat", name)).reshape(layout.planes, -1)
-            assert got.tolist() == [
-                [
-                    -1 if i < 0 else number(i, name, n // C, n % C, layout.batch or 1, C, case.size)
-                    for i in row
-                ]
+            expected = [
+                -1 if i < 0 else number(i, name, *divmod(n, C), layout.batch or 1, C, case.size)
                 for n, row in enumerate(numbers)
+                for i in row
             ]
+            assert layout.planes_of(convert(flat, "flat", name)).ravel().tolist() == expected
         for middle, other in product(FORMATS, FORMATS):
             there = convert(convert(flat, "flat", middle), middle, other)
             assert mx.array_equal(convert(there, other, "flat"), flat), (middle, other, str(case))
@@ -146,9 +137,8 @@ def test_an_index_that_is_not_of_its_own_plane_becomes_minus_one(name, data_form
     assert mx.array_equal(convert_indices(end, name, "flat", size, **layout), zeros + 19)
     limits = np.iinfo(np.int64)
     numbers = [-1, -2, limits.min, limits.min + 7, limits.max, limits.max - 1]
+    numbers += [np.uint64(2**64 - 1), np.uint64(2**64 - 100), np.uint32(2**32 - 1)]
     strangers = [mx.array(np.full(shape, n)) for n in numbers]
-    strangers += [mx.array(np.full(shape, 2**64 - n, np.uint64)) for n in (1, 100)]
-    strangers += [mx.array(np.full(shape, 2**32 - 1, np.uint32))]
     strangers += [end + (3 if name.startswith("tensorflow") else 1)]  # past the plane
     if name.startswith("tensorflow"):
         strangers += [mx.roll(first, 1, axis=shape.index(3))]  # another channel's
@@ -196,13 +186,10 @@ def test_the_result_can_be_laid_out_the_other_way():
         indices = getattr(mlx_unpool, f"max_pool{rank}d")(x, 2, return_indices=True)[1]
         size = x.shape[-1 - rank : -1]
         onnx = convert_indices(indices, "flat", "onnx", size, target_data_format="channels_first")
-        assert mx.array_equal(
-            onnx, mx.moveaxis(convert_indices(indices, "flat", "onnx", size), -1, -1 - rank)
-        )
-        back = convert_indices(
-            onnx, "onnx", "flat", size, **CHANNELS_FIRST, target_data_format="channels_last"
-        )
-        assert mx.array_equal(back, indices)
+        expected = mx.moveaxis(convert_indices(indices, "flat", "onnx", size), -1, -1 - rank)
+        assert mx.array_equal(onnx, expected)
+        layouts = {"data_format": "channels_first", "target_data_format": "channels_last"}
+        assert mx.array_equal(convert_indices(onnx, "onnx", "flat", size, **layouts), indices)
 
 
 def test_planes_too_big_for_32_bits_keep_their_numbers():
@@ -229,15 +216,12 @@ def test_no_index_wraps_around_into_the_largest_planes(size, channels):
             assert (convert_indices(unsigned, name, "flat", size) == -1).all().item()
 
 
-def test_nothing_is_evaluated_and_everything_can_be_traced():
+def test_conversions_can_be_compiled_and_mapped():
     indices = mlx_unpool.max_pool2d(LAST, 2, return_indices=True)[1]
-
-    def there(indices):
-        return convert_indices(indices, "flat", "onnx", (2, 4))
-
+    there = partial(convert_indices, source="flat", target="onnx", output_size=(2, 4))
     assert mx.array_equal(mx.compile(there)(indices), there(indices))
-    each = mx.stack([there(i) for i in mx.stack([indices, indices + 1])])
-    assert mx.array_equal(mx.vmap(there)(mx.stack([indices, indices + 1])), each)
+    many = mx.stack([indices, indices + 1])
+    assert mx.array_equal(mx.vmap(there)(many), mx.stack([there(each) for each in many]))
 
 
 def test_arrays_without_elements():

@@ -62,35 +62,39 @@ def distinct(rank: int) -> mx.array:
     return mx.array(numbers.reshape(shape).astype(np.float32) * 0.01)
 
 
-def picking(flat: np.ndarray, places: int) -> np.ndarray:
+def picking(flat: np.ndarray, rank: int) -> np.ndarray:
     """The matrix of a pool with these flat indices."""
-    return flat.reshape(len(flat), -1, 1) == np.arange(places)
+    return flat.reshape(len(flat), -1, 1) == np.arange(prod(SIZES[rank]))
 
 
-def window_of(rank: int) -> reference.Pool:
+def flat_of_window(rank: int) -> np.ndarray:
     kernel, stride, padding = ((number,) * rank for number in WINDOW)
-    return reference.Pool(kernel, stride, padding, (1,) * rank)
+    pool = reference.Pool(kernel, stride, padding, (1,) * rank)
+    return reference.max_pool(np.array(folded(distinct(rank))), pool)[1]
+
+
+def matrix_between(rank: int, bounds: list) -> np.ndarray:
+    return picking(reference.max_pool_between(np.array(folded(distinct(rank))), bounds)[1], rank)
 
 
 def max_pool(rank: int) -> list[Case]:
     function, x = getattr(mlx_unpool, f"max_pool{rank}d"), distinct(rank)
-    flat = reference.max_pool(np.array(folded(x)), window_of(rank))[1]
-    matrix, cases = picking(flat, prod(SIZES[rank])), []
+    matrix = picking(flat_of_window(rank), rank)
+    cases = [Case(lambda x: function(x, *WINDOW), [x], matrix)]
     for index_format in ("flat", "window"):
         call = partial(function, return_indices=True, index_format=index_format)
         cases.append(Case(lambda x, call=call: call(x, *WINDOW)[0], [x], matrix))
-    return [*cases, Case(lambda x: function(x, *WINDOW), [x], matrix)]
+    return cases
 
 
 def max_unpool(rank: int) -> list[Case]:
-    pool = getattr(mlx_unpool, f"max_pool{rank}d")
-    function, x = getattr(mlx_unpool, f"max_unpool{rank}d"), distinct(rank)
-    flat = reference.max_pool(np.array(folded(x)), window_of(rank))[1]
+    pool, function = (getattr(mlx_unpool, f"max_{kind}{rank}d") for kind in ("pool", "unpool"))
+    flat = flat_of_window(rank)
     won = np.where(reference.winners(flat, SIZES[rank]), flat, -1)  # the last one of several
-    matrix = picking(won, prod(SIZES[rank])).swapaxes(1, 2)
-    cases = []
+    matrix, cases = picking(won, rank).swapaxes(1, 2), []
     for index_format, window in (("flat", WINDOW), ("window", WINDOW), ("flat", (None,))):
-        values, indices = pool(x, *WINDOW, return_indices=True, index_format=index_format)
+        options = {"return_indices": True, "index_format": index_format}
+        values, indices = pool(distinct(rank), *WINDOW, **options)
 
         def call(values, indices, window=window):
             return function(values, indices, *window, output_size=SIZES[rank])
@@ -100,38 +104,33 @@ def max_unpool(rank: int) -> list[Case]:
 
 
 def adaptive_max_pool(rank: int) -> list[Case]:
-    function, x = getattr(mlx_unpool, f"adaptive_max_pool{rank}d"), distinct(rank)
+    function, size = getattr(mlx_unpool, f"adaptive_max_pool{rank}d"), SIZES[rank]
     cases = []
-    for cells in (SIZES[rank][::-1], tuple((n + 1) // 2 for n in SIZES[rank])):
-        bounds = [reference.adaptive_bounds(SIZES[rank], cells)]
-        flat = reference.max_pool_between(np.array(folded(x)), bounds)[1]
-        matrix = picking(flat, prod(SIZES[rank]))
-        cases.append(Case(lambda x, cells=cells: function(x, cells), [x], matrix))
-    pair = partial(function, output_size=cells, return_indices=True)
-    cases[-1].call = lambda x: pair(x)[0]
+    for cells in (size[::-1], tuple((n + 1) // 2 for n in size)):
+        matrix = matrix_between(rank, [reference.adaptive_bounds(size, cells)])
+        cases.append(Case(lambda x, cells=cells: function(x, cells), [distinct(rank)], matrix))
+    cases[-1].call = lambda x: function(x, cells, return_indices=True)[0]
     return cases
 
 
 def fractional_max_pool(rank: int) -> list[Case]:
-    function, x = getattr(mlx_unpool, f"fractional_max_pool{rank}d"), distinct(rank)
+    function = getattr(mlx_unpool, f"fractional_max_pool{rank}d")
     cells = tuple(n - 1 for n in SIZES[rank])
     u = np.random.default_rng(0).random(rank, dtype=np.float32)
     bounds = [reference.fractional_bounds(SIZES[rank], cells, (2,) * rank, u)]
-    flat = reference.max_pool_between(np.array(folded(x)), bounds)[1]
-    matrix = picking(flat, prod(SIZES[rank]))
 
     def call(x):
         samples = mx.broadcast_to(mx.array(u), (x.shape[0], x.shape[-1], rank))
         return function(x, 2, output_size=cells, random_samples=samples)
 
-    return [Case(call, [x], matrix)]
+    return [Case(call, [distinct(rank)], matrix_between(rank, bounds))]
 
 
+POOLS = {max_pool: 1, max_unpool: 1, adaptive_max_pool: 1, fractional_max_pool: 2}  # the least rank
 ROWS: dict[str, list[Case]] = {
-    **{f"max_pool{rank}d": max_pool(rank) for rank in (1, 2, 3)},
-    **{f"max_unpool{rank}d": max_unpool(rank) for rank in (1, 2, 3)},
-    **{f"adaptive_max_pool{rank}d": adaptive_max_pool(rank) for rank in (1, 2, 3)},
-    **{f"fractional_max_pool{rank}d": fractional_max_pool(rank) for rank in (2, 3)},
+    f"{make.__name__}{rank}d": make(rank)
+    for make, least in POOLS.items()
+    for rank in range(least, 4)
 }
 
 
@@ -159,9 +158,8 @@ def grad_of_grad(case: Case, oracle: bool) -> list[mx.array]:
 
 
 def vjp(case: Case, oracle: bool) -> list[mx.array]:
-    outputs, (gradient, *others) = mx.vjp(
-        _function(case, oracle), case.inputs, [normal(case.output_shape, 3)]
-    )
+    weights = normal(case.output_shape, 3)
+    outputs, (gradient, *others) = mx.vjp(_function(case, oracle), case.inputs, [weights])
     return [*outputs, gradient, *(mx.zeros_like(x) if oracle else x for x in others)]
 
 
@@ -184,22 +182,18 @@ def _vmap(case: Case, oracle: bool, which: tuple[int, ...]) -> list[mx.array]:
         ]
         axes = tuple(axis if i in which else None for i in range(len(many)))
         if oracle:
-            each = [
-                case.call(*(x if a is None else mx.take(x, n, a) for x, a in zip(many, axes)))
-                for n in range(3)
-            ]
-            results.append(mx.stack(each, axis))
+            given = lambda n: [x if a is None else mx.take(x, n, a) for x, a in zip(many, axes)]  # noqa: B023, E731
+            results.append(mx.stack([case.call(*given(n)) for n in range(3)], axis))
         else:
             results.append(mx.vmap(case.call, in_axes=axes, out_axes=axis)(*many))
     return results
 
 
 def vmap_of_grad(case: Case, oracle: bool) -> list[mx.array]:
-    gradient = mx.grad(_weighted(case, False))
-    many = mx.stack([case.inputs[0], case.inputs[0][::-1]])
+    gradient, (x, *rest) = mx.grad(_weighted(case, False)), case.inputs
+    many = mx.stack([x, x[::-1]])
     if oracle:
-        return [mx.stack([gradient(x, *case.inputs[1:]) for x in many])]
-    rest = case.inputs[1:]
+        return [mx.stack([gradient(each, *rest) for each in many])]
     return [mx.vmap(gradient, in_axes=(0, *[None] * len(rest)))(many, *rest)]
 
 
@@ -332,11 +326,9 @@ def same(got: list[mx.array], expected: list[mx.array]) -> bool:
 def page() -> str:
     """docs/transforms.md."""
     lines = [PREFACE, "| | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
+    mark = lambda column: "C t" if column in TRACED_ALONE else "C M"  # noqa: E731
     for row in ROWS:
-        marks = [
-            ("C t" if column in TRACED_ALONE else "C M") if applies(row, column) else "-"
-            for column in COLUMNS
-        ]
+        marks = [mark(column) if applies(row, column) else "-" for column in COLUMNS]
         lines.append(f"| `{row}` | " + " | ".join(marks) + " |")
     return "\n".join([*lines, POSTSCRIPT])
 
