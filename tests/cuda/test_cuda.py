@@ -157,13 +157,17 @@ def test_the_text_as_mlx_makes_it_compiles(body, nvrtc):
 
 MISTAKES = [
     ("pool", "lowest<T>()", "metal::numeric_limits<T>::lowest()"),
-    ("pool", "? rank : order", "? metal::max(rank, order[i][v]) : order"),
-    ("pool", "? rank : order", "? simd_max(rank) : order"),
+    ("pool", "? rank : row_order", "? metal::max(rank, held) : row_order"),
+    ("pool", "? rank : row_order", "? simd_max(rank) : row_order"),
     ("pool", "order_of(value[e][v])", "order_of(as_type<T>(value[e][v]))"),
     ("pool", "order_of(value[e][v])", "order_of(*(const device T*)&value[e][v])"),
-    ("pool", "T best[X][V];", "threadgroup T best[X][V];"),
-    ("pool", "T best[X][V];", "threadgroup_barrier(mem_flags::mem_threadgroup); T best[X][V];"),
-    ("pool", "best[i][v] = lowest<T>();", "x[from + v] = lowest<T>();"),
+    ("pool", "T best[Y * X][V];", "threadgroup T best[Y * X][V];"),
+    (
+        "pool",
+        "T best[Y * X][V];",
+        "threadgroup_barrier(mem_flags::mem_threadgroup); T best[Y * X][V];",
+    ),
+    ("pool", "best[j][v] = lowest<T>();", "x[from + v] = lowest<T>();"),
     ("pool", "= size[0]", "= out_shape[1]"),
     ("pick", "int D = full_shape[1]", "int D = full_strides[0]"),
     ("place", "T value[AT_ONCE][V];", "half4 value[AT_ONCE][V];"),
