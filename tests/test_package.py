@@ -96,7 +96,7 @@ def test_the_wheel_works_without_the_checkout(wheel, tmp_path):
         "print(all(k.text(p.name) for p in (here / '_metal').iterdir()), k._FOLDER == here / '_metal');"
         "pool = mlx_unpool.MaxPool1d(2, return_indices=True);"
         "unpool = mlx_unpool.MaxUnpool1d.from_pool(pool);"
-        "print(unpool(*pool(mx.array([[1.0], [3], [2], [0]]))).reshape(-1).tolist())"
+        "print(unpool(*pool(mx.array([[1.0], [3], [2], [0]])), 4).reshape(-1).tolist())"
     )
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
