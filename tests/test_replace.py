@@ -99,8 +99,7 @@ def test_what_is_shared_stays_shared_and_cycles_end():
 def test_one_warning_lists_what_is_left():
     model = nn.Module()
     model.blocks = [nn.MaxPool2d(2), nn.Sequential(Subclass(2))]
-    model.wide = nn.MaxPool1d(2, 2, 2)
-    model.uneven = nn.MaxPool2d(2)
+    model.wide, model.uneven = nn.MaxPool1d(2, 2, 2), nn.MaxPool2d(2)
     model.uneven._padding = [(0, 1), (0, 1)]
     left = [model.blocks[1].layers[0], model.wide, model.uneven]
     with pytest.warns(UserWarning, match="not replaced") as caught:
