@@ -25,7 +25,6 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,32 +50,34 @@ OWN = {
     "_requests.py": ["test_literal", "test_arguments"],
 }
 KERNELS = [
-    *(
-        "cuda/test_cuda",
-        "metal/test_metal_language",
-        "metal/test_metal_parity",
-        "metal/test_metal_safety",
-    ),
-    *("metal/test_metal_export", "metal/test_metal_variants", "metal/test_metal_traffic"),
+    *("cuda/test_cuda", "metal/test_metal_language", "metal/test_metal_parity"),
+    *("metal/test_metal_safety", "metal/test_metal_export", "metal/test_metal_variants"),
+    "metal/test_metal_traffic",
 ]
 # Too slow, or about other files than the package.
 LEFT_OUT = ["test_the_page", "test_tests_and_files_that_pages_name"]
 LIMIT = 1200  # seconds; what takes longer hangs, which is noticed as well
-
 ENVIRONMENT = {"FUZZ_EXAMPLES": "100", "PYTHONDONTWRITEBYTECODE": "1"}
 
-COMPARISONS = dict(
-    zip(
-        (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn),
-        ("<=", "<", ">=", ">", "!=", "==", "is not", "is", "not in", "in"),
-    )
-)
-OPERATORS = dict(
-    zip(
-        (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Div, ast.Mod, ast.Pow),
-        ("-", "+", "+", "*", "*", "//", "*"),
-    )
-) | {ast.BitAnd: "|", ast.BitOr: "&", ast.BitXor: "|", ast.RShift: "<<", ast.LShift: ">>"}
+COMPARISONS = {
+    ast.Lt: "<=",
+    ast.LtE: "<",
+    ast.Gt: ">=",
+    ast.GtE: ">",
+    ast.Eq: "!=",
+    ast.NotEq: "==",
+}
+COMPARISONS |= {ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in"}
+OPERATORS = {
+    ast.Add: "-",
+    ast.Sub: "+",
+    ast.Mult: "+",
+    ast.FloorDiv: "*",
+    ast.Div: "*",
+    ast.Mod: "//",
+}
+OPERATORS |= {ast.Pow: "*", ast.BitAnd: "|", ast.BitOr: "&", ast.BitXor: "|"}
+OPERATORS |= {ast.RShift: "<<", ast.LShift: ">>"}
 
 
 @dataclass(frozen=True)
@@ -109,12 +110,8 @@ class Finder(ast.NodeVisitor):
         return self.starts[line - 1] + column
 
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
-        assert node.end_lineno is not None
-        assert node.end_col_offset is not None
-        return (
-            self.at(node.lineno, node.col_offset),
-            self.at(node.end_lineno, node.end_col_offset),
-        )
+        start = self.at(node.lineno, node.col_offset)
+        return start, self.at(node.end_lineno or 0, node.end_col_offset or 0)
 
     def text(self, node: ast.expr | ast.stmt) -> str:
         start, stop = self.span(node)
@@ -168,19 +165,17 @@ class Finder(ast.NodeVisitor):
             self.changes.append(Change(self.path, start, stop, "if True", node.lineno, what))
         self.generic_visit(node)
 
-    def visit_Expr(self, node: ast.Expr) -> None:
-        if isinstance(node.value, ast.Call):  # a check, most of the time
-            self.change(node, "pass")
-            self.generic_visit(node)
-
-    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+    def visit_AugAssign(self, node: ast.AugAssign | ast.Expr) -> None:
         self.change(node, "pass")
         self.generic_visit(node)
 
+    def visit_Expr(self, node: ast.Expr) -> None:
+        if isinstance(node.value, ast.Call):  # a check, most of the time
+            self.visit_AugAssign(node)
+
     def visit_Call(self, node: ast.Call) -> None:
-        inner = [*node.args, *(word.value for word in node.keywords)]
         for word in node.keywords:
-            if word.arg and len(inner) > 1:
+            if word.arg and len(node.args) + len(node.keywords) > 1:
                 rest = [self.text(argument) for argument in node.args]
                 for other in node.keywords:
                     if other is not word:
@@ -208,16 +203,10 @@ class Finder(ast.NodeVisitor):
             self.generic_visit(node)
 
 
-def files() -> Iterator[Path]:
-    yield from sorted((ROOT / "mlx_unpool").rglob("*.py"))
-
-
 def copy_of_the_repository(folder: Path) -> Path:
-    """What the tests look at."""
-    ignored = shutil.ignore_patterns(
-        *(".git", ".venv*", "__pycache__", "site", "demo", "dist", "results", ".pytest_cache")
-    )
-    shutil.copytree(ROOT, folder / "copy", ignore=ignored)
+    """What the tests read."""
+    ignored = (".git", ".venv*", "__pycache__", "site", "demo", "dist", "results", ".pytest_cache")
+    shutil.copytree(ROOT, folder / "copy", ignore=shutil.ignore_patterns(*ignored))
     return folder / "copy"
 
 
@@ -267,9 +256,7 @@ def noticed(copy: Path, status: int) -> str | None:
         return None
     lines = (copy / "output.txt").read_text().splitlines()
     failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
-    ended = (
-        f"ended with {status}" if not os.WIFSIGNALED(status) else f"signal {os.WTERMSIG(status)}"
-    )
+    ended = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"ended with {status}"
     return failed[0].removeprefix("FAILED tests/") if failed else f"pytest {ended}"
 
 
@@ -282,7 +269,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="how many at a time")
     parser.add_argument("--unchecked", action="store_true", help="the tests are known to pass")
     arguments = parser.parse_args()
-    changes = [c for path in files() for c in Finder(path).changes if arguments.module in c.path]
+    files = sorted((ROOT / "mlx_unpool").rglob("*.py"))
+    changes = [c for path in files for c in Finder(path).changes if arguments.module in c.path]
     for change in changes:
         ast.parse(change.made((ROOT / change.path).read_bytes()))  # is Python
     drawn = random.Random(arguments.seed).sample(changes, min(arguments.count, len(changes)))

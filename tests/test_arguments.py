@@ -304,18 +304,18 @@ HUGE = {"2^31": 2**31, "2^63": 2**63, "2^70": 2**70, "10^5000": 10**5000}
 def test_integers_that_no_axis_can_hold_are_refused(value):
     for name in ("kernel_size", "stride", "padding", "dilation"):
         for kind in ("MaxPool1d", "MaxUnpool2d"):
-            arguments = {"kernel_size": 3, name: value}
-            call = lambda k=kind, a=arguments: getattr(mlx_unpool, k)(**a)  # noqa: E731
+            call = lambda k=kind, n=name: getattr(mlx_unpool, k)(**{"kernel_size": 3, n: value})  # noqa: E731
             fails(call, ValueError, kind, name, "2^31 - 1")
-    for size in (value, (value, 8), (8, value), -value):
-        for caller, arguments in (
-            ("max_unpool2d", (SQUARE, I32, 2, None, 0, size)),
-            ("max_unpool2d", (SQUARE, I32, None, None, 0, size)),
-            ("adaptive_max_pool2d", (SQUARE, size)),
-            ("check_indices", (I32, size)),
-            ("convert_indices", (I32, "flat", "onnx", size)),
-        ):
-            call = lambda c=caller, a=arguments: getattr(mlx_unpool, c)(*a)  # noqa: E731
+    for caller, *arguments in (
+        ("max_unpool2d", SQUARE, I32, 2, None, 0),
+        ("max_unpool2d", SQUARE, I32, None, None, 0),
+        ("adaptive_max_pool2d", SQUARE),
+        ("check_indices", I32),
+        ("convert_indices", I32, "flat", "onnx"),
+    ):
+        function = getattr(mlx_unpool, caller)
+        for size in (value, (value, 8), (8, value), -value):
+            call = lambda f=function, a=arguments, n=size: f(*a, n)  # noqa: E731
             fails(call, ValueError, caller, "output_size")
 
 

@@ -57,17 +57,6 @@ def test_what_other_frameworks_give(name, x, window, given):
             assert got.tolist() == expected.tolist()
 
 
-def test_the_examples_of_the_onnx_standard():
-    x = mx.arange(1.0, 26).reshape(1, 1, 5, 5)
-    indices = mlx_unpool.max_pool2d(x, 2, return_indices=True, **CHANNELS_FIRST)[1]
-    column_major = convert_indices(indices, "flat", "onnx_column_major", (5, 5), **CHANNELS_FIRST)
-    assert column_major.tolist() == [[[[6, 16], [8, 18]]]]
-    indices = mlx_unpool.max_pool2d(x, 5, 1, 2, return_indices=True, **CHANNELS_FIRST)[1]
-    onnx = convert_indices(indices, "flat", "onnx", (5, 5), **CHANNELS_FIRST)
-    rows = [12, 13, 14, 14, 14], [17, 18, 19, 19, 19], *[[22, 23, 24, 24, 24]] * 3
-    assert onnx[0, 0].tolist() == list(rows)
-
-
 def test_pytorch_is_another_name_of_flat():
     indices = mlx_unpool.max_pool2d(LAST, 2, return_indices=True)[1]
     assert mx.array_equal(convert_indices(indices, "pytorch", "flat", (4, 4)), indices)

@@ -256,9 +256,7 @@ def spatial_of_full_shape(call: Call, shape: tuple[int, ...], exact: bool) -> tu
     spatial = shape[-call.rank :] if first else shape[-call.rank - 1 : -1]
     image = (call.channels, *spatial) if first else (*spatial, call.channels)
     full = [image] if call.batch is None else [image, (call.batch, *image)]
-    if exact:
-        return spatial if shape in full else None
-    return spatial if len(shape) in map(len, full) else None
+    return spatial if (shape in full if exact else len(shape) in map(len, full)) else None
 
 
 def legal_unpooled_size(call: Call, window: reference.Pool | None) -> tuple[int, ...] | None:
@@ -267,12 +265,8 @@ def legal_unpooled_size(call: Call, window: reference.Pool | None) -> tuple[int,
     allowed = [range(1, 10**6)] * call.rank
     if window is not None:
         allowed = reference.allowed_output_sizes(window, call.size)
-    if given is None:
-        if window is None:
-            return None
-        given = reference.default_unpooled_size(window, call.size)
-    one = not isinstance(given, (tuple, list))
-    size = per_axis(given, call.rank if one else len(given), 1)
+        given = reference.default_unpooled_size(window, call.size) if given is None else given
+    size = per_axis(given, len(given) if isinstance(given, (tuple, list)) else call.rank, 1)
     if size is not None and len(size) > call.rank:
         size = spatial_of_full_shape(call, size, exact=window is None)
     if size is None or len(size) != call.rank:

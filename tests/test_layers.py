@@ -17,7 +17,6 @@ from mlx_unpool import (
     AdaptiveMaxPool2d,
     AdaptiveMaxPool3d,
     FractionalMaxPool2d,
-    FractionalMaxPool3d,
     MaxPool1d,
     MaxPool2d,
     MaxPool3d,
@@ -215,18 +214,6 @@ def test_attributes_that_are_set_later_take_effect():
     fails(lambda: pool(x), ValueError, "MaxPool2d", "stride", "1 or more")
 
 
-def test_layers_give_what_functions_give():
-    x, key = mx.random.normal((2, 9, 8, 7, 3)), mx.random.key(3)
-    fractional = FractionalMaxPool3d(2, output_size=(5, 4, 3))
-    options = {"output_size": (5, 4, 3), "key": key}
-    for got, expected in (
-        (AdaptiveMaxPool3d((2, None, 3))(x), mlx_unpool.adaptive_max_pool3d(x, (2, 8, 3))),
-        (fractional(x, key=key), mlx_unpool.fractional_max_pool3d(x, 2, **options)),
-        (AdaptiveMaxPool2d(4)(x[0], stream=mx.cpu), mlx_unpool.adaptive_max_pool2d(x[0], 4)),
-    ):
-        assert mx.array_equal(got, expected)
-
-
 @pytest.mark.parametrize(("batch", "channels"), [(0, 3), (2, 0)])
 @pytest.mark.parametrize("data_format", LAYOUTS)
 @pytest.mark.parametrize(("pool", "unpool"), PAIRS)
@@ -259,57 +246,6 @@ def test_long_windows_accept_arrays_with_gaps(kernel, dtype):
             assert all(mx.array_equal(a, b) for a, b in zip(got, expected, strict=True))
             plane = mlx_unpool.max_pool2d(view[..., None], (kernel, 1), (stride, 1))
             assert mx.array_equal(plane[..., 0], expected[0])
-
-
-class Model(nn.Module):
-    """Every kind of layer."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(1, 4, 3, padding=1)
-        self.pool = MaxPool2d(2, return_indices=True)
-        self.unpool = MaxUnpool2d.from_pool(self.pool)
-        self.shrink = FractionalMaxPool2d(2, output_ratio=0.7, return_indices=True)
-        self.grow = MaxUnpool2d.from_pool(self.shrink)
-        self.head = AdaptiveMaxPool2d(3)
-        self.last = nn.Linear(36, 2)
-
-    def __call__(self, x):
-        x = self.conv(x)
-        y = self.unpool(*self.pool(x), output_size=x.shape)
-        z = self.grow(*self.shrink(x), output_size=x.shape)
-        return self.last(self.head(x + y + z).flatten(1))
-
-
-def test_models_with_these_layers_are_saved_and_loaded(tmp_path):
-    model, other, x = Model(), Model(), mx.random.normal((1, 8, 8, 1))
-    path = str(tmp_path / "model.safetensors")
-    model.save_weights(path)
-    other.load_weights(path)
-    results = []
-    for each in (model, other):
-        mx.random.seed(1)
-        results.append(each(x))
-    assert mx.array_equal(*results)
-    names = {f"{layer}.{kind}" for layer in ("conv", "last") for kind in ("weight", "bias")}
-    assert set(mx.load(path)) == names
-
-
-def test_a_model_learns_through_these_layers():
-    mx.random.seed(0)
-    model, x = Model(), mx.random.normal((6, 10, 11, 1))
-    wanted = (x.mean(axis=(1, 2, 3)) > 0).astype(mx.int32)
-    step = nn.value_and_grad(model, lambda m, x: nn.losses.cross_entropy(m(x), wanted).mean())
-    losses = []
-    for _ in range(40):
-        loss, gradients = step(model, x)
-        model.update(nn.utils.tree_map(lambda p, g: p - 0.1 * g, model.parameters(), gradients))
-        losses.append(loss.item())
-    assert losses[-1] < 0.6 * losses[0]
-    model.set_dtype(mx.float16)
-    weight = step(model, x.astype(mx.float16))[1]["conv"]["weight"]
-    assert weight.dtype == mx.float16
-    assert np.isfinite(np.array(weight)).all()
 
 
 def test_results_are_the_same_bits_every_time():

@@ -12,6 +12,7 @@ import venv
 import zipfile
 from pathlib import Path
 
+import mlx.core as mx
 import pytest
 
 import mlx_unpool
@@ -19,7 +20,6 @@ import mlx_unpool
 ROOT = Path(__file__).parent.parent
 KERNELS = {path.name for path in (ROOT / "metal").iterdir()}
 MODULES = {str(path.relative_to(ROOT)) for path in (ROOT / "mlx_unpool").rglob("*.py")}
-ZOO = {path.name for path in (ROOT / "examples/zoo/mlx_unpool_zoo").glob("*.py")} | {"py.typed"}
 
 
 @pytest.fixture(scope="module")
@@ -36,60 +36,57 @@ def test_the_sdist_holds_the_package_its_kernels_and_its_papers(dist):
         names = {name.partition("/")[2] for name in archive.getnames()}
     expected = {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff"}
     expected |= {f"metal/{name}" for name in KERNELS} | MODULES | {"mlx_unpool/py.typed"}
-    expected |= {f"examples/zoo/mlx_unpool_zoo/{name}" for name in ZOO}
     assert names - {"PKG-INFO", ".gitignore"} == expected
 
 
-def test_the_wheel_holds_the_package_and_its_kernels_and_nothing_else(dist):
-    (wheel,) = dist.glob("*.whl")
-    assert wheel.name == f"mlx_unpool-{mlx_unpool.__version__}-py3-none-any.whl"
-    names = zipfile.ZipFile(wheel).namelist()
+@pytest.fixture(scope="module")
+def wheel(dist):
+    """The path of the wheel, the names of its files, and its metadata."""
+    (path,) = dist.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+        return path, names, archive.read(metadata).decode()
+
+
+def test_the_wheel_holds_the_package_and_its_kernels_and_nothing_else(wheel):
+    path, names, metadata = wheel
+    assert path.name == f"mlx_unpool-{mlx_unpool.__version__}-py3-none-any.whl"
+    kernels = {f"mlx_unpool/_metal/{name}" for name in KERNELS}
     package = {name for name in names if ".dist-info/" not in name}
-    zoo = {f"mlx_unpool_zoo/{name}" for name in ZOO}
-    assert package - zoo == MODULES | {"mlx_unpool/py.typed"} | {
-        f"mlx_unpool/_metal/{name}" for name in KERNELS
-    }
-    assert zoo <= package
-    (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
-    text = zipfile.ZipFile(wheel).read(metadata).decode()
-    needed = [line for line in re.findall(r"Requires-Dist: (.*)", text) if "extra ==" not in line]
-    assert len(needed) == 2
-    assert all(re.match(r"mlx(\[cpu\])?>=", line) for line in needed)  # on Macs and on Linux
+    assert package == MODULES | {"mlx_unpool/py.typed"} | kernels
+    needed = re.findall(r"Requires-Dist: ((?!.*extra ==).*)", metadata)
+    assert len(needed) == 2  # on Macs and on Linux
+    assert all(re.match(r"mlx(\[cpu\])?>=", line) for line in needed)
 
 
-def test_the_first_page_has_no_relative_link_on_a_package_index(dist):
-    (wheel,) = dist.glob("*.whl")
-    archive = zipfile.ZipFile(wheel)
-    (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-    head, _, readme = archive.read(metadata).decode().partition("\n\n")
+def test_the_first_page_has_no_relative_link_on_a_package_index(dist, wheel):
+    head, _, readme = wheel[2].partition("\n\n")
     assert "Description-Content-Type: text/markdown" in head
     assert "[!WARNING]" not in readme
     home = re.search(r"Project-URL: Repository, (\S+)", head)[1]
     raw = home.replace("github.com", "raw.githubusercontent.com")
-    release = f"v{mlx_unpool.__version__}"
     own, pictures = 0, 0
     for mark, target in re.findall(r"(!?)\[[^\]]*\]\(([^)]+)\)", readme):
         assert target.startswith("https://"), target
-        prefix = f"{raw}/{release}/" if mark else f"{home}/blob/{release}/"
+        prefix = f"{raw if mark else f'{home}/blob'}/v{mlx_unpool.__version__}/"
         if target.startswith((home, raw)):
             assert (ROOT / target.removeprefix(prefix).partition("#")[0]).is_file(), target
             own, pictures = own + 1, pictures + bool(mark)
     assert own > 10
     assert pictures >= 1
-    check = [sys.executable, "-m", "twine", "check", "--strict", *dist.iterdir()]
-    assert subprocess.run(check).returncode == 0
+    subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", *dist.iterdir()], check=True
+    )
 
 
-def test_the_wheel_works_without_the_checkout(dist, tmp_path):
-    (wheel,) = dist.glob("*.whl")
+def test_the_wheel_works_without_the_checkout(wheel, tmp_path):
     # A clean environment that has nothing but MLX from this one.
     venv.create(tmp_path / "clean", with_pip=False)
     python = tmp_path / "clean" / "bin" / "python"
     packages = next((tmp_path / "clean" / "lib").glob("python*")) / "site-packages"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
-    subprocess.run([*pip, "install", "--quiet", "--no-deps", wheel], check=True)
-    import mlx.core as mx
-
+    subprocess.run([*pip, "install", "--quiet", "--no-deps", wheel[0]], check=True)
     (packages / "mlx.pth").write_text(str(Path(mx.__file__).parent.parent))
     code = (
         "import mlx.core as mx, mlx_unpool, mlx_unpool._kernels as k, pathlib;"
@@ -102,14 +99,8 @@ def test_the_wheel_works_without_the_checkout(dist, tmp_path):
         "print(unpool(*pool(mx.array([[1.0], [3], [2], [0]])), 4).reshape(-1).tolist())"
     )
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    result = subprocess.run(
-        [str(python), "-c", code],
-        cwd=tmp_path,
-        env=environment,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
+    result = subprocess.run([str(python), "-c", code], check=True, **options)
     here, found, verdict, unpooled = result.stdout.splitlines()
     assert Path(here).parent == packages
     assert found == str(sorted(KERNELS))
@@ -118,11 +109,8 @@ def test_the_wheel_works_without_the_checkout(dist, tmp_path):
 
 
 def test_a_package_without_its_kernels_says_so_where_it_needs_them(tmp_path):
-    shutil.copytree(
-        ROOT / "mlx_unpool",
-        tmp_path / "mlx_unpool",
-        ignore=shutil.ignore_patterns("__pycache__", "_metal"),
-    )
+    ignored = shutil.ignore_patterns("__pycache__", "_metal")
+    shutil.copytree(ROOT / "mlx_unpool", tmp_path / "mlx_unpool", ignore=ignored)
     program = """
 import mlx.core as mx, mlx_unpool, pathlib
 assert pathlib.Path(mlx_unpool.__file__).is_relative_to(pathlib.Path.cwd())
@@ -131,13 +119,9 @@ print(mlx_unpool.max_pool1d(x, 2, stream=mx.cpu).shape)
 with mlx_unpool.use_backend("metal"):
     mlx_unpool.max_pool1d(x, 2)
 """
-    result = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
+    result = subprocess.run([sys.executable, "-c", program], **options)
     assert result.stdout == "(1, 2, 1)\n"
     last = result.stderr.strip().splitlines()[-1]
     assert last.startswith("RuntimeError: [mlx_unpool] the kernel file 'pool.metal' is missing")

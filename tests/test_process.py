@@ -217,12 +217,11 @@ def test_without_mlx_compile_everything_is_the_same():
 
 
 def test_asynchronous_evaluation_gives_the_same():
-    x = mx.random.normal((4, 33, 31, 8))
-    pool = mlx_unpool.MaxPool2d(3, 2, 1, return_indices=True)
-    unpool = mlx_unpool.MaxUnpool2d.from_pool(pool)
+    x, window = mx.random.normal((4, 33, 31, 8)), (3, 2, 1)
 
     def there_and_back(x):
-        return unpool(*pool(x), output_size=x.shape)
+        values, indices = mlx_unpool.max_pool2d(x, *window, return_indices=True)
+        return mlx_unpool.max_unpool2d(values, indices, *window, output_size=x.shape)
 
     def both():
         return [there_and_back(x), mx.grad(lambda x: (there_and_back(x) ** 2).sum())(x)]

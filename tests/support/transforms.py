@@ -79,12 +79,11 @@ def matrix_between(rank: int, bounds: list) -> np.ndarray:
 
 def max_pool(rank: int) -> list[Case]:
     function, x = getattr(mlx_unpool, f"max_pool{rank}d"), distinct(rank)
-    matrix = picking(flat_of_window(rank), rank)
-    cases = [Case(lambda x: function(x, *WINDOW), [x], matrix)]
+    matrix, cases = picking(flat_of_window(rank), rank), []
     for index_format in ("flat", "window"):
         call = partial(function, return_indices=True, index_format=index_format)
         cases.append(Case(lambda x, call=call: call(x, *WINDOW)[0], [x], matrix))
-    return cases
+    return [*cases, Case(lambda x: function(x, *WINDOW), [x], matrix)]
 
 
 def max_unpool(rank: int) -> list[Case]:
