@@ -19,6 +19,7 @@ import mlx_unpool
 
 ROOT = Path(__file__).parent.parent
 KERNELS = {path.name for path in (ROOT / "metal").iterdir()}
+ZOO = {path.name for path in (ROOT / "examples/zoo/mlx_unpool_zoo").glob("*.py")} | {"py.typed"}
 MODULES = {str(path.relative_to(ROOT)) for path in (ROOT / "mlx_unpool").rglob("*.py")}
 
 
@@ -36,6 +37,7 @@ def test_the_sdist_holds_the_package_its_kernels_and_its_papers(dist):
         names = {name.partition("/")[2] for name in archive.getnames()}
     expected = {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff"}
     expected |= {f"metal/{name}" for name in KERNELS} | MODULES | {"mlx_unpool/py.typed"}
+    expected |= {f"examples/zoo/mlx_unpool_zoo/{name}" for name in ZOO}
     assert names - {"PKG-INFO", ".gitignore"} == expected
 
 
@@ -54,7 +56,9 @@ def test_the_wheel_holds_the_package_and_its_kernels_and_nothing_else(wheel):
     assert path.name == f"mlx_unpool-{mlx_unpool.__version__}-py3-none-any.whl"
     kernels = {f"mlx_unpool/_metal/{name}" for name in KERNELS}
     package = {name for name in names if ".dist-info/" not in name}
-    assert package == MODULES | {"mlx_unpool/py.typed"} | kernels
+    zoo = {f"mlx_unpool_zoo/{name}" for name in ZOO}
+    assert package - zoo == MODULES | {"mlx_unpool/py.typed"} | kernels
+    assert zoo <= package
     needed = re.findall(r"Requires-Dist: ((?!.*extra ==).*)", metadata)
     assert len(needed) == 2  # on Macs and on Linux
     assert all(re.match(r"mlx(\[cpu\])?>=", line) for line in needed)
