@@ -37,9 +37,9 @@ def test_kernels_that_agree_are_said_to(monkeypatch, capsys):
 
 
 def test_a_kernel_that_does_not_agree_is_named(monkeypatch, capsys):
-    right = "(rank > held) | nan;"  # in the kernel for windows that are alike, and small
+    right = "(rank > held) | nan"  # in the kernel for small windows of one size
     assert _kernels.text("pool.metal").count(right) == 1
-    wrong = lambda text: text.replace(right, "(rank < held);")  # noqa: E731
+    wrong = lambda text: text.replace(right, "(rank < held) | nan")  # noqa: E731
     assert run(monkeypatch, wrong) == 1
     said = capsys.readouterr().out
     assert "18 DO NOT AGREE." in said

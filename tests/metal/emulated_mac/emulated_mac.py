@@ -143,6 +143,7 @@ def replace_devices(module: ModuleType) -> None:
     global mx, devices
     mx = module
     devices = Devices(module)
+    os.environ.setdefault("PATH", os.defpath)  # g++ needs it to find its parts
     mx.disable_compile()
     real_kernel = mx.fast.metal_kernel
     mx.fast.metal_kernel = lambda **arguments: Kernel(real_kernel(**arguments))

@@ -22,16 +22,9 @@ def listed() -> dict[str, str]:
     return reasons
 
 
-def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Files in the list are not imported, because some need minutes for that alone."""
-    if collection_path.is_relative_to(ROOT):
-        return str(collection_path.relative_to(ROOT)) in listed() or None
-    return None
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reasons = listed()
     for item in items:
-        for name in (item.nodeid, item.nodeid.partition("[")[0]):
+        for name in (item.nodeid, item.nodeid.partition("[")[0], item.nodeid.partition("::")[0]):
             if name in reasons:
                 item.add_marker(pytest.mark.skip(reason=reasons[name]))
