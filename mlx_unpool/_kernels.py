@@ -17,7 +17,7 @@ def text(name: str) -> str:
     """The contents of one file, ``pool.metal`` or ``windows.h`` for instance."""
     try:
         return (_FOLDER / name).read_text(encoding="utf-8")
-    except FileNotFoundError as error:
+    except OSError as error:  # also if the package is imported from a zip file
         raise RuntimeError(
             f"[mlx_unpool] the kernel file '{name}' is missing from this installation ({_FOLDER}). Install "
             "mlx_unpool again; until then mlx_unpool.use_backend('ops') runs on the CPU."

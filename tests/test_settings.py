@@ -92,7 +92,17 @@ def run(program: str, **environment: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize(("value", "checks"), [("1", True), ("0", False), ("", False)])
+@pytest.mark.parametrize("value", ["2", "maybe", "tru"])
+def test_other_words_in_the_environment_are_refused(value, monkeypatch):
+    monkeypatch.setenv("MLX_UNPOOL_CHECK", value)
+    with pytest.raises(ValueError, match=f"'MLX_UNPOOL_CHECK' must be one of .* but got '{value}'"):
+        mlx_unpool.max_unpool1d(mx.ones((2, 1)), mx.array([[0], [3]]), 2)
+
+
+SWITCH = {"1": True, "TRUE": True, "on": True, "0": False, "": False, "false": False, "No": False}
+
+
+@pytest.mark.parametrize(("value", "checks"), SWITCH.items())
 def test_an_environment_variable_turns_checking_on_for_a_process(value, checks):
     program = (
         "v, i = m.max_pool2d(mx.arange(20.0).reshape(1, 4, 5, 1), 2, return_indices=True)\n"
