@@ -22,9 +22,9 @@
       ch = cover_between<AXIS>(covering, row, row);
       cw = cover_between<AXIS>(covering, columns + OFFSET(s.w), columns + OFFSET(last));
     } else {
-      cd = cover_of(s.d, s.d, window[0], window[3], window[6], window[9], OD);
-      ch = cover_of(s.h, s.h, window[1], window[4], window[7], window[10], OH);
-      cw = cover_of(s.w, last, window[2], window[5], window[8], window[11], OW);
+      cd = cover_of<DILATED>(s.d, s.d, window[0], window[3], window[6], window[9], OD);
+      ch = cover_of<DILATED>(s.h, s.h, window[1], window[4], window[7], window[10], OH);
+      cw = cover_of<DILATED>(s.w, last, window[2], window[5], window[8], window[11], OW);
     }
 
     ACC sum[X][V];
@@ -36,10 +36,10 @@
       }
     }
     for (int nd = 0; nd < cd.count; ++nd) {
-      const AXIS od = window_of(cd, nd);
-      for (int nh = 0; nh < (od < 0 ? 0 : ch.count); ++nh) {
-        const AXIS oh = window_of(ch, nh);
-        if (oh < 0) {
+      const AXIS od = window_of<DILATED>(cd, nd);
+      for (int nh = 0; nh < (DILATED && od < 0 ? 0 : ch.count); ++nh) {
+        const AXIS oh = window_of<DILATED>(ch, nh);
+        if (DILATED && oh < 0) {
           continue;
         }
         const OFFSET row = (pooled + (OFFSET(od) * OH + OFFSET(oh)) * OW) * C + s.c;
@@ -50,8 +50,8 @@
           line = kd < 0 || kh < 0 ? -(1 << 30) : (kd * window[1] + kh) * window[2];
         }
         for (int nw = 0; nw < cw.count; ++nw) {
-          const AXIS ow = window_of(cw, nw);
-          if (ow < 0) {
+          const AXIS ow = window_of<DILATED>(cw, nw);
+          if (DILATED && ow < 0) {
             continue;
           }
           T value[1][V];

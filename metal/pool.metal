@@ -76,7 +76,8 @@
           row_where[v] = where[i][v];
         }
         #pragma unroll
-        for (int e = i * SW; e < (X > 1 ? i * SW + KW : COUNT); ++e) {
+        for (int n = 0; n < (X > 1 ? KW : COUNT); ++n) {
+          const int e = i * SW + n;
           const int k = X > 1 || part + e < KW ? part + e : KW - 1;
           const int kw = INSIDE ? k : nearest_inside<AXIS>(k, w0, DW, W, PW);
           const WHERE here = WHERE(first + (FLAT ? WHERE(kw) * DW : WHERE(kw - i * SW)));
@@ -85,7 +86,7 @@
             const auto rank = order_of(value[e][v]);
             const bool nan = value[e][v] != value[e][v];
             const auto held = Order<T>::same ? order_of(row_best[v]) : row_order[v];
-            const bool start = e == i * SW && (Y > 1 || (UNROLLED > 1 && line == 0));
+            const bool start = n == 0 && (Y > 1 || (UNROLLED > 1 && line == 0));
             const bool better = start || (rank > held) | nan;
             row_best[v] = better ? value[e][v] : row_best[v];
             row_order[v] = better ? rank : row_order[v];

@@ -106,21 +106,22 @@ template <typename AXIS, typename P, typename OFFSET> inline Run<AXIS> run_betwe
 }
 
 // The windows that may cover the positions from `first` to `last` of an axis, in order: `count` of them from `first` on.
-// Elements farther apart than windows are counted instead, of one position: from the last one, which is in the window
-// that begins `first` after the start of window 0, to those `step` later.
+// With DILATED, elements may be farther apart than windows. On such an axis the elements that may be at one position are
+// counted instead: from the last one, which is in the window that begins `first` after the start of window 0, to those
+// `step` later.
 template <typename AXIS> struct Cover {
   AXIS first, step;
   int count, stride, windows;
 };
 
-template <typename AXIS>
+template <bool DILATED, typename AXIS>
 inline Cover<AXIS> cover_of(AXIS first, AXIS last, int K, int stride, int padding, int step, int windows) {
   Cover<AXIS> cover;
   cover.first = 0;
   cover.count = cover.windows = windows;
   cover.stride = stride;
   cover.step = 0;
-  if (step > stride) { // the same for all threads
+  if (DILATED && step > stride) { // the same for all threads
     cover.first = first + padding - AXIS(K - 1) * step;
     cover.step = step;
     cover.count = K;
@@ -142,8 +143,8 @@ template <typename AXIS, typename P, typename OFFSET> inline Cover<AXIS> cover_b
 }
 
 // Number n of the windows of a cover, or -1 where there is none.
-template <typename AXIS> inline AXIS window_of(Cover<AXIS> cover, int n) {
-  if (cover.step == 0) { // the same for all threads
+template <bool DILATED, typename AXIS> inline AXIS window_of(Cover<AXIS> cover, int n) {
+  if (!DILATED || cover.step == 0) { // the same for all threads
     return cover.first + n;
   }
   const AXIS start = cover.first + n * cover.step, window = start / cover.stride;

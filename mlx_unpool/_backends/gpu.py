@@ -447,13 +447,15 @@ def _accumulate_regions(
     full = (shape[0], *g.size, shape[4])
     # Only what it writes lies in runs.
     columns = _columns(dtype, shape, _without_window(Geometry(g.size, g.size)), g.size[2])
-    if isinstance(g, WindowGeometry) and g.window.dilation[2] > g.window.stride[2]:
+    window = g.window if isinstance(g, WindowGeometry) else Window()
+    if window.dilation[2] > window.stride[2]:
         columns = 1  # neighbouring outputs have no window in common
     template: dict[str, Any] = {
         "T": dtype,
         "ACC": TRAITS[dtype].accumulation,
         "FLAT": not is_window(index_dtype),
         "REGIONS": isinstance(g, RegionGeometry),
+        "DILATED": any(d > s for d, s in zip(window.dilation, window.stride)),
         "INDEX": _index_type(index_dtype, g),
         **_work_template(dtype, shape, columns, g),
         "EVEN": g.size[2] % columns == 0,

@@ -31,8 +31,8 @@ def spread(values: mx.array, indices: mx.array, g: WindowGeometry) -> mx.array:
     full = (batch * d, kd, h, kh, w, kw, channels)
     offsets = mx.arange(g.window.elements, dtype=indices.dtype).reshape(1, kd, 1, kh, 1, kw, 1)
     hit = repeated(indices.reshape(split), full) == repeated(offsets, full)
-    # A mask of bits, because NaN * 0 is not 0 and -1.0 * 0 has a sign.
-    bits = values.view(TRAITS[values.dtype].signed)
-    mask = unfused((-hit.view(mx.int8)).astype(bits.dtype))
-    result = repeated(bits.reshape(split), full) & mask
+    # As integers, because NaN * 0 is not 0 and -1.0 * 0 has a sign.
+    bits = values.view(TRAITS[values.dtype].unsigned)
+    factor = unfused(hit.view(mx.uint8).astype(bits.dtype))
+    result = repeated(bits.reshape(split), full) * factor
     return result.view(values.dtype).reshape(batch, *g.size, channels)
