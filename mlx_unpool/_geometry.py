@@ -133,38 +133,38 @@ class Axis:
 
     @cached_property
     def skipped(self) -> int:
-        """How many elements at the front lie outside in every window: nothing looks at them."""
+        """The number of leading elements that are outside the plane in every window. They are never read."""
         return min(max(-(self.last // self.dilation), 0), self.kernel - 1)
 
     @cached_property
-    def looked_at(self) -> int:
-        """How many elements follow, up to the last one that any window has inside."""
+    def used(self) -> int:
+        """The number of elements after the skipped ones, up to the last one that is inside in any window."""
         inside = min((self.length - 1 + self.padding) // self.dilation + 1, self.kernel)
         return max(inside - self.skipped, 1)
 
     @cached_property
     def first(self) -> int:
-        """The position of the first element that is looked at, in the first window."""
+        """The position of the first used element of the first window."""
         return self.skipped * self.dilation - self.padding
 
     @cached_property
     def stop(self) -> int:
-        """The position after the last element that is looked at, in the last window."""
-        return self.last + (self.skipped + self.looked_at - 1) * self.dilation + 1
+        """The position after the last used element of the last window."""
+        return self.last + (self.skipped + self.used - 1) * self.dilation + 1
 
     @cached_property
     def before(self) -> int:
-        """The most elements, of those looked at, that a window has before the plane."""
+        """The largest number of used elements that a window has before the plane."""
         return max(-(self.first // self.dilation), 0)
 
     @cached_property
     def after(self) -> int:
-        """The most elements, of those looked at, that a window has after the plane."""
+        """The largest number of used elements that a window has after the plane."""
         return max(-((self.length - self.stop) // self.dilation), 0)
 
     @cached_property
     def is_inside(self) -> bool:
-        """Whether windows look at the plane from its first position on, and at nothing outside."""
+        """Whether the used elements of all windows are inside the plane, starting at its first position."""
         return self.first == 0 and not (self.before or self.after) and self.stop <= self.length
 
     @property
@@ -176,7 +176,7 @@ class Axis:
     @cached_property
     def is_kept(self) -> bool:
         """Whether every window is the one position of its number."""
-        return self.is_inside and self.looked_at == 1 and self.count == self.length
+        return self.is_inside and self.used == 1 and self.count == self.length
 
     @property
     def has_empty_windows(self) -> bool:
@@ -190,7 +190,7 @@ class Axis:
 
 @dataclass(frozen=True, eq=False)
 class WindowGeometry(Geometry):
-    """Windows that are all alike, at equal distances."""
+    """Equal windows at equal distances."""
 
     window: Window
 
@@ -231,8 +231,8 @@ class WindowGeometry(Geometry):
     def origins(self) -> tuple[int, int, int]:
         """A range (start, stop, step) with, for every window, the position that counting starts from.
 
-        That is ``after`` elements before the first one looked at: what stands in for an element after the
-        plane lies so far before it, and has no negative number either.
+        That is ``after`` elements before the first used one, because the replacement of an element after the
+        plane may be that far before it, and no offset may be negative.
         """
         starts = zip(self.axes, pitches(self.size), self.steps_in_plane)
         first = sum(axis.first * pitch - axis.after * step for axis, pitch, step in starts)
@@ -247,10 +247,9 @@ class WindowGeometry(Geometry):
 
     @cached_property
     def nearest_table(self) -> tuple[tuple[array[int], array[int]], ...] | None:
-        """For each row that windows look at on an axis, the nearest one inside and how much further it is.
+        """For each used row of an axis, the nearest row inside the plane and its distance.
 
-        Nearest of those a multiple of the dilation away; the multiple, plus ``after``. None if that is many
-        numbers.
+        The distance is a multiple of the dilation, counted in elements, plus ``after``. None for long axes.
         """
         if sum(axis.stop - axis.first for axis in self.axes) > MAX_TABLE_SIZE:
             return None
@@ -275,7 +274,7 @@ class WindowGeometry(Geometry):
 
 @dataclass(frozen=True, eq=False)
 class RegionGeometry(Geometry):
-    """Windows of adaptive and of fractional pooling, which need not be alike.
+    """Windows of adaptive and fractional pooling, which may differ in size and distance.
 
     On each axis the windows come in order: neither where they start nor where they stop ever goes back.
     Where they lie is a formula, not a table: it takes an integer as well as an array of integers, int64
@@ -283,9 +282,7 @@ class RegionGeometry(Geometry):
     """
 
     longest: Triple  # the most positions that a window covers
-    regular: tuple[
-        tuple[int, int] | None, ...
-    ]  # length and distance on an axis where all are alike
+    regular: tuple[tuple[int, int] | None, ...]  # length and distance on an axis of equal windows
 
     def covering(self, axis: int, position: Any) -> tuple[Any, Any]:
         """The first window that may cover a position of an axis, and the first that follows those."""
@@ -362,7 +359,7 @@ def _positive(x: Any) -> Any:
 def adaptive_geometry(size: Triple, pooled: Triple) -> Geometry:
     """The windows of adaptive pooling.
 
-    Where these windows are all alike, they are an ordinary :class:`WindowGeometry`.
+    Equal windows at equal distances are an ordinary :class:`WindowGeometry`.
     """
     longest: list[int] = []
     regular: list[tuple[int, int] | None] = []
@@ -371,10 +368,10 @@ def adaptive_geometry(size: Triple, pooled: Triple) -> Geometry:
         # A window gets a part of a position on neither side, on one side, or on both.
         longest.append(each if rest == 0 else each + 1 if n % rest == 0 else each + 2)
         regular.append((longest[-1], each) if rest <= 1 and each > 0 else None)
-    alike = [axis for axis in regular if axis]
-    if len(alike) < 3:
+    equal = [axis for axis in regular if axis]
+    if len(equal) < 3:
         return AdaptiveGeometry(size, pooled, tuple(longest), tuple(regular))
-    kernel, stride = zip(*alike)
+    kernel, stride = zip(*equal)
     return WindowGeometry(size, pooled, Window(kernel=kernel, stride=stride))
 
 

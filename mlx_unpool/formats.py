@@ -131,7 +131,7 @@ class _Planes:
             assert isinstance(self.geometry, WindowGeometry)
             return _indices.positions(indices, self.geometry)
         first, step = self._numbering(source)
-        # What wraps around, from numbers near -2^63, lands behind the plane: all planes have less than 2^63.
+        # What wraps around, from numbers near -2^63, is after the end of the plane: all planes have fewer than 2^63 positions.
         index = indices.astype(mx.int64) - first
         own = (index >= 0) & (index % step == 0)
         index = index // step
@@ -252,7 +252,7 @@ def check_indices(
 
     Raises:
         ValueError: If an index is out of range or not in its own window; the message names the first
-            one, where it stands, what is allowed and what probably happened. Also if a shape does not
+            one, its position, what is allowed and the likely cause. Also if a shape does not
             fit.
         TypeError: If ``indices`` is not an array of integers.
 

@@ -64,7 +64,7 @@ def calls(
 
 
 def adaptive_calls(shape: tuple[int, ...], dtype: mx.Dtype, pooled_by: Any) -> Iterator[Call]:
-    """The primitives for windows that are not alike: those of adaptive pooling to two thirds of the size."""
+    """The primitives for windows of different sizes: adaptive pooling to two thirds of the size."""
     size: Triple = shape[1:4]
     g = adaptive_geometry(size, tuple(-(-2 * n // 3) for n in size))
     assert isinstance(g, AdaptiveGeometry)

@@ -1,7 +1,7 @@
 """The primitives as GPU kernels: one text in ``metal/``, run through Metal or CUDA.
 
-A call costs the GPU one launch or a few. What a launch is told besides its arrays depends on shapes, dtypes
-and windows alone: it is worked out once, and kept.
+A call launches one or a few kernels. Template arguments, grid and output shapes depend only on shapes, dtypes and
+windows, so launches are cached.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _MAX_THREADGROUP, _MAX_DEEP = 1024, 64  # threads of a threadgroup, and those on
 _USUAL_THREADGROUP = 256
 _MAX_BLOCKS = 65535  # on the second and third axis of a grid, with CUDA
 _LAUNCH_CACHE_SIZE = 1024  # launches of each kind
-_MAX_ELEMENTS = 64  # of a window that one thread looks at
-_MAX_NEIGHBOURS = 9  # windows around a window, itself included, that one thread looks at
+_MAX_ELEMENTS = 64  # of a window that one thread reads
+_MAX_NEIGHBOURS = 9  # windows around a window, itself included, that one thread reads
 _MAX_OUTPUTS = 16  # of the tile of a window that one thread writes
 _MAX_NUMBER = 2**31 - 1  # of a pooled value in its plane, as an int32
-_MAX_LOADED = 8  # elements of a row that one thread looks at, if it has several windows
+_MAX_LOADED = 8  # elements of a row that a thread with several windows reads
 _FULL_GPU_THREADS = 2**16  # threads that keep a GPU busy
-_MAX_UNROLLED = 9  # elements of a window that have instructions of their own
+_MAX_UNROLLED = 9  # elements of a window whose loop is unrolled
 _SHARED_ROWS = 2  # rows of large windows that a thread takes, if they overlap: twice as many in 3-D
 _MAX_LANES = 64  # threads that share the positions of a channel
 
@@ -87,7 +87,7 @@ def _build(dialect: str, kernel: Kernel) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Launch:
-    """All that a kernel is told besides its arrays."""
+    """A kernel, its template arguments, grid and output shapes."""
 
     kernel: Kernel
     grid: tuple[int, int, int]
@@ -215,7 +215,7 @@ class Kernels:
         return _last_writer(indices.shape, indices.dtype, g)(self.dialect, indices)[0]
 
 
-# ---- what the launches are told
+# ---- launches: template arguments, grids and output shapes
 
 
 Shape = tuple[int, ...]  # (B, D, H, W, C)
@@ -431,7 +431,7 @@ def _pool_regions(
         "T": dtype,
         "I": index_dtype,
         "INDEX": _index_type(index_dtype, g),
-        # Channels with windows of their own have threads of their own.
+        # Channels with different windows need separate threads.
         **_work_template(dtype, shape, 1, g, lanes=None if columns == 1 else 1),
     }
     outputs = [(pooled, dtype), (pooled, index_dtype)]
@@ -529,7 +529,7 @@ def _power_of_two(n: int, up: bool = False) -> int:
 def _extents(g: Geometry, chunks: int = 1) -> list[int]:
     """For each axis, more than any coordinate on it that a kernel computes.
 
-    Windows and tiles may stand over the edges of a plane, and a thread may have more of them than there are.
+    Windows and tiles may extend beyond the plane, and the last thread of a row may have surplus ones.
     """
     w = g.window if isinstance(g, WindowGeometry) else Window()
     axes = zip(g.size, (*g.pooled[:2], g.pooled[2] * chunks), w.kernel, w.stride, w.padding, w.span)
@@ -615,7 +615,7 @@ def _grid(lanes: int, shape: Shape, columns: int) -> tuple[int, int, int]:
 
 
 def _inside(g: WindowGeometry, columns: int) -> bool:
-    """Whether no window stands over the edge, not even one that a thread at the end of a row has too many."""
+    """Whether all windows are inside the plane, including the surplus windows of a row's last thread."""
     counts = (*g.pooled[:2], -(-g.pooled[2] // columns) * columns)
     axes = zip(counts, g.size, g.window.stride, g.window.padding, g.window.span)
     return all(p == 0 and (n - 1) * s + span <= length for n, length, s, p, span in axes)

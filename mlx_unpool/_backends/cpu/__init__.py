@@ -174,7 +174,7 @@ def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:
         if shift is not None:
             shift = shift if step == 1 else shift * step
             elements = elements.shifted(shift, (axis.before + axis.after) * step)
-        along_axis = (axis.looked_at, axis.stride, axis.dilation, axis.count, step)
+        along_axis = (axis.used, axis.stride, axis.dilation, axis.count, step)
         elements = windows(elements, number, *along_axis)
     return elements
 

@@ -55,7 +55,7 @@ def gathered(x: mx.array, source: mx.array) -> mx.array:
 
 
 def gathered_along(x: mx.array, axis: int, rows: mx.array) -> mx.array:
-    """The rows of an axis that each plane is told, (B, D, H, W, 1 or C) with 1 for other axes."""
+    """The given rows of an axis, (B, D, H, W, 1 or C) with 1 for other axes."""
     source = mx.arange(x.shape[0], dtype=position_dtype(x)).reshape(-1, 1, 1, 1, 1)
     for other, length in enumerate(x.shape[1:4]):
         here = rows if other == axis else along(other, mx.arange(length))

@@ -1,7 +1,7 @@
-"""Windows that hang over the edge, made to look inside only.
+"""Windows that extend beyond the plane.
 
-An element outside the plane is replaced by the nearest element of its window inside: an element looked at
-twice changes no maximum.
+An element outside the plane is replaced by the nearest element of its window inside. Reading an element twice
+changes no maximum.
 """
 
 from __future__ import annotations

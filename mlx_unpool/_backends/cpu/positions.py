@@ -1,7 +1,7 @@
 """Indices as numbers of elements, and arrays read and written there.
 
 MLX's scatters and gathers do not check their indices. Indices that a caller may have made are therefore
-brought into range first: what names no position is sent to spare elements behind the plane.
+brought into range first: an index outside the plane is replaced by a spare element after the plane.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Positions(NamedTuple):
 
     elements: mx.array  # (rows, pooled elements * channels), up to ``end + spare``
     end: int  # elements of a row
-    spare: int = 0  # elements behind the end, for values without a position
+    spare: int = 0  # elements after the end, for values without a position
     keep: mx.array | None = None  # False for a value without one, though an element is named
 
     @property
