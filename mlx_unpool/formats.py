@@ -131,7 +131,7 @@ class _Planes:
             assert isinstance(self.geometry, WindowGeometry)
             return _indices.positions(indices, self.geometry)
         first, step = self._numbering(source)
-        # What wraps around, from numbers near -2^63, is after the end of the plane: all planes have fewer than 2^63 positions.
+        # A difference that wraps around is outside the plane, which has fewer than 2^63 positions.
         index = indices.astype(mx.int64) - first
         own = (index >= 0) & (index % step == 0)
         index = index // step

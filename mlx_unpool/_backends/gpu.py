@@ -1,7 +1,7 @@
-"""The primitives as GPU kernels: one text in ``metal/``, run through Metal or CUDA.
+"""The primitives as GPU kernels: one source in ``metal/``, run through Metal or CUDA.
 
-A call launches one or a few kernels. Template arguments, grid and output shapes depend only on shapes, dtypes and
-windows, so launches are cached.
+A call launches one or a few kernels. Template arguments, grid and output shapes depend only on shapes, dtypes
+and windows, so launches are cached.
 """
 
 from __future__ import annotations
