@@ -94,6 +94,7 @@ def launches() -> list[cuda_text.Launch]:
             there_and_back((1, 11, 12, 20), (5, 1, 2), index_format=index_format)  # repeated rows
             there_and_back((1, 5, 1), (3, 1, 2**30), index_format=index_format, dilation=2**30)
         there_and_back((1, 34, 34, 8), (17, 17), mx.bfloat16, "window")  # uint16 indices
+        there_and_back((1, 40, 41, 3), (9, 1, 4), dilation=2)  # a large window, dilation > stride
         for dtype in (*FLOATS, *INTEGERS):
             irregular((2, 10, 7, 3), dtype)
             there_and_back((1, 40, 41, 3), (9, 8), dtype)  # windows that several threads share
