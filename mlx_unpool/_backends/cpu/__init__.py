@@ -13,7 +13,7 @@ from typing import Any
 import mlx.core as mx
 
 from ..._geometry import Geometry, RegionGeometry, Triple, WindowGeometry, pitches
-from ..._types import TRAITS, is_float, is_window
+from ..._types import LARGEST_AXIS, TRAITS, is_float, is_window
 from . import positions as at
 from .arrays import along, narrowest, unfused
 from .maxima import Maxima, irregular_windows, keys, windows
@@ -22,7 +22,6 @@ from .spread import can_spread, spread
 
 _LARGE_BYTES = 2**25  # bytes: MLX keeps free buffers of so many in all
 _PARTS = 8
-_MAX_ELEMENTS = 2**31 - 1  # MLX counts the elements of an axis in 32 bits
 _NO_SHIFTS: list[mx.array | None] = [None] * 3
 
 
@@ -154,7 +153,7 @@ class Ops:
 def _check_limit(x: mx.array, g: Geometry) -> None:
     """Raises ValueError if the elements of a call inside ``mx.vmap``, where the batch grows, are too many."""
     batch, *_, channels = x.shape
-    if batch * channels * (g.most_positions + 1) > _MAX_ELEMENTS:
+    if batch * channels * (g.most_positions + 1) > LARGEST_AXIS:
         raise ValueError(
             f"[mlx_unpool] 'x' must have fewer than 2^31 elements in all examples on the CPU but got "
             f"{batch * channels} planes of {max(g.size, g.pooled, key=prod)}."
