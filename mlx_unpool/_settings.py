@@ -10,10 +10,10 @@ from typing import Any
 
 @contextmanager
 def set_inside(variable: ContextVar[Any], value: Any) -> Iterator[None]:
-    """Sets ``variable`` until the block ends."""
+    """Set ``variable`` until the block ends."""
     before = variable.get()
-    variable.set(value)
     try:
+        variable.set(value)  # inside ``try``: Ctrl-C can raise as soon as this call returns
         yield
     finally:
         variable.set(before)
