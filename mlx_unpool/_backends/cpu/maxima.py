@@ -42,13 +42,13 @@ class Maxima(NamedTuple):
 
     def rows(self, axis: int, start: int, stride: int, count: int) -> Maxima:
         """``count`` rows of an axis, ``stride`` apart."""
-        values, offsets, largest, *flags = self
+        values, offsets, largest, are_keys, values_only = self
         index = _BEFORE[axis] + (slice(start, start + (count - 1) * stride + 1, stride),)
         if values.shape[axis + 1] > 1:
             values = values[index]
         if offsets is not None and offsets.shape[axis + 1] > 1:
             offsets = offsets[index]
-        return Maxima(values, offsets, largest, *flags)
+        return Maxima(values, offsets, largest, are_keys, values_only)
 
     def elements(
         self, axis: int, kernel: int, stride: int, dilation: int, count: int
@@ -66,20 +66,21 @@ class Maxima(NamedTuple):
             shape[axis + 1 : axis + 3] = count, kernel * shape[axis + 2]
             return mx.split(x.reshape(shape), kernel, axis + 2)
 
-        _, _, largest, *flags = self
-        parts = zip(split(self.values), split(self.offsets))
-        return [Maxima(*part, largest, *flags) for part in parts]
+        values, offsets, largest, are_keys, values_only = self
+        parts = zip(split(values), split(offsets))
+        return [Maxima(x, y, largest, are_keys, values_only) for x, y in parts]
 
     def plus(self, number: int) -> Maxima:
         """``number`` added to all offsets."""
-        offsets, largest = self.offsets, self.largest + number
+        values, offsets, largest, are_keys, values_only = self
+        largest += number
         if offsets is not None:
             dtype = narrowest(largest)
             if offsets.dtype != dtype:
                 # Not fused with the sum: mx.compile would compile the fused source for each number.
                 offsets = unfused(offsets.astype(dtype))
             offsets = offsets + number
-        return Maxima(self.values, offsets, largest, *self[3:])
+        return Maxima(values, offsets, largest, are_keys, values_only)
 
     def shifted(self, shift: mx.array, most: int) -> Maxima:
         """``shift``, which is at most ``most``, added to the offsets."""
