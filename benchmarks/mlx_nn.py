@@ -1,18 +1,20 @@
-"""Is the max pooling of this library faster than mlx.nn's, alone and in a whole training step?
+"""Compares max pooling in this library with max pooling in mlx.nn: single calls and whole training steps.
 
-    python benchmarks/mlx_nn.py            prints the tables of MLX_NN.md (minutes)
-    python benchmarks/mlx_nn.py --quick    the same with small arrays, to see that it runs
-    python benchmarks/mlx_nn.py --write    puts them into the page
+    python benchmarks/mlx_nn.py                     print the tables of MLX_NN.md (takes minutes)
+    python benchmarks/mlx_nn.py --quick             the same with small arrays, to check that the program runs
+    python benchmarks/mlx_nn.py --write             write the tables into MLX_NN.md and docs/benchmarks.md
+    python benchmarks/mlx_nn.py --write --stored    write the results of the last run again
 
-Times are ratios of medians in one process, on MLX's default device; the two libraries take turns. Bytes on a
-GPU are counts, the same on every machine: those of mlx.nn are counted in MLX's graph, ours on the emulated
-device of tests/metal.
+Times are medians in one process on MLX's default device. The two libraries take turns. Bytes on a GPU are
+counts and the same on every machine. The bytes of mlx.nn are counted in MLX's graph, those of this library on
+the emulated device of tests/metal.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import statistics
 import sys
 import time
@@ -24,7 +26,7 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
-from harness import timing
+from harness import chart, timing
 
 import mlx_unpool
 
@@ -35,12 +37,14 @@ import emulator
 from unet_max_pool import UNet
 
 PAGE = Path(__file__).with_name("MLX_NN.md")
+USERS_PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+CHART = USERS_PAGE.with_suffix(".svg")
 BEGIN, END = "<!-- table: python benchmarks/mlx_nn.py --write -->", "<!-- end of table -->"
-TURNS = 5  # of three runs at least: 3x3/2 needs 15 to warm up
+TURNS = 5  # of at least three runs each, because 3x3/2 needs 15 runs to warm up
 
 
 class Case(NamedTuple):
-    """One window on one array."""
+    """A window and an array."""
 
     name: str
     shape: tuple[int, ...]
@@ -48,7 +52,7 @@ class Case(NamedTuple):
     dtype: mx.Dtype = mx.float32
 
     def pools(self) -> dict[str, nn.Module]:
-        """The pool of either library."""
+        """The pooling layer of each library."""
         name = f"MaxPool{len(self.shape) - 2}d"
         return {
             "ours": getattr(mlx_unpool, name)(*self.window),
@@ -71,7 +75,7 @@ CASES = [
     Case("2x2x2/2", VOLUME, (2, 2, 0)),
     Case("3x3x3/2", VOLUME, (3, 2, 1)),
 ]
-# A call takes less than 0.3 ms: reported, but in no mean.
+# A forward pass takes less than 0.2 ms here, so these rows are not part of the means.
 SMALL = [
     Case("2x2/2, 14x14x512", (1, 14, 14, 512), (2, 2, 0)),
     Case("3x3/2, 14x14x512", (1, 14, 14, 512), (3, 2, 1)),
@@ -84,13 +88,18 @@ MEASURES = {
     ),
 }
 MEMORY = "peak memory of value and gradient"
-# Primitives of MLX whose result is a view.
+# The columns of docs/benchmarks.md and the rows of its chart.
+SHORT = dict(zip(MEASURES, ("forward", "gradient", "value and gradient")))
+CHART_CASES = (
+    *("2x2/2", "2x2/2, 113 columns", "3x3/2", "3x3/1", "2x2x2/2", "3x3x3/2", "2x2/2, 14x14x512"),
+)
+# MLX primitives that return a view.
 VIEWS = {"AsStrided", "Broadcast", "Copy", "ExpandDims", "Flatten", "Reshape", "Slice", "Split"}
 VIEWS |= {"Squeeze", "StopGradient", "Transpose", "Unflatten"}
 
 
 def measured(case: Case) -> dict[str, Any]:
-    """Times and peak memory of either library."""
+    """Times and peak memory of each library."""
     x = mx.random.normal(case.shape, key=mx.random.key(0)).astype(case.dtype)
     pools = case.pools()
     mx.eval(x)
@@ -105,7 +114,7 @@ def measured(case: Case) -> dict[str, Any]:
 
 
 def peak(run: Callable[[], Any]) -> float:
-    """Most bytes that a run holds beside its input; the median of three."""
+    """The peak memory of a run in bytes, without its input: the median of three runs."""
     found = []
     for _ in range(3):
         mx.clear_cache()
@@ -117,20 +126,20 @@ def peak(run: Callable[[], Any]) -> float:
 
 
 def graph_bytes(function: Callable[..., Any], *arrays: mx.array) -> tuple[int, int]:
-    """Bytes that the primitives of a function read and write, and the same without a cache.
+    """Bytes that the primitives of a function read and write, with a perfect cache and without one.
 
-    A view counts as nothing; a primitive that reads a view reads the array under it, each element once.
-    Without a cache it reads the elements of overlapping windows once per window.
+    Creating a view counts as 0 bytes. A primitive that reads a view reads each element of the underlying
+    array once. Without a cache, it reads the elements of overlapping windows once per window.
     """
     totals = [0, 0]
-    behind: tuple[dict[str, int], dict[str, int]] = {}, {}
+    underlying: tuple[dict[str, int], dict[str, int]] = {}, {}
 
     def add(node: dict[str, Any]) -> None:
         if node.get("type") != "primitive":
             return
         size = {name: prod(s) * t.size for name, s, t in [*node["inputs"], *node["outputs"]]}
         outputs = [name for name, *_ in node["outputs"]]
-        for cached, sizes in zip((True, False), behind):
+        for cached, sizes in zip((True, False), underlying):
             inputs = [sizes.get(name, size[name]) for name, *_ in node["inputs"]]
             if node["name"] not in VIEWS:
                 totals[not cached] += sum(inputs) + sum(size[name] for name in outputs)
@@ -142,7 +151,7 @@ def graph_bytes(function: Callable[..., Any], *arrays: mx.array) -> tuple[int, i
 
 
 def kernel_bytes(function: Callable[..., Any], *arrays: mx.array) -> tuple[int, int]:
-    """Bytes that our kernels read and write, and those of the 128-byte lines that each SIMD group touches."""
+    """Bytes that this library's kernels read and write, and bytes of the lines that SIMD groups access."""
     device = emulator.Emulator()
     device.count = True
     with device.installed():
@@ -158,7 +167,7 @@ def kernel_bytes(function: Callable[..., Any], *arrays: mx.array) -> tuple[int, 
 
 
 def counted(case: Case) -> dict[str, Any]:
-    """Bytes of a forward and backward pass on a GPU."""
+    """Bytes of a forward and a backward pass on a GPU."""
     x = mx.random.normal(case.shape, key=mx.random.key(0)).astype(case.dtype)
     pools = case.pools()
     cotangent = mx.ones_like(pools["mlx.nn"](x))
@@ -173,7 +182,7 @@ def counted(case: Case) -> dict[str, Any]:
 
 
 class ResNet18(nn.Module):
-    """ResNet-18 (He et al., 2016), which pools once, 3x3/2."""
+    """ResNet-18 (He et al., 2016), which has one pooling layer, 3x3/2."""
 
     def __init__(self, classes: int = 10, width: int = 64) -> None:
         super().__init__()
@@ -192,7 +201,7 @@ class ResNet18(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions and a shortcut; halves the size if it doubles the channels."""
+    """Two convolutions and a shortcut. Halves the spatial size if the number of channels doubles."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -207,7 +216,7 @@ class ResidualBlock(nn.Module):
         return nn.relu(self.norms[1](self.second(y)) + self.shortcut(x))
 
 
-MODELS = {  # name: model, shape of a batch
+MODELS = {  # name: (model, shape of a batch)
     "U-Net, 2x64x64": (lambda: UNet(2, 3, 2, (16, 32, 64)), (2, 64, 64, 3)),
     "ResNet-18, 8x32x32": (ResNet18, (8, 32, 32, 3)),
     "3-D U-Net, 1x24x24x24": (lambda: UNet(3, 1, 2, (8, 16, 32)), (1, 24, 24, 24, 1)),
@@ -215,7 +224,7 @@ MODELS = {  # name: model, shape of a batch
 
 
 def training_step(model: nn.Module, x: mx.array) -> Callable[[], None]:
-    """A whole step: forward, backward, update."""
+    """A whole training step: forward pass, backward pass and update."""
     optimizer = optim.AdamW(1e-3)
     gradient_of = nn.value_and_grad(model, lambda model: model(x).square().mean())
 
@@ -228,7 +237,7 @@ def training_step(model: nn.Module, x: mx.array) -> Callable[[], None]:
 
 
 def trained(name: str, quick: bool) -> dict[str, Any]:
-    """Times of a training step with the pools of either library."""
+    """Times of a training step with the pooling layers of each library."""
     make, (batch, *size, channels) = MODELS[name]
     x = mx.random.normal((batch, *(n // 2 if quick else n for n in size), channels))
     ours = mlx_unpool.replace_max_pools(make())
@@ -237,12 +246,12 @@ def trained(name: str, quick: bool) -> dict[str, Any]:
     for turn in range(3 if quick else 13):
         for who, run in runs.items():
             once = timing.each(run, 1, 0)
-            times[who] += once if turn else []  # the first one warms up
+            times[who] += once if turn else []  # the first run warms up
     return {"model": name, "step": {who: statistics.median(found) for who, found in times.items()}}
 
 
 def lines_of(rows: list[dict[str, Any]], small: list[dict[str, Any]]) -> list[str]:
-    """The table of times and memory, in units of mlx.nn, with means, and where mlx.nn is faster."""
+    """The table of times and memory as ratios to mlx.nn, with means, and the cases where mlx.nn is better."""
     measures = [*MEASURES, MEMORY]
     ratios = {
         row["case"]: [timing.ratio(row[measure], "ours", "mlx.nn") for measure in measures]
@@ -257,13 +266,13 @@ def lines_of(rows: list[dict[str, Any]], small: list[dict[str, Any]]) -> list[st
         names = [
             f"{name} ({found[number]:.2f})" for name, found in ratios.items() if found[number] > 1
         ]
-        worse.append(f"- {measure}: {', '.join(names) or 'in none of these cases'}")
+        worse.append(f"- {measure}: {', '.join(names) or 'none of these cases'}")
     table = timing.table(["ours / mlx.nn", *measures], body)
-    return [table, "", "Where `mlx.nn` is faster, or takes less memory:", "", *worse]
+    return [table, "", "Cases in which `mlx.nn` is faster or needs less memory, with the ratio:", "", *worse]
 
 
 def byte_lines(rows: list[dict[str, Any]]) -> str:
-    """The table of bytes: with a perfect cache, and without one."""
+    """The table of bytes, with a perfect cache and without one."""
     body = []
     for row in rows:
         line = [row["case"]]
@@ -275,55 +284,96 @@ def byte_lines(rows: list[dict[str, Any]]) -> str:
     return timing.table(["forward + backward, MB", *header, *uncached], body)
 
 
-def main() -> None:
-    """Prints tables and draws them, or puts them into the page."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="small arrays, to see that it runs")
-    parser.add_argument("--write", action="store_true", help="put the tables into MLX_NN.md")
-    parser.add_argument("--busy", action="store_true", help="compare processor time, not time")
-    options = parser.parse_args()
-    if options.busy:
-        timing.clock = time.process_time
-    quick = options.quick
-    if quick and options.write:
-        sys.exit("--write takes the whole run")
+def time_lines(rows: list[dict[str, Any]]) -> str:
+    """The table of docs/benchmarks.md: times in milliseconds, and in which cases mlx.nn is faster."""
+    body, slower = [], []
+    for row in rows:
+        line = [row["case"]]
+        for measure, name in SHORT.items():
+            ours, theirs = (1e3 * row[measure][who] for who in ("ours", "mlx.nn"))
+            line += [f"{theirs:.3g}", f"{ours:.3g}"]
+            if ours > theirs:
+                slower.append(f"| {row['case']} | {name} | {theirs:.3g} | {ours:.3g} |")
+        body.append(line)
+    header = [f"{name}, {who}" for name in SHORT.values() for who in ("`mlx.nn`", "`mlx_unpool`")]
+    lines = [timing.table(["times in ms", *header], body), "", "`mlx.nn` is faster in these cases:"]
+    header = "| case | measure | `mlx.nn`, ms | `mlx_unpool`, ms |\n|---|---|---|---|"
+    return "\n".join([*lines, "", header, *slower])
+
+
+def drawn(rows: list[dict[str, Any]]) -> str:
+    """The chart of docs/benchmarks.md."""
+    found = {row["case"]: row for row in rows}
+    groups = {
+        name: [(SHORT[m], found[name][m]["ours"], found[name][m]["mlx.nn"]) for m in MEASURES]
+        for name in CHART_CASES
+        if name in found
+    }
+    return chart.comparison("Times of max pooling", "mlx_unpool", "mlx.nn", groups)
+
+
+def put(page: Path, report: str) -> None:
+    """Replaces the tables of a page."""
+    text = page.read_text()
+    before, after = text[: text.index(BEGIN)], text[text.index(END) :]
+    page.write_text(f"{before}{BEGIN}\n\n{report}\n\n{after}")
+
+
+def measure_all(quick: bool) -> list[dict[str, Any]]:
+    """The rows of all tables."""
     cases = (
         [c._replace(shape=(1, *(13,) * (len(c.shape) - 2), 8)) for c in CASES] if quick else CASES
     )
-    rows = [measured(case) for case in cases]
-    small = [measured(case) for case in SMALL]
-    models = [trained(name, quick) for name in MODELS]
+    rows = [measured(case) for case in (*cases, *SMALL)]
+    rows += [trained(name, quick) for name in MODELS]
     with mx.stream(mx.cpu):
-        counts = [counted(case) for case in cases]
-    name = "mlx_nn-quick" if quick else "mlx_nn"
-    timing.save(name, [*rows, *small, *models, *counts])
-    steps = [[row["model"], timing.ratio(row["step"], "ours", "mlx.nn")] for row in models]
+        rows += [counted(case) for case in cases]
+    return rows
+
+
+def main() -> None:
+    """Prints the tables or writes them into the pages."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="use small arrays, to check that the program runs"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write the tables into MLX_NN.md and docs/benchmarks.md"
+    )
+    parser.add_argument(
+        "--stored", action="store_true", help="do not measure: use benchmarks/results/mlx_nn.json"
+    )
+    parser.add_argument(
+        "--busy", action="store_true", help="compare processor time instead of elapsed time"
+    )
+    options = parser.parse_args()
+    if options.busy:
+        timing.clock = time.process_time
+    if options.quick and (options.write or options.stored):
+        sys.exit("--quick cannot be combined with --write or --stored")
+    name = "mlx_nn-quick" if options.quick else "mlx_nn"
+    if options.stored:
+        rows = json.loads((timing.RESULTS / f"{name}.json").read_text())["rows"]
+    else:
+        rows = measure_all(options.quick)
+        timing.save(name, rows)
+    times = [row for row in rows if MEMORY in row]
+    small = [row for row in times if row["case"] in {case.name for case in SMALL}]
+    means = [row for row in times if row not in small]
+    counts = [row for row in rows if "bytes" in row]
+    steps = [
+        [row["model"], timing.ratio(row["step"], "ours", "mlx.nn")] for row in rows if "step" in row
+    ]
     step_table = timing.table(["training step", "ours / mlx.nn"], steps)
-    report = "\n".join([*lines_of(rows, small), "", step_table, "", byte_lines(counts)])
-
-    def draw(axes: Any) -> None:
-        for offset, (measure, colour) in enumerate(
-            zip(MEASURES, ("#4c72b0", "#dd8452", "#55a868"))
-        ):
-            ratios = [timing.ratio(row[measure], "ours", "mlx.nn") for row in rows]
-            places = [n + 0.25 * (offset - 1) for n in range(len(rows))]
-            axes.barh(places, ratios, 0.25, label=measure, color=colour)
-        axes.set_yticks(range(len(rows)), [row["case"] for row in rows])
-        axes.axvline(1, color="black", linewidth=1)
-        axes.set_xlabel("time / mlx.nn (less is better)")
-        axes.tick_params(axis="y", labelsize=7)
-        axes.legend(fontsize=7)
-        axes.invert_yaxis()
-
-    timing.figure(name, draw)
+    report = "\n".join([*lines_of(means, small), "", step_table, "", byte_lines(counts)])
     if not options.write:
-        print(report)
+        print(f"{report}\n\n{time_lines(times)}")
         return
-    page = PAGE.read_text()
-    before, after = page[: page.index(BEGIN)], page[page.index(END) :]
-    PAGE.write_text(f"{before}{BEGIN}\n\n{report}\n\n{after}")
+    put(PAGE, report)
+    put(USERS_PAGE, time_lines(times))
+    CHART.write_text(drawn(times))
 
 
 if __name__ == "__main__":
