@@ -297,7 +297,7 @@ def summary(rows: Sequence[Row], machine: str = "M1 Max") -> dict[str, float]:
 def _table(tables: dict[str, list[Row]]) -> Iterator[str]:
     yield (
         "| layout | windows | indices | kernel | type | instructions | cycles | registers | threads "
-        "| code, KB | loads | stores | bytes | " + " | ".join(MACHINES) + " | M1 Max, rolled |"
+        "| code in KB | loads | stores | bytes | " + " | ".join(MACHINES) + " | M1 Max, loops kept |"
     )
     yield "|" + "---|" * (14 + len(MACHINES))
     for row, rolled in zip(tables["llvm"], tables["none"], strict=True):
@@ -319,7 +319,7 @@ def _summaries(tables: dict[str, list[Row]]) -> Iterator[str]:
     counted = set(calls())
     found = {name: summary([r for r in rows if r.call in counted]) for name, rows in tables.items()}
     number = sum(row.call in counted for row in tables["llvm"])
-    yield f"| {number} rows, M1 Max | unrolled (`llvm`) | rolled (`none`) |"
+    yield f"| {number} rows, M1 Max | unrolled (`llvm`) | loops kept (`none`) |"
     yield "|---|---|---|"
     for key in found["llvm"]:
         if key == "wrong":

@@ -52,7 +52,7 @@ PAGE = Path(__file__).with_name("TRAFFIC.md")
 END = "<!-- end of table -->"
 BEGIN = {
     "regular": "<!-- table: python benchmarks/traffic.py --write -->",
-    "irregular": "<!-- table of windows that are not alike: python benchmarks/traffic.py --write -->",
+    "irregular": "<!-- table of unequal windows: python benchmarks/traffic.py --write -->",
 }
 LINE = 128
 
