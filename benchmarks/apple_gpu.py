@@ -1,12 +1,13 @@
-"""The Metal kernels as machine code of an Apple GPU: is memory their limit, or arithmetic?
+"""Analyses the Metal kernels as machine code of an Apple GPU: instructions, registers and estimated time.
 
-    python benchmarks/apple_gpu.py                       prints the table of APPLE_GPU.md
-    python benchmarks/apple_gpu.py --write               puts it into the page
-    python benchmarks/apple_gpu.py --rows "NCHW 8 2x2"   the rows that this regular expression finds
+    python benchmarks/apple_gpu.py                       print the tables of APPLE_GPU.md
+    python benchmarks/apple_gpu.py --write               write the tables into the page
+    python benchmarks/apple_gpu.py --rows "NCHW 8 2x2"   only rows that match this regular expression
 
-The kernels' exact text is compiled by Mesa's compiler for the GPU of M1 and M2, and the machine code runs in
-an interpreter (``agx/``). Counts are the same on every machine; cycles and ratios are estimates, and the page
-says how. The compiler is found through AGX_TOOLS or in ../shared/agx; ``agx/recipe`` builds it.
+Mesa's compiler for the GPUs of M1 and M2 compiles the source that MLX passes to Metal, and an interpreter
+runs the machine code (``agx/``). Counts are the same on every machine. Cycles and ratios are estimates, which
+the page explains. The compiler is searched in the folder AGX_TOOLS or in ../shared/agx. ``agx/recipe`` builds
+it.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from agx import replay, toolchain
 
 import mlx_unpool
 
-import emulator  # isort: skip  (found by traffic)
+import emulator  # isort: skip  (traffic adds its folder to the path)
 import metal_host  # isort: skip
 
 PAGE = Path(__file__).with_name("APPLE_GPU.md")
 BEGIN, END = "<!-- table: python benchmarks/apple_gpu.py --write -->", "<!-- end of table -->"
-# Bytes that memory moves in one cycle of one of the 4 SIMD units of every core, from published numbers:
+# Bytes per cycle that memory moves for one SIMD unit, from published numbers. A core has 4 SIMD units:
 # GB/s / (cores * 4 * GHz).
 MACHINES = {
     "M1": 68.25 / (8 * 4 * 1.278),
@@ -46,13 +47,13 @@ FORMATS = ("window", "flat")
 LAYOUTS = ("NHWC 64", "NHWC 3", "NCHW 8")
 GLOBAL = "1-D 1024/1024"
 GLOBAL_ADAPTIVE = "adaptive 1x1"
-SAMPLES = 12  # SIMD groups of a launch that are run; of windows as large as the plane, each is long
+SAMPLES = 12  # SIMD groups that are run per launch; fewer for windows as large as the plane, which are long
 GLOBAL_SAMPLES = 2
 
 
 @dataclass(frozen=True)
 class Call:
-    """What a row is about: one primitive on one layout, windows, format and type."""
+    """The call of a row: a primitive with a layout, windows, an index format and a dtype."""
 
     layout: str
     windows: str
@@ -64,7 +65,7 @@ class Call:
         return " ".join(vars(self).values())
 
     def make(self) -> Callable[[], object]:
-        """The call itself."""
+        """A function that makes the call."""
         if self.windows in (GLOBAL, GLOBAL_ADAPTIVE):
             return _global_call(self)
         if self.windows in traffic.IRREGULAR:
@@ -76,28 +77,28 @@ class Call:
 
 @dataclass(frozen=True)
 class Row:
-    """What one launch of a call comes to. Instructions, cycles and bytes are those of a SIMD group."""
+    """The counts of one launch of a call. Instructions, cycles and bytes are per SIMD group."""
 
     call: Call
     kernel: str
     instructions: float
     cycles: float
     registers: int
-    threads: int  # that one core keeps in flight
+    threads: int  # that one core can run at the same time
     spills: int
     code: int  # bytes
-    loads: tuple[tuple[str, float], ...]  # width, how many
+    loads: tuple[tuple[str, float], ...]  # (width, count)
     stores: tuple[tuple[str, float], ...]
-    bytes: float  # unique ones of the launch, for each of its SIMD groups
-    wrong: int  # bytes of outputs that are not those of the emulated device
+    bytes: float  # size of the arrays of the launch, per SIMD group
+    wrong: int  # bytes of outputs that differ from those of the emulated device
 
     def ratio(self, machine: str) -> float:
-        """Estimated time of arithmetic over the time that the bytes take at peak bandwidth."""
+        """The estimated time of the instructions divided by the time of the bytes at peak bandwidth."""
         return self.cycles * MACHINES[machine] / self.bytes
 
 
 def calls() -> list[Call]:
-    """The calls whose launches the targets are about."""
+    """The calls to which the targets apply."""
     regular = [
         Call(layout, window, index_format, primitive, dtype)
         for layout in LAYOUTS
@@ -117,20 +118,20 @@ def calls() -> list[Call]:
 
 
 def large_calls() -> list[Call]:
-    """Larger windows, whose instructions are repeated instead of written out."""
+    """Calls with larger windows, whose loops the kernels do not unroll completely."""
     return [
         Call("NHWC 64", window, index_format, primitive, dtype)
         for window in traffic.LARGE_WINDOWS
         for index_format in FORMATS
         for primitive in traffic.PRIMITIVES
         for dtype in DTYPES
-        # Mesa's compiler ends in a fault on this kernel's unrolled form.
+        # Mesa's compiler crashes on the unrolled version of this kernel.
         if (window, index_format, primitive) != ("5x5/3", "flat", "place")
     ]
 
 
 def further_calls() -> list[Call]:
-    """Fractional windows, windows as large as the plane, and bfloat16: rows beyond those of the targets."""
+    """Calls without targets: fractional windows, and windows as large as the plane."""
     both = ("NHWC 64", "NCHW 8")
     return [
         *(
@@ -156,7 +157,7 @@ def further_calls() -> list[Call]:
 
 
 def _global_call(call: Call) -> Callable[[], object]:
-    """Pooling a whole plane into one value, putting it back, or the pool's derivative."""
+    """A call with windows as large as the plane: pool, unpool or the gradient of the pool."""
     data_format, channels = traffic.LAYOUTS[call.layout]
     size = (4096,) if call.windows == GLOBAL else (56, 56)
     shape = (1, *size, channels) if data_format == "channels_last" else (1, channels, *size)
@@ -170,7 +171,7 @@ def _global_call(call: Call) -> Callable[[], object]:
             x, 1024, return_indices=True, index_format=call.index_format, **layout
         )
 
-    values, indices = pool(x)  # on the CPU
+    values, indices = pool(x)  # runs on the CPU
     mx.eval(x, values, indices)
     return {
         "pool": lambda: pool(x),
@@ -180,7 +181,7 @@ def _global_call(call: Call) -> Callable[[], object]:
 
 
 def _launches(chosen: Sequence[Call]) -> Iterator[tuple[Call, str, emulator.Kept]]:
-    """The launches of calls and their kernels, with what the emulated device made of them."""
+    """The launches of calls: the call, the name of the row, and the arrays of the emulated device."""
     made = {call: call.make() for call in chosen}
     emulator.compile_all(list(made.values()))
     for call, function in made.items():
@@ -190,8 +191,7 @@ def _launches(chosen: Sequence[Call]) -> Iterator[tuple[Call, str, emulator.Kept
             mx.eval(function())
         for kept in device.kept:
             kernel = kernel_of(kept.launch)
-            # Indices outside their window count once, where there are some; a derivative of a pool begins
-            # with the pool itself.
+            # Each kernel has rows in one primitive only: `outside_window` in `place`, `pool` in `pool`.
             if kernel == "outside_window" and call.primitive != "place":
                 continue
             if kernel == "outside_winners":
@@ -202,7 +202,7 @@ def _launches(chosen: Sequence[Call]) -> Iterator[tuple[Call, str, emulator.Kept
 
 
 def kernel_of(launch: metal_host.Launch) -> str:
-    """The kernel that a launch runs: pool, place, ..."""
+    """The name of the kernel that a launch runs: pool, place, ..."""
     return launch.name.removeprefix("custom_kernel_unpool_").split("__")[0]
 
 
@@ -247,7 +247,7 @@ def _row(
         loads=widths("load"),
         stores=widths("store"),
         bytes=unique / len(replay.simd_groups(launch)),
-        # What atomic operations leave depends on all threads, and these are some.
+        # Results of atomic operations depend on all threads, but only some of them run here.
         wrong=0 if launch.init_value is not None else replayed.wrong_bytes(partly=True),
     )
 
@@ -258,9 +258,10 @@ def measure(
     processes: int | None = None,
     samples: int = SAMPLES,
 ) -> dict[str, list[Row]]:
-    """The rows of these calls, for each way to prepare the machine code, in the order of the calls.
+    """The rows of these calls in their order, for each value of ``passes``.
 
-    ``samples``: how many SIMD groups of a launch are run.
+    ``passes``: how LLVM prepares the code, keys of ``toolchain.PASSES``.
+    ``samples``: the number of SIMD groups that are run per launch.
     """
     processes = min(processes or os.cpu_count() or 1, len(chosen))
     if processes <= 1:
@@ -268,20 +269,20 @@ def measure(
     parts = [chosen[n::processes] for n in range(processes)]
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         tables = list(pool.map(_rows, parts, [passes] * processes, [samples] * processes))
-    place = {call: n for n, call in enumerate(chosen)}
+    order = {call: n for n, call in enumerate(chosen)}
     return {
-        name: sorted((row for table in tables for row in table[name]), key=lambda r: place[r.call])
+        name: sorted((row for table in tables for row in table[name]), key=lambda r: order[r.call])
         for name in passes
     }
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:
-    """Of ratios, the mean that takes 2 and 1/2 for 1."""
+    """The geometric mean of ratios."""
     return prod(ratio ** (1 / len(ratios)) for ratio in ratios)
 
 
 def summary(rows: Sequence[Row], machine: str = "M1 Max") -> dict[str, float]:
-    """What the targets are about."""
+    """The figures to which the targets apply."""
     ratios = [row.ratio(machine) for row in rows]
     return {
         "geometric mean": geometric_mean(ratios),
@@ -297,7 +298,9 @@ def summary(rows: Sequence[Row], machine: str = "M1 Max") -> dict[str, float]:
 def _table(tables: dict[str, list[Row]]) -> Iterator[str]:
     yield (
         "| layout | windows | indices | kernel | type | instructions | cycles | registers | threads "
-        "| code in KB | loads | stores | bytes | " + " | ".join(MACHINES) + " | M1 Max, loops kept |"
+        "| code in KB | loads | stores | bytes | "
+        + " | ".join(MACHINES)
+        + " | M1 Max, loops kept |"
     )
     yield "|" + "---|" * (14 + len(MACHINES))
     for row, rolled in zip(tables["llvm"], tables["none"], strict=True):
@@ -331,13 +334,17 @@ def _summaries(tables: dict[str, list[Row]]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Prints the tables or puts them into the page."""
+    """Prints the tables or writes them into the page."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--rows", default="", help="a regular expression; all rows without it")
-    parser.add_argument("--write", action="store_true", help="put all rows into APPLE_GPU.md")
-    parser.add_argument("--processes", type=int, help="as many as there are cores without it")
+    parser.add_argument(
+        "--rows", default="", help="print only rows that match this regular expression"
+    )
+    parser.add_argument("--write", action="store_true", help="write all rows into APPLE_GPU.md")
+    parser.add_argument(
+        "--processes", type=int, help="number of processes (default: number of cores)"
+    )
     options = parser.parse_args()
     if missing := toolchain.missing():
         sys.exit(missing)
@@ -347,11 +354,14 @@ def main() -> None:
         if re.search(options.rows, str(call))
     ]
     if not chosen or (options.write and options.rows):
-        sys.exit("no such row" if not chosen else "--write takes all rows")
+        sys.exit("no row matches" if not chosen else "--write cannot be combined with --rows")
     tables = measure(chosen, ("llvm", "none"), options.processes)
     if wrong := [row for rows in tables.values() for row in rows if row.wrong]:
         sys.exit(
-            "\n".join(f"{row.call} {row.kernel}: {row.wrong} bytes are wrong" for row in wrong)
+            "\n".join(
+                f"{row.call} {row.kernel}: {row.wrong} bytes differ from the emulated device"
+                for row in wrong
+            )
         )
     lines = list(_table(tables))
     if any(call in set(calls()) for call in chosen):

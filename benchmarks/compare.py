@@ -1,9 +1,9 @@
-"""Is another version of this library slower?
+"""Compares the speed of this version of the library with that of another checkout.
 
     python benchmarks/compare.py OTHER_CHECKOUT
 
-Runs the operations of ``ops.py`` and the graph construction of ``overhead.py`` with both versions, in
-subprocesses that take turns, and prints the ratio of this version to the other one.
+Subprocesses with the two versions take turns. They run the operations of ``ops.py`` and build the graphs of
+``overhead.py``. The program prints the time of this version divided by the time of the other one.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 ROUNDS = 7
-SECONDS = 0.15  # for each operation, in each round
+SECONDS = 0.15  # per operation and round
 WINDOWS = {"2x2/2": (2, 2, 0), "3x3/2": (3, 2, 1), "3x3/1": (3, 1, 1)}
 
 
 def operations() -> dict[str, tuple[Callable[[], Any], bool]]:
-    """Every operation, and whether its result is evaluated."""
+    """All operations by name, each with whether its result is evaluated."""
     import mlx.core as mx
 
     import mlx_unpool
@@ -36,7 +36,7 @@ def operations() -> dict[str, tuple[Callable[[], Any], bool]]:
     found: dict[str, tuple[Callable[[], Any], bool]] = {}
 
     def add(name: str, pool: Any, unpool: Any, x: mx.array) -> None:
-        """The operations of one pair of layers."""
+        """Adds the operations of one pair of layers."""
         values, indices = pool(x)
         size = {"output_size": x.shape}
         mx.eval(values, indices)
@@ -73,7 +73,7 @@ def operations() -> dict[str, tuple[Callable[[], Any], bool]]:
 
 
 def measure() -> dict[str, float]:
-    """The shortest time of each operation."""
+    """The shortest time of each operation in seconds."""
     import mlx.core as mx
 
     times = {}
@@ -89,9 +89,11 @@ def measure() -> dict[str, float]:
 
 
 def main() -> None:
-    """Prints the ratios of medians, the largest first, and their geometric mean."""
+    """Prints the ratios of medians, from large to small, and their geometric mean."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("other", nargs="?", type=Path, help="a checkout of the other version")
+    parser.add_argument(
+        "other", nargs="?", type=Path, help="folder of a checkout of the other version"
+    )
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:

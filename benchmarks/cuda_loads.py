@@ -1,10 +1,10 @@
-"""How wide the CUDA kernels' loads and stores are, in the machine code of an A100, which needs no GPU.
+"""Counts the loads and stores of the CUDA kernels by width, in machine code for an A100. No GPU is needed.
 
-    python benchmarks/cuda_loads.py            prints the table of CUDA.md
-    python benchmarks/cuda_loads.py --write    puts it into the page
+    python benchmarks/cuda_loads.py            print the table of CUDA.md
+    python benchmarks/cuda_loads.py --write    write the table into the page
 
-NVIDIA's compiler and disassembler come from PyPI (extra ``cuda-check``). Instructions are counted as they
-stand in the code: those of a loop once, and those of the way for arrays that are not aligned as well.
+NVIDIA's compiler and disassembler are installed from PyPI (extra ``cuda-check``). Each instruction of the
+machine code counts once, also in a loop. Instructions for arrays that are not aligned are included.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ LAYOUTS = {
 }
 WINDOWS = {"2x2/2": (2, 2, 0), "3x3/2": (3, 2, 1)}
 DTYPES = {"f32": mx.float32, "f16": mx.float16}
-Row = tuple[str, str, str, str, str]  # layout, window, indices, type, kernel
+Row = tuple[str, str, str, str, str]  # (layout, window, index format, dtype, kernel)
 
 
 def launches() -> Iterator[tuple[Row, cuda_text.Launch]]:
-    """The launches of pooling, unpooling and their derivatives."""
+    """The launches of pooling, unpooling and their derivatives, one per kernel."""
     for layout, window, index_format, dtype in itertools.product(
         LAYOUTS, WINDOWS, ("window", "flat"), DTYPES
     ):
@@ -71,13 +71,13 @@ def launches() -> Iterator[tuple[Row, cuda_text.Launch]]:
 
 
 def counts() -> list[tuple[Row, Counter[str]]]:
-    """Loads and stores of each kernel, by width in bytes."""
+    """The numbers of loads and stores of each kernel, by width in bytes."""
     rows, found = zip(*launches())
     return list(zip(rows, cuda_text.memory_instructions(list(found), ARCHITECTURE)))
 
 
 def table() -> Iterator[str]:
-    """The table of the page."""
+    """The lines of the table."""
     yield (
         "| layout | window | indices | type | kernel "
         "| loads: 16 bytes | 8 | 4 | 2 | 1 | stores: 16 | 8 | 4 | 2 | 1 |"
@@ -89,10 +89,10 @@ def table() -> Iterator[str]:
 
 
 def main() -> None:
-    """Prints the table or puts it into the page."""
+    """Prints the table or writes it into the page."""
     if cuda_text.compiler() is None or cuda_text.disassembler() is None:
         sys.exit(
-            "pip install 'mlx-unpool[cuda-check]': NVIDIA's compiler or disassembler is not here"
+            "NVIDIA's compiler or disassembler is missing: pip install 'mlx-unpool[cuda-check]'"
         )
     lines = "\n".join(table())
     if "--write" not in sys.argv:

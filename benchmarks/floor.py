@@ -1,4 +1,4 @@
-"""How fast could it be with MLX's operations on the CPU? The parts that nothing can do without, alone.
+"""Times the MLX operations on the CPU that no implementation of pooling and unpooling can avoid.
 
 python benchmarks/floor.py
 """
@@ -11,7 +11,8 @@ import mlx.core as mx
 import ops
 from harness import rivals, timing
 
-# What is timed beside each operation, with everything else made ready before. Indices are not checked.
+# The operations that are timed for each primitive. Everything else is computed before, and indices are not
+# checked.
 PARTS = {
     "pool": "two `maximum`, no index",
     "unpool": "`zeros` and `put_along_axis`",
@@ -21,7 +22,7 @@ PARTS = {
 
 
 def parts(case: ops.Case) -> dict[str, Any]:
-    """The runs of :data:`PARTS` for windows of 2 x 2."""
+    """Functions that run the operations of :data:`PARTS` for 2x2 windows."""
     batch, height, width, channels = case.x.shape
     place = case.flat.reshape(batch, -1, channels) * channels + mx.arange(channels)
     place = place.reshape(batch, -1).astype(mx.uint32)
@@ -44,15 +45,15 @@ def parts(case: ops.Case) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Prints a table."""
+    """Prints the table of RESULTS.md."""
     rows = []
     for size, channels in ops.SIZES:
         for batch in ops.BATCHES:
             case = ops.Case(batch, size, channels, "2x2/2", "float32")
             for operation, part in parts(case).items():
                 torch_run = rivals.with_threads(1, case.torch_run(operation, False, "cpu"))
-                everybody = case.rivals(operation)
-                runs = {f: everybody[f"ours, {f}"] for f in ops.FORMATS}
+                implementations = case.rivals(operation)
+                runs = {f: implementations[f"ours, {f}"] for f in ops.FORMATS}
                 times = timing.medians({**runs, "part": part, "torch": torch_run})
                 rows.append(
                     {
@@ -70,7 +71,8 @@ def main() -> None:
             for who in ("part", *ops.FORMATS)
         ]
         lines.append([operation, part, *ratios])
-    header = ["2x2/2, float32, / torch NCHW, 1 thread", "the part", "alone", "window", "flat"]
+    header = ["2x2/2, float32, / torch NCHW, 1 thread", "these operations", "alone"]
+    header += [f"whole operation, {f}" for f in ops.FORMATS]
     print(timing.table(header, lines))
 
 

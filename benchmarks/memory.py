@@ -1,8 +1,9 @@
-"""How much memory do indices take, and how much does a forward and backward pass at its peak?
+"""Measures the memory of indices, and the peak memory of a forward and backward pass.
 
     python benchmarks/memory.py
 
-Each figure comes from a process of its own: the most memory that it held, less what it held before.
+Each measurement runs in a separate process. The peak is the most memory that the process held, minus what it
+held before the pass.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 from harness import timing
 
 SHAPE = (4, 224, 224, 64)
-CELLS = 4 * 112 * 112 * 64
+POOLED = 4 * 112 * 112 * 64  # number of pooled values
 
 MLX = """
 import mlx.core as mx, mlx_unpool
@@ -49,7 +50,7 @@ for event in watched.profiler.kineto_results.events():
 
 
 def measure(code: str) -> dict[str, int]:
-    """Runs one program and returns the bytes that it found."""
+    """The numbers of bytes that a program prints."""
     program = f"{code}\nimport json; print(json.dumps(dict(kept=kept, peak=peak)))"
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -58,7 +59,7 @@ def measure(code: str) -> dict[str, int]:
 
 
 def main() -> None:
-    """Prints a table."""
+    """Prints the table of RESULTS.md."""
     programs = {
         "ours, window": MLX.format(shape=SHAPE, format="window"),
         "ours, flat": MLX.format(shape=SHAPE, format="flat"),
@@ -68,9 +69,9 @@ def main() -> None:
     timing.save("memory", rows)
     peak = rows[-1]["peak"]
     lines = [
-        [row["who"], row["kept"] / CELLS, row["peak"] / CELLS, row["peak"] / peak] for row in rows
+        [row["who"], row["kept"] / POOLED, row["peak"] / POOLED, row["peak"] / peak] for row in rows
     ]
-    header = ["who", "index bytes a cell", "peak bytes a cell, forward and backward", "/ torch"]
+    header = ["indices", "index, bytes per pooled value", "peak, bytes per pooled value", "/ torch"]
     print(timing.table(header, lines))
 
 

@@ -268,7 +268,13 @@ def lines_of(rows: list[dict[str, Any]], small: list[dict[str, Any]]) -> list[st
         ]
         worse.append(f"- {measure}: {', '.join(names) or 'none of these cases'}")
     table = timing.table(["ours / mlx.nn", *measures], body)
-    return [table, "", "Cases in which `mlx.nn` is faster or needs less memory, with the ratio:", "", *worse]
+    return [
+        table,
+        "",
+        "Cases in which `mlx.nn` is faster or needs less memory, with the ratio:",
+        "",
+        *worse,
+    ]
 
 
 def byte_lines(rows: list[dict[str, Any]]) -> str:
@@ -340,7 +346,9 @@ def main() -> None:
         "--quick", action="store_true", help="use small arrays, to check that the program runs"
     )
     parser.add_argument(
-        "--write", action="store_true", help="write the tables into MLX_NN.md and docs/benchmarks.md"
+        "--write",
+        action="store_true",
+        help="write the tables into MLX_NN.md and docs/benchmarks.md",
     )
     parser.add_argument(
         "--stored", action="store_true", help="do not measure: use benchmarks/results/mlx_nn.json"

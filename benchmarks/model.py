@@ -1,4 +1,4 @@
-"""What is a training step of a SegNet beside the same step in PyTorch, and how much of it is pooling?
+"""Compares a training step of a small SegNet with PyTorch, and measures which part of it is pooling.
 
 python benchmarks/model.py
 """
@@ -19,7 +19,7 @@ CHANNELS, CONVOLUTIONS = (12, 24, 48), (1, 2, 2)
 
 
 class TorchSegNet(torch.nn.Module):
-    """The network of mlx_unpool_zoo.segnet, in PyTorch."""
+    """The SegNet of ``mlx_unpool_zoo`` in PyTorch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class TorchSegNet(torch.nn.Module):
 
 
 def pooling_alone(model: SegNet) -> Any:
-    """Every pool and unpool of a step, with derivatives, and nothing else."""
+    """A function that runs only the pools and unpools of a training step, with their derivatives."""
     sizes = [(BATCH, SIZE >> n, SIZE >> n, channels) for n, channels in enumerate(CHANNELS)]
     planes = [mx.random.normal(size) for size in sizes]
     mx.eval(planes)
@@ -69,7 +69,7 @@ def pooling_alone(model: SegNet) -> Any:
 
 
 def main() -> None:
-    """Prints a table."""
+    """Prints the table."""
     x = mx.random.normal((BATCH, SIZE, SIZE, 3))
     y = mx.random.randint(0, CLASSES, (BATCH, SIZE, SIZE))
     mx.eval(x, y)
@@ -103,9 +103,9 @@ def main() -> None:
     timing.save("model", [{"shape": [BATCH, SIZE, SIZE, 3], "seconds": times}])
     lines = [
         ["training step, MLX / PyTorch on 1 thread", timing.ratio(times, "mlx", "torch")],
-        ["pooling and unpooling, share of the MLX step", timing.ratio(times, "pooling", "mlx")],
+        ["pooling and unpooling, fraction of the MLX step", timing.ratio(times, "pooling", "mlx")],
     ]
-    print(timing.table(["question", "ratio"], lines))
+    print(timing.table(["measurement", "ratio"], lines))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Are pooling with indices, unpooling and their derivatives faster than what a user would take instead?
+"""Compares pooling with indices, unpooling and their derivatives with PyTorch and with plain MLX operations.
 
-python benchmarks/ops.py [--quick]
+    python benchmarks/ops.py [--quick]
 
-Inside mx.compile MLX calls `g++`: the first one on PATH, which may be a script that calls another compiler.
+``mx.compile`` calls ``g++``: the first one on PATH, which may be a script that calls another compiler.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mlx_unpool import _backends, _derivatives
 from mlx_unpool._geometry import WindowGeometry
 from mlx_unpool._requests import window_of
 
-SIZES = [(112, 64), (56, 128), (28, 256)]  # height and width, channels: the decoder of a SegNet
+SIZES = [(112, 64), (56, 128), (28, 256)]  # (height and width, channels) of a SegNet decoder
 BATCHES = (1, 8)
 WINDOWS = {"2x2/2": (2, 2, 0), "3x3/2": (3, 2, 1), "3x3/1": (3, 1, 1)}
 OPERATIONS = ("pool", "unpool", "pool backward", "unpool backward")
@@ -30,12 +30,12 @@ FORMATS = ("window", "flat")
 
 
 def mlx_run(run: Callable[[], Any]) -> Callable[[], None]:
-    """A lazy call as one that is carried out."""
+    """A function that calls ``run`` and evaluates the result."""
     return lambda: mx.eval(run())
 
 
 class Case:
-    """One size, window and dtype: every operation by every rival."""
+    """A size, window and dtype, with every operation in every implementation."""
 
     def __init__(self, batch: int, size: int, channels: int, window: str, dtype: str) -> None:
         self.parameters = WINDOWS[window]
@@ -61,7 +61,7 @@ class Case:
         self.check()
 
     def check(self) -> None:
-        """Before anything is timed: ours is right."""
+        """Checks that results are correct before anything is timed."""
         values, indices = self.torch_pooled[False]
         theirs = values.float().permute(0, 2, 3, 1).numpy()
         assert np.array_equal(np.array(self.values.astype(mx.float32)), theirs)
@@ -74,9 +74,9 @@ class Case:
     def ours(
         self, operation: str, index_format: str
     ) -> tuple[Callable[..., Any], tuple[mx.array, ...]]:
-        """What the library does for an operation, and with which arrays.
+        """The function of this library for an operation, and its arguments.
 
-        A derivative runs by itself, as MLX calls it, without the forward pass.
+        A derivative runs without the forward pass.
         """
         values, indices = self.pooled[index_format]
         size = (self.size, self.size)
@@ -94,7 +94,7 @@ class Case:
         return linear, (x[:, None], indices[:, None])
 
     def rivals(self, operation: str) -> dict[str, Callable[[], Any]]:
-        """Everybody who can do an operation."""
+        """All implementations of an operation, by name."""
         size = (self.size, self.size)
         runs: dict[str, Callable[[], Any]] = {}
         for index_format in FORMATS:
@@ -121,7 +121,7 @@ class Case:
         return runs
 
     def torch_run(self, operation: str, last: bool, device: str) -> Callable[[], Any]:
-        """PyTorch's version of an operation, in one of its layouts on one of its devices."""
+        """PyTorch's implementation of an operation, in one of its layouts on one of its devices."""
         functional, aten = torch.nn.functional, torch.ops.aten
         kernel, stride, padding = self.parameters
         size = (self.size, self.size)
@@ -141,7 +141,7 @@ class Case:
         return lambda: torch.autograd.grad(y, unpooled, full, retain_graph=True)
 
 
-# Other ranks, the other layout and long windows: rank, sizes, channels, window, data format.
+# Other ranks, channels-first arrays and long windows: (rank, size, channels, window, data format).
 OTHERS = {
     "1-D 2/2": (1, (16384,), 64, (2, 2, 0), "channels_last"),
     "1-D 3/2": (1, (16384,), 64, (3, 2, 1), "channels_last"),
@@ -156,7 +156,7 @@ OTHERS = {
 
 
 def other(name: str) -> dict[str, dict[str, float]]:
-    """Seconds of pool and unpool in another rank or layout: ours and PyTorch's on one thread."""
+    """Seconds of pool and unpool in another rank or layout, in this library and in PyTorch on one thread."""
     rank, size, channels, window, data_format = OTHERS[name]
     last = data_format == "channels_last"
     shape = (1, *size, channels) if last else (1, channels, *size)
@@ -193,16 +193,19 @@ def other(name: str) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    """Prints tables of ratios and draws them."""
+    """Prints tables of ratios and draws a chart."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
-        "--quick", action="store_true", help="one small size only, to see that it runs"
+        "--quick", action="store_true", help="use one small size, to check that the program runs"
     )
     parser.add_argument(
-        "--busy", action="store_true", help="compare the processor time of one thread, not the time"
+        "--busy", action="store_true", help="compare processor time, without PyTorch on two threads"
     )
-    parser.add_argument("--dtypes", nargs="+", default=["float32", "float16", "bfloat16"])
-    parser.add_argument("--windows", nargs="+", default=list(WINDOWS))
+    dtypes = ["float32", "float16", "bfloat16"]
+    parser.add_argument("--dtypes", nargs="+", default=dtypes, help="dtypes (default: all)")
+    parser.add_argument(
+        "--windows", nargs="+", default=list(WINDOWS), help="windows (default: all)"
+    )
     options = parser.parse_args()
     quick = options.quick
     if options.busy:
@@ -216,10 +219,12 @@ def main() -> None:
                 for batch in batches if dtype == "float32" else (1,):
                     case = Case(batch, size, channels, window, dtype)
                     for operation in OPERATIONS:
-                        everybody = case.rivals(operation)
+                        implementations = case.rivals(operation)
                         if options.busy:
-                            everybody = {n: r for n, r in everybody.items() if "2 threads" not in n}
-                        times = timing.medians(everybody)
+                            implementations = {
+                                n: r for n, r in implementations.items() if "2 threads" not in n
+                            }
+                        times = timing.medians(implementations)
                         rows.append(
                             {
                                 "operation": operation,
@@ -263,11 +268,11 @@ def main() -> None:
             )
             lines.append([operation, window, *map(timing.geometric_mean, ratios)])
     print()
-    print(timing.table(["inside mx.compile / eager", "window", *FORMATS], lines))
+    print(timing.table(["compiled / uncompiled", "window", *FORMATS], lines))
 
 
 def report(name: str, rows: list[dict[str, Any]]) -> None:
-    """Geometric means over sizes, in units of each rival."""
+    """Prints geometric means over sizes, as ratios to each other implementation."""
     theirs = {who for row in rows for who in row["seconds"] if "ours" not in who}
     columns = sorted(theirs, key=lambda who: (who != "torch NCHW, 1 thread", who))
     lines = []
@@ -287,7 +292,7 @@ def report(name: str, rows: list[dict[str, Any]]) -> None:
                         ratios = [timing.ratio(s, f"ours, {ours}", who) for s in chosen if who in s]
                         line.append(timing.geometric_mean(ratios) if ratios else "")
                     lines.append(line)
-    header = ["operation", "window", "dtype", "our indices", *(f"/ {who}" for who in columns)]
+    header = ["operation", "window", "dtype", "indices", *(f"/ {who}" for who in columns)]
     print(timing.table(header, lines))
     shown = [line for line in lines if line[2] == "float32"]
 

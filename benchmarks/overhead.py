@@ -1,9 +1,9 @@
-"""How long does Python take to build the graph of one call, before anything runs?
+"""Measures the time that Python needs to build the graph of one call, without evaluating it.
 
     python benchmarks/overhead.py
 
-Also how that time is made up: what this library's front adds to the primitive below it (checks, plan,
-reshapes), and what the Python part of a GPU's pool takes (its kernel replaced by one that does nothing).
+It also measures two parts of that time. One is what this library adds to the primitive: checks, plan and
+reshapes. The other is the Python part of a pool on a GPU, with a kernel that does nothing.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ TURNS = 15
 
 
 def microseconds(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Median over turns in which every call has its batch, the results thrown away unevaluated."""
+    """The median time of each call. The calls take turns, and their results are not evaluated."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(TURNS + 1):
         for name, call in calls.items():
             start = time.perf_counter()
             for _ in range(CALLS):
                 call()
-            if turn:  # the first one warms up
+            if turn:  # the first turn warms up
                 times[name].append(1e6 * (time.perf_counter() - start) / CALLS)
     return {name: statistics.median(measured) for name, measured in times.items()}
 
 
 def layers() -> dict[str, Callable[[], Any]]:
-    """What a user calls."""
+    """Calls of the public layers."""
     theirs = nn.MaxPool2d(2)
     calls: dict[str, Callable[[], Any]] = {"mlx.nn.MaxPool2d(2)": lambda: theirs(X)}
     for window in ((2, 2, 0), (3, 2, 1)):
@@ -60,7 +60,7 @@ def layers() -> dict[str, Callable[[], Any]]:
 
 
 def parts() -> dict[str, float]:
-    """Microseconds of the parts of a 2x2/2 call with flat indices."""
+    """Times in microseconds of the parts of a 2x2/2 call with flat indices."""
     pool = mlx_unpool.MaxPool2d(2, return_indices=True)
     unpool = mlx_unpool.MaxUnpool2d.from_pool(pool)
     values, indices = pool(X)
@@ -75,9 +75,9 @@ def parts() -> dict[str, float]:
         times = microseconds(
             {
                 "pool": lambda: pool(X),
-                "pool below": lambda: _derivatives.pool(folded, None, g, mx.int32, here),
+                "pool, primitive": lambda: _derivatives.pool(folded, None, g, mx.int32, here),
                 "unpool": lambda: unpool(values, indices, output_size=(112, 112)),
-                "unpool below": lambda: _derivatives.linear("place", v, i, g, here),
+                "unpool, primitive": lambda: _derivatives.linear("place", v, i, g, here),
                 "GPU pool": lambda: metal.pool(folded, g, mx.int32),
             }
         )
@@ -85,22 +85,22 @@ def parts() -> dict[str, float]:
         mx.fast.metal_kernel = made
         gpu._build.cache_clear()
     return {
-        "front of a pool": times["pool"] - times["pool below"],
-        "front of an unpool": times["unpool"] - times["unpool below"],
-        "Python part of a GPU pool": times["GPU pool"],
+        "pool, part above the primitive": times["pool"] - times["pool, primitive"],
+        "unpool, part above the primitive": times["unpool"] - times["unpool, primitive"],
+        "pool on a GPU, Python part": times["GPU pool"],
     }
 
 
 def first_calls() -> dict[str, float]:
-    """Microseconds of the first call with a shape, every one of its own."""
+    """Time in microseconds of the first call with a shape. Every call has another shape."""
     sizes = iter(range(8, 10**6))
     pool = mlx_unpool.MaxPool2d(2, return_indices=True)
-    made = {"pool, first call of a shape": lambda: pool(mx.zeros((1, 8, 8, next(sizes))))}
+    made = {"pool, first call with a shape": lambda: pool(mx.zeros((1, 8, 8, next(sizes))))}
     return microseconds(made)
 
 
 def main() -> None:
-    """Prints a table."""
+    """Prints the table."""
     mx.eval(X)
     calls = layers()
     compiled = {

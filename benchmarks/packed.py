@@ -1,9 +1,9 @@
-"""Would indices of 2 bits pay, four channels a byte, as the SegNet paper suggests for windows of 2 x 2?
+"""Measures whether indices of 2 bits would be worth it for 2x2 windows, as in the SegNet paper.
 
     python benchmarks/packed.py
 
-On the CPU this is measured: packing and unpacking with the fewest MLX operations, beside the pool and the
-unpool that they would go with. On a GPU, where a kernel would pack as it writes, bytes are counted.
+On the CPU, pool and unpool are timed with and without packing, which uses the fewest possible MLX operations.
+On a GPU, a kernel would pack while it writes, so only bytes are counted.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ SIZES = [(112, 64), (56, 128), (28, 256)]
 
 
 def pack(indices: mx.array) -> mx.array:
-    """Window indices 0 to 3 of four neighbouring channels in one byte."""
+    """Window indices (0 to 3) with four neighbouring channels packed into one byte."""
     a, b, c, d = (indices[..., n::4] for n in range(4))
     return (a | (b << 2)) | ((c | (d << 2)) << 4)
 
 
 def unpack(packed: mx.array) -> mx.array:
-    """The indices again."""
+    """The unpacked indices."""
     parts = (packed[..., None] >> mx.array([0, 2, 4, 6], mx.uint8)) & mx.array(3, mx.uint8)
     return parts.reshape(*packed.shape[:-1], -1)
 
 
 def main() -> None:
-    """Prints two tables."""
+    """Prints a table for the CPU and one for GPUs."""
     rows: list[dict[str, Any]] = []
     for size, channels in SIZES:
         x = mx.random.normal((1, size, size, channels))
@@ -64,9 +64,9 @@ def main() -> None:
     print()
     lines = []
     for dtype, size in (("float32", 4), ("float16, bfloat16", 2)):
-        others = 4 * size + size  # the plane and the values, for each cell
+        others = 4 * size + size  # bytes of the input and of the value, per pooled value
         lines.append([dtype, others + 1, others + 0.25, (others + 0.25) / (others + 1)])
-    header = ["GPU, 2x2/2, pool or unpool", "bytes a cell, window", "packed", "packed / window"]
+    header = ["GPU, 2x2/2, bytes per pooled value", "window", "packed", "packed / window"]
     print(timing.table(header, lines))
 
 

@@ -1,4 +1,4 @@
-"""How does the cost grow with the size of the array, and with the size of the window?
+"""Measures how the time of a call depends on the size of the array and on the size of the window.
 
 python benchmarks/scale.py
 """
@@ -14,12 +14,12 @@ from harness import rivals, timing
 import mlx_unpool
 
 CHANNELS = 32
-SIDES = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # of planes: 0.5 KB to 128 MB of float32
+SIDES = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # rows and columns: 0.5 KB to 128 MB in float32
 KERNELS = (1, 2, 3, 4, 5, 7, 9, 13)
 
 
 def times(side: int, kernel: int, stride: int, padding: int) -> dict[str, float]:
-    """Seconds of a pool with window indices and its unpool, ours and PyTorch's channels-last pool."""
+    """Seconds of pool and unpool with window indices, and of PyTorch's pool in channels_last."""
     x = mx.random.normal((1, side, side, CHANNELS))
     window = (kernel, stride, padding)
     values, indices = mlx_unpool.max_pool2d(x, *window, return_indices=True, index_format="window")
@@ -47,7 +47,7 @@ def main() -> None:
     windows = [{"kernel": k, **times(112, k, 1, k // 2)} for k in KERNELS]
     timing.save("scale", [*sizes, *windows])
     names = ("pool", "unpool", "torch pool")
-    # Time for each element of the plane, in units of the best of all sizes.
+    # Time per byte of the plane, in units of the shortest one of all sizes.
     best = {name: min(row[name] / row["bytes"] for row in sizes) for name in names}
     lines: list[list[Any]] = [
         [
@@ -56,7 +56,7 @@ def main() -> None:
         ]
         for row in sizes
     ]
-    print(timing.table(["plane, 2x2/2", *(f"{name}, a byte" for name in names)], lines))
+    print(timing.table(["plane, 2x2/2", *(f"{name}, time per byte" for name in names)], lines))
     print()
     least = {name: windows[0][name] for name in names}
     lines = [[row["kernel"], *(row[name] / least[name] for name in names)] for row in windows]
@@ -71,7 +71,7 @@ def main() -> None:
                 label=name,
             )
         axes.set_xlabel("bytes of the plane (float32, 2x2/2)")
-        axes.set_ylabel("time a byte / the best of all sizes")
+        axes.set_ylabel("time per byte / shortest of all sizes")
         axes.legend()
 
     def by_window(axes: Any) -> None:

@@ -1,10 +1,10 @@
-"""How many 128-byte lines of memory the Metal kernels touch, against the least possible.
+"""Counts the 128-byte lines of memory that the Metal kernels access, relative to the minimum.
 
-    python benchmarks/traffic.py            prints the tables of TRAFFIC.md
-    python benchmarks/traffic.py --write    puts them into the page
+    python benchmarks/traffic.py            print the tables of TRAFFIC.md
+    python benchmarks/traffic.py --write    write the tables into the page
 
-The kernels run on the CPU, exactly as MLX would hand them to Metal, with every access counted (see
-tests/metal). The figures are counts, not times: the same on every machine.
+The source that MLX passes to Metal runs on the CPU, and every access is counted (see tests/metal). The counts
+are the same on every machine.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ import metal_host
 import mlx_unpool
 
 DTYPES = {"f32": mx.float32, "f16": mx.float16, "bf16": mx.bfloat16}
-WINDOWS = {  # name: rank, kernel_size, stride, padding
+WINDOWS = {  # name: (rank, kernel_size, stride, padding)
     "2x2/2": (2, 2, 2, 0),
     "3x3/2": (2, 3, 2, 1),
     "3x3/1": (2, 3, 1, 1),
     "2x2x2/2": (3, 2, 2, 0),
 }
-LARGE_WINDOWS = {  # of up to 64 elements
+LARGE_WINDOWS = {  # up to 64 elements
     "5x5/1": (2, 5, 1, 2),
     "5x5/3": (2, 5, 3, 2),
     "7x7/2": (2, 7, 2, 3),
@@ -38,7 +38,7 @@ LARGE_WINDOWS = {  # of up to 64 elements
     "3x3x3/1": (3, 3, 1, 1),
     "4x4x4/1": (3, 4, 1, 2),
 }
-LAYOUTS = {  # name: data_format, channels
+LAYOUTS = {  # name: (data_format, channels)
     "NHWC 64": ("channels_last", 64),
     "NHWC 3": ("channels_last", 3),
     "NHWC 1": ("channels_last", 1),
@@ -46,7 +46,7 @@ LAYOUTS = {  # name: data_format, channels
 }
 PRIMITIVES = ("pool", "place", "accumulate", "pick", "pick_winners")
 IRREGULAR = {"adaptive 25x25": 25, "adaptive 40x40": 40, "fractional 2x2, 40x40": 40}
-# What one kernel hands to the next; the parts of large windows, which have other names, are in no row.
+# Arrays that one kernel passes to the next. Those of large windows, which no row has, are not listed.
 INTERMEDIATE = ("outside_window", "winner_bits", "winner")
 PAGE = Path(__file__).with_name("TRAFFIC.md")
 END = "<!-- end of table -->"
@@ -58,15 +58,15 @@ LINE = 128
 
 
 class Figures(NamedTuple):
-    """Bytes of lines touched over unique bytes of the call's inputs and outputs."""
+    """Bytes of the accessed lines divided by the size of the inputs and outputs of a call."""
 
-    simd_group: float  # a line counts once for each SIMD group of 32 threads that touches it
-    threadgroup: float  # once for each threadgroup: what a perfect cache of that size leaves
-    flags: float  # the part of simd_group that intermediate arrays cost
+    simd_group: float  # a line counts once for each SIMD group of 32 threads that accesses it
+    threadgroup: float  # a line counts once for each threadgroup, as with a perfect cache
+    flags: float  # the part of simd_group that belongs to intermediate arrays
 
 
 def measure(call: Callable[[], object]) -> Figures:
-    """Counts one call: all its kernels together."""
+    """The figures of one call, with all of its kernels."""
     device = emulator.Emulator()
     device.count = True
     with device.installed():
@@ -75,10 +75,11 @@ def measure(call: Callable[[], object]) -> Figures:
 
 
 def figures(launches: list[metal_host.Launch], reports: list[metal_host.Report]) -> Figures:
-    """Adds up the launches of one call.
+    """The sum over the launches of one call.
 
-    Arrays of fewer than 8 elements and shapes are in Metal's constant memory and not counted. An input that
-    two kernels read counts twice as touched, once as unique; intermediate arrays as touched alone.
+    Shapes and arrays of fewer than 8 elements are in Metal's constant memory and are not counted. An input
+    that two kernels read counts twice as accessed and once in the size. Intermediate arrays count as accessed
+    only.
     """
     simd = group = flags = 0
     unique: dict[tuple[str, str], int] = {}
@@ -101,7 +102,7 @@ def figures(launches: list[metal_host.Launch], reports: list[metal_host.Report])
 def call_of(
     primitive: str, window: str, layout: str, dtype: str, index_format: str
 ) -> Callable[[], object]:
-    """One call of the public API, or of a derivative, on 56 x 56 (3-D: 8 x 28 x 28) planes."""
+    """A call of the public API or of a derivative, on planes of 56x56 (3-D: 8x28x28)."""
     rank, *parameters = {**WINDOWS, **LARGE_WINDOWS}[window]
     data_format, channels = LAYOUTS[layout]
     size = (56, 56) if rank == 2 else (8, 28, 28)
@@ -124,25 +125,25 @@ def call_of(
     from mlx_unpool._geometry import WindowGeometry
     from mlx_unpool._requests import window_of
 
-    values, indices = pool(x)  # on the CPU
+    values, indices = pool(x)  # runs on the CPU
     mx.eval(x, values, indices)
     folding = _layout.Layout.of("", "", x.shape, rank, data_format == "channels_first")
-    full, cells, places = folding.fold(x), folding.fold(values), folding.fold(indices)
-    g = WindowGeometry(full.shape[1:4], cells.shape[1:4], window_of("", rank, *parameters))
+    full, pooled, positions = folding.fold(x), folding.fold(values), folding.fold(indices)
+    g = WindowGeometry(full.shape[1:4], pooled.shape[1:4], window_of("", rank, *parameters))
     metal = _backends.get("metal")
     return {
         "pool": lambda: pool(x),
         "place": lambda: unpool(values, indices),
-        "accumulate": lambda: metal.accumulate(cells, places, g),
-        "pick": lambda: metal.pick(full, places, g),
-        "pick_winners": lambda: metal.pick_winners(full, places, g),
+        "accumulate": lambda: metal.accumulate(pooled, positions, g),
+        "pick": lambda: metal.pick(full, positions, g),
+        "pick_winners": lambda: metal.pick_winners(full, positions, g),
     }[primitive]
 
 
 def irregular_call_of(
     primitive: str, windows: str, layout: str, dtype: str
 ) -> Callable[[], object]:
-    """One call of adaptive or fractional pooling on 56 x 56 planes, or of its derivative."""
+    """A call of adaptive or fractional pooling on planes of 56x56, or of its derivative."""
     from mlx_unpool import _backends, _geometry, _layout
 
     data_format, channels = LAYOUTS[layout]
@@ -161,7 +162,7 @@ def irregular_call_of(
 
     if primitive == "pool":
         return pool
-    values, indices = pool()  # on the CPU
+    values, indices = pool()  # runs on the CPU
     mx.eval(x, values, indices)
     folding = _layout.Layout.of("", "", x.shape, 2, data_format == "channels_first")
     if windows.startswith("adaptive"):
@@ -173,7 +174,7 @@ def irregular_call_of(
 
 
 def irregular_rows() -> list[tuple[str, str, str]]:
-    """Layout, windows, primitive of each row of the second table."""
+    """The (layout, windows, primitive) of each row of the second table."""
     return [
         (layout, windows, primitive)
         for layout in ("NHWC 64", "NCHW 8")
@@ -183,7 +184,7 @@ def irregular_rows() -> list[tuple[str, str, str]]:
 
 
 def rows() -> list[tuple[str, str, str, str]]:
-    """Layout, window, index format, primitive of each row of the table."""
+    """The (layout, window, index format, primitive) of each row of the first table."""
     return [
         (layout, window, index_format, primitive)
         for layout in LAYOUTS
@@ -225,7 +226,7 @@ def tables() -> dict[str, list[str]]:
 
 
 def main() -> None:
-    """Prints the tables or puts them into the page."""
+    """Prints the tables or writes them into the page."""
     made = tables()
     if "--write" not in sys.argv:
         print("\n\n".join("\n".join(lines) for lines in made.values()))

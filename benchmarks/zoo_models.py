@@ -1,9 +1,8 @@
-"""Do the models of the zoo give what PyTorch gives at the size that they are published for, and how long do
-they take?
+"""Compares the models of the zoo with PyTorch at their published sizes: results and times.
 
-PYTHONPATH=tests/support python benchmarks/zoo_models.py [MODEL ...]
+    PYTHONPATH=tests/support python benchmarks/zoo_models.py [MODEL ...]
 
-Without a name it runs all models, which takes a quarter of an hour.
+Without arguments it runs all models, which takes a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from harness import timing
 from mlx_unpool_zoo.near_ties import pooled_indices, share_of_flips
 from pytorch_twins import ENetTwin, SegNetTwin, indices_of, randomise
 
-# Of each model the twin as published, the shape of an input, and further inputs.
+# For each model: its PyTorch twin as published, the shape of an input, and further inputs.
 CASES: dict[str, tuple[Callable[[], Any], tuple[int, ...], list[Any]]] = {
     "fastsurfer_cnn": (lambda: FastSurferCNNTwin(79), (1, 256, 256, 7), []),
     "fastsurfer_vinn": (lambda: FastSurferVINNTwin(79), (1, 320, 320, 7), [[1.25]]),
@@ -45,19 +44,19 @@ CASES: dict[str, tuple[Callable[[], Any], tuple[int, ...], list[Any]]] = {
 
 
 def first_to_last(x: torch.Tensor) -> np.ndarray:
-    """An array of PyTorch (N, C, ...) as MLX has it."""
+    """A PyTorch tensor (N, C, ...) as a channels-last array."""
     return np.ascontiguousarray(np.moveaxis(x.detach().numpy(), 1, -1))
 
 
 def scores_of(result: Any, indices: list[torch.Tensor]) -> tuple[Any, list[Any]]:
-    """Scores and indices of a twin, of which two give their indices themselves."""
+    """Scores and indices of a twin. Two twins return their indices themselves."""
     if isinstance(result, dict):
         return result["scores"], [v for name, v in result.items() if name.startswith("indices")]
     return result if isinstance(result, tuple) else (result, indices)
 
 
 def timed(run: Callable[[], Any], times: list[float]) -> Any:
-    """What a call gives; how long it takes is noted."""
+    """The result of a call. Its time is appended to ``times``."""
     start = time.perf_counter()
     result = run()
     times.append(time.perf_counter() - start)
@@ -66,7 +65,7 @@ def timed(run: Callable[[], Any], times: list[float]) -> Any:
 
 @torch.no_grad()
 def measure(name: str) -> dict[str, Any]:
-    """Differences and times of one model: each framework twice, in turns, since a pass can take a minute."""
+    """Differences and times of one model. Each framework runs twice, because a pass can take a minute."""
     make, shape, more = CASES[name]
     twin = randomise(make(), 0).eval()
     model = zoo.from_pytorch(name, twin.state_dict())
@@ -100,15 +99,19 @@ def measure(name: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Prints a table."""
+    """Prints the table of ZOO.md."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument(
-        "models", nargs="*", default=list(CASES), metavar="MODEL", help="of the zoo"
+        "models",
+        nargs="*",
+        default=list(CASES),
+        metavar="MODEL",
+        help="models of the zoo to run (default: all)",
     )
     arguments = parser.parse_args()
     for name in arguments.models:
         if name not in CASES:
-            parser.error(f"no model {name}; there are {', '.join(CASES)}")
+            parser.error(f"unknown model {name}: choose from {', '.join(CASES)}")
     torch.set_num_threads(1)
     found = []
     for name in arguments.models:

@@ -1,6 +1,6 @@
-"""The Metal kernels as machine code of an Apple GPU, without a Mac.
+"""Runs the Metal kernels as machine code of an Apple GPU, without a Mac.
 
-``toolchain`` compiles the exact text that MLX hands to Metal with Mesa's free compiler for the GPU of M1 and
-M2, ``machine`` runs what comes out, and ``replay`` does that for a launch of the emulated device. ``recipe/``
-says how the tools are made.
+``toolchain`` compiles the source that MLX passes to Metal with Mesa's free compiler for the GPUs of M1 and
+M2. ``machine`` runs the result, and ``replay`` does so for a launch of the emulated device. ``recipe/``
+builds the tools.
 """

@@ -1,9 +1,9 @@
-"""Runs machine code of Apple's G13 GPU (M1) on NumPy, many SIMD groups in step, and counts what they issue.
+"""Runs machine code of Apple's G13 GPU (M1) with NumPy, many SIMD groups in step, and counts instructions.
 
-What an instruction does follows the documentation of dougallj/applegpu; what it costs follows Mesa's model of
-the units (``src/asahi/compiler/agx_performance.c``) and, for 64-bit arithmetic, what
-philipturner/metal-benchmarks measured. Every memory access is checked for bounds and alignment. 32-bit floats
-lose their subnormal numbers, as the hardware has it; 16-bit ones keep theirs.
+The effect of an instruction follows the documentation of dougallj/applegpu. Its cost follows Mesa's model of
+the units (``src/asahi/compiler/agx_performance.c``) and, for 64-bit arithmetic, the measurements of
+philipturner/metal-benchmarks. Every memory access is checked for bounds and alignment. As on the hardware,
+32-bit subnormal numbers are flushed to zero and 16-bit ones are not.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 
 LANES = 32
 Thread = tuple[int, int, int]
-Numbers = Any  # an array with a number for each lane, or one number for all
+Numbers = Any  # an array with a number for each lane, or one number for all lanes
 
 _U64 = np.uint64
-# For each operation its unit (F, or IC for integers and conversions) and the cycles that it takes there.
+# The unit of each operation (F, or IC for integers and conversions) and its cycles on this unit.
 _COSTS = {
     **dict.fromkeys(["ffma", "fadd", "fmul", "hfma", "hadd", "hmul", "mov_imm", "bitop"], ("F", 1)),
     **dict.fromkeys(["icmpsel", "fcmpsel", "iadd"], ("F", 1)),
@@ -30,7 +30,7 @@ _COSTS = {
     **{"simd_prefix": ("F", 18), "simd_reduce": ("F", 24)},
     **dict.fromkeys(["imad", "bfi", "bfeil", "extr", "asr", "floor", "log2", "exp2"], ("IC", 2)),
     **{"rcp": ("IC", 3), "rsqrt": ("IC", 4)},
-    # Not in that model; taken for conversions like the others.
+    # Not part of that model. They are assumed to cost as much as conversions.
     **dict.fromkeys(["convert", "ffs", "popcount", "bitrev", "intl"], ("IC", 2)),
 }
 _CONTROL = frozenset(
@@ -39,21 +39,21 @@ _CONTROL = frozenset(
         *("jmp_exec_none", "jmp_exec_any", "jmp_exec_none_after", "stop", "begin_cf"),
     )
 )
-_BYTES = {0: 1, 1: 2, 2: 4}  # of a memory instruction's format
+_BYTES = {0: 1, 1: 2, 2: 4}  # bytes per element for each format of a memory instruction
 _MOST_STEPS = 2_000_000
 
 
 class Operand(NamedTuple):
-    """What an instruction reads or writes: a register (r), uniform (u), immediate number (i), nothing (_)."""
+    """An operand: a register (r), a uniform register (u), an immediate number (i) or nothing (_)."""
 
     kind: str
     value: int
     bits: int
-    absolute: bool = False  # of an integer: not extended with its sign
+    absolute: bool = False  # for an integer: no sign extension
     negated: bool = False
 
     def part(self, number: int) -> Operand:
-        """The operand that lies ``number`` behind this one."""
+        """The operand ``number`` positions after this one."""
         return self._replace(value=self.value + number * self.bits // 16)
 
 
@@ -74,12 +74,12 @@ class Instruction(NamedTuple):
 
 
 class Kernel:
-    """The machine code of one kernel: where its arguments lie, its parts, its table of constants."""
+    """The machine code of one kernel: offsets of its arguments, its parts and its table of constants."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.arguments: list[int] = []  # offsets in bytes of 64-bit addresses in the uniforms
-        self.constants: list[int] = []  # the uniform where they begin, then 16-bit words
+        self.arguments: list[int] = []  # byte offsets of 64-bit addresses in the uniform registers
+        self.constants: list[int] = []  # number of the first uniform register, then 16-bit words
         self.parts: dict[str, dict[int, list[Instruction]]] = {}
 
 
@@ -107,7 +107,7 @@ def _instruction(line: str) -> Instruction:
 
 
 def parse(dump: str) -> dict[str, Kernel]:
-    """The kernels of a dump of ``agx_offline``, by name."""
+    """The kernels in the output of ``agx_offline``, by name."""
     kernels: dict[str, Kernel] = {}
     for line in dump.splitlines():
         word, _, rest = line.partition(" ")
@@ -129,7 +129,7 @@ def parse(dump: str) -> dict[str, Kernel]:
 
 
 def statistics(said: str) -> list[dict[str, int]]:
-    """What Mesa says of each kernel, in their order: instructions, bytes, registers, threads, spills, ..."""
+    """Mesa's statistics of each kernel, in order: instructions, bytes, registers, threads, spills, ..."""
     found = []
     for line in said.splitlines():
         if "SHADER-DB" in line:
@@ -140,7 +140,7 @@ def statistics(said: str) -> list[dict[str, int]]:
 
 
 def _small_float(code: int) -> np.float32:
-    """The number that 8 bits of an instruction stand for."""
+    """The floating-point number that 8 bits of an instruction encode."""
     sign, exponent, mantissa = -1.0 if code & 0x80 else 1.0, code >> 4 & 7, code & 0xF
     if exponent:
         return np.float32(sign * (mantissa | 0x10) * 2.0 ** (exponent - 7))
@@ -148,7 +148,7 @@ def _small_float(code: int) -> np.float32:
 
 
 def _flushed(number: Numbers) -> Numbers:
-    """32-bit floats as instructions see them: a subnormal number is a zero of its sign."""
+    """32-bit floats with subnormal numbers replaced by zeros of the same sign."""
     tiny = np.abs(number) < np.float32(2.0**-126)
     return np.where(tiny, np.copysign(np.float32(0), number), number)
 
@@ -159,14 +159,14 @@ def _signed(number: Numbers, bits: int) -> Numbers:
 
 
 class Machine:
-    """A launch on its way: code, memory and the registers of the SIMD groups that run."""
+    """The state of a launch: code, memory and the registers of the SIMD groups that run."""
 
     def __init__(
         self, kernel: Kernel, buffers: Sequence[np.ndarray], offsets: Sequence[int] | None = None
     ) -> None:
-        """``buffers`` are arrays of bytes, one for each argument.
+        """``buffers``: arrays of bytes, one for each argument.
 
-        ``offsets`` says how many bytes behind an address of full alignment each of them begins.
+        ``offsets``: distance in bytes of each buffer from a fully aligned address.
         """
         self.kernel = kernel
         self.memory = buffers
@@ -179,13 +179,13 @@ class Machine:
             base, *words = kernel.constants
             self.uniforms[base : base + len(words)] = words
         self.counts: Counter[str] = Counter()
-        if "preamble" in kernel.parts:  # one thread, which fills uniforms
+        if "preamble" in kernel.parts:  # one thread that computes uniform registers
             self._execute("preamble", [[(0, 0, 0)]])
         self.preamble = self.counts["issued"]
         self.counts = Counter()
 
     def run(self, groups: Sequence[Sequence[Thread]], at_once: int = 128) -> None:
-        """Runs SIMD groups, each of 32 threads or fewer, and adds what they issue to ``counts``."""
+        """Runs SIMD groups of up to 32 threads and adds their instructions to ``counts``."""
         for first in range(0, len(groups), at_once):
             self._execute("main", groups[first : first + at_once])
 
@@ -209,7 +209,7 @@ class Machine:
         self.r32 = np.zeros((self.lanes, 128), np.uint32)
         self.r16 = self.r32.view(np.uint16)
         self.stack = np.zeros((self.lanes, 4096), np.uint8)
-        # Each group has its own counter; those that stand furthest back go on together.
+        # Each group has a program counter. The groups with the lowest one execute the next instruction.
         self.counter = np.zeros(self.groups, np.int64)
         end = len(code)
         with np.errstate(all="ignore"):
@@ -232,7 +232,7 @@ class Machine:
                     if step is None:
                         raise NotImplementedError(instruction.op)
                     step(self, instruction)
-        raise AssertionError(f"{self.kernel.name}: endless")
+        raise AssertionError(f"{self.kernel.name}: more than {_MOST_STEPS} steps")
 
     def _count(self, i: Instruction, groups: int) -> None:
         counts = self.counts
@@ -259,7 +259,7 @@ class Machine:
         if i.op.startswith("jmp"):
             active = self.executing.reshape(self.groups, LANES).any(1)
             taken = self.here & (active if i.op == "jmp_exec_any" else ~active)
-            after = i.op == "jmp_exec_none_after"  # to the last instruction of that block
+            after = i.op == "jmp_exec_none_after"  # jumps to the last instruction of that block
             self.counter[taken] = (self.block_end if after else self.block_at)[i.target]
             return
         if i.op == "begin_cf":
@@ -282,7 +282,7 @@ class Machine:
     # ---- operands
 
     def _bits(self, o: Operand) -> Numbers:
-        """The bits of an operand, not extended."""
+        """The bits of an operand without sign extension."""
         if o.kind == "i":
             return _U64(o.value)
         if o.kind == "u":
@@ -300,7 +300,7 @@ class Machine:
         return _U64(0)
 
     def _integer(self, o: Operand) -> Numbers:
-        """An operand of an addition or multiplication: extended with its sign, and negated if it says so."""
+        """An operand of an addition or multiplication, with sign extension and negation applied."""
         number = self._bits(o)
         if o.kind != "i" and not o.absolute and o.bits < 64:
             number = _signed(number, o.bits).view(_U64)
@@ -317,7 +317,7 @@ class Machine:
         return -number if o.negated else number
 
     def _set(self, o: Operand, number: Numbers) -> None:
-        """Writes an operand in the lanes that execute."""
+        """Writes an operand in the executing lanes."""
         if o.kind == "_":
             return
         assert o.kind == "r", o.kind
@@ -339,7 +339,7 @@ class Machine:
 
     def _integers_hold(self, i: Instruction) -> Numbers:
         a, b = (self._bits(o) for o in i.sources[:2])
-        if i.cond >= 4:  # signed; immediate numbers are small and positive
+        if i.cond >= 4:  # signed comparison; immediate numbers are small and positive
             a, b = (
                 x.view(np.int64) if o.kind == "i" else _signed(x, o.bits)
                 for x, o in zip((a, b), i.sources)
@@ -363,11 +363,13 @@ class Machine:
     # ---- memory
 
     def _place(self, address: np.ndarray, size: int, what: str) -> tuple[np.ndarray, np.ndarray]:
-        """The buffers and offsets of addresses, one for each executing lane."""
+        """The buffer and the offset of each executing lane's address."""
         buffer = (address >> _U64(40)).astype(np.int64) - 1
         at = (address & _U64((1 << 40) - 1)).astype(np.int64)
-        assert ((buffer >= 0) & (buffer < len(self.memory))).all(), f"{what}: a wild address"
-        assert (at % size == 0).all(), f"{what}: {size} bytes are not aligned"
+        assert ((buffer >= 0) & (buffer < len(self.memory))).all(), (
+            f"{what}: an address in no buffer"
+        )
+        assert (at % size == 0).all(), f"{what}: {size} bytes at an address that is not aligned"
         at -= np.array(self.offsets)[buffer]
         ends = np.array([len(m) for m in self.memory])[buffer]
         outside = (at < 0) | (at + size > ends)
@@ -379,7 +381,7 @@ class Machine:
         return buffer, at
 
     def _move(self, i: Instruction, base: Operand, index: Operand, data: Operand) -> None:
-        """Loads or stores one to four elements a lane."""
+        """Loads or stores one to four elements per lane."""
         store = i.op == "device_store"
         what = f"{self.kernel.name}: {'store' if store else 'load'}"
         if index.kind == "i":
@@ -415,7 +417,7 @@ class Machine:
     # ---- instructions
 
     def _get_sr(self, i: Instruction) -> None:
-        if not 80 <= i.imm <= 82:  # a thread's position in the grid
+        if not 80 <= i.imm <= 82:  # thread position in the grid
             raise NotImplementedError(f"special register {i.imm}")
         self._set(i.destinations[0], self.position[i.imm - 80])
 
@@ -467,7 +469,7 @@ class Machine:
         self._set(i.destinations[0], np.where(holds, a, b))
 
     def _ffma(self, i: Instruction) -> None:
-        # Rounded twice; exact enough for the refinement of a reciprocal, which is all that uses it here.
+        # Rounded twice. This is exact enough for its only use here, the refinement of a reciprocal.
         a, b, c = (np.asarray(self._float(o), np.float64) for o in i.sources)
         self._set_float(i.destinations[0], a * b + c)
 
@@ -550,14 +552,14 @@ class Machine:
                 self._set(part, moved)
 
     def _nothing(self, i: Instruction) -> None:
-        """Waits for memory, or moves the stack's end."""
+        """Does nothing: waits for memory and changes of the stack pointer have no effect here."""
 
 
 def _as_signed(number: int) -> int:
     return number - (number >> 31 << 32)
 
 
-# By the number in the instruction: what an atomic operation on 32 bits makes of the old word and the given.
+# The new word of each atomic operation on 32 bits, by the number of the operation in the instruction.
 _ATOMICS: dict[int, Callable[[int, int], int]] = {
     0: lambda old, given: old + given,
     1: lambda old, given: old - given,

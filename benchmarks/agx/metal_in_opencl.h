@@ -1,4 +1,4 @@
-// Metal's words in C++ for OpenCL, with bodies, for clang --target=spir64: what the kernels use, no more.
+// The part of Metal that the kernels use, in C++ for OpenCL, for clang --target=spir64.
 #pragma once
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #pragma clang diagnostic ignored "-Wunused-value"
@@ -9,8 +9,9 @@
 typedef signed char int8_t; typedef unsigned char uint8_t; typedef short int16_t; typedef unsigned short uint16_t;
 typedef int int32_t; typedef unsigned int uint32_t; typedef long int64_t; typedef unsigned long uint64_t;
 typedef half float16_t;
-// 16 bits with a float's exponent, rounded to nearest even. From float it is implicit, which Metal's is not:
-// "condition ? bfloat in device memory : bfloat" is a float here. Whether the text is Metal is judged elsewhere.
+// 16 bits with the exponent of a float, rounded to nearest even. The conversion from float is implicit, unlike
+// Metal's, because "condition ? bfloat in device memory : bfloat" is a float here. tests/metal/language.py checks
+// that the source is Metal.
 struct bfloat16_t {
   uint16_t bits;
   bfloat16_t() = default;

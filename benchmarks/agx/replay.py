@@ -1,4 +1,4 @@
-"""Runs a launch of a kernel as machine code, on the arrays that the emulated device ran it on."""
+"""Runs a launch of a kernel as machine code, with the same arrays as on the emulated device."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from emulator import Kept
 from .machine import LANES, Machine, Thread
 from .toolchain import Compiled
 
-UNTOUCHED = 0xAB  # what outputs hold before anything is written
+UNTOUCHED = 0xAB  # every byte of an output before it is written
 
 
 def simd_groups(launch: metal_host.Launch) -> list[list[Thread]]:
-    """The threads of every SIMD group, threadgroup by threadgroup."""
+    """The threads of every SIMD group, one threadgroup after the other."""
     groups = []
     (wide, high, deep), (x, y, z) = launch.grid, launch.threadgroup
     for gz in range(0, deep, z):
@@ -40,10 +40,10 @@ def _bytes(array: np.ndarray) -> np.ndarray:
 
 
 class Replay:
-    """One launch in the memory of the machine; ``run`` runs all of it or a part."""
+    """A launch in the memory of the machine. ``run`` runs all or some of its SIMD groups."""
 
     def __init__(self, compiled: Compiled, kept: Kept, shift: int | None = None) -> None:
-        """``shift``: how many elements behind full alignment inputs begin; if None, as the arrays do."""
+        """``shift``: elements between full alignment and the inputs. None: the offset of each array."""
         launch = self.launch = kept.launch
         self.expected = [_bytes(metal_host.buffer_of(x)) for x in kept.outputs]
         self.outputs = []
@@ -58,7 +58,7 @@ class Replay:
         self.machine = Machine(compiled.kernel(launch), inputs + self.outputs, offsets)
 
     def run(self, most: int | None = None) -> int:
-        """Runs every SIMD group, or ``most`` of them from end to end of the grid; says how many."""
+        """Runs all SIMD groups, or ``most`` of them spread over the grid. Returns their number."""
         groups = simd_groups(self.launch)
         if most is not None:
             chosen = sorted({int(n) for n in np.linspace(0, len(groups) - 1, most + 2)[1:-1]})
@@ -67,7 +67,7 @@ class Replay:
         return len(groups)
 
     def wrong_bytes(self, partly: bool = False) -> int:
-        """How many bytes are not those of the emulated device; ``partly``: of those that were written."""
+        """Number of bytes that differ from the emulated device. ``partly``: among written bytes only."""
         wrong = 0
         for output, expected in zip(self.outputs, self.expected, strict=True):
             differs = output != expected

@@ -1,7 +1,8 @@
-"""From a kernel's Metal text to machine code of Apple's G13 GPU.
+"""Compiles a kernel's Metal source to machine code of Apple's G13 GPU.
 
-Metal text, body unchanged, becomes C++ for OpenCL behind ``metal_in_opencl.h``; clang and LLVM make SPIR-V of
-it, and ``agx_offline``, which is Mesa's compiler with a main function (``recipe/``), the machine code.
+With ``metal_in_opencl.h`` the unchanged Metal source is C++ for OpenCL. clang and LLVM compile it to SPIR-V,
+and ``agx_offline`` compiles that to machine code. ``agx_offline`` is Mesa's compiler with a main function
+(``recipe/``).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ HERE = Path(__file__).parent
 PACKED = HERE.parents[2] / "shared" / "agx" / "toolchain.tar.xz"
 MISSING = (
     "no compiler for Apple's GPUs: build one with benchmarks/agx/recipe/setup.sh "
-    "and name its folder in AGX_TOOLS"
+    "and set AGX_TOOLS to its folder"
 )
 HEADER = HERE / "metal_in_opencl.h"
 
@@ -33,9 +34,9 @@ _CLANG = [
     *("-g0", "-O2", "-Xclang", "-disable-llvm-passes"),
 ]
 _TIDY = "instcombine<no-verify-fixpoint>"
-# What LLVM does before the target's own compiler. "llvm": full unrolling and the usual scalar passes; no
-# vectorizers, no lookup tables (their i4 and the like are not SPIR-V), no loop counters widened to 64 bits.
-# "none": loops stay as they are written, but for what Mesa itself unrolls.
+# LLVM's passes before Mesa's compiler. "llvm": full unrolling and the usual scalar passes, but no
+# vectorizers, no lookup tables (their types, such as i4, are not SPIR-V) and no 64-bit loop counters.
+# "none": loops are kept, except those that Mesa unrolls.
 PASSES = {
     "none": "always-inline,cgscc(inline),globaldce",
     "llvm": (
@@ -48,8 +49,9 @@ PASSES = {
         f"correlated-propagation,{_TIDY},correlated-propagation,simplifycfg,dce),globaldce"
     ),
 }
-_UNROLL = 1500  # LLVM's own threshold is 150 to 300; compilers for GPUs raise it
-# OpenCL's position has 64 bits, Metal's 32: LLVM does not get to see the wide one, lest it divide in 64 bits.
+_UNROLL = 1500  # LLVM's default is 150 to 300; compilers for GPUs use more
+# A thread position has 64 bits in OpenCL and 32 in Metal. LLVM must not see the wide one, or it would divide
+# in 64 bits.
 _POSITION = """declare spir_func i64 @_Z13get_global_idj(i32)
 define spir_func i32 @msl_position(i32 %axis) {
   %wide = call spir_func i64 @_Z13get_global_idj(i32 %axis)
@@ -60,7 +62,7 @@ define spir_func i32 @msl_position(i32 %axis) {
 
 @functools.cache
 def tools() -> Path | None:
-    """The folder of the tools: ``AGX_TOOLS``, or the archive beside the checkout, unpacked once."""
+    """The folder of the tools: ``AGX_TOOLS``, or the archive next to the checkout, unpacked once."""
     if "AGX_TOOLS" in os.environ:
         folder = Path(os.environ["AGX_TOOLS"])
         return folder if (folder / "bin" / "agx_offline").exists() else None
@@ -73,18 +75,18 @@ def tools() -> Path | None:
         subprocess.run(["tar", "xf", PACKED, "-C", partial], check=True)
         try:
             partial.rename(folder)
-        except OSError:  # another process was faster
+        except OSError:  # another process has unpacked it
             subprocess.run(["rm", "-r", partial], check=True)
     return folder / "toolchain"
 
 
 def missing() -> str | None:
-    """Why there is no machine code here, in one line, or None."""
+    """Why machine code cannot be compiled on this machine, in one line, or None."""
     return None if tools() else MISSING
 
 
 def _tool(name: str, *arguments: object, stdin: str = "", **environment: str) -> tuple[bytes, str]:
-    """Runs one of the tools: its output, and what it said."""
+    """Runs one of the tools. Returns its output and its messages."""
     folder = tools()
     assert folder, MISSING
     command = [str(folder / "bin" / name), *map(str, arguments)]
@@ -97,7 +99,7 @@ def _tool(name: str, *arguments: object, stdin: str = "", **environment: str) ->
 
 
 def opencl_text(launches: Sequence[Any]) -> str:
-    """The kernels of launches (``metal_host.Launch``) as one program; number n is called ``kn``."""
+    """The kernels of launches (``metal_host.Launch``) as one program. Kernel n is called ``kn``."""
     parts = [HEADER.read_text()]
     for number, launch in enumerate(launches):
         text = re.sub(r"template decltype\(.*?;\n?", "", launch.compiled_text)
@@ -105,7 +107,7 @@ def opencl_text(launches: Sequence[Any]) -> str:
         text = re.sub(r" \[\[\w+(\(\d+\))?\]\]", "", text)  # [[buffer(n)]] and the like
         formal, actual = zip(*map(_parameter, launch.parameters))
         group = ", ".join(map(str, launch.threadgroup))
-        # A namespace for each: the same helpers stand in front of every kernel.
+        # Each kernel has a namespace, because the source of every kernel contains the same helpers.
         parts.append(
             f"namespace unit_{number} {{\n{text}\n}}\n"
             f"__kernel __attribute__((reqd_work_group_size({group}))) "
@@ -116,7 +118,7 @@ def opencl_text(launches: Sequence[Any]) -> str:
 
 
 def _parameter(parameter: dict[str, str]) -> tuple[str, str]:
-    """A parameter of a kernel as OpenCL declares it, and what is passed on to the Metal function."""
+    """The declaration of a kernel parameter in OpenCL, and the argument for the Metal function."""
     kind, name = parameter["type"], parameter["name"]
     if parameter["attribute"] == "thread_position_in_grid":
         return "", "(uint3)(msl_position(0), msl_position(1), msl_position(2))"
@@ -129,7 +131,7 @@ def _parameter(parameter: dict[str, str]) -> tuple[str, str]:
 
 
 class Compiled:
-    """The machine code of several launches, and what Mesa says of it."""
+    """The machine code of several launches, and Mesa's statistics about it."""
 
     def __init__(self, launches: Sequence[Any], passes: str = "llvm") -> None:
         self._number = {launch.text: n for n, launch in enumerate(_distinct(launches))}
@@ -145,7 +147,7 @@ class Compiled:
         return self._kernels[f"k{self._number[launch.text]}"]
 
     def statistics(self, launch: Any) -> dict[str, int]:
-        """What Mesa says of it: inst, bytes, regs, threads, spills, fills, scratch, loops, ..."""
+        """Mesa's statistics: inst, bytes, regs, threads, spills, fills, scratch, loops, ..."""
         return self._statistics[self._number[launch.text]]
 
 
@@ -164,13 +166,13 @@ def _machine_code(launches: Sequence[Any], passes: str) -> tuple[str, str]:
         assert found, MISSING
         _tool("clang", "-resource-dir", found / "clang", *_CLANG, source, "-o", first)
         text = _tool("llvm-dis", first, "-o", "-")[0].decode()
-        # Apple's layout of data names 32 bits as the widest native integer.
+        # As in Apple's data layout, 32 bits are the widest native integer.
         text = re.sub(r"^(target datalayout.*?)-G1", r"\1-n8:16:32-G1", text, flags=re.MULTILINE)
         limits = ("-inline-threshold=1000000", f"-unroll-threshold={_UNROLL}")
         text = _tool("opt", "-S", *limits, f"-passes={PASSES[passes]}", "-", "-o", "-", stdin=text)[
             0
         ].decode()
-        # llvm-spirv turns get_global_id and the atomics into SPIR-V's own only in OpenCL C.
+        # llvm-spirv converts get_global_id and atomics to SPIR-V instructions only in OpenCL C.
         lines = [line for line in text.splitlines() if not line.startswith("!opencl.cxx.version")]
         text = re.sub(
             r"^declare .*@msl_position\(.*$", _POSITION, "\n".join(lines), flags=re.MULTILINE
@@ -183,7 +185,7 @@ def _machine_code(launches: Sequence[Any], passes: str) -> tuple[str, str]:
 
 @functools.cache
 def version() -> str:
-    """A hash of what machine code and counts depend on, besides the kernels."""
+    """A hash of everything except the kernels that determines machine code and counts."""
     found = tools()
     assert found, MISSING
     parts = [path.read_bytes() for path in sorted(HERE.glob("*.[ph]*"))]

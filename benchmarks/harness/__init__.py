@@ -1,1 +1,1 @@
-"""What the programs beside this folder share: how they measure, and whom they compare with."""
+"""Code that the benchmarks share: timing, charts and implementations to compare with."""

@@ -9,7 +9,9 @@ OURS, THEIRS, TEXT, LINE = "#3b82f6", "#ea7a12", "#7a7a7a", "#9ca3af"
 # At 390 pixels a page is 342 pixels wide, where letters of 17 units become 12 pixels high.
 WIDTH, FONT, ROW = 480, 17, 24
 LEFT, RIGHT = 192, 404  # of the axis
-Times = tuple[str, float, float]  # label of a row, seconds of this library, seconds of the other one
+Times = tuple[
+    str, float, float
+]  # label of a row, seconds of this library, seconds of the other one
 
 
 def comparison(title: str, ours: str, theirs: str, groups: dict[str, list[Times]]) -> str:

@@ -1,4 +1,4 @@
-"""What a user would take instead: plain MLX, and PyTorch in both of its layouts."""
+"""Alternatives to this library: plain MLX operations, and PyTorch with both memory layouts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-# PyTorch's idle threads would spin and take the core that the next rival runs on.
+# Otherwise PyTorch's idle threads spin on the core that the next measurement needs.
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 os.environ["KMP_BLOCKTIME"] = "0"
 
@@ -18,7 +18,7 @@ TORCH_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": 
 
 
 def naive_pool(x: mx.array, kernel: int, stride: int, padding: int) -> tuple[mx.array, mx.array]:
-    """``argmax`` over sliding windows and ``take_along_axis``; indices inside the window."""
+    """Pooling with ``argmax`` over sliding windows and ``take_along_axis``. Returns window indices."""
     if padding:
         edge = [(0, 0), (padding, padding), (padding, padding), (0, 0)]
         x = mx.pad(x, edge, constant_values=-float("inf"))
@@ -32,22 +32,22 @@ def naive_pool(x: mx.array, kernel: int, stride: int, padding: int) -> tuple[mx.
 
 
 def naive_unpool(values: mx.array, indices: mx.array, size: tuple[int, int]) -> mx.array:
-    """Zeros and ``put_along_axis``, without a check of the indices."""
+    """Unpooling with ``put_along_axis`` into zeros. Indices are not checked."""
     n, _, _, c = values.shape
     full = mx.zeros((n, size[0] * size[1], c), values.dtype)
-    places, flat = indices.reshape(n, -1, c), values.reshape(n, -1, c)
-    return mx.put_along_axis(full, places, flat, axis=1).reshape(n, *size, c)
+    positions, flat = indices.reshape(n, -1, c), values.reshape(n, -1, c)
+    return mx.put_along_axis(full, positions, flat, axis=1).reshape(n, *size, c)
 
 
 def naive_unpool_backward(cotangent: mx.array, indices: mx.array) -> mx.array:
-    """``take_along_axis``, without a check and without asking who won."""
+    """The gradient with ``take_along_axis``. Nothing is checked, and overwritten values get a gradient."""
     n, _, _, c = indices.shape
     flat = cotangent.reshape(n, -1, c)
     return mx.take_along_axis(flat, indices.reshape(n, -1, c), axis=1).reshape(indices.shape)
 
 
 def to_torch(x: mx.array, dtype: str, channels_last: bool) -> torch.Tensor:
-    """An NHWC array as PyTorch keeps it, (N, C, H, W) in one of two orders of memory."""
+    """An NHWC array as a PyTorch tensor (N, C, H, W), contiguous or in the channels_last memory format."""
     tensor = torch.from_numpy(np.array(x.astype(mx.float32))).to(TORCH_DTYPES[dtype])
     tensor = tensor.permute(0, 3, 1, 2)
     order = torch.channels_last if channels_last else torch.contiguous_format
@@ -55,7 +55,7 @@ def to_torch(x: mx.array, dtype: str, channels_last: bool) -> torch.Tensor:
 
 
 def with_threads(threads: int, run: Callable[[], Any]) -> Callable[[], Any]:
-    """Runs PyTorch on so many threads."""
+    """A function that runs PyTorch on this number of threads."""
 
     def call() -> Any:
         torch.set_num_threads(threads)
@@ -65,7 +65,7 @@ def with_threads(threads: int, run: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def finished(device: str, run: Callable[[], Any]) -> Callable[[], None]:
-    """Runs PyTorch on a GPU until it is done."""
+    """A function that runs PyTorch on a GPU and waits until it has finished."""
 
     def call() -> None:
         run()
@@ -75,6 +75,6 @@ def finished(device: str, run: Callable[[], Any]) -> Callable[[], None]:
 
 
 def devices() -> list[str]:
-    """What PyTorch has here besides the CPU."""
+    """The devices of PyTorch on this machine, without the CPU."""
     found = ["cuda"] if torch.cuda.is_available() else []
     return found + (["mps"] if torch.backends.mps.is_available() else [])

@@ -1,7 +1,6 @@
-"""How every benchmark here measures: rivals in one process, in turns, after warm-up, medians and ratios.
+"""Timing for all benchmarks: the alternatives run in one process and take turns, and medians are compared.
 
-These machines are shared and noisy. A ratio of medians of interleaved runs is worth something; an absolute
-time is not, and no page of this project quotes one.
+The machines are shared, so times vary. Ratios of medians of interleaved runs vary much less.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent.parent / "results"
-clock = time.perf_counter  # time.process_time on a machine that is busy with something else
+clock = time.perf_counter  # or time.process_time, on a machine that is busy with other work
 
 
 def medians(
     rivals: dict[str, Callable[[], Any]], turns: int = 3, seconds: float = 0.03
 ) -> dict[str, float]:
-    """Median seconds of each rival: they take turns, in which it runs twice as long as it is counted.
+    """The median time of each function in seconds. The functions take turns.
 
-    The first ``seconds`` of a turn (two runs at least) do not count: they bring back what the rival before
-    pushed out of the caches, and wake the thread that MLX runs on, which takes tens of milliseconds on a
-    busy machine. The next ``seconds`` do (three runs at least).
+    In a turn, a function first runs for ``seconds`` (at least two runs) without counting. This fills the
+    caches again and wakes MLX's thread, which takes tens of milliseconds on a busy machine. Then it runs for
+    ``seconds`` (at least three runs) that count.
     """
     times: dict[str, list[float]] = {name: [] for name in rivals}
     for _ in range(turns):
@@ -38,7 +37,7 @@ def medians(
 
 
 def each(run: Callable[[], Any], least: int, seconds: float) -> list[float]:
-    """What each run takes, of ``least`` runs or as many as fit into ``seconds``."""
+    """The times of at least ``least`` runs, or of as many as fit into ``seconds``."""
     times: list[float] = []
     while len(times) < least or sum(times) < seconds:
         start = clock()
@@ -48,17 +47,17 @@ def each(run: Callable[[], Any], least: int, seconds: float) -> list[float]:
 
 
 def ratio(figures: dict[str, float], ours: str, theirs: str) -> float:
-    """How long ours takes, in units of theirs."""
+    """The time of ``ours`` divided by that of ``theirs``."""
     return figures[ours] / figures[theirs]
 
 
 def geometric_mean(numbers: list[float]) -> float:
-    """The mean for ratios."""
+    """The geometric mean, which is the appropriate mean for ratios."""
     return statistics.geometric_mean(numbers)
 
 
 def machine() -> dict[str, Any]:
-    """What a figure must not be quoted without."""
+    """The machine and the versions, which belong to every result."""
     versions = {}
     for package in ("mlx", "mlx-cpu", "mlx-cuda-13", "torch", "numpy", "mlx-unpool"):
         try:
@@ -80,14 +79,14 @@ def machine() -> dict[str, Any]:
 
 
 def save(name: str, rows: list[dict[str, Any]]) -> None:
-    """Writes the rows of a benchmark as JSON, with the machine."""
+    """Writes the rows of a benchmark and the machine as JSON."""
     RESULTS.mkdir(exist_ok=True)
     content = {"benchmark": name, "machine": machine(), "rows": rows}
     (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
 
 
 def table(header: list[str], rows: list[list[Any]]) -> str:
-    """A table in Markdown; numbers with two digits behind the point."""
+    """A Markdown table. Floats have two decimals."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     for row in rows:
         cells = [f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in row]
@@ -96,7 +95,7 @@ def table(header: list[str], rows: list[list[Any]]) -> str:
 
 
 def figure(name: str, draw: Callable[[Any], None]) -> None:
-    """Draws one plot into the results folder."""
+    """Draws a plot and saves it in the results folder."""
     import matplotlib
 
     matplotlib.use("Agg")
