@@ -9,6 +9,7 @@ machine code counts once, also in a loop. Instructions for arrays that are not a
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import sys
 from collections import Counter
@@ -90,12 +91,17 @@ def table() -> Iterator[str]:
 
 def main() -> None:
     """Prints the table or writes it into the page."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--write", action="store_true", help="write the result into CUDA.md")
+    options = parser.parse_args()
     if cuda_text.compiler() is None or cuda_text.disassembler() is None:
         sys.exit(
             "NVIDIA's compiler or disassembler is missing: pip install 'mlx-unpool[cuda-check]'"
         )
     lines = "\n".join(table())
-    if "--write" not in sys.argv:
+    if not options.write:
         print(lines)
         return
     page = PAGE.read_text()

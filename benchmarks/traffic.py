@@ -9,6 +9,7 @@ are the same on every machine.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -227,8 +228,13 @@ def tables() -> dict[str, list[str]]:
 
 def main() -> None:
     """Prints the tables or writes them into the page."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--write", action="store_true", help="write the result into TRAFFIC.md")
+    options = parser.parse_args()
     made = tables()
-    if "--write" not in sys.argv:
+    if not options.write:
         print("\n\n".join("\n".join(lines) for lines in made.values()))
         return
     page = PAGE.read_text()
