@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import statistics
 import sys
 import time
@@ -290,16 +291,22 @@ def byte_lines(rows: list[dict[str, Any]]) -> str:
     return timing.table(["forward + backward, MB", *header, *uncached], body)
 
 
+def in_ms(seconds: float) -> str:
+    """A time in milliseconds with three significant digits."""
+    time = 1e3 * seconds
+    return f"{time:.{max(0, 2 - math.floor(math.log10(time)))}f}"
+
+
 def time_lines(rows: list[dict[str, Any]]) -> str:
     """The table of docs/benchmarks.md: times in milliseconds, and in which cases mlx.nn is faster."""
     body, slower = [], []
     for row in rows:
         line = [row["case"]]
         for measure, name in SHORT.items():
-            ours, theirs = (1e3 * row[measure][who] for who in ("ours", "mlx.nn"))
-            line += [f"{theirs:.3g}", f"{ours:.3g}"]
+            ours, theirs = (row[measure][who] for who in ("ours", "mlx.nn"))
+            line += [in_ms(theirs), in_ms(ours)]
             if ours > theirs:
-                slower.append(f"| {row['case']} | {name} | {theirs:.3g} | {ours:.3g} |")
+                slower.append(f"| {row['case']} | {name} | {in_ms(theirs)} | {in_ms(ours)} |")
         body.append(line)
     header = [f"{name}, {who}" for name in SHORT.values() for who in ("`mlx.nn`", "`mlx_unpool`")]
     lines = [timing.table(["times in ms", *header], body), "", "`mlx.nn` is faster in these cases:"]

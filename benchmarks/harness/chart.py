@@ -41,13 +41,15 @@ def comparison(title: str, ours: str, theirs: str, groups: dict[str, list[Times]
         parts.append(_text(6, y, name, weight="bold"))
         for label, our_time, their_time in rows:
             y += ROW
+            ratio = their_time / our_time
+            digits = 2 if ratio < 1 else 1 if ratio < 10 else 0
             a, b = sorted((place(our_time), place(their_time)))
             parts += [
                 _text(LEFT - 10, y, label, anchor="end"),
                 f'<path d="M{a:g} {y - 6:g}H{b:g}" stroke="{LINE}" stroke-width="2"/>',
                 _point(place(their_time), y - 6, THEIRS, filled=False),
                 _point(place(our_time), y - 6, OURS, filled=True),
-                _text(WIDTH - 6, y, f"{their_time / our_time:.2g}x", anchor="end"),
+                _text(WIDTH - 6, y, f"{ratio:.{digits}f}x", anchor="end"),
             ]
         y += 1.25 * ROW
     height = round(bottom + 52)
