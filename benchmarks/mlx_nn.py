@@ -267,8 +267,8 @@ def lines_of(rows: list[dict[str, Any]], small: list[dict[str, Any]]) -> list[st
         names = [
             f"{name} ({found[number]:.2f})" for name, found in ratios.items() if found[number] > 1
         ]
-        worse.append(f"- {measure}: {', '.join(names) or 'none of these cases'}")
-    table = timing.table(["ours / mlx.nn", *measures], body)
+        worse.append(f"- {measure}: {'; '.join(names) or 'none of these cases'}")
+    table = timing.table(["mlx_unpool / mlx.nn", *measures], body)
     return [
         table,
         "",
@@ -286,7 +286,7 @@ def byte_lines(rows: list[dict[str, Any]]) -> str:
         for theirs, ours in zip(row["bytes"]["mlx.nn"], row["bytes"]["ours"]):
             line += [f"{theirs / 1e6:.1f}", f"{ours / 1e6:.1f}", theirs / ours]
         body.append(line)
-    header = ["mlx.nn", "ours", "mlx.nn / ours"]
+    header = ["mlx.nn", "mlx_unpool", "mlx.nn / mlx_unpool"]
     uncached = [f"{name}, no cache" for name in header]
     return timing.table(["forward + backward, MB", *header, *uncached], body)
 
@@ -381,7 +381,7 @@ def main() -> None:
     steps = [
         [row["model"], timing.ratio(row["step"], "ours", "mlx.nn")] for row in rows if "step" in row
     ]
-    step_table = timing.table(["training step", "ours / mlx.nn"], steps)
+    step_table = timing.table(["training step", "mlx_unpool / mlx.nn"], steps)
     report = "\n".join([*lines_of(means, small), "", step_table, "", byte_lines(counts)])
     if not options.write:
         print(f"{report}\n\n{time_lines(times)}")
