@@ -85,8 +85,8 @@ def parts() -> dict[str, float]:
         mx.fast.metal_kernel = made
         gpu._build.cache_clear()
     return {
-        "pool, part above the primitive": times["pool"] - times["pool, primitive"],
-        "unpool, part above the primitive": times["unpool"] - times["unpool, primitive"],
+        "pool, part outside the primitive": times["pool"] - times["pool, primitive"],
+        "unpool, part outside the primitive": times["unpool"] - times["unpool, primitive"],
         "pool on a GPU, Python part": times["GPU pool"],
     }
 
