@@ -1,10 +1,14 @@
-"""The site, made by Sphinx: `make docs`. Its source is the repository, so links between files just work."""
+"""Sphinx builds the site with these settings (`make docs`).
+
+The source folder is the repository, so that relative links between its files work on the site too.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
 import shutil
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +53,7 @@ html_css_files = ["site.css"]
 html_show_copyright = False
 html_copy_source = False
 html_scaled_image_link = False
-# One colour scheme's code colours are readable on its own background only.
+# Colours of code for the light and for the dark scheme.
 pygments_style = "default"
 pygments_dark_style = "github-dark"
 
@@ -65,7 +69,7 @@ nb_execution_mode = "off"  # a test executes the notebooks
 nb_merge_streams = True
 copybutton_prompt_text = ">>> "
 
-# Types stand with each argument; a signature of names and defaults fits in two lines.
+# The list of arguments has the types; a signature with names and defaults alone fits into two lines.
 autodoc_typehints = "none"
 autoclass_content = "both"  # the arguments of a layer are documented in its __init__
 autodoc_member_order = "bysource"
@@ -86,7 +90,7 @@ napoleon_type_aliases = {
     "Module": ":class:`Module <mlx.nn.Module>`",
 }
 
-# Builds have no network, so the names that pages refer to are listed here.
+# Builds have no network, so these files list the names that pages refer to.
 intersphinx_mapping = {
     "mlx": ("https://ml-explore.github.io/mlx/build/html/", "docs/inventories/mlx.txt"),
     "numpy": ("https://numpy.org/doc/stable/", "docs/inventories/numpy.txt"),
@@ -102,10 +106,21 @@ examples/notebooks/first_tour
 examples/notebooks/segmentation_2d
 examples/notebooks/volumes_3d
 examples/README
-examples/deploy/README
-docs/porting
-docs/replace_mlx_nn
 docs/zoo
+```
+
+```{toctree}
+:hidden:
+:caption: How to
+
+docs/replace_mlx_nn
+docs/porting
+docs/layouts_and_sizes
+docs/index_formats
+docs/check_indices
+docs/export
+examples/deploy/README
+docs/messages
 ```
 
 ```{toctree}
@@ -113,38 +128,33 @@ docs/zoo
 :caption: Reference
 
 docs/api
-docs/index_formats
-docs/differences
+docs/gradients
 docs/transforms
-docs/kernels
+docs/differences
 docs/reliability
-docs/testing_metal
-```
-
-```{toctree}
-:hidden:
-:caption: Benchmarks
-
-benchmarks/RESULTS
-benchmarks/MLX_NN
-benchmarks/TRAFFIC
-benchmarks/APPLE_GPU
-benchmarks/CUDA
-benchmarks/ZOO
+docs/benchmarks
 ```
 
 ```{toctree}
 :hidden:
 :caption: Project
 
-CONTRIBUTING
 CHANGELOG
-```
+docs/contributors
 """
+
+PYPROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
+
+
+def project_links(pyproject: dict[str, Any]) -> dict[str, str]:
+    """Names and addresses of the repository and its issues; none before the repository is public."""
+    if not pyproject["tool"]["site"]["repository-is-public"]:
+        return {}
+    return {name: pyproject["project"]["urls"][name] for name in ("Repository", "Issues")}
 
 
 def setup(app: Any) -> None:
-    """Sphinx calls this."""
+    """Connect the functions below; Sphinx calls this."""
     app.connect("source-read", add_contents)
     app.connect("autodoc-process-docstring", index_arguments, priority=900)  # after napoleon
     app.connect("build-finished", remove_stubs)
@@ -152,13 +162,18 @@ def setup(app: Any) -> None:
 
 
 def add_contents(app: Any, docname: str, source: list[str]) -> None:
-    """The README is the first page; elsewhere it is read without a table of contents."""
+    """Add links and the table of contents to the README, which is the first page of the site."""
     if docname == root_doc:
-        source[0] += CONTENTS
+        links = project_links(PYPROJECT)
+        line = " · ".join(f"[{name}]({url})" for name, url in links.items())
+        line = line or "Repository and issues: no public address yet."
+        source[0] = source[0].replace("\n## Install", f"\n{line}\n\n## Install", 1)
+        entries = "".join(f"{name} <{url}>\n" for name, url in links.items())
+        source[0] += f"{CONTENTS}{entries}```\n"
 
 
 def remove_stubs(app: Any, error: Exception | None) -> None:
-    """What autosummary wrote beside the sources is not needed any more: a build leaves the site alone."""
+    """Remove the pages that autosummary wrote into the source folder."""
     shutil.rmtree(Path(__file__).parent / "reference", ignore_errors=True)
 
 
@@ -178,9 +193,9 @@ def index_arguments(
 
 
 class LinkNamesInCode(SphinxTransform):
-    """Names in code font, such as `mx.grad` and `max_pool2d`, lead to their pages where there is one.
+    """Link names in code font, such as `mx.grad` and `max_pool2d`, to their pages.
 
-    So pages and docstrings name things as a reader writes them, and read well outside of the site too.
+    Pages and docstrings therefore need no markup for links and stay readable outside the site.
     """
 
     default_priority = 500  # before references are resolved
@@ -207,7 +222,7 @@ class LinkNamesInCode(SphinxTransform):
 
 
 def ancestors(node: Any) -> Any:
-    """The nodes that a node is in."""
+    """All nodes that contain a node."""
     while node.parent is not None:
         node = node.parent
         yield node

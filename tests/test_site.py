@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import mlx.core as mx
 import pytest
 from needs import needed
 
@@ -86,9 +87,14 @@ def test_every_link_leads_somewhere(site, pages):
 
 PAGES = """
 examples/notebooks/first_tour examples/notebooks/segmentation_2d examples/notebooks/volumes_3d
-examples/README examples/deploy/README docs/api docs/differences docs/index_formats docs/kernels
-docs/porting docs/reliability docs/replace_mlx_nn docs/transforms docs/zoo benchmarks/MLX_NN
-benchmarks/RESULTS benchmarks/TRAFFIC benchmarks/ZOO CONTRIBUTING CHANGELOG
+examples/README examples/deploy/README docs/zoo docs/replace_mlx_nn docs/porting
+docs/layouts_and_sizes docs/index_formats docs/check_indices docs/export docs/messages docs/api
+docs/gradients docs/transforms docs/differences docs/reliability docs/benchmarks
+docs/contributors CHANGELOG
+"""
+FOR_CONTRIBUTORS = """
+CONTRIBUTING docs/kernels docs/testing_metal benchmarks/MLX_NN benchmarks/RESULTS
+benchmarks/TRAFFIC benchmarks/APPLE_GPU benchmarks/CUDA benchmarks/ZOO
 """
 
 
@@ -147,6 +153,35 @@ def test_notebooks_show_their_pictures(site, pages):
     for path in (ROOT / "examples" / "notebooks").glob("*.ipynb"):
         links = pages[site / "examples" / "notebooks" / f"{path.stem}.html"].links
         assert sum("_images" in link for link in links) >= 3, path.stem
+
+
+def sections(page: str) -> dict[str, str]:
+    """The sections of a page by their titles."""
+    parts = re.split(r"^## (.+)$", (ROOT / "docs" / page).read_text(), flags=re.MULTILINE)[1:]
+    return dict(zip(parts[::2], parts[1::2]))
+
+
+def test_messages_are_those_of_the_page(tmp_path, monkeypatch):
+    """In each section the first block of code raises the message, and the second one runs."""
+    monkeypatch.chdir(tmp_path)  # for exported files
+    names: dict = {}
+    for title, text in sections("messages.md").items():
+        (message,) = re.findall(r"```text\n(.*?)\n```", text, re.DOTALL)
+        wrong, *right = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        if title == "No Metal back-end" and mx.metal.is_available():
+            continue
+        with pytest.raises((TypeError, ValueError, RuntimeError)) as raised:
+            exec(wrong, names)
+        assert f"{raised.type.__name__}: {raised.value}" == message
+        for block in right:
+            exec(block, names)
+
+
+def test_there_are_at_least_six_messages_with_cause_and_remedy():
+    texts = sections("messages.md")
+    complete = [title for title, text in texts.items() if "**Cause.**" in text and "**Remedy.**" in text]
+    assert len(complete) >= 6
+    assert set(texts) - set(complete) == {"No message: a misspelled attribute"}
 
 
 @pytest.fixture(scope="module")
