@@ -8,10 +8,10 @@ from __future__ import annotations
 import inspect
 import re
 import shutil
-import tomllib
 from pathlib import Path
 from typing import Any
 
+import tomllib
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.transforms import SphinxTransform

@@ -179,7 +179,9 @@ def test_messages_are_those_of_the_page(tmp_path, monkeypatch):
 
 def test_there_are_at_least_six_messages_with_cause_and_remedy():
     texts = sections("messages.md")
-    complete = [title for title, text in texts.items() if "**Cause.**" in text and "**Remedy.**" in text]
+    complete = [
+        title for title, text in texts.items() if "**Cause.**" in text and "**Remedy.**" in text
+    ]
     assert len(complete) >= 6
     assert set(texts) - set(complete) == {"No message: a misspelled attribute"}
 

@@ -323,36 +323,59 @@ def same(got: list[mx.array], expected: list[mx.array]) -> bool:
 
 
 def page() -> str:
-    """docs/transforms.md."""
-    lines = [PREFACE, "| | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
-    mark = lambda column: "C t" if column in TRACED_ALONE else "C M"  # noqa: E731
-    for row in ROWS:
-        marks = [mark(column) if applies(row, column) else "-" for column in COLUMNS]
-        lines.append(f"| `{row}` | " + " | ".join(marks) + " |")
+    """docs/transforms.md: a row for each transform, because it is tested with every function."""
+    lines = [PREFACE, "| transform | tested with | on Metal |", "|---|---|---|"]
+    for column in COLUMNS:
+        name, details = DETAILS[column]
+        name += "" if applies("max_pool2d", column) else " (unpooling)"
+        lines.append(f"| {name} | {details} | {'traced' if column in TRACED_ALONE else 'run'} |")
     return "\n".join([*lines, POSTSCRIPT])
 
 
+# Each column as the page calls it, and what it is tested with.
+DETAILS = {
+    "grad": ("`mx.grad`", "a function of every output"),
+    "grad of grad": ("`mx.grad` of `mx.grad`", "second derivatives"),
+    "vjp": ("`mx.vjp`", "values, and zero derivatives of indices"),
+    "jvp": ("`mx.jvp`", "values and tangents"),
+    "vmap, values": ("`mx.vmap` of values", "every axis, three arrays"),
+    "vmap, indices": ("`mx.vmap` of indices", "every axis, three arrays"),
+    "vmap, both": ("`mx.vmap` of both", "every axis, three arrays"),
+    "vmap of grad": ("`mx.vmap` of `mx.grad`", "two arrays"),
+    "compile, sizes": ("`mx.compile`", "one compiled function, two batch sizes"),
+    "compile of grad": ("`mx.compile` of `mx.grad`", "a function of every output"),
+    "checkpoint": ("`mx.checkpoint`", "its gradient"),
+    "stop_gradient": ("`mx.stop_gradient`", "no gradient passes"),
+    "value_and_grad": (
+        "`nn.value_and_grad`",
+        "a model with parameters before and after the function",
+    ),
+    "16 bits": ("16-bit values", "float16 and bfloat16 values, float32 weights"),
+    "non-contiguous": ("non-contiguous arrays", "transposed, strided and reversed arrays"),
+    "broadcast": ("broadcast arrays", "arrays with stride 0"),
+}
 PREFACE = """\
-# Functions and transforms
+# Transforms
 
-Made by `python tests/support/transforms.py > docs/transforms.md` from the tables that the tests run
-through; a test keeps it up to date. A layer is its function.
-
-- **C**: tested on the CPU, against a product of matrices that MLX transforms by itself.
-- **M**: the same on Metal: emulated in `tests/metal`, and on the GPU where the tests run on a Mac.
-- **t**: traced for Metal: a compiled function cannot run on the emulated device, so its launches are
-  compared, text, arrays and grid, with those of the function that does run.
-- **-**: a pool takes no indices.
+Every transform in this table works with every pooling and unpooling function and layer: max pooling, max
+unpooling, adaptive and fractional max pooling, in 1-D, 2-D and 3-D. Each is tested with both index formats,
+with pools that return no indices, and with unpooling without a window.
 """
 POSTSCRIPT = """
-`vmap` goes over every axis, three arrays at once; `compile, sizes` is one compiled function for two batch
-sizes; `value_and_grad` is that of `mlx.nn`, in a model with parameters before and after; `16 bits` are
-float16 and bfloat16 values with float32 weights; `non-contiguous` are transposed, strided and reversed
-arrays, `broadcast` ones of stride 0. Each with both index formats, pools
-without indices as well, and unpooling without a window.
+On the CPU, the results of each row are compared with a matrix product, which MLX itself transforms. The last
+column describes the tests on Metal:
 
-What has no row: `convert_indices` works on integers, which have no derivatives (it can be mapped and
-compiled); `check_indices` looks at numbers, which MLX allows in no transform.
+- **run**: the same test runs on an emulated GPU (`tests/metal`), and on the real GPU of a Mac.
+- **traced**: a compiled function cannot run on the emulated GPU. Its kernel launches are compared with those
+  of the same function without `mx.compile`.
+
+Not in this table:
+
+- `convert_indices` can be mapped and compiled. It has no derivatives, because indices are integers.
+- `check_indices` reads array values, which are unavailable inside a transform.
+- `mx.compile(shapeless=True)` is not supported.
+
+`python tests/support/transforms.py > docs/transforms.md` writes this page. A test keeps it up to date.
 """
 
 
