@@ -12,7 +12,7 @@ import mlx.core as mx
 
 import mlx_unpool
 
-SIDE = 40
+SIDE, FONT = 40, 20  # the labels are still readable on a telephone, at 60 % of this size
 LIGHT = ("#fdba74", "#93c5fd", "#86efac", "#f9a8d4")
 STRONG = ("#ea7a12", "#3b82f6", "#16a34a", "#db2777")
 EMPTY, TEXT, CAPTION = "#f3f4f6", "#111827", "#7a7a7a"
@@ -29,7 +29,7 @@ def grid(left: float, top: float, numbers: list[list[int]], fills: dict[int, str
             f'<rect x="{x:g}" y="{y:g}" width="{SIDE}" height="{SIDE}" '
             f'fill="{fills.get(position, EMPTY)}" stroke="#9ca3af"/>'
         )
-        parts.append(text(x + SIDE / 2, y + SIDE / 2 + 5, str(value), TEXT))
+        parts.append(text(x + SIDE / 2, y + SIDE / 2 + 7, str(value), TEXT))
     if columns == 4:
         x, y = left + 2 * SIDE, top + 2 * SIDE
         lines = f"M{x:g} {top:g}v{4 * SIDE}M{left:g} {y:g}h{4 * SIDE}"
@@ -60,7 +60,7 @@ def svg() -> str:
     values, indices, full = (a.squeeze().astype(mx.int32).tolist() for a in (values, indices, full))
     positions = list(chain(*indices))
 
-    first, pooled, last, top = 10, 300, 510, 36
+    first, pooled, last, top = 10, 255, 420, 36
     maxima = {position: LIGHT[n] for n, position in enumerate(positions)}
     windows = dict(enumerate(LIGHT))
     parts = [
@@ -68,7 +68,7 @@ def svg() -> str:
         grid(pooled, top, values, windows),
         grid(pooled, top + 3 * SIDE, indices, windows),
         grid(last, top, full, maxima),
-        text(first + 2 * SIDE, top - 14, "input, pooled 2 x 2", CAPTION),
+        text(first + 2 * SIDE, top - 14, "input", CAPTION),
         text(pooled + SIDE, top - 14, "values", CAPTION),
         text(pooled + SIDE, top + 3 * SIDE - 10, "indices", CAPTION),
         text(last + 2 * SIDE, top - 14, "unpooled", CAPTION),
@@ -79,9 +79,16 @@ def svg() -> str:
         pooled_y = top + (n // 2 + (0.3, 0.7)[n % 2]) * SIDE
         parts.append(arrow(first + 4 * SIDE + 3, y, pooled - 2, pooled_y, n))
         parts.append(arrow(pooled + 2 * SIDE + 3, pooled_y, last - 2, y, n))
-    width, height = last + 4 * SIDE + 10, top + 5 * SIDE + 38
-    words = "An index is a position in the input, counted row by row: 0 to 3, 4 to 7, 8 to 11, 12 to 15."
-    parts.append(text(width / 2, height - 8, words, CAPTION))
+    width, height = last + 4 * SIDE + 10, top + 5 * SIDE + 64
+    parts.append(
+        text(
+            width / 2,
+            height - 34,
+            "An index is a position in the input, counted row by row:",
+            CAPTION,
+        )
+    )
+    parts.append(text(width / 2, height - 8, "0 to 3, 4 to 7, 8 to 11, 12 to 15.", CAPTION))
     heads = "".join(
         f'<marker id="head{n}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="6" markerHeight="6" '
         f'orient="auto"><path d="M0 0L8 4L0 8z" fill="{colour}"/></marker>'
@@ -90,7 +97,7 @@ def svg() -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'width="{width}" height="{height}" role="img" '
-        'font-family="Helvetica, Arial, sans-serif" font-size="15">\n'
+        f'font-family="Helvetica, Arial, sans-serif" font-size="{FONT}">\n'
         "<title>Max pooling and unpooling of a 4 x 4 array</title>\n"
         f"<defs>{heads}</defs>\n" + "\n".join(parts) + "\n</svg>\n"
     )
