@@ -1,5 +1,5 @@
 # Two commands do everything on a fresh machine with python3 (3.10 or later): `make demo`, `make test`.
-# Bare `make` lists all commands: what stands after two hashes beside a target is its description.
+# `make` alone lists all commands with their descriptions, the text after two hashes.
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 VENV ?= .venv
@@ -32,7 +32,7 @@ ecg: $(VENV)/.examples ## train a 1-D SegNet on heartbeats (a minute or two)
 notebooks: $(VENV)/.notebooks ## open the notebooks in JupyterLab
 	$(RUN) -m jupyterlab examples/notebooks
 
-# The core alone, in about 20 s: no kernels, programs, site or wheel; no comparison with PyTorch, no drawn calls.
+# Without kernels, programs, site and wheel, the comparison with PyTorch and random calls.
 check: $(VENV)/.test ## the tests of the core alone (about 20 s)
 	$(RUN) -m pytest -q -n 2 --dist loadfile $(CORE) $(addprefix --ignore=tests/test_,parity.py fuzz.py package.py typing.py)
 
@@ -52,7 +52,7 @@ test-oldest: pyproject.toml ## the core with the oldest MLX that is supported
 	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test$(PARITY)]" "mlx==$(OLDEST)"
 	.venv-oldest/bin/python -m pytest -q $(CORE)
 
-# The same properties as in `make test`, on calls that are drawn anew: minutes.
+# The same properties as in `make test`, on new random calls.
 fuzz: $(VENV)/.test ## many random calls against the reference (minutes)
 	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),20000) $(RUN) -m pytest tests/test_fuzz.py
 
@@ -66,7 +66,7 @@ lint: $(VENV)/.lint ## format and type checks
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy
 
-# The site, in site/html/. Its first page is the README. A warning is an error.
+# The first page of the site is the README. Warnings are errors.
 docs: $(VENV)/.docs ## build the site in site/html/
 	$(RUN) -m sphinx -q -W --keep-going -c docs . site/html
 	cp site/html/README.html site/html/index.html
@@ -76,7 +76,7 @@ dist: $(VENV)/.dist ## build the wheel and the sdist in dist/
 	$(RUN) -m build --outdir dist .
 	$(RUN) -m twine check --strict dist/*
 
-# One mark a set of extras: it is made again when what the project asks for changes.
+# One marker file per set of extras, made again after a change of pyproject.toml.
 $(VENV)/bin/python:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10) and 'python 3.10 or later is needed')"
 	$(PYTHON) -m venv $(VENV)

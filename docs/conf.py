@@ -50,6 +50,7 @@ html_favicon = "icon.svg"
 html_logo = "icon.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["search.js"]
 html_show_copyright = False
 html_copy_source = False
 html_scaled_image_link = False
@@ -177,13 +178,21 @@ def remove_stubs(app: Any, error: Exception | None) -> None:
     shutil.rmtree(Path(__file__).parent / "reference", ignore_errors=True)
 
 
+indexed: set[tuple[str, str]] = set()  # pages and names with index entries
+
+
 def index_arguments(
     app: Any, what: str, name: str, described: Any, options: Any, lines: list[str]
 ) -> None:
     """Add the arguments to the index, so that a search for `output_size` finds the functions that take it."""
-    if what not in ("class", "function", "method"):
+    # A class has two docstrings, its own and that of __init__, which become one text.
+    place = (app.env.docname, name)
+    if what not in ("class", "function", "method") or place in indexed:
         return
+    indexed.add(place)
     names = set(inspect.signature(described).parameters) - {"self", "x", "stream"}
+    if what == "class" and "Unpool" in name:
+        names.add("unpool")
     # "!" marks the entries that a search lists first.
     first = "! " if name.lower().startswith("mlx_unpool.max") else ""
     entries = [f"   {first}single: {argument}" for argument in sorted(names)]

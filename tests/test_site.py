@@ -122,6 +122,38 @@ def test_names_in_code_lead_to_their_pages_here_and_elsewhere(site, pages):
         assert any(re.match(link, found) for found in pages[site / f"docs/{page}.html"].links), link
 
 
+def test_every_name_on_the_api_page_has_a_description(site):
+    rows = re.findall(
+        r"<tr class=\"row-\w+\"><td>(.*?)</td>\n<td>(.*?)</td>",
+        (site / "docs/api.html").read_text(),
+        re.DOTALL,
+    )
+    described = {re.sub(r"<.*?>", "", name): re.sub(r"<.*?>", "", text) for name, text in rows}
+    assert set(described) == set(mlx_unpool.__all__)
+    assert not [name for name, text in described.items() if len(text.strip()) < 20]
+
+
+def test_addresses_are_links_once_the_repository_is_public(site):
+    sys.path.append(str(ROOT / "docs"))
+    import conf
+
+    urls = conf.PYPROJECT["project"]["urls"]
+    public = {"tool": {"site": {"repository-is-public": True}}, "project": {"urls": urls}}
+    expected = {"Repository": urls["Repository"], "Issues": urls["Issues"]}
+    assert conf.project_links(public) == expected
+    text = (site / "README.html").read_text()
+    if conf.project_links(conf.PYPROJECT):
+        assert all(f'href="{url}"' in text for url in expected.values())
+    else:
+        assert "no public address yet" in text
+        assert not [path for path in site.rglob("*.html") if urls["Repository"] in path.read_text()]
+
+
+def test_contributors_have_a_page_that_leads_to_theirs(site, pages):
+    linked = {Path(link).stem for link in pages[site / "docs/contributors.html"].links}
+    assert {Path(page).stem for page in FOR_CONTRIBUTORS.split()} <= linked
+
+
 def test_warnings_are_boxes(site):
     for page in ("README", "docs/index_formats", "docs/reference/mlx_unpool.MaxUnpool2d"):
         assert 'class="admonition warning"' in (site / f"{page}.html").read_text(), page
@@ -295,6 +327,18 @@ def test_these_checks_find_a_clipped_block_a_pale_text_and_an_error(address, chr
     assert errors(chromium)
 
 
+def search(chromium, address: str, query: str) -> list:
+    """The results of a search on the site, as elements."""
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    look(chromium, 1280, "light")
+    chromium.get(f"{address}/search.html?q={query.replace(' ', '+')}")
+    status = (By.CSS_SELECTOR, "#search-results p.search-summary")
+    WebDriverWait(chromium, 20).until(lambda b: "found" in b.find_element(*status).text)
+    return chromium.find_elements(By.CSS_SELECTOR, "ul.search > li")
+
+
 POOL_OPTIONS = [(name, "MaxPool2d") for name in ("dilation", "ceil_mode", "return_indices")]
 QUERIES = [
     ("output_size", "max_unpool2d"),
@@ -303,15 +347,62 @@ QUERIES = [
 ]
 
 
+def address_of(result) -> str:
+    from selenium.webdriver.common.by import By
+
+    return result.find_element(By.TAG_NAME, "a").get_attribute("href")
+
+
 @pytest.mark.parametrize(("query", "expected"), QUERIES + POOL_OPTIONS)
 def test_search_finds_the_entry(address, chromium, query, expected):
-    look(chromium, 1280, "light")
-    chromium.get(f"{address}/search.html?q={query}")
-    from selenium.webdriver.common.by import By
+    first = [address_of(result) for result in search(chromium, address, query)[:12]]
+    assert any(f"mlx_unpool.{expected}.html" in link for link in first), first
+
+
+QUESTIONS = {
+    "NCHW": "docs/layouts_and_sizes.html",
+    "odd size": "docs/layouts_and_sizes.html",
+    "unpool": "docs/reference/mlx_unpool.MaxUnpool2d.html",
+    "MaxPool2d": "docs/reference/mlx_unpool.MaxPool2d.html",
+    "gradient": "docs/gradients.html",
+}
+
+
+@pytest.mark.parametrize("query", QUESTIONS)
+def test_search_finds_the_page_and_shows_a_part_of_it(address, chromium, query):
     from selenium.webdriver.support.wait import WebDriverWait
 
-    status = (By.CSS_SELECTOR, "#search-results p.search-summary")
-    WebDriverWait(chromium, 20).until(lambda b: "found" in b.find_element(*status).text)
-    results = chromium.find_elements(By.CSS_SELECTOR, "ul.search li a")
-    first = [link.get_attribute("href") for link in results[:12]]
-    assert any(f"mlx_unpool.{expected}.html" in link for link in first), first
+    first = search(chromium, address, query)[:3]
+    (found, *_) = [result for result in first if QUESTIONS[query] in address_of(result)]
+    # The snippet arrives after the title.
+    WebDriverWait(chromium, 20).until(lambda _: len(found.text) > 100)
+    snippet = found.text.partition("\n")[2]
+    assert any(word.lower() in snippet.lower() for word in query.split()), snippet
+
+
+FIRST_SCREEN = """const last = [...document.querySelectorAll("article section section")].find(
+    section => section.id === "install").lastElementChild;
+return last.textContent.includes("replace_max_pools") && last.getBoundingClientRect().bottom"""
+
+
+def test_the_first_screen_has_installation_and_an_example(address, chromium):
+    size = {"width": 1280, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    chromium.get(f"{address}/README.html")
+    assert 0 < chromium.execute_script(FIRST_SCREEN) <= 800
+
+
+BROKEN_WORDS = """return [...document.querySelectorAll("td code, td span.pre, th")].filter(element => {
+    const words = element.textContent.trim();
+    const lines = new Set([...element.getClientRects()].map(box => Math.round(box.top)));
+    return /^[\\w.]+$/.test(words) && words.length < 25 && lines.size > 1;
+}).map(element => element.textContent)"""
+
+
+def test_no_word_in_a_table_is_broken(site, address, chromium):
+    look(chromium, 1280, "light")
+    for path in sorted(site.rglob("*.html")):
+        page = path.relative_to(site).as_posix()
+        if not page.startswith("_modules"):
+            chromium.get(f"{address}/{page}")
+            assert not chromium.execute_script(BROKEN_WORDS), page
