@@ -33,7 +33,7 @@ notebooks: $(VENV)/.notebooks ## open the notebooks in JupyterLab
 	$(RUN) -m jupyterlab examples/notebooks
 
 # Without kernels, programs, site and wheel, the comparison with PyTorch and random calls.
-check: $(VENV)/.test ## the tests of the core alone (about 20 s)
+check: $(VENV)/.test ## the tests of the core only (less than a minute)
 	$(RUN) -m pytest -q -n 2 --dist loadfile $(CORE) $(addprefix --ignore=tests/test_,parity.py fuzz.py package.py typing.py)
 
 # Two files at a time: the arrays of some tests are large, so not as many as there are cores.
