@@ -1,4 +1,4 @@
-"""What the tests of the Metal kernels share."""
+"""Fixtures of the tests of the Metal kernels."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from needs import needed
 
 @pytest.fixture(scope="session")
 def emulated_device() -> None:
-    """The emulated device needs Linux and a C++ compiler, and CI on Linux has to have both."""
+    """Skip tests without Linux and a C++ compiler. CI on Linux must have both."""
     if sys.platform != "linux":
-        pytest.skip("the emulated Metal device runs on Linux alone")
+        pytest.skip("the emulated GPU runs on Linux only")
     needed(metal_host.compiler_missing())
 
 
 @pytest.fixture(autouse=True)
 def emulation(request: pytest.FixtureRequest) -> None:
-    """Every test needs the emulated device, except those on the real one."""
+    """Every test needs the emulated device, except those on a real one."""
     if hasattr(request.node, "callspec") and request.node.callspec.params.get("name") == "metal":
         return
     request.getfixturevalue("emulated_device")

@@ -1,58 +1,75 @@
-"""A Metal device made of CPU: ``mx.fast.metal_kernel`` that runs its text through ``metal_host``.
+"""A Metal device emulated on the CPU: ``mx.fast.metal_kernel`` that runs its source through ``metal_host``.
 
-Under ``Emulator`` the whole library runs on its Metal backend, eagerly: layers, derivatives, training steps.
-Every launch is watched; one that is not clean fails the test.
+Inside ``Emulator().installed()`` the whole library uses its Metal backend, eagerly. Every memory access is
+checked, and a launch with a failure raises an AssertionError.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import metal_host
 import mlx.core as mx
-import numpy as np
 from metal_host import Launch
 
 from mlx_unpool import _backends
 from mlx_unpool._backends import gpu
 
 _metal_kernel = mx.fast.metal_kernel
-# What the library's calls can be run on here.
+# "emulated"; "flushing", the same with 32-bit subnormal numbers flushed to zero as on Apple's GPUs; "metal".
 DEVICES = [
-    *(["emulated"] if sys.platform == "linux" else []),
+    *(["emulated", "flushing"] if sys.platform == "linux" else []),
     *(["metal"] if mx.metal.is_available() else []),
 ]
-# As "emulated", but 32-bit subnormal numbers count as zero, as they do on Apple's GPUs.
-FLUSHING = ["flushing"] if sys.platform == "linux" else []
 
 
 @contextmanager
-def device(name: str, shuffle: int | None = None, shift: int | None = None) -> Iterator[None]:
-    """Runs the library's calls on the CPU, on the real GPU or on an emulated one.
+def device(name: str, **options: Any) -> Iterator[None]:
+    """Run the library's calls on the CPU ("cpu") or on one of ``DEVICES``.
 
-    There, threads may run in an order drawn with the seed ``shuffle``, and inputs begin ``shift`` elements
-    behind full alignment.
+    ``options`` are those of an :class:`Emulator`.
     """
-    if name == "cpu":
-        with mx.stream(mx.cpu), _backends.use_backend("ops"):
-            yield
-    elif name == "metal":
-        with mx.stream(mx.gpu), _backends.use_backend("metal"):
+    if name in ("cpu", "metal"):
+        backend, target = ("ops", mx.cpu) if name == "cpu" else ("metal", mx.gpu)
+        with mx.stream(target), _backends.use_backend(backend):
             yield
     else:
-        metal = Emulator()
-        metal.shuffle, metal.shift = shuffle, shift
-        metal.flush = name == "flushing"
-        with metal.installed():
+        with Emulator(flush=name == "flushing", **options).installed():
             yield
+
+
+def evaluated(call: Callable[[], Any], name: str, **options: Any) -> Any:
+    """The results of a call on one device, after evaluation."""
+    with device(name, **options):
+        results = call()
+        mx.eval(results)
+    return results
+
+
+@contextmanager
+def installed(backend: str, make_kernel: Callable[..., Any]) -> Iterator[None]:
+    """Make the library use a GPU backend whose kernels come from ``make_kernel``."""
+    function = f"{backend}_kernel"  # of mx.fast
+    is_available, previous = _backends.is_available, getattr(mx.fast, function)
+    _backends.is_available = lambda name: name in ("ops", backend)
+    setattr(mx.fast, function, make_kernel)
+    gpu._build.cache_clear()
+    try:
+        with _backends.use_backend(backend):
+            yield
+    finally:
+        _backends.is_available = is_available
+        setattr(mx.fast, function, previous)
+        gpu._build.cache_clear()
 
 
 class Kept(NamedTuple):
-    """A launch that was run, with what it read and what it left."""
+    """A launch that ran, with its inputs and outputs."""
 
     launch: Launch
     inputs: list[mx.array]
@@ -60,76 +77,59 @@ class Kept(NamedTuple):
     report: metal_host.Report
 
 
+@dataclass
 class Emulator:
-    """Runs, or with ``record`` only notes, every launch.
+    """Runs every launch, or only records it.
 
-    While MLX traces a function, its arrays have no numbers yet: such launches can only be noted. ``mx.vmap``
-    calls the rule of a custom function later, with arrays that have; ``mx.compile`` does not.
+    While MLX traces a function, its arrays have no values, so such launches are recorded only. ``mx.vmap``
+    calls the rule of a custom function later, with values; ``mx.compile`` does not.
     """
 
-    def __init__(self, edit: Callable[[str], str] | None = None) -> None:
-        self.edit = edit or (lambda text: text)
-        self.record = False
-        self.launches: list[Launch] = []
-        self.reports: list[metal_host.Report] = []
-        self.shuffle: int | None = None
-        self.count = False
-        self.flush = False  # whether 32-bit subnormal numbers count as zero
-        self.shift: int | None = None  # how many elements behind full alignment inputs begin
-        self.must_be_clean = True
-        self.keep = False  # whether arrays are kept, in ``kept``
-        self.kept: list[Kept] = []
+    edit: Callable[[str], str] = lambda source: source  # of each kernel's source
+    shuffle: int | None = None  # the seed of the order of threads; None for the natural order
+    shift: int | None = None  # how many elements after a fully aligned address inputs begin
+    flush: bool = False  # whether 32-bit subnormal numbers are flushed to zero
+    count: bool = False  # whether memory traffic is counted
+    must_be_clean: bool = True  # whether a launch with a failure raises an error
+    keep: bool = False  # whether ``kept`` collects the arrays of launches
+    record: bool = False  # whether launches are recorded and return zeros
+    launches: list[Launch] = field(default_factory=list)
+    reports: list[metal_host.Report] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)
+    backend = "metal"
 
     @contextmanager
     def installed(self) -> Iterator[Emulator]:
-        """In this context the library finds a Metal device and uses it."""
-        is_available, previous = _backends.is_available, mx.fast.metal_kernel
-        _backends.is_available = lambda name: name in ("ops", "metal")
-        mx.fast.metal_kernel = self._make
-        gpu._build.cache_clear()
-        try:
-            with _backends.use_backend("metal"):
-                yield self
-        finally:
-            _backends.is_available, mx.fast.metal_kernel = is_available, previous
-            gpu._build.cache_clear()
-
-    @contextmanager
-    def recording(self) -> Iterator[None]:
-        """In this context launches are noted and answered with zeros."""
-        self.record = True
-        try:
-            yield
-        finally:
-            self.record = False
+        """A context in which the library finds this device and uses it."""
+        with installed(self.backend, self._make):
+            yield self
 
     def _make(self, *, source: str, **arguments: Any) -> Callable[..., list[mx.array]]:
         kernel = _metal_kernel(source=self.edit(source), **arguments)
+        return lambda inputs, **options: self.answer(launch_of(kernel, inputs, options), inputs)
 
-        def call(*, inputs: list[mx.array], **options: Any) -> list[mx.array]:
-            launch = launch_of(kernel, inputs, options)
-            self.launches.append(launch)
-            if self.record or not known(inputs):
-                return [mx.zeros(shape, dtype) for shape, dtype in launch.outputs]
-            return self.run(launch, inputs)
-
-        return call
+    def answer(self, launch: Launch, inputs: list[mx.array]) -> list[mx.array]:
+        """Record a launch and run it if possible."""
+        self.launches.append(launch)
+        if self.record or not known(inputs):
+            return [mx.zeros(shape, dtype) for shape, dtype in launch.outputs]
+        return self.run(launch, inputs)
 
     def run(self, launch: Launch, inputs: list[mx.array]) -> list[mx.array]:
-        outputs, report = metal_host.run(
-            launch,
-            inputs,
-            shuffle=self.shuffle,
-            count=self.count,
-            flush=self.flush,
-            shift=self.shift,
-        )
+        """Run a launch and return its outputs."""
+        options = {name: getattr(self, name) for name in ("shuffle", "shift", "flush", "count")}
+        outputs, report = metal_host.run(launch, inputs, **options)
         self.reports.append(report)
         if self.keep:
             self.kept.append(Kept(launch, inputs, outputs, report))
         if self.must_be_clean:
             assert report.clean, f"{launch.name}: {report.first} unwritten: {report.unwritten}"
         return outputs
+
+    def problems(self) -> set[str]:
+        """The kinds of failures of all launches."""
+        found = {line.split(":")[0] for report in self.reports for line in report.first}
+        return found | {"unwritten" for report in self.reports if report.unwritten}
 
 
 def launch_of(kernel: Any, inputs: list[mx.array], options: dict[str, Any]) -> Launch:
@@ -138,13 +138,14 @@ def launch_of(kernel: Any, inputs: list[mx.array], options: dict[str, Any]) -> L
     def traced(*arrays: mx.array) -> list[mx.array]:
         return kernel(inputs=list(arrays), **{**options, "stream": mx.gpu})
 
-    examples = [mx.zeros(x.shape, x.dtype) for x in inputs]
-    (launch,), _, _ = metal_host.launches_of(traced, *examples)
+    # Broadcast, so that an array of any size takes no memory.
+    examples = [mx.broadcast_to(mx.array(0, x.dtype), x.shape) for x in inputs]
+    (launch,), _ = metal_host.launches_of(traced, *examples)
     return dataclasses.replace(launch, init_value=options.get("init_value"))
 
 
 def known(arrays: list[mx.array]) -> bool:
-    """Whether these arrays have numbers."""
+    """Whether these arrays have values."""
     try:
         mx.eval(arrays)
     except ValueError as error:
@@ -154,21 +155,22 @@ def known(arrays: list[mx.array]) -> bool:
     return True
 
 
-def compile_all(
-    calls: list[Callable[[], Any]], edit: Callable[[str], str] | None = None
-) -> list[Launch]:
-    """Compiles the kernels of all calls together, which takes a fraction of the time of one by one."""
-    emulator = Emulator(edit)
-    with emulator.installed(), emulator.recording():
+def compile_all(calls: Sequence[Callable[[], Any]], device: Emulator | None = None) -> list[Launch]:
+    """Compile the kernels of all calls together, which takes a fraction of the time of one by one."""
+    if sys.platform != "linux" or metal_host.compiler_missing():
+        return []  # tests on a real device run without
+    device = device or Emulator()
+    device.record = True
+    with device.installed():
         for call in calls:
             mx.eval(call())
-    metal_host.compile_launches(emulator.launches)
-    return emulator.launches
+    metal_host.compile_launches(device.launches)
+    return device.launches
 
 
-@dataclasses.dataclass
+@dataclass
 class Findings:
-    """What :func:`check` found out about the kernels of one call."""
+    """The results of :func:`check`."""
 
     problems: list[str]
     traffic: list[str]
@@ -179,45 +181,41 @@ class Findings:
         return "\n".join(parts)
 
 
-def check(call: Callable[[], Any]) -> Findings:
-    """Runs a call that makes and launches kernels of ``mx.fast.metal_kernel``, and says what is wrong.
+CHECKS = {
+    "in natural order": {"count": True},
+    "in shuffled order": {"shuffle": 1},
+    "with inputs that begin anywhere": {"shift": 1},
+    "with subnormal numbers as zero": {"flush": True},
+}
 
-    The call is made several times: threads in natural and in shuffled order, inputs that begin anywhere in
-    memory, subnormal numbers taken for zero. Each time every access is watched (bounds, conflicts of threads,
-    what was never written), and results must not differ. ``traffic`` has the 128-byte lines that SIMD groups
-    touch over the bytes that there are; ``machine_code`` what an Apple GPU would run, if its compiler is.
+
+def check(call: Callable[[], Any]) -> Findings:
+    """Check a call that makes and launches kernels of ``mx.fast.metal_kernel``.
+
+    The call runs once for each of ``CHECKS``. In each run every access is checked (bounds, conflicts between
+    threads, unwritten outputs), and all runs must give the same bytes. ``traffic`` gives the 128-byte lines
+    that SIMD groups touch, relative to the bytes used; ``machine_code`` describes the code for an Apple GPU,
+    if a compiler for it is installed.
     """
-    runs = {
-        "in natural order": {},
-        "in shuffled order": {"shuffle": 1},
-        "with inputs that begin anywhere": {"shift": 1},
-        "with subnormal numbers as zero": {"flush": True},
-    }
     problems: list[str] = []
-    kept: list[Kept] = []
-    results: list[np.ndarray] | None = None
-    for how, options in runs.items():
-        metal = Emulator()
-        metal.must_be_clean = False
-        metal.keep = True
-        metal.count = not options
-        for name, value in options.items():
-            setattr(metal, name, value)
-        with metal.installed():
+    first: list[Kept] = []
+    results: dict[str, list[bytes]] = {}
+    for how, options in CHECKS.items():
+        device = Emulator(**options, must_be_clean=False, keep=True)
+        with device.installed():
             mx.eval(call())
-        for one in metal.kept:
+        for one in device.kept:
             said = [*one.report.first]
             said += [f"{n} bytes unwritten: {name}" for name, n in one.report.unwritten.items()]
             problems += [f"{one.launch.name}, {how}: {line}" for line in said]
-        outputs = [metal_host.buffer_of(x) for one in metal.kept for x in one.outputs]
-        if results is None:
-            results, kept = outputs, metal.kept
-        elif [x.tobytes() for x in results] != [x.tobytes() for x in outputs]:
+        first = first or device.kept
+        outputs = [x for one in device.kept for x in one.outputs]
+        results[how] = [metal_host.buffer_of(x).tobytes() for x in outputs]
+        if results[how] != results["in natural order"]:
             problems.append(f"another result {how}")
-    machine_code = (
-        ["no machine code is run before that is mended"] if problems else _machine_code(kept)
-    )
-    return Findings(problems, [_traffic(one) for one in kept], machine_code)
+    not_run = ["machine code: not run because of the problems above"]
+    traffic = [_traffic(one) for one in first]
+    return Findings(problems, traffic, not_run if problems else _machine_code(first))
 
 
 def _traffic(kept: Kept) -> str:
@@ -236,7 +234,7 @@ def _machine_code(kept: list[Kept]) -> list[str]:
     try:
         compiled = toolchain.Compiled([one.launch for one in kept])
     except NotImplementedError as error:
-        return [f"no machine code: {error} is not known here"]
+        return [f"no machine code: {error} is not supported"]
     lines = []
     for one in kept:
         replayed = replay.Replay(compiled, one)
@@ -244,7 +242,7 @@ def _machine_code(kept: list[Kept]) -> list[str]:
         issued = replayed.machine.counts["issued"] / groups
         s, wrong = compiled.statistics(one.launch), replayed.wrong_bytes()
         lines.append(
-            f"{one.launch.name}, machine code: {issued:.0f} instructions a SIMD group, "
+            f"{one.launch.name}, machine code: {issued:.0f} instructions per SIMD group, "
             f"{s['regs'] + 1} registers, {s['threads']} threads in flight, {wrong} bytes differ"
         )
     return lines

@@ -1,14 +1,13 @@
-"""Is a kernel's text Metal? Judged by compilers for languages that Metal is close to, and by a list of words.
+"""Checks whether a kernel's source is valid Metal.
 
-Metal is C++14 with address spaces and without some of the rest. No compiler for it runs outside Apple's
-systems, so each of these looks at the text from one side:
+Apple's compiler runs on macOS only. These checks, each of which finds other mistakes, replace it:
 
-- ``address spaces``: clang, C++14, ``device`` and ``constant`` as real address spaces; nothing newer.
-- ``C++17``: the same as C++17, which Metal 4 (macOS 26) reads: other rules for templates, literals, copies.
-- ``OpenCL``: clang, C++ for OpenCL, whose address spaces Metal's grew from; pointers need one, there is no
-  recursion through pointers to functions, no exceptions, no ``virtual``.
-- ``pedantic``: g++, C++14, with everything that is not ISO C++ or widens to double an error.
-- ``words``: what neither of them forbids.
+- ``address spaces``: clang, C++14, with ``device`` and ``constant`` as real address spaces.
+- ``C++17``: the same as C++17, which Metal 4 (macOS 26) uses: other rules for templates, literals and copies.
+- ``OpenCL``: clang, C++ for OpenCL, the origin of Metal's address spaces: every pointer needs one; no
+  pointers to functions, exceptions or virtual functions.
+- ``pedantic``: g++, C++14; extensions of ISO C++ and promotions to double are errors.
+- ``words``: patterns that Metal forbids and the compilers above accept.
 """
 
 from __future__ import annotations
@@ -24,16 +23,25 @@ from collections.abc import Sequence
 import metal_host
 from metal_host import Launch
 
-_QUIET = [
-    *("-Wall", "-Wextra", "-Wno-unused", "-Wno-unused-parameter", "-Wno-unknown-attributes"),
-    *(
-        "-Wno-duplicate-decl-specifier",
-        "-Wno-sign-compare",
-        "-Wno-unknown-pragmas",
-        "-Wno-pass-failed",
-    ),
-    *("-Wno-unknown-warning-option", "-fsyntax-only"),
-]
+_QUIET = (
+    "-Wall -Wextra -Wno-unused -Wno-unused-parameter -Wno-unknown-attributes -Wno-sign-compare "
+    "-Wno-duplicate-decl-specifier -Wno-unknown-pragmas -Wno-pass-failed "
+    "-Wno-unknown-warning-option -fsyntax-only "
+)
+_CPP = _QUIET + (
+    "-x c++ -DMSL_CHECK -nostdinc++ -fno-exceptions -fno-rtti "
+    "-Werror=vla -Werror=address-of-temporary "
+)
+_CPP_14 = _CPP + "-std=c++14 -Werror=c++17-extensions"
+_CPP_17 = _CPP + "-std=c++17 -Werror=c++20-extensions -Werror=register"
+_OPENCL = (
+    _QUIET + "-x clcpp -cl-std=clc++2021 -cl-no-stdinc -nostdinc++ -cl-single-precision-constant"
+)
+_PEDANTIC = (
+    "-x c++ -std=c++14 -fsyntax-only -fno-exceptions -fno-rtti -Wno-attributes -Wpedantic "
+    "-Werror=pedantic -Werror=vla -Werror=double-promotion -fsingle-precision-constant "
+    "-Wno-unknown-pragmas"
+)
 WORDS = {
     r"\bdouble\b": "double",
     r"\blong\s+long\b": "long long",
@@ -72,35 +80,26 @@ def _version(name: str) -> int:
 
 
 def complaints(launches: Sequence[Launch]) -> dict[str, list[str]]:
-    """What each judge has to say; an empty list is consent."""
+    """The errors that each check finds in these kernels."""
     compiler = clang()
     assert compiler, "no clang"
     text = '#include "mlx/backend/metal/kernels/utils.h"\n' + "\n".join(
         f'namespace unit_{number} {{\n#line 1 "KERNEL"\n{launch.compiled_text}\n}}'
         for number, launch in enumerate(launches)
     )
-    shim, opencl = metal_host.include_flags("shim"), metal_host.include_flags("shimcl")
-    as_cpp = [*_QUIET, "-x", "c++", "-DMSL_CHECK", "-nostdinc++", "-fno-exceptions", "-fno-rtti"]
-    as_cpp += ["-Werror=vla", "-Werror=address-of-temporary"]
-    as_cpp_14 = [*as_cpp, "-std=c++14", "-Werror=c++17-extensions"]
-    as_cpp_17 = [*as_cpp, "-std=c++17", "-Werror=c++20-extensions", "-Werror=register"]
-    as_opencl = [*_QUIET, *("-x", "clcpp", "-cl-std=clc++2021", "-cl-no-stdinc", "-nostdinc++")]
-    as_opencl += ["-cl-single-precision-constant"]
-    pedantic = ["-std=c++14", "-fsyntax-only", "-fno-exceptions", "-fno-rtti", "-Wno-attributes"]
-    pedantic += ["-Wpedantic", "-Werror=pedantic", "-Werror=vla", "-Werror=double-promotion"]
-    pedantic += ["-fsingle-precision-constant", "-Wno-unknown-pragmas"]
+    headers = metal_host.include_flags("shim")
+    opencl = [*compiler, *_OPENCL.split(), *metal_host.include_flags("shimcl", "shim")]
     return {
-        "address spaces": _errors([*compiler, *as_cpp_14, *shim, "-"], text),
-        "C++17": _errors([*compiler, *as_cpp_17, *shim, "-"], text),
-        "OpenCL": _errors([*compiler, *as_opencl, opencl[0], opencl[2], "-"], text)
-        + _unqualified(compiler, [*as_opencl, opencl[0], opencl[2]], text),
-        "pedantic": _errors([metal_host.COMPILER, *pedantic, *shim, "-x", "c++", "-"], text),
+        "address spaces": _errors([*compiler, *_CPP_14.split(), *headers], text),
+        "C++17": _errors([*compiler, *_CPP_17.split(), *headers], text),
+        "OpenCL": _errors(opencl, text) + _unqualified(opencl, text),
+        "pedantic": _errors([metal_host.COMPILER, *_PEDANTIC.split(), *headers], text),
         "words": sorted({word for launch in launches for word in _words(launch.text)}),
     }
 
 
 def _errors(command: list[str], text: str) -> list[str]:
-    result = subprocess.run(command, input=text, capture_output=True, text=True)
+    result = subprocess.run([*command, "-"], input=text, capture_output=True, text=True)
     errors = [line for line in result.stderr.splitlines() if "error:" in line]
     assert errors or result.returncode == 0, result.stderr
     return errors
@@ -111,18 +110,18 @@ def _words(text: str) -> list[str]:
     return [name for pattern, name in WORDS.items() if re.search(pattern, code)]
 
 
-def _unqualified(compiler: Sequence[str], flags: list[str], text: str) -> list[str]:
-    """Pointers and references of the kernels without an address space, which Metal insists on.
+def _unqualified(opencl: list[str], text: str) -> list[str]:
+    """Pointers and references of the kernels without an address space, which Metal requires.
 
-    C++ for OpenCL takes them for generic ones; its syntax tree shows that. So it does program-scope variables
-    that are not ``constant``.
+    C++ for OpenCL makes them generic pointers, which its syntax tree shows. The tree also shows program-scope
+    variables that are not ``constant``.
     """
-    command = [*compiler, *flags, "-Xclang", "-ast-dump", "-fno-color-diagnostics", "-"]
+    command = [*opencl, "-Xclang", "-ast-dump", "-fno-color-diagnostics", "-"]
     tree = subprocess.run(command, input=text, capture_output=True, text=True).stdout
     found, in_kernel = set(), False
     for line in tree.splitlines():
         location = re.search(r"<([^>]*)>", line)
-        if location:  # a file is named where it changes
+        if location:  # contains the file only where it changes
             if "KERNEL" in location[1]:
                 in_kernel = True
             elif re.search(r"(\.h|<built-in>|<stdin>|metal_stdlib):\d", location[1]):
@@ -131,14 +130,11 @@ def _unqualified(compiler: Sequence[str], flags: list[str], text: str) -> list[s
         if not in_kernel or not declares or " implicit " in line:
             continue
         named = re.search(r"(?:(\w+) )?'([^']*)'", line.split(">", 1)[-1])
-        if not named:
-            continue
+        if not named or named[1] in (None, "used") or named[1].isdigit():
+            continue  # an unnamed parameter of a constructor that the compiler generates
         name, kind = named.groups()
-        if name is None or name.isdigit() or name == "used":
-            continue  # without a name: a parameter of a constructor that the compiler makes itself
-        unsized = re.sub(
-            r"\[[^]]*\]", "[]", kind
-        )  # a product in the size of an array is no pointer
+        # Without the sizes of arrays, which may contain a product: * means a pointer.
+        unsized = re.sub(r"\[[^]]*\]", "[]", kind)
         to_arrays = re.search(r"\([*&][\w ]*\)\[\]", unsized)  # "T (*)[V]"
         for level in re.split(r"[*&]+", unsized)[:-1]:
             if "auto" in level or ("(" in level and not to_arrays):

@@ -1,10 +1,9 @@
-"""Runs the exact text of Metal kernels on the CPU, and watches what they do to memory.
+"""Compiles the exact source of Metal kernels for the CPU, runs it and checks every memory access.
 
-MLX writes a kernel's text when a launch is traced for export, which needs no Metal (``launches_of``).
-That text compiles as C++14 behind a small shim for Apple's headers (``shim/``), together with MLX's own
-Metal prelude from the installed wheel. ``run`` walks the grid, in natural or shuffled order, and reports
-every access out of bounds, every conflict between threads, every output byte left unwritten, every
-undefined behaviour, and the 128-byte lines touched.
+MLX writes a kernel's full source when a call is traced for export, which needs no Metal (``launches_of``). It
+compiles as C++14 with a replacement for Apple's headers (``shim/``) and MLX's own Metal headers from the
+installed wheel. ``run`` runs a launch in natural or shuffled order of threads and reports accesses out of
+bounds, conflicts between threads, unwritten output bytes, undefined behaviour and the 128-byte lines touched.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ HERE = Path(__file__).parent
 MLX_INCLUDE = Path(mx.__file__).parent / "include"
 COMPILER = os.environ.get("CXX", "g++")
 CACHE = Path(tempfile.gettempdir()) / f"mlx-unpool-kernels-{os.getuid()}"
-FAILURES = (
+FAILURES = (  # in the order of trace.cpp
     "no failure",
     "access out of bounds",
     "write to an input",
@@ -41,21 +41,11 @@ FAILURES = (
     "atomic and plain access to one place",
     "undefined behaviour",
 )
-NUMPY = {
-    mx.float32: np.float32,
-    mx.float16: np.float16,
-    mx.bfloat16: np.uint16,  # its bits
-    mx.int8: np.int8,
-    mx.int16: np.int16,
-    mx.int32: np.int32,
-    mx.int64: np.int64,
-    mx.uint8: np.uint8,
-    mx.uint16: np.uint16,
-    mx.uint32: np.uint32,
-    mx.uint64: np.uint64,
-}
+_NAMES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+NUMPY = {getattr(mx, name): getattr(np, name) for name in ("float32", "float16", *_NAMES)}
+NUMPY[mx.bfloat16] = np.uint16  # its bits
+ALIGNMENT = 16  # bytes: the widest load of a GPU
 
-# The parts of MLX's text that have to be found in it.
 _SIGNATURE = re.compile(r"\[\[kernel\]\] void (\w+)\(\n(.*?)\) \{\n", re.DOTALL)
 _INSTANCE = re.compile(
     r'template \[\[host_name\("(\w+)"\)\]\] \[\[kernel\]\] (decltype\((\w+<[^>]*>)\) \3;)'
@@ -68,21 +58,21 @@ _PARAMETER = re.compile(
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch of a kernel, as MLX would hand it to Metal."""
+    """One launch of a kernel, as MLX passes it to Metal."""
 
     name: str
     text: str
     grid: tuple[int, int, int]
     threadgroup: tuple[int, int, int]
-    shape_infos: tuple[tuple[bool, bool, bool], ...]
+    shape_infos: tuple[tuple[bool, bool, bool], ...]  # for each input: shape, strides, rank passed?
     init_value: float | None
     inputs: tuple[tuple[tuple[int, ...], mx.Dtype], ...]
     outputs: tuple[tuple[tuple[int, ...], mx.Dtype], ...]
-    safe_math: bool = True  # whether the compiler must leave v != v as it is
+    safe_math: bool = True  # whether the compiler must preserve comparisons such as v != v
 
     @functools.cached_property
     def parameters(self) -> list[dict[str, str]]:
-        """The kernel's parameters, as its signature has them."""
+        """The parameters in the kernel's signature."""
         signature = _SIGNATURE.search(self.text)
         assert signature, self.text
         assert signature[1] == self.name
@@ -95,8 +85,13 @@ class Launch:
         """The names of the buffers, in the order of their numbers."""
         buffers = [p for p in self.parameters if p["attribute"] == "buffer"]
         assert [int(p["number"]) for p in buffers] == list(range(len(buffers)))
-        assert len(buffers) <= 31  # Metal has no more
+        assert len(buffers) <= 31  # Metal's limit
         return [p["name"] for p in buffers]
+
+    @property
+    def threads(self) -> int:
+        """The number of threads in the grid."""
+        return prod(self.grid)
 
     @functools.cached_property
     def instance(self) -> str:
@@ -106,19 +101,16 @@ class Launch:
 
     @functools.cached_property
     def compiled_text(self) -> str:
-        """The text, less Metal's way to name an instance of a template."""
+        """The source, with template instances declared as in C++."""
         return _INSTANCE.sub(r"template \2", self.text)
 
 
-def launches_of(function: Any, *arrays: mx.array) -> tuple[list[Launch], dict[str, mx.array], list]:
-    """The launches in the graph of ``function``, the constants in it and every event of the trace."""
+def launches_of(function: Any, *arrays: mx.array) -> tuple[list[Launch], list[dict]]:
+    """The launches in the graph of ``function``, and all events of its export."""
     events: list[dict] = []
     mx.export_function(events.append, function, *arrays)
-    constants: dict[str, mx.array] = {}
     launches = []
     for event in events:
-        if event["type"] == "constants":
-            constants.update(event["constants"])
         if event["type"] != "primitive" or event["name"] != "CustomKernel":
             continue
         name, text, *rest = event["arguments"]
@@ -128,16 +120,16 @@ def launches_of(function: Any, *arrays: mx.array) -> tuple[list[Launch], dict[st
                 name=name,
                 text=text,
                 grid=tuple(grid),
-                # MLX makes a threadgroup no larger than the grid.
+                # MLX clips a threadgroup to the grid.
                 threadgroup=tuple(max(1, min(t, g)) for t, g in zip(threadgroup, grid)),
                 shape_infos=tuple(map(tuple, shape_infos)),
-                init_value=None,  # MLX leaves it out of the event
+                init_value=None,  # not part of the event
                 inputs=tuple((tuple(shape), dtype) for _, shape, dtype in event["inputs"]),
                 outputs=tuple((tuple(shape), dtype) for _, shape, dtype in event["outputs"]),
                 safe_math=rest[-1] == 0,
             )
         )
-    return launches, constants, events
+    return launches, events
 
 
 # ---- compiling
@@ -145,7 +137,7 @@ def launches_of(function: Any, *arrays: mx.array) -> tuple[list[Launch], dict[st
 
 @functools.cache
 def prelude() -> Path:
-    """MLX's Metal prelude, from the installed wheel, with two edits that C++14 needs."""
+    """The folder of MLX's Metal header ``utils.h`` with two edits that C++14 needs."""
     name = Path("mlx/backend/metal/kernels/utils.h")
     text = (MLX_INCLUDE / name).read_text()
     text = text.replace(
@@ -160,9 +152,10 @@ def prelude() -> Path:
     return folder
 
 
-def include_flags(shim: str = "shim") -> list[str]:
-    """Where headers are found: the shim, the edited prelude, MLX."""
-    return [f"-isystem{folder}" for folder in (HERE / shim, prelude(), MLX_INCLUDE)]
+def include_flags(*shims: str) -> list[str]:
+    """Compiler flags for the folders of headers: the replacements for Apple's, then MLX's."""
+    own = [f"-isystem{HERE / shim}" for shim in shims]
+    return [*own, f"-isystem{prelude()}", f"-isystem{MLX_INCLUDE}"]
 
 
 def compiler_missing() -> str | None:
@@ -171,7 +164,9 @@ def compiler_missing() -> str | None:
 
 
 _FLAGS = ["-std=c++14", "-O1", "-fPIC", "-w", "-fsanitize=thread,undefined", "-fno-sanitize=vptr"]
-_PER_UNIT = 12  # kernels compiled together take less than half of the time of one by one
+if "clang" not in COMPILER:
+    _FLAGS += ["--param", "tsan-instrument-func-entry-exit=0"]
+_PER_UNIT = 12  # kernels per translation unit: less than half the time of one by one
 _libraries: dict[str, tuple[ctypes.CDLL, str]] = {}
 
 
@@ -194,7 +189,7 @@ def _tracer() -> Path:
 
 @functools.cache
 def _surroundings() -> bytes:
-    """A hash of all that the machine code of a kernel depends on besides its text."""
+    """A hash of everything besides its source that a compiled kernel depends on."""
     own = [path for path in sorted(HERE.rglob("*")) if path.suffix in (".h", "") and path.is_file()]
     parts = [COMPILER, *_FLAGS, str(_tracer()), str(prelude()), *(path.read_text() for path in own)]
     return hashlib.sha256("\0".join(parts).encode()).digest()
@@ -205,18 +200,17 @@ def _key(launch: Launch) -> str:
 
 
 def compile_launches(launches: Iterable[Launch]) -> None:
-    """Makes the kernels of these launches ready to run.
+    """Compile and load the kernels of these launches.
 
-    What this machine has not compiled before is compiled now, several kernels a unit, on every core. Each
-    kernel is kept by its own text: a link of its name to the library of the unit that it was compiled in.
+    Kernels that are not in the cache are compiled on all cores, several per translation unit. The cache has a
+    symbolic link for each kernel to the library that contains it.
     """
     wanted = {_key(launch): launch for launch in launches if launch.text not in _libraries}
     new = [(key, launch) for key, launch in wanted.items() if not (CACHE / f"{key}.so").exists()]
     cores = os.cpu_count() or 1
     each = max(1, min(_PER_UNIT, -(-len(new) // cores)))
     with ThreadPoolExecutor(cores) as pool:
-        for _ in pool.map(_compile_unit, [new[i : i + each] for i in range(0, len(new), each)]):
-            pass
+        list(pool.map(_compile_unit, [new[i : i + each] for i in range(0, len(new), each)]))
     for key, launch in wanted.items():
         library = ctypes.CDLL(str((CACHE / f"{key}.so").resolve()))
         library.trace_allocate.restype = ctypes.c_void_p
@@ -226,11 +220,11 @@ def compile_launches(launches: Iterable[Launch]) -> None:
         _libraries[launch.text] = (library, f"run_{key}")
 
 
-def unit_text(launches: Sequence[tuple[str, Launch]]) -> str:
-    """One translation unit of several kernels, each with a name and a function that walks a grid."""
+def _unit_text(launches: Sequence[tuple[str, Launch]]) -> str:
+    """A translation unit of several kernels, each with a function that runs a grid of it."""
     parts = ['#include "mlx/backend/metal/kernels/utils.h"']
     for key, launch in launches:
-        # The same helpers stand in front of every kernel: a namespace for each keeps them apart.
+        # Every source contains the same helpers, so each kernel has a namespace.
         parts.append(f"namespace unit_{key} {{\n{launch.compiled_text}\n}}")
     parts.append('#include "walk.h"')
     for key, launch in launches:
@@ -255,11 +249,9 @@ def _compile_unit(launches: Sequence[tuple[str, Launch]]) -> None:
     keys = "".join(key for key, _ in launches)
     library = CACHE / f"unit-{hashlib.sha256(keys.encode()).hexdigest()[:24]}.so"
     source = library.with_suffix(f".{os.getpid()}.cpp")
-    source.write_text(unit_text(launches))
+    source.write_text(_unit_text(launches))
     compiled, partial = source.with_suffix(".o"), source.with_suffix(".so")
-    flags = [*_FLAGS, *include_flags(), f"-I{HERE}"]
-    if "clang" not in COMPILER:
-        flags += ["--param", "tsan-instrument-func-entry-exit=0"]
+    flags = [*_FLAGS, *include_flags("shim"), f"-I{HERE}"]
     _run_compiler([*flags, "-c", str(source), "-o", str(compiled)])
     _run_compiler(["-shared", str(compiled), str(_tracer()), "-o", str(partial), "-lpthread"])
     partial.replace(library)
@@ -271,6 +263,72 @@ def _compile_unit(launches: Sequence[tuple[str, Launch]]) -> None:
         link.replace(CACHE / f"{key}.so")
 
 
+# ---- the memory of a launch
+
+
+def buffer_of(x: mx.array) -> np.ndarray:
+    """The elements of an array as a kernel reads them from memory."""
+    return np.ascontiguousarray(np.array(x.view(mx.uint16) if x.dtype == mx.bfloat16 else x))
+
+
+def input_buffers(launch: Launch, arrays: Sequence[mx.array | None]) -> list[np.ndarray | int]:
+    """The input buffers of a launch, with the shapes, strides and ranks that its source uses.
+
+    For an array that is None, the list contains its size in bytes.
+    """
+    buffers: list[np.ndarray | int] = []
+    for x, (shape, dtype), wants in zip(arrays, launch.inputs, launch.shape_infos):
+        buffers.append(_bytes_of(shape, dtype) if x is None else buffer_of(x))
+        # MLX passes row-contiguous arrays, so the shape determines the strides.
+        strides = [prod(shape[n + 1 :]) for n in range(len(shape))]
+        described = (np.array(shape, np.int32), np.array(strides, np.int64), np.int32([len(shape)]))
+        buffers += [part for part, wanted in zip(described, wants) if wanted]
+    return buffers
+
+
+def _bytes_of(shape: Sequence[int], dtype: mx.Dtype) -> int:
+    return prod(shape) * dtype.size
+
+
+def _memory(x: mx.array) -> np.ndarray:
+    return np.asarray(memoryview(x.view(mx.uint16) if x.dtype == mx.bfloat16 else x))
+
+
+def _misalignment(view: np.ndarray) -> int:
+    return view.__array_interface__["data"][0] % ALIGNMENT
+
+
+@functools.cache
+def _fresh() -> int:
+    """The misalignment of MLX's new arrays on this machine: their size precedes them in memory."""
+    found = {_misalignment(_memory(mx.zeros((n,), mx.uint8))) for n in (1, 2, 8, 100, 4096)}
+    assert len(found) == 1, found
+    return found.pop()
+
+
+def offset_of(x: mx.array) -> int:
+    """The number of bytes between a fully aligned address and this array, as a kernel receives it.
+
+    MLX passes a row-contiguous array without a copy, wherever it begins in another array. It copies others.
+    """
+    if x.size == 0 or not (view := _memory(x)).flags.c_contiguous:
+        return 0
+    return (_misalignment(view) - _fresh()) % ALIGNMENT
+
+
+def input_offsets(
+    launch: Launch, arrays: Sequence[mx.array | None], shift: int | None
+) -> list[int]:
+    """For each input buffer of a launch, the number of bytes after a fully aligned address.
+
+    ``shift``: the number of elements by which arrays are shifted; None for their real offsets.
+    """
+    offsets = []
+    for x, (_, dtype), wants in zip(arrays, launch.inputs, launch.shape_infos):
+        offsets += [offset_of(x) if shift is None else shift * dtype.size, *[0] * sum(wants)]
+    return offsets
+
+
 # ---- running
 
 
@@ -280,7 +338,7 @@ class Report:
 
     failures: int = 0
     first: list[str] = field(default_factory=list)
-    unwritten: dict[str, int] = field(default_factory=dict)
+    unwritten: dict[str, int] = field(default_factory=dict)  # bytes of each output
     traffic: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
 
     @property
@@ -290,9 +348,7 @@ class Report:
 
 class _Failure(ctypes.Structure):
     _fields_ = (
-        ("kind", ctypes.c_uint64),
-        ("thread", ctypes.c_uint64),
-        ("buffer", ctypes.c_uint64),
+        *((name, ctypes.c_uint64) for name in ("kind", "thread", "buffer")),
         ("offset", ctypes.c_int64),
     )
 
@@ -303,110 +359,33 @@ class _Traffic(ctypes.Structure):
     )
 
 
-def buffer_of(x: mx.array) -> np.ndarray:
-    """An array's numbers as a kernel finds them in memory."""
-    return np.ascontiguousarray(np.array(x.view(mx.uint16) if x.dtype == mx.bfloat16 else x))
-
-
-def array_of(buffer: np.ndarray, dtype: mx.Dtype) -> mx.array:
-    """The array that a kernel left in memory."""
-    return mx.array(buffer).view(mx.bfloat16) if dtype == mx.bfloat16 else mx.array(buffer)
-
-
-def input_buffers(launch: Launch, arrays: Sequence[mx.array | None]) -> list[np.ndarray | int]:
-    """The input buffers of a launch: arrays and, where the text asks, their shapes, strides and ranks.
-
-    Of an array that is None only the size in bytes is given.
-    """
-    buffers: list[np.ndarray | int] = []
-    for x, (shape, dtype), wants in zip(arrays, launch.inputs, launch.shape_infos):
-        if x is None:
-            buffers.append(int(np.prod(shape, dtype=np.int64)) * np.dtype(NUMPY[dtype]).itemsize)
-        else:
-            buffers.append(buffer_of(x))
-        # MLX hands over arrays whose rows are contiguous, so the shape says all.
-        strides = [int(np.prod(shape[n + 1 :], dtype=np.int64)) for n in range(len(shape))]
-        described = (np.array(shape, np.int32), np.array(strides, np.int64), np.int32([len(shape)]))
-        buffers += [part for part, wanted in zip(described, wants) if wanted]
-    return buffers
-
-
-ALIGNMENT = 16  # bytes: the widest load of a GPU
-
-
-def _address(x: mx.array) -> int:
-    view = np.asarray(memoryview(x.view(mx.uint16) if x.dtype == mx.bfloat16 else x))
-    return view.__array_interface__["data"][0]
-
-
-@functools.cache
-def _fresh() -> int:
-    """Where MLX begins new arrays on this machine, against full alignment: it puts their size in front."""
-    found = {_address(mx.zeros((n,), mx.uint8)) % ALIGNMENT for n in (1, 2, 8, 100, 4096)}
-    assert len(found) == 1, found
-    return found.pop()
-
-
-def offset_of(x: mx.array) -> int:
-    """How many bytes behind an address of full alignment a kernel finds this array.
-
-    MLX hands a kernel the array itself if its rows are contiguous, wherever in another array it begins, and a
-    fresh copy otherwise.
-    """
-    if x.size == 0:
-        return 0
-    view = np.asarray(memoryview(x.view(mx.uint16) if x.dtype == mx.bfloat16 else x))
-    if not view.flags.c_contiguous:
-        return 0
-    return (view.__array_interface__["data"][0] - _fresh()) % ALIGNMENT
-
-
-def input_offsets(launch: Launch, arrays: Sequence[mx.array], shift: int | None) -> list[int]:
-    """For each input buffer of a launch, the bytes that it begins behind full alignment."""
-    offsets = []
-    for x, wants in zip(arrays, launch.shape_infos):
-        offsets.append(offset_of(x) if shift is None else shift * x.dtype.size)
-        offsets += [0] * sum(wants)
-    return offsets
-
-
 class Run:
-    """A launch on its way: buffers in the arena, then threads, then a report."""
+    """A context in which the buffers of a launch are in memory and its threads can run."""
 
     def __init__(
-        self,
-        launch: Launch,
-        inputs: Sequence[np.ndarray | int],
-        offsets: Sequence[int] | None = None,
+        self, launch: Launch, arrays: Sequence[mx.array | None], shift: int | None = 0
     ) -> None:
-        """``offsets``: how many bytes behind an address of full alignment each input begins."""
+        """``arrays``: the inputs; None stands for zeros that take no memory. ``shift``: see ``run``."""
         compile_launches([launch])
         self.launch = launch
         self.library, self.function = _libraries[launch.text]
-        outputs = [
-            int(np.prod(shape, dtype=np.int64)) * np.dtype(NUMPY[dtype]).itemsize
-            for shape, dtype in launch.outputs
-        ]
+        inputs = input_buffers(launch, arrays)
         self.input_count = len(inputs)
+        outputs = [_bytes_of(*output) for output in launch.outputs]
         self.sizes = [x if isinstance(x, int) else x.nbytes for x in inputs] + outputs
-        self.offsets = [*(offsets or [0] * len(inputs)), *([0] * len(outputs))]
-        bases = [
-            self.library.trace_allocate(n, size + offset)
-            for n, (size, offset) in enumerate(zip(self.sizes, self.offsets))
-        ]
-        assert all(bases), "no room in the address space"
-        self.starts = [base + offset for base, offset in zip(bases, self.offsets)]
+        self.offsets = input_offsets(launch, arrays, shift) + [0] * len(outputs)
+        self.starts = []
+        for n, (size, offset) in enumerate(zip(self.sizes, self.offsets)):
+            base = self.library.trace_allocate(n, size + offset)
+            assert base, "the address range of a buffer is occupied"
+            self.starts.append(base + offset)
+        if launch.init_value is not None:
+            inputs += [
+                np.full(shape, launch.init_value, NUMPY[dtype]) for shape, dtype in launch.outputs
+            ]
         for start, x in zip(self.starts, inputs):
             if not isinstance(x, int):
                 ctypes.memmove(start, x.ctypes.data, x.nbytes)
-        if launch.init_value is not None:
-            for start, size, (_, dtype) in zip(
-                self.starts[self.input_count :], outputs, launch.outputs
-            ):
-                filled = np.full(
-                    size // np.dtype(NUMPY[dtype]).itemsize, launch.init_value, NUMPY[dtype]
-                )
-                ctypes.memmove(start, filled.ctypes.data, size)
 
     def walk(
         self,
@@ -415,24 +394,18 @@ class Run:
         count: bool = False,
         flush: bool = False,
     ) -> Report:
-        """Runs threads and reports. ``order`` names some or all of them; None is all, as they come.
+        """Run threads and report what they did. ``order``: their numbers; None for all, in natural order.
 
-        ``track`` looks for races and unwritten outputs, ``count`` counts the lines touched, ``flush`` takes
-        32-bit subnormal numbers for zero, as Apple's GPUs do.
+        ``track`` checks for races and unwritten outputs, ``count`` counts the lines touched, ``flush`` treats
+        32-bit subnormal numbers as zero, as Apple's GPUs do.
         """
         number = len(self.sizes)
         role = 1 if self.launch.init_value is None else 2
         roles = bytes([0] * self.input_count + [role] * (number - self.input_count))
         starts = (ctypes.c_void_p * number)(*self.starts)
-        self.library.trace_begin(
-            ctypes.c_uint64(number),
-            starts,
-            (ctypes.c_uint64 * number)(*self.sizes),
-            roles,
-            int(track),
-            int(count),
-            int(flush),
-        )
+        sizes = (ctypes.c_uint64 * number)(*self.sizes)
+        switches = int(track), int(count), int(flush)
+        self.library.trace_begin(ctypes.c_uint64(number), starts, sizes, roles, *switches)
         numbers = None if order is None else np.ascontiguousarray(order, np.uint64)
         getattr(self.library, self.function)(
             starts,
@@ -446,27 +419,26 @@ class Run:
         failures = self.library.trace_end(first, ctypes.c_uint64(8), traffic, unwritten)
         names = self.launch.buffers
         report = Report(failures=failures)
-        for f in first[: min(failures, 8)]:
-            report.first.append(
-                f"{FAILURES[f.kind]}: thread {f.thread}, {names[f.buffer]}, byte {f.offset}"
-            )
+        report.first = [
+            f"{FAILURES[f.kind]}: thread {f.thread}, {names[f.buffer]}, byte {f.offset}"
+            for f in first[: min(failures, 8)]
+        ]
         report.unwritten = {name: n for name, n in zip(names, unwritten) if n}
-        for n, name in enumerate(names):
-            for direction, t in (("read", traffic[2 * n]), ("write", traffic[2 * n + 1])):
-                if t.bytes:
-                    report.traffic[name, direction] = {
-                        key: getattr(t, key) for key, _ in _Traffic._fields_
-                    }
+        keys = [(name, direction) for name in names for direction in ("read", "write")]
+        report.traffic = {
+            key: {name: getattr(t, name) for name, _ in _Traffic._fields_}
+            for key, t in zip(keys, traffic)
+            if t.bytes
+        }
         return report
 
     def outputs(self) -> list[mx.array]:
-        """The outputs, copied out of the arena."""
+        """Copies of the outputs."""
         arrays = []
-        for start, size, (shape, dtype) in zip(
-            self.starts[self.input_count :], self.sizes[self.input_count :], self.launch.outputs
-        ):
-            buffer = np.frombuffer(ctypes.string_at(start, size), NUMPY[dtype]).reshape(shape)
-            arrays.append(array_of(buffer.copy(), dtype))
+        for n, (shape, dtype) in enumerate(self.launch.outputs, self.input_count):
+            contents = ctypes.string_at(self.starts[n], self.sizes[n])
+            x = mx.array(np.frombuffer(contents, NUMPY[dtype]).reshape(shape))
+            arrays.append(x.view(mx.bfloat16) if dtype == mx.bfloat16 else x)
         return arrays
 
     def __enter__(self) -> Run:
@@ -486,14 +458,14 @@ def run(
     flush: bool = False,
     shift: int | None = None,
 ) -> tuple[list[mx.array], Report]:
-    """Runs a whole launch, in an order drawn with the seed ``shuffle`` or as the threads come.
+    """Run a whole launch and return its outputs and a report.
 
-    Each input begins where the array itself begins against full alignment (:func:`offset_of`) or, with
-    ``shift``, that many elements behind it, as a part of a larger array may.
+    ``shuffle``: the seed of the order of threads; None for the natural order. ``shift``: how many elements
+    after a fully aligned address each input begins; None for the offset of the array itself.
     """
-    threads = int(np.prod(launch.grid, dtype=np.int64))
-    order = None if shuffle is None else np.random.default_rng(shuffle).permutation(threads)
-    offsets = input_offsets(launch, arrays, shift)
-    with Run(launch, input_buffers(launch, arrays), offsets) as running:
+    order = None
+    if shuffle is not None:
+        order = np.random.default_rng(shuffle).permutation(launch.threads)
+    with Run(launch, arrays, shift) as running:
         report = running.walk(order, count=count, flush=flush)
         return running.outputs(), report

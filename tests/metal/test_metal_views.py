@@ -1,7 +1,7 @@
-"""Arrays that begin anywhere, are tiny, transposed or broadcast: results are those of fresh copies.
+"""Arrays that begin anywhere, are tiny, transposed or broadcast give the same results as copies.
 
-MLX hands a kernel an array as it is if its rows are contiguous, so ``x[1:]`` begins wherever an element may.
-The emulated device puts inputs where they begin, so that a load that wants more alignment is reported.
+MLX passes a row-contiguous array to a kernel without a copy, so ``x[1:]`` begins at any element. The emulated
+device gives its inputs the same alignment and reports loads that need a larger one.
 """
 
 from __future__ import annotations
@@ -11,32 +11,32 @@ import metal_host
 import mlx.core as mx
 import numpy as np
 import pytest
-from emulator import DEVICES, FLUSHING, device
-from kernel_cases import same_bits
+from emulator import DEVICES, evaluated
+from kernel_cases import assert_same_bits
 
 import mlx_unpool
 
 SHAPE = (2, 6, 8, 4)
-TYPES = (mx.int8, mx.uint8, mx.float16, mx.bfloat16, mx.int16, mx.float32, mx.int64)
+DTYPES = (mx.int8, mx.uint8, mx.float16, mx.bfloat16, mx.int16, mx.float32, mx.int64)
 
 
 def part(x: mx.array, first: int) -> mx.array:
-    """An array with the numbers of ``x`` that begins ``first`` elements into a larger one."""
+    """An array with the elements of ``x`` that begins ``first`` elements after another."""
     larger = mx.concatenate([mx.zeros((first,), x.dtype), x.reshape(-1)])
     mx.eval(larger)
     return larger[first:].reshape(x.shape)
 
 
 def transposed(x: mx.array) -> mx.array:
-    there = mx.contiguous(x.transpose(3, 1, 2, 0))
-    mx.eval(there)
-    return there.transpose(3, 1, 2, 0)
+    copy = mx.contiguous(x.transpose(3, 1, 2, 0))
+    mx.eval(copy)
+    return copy.transpose(3, 1, 2, 0)
 
 
 def reversed_rows(x: mx.array) -> mx.array:
-    there = mx.contiguous(x[:, ::-1])
-    mx.eval(there)
-    return there[:, ::-1]
+    copy = mx.contiguous(x[:, ::-1])
+    mx.eval(copy)
+    return copy[:, ::-1]
 
 
 VIEWS = {
@@ -54,87 +54,73 @@ def whole(shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
 
 
 def everything(x: mx.array, view=lambda x: x) -> list[mx.array]:
-    """Pools and unpools views of arrays; of floats also the derivatives, of views of cotangents."""
+    """The results of pooling and unpooling views of arrays and, for floats, the derivatives."""
     out: list[mx.array] = []
     size = x.shape[1:3]
     for window, index_format in (((2, 2), "window"), ((3, 2, 1), "flat")):
+
+        def pool(x: mx.array, window=window) -> mx.array:
+            return mlx_unpool.max_pool2d(x, *window)
+
+        def unpool(v: mx.array, i: mx.array, window=window) -> mx.array:
+            return mlx_unpool.max_unpool2d(v, i, *window, output_size=size)
+
         values, indices = mlx_unpool.max_pool2d(
             view(x), *window, return_indices=True, index_format=index_format
         )
         mx.eval(values, indices)
-        unpool = lambda v, i, w=window: mlx_unpool.max_unpool2d(v, i, *w, output_size=size)  # noqa: E731
         out += [values, indices, unpool(view(values), view(indices))]
         if mx.issubdtype(x.dtype, mx.floating):
-            pool = lambda x, w=window: mlx_unpool.max_pool2d(x, *w)  # noqa: E731
             out += mx.vjp(pool, [view(x)], [view(values)])[1]
             from_view = lambda v, i=indices, unpool=unpool: unpool(v, view(i))  # noqa: E731
             out += mx.vjp(from_view, [view(values)], [view(x)])[1]
     values, indices = mlx_unpool.adaptive_max_pool2d(view(x), (4, 3), return_indices=True)
     mx.eval(values, indices)
-    out += [values, indices]
-    out.append(mlx_unpool.max_unpool2d(view(values), view(indices), None, output_size=size))
-    return out
+    full = mlx_unpool.max_unpool2d(view(values), view(indices), None, output_size=size)
+    return [*out, values, indices, full]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled() -> None:
-    """The kernels of this module, compiled together."""
-    if "emulated" in DEVICES and not metal_host.compiler_missing():
-        emulator.compile_all(
-            [lambda dtype=dtype: everything(whole(SHAPE, dtype)) for dtype in TYPES]
-        )
+    emulator.compile_all([lambda d=d: everything(whole(SHAPE, d)) for d in DTYPES])
 
 
-@pytest.mark.parametrize("name", [*DEVICES, *FLUSHING])
+@pytest.mark.parametrize("name", DEVICES)
 @pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
-def test_views_give_what_copies_give(dtype, view, name):
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_views_give_the_same_results_as_copies(dtype, view, name):
     x = whole(SHAPE, dtype)
-    with device("cpu"):
-        expected = everything(x)
-        mx.eval(expected)
-    with device(name):
-        got = everything(x, VIEWS[view])
-        mx.eval(got)
-    assert all(same_bits(a, b) for a, b in zip(got, expected, strict=True))
+    got = evaluated(lambda: everything(x, VIEWS[view]), name)
+    assert_same_bits(got, evaluated(lambda: everything(x), "cpu"))
 
 
-@pytest.mark.parametrize("name", [*DEVICES, *FLUSHING])
+@pytest.mark.parametrize("name", DEVICES)
 @pytest.mark.parametrize("shape", [(1, 1, 3, 1), (1, 2, 1, 3), (1, 2, 2, 1)], ids=str)
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
-def test_tiny_views_which_lie_in_constant_memory(dtype, shape, name):
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_tiny_views_which_metal_passes_in_constant_memory(dtype, shape, name):
     x = whole(shape, dtype)
-    with device("cpu"):
-        expected = mlx_unpool.max_pool2d(x, 2, 1, 1, return_indices=True)
-        full = mlx_unpool.max_unpool2d(*expected, 2, 1, 1, output_size=shape[1:3])
-        mx.eval(expected, full)
+
+    def call(first: int) -> list[mx.array]:
+        values, indices = mlx_unpool.max_pool2d(part(x, first), 2, 1, 1, return_indices=True)
+        mx.eval(values, indices)
+        again = part(values, first), part(indices, first)
+        return [values, indices, mlx_unpool.max_unpool2d(*again, 2, 1, 1, output_size=shape[1:3])]
+
+    expected = evaluated(lambda: call(0), "cpu")
     for first in (1, 2, 3):
-        with device(name):
-            values, indices = mlx_unpool.max_pool2d(part(x, first), 2, 1, 1, return_indices=True)
-            mx.eval(values, indices)
-            again = mlx_unpool.max_unpool2d(
-                part(values, first), part(indices, first), 2, 1, 1, output_size=shape[1:3]
-            )
-            mx.eval(again)
-        assert same_bits(values, expected[0])
-        assert same_bits(indices, expected[1])
-        assert same_bits(again, full)
+        assert_same_bits(evaluated(lambda first=first: call(first), name), expected)
 
 
-@pytest.mark.parametrize("name", [*DEVICES, *FLUSHING])
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_broadcast_arrays(dtype, name):
     x = mx.broadcast_to(whole((1, 6, 1, 4), dtype), SHAPE)
-    with device("cpu"):
-        expected = everything(mx.array(np.array(x.astype(mx.float32))).astype(dtype))
-        mx.eval(expected)
-    with device(name):
-        got = everything(x)
-        mx.eval(got)
-    assert all(same_bits(a, b) for a, b in zip(got, expected, strict=True))
+    copy = mx.array(np.array(x.astype(mx.float32))).astype(dtype)
+    got = evaluated(lambda: everything(x), name)
+    assert_same_bits(got, evaluated(lambda: everything(copy), "cpu"))
 
 
-def test_the_emulated_device_knows_where_an_array_begins():
+def test_the_emulated_device_computes_where_an_array_begins():
     x = mx.arange(64, dtype=mx.int8)
     mx.eval(x)
     for first in (0, 1, 5, 17):
@@ -143,14 +129,15 @@ def test_the_emulated_device_knows_where_an_array_begins():
         assert metal_host.offset_of(tail) == first % metal_host.ALIGNMENT
     columns = mx.zeros((4, 4))[:, 1:]
     mx.eval(columns)
-    assert metal_host.offset_of(columns) == 0  # MLX makes a copy of it
+    assert metal_host.offset_of(columns) == 0  # MLX copies it
 
 
-def test_a_load_that_wants_more_alignment_than_an_element_is_reported():
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_load_that_needs_more_alignment_than_an_element_is_reported(first):
     x = mx.arange(65, dtype=mx.float32)
     mx.eval(x)
-
-    def load_four(x: mx.array) -> mx.array:
+    device = emulator.Emulator(must_be_clean=False)
+    with device.installed():
         kernel = mx.fast.metal_kernel(
             name="load_four",
             input_names=["x"],
@@ -158,17 +145,6 @@ def test_a_load_that_wants_more_alignment_than_an_element_is_reported():
             source="uint n = thread_position_in_grid.x; struct alignas(16) Four { float v[4]; };"
             "out[n] = ((const device Four*)x)[n].v[3];",
         )
-        return kernel(
-            inputs=[x],
-            grid=(16, 1, 1),
-            threadgroup=(16, 1, 1),
-            output_shapes=[(16,)],
-            output_dtypes=[mx.float32],
-        )[0]
-
-    for array, clean in ((x[:64], True), (x[1:], False)):
-        metal = emulator.Emulator()
-        metal.must_be_clean = False
-        with metal.installed():
-            mx.eval(load_four(array))
-        assert metal.reports[0].clean == clean
+        sixteen = {"grid": (16, 1, 1), "threadgroup": (16, 1, 1), "output_shapes": [(16,)]}
+        kernel(inputs=[x[first : first + 64]], output_dtypes=[mx.float32], **sixteen)
+    assert device.reports[0].clean == (first == 0)

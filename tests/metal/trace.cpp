@@ -1,8 +1,7 @@
-// What a kernel does to memory, seen access by access.
+// Checks every memory access of a kernel.
 //
-// Kernels are compiled with -fsanitize=thread,undefined but linked with this file instead of the sanitizers'
-// libraries: the compiler calls the functions below before every load and store, and wherever the language leaves
-// the behaviour open.
+// Kernels are compiled with -fsanitize=thread,undefined and linked with this file instead of the sanitizers'
+// libraries: the compiler calls the functions below before every load and store and at undefined behaviour.
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdint.h>
@@ -15,7 +14,7 @@
 
 typedef uint64_t u64;
 
-enum Kind : u64 { // the names stand in metal_host.py
+enum Kind : u64 { // FAILURES in metal_host.py has the names
   OUT_OF_BOUNDS = 1,
   WRITE_TO_INPUT,
   SECOND_WRITE,
@@ -35,14 +34,49 @@ struct Traffic { // of one buffer in one direction
   u64 bytes, simd_lines, group_lines, unique_bytes;
 };
 
-// Who touched a byte: nobody, the host before the kernel, atomic operations, or thread number n as n + FIRST.
+static const u64 LINE = 128;
+
+struct Counter { // the traffic of one buffer in one direction, and the lines of the current groups
+  Traffic total;
+  std::vector<u64> simd_lines;
+  std::unordered_set<u64> group_lines;
+  std::vector<bool> touched;
+
+  void add(u64 offset, u64 size) {
+    total.bytes += size;
+    for (u64 line = offset / LINE; line <= (offset + size - 1) / LINE; ++line) {
+      simd_lines.push_back(line);
+    }
+    for (u64 i = offset; i < offset + size; ++i) {
+      total.unique_bytes += !touched[i];
+      touched[i] = true;
+    }
+  }
+
+  void end_simd_group() {
+    std::sort(simd_lines.begin(), simd_lines.end());
+    simd_lines.erase(std::unique(simd_lines.begin(), simd_lines.end()), simd_lines.end());
+    total.simd_lines += simd_lines.size();
+    group_lines.insert(simd_lines.begin(), simd_lines.end());
+    simd_lines.clear();
+  }
+
+  void end_group() {
+    end_simd_group();
+    total.group_lines += group_lines.size();
+    group_lines.clear();
+  }
+};
+
+// The last writer or reader of a byte: nobody, the host, atomic operations, or thread n as n + FIRST.
 enum : uint32_t { NOBODY, HOST, ATOMICS, FIRST };
 
 struct Buffer {
   uintptr_t start;
   u64 size;
   bool output;
-  std::vector<uint32_t> writer, reader;
+  std::vector<uint32_t> writer, reader; // of each byte
+  Counter counters[2]; // of reads and of writes
 };
 
 static std::vector<Buffer> buffers;
@@ -54,12 +88,6 @@ static bool any_thread;
 static jmp_buf way_out;
 static uintptr_t stack_low, stack_high;
 
-static const u64 LINE = 128;
-static std::vector<Traffic> traffic[2];
-static std::vector<std::vector<u64>> simd_lines[2];
-static std::vector<std::unordered_set<u64>> group_lines[2];
-static std::vector<std::vector<bool>> touched[2];
-
 static void fail(Kind kind, u64 buffer, int64_t offset) {
   ++failure_count;
   if (failures.size() < 64) {
@@ -67,41 +95,10 @@ static void fail(Kind kind, u64 buffer, int64_t offset) {
   }
 }
 
-static void end_simd_group() {
-  for (int write = 0; write < 2; ++write) {
-    for (size_t b = 0; b < buffers.size(); ++b) {
-      std::vector<u64>& lines = simd_lines[write][b];
-      std::sort(lines.begin(), lines.end());
-      lines.erase(std::unique(lines.begin(), lines.end()), lines.end());
-      traffic[write][b].simd_lines += lines.size();
-      group_lines[write][b].insert(lines.begin(), lines.end());
-      lines.clear();
-    }
-  }
-}
-
-static void end_group() {
-  end_simd_group();
-  for (int write = 0; write < 2; ++write) {
-    for (size_t b = 0; b < buffers.size(); ++b) {
-      traffic[write][b].group_lines += group_lines[write][b].size();
-      group_lines[write][b].clear();
-    }
-  }
-}
-
-static void count(u64 b, u64 offset, u64 size, bool write) {
-  Traffic& t = traffic[write][b];
-  t.bytes += size;
-  for (u64 line = offset / LINE; line <= (offset + size - 1) / LINE; ++line) {
-    simd_lines[write][b].push_back(line);
-  }
-  for (u64 i = offset; i < offset + size; ++i) {
-    if (!touched[write][b][i]) {
-      touched[write][b][i] = true;
-      ++t.unique_bytes;
-    }
-  }
+static void fail_and_leave(Kind kind, u64 buffer, int64_t offset) {
+  fail(kind, buffer, offset);
+  active = false;
+  longjmp(way_out, 1); // before the access happens
 }
 
 // The first rule that an access of one byte breaks, or 0.
@@ -118,7 +115,7 @@ static u64 broken_rule(Buffer& buffer, u64 byte, bool write, bool atomic) {
   }
   if (write) {
     if (writer != NOBODY && writer != HOST) {
-      return SECOND_WRITE; // by whichever thread: every output is written once
+      return SECOND_WRITE; // even by the same thread: every output is written once
     }
     if (reader != NOBODY && reader != me) {
       return WRITE_OVER_ANOTHERS_READ;
@@ -152,9 +149,7 @@ static void access(void* pointer, u64 size, bool write, bool atomic = false) {
       continue;
     }
     if (write && !buffer.output) {
-      fail(WRITE_TO_INPUT, b, offset);
-      active = false;
-      longjmp(way_out, 1);
+      fail_and_leave(WRITE_TO_INPUT, b, offset);
     }
     for (u64 byte = offset; tracking && buffer.output && byte < u64(offset) + size; ++byte) {
       if (u64 kind = broken_rule(buffer, byte, write, atomic)) {
@@ -163,13 +158,11 @@ static void access(void* pointer, u64 size, bool write, bool atomic = false) {
       }
     }
     if (counting) {
-      count(b, offset, size, write);
+      buffer.counters[write].add(offset, size);
     }
     return;
   }
-  fail(OUT_OF_BOUNDS, nearest, int64_t(at - buffers[nearest].start));
-  active = false;
-  longjmp(way_out, 1); // before the access happens
+  fail_and_leave(OUT_OF_BOUNDS, nearest, int64_t(at - buffers[nearest].start));
 }
 
 extern "C" {
@@ -193,30 +186,30 @@ void* __tsan_memset(void* to, int value, u64 n) {
   access(to, n, true);
   return memset(to, value, n);
 }
-void msl_atomic(void* place, u64 size) { access(place, size, true, true); }
+void msl_atomic(void* pointer, u64 size) { access(pointer, size, true, true); }
 
-// The compiler calls one of these where it sees undefined behaviour, and then goes on.
+// The compiler calls one of these at undefined behaviour and then continues.
 #define UNDEFINED(name) void __ubsan_handle_##name() { if (active) { fail(UNDEFINED_BEHAVIOUR, 0, 0); } }
 UNDEFINED(add_overflow) UNDEFINED(sub_overflow) UNDEFINED(mul_overflow) UNDEFINED(negate_overflow)
 UNDEFINED(divrem_overflow) UNDEFINED(shift_out_of_bounds) UNDEFINED(out_of_bounds)
 UNDEFINED(load_invalid_value) UNDEFINED(pointer_overflow) UNDEFINED(float_cast_overflow)
 UNDEFINED(vla_bound_not_positive) UNDEFINED(nonnull_arg) UNDEFINED(invalid_builtin)
 UNDEFINED(builtin_unreachable) UNDEFINED(missing_return) UNDEFINED(nonnull_return_v1)
-// An address that is not a multiple of what it must be: the access might end the process, so the thread ends before it.
+// A misaligned address: the access could end the process, so the thread ends before it.
 void __ubsan_handle_type_mismatch_v1() {
   if (active) {
-    fail(UNDEFINED_BEHAVIOUR, 0, 0);
-    active = false;
-    longjmp(way_out, 1);
+    fail_and_leave(UNDEFINED_BEHAVIOUR, 0, 0);
   }
 }
 
 void trace_thread(u64 thread, u64 simd_group, u64 group) {
   thread_now = thread;
-  if (counting && any_thread && group != group_now) {
-    end_group();
-  } else if (counting && any_thread && simd_group != simd_now) {
-    end_simd_group();
+  if (counting && any_thread && (group != group_now || simd_group != simd_now)) {
+    for (Buffer& buffer : buffers) {
+      for (Counter& counter : buffer.counters) {
+        group != group_now ? counter.end_group() : counter.end_simd_group();
+      }
+    }
   }
   any_thread = true;
   simd_now = simd_group;
@@ -226,9 +219,9 @@ void trace_thread(u64 thread, u64 simd_group, u64 group) {
 jmp_buf* trace_exit() { return &way_out; }
 void trace_leave() { active = false; }
 
-// Apple's GPUs take 32-bit subnormal numbers for zero, in what an instruction reads and in what it gives. So does
-// this processor in a mode of its own. 16-bit floats keep theirs, there and here: the compiler widens them by
-// integer arithmetic or by an instruction that the mode does not concern.
+// Apple's GPUs flush 32-bit subnormal inputs and results of an instruction to zero. These processors have a mode
+// that does the same. 16-bit floats keep their subnormals in both: the compiler widens them by integer arithmetic
+// or by an instruction that ignores the mode.
 void trace_float_mode(bool of_the_kernel) {
   if (!flushing) {
     return;
@@ -244,16 +237,16 @@ void trace_float_mode(bool of_the_kernel) {
   now = of_the_kernel ? now | fz : now & ~fz;
   asm volatile("msr fpcr, %0" : : "r"(now));
 #else
-#error "how does this processor take subnormal numbers for zero?"
+#error "flushing subnormal numbers to zero is not implemented for this processor"
 #endif
 }
 
-// Buffers lie 2^40 bytes apart and take memory only where they are written, so that a wrong index never meets a
-// neighbour and an array of gigabytes costs nothing.
+// Buffers start 2^40 bytes apart, so that an index out of bounds never reaches another buffer. A page takes memory
+// when it is first written, so an untouched array of gigabytes takes none.
 void* trace_allocate(u64 number, u64 size) {
   void* wanted = (void*)((16 + number) << 40);
-  void* got = mmap(
-      wanted, size + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+  void* got = mmap(wanted, size + 1, PROT_READ | PROT_WRITE, flags, -1, 0);
   return got == MAP_FAILED ? nullptr : got;
 }
 void trace_free(void* start, u64 size) { munmap(start, size + 1); }
@@ -269,41 +262,37 @@ void trace_begin(
   pthread_attr_destroy(&attributes);
   stack_low = (uintptr_t)stack;
   stack_high = stack_low + stack_size;
-  buffers.clear();
   failures.clear();
   failure_count = 0;
   any_thread = false;
   tracking = track;
   counting = count_lines;
   flushing = flush;
+  buffers.assign(number, Buffer{});
   for (u64 b = 0; b < number; ++b) {
-    Buffer buffer{(uintptr_t)starts[b], sizes[b], role[b] != 0, {}, {}};
+    Buffer& buffer = buffers[b];
+    buffer.start = (uintptr_t)starts[b];
+    buffer.size = sizes[b];
+    buffer.output = role[b] != 0;
     if (tracking && buffer.output) {
       buffer.writer.assign(sizes[b], role[b] == 2 ? HOST : NOBODY);
       buffer.reader.assign(sizes[b], NOBODY);
     }
-    buffers.push_back(std::move(buffer));
-  }
-  for (int write = 0; write < 2; ++write) {
-    traffic[write].assign(number, Traffic{});
-    simd_lines[write].assign(number, {});
-    group_lines[write].assign(number, {});
-    touched[write].assign(number, {});
-    for (u64 b = 0; counting && b < number; ++b) {
-      touched[write][b].assign(sizes[b], false);
+    for (Counter& counter : buffer.counters) {
+      counter.touched.assign(counting ? sizes[b] : 0, false);
     }
   }
 }
 
-// The number of failures, the first ones, traffic (read, write a buffer) and bytes that nobody wrote (a buffer).
-u64 trace_end(Failure* first, u64 room, Traffic* counted, u64* unwritten) {
-  if (counting) {
-    end_group();
-  }
+// Returns the number of failures; stores the first ones, the traffic and the number of unwritten bytes per buffer.
+u64 trace_end(Failure* first, u64 room, Traffic* traffic, u64* unwritten) {
   for (size_t b = 0; b < buffers.size(); ++b) {
-    unwritten[b] = std::count(buffers[b].writer.begin(), buffers[b].writer.end(), uint32_t(NOBODY));
-    counted[2 * b] = traffic[0][b];
-    counted[2 * b + 1] = traffic[1][b];
+    Buffer& buffer = buffers[b];
+    unwritten[b] = std::count(buffer.writer.begin(), buffer.writer.end(), uint32_t(NOBODY));
+    for (int write = 0; write < 2; ++write) {
+      buffer.counters[write].end_group();
+      traffic[2 * b + write] = buffer.counters[write].total;
+    }
   }
   std::copy_n(failures.begin(), std::min<u64>(room, failures.size()), first);
   return failure_count;

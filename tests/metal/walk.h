@@ -1,5 +1,5 @@
-// Included after the kernels of a translation unit: walks a grid the way Metal's dispatchThreads does, with
-// threadgroups that may be smaller at the rim, one thread at a time.
+// Included after the kernels of a translation unit. Runs the threads of a grid one at a time, as Metal's
+// dispatchThreads does: threadgroups at the end of an axis may be smaller.
 #pragma once
 #include <setjmp.h>
 #include <stdint.h>
@@ -11,12 +11,11 @@ struct Attributes { // of a kernel's parameters, [[thread_position_in_grid]] and
   uint threads_per_simdgroup;
 };
 
-// Given by trace.cpp, where that is linked: which thread runs next, and a way out of a thread that fails.
-extern "C" __attribute__((weak)) void trace_thread(uint64_t thread, uint64_t simd_group, uint64_t group);
-extern "C" __attribute__((weak)) jmp_buf* trace_exit();
-extern "C" __attribute__((weak)) void trace_leave();
-// Whether 32-bit subnormal numbers count as zero from here on, as the run wants it, or as the host has it.
-extern "C" __attribute__((weak)) void trace_float_mode(bool of_the_kernel);
+// Defined in trace.cpp: announce the next thread, leave a thread that failed, and flush subnormal numbers in kernels.
+extern "C" void trace_thread(uint64_t thread, uint64_t simd_group, uint64_t group);
+extern "C" jmp_buf* trace_exit();
+extern "C" void trace_leave();
+extern "C" void trace_float_mode(bool of_the_kernel);
 
 #define UNSEEN __attribute__((no_sanitize("thread"), no_sanitize("undefined"), noinline))
 
@@ -27,7 +26,7 @@ UNSEEN static void run_thread(
     uint32_t z) {
   const uint32_t gx = x / group[0], gy = y / group[1], gz = z / group[2];
   const uint32_t across = (grid[0] + group[0] - 1) / group[0], down = (grid[1] + group[1] - 1) / group[1];
-  // The threads of a group at the rim are numbered by the group's own, smaller size.
+  // Threads of a smaller group are numbered by that group's own size.
   const uint32_t wide = grid[0] - gx * group[0] < group[0] ? grid[0] - gx * group[0] : group[0];
   const uint32_t high = grid[1] - gy * group[1] < group[1] ? grid[1] - gy * group[1] : group[1];
   const uint32_t in_group = x % group[0] + wide * (y % group[1] + high * (z % group[2]));
@@ -43,10 +42,6 @@ UNSEEN static void run_thread(
   attributes.thread_index_in_simdgroup = in_group % 32;
   attributes.simdgroup_index_in_threadgroup = in_group / 32;
   attributes.threads_per_simdgroup = 32;
-  if (!trace_thread) {
-    function(buffers, attributes);
-    return;
-  }
   trace_thread(x + uint64_t(grid[0]) * (y + uint64_t(grid[1]) * z), group_number * 64 + in_group / 32, group_number);
   if (!_setjmp(*trace_exit())) {
     function(buffers, attributes);
@@ -54,34 +49,21 @@ UNSEEN static void run_thread(
   trace_leave();
 }
 
-// Runs the threads named in order (numbers in the grid, x fastest), or all, threadgroup by threadgroup.
-UNSEEN static void walk_threads(
+// Runs the threads that `order` lists by their number in the grid (x fastest), or all, threadgroup by threadgroup.
+UNSEEN static void walk(
     ThreadFunction function, void** buffers, const uint32_t* grid, const uint32_t* group, const uint64_t* order,
     uint64_t count) {
-  if (order) {
-    for (uint64_t i = 0; i < count; ++i) {
-      const uint64_t n = order[i];
-      run_thread(function, buffers, grid, group, n % grid[0], n / grid[0] % grid[1], n / grid[0] / grid[1]);
-    }
-    return;
+  trace_float_mode(true);
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint64_t n = order[i];
+    run_thread(function, buffers, grid, group, n % grid[0], n / grid[0] % grid[1], n / grid[0] / grid[1]);
   }
-  for (uint32_t gz = 0; gz < grid[2]; gz += group[2])
+  for (uint32_t gz = 0; !order && gz < grid[2]; gz += group[2])
     for (uint32_t gy = 0; gy < grid[1]; gy += group[1])
       for (uint32_t gx = 0; gx < grid[0]; gx += group[0])
         for (uint32_t z = gz; z < gz + group[2] && z < grid[2]; ++z)
           for (uint32_t y = gy; y < gy + group[1] && y < grid[1]; ++y)
             for (uint32_t x = gx; x < gx + group[0] && x < grid[0]; ++x)
               run_thread(function, buffers, grid, group, x, y, z);
-}
-
-UNSEEN static void walk(
-    ThreadFunction function, void** buffers, const uint32_t* grid, const uint32_t* group, const uint64_t* order,
-    uint64_t count) {
-  if (trace_float_mode) {
-    trace_float_mode(true);
-  }
-  walk_threads(function, buffers, grid, group, order, count);
-  if (trace_float_mode) {
-    trace_float_mode(false);
-  }
+  trace_float_mode(false);
 }

@@ -1,4 +1,4 @@
-"""Calls that any backend can run: what the tests of the kernels compare, bit for bit."""
+"""Calls for the tests of the kernels, which compare the results of backends bit for bit."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import reference
 from arrays import FLOATS, INTEGERS, Case, IrregularCase, Layout, generated_cases, irregular_cases
 
 import mlx_unpool
-
-GENERATED = 60
 
 
 def window_case(
@@ -27,11 +25,16 @@ def window_case(
     ceil_mode=False,
     seed=0,
 ) -> Case:
-    """A case with parameters that are chosen, not drawn."""
+    """A case with the given parameters."""
     each = lambda value: value if isinstance(value, tuple) else (value,) * len(size)  # noqa: E731
     pool = reference.Pool(each(kernel), each(stride), each(padding), each(dilation), ceil_mode)
     planes = np.random.default_rng(seed).integers(-50, 50, (layout.planes, *size))
     return Case(layout, size, dtype, planes.astype(np.float32), pool)
+
+
+def huge(shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
+    """An array of zeros of any size that takes no memory."""
+    return mx.broadcast_to(mx.array(0, dtype), shape)
 
 
 def last(channels: int, rank: int = 2, batch: int = 2) -> Layout:
@@ -43,7 +46,7 @@ def first(channels: int, rank: int = 2, batch: int = 2) -> Layout:
 
 
 def wild_case(sample: float) -> IrregularCase:
-    """Fractional pooling with random numbers from which float32 makes windows behind the plane."""
+    """Fractional pooling with a sample that moves windows beyond the end of the plane in float32."""
     x = np.random.default_rng(0).standard_normal((2, 9, 9)).astype(np.float32)
     samples = np.full((2, 2), sample, np.float32)
     return IrregularCase(last(2, batch=1), (9, 9), mx.float32, x, (5, 5), (2, 2), samples)
@@ -55,13 +58,14 @@ def tiny_case(size, cells, kernel) -> IrregularCase:
     return IrregularCase(last(1, batch=1), size, mx.float32, x, cells, kernel, samples)
 
 
-# What a drawn case may miss: lanes and tails of every width, tiny arrays, tiles at the rim.
+# What drawn cases may miss: every number of channels per thread, with and without a remainder, tiny arrays,
+# and tiles at the edges.
 CHOSEN = [
     *(window_case(2, 2, size=(4, 6), layout=last(c)) for c in (1, 2, 3, 4, 5, 8, 9)),
     *(window_case(2, 2, size=(5, 7), layout=last(c), dtype=mx.float16) for c in (7, 8, 9, 16, 17)),
     *(window_case(3, 2, 1, size=(7, 9), layout=last(c), dtype=mx.bfloat16) for c in (8, 12)),
-    window_case(2, 2, size=(2, 2), layout=last(1, batch=1)),  # one cell
-    window_case(2, 2, size=(3, 4), layout=last(3, batch=1)),  # fewer than 8 cells
+    window_case(2, 2, size=(2, 2), layout=last(1, batch=1)),  # one pooled value
+    window_case(2, 2, size=(3, 4), layout=last(3, batch=1)),  # fewer than 8 pooled values
     window_case(3, 1, 1, size=(6, 5), layout=last(4)),
     window_case(3, 1, 1, size=(40, 3), layout=first(3)),
     window_case(2, 2, size=(4, 4, 6), layout=last(4, 3)),
@@ -69,7 +73,7 @@ CHOSEN = [
     window_case(2, 5, size=(12, 11), layout=last(2)),  # stride > kernel
     window_case(4, 2, 2, size=(8, 8), layout=last(4)),
     window_case(3, 2, 2, 2, size=(9, 8), layout=last(4)),
-    window_case(2, 1, 1, 2, size=(3, 1), layout=last(2)),  # windows without a place
+    window_case(2, 1, 1, 2, size=(3, 1), layout=last(2)),  # windows without an element
     window_case(3, 3, ceil_mode=True, size=(7, 8), layout=last(4)),
     window_case(5, 3, 2, size=(31,), layout=first(2, 1)),
     window_case(17, 17, size=(17, 34), layout=last(1)),  # uint16 window indices
@@ -78,7 +82,7 @@ CHOSEN = [
 
 
 def results(case: Case, seed: int) -> Callable[[], list[mx.array]]:
-    """Every function and derivative of a case, as one call that any backend can run."""
+    """A call that returns the results of every function and derivative for a case."""
     random = np.random.default_rng(seed)
     places, taps = int(np.prod(case.size)), int(np.prod(case.pool.kernel))
     shape = (case.layout.planes, *case.cells)
@@ -131,18 +135,23 @@ def results(case: Case, seed: int) -> Callable[[], list[mx.array]]:
 def same_bits(a: mx.array, b: mx.array) -> bool:
     """Whether two arrays are equal in type, shape and every bit.
 
-    So a zero has its sign, and a NaN its sign and payload: pooling, unpooling and picking copy numbers. What
-    a sum makes of a NaN is left to the hardware, so the cotangents of these cases have none.
+    This includes the signs of zeros and the payloads of NaNs, because pooling and unpooling copy numbers. The
+    NaN that results from a sum depends on the hardware, so the cotangents of these cases contain none.
     """
     return a.dtype == b.dtype and a.shape == b.shape and mx.array_equal(bits(a), bits(b)).item()
 
 
+def assert_same_bits(got: list[mx.array], expected: list[mx.array]) -> None:
+    """Fail unless two lists of arrays are bit-identical."""
+    differ = [n for n, pair in enumerate(zip(got, expected, strict=True)) if not same_bits(*pair)]
+    assert not differ, f"results {differ} of {len(expected)} differ"
+
+
 def bits(x: mx.array) -> mx.array:
-    """The bits of an array, as integers without sign."""
+    """The bits of an array as unsigned integers."""
     return x.view({1: mx.uint8, 2: mx.uint16, 4: mx.uint32, 8: mx.uint64}[x.dtype.size])
 
 
-ALL = CHOSEN + generated_cases(GENERATED, seed=77)
 IRREGULAR = [
     *irregular_cases(24, seed=78),
     wild_case(2.0**24),
@@ -153,7 +162,7 @@ IRREGULAR = [
 
 
 def irregular_results(case, seed: int) -> Callable[[], list[mx.array]]:
-    """Adaptive or fractional pooling with every derivative, as one call that any backend can run."""
+    """A call that returns the results of adaptive or fractional pooling and of every derivative."""
     random = np.random.default_rng(seed)
     x = case.layout.arrange(case.planes, case.dtype)
     small = random.integers(-3, 4, (case.layout.planes, *case.cells)).astype(np.float32)
@@ -172,12 +181,12 @@ def irregular_results(case, seed: int) -> Callable[[], list[mx.array]]:
 
 
 def pool_of_dtypes() -> list[mx.array]:
-    """A pool and its unpool in every type, with the numbers that are special in it."""
+    """Pooling and unpooling in every dtype, with its special numbers."""
     out = []
-    special = {"float": [0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, np.nan, -1.0]}
+    special = [0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, np.nan, -1.0]
     for dtype in (*FLOATS, *INTEGERS):
         if dtype in FLOATS:
-            numbers = mx.array(special["float"] * 4).astype(dtype)
+            numbers = mx.array(special * 4).astype(dtype)
         else:
             limits = mx.iinfo(dtype)
             numbers = mx.array(np.array([limits.min, limits.max, 0, 1] * 8, str(dtype)[9:]))
@@ -190,6 +199,18 @@ def pool_of_dtypes() -> list[mx.array]:
                 out += [values, indices]
                 out.append(mlx_unpool.max_unpool2d(values, indices, *window, output_size=(4, 8)))
     return out
+
+
+# Calls that cover every kernel; then calls with drawn parameters.
+CHOSEN_CALLS: dict[str, Callable[[], list[mx.array]]] = {
+    **{f"chosen {n}": results(case, n) for n, case in enumerate(CHOSEN)},
+    **{f"irregular {n}": irregular_results(case, n) for n, case in enumerate(IRREGULAR)},
+    "types": pool_of_dtypes,
+}
+GENERATED_CALLS = {
+    f"generated {n}": results(case, n + len(CHOSEN))
+    for n, case in enumerate(generated_cases(60, seed=77))
+}
 
 
 class SegNet(nn.Module):
