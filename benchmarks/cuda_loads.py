@@ -57,7 +57,7 @@ def launches() -> Iterator[tuple[Row, cuda_text.Launch]]:
                 values, indices, *parameters, output_size=size, **options
             )
 
-        recorder = cuda_text.Recorder()
+        recorder = cuda_text.Emulator(record=True)
         with recorder.installed():
             values, indices = pool(x)
             unpool(values, indices)

@@ -1,9 +1,9 @@
-"""The CUDA text that MLX would make of the kernels, and NVIDIA's compiler for it, which needs no GPU.
+"""The kernels as CUDA: the source that MLX generates, compiled by NVIDIA's compiler or run on the CPU.
 
-``Recorder`` stands in for ``mx.fast.cuda_kernel`` and keeps every launch. ``Launch.text`` is, character by
-character, what MLX's ``mlx/backend/cuda/custom_kernel.cpp`` builds, and ``compile_text`` hands it to NVRTC
-with the options of MLX's ``jit_module.cpp``. MLX's own header is not part of a CPU build: ``UTILS`` declares
-what a signature needs of it.
+``Emulator`` replaces ``mx.fast.cuda_kernel``. ``program`` is, character by character, the source that MLX's
+``mlx/backend/cuda/custom_kernel.cpp`` generates, and ``compile_text`` compiles it with NVRTC, which needs no
+GPU, and the options of MLX's ``jit_module.cpp``. A CPU build of MLX does not contain its CUDA header, so
+``UTILS`` declares what a signature needs of it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
@@ -26,8 +25,10 @@ from typing import Any
 
 import mlx.core as mx
 
-from mlx_unpool import _backends
-from mlx_unpool._backends import gpu
+sys.path.insert(0, str(Path(__file__).parent.parent / "metal"))
+
+import emulator
+import metal_host
 
 UTILS_NAME = "mlx/backend/cuda/device/utils.cuh"
 UTILS = """
@@ -44,8 +45,7 @@ using Strides = cuda::std::array<int64_t, 10>;
 PREAMBLE = f'\n#include "{UTILS_NAME}"\n\n#include <cooperative_groups.h>\n\n'
 OPENING = "namespace mlx::core::cu {\n\nnamespace cg = cooperative_groups;\n\n"
 CLOSING = "\n} // namespace mlx::core::cu\n"
-
-# A dtype in the text of a kernel, and in the name of one.
+# A dtype in the source of a kernel, and in its name.
 _INTEGERS = {
     getattr(mx, f"{sign}int{bits}"): f"{sign}int{bits}_t"
     for sign in ("", "u")
@@ -53,59 +53,86 @@ _INTEGERS = {
 }
 TYPES = {mx.float32: "float", mx.float16: "__half", mx.bfloat16: "__nv_bfloat16", **_INTEGERS}
 NAMES = {mx.float32: "float", mx.float16: "float16_t", mx.bfloat16: "bfloat16_t", **_INTEGERS}
+SUFFIXES = {"_shape": "Shape", "_strides": "Strides", "_ndim": "int"}  # what describes an input
+
+# ---- launches, recorded or run on the CPU as C++
+
+# The parts of CUDA that the kernels use, for a C++ compiler
+WORDS = """
+typedef half __half;
+typedef bfloat __nv_bfloat16;
+typedef const int32_t* Shape;
+#define __global__ inline
+#define __grid_constant__
+inline __half __float2half(float value) { return __half(value); }
+inline __nv_bfloat16 __float2bfloat16(float value) { return __nv_bfloat16(value); }
+inline int32_t __float_as_int(float value) { return as_type<int32_t>(value); }
+inline uint16_t __bfloat16_as_ushort(__nv_bfloat16 value) { return value.bits; }
+inline uint32_t atomicOr(uint32_t* word, uint32_t bits) {
+  auto atomic = (metal::atomic<uint32_t>*)word;
+  return metal::atomic_fetch_or_explicit(atomic, bits, metal::memory_order_relaxed);
+}
+inline int32_t atomicMax(int32_t* number, int32_t least) {
+  auto atomic = (metal::atomic<int32_t>*)number;
+  return metal::atomic_fetch_max_explicit(atomic, least, metal::memory_order_relaxed);
+}
+namespace cuda { namespace std { using metal::numeric_limits; } }
+"""
+# A thread's built-in variables, and the attributes in walk.h that give them
+ATTRIBUTES = {
+    "blockIdx": "threadgroup_position_in_grid",
+    "threadIdx": "thread_position_in_threadgroup",
+    "blockDim": "threads_per_threadgroup",
+}
 
 Triple = tuple[int, int, int]
-Outputs = tuple[tuple[tuple[int, ...], mx.Dtype], ...]
 
 
-@dataclass(frozen=True)
-class Launch:
-    """One launch, as the package asked for it."""
+def blocks_of(grid: Triple, threadgroup: Triple) -> tuple[Triple, Triple]:
+    """The number of blocks and their threads: MLX clips a block to the grid and rounds the grid up."""
+    blocks = tuple(-(-n // of) for n, of in zip(grid, threadgroup, strict=True))
+    return blocks, tuple(map(min, threadgroup, grid))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch(metal_host.Launch):
+    """One launch on CUDA. ``text``, which runs on the CPU, consists of ``header`` and ``function``."""
 
     body: str  # "pool", "place", ...
     header: str
     function: str
     template: tuple[tuple[str, Any], ...]
-    grid: Triple
-    threadgroup: Triple
+
+    @functools.cached_property
+    def parameters(self) -> list[dict[str, str]]:
+        found = re.search(rf"void {self.name}\(\n(.*?)\) {{\n", self.text, re.DOTALL)
+        assert found, self.text
+        parameters = [{"attribute": attribute} for attribute in ATTRIBUTES.values()]
+        for number, line in enumerate(found[1].split(",\n")):
+            kind, name = line.strip().rsplit(" ", 1)
+            kind = "const int32_t" if kind.endswith(" Shape") else kind.removesuffix("*")
+            kind = kind.replace("__half", "half").replace("__nv_bfloat16", "bfloat")
+            buffer = {"attribute": "buffer", "number": str(number), "name": name}
+            parameters.append({**buffer, "type": kind, "reference": ""})
+        return parameters
 
     @property
-    def text(self) -> str:
-        """What MLX compiles for this launch."""
-        return PREAMBLE + self.header + OPENING + self.function + CLOSING
+    def instance(self) -> str:
+        return self.name
 
     @property
-    def block(self) -> Triple:
-        """The threads of a block: no more than the grid has."""
-        return tuple(min(n, of) for n, of in zip(self.threadgroup, self.grid, strict=True))
-
-    @property
-    def blocks(self) -> Triple:
-        """The number of blocks: the grid rounded up."""
-        return tuple(-(-n // of) for n, of in zip(self.grid, self.threadgroup, strict=True))
+    def compiled_text(self) -> str:
+        own = "".join(f"uint3 {name}, " for name in ATTRIBUTES)
+        text = self.text.replace(f"void {self.name}(", f"void {self.name}({own}")
+        return f"{WORDS}{text}\n#undef thread_position_in_grid"
 
 
-class Recorder:
-    """Keeps launches and answers them with zeros."""
+class Emulator(emulator.Emulator):
+    """A CUDA device emulated on the CPU."""
 
-    def __init__(self) -> None:
-        self.launches: list[Launch] = []
+    backend = "cuda"
 
-    @contextmanager
-    def installed(self) -> Iterator[Recorder]:
-        """In this context the library finds a CUDA device and uses it."""
-        is_available, previous = _backends.is_available, mx.fast.cuda_kernel
-        _backends.is_available = lambda name: name in ("ops", "cuda")
-        mx.fast.cuda_kernel = self._make
-        gpu._build.cache_clear()
-        try:
-            with _backends.use_backend("cuda"):
-                yield self
-        finally:
-            _backends.is_available, mx.fast.cuda_kernel = is_available, previous
-            gpu._build.cache_clear()
-
-    # Both signatures are those of MLX, less what the library has no use for.
+    # Both signatures are those of MLX without the parameters that the library does not use.
     def _make(
         self,
         *,
@@ -126,45 +153,44 @@ class Recorder:
             init_value: float | None = None,
             stream: Any = None,
         ) -> list[mx.array]:
-            signature = [
-                *_inputs(input_names, inputs, source),
-                *_outputs(output_names, output_dtypes),
-            ]
+            signature, shape_infos = [], []
+            for name_, x in zip(input_names, inputs, strict=True):
+                wants = tuple(x.ndim > 0 and name_ + suffix in source for suffix in SUFFIXES)
+                shape_infos.append(wants)
+                signature.append(f"const {TYPES[x.dtype]}* {name_}")
+                signature += [
+                    f"const __grid_constant__ {kind} {name_}{suffix}"
+                    for (suffix, kind), wanted in zip(SUFFIXES.items(), wants)
+                    if wanted
+                ]
+            for name_, dtype in zip(output_names, output_dtypes, strict=True):
+                signature.append(f"{TYPES[dtype]}* {name_}")
             full_name = "custom_kernel_" + name + "".join(_hashed(value) for _, value in template)
             function = _function(full_name, signature, template, source)
-            body = name.removeprefix("unpool_")
-            launch = Launch(body, header, function, tuple(template), grid, threadgroup)
-            self.launches.append(launch)
-            outputs = tuple(zip(map(tuple, output_shapes), output_dtypes, strict=True))
-            return self.answer(launch, inputs, outputs, init_value)
+            blocks, block = blocks_of(grid, threadgroup)
+            launch = Launch(
+                name=full_name,
+                text=self.edit(header + function),
+                grid=tuple(n * of for n, of in zip(blocks, block)),  # CUDA runs whole blocks
+                threadgroup=block,
+                shape_infos=tuple(shape_infos),
+                init_value=init_value,
+                inputs=tuple((tuple(x.shape), x.dtype) for x in inputs),
+                outputs=tuple(zip(map(tuple, output_shapes), output_dtypes, strict=True)),
+                body=name.removeprefix("unpool_"),
+                header=header,
+                function=function,
+                template=tuple(template),
+            )
+            return self.answer(launch, inputs)
 
         return call
-
-    def answer(
-        self, launch: Launch, inputs: list[mx.array], outputs: Outputs, init_value: float | None
-    ) -> list[mx.array]:
-        """What the library gets for a launch."""
-        return [mx.zeros(shape, dtype) for shape, dtype in outputs]
 
 
 def _hashed(value: bool | int | mx.Dtype) -> str:
     if isinstance(value, bool):
         return "_t" if value else "_f"
     return f"_{value}" if isinstance(value, int) else f"_{NAMES[value]}"
-
-
-def _inputs(names: list[str], inputs: list[mx.array], source: str) -> Iterator[str]:
-    for name, x in zip(names, inputs, strict=True):
-        yield f"const {TYPES[x.dtype]}* {name}"
-        if x.ndim > 0:
-            for kind, suffix in (("Shape", "_shape"), ("Strides", "_strides"), ("int", "_ndim")):
-                if name + suffix in source:
-                    yield f"const __grid_constant__ {kind} {name}{suffix}"
-
-
-def _outputs(names: list[str], dtypes: list[mx.Dtype]) -> Iterator[str]:
-    for name, dtype in zip(names, dtypes, strict=True):
-        yield f"{TYPES[dtype]}* {name}"
 
 
 def _function(
@@ -182,10 +208,15 @@ def _function(
     return f"__global__ void {name}(\n{parameters}) {{\n{constants}\n{source}\n}}\n"
 
 
-def unit(launches: list[Launch]) -> str:
-    """The kernels of many launches as one program, which takes a fraction of the time of one by one.
+def program(launch: Launch) -> str:
+    """The source that MLX compiles for a launch."""
+    return PREAMBLE + launch.header + OPENING + launch.function + CLOSING
 
-    A message about one of them names it by its place in the list: ``3(20): error: ...``.
+
+def unit(launches: Sequence[Launch]) -> str:
+    """The kernels of many launches as one program, which compiles much faster than one by one.
+
+    A message about a kernel begins with its number in the list: ``3(20): error: ...``.
     """
     (header,) = {launch.header for launch in launches}
     functions = (f'#line 1 "{n}"\n{launch.function}' for n, launch in enumerate(launches))
@@ -196,7 +227,7 @@ def unit(launches: list[Launch]) -> str:
 
 
 def _installed(package: str, part: str) -> Path | None:
-    """The file of an installed package whose path has ``part`` in it."""
+    """The file of an installed package whose path contains ``part``."""
     try:
         found = sorted(path for path in files(package) or [] if part in str(path))
     except PackageNotFoundError:
@@ -206,7 +237,7 @@ def _installed(package: str, part: str) -> Path | None:
 
 @functools.cache
 def compiler() -> tuple[ctypes.CDLL, tuple[str, ...]] | None:
-    """NVRTC and its include options, or None where a package is missing."""
+    """NVRTC and its include options, or None if a package is missing."""
     library = _installed("nvidia-cuda-nvrtc", "/libnvrtc.so.")
     runtime = _installed("nvidia-cuda-runtime", "/include/cuda_fp16.h")
     standard = _installed("nvidia-cuda-cccl", "/cuda/std/limits")
@@ -217,20 +248,14 @@ def compiler() -> tuple[ctypes.CDLL, tuple[str, ...]] | None:
 
 
 def compiler_missing() -> str | None:
-    """Why there is no compiler, if there is none."""
+    """Why there is no compiler, or None."""
     if compiler() is not None:
         return None
     return f"NVRTC is not here (extra 'cuda-check'; {sys.platform}, {platform.machine()})"
 
 
-def compile_text(text: str, architecture: str, *options: str) -> tuple[bool, str]:
-    """Compiles a program for ``architecture``: whether that went well, and what the compiler said."""
-    binary, said = _compile(text, architecture, *options)
-    return binary is not None, said
-
-
-def _compile(text: str, architecture: str, *options: str) -> tuple[bytes | None, str]:
-    """The machine code of a program, or None, and what the compiler said."""
+def compile_text(text: str, architecture: str, *options: str) -> tuple[bytes | None, str]:
+    """The machine code of a program, or None if it does not compile, and the compiler's messages."""
     found = compiler()
     assert found
     nvrtc, include = found
@@ -277,23 +302,23 @@ def _compile(text: str, architecture: str, *options: str) -> tuple[bytes | None,
 
 
 def disassembler() -> Path | None:
-    """The program, where it is installed."""
+    """The program, if it is installed."""
     return _installed("nvidia-cuda-nvdisasm", "/bin/nvdisasm")
 
 
-def memory_instructions(launches: list[Launch], architecture: str) -> list[Counter[str]]:
-    """For each launch its loads and stores, by width: ``load 16`` moves 16 bytes.
+def memory_instructions(launches: Sequence[Launch], architecture: str) -> list[Counter[str]]:
+    """The loads and stores of each launch, by width: ``load 16`` moves 16 bytes.
 
-    ``local`` counts those of local memory, where a thread has what finds no room in registers.
+    ``local`` counts those of local memory, which holds what does not fit into registers.
     """
     program = disassembler()
     assert program
-    # Each function gets a name of its own; text alike may have been launched with several grids.
+    # Unique names, because the same source may have been launched with several grids.
     named = [
         dataclasses.replace(launch, function=launch.function.replace("void ", f"void n{n}_", 1))
         for n, launch in enumerate(launches)
     ]
-    code, said = _compile(unit(named), architecture, "--diag-suppress=177,128,186")
+    code, said = compile_text(unit(named), architecture, "--diag-suppress=177,128,186")
     assert code is not None, said
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(code)
@@ -306,13 +331,13 @@ def memory_instructions(launches: list[Launch], architecture: str) -> list[Count
     for line in result.stdout.splitlines():
         if found := re.match(r"\s*\.section\s+\.text\.\w*?n(\d+)_custom_kernel", line):
             now = counts[int(found[1])]
-        elif found := re.search(r"\b(LDG|STG)\.E((?:\.\w+)*)", line):
-            words = found[2].split(".")
-            bits = next((int(w) for w in words if w in ("64", "128")), 32)
-            bits = next((int(w[1:]) for w in words if w in ("U8", "S8", "U16", "S16")), bits)
+        elif found := re.search(r"\b(?:(LDG|STG)\.E((?:\.\w+)*)|(?:LDL|STL)\b)", line):
+            kind = "local"
+            if found[1]:
+                words = found[2].split(".")
+                bits = next((int(w) for w in words if w in ("64", "128")), 32)
+                bits = next((int(w[1:]) for w in words if w in ("U8", "S8", "U16", "S16")), bits)
+                kind = f"{'load' if found[1] == 'LDG' else 'store'} {bits // 8}"
             assert now is not None, line
-            now[f"{'load' if found[1] == 'LDG' else 'store'} {bits // 8}"] += 1
-        elif re.search(r"\b(LDL|STL)\b", line):
-            assert now is not None, line
-            now["local"] += 1
+            now[kind] += 1
     return counts

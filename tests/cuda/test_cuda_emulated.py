@@ -1,25 +1,23 @@
-"""The CUDA text gives what plain operations give, bit for bit, wherever arrays begin: run on the CPU, as C++.
+"""The CUDA kernels give the same bits as the CPU backend, wherever arrays begin: run on the CPU, as C++.
 
-Every access is watched: a word of several elements must lie at a multiple of its size.
+Every access is checked: a word of several elements must be aligned to its size.
 """
 
 from __future__ import annotations
 
 import sys
 
-import cuda_emulator
+import cuda_text
+import emulator
 import metal_host
 import mlx.core as mx
 import pytest
 from arrays import FLOATS, INTEGERS
-from emulator import device
 from kernel_cases import (
-    CHOSEN,
-    IRREGULAR,
+    CHOSEN_CALLS,
+    assert_same_bits,
     first,
-    irregular_results,
     last,
-    pool_of_dtypes,
     results,
     same_bits,
     window_case,
@@ -38,51 +36,35 @@ WORDS = [
     window_case(2, 2, size=(4, 8), layout=last(2), dtype=mx.float16),
     *(window_case(2, 2, size=(4, 8), layout=last(8), dtype=dtype) for dtype in INTEGERS),
 ]
-CALLS = {
-    **{f"words {n}": results(case, n) for n, case in enumerate(WORDS)},
-    **{f"chosen {n}": results(case, n) for n, case in enumerate(CHOSEN)},
-    **{f"irregular {n}": irregular_results(case, n) for n, case in enumerate(IRREGULAR)},
-    "types": pool_of_dtypes,
-}
+CALLS = {f"words {n}": results(case, n) for n, case in enumerate(WORDS)} | CHOSEN_CALLS
 
 
 @pytest.fixture(scope="module", autouse=True)
-def compiled() -> None:
-    """The kernels of all calls: together they take a fraction of the time."""
+def compiled() -> list[metal_host.Launch]:
+    """The launches of all calls, whose kernels are compiled together."""
     if sys.platform != "linux":
-        pytest.skip("the emulated device runs on Linux alone")
+        pytest.skip("the emulated device runs on Linux only")
     needed(metal_host.compiler_missing())
-    cuda_emulator.compile_all(list(CALLS.values()))
+    return emulator.compile_all(list(CALLS.values()), cuda_text.Emulator())
 
 
 @pytest.mark.parametrize("shift", [None, 1, 2, 4])
 @pytest.mark.parametrize("name", CALLS)
-def test_every_function_and_derivative_agrees_with_plain_ops(name, shift):
-    with device("cpu"):
-        expected = CALLS[name]()
-        mx.eval(expected)
-    emulated = cuda_emulator.Emulator()
-    emulated.shift = shift
-    with emulated.installed():
+def test_every_function_and_derivative_agrees_with_the_cpu(name, shift):
+    with cuda_text.Emulator(shift=shift).installed():
         got = CALLS[name]()
         mx.eval(got)
-    for place, (a, b) in enumerate(zip(got, expected, strict=True)):
-        assert same_bits(a, b), f"result {place}"
+    assert_same_bits(got, emulator.evaluated(CALLS[name], "cpu"))
 
 
-def test_the_calls_reach_every_kernel_and_every_type():
-    recorder = cuda_emulator.Emulator()
-    recorder.record = True
-    with recorder.installed():
-        for call in CALLS.values():
-            mx.eval(call())
-    assert {launch.body for launch in recorder.launches} == {kernel.name for kernel in gpu.KERNELS}
-    types = {value for launch in recorder.launches for _, value in launch.template}
+def test_the_calls_reach_every_kernel_and_every_dtype(compiled):
+    assert {launch.body for launch in compiled} == {kernel.name for kernel in gpu.KERNELS}
+    types = {value for launch in compiled for _, value in launch.template}
     assert types >= {*FLOATS, *INTEGERS}
 
 
-# ---- mistakes in the words: what is replaced, by what, channels, where inputs begin, what is seen
-ANOTHER = "another result"
+DIFFERS = "another result"  # no access is wrong
+# The source, its replacement, the number of channels, where inputs begin, and what is reported
 MISTAKES = {
     "arrays that begin anywhere": (
         *("size_t(array) % sizeof(Word<T, M>) == 0", "true", 16, 1, "undefined behaviour"),
@@ -94,15 +76,21 @@ MISTAKES = {
     "columns that words do not divide": (
         *("uint(length) * V | uint(first) * V", "0u", 2, None, "undefined behaviour"),
     ),
-    "words behind the last channel": ("    if (n < lanes) {", "    {", 12, None, "out of bounds"),
-    "every word the first": ("M>*)(from + n)", "M>*)(from)", 16, None, ANOTHER),
-    "elements besides words": ("return true", "return false", 16, None, "second write"),
+    "words after the last channel": ("if (n < lanes) {", "{", 12, None, "access out of bounds"),
+    "every word the first": ("M>*)(from + n)", "M>*)(from)", 16, None, DIFFERS),
+    "elements besides words": (
+        "return true",
+        "return false",
+        16,
+        None,
+        "second write to one place",
+    ),
     "no elements": ("return false", "return true", 5, None, "unwritten"),
 }
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_are_seen(name):
+def test_mistakes_are_noticed(name):
     old, new, channels, shift, expected = MISTAKES[name]
     x = mx.random.normal((2, 6, 6, channels)).astype(mx.float16)
 
@@ -115,17 +103,15 @@ def test_mistakes_are_seen(name):
         return text.replace(old, new)
 
     results = []
-    for change in (lambda text: text, edit):
-        emulated = cuda_emulator.Emulator(change)
-        emulated.shift = shift
-        emulated.must_be_clean = change is not edit
-        with emulated.installed():
+    for device in (
+        cuda_text.Emulator(shift=shift),
+        cuda_text.Emulator(edit, shift=shift, must_be_clean=False),
+    ):
+        with device.installed():
             results.append(call())
             mx.eval(results[-1])
-    said = [line for report in emulated.reports for line in report.first]
-    said += [f"unwritten: {name}" for report in emulated.reports for name in report.unwritten]
-    if expected == ANOTHER:
-        assert not said
+    if expected == DIFFERS:
+        assert not device.problems()
         assert not all(same_bits(a, b) for a, b in zip(*results, strict=True))
     else:
-        assert any(expected in line for line in said), said
+        assert expected in device.problems()

@@ -1,6 +1,6 @@
-"""How wide the CUDA kernels' loads and stores are, seen in their machine code: up to 16 bytes at once.
+"""The machine code of the CUDA kernels loads and stores up to 16 bytes at once.
 
-What a thread moves stands there twice: in words, and element by element for arrays that are not aligned.
+It contains every access twice: by words, and element by element for arrays that are not aligned.
 """
 
 from __future__ import annotations
@@ -13,6 +13,11 @@ import pytest
 from needs import needed
 
 SIZES = {"f32": 4, "f16": 2}
+# The loads and stores of 16 bytes of values and outputs per thread, with 64 channels and 2 x 2 windows
+WORDS = {"pool": (4, 1), "place": (1, 4), "accumulate": (1, 4), "pick": (0, 1)}
+every_kernel_and_dtype = pytest.mark.parametrize(
+    ("kernel", "dtype"), [(kernel, dtype) for kernel in WORDS for dtype in SIZES]
+)
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +30,7 @@ def counts() -> dict[cuda_loads.Row, Counter[str]]:
 
 
 def test_every_kernel_has_its_row(counts):
-    kernels = {row[-1] for row in counts}
-    assert kernels >= {"pool", "place", "accumulate", "pick", "outside_window"}
+    assert {row[-1] for row in counts} >= {*WORDS, "outside_window"}
     assert all(sum(found.values()) > 0 for found in counts.values())
 
 
@@ -34,54 +38,41 @@ def test_what_a_thread_has_stays_in_registers(counts):
     assert [row for row, found in counts.items() if found["local"]] == []
 
 
-# Values and outputs of 16 bytes that a thread loads and stores, of 64 channels and a window of 2 x 2.
-WORDS = {"pool": (4, 1), "place": (1, 4), "accumulate": (1, 4), "pick": (0, 1)}
-
-
-@pytest.mark.parametrize("kernel", WORDS)
-@pytest.mark.parametrize("dtype", SIZES)
+@every_kernel_and_dtype
 def test_values_move_16_bytes_at_once(kernel, dtype, counts):
     found = counts["NHWC 64", "2x2/2", "window", dtype, kernel]
     assert (found["load 16"], found["store 16"]) == WORDS[kernel]
 
 
-@pytest.mark.parametrize("kernel", WORDS)
-@pytest.mark.parametrize("dtype", SIZES)
+@every_kernel_and_dtype
 def test_window_offsets_of_all_channels_move_at_once(kernel, dtype, counts):
     found = counts["NHWC 64", "2x2/2", "window", dtype, kernel]
     lanes, way = 16 // SIZES[dtype], "store" if kernel == "pool" else "load"
     if dtype == "f16":
         assert found[f"{way} 8"] == 1
-    else:  # the same width as a value, and as the numbers of a shape
+    else:  # as wide as a value and as a size
         values = {"pool": 4, "pick": 4}.get(kernel, 4 + 3)
         assert found[f"{way} 4"] == values + 1
     assert found[f"{way} 1"] == lanes
 
 
-@pytest.mark.parametrize("dtype", SIZES)
-def test_flat_indices_move_16_bytes_at_once(dtype, counts):
-    """They have 4 bytes: those of 8 channels are two words."""
-    for kernel, way in (
-        ("pool", "store"),
-        ("place", "load"),
-        ("accumulate", "load"),
-        ("pick", "load"),
-    ):
-        window, flat = (counts["NHWC 64", "2x2/2", f, dtype, kernel] for f in ("window", "flat"))
-        assert flat[f"{way} 16"] - window[f"{way} 16"] == 4 // SIZES[dtype]
+@every_kernel_and_dtype
+def test_flat_indices_move_16_bytes_at_once(kernel, dtype, counts):
+    """An index has 4 bytes, so those of 8 channels are two words."""
+    way = "store" if kernel == "pool" else "load"
+    window, flat = (counts["NHWC 64", "2x2/2", f, dtype, kernel] for f in ("window", "flat"))
+    assert flat[f"{way} 16"] - window[f"{way} 16"] == 4 // SIZES[dtype]
 
 
-@pytest.mark.parametrize("kernel", WORDS)
-@pytest.mark.parametrize("dtype", SIZES)
+@every_kernel_and_dtype
 def test_arrays_that_are_not_aligned_move_element_by_element(kernel, dtype, counts):
     found = counts["NHWC 64", "2x2/2", "window", dtype, kernel]
-    words = dict(zip(("load", "store"), WORDS[kernel], strict=True))
-    for way, number in words.items():
+    for way, number in zip(("load", "store"), WORDS[kernel], strict=True):
         assert found[f"{way} {SIZES[dtype]}"] >= number * 16 // SIZES[dtype]
 
 
 def test_rows_of_one_channel_move_in_words_as_well(counts):
-    """A thread's columns are neighbours, if windows do not overlap and rows are whole words."""
+    """A thread's columns are neighbours if windows do not overlap and rows consist of whole words."""
     found = counts["NCHW", "2x2/2", "window", "f32", "pool"]
     assert (found["load 16"], found["store 16"]) == (4, 1)
     overlapping = counts["NCHW", "3x3/2", "window", "f32", "pool"]

@@ -1,4 +1,4 @@
-"""How many kernels are compiled: few, however many sizes of pictures there are."""
+"""Few kernels are compiled, however many sizes of images there are."""
 
 from __future__ import annotations
 
@@ -23,31 +23,21 @@ WINDOWS = {
 
 
 class Names(emulator.Emulator):
-    """Notes what MLX makes a kernel's text of, without asking it for the text: that takes minutes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[tuple] = []
+    """Records what determines a kernel's source, because exporting the source itself takes minutes."""
 
     def _make(self, *, name: str, **_: Any) -> Callable[..., list[mx.array]]:
-        def call(
-            *,
-            inputs: list[mx.array],
-            template: list[tuple[str, Any]],
-            output_shapes: list[tuple[int, ...]],
-            output_dtypes: list[mx.Dtype],
-            **_: Any,
-        ) -> list[mx.array]:
-            # Arrays of fewer than 8 elements lie in constant memory, which a signature says.
+        def call(*, inputs: list[mx.array], template: list, **options: Any) -> list[mx.array]:
+            # The signature also has the address space of each input: constant below 8 elements.
             arrays = tuple((x.dtype, x.ndim == 0, x.size < 8) for x in inputs)
-            self.seen.append((name, tuple(template), arrays, tuple(output_dtypes)))
-            return [mx.zeros(s, d) for s, d in zip(output_shapes, output_dtypes, strict=True)]
+            dtypes = options["output_dtypes"]
+            self.launches.append((name, tuple(template), arrays, tuple(dtypes)))
+            return [mx.zeros(s, d) for s, d in zip(options["output_shapes"], dtypes, strict=True)]
 
         return call
 
 
 def planes(window: str, dtype: mx.Dtype, channels: int, count: int) -> Iterator[dict[tuple, Any]]:
-    """For ``count`` drawn sizes a call of every primitive with indices of both formats."""
+    """For ``count`` drawn sizes, a call of every primitive with indices of both formats."""
     random = np.random.default_rng(4)
     metal = _backends.get("metal")
     for _ in range(count):
@@ -79,31 +69,30 @@ def test_planes_of_100_sizes_share_a_few_kernels(window, dtype, channels, most):
     with device.installed():
         for calls in planes(window, dtype, channels, 100):
             for primitive, call in calls.items():
-                device.seen.clear()
+                device.launches.clear()
                 call()
-                for kernel in device.seen:
+                for kernel in device.launches:
                     found.setdefault((*primitive, kernel[0]), set()).add(kernel)
-    # Five primitives, two formats; flat indices are searched for those outside their window, twice. Where
-    # many windows overlap, another kernel finds out who wins.
+    # Five primitives in two formats. place and pick_winners search flat indices for those outside their
+    # window with two kernels each. Where many windows overlap, another kernel finds the winners.
     assert len(found) == 14 + 2 * (window == "3x3/1")
     assert {key: len(kernels) for key, kernels in found.items() if len(kernels) > most} == {}
 
 
-def test_what_is_counted_is_texts():
-    """As many as MLX makes."""
+def test_there_are_as_many_kernels_as_sources():
     for window, channels in (("2x2/2", 3), ("3x3/2", 1), ("3x3/1", 64)):
-        names, texts = Names(), emulator.Emulator()
-        for device in (names, texts):
-            with device.installed(), device.recording():
+        names, sources = Names(), emulator.Emulator(record=True)
+        for device in (names, sources):
+            with device.installed():
                 for calls in planes(window, mx.float16, channels, 6):
                     for call in calls.values():
                         call()
-        assert len(set(names.seen)) == len({launch.text for launch in texts.launches})
+        assert len(set(names.launches)) == len({launch.text for launch in sources.launches})
 
 
-def test_the_first_training_step_of_a_segnet_compiles_a_dozen_kernels():
-    device = emulator.Emulator()
-    with device.installed(), device.recording():
+def test_the_first_training_step_of_a_segnet_compiles_at_most_12_kernels():
+    device = emulator.Emulator(record=True)
+    with device.installed():
         mx.eval(segnet_step(SegNet(), 0))
     names = {launch.instance for launch in device.launches}
     assert 1 <= len(names) <= 12, sorted(names)
