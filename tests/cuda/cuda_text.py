@@ -1,8 +1,8 @@
 """The kernels as CUDA: the source that MLX generates, compiled by NVIDIA's compiler or run on the CPU.
 
-``Emulator`` replaces ``mx.fast.cuda_kernel``. ``program`` is, character by character, the source that MLX's
-``mlx/backend/cuda/custom_kernel.cpp`` generates, and ``compile_text`` compiles it with NVRTC, which needs no
-GPU, and the options of MLX's ``jit_module.cpp``. A CPU build of MLX does not contain its CUDA header, so
+``Emulator`` replaces ``mx.fast.cuda_kernel``. ``unit`` consists, character by character, of the source that
+MLX's ``mlx/backend/cuda/custom_kernel.cpp`` generates. ``compile_text`` compiles it with NVRTC, which needs
+no GPU, and the options of MLX's ``jit_module.cpp``. A CPU build of MLX does not contain its CUDA header, so
 ``UTILS`` declares what a signature needs of it.
 """
 
@@ -132,26 +132,9 @@ class Emulator(emulator.Emulator):
 
     backend = "cuda"
 
-    # Both signatures are those of MLX without the parameters that the library does not use.
-    def _make(
-        self,
-        *,
-        name: str,
-        input_names: list[str],
-        output_names: list[str],
-        source: str,
-        header: str = "",
-    ) -> Callable[..., list[mx.array]]:
+    def _make(self, *, name, input_names, output_names, source, header="") -> Callable[..., Any]:
         def call(
-            *,
-            inputs: list[mx.array],
-            output_shapes: list[tuple[int, ...]],
-            output_dtypes: list[mx.Dtype],
-            grid: Triple,
-            threadgroup: Triple,
-            template: list[tuple[str, bool | int | mx.Dtype]],
-            init_value: float | None = None,
-            stream: Any = None,
+            *, inputs, output_shapes, output_dtypes, grid, threadgroup, template, init_value, stream
         ) -> list[mx.array]:
             signature, shape_infos = [], []
             for name_, x in zip(input_names, inputs, strict=True):
@@ -206,11 +189,6 @@ def _function(
             constants += f"  using {key} = {TYPES[value]};\n"
     parameters = ",\n".join(f"    {parameter}" for parameter in signature)
     return f"__global__ void {name}(\n{parameters}) {{\n{constants}\n{source}\n}}\n"
-
-
-def program(launch: Launch) -> str:
-    """The source that MLX compiles for a launch."""
-    return PREAMBLE + launch.header + OPENING + launch.function + CLOSING
 
 
 def unit(launches: Sequence[Launch]) -> str:

@@ -16,7 +16,7 @@ import cuda_text
 import mlx.core as mx
 import pytest
 from arrays import FLOATS, INTEGERS
-from kernel_cases import huge
+from kernel_cases import huge, pool_regions, pool_windows
 from needs import needed
 
 import mlx_unpool
@@ -30,47 +30,6 @@ DTYPES = (*FLOATS, *INTEGERS)
 INDEX_DTYPES = (mx.int8, mx.uint32, mx.int64, mx.uint64)  # besides int32
 FORMATS = ("flat", "window")
 OFFSETS = {"index_format": "window"}
-
-
-def windows(
-    shape, *window, dtype=mx.float32, index_format="flat", index_dtype=None, **options
-) -> None:
-    """Pools and unpools in every way and computes all derivatives."""
-    x = huge(shape, dtype)
-    layout = {k: v for k, v in options.items() if k == "data_format"}
-    rank = len(shape) - 2
-    size = shape[2:] if layout else shape[1:-1]
-    max_pool = getattr(mlx_unpool, f"max_pool{rank}d")
-    max_unpool = getattr(mlx_unpool, f"max_unpool{rank}d")
-
-    def call(x):
-        values, indices = max_pool(
-            x, *window, return_indices=True, index_format=index_format, **options
-        )
-        if index_dtype is not None:
-            indices = indices.astype(index_dtype)
-        dilated = {k: v for k, v in options.items() if k != "ceil_mode"}
-        y = max_unpool(values, indices, *window, output_size=size, **dilated)
-        if index_format == "flat":
-            y = y + max_unpool(values, indices, None, output_size=size, **layout)
-        return y
-
-    mx.vjp(call, [x], [x])
-    mx.jvp(call, [x], [x])
-
-
-def regions(shape, dtype=mx.float32, **options) -> None:
-    """Adaptive and fractional pooling with all derivatives."""
-    x = huge(shape, dtype)
-    rank = len(shape) - 2
-    adaptive = getattr(mlx_unpool, f"adaptive_max_pool{rank}d")
-    calls = [lambda x: adaptive(x, 3, return_indices=True, **options)]
-    if rank > 1:
-        fractional = getattr(mlx_unpool, f"fractional_max_pool{rank}d")
-        calls.append(lambda x: fractional(x, 2, output_size=3, return_indices=True, **options))
-    for call in calls:
-        mx.vjp(call, [x], list(call(x)))
-        mx.jvp(call, [x], [x])
 
 
 PLANES = (2, 9, 8, 20)
@@ -110,9 +69,9 @@ def launches() -> list[cuda_text.Launch]:
     recorder = cuda_text.Emulator(record=True)
     with recorder.installed():
         for shape, window, options in WINDOWS:
-            windows(shape, *window, **options)
+            pool_windows(shape, *window, **options)
         for shape, options in REGIONS:
-            regions(shape, **options)
+            pool_regions(shape, **options)
     return list({launch.function: launch for launch in recorder.launches}.values())
 
 
@@ -152,13 +111,6 @@ def test_every_kernel_compiles_and_keeps_its_arrays_in_registers(architecture, n
     assert "warning" not in said, said
     memory = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+)", said)
     assert memory == [("0", "0", "0")] * len(launches())
-
-
-@pytest.mark.parametrize("body", [kernel.name for kernel in gpu.KERNELS])
-def test_the_text_as_mlx_makes_it_compiles(body, nvrtc):
-    launch = next(launch for launch in launches() if launch.body == body)
-    good, said = cuda_text.compile_text(cuda_text.program(launch), ARCHITECTURES[-1])
-    assert good, said
 
 
 MISTAKES = [
@@ -234,7 +186,7 @@ def assert_cuda_can_launch(grid, threadgroup) -> None:
 def test_grids_keep_cudas_limits(shape, window, options):
     recorder = cuda_text.Emulator(record=True)
     with recorder.installed():
-        windows(shape, *window, **options)
+        pool_windows(shape, *window, **options)
     large_stride = window == (7, 7)
     unpool = {"last_writer", "accumulate_regions"} if large_stride else {"place"}
     assert {launch.body for launch in recorder.launches} >= {"pool", "pick", *unpool}
@@ -277,21 +229,22 @@ def test_threadgroups_at_each_limit(grid):
     assert prod(metal) <= 256  # a pipeline may allow fewer than 1,024
 
 
-@pytest.mark.parametrize(
-    "grid", [(1, MOST_ROWS + 1, 1), (1, 1, MOST_PLANES + 1), (1, 65535 * 512, 65535 * 4)]
-)
-def test_grids_beyond_cudas_blocks_are_refused_there_alone(grid):
-    with pytest.raises(ValueError, match=r"\[pool\] the grid must have at most 65535 blocks"):
-        threadgroup(grid, "cuda", "pool")
-    assert prod(threadgroup(grid, "metal")) <= 256
+BLOCKS, THREADS = "65535 blocks", "2147483647 threads"
+BOTH = ("cuda", "metal")
+REFUSED = [
+    *((grid, ("cuda",), BLOCKS) for grid in ((1, MOST_ROWS + 1, 1), (1, 1, MOST_PLANES + 1))),
+    ((1, 65535 * 512, 65535 * 4), ("cuda",), BLOCKS),
+    *((grid, BOTH, THREADS) for grid in ((2**31, 1, 1), (1, 2**31, 1), (1, 1, 2**31))),
+]
 
 
-@pytest.mark.parametrize("dialect", ["cuda", "metal"])
-@pytest.mark.parametrize("axis", range(3))
-def test_axes_of_2_to_the_31_threads_are_refused(dialect, axis):
-    grid = tuple(2**31 if n == axis else 1 for n in range(3))
-    with pytest.raises(ValueError, match="the grid must have at most 2147483647 threads"):
-        threadgroup(grid, dialect)
+@pytest.mark.parametrize(("grid", "dialects", "limit"), REFUSED)
+def test_grids_beyond_each_limit_are_refused(grid, dialects, limit):
+    for dialect in dialects:
+        with pytest.raises(ValueError, match=rf"\[pool\] the grid must have at most {limit}"):
+            threadgroup(grid, dialect, "pool")
+    if dialects != BOTH:
+        assert prod(threadgroup(grid, "metal")) <= 256
 
 
 def test_a_call_with_too_many_planes_for_cuda_is_refused():

@@ -147,8 +147,11 @@ def prelude() -> Path:
         r"constant const int64_t strides\[[23]\]", "constant const int64_t* strides", text
     )
     folder = CACHE / hashlib.sha256(text.encode()).hexdigest()[:16]
-    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text(text)
+    if not (folder / name).exists():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        partial = folder / f"utils.{os.getpid()}"
+        partial.write_text(text)
+        partial.replace(folder / name)  # at once: another process may read it
     return folder
 
 

@@ -24,7 +24,10 @@ def test_the_race_of_the_page_is_reported_as_the_page_shows():
         exec(FIVE_LINES, names)
 
 
-def kernel(source: str, shape: tuple[int, ...] = (64,)) -> mx.array:
+X = mx.arange(65, dtype=mx.float32)
+
+
+def kernel(source: str, shape: tuple[int, ...] = (64,), x: mx.array = X[:64]) -> mx.array:
     made = mx.fast.metal_kernel(
         name="mine",
         input_names=["x"],
@@ -32,7 +35,7 @@ def kernel(source: str, shape: tuple[int, ...] = (64,)) -> mx.array:
         source=f"uint n = thread_position_in_grid.x; {source}",
     )
     return made(
-        inputs=[mx.arange(64, dtype=mx.float32)],
+        inputs=[x],
         grid=(64, 1, 1),
         threadgroup=(32, 1, 1),
         output_shapes=[shape],
@@ -69,3 +72,12 @@ def test_a_correct_kernel_has_no_problem_and_its_costs_are_counted(source, traff
 def test_mistakes_are_reported(source, shape, expected):
     found = emulator.check(lambda: kernel(source, shape))
     assert any(expected in problem for problem in found.problems), str(found)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_load_that_needs_more_alignment_than_an_element_is_reported(first):
+    mx.eval(X)
+    four = "struct alignas(16) Four { float v[4]; }; out[n] = ((const device Four*)x)[n % 16].v[3];"
+    found = emulator.check(lambda: kernel(four, x=X[first : first + 64]))
+    reported = any("in natural order: undefined" in problem for problem in found.problems)
+    assert reported == (first == 1)

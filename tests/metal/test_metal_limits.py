@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import emulator
 import metal_host
 import mlx.core as mx
 import pytest
-from kernel_cases import huge
+from kernel_cases import huge, pool_windows
 
 import mlx_unpool
 from mlx_unpool import _backends
@@ -35,30 +34,6 @@ class Sparse(emulator.Emulator):
         return [huge(shape, dtype) for shape, dtype in launch.outputs]
 
 
-def windows(
-    shape: tuple[int, ...], *window: Any, index_format: str = "flat", **options: Any
-) -> Callable[[], object]:
-    """A call that pools, unpools and takes the derivatives of both."""
-    rank = len(shape) - 2
-    max_pool = getattr(mlx_unpool, f"max_pool{rank}d")
-    max_unpool = getattr(mlx_unpool, f"max_unpool{rank}d")
-
-    def pool(x: mx.array) -> tuple[mx.array, mx.array]:
-        return max_pool(x, *window, return_indices=True, index_format=index_format, **options)
-
-    def call() -> None:
-        x = huge(shape, mx.int8)
-        values, indices = pool(x)
-
-        def unpool(v: mx.array) -> mx.array:
-            return max_unpool(v, indices, *window, output_size=shape[1:-1], **options)
-
-        mx.vjp(lambda x: pool(x)[0], [x], [values])
-        mx.vjp(unpool, [values], [x])
-
-    return call
-
-
 def adaptive_sums(length: int) -> Callable[[], object]:
     """The derivative of adaptive pooling of one axis, without a table of all positions."""
     g = adaptive_geometry((1, 1, length), (1, 1, 5))
@@ -68,31 +43,39 @@ def adaptive_sums(length: int) -> Callable[[], object]:
 
 END = 2**31 - 1  # the longest axis
 AXIS = (1, END, 1)
-FAR = {"dilation": 2**31 - 10}
-FAR_APART = {"dilation": 21_000_000}
-CALLS = {
-    "windows of one element": windows(AXIS, 1),
-    "disjoint windows, an axis that is no multiple": windows(AXIS, 2),
-    "disjoint windows, offsets": windows(AXIS, 2, index_format="window"),
-    "overlapping windows": windows(AXIS, 3, 2, 1),
-    "windows at every position": windows(AXIS, 3, 1, 1),
-    "windows at every position, offsets": windows(AXIS, 3, 1, 1, index_format="window"),
-    "many elements": windows(AXIS, 40, 1, 19),
-    "a plane just below 2^31": windows((1, 46340, 46341, 1), 3, 1, 1),
-    "a plane just above 2^31": windows((1, 46341, 46342, 1), 3, 1, 1, index_format="window"),
-    "long strides": windows(AXIS, 2, 2**30),
-    "long dilation": windows(AXIS, 2, 1, 0, **FAR),
-    "long dilation, offsets": windows(AXIS, 2, 1, 0, index_format="window", **FAR),
-    "padding longer than the axis": windows((1, 5, 1), 3, 1, 2**30, dilation=2**30),
-    "padding and stride": windows(AXIS, 3, 2**30, 2**30, dilation=2**30),
-    "many far elements": windows(AXIS, 100, 5, 0, **FAR_APART),
-    "many far elements, offsets": windows(AXIS, 100, 5, 0, index_format="window", **FAR_APART),
+OFFSETS = {"index_format": "window"}
+FAR, APART = {"dilation": 2**31 - 10}, {"dilation": 21_000_000}
+WINDOWS = {  # the shape, the window and other arguments
+    "windows of one element": (AXIS, (1,), {}),
+    "disjoint windows, an axis that is no multiple": (AXIS, (2,), {}),
+    "disjoint windows, offsets": (AXIS, (2,), OFFSETS),
+    "overlapping windows": (AXIS, (3, 2, 1), {}),
+    "windows at every position": (AXIS, (3, 1, 1), {}),
+    "windows at every position, offsets": (AXIS, (3, 1, 1), OFFSETS),
+    "many elements": (AXIS, (40, 1, 19), {}),
+    "a plane just below 2^31": ((1, 46340, 46341, 1), (3, 1, 1), {}),
+    "a plane just above 2^31": ((1, 46341, 46342, 1), (3, 1, 1), OFFSETS),
+    "long strides": (AXIS, (2, 2**30), {}),
+    "long dilation": (AXIS, (2, 1, 0), FAR),
+    "long dilation, offsets": (AXIS, (2, 1, 0), OFFSETS | FAR),
+    "padding longer than the axis": ((1, 5, 1), (3, 1, 2**30), {"dilation": 2**30}),
+    "padding and stride": (AXIS, (3, 2**30, 2**30), {"dilation": 2**30}),
+    "many far elements": (AXIS, (100, 5, 0), APART),
+    "many far elements, offsets": (AXIS, (100, 5, 0), OFFSETS | APART),
+    "many channels": ((2**15, 2, 2**16), (2,), {}),
+}
+CALLS: dict[str, Callable[[], object]] = {
+    **{
+        name: lambda shape=shape, window=window, options=options: pool_windows(
+            shape, *window, dtype=mx.int8, **options
+        )
+        for name, (shape, window, options) in WINDOWS.items()
+    },
     "a pool of everything": lambda: mlx_unpool.adaptive_max_pool1d(
         huge(AXIS, mx.int8), 1, return_indices=True
     ),
     "adaptive windows on more than 2^30": adaptive_sums(2**30 + 3),
     "adaptive windows on the longest axis": adaptive_sums(END - 2),
-    "many channels": windows((2**15, 2, 2**16), 2),
 }
 
 
@@ -109,21 +92,6 @@ def test_an_overflow_would_be_noticed():
     device = Sparse(lambda text: text.replace(old, old.replace("s.w * SW", "int(s.w) * SW * 2")))
     with pytest.raises(AssertionError, match="undefined behaviour"), device.installed():
         CALLS["windows of one element"]()
-
-
-@pytest.mark.parametrize("length", [1, 2])
-@pytest.mark.parametrize("index_format", ["flat", "window"])
-def test_padding_and_dilation_near_2_to_the_31(index_format, length):
-    """Elements 2^30 apart: a product of two of these numbers does not fit into 32 bits."""
-    x = mx.array([[[3.0], [1.0]]])[:, :length]
-    window = {"kernel_size": 3, "stride": 1, "padding": 2**30, "dilation": 2**30}
-
-    def call() -> list[mx.array]:
-        pooled = mlx_unpool.max_pool1d(x, **window, return_indices=True, index_format=index_format)
-        return [*pooled, mlx_unpool.max_unpool1d(*pooled, **window, output_size=(length,))]
-
-    got = emulator.evaluated(call, "emulated")
-    assert all(mx.array_equal(a, b).item() for a, b in zip(call(), got, strict=True))
 
 
 @pytest.mark.parametrize(("height", "width"), [(32767, 65537), (32768, 65536)])

@@ -6,8 +6,6 @@ subnormal numbers, as Apple's GPUs do, and on a real Metal device if there is on
 
 from __future__ import annotations
 
-import itertools
-
 import emulator
 import mlx.core as mx
 import numpy as np
@@ -110,19 +108,3 @@ def test_the_calls_reach_every_kernel_and_both_address_spaces(compiled):
     for name in ("x", "indices", "values", "full", "outside_window", "bounds", "covering"):
         assert spaces[name] == {"constant", "device"}, name
     assert len({launch.text for launch in compiled}) > 500
-
-
-@pytest.mark.parametrize("name", DEVICES)
-def test_one_device_unpools_what_another_pools(name):
-    for case, index_format in itertools.product(
-        [CHOSEN[n] for n in (3, 13, 20)], ("flat", "window")
-    ):
-        x = case.layout.arrange(case.planes, case.dtype)
-        results = []
-        for first, second in itertools.product(("cpu", name), repeat=2):
-            with emulator.device(first):
-                values, indices = case.max_pool(x, index_format)
-            with emulator.device(second):
-                results.append(case.max_unpool(values, indices))
-                mx.eval(results[-1])
-        assert_same_bits(results[1:], results[:1] * 3)

@@ -318,76 +318,68 @@ class Ends(metal_host.Run):
         return report.first
 
 
+def check_ends(
+    launch: metal_host.Launch,
+    put: dict[str, list[float]],
+    expected: dict[str, list[float]],
+    *threads: int,
+    **known: Sequence[int] | np.ndarray,
+) -> None:
+    """Set the last elements of some inputs, run threads and compare the last elements of outputs."""
+    with Ends(launch, **known) as ends:
+        for name, values in put.items():
+            ends.put(name, *values)
+        ends.run(*threads)
+        assert {name: ends.last(name, len(values)) for name, values in expected.items()} == expected
+
+
 def traced(function, *arrays) -> list[metal_host.Launch]:
     with mlx_unpool.exporting(), _backends.use_backend("metal"):
         return metal_host.launches_of(function, *arrays)[0]
 
 
 def test_a_pool_of_more_than_2_to_the_31_elements():
-    (launch,) = traced(
-        lambda x: mlx_unpool.max_pool2d(x, 2, return_indices=True), huge(HUGE, mx.float16)
-    )
-    with Ends(launch, size=(1, *POOLED[1:3])) as ends:
-        ends.put("x", 5.0)
-        ends.run()
-        assert ends.last("out") == [5.0]
-        assert ends.last("indices") == [LAST]
+    pool = lambda x: mlx_unpool.max_pool2d(x, 2, return_indices=True)  # noqa: E731
+    (launch,) = traced(pool, huge(HUGE, mx.float16))
+    expected = {"out": [5.0], "indices": [LAST]}
+    check_ends(launch, {"x": [5.0]}, expected, size=(1, *POOLED[1:3]))
 
 
 @pytest.mark.parametrize(("dtype", "index"), [(mx.uint8, 3), (mx.int32, LAST)])
 def test_an_unpool_to_more_than_2_to_the_31_elements(dtype, index):
     unpool = lambda v, i: mlx_unpool.max_unpool2d(v, i, 2)  # noqa: E731
     launches = traced(unpool, huge(POOLED, mx.float16), huge(POOLED, dtype))
-    size, winner_bits = (1, *HUGE[1:3]), {"winner_bits": NO_ARRAY}
+    known = {"size": (1, *HUGE[1:3]), "outside_window": NO_ARRAY}
     if dtype == mx.int32:
-        with Ends(launches[0], size=size) as ends:
-            # The pooled values of the last thread are in their windows, so it reports none outside.
-            own = [39998 * 30000 + 2 * column for column in range(14996, 15000) for _ in range(2)]
-            ends.put("indices", *own[:-1], index)
-            ends.run(-1)
-            assert ends.last("outside_window") == [0]
-        winner_bits = {}
-    with Ends(launches[-1], size=size, outside_window=NO_ARRAY, **winner_bits) as ends:
-        ends.put("values", 7.0)
-        ends.put("indices", index)
-        ends.run()
-        assert ends.last("out", 2) == [0.0, 7.0]
+        # The pooled values of the last thread are in their windows, so it reports none outside.
+        own = [39998 * 30000 + 2 * column for column in range(14996, 15000) for _ in range(2)]
+        put = {"indices": [*own[:-1], index]}
+        check_ends(launches[0], put, {"outside_window": [0]}, -1, size=known["size"])
+    else:
+        known["winner_bits"] = NO_ARRAY
+    put = {"values": [7.0], "indices": [index]}
+    check_ends(launches[-1], put, {"out": [0.0, 7.0]}, **known)
 
 
 def test_indices_outside_windows_among_more_than_2_to_the_31_elements():
     pooled, size = (1, 32, 32, 600_000), (1, 64, 64)
-    mark, find, place = traced(
-        lambda v, i: mlx_unpool.max_unpool2d(v, i, 2),
-        *(huge(pooled, mx.float16), huge(pooled, mx.int32)),
-    )
-    with Ends(mark, size=size) as ends:
-        ends.run(-1)  # all indices are 0
-        assert ends.last("outside_window") == [1]  # the last channels
-    with Ends(find, size=(*size, 8, 1)) as ends:
-        ends.put("outside_window", 1)
-        ends.run(-1)
-        bits = ends.last("winner_bits", 128 + 32)
-        assert bits[:128] == [1] + [0] * 127  # an index names position 0
-        assert bits[128:] == [2**32 - 1] * 31 + [2**31 - 1]  # the last pooled value wins it
-    with Ends(place, size=size) as ends:
-        ends.put("values", 7.0)
-        ends.put("outside_window", 1)
-        ends.put("winner_bits", *bits)
-        ends.run(-2, -1)
+    unpool = lambda v, i: mlx_unpool.max_unpool2d(v, i, 2)  # noqa: E731
+    mark, find, place = traced(unpool, huge(pooled, mx.float16), huge(pooled, mx.int32))
+    # All indices are 0. The last channels are marked.
+    check_ends(mark, {}, {"outside_window": [1]}, -1, size=size)
+    # Of the positions, only the first is named. All pooled values but the last lose it.
+    bits = [1] + [0] * 127 + [2**32 - 1] * 31 + [2**31 - 1]
+    marked = {"outside_window": [1]}
+    check_ends(find, marked, {"winner_bits": bits}, -1, size=(*size, 8, 1))
+    check_ends(place, {"values": [7.0], "winner_bits": bits, **marked}, {}, -2, -1, size=size)
 
 
 def test_a_pick_from_more_than_2_to_the_31_elements():
     g = WindowGeometry((1, *HUGE[1:3]), (1, *POOLED[1:3]), Window((1, 2, 2), (1, 2, 2)))
-    (launch,) = traced(
-        lambda x, i: _backends.get("metal").pick(x, i, g),
-        *(huge((1, *HUGE), mx.float16), huge((1, *POOLED), mx.int32)),
-    )
-    names = ("outside_window", "winner_bits", "winner")
-    with Ends(launch, **dict.fromkeys(names, NO_ARRAY)) as ends:
-        ends.put("full", 9.0)
-        ends.put("indices", LAST)
-        ends.run()
-        assert ends.last("out") == [9.0]
+    pick = lambda x, i: _backends.get("metal").pick(x, i, g)  # noqa: E731
+    (launch,) = traced(pick, huge((1, *HUGE), mx.float16), huge((1, *POOLED), mx.int32))
+    known = dict.fromkeys(("outside_window", "winner_bits", "winner"), NO_ARRAY)
+    check_ends(launch, {"full": [9.0], "indices": [LAST]}, {"out": [9.0]}, **known)
 
 
 def test_an_adaptive_pool_of_more_than_2_to_the_31_elements():
@@ -396,10 +388,8 @@ def test_an_adaptive_pool_of_more_than_2_to_the_31_elements():
     g = adaptive_geometry((1, *HUGE[1:3]), pooled)
     stops = (g.ends(axis, n)[1] for axis in range(3) for n in range(pooled[axis]))
     bounds = np.array([(stop - 1, stop) for stop in stops]).reshape(1, -1, 2, 1)
-    launch, _ = traced(
-        lambda x: mlx_unpool.adaptive_max_pool2d(x, pooled[1:], return_indices=True),
-        huge(HUGE, mx.float16),
-    )
+    pool = lambda x: mlx_unpool.adaptive_max_pool2d(x, pooled[1:], return_indices=True)  # noqa: E731
+    launch, _ = traced(pool, huge(HUGE, mx.float16))
     threads = launch.outputs[0][0][3] // 9  # of a window
     assert threads > 1
     with Ends(launch, bounds=bounds, window=WINDOW_OF_ONE, size=(*pooled, threads)) as ends:
@@ -414,16 +404,12 @@ def test_an_adaptive_pool_of_more_than_2_to_the_31_elements():
 def test_sums_of_an_adaptive_pool_of_more_than_2_to_the_31_elements():
     size, pooled = (1, *HUGE[1:3]), (1, 3, 9)
     g = adaptive_geometry(size, pooled)
-    (launch,) = traced(
-        lambda v, i: _backends.get("metal").accumulate(v, i, g),
-        *(huge((1, *pooled, 2), mx.float16), huge((1, *pooled, 2), mx.int32)),
-    )
+    accumulate = lambda v, i: _backends.get("metal").accumulate(v, i, g)  # noqa: E731
+    given = huge((1, *pooled, 2), mx.float16), huge((1, *pooled, 2), mx.int32)
+    (launch,) = traced(accumulate, *given)
     covering = np.array(bounds_array(None, g.covering, size))
-    with Ends(launch, covering=covering, window=WINDOW_OF_ONE, size=size) as ends:
-        ends.put("values", 7.0)
-        ends.put("indices", LAST)
-        ends.run()
-        assert ends.last("out", 2) == [0.0, 7.0]
+    known = {"covering": covering, "window": WINDOW_OF_ONE, "size": size}
+    check_ends(launch, {"values": [7.0], "indices": [LAST]}, {"out": [0.0, 7.0]}, **known)
 
 
 @pytest.mark.parametrize("kernel_size", [2, None])
@@ -434,17 +420,13 @@ def test_32_bit_indices_into_a_plane_of_2_to_the_31_positions(kernel_size):
         lambda v, i: mlx_unpool.max_unpool2d(v, i, kernel_size, output_size=size),
         *(huge(pooled, mx.int8), huge(pooled, mx.int32)),
     )
-    if kernel_size is None:
-        with Ends(launches[0], window=WINDOW_OF_ONE, size=(1, *size)) as ends:
-            ends.put("indices", 2**31 - 1)
-            ends.run()
-            assert ends.last("winner") == [32768 * 16384 - 1]  # the last pooled value
+    put, known = {"indices": [2**31 - 1]}, {"size": (1, *size)}
+    if kernel_size is None:  # the last pooled value wins the last position
+        expected = {"winner": [32768 * 16384 - 1]}
+        check_ends(launches[0], put, expected, window=WINDOW_OF_ONE, **known)
     else:
-        with Ends(launches[-1], outside_window=NO_ARRAY, size=(1, *size)) as ends:
-            ends.put("values", 7)
-            ends.put("indices", 2**31 - 1)
-            ends.run()
-            assert ends.last("out") == [7]
+        put["values"] = [7]
+        check_ends(launches[-1], put, {"out": [7]}, outside_window=NO_ARRAY, **known)
 
 
 def test_32_bit_offsets_would_be_noticed():

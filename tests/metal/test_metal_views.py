@@ -130,21 +130,3 @@ def test_the_emulated_device_computes_where_an_array_begins():
     columns = mx.zeros((4, 4))[:, 1:]
     mx.eval(columns)
     assert metal_host.offset_of(columns) == 0  # MLX copies it
-
-
-@pytest.mark.parametrize("first", [0, 1])
-def test_a_load_that_needs_more_alignment_than_an_element_is_reported(first):
-    x = mx.arange(65, dtype=mx.float32)
-    mx.eval(x)
-    device = emulator.Emulator(must_be_clean=False)
-    with device.installed():
-        kernel = mx.fast.metal_kernel(
-            name="load_four",
-            input_names=["x"],
-            output_names=["out"],
-            source="uint n = thread_position_in_grid.x; struct alignas(16) Four { float v[4]; };"
-            "out[n] = ((const device Four*)x)[n].v[3];",
-        )
-        sixteen = {"grid": (16, 1, 1), "threadgroup": (16, 1, 1), "output_shapes": [(16,)]}
-        kernel(inputs=[x[first : first + 64]], output_dtypes=[mx.float32], **sixteen)
-    assert device.reports[0].clean == (first == 0)

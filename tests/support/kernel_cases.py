@@ -78,6 +78,8 @@ CHOSEN = [
     window_case(5, 3, 2, size=(31,), layout=first(2, 1)),
     window_case(17, 17, size=(17, 34), layout=last(1)),  # uint16 window indices
     window_case((3, 4), (5, 6), (2, 3), (2, 3), size=(15, 17), layout=last(3)),  # a large stride
+    # Elements 2^30 apart: a product of two of these numbers does not fit into 32 bits.
+    *(window_case(3, 1, 2**30, 2**30, size=(n,), layout=last(1, 1, 1)) for n in (1, 2)),
 ]
 
 
@@ -211,6 +213,47 @@ GENERATED_CALLS = {
     f"generated {n}": results(case, n + len(CHOSEN))
     for n, case in enumerate(generated_cases(60, seed=77))
 }
+
+
+def pool_windows(
+    shape, *window, dtype=mx.float32, index_format="flat", index_dtype=None, **options
+) -> None:
+    """Pools and unpools in every way and computes all derivatives."""
+    x = huge(shape, dtype)
+    layout = {k: v for k, v in options.items() if k == "data_format"}
+    rank = len(shape) - 2
+    size = shape[2:] if layout else shape[1:-1]
+    max_pool = getattr(mlx_unpool, f"max_pool{rank}d")
+    max_unpool = getattr(mlx_unpool, f"max_unpool{rank}d")
+
+    def call(x):
+        values, indices = max_pool(
+            x, *window, return_indices=True, index_format=index_format, **options
+        )
+        if index_dtype is not None:
+            indices = indices.astype(index_dtype)
+        dilated = {k: v for k, v in options.items() if k != "ceil_mode"}
+        y = max_unpool(values, indices, *window, output_size=size, **dilated)
+        if index_format == "flat":
+            y = y + max_unpool(values, indices, None, output_size=size, **layout)
+        return y
+
+    mx.vjp(call, [x], [x])
+    mx.jvp(call, [x], [x])
+
+
+def pool_regions(shape, dtype=mx.float32, **options) -> None:
+    """Adaptive and fractional pooling with all derivatives."""
+    x = huge(shape, dtype)
+    rank = len(shape) - 2
+    adaptive = getattr(mlx_unpool, f"adaptive_max_pool{rank}d")
+    calls = [lambda x: adaptive(x, 3, return_indices=True, **options)]
+    if rank > 1:
+        fractional = getattr(mlx_unpool, f"fractional_max_pool{rank}d")
+        calls.append(lambda x: fractional(x, 2, output_size=3, return_indices=True, **options))
+    for call in calls:
+        mx.vjp(call, [x], list(call(x)))
+        mx.jvp(call, [x], [x])
 
 
 class SegNet(nn.Module):
