@@ -87,8 +87,8 @@ def complaints(launches: Sequence[Launch]) -> dict[str, list[str]]:
         f'namespace unit_{number} {{\n#line 1 "KERNEL"\n{launch.compiled_text}\n}}'
         for number, launch in enumerate(launches)
     )
-    headers = metal_host.include_flags("shim")
-    opencl = [*compiler, *_OPENCL.split(), *metal_host.include_flags("shimcl", "shim")]
+    headers = metal_host.include_flags()
+    opencl = [*compiler, *_OPENCL.split(), *headers]
     return {
         "address spaces": _errors([*compiler, *_CPP_14.split(), *headers], text),
         "C++17": _errors([*compiler, *_CPP_17.split(), *headers], text),

@@ -155,10 +155,9 @@ def prelude() -> Path:
     return folder
 
 
-def include_flags(*shims: str) -> list[str]:
+def include_flags() -> list[str]:
     """Compiler flags for the folders of headers: the replacements for Apple's, then MLX's."""
-    own = [f"-isystem{HERE / shim}" for shim in shims]
-    return [*own, f"-isystem{prelude()}", f"-isystem{MLX_INCLUDE}"]
+    return [f"-isystem{folder}" for folder in (HERE / "shim", prelude(), MLX_INCLUDE)]
 
 
 def compiler_missing() -> str | None:
@@ -254,7 +253,7 @@ def _compile_unit(launches: Sequence[tuple[str, Launch]]) -> None:
     source = library.with_suffix(f".{os.getpid()}.cpp")
     source.write_text(_unit_text(launches))
     compiled, partial = source.with_suffix(".o"), source.with_suffix(".so")
-    flags = [*_FLAGS, *include_flags("shim"), f"-I{HERE}"]
+    flags = [*_FLAGS, *include_flags(), f"-I{HERE}"]
     _run_compiler([*flags, "-c", str(source), "-o", str(compiled)])
     _run_compiler(["-shared", str(compiled), str(_tracer()), "-o", str(partial), "-lpthread"])
     partial.replace(library)
