@@ -36,7 +36,7 @@ def compiled() -> list[Launch]:
 
 
 @pytest.mark.parametrize("name", DEVICES)
-@pytest.mark.parametrize(("number", "name_of_call"), enumerate(CALLS))
+@pytest.mark.parametrize(("number", "name_of_call"), list(enumerate(CALLS)))
 def test_every_function_and_derivative_agrees_with_the_cpu(number, name_of_call, name):
     call = CALLS[name_of_call]
     expected = evaluated(call, "cpu")  # which test_reference.py checks
