@@ -1,4 +1,4 @@
-"""``as_on_a_mac.py``: any process, as on a Mac."""
+"""``as_on_a_mac.py`` runs a process with the emulated GPU as the default device."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ ROOT = Path(__file__).parent.parent.parent
 LIST = Path(__file__).parent / "emulated_mac" / "skips.txt"
 
 
-def run(program: str, *arguments: str, status: int = 0) -> str:
+def run(program: str, status: int = 0) -> str:
     """The output of a program that runs as on a Mac."""
-    runner = [sys.executable, as_on_a_mac.__file__]
-    command = [*runner, *(arguments or ("-c", textwrap.dedent(program)))]
+    command = [sys.executable, as_on_a_mac.__file__, "-c", textwrap.dedent(program)]
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
     assert result.returncode == status, result.stdout + result.stderr
     return result.stdout + result.stderr
@@ -66,7 +65,7 @@ def test_the_device_of_a_call_decides_which_backend_runs():
     assert run(program) == "as on a Mac\n"
 
 
-def test_processes_that_a_process_starts_run_in_the_same_way():
+def test_child_processes_run_in_the_same_way():
     program = """
     import subprocess, sys
     words = "import mlx.core as mx; print(mx.default_device())"

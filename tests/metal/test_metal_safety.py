@@ -150,7 +150,7 @@ MISTAKES = {
         ("empty, width", DIFFERS, "meets<AXIS>(w0, DW, KW, W)", "true"),
     ],
     "pool_large": [
-        ("global", BOUNDS, "/ shares + 1", "/ shares + 2"),
+        ("global", BOUNDS, " + 1 : INDEX(0)", " + 2 : INDEX(0)"),
         ("global", DIFFERS, "--left", "left -= 2"),
         ("global ties", DIFFERS, "rank > order[v]", "rank >= order[v]"),
         ("one thread's NaNs", DIFFERS, " | (value[0][v] != value[0][v])", ""),
