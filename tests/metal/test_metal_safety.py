@@ -104,6 +104,7 @@ CALLS: dict[str, Callable[[], mx.array]] = {
         TIES, 2, output_size=(1, 2), random_samples=mx.array([[[0.3, 0.6]]]), return_indices=True
     )[1],
     "global": lambda: mlx_unpool.adaptive_max_pool2d(LARGE, 1),
+    # Zeros of both signs are equal.
     "global ties": lambda: mlx_unpool.adaptive_max_pool2d(0 * LARGE, 1, return_indices=True)[1],
     "global NaNs": lambda: global_pool(23, 2),  # read by several threads of a window
     "one NaN": lambda: global_pool(90, 11),  # numbers follow it in other threads' elements
