@@ -18,7 +18,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from . import layers
-from .selftest import print_versions
+from .selftest import device_name, print_versions
 
 _CASES = {  # name: class, kernel_size, stride and padding, shape of one image
     "2x2/2": ("MaxPool2d", (2, 2, 0), (112, 112, 64)),
@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     device = mx.default_device()
     on_gpu = device.type == mx.gpu
     print("```text")
-    print_versions(str(mx.device_info(device).get("device_name", device)))
+    print_versions(device=device_name(device))
     print("```\n")
     print("| window | forward / mlx.nn | GB/s | of mlx.nn | training / mlx.nn | GB/s | of mlx.nn |")
     print("|---|---|---|---|---|---|---|")

@@ -146,6 +146,9 @@ class _MaxPool(_Pool):
         a window wins. Padding is skipped, never compared. A window without an element inside the input gives
         ``-inf`` (the smallest value of an integer type) and flat index -1.
 
+        Attributes can be changed later and are checked in the next call. As in every ``mlx.nn`` layer, a
+        misspelled attribute (``pool.kernel_sise = 3``) raises no error and has no effect.
+
         Args:
             kernel_size (int or tuple of int): Size of the window.
             stride (int or tuple of int, optional): Distance between windows. Default: ``kernel_size``.
@@ -306,6 +309,8 @@ class _MaxUnpool(_Layer):
             Always pass ``output_size=x.shape``, where ``x`` is the array that was pooled. Inputs of several
             sizes have the same pooled size, and a flat index refers to a different position in a plane of
             another size. A layer made by :meth:`from_pool` requires it if any stride is above 1.
+
+        A misspelled attribute (``unpool.strid = 3``) raises no error, as in every ``mlx.nn`` layer.
 
         Args:
             kernel_size (int or tuple of int or None): Must match the pooling layer. None takes flat indices

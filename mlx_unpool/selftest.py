@@ -141,13 +141,18 @@ def _row(*cells: str) -> str:
     return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
-def print_versions(device: str) -> None:
-    """Prints what a report needs to say about this machine."""
-    print(f"mlx_unpool  {__version__}")
-    print(f"mlx         {version('mlx')}")
-    print(f"Python      {platform.python_version()}")
-    print(f"system      {platform.platform()}")
-    print(f"device      {device}\n", flush=True)
+def print_versions(**more: str) -> None:
+    """Print the versions and the system, then ``more``: one name and value per line."""
+    lines = {"mlx_unpool": __version__, "mlx": version("mlx"), "Python": platform.python_version()}
+    for name, value in (lines | {"system": platform.platform()} | more).items():
+        print(f"{name:12}{value}")
+    print(flush=True)
+
+
+def device_name(device: Any) -> str:
+    """The name and architecture of a device, such as the model of a chip."""
+    info = mx.device_info(device)
+    return f"{info.get('device_name', 'unknown device')} {info.get('architecture', '')}".rstrip()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -170,12 +175,10 @@ def check() -> int:
     """Prints the versions and the results, and returns the exit status."""
     name = next((n for n in ("metal", "cuda") if _backends.is_available(n)), None)
     if name is None:
-        print_versions("CPU")
+        print_versions(device="CPU")
         print("There is no Metal or CUDA GPU here: no kernel was tested.")
         return 2
-    info = mx.device_info(mx.gpu)
-    words = (info.get("device_name", "an unknown GPU"), info.get("architecture", ""))
-    print_versions(f"{' '.join(map(str, filter(None, words)))} ({name})")
+    print_versions(device=f"{device_name(mx.gpu)} ({name})")
     return check_gpu(name)
 
 

@@ -37,6 +37,14 @@ if TYPE_CHECKING:
     assert_type(unpool(values, indices, output_size=x.shape), mx.array)
     assert_type(mlx_unpool.MaxUnpool1d(None), mlx_unpool.MaxUnpool1d)
 
+    assert_type(mlx_unpool.convert_indices(indices, "flat", "tensorflow_batch", 4), mx.array)
+    first = mlx_unpool.convert_indices(
+        indices, "pytorch", "window", x.shape, (2, 2), target_data_format="channels_first"
+    )
+    mlx_unpool.check_indices(first, (4, 6), 2, padding=(0, 1), data_format="channels_first")
+    with mlx_unpool.use_backend("ops"):
+        mx.eval(first)
+
 
 class Network(nn.Module):
     """A model with both layers as attributes."""
