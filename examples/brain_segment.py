@@ -27,7 +27,7 @@ import mlx_unpool_zoo as zoo
 import nibabel
 import numpy as np
 from mlx.utils import tree_flatten
-from mlx_unpool_zoo.files import checksum, replacing
+from mlx_unpool_zoo.files import check_output_folder, checksum, replacing
 from support.brain_volumes import (
     LABELS,
     PLANES,
@@ -252,6 +252,7 @@ def parse_arguments() -> argparse.Namespace:
     arguments = parser.parse_args()
     if arguments.batch < 1 or arguments.size < 16 or arguments.size % 16:
         parser.error("--batch must be 1 or more, --size a multiple of 16")
+    check_output_folder("--output", arguments.output)
     return arguments
 
 

@@ -17,9 +17,10 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+from mlx_unpool_zoo.files import check_output_file
 from support.camvid import read_picture
 from support.command_line import run_program
-from support.drawing import legend, save, show_classes
+from support.drawing import PICTURE_SUFFIXES, legend, save, show_classes
 from support.segmenter import load
 from tqdm import tqdm
 
@@ -53,6 +54,7 @@ def main() -> int:
     parser.add_argument("pictures", type=Path, nargs="+", help="any that Pillow reads")
     parser.add_argument("--output", type=Path, default=Path("classes.png"), help="the drawing")
     arguments = parser.parse_args()
+    check_output_file("--output", arguments.output, PICTURE_SUFFIXES)
     segmenter = load(arguments.model)
     pictures = [read_picture(path) for path in arguments.pictures]
     numbers = [segmenter.predict(picture[None])[0] for picture in tqdm(pictures, unit="picture")]

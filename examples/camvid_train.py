@@ -28,6 +28,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten
+from mlx_unpool_zoo.files import check_output_folder
 from support import segmenter as segmenters
 from support.camvid import CLASS_NAMES, UNLABELLED, CamVid
 from support.command_line import run_program
@@ -60,6 +61,7 @@ def parse_arguments() -> argparse.Namespace:
         arguments.epochs = 1
     if min(arguments.epochs, arguments.batch) < 1 or not 0 < arguments.width <= 1:
         parser.error("--epochs and --batch must be 1 or more, --width above 0 and up to 1")
+    check_output_folder("--output", arguments.output)
     return arguments
 
 

@@ -17,7 +17,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import mlx_unpool_zoo as zoo
 from mlx.utils import tree_map
-from mlx_unpool_zoo.files import replacing
+from mlx_unpool_zoo.files import check_output_file, replacing
 from support.command_line import run_program
 
 import mlx_unpool
@@ -81,6 +81,7 @@ def main() -> int:
     )
     parser.add_argument("--device", choices=("cpu", "gpu"), help="where the file is to run")
     arguments = parser.parse_args()
+    check_output_file("file", arguments.file)
     if arguments.device:
         mx.set_default_device(getattr(mx, arguments.device))
     model = zoo.from_pretrained(arguments.model)

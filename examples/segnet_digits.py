@@ -30,6 +30,7 @@ from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 from mlx.utils import tree_flatten
+from mlx_unpool_zoo.files import check_output_folder
 from mlx_unpool_zoo.segnet import DECODERS, NORMS, SegNet
 from support.command_line import run_program
 from support.digit_scenes import CLASS_NAMES, Scenes
@@ -86,6 +87,7 @@ def parse_arguments() -> argparse.Namespace:
         arguments.steps, arguments.scenes = 6, 8
     if min(arguments.steps, arguments.batch, arguments.scenes, arguments.save_every) < 1:
         parser.error("--steps, --batch, --scenes and --save-every must be 1 or more")
+    check_output_folder("--output", arguments.output)
     return arguments
 
 

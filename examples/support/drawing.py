@@ -34,6 +34,9 @@ def show_classes(
     axis.imshow(numbers, cmap=colour_map(classes), alpha=alpha, **options)
 
 
+PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".tiff", ".pdf", ".svg")
+
+
 def save(figure: Figure, path: Path, dpi: int = 100) -> None:
     """Writes and closes a figure, transparent and with grey words: for light pages and for dark ones."""
     for words in figure.findobj(Text):

@@ -22,7 +22,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
-from mlx_unpool_zoo.files import load_arrays, save_arrays
+from mlx_unpool_zoo.files import check_output_folder, load_arrays, save_arrays
 from tqdm import tqdm
 
 
@@ -148,6 +148,7 @@ def parse_options(
         arguments.steps = 3
     if min(arguments.steps, arguments.batch) < 1:
         parser.error("--steps and --batch must be 1 or more")
+    check_output_folder("--output", arguments.output)
     return arguments
 
 

@@ -26,6 +26,7 @@ from . import pytorch
 from .classes import CAMVID, read_classes
 from .config import PLANES
 from .errors import of_file
+from .files import check_output_folder
 from .loading import MODELS, from_pytorch
 from .model import IMAGENET
 
@@ -93,6 +94,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def convert(arguments: argparse.Namespace) -> str:
     """Reads, converts and writes; what was written, in a line."""
+    check_output_folder("folder", arguments.folder)
     source = arguments.weights
     plane = plane_of(source)
     if arguments.plane and plane and arguments.plane != plane:

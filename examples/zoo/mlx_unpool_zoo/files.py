@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,32 @@ import mlx.core as mx
 from safetensors import SafetensorError, safe_open
 
 CHECKSUM = "crc32"  # its name among the metadata of a file
+
+
+def check_output_folder(option: str, path: Path) -> None:
+    """Raise ValueError, naming the option, if a folder can neither be written to nor created."""
+    found = next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
+    if not found.is_dir():
+        raise ValueError(f"{option} must be a folder but got {path}: {found} is not a folder.")
+    _check_access(option, path, found, os.W_OK | os.X_OK)
+
+
+def check_output_file(option: str, path: Path, suffixes: Sequence[str] = ()) -> None:
+    """Raise ValueError, naming the option, if a file cannot be written or ends in none of ``suffixes``."""
+    if suffixes and path.suffix.lower() not in suffixes:
+        raise ValueError(f"{option} must end in {' or '.join(suffixes)} but got {path}.")
+    if path.is_dir():
+        raise ValueError(f"{option} must be a file but got the folder {path}.")
+    if not path.parent.is_dir():
+        raise ValueError(f"{option} must be in an existing folder but got {path}.")
+    _check_access(option, path, path.parent, os.W_OK | os.X_OK)
+    if path.exists():
+        _check_access(option, path, path, os.W_OK)
+
+
+def _check_access(option: str, path: Path, existing: Path, mode: int) -> None:
+    if not os.access(existing, mode):
+        raise ValueError(f"{option} must be writable but got {path}: no permission for {existing}.")
 
 
 @contextmanager
