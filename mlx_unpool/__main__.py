@@ -1,7 +1,5 @@
 """Prints the versions, the devices and the selected backend."""
 
-from __future__ import annotations
-
 import sys
 
 import mlx.core as mx
@@ -10,22 +8,19 @@ from . import _backends
 from .selftest import device_name, print_versions
 
 
-def main() -> int:
-    """Print the report and return the exit status."""
+def main() -> None:
+    """Print the report."""
     backend = _backends.where(None).backend
-    name = next(n for n in _backends.BACKENDS if _backends.get(n) is backend)
+    name = next(name for name in _backends.BACKENDS if _backends.get(name) is backend)
     missing = "" if _backends.is_available(name) else ", not available on this machine"
     kinds = (kind for kind in (mx.cpu, mx.gpu) if mx.is_available(kind))
-    devices = [f"{device_name(kind)} ({kind.name})" for kind in kinds]
-    print_versions(
-        devices=", ".join(devices), default=str(mx.default_device()), backend=f"{name}{missing}"
-    )
+    devices = ", ".join(f"{device_name(kind)} ({kind.name})" for kind in kinds)
+    print_versions(devices=devices, default=str(mx.default_device()), backend=name + missing)
     print("Check every kernel: python -m mlx_unpool.selftest")
-    return 0
 
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
-    except ValueError as error:  # the environment variable has another value
+        main()
+    except ValueError as error:  # MLX_UNPOOL_BACKEND is none of the names
         sys.exit(str(error))

@@ -1,4 +1,4 @@
-"""Derivatives: the primitives as custom functions, each other's transpose.
+"""Derivatives: each primitive as a custom function whose derivatives are other primitives.
 
 Pooling copies each window's maximum out of the plane, so with its indices fixed it is the linear map
 ``pick``, whose transpose is ``accumulate``. Unpooling with fixed indices is the linear map ``place``, whose
@@ -95,7 +95,7 @@ def pool(source: Arrays, g: Any, index_dtype: mx.Dtype, where: Where) -> tuple[m
 
 
 def pool_values(source: Arrays, g: Any, index_dtype: mx.Dtype, where: Where) -> mx.array:
-    """Values of every window; the derivatives use indices of ``index_dtype``, kept or computed again."""
+    """Values of every window; the derivatives use indices of ``index_dtype``, kept or recomputed."""
     backend: Any = where.backend
     if backend.on_gpu:
         return pool(source, g, index_dtype, where)[0]
@@ -184,14 +184,14 @@ def _run(
 
 
 def _as_tuple(x: Any) -> tuple[Any, ...]:
-    """What MLX passes for one array or for several, as a tuple."""
+    """A tuple of the arrays that MLX passes as an array, if there is only one, or as a list."""
     return tuple(x) if isinstance(x, (list, tuple)) else (x,)
 
 
 def _without_derivative(x: mx.array) -> mx.array:
-    """The same array through two views, which can be exported, cost nothing and have no derivative.
+    """The same array through two views, which can be exported, take no time and have no derivative.
 
-    MLX could differentiate some of the operations, but not exactly: equal maxima would share the gradient.
+    MLX could differentiate some of the operations, but would split the gradient among equal maxima.
     """
     return x.view(TRAITS[x.dtype].unsigned).view(x.dtype) if is_float(x.dtype) else x
 

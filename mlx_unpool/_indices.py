@@ -141,8 +141,8 @@ def _allowed(dtype: mx.Dtype, g: Geometry) -> str:
     if is_window(dtype):
         assert isinstance(g, WindowGeometry)
         return f"0 to {g.window.elements - 1} and refer to a position inside the plane"
-    own = " and in their own window" if isinstance(g, WindowGeometry) else ""
-    return f"0 to {prod(g.size) - 1}{own}"
+    window = " and in their own window" if isinstance(g, WindowGeometry) else ""
+    return f"0 to {prod(g.size) - 1}{window}"
 
 
 def _hint(g: Geometry, rank: int) -> str:

@@ -12,7 +12,7 @@ from . import _arguments as check
 from . import _indices
 from ._geometry import Geometry, WindowGeometry, triple
 from ._layout import Layout
-from ._requests import window_of
+from ._requests import is_first, window_of
 from ._types import (
     CONVERTIBLE_FORMATS,
     DATA_FORMATS,
@@ -193,8 +193,7 @@ class _Planes:
 
 def _planes(caller: str, indices: mx.array, output_size: Any, data_format: Any) -> _Planes:
     """The planes described by ``output_size``, a spatial or a full shape; its length gives the rank."""
-    check.choice(caller, "data_format", data_format, DATA_FORMATS)
-    first = data_format == "channels_first"
+    first = is_first(caller, data_format)
     given = check.shape(caller, "output_size", output_size)
     # A full shape has as many numbers as the indices have axes.
     is_full = len(given) == indices.ndim

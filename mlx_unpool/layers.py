@@ -161,7 +161,6 @@ class _MaxPool(_Pool):
             index_format (str): ``"flat"`` (int32 positions in the plane) or ``"window"`` (uint8 offsets
                 inside the window, a quarter of the memory).
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
-                The batch dimension is optional.
 
         Raises:
             ValueError: If a number or a name is out of range.
@@ -201,7 +200,6 @@ class _AdaptiveMaxPool(_Pool):
                 of an axis.
             return_indices (bool): Return ``(values, indices)``, for an unpooling layer without a window.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
-                The batch dimension is optional.
 
         Raises:
             ValueError: If a number or a name is out of range.
@@ -245,7 +243,6 @@ class _FractionalMaxPool(_Pool):
                 Exactly one of the two must be given.
             return_indices (bool): Return ``(values, indices)``, for an unpooling layer without a window.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
-                The batch dimension is optional.
 
         Raises:
             ValueError: If a number or a name is out of range.
@@ -310,8 +307,6 @@ class _MaxUnpool(_Layer):
             sizes have the same pooled size, and a flat index refers to a different position in a plane of
             another size. A layer made by :meth:`from_pool` requires it if any stride is above 1.
 
-        A misspelled attribute (``unpool.strid = 3``) raises no error, as in every ``mlx.nn`` layer.
-
         Args:
             kernel_size (int or tuple of int or None): Must match the pooling layer. None takes flat indices
                 of any origin; then every call needs ``output_size``.
@@ -319,7 +314,6 @@ class _MaxUnpool(_Layer):
             padding (int or tuple of int): Must match the pooling layer.
             dilation (int or tuple of int): Must match the pooling layer.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
-                The batch dimension is optional.
 
         Raises:
             ValueError: If a number or a name is out of range.
