@@ -381,8 +381,8 @@ class AdaptivePooling(_Pooling):
             )
         if len(given) != rank or not all(1 <= n <= LARGEST_AXIS for n in numbers):
             raise ValueError(
-                f"[{caller}] 'output_size' must be from 1 to 2^31 - 1, or None, on each of {rank} axes but "
-                f"got {check.short_repr(output_size)}."
+                f"[{caller}] 'output_size' must be 1 or more and at most 2^31 - 1, or None, on each of "
+                f"{rank} axes but got {check.short_repr(output_size)}."
             )
         check.flag(caller, "return_indices", return_indices)
         sizes = tuple(None if n is None else operator.index(n) for n in given)

@@ -312,7 +312,7 @@ def _pick(
         "NAMED": index if flat else mx.uint16,
         "LATER": found_in == "neighbours" and not g.window.disjoint,
         "OUTSIDE": flat and found_in in ("neighbours", "codes"),
-        "LISTED": found_in in ("codes", "numbers"),
+        "HAS_WINNER": found_in in ("codes", "numbers"),
         "CODES": found_in == "codes",
         **_work_template(dtype, shape, columns, g),
         "INSIDE": flat or _inside(g, columns),

@@ -225,7 +225,7 @@ MUTANTS = {
     ),
     "pool_large forgets elements": (*("pool_large", "--left", "left -= 2", global_pool, ANOTHER),),
     "pool_large reads behind the window": (
-        *("pool_large", "/ shares + 1", "/ shares + 2", global_pool, "out of bounds"),
+        *("pool_large", "/ chunks + 1", "/ chunks + 2", global_pool, "out of bounds"),
     ),
     "pool_chunks takes the last of equals": (
         *("pool_chunks", "given[0][v] < number[v]", "given[0][v] > number[v]"),
