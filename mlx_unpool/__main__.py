@@ -1,4 +1,4 @@
-"""Prints the versions, the devices and the selected backend."""
+"""Print the versions, the devices and the selected backend."""
 
 import sys
 

@@ -98,7 +98,7 @@ def offsets(positions: mx.array, g: WindowGeometry) -> mx.array:
 
 
 def check(caller: str, indices: mx.array, layout: Layout, g: Geometry) -> None:
-    """Raises ValueError for the first invalid index of a caller's indices."""
+    """Raise ValueError for the first invalid index of a caller's indices."""
     invalid = layout.unfold(_invalid(layout.fold(indices), g))
     if not indices.size or not mx.any(invalid).item():
         return

@@ -1,6 +1,6 @@
-"""Compares the max pooling of mlx.nn with that of mlx_unpool on this machine, in about a minute.
+"""Compare the max pooling of mlx.nn with that of mlx_unpool on this machine, in about a minute.
 
-Prints a report that can be pasted into an issue: forward passes and training (value and gradient of a sum of
+Print a report that can be pasted into an issue: forward passes and training (value and gradient of a sum of
 squares) for six windows, on MLX's default device. Times are medians of alternating measurements. GB/s counts
 each input and output of a pass once, so both libraries can be compared with a plain copy.
 """

@@ -107,7 +107,7 @@ class _Pool(_Layer):
     """Base class of the pooling layers."""
 
     def __call__(self, x: mx.array, *, stream: Stream = None) -> ArrayOrPair:
-        """Pools ``x``.
+        """Pool ``x``.
 
         Args:
             x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
@@ -264,7 +264,7 @@ class _FractionalMaxPool(_Pool):
         key: mx.array | None = None,
         stream: Stream = None,
     ) -> ArrayOrPair:
-        """Pools ``x``.
+        """Pool ``x``.
 
         Args:
             x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
@@ -373,7 +373,7 @@ class _MaxUnpool(_Layer):
         *,
         stream: Stream = None,
     ) -> mx.array:
-        """Unpools ``x``.
+        """Unpool ``x``.
 
         Args:
             x (array): Pooled values. Shape ``(N, ..., C)``, or ``(N, C, ...)`` with

@@ -1,6 +1,6 @@
-"""Checks mlx_unpool on this machine and prints a report that can be pasted into an issue.
+"""Check mlx_unpool on this machine and print a report that can be pasted into an issue.
 
-Compares every kernel bit for bit with plain MLX operations on the CPU and measures its throughput in GB/s.
+Compare every kernel bit for bit with plain MLX operations on the CPU and measure its throughput in GB/s.
 
 Exit status: 0 if all kernels agree, 1 if one does not, 2 if there is no Metal or CUDA GPU.
 """

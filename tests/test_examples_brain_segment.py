@@ -526,7 +526,7 @@ def test_the_program_leaves_labels_a_colour_table_and_a_picture(folders, tmp_pat
     kept = brain_segment.Progress(tmp_path, "key", resume=False)
     again = brain_segment.segment(np.asarray(expected.dataobj), loaded, CLASSES, 4, kept)
     assert np.array_equal(labels.dataobj, again)
-    assert " ml. In " in done.stdout
+    assert " ml. Results are in " in done.stdout
 
 
 def said_by(monkeypatch, capsys, *words: object) -> tuple[int, str, str]:
