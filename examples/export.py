@@ -82,7 +82,7 @@ def main() -> int:
     )
     parser.add_argument("--device", choices=("cpu", "gpu"), help="device to export for")
     arguments = parser.parse_args()
-    check_output_file("file", arguments.file)
+    check_output_file("file", arguments.file, creates_folder=True)
     if arguments.device:
         mx.set_default_device(getattr(mx, arguments.device))
     model = zoo.from_pretrained(arguments.model)

@@ -70,9 +70,16 @@ def test_a_folder_is_not_a_file(program, refused, tmp_path):
     assert "must be a file" in refused(program, path)
 
 
-@pytest.mark.parametrize("program", FILES)
-def test_the_folder_of_a_file_must_exist(program, refused, tmp_path):
-    assert "must be in an existing folder" in refused(program, tmp_path / "none" / "name.png")
+def test_the_folder_of_a_picture_must_exist(refused, tmp_path):
+    path = tmp_path / "none" / "name.png"
+    assert "must be in an existing folder" in refused("camvid_predict", path)
+
+
+def test_a_file_is_not_a_folder_for_an_exported_file(refused, tmp_path):
+    path = tmp_path / "file"
+    path.write_text("")
+    assert "must be in an existing folder" in refused("export", path / "name.mlxfn")
+    assert "is not a folder" in refused("export", path / "inside" / "name.mlxfn")
 
 
 @pytest.mark.parametrize("name", ["classes", "classes.txt", "classes.png.gz"])
@@ -101,4 +108,5 @@ def test_outputs_that_can_be_written_pass(tmp_path):
     files.check_output_folder("--output", Path("relative"))
     files.check_output_file("--output", tmp_path / "name.PNG", [".png"])
     files.check_output_file("--output", Path("relative"))
+    files.check_output_file("--output", tmp_path / "new" / "name", creates_folder=True)
     assert not list(tmp_path.iterdir())

@@ -162,7 +162,7 @@ def test_a_type_checker_and_the_program_have_the_same_names():
 def test_a_backend_can_be_chosen(monkeypatch):
     with mlx_unpool.use_backend("ops"):
         assert mlx_unpool.max_pool2d(mx.ones((1, 4, 4, 2)), 2).shape == (1, 2, 2, 2)
-        # Derivatives are the library's, too: those of MLX's maximum go to the other element.
+        # The derivatives are this library's as well: those of mx.max would go to the other element.
         gradient = mx.grad(lambda x: mlx_unpool.max_pool1d(x, 2).sum())
         assert gradient(mx.array([[1.0], [float("nan")]])).tolist() == [[0], [1]]
     message = r"\[use_backend\] 'name' must be 'ops' or 'metal' or 'cuda'"
@@ -171,6 +171,6 @@ def test_a_backend_can_be_chosen(monkeypatch):
 
 
 def test_plain_operations_run_on_the_cpu_whatever_the_stream_of_a_call():
-    stream = SimpleNamespace(device=SimpleNamespace(type=mx.gpu))  # as there is no GPU here
+    stream = SimpleNamespace(device=SimpleNamespace(type=mx.gpu))  # a GPU stream, without a GPU
     with mlx_unpool.use_backend("ops"):
         assert _backends.where(stream) == (mx.default_stream(mx.cpu), _backends.get("ops"))

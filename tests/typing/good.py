@@ -1,4 +1,4 @@
-"""Typical uses, with the types that they have: tests/test_typing.py runs type checkers on this file."""
+"""Typical uses and their types; tests/test_typing.py runs type checkers on this file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     assert_type(mlx_unpool.max_unpool2d(values, indices, 2, output_size=x.shape), mx.array)
 
     def pair() -> tuple[mx.array, mx.array]:
-        """A pair that is returned has to be unpacked first."""
+        """A pair must be unpacked before it is returned."""
         values, indices = mlx_unpool.max_pool2d(x, 2, return_indices=True)
         return values, indices
 

@@ -1,4 +1,4 @@
-"""Mistakes that a type checker must find: each line with ``# wrong``, and no other."""
+"""Mistakes that a type checker must find: exactly the lines marked ``# wrong``."""
 
 from __future__ import annotations
 

@@ -25,12 +25,16 @@ def check_output_folder(option: str, path: Path) -> None:
     _check_access(option, path, found, os.W_OK | os.X_OK)
 
 
-def check_output_file(option: str, path: Path, suffixes: Sequence[str] = ()) -> None:
+def check_output_file(
+    option: str, path: Path, suffixes: Sequence[str] = (), creates_folder: bool = False
+) -> None:
     """Raise ValueError, naming the option, if a file cannot be written or ends in none of ``suffixes``."""
     if suffixes and path.suffix.lower() not in suffixes:
         raise ValueError(f"{option} must end in {' or '.join(suffixes)} but got {path}.")
     if path.is_dir():
         raise ValueError(f"{option} must be a file but got the folder {path}.")
+    if creates_folder and not path.parent.exists():
+        return check_output_folder(option, path.parent)
     if not path.parent.is_dir():
         raise ValueError(f"{option} must be in an existing folder but got {path}.")
     _check_access(option, path, path.parent, os.W_OK | os.X_OK)
