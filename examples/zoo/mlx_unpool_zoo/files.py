@@ -19,7 +19,7 @@ CHECKSUM = "crc32"  # the metadata key of the checksum
 
 def check_output_folder(option: str, path: Path) -> None:
     """Raise ValueError, naming the option, if a folder can neither be written to nor created."""
-    found = next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
+    found = _existing(path)
     if not found.is_dir():
         raise ValueError(f"{option} must be a folder but got {path}: {found} is not a folder.")
     _check_access(option, path, found, os.W_OK | os.X_OK)
@@ -33,13 +33,19 @@ def check_output_file(
         raise ValueError(f"{option} must end in {' or '.join(suffixes)} but got {path}.")
     if path.is_dir():
         raise ValueError(f"{option} must be a file but got the folder {path}.")
-    if creates_folder and not path.parent.exists():
-        return check_output_folder(option, path.parent)
-    if not path.parent.is_dir():
-        raise ValueError(f"{option} must be in an existing folder but got {path}.")
-    _check_access(option, path, path.parent, os.W_OK | os.X_OK)
+    folder = _existing(path.parent) if creates_folder else path.parent
+    if not folder.is_dir():
+        raise ValueError(
+            f"{option} must be in an existing folder but got {path}: {folder} is not a folder."
+        )
+    _check_access(option, path, folder, os.W_OK | os.X_OK)
     if path.exists():
         _check_access(option, path, path, os.W_OK)
+
+
+def _existing(path: Path) -> Path:
+    """``path`` or the nearest folder above it that exists."""
+    return next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
 
 
 def _check_access(option: str, path: Path, existing: Path, mode: int) -> None:
