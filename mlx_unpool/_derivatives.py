@@ -122,7 +122,7 @@ def linear(
     where: Where,
     index_dtype: mx.Dtype | None = None,
 ) -> mx.array:
-    """The primitive of this name, one of :data:`TRANSPOSE`: linear in ``x``.
+    """Run the primitive ``name``, a key of :data:`TRANSPOSE`, which is linear in ``x``.
 
     ``source`` is the indices or, with ``index_dtype``, the source of the pool that computes them.
     """
@@ -161,7 +161,7 @@ def _run(
     where: Where,
     arrays: Arrays,
 ) -> Any:
-    """``forward`` of these arrays with these derivatives; ``mx.vmap`` merges the new axis into the batch.
+    """Run ``forward`` with the given derivatives; ``mx.vmap`` merges the mapped axis into the batch.
 
     Everything runs on one stream, including the operations that MLX adds to a custom function.
     """
@@ -184,7 +184,7 @@ def _run(
 
 
 def _as_tuple(x: Any) -> tuple[Any, ...]:
-    """A tuple of the arrays that MLX passes as an array, if there is only one, or as a list."""
+    """An argument of a custom function's callback as a tuple: MLX passes one array or a list."""
     return tuple(x) if isinstance(x, (list, tuple)) else (x,)
 
 
@@ -201,7 +201,7 @@ def _zeros(arrays: Arrays) -> tuple[mx.array, ...]:
 
 
 def _map_batch(function: Callable[..., Any], args: Arrays, axes: Any) -> tuple[Any, Any]:
-    """``function`` of arrays (B, ...), mapped: the mapped axis becomes part of B and comes out first."""
+    """Apply ``function`` to arrays (B, ...) with the mapped axes merged into B; map results on axis 0."""
     length = next(x.shape[axis] for x, axis in zip(args, axes) if axis is not None)
     merged = []
     for x, axis in zip(args, axes):

@@ -1,4 +1,4 @@
-"""Requests, the checked arguments of a call, and plans, everything that depends on the shape as well.
+"""Requests, which contain the checked arguments of a call, and plans, which also depend on the shapes.
 
 A public function or layer builds a request (``MaxPooling.of(...)`` checks the arguments) and calls it with
 its arrays. Equal arguments give the same request object, which is the cache key of its plans. Both caches

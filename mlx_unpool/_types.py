@@ -1,8 +1,8 @@
 """Dtypes, index formats, data formats and the types of arguments.
 
 A *flat* index is the number ``(d*H + h)*W + w`` of a position in the plane that was pooled. A *window*
-index is the row-major offset inside the window. uint8 and uint16 arrays hold window indices, arrays of
-every other integer type flat ones.
+index is the row-major offset inside the window. uint8 and uint16 arrays contain window indices, arrays of
+other integer types flat indices.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ def convert_indices(
     ========================  ===================================  ======================================
 
     In one and two dimensions, the missing axes have length 1. An index outside its own plane (or, if
-    either format is ``"window"``, outside its own window) becomes -1, or the largest number of the dtype of
-    window indices. Unpooling drops both. The conversion is lazy: nothing is evaluated.
+    either format is ``"window"``, outside its own window) becomes -1, or as a window index the largest number
+    of its dtype. Unpooling drops such an index. Nothing is evaluated.
 
     Args:
         indices (array): Shape ``(N, [D_out, [H_out,]] W_out, C)``, or ``(N, C, [D_out, [H_out,]] W_out)``

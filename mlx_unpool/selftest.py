@@ -28,7 +28,7 @@ from ._types import flat_dtype
 
 _WINDOWS = {"2x2/2": (2, 2, 0), "3x3/2": (3, 2, 1), "3x3/1": (3, 1, 1)}
 _DTYPES = (mx.float32, mx.float16, mx.bfloat16)
-# (B, D, H, W, C). Results are compared on odd sizes and on multiples of 8, speed is measured on _BIG.
+# (B, D, H, W, C). Results are compared for _SMALL (odd sizes and multiples of 8), speed is measured for _BIG.
 _SMALL = ((2, 1, 23, 19, 5), (2, 1, 24, 24, 64))
 _BIG = (8, 1, 112, 112, 64)
 _REPEATS = 20
@@ -131,7 +131,7 @@ def check_gpu(name: str) -> int:
     with mx.stream(stream):
         x = mx.random.normal(_BIG)
         rate = gigabytes_per_second(Call("x + 1", lambda _: (x + 1,), (x,)), backend)
-    print(_row("x + 1 (reference)", "", "", "float32", "", f"{rate:.0f}"))
+    print(_row("x + 1, reference", "", "", "float32", "", f"{rate:.0f}"))
     print(f"\n{f'{failures} DO NOT AGREE.' if failures else 'All agree.'}")
     return int(failures > 0)
 

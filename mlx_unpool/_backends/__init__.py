@@ -42,13 +42,13 @@ class Backend(Protocol):
         """The full array: pooled values at their indices, zero elsewhere; the last of several wins."""
 
     def accumulate(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """As ``place``, but several values with one index are summed. The indices must be a pool's."""
+        """As ``place``, but several values with one index are summed. The indices must come from a pool."""
 
     def pick(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """The elements of ``full`` at the indices, zero for an empty window. The indices must be a pool's."""
+        """The elements of ``full`` at the indices, which must come from a pool; zero for an empty window."""
 
     def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """As ``pick`` for any indices, but zero unless an index is the last one for its position."""
+        """As ``pick``, for any indices, but zero for a value that is not the last one at its position."""
 
 
 _BACKENDS: dict[str, Backend] = {

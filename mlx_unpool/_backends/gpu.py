@@ -26,9 +26,9 @@ _MAX_THREADGROUP, _MAX_DEEP = 1024, 64  # threads per threadgroup, and along its
 _USUAL_THREADGROUP = 256
 _MAX_BLOCKS = 65535  # along the second and third axis of a CUDA grid
 _LAUNCH_CACHE_SIZE = 1024  # launches of each kind
-_MAX_ELEMENTS = 64  # per window, for one thread to read them all
-_MAX_NEIGHBOURS = 9  # windows that overlap a window, and itself, for one thread to read them all
-_MAX_OUTPUTS = 16  # per tile, for one thread to write them all
+_MAX_ELEMENTS = 64  # elements of the largest window that one thread reads
+_MAX_NEIGHBOURS = 9  # most overlapping windows, including itself, that one thread compares
+_MAX_OUTPUTS = 16  # outputs of the largest tile that one thread writes
 _MAX_NUMBER = 2**31 - 1  # pooled values per plane, whose numbers are int32
 _MAX_LOADED = 8  # elements per row that a thread with several windows reads
 _FULL_GPU_THREADS = 2**16  # threads that occupy a GPU fully
@@ -193,10 +193,7 @@ class Kernels:
     def _outside_window(
         self, dtype: mx.Dtype, indices: mx.array, g: WindowGeometry
     ) -> list[mx.array]:
-        """The channels of each image with an index outside its own window, and the winner bits there.
-
-        The dtype of the values determines the number of channels per thread.
-        """
+        """The channels of each image with an index outside its own window, and the winner bits there."""
         if is_window(indices.dtype):
             return [_no_array()] * 2
         mark, find = _outside_window(indices.shape, dtype, indices.dtype, g)
@@ -299,7 +296,7 @@ def _pick(
     g: Geometry,
     found_in: str | None,
 ) -> Launch:
-    """``found_in``: the array that determines which pooled values win; None to read all of them."""
+    """``found_in``: how winners are found (see ``pick.metal``), or None to pick all pooled values."""
     flat = not is_window(index_dtype)
     codes = g.window if isinstance(g, WindowGeometry) and found_in == "codes" else Window()
     if not isinstance(g, WindowGeometry) or (flat and found_in != "neighbours"):
