@@ -464,7 +464,9 @@ def test_a_full_disk_is_an_error_with_the_size_that_is_needed(tmp_path, monkeypa
     monkeypatch.setattr(Sums, "write", full)
     kept = brain_segment.Progress(tmp_path, "key", resume=False)
     volume = (255 * head((16, 16, 16))).astype(np.uint8)
-    with pytest.raises(OSError, match=r"must have 0.0 GiB of free space for the sums of planes: .*No space"):
+    with pytest.raises(
+        OSError, match=r"must have 0.0 GiB of free space for the sums of planes: .*No space"
+    ):
         brain_segment.segment(volume, small_models(), CLASSES, 8, kept)
     assert list(tmp_path.iterdir()) == []
 
