@@ -1,11 +1,11 @@
-"""Segments a whole brain: 95 structures in a T1-weighted scan, with the three networks of FastSurfer.
+"""Segment a whole brain: 95 structures in a T1-weighted scan, with the three networks of FastSurfer.
 
     python examples/brain_segment.py scan.nii.gz --models fastsurfer --output segmented
 
-Reads what nibabel reads (.nii.gz, .mgz, ...). Writes into the folder --output: the scan on the grid of the
-networks (scan.mgz), labels on the same grid with FreeSurfer's numbers (labels.mgz), their colour table
-(labels.txt) and a picture (labels.png). While it runs, it needs 5 GiB on the disk there. An interrupted run
-continues with --resume after the last complete plane.
+The scan may have any format that nibabel reads (.nii.gz, .mgz, ...). The program writes into the folder
+--output: the scan resampled to the grid of the networks (scan.mgz), labels on the same grid with FreeSurfer's
+numbers (labels.mgz), their colour table (labels.txt) and a picture (labels.png). It needs 5 GiB of disk space
+there while it runs. With --resume an interrupted run continues after the last complete plane.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import mlx_unpool_zoo as zoo
 import nibabel
 import numpy as np
 from mlx.utils import tree_flatten
-from mlx_unpool_zoo.files import checksum, replacing
+from mlx_unpool_zoo.files import check_output_folder, checksum, replacing
 from support.brain_volumes import (
     LABELS,
     PLANES,
@@ -51,27 +51,28 @@ PUBLISHED = "https://zenodo.org/records/10390573"
 CHECKPOINTS = {plane.name: f"aparc_vinn_{plane.name}_v2.0.0.pkl" for plane in PLANES}
 WEIGHTS = f"""weights:
   FastSurfer publishes a checkpoint for each plane at {PUBLISHED}.
-  Download the three and convert each (this needs PyTorch; no code in them is run):
+  Download all three and convert them (this needs PyTorch, but runs no code from the files):
 
     python examples/convert.py fastsurfer_vinn {CHECKPOINTS["coronal"]} fastsurfer/coronal
     python examples/convert.py fastsurfer_vinn {CHECKPOINTS["sagittal"]} fastsurfer/sagittal
     python examples/convert.py fastsurfer_vinn {CHECKPOINTS["axial"]} fastsurfer/axial
 
-  The plane is read from the name of the file; --plane says it for files with other names.
-  Those of FastSurfer 1 (.../Coronal_Weights_FastSurferCNN/ckpts/Epoch_30_training_state.pkl and so on) are
-  converted as fastsurfer_cnn. Not for clinical use."""
+  The plane is read from the file name; pass --plane for files with other names.
+  Checkpoints of FastSurfer 1 (.../Coronal_Weights_FastSurferCNN/ckpts/Epoch_30_training_state.pkl and so on)
+  are converted as fastsurfer_cnn. Not for clinical use."""
 
 
 def load_models(folder: Path, classes: list[dict]) -> dict[str, zoo.Model]:
-    """The network of each plane, from folders of these names.
+    """Load the network of each plane from the subfolder with its name.
 
     Raises:
-        ValueError: If one is missing, is for another plane or other classes, or has the weights of another.
+        ValueError: If a network is missing, is for another plane or other classes, or if two networks have
+            the same weights.
     """
     missing = [name for name in CHECKPOINTS if not (folder / name).is_dir()]
     if missing:
         raise ValueError(
-            f"There is no model in {', '.join(str(folder / name) for name in missing)}: download "
+            f"--models must have a model in {', '.join(str(folder / name) for name in missing)}: download "
             f"{', '.join(CHECKPOINTS[name] for name in missing)} from {PUBLISHED} and convert each with "
             f"'python examples/convert.py fastsurfer_vinn FILE {folder}/PLANE'; see --help."
         )
@@ -90,8 +91,8 @@ def load_models(folder: Path, classes: list[dict]) -> dict[str, zoo.Model]:
         if model.about.plane != name:
             raise ValueError(
                 f"{folder / name / 'config.json'}: 'plane' must be {name!r}, but got {model.about.plane!r}. "
-                f"Convert the weights of {name} slices into this folder, with --plane {name} if the name of "
-                "their file does not say it."
+                f"Convert the weights for {name} slices into this folder, with --plane {name} if the file "
+                "name does not contain the plane."
             )
     sums: dict[str, str] = {}
     for name, model in models.items():
@@ -104,14 +105,14 @@ def load_models(folder: Path, classes: list[dict]) -> dict[str, zoo.Model]:
 
 
 class Progress:
-    """The sum of the planes so far, in a file of a folder until all is done.
+    """A file with the sum of the scores of all finished planes, which exists until the run ends.
 
-    The name of the file says which scan and weights it belongs to and which planes are in it.
+    The name of the file identifies the scan, the weights and the finished planes.
 
     Args:
-        folder: The folder.
+        folder: The folder of the file.
         key: Identifies the scan and the weights.
-        resume: Whether to continue with a file that belongs to the same.
+        resume: Whether to continue with an existing file for the same scan and weights.
     """
 
     def __init__(self, folder: Path, key: str, resume: bool) -> None:
@@ -127,12 +128,12 @@ class Progress:
         return self.folder / f"sum-{self.key}-{planes}.bin"
 
     def load(self, shape: tuple[int, ...]) -> Sums:
-        """The sum so far."""
+        """The sum of the finished planes."""
         return Sums(self.path(self.done), shape)
 
     @contextmanager
     def adding(self, shape: tuple[int, ...]) -> Iterator[tuple[Sums | None, Sums]]:
-        """Yields the sum so far, if there is one, and a new one that takes its place at the end."""
+        """Yield the current sum, or None, and a new one that replaces it at the end of the block."""
         size = 2 * math.prod(shape) / 2**30
         try:
             with ExitStack() as stack:
@@ -142,13 +143,13 @@ class Progress:
                     yield before, after
         except OSError as error:
             raise OSError(
-                f"{self.folder} must have {2 * size:.1f} GiB for the sums of the planes: {error}"
+                f"{self.folder} must have {2 * size:.1f} GiB of free space for the sums of planes: {error}"
             ) from None
         self.done += 1
         self.remove(but=self.done)
 
     def remove(self, but: int = 0) -> None:
-        """Removes all sums, or all but one."""
+        """Remove the files of all sums, except the one with ``but`` finished planes."""
         for path in self.folder.glob("sum-*.bin"):
             if not but or path != self.path(but):
                 path.unlink()
@@ -161,7 +162,7 @@ def segment(
     batch: int,
     kept: Progress,
 ) -> np.ndarray:
-    """Labels of a conformed scan; the memory for a few slices is all that is needed."""
+    """The labels of a conformed scan. Only a few slices are in memory at a time."""
     shape = (*volume.shape, len(classes))
     for plane in PLANES[kept.done :]:
         model, axis = models[plane.name], plane.axes[0]
@@ -183,7 +184,7 @@ def segment(
                     done=progress.update,
                 )
                 after.write(axis, start, slab)
-                del slab  # before the next one is read
+                del slab  # frees the memory before the next slab is read
     numbers = np.array([entry["label"] for entry in classes], np.int16)
     with kept.load(shape) as sums:
         best = best_classes(sums)
@@ -191,10 +192,10 @@ def segment(
 
 
 def draw(volume: np.ndarray, labels: np.ndarray, classes: list[dict], path: Path) -> None:
-    """Slices of the three planes through the brain, with the labels on them; its left is on the right."""
+    """Draw slices in the three planes with coloured labels; the left of the brain is on the right."""
     brain = labels > 0 if labels.any() else volume >= 0
     numbers = np.searchsorted([entry["label"] for entry in classes], labels)
-    show = {  # slices of the volume, as they are looked at: head up, and face up seen from below
+    show = {  # how each slice is displayed: head up, or face up for axial slices, seen from below
         "coronal": lambda v, n: v[:, :, n].T,
         "axial": lambda v, n: v[:, n, ::-1].T,
         "sagittal": lambda v, n: v[n],
@@ -202,8 +203,8 @@ def draw(volume: np.ndarray, labels: np.ndarray, classes: list[dict], path: Path
     figure, axes = plt.subplots(3, 4, figsize=(13, 10), layout="constrained", facecolor="black")
     for row, plane in zip(axes, PLANES, strict=True):
         inside = np.flatnonzero(brain.any(axis=plane.axes[1:]))
-        for axis, share in zip(row, (0.3, 0.45, 0.6, 0.75), strict=True):
-            number = inside[int(share * (len(inside) - 1))]
+        for axis, fraction in zip(row, (0.3, 0.45, 0.6, 0.75), strict=True):
+            number = inside[int(fraction * (len(inside) - 1))]
             named = show[plane.name](numbers, number)
             axis.imshow(show[plane.name](volume, number), cmap="gray", vmin=0, vmax=255)
             show_classes(axis, named, classes, alpha=np.where(named > 0, 0.55, 0.0))
@@ -215,7 +216,7 @@ def draw(volume: np.ndarray, labels: np.ndarray, classes: list[dict], path: Path
 
 
 def save_volume(values: np.ndarray, like: nibabel.MGHImage, path: Path) -> None:
-    """Writes a volume on the grid of another one."""
+    """Write a volume with the affine matrix of ``like``."""
     with replacing(path) as partial_path:
         nibabel.save(nibabel.MGHImage(values, like.affine), partial_path)
 
@@ -231,11 +232,11 @@ def parse_arguments() -> argparse.Namespace:
         "--models",
         type=Path,
         default=Path("fastsurfer"),
-        help="folder with a model for each plane, see below (default: fastsurfer)",
+        help="folder with one model per plane, see below (default: fastsurfer)",
     )
     parser.add_argument("--output", type=Path, default=Path("segmented"), help="default: segmented")
     parser.add_argument("--device", choices=("cpu", "gpu"), help="default: the one that MLX uses")
-    parser.add_argument("--batch", type=int, default=4, help="slices at a time (default: 4)")
+    parser.add_argument("--batch", type=int, default=4, help="slices per batch (default: 4)")
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
     parser.add_argument(
         "--labels",
@@ -247,16 +248,17 @@ def parse_arguments() -> argparse.Namespace:
         "--size",
         type=int,
         default=SIZE,
-        help=f"voxels along each axis (default: {SIZE}), to try it",
+        help=f"voxels along each axis (default: {SIZE}); smaller values are for tests",
     )
     arguments = parser.parse_args()
     if arguments.batch < 1 or arguments.size < 16 or arguments.size % 16:
         parser.error("--batch must be 1 or more, --size a multiple of 16")
+    check_output_folder("--output", arguments.output)
     return arguments
 
 
 def main() -> int:
-    """Reads, segments, writes, draws."""
+    """Run the program and return the exit status."""
     arguments = parse_arguments()
     if arguments.device:
         mx.set_default_device(getattr(mx, arguments.device))
@@ -290,7 +292,9 @@ def main() -> int:
     names = {entry["label"]: entry["name"] for entry in named}
     for label, count in sorted(zip(found, counts), key=lambda pair: -pair[1])[:5]:
         print(f"{names[label]:32}{count / 1000:9.1f} ml")
-    print(f"{len(found)} structures, {counts.sum() / 1000:.1f} ml. In {arguments.output}/.")
+    print(
+        f"{len(found)} structures, {counts.sum() / 1000:.1f} ml. Results are in {arguments.output}/."
+    )
     return 0
 
 

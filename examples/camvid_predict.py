@@ -1,8 +1,8 @@
-"""Segments pictures: draws each beside its classes, with a legend.
+"""Segment pictures and draw each next to its classes, with a legend.
 
     python examples/camvid_predict.py enet street.png --output street-classes.png
 
-The model is a folder that convert.py or camvid_train.py wrote. Pictures may have any size.
+The model is a folder written by convert.py or camvid_train.py. Pictures may have any size.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+from mlx_unpool_zoo.files import check_output_file
 from support.camvid import read_picture
 from support.command_line import run_program
-from support.drawing import legend, save, show_classes
+from support.drawing import PICTURE_SUFFIXES, legend, save, show_classes
 from support.segmenter import load
 from tqdm import tqdm
 
@@ -27,7 +28,7 @@ from tqdm import tqdm
 def draw(
     pictures: list[np.ndarray], numbers: list[np.ndarray], classes: list[dict[str, Any]], path: Path
 ) -> None:
-    """A row for each picture: as it is, the class of each pixel, and both together."""
+    """Draw one row per picture: the picture, the class of each pixel, and an overlay of both."""
     figure, axes = plt.subplots(
         len(pictures),
         3,
@@ -47,24 +48,26 @@ def draw(
 
 
 def main() -> int:
-    """Reads pictures, predicts, draws, and says what is there."""
+    """Run the program and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("model", type=Path, help="folder of a model")
-    parser.add_argument("pictures", type=Path, nargs="+", help="any that Pillow reads")
-    parser.add_argument("--output", type=Path, default=Path("classes.png"), help="the drawing")
+    parser.add_argument(
+        "pictures", type=Path, nargs="+", help="picture files in a format that Pillow reads"
+    )
+    parser.add_argument("--output", type=Path, default=Path("classes.png"), help="picture to write")
     arguments = parser.parse_args()
+    check_output_file("--output", arguments.output, PICTURE_SUFFIXES)
     segmenter = load(arguments.model)
     pictures = [read_picture(path) for path in arguments.pictures]
     numbers = [segmenter.predict(picture[None])[0] for picture in tqdm(pictures, unit="picture")]
     classes = segmenter.classes
     draw(pictures, numbers, classes, arguments.output)
     for path, named in zip(arguments.pictures, numbers, strict=True):
-        shares = np.bincount(named.ravel(), minlength=len(classes)) / named.size
-        said = [
-            f"{classes[n]['name']} {shares[n]:.0%}" for n in np.argsort(-shares)[:4] if shares[n]
-        ]
-        print(f"{path.name}: {', '.join(said)}")
-    print(f"In {arguments.output}.")
+        fractions = np.bincount(named.ravel(), minlength=len(classes)) / named.size
+        largest = [n for n in np.argsort(-fractions)[:4] if fractions[n]]
+        parts = [f"{classes[n]['name']} {fractions[n]:.0%}" for n in largest]
+        print(f"{path.name}: {', '.join(parts)}")
+    print(f"Wrote {arguments.output}.")
     return 0
 
 

@@ -1,13 +1,13 @@
-"""Trains an ENet or a SegNet (VGG-16, five stages) on street scenes in the layout of CamVid.
+"""Train an ENet or a SegNet (VGG-16, five stages) on street scenes in the layout of CamVid.
 
     python examples/camvid_train.py                   drawn streets, an ENet (a few minutes on 2 CPU cores)
-    python examples/camvid_train.py --model segnet    the same streets, a SegNet of an eighth of the width
+    python examples/camvid_train.py --model segnet    the same streets, a SegNet with 1/8 of the channels
     python examples/camvid_train.py --data CamVid --start start --epochs 200 --learning-rate 1e-3
-    mlx.launch -n 2 --backend ring -- python examples/camvid_train.py    2 processes share each batch
+    mlx.launch -n 2 --backend ring -- python examples/camvid_train.py    divide each batch between 2 processes
 
-Without --data it draws streets and trains on those. Writes the model (a folder of the zoo), the results
-(JSON) and a picture into the folder --output. An interrupted run goes on with --resume, with the same
-result; what a killed one loses is less than one epoch.
+Without --data the program draws street scenes and trains on them. It writes the model (a folder of the zoo),
+the results (JSON) and a picture into the folder --output. With --resume an interrupted run continues and ends
+with the same result. A run that was killed loses less than one epoch.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten
+from mlx_unpool_zoo.files import check_output_folder
 from support import segmenter as segmenters
 from support.camvid import CLASS_NAMES, UNLABELLED, CamVid
 from support.command_line import run_program
@@ -38,21 +39,24 @@ from support.training import adamw, add_options, train, weighted_cross_entropy
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse and check the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--data", type=Path, help="folder of CamVid (default: draws streets)")
+    parser.add_argument("--data", type=Path, help="folder of CamVid (default: drawn streets)")
     parser.add_argument("--model", choices=("segnet", "enet"), default="enet")
     parser.add_argument(
-        "--width", type=float, default=0.125, help="factor on SegNet's channels (default: 1/8)"
+        "--width", type=float, default=0.125, help="factor for SegNet's channels (default: 1/8)"
     )
     parser.add_argument(
-        "--start", type=Path, help="folder of a model to start from; it says which model"
+        "--start", type=Path, help="folder of a model to start from, instead of --model"
     )
     parser.add_argument(
-        "--epochs", type=int, default=16, help="times through the data (default: 16)"
+        "--epochs", type=int, default=16, help="passes over the training data (default: 16)"
     )
     parser.add_argument(
-        "--learning-rate", type=float, default=0.01, help="the highest, of AdamW (default: 0.01)"
+        "--learning-rate",
+        type=float,
+        default=0.01,
+        help="peak learning rate of AdamW (default: 0.01)",
     )
     add_options(parser, 4, "demo/streets")
     arguments = parser.parse_args()
@@ -60,15 +64,16 @@ def parse_arguments() -> argparse.Namespace:
         arguments.epochs = 1
     if min(arguments.epochs, arguments.batch) < 1 or not 0 < arguments.width <= 1:
         parser.error("--epochs and --batch must be 1 or more, --width above 0 and up to 1")
+    check_output_folder("--output", arguments.output)
     return arguments
 
 
 def training_batches(
     data: CamVid, count: int, segmenter: segmenters.Segmenter, seed: int
 ) -> Iterator[tuple[mx.array, mx.array]]:
-    """Endless batches: every picture once an epoch, in a new order, half of them mirrored.
+    """Endless batches: every picture once per epoch, in random order, half of them mirrored.
 
-    Rows and columns beyond the last size that the network takes are left out.
+    Pictures are cropped to a size that the network supports.
     """
     random = np.random.default_rng(seed)
     while True:
@@ -85,14 +90,14 @@ def training_batches(
 
 
 def class_weights(data: CamVid) -> np.ndarray:
-    """Rare classes count more, unlabelled not: ``1 / ln(1.02 + share)``, as in the paper on ENet."""
+    """The loss weight of each class: ``1 / ln(1.02 + frequency)`` as in the ENet paper, 0 for unlabelled."""
     weights = 1 / np.log(1.02 + data.class_shares())
     weights[UNLABELLED] = 0
     return weights
 
 
 def metrics_of(segmenter: segmenters.Segmenter, data: CamVid) -> dict:
-    """Intersection over union of every class, its mean, and pixel accuracy, of labelled pixels."""
+    """Intersection over union of each class, its mean, and the pixel accuracy, over labelled pixels."""
     truth, predicted = [], []
     for number in range(len(data)):
         picture, classes = data[number]
@@ -109,7 +114,7 @@ def metrics_of(segmenter: segmenters.Segmenter, data: CamVid) -> dict:
 
 
 def draw(segmenter: segmenters.Segmenter, data: CamVid, path: Path, count: int = 4) -> None:
-    """Pictures as rows: input, truth, prediction."""
+    """Draw one row per picture: input, truth, prediction."""
     count = min(count, len(data))
     figure, axes = plt.subplots(
         count, 3, figsize=(11, 2.8 * count + 0.8), squeeze=False, layout="constrained"
@@ -128,7 +133,7 @@ def draw(segmenter: segmenters.Segmenter, data: CamVid, path: Path, count: int =
 
 
 def main() -> int:
-    """Trains, evaluates and draws."""
+    """Run the program and return the exit status."""
     arguments = parse_arguments()
     started = time.perf_counter()
     folder = arguments.data
@@ -152,7 +157,10 @@ def main() -> int:
 
     epoch = len(splits["train"]) // arguments.batch
     if epoch == 0:
-        raise ValueError(f"--batch {arguments.batch} is more than all pictures.")
+        raise ValueError(
+            f"--batch must be at most the number of training pictures, {len(splits['train'])}, but got "
+            f"{arguments.batch}."
+        )
     steps = epoch * arguments.epochs
     checkpoint = arguments.output / f"checkpoint-{segmenter.kind}.safetensors"
     try:
@@ -191,7 +199,7 @@ def main() -> int:
     draw(segmenter, splits["test"], arguments.output / f"{segmenter.kind}.png")
     checkpoint.unlink()
     names = ", ".join(sorted(path.name for path in arguments.output.iterdir()))
-    print(f"{time.perf_counter() - started:.0f} s. In {arguments.output}/: {names}")
+    print(f"{time.perf_counter() - started:.0f} s. Files in {arguments.output}/: {names}")
     return 0
 
 

@@ -1,11 +1,11 @@
-"""Exports a model of the zoo to one file that runs without Python: see examples/deploy/.
+"""Export a model of the zoo to one file that runs without Python (see examples/deploy/).
 
     python examples/export.py fastsurfer-axial network.mlxfn --shape 1 256 256 7
     python examples/export.py quicknat network.mlxfn --shape 1 256 256 1 --shape 8 256 256 1
 
-Shapes are fixed: the file takes those that are given here, channels last. It is for the kind of device that
-exports it, by default the one that MLX uses by default. The file is read again and compared with the model
-before it gets its name.
+The exported function accepts only the given shapes, channels last. It runs on the kind of device that exports
+it (default: MLX's default device). Before the file gets its final name, it is loaded and compared with the
+model.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ import mlx.core as mx
 import mlx.nn as nn
 import mlx_unpool_zoo as zoo
 from mlx.utils import tree_map
-from mlx_unpool_zoo.files import replacing
+from mlx_unpool_zoo.files import check_output_file, replacing
 from support.command_line import run_program
 
 import mlx_unpool
 
 
 def export(model: nn.Module, shapes: list[tuple[int, ...]], path: Path) -> float:
-    """Writes a model in evaluation mode as a function of one float32 array.
+    """Export a model in evaluation mode as a function of one float32 array.
 
     Args:
-        model: The model. Its parameters are evaluated and made contiguous: MLX cannot export arrays that it
-            has yet to load, and exports strided ones wrongly.
-        shapes: The shapes that it is to take.
+        model: The model. Its parameters are evaluated and made contiguous, because MLX cannot export lazily
+            loaded arrays and exports strided ones incorrectly.
+        shapes: The input shapes that the function accepts.
         path: The file to write.
 
     Returns:
-        How far the scores of the file are from those of the model on random inputs, as a share of their
-        range.
+        The largest difference between the scores of the file and of the model on random inputs, relative to
+        the range of the scores.
 
     Raises:
-        ValueError: If that is more than 1e-5, or the model does not take a shape.
+        ValueError: If that difference is above 1e-5, or the model does not accept a shape.
     """
     model.eval()
     model.update(tree_map(mx.contiguous, model.parameters()))
@@ -53,19 +53,20 @@ def export(model: nn.Module, shapes: list[tuple[int, ...]], path: Path) -> float
             expected, (got,) = model(x), read(x)
             if got.shape != expected.shape:
                 raise ValueError(
-                    f"{path} gives {got.shape} where the model gives {expected.shape}."
+                    f"{path} must return scores of shape {expected.shape}, as the model, but got {got.shape}."
                 )
             far = mx.abs(got - expected).max() / (expected.max() - expected.min())
             farthest = max(farthest, far.item())
         if not farthest <= 1e-5:
             raise ValueError(
-                f"{path} gives other scores than the model: by {farthest:.0e} of the range."
+                f"{path} gives other scores than the model: they differ by {farthest:.0e} of their range, "
+                "more than 1e-5."
             )
     return farthest
 
 
 def main() -> int:
-    """Exports, and says how large and how exact the file is."""
+    """Run the program and return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n\n")[0], epilog="Inputs are float32, channels last."
     )
@@ -79,15 +80,16 @@ def main() -> int:
         required=True,
         help="shape of an input, such as 1 256 256 7; may be given several times",
     )
-    parser.add_argument("--device", choices=("cpu", "gpu"), help="where the file is to run")
+    parser.add_argument("--device", choices=("cpu", "gpu"), help="device to export for")
     arguments = parser.parse_args()
+    check_output_file("file", arguments.file, creates_folder=True)
     if arguments.device:
         mx.set_default_device(getattr(mx, arguments.device))
     model = zoo.from_pretrained(arguments.model)
     far = export(model, [tuple(shape) for shape in arguments.shape], arguments.file)
     size = arguments.file.stat().st_size / 2**20
     print(
-        f"{arguments.file}: {size:.1f} MiB, scores within {far:.0e} of their range of the model's."
+        f"{arguments.file}: {size:.1f} MiB, scores differ from the model's by {far:.0e} of their range."
     )
     return 0
 

@@ -1,4 +1,4 @@
-"""Pooling that remembers, and unpooling: the first thing to run.
+"""Max pooling with indices, and unpooling with them: a first example.
 
 python examples/first_steps.py
 """
@@ -18,11 +18,11 @@ x = mx.array([[3, 1, 0, 2], [0, 5, 7, 1], [4, 2, 1, 0], [1, 6, 3, 8]], mx.float3
 values, indices = pool(x)
 print("picture\n", x[0, ..., 0], sep="")
 print("maximum of each 2 x 2 window\n", values[0, ..., 0], sep="")
-print("where it was: row * 4 + column\n", indices[0, ..., 0], sep="")
+print("its index: row * 4 + column\n", indices[0, ..., 0], sep="")
 full = unpool(values, indices, output_size=x.shape)
-print("unpooled: back where it was, 0 elsewhere\n", full[0, ..., 0], sep="")
+print("unpooled: each maximum at its index, 0 elsewhere\n", full[0, ..., 0], sep="")
 
-# Between the two a network works at half the size. Gradients pass through both.
+# Between pooling and unpooling, a network works at half the size. Both are differentiable.
 convolution = nn.Conv2d(1, 1, 3, padding=1)
 loss, gradients = nn.value_and_grad(
     convolution, lambda layer: unpool(layer(values), indices, output_size=x.shape).square().mean()

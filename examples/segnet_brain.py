@@ -1,12 +1,13 @@
-"""Trains a volumetric SegNet to find grey and white matter in a brain, on the CPU in minutes.
+"""Train a volumetric SegNet to find grey and white matter in a brain, on the CPU in minutes.
 
     python examples/segnet_brain.py                   train, evaluate, draw (a few minutes on 2 CPU cores)
     python examples/segnet_brain.py --decoder nearest the same with nearest-neighbour upsampling
-    python examples/segnet_brain.py --smoke           everything once, in seconds, to see that it runs
+    python examples/segnet_brain.py --smoke           a few steps, in seconds, to check that everything runs
 
-The brain is the MNI152 template that comes with nilearn: an average of 152 people, with how likely each
-position is grey or white matter. Coronal slabs of it are left out of the training, to choose by and to test
-on. Writes the weights (safetensors), the metrics (JSON) and a picture into the folder --output.
+The brain is the MNI152 template that comes with nilearn: an average of 152 people, with the probability of
+grey and white matter at each position. Two coronal slabs are excluded from training, for validation and for
+testing. The program writes the weights (safetensors), the metrics (JSON) and a picture into the folder
+--output.
 """
 
 from __future__ import annotations
@@ -44,10 +45,12 @@ COARSE_WEIGHT = 0.3  # of the auxiliary loss on the last pooling stage
 
 
 def loss_of(model: SegNet, volumes: mx.array, classes: mx.array) -> mx.array:
-    """Mean loss over voxels, plus that of the coarse scores against the middle voxel of each window."""
+    """The mean loss over voxels, plus the loss of the coarse scores at the middle voxel of each window."""
     scores, coarse = model.scores(volumes)
     x, y, z = coarse.shape[1:4]
-    middles = classes[:, 2::4, 2::4, 2::4][:, :x, :y, :z]  # two poolings: it is 4 voxels wide
+    middles = classes[:, 2::4, 2::4, 2::4][
+        :, :x, :y, :z
+    ]  # after two poolings a window is 4 voxels wide
     return nn.losses.cross_entropy(scores, classes, reduction="mean") + (
         COARSE_WEIGHT * nn.losses.cross_entropy(coarse, middles, reduction="mean")
     )
@@ -59,7 +62,7 @@ def predict(model: SegNet, volume: np.ndarray) -> np.ndarray:
 
 
 def draw(slab: np.ndarray, truth: np.ndarray, predicted: np.ndarray, path: Path) -> None:
-    """Coronal slices as rows: what the network sees, the truth, what it says."""
+    """Draw one row per coronal slice: input, truth, prediction."""
     colours = ListedColormap(["#15151c", "#e07b39", "#f3e9dc"])
     slices = np.linspace(2, slab.shape[1] - 3, 3).astype(int)
     figure, axes = plt.subplots(len(slices), 3, figsize=(9, 8.6), layout="constrained")
@@ -78,9 +81,9 @@ def draw(slab: np.ndarray, truth: np.ndarray, predicted: np.ndarray, path: Path)
 
 
 def main() -> int:
-    """Trains, evaluates and draws."""
+    """Run the program and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--decoder", choices=DECODERS, default="unpool", help="how to go up again")
+    parser.add_argument("--decoder", choices=DECODERS, default="unpool", help="how to upsample")
     arguments = parse_options(parser, 800, 4, "demo/brain")
 
     started = time.perf_counter()
@@ -141,7 +144,7 @@ def main() -> int:
     (arguments.output / "metrics.json").write_text(json.dumps(report, indent=2) + "\n")
     checkpoint.unlink()
     names = ", ".join(sorted(path.name for path in arguments.output.iterdir()))
-    print(f"\n{time.perf_counter() - started:.0f} s. In {arguments.output}/: {names}")
+    print(f"\n{time.perf_counter() - started:.0f} s. Files in {arguments.output}/: {names}")
     return 0
 
 

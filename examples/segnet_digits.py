@@ -1,14 +1,14 @@
-"""Trains a SegNet to find handwritten digits on photographs, and shows what unpooling is good for.
+"""Train a SegNet to find handwritten digits on photographs, and compare unpooling with other decoders.
 
     python examples/segnet_digits.py                  train, evaluate, draw (about 5 minutes on 2 CPU cores)
-    python examples/segnet_digits.py --compare        the same with three other decoders beside it
-    python examples/segnet_digits.py --smoke          everything once, in seconds, to see that it runs
-    python examples/segnet_digits.py --resume         continue what was interrupted, with the same result
-    mlx.launch -n 2 --backend ring -- python examples/segnet_digits.py     2 processes share each batch
+    python examples/segnet_digits.py --compare        also train three other decoders
+    python examples/segnet_digits.py --smoke          a few steps, in seconds, to check that everything runs
+    python examples/segnet_digits.py --resume         continue an interrupted run, with the same result
+    mlx.launch -n 2 --backend ring -- python examples/segnet_digits.py   divide each batch between 2 processes
 
-Writes the weights (safetensors), the metrics (JSON) and a picture into the folder --output. The metrics and
-the picture are made with a model that was read back from the weights file. Of several processes the first one
-writes. A checkpoint of each run is kept until all is done.
+The program writes the weights (safetensors), the metrics (JSON) and a picture into the folder --output. The
+metrics and the picture are computed after loading the weights file. If there are several processes, only the
+first one writes. The checkpoint of each run is removed at the end.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 from mlx.utils import tree_flatten
+from mlx_unpool_zoo.files import check_output_folder
 from mlx_unpool_zoo.segnet import DECODERS, NORMS, SegNet
 from support.command_line import run_program
 from support.digit_scenes import CLASS_NAMES, Scenes
@@ -40,31 +41,31 @@ from support.training import adamw, save_weights, train, weighted_cross_entropy
 CLASSES = len(CLASS_NAMES)
 BACKGROUND_WEIGHT = 0.2  # most pixels are background
 MINUTES_PER_STEP = 5 / 900  # roughly, on 2 CPU cores
-COARSE_WEIGHT = 0.5  # of the auxiliary loss on the last pooling stage
+COARSE_WEIGHT = 0.5  # weight of the auxiliary loss on the last pooling stage
 # The best of 0.005, 0.01 and 0.02 for each decoder, on the validation scenes of seed 0.
 LEARNING_RATES = {"unpool": 0.01, "nearest": 0.005, "bilinear": 0.01, "skip": 0.005}
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse and check the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n\n")[0],
-        epilog="Ctrl-C stops the training after a step and saves what there is; --resume goes on from there.",
+        epilog="Ctrl-C stops after the current step and saves a checkpoint; --resume continues from it.",
     )
     parser.add_argument("--decoder", choices=DECODERS, default="unpool", help="how to upsample")
     parser.add_argument(
-        "--compare", action="store_true", help="train all decoders and draw them side by side"
+        "--compare", action="store_true", help="train all decoders and compare them in one picture"
     )
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="one run for each seed")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="one run per seed")
     parser.add_argument("--steps", type=int, default=900, help="training steps (default: 900)")
     parser.add_argument(
-        "--batch", type=int, default=8, help="scenes a step, of all processes together (default: 8)"
+        "--batch", type=int, default=8, help="scenes per step, over all processes (default: 8)"
     )
     parser.add_argument(
         "--norm",
         choices=NORMS,
         default="batch",
-        help="normalise over the scenes of a batch that a process has, or within each scene",
+        help="normalisation over the batch of a process, or within each scene",
     )
     parser.add_argument(
         "--scenes", type=int, default=200, help="scenes to evaluate on (default: 200)"
@@ -75,33 +76,34 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="continue runs that were interrupted; those without a checkpoint start anew",
+        help="continue interrupted runs; runs without a checkpoint start from scratch",
     )
     parser.add_argument("--output", type=Path, default=Path("demo"), help="folder (default: demo)")
     parser.add_argument(
-        "--smoke", action="store_true", help="a few steps only, to see that everything runs"
+        "--smoke", action="store_true", help="a few steps only, to check that everything runs"
     )
     arguments = parser.parse_args()
     if arguments.smoke:
         arguments.steps, arguments.scenes = 6, 8
     if min(arguments.steps, arguments.batch, arguments.scenes, arguments.save_every) < 1:
         parser.error("--steps, --batch, --scenes and --save-every must be 1 or more")
+    check_output_folder("--output", arguments.output)
     return arguments
 
 
 def normalised(images: np.ndarray) -> mx.array:
-    """Images in 0 to 1 as the network takes them, around 0."""
+    """Images from 0 to 1 as the input of the network, centred on 0."""
     return mx.array((images - 0.45) * 4)
 
 
 def cross_entropy(scores: mx.array, classes: mx.array) -> mx.array:
-    """Weighted mean over pixels: the background counts less."""
+    """The weighted mean loss over pixels; the background has a smaller weight."""
     weights = mx.where(classes == 0, BACKGROUND_WEIGHT, 1.0)
     return weighted_cross_entropy(scores, classes, weights)
 
 
 def loss_of(model: SegNet, images: mx.array, classes: mx.array) -> mx.array:
-    """Loss on every pixel, plus that of the coarse scores against the highest class that each one covers."""
+    """The loss of all pixels, plus the loss of the coarse scores for the highest class in each window."""
     scores, coarse = model.scores(images)
     count, height, width, _ = coarse.shape
     block = classes.shape[1] // height
@@ -110,7 +112,7 @@ def loss_of(model: SegNet, images: mx.array, classes: mx.array) -> mx.array:
 
 
 def training_batches(seed: int, count: int, size: int = 32) -> Iterator[tuple[mx.array, mx.array]]:
-    """Endless batches of images and classes, the same ones for the same seed."""
+    """Endless batches of images and classes; the same seed gives the same batches."""
     scenes = Scenes("train", size, digits=(1, 2), seed=seed)
     while True:
         images, classes = scenes.batch(count)
@@ -118,17 +120,17 @@ def training_batches(seed: int, count: int, size: int = 32) -> Iterator[tuple[mx
 
 
 def weights_path(decoder: str, seed: int, output: Path) -> Path:
-    """Where the weights of a run are."""
+    """The path of the weights of a run."""
     return output / f"segnet-{decoder}-seed{seed}.safetensors"
 
 
 def checkpoint_path(decoder: str, seed: int, output: Path) -> Path:
-    """Where all that a run needs to continue is."""
+    """The path of the checkpoint of a run."""
     return output / f"checkpoint-{decoder}-seed{seed}.safetensors"
 
 
 def announce(decoders: tuple[str, ...], arguments: argparse.Namespace) -> None:
-    """Says what is about to be trained, on what, and for about how long."""
+    """Print what will be trained, on which data, and roughly how long it takes."""
     runs = len(decoders) * len(arguments.seeds)
     minutes = max(1, round(runs * MINUTES_PER_STEP * arguments.steps))
     print(
@@ -138,13 +140,13 @@ def announce(decoders: tuple[str, ...], arguments: argparse.Namespace) -> None:
         f"  training  {arguments.steps} steps of {arguments.batch} scenes"
         f"{f', {runs} times' if runs > 1 else ''}: about {minutes} min on 2 CPU cores\n"
         f"  output    {arguments.output}/\n"
-        "Ctrl-C stops after a step and keeps what there is.",
+        "Ctrl-C stops after the current step and saves a checkpoint.",
         flush=True,
     )
 
 
 def train_segnet(decoder: str, seed: int, arguments: argparse.Namespace) -> None:
-    """Trains one network and writes its weights."""
+    """Train one network and write its weights."""
     mx.random.seed(seed)
     model = SegNet(CLASSES, decoder=decoder, norm=arguments.norm)
     optimizer = adamw(LEARNING_RATES[decoder], arguments.steps)
@@ -152,7 +154,7 @@ def train_segnet(decoder: str, seed: int, arguments: argparse.Namespace) -> None
     checkpoint = checkpoint_path(decoder, seed, arguments.output)
     first = mx.distributed.init().rank() == 0
     if first and arguments.resume and not checkpoint.exists():
-        print(f"{checkpoint} is not there: this run starts anew.", flush=True)
+        print(f"{checkpoint} does not exist: this run starts from scratch.", flush=True)
     try:
         train(
             model,
@@ -193,12 +195,12 @@ def predict(model: SegNet, images: np.ndarray, batch: int = 25) -> np.ndarray:
 
 
 def evaluation_scenes(split: str, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The scenes that every network is measured on: larger and fuller than those of the training."""
+    """The scenes for evaluation: larger and with more digits than the training scenes."""
     return Scenes(split, size=64, digits=(3, 6), seed=0).batch(count)
 
 
 def print_table(results: dict[str, list[dict]]) -> None:
-    """The test results of each decoder, the mean over seeds."""
+    """Print the test results of each decoder, averaged over the seeds."""
 
     def mean(decoder: str, *keys: str) -> float:
         values = []
@@ -231,7 +233,7 @@ def print_table(results: dict[str, list[dict]]) -> None:
 def draw(
     models: dict[str, SegNet], images: np.ndarray, truth: np.ndarray, path: Path, count: int = 4
 ) -> None:
-    """Scenes as rows: input, truth, each prediction, and where the indices of each stage point."""
+    """Draw one row per scene: input, truth, each prediction, and the values at the indices of each stage."""
     images, truth = images[:count], truth[:count]
     colours = ListedColormap(["#15151c", *map(colormaps["tab10"], range(10))])
     columns = [("input", images), ("truth", truth)]
@@ -265,7 +267,7 @@ def draw(
 
 
 def main() -> int:
-    """Trains, evaluates and draws."""
+    """Run the program and return the exit status."""
     arguments = parse_arguments()
     started = time.perf_counter()
     decoders = DECODERS if arguments.compare else (arguments.decoder,)

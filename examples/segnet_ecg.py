@@ -1,13 +1,13 @@
-"""Trains a one-dimensional SegNet to find the waves of heartbeats in noisy electrocardiograms.
+"""Train a one-dimensional SegNet to find the waves of heartbeats in noisy electrocardiograms.
 
     python examples/segnet_ecg.py                     train, evaluate, draw (a minute or two on 2 CPU cores)
     python examples/segnet_ecg.py --decoder nearest   the same with nearest-neighbour upsampling
-    python examples/segnet_ecg.py --smoke             everything once, in seconds, to see that it runs
+    python examples/segnet_ecg.py --smoke             a few steps, in seconds, to check that everything runs
 
-The electrocardiogram is the one that comes with PyWavelets: three heartbeats, one to train on, one to choose
-by, one to test on. Recordings are made of them: stretched, scaled, drifting, with noise. A demonstration of
-the layers in 1-D; a detector for patients would need many of them. Writes the weights (safetensors), the
-metrics (JSON) and a picture into the folder --output.
+The electrocardiogram comes with PyWavelets. It has three heartbeats: one for training, one for validation and
+one for testing. Recordings are simulated from them by stretching, scaling, drift and noise. This demonstrates
+the 1-D layers; a detector for patients would need data from many people. The program writes the weights
+(safetensors), the metrics (JSON) and a picture into the folder --output.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ LEARNING_RATE = 0.01
 
 
 def loss_of(model: SegNet, signals: mx.array, classes: mx.array) -> mx.array:
-    """Mean loss over samples."""
+    """The mean loss over samples."""
     return nn.losses.cross_entropy(model(signals), classes, reduction="mean")
 
 
 def draw(signals: np.ndarray, truth: np.ndarray, predicted: np.ndarray, path: Path) -> None:
-    """Recordings as rows; the classes as strips, the truth above and what the network says below."""
+    """Draw one row per recording, with the true classes above the signal and the predicted ones below."""
     figure, axes = plt.subplots(len(signals), 1, figsize=(10, 2.2 * len(signals) + 0.6))
     for axis, signal, *strips in zip(axes, signals, truth, predicted):
         axis.plot(signal, color="0.5", linewidth=0.8)
@@ -56,7 +56,7 @@ def draw(signals: np.ndarray, truth: np.ndarray, predicted: np.ndarray, path: Pa
         axis.set(xlim=(0, SAMPLES), ylim=(low - 0.3, high + 0.3), yticks=[])
         axis.spines[:].set_visible(False)
         axis.set_xticks([])
-    axes[-1].set_xlabel("1,000 samples, 360 a second")
+    axes[-1].set_xlabel("1,000 samples, 360 per second")
     legend = [Patch(color=COLOURS[n], label=CLASS_NAMES[n]) for n in range(1, len(CLASS_NAMES))]
     figure.legend(handles=legend, loc="lower center", ncols=3, frameon=False)
     figure.tight_layout(rect=(0, 0.06, 1, 1))
@@ -64,9 +64,9 @@ def draw(signals: np.ndarray, truth: np.ndarray, predicted: np.ndarray, path: Pa
 
 
 def main() -> int:
-    """Trains, evaluates and draws."""
+    """Run the program and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--decoder", choices=DECODERS, default="unpool", help="how to go up again")
+    parser.add_argument("--decoder", choices=DECODERS, default="unpool", help="how to upsample")
     arguments = parse_options(parser, 900, 8, "demo/ecg")
 
     started = time.perf_counter()
@@ -124,7 +124,7 @@ def main() -> int:
     (arguments.output / "metrics.json").write_text(json.dumps(report, indent=2) + "\n")
     checkpoint.unlink()
     names = ", ".join(sorted(path.name for path in arguments.output.iterdir()))
-    print(f"\n{time.perf_counter() - started:.0f} s. In {arguments.output}/: {names}")
+    print(f"\n{time.perf_counter() - started:.0f} s. Files in {arguments.output}/: {names}")
     return 0
 
 

@@ -1,11 +1,11 @@
-"""Trains the same small U-Net with the max pooling of mlx.nn and with that of mlx_unpool.
+"""Train the same small U-Net with the max pooling of mlx.nn and with that of mlx_unpool.
 
     python examples/unet_max_pool.py            150 steps of each (about a minute on 2 CPU cores)
-    python examples/unet_max_pool.py --smoke    a few steps, in seconds, to see that it runs
+    python examples/unet_max_pool.py --smoke    a few steps, in seconds, to check that it runs
 
-Both models start with the same weights, see the same pictures and take turns. The pictures are noisy discs;
-the network labels each pixel as disc or background. Prints the losses, which agree up to rounding, and the
-time of a step. Writes no files.
+Both models start with the same weights and are trained alternately on the same pictures. The pictures are
+noisy discs, and the network labels each pixel as disc or background. The program prints the losses, which
+agree up to rounding, and the time per step. It writes no files.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class UNet(nn.Module):
 
 
 def loss_of(model: nn.Module, images: mx.array, classes: mx.array) -> mx.array:
-    """Mean loss over pixels."""
+    """The mean loss over pixels."""
     return nn.losses.cross_entropy(model(images), classes, reduction="mean")
 
 
 def training_step(model: nn.Module) -> Callable[[mx.array, mx.array], float]:
-    """A function that takes one step and returns the loss before it."""
+    """A function that takes one training step and returns the loss before the step."""
     optimizer = optim.Adam(1e-3)
     gradient_of = nn.value_and_grad(model, loss_of)
 
@@ -73,7 +73,7 @@ def training_step(model: nn.Module) -> Callable[[mx.array, mx.array], float]:
 
 
 def discs(count: int, size: int) -> tuple[mx.array, mx.array]:
-    """Pictures of one bright disc each, with noise, and the class of every pixel."""
+    """Noisy pictures of one bright disc each, and the class of every pixel."""
     rows, columns = mx.meshgrid(mx.arange(size), mx.arange(size), indexing="ij")
     centre = mx.random.uniform(0.2 * size, 0.8 * size, (2, count, 1, 1))
     radius = mx.random.uniform(0.1 * size, 0.3 * size, (count, 1, 1))
@@ -83,12 +83,14 @@ def discs(count: int, size: int) -> tuple[mx.array, mx.array]:
 
 
 def main() -> int:
-    """Trains both and prints a table."""
+    """Run the program and return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--smoke", action="store_true", help="very little, to see that it runs")
+    parser.add_argument(
+        "--smoke", action="store_true", help="a few small steps, to check that it runs"
+    )
     arguments = parser.parse_args()
     steps, batch, size = (4, 2, 16) if arguments.smoke else (arguments.steps, 8, 32)
 

@@ -1,8 +1,8 @@
-    // Pooled values added up at their positions, zero elsewhere, where the windows are large or not alike. Every output is
-    // written once, by the thread that owns it.
+    // Sums the pooled values at each position, zero elsewhere, for large windows or windows of different sizes. Each output
+    // is written once, by one thread.
     //   values, indices (B, OD, OH, OW, C), size = (D, H, W), window as in `pool_large`,
-    //   covering (D + H + W, 2): for each position of an axis the first window that may cover it, and the first one that
-    //   follows those; with REGIONS only  ->  out (B, D, H, W, C)
+    //   covering (D + H + W, 2): for each position of an axis the range (first, stop) of the windows that may cover it;
+    //   used only with REGIONS  ->  out (B, D, H, W, C)
     // One thread: V neighbouring channels of X neighbouring outputs. Grid: (W / X * channel groups, D * H, B).
     const int D = size[0], H = size[1], W = size[2], C = ONE ? V : values_shape[4];
     const int OD = values_shape[1], OH = values_shape[2], OW = values_shape[3];
@@ -43,7 +43,7 @@
           continue;
         }
         const OFFSET row = (pooled + (OFFSET(od) * OH + OFFSET(oh)) * OW) * C + s.c;
-        int line = 0; // the offset of the window element that begins the row of the outputs; none is near -2^30
+        int line = 0; // offset of the first window element in the output's row; -2^30, which matches nothing, if none
         if (!FLAT) {
           const int kd = element_of<AXIS>(s.d + window[6] - od * window[3], window[0], window[9]);
           const int kh = element_of<AXIS>(s.h + window[7] - oh * window[4], window[1], window[10]);
@@ -58,10 +58,10 @@
           INDEX index[1][V];
           load_columns<1, V, false, true>(value, values, row, ow, OW, C, lanes, OFFSET(0));
           load_columns<1, V, false, true>(index, indices, row, ow, OW, C, lanes, OFFSET(0));
-          const AXIS start = ow * window[5] - window[8] - s.w; // of the window, from the thread's first output
+          const AXIS start = ow * window[5] - window[8] - s.w; // of the window, relative to the thread's first output
           #pragma unroll
           for (int v = 0; v < V; ++v) {
-            INDEX named = index[0][v]; // with window offsets, the number of the output
+            INDEX named = index[0][v]; // for window offsets: the output's number in this thread
             if (!FLAT) {
               const int kw = int(named) - line;
               named = within(kw, window[2]) ? INDEX(start + AXIS(kw) * window[11]) : INDEX(-1);

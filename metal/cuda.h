@@ -1,5 +1,5 @@
-// What the kernels need of the language, in CUDA's words; metal.h says the same in Metal's. MLX compiles this
-// with functions running on the device by default, after its own header for 16-bit types and limits.
+// Definitions for CUDA of the language features that the kernels use; metal.h has those for Metal. MLX compiles this
+// file after its own header for 16-bit types and limits, with all functions as device functions by default.
 
 typedef unsigned int uint;
 typedef __nv_bfloat16 bfloat16_t;
@@ -9,13 +9,13 @@ typedef __nv_bfloat16 bfloat16_t;
          blockIdx.y * blockDim.y + threadIdx.y, \
          blockIdx.z * blockDim.z + threadIdx.z})
 
-// The least value of a type: minus infinity where there is one.
+// The smallest value of a type: minus infinity for floating-point types.
 template <typename T> inline T lowest() { return cuda::std::numeric_limits<T>::lowest(); }
 template <> inline float lowest<float>() { return -cuda::std::numeric_limits<float>::infinity(); }
 template <> inline __half lowest<__half>() { return __float2half(lowest<float>()); }
 template <> inline __nv_bfloat16 lowest<__nv_bfloat16>() { return __float2bfloat16(lowest<float>()); }
 
-template <typename T> struct Order { typedef T type; enum { same = 1 }; }; // same: a number is its own order
+template <typename T> struct Order { typedef T type; enum { same = 1 }; }; // same: values are compared directly
 template <> struct Order<float> { typedef int32_t type; enum { same = 0 }; };
 template <> struct Order<__nv_bfloat16> { typedef int32_t type; enum { same = 0 }; };
 inline int32_t bits_of(float value) { return __float_as_int(value); }
@@ -25,21 +25,22 @@ inline uint32_t set_bits(uint32_t* word, uint32_t bits) { return atomicOr(word, 
 
 inline void raise_to(int32_t* number, int32_t least) { atomicMax(number, least); }
 
-// Neighbours that move at once: their address must be a multiple of their size. How many they are is the largest power
-// of two that divides a run of N, but no more than 16 bytes hold.
+// A vector for one aligned load or store. Its length is the largest power of two that divides N, the length of a run,
+// and at most 16 bytes.
 template <typename T, int M> struct alignas(M * sizeof(T)) Word { T part[M]; };
 template <int N, typename T> constexpr int word_lanes() {
   return (N & -N) * sizeof(T) < 16 ? N & -N : int(16 / sizeof(T));
 }
 
-// Whether runs of an array may move in words of M: the number of the element that a run begins with is a multiple of
-// every power of two that divides both `step` and the run's length. MLX passes arrays that begin at any element, so
-// this is a question for the device; the answer is the same for all threads.
+// Whether runs of an array can be accessed in aligned words of M elements. The offset of each run is a multiple of every
+// power of two that divides both `step` and the length of the run. MLX may pass an array that starts at any element, so
+// its address is tested at run time; the result is the same for all threads.
 template <int M, typename T> inline bool in_words(const T* array, uint step) {
   return M > 1 && step % M == 0 && size_t(array) % sizeof(Word<T, M>) == 0;
 }
 
-// Loads `lanes` of N neighbours in words, and zero for the others, or does nothing; whether it did.
+// Loads `lanes` of N neighbouring elements in words and sets the others to zero. Returns false, without loading
+// anything, if words cannot be used.
 template <int N, typename T, typename U>
 inline bool load_words(T* to, const U* array, const U* from, int lanes, uint step) {
   const int M = word_lanes<N, U>();

@@ -1,7 +1,7 @@
-    // Which pooled value every position belongs to: the last one that names it, else -1. A maximum of integers comes
-    // out the same in whatever order the threads run.
-    //   indices (B, OD, OH, OW, C), window as in `pool_large`, for window offsets, size = (D, H, W)
-    //   ->  winner (B, D, H, W, C), all -1 at first
+    // Computes the number of the last pooled value whose index is each position, or -1. The atomic maximum of integers does
+    // not depend on the order in which threads run.
+    //   indices (B, OD, OH, OW, C), window as in `pool_large` (used for window offsets), size = (D, H, W)
+    //   ->  winner (B, D, H, W, C), initialised to -1
     // One thread: V neighbouring channels of one pooled value. Grid: (OW * channel groups, OD * OH, B).
     const int D = size[0], H = size[1], W = size[2], C = indices_shape[4];
     const int OD = indices_shape[1], OH = indices_shape[2], OW = indices_shape[3];

@@ -1,9 +1,9 @@
-// Reading and writing arrays. A thread reads everything that it needs of a row in one access, and writes it in one
-// access, as wide as the memory allows.
+// Loads and stores. A thread loads all elements that it needs from a row in one access as wide as the hardware allows,
+// and stores them in the same way.
 
-// COUNT neighbouring columns, from `first` on, of the row that begins at `row` and has `length` of them; `lanes` channels
-// of each. What stands for a column outside the row may be anything. With RUN all channels are loaded, as one run of
-// numbers; the array has `size` of them, no fewer than the run.
+// Loads `lanes` channels of COUNT neighbouring columns, starting at column `first`, of the row of `length` columns that
+// starts at offset `row`. The values of columns outside the row are unspecified. With RUN all channels of the columns are
+// loaded as one contiguous run; the array has `size` elements, at least as many as the run.
 template <int COUNT, int V, bool RUN, bool INSIDE, typename T, typename P, typename OFFSET, typename AXIS>
 inline void load_columns(
     thread T (*to)[V], P from, OFFSET row, AXIS first, int length, int C, int lanes, OFFSET size) {
@@ -18,7 +18,7 @@ inline void load_columns(
       }
     }
     if (INSIDE || near == start) {
-      return; // always, but for threads at the ends of the array
+      return; // all threads except those at the ends of the array
     }
   }
   #pragma unroll
@@ -35,7 +35,7 @@ inline void load_columns(
   }
 }
 
-// Puts the outermost column of a row in place of those outside, at most `LEFT` of them before it.
+// Replaces columns outside the row, at most LEFT of them before it, by the nearest column inside.
 template <int COUNT, int V, int LEFT, bool ANY, typename T, typename AXIS>
 inline void outermost_again(thread T (*row)[V], AXIS first, int length) {
   #pragma unroll
@@ -54,16 +54,16 @@ inline void outermost_again(thread T (*row)[V], AXIS first, int length) {
   }
 }
 
-// The indices of COUNT neighbouring pooled values of a row, the first of them `ahead` columns after the thread's own X,
-// which are `OWN`: all in the row. -1 for those outside the row.
+// Loads the indices of COUNT neighbouring pooled values of a row, starting `ahead` columns after column `w`, the first of
+// the thread's X columns. FULL means that these X columns are inside the row. Indices outside the row become -1.
 template <
-    int COUNT, int V, int X, bool RUN, bool INSIDE, bool OWN, typename N, typename P, typename OFFSET, typename AXIS>
+    int COUNT, int V, int X, bool RUN, bool INSIDE, bool FULL, typename N, typename P, typename OFFSET, typename AXIS>
 inline void load_indices(
-    thread N (*to)[V], P from, OFFSET row, AXIS own, AXIS ahead, int length, int C, int lanes, OFFSET size) {
-  load_columns<COUNT, V, RUN, INSIDE>(to, from, row, own + ahead, length, C, lanes, size);
+    thread N (*to)[V], P from, OFFSET row, AXIS w, AXIS ahead, int length, int C, int lanes, OFFSET size) {
+  load_columns<COUNT, V, RUN, INSIDE>(to, from, row, w + ahead, length, C, lanes, size);
   #pragma unroll
   for (int n = 0; n < COUNT; ++n) {
-    const bool inside = (OWN && ahead + n >= 0 && ahead + n < X) || within(own + ahead + n, length);
+    const bool inside = (FULL && ahead + n >= 0 && ahead + n < X) || within(w + ahead + n, length);
     #pragma unroll
     for (int v = 0; v < V; ++v) {
       to[n][v] = inside ? to[n][v] : N(-1);
@@ -71,7 +71,7 @@ inline void load_indices(
   }
 }
 
-// Writes COUNT neighbouring columns, but none outside the row.
+// Stores COUNT neighbouring columns, except those outside the row.
 template <int COUNT, int V, bool RUN, bool INSIDE, typename T, typename P, typename OFFSET, typename AXIS>
 inline void store_columns(P to, const thread T (*from)[V], OFFSET row, AXIS first, int length, int C, int lanes) {
   if (RUN && INSIDE) {
@@ -100,7 +100,7 @@ inline void store_columns(P to, const thread T (*from)[V], OFFSET row, AXIS firs
   }
 }
 
-// A bit for each of `count` numbers, in words of 32.
+// Bit sets: `count` bits in 32-bit words.
 template <typename N> inline N words_of(N count) { return (count + 31) / 32; }
 template <typename P, typename N> inline bool has_bit(P words, N number) {
   return (words[number / 32] >> uint(number % 32)) & 1u;

@@ -1,6 +1,6 @@
-    // Marks the channels of an image that have an index which names a position outside its own window. There `place` and
-    // `pick` cannot tell from the windows around a position which pooled values name it: `outside_winners` tells them.
-    //   indices (B, OD, OH, OW, C), size = (D, H, W)  ->  outside_window (B, channel groups), all 0 at first
+    // Marks the channel groups of an image that have an index outside its own window. For these groups `place` and `pick`
+    // cannot find the pooled values of a position by reading the windows around it, and use the bits of `outside_winners`.
+    //   indices (B, OD, OH, OW, C), size = (D, H, W)  ->  outside_window (B, channel groups), initialised to 0
     // One thread: V neighbouring channels of X neighbouring pooled values. Grid: (OW / X * channel groups, OD * OH, B).
     const int D = size[0], H = size[1], W = size[2], C = ONE ? V : indices_shape[4];
     const int OD = indices_shape[1], OH = indices_shape[2], OW = indices_shape[3];
@@ -19,14 +19,14 @@
     bool any = false;
     #pragma unroll
     for (int i = 0; i < X; ++i) {
-      // From the first to the last column of the window that lies on the axis, counted from w0.
+      // The range of the window's columns inside the axis, relative to w0.
       const AXIS left = w0 + i * SW, span = AXIS(KW - 1) * DW + 1;
       const INDEX least = INDEX(left < 0 ? -w0 : AXIS(i * SW)), end = INDEX(left + span <= W ? i * SW + span : W - w0);
       #pragma unroll
       for (int v = 0; v < V; ++v) {
         const bool named = index[i][v] >= 0 && index[i][v] < elements;
         const INDEX known = named ? index[i][v] : INDEX(0);
-        bool own = false;
+        bool in_window = false;
         #pragma unroll
         for (int kd = 0; kd < KD; ++kd) {
           #pragma unroll
@@ -34,10 +34,10 @@
             const bool inside = INSIDE || (within(d0 + AXIS(kd) * DD, D) && within(h0 + AXIS(kh) * DH, H));
             const INDEX ahead = known - (start + least + (INDEX(kd) * DD * H + INDEX(kh) * DH) * W);
             const bool column = ahead >= 0 && ahead < (inside ? end - least : INDEX(0));
-            own |= column & (DW == 1 || (ahead + least) % DW == 0);
+            in_window |= column & (DW == 1 || (ahead + least) % DW == 0);
           }
         }
-        any |= named & !own & (EVEN || s.w + i < OW) & (v < lanes);
+        any |= named & !in_window & (EVEN || s.w + i < OW) & (v < lanes);
       }
     }
     if (any) {

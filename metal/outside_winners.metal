@@ -1,9 +1,11 @@
-    // Who wins in the channels that `outside_window` marks, where an index may name any position.
-    //   indices (B, OD, OH, OW, C), outside_window (B, channel groups), size = (D, H, W, channels of a group, lanes)
-    //   ->  winner_bits (B, C, words), all 0 at first: a bit for each position that is named, then one for each pooled value
-    //   that loses its position to a later one
-    // One thread: one channel, all of its indices from the last to the first, and the positions of its share of the words of
-    // bits: one of `lanes`. No other thread writes these words, so it waits for no other; it reads a word only where the word changes.
+    // Finds the pooled values that win their positions in the channel groups marked by `outside_window`, where an index may
+    // refer to any position.
+    //   indices (B, OD, OH, OW, C), outside_window (B, channel groups), size = (D, H, W, channels per group, lanes)
+    //   ->  winner_bits (B, C, words), initialised to 0: one bit per position, set if an index refers to it, then one bit per
+    //   pooled value, set if a later value has the same index
+    // One thread: all indices of one channel, from the last to the first. Of the words with bits of positions, each of the
+    // `lanes` threads of a channel updates a separate subset, so it needs no synchronisation; it reads a word only when the
+    // word changes.
     // Grid: (lanes * C, 1, B).
     const int D = size[0], H = size[1], W = size[2], C = indices_shape[4], group = size[3], lanes = size[4];
     const int OD = indices_shape[1], OH = indices_shape[2], OW = indices_shape[3];
@@ -20,10 +22,10 @@
     const OFFSET from = OFFSET(at.z) * OFFSET(count) * C + c;
     const auto named = winner_bits + (OFFSET(at.z) * C + c) * OFFSET(words_of(elements) + words_of(count));
     const auto lost = named + words_of(elements);
-    INDEX current = -1; // the word whose bits are known
+    INDEX current = -1; // the word that `bits` holds
     uint32_t bits = 0;
     for (INDEX left = count; left > 0; left -= 16) {
-      INDEX index[16]; // loaded together: the loads need not wait for one another
+      INDEX index[16]; // independent loads, which can overlap
       #pragma unroll
       for (int n = 0; n < 16; ++n) {
         index[n] = INDEX(indices[from + OFFSET(n < left ? left - 1 - n : INDEX(0)) * C]);
@@ -31,7 +33,7 @@
       #pragma unroll
       for (int n = 0; n < 16; ++n) {
         const INDEX word = index[n] / 32;
-        // Spread, so that regular indices are divided evenly among the threads.
+        // A hash, so that regular indices are distributed evenly over the threads.
         const uint spread = uint(word) * 0x9e3779b1u;
         if (n < left && index[n] >= 0 && index[n] < elements && (spread >> 16) % uint(lanes) == lane) {
           const uint32_t bit = uint32_t(1) << uint(index[n] % 32);

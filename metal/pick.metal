@@ -1,7 +1,8 @@
-    // The full array at the recorded positions; 0 for an index that names no position and, if asked, for a pooled value
-    // whose position a later one names as well. With LATER, the indices of later windows tell; with OUTSIDE, `winner_bits`
-    // for channels that `outside_window` marks; with LISTED, what `winner` has for the position: a number of the window that
-    // wins it (with CODES, see `place`) or of the pooled value.
+    // Gathers the elements of the full array at the indices; 0 for an index outside the plane. Optionally also 0 for a pooled
+    // value that loses its position to a later value with the same index. The losers are found by comparison with the
+    // indices of overlapping windows (LATER), in `winner_bits` for the channel groups marked in `outside_window` (OUTSIDE),
+    // or in `winner` (HAS_WINNER), which has for each position the code of the winning window (with CODES, see `place`) or
+    // the number of the winning pooled value.
     //   full (B, D, H, W, C), indices (B, OD, OH, OW, C), outside_window, winner_bits, winner (B, D, H, W, C)
     //   ->  out (B, OD, OH, OW, C)
     // One thread: V neighbouring channels of X neighbouring pooled values. Grid: (OW / X * channel groups, OD * OH, B).
@@ -28,7 +29,7 @@
         lost[i][v] = false;
       }
     }
-    // How many windows before or after a window have an element in common with it.
+    // The number of windows before and after a window that overlap it.
     const int RD = LATER ? (KD - 1) * DD / SD : 0, RH = LATER ? (KH - 1) * DH / SH : 0;
     const int RW = LATER ? (KW - 1) * DW / SW : 0;
     const bool marked = OUTSIDE && outside_window[OFFSET(at.z) * ((C + V - 1) / V) + s.group];
@@ -51,13 +52,13 @@
       #pragma unroll
       for (int near = RH; near < (RD + 1) * ROWS; ++near) {
         const int ed = near / ROWS, eh = near % ROWS - RH;
-        // How many elements lie between the start of a window and that of the later one.
+        // The distance in elements between the starts of the window and of the later one.
         const int fd = ed * SD / DD, fh = eh * SH / DH;
         const bool apart = ed * SD % DD != 0 || eh * SH % DH != 0;
         if (!apart && (ed == 0 || s.d + ed < OD) && (eh == 0 || within(s.h + eh, OH))) {
           const OFFSET there = row + OFFSET(ed * OH + eh) * OW * C;
-          NAMED column[X][V]; // of the window element that an index names
-          bool again[X][V];   // whether a later window names what may be the same position
+          NAMED column[X][V]; // kw of the window element that an index refers to
+          bool again[X][V];   // whether the index of a later window in this row may be the same position
           #pragma unroll
           for (int i = 0; i < X; ++i) {
             #pragma unroll
@@ -81,9 +82,9 @@
               for (int i = 0; i < X; ++i) {
                 #pragma unroll
                 for (int v = 0; v < V; ++v) {
-                  const NAMED n = index[i][v], rival = later[RUN ? i + ew + RW : 0][v];
+                  const NAMED n = index[i][v], other = later[RUN ? i + ew + RW : 0][v];
                   const bool common = FLAT || both_have<KW>(int(column[i][v]), fw);
-                  again[i][v] |= common & (rival == NAMED(FLAT ? n : int(n) - less));
+                  again[i][v] |= common & (other == NAMED(FLAT ? n : int(n) - less));
                 }
               }
             }
@@ -121,7 +122,7 @@
           position = start + i * SW + weigh<KD, KH, KW>(int(n), OFFSET(DD) * H * W, OFFSET(DH) * W, OFFSET(DW));
         }
         const OFFSET from = (plane + (named ? position : OFFSET(0))) * C + s.c + (v < lanes ? v : 0);
-        if (LISTED) {
+        if (HAS_WINNER) {
           lost[i][v] |= !marked & (winner[from] != (CODES ? code + winner_code(s.w + i, QW, MW) : number + uint(i)));
         }
         const bool found = named & !lost[i][v];

@@ -1,9 +1,9 @@
-    // Pooled values at their positions, zero elsewhere; of several that name one position the last one wins, or, with
-    // SUM, all are added. With CODES, a number of the window that wins the position takes the place of its value, if all
-    // indices are in their own windows. Every output is written once.
+    // Scatters pooled values to their positions, zero elsewhere. If several values have the same position, the last one wins
+    // or, with SUM, they are added. With CODES, the output is the code of the winning window (see `winner_code`) instead of
+    // its value; this requires that all indices are in their own windows. Each output is written once.
     //   values, indices (B, OD, OH, OW, C), outside_window, winner_bits, size = (D, H, W)  ->  out (B, D, H, W, C)
-    // One thread: V neighbouring channels of X neighbouring tiles of outputs, each as large as the stride. Tile t begins
-    // where window t would begin without padding.
+    // One thread: V neighbouring channels of X neighbouring tiles of outputs. A tile is one stride long on each axis, and
+    // tile t starts where window t would start without padding.
     // Grid: (tiles along W / X * channel groups, tiles along D * tiles along H, B).
     const int D = size[0], H = size[1], W = size[2], C = ONE ? V : indices_shape[4];
     const int OD = indices_shape[1], OH = indices_shape[2], OW = indices_shape[3];
@@ -19,17 +19,17 @@
     const OFFSET pooled = OFFSET(at.z) * OD * OH * OW;
     const int ND = covering_count<AXIS>(KD, SD, PD, DD), NH = covering_count<AXIS>(KH, SH, PH, DH);
     const int NW = covering_count<AXIS>(KW, SW, PW, DW);
-    const AXIS LW = -covering_window<AXIS>(0, KW, SW, PW, DW); // of a tile's first window, columns before its own
-    const int AT_ONCE = RUN ? X + NW - 1 : 1;                  // columns of pooled values
-    const bool ALONE = WHOLE && NW == 1;                       // no window of another column
-    // Of windows of few elements each has its instructions; of others, those of a row, or of a window, are repeated.
+    const AXIS LW = -covering_window<AXIS>(0, KW, SW, PW, DW); // columns from a tile back to the first window that covers it
+    const int AT_ONCE = RUN ? X + NW - 1 : 1;                  // columns of pooled values that are loaded together
+    const bool ALONE = WHOLE && NW == 1;                       // only its own window covers a tile
+    // Loops over small windows are unrolled; larger windows are looped over by row or by window, to limit the code size.
     const bool MANY = KD * KH * KW > 9;
     const int ROWS = MANY ? 1 : ND * NH, COLUMNS = MANY && NW > 8 ? 1 : NW;
     const OFFSET all = OFFSET(indices_shape[0]) * OD * OH * OW * C;
 
     if (OUTSIDE && outside_window[OFFSET(at.z) * ((C + V - 1) / V) + s.group]) {
-      // Some index of these channels is outside its window, and `winner_bits` says who won: the thread writes zeros of its
-      // tiles and those of its pooled values that won a position, wherever that is.
+      // An index in this channel group is outside its window. The thread writes the zeros of its tiles, and those of its
+      // pooled values that win a position according to `winner_bits`, at any position of the plane.
       const INDEX elements = INDEX(D) * H * W, count = INDEX(OD) * OH * OW;
       const OFFSET words = OFFSET(words_of(elements) + words_of(count)), channel = OFFSET(at.z) * C + s.c;
       const int TILE = SD * SH * X * SW;
@@ -67,7 +67,7 @@
         }
       }
     }
-    // The windows that cover a position of the tiles, in row-major order.
+    // Loop over the windows that cover the tiles, in row-major order.
     #pragma unroll(ROWS)
     for (int line = 0; line < ND * NH; ++line) {
       const AXIS ad = covering_window<AXIS>(line / NH, KD, SD, PD, DD), od = s.d + ad;

@@ -1,4 +1,4 @@
-    // The maximum of every window and where it is: the first of equals, but the last NaN.
+    // Computes the maximum of every window and its index: the first of equal maxima, or the last NaN.
     //   x (B, D, H, W, C), size = (OD, OH, OW)  ->  out, indices (B, OD, OH, OW, C)
     // One thread: V neighbouring channels of X neighbouring windows of Y neighbouring rows.
     // Grid: (OW / X * channel groups, OD * OH / Y, B).
@@ -12,18 +12,18 @@
     const int lanes = TAIL && C - s.c < V ? C - s.c : V;
     const AXIS d0 = s.d * SD - PD, h0 = s.h * Y * SH - PH, w0 = s.w * SW - PW;
     const OFFSET plane = OFFSET(at.z) * D * H * W, all = OFFSET(x_shape[0]) * D * H * W * C;
-    // Elements of a row, from the first window to the last, in parts of equal size that fit into registers.
+    // The elements of a row, from the first to the last window, in parts of equal size that fit into registers.
     const int ROW = X > 1 ? (X - 1) * SW + KW : KW, PARTS = X > 1 ? 1 : (KW + 7) / 8, COUNT = (ROW + PARTS - 1) / PARTS;
-    // Of windows of few elements every element has its instructions; of others, those of a part of a row are repeated.
+    // The loop over the rows is unrolled only for small windows, to limit the code size.
     const int ROWS = (Y - 1) * SH + KH, LINES = KD * ROWS * PARTS, UNROLLED = KD * KH * KW > 9 ? 1 : LINES;
 
-    // For window offsets, `where` counts from the first of the Y windows.
+    // Window offsets in `where` are relative to the first of the Y windows.
     T best[Y * X][V];
     typename Order<T>::type order[Y * X][V];
     WHERE where[Y * X][V];
     #pragma unroll
     for (int j = 0; j < Y * X; ++j) {
-      // No number is less than the least one: the first element inside has it, or another one is better.
+      // Start with the lowest value at the first element inside: any larger element replaces it.
       const AXIS top = h0 + j / X * SH, left = w0 + j % X * SW;
       const int kd = nearest_inside<AXIS>(0, d0, DD, D, PD), kh = nearest_inside<AXIS>(0, top, DH, H, PH);
       const int kw = nearest_inside<AXIS>(0, left, DW, W, PW);
@@ -39,7 +39,7 @@
     }
     #pragma unroll(UNROLLED)
     for (int line = 0; line < LINES; ++line) {
-      // A window that stands over the edge looks again at its outermost element, which changes nothing.
+      // An element outside the plane is replaced by the nearest one inside; reading that twice changes nothing.
       const int part = line % PARTS * COUNT, ad = line / PARTS / ROWS, ah = line / PARTS % ROWS;
       const int kd = INSIDE ? ad : nearest_inside<AXIS>(ad, d0, DD, D, PD);
       const int kh = INSIDE || Y > 1 ? ah : nearest_inside<AXIS>(ah, h0, DH, H, PH);
@@ -65,7 +65,7 @@
       }
       #pragma unroll
       for (int i = 0; i < X; ++i) {
-        // Windows of several rows have the maximum of a row in common.
+        // With Y > 1, the maximum of a row is computed once for all windows that contain the row.
         T row_best[V];
         typename Order<T>::type row_order[V];
         WHERE row_where[V];

@@ -1,15 +1,15 @@
-    // The maximum of large windows, from those of their shares: of equals the one with the lowest index, but of NaN the one
-    // with the highest.
-    //   values, numbers (B, OD, OH, OW * shares, C), size = (OD, OH, OW, shares)  ->  out, indices (B, OD, OH, OW, C)
+    // Reduces the maxima of the chunks (see `pool_large`) to the maximum of each window: the first of equal maxima, or the
+    // last NaN.
+    //   values, numbers (B, OD, OH, OW * chunks, C), size = (OD, OH, OW, chunks)  ->  out, indices (B, OD, OH, OW, C)
     // One thread: V neighbouring channels of one window. Grid: (OW * channel groups, OD * OH, B).
-    const int OD = size[0], OH = size[1], OW = size[2], shares = size[3], C = values_shape[4];
+    const int OD = size[0], OH = size[1], OW = size[2], chunks = size[3], C = values_shape[4];
     const uint3 at = thread_position_in_grid;
     const WorkItem<AXIS> s = work_item_of<AXIS, V, 1, false, false>(at, OD, OH, OW, C, values_shape[0]);
     if (s.beyond) {
       return;
     }
     const int lanes = C - s.c < V ? C - s.c : V;
-    const OFFSET row = (OFFSET(at.z) * OD * OH + at.y) * OW * shares * C + s.c;
+    const OFFSET row = (OFFSET(at.z) * OD * OH + at.y) * OW * chunks * C + s.c;
     T best[1][V];
     typename Order<T>::type order[V];
     INDEX number[V];
@@ -19,11 +19,11 @@
       order[v] = order_of(best[0][v]);
       number[v] = -1;
     }
-    for (int n = 0; n < shares; ++n) {
+    for (int n = 0; n < chunks; ++n) {
       T value[1][V];
       INDEX given[1][V];
-      load_columns<1, V, false, true>(value, values, row, s.w * shares + n, OW * shares, C, lanes, OFFSET(0));
-      load_columns<1, V, false, true>(given, numbers, row, s.w * shares + n, OW * shares, C, lanes, OFFSET(0));
+      load_columns<1, V, false, true>(value, values, row, s.w * chunks + n, OW * chunks, C, lanes, OFFSET(0));
+      load_columns<1, V, false, true>(given, numbers, row, s.w * chunks + n, OW * chunks, C, lanes, OFFSET(0));
       #pragma unroll
       for (int v = 0; v < V; ++v) {
         const auto rank = order_of(value[0][v]);

@@ -1,18 +1,18 @@
-    // The maximum of large windows, which several threads share: of each share of a window, its maximum and where that is.
-    // Where a window is one share, this is all; else `pool_chunks` goes on.
+    // Computes the maximum of each chunk of a large window, and its index. If a window has several chunks, `pool_chunks`
+    // reduces them.
     //   x (B, D, H, W, C), bounds as in `pool_regions`, window = kernel, stride, padding, dilation (3 numbers each),
-    //   size = (OD, OH, OW, shares)  ->  out, indices (B, OD, OH, OW * shares, C); -1 for a share without an element
-    // One thread: V neighbouring channels of the elements s, s + shares, s + 2 * shares, ... of one window.
-    // Grid: (OW * shares * channel groups, OD * OH, B).
+    //   size = (OD, OH, OW, chunks)  ->  out, indices (B, OD, OH, OW * chunks, C); index -1 for an empty chunk
+    // One thread: V neighbouring channels of the elements s, s + chunks, s + 2 * chunks, ... of one window.
+    // Grid: (OW * chunks * channel groups, OD * OH, B).
     const int D = x_shape[1], H = x_shape[2], W = x_shape[3], C = x_shape[4];
-    const int OD = size[0], OH = size[1], OW = size[2], shares = size[3];
+    const int OD = size[0], OH = size[1], OW = size[2], chunks = size[3];
     const uint3 at = thread_position_in_grid;
-    const WorkItem<AXIS> s = work_item_of<AXIS, V, 1, false, false>(at, OD, OH, OW * shares, C, x_shape[0]);
+    const WorkItem<AXIS> s = work_item_of<AXIS, V, 1, false, false>(at, OD, OH, OW * chunks, C, x_shape[0]);
     if (s.beyond) {
       return;
     }
-    const int lanes = C - s.c < V ? C - s.c : V, share = int(s.w % shares);
-    const AXIS ow = s.w / shares;
+    const int lanes = C - s.c < V ? C - s.c : V, chunk = int(s.w % chunks);
+    const AXIS ow = s.w / chunks;
     Run<AXIS> d, h, w;
     if (REGIONS) {
       const int columns = bounds_shape[3];
@@ -26,10 +26,10 @@
       w = run_of(ow, window[2], window[5], window[8], window[11], W);
     }
     const INDEX all = INDEX(d.count) * h.count * w.count;
-    // The element's number on each axis, and what a step of `shares` elements adds.
+    // The coordinates of the element in the window, and their increments per step of `chunks` elements.
     const uint row = w.count > 0 ? w.count : 1, layer = h.count > 0 ? h.count : 1;
-    uint nw = uint(share) % row, nh = uint(share) / row % layer, nd = uint(share) / row / layer;
-    const uint step_w = uint(shares) % row, step_h = uint(shares) / row % layer, step_d = uint(shares) / row / layer;
+    uint nw = uint(chunk) % row, nh = uint(chunk) / row % layer, nd = uint(chunk) / row / layer;
+    const uint step_w = uint(chunks) % row, step_h = uint(chunks) / row % layer, step_d = uint(chunks) / row / layer;
 
     const OFFSET plane = OFFSET(at.z) * D * H * W;
     T best[1][V];
@@ -39,10 +39,10 @@
     for (int v = 0; v < V; ++v) {
       best[0][v] = lowest<T>();
       order[v] = order_of(best[0][v]);
-      where[0][v] = FLAT || shares > 1 ? I(-1) : I(0);
+      where[0][v] = FLAT || chunks > 1 ? I(-1) : I(0);
     }
-    // How many elements are left; a number behind the last one could be too large for its type.
-    const INDEX count = share < all ? (all - share - 1) / shares + 1 : INDEX(0);
+    // Counts down the remaining elements, because a number after the last one could overflow its type.
+    const INDEX count = chunk < all ? (all - chunk - 1) / chunks + 1 : INDEX(0);
     for (INDEX left = count; left > 0; --left) {
       const INDEX pd = INDEX(d.first) + INDEX(nd) * d.step, ph = INDEX(h.first) + INDEX(nh) * h.step;
       const INDEX position = (pd * H + ph) * W + (INDEX(w.first) + INDEX(nw) * w.step);
@@ -65,6 +65,6 @@
       nd += step_d + (nh >= layer ? 1 : 0);
       nh -= nh >= layer ? layer : 0;
     }
-    const OFFSET to = (OFFSET(at.z) * OD * OH + at.y) * OW * shares * C + s.c;
-    store_columns<1, V, false, true>(out, best, to, s.w, OW * shares, C, lanes);
-    store_columns<1, V, false, true>(indices, where, to, s.w, OW * shares, C, lanes);
+    const OFFSET to = (OFFSET(at.z) * OD * OH + at.y) * OW * chunks * C + s.c;
+    store_columns<1, V, false, true>(out, best, to, s.w, OW * chunks, C, lanes);
+    store_columns<1, V, false, true>(indices, where, to, s.w, OW * chunks, C, lanes);

@@ -1,9 +1,9 @@
-    // The maximum of every window and its flat index, where the windows are not alike: the first of equals, but the last
-    // NaN. On each axis the windows are numbered on from those of the axis before; a window covers the positions from
-    // bounds[.., 0, ..] up to, not including, bounds[.., 1, ..].
+    // Computes the maximum and its flat index for windows of different sizes: the first of equal maxima, or the last NaN.
+    // `bounds` has the windows of the depth axis, then those of the height and of the width. A window covers the positions
+    // from bounds[.., 0, ..] to bounds[.., 1, ..] - 1.
     //   x (B, D, H, W, C), bounds (B, OD + OH + OW, 2, 1 or C), size = (OD, OH, OW)
     //   ->  out, indices (B, OD, OH, OW, C)
-    // One thread: V neighbouring channels, which have their windows in common, of one window.
+    // One thread: one window in V neighbouring channels. V is 1 if the bounds differ between channels.
     // Grid: (OW * channel groups, OD * OH, B).
     const int D = x_shape[1], H = x_shape[2], W = x_shape[3], C = ONE ? V : x_shape[4];
     const int OD = size[0], OH = size[1], OW = size[2], columns = bounds_shape[3];
@@ -28,7 +28,7 @@
     for (int d = first_d; d < stop_d; ++d) {
       for (int h = first_h; h < stop_h; ++h) {
         const INDEX row = (INDEX(d) * H + h) * W;
-        // As many at once as most windows are wide; beyond the end of a window its last element again.
+        // Four elements at a time, enough for most windows; after the end, the last element is repeated.
         for (int left = stop_w - first_w; left > 0; left -= 4) {
           const int w = stop_w - left;
           T value[4][V];

@@ -1,12 +1,12 @@
-// Work items and windows: the outputs that one thread computes, and the elements that a window covers. A constant of
-// a window is named by its kind (K kernel, S stride, P padding, D dilation) and its axis (D depth, H height, W width).
-// A coordinate on an axis, which may lie outside the plane, has type AXIS: 64 bits where 32 could overflow.
+// Work items and windows: the outputs that one thread computes, and the elements that a window covers. The name of a
+// window constant is its kind (K kernel, S stride, P padding, D dilation) and its axis (D depth, H height, W width).
+// Coordinates on an axis, which may be outside the plane, have type AXIS: 64 bits if 32 could overflow.
 
-// One thread has V neighbouring channels, from `c` on, of X neighbouring columns, from `w` on, in row `h` of layer `d`.
+// The work item of one thread: V channels, starting at `c`, of X columns, starting at `w`, in row `h` of layer `d`.
 template <typename AXIS> struct WorkItem {
   AXIS d, h, w;
-  int c, group; // group: the number of the thread's channels, counted in V
-  bool beyond;  // outside the grid: CUDA runs whole blocks
+  int c, group; // group: c / V
+  bool beyond;  // outside the grid, because CUDA runs whole blocks
 };
 
 template <typename AXIS, int V, int X, bool ONE, bool PLANAR>
@@ -22,14 +22,14 @@ inline WorkItem<AXIS> work_item_of(uint3 at, int D, int H, int W, int C, int B) 
   return s;
 }
 
-// The position on an axis that is nearest to a coordinate.
+// A coordinate, clamped to the positions of an axis.
 template <typename AXIS> inline int clamped(AXIS at, int length) { return int(at < 0 ? 0 : at >= length ? length - 1 : at); }
 
 inline bool within(int number, int count) { return uint(number) < uint(count); }
 inline bool within(int64_t number, int count) { return number >= 0 && number < count; }
 
-// Of the elements of a window, which lie `step` apart from `start` on, the number of the one that is nearest to
-// number k among those on an axis of `length`. A window never begins farther than `padding` before the axis.
+// The number of the window element nearest to element k among those inside an axis of `length` positions. The elements
+// start at `start`, which is at most `padding` positions before the axis, and are `step` positions apart.
 template <typename AXIS> inline int nearest_inside(int k, AXIS start, AXIS step, AXIS length, AXIS padding) {
   if (k * step < padding) {
     const int least = start < 0 ? int((step - 1 - start) / step) : 0;
@@ -39,38 +39,39 @@ template <typename AXIS> inline int nearest_inside(int k, AXIS start, AXIS step,
   return int(k > most ? most : k);
 }
 
-// Whether a window has an element on the axis: only dilation leaves it none.
+// Whether a window has an element inside the axis. Only a dilated window can have none.
 template <typename AXIS> inline bool meets(AXIS start, AXIS step, int K, AXIS length) {
   const AXIS least = start < 0 ? (step - 1 - start) / step : 0;
   return step == 1 || (least < K && start + least * step < length);
 }
 
-// How many tiles as large as the stride cover an axis, and no fewer than there are windows.
+// The number of tiles, each one stride long, that cover an axis; at least the number of windows.
 inline int tiles(int length, int stride, int windows) {
   const int covering = int((uint(length) + uint(stride) - 1) / uint(stride));
   return covering > windows ? covering : windows;
 }
 
-// The windows that cover a position of a tile, which begins where window `tile` would begin without padding: how many
-// there are, and how far number n of them, in order, lies after that window. Elements that are farther apart than
-// windows each belong to one window; else all windows from the first to the last one count.
+// The windows that cover a position of a tile, which starts where the window of the same number would start without
+// padding. covering_count is the number of these windows, and covering_window the number of the n-th one minus the number
+// of the tile. If dilation exceeds the stride, every element belongs to a different window; otherwise all windows from
+// the first to the last one count.
 template <typename AXIS> constexpr int covering_count(int K, AXIS S, AXIS P, AXIS D) {
   return D > S ? K : int(((K - 1) * D - P) / S + (S - 1 + P) / S + 1);
 }
 template <typename AXIS> inline AXIS covering_window(int n, int K, AXIS S, AXIS P, AXIS D) {
   if (D > S) {
-    const AXIS ahead = P - (K - 1 - n) * D; // of the tile's first position that the element may have
+    const AXIS ahead = P - (K - 1 - n) * D; // minus the position of element K - 1 - n of window 0
     return ahead > 0 ? (ahead + S - 1) / S : -(-ahead / S);
   }
   return n - ((K - 1) * D - P) / S;
 }
 
-// The number of the window element that lies `ahead` of the start of a window, or -1.
+// The number of the window element that is `ahead` positions after the start of the window, or -1.
 template <typename AXIS> inline int element_at(AXIS ahead, int K, AXIS step) {
   return ahead >= 0 && ahead % step == 0 && ahead / step < K ? int(ahead / step) : -1;
 }
 
-// The same for numbers known at run time only, without a division where there is no dilation.
+// The same for arguments known only at run time; avoids the division if there is no dilation.
 template <typename AXIS> inline int element_of(AXIS ahead, int K, AXIS step) {
   AXIS k = ahead;
   if (step > 1) { // the same for all threads
@@ -79,7 +80,8 @@ template <typename AXIS> inline int element_of(AXIS ahead, int K, AXIS step) {
   return within(k, K) ? int(k) : -1;
 }
 
-// The elements of a window that lie on an axis: `count` of them, `step` apart, after `skipped` that lie before it.
+// The elements of a window inside an axis: `count` elements, `step` positions apart, starting at position `first`, after
+// `skipped` elements before the axis.
 template <typename AXIS> struct Run {
   AXIS first;
   int step, count, skipped;
@@ -105,10 +107,9 @@ template <typename AXIS, typename P, typename OFFSET> inline Run<AXIS> run_betwe
   return run;
 }
 
-// The windows that may cover the positions from `first` to `last` of an axis, in order: `count` of them from `first` on.
-// With DILATED, elements may be farther apart than windows. On such an axis the elements that may be at one position are
-// counted instead: from the last one, which is in the window that begins `first` after the start of window 0, to those
-// `step` later.
+// The windows that may cover the positions from `first` to `last` of an axis: `count` windows, starting at window `first`.
+// With DILATED, dilation may exceed the stride. On such an axis `count` is the number of elements of a window, and step n
+// stands for the window that starts `first + n * step` positions after window 0, if there is one.
 template <typename AXIS> struct Cover {
   AXIS first, step;
   int count, stride, windows;
@@ -125,7 +126,7 @@ inline Cover<AXIS> cover_of(AXIS first, AXIS last, int K, int stride, int paddin
     cover.first = first + padding - AXIS(K - 1) * step;
     cover.step = step;
     cover.count = K;
-  } else if (windows > 1) { // the same for all threads: one window needs no division
+  } else if (windows > 1) { // the same for all threads; saves the divisions for one window
     const AXIS reached = first + padding - AXIS(K - 1) * step, begun = (last + padding) / stride + 1;
     cover.first = reached > 0 ? (reached + stride - 1) / stride : 0;
     cover.count = int((begun < windows ? begun : windows) - cover.first);
@@ -142,7 +143,7 @@ template <typename AXIS, typename P, typename OFFSET> inline Cover<AXIS> cover_b
   return cover;
 }
 
-// Number n of the windows of a cover, or -1 where there is none.
+// The n-th window of a cover, or -1 if there is none.
 template <bool DILATED, typename AXIS> inline AXIS window_of(Cover<AXIS> cover, int n) {
   if (!DILATED || cover.step == 0) { // the same for all threads
     return cover.first + n;
@@ -151,18 +152,18 @@ template <bool DILATED, typename AXIS> inline AXIS window_of(Cover<AXIS> cover, 
   return start >= 0 && window * cover.stride == start && window < cover.windows ? window : AXIS(-1);
 }
 
-// A number of a window, 1 or more, that differs for all windows with a position in common. On an axis those are `apart`
-// from one another or multiples of that, and no more than `most`, a power of two.
+// The code of a window on one axis, which differs between all windows that share a position. The numbers of these windows
+// differ by multiples of `apart`, and there are at most `most` of them, a power of two.
 template <typename AXIS> inline uint winner_code(AXIS window, int apart, int most) {
   return uint(window) / uint(apart) % uint(most);
 }
 
-// Whether element k of a window of K is one of a window that begins `later` elements after it, too.
+// Whether element k of a window is also an element of a window of the same size that starts `later` elements after it.
 template <int K> inline bool both_have(int k, int later) {
   return later == 0 || (later > 0 ? k >= later : k < K + later);
 }
 
-// kd * layer + kh * row + kw * column of the window element number `offset`: windows of few rows need no division.
+// kd * layer + kh * row + kw * column for window element `offset` = (kd, kh, kw); avoids divisions for few rows.
 template <int KD, int KH, int KW, typename N> inline N weigh(int offset, N layer, N row, N column) {
   if (KD * KH > 4) {
     const int line = offset / KW, kd = line / KH;
@@ -177,7 +178,7 @@ template <int KD, int KH, int KW, typename N> inline N weigh(int offset, N layer
   return ahead + N(offset) * column;
 }
 
-// The position that an offset in a window names, or -1; `window` holds its numbers.
+// The flat position of an offset in a window, or -1 if it is outside; `window` has the window parameters.
 template <typename INDEX, typename AXIS, typename P>
 inline INDEX position_of(INDEX offset, AXIS od, AXIS oh, AXIS ow, P window, int D, int H, int W) {
   const int n = int(offset), line = n / window[2], kd = line / window[1], kh = line - kd * window[1];

@@ -1,4 +1,4 @@
-"""Max pooling that remembers where each maximum was, and max unpooling, for MLX."""
+"""Max pooling with indices and max unpooling for MLX."""
 
 from ._backends import use_backend
 from ._derivatives import exporting

@@ -20,7 +20,7 @@ _STREAMS = (mx.Stream, mx.ThreadLocalStream, mx.Device, mx.DeviceType)
 
 
 def short_repr(value: Any) -> str:
-    """What a message shows of an argument: its repr, but no numbers of an array and no endless integer."""
+    """The repr of an argument for a message; arrays and very long values are only described."""
     if isinstance(value, mx.array):
         return f"an array of shape {value.shape}"
     try:
@@ -31,7 +31,7 @@ def short_repr(value: Any) -> str:
 
 
 def values(caller: str, name: str, x: Any) -> None:
-    """Checks an array of values to be pooled or unpooled."""
+    """Check an array of values to be pooled or unpooled."""
     if not isinstance(x, mx.array):
         raise TypeError(
             f"[{caller}] '{name}' must be an mlx array but got {type(x).__name__}.{_array_hint(x)}"
@@ -44,14 +44,14 @@ def values(caller: str, name: str, x: Any) -> None:
 
 
 def _array_hint(x: Any) -> str:
-    """How to pass what is not an array."""
+    """A hint for the caller about a value that is not an array."""
     if isinstance(x, tuple) and len(x) == 2 and all(isinstance(part, mx.array) for part in x):
         return f" {PAIR_HINT}"
     return " Convert it with mx.array(...)." if hasattr(x, "__len__") else ""
 
 
 def indices(caller: str, indices: Any) -> None:
-    """Checks an array of indices."""
+    """Check an array of indices."""
     if not isinstance(indices, mx.array):
         raise TypeError(
             f"[{caller}] 'indices' must be an mlx array but got {type(indices).__name__}."
@@ -66,7 +66,7 @@ def indices(caller: str, indices: Any) -> None:
 
 
 def stream(caller: str, value: Any) -> None:
-    """Checks where a call is to run."""
+    """Check a stream or device."""
     if value is not None and not isinstance(value, _STREAMS):
         raise TypeError(
             f"[{caller}] 'stream' must be a stream, a device or None but got {type(value).__name__}."
@@ -74,20 +74,20 @@ def stream(caller: str, value: Any) -> None:
 
 
 def choice(caller: str, name: str, value: Any, allowed: Sequence[str]) -> None:
-    """Checks a named option."""
+    """Check an option that must be one of the strings in ``allowed``."""
     if not isinstance(value, str) or value not in allowed:
         options = " or ".join(f"'{option}'" for option in allowed)
         raise ValueError(f"[{caller}] '{name}' must be {options} but got {short_repr(value)}.")
 
 
 def flag(caller: str, name: str, value: Any) -> None:
-    """Checks an option that is on or off."""
+    """Check a boolean option."""
     if not isinstance(value, bool):
         raise TypeError(f"[{caller}] '{name}' must be True or False but got {short_repr(value)}.")
 
 
 def integers(caller: str, name: str, value: Any, count: int, least: int) -> tuple[int, ...]:
-    """An integer or a sequence as one integer, ``least`` or more, for each of ``count`` axes."""
+    """One integer, ``least`` or more, for each of ``count`` axes, from an integer or a sequence."""
     if type(value) is int and least <= value <= LARGEST_AXIS:  # the usual case, fast
         return (value,) * count
     allowed = "an integer" if count == 1 else f"an integer or a tuple of {count} integers"
@@ -100,16 +100,12 @@ def integers(caller: str, name: str, value: Any, count: int, least: int) -> tupl
         raise ValueError(
             f"[{caller}] '{name}' must be {least} or more but got {short_repr(value)}."
         )
-    if max(numbers) > LARGEST_AXIS:
-        raise ValueError(
-            f"[{caller}] '{name}' must be at most 2^31 - 1, the longest axis of an mlx array, but got "
-            f"{short_repr(value)}."
-        )
+    _check_lengths(caller, name, value, numbers)
     return numbers
 
 
 def ratios(caller: str, name: str, value: Any, count: int) -> tuple[float, ...]:
-    """A number or a sequence as one number between 0 and 1 for each of ``count`` axes."""
+    """One number between 0 and 1 for each of ``count`` axes, from a number or a sequence."""
     given = value if isinstance(value, (tuple, list)) else [value] * count
     if any(isinstance(r, bool) or not isinstance(r, Real) for r in given):
         raise TypeError(
@@ -125,25 +121,30 @@ def ratios(caller: str, name: str, value: Any, count: int) -> tuple[float, ...]:
 
 
 def shape(caller: str, name: str, value: Any, rank: int = 1) -> tuple[int, ...]:
-    """A shape, given as a sequence, or as an integer for each of ``rank`` axes."""
+    """A shape, from a sequence or from one integer for all of ``rank`` axes."""
     if type(value) is tuple and all(type(n) is int and n <= LARGEST_AXIS for n in value):
         return value  # the usual case, fast
     numbers = all_integers(value if isinstance(value, (tuple, list)) else [value] * rank)
     if numbers is None:
         hint = f": pass its shape, {name}={value.shape}" if isinstance(value, mx.array) else ""
         raise TypeError(
-            f"[{caller}] '{name}' must be an integer or a tuple of them but got {short_repr(value)}{hint}."
+            f"[{caller}] '{name}' must be an integer or a tuple of integers but got "
+            f"{short_repr(value)}{hint}."
         )
-    if max(numbers, default=0) > LARGEST_AXIS:
-        raise ValueError(
-            f"[{caller}] '{name}' must be at most 2^31 - 1 on every axis, the longest of an mlx array, "
-            f"but got {short_repr(value)}."
-        )
+    _check_lengths(caller, name, value, numbers)
     return numbers
 
 
+def _check_lengths(caller: str, name: str, value: Any, numbers: Sequence[int]) -> None:
+    if max(numbers, default=0) > LARGEST_AXIS:
+        raise ValueError(
+            f"[{caller}] '{name}' must be at most 2^31 - 1, the longest axis of an mlx array, but got "
+            f"{short_repr(value)}."
+        )
+
+
 def all_integers(numbers: Sequence[Any]) -> tuple[int, ...] | None:
-    """``numbers`` as ints, or None if one is something else: a bool, a float, an array."""
+    """``numbers`` as ints, or None if one of them is not an integer (a bool, a float, an array)."""
     if any(isinstance(number, (bool, mx.array)) for number in numbers):
         return None
     try:

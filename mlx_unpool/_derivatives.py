@@ -1,4 +1,4 @@
-"""Derivatives: the primitives as custom functions, each other's transpose.
+"""Derivatives: each primitive as a custom function whose derivatives are other primitives.
 
 Pooling copies each window's maximum out of the plane, so with its indices fixed it is the linear map
 ``pick``, whose transpose is ``accumulate``. Unpooling with fixed indices is the linear map ``place``, whose
@@ -95,7 +95,7 @@ def pool(source: Arrays, g: Any, index_dtype: mx.Dtype, where: Where) -> tuple[m
 
 
 def pool_values(source: Arrays, g: Any, index_dtype: mx.Dtype, where: Where) -> mx.array:
-    """Values of every window; the derivatives use indices of ``index_dtype``, kept or computed again."""
+    """Values of every window; the derivatives use indices of ``index_dtype``, kept or recomputed."""
     backend: Any = where.backend
     if backend.on_gpu:
         return pool(source, g, index_dtype, where)[0]
@@ -122,7 +122,7 @@ def linear(
     where: Where,
     index_dtype: mx.Dtype | None = None,
 ) -> mx.array:
-    """The primitive of this name, one of :data:`TRANSPOSE`: linear in ``x``.
+    """Run the primitive ``name``, a key of :data:`TRANSPOSE`, which is linear in ``x``.
 
     ``source`` is the indices or, with ``index_dtype``, the source of the pool that computes them.
     """
@@ -161,7 +161,7 @@ def _run(
     where: Where,
     arrays: Arrays,
 ) -> Any:
-    """``forward`` of these arrays with these derivatives; ``mx.vmap`` merges the new axis into the batch.
+    """Run ``forward`` with the given derivatives; ``mx.vmap`` merges the mapped axis into the batch.
 
     Everything runs on one stream, including the operations that MLX adds to a custom function.
     """
@@ -184,14 +184,14 @@ def _run(
 
 
 def _as_tuple(x: Any) -> tuple[Any, ...]:
-    """What MLX passes for one array or for several, as a tuple."""
+    """An argument of a custom function's callback as a tuple: MLX passes one array or a list."""
     return tuple(x) if isinstance(x, (list, tuple)) else (x,)
 
 
 def _without_derivative(x: mx.array) -> mx.array:
-    """The same array through two views, which can be exported, cost nothing and have no derivative.
+    """The same array through two views, which can be exported, take no time and have no derivative.
 
-    MLX could differentiate some of the operations, but not exactly: equal maxima would share the gradient.
+    MLX could differentiate some of the operations, but would split the gradient among equal maxima.
     """
     return x.view(TRAITS[x.dtype].unsigned).view(x.dtype) if is_float(x.dtype) else x
 
@@ -201,7 +201,7 @@ def _zeros(arrays: Arrays) -> tuple[mx.array, ...]:
 
 
 def _map_batch(function: Callable[..., Any], args: Arrays, axes: Any) -> tuple[Any, Any]:
-    """``function`` of arrays (B, ...), mapped: the mapped axis becomes part of B and comes out first."""
+    """Apply ``function`` to arrays (B, ...) with the mapped axes merged into B; map results on axis 0."""
     length = next(x.shape[axis] for x, axis in zip(args, axes) if axis is not None)
     merged = []
     for x, axis in zip(args, axes):

@@ -1,7 +1,7 @@
-"""Sizes and windows: the integer arithmetic of pooling, free of MLX.
+"""Sizes and windows: the integer arithmetic of pooling, without MLX.
 
-Everything here is written for three spatial axes (depth, height, width). Pooling over fewer axes is
-pooling with leading axes of size 1, kernel 1, stride 1, so nothing below knows about ranks.
+Everything here has three spatial axes (depth, height, width). Pooling over fewer axes is pooling with leading
+axes of size 1, kernel 1 and stride 1.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from math import gcd, prod
 from typing import Any
 
 Triple = tuple[int, ...]  # always three: for depth, height and width
-# Of an axis and a number on it, or an array of numbers: two integers, or two arrays.
+# Maps an axis and a number (or an array of numbers) to a pair of integers (or of arrays).
 BoundsFormula = Callable[[int, Any], tuple[Any, Any]]
-MAX_TABLE_SIZE = 2048  # pairs of 8 bytes; a thousand plans of such sizes take 16 MB
+MAX_TABLE_SIZE = 2048  # pairs of 8 bytes: the tables of a thousand cached plans take at most 16 MB
 
 
 def triple(numbers: Sequence[int], fill: int = 1) -> Triple:
-    """The numbers of one, two or three axes, with ``fill`` for the leading axes that are missing."""
+    """The numbers of one, two or three axes, with ``fill`` for missing leading axes."""
     return (*[fill] * (3 - len(numbers)), *numbers)
 
 
 def pitches(size: Triple) -> Triple:
-    """How many positions one step along each axis of a plane is."""
+    """The distance in flat positions between neighbours on each axis of a plane."""
     return (size[1] * size[2], size[2], 1)
 
 
@@ -33,7 +33,7 @@ def pitches(size: Triple) -> Triple:
 class Window:
     """The parameters of a pooling window, one value for each of (depth, height, width).
 
-    Compared by identity, like all that depends on it.
+    Windows and geometries are compared by identity, which makes them fast cache keys.
     """
 
     kernel: Triple = (1, 1, 1)
@@ -44,7 +44,7 @@ class Window:
 
     @property
     def elements(self) -> int:
-        """How many elements a window has."""
+        """The number of elements of a window."""
         return prod(self.kernel)
 
     @property
@@ -59,19 +59,19 @@ class Window:
 
     @property
     def reach(self) -> Triple:
-        """How many neighbouring windows can cover one position: 1 where windows are disjoint."""
+        """The largest number of windows on each axis that cover one position: 1 if windows are disjoint."""
         return tuple((n - 1) // s + 1 for n, s in zip(self.span, self.stride))
 
     @property
     def disjoint(self) -> bool:
-        """Whether every position belongs to one window at most."""
+        """Whether every position belongs to at most one window."""
         return self.reach == (1, 1, 1)
 
     def pooled_size(self, size: Triple) -> Triple:
         """The number of windows on each axis of a plane of ``size``.
 
-        ``floor((L + 2p - d(k-1) - 1) / s) + 1``; with ``ceil_mode`` the ceiling, less a last window
-        that would start at or beyond ``L + p``. A result below 1 means that no window fits.
+        ``floor((L + 2p - d(k-1) - 1) / s) + 1``; with ``ceil_mode`` the ceiling, minus 1 if the last window
+        would start at or beyond ``L + p``. A result below 1 means that no window fits.
         """
         pooled = []
         for length, n, s, p in zip(size, self.span, self.stride, self.padding):
@@ -100,10 +100,9 @@ class Window:
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
-    """Planes of one size and what was pooled from them; where the windows lie is not known.
+    """The size of a plane and the number of windows in it; the positions of the windows are unknown.
 
-    All that a backend needs to know besides its arrays. Compared by identity: a plan makes one for a
-    shape, and what depends on it is worked out once.
+    Everything that depends only on the shape is computed once per geometry and cached.
     """
 
     size: Triple  # of the plane
@@ -111,7 +110,7 @@ class Geometry:
 
     @cached_property
     def most_positions(self) -> int:
-        """How many positions the larger one has, the plane or what was pooled from it."""
+        """The number of positions of the plane or the number of windows, whichever is larger."""
         return max(prod(self.size), prod(self.pooled))
 
 
@@ -128,7 +127,7 @@ class Axis:
 
     @cached_property
     def last(self) -> int:
-        """Where the last window starts."""
+        """The position at which the last window starts."""
         return (self.count - 1) * self.stride - self.padding
 
     @cached_property
@@ -169,21 +168,21 @@ class Axis:
 
     @property
     def is_tiled(self) -> bool:
-        """Whether the windows divide the axis among themselves without a rest."""
+        """Whether the axis is exactly ``count`` strides long and each window stays within its own stride."""
         span = self.dilation * (self.kernel - 1) + 1
         return span <= self.stride and not self.padding and self.count * self.stride == self.length
 
     @cached_property
     def is_kept(self) -> bool:
-        """Whether every window is the one position of its number."""
+        """Whether window ``i`` covers only position ``i``, so that pooling this axis changes nothing."""
         return self.is_inside and self.used == 1 and self.count == self.length
 
     @property
     def has_empty_windows(self) -> bool:
         """Whether a window may have no element inside the plane.
 
-        Only a window that starts in the padding can step over the plane, and only where its dilation is
-        longer than the plane: it does if ``start mod dilation`` is the length or more.
+        Only a window that starts in the padding can skip the whole plane, and only if its dilation is larger
+        than the length: it does if ``start mod dilation`` is the length or more.
         """
         return self.padding > 0 and self.dilation > self.length
 
@@ -207,32 +206,33 @@ class WindowGeometry(Geometry):
 
     @cached_property
     def every_element_inside(self) -> bool:
-        """Whether no window reaches beyond the plane."""
+        """Whether every element of every window is inside the plane."""
         covered = self.window.unpooled_size(self.pooled)
         return not any(self.window.padding) and all(n <= m for n, m in zip(covered, self.size))
 
     @cached_property
     def steps_in_plane(self) -> Triple:
-        """For each axis, how many positions apart two neighbouring elements of a window are."""
+        """The distance in flat positions between neighbouring elements of a window, for each axis."""
         return tuple(axis.dilation * pitch for axis, pitch in zip(self.axes, pitches(self.size)))
 
     @cached_property
     def steps_in_window(self) -> Triple:
-        """For each axis, how far apart the offsets of two neighbouring elements of a window are."""
+        """The difference between the offsets of neighbouring elements of a window, for each axis."""
         return pitches(self.window.kernel)
 
     @cached_property
     def strides_in_plane(self) -> Triple:
-        """For each axis, how many positions apart two neighbouring windows are; 0 if there is one."""
+        """The distance in flat positions between neighbouring windows, for each axis; 0 for one window."""
         pairs = zip(self.axes, pitches(self.size))
         return tuple(axis.stride * pitch if axis.count > 1 else 0 for axis, pitch in pairs)
 
     @cached_property
     def origins(self) -> tuple[int, int, int]:
-        """A range (start, stop, step) with, for every window, the position that counting starts from.
+        """A range (start, stop, step) that contains the origin of every window.
 
-        That is ``after`` elements before the first used one, because the replacement of an element after the
-        plane may be that far before it, and no offset may be negative.
+        The flat index of an element is the origin of its window plus a non-negative offset. The origin is
+        ``after`` elements before the first used element, because the replacement of an element after the
+        plane can be that far before it.
         """
         starts = zip(self.axes, pitches(self.size), self.steps_in_plane)
         first = sum(axis.first * pitch - axis.after * step for axis, pitch, step in starts)
@@ -241,15 +241,15 @@ class WindowGeometry(Geometry):
 
     @cached_property
     def first_offset(self) -> int:
-        """The offset in the window that counting starts from."""
+        """The window offset that corresponds to :attr:`origins`."""
         starts = zip(self.axes, self.steps_in_window)
         return sum((axis.skipped - axis.after) * step for axis, step in starts)
 
     @cached_property
     def nearest_table(self) -> tuple[tuple[array[int], array[int]], ...] | None:
-        """For each used row of an axis, the nearest row inside the plane and its distance.
+        """For each used row of an axis, the nearest row inside the plane and the distance to it.
 
-        The distance is a multiple of the dilation, counted in elements, plus ``after``. None for long axes.
+        The distance is counted in window elements and increased by ``after``. None for long axes.
         """
         if sum(axis.stop - axis.first for axis in self.axes) > MAX_TABLE_SIZE:
             return None
@@ -259,7 +259,7 @@ class WindowGeometry(Geometry):
             for row in range(axis.first, axis.stop):
                 rest = row % axis.dilation
                 most = max(axis.length - 1 - rest, 0) // axis.dilation
-                # There may be no such row. Then none of the window is inside, and any row will do.
+                # If the window has no row inside, it is empty and any row will do.
                 near = min(max(row // axis.dilation, 0), most) * axis.dilation + rest
                 rows.append(min(near, axis.length - 1))
                 shifts.append((rows[-1] - row) // axis.dilation + axis.after)
@@ -276,21 +276,20 @@ class WindowGeometry(Geometry):
 class RegionGeometry(Geometry):
     """Windows of adaptive and fractional pooling, which may differ in size and distance.
 
-    On each axis the windows come in order: neither where they start nor where they stop ever goes back.
-    Where they lie is a formula, not a table: it takes an integer as well as an array of integers, int64
-    for sizes near 2^31.
+    On each axis neither the starts nor the ends of consecutive windows decrease. The formulas for the bounds
+    take an integer or an array of integers, which must be int64 for sizes near 2^31.
     """
 
-    longest: Triple  # the most positions that a window covers
-    regular: tuple[tuple[int, int] | None, ...]  # length and distance on an axis of equal windows
+    longest: Triple  # the largest number of positions of a window
+    regular: tuple[tuple[int, int] | None, ...]  # window length and stride; None if windows differ
 
     def covering(self, axis: int, position: Any) -> tuple[Any, Any]:
-        """The first window that may cover a position of an axis, and the first that follows those."""
+        """The range (first, stop) of the windows that may cover a position of an axis."""
         raise NotImplementedError
 
     @cached_property
     def covering_table(self) -> array[int] | None:
-        """What :meth:`covering` says of every position, one axis after the other, if they are few."""
+        """:meth:`covering` for every position, one axis after the other; None if there are many."""
         return _table(self.covering, self.size)
 
 
@@ -299,34 +298,34 @@ class AdaptiveGeometry(RegionGeometry):
     """Window ``i`` of ``n`` on an axis of ``L``: from ``floor(i * L / n)`` to ``ceil((i + 1) * L / n)``."""
 
     def ends(self, axis: int, number: Any) -> tuple[Any, Any]:
-        """Where a window starts and where it stops."""
+        """The start and the end of a window."""
         return _adaptive_bounds(number, self.size[axis], self.pooled[axis])
 
     @cached_property
     def bounds_table(self) -> array[int] | None:
-        """What :meth:`ends` says of every window, one axis after the other, if they are few."""
+        """:meth:`ends` for every window, one axis after the other; None if there are many."""
         return _table(self.ends, self.pooled)
 
     def covering(self, axis: int, position: Any) -> tuple[Any, Any]:
-        """As of all regions."""
+        """See :class:`RegionGeometry`."""
         return _adaptive_bounds(position, self.pooled[axis], self.size[axis])
 
 
 @dataclass(frozen=True, eq=False)
 class FractionalGeometry(RegionGeometry):
-    """Windows of one length, at starts that are drawn at random.
+    """Windows of one length at random starts.
 
-    ``floor((i + u) * a) - floor(u * a)``, with ``a = (L - k) / (n - 1)``, is ``floor(i * a)`` or one more,
-    whatever ``u`` from 0 to 1 is, apart from what float32 rounds: less than ``L / 2^20``.
+    Window ``i`` starts at ``floor((i + u) * a) - floor(u * a)`` with ``a = (L - k) / (n - 1)``. For every
+    ``u`` from 0 to 1 this is ``floor(i * a)`` or one more, plus a float32 rounding error below ``L / 2^20``.
     """
 
     def covering(self, axis: int, position: Any) -> tuple[Any, Any]:
-        """As of all regions."""
+        """See :class:`RegionGeometry`."""
         length, n, k = self.size[axis], self.pooled[axis], self.longest[axis]
-        last = length - k  # where the last window starts
+        last = length - k  # start of the last window
         if n == 1:
             return position * 0, position * 0 + (position >= last)
-        # In 2^-20 of a position, as long as products stay below 2^63.
+        # Computed in units of 2^-20 positions if the products stay below 2^63.
         unit = 2**20 if length <= 2**20 else 1
         rounding = -(-length * unit // 2**20)
         first = _positive((position - k) * unit - rounding) * (n - 1)
@@ -334,12 +333,12 @@ class FractionalGeometry(RegionGeometry):
         following = (((position + 1) * unit + rounding) * (n - 1) + last * unit - 1) // (
             last * unit
         )
-        most = n - (position < last)  # the last window is where it is
+        most = n - (position < last)  # the start of the last window is not random
         return first, most - _positive(most - following)
 
 
 def _table(formula: BoundsFormula, counts: Triple) -> array[int] | None:
-    """Pairs of a formula for the numbers below the count of each axis; None where they would fill a cache."""
+    """The pairs of a formula for the numbers below the count of each axis; None if they are too many."""
     if sum(counts) > MAX_TABLE_SIZE:
         return None
     pairs = (formula(axis, number) for axis in range(3) for number in range(counts[axis]))
@@ -347,25 +346,22 @@ def _table(formula: BoundsFormula, counts: Triple) -> array[int] | None:
 
 
 def _adaptive_bounds(number: Any, length: int, count: int) -> tuple[Any, Any]:
-    """The start and the end of a share when ``count`` share an axis and none goes without."""
+    """The start and the end of window ``number`` out of ``count`` adaptive windows."""
     return number * length // count, ((number + 1) * length + count - 1) // count
 
 
 def _positive(x: Any) -> Any:
-    """``x``, or 0 if that is less: of an integer or of an array."""
+    """``max(x, 0)`` for an integer or an array."""
     return x * (x > 0)
 
 
 def adaptive_geometry(size: Triple, pooled: Triple) -> Geometry:
-    """The windows of adaptive pooling.
-
-    Equal windows at equal distances are an ordinary :class:`WindowGeometry`.
-    """
+    """The windows of adaptive pooling: a :class:`WindowGeometry` if they are equal and equally spaced."""
     longest: list[int] = []
     regular: list[tuple[int, int] | None] = []
     for length, n in zip(size, pooled):
         each, rest = divmod(length, n)
-        # A window gets a part of a position on neither side, on one side, or on both.
+        # Rounding outwards extends a window on neither side, on one side or on both.
         longest.append(each if rest == 0 else each + 1 if n % rest == 0 else each + 2)
         regular.append((longest[-1], each) if rest <= 1 and each > 0 else None)
     equal = [axis for axis in regular if axis]

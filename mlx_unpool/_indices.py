@@ -98,7 +98,7 @@ def offsets(positions: mx.array, g: WindowGeometry) -> mx.array:
 
 
 def check(caller: str, indices: mx.array, layout: Layout, g: Geometry) -> None:
-    """Raises ValueError for the first invalid index of a caller's indices."""
+    """Raise ValueError for the first invalid index of a caller's indices."""
     invalid = layout.unfold(_invalid(layout.fold(indices), g))
     if not indices.size or not mx.any(invalid).item():
         return
@@ -141,8 +141,8 @@ def _allowed(dtype: mx.Dtype, g: Geometry) -> str:
     if is_window(dtype):
         assert isinstance(g, WindowGeometry)
         return f"0 to {g.window.elements - 1} and refer to a position inside the plane"
-    own = " and in their own window" if isinstance(g, WindowGeometry) else ""
-    return f"0 to {prod(g.size) - 1}{own}"
+    window = " and in their own window" if isinstance(g, WindowGeometry) else ""
+    return f"0 to {prod(g.size) - 1}{window}"
 
 
 def _hint(g: Geometry, rank: int) -> str:

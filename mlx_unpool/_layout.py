@@ -1,7 +1,7 @@
-"""From the shapes that callers use to the one shape that everything below works on, and back.
+"""Conversion between the layouts of callers' arrays and the folded layout of the backends.
 
-Inside the library an array is (B, D, H, W, C). ``channels_last`` input (N, [D, [H,]] W, C) has B = N;
-``channels_first`` input (N, C, [D, [H,]] W) has B = N * C and C = 1. Either is a reshape, never a copy.
+A folded array is (B, D, H, W, C). ``channels_last`` input (N, [D, [H,]] W, C) has B = N; ``channels_first``
+input (N, C, [D, [H,]] W) has B = N * C and C = 1. Both are reshapes, without a transpose.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ._geometry import BoundsFormula, Triple, triple
 
 @dataclass(frozen=True)
 class Layout:
-    """How the arrays of one call are laid out."""
+    """The layout of the arrays of one call."""
 
     rank: int
     channels_first: bool
@@ -46,7 +46,7 @@ class Layout:
         )
 
     def size(self, shape: Sequence[int]) -> Triple:
-        """The plane of an array of this shape."""
+        """The (depth, height, width) of an array of this shape."""
         return triple(self.spatial(shape))
 
     def folded(self, size: Triple) -> tuple[int, ...]:
@@ -60,7 +60,7 @@ class Layout:
         return x.reshape(self.folded(self.size(x.shape)))
 
     def fold_bounds(self, x: mx.array) -> mx.array:
-        """Numbers (N, C, n, 2) of every image and channel as (B, n, 2, C), to go with folded arrays."""
+        """Bounds (N, C, n, 2) of windows in the folded layout, (B, n, 2, C)."""
         if self.channels_first:
             return x.reshape(self.batch * self.channels, *x.shape[2:], 1)
         return x.transpose(0, 2, 3, 1)
@@ -70,7 +70,7 @@ class Layout:
         return x.reshape(self.shape(x.shape[1:4]))
 
     def shape(self, size: Triple) -> tuple[int, ...]:
-        """The caller's shape of planes of ``size``."""
+        """The shape, in the caller's layout, of an array with planes of ``size``."""
         return self._shape(size[3 - self.rank :])
 
     def spatial(self, shape: Sequence[int]) -> tuple[int, ...]:
@@ -81,9 +81,9 @@ class Layout:
     def spatial_of_full_shape(
         self, shape: Sequence[int], exact: bool = True
     ) -> tuple[int, ...] | None:
-        """The spatial part of a full shape, with or without batch, or None if ``shape`` is none.
+        """The spatial part of a full shape, with or without batch, or None if ``shape`` is not full.
 
-        If ``exact``, batch and channels must be those of this layout.
+        If ``exact``, also None if the batch or the channels differ from this layout.
         """
         spatial = self.spatial(shape)
         batched = len(shape) == self.rank + 2
@@ -99,14 +99,13 @@ class Layout:
         return (*batch, *spatial, self.channels)
 
 
-def bounds_array(listed: Any, formula: BoundsFormula, counts: Triple) -> mx.array:
-    """int32 (n, 2): pairs of a formula for the numbers below the count of each axis.
+def bounds_array(table: Any, formula: BoundsFormula, counts: Triple) -> mx.array:
+    """The pairs of a formula for the numbers below the count of each axis, as int32 (n, 2).
 
-    From the list if there is one, a single constant; else by arithmetic, which needs no memory until it is
-    evaluated.
+    With a table this is a constant. Otherwise it is computed, and allocates nothing until it is evaluated.
     """
-    if listed is not None:
-        return mx.array(listed).reshape(-1, 2)
+    if table is not None:
+        return mx.array(table).reshape(-1, 2)
     numbers = (mx.arange(count, dtype=mx.int64) for count in counts)
     both = [mx.stack(list(formula(axis, n)), axis=1) for axis, n in enumerate(numbers)]
     return mx.concatenate(both).astype(mx.int32)

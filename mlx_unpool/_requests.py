@@ -1,8 +1,8 @@
-"""Requests: what a call asks for, checked and frozen; and the plan that carries it out for one shape.
+"""Requests, which contain the checked arguments of a call, and plans, which also depend on the shapes.
 
-A public function or layer builds a request (``MaxPooling.of(...)`` checks the arguments) and calls it
-with its arrays. Equal arguments give the same request object, which is the key of its cached plans. Both
-caches are bounded and hold neither arrays nor streams.
+A public function or layer builds a request (``MaxPooling.of(...)`` checks the arguments) and calls it with
+its arrays. Equal arguments give the same request object, which is the cache key of its plans. Both caches
+are bounded and contain neither arrays nor streams.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Plan:
 
     @cached_property
     def fits_cpu(self) -> bool:
-        """Whether MLX can number the elements on the CPU, where axes are flattened, in 32 bits."""
+        """Whether every flattened array on the CPU has a length that fits into 32 bits, as MLX requires."""
         planes = self.layout.batch * self.layout.channels
         return planes * (self.geometry.most_positions + 1) <= LARGEST_AXIS
 
@@ -102,25 +102,25 @@ class _Request:
         return numbers[3 - self.rank :]
 
     def where(self, x: Any, stream: Any) -> Where:
-        """Checks ``x`` and ``stream``; returns the stream and the backend of the call."""
+        """Check ``x`` and ``stream``; return the stream and the backend of the call."""
         check.values(self.caller, "x", x)
         check.stream(self.caller, stream)
         chosen = where(stream)
         if x.dtype == mx.float64 and chosen.backend.on_gpu:
             raise TypeError(
-                f"[{self.caller}] 'x' must have another dtype on a GPU, which has no float64, but got "
+                f"[{self.caller}] 'x' must not be float64 on a GPU, which does not support it, but got "
                 f"{x.dtype} on {chosen.stream}."
             )
         return chosen
 
     def check_limit(self, plan: Plan, where: Where) -> None:
-        """Checks the size of arrays on the CPU."""
+        """Check the limit of array sizes on the CPU."""
         if not (plan.fits_cpu or where.backend.on_gpu):
             is_larger = prod(plan.shape) > prod(plan.folded) and not isinstance(self, MaxPooling)
             name = "output_size" if is_larger else "x"
             raise ValueError(
-                f"[{self.caller}] '{name}' must give fewer than 2^31 elements in all on the CPU, one spare "
-                f"position per plane included, but got {plan.folded} and {plan.shape}. Use fewer images per "
+                f"[{self.caller}] '{name}' must give fewer than 2^31 elements in total on the CPU, including "
+                f"one extra position per plane, but got {plan.folded} and {plan.shape}. Use fewer images per "
                 "call, or a GPU."
             )
 
@@ -253,8 +253,8 @@ class MaxUnpooling(_Request):
             ):
                 if type(value) is not type(default) or value != default:
                     raise ValueError(
-                        f"[{caller}] '{name}' must be left at {default} where 'kernel_size' is None but "
-                        f"got {check.short_repr(value)}."
+                        f"[{caller}] '{name}' must be left at {default} if 'kernel_size' is None but got "
+                        f"{check.short_repr(value)}."
                     )
         is_ambiguous = window is None or (from_pool and max(window.stride) > 1)
         return _interned(MaxUnpooling, caller, rank, first, window, is_ambiguous)
@@ -301,23 +301,23 @@ class MaxUnpooling(_Request):
             g = WindowGeometry(size, pooled, self.window)
         elif prod(pooled) >= 2**31:
             raise ValueError(
-                f"[{self.caller}] 'x' must have fewer than 2^31 values in a plane where 'kernel_size' is "
-                f"None but got {prod(pooled)}."
+                f"[{self.caller}] 'x' must have fewer than 2^31 values per plane if 'kernel_size' is None "
+                f"but got {prod(pooled)}."
             )
         return Plan.of(layout, g, flat_dtype(size), unpool=True)
 
     def _default_size(self, pooled: Triple) -> Triple:
-        """The size of the output where the caller gives none."""
+        """The size of the output if the caller passes none."""
         if self.window is None:
             raise ValueError(
-                f"[{self.caller}] 'output_size' must be given where 'kernel_size' is None but got None."
+                f"[{self.caller}] 'output_size' must be given if 'kernel_size' is None but got None."
             )
         default = self.window.unpooled_size(pooled)
         if self.needs_output_size:
             raise ValueError(
                 f"[{self.caller}] 'output_size' must be given for a layer made by from_pool with a stride "
-                "above 1, because inputs of several sizes have this pooled size: pass the shape of what was "
-                "pooled, output_size=x.shape, but got None."
+                "above 1, because inputs of several sizes have this pooled size, but got None. Pass the "
+                "shape of the array that was pooled: output_size=x.shape."
             )
         if min(default) < 1 or max(default) > LARGEST_AXIS:
             why = "empty" if min(default) < 1 else "longer than 2^31 - 1 on an axis"
@@ -328,7 +328,7 @@ class MaxUnpooling(_Request):
         return default
 
     def _given_size(self, layout: Layout, pooled: Triple, output_size: tuple[int, ...]) -> Triple:
-        """The size of the output that the caller gives as a spatial or a full shape."""
+        """The size of the output that the caller passes as a spatial or a full shape."""
         spatial: tuple[int, ...] | None = output_size
         if len(output_size) != self.rank:
             # With a window only the spatial part of a full shape counts, as in PyTorch.
@@ -376,13 +376,13 @@ class AdaptivePooling(_Pooling):
         numbers = check.all_integers([n for n in given if n is not None])
         if numbers is None or output_size is None:
             raise TypeError(
-                f"[{caller}] 'output_size' must be an integer or a tuple of {rank} integers or None but got "
+                f"[{caller}] 'output_size' must be an integer or a tuple of {rank} integers or Nones but got "
                 f"{check.short_repr(output_size)}."
             )
         if len(given) != rank or not all(1 <= n <= LARGEST_AXIS for n in numbers):
             raise ValueError(
-                f"[{caller}] 'output_size' must be 1 or more (2^31 - 1 at most), or None, on each of {rank} "
-                f"axes but got {check.short_repr(output_size)}."
+                f"[{caller}] 'output_size' must be 1 or more and at most 2^31 - 1, or None, on each of "
+                f"{rank} axes but got {check.short_repr(output_size)}."
             )
         check.flag(caller, "return_indices", return_indices)
         sizes = tuple(None if n is None else operator.index(n) for n in given)
@@ -397,8 +397,8 @@ class AdaptivePooling(_Pooling):
         pooled = triple([length if n is None else n for n, length in kept])
         if sum(pooled) > LARGEST_AXIS:
             raise ValueError(
-                f"[{self.caller}] 'output_size' must be fewer than 2^31 windows on all axes together but "
-                f"got {self.spatial(pooled)}."
+                f"[{self.caller}] 'output_size' must add up to fewer than 2^31 over all axes but got "
+                f"{self.spatial(pooled)}."
             )
         g = adaptive_geometry(size, pooled)
         return Plan.of(layout, g, self.index_dtype(g))
@@ -482,10 +482,10 @@ class FractionalPooling(_Pooling):
         return Plan.of(layout, g, flat_dtype(size))
 
     def _check_samples(self, samples: Any, key: Any, shape: tuple[int, ...]) -> None:
-        """Checks the random numbers, (N, C, rank), or their key."""
+        """Check the random samples, (N, C, rank), or the key."""
         if samples is not None and key is not None:
             raise ValueError(
-                f"[{self.caller}] 'key' must be None where 'random_samples' are given but got "
+                f"[{self.caller}] 'key' must be None if 'random_samples' is given but got "
                 f"{check.short_repr(key)}."
             )
         for name, given, needed, is_right, needed_shape in (
@@ -503,7 +503,7 @@ class FractionalPooling(_Pooling):
 
 
 def is_first(caller: str, data_format: Any) -> bool:
-    """Whether the data format, which is checked, has the channels first."""
+    """Check ``data_format`` and return whether it is ``"channels_first"``."""
     check.choice(caller, "data_format", data_format, DATA_FORMATS)
     return data_format == "channels_first"
 
@@ -517,7 +517,7 @@ def window_of(
     dilation: Any = 1,
     ceil_mode: Any = False,
 ) -> Window:
-    """The window with these arguments, checked, over ``rank`` axes."""
+    """The window over ``rank`` axes with these arguments, checked."""
     kernel = check.integers(caller, "kernel_size", kernel_size, rank, least=1)
     strides = kernel if stride is None else check.integers(caller, "stride", stride, rank, least=1)
     pads = check.integers(caller, "padding", padding, rank, least=0)
@@ -540,9 +540,9 @@ def _window(kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bo
 def _fractional_bounds(samples: mx.array, g: Any) -> mx.array:
     """Start and stop of every window, (N, C, OD + OH + OW, 2), from samples ``u`` (N, C, rank).
 
-    Window ``i`` starts at ``floor((i + u) * a) - floor(u * a)``, ``a = (L - k) / (n - 1)``, the last one at
-    ``L - k``: as in PyTorch, in float32, after equation 1 of Graham, "Fractional Max-Pooling", 2014.
-    Numbers outside of 0 to 1 count as 0 or 1, NaN as 0.
+    Window ``i`` starts at ``floor((i + u) * a) - floor(u * a)`` with ``a = (L - k) / (n - 1)``, the last one
+    at ``L - k``. As in PyTorch, this is computed in float32 (equation 1 of Graham, "Fractional Max-Pooling",
+    2014). Samples are clipped to 0 to 1, and NaN becomes 0.
     """
     samples = samples.astype(mx.float32)
     samples = mx.where(samples > 0, mx.minimum(samples, 1), 0)
@@ -555,7 +555,7 @@ def _fractional_bounds(samples: mx.array, g: Any) -> mx.array:
         if n > 1 and number >= 0:
             u, step = samples[..., number, None], last / (n - 1)
             drawn = mx.floor((mx.arange(n - 1) + u) * step) - mx.floor(u * step)
-            # float32 has no odd numbers above 2^24, so rounding up could leave the axis.
+            # float32 cannot represent odd numbers above 2^24, so rounding up could exceed the axis.
             starts.append(mx.minimum(drawn.astype(mx.int32), last))
         starts.append(mx.full((batch, channels, 1), last, mx.int32))
         lengths.append(mx.full((n,), k, mx.int32))

@@ -1,4 +1,4 @@
-"""Values that hold inside a ``with`` block, for the thread or task that it is in."""
+"""Settings that apply inside a ``with`` block, in its thread or task only."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""The names of things: dtypes, index formats, data formats, and what a caller may pass.
+"""Dtypes, index formats, data formats and the types of arguments.
 
 A *flat* index is the number ``(d*H + h)*W + w`` of a position in the plane that was pooled. A *window*
-index is the row-major offset inside the window. uint8 and uint16 arrays hold window indices, arrays of
-every other integer type flat ones.
+index is the row-major offset inside the window. uint8 and uint16 arrays contain window indices, arrays of
+other integer types flat indices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import mlx.core as mx
 
@@ -18,26 +18,30 @@ from ._geometry import Triple
 IntOrTuple = int | Sequence[int]
 Stream = mx.Stream | mx.ThreadLocalStream | mx.Device | mx.DeviceType | None
 
-# What a pool returns: an array, or with return_indices a pair of them. A value decides, which no type can
-# follow, so a type checker accepts what is right for either.
+# What a pool returns: an array, or with return_indices a pair of arrays. The return type depends on a mutable
+# attribute, so a type checker accepts the uses of both.
 ArrayOrPair = mx.array | Any
 
-IndexFormat = Literal["flat", "window"]
+BackendName = Literal["ops", "metal", "cuda"]
 DataFormat = Literal["channels_last", "channels_first"]
+IndexFormat = Literal["flat", "window"]
+ConvertibleFormat = Literal[  # "pytorch" is another name of "flat"
+    "flat", "window", "tensorflow", "tensorflow_batch", "onnx", "onnx_column_major", "pytorch"
+]
 
-INDEX_FORMATS = ("flat", "window")
-DATA_FORMATS = ("channels_last", "channels_first")
+BACKENDS, DATA_FORMATS = get_args(BackendName), get_args(DataFormat)
+INDEX_FORMATS, CONVERTIBLE_FORMATS = get_args(IndexFormat), get_args(ConvertibleFormat)
 
 
 class DtypeTraits(NamedTuple):
-    """Integer dtypes of the same size, for work on bits, and the dtype of sums."""
+    """The integer dtypes of the same size, for bit operations, and the dtype of sums."""
 
     unsigned: mx.Dtype
     signed: mx.Dtype
     accumulation: mx.Dtype
 
 
-# Every dtype of values. The integer dtypes are those of indices, too.
+# Every supported dtype of values. Indices may have any of the integer dtypes.
 TRAITS = {
     mx.float32: DtypeTraits(mx.uint32, mx.int32, mx.float32),
     mx.float16: DtypeTraits(mx.uint16, mx.int16, mx.float32),
@@ -55,12 +59,12 @@ TRAITS = {
 _FLOATS = {dtype for dtype in TRAITS if mx.issubdtype(dtype, mx.floating)}
 WINDOW_INDEX_DTYPES = (mx.uint8, mx.uint16)
 
-LARGEST_AXIS = 2**31 - 1  # MLX counts the elements of an axis in 32 bits
+LARGEST_AXIS = 2**31 - 1  # MLX stores the length of an axis in 32 bits
 MAX_WINDOW_INDICES = 2**16
 
 
 def is_float(dtype: mx.Dtype) -> bool:
-    """Whether values of this dtype may be NaN."""
+    """Whether this is a floating-point dtype, whose values may be NaN."""
     return dtype in _FLOATS
 
 
@@ -75,5 +79,5 @@ def flat_dtype(size: Triple) -> mx.Dtype:
 
 
 def window_dtype(elements: int) -> mx.Dtype:
-    """The dtype of window indices for windows of so many elements, 65,536 at most."""
+    """The dtype of window indices for windows of ``elements`` elements, at most 65,536."""
     return mx.uint8 if elements <= 2**8 else mx.uint16

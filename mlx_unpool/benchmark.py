@@ -1,8 +1,8 @@
-"""Compares the max pooling of mlx.nn with that of mlx_unpool on this machine, in about a minute.
+"""Compare the max pooling of mlx.nn with that of mlx_unpool on this machine, in about a minute.
 
-Prints a report that can be pasted into an issue: forward passes and training (value and gradient of a sum of
-squares) for six windows, on MLX's default device. Each time is a median; the two libraries take turns. GB/s
-counts each input and output of a pass once, so that both can be compared with a plain copy.
+Print a report that can be pasted into an issue: forward passes and training (value and gradient of a sum of
+squares) for six windows, on MLX's default device. Times are medians of alternating measurements. GB/s counts
+each input and output of a pass once, so both libraries can be compared with a plain copy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from . import layers
-from .selftest import print_versions
+from .selftest import device_name, print_versions
 
 _CASES = {  # name: class, kernel_size, stride and padding, shape of one image
     "2x2/2": ("MaxPool2d", (2, 2, 0), (112, 112, 64)),
@@ -30,11 +30,11 @@ _CASES = {  # name: class, kernel_size, stride and padding, shape of one image
 }
 _GPU_BATCH = 16  # 50 MB, so that a pass takes longer than building its graph
 _TURNS = 3
-_WARM_UP = 1.0  # seconds, after which the clock of a GPU has risen
+_WARM_UP = 1.0  # seconds, enough for a GPU to raise its clock rate
 
 
 def seconds_per_call(run: Callable[[], Any], seconds: float) -> float:
-    """Mean time of a call during ``seconds``. The next call is built and queued while one is running."""
+    """Mean time per call over ``seconds``. The next call is built and queued while one is running."""
     running = run()
     mx.eval(running)
     calls, start = 0, time.perf_counter()
@@ -49,19 +49,19 @@ def seconds_per_call(run: Callable[[], Any], seconds: float) -> float:
 
 
 def medians(runs: list[Callable[[], Any]], seconds: float) -> list[float]:
-    """Median time of a call of each of ``runs``, which take turns of so many seconds."""
+    """Median time per call of each of ``runs``, which are measured in turns of ``seconds``."""
     turns = [[seconds_per_call(run, seconds) for run in runs] for _ in range(_TURNS)]
     return [statistics.median(times) for times in zip(*turns)]
 
 
 def passes(pool: nn.Module, x: mx.array) -> list[Callable[[], Any]]:
-    """A forward pass, and one with its gradient."""
+    """A forward pass, and a forward and backward pass."""
     training = mx.value_and_grad(lambda x: pool(x).square().sum())
     return [lambda: pool(x), lambda: training(x)]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints the report."""
+    """Print the report."""
     parser = argparse.ArgumentParser(prog="python -m mlx_unpool.benchmark", description=__doc__)
     parser.add_argument(
         "--seconds", type=float, default=0.4, help="length of each of 72 measurements (default 0.4)"
@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     device = mx.default_device()
     on_gpu = device.type == mx.gpu
     print("```text")
-    print_versions(str(mx.device_info(device).get("device_name", device)))
+    print_versions(device=device_name(device))
     print("```\n")
     print("| window | forward / mlx.nn | GB/s | of mlx.nn | training / mlx.nn | GB/s | of mlx.nn |")
     print("|---|---|---|---|---|---|---|")

@@ -1,4 +1,4 @@
-"""Index formats of this library and of others: conversions, and a check of the range."""
+"""Conversion between index formats, and a check for invalid indices."""
 
 from __future__ import annotations
 
@@ -12,32 +12,38 @@ from . import _arguments as check
 from . import _indices
 from ._geometry import Geometry, WindowGeometry, triple
 from ._layout import Layout
-from ._requests import window_of
-from ._types import DATA_FORMATS, INDEX_FORMATS, MAX_WINDOW_INDICES, flat_dtype, is_window
-
-FORMATS = (*INDEX_FORMATS, "tensorflow", "tensorflow_batch", "onnx", "onnx_column_major")
-_OTHER_NAMES = {"pytorch": "flat"}
+from ._requests import is_first, window_of
+from ._types import (
+    CONVERTIBLE_FORMATS,
+    DATA_FORMATS,
+    MAX_WINDOW_INDICES,
+    ConvertibleFormat,
+    DataFormat,
+    IntOrTuple,
+    flat_dtype,
+    is_window,
+)
 
 
 def convert_indices(
     indices: mx.array,
-    source: str,
-    target: str,
-    output_size: Any,
-    kernel_size: Any = None,
-    stride: Any = None,
-    padding: Any = 0,
+    source: ConvertibleFormat,
+    target: ConvertibleFormat,
+    output_size: IntOrTuple,
+    kernel_size: IntOrTuple | None = None,
+    stride: IntOrTuple | None = None,
+    padding: IntOrTuple = 0,
     *,
-    dilation: Any = 1,
-    data_format: str = "channels_last",
-    target_data_format: str | None = None,
+    dilation: IntOrTuple = 1,
+    data_format: DataFormat = "channels_last",
+    target_data_format: DataFormat | None = None,
 ) -> mx.array:
-    """Converts indices of max pooling from one format to another, such as another framework's.
+    """Convert max pooling indices from one format to another, for example from another framework's.
 
-    For position ``(d, h, w)`` of image ``n`` and channel ``c``, in planes of ``(D, H, W)`` positions:
+    The index of position ``(d, h, w)`` in image ``n`` and channel ``c``, for planes of size ``(D, H, W)``:
 
     ========================  ===================================  ======================================
-    format                    index                                who uses it
+    format                    index                                used by
     ========================  ===================================  ======================================
     ``"flat"``                ``(d*H + h)*W + w``                  this library, PyTorch, Paddle
     ``"window"``              row-major offset inside the window   this library
@@ -47,36 +53,36 @@ def convert_indices(
     ``"onnx_column_major"``   ``(((n*C + c)*W + w)*H + h)*D + d``  ONNX ``MaxPool``, ``storage_order=1``
     ========================  ===================================  ======================================
 
-    With fewer axes the missing ones drop out of the formulas. Nothing is evaluated. An index that names no
-    position of its own plane (or of its window, where one format is ``"window"``) becomes -1, or as a window
-    index the largest number of its dtype: unpooling drops both.
+    In one and two dimensions, the missing axes have length 1. An index outside its own plane (or, if
+    either format is ``"window"``, outside its own window) becomes -1, or as a window index the largest number
+    of its dtype. Unpooling drops such an index. Nothing is evaluated.
 
     Args:
         indices (array): Shape ``(N, [D_out, [H_out,]] W_out, C)``, or ``(N, C, [D_out, [H_out,]] W_out)``
-            with ``data_format="channels_first"``; the batch dimension is optional. uint8 or
-            uint16 in the format ``"window"``, another integer type in any other.
-        source (str): Their format. ``"pytorch"`` is another name of ``"flat"``.
-        target (str): The format to convert to.
-        output_size (int or tuple of int): Spatial shape of the planes that were pooled.
-        kernel_size, stride, padding, dilation: The window; needed where a format is ``"window"``,
-            ignored otherwise.
-        data_format (str): Layout of ``indices``, ``"channels_last"`` or ``"channels_first"``. The
-            numbers of a format are the same in either.
+            with ``data_format="channels_first"``; the batch dimension is optional. The dtype is uint8 or
+            uint16 for ``"window"`` and any other integer type for the other formats.
+        source (str): Format of ``indices``, from the table. ``"pytorch"`` is the same as ``"flat"``.
+        target (str): Format of the result.
+        output_size (int or tuple of int): Spatial shape of the array that was pooled, or its full shape.
+        kernel_size, stride, padding, dilation: The window of the pooling. Required if either format is
+            ``"window"``, otherwise ignored.
+        data_format (str): Layout of ``indices``, ``"channels_last"`` or ``"channels_first"``. It does not
+            change the values of the indices.
         target_data_format (str, optional): Layout of the result. Default: ``data_format``.
 
     Returns:
         array: int32 for ``"flat"`` (int64 for planes of 2^31 positions or more), uint8 for ``"window"``
-        (uint16 for windows of more than 255 elements), int64 for the others.
+        (uint16 for windows of more than 255 elements), int64 for the other formats.
 
     Raises:
-        ValueError: If a name, a number or a shape does not fit.
-        TypeError: If ``indices`` is not an array of integers of the source's kind.
+        ValueError: If a format is unknown, or a number or a shape is out of range.
+        TypeError: If ``indices`` is not an array of a dtype that ``source`` allows.
 
     Example:
 
         >>> import mlx.core as mx
         >>> import mlx_unpool
-        >>> argmax = mx.array([[[[10, 3]]]], dtype=mx.int64)  # a 2 x 3 plane of 2 channels, from TensorFlow
+        >>> argmax = mx.array([[[[10, 3]]]], dtype=mx.int64)  # from TensorFlow: a 2 x 3 plane, 2 channels
         >>> indices = mlx_unpool.convert_indices(argmax, "tensorflow", "flat", (2, 3))
         >>> indices.tolist()
         [[[[5, 1]]]]
@@ -85,15 +91,12 @@ def convert_indices(
     """
     caller = "convert_indices"
     check.indices(caller, indices)
-    source, target = (
-        _OTHER_NAMES.get(name, name) if isinstance(name, str) else name for name in (source, target)
-    )
-    check.choice(caller, "source", source, FORMATS)
-    check.choice(caller, "target", target, FORMATS)
+    check.choice(caller, "source", source, CONVERTIBLE_FORMATS)
+    check.choice(caller, "target", target, CONVERTIBLE_FORMATS)
     if is_window(indices.dtype) != (source == "window"):
         raise TypeError(
-            f"[{caller}] 'indices' must have dtype uint8 or uint16 for the source 'window', another "
-            f"integer type for any other, but got {indices.dtype} for '{source}'."
+            f"[{caller}] 'indices' must have dtype uint8 or uint16 if 'source' is 'window', and another "
+            f"integer dtype otherwise, but got {indices.dtype} and '{source}'."
         )
     planes = _planes(caller, indices, output_size, data_format)
     if "window" in (source, target):
@@ -108,7 +111,7 @@ def convert_indices(
 
 @dataclass(frozen=True)
 class _Planes:
-    """The planes that folded indices, (B, OD, OH, OW, C), point into."""
+    """The planes that folded indices, (B, OD, OH, OW, C), refer to."""
 
     layout: Layout
     geometry: Geometry
@@ -126,25 +129,25 @@ class _Planes:
         return _Planes(self.layout, WindowGeometry(g.size, g.pooled, window))
 
     def positions(self, indices: mx.array, source: str) -> mx.array:
-        """The flat indices that these stand for, as int64, -1 for one that names no position."""
+        """The indices converted to flat ones, as int64; -1 for an index outside its own plane or window."""
         if source == "window":
             assert isinstance(self.geometry, WindowGeometry)
             return _indices.positions(indices, self.geometry)
         first, step = self._numbering(source)
-        # A difference that wraps around is outside the plane, which has fewer than 2^63 positions.
+        # If the difference overflows, the result is outside the plane, which has fewer than 2^63 positions.
         index = indices.astype(mx.int64) - first
-        own = (index >= 0) & (index % step == 0)
+        inside = (index >= 0) & (index % step == 0)
         index = index // step
-        own = own & (index < prod(self.geometry.size))
+        inside = inside & (index < prod(self.geometry.size))
         if source == "onnx_column_major":
             depth, height, width = self.geometry.size
             d, h, w = index % depth, index // depth % height, index // (depth * height)
             index = (d * height + h) * width + w
-        return mx.where(own, index, -1)
+        return mx.where(inside, index, -1)
 
     def indices(self, positions: mx.array, target: str) -> mx.array:
-        """Indices that stand for these flat ones."""
-        if target == "flat":
+        """Flat indices converted to another format."""
+        if target in ("flat", "pytorch"):
             return positions.astype(flat_dtype(self.geometry.size))
         if target == "window":
             return self._window_indices(positions)
@@ -157,7 +160,7 @@ class _Planes:
         return mx.where(positions >= 0, index * step + first, -1)
 
     def _numbering(self, name: str) -> tuple[mx.array, int]:
-        """What the first position of each plane is in a format, and how far apart neighbours are."""
+        """The index of the first position of each plane in a format, and the step between positions."""
         batch, channels, plane = self.layout.batch, self.layout.channels, prod(self.geometry.size)
         if self.layout.channels_first:
             number = mx.arange(batch * channels, dtype=mx.int64).reshape(-1, 1, 1, 1, 1)
@@ -168,6 +171,7 @@ class _Planes:
         steps = max(1, channels)
         return {
             "flat": (mx.zeros((), mx.int64), 1),
+            "pytorch": (mx.zeros((), mx.int64), 1),
             "tensorflow": (channel, steps),
             "tensorflow_batch": (image * (plane * channels) + channel, steps),
             "onnx": ((image * channels + channel) * plane, 1),
@@ -177,10 +181,10 @@ class _Planes:
     def _window_indices(self, positions: mx.array) -> mx.array:
         assert isinstance(self.geometry, WindowGeometry)
         elements = self.geometry.window.elements
-        if elements >= MAX_WINDOW_INDICES:  # one number is left for what is outside its window
+        if elements >= MAX_WINDOW_INDICES:  # the largest number marks an index outside its window
             raise ValueError(
-                f"[convert_indices] 'kernel_size' must have fewer than {MAX_WINDOW_INDICES} elements for "
-                f"the target 'window' but got {elements}."
+                f"[convert_indices] 'kernel_size' must have fewer than {MAX_WINDOW_INDICES} elements if "
+                f"'target' is 'window' but got {elements}."
             )
         dtype = mx.uint8 if elements < 2**8 else mx.uint16
         index = _indices.offsets(positions, self.geometry)
@@ -188,37 +192,36 @@ class _Planes:
 
 
 def _planes(caller: str, indices: mx.array, output_size: Any, data_format: Any) -> _Planes:
-    """The planes of a caller's ``output_size``, a spatial or a full shape, which tells the rank."""
-    check.choice(caller, "data_format", data_format, DATA_FORMATS)
-    first = data_format == "channels_first"
+    """The planes described by ``output_size``, a spatial or a full shape; its length gives the rank."""
+    first = is_first(caller, data_format)
     given = check.shape(caller, "output_size", output_size)
-    # As many numbers as the indices have axes are a full shape, with the batch where there can be one.
+    # A full shape has as many numbers as the indices have axes.
     is_full = len(given) == indices.ndim
     rank = max(1, len(given) - 2) if is_full else len(given)
     if rank not in (1, 2, 3) or min(given) < 1:
         raise ValueError(
             f"[{caller}] 'output_size' must be a spatial shape of 1, 2 or 3 axes, each 1 or more, or a full "
-            f"shape with the batch, but got {check.short_repr(output_size)}."
+            f"shape, with batch and channels, but got {check.short_repr(output_size)}."
         )
     layout = Layout.of(caller, "indices", indices.shape, rank, first)
     spatial = layout.spatial_of_full_shape(given) if is_full else given
     if spatial is None:
         raise ValueError(
-            f"[{caller}] 'output_size' must have the batch and the channels of the indices, of shape "
-            f"{indices.shape}, where it is a full shape, but got {given}."
+            f"[{caller}] 'output_size' must have the same batch and channels as 'indices' if it is a full "
+            f"shape, but got {given} for indices of shape {indices.shape}."
         )
     size = triple(spatial)
     planes = max(1, layout.batch) * max(1, layout.channels)
     if prod(size) * planes >= 2**63:
         raise ValueError(
-            f"[{caller}] 'output_size' must have fewer than 2^63 positions in all {planes} planes together "
-            f"but got {given}."
+            f"[{caller}] 'output_size' must give fewer than 2^63 positions in total but got {given} for "
+            f"{planes} planes."
         )
     return _Planes(layout, Geometry(size, layout.size(indices.shape)))
 
 
 def _laid_out(x: mx.array, layout: Layout, data_format: str) -> mx.array:
-    """``x`` with its channels where ``data_format`` has them."""
+    """``x`` transposed from ``layout`` to ``data_format``."""
     first = -layout.rank - 1
     if layout.channels_first == (data_format == "channels_first"):
         return x
@@ -227,33 +230,31 @@ def _laid_out(x: mx.array, layout: Layout, data_format: str) -> mx.array:
 
 def check_indices(
     indices: mx.array,
-    output_size: Any,
-    kernel_size: Any = None,
-    stride: Any = None,
-    padding: Any = 0,
+    output_size: IntOrTuple,
+    kernel_size: IntOrTuple | None = None,
+    stride: IntOrTuple | None = None,
+    padding: IntOrTuple = 0,
     *,
-    dilation: Any = 1,
-    data_format: str = "channels_last",
+    dilation: IntOrTuple = 1,
+    data_format: DataFormat = "channels_last",
 ) -> None:
-    """Raises ValueError if an index names no position in a plane of ``output_size``.
+    """Raise ValueError if an index is outside a plane of ``output_size`` or outside its own window.
 
-    Unpooling drops such an index without a word, as a GPU must; this function is the eager way to find
-    out, and :func:`checking` does it in every unpooling. It evaluates ``indices``.
+    Unpooling silently drops such an index, because a GPU kernel cannot raise. This function evaluates
+    ``indices``. Use :func:`checking` to check the indices of every unpooling call.
 
     Args:
         indices (array): Flat indices (any integer dtype but uint8 and uint16) or window indices (uint8
             or uint16) of shape ``(N, [D, [H,]] W, C)``, or ``(N, C, [D, [H,]] W)`` with
             ``data_format="channels_first"``; the batch dimension is optional.
-        output_size (int or tuple of int): Spatial shape of the plane to unpool into, or the full shape of
-            the output with the batch.
-        kernel_size, stride, padding, dilation: The window. Window indices need it; flat ones are
-            checked against it if it is given.
+        output_size (int or tuple of int): Spatial or full shape of the output of the unpooling.
+        kernel_size, stride, padding, dilation: The window of the pooling. Required for window indices. For
+            flat indices it is optional: if given, each index must also be in its own window.
         data_format (str): ``"channels_last"`` or ``"channels_first"``.
 
     Raises:
-        ValueError: If an index is out of range or not in its own window; the message names the first
-            one, its position, what is allowed and the likely cause. Also if a shape does not
-            fit.
+        ValueError: If an index is invalid. The message gives the first invalid index, where it is in
+            ``indices``, the valid range and the likely cause. Also if a shape does not fit.
         TypeError: If ``indices`` is not an array of integers.
 
     Example:

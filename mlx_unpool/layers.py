@@ -107,7 +107,7 @@ class _Pool(_Layer):
     """Base class of the pooling layers."""
 
     def __call__(self, x: mx.array, *, stream: Stream = None) -> ArrayOrPair:
-        """Pools ``x``.
+        """Pool ``x``.
 
         Args:
             x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
@@ -146,6 +146,9 @@ class _MaxPool(_Pool):
         a window wins. Padding is skipped, never compared. A window without an element inside the input gives
         ``-inf`` (the smallest value of an integer type) and flat index -1.
 
+        Attributes can be changed later and are checked in the next call. As in every ``mlx.nn`` layer, a
+        misspelled attribute (``pool.kernel_sise = 3``) raises no error and has no effect.
+
         Args:
             kernel_size (int or tuple of int): Size of the window.
             stride (int or tuple of int, optional): Distance between windows. Default: ``kernel_size``.
@@ -158,7 +161,6 @@ class _MaxPool(_Pool):
             index_format (str): ``"flat"`` (int32 positions in the plane) or ``"window"`` (uint8 offsets
                 inside the window, a quarter of the memory).
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
-                The batch dimension is optional.
 
         Raises:
             ValueError: If a number or a name is out of range.
@@ -198,7 +200,6 @@ class _AdaptiveMaxPool(_Pool):
                 of an axis.
             return_indices (bool): Return ``(values, indices)``, for an unpooling layer without a window.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
-                The batch dimension is optional.
 
         Raises:
             ValueError: If a number or a name is out of range.
@@ -242,7 +243,6 @@ class _FractionalMaxPool(_Pool):
                 Exactly one of the two must be given.
             return_indices (bool): Return ``(values, indices)``, for an unpooling layer without a window.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
-                The batch dimension is optional.
 
         Raises:
             ValueError: If a number or a name is out of range.
@@ -264,7 +264,7 @@ class _FractionalMaxPool(_Pool):
         key: mx.array | None = None,
         stream: Stream = None,
     ) -> ArrayOrPair:
-        """Pools ``x``.
+        """Pool ``x``.
 
         Args:
             x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
@@ -314,7 +314,6 @@ class _MaxUnpool(_Layer):
             padding (int or tuple of int): Must match the pooling layer.
             dilation (int or tuple of int): Must match the pooling layer.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
-                The batch dimension is optional.
 
         Raises:
             ValueError: If a number or a name is out of range.
@@ -374,7 +373,7 @@ class _MaxUnpool(_Layer):
         *,
         stream: Stream = None,
     ) -> mx.array:
-        """Unpools ``x``.
+        """Unpool ``x``.
 
         Args:
             x (array): Pooled values. Shape ``(N, ..., C)``, or ``(N, C, ...)`` with

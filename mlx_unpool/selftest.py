@@ -1,8 +1,8 @@
-"""Checks mlx_unpool on this machine, and prints one block that can be pasted into an issue.
+"""Check mlx_unpool on this machine and print a report that can be pasted into an issue.
 
-Does every kernel agree bit for bit with plain MLX operations on the CPU, and how many GB/s does it reach?
+Compare every kernel bit for bit with plain MLX operations on the CPU and measure its throughput in GB/s.
 
-Exit status: 0 if the kernels agree, 1 if one does not, 2 if there is no Metal or CUDA GPU to check.
+Exit status: 0 if all kernels agree, 1 if one does not, 2 if there is no Metal or CUDA GPU.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ._types import flat_dtype
 
 _WINDOWS = {"2x2/2": (2, 2, 0), "3x3/2": (3, 2, 1), "3x3/1": (3, 1, 1)}
 _DTYPES = (mx.float32, mx.float16, mx.bfloat16)
-# (B, D, H, W, C): parity on shapes where nothing divides anything and where all does, speed on a big one
+# (B, D, H, W, C). Results are compared for _SMALL (odd sizes and multiples of 8), speed is measured for _BIG.
 _SMALL = ((2, 1, 23, 19, 5), (2, 1, 24, 24, 64))
 _BIG = (8, 1, 112, 112, 64)
 _REPEATS = 20
@@ -45,7 +45,7 @@ class Call(NamedTuple):
 def calls(
     shape: tuple[int, ...], dtype: mx.Dtype, window: Window, flat: bool, pooled_by: Any
 ) -> Iterator[Call]:
-    """Every primitive on random arrays; their indices come from a pool on the backend ``pooled_by``."""
+    """Calls of every primitive on random arrays. The backend ``pooled_by`` computes the indices."""
     size: Triple = shape[1:4]
     g = WindowGeometry(size, window.pooled_size(size), window)
     index_dtype = flat_dtype(size) if flat else mx.uint8
@@ -64,7 +64,7 @@ def calls(
 
 
 def adaptive_calls(shape: tuple[int, ...], dtype: mx.Dtype, pooled_by: Any) -> Iterator[Call]:
-    """The primitives for windows of different sizes: adaptive pooling to two thirds of the size."""
+    """Calls of the primitives for windows of different sizes: adaptive pooling to two thirds of the size."""
     size: Triple = shape[1:4]
     g = adaptive_geometry(size, tuple(-(-2 * n // 3) for n in size))
     assert isinstance(g, AdaptiveGeometry)
@@ -78,7 +78,7 @@ def adaptive_calls(shape: tuple[int, ...], dtype: mx.Dtype, pooled_by: Any) -> I
 
 
 def agrees(call: Call, backend: Any, stream: Any) -> bool:
-    """Whether a backend gives what plain ops give, bit for bit."""
+    """Whether a backend and plain operations give bit-identical results."""
     with mx.stream(mx.cpu):
         expected = call.run(_backends.get("ops"))
         mx.eval(expected)
@@ -90,7 +90,7 @@ def agrees(call: Call, backend: Any, stream: Any) -> bool:
 
 
 def gigabytes_per_second(call: Call, backend: Any) -> float:
-    """Bytes of inputs and outputs over the median time of a run."""
+    """Bytes of inputs and outputs per second, from the median time of a run."""
     outputs = call.run(backend)
     mx.eval(outputs)
     seconds = []
@@ -104,7 +104,7 @@ def gigabytes_per_second(call: Call, backend: Any) -> float:
 
 
 def check_gpu(name: str) -> int:
-    """Compares the kernels of a GPU with plain operations, prints the table and returns the exit status."""
+    """Compare the kernels of a GPU with plain operations, print the table and return the exit status."""
     ops, backend, stream = _backends.get("ops"), _backends.get(name), mx.default_stream(mx.gpu)
     print(_row("primitive", "window", "indices", "dtype", "agrees", "GB/s"))
     failures = 0
@@ -131,7 +131,7 @@ def check_gpu(name: str) -> int:
     with mx.stream(stream):
         x = mx.random.normal(_BIG)
         rate = gigabytes_per_second(Call("x + 1", lambda _: (x + 1,), (x,)), backend)
-    print(_row("x + 1, to compare", "", "", "float32", "", f"{rate:.0f}"))
+    print(_row("x + 1, reference", "", "", "float32", "", f"{rate:.0f}"))
     print(f"\n{f'{failures} DO NOT AGREE.' if failures else 'All agree.'}")
     return int(failures > 0)
 
@@ -141,17 +141,22 @@ def _row(*cells: str) -> str:
     return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
-def print_versions(device: str) -> None:
-    """Prints what a report needs to say about this machine."""
-    print(f"mlx_unpool  {__version__}")
-    print(f"mlx         {version('mlx')}")
-    print(f"Python      {platform.python_version()}")
-    print(f"system      {platform.platform()}")
-    print(f"device      {device}\n", flush=True)
+def print_versions(**more: str) -> None:
+    """Print the versions and the system, then ``more``: one name and value per line."""
+    lines = {"mlx_unpool": __version__, "mlx": version("mlx"), "Python": platform.python_version()}
+    for name, value in (lines | {"system": platform.platform()} | more).items():
+        print(f"{name:12}{value}")
+    print(flush=True)
+
+
+def device_name(device: Any) -> str:
+    """The name and architecture of a device, such as the model of a chip."""
+    info = mx.device_info(device)
+    return f"{info.get('device_name', 'unknown device')} {info.get('architecture', '')}".rstrip()
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the checks that this machine allows and returns the exit status."""
+    """Print the report and return the exit status."""
     summary, details, status = (__doc__ or "").strip().split("\n\n")
     argparse.ArgumentParser(
         prog="python -m mlx_unpool.selftest",
@@ -159,7 +164,7 @@ def main(arguments: list[str] | None = None) -> int:
         epilog=status,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_args(arguments)
-    print("```text")  # Markdown shows the lines up to the closing fence as they are
+    print("```text")  # a Markdown code block
     try:
         return check()
     finally:
@@ -167,15 +172,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def check() -> int:
-    """Prints the versions and the results, and returns the exit status."""
+    """Print the versions and the results, and return the exit status."""
     name = next((n for n in ("metal", "cuda") if _backends.is_available(n)), None)
     if name is None:
-        print_versions("CPU")
-        print("There is no Metal or CUDA GPU here: no kernel was tested.")
+        print_versions(device="CPU")
+        print("No Metal or CUDA GPU is available, so no kernel was tested.")
         return 2
-    info = mx.device_info(mx.gpu)
-    words = (info.get("device_name", "an unknown GPU"), info.get("architecture", ""))
-    print_versions(f"{' '.join(map(str, filter(None, words)))} ({name})")
+    print_versions(device=f"{device_name(mx.gpu)} ({name})")
     return check_gpu(name)
 
 
@@ -187,4 +190,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     finally:
-        mx.clear_streams()  # or MLX may crash when the interpreter exits
+        mx.clear_streams()  # otherwise MLX may crash when the interpreter exits

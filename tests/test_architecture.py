@@ -1,4 +1,4 @@
-"""The house is in order: layers of modules, lazy evaluation, documentation that runs."""
+"""Structure of the package: layers of modules, lazy evaluation, examples in the documentation."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from mlx_unpool._backends import gpu
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "mlx_unpool"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-# From the top down: a module imports modules of the lines below it alone.
+# From top to bottom: a module imports only modules from lines below its own.
 LAYERS = """
-benchmark
+benchmark __main__
 selftest
 __init__
 _replace
@@ -90,14 +90,14 @@ def test_nothing_is_evaluated_by_the_library():
 
 @pytest.fixture
 def evaluation_refused(monkeypatch):
-    """Here no number of an array can be looked at, be it as ``int(x)`` or as ``if x:``."""
+    """Make every evaluation of an array fail, for example by ``int(x)`` or ``if x:``."""
 
     def refuse(*arguments, **options):
         raise AssertionError("an array was evaluated")
 
     conversions = ("array", "bool", "complex", "dlpack", "float", "format", "index", "int", "repr")
     for name in (*(f"__{word}__" for word in (*conversions, "str")), "item", "tolist"):
-        # An older MLX may not have them all.
+        # An older MLX may lack some of these methods.
         monkeypatch.setattr(mx.array, name, refuse, raising=False)
     for name in ("eval", "async_eval", "synchronize"):
         monkeypatch.setattr(mx, name, refuse)
@@ -123,7 +123,7 @@ def test_no_call_and_no_derivative_looks_at_a_number(row, evaluation_refused):
 
 
 def test_no_conversion_looks_at_a_number(evaluation_refused):
-    names = mlx_unpool.formats.FORMATS
+    names = mlx_unpool.formats.CONVERTIBLE_FORMATS
     for source, target in itertools.product(names, names):
         indices = mx.zeros((2, 3, 4, 5), mx.uint8 if source == "window" else mx.int32)
         mlx_unpool.convert_indices(indices, source, target, (6, 8), 2)
@@ -132,7 +132,7 @@ def test_no_conversion_looks_at_a_number(evaluation_refused):
 
 
 def test_a_call_allocates_nothing_until_its_result_is_wanted():
-    x = mx.zeros((8, 256, 256, 16))  # 32 MB once it is evaluated, which it never is
+    x = mx.zeros((8, 256, 256, 16))  # 32 MB if it is evaluated
     mx.clear_cache()
     mx.reset_peak_memory()
     before = mx.get_peak_memory()
@@ -143,13 +143,13 @@ def test_a_call_allocates_nothing_until_its_result_is_wanted():
         mlx_unpool.max_unpool2d(values, indices, 2, output_size=(1, 1))
     assert mx.get_peak_memory() - before < 2**20
     mx.eval(values)
-    assert mx.get_peak_memory() - before > 2**20  # the measure works
+    assert mx.get_peak_memory() - before > 2**20  # evaluation does raise the peak
 
 
 def test_importing_the_package_chooses_no_device():
     code = (
         "import mlx.core as mx\n"
-        "def refuse(*a): raise AssertionError('looked at a device')\n"
+        "def refuse(*a): raise AssertionError('read a device')\n"
         "for f in (mx.metal, mx.cuda): f.is_available = refuse\n"
         "mx.default_device = mx.default_stream = refuse\n"
         "import mlx_unpool, mlx_unpool._backends, mlx_unpool.selftest\n"
@@ -176,7 +176,7 @@ def test_public_names_document_arguments_errors_and_an_example(name):
     if inspect.isclass(thing):
         text += inspect.getdoc(thing.__init__)
     if f":class:`{name.title().replace('_', '')[:-1]}d`" in text:
-        return  # a function, whose layer says all that
+        return  # a function that refers to its layer
     expected = ["Args:", "Raises:", "Example:", *inspect.signature(thing).parameters]
     expected += ["import mlx_unpool"] * (name != "check_indices")
     expected += ["Returns:"] * name.startswith("max_")

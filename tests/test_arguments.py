@@ -1,4 +1,4 @@
-"""Invalid input: the type of the error, and what its message names: caller, argument, value and limits."""
+"""Invalid input: the type of the error, and the caller, argument, value and limits in its message."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def x(rank: int) -> mx.array:
 
 
 def lazy(shape, dtype=mx.int8) -> mx.array:
-    """An array of which nothing is ever allocated."""
+    """An array that is never allocated."""
     return mx.broadcast_to(mx.array(0, dtype), shape)
 
 
-# argument, value, error, what the message says besides the names and the value
+# argument, value, error, further parts of the message
 WINDOWS = [
     *(("kernel_size", value, *ONE_OR_MORE) for value in (0, -2)),
     *(("kernel_size", value, *INTEGER) for value in (True, 2.0, "2")),
@@ -63,7 +63,7 @@ FRACTIONAL = [
     ("return_indices", 1, *FLAG),
     ("data_format", "NHWC", *FORMAT),
 ]
-# function, ranks, arguments that every call needs
+# function, ranks, required arguments
 KINDS = [
     ("max_pool", RANKS, {"kernel_size": 3}, (*WINDOWS, *POOLS)),
     ("max_unpool", RANKS, {"kernel_size": 3}, WINDOWS),
@@ -111,7 +111,7 @@ def test_arrays_of_another_rank(rank, shape):
     fails(lambda: layer(2)(wrong), ValueError, layer.__name__, "x")
 
 
-# Calls with one thing wrong: arguments, options, the error, the argument and parts of the message.
+# Calls with one mistake: arguments, options, the error, the argument and parts of the message.
 LINE, SMALL, SQUARE = mx.zeros((1, 4, 1)), mx.zeros((1, 3, 3, 1)), mx.zeros((1, 4, 4, 1))
 L32, I32, U8 = LINE.astype(mx.int32), SQUARE.astype(mx.int32), SQUARE.astype(mx.uint8)
 SAMPLES = {"random_samples": mx.zeros((1, 1, 2))}
@@ -270,7 +270,7 @@ def test_arguments_that_do_not_fit_the_signature_are_refused_with_the_class_and_
         mlx_unpool.max_pool2d(x(2), 2, 2, 0, 1)
 
 
-# output_size for pooled arrays of 4 x 4, size of the result; with a window the spatial part alone counts
+# output_size for pooled arrays of 4 x 4, size of the result; with a window only the spatial part counts
 OUTPUT_SIZES = [((7, 9), (7, 9)), ([9, 7], (9, 7)), (7, (7, 7)), ((1, 7, 9, 1), (7, 9))]
 OUTPUT_SIZES += [((9, 7, 1), (9, 7)), ((3, 7, 9, 5), (7, 9)), (None, (8, 8))]
 

@@ -1,4 +1,4 @@
-"""``python -m mlx_unpool.benchmark``: its report on small arrays, whatever the times are."""
+"""``python -m mlx_unpool.benchmark``: its report on small arrays, independent of the times."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_checking_indices_inside_a_transform_is_refused_by_mlx():
 
 
 def test_a_message_takes_no_search_over_sizes():
-    """A stride of 5e7 allows 1e8 sizes, which used to be tried one by one."""
+    """A stride of 5e7 allows 1e8 sizes, so the message must not try them one by one."""
     sizes = "Inputs of W 2 to 50000001 pool to this size"
     with pytest.raises(ValueError, match=sizes):
         mlx_unpool.check_indices(mx.array([[[70000000]]]), 5, 2, 5 * 10**7)

@@ -464,7 +464,9 @@ def test_a_full_disk_is_an_error_with_the_size_that_is_needed(tmp_path, monkeypa
     monkeypatch.setattr(Sums, "write", full)
     kept = brain_segment.Progress(tmp_path, "key", resume=False)
     volume = (255 * head((16, 16, 16))).astype(np.uint8)
-    with pytest.raises(OSError, match=r"must have 0.0 GiB for the sums of the planes: .*No space"):
+    with pytest.raises(
+        OSError, match=r"must have 0.0 GiB of free space for the sums of planes: .*No space"
+    ):
         brain_segment.segment(volume, small_models(), CLASSES, 8, kept)
     assert list(tmp_path.iterdir()) == []
 
@@ -526,7 +528,7 @@ def test_the_program_leaves_labels_a_colour_table_and_a_picture(folders, tmp_pat
     kept = brain_segment.Progress(tmp_path, "key", resume=False)
     again = brain_segment.segment(np.asarray(expected.dataobj), loaded, CLASSES, 4, kept)
     assert np.array_equal(labels.dataobj, again)
-    assert " ml. In " in done.stdout
+    assert " ml. Results are in " in done.stdout
 
 
 def said_by(monkeypatch, capsys, *words: object) -> tuple[int, str, str]:

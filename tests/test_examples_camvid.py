@@ -94,7 +94,7 @@ def test_a_folder_that_is_no_camvid_says_what_is_missing(tmp_path):
     ("classes", "message"),
     [
         (np.full((3, 4), 12), "has class 12; the last one is 11"),
-        (np.zeros((4, 3)), r"one class number a pixel of its picture, \(3, 4\), but .*\(4, 3\)"),
+        (np.zeros((4, 3)), r"one class number per pixel of its picture, \(3, 4\), but .*\(4, 3\)"),
         (np.zeros((3, 4, 3)), r"its shape is \(3, 4, 3\)"),
     ],
 )

@@ -311,7 +311,7 @@ def test_shares_make_up_the_batch_in_order(monkeypatch):
     for whole, parts in zip(batch, zip(*shares, strict=True), strict=True):
         assert np.array_equal(mx.concatenate(parts), whole)
     monkeypatch.setattr(mx.distributed, "init", lambda: World(0, 4))
-    with pytest.raises(ValueError, match="4 processes cannot share a batch of 6 equally"):
+    with pytest.raises(ValueError, match="divisible by the number of processes, 4, but got 6"):
         training.share_of(batch)
 
 

@@ -1,4 +1,4 @@
-"""Index formats of other frameworks: what they gave for small arrays, round trips, numbers out of range."""
+"""Conversion of index formats: results of other frameworks, round trips, indices out of range."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VOLUME = mx.array(DIGITS, mx.float32).reshape(1, 2, 2, 2, 4)
 LAST_FORMATS = {"data_format": "channels_last"}
 CHANNELS_FIRST = {"data_format": "channels_first"}
 
-# What TensorFlow 2.21 (max_pool_with_argmax) and ONNX Runtime 1.31 (MaxPool) gave, flattened.
+# Flattened indices from TensorFlow 2.21 (max_pool_with_argmax) and ONNX Runtime 1.31 (MaxPool).
 ROWS = (1, 2, 1)
 GIVEN = [
     ("tensorflow", LAST, 2, [8, 11, 12, 5, 2, 3, 14, 13]),
@@ -77,7 +77,7 @@ FORMATS = ("flat", "window", "tensorflow", "tensorflow_batch", "onnx", "onnx_col
 
 
 def number(index, name, n, c, N, C, size):
-    """The formulas of the table, for one position."""
+    """The index of one position by the formulas in the docstring of ``convert_indices``."""
     D, H, W = (1,) * (3 - len(size)) + tuple(size)
     d, h, w = np.unravel_index(index, (D, H, W))
     return {
@@ -128,11 +128,11 @@ def test_an_index_that_is_not_of_its_own_plane_becomes_minus_one(name, data_form
     numbers = [-1, -2, limits.min, limits.min + 7, limits.max, limits.max - 1]
     numbers += [np.uint64(2**64 - 1), np.uint64(2**64 - 100), np.uint32(2**32 - 1)]
     strangers = [mx.array(np.full(shape, n)) for n in numbers]
-    strangers += [end + (3 if name.startswith("tensorflow") else 1)]  # past the plane
+    strangers += [end + (3 if name.startswith("tensorflow") else 1)]  # after the plane
     if name.startswith("tensorflow"):
-        strangers += [mx.roll(first, 1, axis=shape.index(3))]  # another channel's
+        strangers += [mx.roll(first, 1, axis=shape.index(3))]  # of another channel
     if name in ("tensorflow_batch", "onnx", "onnx_column_major"):
-        strangers += [mx.roll(first, 1, axis=0)]  # another image's
+        strangers += [mx.roll(first, 1, axis=0)]  # of another image
     for stranger in strangers:
         got = convert_indices(stranger, name, "flat", size, **layout)
         assert (got == -1).all().item(), (stranger.tolist(), got.tolist())
@@ -146,7 +146,7 @@ def test_window_indices_outside_the_plane_become_minus_one():
 
 
 def test_window_indices_of_one_byte_may_be_of_a_window_of_more_elements():
-    """Hand-made ones: a pool gives two bytes here."""
+    """A caller may pass uint8 indices even if a pool with this window returns uint16."""
     indices = mx.array([[0], [255]], mx.uint8)
     assert convert_indices(indices, "window", "flat", 600, 300).tolist() == [[0], [555]]
     mlx_unpool.check_indices(indices, 600, 300)

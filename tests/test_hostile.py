@@ -1,4 +1,4 @@
-"""Indices from anywhere: dropped if they are outside, and nothing else is read or written."""
+"""Invalid indices are dropped, and no memory outside the arrays is read or written."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LAYOUTS = [Layout(2, 2, 3, "channels_last"), Layout(2, 2, 3, "channels_first")]
 def indices_with(
     hostile: list[int], dtype: mx.Dtype, layout: Layout
 ) -> tuple[mx.array, np.ndarray]:
-    """Indices of a 2x2 pool, every third one replaced, and what they mean: flat, -1 to drop."""
+    """Indices of a 2x2 pool with every third one replaced, and their flat indices, -1 for dropped ones."""
     name = str(dtype).removeprefix("mlx.core.")
     is_window = dtype in (mx.uint8, mx.uint16)
     pool = reference.Pool((2, 2), (2, 2), (0, 0), (1, 1))
@@ -63,7 +63,7 @@ def test_hostile_indices_are_dropped_forwards_and_backwards(dtype, layout):
 
 @pytest.mark.parametrize("offset", range(9))
 def test_window_indices_of_elements_outside_the_plane_are_dropped(offset):
-    """The first window of an axis starts in the padding: element 0 of 3 is outside, or on the row before."""
+    """The first window of an axis starts in the padding: element 0 of 3 is outside the plane."""
     pool = reference.Pool((3, 3), (2, 2), (1, 1), (1, 1))
     offsets = np.full((1, 3, 3), offset)
     flat = reference.flat_of_window(offsets, pool, (5, 5), (3, 3))
@@ -76,7 +76,7 @@ def test_window_indices_of_elements_outside_the_plane_are_dropped(offset):
 @pytest.mark.parametrize("kernel_size", [1, None])
 @pytest.mark.parametrize("positions", [84, 85, 86, 21844, 21845, 21846])
 def test_the_first_index_beyond_the_end_is_dropped(positions, kernel_size):
-    """Whatever the narrowest type is that numbers 3 channels: 85 * 3 = 255, 21,845 * 3 = 65,535."""
+    """At the limits of the narrowest dtype for 3 channels: 85 * 3 = 255, 21,845 * 3 = 65,535."""
     indices = np.arange(positions)[:, None].repeat(3, axis=1)
     indices[0, :] = indices[7, 1] = positions
     kept = indices < positions
@@ -94,7 +94,7 @@ def test_the_first_index_beyond_the_end_is_dropped(positions, kernel_size):
 
 @pytest.mark.parametrize("count", [255, 256, 257, 65535, 65536, 65537])
 def test_where_every_index_is_dropped_the_gradient_is_zero(count):
-    """Whatever the narrowest type is that numbers the pooled values."""
+    """For each narrowest dtype of the numbers of pooled values."""
     values = mx.ones((1, count, 1))
     for bad in (-1, 4):
         indices = mx.full((1, count, 1), bad, mx.int32)
@@ -105,7 +105,7 @@ def test_where_every_index_is_dropped_the_gradient_is_zero(count):
         )
         assert not full.any().item()
         assert not gradient.any().item()
-    # and where all name one position, the last one has it
+    # if all indices are equal, the last value wins
     indices = mx.zeros((1, count, 1), mx.int32)
     numbers = mx.arange(1.0, count + 1).reshape(1, count, 1)
     (full,), (gradient,) = mx.vjp(

@@ -74,7 +74,7 @@ def test_repr_shows_the_window_and_what_is_not_default(layer, arguments):
 
 
 def made(name: str, **options) -> nn.Module:
-    """A layer of this name, with the arguments that it must have."""
+    """A layer with the given class name and its required arguments."""
     layer = getattr(mlx_unpool, name)
     if name.startswith("Fractional"):
         options |= {"output_size": 2}
@@ -100,7 +100,7 @@ def test_layers_have_no_parameters_and_are_frozen_trained_and_updated_as_any(nam
         assert change() is layer
         assert repr(layer) == before
         assert layer.parameters() == layer.trainable_parameters() == layer.children() == {}
-        assert layer.leaf_modules() == {}  # it is one itself
+        assert layer.leaf_modules() == {}  # the layer is one of its own modules
     assert nn.Sequential(layer).leaf_modules() == {"layers": [layer]}
     assert not layer.training
     assert layer.train().training
@@ -121,7 +121,7 @@ def test_flags_of_constructors_must_be_bools_and_names_known(name):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_defaults_of_functions_are_those_of_layers(name):
-    """Every argument of a constructor or of a call is one of the function, with the same default."""
+    """The function has every argument of the constructor and of the call, with the same default."""
     layer = getattr(mlx_unpool, name)
     words = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()  # MaxPool2d: max_pool2d
     function = inspect.signature(getattr(mlx_unpool, words)).parameters
@@ -201,6 +201,15 @@ def test_a_layer_made_by_from_pool_requires_output_size_if_several_sizes_are_pos
     assert MaxUnpool2d.from_pool(pool)(*pool(x)).shape == x.shape
 
 
+@pytest.mark.parametrize("layer", [MaxPool2d, MaxUnpool2d])
+def test_a_misspelled_attribute_has_no_effect_as_documented(layer):
+    pool = layer(2)
+    expected = repr(pool)
+    pool.kernel_sise = 3
+    assert repr(pool) == expected
+    assert "(``pool.kernel_sise = 3``) raises no error" in MaxPool2d.__init__.__doc__
+
+
 def test_attributes_that_are_set_later_take_effect():
     pool, x = MaxPool2d(2, return_indices=True), mx.random.normal((1, 9, 9, 2))
     pool(x)
@@ -235,7 +244,7 @@ def test_empty_batches_and_no_channels(pool, unpool, data_format, batch, channel
 @pytest.mark.parametrize("kernel", [3, 8, 33, 40, 64])
 @pytest.mark.parametrize("dtype", [mx.int8, mx.float16, mx.float32, mx.int64])
 def test_long_windows_accept_arrays_with_gaps(kernel, dtype):
-    """One axis in steps, backwards, or of stride 0, for each implementation of long windows."""
+    """One axis with a step, reversed or with stride 0, for each implementation of long windows."""
     x = (mx.random.normal((1, 700, 2)) * 20).astype(dtype)
     row = mx.broadcast_to(x[:, :1, :1], (1, 350, 1))
     for view in (x[:, ::2, :1], x[:, ::-2, 1:], x[:, 350:, 1:], row, x.transpose(2, 1, 0)[:, ::7]):

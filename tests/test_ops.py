@@ -1,4 +1,4 @@
-"""The CPU's primitives: long windows, dtypes that only the CPU has, what ``mx.compile`` makes of them."""
+"""The CPU backend: long windows, dtypes that only the CPU supports, and ``mx.compile``."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def on_the_cpu():
 
 @pytest.fixture(params=[0, 2**16], ids=["in blocks", "at once"])
 def small_size(request, monkeypatch):
-    """Both ways to find the maximum of a long window; the arrays of these tests are small."""
+    """Run a test with both algorithms for long windows, although its arrays are small."""
     monkeypatch.setattr(maxima, "_SMALL_SIZE", request.param)
 
 
 def operations(*arrays: mx.array) -> list[str]:
-    """The names of the operations that are still to be run for arrays."""
+    """The names of the operations in the graph of unevaluated arrays."""
     mx.export_to_dot(text := io.StringIO(), *arrays)
     return re.findall(r'label ?="(\w+)", shape=rectangle', text.getvalue())
 
 
 def planes(size: tuple[int, ...], kind: str, dtype: mx.Dtype = mx.float32, count=6) -> np.ndarray:
-    """Planes that are hard to pool."""
+    """Planes with ties, NaN and infinities."""
     random = np.random.default_rng(size)
     x = random.normal(size=(count, *size)).astype(np.float32)
     if kind == "ties":
@@ -67,7 +67,7 @@ LONG = [
     *(((260,), 64, 32, 0, 1), ((150,), 32, 7, 0, 1), ((150,), 13, 1, 6, 1), ((150,), 63, 2, 31, 1)),
     *(((100,), 21, 4, 5, 3), ((200,), 40, 3, 20, 2), ((90,), 17, 30, 8, 2)),
     *(((10,), 200, 1, 100, 1), ((10,), 90, 5, 130, 3)),
-    ((7,), 8, 3, 28, 8),  # windows that step over the plane
+    ((7,), 8, 3, 28, 8),  # windows that skip the plane
     *(((40, 40), 36, 1, 3, 1), ((40, 40), 40, 40, 0, 1), ((40, 40), 34, 3, 17, 1)),
 ]
 CALLS = [(window, mx.float32) for window in LONG]
@@ -113,7 +113,7 @@ def test_long_adaptive_and_fractional_windows(size, pooled, kernel):
 
 
 def test_windows_of_long_axes_are_computed_by_arithmetic_and_kept_nowhere():
-    """More windows than a table may have; and so many that a table of them would take seconds."""
+    """For more windows than fit into a table, and for so many that building a table would take seconds."""
     layout = Layout(1, 1, 2, "channels_last")
     x = np.random.default_rng(0).integers(-128, 127, (2, 9001)).astype(np.int8)
     check_case(IrregularCase(layout, (9001,), mx.int8, x, (4000,), None, np.zeros((2, 1))))
@@ -164,7 +164,7 @@ def test_elements_outside_the_input_need_no_operations():
 @pytest.mark.parametrize("window", [(1, 0), ("kernel", 0), (1, "half")])
 @pytest.mark.parametrize("index_format", FORMATS)
 def test_a_long_window_gives_a_compiler_few_functions(window, index_format):
-    """A C++ compiler needs half a second for each fused function, whatever the window's length."""
+    """A C++ compiler takes half a second per fused function: the window must not change their number."""
     for kernel in (100, 1000):
         stride = kernel if window[0] == "kernel" else window[0]
         arguments = kernel, stride, kernel // 2 if window[1] == "half" else 0
@@ -202,7 +202,7 @@ def test_keys_of_every_float16_are_in_their_order():
 
 @pytest.mark.parametrize("window", [(2, 2, 0), (3, 2, 1), (3, 1, 1), (5, 3, 2)])
 def test_float64(window):
-    # Numbers that float32 cannot distinguish
+    # values that float32 cannot distinguish
     x = 1 + np.random.default_rng(0).permutation(6 * 17 * 19).reshape(6, 17, 19) * 1e-12
     pool = reference.Pool(*((n, n) for n in (*window, 1)))
     case = Case(Layout(2, 2, 3, "channels_first"), (17, 19), mx.float64, x, pool)
@@ -254,7 +254,7 @@ def test_large_batches_are_split(images, monkeypatch):
 
 
 def test_window_indices_without_a_table_give_the_same(monkeypatch):
-    """As for windows so many and so large that a table of their elements would be too long."""
+    """The path for windows so many and so large that a table of their elements would be too long."""
     x = mx.random.normal((2, 9, 11, 3))
     values, indices = mlx_unpool.max_pool2d(x, 5, 1, 2, return_indices=True, index_format="window")
     indices = mx.where(mx.random.uniform(shape=indices.shape) < 0.2, 200, indices).astype(mx.uint8)

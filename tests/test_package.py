@@ -1,4 +1,4 @@
-"""What a user installs: the files of a release are complete, and the wheel works without the checkout."""
+"""The release: its files are complete, and the wheel works without the checkout."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_the_first_page_has_no_relative_link_on_a_package_index(dist, wheel):
 
 
 def test_the_wheel_works_without_the_checkout(wheel, tmp_path):
-    # A clean environment that has nothing but MLX from this one.
+    # A clean environment with only MLX from this one.
     venv.create(tmp_path / "clean", with_pip=False)
     python = tmp_path / "clean" / "bin" / "python"
     packages = next((tmp_path / "clean" / "lib").glob("python*")) / "site-packages"

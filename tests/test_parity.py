@@ -1,4 +1,4 @@
-"""PyTorch gives the same values, indices and gradients, in more than 1,000 generated cases."""
+"""Values, indices and gradients equal PyTorch's in more than 1,000 generated cases."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BLOCK = 100  # cases
 
 
 def expected_if_accepted(case: Case) -> tuple[np.ndarray, ...] | None:
-    """The reference's results, or None where PyTorch refuses the call.
+    """The reference's results, or None if PyTorch rejects the call.
 
     PyTorch requires padding of at most half the kernel, without dilation, and no empty window.
     """
@@ -39,7 +39,7 @@ def expected_if_accepted(case: Case) -> tuple[np.ndarray, ...] | None:
 
 
 def cases_of(block: int) -> list[tuple[Case, np.ndarray]]:
-    """Cases and their window indices, which PyTorch does not have."""
+    """Generated cases, with window indices, which PyTorch lacks."""
     cases = generated_cases(3 * BLOCK, seed=1000 + block, dtypes=tuple(TORCH_DTYPES))
     pairs = ((case, expected_if_accepted(case)) for case in cases)
     accepted = ((case, expected[2]) for case, expected in pairs if expected is not None)
@@ -52,7 +52,7 @@ def numbers(x) -> np.ndarray:
 
 
 def tensor(planes: np.ndarray, dtype: mx.Dtype):
-    """Planes as a tensor with gradients, where its type has them."""
+    """Planes as a tensor that requires gradients, if its dtype supports them."""
     x = torch.from_numpy(planes[None]).to(TORCH_DTYPES[dtype])
     return x.requires_grad_(dtype in FLOATS)
 
@@ -76,7 +76,7 @@ def test_values_indices_and_gradients_are_those_of_pytorch(block):
         options = case.pool.dilation, case.pool.ceil_mode
         values, indices = pool(x, *case.parameters, *options, return_indices=True)
         flat = indices[0].numpy()
-        if case.dtype in FLOATS:  # what check_pool holds the library's gradients to
+        if case.dtype in FLOATS:  # the gradients that check_pool compares with
             expected = reference.max_pool_vjp(cotangent(layout, flat.shape[1:]), flat, size)
             equal(gradient(values, x, layout), expected, case)
         both = [(numbers(values), flat), (numbers(values), flat, offsets)]
@@ -87,7 +87,7 @@ def test_values_indices_and_gradients_are_those_of_pytorch(block):
             )
             for f, wanted in zip(("flat", "window"), both)
         ]
-        # Unpooling: PyTorch's result is defined where no two values have the same index.
+        # PyTorch's unpooling is only defined if no two values have the same index.
         unique = all(len(set(row)) == row.size for row in flat.reshape(layout.planes, -1))
         pytorch_unpools = max(case.pool.dilation) == 1 and not case.pool.ceil_mode
         if case.dtype in FLOATS and unique and pytorch_unpools:
@@ -102,14 +102,14 @@ def test_values_indices_and_gradients_are_those_of_pytorch(block):
 
 
 def irregular_pool(case: IrregularCase, x):
-    """Values and indices by PyTorch, or None where its 3-D pool takes one size less than fits."""
+    """PyTorch's values and indices, or None if its 3-D pool rejects the largest size."""
     rank, functional = case.layout.rank, torch.nn.functional
     if case.kernel is None:
         pool = getattr(functional, f"adaptive_max_pool{rank}d")
         return pool(x, case.cells, return_indices=True)
     if rank == 3 and any(n + k > m for n, k, m in zip(case.cells, case.kernel, case.size)):
         return None
-    # PyTorch's 2-D pool has the numbers of the width first, its 3-D pool those of the depth.
+    # PyTorch's 2-D pool expects the samples of the width first, its 3-D pool those of the depth.
     samples = case.samples[None, :, ::-1] if rank == 2 else case.samples[None]
     pool = getattr(functional, f"fractional_max_pool{rank}d_with_indices")
     samples = torch.from_numpy(samples.copy())

@@ -1,4 +1,4 @@
-"""Generated calls of every rank, layout, window and dtype give what the reference gives."""
+"""Generated calls of every rank, layout, window and dtype agree with the NumPy reference."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_generated_pools(seed):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_generated_pools_without_tables_of_positions(seed, monkeypatch):
-    """As planes of 256 and of more than 2,048 columns are pooled."""
+    """The paths for planes of 256 and of more than 2,048 columns."""
     monkeypatch.setattr(_geometry, "MAX_TABLE_SIZE", -1)
     _requests._plan.cache_clear()
     for case in generated_cases(COUNT, seed + 600):
@@ -38,7 +38,7 @@ def test_generated_pools_without_tables_of_positions(seed, monkeypatch):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_generated_indices(seed):
-    """Unpooling of indices that no pool has given, some of them outside."""
+    """Unpooling of random indices, some of them outside the plane."""
     random = np.random.default_rng(seed)
     for case in generated_cases(COUNT, seed + 200):
         positions = int(np.prod(case.size))
@@ -115,7 +115,7 @@ def test_fractional_windows_are_drawn_where_a_gradient_searches_for_them():
 
 
 def test_where_adaptive_windows_lie_is_what_their_definition_says():
-    """The closed forms, on integers and on arrays, against a loop over all windows and positions."""
+    """Compare the closed forms, for integers and arrays, with a loop over all windows and positions."""
     for length, count in itertools.product(range(1, 27), range(1, 30)):
         (ends,) = reference.adaptive_bounds((length,), (count,))
         lengths, starts = {b - a for a, b in ends}, [a for a, _ in ends]

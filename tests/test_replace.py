@@ -25,7 +25,7 @@ class Subclass(nn.MaxPool2d):
 
 
 class Block(nn.Module):
-    """A pool under each kind of attribute."""
+    """A module with a pool in each kind of attribute."""
 
     def __init__(self):
         super().__init__()
@@ -212,14 +212,14 @@ def test_a_replaced_model_is_exported_inside_exporting(tmp_path):
     assert mx.array_equal(mx.import_function(path)(x)[0], model(x))
 
 
-# One row for each call: who accepts it. Where both do, values are equal. The page has the same table.
+# One row per call: which libraries accept it. If both do, values are equal. The page has the same table.
 
 X = mx.random.normal((2, 12, 14, 3), key=mx.random.key(0))
 INTEGERS = (10 * X).astype(mx.int32)
 
 
 def resized(pool):
-    """A shapeless function, called with a second size."""
+    """Call a shapeless compiled function with a second size."""
     function = mx.compile(pool, shapeless=True)
     function(X)
     return function(X[:, :7])
@@ -231,7 +231,7 @@ def second_gradient(pool):
 
 
 def on_cpu(pool, dtype):
-    """A dtype that a GPU may not have."""
+    """Run with a dtype that a GPU may not support."""
     with mx.stream(mx.cpu):
         return pool(X.astype(dtype))
 

@@ -6,13 +6,16 @@ import asyncio
 import subprocess
 import sys
 import threading
+from importlib.metadata import version
 from types import SimpleNamespace
+from typing import get_args
 
 import mlx.core as mx
 import pytest
 
 import mlx_unpool
 from mlx_unpool import _backends, _derivatives, _indices
+from mlx_unpool._types import BACKENDS, BackendName
 
 BLOCKS = {
     "exporting": (mlx_unpool.exporting, _derivatives._exporting.get, False, True),
@@ -121,10 +124,45 @@ def test_an_environment_variable_chooses_a_backend_for_a_process(value, expected
     assert expected in done.stdout + done.stderr
 
 
+def report(**environment: str) -> subprocess.CompletedProcess:
+    """The output of ``python -m mlx_unpool``."""
+    environment["PYTHONPATH"] = ":".join(filter(None, sys.path))
+    command = [sys.executable, "-m", "mlx_unpool"]
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+def test_the_module_prints_versions_devices_and_the_backend():
+    done = report()
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = dict(line.split(maxsplit=1) for line in done.stdout.splitlines()[:7])
+    assert lines["mlx_unpool"] == mlx_unpool.__version__
+    assert lines["mlx"] == version("mlx")
+    assert "(cpu)" in lines["devices"]
+    assert lines["default"].startswith("Device(")
+    assert lines["backend"] in BACKENDS
+    assert done.stdout.endswith("\n\nCheck every kernel: python -m mlx_unpool.selftest\n")
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_module_prints_a_forced_backend(name):
+    (line,) = (line for line in report(MLX_UNPOOL_BACKEND=name).stdout.splitlines() if name in line)
+    assert line in (f"backend     {name}", f"backend     {name}, not available on this machine")
+
+
+def test_the_module_refuses_an_unknown_backend():
+    done = report(MLX_UNPOOL_BACKEND="gpu")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("[mlx_unpool] 'MLX_UNPOOL_BACKEND' must be 'ops' or")
+
+
+def test_a_type_checker_and_the_program_have_the_same_names():
+    assert set(get_args(BackendName)) == set(_backends._BACKENDS) == set(BACKENDS)
+
+
 def test_a_backend_can_be_chosen(monkeypatch):
     with mlx_unpool.use_backend("ops"):
         assert mlx_unpool.max_pool2d(mx.ones((1, 4, 4, 2)), 2).shape == (1, 2, 2, 2)
-        # Derivatives are the library's, too: those of MLX's maximum go to the other element.
+        # The derivatives are this library's as well: those of mx.max would go to the other element.
         gradient = mx.grad(lambda x: mlx_unpool.max_pool1d(x, 2).sum())
         assert gradient(mx.array([[1.0], [float("nan")]])).tolist() == [[0], [1]]
     message = r"\[use_backend\] 'name' must be 'ops' or 'metal' or 'cuda'"
@@ -133,6 +171,6 @@ def test_a_backend_can_be_chosen(monkeypatch):
 
 
 def test_plain_operations_run_on_the_cpu_whatever_the_stream_of_a_call():
-    stream = SimpleNamespace(device=SimpleNamespace(type=mx.gpu))  # as there is no GPU here
+    stream = SimpleNamespace(device=SimpleNamespace(type=mx.gpu))  # a GPU stream, without a GPU
     with mlx_unpool.use_backend("ops"):
         assert _backends.where(stream) == (mx.default_stream(mx.cpu), _backends.get("ops"))

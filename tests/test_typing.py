@@ -1,4 +1,4 @@
-"""Type checkers understand the library: typical uses have their types, mistakes are found."""
+"""Type checkers infer the types of typical uses and find mistakes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOLDER = ROOT / "tests" / "typing"
 def mypy(path: Path, folder: Path) -> set[int]:
     """The lines in which mypy --strict finds a mistake."""
     config = folder / "mypy.ini"
-    # The package has its own check, `make lint`. MLX leaves out types, and does not mark what it re-exports.
+    # `make lint` checks the package itself. MLX lacks some types and does not mark re-exports.
     config.write_text(
         "[mypy]\nstrict = True\ndisallow_untyped_calls = False\n"
         "[mypy-mlx_unpool.*]\nfollow_imports = silent\n"
@@ -34,10 +34,10 @@ def mypy(path: Path, folder: Path) -> set[int]:
 
 
 def pyright(path: Path, folder: Path) -> set[int]:
-    """The lines in which pyright finds a mistake, as strict as it gets."""
+    """The lines in which pyright in strict mode finds a mistake."""
     shutil.copy(path, folder)
     settings = {"include": [path.name], "extraPaths": [str(ROOT)], "typeCheckingMode": "strict"}
-    # MLX leaves types out, which this library cannot mend.
+    # MLX lacks some types.
     settings |= {"reportUnknownMemberType": False, "reportMissingTypeStubs": False}
     settings |= {"reportUnusedExpression": False}  # some mistakes are expressions
     config = folder / "pyrightconfig.json"

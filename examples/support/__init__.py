@@ -1,1 +1,1 @@
-"""Modules that the example programs share: training, metrics, drawing, and data sets."""
+"""Modules used by several example programs: training, metrics, drawing and data sets."""

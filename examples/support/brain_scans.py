@@ -1,7 +1,7 @@
-"""A brain to segment: the MNI152 template that comes with nilearn, as a scanner might see it.
+"""Simulated brain scans from the MNI152 template, which comes with nilearn.
 
-The template is an average of 152 people, with how likely each position is grey or white matter. Training
-keeps away from two coronal slabs of it.
+The template is an average of 152 people, with the probability of grey and white matter at each position. Two
+coronal slabs of it are excluded from training.
 """
 
 from __future__ import annotations
@@ -15,19 +15,16 @@ from nilearn import datasets
 from support.metrics import dice
 
 CLASS_NAMES = ("other", "grey matter", "white matter")
-# Coronal slices of 2 mm. The template is left-right symmetric: halves of it would not be independent.
+# Coronal slices of 2 mm. Left and right halves would not be independent, because the template is symmetric.
 SLABS = {"validation": (20, 32), "test": (54, 70)}
-SCANS = {"validation": 5, "test": 20}  # simulated ones of each slab to evaluate on
-GAP = 2  # slices between a slab and the training
-PATCH = (
-    20,
-    12,
-    20,
-)  # at least; up to 3 more, so that odd sizes, with voxels in no window, are learnt as well
+SCANS = {"validation": 5, "test": 20}  # simulated scans of each slab for evaluation
+GAP = 2  # slices between a slab and the training data
+# The smallest size of a patch. Random sizes are up to 3 larger, so that odd sizes occur in training.
+PATCH = (20, 12, 20)
 
 
 def brain() -> tuple[np.ndarray, np.ndarray]:
-    """The template at 2 mm: how bright each voxel is, 0 to 1, and its class; (99, 117, 95) each."""
+    """The brightness of each voxel of the template at 2 mm, 0 to 1, and its class; both (99, 117, 95)."""
     bright, grey, white = (
         load(resolution=2).get_fdata()
         for load in (
@@ -41,7 +38,7 @@ def brain() -> tuple[np.ndarray, np.ndarray]:
 
 
 def scanned(bright: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """As a scanner might see it, about 0 to 4: another gain, uneven sensitivity, noise."""
+    """A simulated scan with random gain, uneven sensitivity and noise; values from about 0 to 4."""
     slopes = np.meshgrid(*(np.linspace(-1, 1, size) for size in bright.shape), indexing="ij")
     terms = [*(slope / 3 for slope in slopes), *(slopes[i] * slopes[i - 1] for i in range(3))]
     field = sum(a * term for a, term in zip(random.uniform(-1, 1, 6), terms))
@@ -52,7 +49,7 @@ def scanned(bright: np.ndarray, random: np.random.Generator) -> np.ndarray:
 def training_batches(
     bright: np.ndarray, classes: np.ndarray, count: int, seed: int
 ) -> Iterator[tuple[mx.array, mx.array]]:
-    """Endless batches of patches that keep away from the slabs; half of them mirrored left to right."""
+    """Endless batches of patches outside the slabs, half of them mirrored left to right."""
     random = np.random.default_rng(seed)
     forbidden = np.zeros(classes.shape[1], bool)
     for first, last in SLABS.values():
@@ -72,7 +69,7 @@ def training_batches(
 
 
 def scans_of(split: str, bright: np.ndarray, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The scans (scan, x, y, z) of a slab to measure on, and their true classes (x, y, z)."""
+    """The scans (scan, x, y, z) of a slab for evaluation, and their true classes (x, y, z)."""
     random = np.random.default_rng([1, list(SLABS).index(split)])
     slab = slice(*SLABS[split])
     scans = [scanned(bright, random)[:, slab] for _ in range(SCANS[split])]
@@ -80,7 +77,7 @@ def scans_of(split: str, bright: np.ndarray, classes: np.ndarray) -> tuple[np.nd
 
 
 def dice_of_scans(truth: np.ndarray, predicted: np.ndarray) -> dict[str, dict[str, float]]:
-    """The mean and the standard deviation over scans of each class's Dice."""
+    """The mean and the standard deviation of the Dice coefficient of each class over scans."""
     each = [dice(truth, scan, CLASS_NAMES) for scan in predicted]
     return {
         name: {

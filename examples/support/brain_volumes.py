@@ -1,8 +1,9 @@
-"""T1-weighted scans of heads as FastSurfer sees them, slice by slice in three planes, and label volumes.
+"""T1-weighted scans of heads as inputs of FastSurfer's networks, and the label volumes from their scores.
 
-Follows FastSurfer (Deep-MI/FastSurfer, ``FastSurferCNN/data_loader`` and ``inference.py``): scans are
-conformed to 256 x 256 x 256 voxels of 1 mm, 0 to 255; seven neighbouring slices are an input; scores of the
-three planes are added up in float16; the sagittal network does not tell left from right.
+This module follows FastSurfer (Deep-MI/FastSurfer, ``FastSurferCNN/data_loader`` and ``inference.py``): scans
+are conformed to 256 x 256 x 256 voxels of 1 mm with values from 0 to 255; an input is seven neighbouring
+slices; the scores of the three planes are added in float16; the sagittal network does not distinguish left
+from right.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from nibabel.processing import resample_from_to
 from nibabel.spatialimages import SpatialImage
 from scipy import ndimage
 
-SIZE = 256  # of a conformed scan, along each axis
-# From voxels to the world: the first axis goes to the left, the second down, the third to the front.
+SIZE = 256  # voxels of a conformed scan along each axis
+# From voxels to world coordinates: the first axis points left, the second down, the third to the front.
 ORIENTATION = np.array([[-1, 0, 0], [0, 0, 1], [0, -1, 0]], float)
 BLOCK = 16  # voxels along each axis in a block of a file of sums
-THICKNESS = 7  # slices that a network sees, to say something of the one in the middle
+THICKNESS = 7  # slices per input; the network segments the middle one
 LABELS = Path(__file__).with_name("fastsurfer_labels.txt")
 NEIGHBOURS = np.ones((3, 3, 3))  # voxels that touch at a corner are connected
 WHITE_MATTER = 2, 41  # left and right
-# Labels of the left cortex that networks give to both, and those that are then settled voxel by voxel.
+# Labels of the left cortex that networks use for both sides, and those that are then decided for each voxel.
 SPLIT_BY_REGION = (
     *(1003, 1006, 1007, 1008, 1009, 1011, 1015, 1018, 1019, 1020, 1025, 1026, 1027),
     *(1028, 1029, 1030, 1031, 1034, 1035),
@@ -40,17 +41,17 @@ SPLIT_BY_VOXEL = 1011, 1019, 1026, 1029
 
 
 def read_scan(path: Path) -> SpatialImage:
-    """A volume in a format that nibabel knows, such as ``.nii.gz`` and ``.mgz``.
+    """Read a volume in a format that nibabel supports, such as ``.nii.gz`` and ``.mgz``.
 
     Raises:
         OSError: If there is no such file.
-        ValueError: If it is no volume, has several frames, or its header contradicts itself.
+        ValueError: If it is not a volume, has several frames, or has an inconsistent header.
     """
-    path.open("rb").close()  # for an error that says why
+    path.open("rb").close()  # raises an error that gives the reason
     try:
         image = nibabel.squeeze_image(nibabel.load(path))
         values = np.asanyarray(image.dataobj)
-    except Exception as error:  # each format has its own errors, and damaged files lead to others
+    except Exception as error:  # formats and damaged files raise many kinds of errors
         raise ValueError(f"{path} cannot be read as a volume: {first_line(error)}.") from None
     sizes = image.header.get_zooms()[:3]
     sides = np.linalg.norm(image.affine[:3, :3], axis=0)
@@ -72,21 +73,22 @@ def read_scan(path: Path) -> SpatialImage:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, on one line."""
+    """The message of an error on one line."""
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def conform(image: SpatialImage, size: int = SIZE) -> nibabel.MGHImage:
-    """A scan on the grid and in the range that FastSurfer's networks were trained on.
+    """Resample a scan to the grid and the range of values that FastSurfer's networks were trained on.
 
-    The result has ``size`` voxels of 1 mm along each axis, around the centre of the scan, in the orientation
-    of FreeSurfer; values in between are interpolated linearly and what lies outside is 0. Values become 0 to
-    255, the brightest thousandth being cut off, as FreeSurfer's ``mri_convert --conform`` does. Scans that
-    are like this already come back as they are, and those of 8 bits keep their values.
+    The result has ``size`` voxels of 1 mm along each axis, around the centre of the scan, in FreeSurfer's
+    orientation. Values are interpolated linearly and are 0 outside the scan. They are scaled to 0 to 255 and
+    the brightest thousandth is clipped, as in FreeSurfer's ``mri_convert --conform``. A scan that already has
+    this form is returned unchanged, and an 8-bit scan keeps its values.
 
-    This is what FastSurfer's ``conform`` gives for voxels of 1 mm. ``nibabel.processing.conform`` would take
-    cubic interpolation, another orientation, a centre that is half a voxel off, and leave values as they are.
-    One difference: bytes that a header scales to other numbers are no scan of 8 bits here.
+    The result is the same as that of FastSurfer's ``conform`` for voxels of 1 mm.
+    ``nibabel.processing.conform`` has cubic interpolation, another orientation, a centre that differs by half
+    a voxel, and no scaling of values. One difference from FastSurfer: bytes that a header scales to other
+    values do not count as an 8-bit scan.
 
     Args:
         image: A volume.
@@ -115,12 +117,12 @@ def conform(image: SpatialImage, size: int = SIZE) -> nibabel.MGHImage:
 
 
 def brightness(values: np.ndarray) -> tuple[float, float]:
-    """What to subtract from the values of a scan, and the factor that then makes them 0 to 255."""
+    """The offset to subtract from the values of a scan and the factor that scales them to 0 to 255."""
     counts, edges = np.histogram(values, 1000, (values.min(), values.max()))
     not_zero = np.count_nonzero(np.abs(values) >= 1e-15)
     enough = values.size - int((1 - 0.999) * not_zero)
     below = np.concatenate([[0], np.cumsum(counts)])
-    highest = edges[np.flatnonzero(below >= enough)[0] - 2]  # two bins down, as mri_convert does
+    highest = edges[np.flatnonzero(below >= enough)[0] - 2]  # two bins lower, as in mri_convert
     if highest == edges[0]:
         return float(edges[0]), 1.0
     return float(edges[0]), float(255 / (highest - edges[0]))
@@ -131,12 +133,12 @@ def brightness(values: np.ndarray) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Plane:
-    """A direction to cut slices in.
+    """A direction in which a volume is cut into slices.
 
     Attributes:
-        name: What it is called.
+        name: The name of the plane.
         axes: Axes of a conformed volume: across slices, down a slice, and along its rows.
-        weight: Of its scores in the sum.
+        weight: The weight of its scores in the sum.
     """
 
     name: str
@@ -152,12 +154,12 @@ PLANES = (  # in the order in which FastSurfer adds them up
 
 
 def thick_slices(slices: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """Inputs for a network: each slice with its neighbours, those at the ends repeated.
+    """Inputs of a network: each slice with its neighbours. At the ends, the outermost slice is repeated.
 
     Args:
         slices: (slices, H, W), 0 to 255.
-        start: The first one to take.
-        stop: The first one that is not taken.
+        start: The first slice.
+        stop: The first slice that is not included.
 
     Returns:
         (stop - start, H, W, THICKNESS), float32, 0 to 1.
@@ -168,9 +170,9 @@ def thick_slices(slices: np.ndarray, start: int, stop: int) -> np.ndarray:
 
 
 class Sums:
-    """An array (X, Y, Z, classes) of float16 in a file, which is read and written in slabs across any axis.
+    """An array (X, Y, Z, classes) of float16 in a file that is read and written in slabs across any axis.
 
-    The file consists of blocks of up to ``BLOCK`` voxels along each axis. Only the slab is in memory.
+    The file consists of blocks of up to ``BLOCK`` voxels along each axis. Only one slab is in memory.
 
     Args:
         path: The file.
@@ -190,12 +192,12 @@ class Sums:
         self.file.close()
 
     def slabs(self, axis: int) -> list[tuple[int, int]]:
-        """The first slice of each slab across an axis, and the first one after it."""
+        """The range (start, stop) of slices of each slab across an axis."""
         size = self.shape[axis]
         return [(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK)]
 
     def read(self, axis: int, start: int) -> np.ndarray:
-        """The slab across an axis that starts at a slice."""
+        """The slab across an axis that starts at slice ``start``."""
         slab = self.empty(axis, start)
         for part, offset in self.blocks(axis, start):
             block = slab[part]
@@ -205,7 +207,7 @@ class Sums:
         return slab
 
     def write(self, axis: int, start: int, slab: np.ndarray) -> None:
-        """Writes a slab across an axis."""
+        """Write a slab across an axis."""
         for part, offset in self.blocks(axis, start):
             self.file.seek(offset)
             self.file.write(np.ascontiguousarray(slab[part]))
@@ -217,7 +219,7 @@ class Sums:
         return np.zeros(shape, np.float16)
 
     def blocks(self, axis: int, start: int) -> Iterator[tuple[tuple[slice, ...], int]]:
-        """The part of a slab that each of its blocks is, and where the block is in the file."""
+        """For each block of a slab, its part of the slab and its position in the file."""
         numbers = [range(count) for count in self.counts]
         numbers[axis] = range(start // BLOCK, start // BLOCK + 1)
         size = BLOCK**3 * self.shape[3] * np.dtype(np.float16).itemsize
@@ -238,20 +240,20 @@ def add_plane(
     batch: int = 4,
     done: Callable[[int], object] = lambda slices: None,
 ) -> None:
-    """Adds a network's scores for slices of a plane to those of other planes.
+    """Add a network's scores for slices of a plane to those of other planes.
 
-    Besides ``total`` it needs memory for a batch of slices only.
+    Besides ``total``, only one batch of slices is in memory.
 
     Args:
-        total: (X, Y, Z, classes), float16, changed in place: of all slices, or of some that are adjacent.
-            Sums are rounded to float16 after each plane.
+        total: (X, Y, Z, classes), float16, changed in place: the sums for all slices or for adjacent ones.
+            They are rounded to float16 after each plane.
         volume: A conformed scan (X, Y, Z), 0 to 255.
         plane: The plane of the slices.
         network: Scores (N, H, W, C) of thick slices (N, H, W, THICKNESS).
-        first: The first slice that is in ``total``.
+        first: The number of the first slice in ``total``.
         channels: The channel of the network for each class of ``total``, if they differ.
-        batch: Slices at a time.
-        done: Called after each batch with the number of its slices.
+        batch: Slices per batch.
+        done: A function that is called after each batch with the number of its slices.
     """
     slices, sums = volume.transpose(plane.axes), total.transpose(*plane.axes, 3)
     chosen = None if channels is None else mx.array(channels)
@@ -277,11 +279,11 @@ def best_classes(sums: Sums) -> np.ndarray:
 def sagittal_channels(classes: list[dict]) -> list[int]:
     """The channel of the sagittal network for each class of the other two.
 
-    It has no channels for structures on the left and for the cortex on the right; theirs are those of the
-    other side.
+    It has no channels for structures on the left and for the cortex on the right. These classes get the
+    channel of the other side.
 
     Args:
-        classes: Of the axial and the coronal network: ``name`` and ``label`` of each.
+        classes: The ``name`` and ``label`` of each class of the axial and the coronal network.
     """
     own = [c["name"] for c in classes if not c["name"].startswith(("Left-", "ctx-rh-"))]
     twins = {name: name for name in own}
@@ -303,14 +305,14 @@ def with_both_hemispheres(classes: list[dict]) -> list[dict]:
 
 
 def split_hemispheres(labels: np.ndarray) -> np.ndarray:
-    """Relabels regions of the cortex that networks call left and that are in the right hemisphere.
+    """Relabel regions of the cortex that have a label of the left hemisphere but are in the right one.
 
     A connected region belongs to the side whose white matter has the nearer centre. Four labels, whose
     regions touch across the midline, are then decided for each voxel by the white matter around it.
 
     Args:
-        labels: Label volume (X, Y, Z). For a side without white matter, the centre of the volume is taken,
-            as FastSurfer does.
+        labels: Label volume (X, Y, Z). For a side without white matter, the centre of the volume is used, as
+            in FastSurfer.
     """
     labels = labels.copy()
     masks = [labels == label for label in WHITE_MATTER]
@@ -340,7 +342,7 @@ def centre_of_largest(mask: np.ndarray) -> np.ndarray:
 
 
 def colour_table(classes: list[dict]) -> str:
-    """Labels, names and colours as FreeSurfer writes them, which viewers read."""
+    """A table of labels, names and colours in FreeSurfer's format."""
     lines = ["#No.  Label Name                            R   G   B   A"]
     for entry in classes:
         red, green, blue = entry["colour"]

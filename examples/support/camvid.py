@@ -1,7 +1,7 @@
-"""CamVid (Brostow, Fauqueur and Cipolla, 2009): street scenes in 11 classes, as SegNet's authors share them.
+"""CamVid (Brostow, Fauqueur and Cipolla, 2009): street scenes in 11 classes, as SegNet's authors publish it.
 
-A data set is a folder with ``train``, ``val`` and ``test`` (pictures) beside ``trainannot``, ``valannot`` and
-``testannot`` (a PNG of the same name each, whose pixels are class numbers).
+A data set is a folder with the subfolders ``train``, ``val`` and ``test`` (pictures) and ``trainannot``,
+``valannot`` and ``testannot`` (PNG files of the same names, whose pixels are class numbers).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from PIL import Image
 SPLITS = ("train", "val", "test")
 CLASSES = CAMVID
 CLASS_NAMES = tuple(entry["name"] for entry in CLASSES)
-UNLABELLED = CLASS_NAMES.index("unlabelled")  # not trained for, not measured
+UNLABELLED = CLASS_NAMES.index("unlabelled")  # excluded from the loss and the metrics
 
 
 class CamVid:
@@ -27,7 +27,7 @@ class CamVid:
         split: ``"train"``, ``"val"`` or ``"test"``.
 
     Raises:
-        ValueError: If the folder has no such split, or a picture lacks its labels or the other way round.
+        ValueError: If the folder has no such split, or the names of pictures and labels differ.
     """
 
     def __init__(self, folder: Path, split: str) -> None:
@@ -57,7 +57,7 @@ class CamVid:
             labels = np.array(image)
         if labels.shape != picture.shape[:2]:
             raise ValueError(
-                f"{labels_file} must hold one class number a pixel of its picture, {picture.shape[:2]}, "
+                f"{labels_file} must have one class number per pixel of its picture, {picture.shape[:2]}, "
                 f"but its shape is {labels.shape}."
             )
         if labels.max() >= len(CLASS_NAMES):
@@ -67,13 +67,13 @@ class CamVid:
         return picture, labels
 
     def class_shares(self) -> np.ndarray:
-        """The share that each class has of all pixels."""
+        """The fraction of all pixels that belong to each class."""
         each = [np.bincount(self[n][1].ravel(), minlength=12) for n in range(len(self))]
         counts = np.sum(each, axis=0)
         return counts / counts.sum()
 
 
 def read_picture(path: Path) -> np.ndarray:
-    """A picture (H, W, 3), 0 to 255, uint8."""
+    """Read a picture as (H, W, 3), uint8."""
     with Image.open(path) as image:
         return np.array(image.convert("RGB"))

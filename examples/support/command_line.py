@@ -1,4 +1,4 @@
-"""What command lines of programs share."""
+"""Run a program and report its errors."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 
 def run_program(main: Callable[[], int]) -> None:
-    """Runs a program and ends the process with what it returns.
+    """Run a program and exit with the status that it returns.
 
-    Files that are missing or hold something else are one line on standard error, as is all that a program
-    refuses; status 1. After Ctrl-C the status is 130.
+    A ValueError or OSError, such as a missing file or a refused argument, is printed as one line on standard
+    error, and the exit status is 1. After Ctrl-C the exit status is 130.
     """
     try:
         status = main()

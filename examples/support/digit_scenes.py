@@ -1,7 +1,7 @@
 """Scenes to segment: handwritten digits on photographs, with a class for every pixel.
 
-Digits are scikit-learn's ``load_digits`` (1,797 images of 8 x 8), photographs its two sample images.
-Training, validation and test scenes share neither a digit image nor a part of a photograph.
+The digits are scikit-learn's ``load_digits`` (1,797 images of 8 x 8), the photographs its two sample images.
+Training, validation and test scenes have no digit image and no part of a photograph in common.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sklearn.datasets import load_digits, load_sample_image
 CLASS_NAMES = ("background", *"0123456789")
 SPLITS = ("train", "validation", "test")
 _DIGIT_SHARES = (0.75, 0.10, 0.15)
-# Columns of flower.jpg that each split may use; training has the whole of china.jpg as well.
+# Columns of flower.jpg for each split; training also uses all of china.jpg.
 _FLOWER_COLUMNS = {"train": (0, 240), "validation": (240, 400), "test": (400, 640)}
 
 
 class Scenes:
-    """An endless supply of scenes of one split, the same ones for the same seed.
+    """Endless random scenes of one split; the same seed gives the same scenes.
 
     Args:
         split: ``"train"``, ``"validation"`` or ``"test"``.
@@ -43,7 +43,7 @@ class Scenes:
         return np.stack(images).astype(np.float32), np.stack(classes)
 
     def _scene(self) -> tuple[np.ndarray, np.ndarray]:
-        image = 0.6 * self._background()  # dimmed, so that bright ink stands out
+        image = 0.6 * self._background()  # darker, so that bright ink has contrast
         classes = np.zeros((self.size, self.size), np.int32)
         taken: list[tuple[int, int, int]] = []
         for _ in range(self.random.integers(self.digits[0], self.digits[1] + 1)):
@@ -105,7 +105,7 @@ def photographs(split: str) -> list[np.ndarray]:
 
 @functools.cache
 def drawn_digit(digit: int, pixels: int) -> np.ndarray:
-    """A digit image enlarged to ``pixels`` x ``pixels``: how much ink is where, 0 to 1."""
+    """A digit image enlarged to ``pixels`` x ``pixels``: the amount of ink from 0 to 1."""
     small = digit_data().images[digit] / 16.0
     return np.clip(zoom(small, pixels / 8, order=3, mode="grid-constant", grid_mode=True), 0, 1)
 

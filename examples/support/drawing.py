@@ -1,4 +1,4 @@
-"""Classes in their colours, and figures for light and dark pages."""
+"""Draw class maps and save figures for light and dark pages."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from matplotlib.text import Text
 
 
 def colour_map(classes: list[dict[str, Any]]) -> ListedColormap:
-    """The colours of classes with ``name`` and ``colour`` (RGB, 0 to 255)."""
+    """A colour map from classes with ``name`` and ``colour`` (RGB, 0 to 255)."""
     return ListedColormap([np.array(entry["colour"]) / 255 for entry in classes])
 
 
 def legend(figure: Figure, classes: list[dict[str, Any]], columns: int = 6) -> None:
-    """Names and colours, below a figure."""
+    """Add a legend with the names and colours of classes below a figure."""
     colours = colour_map(classes)
     patches = [Patch(color=colours(n), label=entry["name"]) for n, entry in enumerate(classes)]
     figure.legend(handles=patches, loc="outside lower center", ncols=columns, frameon=False)
@@ -29,13 +29,16 @@ def legend(figure: Figure, classes: list[dict[str, Any]], columns: int = 6) -> N
 def show_classes(
     axis: Axes, numbers: np.ndarray, classes: list[dict[str, Any]], alpha: float = 1
 ) -> None:
-    """The class of each pixel (H, W) in its colour."""
+    """Draw the class numbers of pixels (H, W) in the colours of the classes."""
     options: dict = {"vmin": 0, "vmax": len(classes) - 1, "interpolation": "nearest"}
     axis.imshow(numbers, cmap=colour_map(classes), alpha=alpha, **options)
 
 
+PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".tiff", ".pdf", ".svg")
+
+
 def save(figure: Figure, path: Path, dpi: int = 100) -> None:
-    """Writes and closes a figure, transparent and with grey words: for light pages and for dark ones."""
+    """Save and close a figure. It is transparent with grey text, so it suits light and dark pages."""
     for words in figure.findobj(Text):
         words.set_color("#7a7a7a")
     figure.savefig(path, dpi=dpi, transparent=True)

@@ -1,6 +1,6 @@
-"""The electrocardiogram that comes with PyWavelets: three heartbeats, one for each split.
+"""Simulated recordings from the electrocardiogram that comes with PyWavelets.
 
-Recordings are made of them: stretched, scaled, drifting, with noise.
+It has three heartbeats, one for each split. Recordings are simulated by stretching, scaling, drift and noise.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import pywt.data
 
 CLASS_NAMES = ("between", "P wave", "QRS complex", "T wave")
 COLOURS = ("none", "tab:blue", "tab:red", "tab:green")
-# Of each beat the samples that it covers, and those of P wave, QRS complex and T wave, read off the trace.
+# The samples of each beat, and of its P wave, QRS complex and T wave, found by inspection of the signal.
 BEATS = {
     "train": (40, 350, (128, 160), (180, 208), (255, 330)),
     "validation": (368, 678, (455, 490), (505, 535), (585, 655)),
     "test": (698, 1008, (785, 817), (840, 868), (925, 985)),
 }
-SAMPLES = 1000  # of a recording
+SAMPLES = 1000  # samples per recording
 
 
 def beat(split: str) -> tuple[np.ndarray, np.ndarray]:
@@ -36,7 +36,7 @@ def beat(split: str) -> tuple[np.ndarray, np.ndarray]:
 def recordings(
     split: str, count: int, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Recordings (count, SAMPLES) of the beat of a split at changing pace and height, and their classes."""
+    """Recordings (count, SAMPLES) of a split's beat with varying rate and amplitude, and their classes."""
     trace, classes = beat(split)
     signals = np.zeros((count, SAMPLES), np.float32)
     truth = np.zeros((count, SAMPLES), np.int32)
@@ -56,7 +56,7 @@ def recordings(
 
 
 def training_batches(count: int, seed: int) -> Iterator[tuple[mx.array, mx.array]]:
-    """Endless batches of recordings, the same ones for the same seed."""
+    """Endless batches of recordings; the same seed gives the same batches."""
     random = np.random.default_rng(seed)
     while True:
         signals, truth = recordings("train", count, random)

@@ -1,4 +1,4 @@
-"""Numbers that say how good a segmentation is."""
+"""Metrics of segmentation quality."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sklearn.metrics import confusion_matrix
 
 
 def class_iou(truth: np.ndarray, prediction: np.ndarray, classes: int) -> np.ndarray:
-    """Intersection over union of every class, over all pixels of all scenes; NaN for one that is absent."""
+    """The intersection over union of each class over all pixels; NaN for a class that does not occur."""
     counts = confusion_matrix(truth.ravel(), prediction.ravel(), labels=np.arange(classes))
     both = np.diag(counts)
     either = counts.sum(axis=0) + counts.sum(axis=1) - both
@@ -16,17 +16,17 @@ def class_iou(truth: np.ndarray, prediction: np.ndarray, classes: int) -> np.nda
 
 
 def boundary_f_score(truth: np.ndarray, prediction: np.ndarray, tolerance: int = 1) -> float:
-    """How well boundaries between classes agree, to within ``tolerance`` pixels.
+    """The agreement of boundaries between classes to within ``tolerance`` pixels.
 
     The harmonic mean of precision (predicted boundary near a true one) and recall (true boundary near a
     predicted one), over scenes (N, H, W); Csurka et al., "What is a good evaluation measure for semantic
-    segmentation?", BMVC 2013. 1 if neither has a boundary.
+    segmentation?", BMVC 2013. The result is 1 if neither has a boundary.
     """
     true_edges, predicted_edges = boundaries(truth), boundaries(prediction)
     if not true_edges.any() and not predicted_edges.any():
         return 1.0
     near = np.zeros((3, 3, 3), bool)
-    near[1] = generate_binary_structure(2, 1)  # within a scene, not from one scene to the next
+    near[1] = generate_binary_structure(2, 1)  # distances within a scene, not between scenes
     near_true, near_predicted = true_edges, predicted_edges
     for _ in range(tolerance):
         near_true = binary_dilation(near_true, near)
@@ -37,7 +37,7 @@ def boundary_f_score(truth: np.ndarray, prediction: np.ndarray, tolerance: int =
 
 
 def boundaries(classes: np.ndarray) -> np.ndarray:
-    """Pixels of scenes (N, H, W) whose right or lower neighbour has another class."""
+    """A mask of the pixels of scenes (N, H, W) whose right or lower neighbour has another class."""
     edges = np.zeros(classes.shape, bool)
     edges[:, :-1] |= classes[:, 1:] != classes[:, :-1]
     edges[:, :, :-1] |= classes[:, :, 1:] != classes[:, :, :-1]
@@ -47,7 +47,7 @@ def boundaries(classes: np.ndarray) -> np.ndarray:
 def dice(
     truth: np.ndarray, prediction: np.ndarray, class_names: tuple[str, ...]
 ) -> dict[str, float]:
-    """Twice the common volume over the sum of both (Dice, 1945), of every class but the first."""
+    """The Dice coefficient (twice the common volume over the sum of both) of every class but the first."""
     found = {}
     for number, name in enumerate(class_names[1:], start=1):
         true, said = truth == number, prediction == number
@@ -58,7 +58,7 @@ def dice(
 def segmentation_metrics(
     truth: np.ndarray, prediction: np.ndarray, class_names: tuple[str, ...]
 ) -> dict:
-    """All metrics of a set of scenes (N, H, W), ready for JSON."""
+    """All metrics of scenes (N, H, W), in types that JSON supports."""
     iou = class_iou(truth, prediction, len(class_names))
     return {
         "iou": {name: float(value) for name, value in zip(class_names, iou, strict=True)},

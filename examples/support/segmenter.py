@@ -1,4 +1,4 @@
-"""A model of the zoo that segments pictures, with what its folder says about input and classes."""
+"""A model of the zoo that segments pictures, with the input normalisation and classes from its folder."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ class Segmenter:
     """Predicts the class of every pixel.
 
     Args:
-        model: Its ``about`` says how pictures are normalised and which sizes it takes.
+        model: The model, whose ``about`` defines the normalisation and the supported sizes of pictures.
     """
 
     def __init__(self, model: zoo.Model) -> None:
         self.model = model
         self.kind = model.model_type
-        self.divisor = model.about.input["multiple_of"]  # of the heights and widths that it takes
+        self.divisor = model.about.input["multiple_of"]  # of the supported heights and widths
 
     @property
     def classes(self) -> list[dict[str, Any]]:
-        """Names and colours."""
+        """Names and colours of the classes."""
         return self.model.about.classes
 
     def inputs(self, pictures: np.ndarray) -> mx.array:
-        """Pictures (N, H, W, 3), 0 to 255, as the model takes them, float32."""
+        """The input of the model for pictures (N, H, W, 3) with values from 0 to 255, as float32."""
         how = self.model.about.input["normalisation"]
         if how is None:
             return mx.array(pictures.astype(np.float32))
@@ -58,9 +58,9 @@ def for_camvid(kind: str, width: float = 1.0, inputs: str = "normalised") -> Seg
     """A new model for the classes of CamVid.
 
     Args:
-        kind: ``"segnet"`` (the one of the paper) or ``"enet"``.
-        width: Factor on the channels of SegNet.
-        inputs: ``"normalised"`` as for ImageNet, or ``"raw"``: 0 to 255.
+        kind: ``"segnet"`` (as in the paper) or ``"enet"``.
+        width: Factor for the channels of SegNet.
+        inputs: ``"normalised"`` as for ImageNet, or ``"raw"``: values from 0 to 255.
     """
     classes = len(camvid.CLASSES)
     model: zoo.Model = ENet(classes) if kind == "enet" else segnet_vgg16(classes, width)
@@ -70,7 +70,7 @@ def for_camvid(kind: str, width: float = 1.0, inputs: str = "normalised") -> Seg
 
 
 def load(path: str | Path) -> Segmenter:
-    """The model in a folder, or in a weights file of earlier versions, which were for CamVid.
+    """Load a model from a folder, or from a weights file for CamVid of an earlier version.
 
     Raises:
         ValueError: If there is no model, or its classes have no names.

@@ -1,6 +1,6 @@
-"""Drawn streets in the layout of CamVid: a data set for those who do not have the real one at hand.
+"""Drawn street scenes in the layout of CamVid, for training without the real data set.
 
-:func:`write_streets` writes one; ``python examples/camvid_train.py`` calls it where it is given no data.
+``python examples/camvid_train.py`` calls :func:`write_streets` if no data set is given.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from support.camvid import CLASS_NAMES, SPLITS
 Paint = tuple[int, ...]
 
 COUNTS = {"train": 60, "val": 10, "test": 10}
-# Of each class a few paints, in RGB.
+# Colours of the objects of each class, in RGB.
 PAINTS = {
     "sky": [(150, 190, 230), (200, 205, 210), (110, 160, 220)],
     "building": [(150, 110, 90), (180, 160, 140), (120, 120, 130), (170, 90, 70)],
@@ -34,7 +34,7 @@ PAINTS = {
 
 
 class Street:
-    """One scene: shapes from far to near, in a picture and in its classes alike."""
+    """One scene: shapes drawn from far to near, in the picture and in the class map."""
 
     def __init__(self, random: np.random.Generator, width: int, height: int) -> None:
         self.random, self.width, self.height = random, width, height
@@ -149,7 +149,7 @@ class Street:
 def write_streets(
     folder: Path, counts: dict[str, int] = COUNTS, size: tuple[int, int] = (128, 96)
 ) -> None:
-    """Writes a data set into a folder, the same one every time; ``size`` is width and height."""
+    """Write a data set, always the same, into a folder; ``size`` is the width and height of its pictures."""
     for split, count in counts.items():
         for kind in ("", "annot"):
             (folder / (split + kind)).mkdir(parents=True, exist_ok=True)
@@ -161,7 +161,7 @@ def write_streets(
 
 
 def save(array: np.ndarray, path: Path) -> None:
-    """Writes a PNG in one go: several processes of a training may draw the same streets at once."""
+    """Write a PNG atomically, because several processes of a training may write the same file."""
     partial = path.with_suffix(f".{os.getpid()}")
     Image.fromarray(array).save(partial, "PNG")
     partial.replace(path)

@@ -1,8 +1,8 @@
-"""A training loop for one process or several, on one machine or several, that continues exactly after a stop.
+"""A training loop for one or several processes, on one or several machines, that can be resumed exactly.
 
-Every process works on its share of each batch; then all take the same step, with gradients averaged over the
-processes. So all hold the same state after every step, and what the first process saves is what all have.
-Without a launcher there is one process, and averages over processes change nothing.
+Each process computes the gradients of its part of each batch. Then all processes take the same step with the
+average of the gradients, so all have the same state after every step, and the first one saves it. Without a
+launcher there is one process, and averages over processes have no effect.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
-from mlx_unpool_zoo.files import load_arrays, save_arrays
+from mlx_unpool_zoo.files import check_output_folder, load_arrays, save_arrays
 from tqdm import tqdm
 
 
@@ -40,31 +40,31 @@ def train(
     resume: bool = False,
     description: str = "",
 ) -> list[float]:
-    """Trains a model and leaves a checkpoint every ``save_every`` steps and at the end.
+    """Train a model and save a checkpoint every ``save_every`` steps and at the end.
 
-    Ctrl-C, in whichever process, stops all after the step at hand. The random numbers that a model draws
-    while it trains (dropout) depend on the seed, the step and the process alone.
+    Ctrl-C in any process stops all processes after the current step. The random numbers that a model draws in
+    training (dropout) depend only on the seed, the step and the process.
 
     Args:
-        model: The model, with parameters as they are before the first step.
+        model: The model with its initial parameters.
         optimizer: An optimizer that has not been used yet. It counts the steps.
-        loss_of: Gives the loss (a scalar) from the model and the arrays of a batch. Of several processes each
-            calls it with its own share; the loss to minimise is the mean of what they get.
+        loss_of: A function of the model and the arrays of a batch that returns the loss, a scalar. Each
+            process calls it with its part of the batch; the mean over the processes is minimised.
         batches: The whole batches from the first step on, the same ones in every process and in every run.
-        steps: The number of steps from the start, whenever they are taken.
+        steps: The total number of steps, including those before a resumed run.
         checkpoint: The file that the first process writes.
-        settings: What a continued run must have in common with the one that left the checkpoint, for JSON.
-        save_every: Steps from one checkpoint to the next; no more than these can be lost.
-        seed: Seed of MLX's random numbers, which is set anew before each step.
-        resume: Whether to continue from ``checkpoint``, if it is there.
+        settings: Values, for JSON, that a resumed run must have in common with the run that it continues.
+        save_every: Steps between checkpoints, which is also the most that a killed run loses.
+        seed: Seed of MLX's random numbers, which are seeded again before each step.
+        resume: Whether to continue from ``checkpoint`` if it exists.
         description: The name of the run on its progress bar.
 
     Returns:
-        The loss at each step that was taken now.
+        The losses of the steps of this call.
 
     Raises:
         KeyboardInterrupt: After Ctrl-C, with a checkpoint saved.
-        ValueError: If the checkpoint was saved with other settings, or a batch cannot be shared equally.
+        ValueError: If the checkpoint was saved with other settings, or a batch cannot be divided equally.
     """
     settings = settings or {}
     world = mx.distributed.init()
@@ -83,7 +83,7 @@ def train(
             total=steps, initial=done, desc=description, unit="step", disable=not first
         ) as progress,
     ):
-        # Batches from before the checkpoint are drawn again and dropped.
+        # Batches before the checkpoint are generated again and skipped.
         for batch in islice(batches, done, steps):
             mx.random.seed((1_000_003 * seed + done) * world.size() + world.rank())
             loss, gradients = value_and_gradients(model, *share_of(batch))
@@ -112,7 +112,7 @@ def train(
 
 
 def how_to_resume() -> str:
-    """A sentence with the whole command that continues this program."""
+    """The command that continues this program, in a sentence."""
     options = [] if "--resume" in sys.orig_argv else ["--resume"]
     command = shlex.join([*sys.orig_argv, *options])
     size = mx.distributed.init().size()
@@ -121,24 +121,28 @@ def how_to_resume() -> str:
 
 
 def add_options(parser: argparse.ArgumentParser, batch: int, output: str) -> None:
-    """The options that training programs have in common, with their defaults."""
-    parser.epilog = "Ctrl-C stops the training after a step; --resume goes on from there."
+    """Add the options that training programs have in common."""
+    parser.epilog = "Ctrl-C stops the training after a step; --resume continues from there."
     parser.add_argument(
         "--batch",
         type=int,
         default=batch,
-        help=f"a step, of all processes together (default: {batch})",
+        help=f"batch size per step, over all processes (default: {batch})",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of weights and data (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of weights and data (default: 0)")
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
-    parser.add_argument("--output", type=Path, default=Path(output), help=f"default: {output}")
-    parser.add_argument("--smoke", action="store_true", help="very little, to see that it runs")
+    parser.add_argument(
+        "--output", type=Path, default=Path(output), help=f"folder (default: {output})"
+    )
+    parser.add_argument(
+        "--smoke", action="store_true", help="a few steps only, to check that it runs"
+    )
 
 
 def parse_options(
     parser: argparse.ArgumentParser, steps: int, batch: int, output: str
 ) -> argparse.Namespace:
-    """The command line of a program that counts steps: those options, and how many."""
+    """Parse and check the command line of a program with --steps and the options of :func:`add_options`."""
     parser.add_argument(
         "--steps", type=int, default=steps, help=f"training steps (default: {steps})"
     )
@@ -148,11 +152,12 @@ def parse_options(
         arguments.steps = 3
     if min(arguments.steps, arguments.batch) < 1:
         parser.error("--steps and --batch must be 1 or more")
+    check_output_folder("--output", arguments.output)
     return arguments
 
 
 def adamw(learning_rate: float, steps: int) -> optim.Optimizer:
-    """AdamW, whose learning rate rises for a tenth of the steps and then falls as a cosine."""
+    """AdamW with a linear warm-up over a tenth of the steps and a cosine decay of the learning rate."""
     warm_up = max(1, steps // 10)
     schedule = optim.join_schedules(
         [
@@ -161,18 +166,18 @@ def adamw(learning_rate: float, steps: int) -> optim.Optimizer:
         ],
         [warm_up],
     )
-    # Without bias correction Adam's first steps are ten times too long for this schedule.
+    # Without bias correction, Adam's first steps are ten times too large for this schedule.
     return optim.AdamW(schedule, weight_decay=1e-4, bias_correction=True)
 
 
 def mean_over_processes(tree: Any) -> Any:
-    """The mean of every array of a tree over all processes, constants for gradients."""
-    # MLX differentiates a sum over processes as if this process were alone, which would be wrong.
+    """The mean of each array of a tree over all processes, without derivatives."""
+    # MLX's derivative of a sum over processes ignores the other processes, which would be wrong here.
     tree = tree_map(mx.stop_gradient, tree)
     if mx.distributed.init().size() == 1:
         return tree
-    # Metal ends GPU work that waits for 5 seconds, and another process may take longer. So nothing on the GPU
-    # waits for one: the arrays are computed first, the CPU averages, and only then work goes on.
+    # Metal aborts GPU work that waits for 5 seconds, and another process may take longer. Therefore the GPU
+    # never waits for a process: the arrays are evaluated first, and then averaged on the CPU.
     mx.eval(tree)
     with mx.stream(mx.cpu):
         means = nn.average_gradients(tree)
@@ -181,27 +186,29 @@ def mean_over_processes(tree: Any) -> Any:
 
 
 def weighted_cross_entropy(scores: mx.array, classes: mx.array, weights: mx.array) -> mx.array:
-    """The mean loss over positions, each with its weight.
+    """The weighted mean loss over positions.
 
-    The weights add up over the positions of all processes, so that the mean of the losses of the processes,
-    and of their gradients, is that of the whole batch.
+    It is normalised by the mean total weight per process, so that the losses and gradients of the processes
+    average to those of the whole batch.
     """
     total = mean_over_processes(weights.sum())
     return nn.losses.cross_entropy(scores, classes, weights, reduction="sum") / total
 
 
 def share_of(batch: tuple[mx.array, ...]) -> list[mx.array]:
-    """The part of a whole batch that this process works on."""
+    """The part of a batch for this process."""
     world = mx.distributed.init()
     whole = len(batch[0])
     if whole % world.size():
-        raise ValueError(f"{world.size()} processes cannot share a batch of {whole} equally.")
+        raise ValueError(
+            f"--batch must be divisible by the number of processes, {world.size()}, but got {whole}."
+        )
     size = whole // world.size()
     return [array[world.rank() * size : (world.rank() + 1) * size] for array in batch]
 
 
 def running_statistics(model: nn.Module) -> tuple[list[str], list[mx.array]]:
-    """Names and values of what ``nn.BatchNorm`` keeps for predictions: each process saw its own share."""
+    """Names and values of the running statistics of ``nn.BatchNorm``, which differ between processes."""
     kept = ("running_mean", "running_var")
     arrays = dict(tree_flatten(model.parameters()))
     names = [name for name in arrays if name.endswith(kept)]
@@ -209,12 +216,12 @@ def running_statistics(model: nn.Module) -> tuple[list[str], list[mx.array]]:
 
 
 def state_of(model: nn.Module, optimizer: optim.Optimizer) -> dict[str, mx.array]:
-    """All arrays that a run needs to continue, by name."""
+    """All arrays that are needed to continue a run, by name."""
     return dict(tree_flatten({"model": model.parameters(), "optimizer": optimizer.state}))
 
 
 def set_state(model: nn.Module, optimizer: optim.Optimizer, state: dict[str, mx.array]) -> None:
-    """Puts a model and its optimizer where others were when :func:`state_of` looked at them."""
+    """Set the state of a model and its optimizer to a result of :func:`state_of`."""
     tree = tree_unflatten(list(state.items()))
     model.update(tree["model"])
     optimizer.state = tree["optimizer"]
@@ -222,11 +229,11 @@ def set_state(model: nn.Module, optimizer: optim.Optimizer, state: dict[str, mx.
 
 
 def start_like_the_first_process(model: nn.Module, optimizer: optim.Optimizer) -> None:
-    """Copies the state of the first process to all: theirs may differ, and only it has a checkpoint."""
+    """Copy the state of the first process, which may have loaded a checkpoint, to all processes."""
     state = state_of(model, optimizer)
     mx.eval(state)
     with mx.stream(mx.cpu):
-        # In the order of names: all must send the same array at once, and a loaded state has another order.
+        # Sorted by name, because all processes must send arrays in the same order.
         state = {name: mx.distributed.all_gather(state[name][None])[0] for name in sorted(state)}
         mx.eval(state)
     set_state(model, optimizer, state)
@@ -235,21 +242,21 @@ def start_like_the_first_process(model: nn.Module, optimizer: optim.Optimizer) -
 def save_checkpoint(
     path: Path, model: nn.Module, optimizer: optim.Optimizer, settings: dict
 ) -> None:
-    """Writes all that a run needs to continue."""
+    """Write everything that is needed to continue a run."""
     save_arrays(path, state_of(model, optimizer), {"settings": json.dumps(settings)})
 
 
 def load_checkpoint(
     path: Path, model: nn.Module, optimizer: optim.Optimizer, settings: dict
 ) -> None:
-    """Puts a model and its optimizer where they were when the checkpoint was saved.
+    """Restore the state of a model and its optimizer from a checkpoint.
 
     Raises:
-        ValueError: If it is damaged or no checkpoint, or was saved with other settings.
+        ValueError: If the file is damaged or not a checkpoint, or was saved with other settings.
     """
     state, metadata = load_arrays(path)
     if "settings" not in metadata:
-        raise ValueError(f"{path} is no checkpoint of a training.")
+        raise ValueError(f"{path} is not a checkpoint of a training run.")
     saved = json.loads(metadata["settings"])
     differ = sorted(name for name in saved | settings if saved.get(name) != settings.get(name))
     if differ:
@@ -261,12 +268,12 @@ def load_checkpoint(
 
 
 def save_weights(path: Path, model: nn.Module, metadata: dict[str, str] | None = None) -> None:
-    """Writes the parameters of a model in one go."""
+    """Write the parameters of a model atomically."""
     save_arrays(path, dict(tree_flatten(model.parameters())), metadata)
 
 
 class StopRequest:
-    """Notes Ctrl-C, so that a step is finished before all stops; a second Ctrl-C stops at once."""
+    """Records Ctrl-C, so that the current step can finish; a second Ctrl-C stops immediately."""
 
     def __enter__(self) -> StopRequest:
         self.made = False

@@ -1,6 +1,6 @@
-"""The three backends and the choice among them.
+"""The three backends, and the selection of one for each call.
 
-The choice is made at call time, from the device of the stream that the call runs on, unless one is forced.
+A call selects its backend from the device of its stream, unless one is forced.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import mlx.core as mx
 
 from .._geometry import Geometry, RegionGeometry, WindowGeometry
 from .._settings import set_inside
+from .._types import BACKENDS, BackendName
 from . import cpu, gpu
 
 VARIABLE = "MLX_UNPOOL_BACKEND"
@@ -23,8 +24,8 @@ VARIABLE = "MLX_UNPOOL_BACKEND"
 class Backend(Protocol):
     """The primitives, on arrays of shape (B, D, H, W, C)."""
 
-    # A backend on the CPU has float64 and a limit of 2^31 elements. It has one more method,
-    # pool_values(x, bounds, g, index_dtype), and keeps no indices for the gradient of a pool without indices.
+    # A CPU backend supports float64 and arrays of fewer than 2^31 elements. It also has
+    # pool_values(x, bounds, g, index_dtype), so that a pool without indices need not compute and keep them.
     on_gpu: bool
 
     def pool(
@@ -35,19 +36,19 @@ class Backend(Protocol):
     def pool_regions(
         self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
-        """Values and flat indices of windows that lie where ``bounds``, (B, n, 2, 1 or C), says."""
+        """Values and flat indices of windows between ``bounds``, of shape (B, n, 2, 1 or C)."""
 
     def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """Pooled values at their positions, zero elsewhere, the last one of several."""
+        """The full array: pooled values at their indices, zero elsewhere; the last of several wins."""
 
     def accumulate(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """Pooled values at their positions, zero elsewhere, the sum of several. The indices are a pool's."""
+        """As ``place``, but several values with one index are summed. The indices must come from a pool."""
 
     def pick(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """The full array at the recorded positions, zero where there is none. The indices are a pool's."""
+        """The elements of ``full`` at the indices, which must come from a pool; zero for an empty window."""
 
     def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """As ``pick`` for any indices, and zero for a value whose position a later one names as well."""
+        """As ``pick``, for any indices, but zero for a value that is not the last one at its position."""
 
 
 _BACKENDS: dict[str, Backend] = {
@@ -55,12 +56,11 @@ _BACKENDS: dict[str, Backend] = {
     "metal": gpu.Kernels("metal"),
     "cuda": gpu.Kernels("cuda"),
 }
-NAMES = tuple(_BACKENDS)
 _forced = ContextVar("forced backend", default=os.environ.get(VARIABLE) or None)
 
 
 class Where(NamedTuple):
-    """Where a call runs: the same for its derivatives, whenever they are taken."""
+    """The stream and the backend of a call and of all its derivatives."""
 
     stream: mx.Stream | mx.ThreadLocalStream
     backend: Backend
@@ -74,21 +74,20 @@ def is_available(name: str) -> bool:
 
 
 @contextmanager
-def use_backend(name: str) -> Iterator[None]:
-    """Forces one backend on every call inside, in this thread.
+def use_backend(name: BackendName) -> Iterator[None]:
+    """Force one backend for every call inside the ``with`` block, in this thread.
 
-    Without it the device of a call's stream decides: ``"metal"`` or ``"cuda"`` on a GPU, ``"ops"``, plain
-    ``mlx.core`` operations, on a CPU. The environment variable ``MLX_UNPOOL_BACKEND`` forces one for a
-    whole process. Results are the same bits on each.
+    By default the device of a call's stream decides: ``"metal"`` or ``"cuda"`` kernels on a GPU, ``"ops"``
+    (plain ``mlx.core`` operations) on the CPU. The environment variable ``MLX_UNPOOL_BACKEND`` forces a
+    backend for the whole process. Results are bit-identical on all backends.
 
     Args:
-        name (str): ``"ops"``, ``"metal"`` or ``"cuda"``. ``"ops"`` runs on the CPU even where a call's
-            stream is on a GPU, in the same unified memory: the way out if a kernel fails on some machine.
-            A backend that this machine cannot run can be traced for export inside
-            :func:`mlx_unpool.exporting`, not evaluated.
+        name (str): ``"ops"``, ``"metal"`` or ``"cuda"``. ``"ops"`` always runs on the CPU, even if the
+            stream of a call is on a GPU: use it if a kernel fails on your machine. Inside
+            :func:`exporting`, functions can be exported for a backend that this machine cannot run.
 
     Raises:
-        ValueError: If there is no backend of this name.
+        ValueError: If ``name`` is none of the three.
 
     Example:
 
@@ -98,19 +97,19 @@ def use_backend(name: str) -> Iterator[None]:
         ...     mlx_unpool.max_pool1d(mx.array([[1.0], [3.0]]), 2).item()
         3.0
     """
-    if name not in NAMES:
+    if name not in BACKENDS:
         raise ValueError(f"[use_backend] 'name' must be {_allowed()} but got {name!r}.")
     with set_inside(_forced, name):
         yield
 
 
 def get(name: str) -> Any:
-    """The backend of this name."""
+    """The backend called ``name``."""
     return _BACKENDS[name]
 
 
 def where(stream: Any) -> Where:
-    """The place for a call on ``stream``, or on the default stream if that is None."""
+    """The stream and the backend of a call on ``stream``, or on the default stream if that is None."""
     if stream is None:
         stream = mx.default_stream(mx.default_device())
     elif isinstance(stream, (mx.Device, mx.DeviceType)):
@@ -119,7 +118,7 @@ def where(stream: Any) -> Where:
     name = _forced.get()
     if name is None:
         name = "ops" if not gpu_stream else "metal" if is_available("metal") else "cuda"
-    elif name not in _BACKENDS:
+    elif name not in BACKENDS:
         raise ValueError(f"[mlx_unpool] '{VARIABLE}' must be {_allowed()} but got {name!r}.")
     if name == "ops" and gpu_stream:
         stream = mx.default_stream(mx.cpu)
@@ -127,9 +126,9 @@ def where(stream: Any) -> Where:
 
 
 def on_gpu(stream: Any) -> bool:
-    """Whether a stream belongs to a GPU. An emulated GPU replaces this function: docs/testing_metal.md."""
+    """Whether ``stream`` is on a GPU. The emulated GPU of the tests replaces this function."""
     return stream.device.type == mx.gpu
 
 
 def _allowed() -> str:
-    return " or ".join(f"'{name}'" for name in NAMES)
+    return " or ".join(f"'{name}'" for name in BACKENDS)

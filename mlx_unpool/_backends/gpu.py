@@ -19,32 +19,32 @@ from .._kernels import text
 from .._layout import bounds_array
 from .._types import TRAITS, is_window
 
-HEADERS = ("windows.h", "memory.h", "order.h")  # of every kernel, after the dialect header
+HEADERS = ("windows.h", "memory.h", "order.h")  # included by every kernel, after the dialect header
 
-_MAX_AXIS_THREADS = 2**31 - 1  # on an axis of a grid: MLX takes a C int
-_MAX_THREADGROUP, _MAX_DEEP = 1024, 64  # threads of a threadgroup, and those on its third axis
+_MAX_AXIS_THREADS = 2**31 - 1  # per grid axis: MLX stores the number in a C int
+_MAX_THREADGROUP, _MAX_DEEP = 1024, 64  # threads per threadgroup, and along its third axis
 _USUAL_THREADGROUP = 256
-_MAX_BLOCKS = 65535  # on the second and third axis of a grid, with CUDA
+_MAX_BLOCKS = 65535  # along the second and third axis of a CUDA grid
 _LAUNCH_CACHE_SIZE = 1024  # launches of each kind
-_MAX_ELEMENTS = 64  # of a window that one thread reads
-_MAX_NEIGHBOURS = 9  # windows around a window, itself included, that one thread reads
-_MAX_OUTPUTS = 16  # of the tile of a window that one thread writes
-_MAX_NUMBER = 2**31 - 1  # of a pooled value in its plane, as an int32
-_MAX_LOADED = 8  # elements of a row that a thread with several windows reads
-_FULL_GPU_THREADS = 2**16  # threads that keep a GPU busy
-_MAX_UNROLLED = 9  # elements of a window whose loop is unrolled
-_SHARED_ROWS = 2  # rows of large windows that a thread takes, if they overlap: twice as many in 3-D
-_MAX_LANES = 64  # threads that share the positions of a channel
+_MAX_ELEMENTS = 64  # elements of the largest window that one thread reads
+_MAX_NEIGHBOURS = 9  # most overlapping windows, including itself, that one thread compares
+_MAX_OUTPUTS = 16  # outputs of the largest tile that one thread writes
+_MAX_NUMBER = 2**31 - 1  # pooled values per plane, whose numbers are int32
+_MAX_LOADED = 8  # elements per row that a thread with several windows reads
+_FULL_GPU_THREADS = 2**16  # threads that occupy a GPU fully
+_MAX_UNROLLED = 9  # elements of the largest window whose loop is unrolled
+_SHARED_ROWS = 2  # rows of overlapping large windows per thread; twice as many in 3-D
+_MAX_LANES = 64  # threads per channel in outside_winners
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel's file and its arrays, in the order in which it takes them."""
+    """The name of a kernel's file, and its arrays in the order of its arguments."""
 
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    atomic: bool = False  # whether threads add to each other's outputs
+    atomic: bool = False  # whether several threads update one output
 
 
 POOL = Kernel("pool", ("x", "size"), ("out", "indices"))
@@ -69,7 +69,7 @@ KERNELS = (
 
 @functools.cache
 def _build(dialect: str, kernel: Kernel) -> Any:
-    """A kernel in one of the two languages, not yet compiled."""
+    """A kernel in one of the two languages; MLX compiles it at the first launch."""
     arguments: dict[str, Any] = {
         "name": f"unpool_{kernel.name}",
         "input_names": list(kernel.inputs),
@@ -79,7 +79,7 @@ def _build(dialect: str, kernel: Kernel) -> Any:
     }
     if dialect == "cuda":
         return mx.fast.cuda_kernel(**arguments)
-    # The comparison v != v must stay one for NaN: that is what "safe" promises.
+    # Fast math would remove the test v != v for NaN.
     return mx.fast.metal_kernel(
         **arguments, atomic_outputs=kernel.atomic, compile_options={"math_mode": "safe"}
     )
@@ -94,12 +94,12 @@ class Launch:
     numbers: tuple[tuple[int, ...], ...]  # the last inputs
     options: dict[str, Any]
 
-    def __call__(self, dialect: str, *arrays: mx.array) -> list[mx.array]:
+    def __call__(self, dialect: str, *arrays: mx.array) -> Any:
         inputs = [*arrays, *(mx.array(numbers, mx.int32) for numbers in self.numbers)]
         group = threadgroup(self.grid, dialect, self.kernel.name)
         threads = {"grid": self.grid, "threadgroup": group}
         kernel = _build(dialect, self.kernel)
-        return kernel(inputs=inputs, **threads, **self.options, stream=_stream())
+        return tuple(kernel(inputs=inputs, **threads, **self.options, stream=_stream()))
 
 
 def _launch(
@@ -120,7 +120,7 @@ def _launch(
 
 
 class Kernels:
-    """The primitives, as kernels in one dialect."""
+    """The primitives as kernels in one dialect, ``"metal"`` or ``"cuda"``."""
 
     on_gpu = True
 
@@ -133,31 +133,27 @@ class Kernels:
         """Values and indices of every window."""
         if g.window.elements > _MAX_ELEMENTS:
             return self._pool_large(x, _no_array(), g, index_dtype)
-        values, indices = _pool(x.shape, x.dtype, g, index_dtype)(self.dialect, x)
-        return values, indices
+        return _pool(x.shape, x.dtype, g, index_dtype)(self.dialect, x)
 
     def pool_regions(
         self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
-        """Values and flat indices of windows that lie where ``bounds`` says."""
+        """Values and flat indices of windows between ``bounds``."""
         if prod(g.longest) > _MAX_ELEMENTS:
             return self._pool_large(x, bounds, g, index_dtype)
         launch = _pool_regions(x.shape, x.dtype, bounds.shape[3], g, index_dtype)
-        values, indices = launch(self.dialect, x, bounds)
-        return values, indices
+        return launch(self.dialect, x, bounds)
 
     def _pool_large(
         self, x: mx.array, bounds: mx.array, g: Geometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         columns = bounds.shape[3] if bounds.ndim > 1 else 1
         first, *rest = _pool_large(x.shape, x.dtype, columns, g, index_dtype)
-        values, indices = first(self.dialect, x, bounds)
-        for launch in rest:
-            values, indices = launch(self.dialect, values, indices)
-        return values, indices
+        parts = first(self.dialect, x, bounds)
+        return rest[0](self.dialect, *parts) if rest else parts
 
     def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """Pooled values at their positions, zero elsewhere, the last one of several."""
+        """See ``Backend``."""
         if not isinstance(g, WindowGeometry) or _is_large(g):
             return self.pick(values, self._winner(indices, g), _without_window(g))
         outside = self._outside_window(values.dtype, indices, g)
@@ -165,10 +161,7 @@ class Kernels:
         return launch(self.dialect, values, indices, *outside)[0]
 
     def accumulate(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """Pooled values at their positions, zero elsewhere, the sum of several.
-
-        The indices must come from a pool: one that is not in its own window adds nothing.
-        """
+        """See ``Backend``. An index outside its own window adds nothing."""
         if isinstance(g, WindowGeometry) and not _is_large(g):
             launch = _place(values.shape, values.dtype, indices.dtype, g, add=True)
             return launch(self.dialect, values, indices, _no_array(), _no_array())[0]
@@ -179,12 +172,12 @@ class Kernels:
         return launch(self.dialect, values, indices, covering)[0]
 
     def pick(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """The full array at the recorded positions, zero where an index names none."""
+        """See ``Backend``."""
         launch = _pick(full.shape, full.dtype, indices.shape, indices.dtype, g, None)
         return launch(self.dialect, full, indices, *[_no_array()] * 3)[0]
 
     def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """As :meth:`pick`, but zero for a pooled value whose position a later one names as well."""
+        """See ``Backend``."""
         outside, winner = [_no_array()] * 2, _no_array()
         if not isinstance(g, WindowGeometry) or _is_large(g):
             found_in, winner = "numbers", self._winner(indices, g)
@@ -200,10 +193,7 @@ class Kernels:
     def _outside_window(
         self, dtype: mx.Dtype, indices: mx.array, g: WindowGeometry
     ) -> list[mx.array]:
-        """Which channels of an image have an index from outside its window, and who wins there.
-
-        ``dtype``: of the values, which decides how many channels a thread takes.
-        """
+        """The channels of each image with an index outside its own window, and the winner bits there."""
         if is_window(indices.dtype):
             return [_no_array()] * 2
         mark, find = _outside_window(indices.shape, dtype, indices.dtype, g)
@@ -211,7 +201,7 @@ class Kernels:
         return [outside_window, *find(self.dialect, indices, outside_window)]
 
     def _winner(self, indices: mx.array, g: Geometry) -> mx.array:
-        """The number of the last pooled value that names each position, -1 where none does."""
+        """The number of the last writer of each position, -1 if there is none."""
         return _last_writer(indices.shape, indices.dtype, g)(self.dialect, indices)[0]
 
 
@@ -286,14 +276,14 @@ def _place(
 def _place_work(
     dtype: mx.Dtype, channels: int, window: Window, add: bool, codes: bool
 ) -> tuple[mx.Dtype, int]:
-    """The dtype in which ``place`` computes, and the number of channels per thread."""
+    """The accumulation dtype of ``place`` and its number of channels per thread."""
     lanes, tile = _lanes(dtype, channels), prod(window.stride)
-    if codes:  # of a tile of one element, codes take few registers
+    if codes:  # the codes of a tile of one element take few registers
         return mx.uint16, 16 if tile == 1 and channels % 16 == 0 else lanes
     if not add or window.disjoint:
         return dtype, lanes
     acc = TRAITS[dtype].accumulation
-    # Sums of a larger tile in a wider dtype take many registers.
+    # The sums of a larger tile in a wider dtype take many registers.
     return acc, min(lanes, 4) if acc.size > dtype.size and tile > 1 else lanes
 
 
@@ -306,11 +296,11 @@ def _pick(
     g: Geometry,
     found_in: str | None,
 ) -> Launch:
-    """``found_in``: what tells which pooled values win their position, if that matters."""
+    """``found_in``: how winners are found (see ``pick.metal``), or None to pick all pooled values."""
     flat = not is_window(index_dtype)
     codes = g.window if isinstance(g, WindowGeometry) and found_in == "codes" else Window()
     if not isinstance(g, WindowGeometry) or (flat and found_in != "neighbours"):
-        g = _without_window(g)  # flat indices need none
+        g = _without_window(g)  # flat indices do not need it
     columns = _columns(dtype, shape, g, pooled[3])
     index = _index_type(index_dtype, g)
     template: dict[str, Any] = {
@@ -319,7 +309,7 @@ def _pick(
         "NAMED": index if flat else mx.uint16,
         "LATER": found_in == "neighbours" and not g.window.disjoint,
         "OUTSIDE": flat and found_in in ("neighbours", "codes"),
-        "LISTED": found_in in ("codes", "numbers"),
+        "HAS_WINNER": found_in in ("codes", "numbers"),
         "CODES": found_in == "codes",
         **_work_template(dtype, shape, columns, g),
         "INSIDE": flat or _inside(g, columns),
@@ -334,7 +324,7 @@ def _pick(
 def _outside_window(
     shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry
 ) -> tuple[Launch, Launch]:
-    """A launch that marks channels, and one that finds out who wins in those."""
+    """A launch that marks channels with an index outside its window, and one that sets their winner bits."""
     batch, *_, channels = shape
     columns = _columns(dtype, shape, g, g.pooled[2])
     index = _index_type(index_dtype, g)
@@ -386,12 +376,12 @@ def _last_writer(shape: Shape, index_dtype: mx.Dtype, g: Geometry) -> Launch:
 def _pool_large(
     shape: Shape, dtype: mx.Dtype, columns: int, g: Geometry, index_dtype: mx.Dtype
 ) -> list[Launch]:
-    """One launch, or two where a window is divided among threads."""
+    """One launch, or two if each window is divided into chunks for several threads."""
     batch, *_, channels = shape
     d, h, w = g.pooled
     lanes = _lanes(dtype, channels) if columns == 1 else 1
     groups = -(-channels // lanes)
-    # As many chunks as each has elements, but no more threads than keep a GPU busy.
+    # Up to the square root of the number of elements, but no more threads than a GPU runs at a time.
     elements = prod(g.longest) if isinstance(g, RegionGeometry) else prod(_window_of(g)[:3])
     threads = batch * d * h * w * groups
     chunks = max(1, min(_power_of_two(int(elements**0.5)), _FULL_GPU_THREADS // threads))
@@ -431,7 +421,7 @@ def _pool_regions(
         "T": dtype,
         "I": index_dtype,
         "INDEX": _index_type(index_dtype, g),
-        # Channels with different windows need separate threads.
+        # Each channel needs its own thread if channels have different windows.
         **_work_template(dtype, shape, 1, g, lanes=None if columns == 1 else 1),
     }
     outputs = [(pooled, dtype), (pooled, index_dtype)]
@@ -445,11 +435,11 @@ def _accumulate_regions(
     shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Geometry
 ) -> Launch:
     full = (shape[0], *g.size, shape[4])
-    # Only what it writes lies in runs.
+    # Only the outputs are contiguous runs.
     columns = _columns(dtype, shape, _without_window(Geometry(g.size, g.size)), g.size[2])
     window = g.window if isinstance(g, WindowGeometry) else Window()
     if window.dilation[2] > window.stride[2]:
-        columns = 1  # neighbouring outputs have no window in common
+        columns = 1  # neighbouring outputs belong to different windows
     template: dict[str, Any] = {
         "T": dtype,
         "ACC": TRAITS[dtype].accumulation,
@@ -465,27 +455,27 @@ def _accumulate_regions(
 
 
 def _is_large(g: WindowGeometry) -> bool:
-    """Whether windows are too large for the kernels that are made for one window."""
+    """Whether windows are too large for the kernels specialised for one window."""
     return g.window.elements > _MAX_ELEMENTS or prod(g.window.stride) > _MAX_OUTPUTS
 
 
 def _has_few_neighbours(window: Window) -> bool:
-    """Whether few other windows have an element in common with a window."""
+    """Whether few windows overlap each window."""
     return prod(2 * n - 1 for n in window.reach) <= _MAX_NEIGHBOURS
 
 
 def _tiles(g: WindowGeometry) -> Shape:
-    """How many tiles as large as the stride cover a plane, and no fewer than there are windows."""
+    """The number of tiles, each one stride long, that cover a plane; at least the number of windows."""
     return tuple(max(n, -(-m // s)) for n, m, s in zip(g.pooled, g.size, g.window.stride))
 
 
 def _without_window(g: Geometry) -> WindowGeometry:
-    """The same sizes, for a kernel that needs no window."""
+    """The same sizes with a window of one element, for a kernel that does not use the window."""
     return WindowGeometry(g.size, g.pooled, Window())
 
 
 def _window_of(g: Geometry) -> tuple[int, ...]:
-    """The parameters of a window as numbers for a kernel."""
+    """The window parameters as a kernel argument: kernel, stride, padding, dilation."""
     window = g.window if isinstance(g, WindowGeometry) else Window()
     return (*window.kernel, *window.stride, *window.padding, *window.dilation)
 
@@ -494,17 +484,17 @@ def _window_of(g: Geometry) -> tuple[int, ...]:
 def threadgroup(
     grid: tuple[int, int, int], dialect: str = "cuda", caller: str = "threadgroup"
 ) -> tuple[int, int, int]:
-    """A threadgroup of 256 threads or less, as long as possible on the first axis.
+    """A threadgroup of at most 256 threads, as long as possible on the first axis.
 
-    The number of rows is a power of two, which keeps the threadgroup's part of an array aligned with lines of
-    memory. Only a CUDA grid that would otherwise have too many blocks on an axis gets more threads.
+    The number of rows is a power of two, which keeps accesses aligned with cache lines. Only a CUDA grid that
+    would otherwise have too many blocks along an axis gets larger blocks.
 
     Raises:
-        ValueError: If no launch of the dialect can have this grid.
+        ValueError: If the grid is too large for the dialect.
     """
     if max(grid) > _MAX_AXIS_THREADS:
         raise ValueError(
-            f"[{caller}] the grid must have at most {_MAX_AXIS_THREADS} threads on an axis but got {grid}."
+            f"[{caller}] the grid must have at most {_MAX_AXIS_THREADS} threads per axis but got {grid}."
         )
     y = z = 1
     if dialect == "cuda":
@@ -513,7 +503,7 @@ def threadgroup(
             raise ValueError(
                 f"[{caller}] the grid must have at most {_MAX_BLOCKS} blocks on its second and third axis "
                 f"with CUDA, and a block at most {_MAX_THREADGROUP} threads ({_MAX_DEEP} on the third axis), "
-                f"but got {grid}: split the batch."
+                f"but got {grid}. Split the batch."
             )
     x = max(1, min(grid[0], _USUAL_THREADGROUP // (y * z)))
     y = max(y, _power_of_two(min(grid[1], _USUAL_THREADGROUP // (x * z))))
@@ -522,14 +512,14 @@ def threadgroup(
 
 
 def _power_of_two(n: int, up: bool = False) -> int:
-    """The nearest power of two that is not above ``n``, or with ``up`` not below it."""
+    """The largest power of two up to ``n``, or with ``up`` the smallest one from ``n``."""
     return 1 << (max(1, n) - 1).bit_length() if up else 1 << max(1, n).bit_length() - 1
 
 
 def _extents(g: Geometry, chunks: int = 1) -> list[int]:
-    """For each axis, more than any coordinate on it that a kernel computes.
+    """For each axis, an upper bound of the coordinates that a kernel computes.
 
-    Windows and tiles may extend beyond the plane, and the last thread of a row may have surplus ones.
+    Windows and tiles may extend beyond the plane, and the last thread of a row may have surplus windows.
     """
     w = g.window if isinstance(g, WindowGeometry) else Window()
     axes = zip(g.size, (*g.pooled[:2], g.pooled[2] * chunks), w.kernel, w.stride, w.padding, w.span)
@@ -543,38 +533,38 @@ def _extents(g: Geometry, chunks: int = 1) -> list[int]:
 
 def _axis_type(g: Geometry) -> mx.Dtype:
     """The type of a coordinate on an axis."""
-    # CUDA runs whole blocks, so that threads count further than the axis, by columns.
+    # CUDA runs whole blocks, so the numbers of surplus threads exceed the length of the axis.
     return mx.int32 if max(_extents(g)) < 2**31 - 2**14 else mx.int64
 
 
 def _index_type(index_dtype: mx.Dtype, g: Geometry) -> mx.Dtype:
-    """The type that holds every index that names a position, and every number of a pooled value.
+    """A type for every valid index and every number of a pooled value.
 
-    A uint32 above that type's range becomes negative in it, so it still names none.
+    A uint32 index above the range of the type becomes negative, so it remains invalid.
     """
     narrow = index_dtype.size <= 4 and prod(_extents(g)) < 2**31
     return mx.int32 if narrow else mx.int64
 
 
 def _offset_type(shape: Shape, g: Geometry, chunks: int = 1) -> mx.Dtype:
-    """The type that numbers the elements of every array: arithmetic in 64 bits is slow on a GPU."""
+    """A type for offsets into every array: 32 bits if possible, as 64-bit arithmetic is slow on a GPU."""
     extents = _extents(g, chunks)
     most = prod(extents)
     if isinstance(g, RegionGeometry):
-        most = max(most, 2 * sum(extents))  # tables of all axes
+        most = max(most, 2 * sum(extents))  # the bounds of all axes
     return mx.int32 if shape[0] * shape[4] * most < 2**31 else mx.int64
 
 
 def _lanes(dtype: mx.Dtype, channels: int) -> int:
-    """How many neighbouring channels a thread takes."""
-    # 16 bytes a thread: two lines of 128 bytes for 32 threads of float32 at 4 channels each.
+    """The number of neighbouring channels per thread."""
+    # 16 bytes per thread: 32 threads with 4 float32 channels each read four cache lines of 128 bytes.
     return max(1, min(16 // dtype.size, 8, channels))
 
 
 def _columns(dtype: mx.Dtype, shape: Shape, g: WindowGeometry, width: int, tile: int = 1) -> int:
-    """How many neighbouring windows, or tiles of outputs, a thread takes: more where channels are few.
+    """The number of neighbouring windows or tiles per thread: more if there are few channels.
 
-    A number that divides all of them spares the kernel the question which are there.
+    A number that divides the width saves a bounds check in the kernel.
     """
     most = _power_of_two(min(16 // dtype.size, 8) // shape[4] // tile)
     run = most * g.window.stride[2] + 2 * g.window.span[2]
@@ -584,7 +574,7 @@ def _columns(dtype: mx.Dtype, shape: Shape, g: WindowGeometry, width: int, tile:
 
 
 def _rows(g: WindowGeometry) -> int:
-    """How many rows of windows a thread of ``pool`` takes: more if they share most of their elements."""
+    """The number of rows of windows per thread of ``pool``: more if windows overlap by half or more."""
     kernel, stride = g.window.kernel[1], g.window.stride[1]
     overlapping = 2 * stride <= kernel and g.window.dilation[1] == 1
     if not overlapping or g.window.elements <= _MAX_UNROLLED:
@@ -595,7 +585,7 @@ def _rows(g: WindowGeometry) -> int:
 def _work_template(
     dtype: mx.Dtype, shape: Shape, columns: int, g: Geometry, lanes: int | None = None
 ) -> dict[str, Any]:
-    """What a thread takes, and the types that say where it lies."""
+    """The template arguments that describe a thread's work item, and the types of its coordinates."""
     lanes = lanes or _lanes(dtype, shape[4])
     return {
         "V": lanes,
@@ -631,7 +621,7 @@ def _constants(window: Window) -> dict[str, int]:
 
 
 def _code_constants(window: Window) -> dict[str, int]:
-    """How windows with a position in common are numbered on each axis (see ``winner_code`` in windows.h)."""
+    """The numbering of overlapping windows on each axis (see ``winner_code`` in windows.h)."""
     constants: dict[str, int] = {}
     for axis, k, s, d in zip("DHW", window.kernel, window.stride, window.dilation):
         apart = d // gcd(d, s) if d > s else 1
@@ -645,6 +635,6 @@ def _no_array() -> mx.array:
 
 
 def _stream() -> Any:
-    """The current stream, or a stand-in for one where a graph is traced without a GPU."""
+    """The current stream, or the GPU device if a graph is traced without a GPU."""
     device = mx.default_device()
     return mx.default_stream(device) if device.type == mx.gpu else mx.gpu

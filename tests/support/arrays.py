@@ -12,7 +12,7 @@ import reference
 import mlx_unpool
 
 FLOATS = (mx.float32, mx.float16, mx.bfloat16)
-# The least positive number of each type: subnormal, as is what is less than 127 of it.
+# The smallest positive number of each dtype. Multiples of it below 128 are subnormal as well.
 SMALLEST = {mx.float32: 2.0**-149, mx.float16: 2.0**-24, mx.bfloat16: 2.0**-133}
 INTEGERS = (
     *(mx.int8, mx.int16, mx.int32, mx.int64),
@@ -27,7 +27,7 @@ def to_numpy(x: mx.array) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Layout:
-    """One way to pass planes to the library."""
+    """One way to pass planes (P, *spatial) to the library."""
 
     rank: int
     batch: int | None  # None: no batch axis
@@ -56,7 +56,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Generated:
-    """A generated call: layout, size of the planes, dtype and the planes themselves."""
+    """A generated call: layout, size, dtype and planes."""
 
     layout: Layout
     size: tuple[int, ...]
@@ -84,7 +84,7 @@ class Generated:
 
 @dataclass(frozen=True)
 class Case(Generated):
-    """A call of a pool whose windows have one shape."""
+    """A call of a pool with equal windows."""
 
     pool: reference.Pool
 
@@ -207,7 +207,7 @@ def generated_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS) -> list[Cas
 
 
 def planes(layout, size, dtype, choose: random.Random, random_) -> np.ndarray:
-    """Planes of one dtype with ties, NaN, infinities, subnormal numbers or none of these."""
+    """Planes of one dtype with ties, NaN, infinities or subnormal numbers, or without any of these."""
     shape = (layout.planes, *size)
     kind = choose.choice(("spread", "ties", "nan", "low", "subnormal"))
     if dtype in INTEGERS:

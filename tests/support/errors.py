@@ -1,4 +1,4 @@
-"""What every error of this library must look like."""
+"""Checks of the format of error messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 def fails(
     call: Callable[[], Any], error: type[Exception], owner: str, name: str, *parts: str
 ) -> None:
-    """``call`` raises ``error``, which names caller, argument and what was given, and says ``parts``."""
+    """Check that ``call`` raises ``error`` with the caller, the argument, the value and ``parts``."""
     with pytest.raises(error) as caught:
         call()
     message = str(caught.value)

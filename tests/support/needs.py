@@ -1,4 +1,4 @@
-"""What tests need beside Python packages."""
+"""Skip tests whose requirements are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs programs of the examples, with the packages of this checkout."""
+"""Run example programs with the packages of this checkout."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ EXAMPLES = ROOT / "examples"
 
 
 def environment() -> dict[str, str]:
-    """The environment in which Python finds the two packages of this checkout, installed or not."""
+    """Environment variables with which Python imports both packages from this checkout."""
     before = os.environ.get("PYTHONPATH")
     folders = [str(ROOT), str(EXAMPLES / "zoo"), *([before] if before else [])]
     return os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
 
 
 def run(program: str, *options: object, **more: Any) -> subprocess.CompletedProcess:
-    """A program of the examples with its options, run to its end; what it writes is kept as text."""
+    """Run an example program to its end and capture its output as text."""
     command = [sys.executable, EXAMPLES / program, *options]
     more = {"capture_output": True, "text": True, "env": environment()} | more
     return subprocess.run([str(word) for word in command], **more)

@@ -1,4 +1,4 @@
-"""What holds for every pooling and unpooling: checked on generated calls, on drawn ones, and against PyTorch.
+"""Properties of every pooling and unpooling call, for generated and random calls and for PyTorch's results.
 
 Cotangents are small integers, so that sums are exact in every dtype and in any order.
 """
@@ -17,7 +17,7 @@ SMALL = np.random.default_rng(0).integers(-3, 4, 2**16).astype(np.float32)
 
 
 def cotangent(layout: Layout, size: tuple[int, ...]) -> np.ndarray:
-    """Small integers of the shape of an output."""
+    """A cotangent of small integers with the shape of an output."""
     return np.resize(SMALL, (layout.planes, *size))
 
 
@@ -34,9 +34,9 @@ def check_pool(
     returns_indices: bool = True,
     note: object = "",
 ) -> mx.array | None:
-    """Compares values, indices and the gradient of ``run(x)``; returns its indices.
+    """Compare values, indices and the gradient of ``run(x)`` and return its indices.
 
-    ``expected`` is values and flat indices, followed by window indices if these are what ``run`` gives.
+    ``expected`` is values and flat indices, followed by window indices if ``run`` returns those.
     """
     values, flat, *offsets = expected
     result = run(x)
@@ -66,7 +66,7 @@ def check_unpool(
     size: tuple[int, ...],
     note: object = "",
 ) -> None:
-    """Compares the result and the gradient of ``run`` on ``values``, whose indices mean ``flat``."""
+    """Compare the result and the gradient of ``run(values)``, whose indices correspond to ``flat``."""
     x = layout.arrange(values, dtype)
     if dtype not in FLOATS:
         full = run(x)
@@ -79,7 +79,7 @@ def check_unpool(
 
 
 def check_case(case: Case | IrregularCase) -> None:
-    """Compares pooling, with and without indices, and unpooling, in every index format of the case."""
+    """Compare pooling, with and without indices, and unpooling in every index format of the case."""
     values, flat, *offsets = case.expected()
     given = case.x, case.layout, case.size
     alone = partial(case.max_pool, return_indices=False)

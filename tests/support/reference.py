@@ -1,4 +1,4 @@
-"""The contract in NumPy, written to be read: loops over windows and their elements.
+"""A simple reference implementation in NumPy, with loops over windows and their elements.
 
 Arrays are planes (P, *spatial): channels first, with batch and channels merged into one axis. 16-bit floats
 are passed as float32. Nothing here uses the library.
@@ -46,7 +46,7 @@ def default_unpooled_size(pool: Pool, pooled: Size) -> Size:
 
 
 def allowed_output_sizes(pool: Pool, pooled: Size) -> list[range]:
-    """The sizes of each axis that unpooling accepts: less than one stride from the default."""
+    """The sizes of each axis that unpooling accepts: they differ from the default by less than a stride."""
     default = default_unpooled_size(pool, pooled)
     return [range(max(1, n - s + 1), n + s) for n, s in zip(default, pool.stride)]
 
@@ -69,7 +69,7 @@ def max_pool(x: np.ndarray, pool: Pool) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def max_pool_between(planes: np.ndarray, bounds: list[Bounds]) -> tuple[np.ndarray, np.ndarray]:
-    """Values and flat indices of planes, with windows between ``bounds``: one for all or one per plane."""
+    """Values and flat indices of planes for windows between ``bounds``, common or one set per plane."""
     if len(bounds) > 1:
         pairs = [max_pool_between(x[None], [each]) for x, each in zip(planes, bounds, strict=True)]
         values, flat = map(np.concatenate, zip(*pairs))
@@ -148,7 +148,7 @@ def max_unpool(values: np.ndarray, flat: np.ndarray, size: Size) -> np.ndarray:
 
 
 def winners(flat: np.ndarray, size: Size) -> np.ndarray:
-    """Which pooled values the unpooled plane contains."""
+    """A mask of the pooled values that win their position in the unpooled plane."""
     wins = np.zeros((len(flat), flat[0].size), bool)
     last = {(plane, position): pooled for plane, pooled, position in _written(flat, size)}
     for (plane, _), pooled in last.items():
@@ -157,7 +157,7 @@ def winners(flat: np.ndarray, size: Size) -> np.ndarray:
 
 
 def max_pool_vjp(cotangent: np.ndarray, flat: np.ndarray, size: Size) -> np.ndarray:
-    """The cotangents of all windows added at their indices."""
+    """The cotangents of all windows, summed at their indices."""
     out, values = (
         np.zeros((len(flat), prod(size)), cotangent.dtype),
         cotangent.reshape(len(flat), -1),

@@ -24,7 +24,7 @@ SMALL: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
 
 
 def small_model(model_type: str) -> tuple[zoo.Model, mx.array]:
-    """A small model whose weights and statistics are not the initial ones, and an input."""
+    """A small model with random weights and statistics, and an input."""
     config, shape = SMALL[model_type]
     mx.random.seed(1)
     model = zoo.MODELS[model_type](**config)
@@ -36,5 +36,5 @@ def small_model(model_type: str) -> tuple[zoo.Model, mx.array]:
 
 
 def sizes_of(model: zoo.Model) -> dict[str, int]:
-    """The arguments that the shapes of the weights do not determine."""
+    """The arguments that cannot be inferred from the shapes of the weights."""
     return {name: model.config[name] for name in ("height", "width") if name in model.config}

@@ -1,4 +1,4 @@
-"""Typical uses, with the types that they have: tests/test_typing.py runs type checkers on this file."""
+"""Typical uses and their types; tests/test_typing.py runs type checkers on this file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     assert_type(mlx_unpool.max_unpool2d(values, indices, 2, output_size=x.shape), mx.array)
 
     def pair() -> tuple[mx.array, mx.array]:
-        """A pair that is returned has to be unpacked first."""
+        """A pair must be unpacked before it is returned."""
         values, indices = mlx_unpool.max_pool2d(x, 2, return_indices=True)
         return values, indices
 
@@ -36,6 +36,14 @@ if TYPE_CHECKING:
     assert_type(unpool, MaxUnpool2d)
     assert_type(unpool(values, indices, output_size=x.shape), mx.array)
     assert_type(mlx_unpool.MaxUnpool1d(None), mlx_unpool.MaxUnpool1d)
+
+    assert_type(mlx_unpool.convert_indices(indices, "flat", "tensorflow_batch", 4), mx.array)
+    first = mlx_unpool.convert_indices(
+        indices, "pytorch", "window", x.shape, (2, 2), target_data_format="channels_first"
+    )
+    mlx_unpool.check_indices(first, (4, 6), 2, padding=(0, 1), data_format="channels_first")
+    with mlx_unpool.use_backend("ops"):
+        mx.eval(first)
 
 
 class Network(nn.Module):

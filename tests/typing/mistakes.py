@@ -1,4 +1,4 @@
-"""Mistakes that a type checker must find: each line with ``# wrong``, and no other."""
+"""Mistakes that a type checker must find: exactly the lines marked ``# wrong``."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ MaxPool2d("2")  # wrong
 print(MaxPool2d(2)(x).shapee)  # wrong
 mlx_unpool.AdaptiveMaxPool2d(2, return_indices=1.5)  # wrong
 MaxUnpool2d.from_pool(2)  # wrong
+mlx_unpool.convert_indices(x, "pytorh", "flat", 4)  # wrong
+mlx_unpool.convert_indices(x, source="flat", target="NCHW", output_size=4)  # wrong
+mlx_unpool.convert_indices(x, "flat", "onnx", 4, target_data_format="first")  # wrong
+mlx_unpool.check_indices(x, 4, data_format="NCHW")  # wrong
+mlx_unpool.use_backend("gpu")  # wrong
 
 
 def pair() -> tuple[mx.array, mx.array]:

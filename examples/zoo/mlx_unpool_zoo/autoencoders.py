@@ -1,9 +1,9 @@
-"""Autoencoders that unpool: of signals, with overlapping windows, and of volumes, with padded pooling.
+"""Autoencoders with unpooling: for signals, with overlapping windows, and for volumes, with padded pooling.
 
 InceptionAutoencoder: the blocks of TheMrGhostman/InceptionTime-Pytorch, after Fawaz et al., "InceptionTime:
 Finding AlexNet for time series classification", Data Mining and Knowledge Discovery 2020.
-ConvAutoencoder3d: what ClinicaDL (Thibeau-Sutre et al., Computer Methods and Programs in Biomedicine 2022)
-    makes of its network Conv5_FC3.
+ConvAutoencoder3d: the autoencoder that ClinicaDL (Thibeau-Sutre et al., Computer Methods and Programs in
+    Biomedicine 2022) derives from its network Conv5_FC3.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CLINICADL = """
 
 
 class Inception(nn.Module):
-    """Convolutions of three lengths side by side, and one of the maxima of windows that overlap."""
+    """Parallel convolutions of three lengths, and a convolution of the maxima of overlapping windows."""
 
     def __init__(
         self, inputs: int, filters: int, kernel_sizes: Sequence[int], bottleneck: int
@@ -63,7 +63,7 @@ class Inception(nn.Module):
 
 
 class InceptionTranspose(nn.Module):
-    """The way back: transposed convolutions of three lengths, and unpooling."""
+    """The decoder's counterpart of :class:`Inception`: transposed convolutions and unpooling."""
 
     def __init__(
         self, inputs: int, outputs: int, kernel_sizes: Sequence[int], bottleneck: int
@@ -85,7 +85,7 @@ class InceptionTranspose(nn.Module):
 
 
 class InceptionBlock(nn.Module):
-    """Three inception layers, with a short cut around them."""
+    """Three inception layers with a shortcut connection."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class InceptionBlock(nn.Module):
 
 
 class InceptionTransposeBlock(nn.Module):
-    """The way back of an :class:`InceptionBlock`."""
+    """The decoder's counterpart of :class:`InceptionBlock`."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class InceptionTransposeBlock(nn.Module):
 
 
 def with_short_cut(block: nn.Module, x: mx.array, y: mx.array) -> mx.array:
-    """What a block gives, with its short cut if it has one."""
+    """The output of a block, plus its shortcut connection if it has one."""
     if "residual" not in block:
         return y
     convolution, norm = block.residual
@@ -146,19 +146,18 @@ def with_short_cut(block: nn.Module, x: mx.array, y: mx.array) -> mx.array:
 
 
 class InceptionAutoencoder(Model):
-    """InceptionTime as an autoencoder of signals, which unpools overlapping windows (size 3, stride 1).
+    """InceptionTime as an autoencoder of signals that unpools overlapping windows (size 3, stride 1).
 
-    Neighbouring windows often have the same maximum: the indices hold many duplicates.
+    Neighbouring windows often have the same maximum, so the indices contain many duplicates.
 
     Args:
         in_channels: Channels of a signal.
         n_filters: Channels of each of the four parts of an inception layer.
-        kernel_sizes: The three lengths of convolutions; odd.
-        bottleneck_channels: Channels before the convolutions of the encoder, after those of the decoder.
-        use_residual: Whether there is a short cut around encoder and decoder.
-        log_sigma: The shape of a parameter ``log_sigma`` of the model itself (how exact the reconstruction is
-            believed to be, for a Gaussian likelihood), or None for none. It does not change the
-            reconstruction.
+        kernel_sizes: The three lengths of the convolutions, which must be odd.
+        bottleneck_channels: Channels before the convolutions of the encoder and after those of the decoder.
+        use_residual: Whether encoder and decoder have a shortcut connection.
+        log_sigma: The shape of the model's parameter ``log_sigma`` (the log standard deviation of a Gaussian
+            likelihood), or None if it has none. It does not change the reconstruction.
     """
 
     model_type: ClassVar[str] = "inception_autoencoder"
@@ -193,7 +192,7 @@ class InceptionAutoencoder(Model):
 
     @classmethod
     def canonical(cls, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Whatever the two blocks are called becomes ``encoder`` and ``decoder``."""
+        """Rename the two blocks to ``encoder`` and ``decoder``, whatever they are called."""
         marks = {
             "encoder.": "conv_from_bottleneck_1.weight",
             "decoder.": "conv_to_bottleneck_1.weight",
@@ -225,10 +224,10 @@ class InceptionAutoencoder(Model):
 
 
 class PadMaxPool3d(nn.Module):
-    """Pooling with indices that sees all of a volume: zeros in front make each size a multiple of the stride.
+    """Pooling with indices that pads zeros at the start of each axis, up to a multiple of the stride.
 
-    Zeros as values, as ClinicaDL has it: they win over negative numbers, and the indices count in the padded
-    volume. The third result is how many there are along each axis.
+    As in ClinicaDL, the zeros are values: they are larger than negative numbers, and the indices refer to the
+    padded volume. The third result is the number of zeros on each axis.
     """
 
     def __init__(self, kernel_size: int, stride: int) -> None:
@@ -243,7 +242,7 @@ class PadMaxPool3d(nn.Module):
 
 
 class CropMaxUnpool3d(nn.Module):
-    """The way back of :class:`PadMaxPool3d`."""
+    """Unpooling for :class:`PadMaxPool3d`, which removes its padding."""
 
     def __init__(self, kernel_size: int, stride: int) -> None:
         super().__init__()
@@ -255,12 +254,12 @@ class CropMaxUnpool3d(nn.Module):
 
 
 class ConvAutoencoder3d(Model):
-    """ClinicaDL's convolutional autoencoder of volumes: each stage of the encoder transposed, in reverse.
+    """ClinicaDL's convolutional autoencoder of volumes; the decoder has the encoder's stages, transposed.
 
     Args:
         in_channels: Channels of a volume.
         channels: Channels of each stage.
-        kernel_size: Of every convolution; odd.
+        kernel_size: Kernel size of every convolution, which must be odd.
         pool: Size and stride of the pooling window.
     """
 
@@ -284,7 +283,7 @@ class ConvAutoencoder3d(Model):
         self.takes(in_channels, dims=3)
         stages = list(zip((in_channels, *channels), channels))
         padding = kernel_size // 2
-        # Lists, so that the numbers in the names are those of the authors.
+        # Lists, so that parameter names have the same numbers as the authors'.
         self.encoder = []
         for inputs, outputs in stages:
             self.encoder += [
@@ -307,7 +306,7 @@ class ConvAutoencoder3d(Model):
         return self.decode(*self.encode(x))
 
     def encode(self, x: mx.array) -> tuple[mx.array, list[tuple[mx.array, tuple[int, ...]]]]:
-        """The code of volumes, and of each stage the indices and the padding."""
+        """The code of volumes, and for each stage the indices and the padding."""
         self.check_input(x)
         stages = []
         for layer in self.encoder:
@@ -319,7 +318,7 @@ class ConvAutoencoder3d(Model):
         return x, stages
 
     def decode(self, x: mx.array, stages: list[tuple[mx.array, tuple[int, ...]]]) -> mx.array:
-        """The reconstruction, from what :meth:`encode` gave."""
+        """The reconstruction from the results of :meth:`encode`."""
         stages = list(stages)
         for layer in self.decoder:
             x = layer(x, *stages.pop()) if isinstance(layer, CropMaxUnpool3d) else layer(x)

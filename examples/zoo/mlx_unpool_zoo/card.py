@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .model import Model
 
-# Licences that the Hub knows by these identifiers; others are "other" with a name and a link.
+# Licences with an identifier on the Hub; all others are "other" with a name and a link.
 KNOWN = ("apache-2.0", "mit", "bsd-3-clause", "bsd-2-clause", "cc0-1.0", "cc-by-4.0", "gpl-3.0")
 
 
 def model_card(model: Model, parameters: int) -> str:
-    """A model card with the Hub's metadata, for a person who wants to use the weights."""
+    """A model card with the Hub's metadata and all facts that a user of the weights needs."""
     about, cls = model.about, type(model)
     title = f"{cls.__name__} for MLX" + (f", {about.plane} slices" if about.plane else "")
     names = ", ".join(entry["name"] for entry in about.classes) or "not named"
@@ -31,7 +31,7 @@ def model_card(model: Model, parameters: int) -> str:
     ]
     if cls.medical:
         parts.append(
-            "**Not for clinical use.** For research only; nobody has approved it as a medical device."
+            "**Not for clinical use.** For research only; not approved as a medical device."
         )
     facts = [
         f"- Paper: {about.paper}",

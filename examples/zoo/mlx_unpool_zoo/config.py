@@ -15,11 +15,11 @@ from typing import Any
 from .errors import cut, first_line
 
 NUM_CLASSES = "num_classes"
-# Other spellings of arguments, as authors have them.
+# Other spellings of arguments in the authors' configurations.
 ALIASES = {"classes": NUM_CLASSES, "num_class": NUM_CLASSES, "n_classes": NUM_CLASSES}
 PLANES = ("axial", "coronal", "sagittal")
-LARGEST = 2**16  # of any size in a configuration
-LONGEST = 64  # list in a configuration
+LARGEST = 2**16  # largest size in a configuration
+LONGEST = 64  # most elements of a list in a configuration
 KINDS = {
     str: "a string",
     int: f"an integer from 1 to {LARGEST:,}",
@@ -29,17 +29,17 @@ KINDS = {
 
 
 def with_one_spelling(arguments: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    """Arguments with the spelling of this package.
+    """Arguments in the spelling of this package.
 
     Raises:
         TypeError: If an argument is given in two spellings.
     """
     renamed: dict[str, Any] = {}
     for name, value in arguments.items():
-        own = ALIASES.get(name, name)
-        if own in renamed:
-            raise TypeError(f"[{owner}] {own!r} must be given once, but got {name!r} as well.")
-        renamed[own] = value
+        usual = ALIASES.get(name, name)
+        if usual in renamed:
+            raise TypeError(f"[{owner}] {usual!r} must be given once, but got {name!r} as well.")
+        renamed[usual] = value
     return renamed
 
 
@@ -51,7 +51,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise ValueError(
             f"{path} must contain a JSON object, but it is nested too deeply."
         ) from None
-    except ValueError as error:  # no JSON, or no UTF-8
+    except ValueError as error:  # not JSON or not UTF-8
         raise ValueError(f"{path} must contain a JSON object: {first_line(error)}.") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path} must contain a JSON object, but got {shown(content)}.")
@@ -64,9 +64,9 @@ def arguments_of(cls: Any) -> dict[str, inspect.Parameter]:
 
 
 def check_arguments(cls: Any, given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Arguments for a model, in the spelling of this package and of the right types.
+    """Arguments for a model, in the spelling of this package, with their types checked.
 
-    Entries of the authors' configurations without an effect on the model are dropped.
+    Entries of the authors' configurations that do not affect the model are dropped.
 
     Args:
         cls: The class of the model.
@@ -95,7 +95,7 @@ def check_arguments(cls: Any, given: Mapping[str, Any], where: str) -> dict[str,
 
 
 def check_keys(given: Mapping[str, Any], kinds: Mapping[str, Any], where: str) -> None:
-    """Raises if an object has an unknown key, or a value of another type."""
+    """Raise ValueError if an object has an unknown key or a value of the wrong type."""
     for name, value in given.items():
         if name not in kinds:
             raise ValueError(f"{where} must have no keys but {', '.join(kinds)}, but got {name!r}.")
@@ -106,7 +106,7 @@ def check_keys(given: Mapping[str, Any], kinds: Mapping[str, Any], where: str) -
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is what a type says; integers are positive sizes."""
+    """Whether a value has a type. Integers must be positive sizes."""
     origin = typing.get_origin(hint)
     if hint is Any:
         return True
@@ -129,7 +129,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def kind(hint: Any) -> str:
-    """What a type allows, in words."""
+    """A description of the values that a type allows."""
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return " or ".join(kind(part) for part in parts)
@@ -141,13 +141,13 @@ def kind(hint: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as JSON, cut if it is long."""
+    """A value as JSON, truncated if it is long."""
     text = json.dumps(value, default=str)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def check_about(about: dict[str, Any], where: str) -> None:
-    """Raises if what ``config.json`` says beside the arguments has another form."""
+    """Raise ValueError if an entry of ``config.json`` besides the arguments is invalid."""
     number = float
     check_keys(
         about,

@@ -4,9 +4,9 @@
     python -m mlx_unpool_zoo.convert enet best_model.pth enet --input raw
     python -m mlx_unpool_zoo.convert segnet vgg16_bn.pth start --config num_classes=12
 
-The folder gets the weights, a configuration and a model card. It reads state dicts, checkpoints that contain
-them and whole pickled models, of which no code is run (with PyTorch), and .safetensors files (without).
-Weights that do not fit are an error that lists the differences, and nothing is written.
+The output folder contains the weights, a configuration and a model card. Input files may be state dicts,
+checkpoints that contain them, whole pickled models (all three need PyTorch, but no code in them is run) or
+.safetensors files. If the weights do not fit, an error lists the differences and nothing is written.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from . import pytorch
 from .classes import CAMVID, read_classes
 from .config import PLANES
 from .errors import of_file
+from .files import check_output_folder
 from .loading import MODELS, from_pytorch
 from .model import IMAGENET
 
@@ -33,7 +34,7 @@ INPUTS = ("raw", "normalised")
 
 
 def plane_of(path: Path) -> str | None:
-    """The plane in the name of a file or, as FastSurfer 1 has it, of one of its two folders."""
+    """The plane in the name of a file or, as in FastSurfer 1, of one of its two parent folders."""
     for name in (path.name, *(folder.name for folder in list(path.parents)[:2])):
         found = {plane for plane in PLANES if re.search(plane, name, re.IGNORECASE)}
         if len(found) == 1:
@@ -53,10 +54,10 @@ def argument(text: str) -> tuple[str, Any]:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     description = (__doc__ or "").split("\n\n")[0]
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("model", choices=MODELS, help="which model the weights are for")
+    parser.add_argument("model", choices=MODELS, help="type of the model")
     parser.add_argument("weights", type=Path, help="checkpoint (.pth, .pkl, .safetensors, ...)")
     parser.add_argument("folder", type=Path, help="folder to write")
     parser.add_argument(
@@ -70,29 +71,34 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--input",
         choices=INPUTS,
-        help="for pictures: values from 0 to 255, or normalised as for ImageNet "
+        help="input of models for pictures: values from 0 to 255, or normalised as for ImageNet "
         "(default: raw for enet, normalised for segnet)",
     )
     parser.add_argument(
         "--plane",
         choices=PLANES,
-        help="of the slices that the weights are for (default: as in the name of the file)",
+        help="plane of the slices that the model segments (default: as in the file name)",
     )
     parser.add_argument(
         "--classes",
         type=Path,
-        help="colour table: number name red green blue (default for 12 classes of pictures: CamVid's)",
+        help="colour table: number name red green blue (default for pictures of 12 classes: CamVid's)",
     )
-    parser.add_argument("--source", default="", help="where the weights come from, for the card")
-    parser.add_argument("--base-model", help="the converted model, for the card: owner/name")
-    parser.add_argument("--licence", default="unknown", help="of the weights: an SPDX identifier")
-    parser.add_argument("--licence-link", default="", help="where the licence is published")
-    parser.add_argument("--licence-file", type=Path, help="its text, to be copied into the folder")
+    parser.add_argument("--source", default="", help="origin of the weights, for the model card")
+    parser.add_argument("--base-model", help="the original model, owner/name, for the model card")
+    parser.add_argument(
+        "--licence", default="unknown", help="SPDX identifier of the licence of the weights"
+    )
+    parser.add_argument("--licence-link", default="", help="address of the licence")
+    parser.add_argument(
+        "--licence-file", type=Path, help="text of the licence, which is copied into the folder"
+    )
     return parser.parse_args()
 
 
 def convert(arguments: argparse.Namespace) -> str:
-    """Reads, converts and writes; what was written, in a line."""
+    """Convert the weights and return a line about the result."""
+    check_output_folder("folder", arguments.folder)
     source = arguments.weights
     plane = plane_of(source)
     if arguments.plane and plane and arguments.plane != plane:
@@ -100,7 +106,7 @@ def convert(arguments: argparse.Namespace) -> str:
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
         state = pytorch.read_state(source)
-    mx.random.seed(0)  # of parameters that are not in the file
+    mx.random.seed(0)  # for parameters that are not in the file
     for note in notes:
         print(f"{source}: {note.message}", file=sys.stderr)
     try:
@@ -129,12 +135,12 @@ def convert(arguments: argparse.Namespace) -> str:
     model.save_pretrained(arguments.folder)
     arrays = dict(tree_flatten(model.parameters()))
     numbers = sum(value.size for value in arrays.values())
-    said = f", {about.plane} slices" if about.plane else ""
-    return f"{arguments.folder}: {len(arrays)} arrays, {numbers:,} numbers{said}"
+    slices = f", {about.plane} slices" if about.plane else ""
+    return f"{arguments.folder}: {len(arrays)} arrays, {numbers:,} numbers{slices}"
 
 
 def main() -> int:
-    """Converts; an error is one or a few lines on standard error, and status 1."""
+    """Run the program and return the exit status. Errors are printed without a traceback."""
     arguments = parse_arguments()
     try:
         print(convert(arguments))

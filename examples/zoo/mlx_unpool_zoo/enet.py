@@ -1,7 +1,7 @@
 """ENet (Paszke, Chaurasia, Kim and Culurciello, 2016): street scenes in 0.36 million parameters.
 
-A bottleneck is a narrow branch of three convolutions that is added to a main branch. Where it halves the
-size, the main branch pools and returns the indices; where it doubles it, the main branch unpools by them.
+A bottleneck is a narrow branch of three convolutions that is added to a main branch. If it halves the size,
+the main branch pools with indices; if it doubles the size, the main branch unpools with these indices.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Bottleneck(nn.Module):
 
 
 class Down(nn.Module):
-    """A bottleneck that halves the size; the main branch pools and returns its indices."""
+    """A bottleneck that halves the size; its main branch pools with indices."""
 
     def __init__(self, inputs: int, outputs: int, dropout: float = 0.1) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Down(nn.Module):
 
 
 class Up(nn.Module):
-    """A bottleneck that doubles the size; the main branch unpools by the indices of :class:`Down`."""
+    """A bottleneck that doubles the size; its main branch unpools with the indices of :class:`Down`."""
 
     def __init__(self, inputs: int, outputs: int, dropout: float = 0.1) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class ENet(Model):
     """ENet: bottlenecks, two poolings with indices and two unpoolings, for pictures.
 
     Args:
-        num_classes: Number of classes a pixel can have.
+        num_classes: Number of classes.
     """
 
     model_type: ClassVar[str] = "enet"
@@ -152,7 +152,7 @@ class ENet(Model):
             "planes": 3,
             "size": "multiples of 8",
             "multiple_of": 8,
-            "normalisation": None,  # 0 to 255, as the authors of the published weights trained it
+            "normalisation": None,  # 0 to 255, as in the training of the published weights
         },
         base_model="ntkhoa95/ENet_PyTorch",
     )
@@ -197,7 +197,7 @@ class ENet(Model):
     def pytorch_names(name: str) -> tuple[str, ...]:
         """The names of a parameter in the checkpoints of ntkhoa95/ENet_PyTorch.
 
-        The blocks are ``b10`` to ``b51`` there, numbered as in the paper. The three PReLUs of a block are one
+        The blocks are called ``b10`` to ``b51`` there, as in the paper. The three PReLUs of a block are one
         layer, which PyTorch lists under four names.
         """
         block = re.fullmatch(r"stage(\d)\.(\d+)\.(.*)", name)

@@ -1,10 +1,10 @@
-"""Messages about weights and files that do not fit: long lists are cut, and the cause comes last."""
+"""Error messages about weights and files. Long lists are truncated, and the cause comes last."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-LONGEST = 10  # entries of a list in a message
+LONGEST = 10  # most entries of a list in a message
 THE_STATE_DICT = "the state dict"
 
 
@@ -17,7 +17,7 @@ def cut(names: Sequence[str], separator: str = ", ") -> str:
 
 
 def mismatch(model: str, lines: Sequence[str], source: str = THE_STATE_DICT) -> ValueError:
-    """An error for weights that do not fit a model: a line for each difference, and then the cause."""
+    """An error for weights that do not fit a model: one line per difference, then the cause."""
     count = "1 difference" if len(lines) == 1 else f"{len(lines):,} differences"
     return ValueError(
         f"{cut(lines, chr(10))}\n{model} cannot load {source}: {count}, listed above."
@@ -25,7 +25,7 @@ def mismatch(model: str, lines: Sequence[str], source: str = THE_STATE_DICT) -> 
 
 
 def of_file(error: ValueError, path: object) -> ValueError:
-    """The same error with the name of the file that the weights are from."""
+    """The same error with the name of the weights file."""
     text, cause = str(error), f" cannot load {THE_STATE_DICT}: "
     if cause in text:
         return ValueError(text.replace(cause, f" cannot load {path}: "))

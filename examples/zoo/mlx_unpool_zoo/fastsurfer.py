@@ -1,4 +1,4 @@
-"""The networks of FastSurfer, for slices of a scan of the head: the brain, cerebellum and hypothalamus.
+"""The networks of FastSurfer: segmentation of the brain, cerebellum and hypothalamus in slices of a scan.
 
 FastSurferCNN: Henschel et al., "FastSurfer - A fast and accurate deep learning based neuroimaging pipeline",
     NeuroImage 2020.
@@ -93,15 +93,15 @@ CITATIONS = {
 
 
 class CompetitiveBlock(nn.Module):
-    """Convolutions with normalisation; after each but the last, the maximum with the one before is taken.
+    """Convolutions with normalisation, each followed (except the last) by the maximum with the one before.
 
     Args:
         inputs: Channels of the input.
         filters: Channels of every convolution.
-        kernel_size: Of every convolution; odd. The last one of three has size 1.
-        stride: Of every convolution.
-        start: What precedes the first convolution: ``"compete"`` (an activation, and its input takes part
-            in the first maximum), ``"activate"`` (an activation alone) or ``"normalise"``.
+        kernel_size: Kernel size of the convolutions, which must be odd. The last one of three has size 1.
+        stride: Stride of every convolution.
+        start: The operation before the first convolution: ``"compete"`` (an activation, whose input is also
+            part of the first maximum), ``"activate"`` (only an activation) or ``"normalise"``.
         norm: The authors' name for the normalisations of this block.
         convolutions: Four, or three as in CerebNet.
     """
@@ -140,7 +140,7 @@ class CompetitiveBlock(nn.Module):
 
 
 class Classifier(nn.Module):
-    """The convolution that gives the scores."""
+    """The convolution that computes the scores."""
 
     def __init__(self, inputs: int, classes: int, kernel_size: int, stride: int) -> None:
         super().__init__()
@@ -155,14 +155,14 @@ class FastSurferCNN(Model):
 
     Args:
         num_classes: 79 for axial and coronal slices, 51 for sagittal ones.
-        num_channels: Slices that are seen together.
+        num_channels: Slices per input.
         num_filters: Channels of every convolution.
         kernel_h: Height of every kernel.
         kernel_w: Width of every kernel.
         kernel_c: Size of the last kernel.
         stride_conv: Stride of every convolution.
         pool: Size of the pooling window.
-        stride_pool: Its stride.
+        stride_pool: Stride of the pooling window.
     """
 
     model_type: ClassVar[str] = "fastsurfer_cnn"
@@ -212,7 +212,7 @@ class FastSurferCNN(Model):
         return self.classifier(self.features(x))
 
     def features(self, x: mx.array) -> mx.array:
-        """What the decoder gives: (N, H, W, num_filters)."""
+        """The output of the decoder: (N, H, W, num_filters)."""
         stages = []
         for number in range(1, 5):
             skip = self[f"encode{number}"](x)
@@ -245,14 +245,14 @@ class CerebNet(FastSurferCNN):
 
     Args:
         num_classes: 28 for axial and coronal slices, 17 for sagittal ones.
-        num_channels: Slices that are seen together.
+        num_channels: Slices per input.
         num_filters: Channels of every convolution.
         kernel_h: Height of the first two kernels of each block.
         kernel_w: Width of the first two kernels of each block.
         kernel_c: Size of the last kernel.
         stride_conv: Stride of every convolution.
         pool: Size of the pooling window.
-        stride_pool: Its stride.
+        stride_pool: Stride of the pooling window.
     """
 
     model_type: ClassVar[str] = "cerebnet"
@@ -299,17 +299,17 @@ class FastSurferVINN(FastSurferCNN):
 
     Args:
         num_classes: 79 for axial and coronal slices, 51 for sagittal ones.
-        num_channels: Slices that are seen together.
-        num_filters: Channels inside.
+        num_channels: Slices per input.
+        num_filters: Channels of the inner network.
         num_filters_interpol: Channels of the first block, which are resized.
         kernel_h: Height of every kernel.
         kernel_w: Width of every kernel.
         kernel_c: Size of the last kernel.
         stride_conv: Stride of every convolution.
         pool: Size of the pooling window.
-        stride_pool: Its stride.
-        height: Height inside.
-        width: Width inside.
+        stride_pool: Stride of the pooling window.
+        height: Height of the inner feature maps.
+        width: Width of the inner feature maps.
         interpolation_mode: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or ``"area"``.
         crop_position: Where slices are cropped or padded if they do not fit: ``"center"``, ``"top_left"``,
             ``"top_right"``, ``"bottom_left"`` or ``"bottom_right"``.
@@ -391,11 +391,11 @@ class FastSurferVINN(FastSurferCNN):
 
         Args:
             x: Slices (N, H, W, num_channels).
-            scale_factor: How many positions of the scan there are for one inside, which is 1 mm over the size
-                of a voxel: one number for all images, one per image (N,) or (N, 1), or two per image (N, 2),
-                for rows and columns. Computed in float32, as the authors do; NumPy arrays of float64
-                keep their type. A size can depend on the last bit.
-            scale_factor_out: The same for the output, if it is to have another resolution.
+            scale_factor: Positions of the scan per position of 1 mm inside, 1 mm divided by the voxel size:
+                one number for all images, one per image, (N,) or (N, 1), or two per image, (N, 2), for rows
+                and columns. It is converted to float32, as in the authors' code, except for NumPy arrays of
+                float64, because a size can depend on the last bit.
+            scale_factor_out: The same for the output, if its resolution is different.
 
         Returns:
             (N, H, W, num_classes)
@@ -404,7 +404,7 @@ class FastSurferVINN(FastSurferCNN):
         return self.resized(self.inp_block(x), scale_factor, scale_factor_out)
 
     def resized(self, skip: mx.array, scale_factor: Any, scale_factor_out: Any) -> mx.array:
-        """Class scores from what the first block returns."""
+        """Class scores from the output of the first block."""
         scales = per_image(scale_factor, len(skip))
         inside, used = self.zoom(skip, scales, self.inner_size)
         inside = self.features(inside)
@@ -422,7 +422,7 @@ class FastSurferVINN(FastSurferCNN):
     def zoom(
         self, x: mx.array, scales: list[list[Any]], target: Sequence[int]
     ) -> tuple[mx.array, list[list[Any]]]:
-        """Images resized by a factor each, cropped or padded to a size, and the factors that result."""
+        """Images resized by one factor each and cropped or padded to a size, and the exact factors."""
         if all(scale == scales[0] for scale in scales):  # one call for all images
             resized, used = self.zoom_alike(x, scales[0], target)
             return resized, [used] * len(x)
@@ -459,21 +459,21 @@ class FastSurferVINN(FastSurferCNN):
 class HypVINN(FastSurferVINN):
     """HypVINN: the hypothalamus and structures near it, from T1- and T2-weighted slices or either alone.
 
-    A FastSurferVINN with a first block for each modality, whose outputs are averaged with weights.
+    A FastSurferVINN with a first block for each modality. The weighted mean of their outputs is used.
 
     Args:
         num_classes: 27 for axial and coronal slices as published; sagittal slices have fewer.
-        num_channels: Slices that are seen together, of both modalities: 7 of T1, then 7 of T2.
-        num_filters: Channels inside.
+        num_channels: Slices per input over both modalities: 7 of T1, then 7 of T2.
+        num_filters: Channels of the inner network.
         num_filters_interpol: Channels of the first blocks, which are resized.
         kernel_h: Height of every kernel.
         kernel_w: Width of every kernel.
         kernel_c: Size of the last kernel.
         stride_conv: Stride of every convolution.
         pool: Size of the pooling window.
-        stride_pool: Its stride.
-        height: Height inside.
-        width: Width inside.
+        stride_pool: Stride of the pooling window.
+        height: Height of the inner feature maps.
+        width: Width of the inner feature maps.
         interpolation_mode: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or ``"area"``.
         crop_position: Where slices are cropped or padded if they do not fit: ``"center"``, ``"top_left"``,
             ``"top_right"``, ``"bottom_left"`` or ``"bottom_right"``.
@@ -546,7 +546,7 @@ class HypVINN(FastSurferVINN):
                 pass the slices of the other one twice.
             scale_factor: As for :class:`FastSurferVINN`.
             weight_factor: The weights of T1 and T2, (2,) or (N, 2), the same for all images: (1, 0) for T1
-                alone, (0, 1) for T2 alone; anything else for the weights that were learnt.
+                alone, (0, 1) for T2 alone, any other value for the learnt weights.
             scale_factor_out: As for :class:`FastSurferVINN`.
 
         Returns:
@@ -591,23 +591,23 @@ def per_image(scale: Any, count: int) -> list[list[Any]]:
 def fitted(
     size: int, target: int, scale: Any, alignment: str
 ) -> tuple[slice, tuple[int, int], int, Any]:
-    """How an axis is cropped, padded and resized to a target size, by a factor close to the given one.
+    """The crop, padding and size that resize an axis to a target size by a factor close to the given one.
 
-    Every number is rounded to the type of ``scale`` where the authors' tensors are, because an integer part
-    can depend on the last bit.
+    Numbers are rounded to the type of ``scale`` in the same places as in the authors' code, because an
+    integer part can depend on the last bit.
 
     Returns:
         The part of the axis to take, the padding after resizing, the size to resize to, and the factor.
     """
     kind = type(scale)
-    wanted = scale * kind(target)  # positions of the axis that make up the target
+    wanted = scale * kind(target)  # positions of the axis that become the target
     taken = int(wanted)
     if alignment == "middle" and (size - taken) % 2:
         taken = int(wanted / 2) * 2
     if taken <= size:
         start = {"start": 0, "middle": (size - taken) // 2, "end": size - taken}[alignment]
         return slice(start, start + taken), (0, 0), target, kind(taken / target)
-    # PyTorch divides a number by a tensor as the product with its reciprocal: two roundings.
+    # PyTorch divides a number by a tensor with two roundings, as a product with the reciprocal.
     resized = int(kind(size) * (kind(1) / scale))
     if alignment == "middle" and (resized - target) % 2:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Write files atomically, and check them when they are read."""
+"""Write files atomically and check them when they are read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -14,25 +14,61 @@ from typing import Any
 import mlx.core as mx
 from safetensors import SafetensorError, safe_open
 
-CHECKSUM = "crc32"  # its name among the metadata of a file
+CHECKSUM = "crc32"  # the metadata key of the checksum
+
+
+def check_output_folder(option: str, path: Path) -> None:
+    """Raise ValueError, naming the option, if a folder can neither be written to nor created."""
+    found = _existing(path)
+    if not found.is_dir():
+        raise ValueError(f"{option} must be a folder but got {path}: {found} is not a folder.")
+    _check_access(option, path, found, os.W_OK | os.X_OK)
+
+
+def check_output_file(
+    option: str, path: Path, suffixes: Sequence[str] = (), creates_folder: bool = False
+) -> None:
+    """Raise ValueError, naming the option, if a file cannot be written or ends in none of ``suffixes``."""
+    if suffixes and path.suffix.lower() not in suffixes:
+        raise ValueError(f"{option} must end in {' or '.join(suffixes)} but got {path}.")
+    if path.is_dir():
+        raise ValueError(f"{option} must be a file but got the folder {path}.")
+    folder = _existing(path.parent) if creates_folder else path.parent
+    if not folder.is_dir():
+        raise ValueError(
+            f"{option} must be in an existing folder but got {path}: {folder} is not a folder."
+        )
+    _check_access(option, path, folder, os.W_OK | os.X_OK)
+    if path.exists():
+        _check_access(option, path, path, os.W_OK)
+
+
+def _existing(path: Path) -> Path:
+    """``path`` or the nearest folder above it that exists."""
+    return next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
+
+
+def _check_access(option: str, path: Path, existing: Path, mode: int) -> None:
+    if not os.access(existing, mode):
+        raise ValueError(f"{option} must be writable but got {path}: no permission for {existing}.")
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields a path to write to, and renames that file to ``path`` when the block ends.
+    """Yield a temporary path and rename it to ``path`` when the block ends.
 
-    A reader of ``path`` finds the old file or the new one, also with several writers; the last one to finish
-    wins. File and folder are synchronised to the disk. If the block raises (a full disk, Ctrl-C), ``path`` is
-    unchanged and nothing else is left, not even a folder that was created for it. Only a process that is
-    killed leaves its ``partial-*`` file.
+    A reader of ``path`` always finds a complete file, old or new. If there are several writers, the last one
+    to finish wins. File and folder are synchronised to the disk. If the block raises (a full disk, Ctrl-C),
+    ``path`` is unchanged, and the temporary file and the folders created for it are removed. Only a process
+    that is killed leaves its ``partial-*`` file.
     """
     if ".." in path.parts:
-        # Resolved by the operating system: the folder before ".." has to exist.
+        # Resolved by the operating system, so the folder before ".." must exist.
         path = path.parent.resolve(strict=True) / path.name
-    path = Path(os.path.realpath(path))  # a link stays a link
+    path = Path(os.path.realpath(path))  # keeps symbolic links
     created = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The name ends as it will be, since writers go by the suffix.
+    # Keeps the suffix, because writers choose the format by it.
     partial = path.with_name(f"partial-{secrets.token_hex(8)}-{path.name}")
     try:
         yield partial
@@ -48,7 +84,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def synchronise(path: Path) -> None:
-    """Waits until the disk has a file, or the names in a folder."""
+    """Wait until a file, or the entries of a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -59,10 +95,10 @@ def synchronise(path: Path) -> None:
 def save_arrays(
     path: Path, arrays: dict[str, mx.array], metadata: dict[str, str] | None = None
 ) -> None:
-    """Writes a safetensors file in one go, as :func:`replacing` does, with a checksum among its metadata.
+    """Write a safetensors file atomically, with a checksum in its metadata.
 
     Raises:
-        OSError: If it cannot be written; what was there before is still there.
+        OSError: If the file cannot be written. An existing file is then unchanged.
     """
     metadata = dict(metadata or {})
     metadata[CHECKSUM] = checksum(arrays, metadata)
@@ -75,18 +111,18 @@ def save_arrays(
 
 
 def load_arrays(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
-    """The arrays of a safetensors file and its metadata.
+    """Read the arrays and the metadata of a safetensors file.
 
-    Truncated and damaged files are refused. That includes changed numbers if :func:`save_arrays` wrote the
-    file; those of others have no checksum. Nothing in the file is executed.
+    Truncated and damaged files are refused. Changed numbers are detected only in files from
+    :func:`save_arrays`, which have a checksum. Nothing in the file is executed.
 
     Raises:
         OSError: If the file cannot be opened.
         ValueError: If it is damaged, or not a safetensors file.
     """
-    path.open("rb").close()  # for an error that names it
+    path.open("rb").close()  # raises an error with the path
     try:
-        # MLX alone believes a header: some made by hand end the process, or never end.
+        # MLX trusts the header: a malicious one can crash it or make it loop forever.
         with safe_open(path, "numpy"):
             found: Any = mx.load(str(path), format="safetensors", return_metadata=True)
         arrays, metadata = found
@@ -96,12 +132,12 @@ def load_arrays(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
         raise ValueError(f"{path} is damaged, or not a safetensors file: {reason}") from None
     expected = metadata.pop(CHECKSUM, None)
     if expected not in (None, checksum(arrays, metadata)):
-        raise ValueError(f"{path} is damaged: its contents do not have the checksum it names.")
+        raise ValueError(f"{path} is damaged: its checksum does not match its contents.")
     return arrays, metadata
 
 
 def checksum(arrays: dict[str, mx.array], metadata: dict[str, str]) -> str:
-    """A number that changes if a name, type, shape, value or piece of metadata does, most likely."""
+    """A CRC-32 of the names, types, shapes and values of arrays and of the metadata, in hexadecimal."""
     result = zlib.crc32(json.dumps(metadata, sort_keys=True).encode())
     for name, array in sorted(arrays.items()):
         result = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), result)

@@ -1,4 +1,4 @@
-"""Folders with a model, on this machine or on the Hugging Face Hub."""
+"""Load models from folders on this machine or on the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def load(
     strict: bool = True,
     revision: str | None = None,
 ) -> Model:
-    """The model in a folder, which is downloaded if it is not on this machine."""
+    """Load the model in a folder, after downloading it if there is no local folder."""
     path = Path(path_or_hub_id)
     if not path.is_dir():
         path = downloaded(str(path_or_hub_id), revision)
@@ -63,7 +63,7 @@ def load(
 
 
 def configured(path: Path, models: Mapping[str, type[Model]]) -> tuple[Model, str | None]:
-    """A model as ``config.json`` describes it, with random weights, and the checksum of its weights."""
+    """The model described by ``config.json``, with random weights, and the checksum of the weights file."""
     about = read_json(path)
     model_type = about.pop("model_type", None)
     if not isinstance(model_type, str) or model_type not in models:
@@ -84,7 +84,7 @@ def configured(path: Path, models: Mapping[str, type[Model]]) -> tuple[Model, st
     check_about(about, str(path))
     try:
         model = cls(**check_arguments(cls, arguments, f"{path}: 'config'"))
-    except Exception as error:  # arguments that contradict each other lead to many
+    except Exception as error:  # inconsistent arguments raise many kinds of errors
         said = first_line(error)
         if not said.startswith(str(path)):
             said = f"{path}: 'config' of {model_type} is not accepted: {said}"
@@ -95,12 +95,12 @@ def configured(path: Path, models: Mapping[str, type[Model]]) -> tuple[Model, st
 
 
 def or_list(names: Mapping[str, Any]) -> str:
-    """Names as a choice."""
+    """Names as a choice, for a message."""
     return repr(next(iter(names))) if len(names) == 1 else f"one of {', '.join(names)}"
 
 
 def downloaded(hub_id: str, revision: str | None) -> Path:
-    """The folder of a model on the Hugging Face Hub, fetched if it is not in the cache."""
+    """The cached folder of a model on the Hugging Face Hub, downloaded if necessary."""
     if hub_id.count("/") != 1 or hub_id.startswith((".", "/", "~")) or hub_id.endswith("/"):
         raise ValueError(
             "[from_pretrained] 'path_or_hub_id' must be a folder, or 'owner/name' on the Hugging Face Hub, "
@@ -140,10 +140,10 @@ def ready(
     strict: bool = True,
     source: str = "these weights",
 ) -> Model:
-    """The model with its weights, in evaluation mode.
+    """Set the weights of a model and return it in evaluation mode.
 
-    The arrays are evaluated and contiguous: MLX cannot export an array that is not loaded yet, and exports
-    a strided one wrongly.
+    The arrays are evaluated and made contiguous, because MLX cannot export lazily loaded arrays and exports
+    strided ones incorrectly.
     """
     if dtype is not None and dtype not in FLOATS:
         raise ValueError(

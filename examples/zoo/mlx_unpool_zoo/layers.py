@@ -1,4 +1,4 @@
-"""Layers that MLX does not have, or not in every number of dimensions."""
+"""Layers that MLX lacks, or supports only for some numbers of dimensions."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class BatchNorm(nn.BatchNorm):
 
 
 def resize(x: mx.array, size: tuple[int, int], mode: str = "bilinear") -> mx.array:
-    """Resizes images (N, H, W, C) to a size, as PyTorch's ``interpolate(x, size=..., mode=...)`` does.
+    """Resize images (N, H, W, C) to a size, as PyTorch's ``interpolate(x, size=..., mode=...)`` does.
 
-    ``mlx.nn.Upsample`` takes factors, which not every size can be written as.
+    ``mlx.nn.Upsample`` takes scale factors, which cannot express every size.
 
     Args:
         x: The images.
@@ -39,7 +39,7 @@ def resize(x: mx.array, size: tuple[int, int], mode: str = "bilinear") -> mx.arr
 
 @functools.lru_cache(maxsize=64)
 def resize_weights(before: int, after: int, mode: str) -> np.ndarray:
-    """The matrix (after, before) that resizes an axis."""
+    """The matrix (new length, old length) that resizes an axis."""
     if mode not in RESIZE_MODES:
         raise ValueError(
             f"[resize] 'mode' must be one of {', '.join(RESIZE_MODES)} but got {mode!r}."
@@ -51,13 +51,13 @@ def resize_weights(before: int, after: int, mode: str) -> np.ndarray:
             start, stop = row * before // after, -(-(row + 1) * before // after)
             weights[row, start:stop] = 1 / (stop - start)
         return weights
-    # In float32, as PyTorch computes: the last bit decides which element is the nearest.
+    # In float32 as in PyTorch, because the nearest element can depend on the last bit.
     scale = np.float32(before) / np.float32(after)
     if mode == "nearest":
         nearest = np.floor(rows.astype(np.float32) * scale).astype(int)
         weights[rows, np.minimum(nearest, before - 1)] = 1
         return weights
-    # Rounded once, as processors multiply and add.
+    # Rounded once, like a fused multiply-add.
     position = ((rows + 0.5) * np.float64(scale) - 0.5).astype(np.float32)
     if mode == "bilinear":
         position = np.maximum(position, 0)
@@ -70,7 +70,7 @@ def resize_weights(before: int, after: int, mode: str) -> np.ndarray:
 
 
 def cubic_parts(t: np.ndarray) -> dict[int, np.ndarray]:
-    """The weights of the four elements around a position, by offset: Keys' kernel with a = -0.75."""
+    """The weights of the four elements around a position at an offset: Keys' kernel with a = -0.75."""
     a = np.float32(-0.75)
 
     def near(d: np.ndarray) -> np.ndarray:

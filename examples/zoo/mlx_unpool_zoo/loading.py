@@ -1,4 +1,4 @@
-"""Models with weights, from a folder or the Hub, or from a PyTorch state dict."""
+"""Load a model with weights from a folder, from the Hub or from a PyTorch state dict."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ def from_pretrained(
     strict: bool = True,
     revision: str | None = None,
 ) -> Model:
-    """A model from a folder that ``save_pretrained`` wrote, or from such a folder on the Hugging Face Hub.
+    """Load a model from a folder written by ``save_pretrained``, on this machine or on the Hugging Face Hub.
 
     Args:
-        path_or_hub_id: The folder, or ``"owner/name"``, which is downloaded with ``huggingface_hub``. Weights
-            files of earlier versions of ``camvid_train.py`` are read as well.
-        dtype: The type of the parameters, such as ``mx.bfloat16``. Default: that of the file.
-        strict: Whether the file must have every parameter of the model and no others. If False, parameters
-            that are missing keep their random values, and others are ignored with a warning.
+        path_or_hub_id: A folder, or ``"owner/name"``, which is downloaded with ``huggingface_hub``. Weights
+            files of earlier versions of ``camvid_train.py`` are supported as well.
+        dtype: The dtype of the parameters, such as ``mx.bfloat16``. Default: as in the file.
+        strict: Whether the file must have exactly the parameters of the model. If False, missing parameters
+            keep their random values, and others are ignored with a warning.
         revision: A branch, tag or commit on the Hub. Ignored for a folder on this machine.
 
     Returns:
         The model in evaluation mode.
 
     Raises:
-        ValueError: If there is no such folder, it is damaged, or it does not contain a model of this package.
-            The message names the file and the key.
+        ValueError: If the folder does not exist, is damaged or does not contain a model of this package. The
+            message names the file and the key.
     """
     path = Path(path_or_hub_id)
     if path.is_file():
@@ -71,22 +71,22 @@ def from_pytorch(
     strict: bool = True,
     **config: Any,
 ) -> Model:
-    """A model with the weights of a PyTorch state dict with its authors' parameter names.
+    """Create a model with the weights of a PyTorch state dict that has the authors' parameter names.
 
     Args:
         model_type: A key of :data:`MODELS`.
         state_dict: Tensors or NumPy arrays by name, or a checkpoint that contains them; see
             :func:`mlx_unpool_zoo.pytorch.state_of`.
-        dtype: The type of the parameters, such as ``mx.bfloat16``. Default: float32.
-        strict: Whether the state dict must have every parameter of the model and no others.
-        **config: Arguments of the model. Those that the shapes of the arrays determine can be left out.
+        dtype: The dtype of the parameters, such as ``mx.bfloat16``. Default: float32.
+        strict: Whether the state dict must have exactly the parameters of the model.
+        **config: Arguments of the model, except those that can be inferred from the shapes of the arrays.
 
     Returns:
         The model in evaluation mode; its arrays are evaluated and contiguous, so that it can be exported.
 
     Raises:
-        ValueError: If there is no such model, or the arrays do not fit it. The message lists what is missing,
-            not used or of another shape.
+        ValueError: If there is no such model, or the arrays do not fit it. The message lists the parameters
+            that are missing, unused or of another shape.
     """
     if model_type not in MODELS:
         raise ValueError(
@@ -97,7 +97,7 @@ def from_pytorch(
 
 
 def from_old_file(path: Path, dtype: mx.Dtype | None, strict: bool) -> Model:
-    """A model from a weights file as ``camvid_train.py`` wrote them before there were folders."""
+    """Load a model from a weights file of earlier versions of ``camvid_train.py``."""
     weights, about = load_arrays(path) if path.suffix == ".safetensors" else ({}, {})
     if about.get("model") not in ("segnet", "enet"):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The base class of the models: loading, saving, and the weights of the authors."""
+"""The base class of the models: loading, saving and conversion of the authors' weights."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from .files import replacing
 from .folders import CARD, CHECKSUM, CONFIG, LICENCE, WEIGHTS, load, ready, sha256
 
 M = TypeVar("M", bound="Model")
-# The normalisation of pictures from 0 to 255 for networks that were trained on ImageNet.
+# The normalisation of pictures from 0 to 255 for networks trained on ImageNet.
 IMAGENET = {"scale": 1 / 255, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 AXES = {1: "L", 2: "H, W", 3: "D, H, W"}
 
 
 @dataclasses.dataclass
 class About:
-    """What a folder says about a model besides its arguments.
+    """The information about a model that its folder contains besides the arguments.
 
     Attributes:
         paper: The publication of the model.
-        input: ``planes`` (channels of the input), ``size`` (which sizes it takes), ``multiple_of`` (what each
-            size must be a multiple of) and ``normalisation``: ``scale`` (a factor), then ``mean`` and
-            ``std`` of each plane, or None for inputs as they are.
+        input: ``planes`` (channels of the input), ``size`` (the supported sizes), ``multiple_of`` (of which
+            each size must be a multiple) and ``normalisation``: ``scale`` (a factor), then ``mean`` and
+            ``std`` of each plane, or None for no normalisation.
         classes: For segmentation, in the order of the scores: ``name`` and ``colour`` (RGB, 0 to 255).
         plane: ``"axial"``, ``"coronal"`` or ``"sagittal"`` if the weights are for slices of one plane.
-        source: Where the weights come from.
-        base_model: The model that was converted, for the Hugging Face Hub.
-        licence: The licence of the weights, by its SPDX identifier if it has one.
-        licence_link: Where the licence is published.
+        source: The origin of the weights.
+        base_model: The original model, for the Hugging Face Hub.
+        licence: The licence of the weights, as an SPDX identifier if it has one.
+        licence_link: The address of the licence.
         converter: The version of this package that converted the weights.
-        licence_text: The text of the licence, which is saved in a file of its own.
+        licence_text: The text of the licence, which is saved as a separate file.
     """
 
     paper: str = ""
@@ -70,7 +70,7 @@ class OneSpelling(type):
 
 
 class Model(nn.Module, metaclass=OneSpelling):
-    """A model that is saved as a folder and can be loaded with its authors' weights.
+    """A model that can be saved as a folder and loaded with its authors' weights.
 
     The number of classes is ``num_classes`` in every model; ``classes`` and ``num_class`` are aliases.
 
@@ -87,7 +87,7 @@ class Model(nn.Module, metaclass=OneSpelling):
     medical: ClassVar[bool] = False
     # Whether the model segments images; autoencoders do not.
     segments: ClassVar[bool] = True
-    # Entries of the authors' configurations that make no difference to the model.
+    # Entries of the authors' configurations that do not affect the model.
     without_effect: ClassVar[frozenset[str]] = frozenset()
 
     config: dict[str, Any]
@@ -97,7 +97,7 @@ class Model(nn.Module, metaclass=OneSpelling):
         model = super().__new__(cls)
         given = inspect.signature(cls.__init__).bind_partial(model, *args, **kwargs)
         given.apply_defaults()
-        # mlx.nn.Module would take what is in a dict for parameters.
+        # mlx.nn.Module would treat the entries of a dict as parameters.
         object.__setattr__(model, "config", dict(list(given.arguments.items())[1:]))
         object.__setattr__(model, "about", copy.deepcopy(cls.default_about))
         return model
@@ -111,7 +111,7 @@ class Model(nn.Module, metaclass=OneSpelling):
         strict: bool = True,
         revision: str | None = None,
     ) -> M:
-        """A model of this class from a folder; see :func:`mlx_unpool_zoo.from_pretrained`."""
+        """Load a model of this class from a folder; see :func:`mlx_unpool_zoo.from_pretrained`."""
         models: dict[str, type[Model]] = {cls.model_type: cls}
         loaded: Any = load(path_or_hub_id, models, dtype=dtype, strict=strict, revision=revision)
         return loaded
@@ -125,7 +125,7 @@ class Model(nn.Module, metaclass=OneSpelling):
         strict: bool = True,
         **config: Any,
     ) -> M:
-        """A model of this class with weights from PyTorch; see :func:`mlx_unpool_zoo.from_pytorch`."""
+        """Create a model of this class with weights from PyTorch; see :func:`mlx_unpool_zoo.from_pytorch`."""
         state = cls.canonical(pytorch.arrays_of(pytorch.state_of(state_dict)))
         try:
             arguments = cls.config_of(state)
@@ -153,12 +153,12 @@ class Model(nn.Module, metaclass=OneSpelling):
 
     @classmethod
     def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """The arguments that the shapes of a state dict determine."""
+        """The arguments that can be inferred from the shapes of a state dict."""
         raise NotImplementedError
 
     @classmethod
     def canonical(cls, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """A state dict with the parameter names of this class, from any that are in use."""
+        """A state dict with the names that :meth:`pytorch_names` returns, from other names in use."""
         return state
 
     @staticmethod
@@ -167,25 +167,25 @@ class Model(nn.Module, metaclass=OneSpelling):
         return (name,)
 
     def sanitize(self, weights: Mapping[str, Any], *, strict: bool = True) -> dict[str, mx.array]:
-        """Weights for this model, with its own names, from weights with its authors' names.
+        """Convert weights with the authors' names and layout to weights for this model.
 
         Args:
             weights: A state dict: arrays of any framework by name, in PyTorch's layout.
-            strict: Whether all parameters must be there, and nothing else.
+            strict: Whether it must have exactly the parameters of the model.
 
         Raises:
-            ValueError: If they do not fit.
+            ValueError: If the weights do not fit the model.
         """
         state = self.canonical(pytorch.arrays_of(pytorch.state_of(weights)))
         return pytorch.convert_state_dict(self, state, self.pytorch_names, strict=strict)
 
     def takes(self, channels: int, dims: int = 2) -> None:
-        """Sets the channels and the spatial dimensions of the inputs."""
+        """Set the channels and the spatial dimensions of the inputs."""
         object.__setattr__(self, "_inputs", (channels, dims))
         self.about.input["planes"] = channels
 
     def check_input(self, x: mx.array) -> None:
-        """Raises ValueError if an input does not have the shape (N, ..., channels)."""
+        """Raise ValueError if an input does not have the shape (N, ..., channels)."""
         channels, dims = self._inputs
         if x.ndim == dims + 2 and x.shape[-1] == channels:
             return
@@ -199,12 +199,13 @@ class Model(nn.Module, metaclass=OneSpelling):
         raise ValueError(message)
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Writes the model as a folder: its weights, its configuration, a model card, and its licence.
+        """Save the model as a folder with weights, configuration, model card and licence.
 
         If this fails, a folder that did not exist before is removed again.
 
         Args:
-            folder: Created if necessary. :func:`mlx_unpool_zoo.from_pretrained` reads it.
+            folder: The folder, which is created if necessary. Load it with
+                :func:`mlx_unpool_zoo.from_pretrained`.
         """
         folder = Path(folder)
         existed = folder.exists()

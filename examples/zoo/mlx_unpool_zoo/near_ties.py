@@ -1,8 +1,8 @@
 """Find out whether two frameworks differ because of near-ties.
 
-Two values in a window that differ in the last bit can change order in another framework. The index changes
-with them, and the unpooled value moves. With the indices of the other framework, a network that was ported
-correctly gives the same scores up to rounding.
+If two values in a window differ only in the last bit, their order can change in another framework. Then the
+index is different, and the unpooled value is at another position. With the indices of the other framework, a
+correctly ported network gives the same scores up to rounding.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d
 
 @contextlib.contextmanager
 def pooled_indices(feed: Sequence[Any] | None = None) -> Iterator[list[mx.array]]:
-    """Records the indices that pooling layers return, in the order of the calls, and can replace them.
+    """Record the indices that pooling layers return, in the order of the calls, and optionally replace them.
 
-    Only the layers ``MaxPool1d``, ``MaxPool2d`` and ``MaxPool3d`` with ``return_indices=True`` are seen. Not
-    supported: functions such as ``mlx_unpool.max_pool2d``, and adaptive and fractional pools.
+    Only the layers ``MaxPool1d``, ``MaxPool2d`` and ``MaxPool3d`` with ``return_indices=True`` are recorded.
+    Not supported: functions such as ``mlx_unpool.max_pool2d``, and adaptive and fractional pools.
 
     Args:
-        feed: Indices to return instead, one array for each call of a layer that returns indices, in the
-            layout of the layer.
+        feed: Indices to return instead: one array per call of a layer with indices, in the layer's layout.
 
     Yields:
-        The list to which each call adds its own indices.
+        The list to which each call appends the indices that it computed.
 
     Raises:
-        ValueError: If ``feed`` does not have one array for each call.
+        ValueError: If ``feed`` does not have one array per call.
     """
     found: list[mx.array] = []
     layers = (MaxPool1d, MaxPool2d, MaxPool3d)
@@ -68,7 +67,7 @@ def pooled_indices(feed: Sequence[Any] | None = None) -> Iterator[list[mx.array]
 
 
 def share_of_flips(ours: Sequence[Any], theirs: Sequence[Any]) -> float:
-    """The share of indices that differ between two lists of arrays of the same shapes."""
+    """The fraction of indices that differ between two lists of arrays of the same shapes."""
     pairs = [(np.asarray(a), np.asarray(b)) for a, b in zip(ours, theirs, strict=True)]
     for a, b in pairs:
         if a.shape != b.shape:

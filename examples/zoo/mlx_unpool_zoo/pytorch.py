@@ -7,8 +7,8 @@
     state = pytorch.read_state("weights.pth")
     report = pytorch.load_state_dict(model, state, flatten={"fc": (32, 4, 4)})
 
-It transposes each weight by the kind of its layer, folds weight normalisation, reorders the weights of a
-``Linear`` after a ``flatten``, and reports what it ignored. :func:`to_state_dict` is the way back.
+It transposes each weight according to its layer, folds weight normalisation, reorders the weights of a
+``Linear`` after a ``flatten``, and reports ignored entries. :func:`to_state_dict` is the inverse.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ __all__ = [
 
 Names = Callable[[str], tuple[str, ...]]
 Shapes = Mapping[str, Sequence[int]]
-# Keys under which checkpoints keep the state dict.
+# Keys under which checkpoints store the state dict.
 KEYS = ("state_dict", "model_state", "model_state_dict", "model", "network")
 # Entries of a state dict without a counterpart in MLX.
 COUNTERS = "num_batches_tracked"
 HOW_TO_EXPORT = (
-    "Where the model can be built, export its state dict: "
+    "In an environment with the model's code, export its state dict: "
     "torch.save(model.state_dict(), 'weights.pth')."
 )
 
 
 @dataclasses.dataclass
 class Report:
-    """What :func:`load_state_dict` did, by the names of the state dict unless stated otherwise.
+    """The result of :func:`load_state_dict`, as names of the state dict unless stated otherwise.
 
     Attributes:
         loaded: Parameters of the model that have new values, by their MLX names.
         missing: Parameters of the model that the state dict lacks; they keep their values.
-        unexpected: Arrays of the state dict that the model does not have.
+        unexpected: Arrays of the state dict that have no parameter in the model.
         ignored: Entries that are not arrays, and counters of BatchNorm.
     """
 
@@ -70,14 +70,14 @@ class Report:
 
 
 def read_state(path: str | Path) -> dict[str, np.ndarray]:
-    """The arrays of a PyTorch checkpoint, as float32.
+    """Read the arrays of a PyTorch checkpoint as float32.
 
-    Reads ``.safetensors`` files, and files of ``torch.save`` if PyTorch is installed. :func:`state_of` finds
-    the state dict. No code in the file is run and none of its modules is imported; the parameters of a whole
-    pickled model are read nevertheless.
+    Supports ``.safetensors`` files and, if PyTorch is installed, files of ``torch.save``. The state dict is
+    found as in :func:`state_of`. No code in the file is run and no module is imported, not even to read the
+    parameters of a whole pickled model.
 
     Raises:
-        ValueError: If there is no such file, it is not a checkpoint, or it contains no state dict.
+        ValueError: If the file does not exist, is not a checkpoint or contains no state dict.
     """
     path = Path(path)
     if not path.is_file():
@@ -87,13 +87,13 @@ def read_state(path: str | Path) -> dict[str, np.ndarray]:
         return arrays_of(state_of(load_pickled(path) if arrays is None else arrays))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    except Exception as error:  # damaged files, and those that mean to run something, lead to many
+    except Exception as error:  # damaged and malicious files raise many kinds of errors
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"{path} is no checkpoint that can be read: {reason}") from None
 
 
 def load_pickled(path: Path) -> Any:
-    """The content of a file of ``torch.save``; objects of other classes become :class:`Foreign`."""
+    """Read a file of ``torch.save``; objects of unknown classes become :class:`Foreign`."""
     try:
         import torch
     except ImportError:
@@ -103,7 +103,7 @@ def load_pickled(path: Path) -> Any:
     inert: Any = ModuleType("inert_pickle")
     inert.Unpickler, inert.load = InertUnpickler, load_inert
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of old formats
+        warnings.simplefilter("ignore")  # old file formats
         try:
             return torch.load(path, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError:
@@ -111,7 +111,7 @@ def load_pickled(path: Path) -> Any:
 
 
 class Foreign:
-    """A placeholder for an object whose class is not imported, or for the result of a function."""
+    """A placeholder for an object of a class, or the result of a function, that is not imported."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Foreign:
         return super().__new__(cls)
@@ -126,13 +126,13 @@ class Foreign:
         return self
 
     def ignore(self, *args: Any) -> None:
-        """Items of a list, a set or a dict."""
+        """Ignore the items of a list, a set or a dict."""
 
     append = extend = add = __setitem__ = ignore
 
 
 class InertUnpickler(pickle.Unpickler):
-    """Rebuilds tensors, sets and ordered dicts; everything else is a :class:`Foreign`."""
+    """An unpickler for tensors, sets and ordered dicts; everything else becomes :class:`Foreign`."""
 
     HARMLESS = frozenset(
         {
@@ -158,7 +158,7 @@ def load_inert(file: Any, **options: Any) -> Any:
 
 
 def state_of(checkpoint: Any) -> dict[str, Any]:
-    """The arrays of the state dict in a checkpoint, without the ``module.`` of ``DataParallel``.
+    """The arrays of the state dict in a checkpoint, without the prefix ``module.`` of ``DataParallel``.
 
     Entries that are not arrays, such as ``_extra_state``, are ignored with a warning.
 
@@ -225,16 +225,16 @@ def state_of_foreign(model: Foreign, prefix: str = "") -> dict[str, Any]:
 
 
 def described(value: Any) -> str:
-    """The type of a value, in words."""
+    """A description of the type of a value."""
     kind = type(value)
     return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
 
 def arrays_of(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Tensors and arrays of any framework as NumPy arrays, those of floating point as float32."""
+    """Tensors and arrays of any framework as NumPy arrays; floating-point ones become float32."""
     arrays = {}
     for name, value in state.items():
-        if hasattr(value, "detach"):  # a tensor of PyTorch, wherever it is
+        if hasattr(value, "detach"):  # a PyTorch tensor on any device
             value = value.detach().cpu()
             value = (value.float() if value.is_floating_point() else value).numpy()
         elif isinstance(value, mx.array) and value.dtype == mx.bfloat16:
@@ -260,7 +260,7 @@ def fold_weight_norm(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
             other = partner.format(*match.groups()) if match else ""
             if match and other in state:
                 magnitude, direction = folded.pop(name), folded.pop(other)
-                # One magnitude for each element along the axes that it has, or one for all.
+                # One norm per element of the axes that `g` has, or one norm for the whole array.
                 axes = tuple(
                     n for n, size in enumerate(direction.shape) if size_of(magnitude, n) == 1
                 )
@@ -273,7 +273,7 @@ def fold_weight_norm(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def size_of(array: np.ndarray, axis: int) -> int:
-    """The size of an array along an axis; a scalar has size 1 along all."""
+    """The size of an array along an axis; 1 for a scalar."""
     return array.shape[axis] if array.ndim else 1
 
 
@@ -286,23 +286,24 @@ def load_state_dict(
     unflatten: Shapes | None = None,
     strict: bool = True,
 ) -> Report:
-    """Loads the weights of a PyTorch model into an MLX model, in place.
+    """Load the weights of a PyTorch model into an MLX model, in place.
 
     Args:
         model: The MLX model.
         state_dict: The state dict, of tensors or arrays, or a checkpoint that contains one.
-        names: Maps the MLX name of a parameter to its names in the state dict. There are several if PyTorch's
-            layers share it. Default: the same name, without the ``layers`` of ``mlx.nn.Sequential``.
+        names: Maps the MLX name of a parameter to its names in the state dict; more than one if PyTorch lists
+            a shared parameter several times. Default: the same name, without the ``layers`` of
+            ``mlx.nn.Sequential``.
         flatten: The ``Linear`` layers whose input is a flattened feature map, by MLX name, each with the
             shape of that map in PyTorch without the batch: ``{"fc": (channels, height, width)}``. PyTorch
-            flattens channels first and MLX channels last, so the columns of the weight change their order.
-        unflatten: The same for ``Linear`` layers whose output becomes a feature map: the order of rows and of
-            the bias changes.
-        strict: Whether every parameter must be in the state dict and every array in the model. If False,
-            parameters that are missing keep their values and others are ignored; shapes must still fit.
+            flattens channels first and MLX channels last, so the columns of the weight are reordered.
+        unflatten: The same for ``Linear`` layers whose output becomes a feature map: the rows and the bias
+            are reordered.
+        strict: Whether the state dict must have exactly the parameters of the model. If False, missing
+            parameters keep their values and other arrays are ignored; shapes must still fit.
 
     Returns:
-        What was loaded and what was not.
+        The names of the arrays that were loaded and of those that were not.
 
     Raises:
         ValueError: If the state dict does not fit. The message lists every difference.
@@ -324,7 +325,7 @@ def convert_state_dict(
     unflatten: Shapes | None = None,
     strict: bool = True,
 ) -> dict[str, mx.array]:
-    """The weights of a PyTorch model for an MLX model, by MLX name; the model is not changed.
+    """Convert the weights of a PyTorch model for an MLX model, by MLX name, without changing the model.
 
     The arguments and errors are those of :func:`load_state_dict`.
 
@@ -343,7 +344,7 @@ def matched(
     unflatten: Shapes | None,
     strict: bool,
 ) -> tuple[dict[str, mx.array], list[str], list[str]]:
-    """The weights by MLX name, the names that are missing, and those that are not in the model."""
+    """The weights by MLX name, the missing names, and the names that are not in the model."""
     names = names or sequential_names(model)
     state = fold_weight_norm(state)
     rest = {name: value for name, value in state.items() if not name.endswith(COUNTERS)}
@@ -386,7 +387,7 @@ def matched(
 
 
 def channels_last(value: np.ndarray, shape: Sequence[int], axis: int, name: str) -> np.ndarray:
-    """A weight whose features along an axis are those of a map, in the order of channels last."""
+    """Reorder an axis of a weight from a feature map flattened channels first to channels last."""
     if np.prod(shape) != value.shape[axis]:
         raise ValueError(
             f"'flatten' and 'unflatten' must have the shape (channels, ...) of a feature map with "

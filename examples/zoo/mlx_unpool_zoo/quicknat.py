@@ -1,4 +1,4 @@
-"""QuickNAT: 27 structures of the brain in single slices of a T1-weighted scan.
+"""QuickNAT: segmentation of 27 structures of the brain in single slices of a T1-weighted scan.
 
 Roy et al., "QuickNAT: A fully convolutional network for quick and accurate segmentation of neuroanatomy",
 NeuroImage 2019, with the squeeze-and-excitation blocks of Roy, Navab and Wachinger, "Concurrent spatial and
@@ -99,13 +99,13 @@ class DenseBlock(nn.Module):
         return self.conv3(self.prelu(self.batchnorm3(x)))
 
     def excited(self, x: mx.array) -> mx.array:
-        """The block, then squeeze and excitation, and dropout."""
+        """Apply a block, then squeeze and excitation, then dropout."""
         x = self(x)
         return self.drop_out(self.SELayer(x) if "SELayer" in self else x)
 
 
 class Classifier(nn.Module):
-    """The convolution that gives the scores."""
+    """The convolution that computes the scores."""
 
     def __init__(self, inputs: int, classes: int, kernel_size: int, stride: int) -> None:
         super().__init__()
@@ -121,16 +121,16 @@ class QuickNAT(Model):
     Args:
         num_classes: Number of classes.
         num_channels: Planes of the input.
-        num_filters: Channels that each block gives.
+        num_filters: Output channels of each block.
         kernel_h: Height of the kernels.
         kernel_w: Width of the kernels.
         kernel_c: Size of the last kernel.
         stride_conv: Stride of every convolution.
         pool: Size of the pooling window.
-        stride_pool: Its stride.
+        stride_pool: Stride of the pooling window.
         se_block: Squeeze and excitation of channels (``"CSE"``), of positions (``"SSE"``), of both
             (``"CSSE"``), or ``"NONE"``.
-        drop_out: Share of channels that are left out in training.
+        drop_out: Fraction of channels that are dropped in training.
     """
 
     model_type: ClassVar[str] = "quicknat"
@@ -176,7 +176,7 @@ class QuickNAT(Model):
         self.encode1 = block(num_channels)
         for name in ("encode2", "encode3", "encode4"):
             self[name] = block(num_filters)
-        # The published bottleneck has parameters of squeeze and excitation that are not used.
+        # The published weights have unused squeeze and excitation parameters for the bottleneck.
         self.bottleneck = block(num_filters)
         for name in DECODERS:
             self[name] = block(2 * num_filters)

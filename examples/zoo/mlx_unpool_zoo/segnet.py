@@ -1,9 +1,8 @@
 """SegNet (Badrinarayanan, Kendall and Cipolla, 2017) for signals, pictures and volumes of any size.
 
-The encoder pools and keeps the position of each maximum; the decoder puts values back at these positions,
-which preserves edges. Three other decoders are for comparison: ``"nearest"`` and ``"bilinear"`` upsample
-without indices, and ``"skip"`` upsamples bilinearly and concatenates the encoder's features of the same size,
-as U-Net does.
+The encoder pools with indices, and the decoder unpools with them, which keeps edges sharp. Three other
+decoders are for comparison: ``"nearest"`` and ``"bilinear"`` upsample without indices, and ``"skip"``
+upsamples bilinearly and concatenates the encoder's features of the same size, as in U-Net.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ NORMS = ("batch", "group")
 
 
 class ConvBlock(nn.Module):
-    """Convolution, normalisation over the batch or over groups of 4 channels, ReLU; the size stays."""
+    """Convolution, normalisation (over the batch or groups of 4 channels) and ReLU; keeps the size."""
 
     def __init__(
         self,
@@ -59,29 +58,29 @@ class ConvBlock(nn.Module):
 
 
 class SegNet(Model):
-    """SegNet: an encoder and a decoder of as many stages, for signals, pictures and volumes of any size.
+    """SegNet: an encoder and a decoder with the same number of stages, for inputs of any size in 1-D to 3-D.
 
     Args:
-        num_classes: Number of classes an element of the output can have.
+        num_classes: Number of classes.
         channels: Channels of each encoder stage.
-        convolutions: Convolutions in each encoder stage, of size 3 in every dimension.
-        decoder_convolutions: Convolutions in the decoder stage of each encoder stage. Default: 1.
-        decoder_kernel: Size of those in every dimension.
-        classifier_kernel: Size of the last convolution in every dimension.
+        convolutions: Number of convolutions in each encoder stage, of size 3 on every axis.
+        decoder_convolutions: Number of convolutions in the decoder stage of each encoder stage. Default: 1.
+        decoder_kernel: Kernel size of the decoder's convolutions on every axis.
+        classifier_kernel: Kernel size of the last convolution on every axis.
         inputs: Channels of the input.
         dims: 1 for signals, 2 for pictures, 3 for volumes.
         decoder: ``"unpool"``, ``"nearest"``, ``"bilinear"`` or ``"skip"`` (bilinear, with skip connections).
-        norm: ``"batch"`` or ``"group"`` (of 4 channels, within one image, so that the result does not depend
-            on the rest of the batch).
-        bias: Whether convolutions before a normalisation have a bias (of no effect but in ported weights).
-        coarse: Whether there are class scores of the last pooling stage, for an auxiliary loss.
+        norm: ``"batch"``, or ``"group"``: groups of 4 channels of one image, so that the result does not
+            depend on the rest of the batch.
+        bias: Whether convolutions before a normalisation have a bias, which only matters for ported weights.
+        coarse: Whether the last pooling stage has class scores, for an auxiliary loss.
     """
 
     model_type: ClassVar[str] = "segnet"
     citation: ClassVar[str] = CITATION
     without_effect: ClassVar[frozenset[str]] = frozenset(
         {"width"}
-    )  # of segnet_vgg16: the shapes tell
+    )  # arguments of segnet_vgg16, which are inferred from the shapes
     default_about: ClassVar[About] = About(
         paper="Badrinarayanan, Kendall and Cipolla, SegNet, IEEE TPAMI 39 (2017), 2481-2495",
         input={
@@ -125,7 +124,7 @@ class SegNet(Model):
         self.decoder = []
         for i, o, count in reversed(answers):
             inner = [i] * (count - 1)
-            first = 2 * i if decoder == "skip" else i  # beside the encoder's channels
+            first = 2 * i if decoder == "skip" else i  # in addition to the encoder's channels
             self.decoder.append(
                 nn.Sequential(
                     *(block(a, b, decoder_kernel) for a, b in zip([first, *inner], [*inner, o]))
@@ -149,7 +148,7 @@ class SegNet(Model):
         return self.decode(x, stages), self.coarse_classifier(x)
 
     def encode(self, x: mx.array) -> tuple[mx.array, list[tuple[mx.array, mx.array]]]:
-        """The last stage's pooled values, and for each stage the indices and the values before pooling."""
+        """The last pooled values, and for each stage the indices and the values before pooling."""
         self.check_input(x)
         stages = []
         for block in self.encoder:
@@ -168,15 +167,15 @@ class SegNet(Model):
         return self.classifier(x)
 
     def up(self, x: mx.array, indices: mx.array, size: tuple[int, ...]) -> mx.array:
-        """One stage up to the shape ``size``: unpooled, or upsampled without the indices."""
+        """Upsample to the shape ``size``: unpool, or interpolate without the indices."""
         if self.decoder_kind == "unpool":
             return self.unpool(x, indices, output_size=size)
         x = self.upsample(x)
-        # An odd size: the last row or column once more.
+        # Repeat the last row or column for an odd size.
         return mx.pad(x, [(0, wanted - got) for wanted, got in zip(size, x.shape)], mode="edge")
 
     def kept_positions(self, x: mx.array) -> list[mx.array]:
-        """What each pooling stage keeps, averaged over the channels, at the positions of its indices."""
+        """For each pooling stage, the pooled values at their indices, averaged over the channels."""
         kept = []
         for block in self.encoder:
             x = block(x)
@@ -187,7 +186,7 @@ class SegNet(Model):
 
     @classmethod
     def canonical(cls, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The names of torchvision's ``vgg16_bn`` become those of the encoder; its classifier is left out."""
+        """Rename parameters of torchvision's ``vgg16_bn`` to the encoder's and drop its classifier."""
         parts = [name.split(".") for name in state if name.startswith("features.")]
         if not parts:
             return state
@@ -205,14 +204,14 @@ class SegNet(Model):
                     for _, other, kind in parts
                     if int(other) == at
                 }
-            # Convolution, normalisation and ReLU have a number each; a pooling has another one.
+            # Each convolution, normalisation, ReLU and pooling has a number.
             stage, block = (stage, block + 1) if after == number + 3 else (stage + 1, 0)
         return renamed
 
     @classmethod
     def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
         def blocks(part: str) -> list[list[int]]:
-            """Of each stage, the channels that its convolutions give."""
+            """The output channels of the convolutions of each stage."""
             found: dict[int, dict[int, int]] = {}
             for name, value in state.items():
                 if match := re.fullmatch(rf"{part}\.(\d+)\.(\d+)\.conv\.weight", name):
@@ -230,7 +229,7 @@ class SegNet(Model):
             "bias": "encoder.0.0.conv.bias" in state,
             "coarse": "coarse_classifier.weight" in state,
         }
-        if not decoder:  # of VGG-16: the rest as in the paper
+        if not decoder:  # VGG-16 weights: the other arguments are as in the paper
             counts = config["convolutions"]
             return config | {
                 "decoder_convolutions": [max(1, counts[0] - 1), *counts[1:]],
@@ -245,7 +244,7 @@ class SegNet(Model):
         }
 
     def sanitize(self, weights: Mapping[str, Any], *, strict: bool = True) -> dict[str, mx.array]:
-        """As for any model; without weights of a decoder, the decoder keeps its own."""
+        """See :meth:`Model.sanitize`. If there are no decoder weights, the decoder keeps its values."""
         state = self.canonical(pytorch.arrays_of(pytorch.state_of(weights)))
         if not any(name.startswith("decoder.") for name in state):
             own = pytorch.to_state_dict(self, self.pytorch_names)
@@ -254,17 +253,17 @@ class SegNet(Model):
 
     @staticmethod
     def pytorch_names(name: str) -> tuple[str, ...]:
-        """As in PyTorch with ``nn.Sequential`` for each stage: MLX's has its layers under ``layers``."""
+        """The names for one ``nn.Sequential`` per stage in PyTorch, without the ``layers`` of MLX."""
         return (name.replace(".layers.", "."),)
 
 
 def segnet_vgg16(classes: int, width: float = 1.0) -> SegNet:
-    """SegNet as in the paper: the 13 convolutions of VGG-16 up to the last pooling, and 13 back.
+    """SegNet as in the paper, with the 13 convolutions of VGG-16 in the encoder and 13 in the decoder.
 
     Args:
-        classes: Number of classes a pixel can have.
-        width: Factor on the channels of every stage; 1 for the 29.5 million parameters of the paper. Only
-            this takes the weights of VGG-16.
+        classes: Number of classes.
+        width: Factor for the channels of every stage. With 1 the model has the 29.5 million parameters of the
+            paper and can use the weights of VGG-16.
     """
     return SegNet(
         classes,
@@ -279,11 +278,11 @@ def segnet_vgg16(classes: int, width: float = 1.0) -> SegNet:
 
 
 def vgg16_names(name: str) -> tuple[str, ...]:
-    """The name of an encoder weight of :func:`segnet_vgg16` in ``vgg16_bn`` of torchvision; others: none."""
+    """The name in torchvision's ``vgg16_bn`` of an encoder weight of :func:`segnet_vgg16`, if any."""
     if not name.startswith("encoder."):
         return ()
     _, stage, _, block, layer, kind = name.split(".")
-    # A block is convolution, normalisation, ReLU; a stage ends on a pooling.
+    # A block is convolution, normalisation, ReLU; a stage ends with a pooling.
     before = sum((2, 2, 3, 3, 3)[: int(stage)]) + int(block)
     number = 3 * before + int(stage) + (layer == "norm")
     return (f"features.{number}.{kind}",)

@@ -1,8 +1,9 @@
-"""The primitives as plain ``mlx.core`` ops, for the CPU.
+"""The primitives as plain ``mlx.core`` operations, for the CPU.
 
-The formulations were chosen by measurement (see ``benchmarks/RESULTS.md``): few passes over memory, each a
-loop that MLX's CPU backend vectorises or at least keeps free of branches. What is avoided costs ten times as
-much: ``mx.where``, ``|`` of bools, gathers with several index arrays, ``mx.pad``, ``mx.concatenate``.
+The operations were chosen by measurement (see ``benchmarks/RESULTS.md``): few passes over memory, each in a
+loop that MLX's CPU backend vectorises or at least runs without branches. Operations that took ten times as
+long are avoided: ``mx.where``, ``|`` of bools, gathers with several index arrays, ``mx.pad`` and
+``mx.concatenate``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .maxima import Maxima, irregular_windows, keys, windows
 from .padding import clamped
 from .spread import can_spread, spread
 
-_LARGE_BYTES = 2**25  # bytes: MLX keeps free buffers of so many in all
+_LARGE_BYTES = 2**25  # MLX caches free buffers up to this total size
 _PARTS = 8
 _NO_SHIFTS: list[mx.array | None] = [None] * 3
 
@@ -58,7 +59,7 @@ class Ops:
     def pool_regions(
         self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
-        """Values and flat indices of the windows from and to ``bounds``."""
+        """Values and flat indices of windows between ``bounds``."""
         _check_limit(x, g)
         ends = _ends(bounds, g)
         are_keys = x.dtype == mx.float16
@@ -76,7 +77,7 @@ class Ops:
     ) -> mx.array:
         """Only the values of :meth:`pool` or :meth:`pool_regions`, bit for bit."""
         if x.dtype == mx.float16:
-            # Compared as sort keys, which lose the sign of zeros: the values are read at the indices.
+            # Sort keys lose the sign of zero, so the values must be read at the indices.
             if bounds is not None:
                 return self.pool_regions(x, bounds, g, index_dtype)[0]
             return self.pool(x, g, index_dtype)[0]
@@ -90,14 +91,14 @@ class Ops:
         return values
 
     def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """Pooled values at their positions, zero elsewhere, the last one of several."""
+        """See ``Backend``."""
         _check_limit(values, g)
         if can_spread(g, indices):
             return spread(values, indices, g)
         return at.put(values, at.checked(indices, g), g.size)
 
     def accumulate(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """Pooled values at their positions, zero elsewhere, the sum of several. The indices are a pool's."""
+        """See ``Backend``."""
         _check_limit(values, g)
         if can_spread(g, indices):
             return spread(values, indices, g)
@@ -105,7 +106,7 @@ class Ops:
         if isinstance(g, WindowGeometry) and g.window.disjoint:
             return at.put(values, positions, g.size)
         wide = TRAITS[values.dtype].accumulation
-        # MLX has no function for adding along an axis, but it is the derivative of gathering.
+        # MLX has no scatter-add along an axis, but it is the derivative of a gather.
         _, (sums,) = mx.vjp(
             lambda plane: mx.take_along_axis(plane, positions.elements, axis=1),
             [mx.zeros(positions.shape, wide)],
@@ -113,50 +114,50 @@ class Ops:
         )
         if values.dtype != mx.float16:
             return at.plane(sums, positions, values, g.size).astype(values.dtype)
-        # Rounding to float16 is slow: only the sums at the recorded positions are.
+        # Rounding to float16 is slow, so only the sums at the recorded positions are rounded.
         sums = mx.take_along_axis(sums, positions.elements, axis=1).astype(values.dtype)
         return at.put(sums.reshape(values.shape), positions, g.size)
 
     def pick(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """The full array at the recorded positions, zero where an index names none. They are a pool's."""
+        """See ``Backend``."""
         _check_limit(full, g)
         positions = at.of_pool(indices, g)
         return at.take(full, positions).reshape(indices.shape)
 
     def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """As :meth:`pick` for any indices, and zero for a value whose position a later one names as well."""
+        """See ``Backend``."""
         _check_limit(full, g)
         images = len(full)
         if images > 1 and full.nbytes > _LARGE_BYTES and not is_window(indices.dtype):
-            # Part by part, so that not all that is needed in between is there at the same time.
+            # In parts, to limit the memory of the intermediate arrays.
             cuts = [part * images // min(images, _PARTS) for part in range(1, min(images, _PARTS))]
             parts = zip(mx.split(full, cuts), mx.split(indices, cuts))
             return mx.concatenate([self.pick_winners(*part, g) for part in parts])
         positions = at.checked(indices, g)
         if not (is_window(indices.dtype) and isinstance(g, WindowGeometry) and g.window.disjoint):
-            # Every value writes its number to its position, where the last one stays. (Values of different
-            # channels never meet.) Nobody wins a spare element.
+            # Each value writes its number to its position, and the last writer wins. (Channels have separate
+            # positions.) No value wins a spare element.
             count = prod(g.pooled)
             dtype = narrowest(count)
             number = mx.arange(1, count + 1, dtype=dtype)[:, None]
             number = number + mx.zeros(indices.shape[4], dtype)
             number = mx.broadcast_to(number.reshape(1, -1), positions.elements.shape)
-            owner = mx.zeros(positions.shape, dtype)
-            owner = mx.put_along_axis(owner, positions.elements, number, axis=1)
+            winner = mx.zeros(positions.shape, dtype)
+            winner = mx.put_along_axis(winner, positions.elements, number, axis=1)
             if positions.spare:
-                owner[:, positions.end :] = 0
-            wins = mx.take_along_axis(owner, positions.elements, axis=1) == number
+                winner[:, positions.end :] = 0
+            wins = mx.take_along_axis(winner, positions.elements, axis=1) == number
             positions = positions._replace(keep=wins)
         return at.take(full, positions).reshape(indices.shape)
 
 
 def _check_limit(x: mx.array, g: Geometry) -> None:
-    """Raises ValueError if the elements of a call inside ``mx.vmap``, where the batch grows, are too many."""
+    """Raise ValueError for too many elements; ``mx.vmap`` enlarges the batch after the request's check."""
     batch, *_, channels = x.shape
     if batch * channels * (g.most_positions + 1) > LARGEST_AXIS:
         raise ValueError(
-            f"[mlx_unpool] 'x' must have fewer than 2^31 elements in all examples on the CPU but got "
-            f"{batch * channels} planes of {max(g.size, g.pooled, key=prod)}."
+            f"[mlx_unpool] 'x' must have fewer than 2^31 elements over all mapped examples on the CPU but "
+            f"got {batch * channels} planes of {max(g.size, g.pooled, key=prod)}."
         )
 
 
@@ -208,7 +209,7 @@ def _window_offsets(maxima: Maxima) -> mx.array:
 
 
 def _empty_windows(g: WindowGeometry) -> mx.array:
-    """Which windows have no element inside the plane."""
+    """A mask of the windows without an element inside the plane."""
     result = mx.array(False)
     for number, axis in enumerate(g.axes):
         if axis.has_empty_windows:
@@ -223,7 +224,7 @@ def _lowest(dtype: mx.Dtype) -> mx.array:
 
 
 def _by_plane(axis: int, x: mx.array) -> mx.array:
-    """Numbers (B, n, C) as an array (B, D, H, W, C) that varies along one spatial axis."""
+    """An array (B, n, C) as (B, D, H, W, C) that varies along one spatial axis."""
     shape = [x.shape[0], 1, 1, 1, x.shape[2]]
     shape[axis + 1] = x.shape[1]
     return x.reshape(shape)

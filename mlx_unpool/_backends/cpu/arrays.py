@@ -1,7 +1,6 @@
-"""Small array operations that several modules of this package use.
+"""Array operations that several modules of this package use.
 
-Shapes of arrays are written out, never -1: MLX works that out again inside ``mx.vmap``, and cannot if there
-are no examples.
+``reshape`` never gets -1: inside ``mx.vmap`` MLX infers that length again, which fails for an empty batch.
 """
 
 from __future__ import annotations
@@ -27,24 +26,23 @@ def narrowest(largest: int) -> mx.Dtype:
 
 
 def unfused(x: mx.array) -> mx.array:
-    """The same array, which ``mx.compile`` fuses with nothing that is made of it.
+    """Return a view across which ``mx.compile`` does not fuse.
 
-    What MLX's compiler fuses on the CPU becomes one loop over strides that are known at run time only,
-    unless all of its inputs are contiguous. No C++ compiler vectorises that; MLX's own loops are vectors.
-    Each fused text also takes a C++ compiler half a second and more. Fusion stops at what is not
-    arithmetic, and axes in the order that they have take no time. (:func:`mx.contiguous` would be the
-    function for this, but cannot be exported.)
+    On the CPU, MLX's compiler turns fused operations into one loop over run-time strides unless all inputs
+    are contiguous. C++ compilers do not vectorise that loop, while MLX's own loops are vectorised. Compiling
+    fused source also takes half a second or more. Fusion stops at any operation that is not arithmetic; a
+    transpose that keeps the order of the axes takes no time. (:func:`mx.contiguous` cannot be exported.)
     """
     return x.transpose(_SAME_AXES[x.ndim])
 
 
 def repeated(x: mx.array, shape: tuple[int, ...]) -> mx.array:
-    """``x`` broadcast to ``shape``, which ``mx.compile`` does not fuse with what is made of it."""
+    """``x`` broadcast to ``shape``, as a view across which ``mx.compile`` does not fuse."""
     return x if x.shape == shape else unfused(mx.broadcast_to(x, shape))
 
 
 def gathered(x: mx.array, source: mx.array) -> mx.array:
-    """The elements of ``x`` at ``source``, positions in (B, D, H, W): (..., 1), or (..., C) by channel."""
+    """The elements of ``x`` at ``source``, flat positions in (B, D, H, W) with one or C channels."""
     channels = x.shape[4]
     if channels < 16 or source.shape[4] > 1:
         source = source * channels + mx.arange(channels)
@@ -55,7 +53,7 @@ def gathered(x: mx.array, source: mx.array) -> mx.array:
 
 
 def gathered_along(x: mx.array, axis: int, rows: mx.array) -> mx.array:
-    """The given rows of an axis, (B, D, H, W, 1 or C) with 1 for other axes."""
+    """``x`` at the given rows of one axis. ``rows`` has the shape of ``x``, but may be 1 on other axes."""
     source = mx.arange(x.shape[0], dtype=position_dtype(x)).reshape(-1, 1, 1, 1, 1)
     for other, length in enumerate(x.shape[1:4]):
         here = rows if other == axis else along(other, mx.arange(length))
@@ -64,5 +62,5 @@ def gathered_along(x: mx.array, axis: int, rows: mx.array) -> mx.array:
 
 
 def position_dtype(x: mx.array) -> mx.Dtype:
-    """A signed dtype for the number of any element of ``x``."""
+    """A signed integer dtype that can index every element of ``x``."""
     return mx.int32 if prod(x.shape) < 2**31 else mx.int64

@@ -1,4 +1,4 @@
-"""The maximum of every window and where in the window it is, one axis after the other.
+"""The maximum of every window and its offset in the window, computed one axis at a time.
 
 The last axis comes first: then the first maximum along each axis is the first one in row-major order.
 """
@@ -14,17 +14,17 @@ import mlx.core as mx
 from ..._types import TRAITS, is_float
 from .arrays import gathered_along, narrowest, repeated, unfused
 
-_INFINITE_KEY = 0x7800  # what `keys` makes of infinity; NaN is above
-_SMALL_SIZE = 2**16  # elements; below it extra operations cost as much as a full pass
-_SEPARATE_KERNEL = 100  # elements; below it pairs of pairs are faster than separate windows
-_BEFORE = tuple((slice(None),) * (axis + 1) for axis in range(3))  # slices of the axes before one
+_INFINITE_KEY = 0x7800  # the key of infinity; the keys of NaNs are larger
+_SMALL_SIZE = 2**16  # elements; for fewer, extra operations take as long as a full pass
+_SEPARATE_KERNEL = 100  # elements; for fewer, combining pairs is faster than _separate_windows
+_BEFORE = tuple((slice(None),) * (axis + 1) for axis in range(3))  # axes before each one
 
 
 class Maxima(NamedTuple):
     """The maximum of each of many sets of elements, and its offset.
 
     An offset is the sum over the axes of the element's number in its window times the step of that axis. Its
-    dtype is the narrowest for offsets up to ``largest``.
+    dtype is the narrowest one for offsets up to ``largest``.
     """
 
     values: mx.array
@@ -36,7 +36,7 @@ class Maxima(NamedTuple):
     values_only: bool = False  # whether offsets are not tracked
 
     def map(self, function: Callable[[mx.array], mx.array]) -> Maxima:
-        """Other sets, which ``function`` picks, from the values and from their offsets."""
+        """The sets that ``function`` selects from the values and in the same way from the offsets."""
         offsets = None if self.offsets is None else function(self.offsets)
         return self._replace(values=function(self.values), offsets=offsets)
 
@@ -61,7 +61,7 @@ class Maxima(NamedTuple):
         def split(x: mx.array | None) -> Any:
             if x is None or x.shape[axis + 1] == 1:
                 return [x] * kernel
-            # The elements of a window become neighbours along the next axis. This takes fewer operations.
+            # Merging the axis with the next one splits off an element of all windows in one operation.
             shape = list(x.shape)
             shape[axis + 1 : axis + 3] = count, kernel * shape[axis + 2]
             return mx.split(x.reshape(shape), kernel, axis + 2)
@@ -171,9 +171,9 @@ def windows(
 
 
 def _pairs(kernel: int, stride: int, dilation: int, count: int) -> tuple[int, int]:
-    """The distance and the number of the pairs of elements that the windows consist of.
+    """The distance between the pairs of elements that windows consist of, and their number.
 
-    If all windows start at an even element, every other element starts a pair.
+    If all windows start at an even element, only every other element starts a pair.
     """
     apart = 2 * dilation if stride % (2 * dilation) == 0 else 1
     return apart, ((kernel // 2 - 1) * 2 * dilation + (count - 1) * stride) // apart + 1
@@ -227,7 +227,7 @@ def _separate_windows(
 
 
 def _where_maximum(x: mx.array, are_keys: bool) -> mx.array:
-    """Along axis 2 of four, the number of the first maximum or the last NaN."""
+    """The number of the first maximum, or of the last NaN, along axis 2 of an array with four axes."""
     best = x.max(axis=2, keepdims=True)
     result = _first_true(x == repeated(best, x.shape))
     if not is_float(x.dtype) and not are_keys:
@@ -237,7 +237,7 @@ def _where_maximum(x: mx.array, are_keys: bool) -> mx.array:
 
 
 def _first_true(hits: mx.array) -> mx.array:
-    """Along axis 2, the number of the first hit."""
+    """The number of the first True along axis 2."""
     return mx.argmax(hits.view(mx.uint8), axis=2, keepdims=True).astype(mx.int32)
 
 
@@ -254,13 +254,13 @@ def irregular_windows(
 
     length, count = sets.values.shape[axis + 1], start.shape[axis + 1]
     if count * longest <= 2 * length:
-        # Windows that barely overlap are copied, one after the other.
+        # Windows that barely overlap are copied into adjacent windows of equal length.
         number = mx.arange(longest).reshape([-1] + [1] * (3 - axis))
         rows = mx.expand_dims(start, axis + 2) + number
         rows = mx.minimum(rows, mx.expand_dims(stop - 1, axis + 2))
         copies = at(sets, rows.reshape(*start.shape[: axis + 1], -1, *start.shape[axis + 2 :]))
         return windows(copies, axis, longest, longest, 1, count, step)
-    # Two windows of half the length, one from the start, one to the end.
+    # The maximum of two windows of half the length, one at the start and one at the end.
     half = -(-longest // 2)
     halves = windows(sets, axis, half, 1, 1, length - half + 1, step)
     later = at(halves, stop - half)
@@ -269,9 +269,9 @@ def irregular_windows(
 
 
 def keys(x: mx.array) -> mx.array:
-    """int16 in the order of these float16: both zeros are equal, NaN of either sign above infinity.
+    """int16 sort keys of float16 values: both zeros have the same key, every NaN one above infinity's.
 
-    float16 compares at a tenth of the speed of integers of its size.
+    Comparing float16 takes ten times as long as comparing int16.
     """
     bits = x.view(mx.int16)
     return (mx.abs(bits) ^ (bits & -0x8000)) - 0x400

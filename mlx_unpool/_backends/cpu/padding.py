@@ -1,7 +1,7 @@
 """Windows that extend beyond the plane.
 
-An element outside the plane is replaced by the nearest element of its window inside. Reading an element twice
-changes no maximum.
+Each element outside the plane is replaced by the nearest element of the same window inside it. Reading an
+element twice does not change the maximum.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from .arrays import along, gathered, position_dtype, unfused
 def clamped(x: mx.array, g: WindowGeometry) -> tuple[mx.array, list[mx.array | None]]:
     """The rows from ``first`` to ``stop`` of each axis, those outside ``x`` replaced by rows inside.
 
-    Also, for each row of an axis, how many elements of a window further its replacement is, plus
-    ``after``, so that no number is negative. None for an axis whose rows are all inside.
+    Also, for each axis, the distance from each row to its replacement, in window elements. ``after`` is added
+    to it so that no number is negative. None for an axis whose rows are all inside.
     """
-    axes, listed = g.axes, g.nearest_table
+    axes, table = g.axes, g.nearest_table
     if not any(axis.before or axis.after for axis in axes):
         if any(axis.first for axis in axes):
             slices = [slice(axis.first, axis.stop) for axis in axes]
@@ -31,10 +31,10 @@ def clamped(x: mx.array, g: WindowGeometry) -> tuple[mx.array, list[mx.array | N
     for number, axis in enumerate(axes):
         row, shift = mx.arange(axis.first, axis.stop), None
         if axis.before or axis.after:
-            if listed is None:
+            if table is None:
                 row, shift = _nearest_inside(axis)
             else:
-                both: Any = listed[number]
+                both: Any = table[number]
                 row, shift = map(mx.array, both)
             shift = along(number, shift)
         source = source * axis.length + along(number, row)
@@ -43,11 +43,10 @@ def clamped(x: mx.array, g: WindowGeometry) -> tuple[mx.array, list[mx.array | N
 
 
 def _nearest_inside(axis: Axis) -> tuple[mx.array, mx.array]:
-    """For each row of an axis, the nearest one inside that is a multiple of ``dilation`` away, and that
-    multiple, plus ``after``."""
+    """The rows and distances of ``WindowGeometry.nearest_table`` for one axis, as arrays."""
     before, after, length, dilation = axis.before, axis.after, axis.length, axis.dilation
     if dilation == 1:
-        # Without arithmetic, which mx.compile would have a C++ compiler translate.
+        # Uses no arithmetic, which mx.compile would pass to a C++ compiler.
         inside = mx.arange(max(axis.first, 0), min(axis.stop, length))
         rows = [mx.zeros(before, mx.int32), inside, mx.full(after, length - 1, mx.int32)]
         shifts = [
@@ -61,6 +60,6 @@ def _nearest_inside(axis: Axis) -> tuple[mx.array, mx.array]:
     most = mx.maximum(length - 1 - rest, 0) // dilation
     steps = mx.minimum(mx.maximum((row - rest) // dilation, 0), most)
     nearest = steps * dilation + rest
-    # There may be no such row. Then none of the window is inside, and any row will do.
+    # If the window has no row inside, it is empty and any row will do.
     nearest = mx.minimum(nearest, length - 1)
     return nearest, (nearest - row) // dilation + after

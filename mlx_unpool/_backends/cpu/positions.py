@@ -1,7 +1,7 @@
-"""Indices as numbers of elements, and arrays read and written there.
+"""Conversion of indices to element numbers, and scatters and gathers with them.
 
-MLX's scatters and gathers do not check their indices. Indices that a caller may have made are therefore
-brought into range first: an index outside the plane is replaced by a spare element after the plane.
+MLX's scatters and gathers do not check bounds, so a caller's indices are brought into range first: an index
+outside the plane is replaced by a spare element after the plane.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from ..._indices import positions as flat_indices
 from ..._types import TRAITS, is_window
 from .arrays import along, narrowest, repeated
 
-MAX_ENTRIES = 2**31 - 1  # of a table, which is an array of one axis
+MAX_ENTRIES = 2**31 - 1  # entries of a table, a one-dimensional array
 
 
 class Positions(NamedTuple):
-    """Where pooled values go in full arrays that were flattened to rows."""
+    """The position of each pooled value in a full array that was flattened to rows."""
 
-    elements: mx.array  # (rows, pooled elements * channels), up to ``end + spare``
-    end: int  # elements of a row
+    elements: mx.array  # (rows, pooled elements * channels): numbers below ``end + spare``
+    end: int  # elements per row
     spare: int = 0  # elements after the end, for values without a position
-    keep: mx.array | None = None  # False for a value without one, though an element is named
+    keep: mx.array | None = None  # False for a value without a position, whose element is arbitrary
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of a full array with its spare elements."""
+        """The shape of a full array with its spare elements."""
         return self.elements.shape[0], self.end + self.spare
 
 
 def put(values: mx.array, positions: Positions, size: Triple) -> mx.array:
-    """A full array of the values at their positions, zero elsewhere, the last one of several."""
+    """A full array: values at their positions, zero elsewhere; the last of several wins."""
     pooled = values.reshape(positions.elements.shape)
     if positions.keep is not None:
         pooled = masked(pooled, positions.keep)
@@ -44,7 +44,7 @@ def put(values: mx.array, positions: Positions, size: Triple) -> mx.array:
 
 
 def plane(full: mx.array, positions: Positions, values: mx.array, size: Triple) -> mx.array:
-    """Rows of elements as the plane that they are, without the spare ones."""
+    """A full array, flattened to rows, as planes of ``size`` without the spare elements."""
     if positions.spare:
         full = full[:, : positions.end]
     return full.reshape(values.shape[0], *size, values.shape[4])
@@ -63,13 +63,13 @@ def take(full: mx.array, positions: Positions) -> mx.array:
 
 
 def masked(x: mx.array, keep: mx.array) -> mx.array:
-    """``x`` where ``keep``, else zero: as integers, because NaN * 0 is not 0 and -1.0 * 0 has a sign."""
+    """``x`` where ``keep``, else zero; multiplies integers because NaN * 0 is NaN and -1.0 * 0 is -0.0."""
     bits = x.view(TRAITS[x.dtype].unsigned)
     return (bits * keep.view(mx.uint8).astype(bits.dtype)).view(x.dtype)
 
 
 def of_pool(indices: mx.array, g: Geometry) -> Positions:
-    """The positions of indices that a pool has made: all are good, but for empty windows."""
+    """The positions of a pool's indices, which are valid except for empty windows."""
     if not isinstance(g, WindowGeometry):
         return by_number(indices, g.size, is_checked=False)
     if g.may_have_empty_windows:
@@ -80,7 +80,7 @@ def of_pool(indices: mx.array, g: Geometry) -> Positions:
 
 
 def checked(indices: mx.array, g: Geometry) -> Positions:
-    """The positions of any indices: a spare element, or none to keep, where one names none."""
+    """The positions of any indices; an invalid one gets a spare element, or False in ``keep``."""
     if not (is_window(indices.dtype) and isinstance(g, WindowGeometry)):
         return by_number(indices, g.size, is_checked=True)
     if g.window.disjoint and g.every_element_inside:
@@ -91,12 +91,12 @@ def checked(indices: mx.array, g: Geometry) -> Positions:
 
 
 def by_number(indices: mx.array, size: Triple, is_checked: bool) -> Positions:
-    """Flat indices: the number of the position."""
+    """The positions of flat indices."""
     batch, *_, channels = indices.shape
     wide = mx.int32 if prod(size) < 2**31 else mx.int64
     if indices.dtype.size < wide.size:
         indices = indices.astype(wide)
-    # As unsigned numbers, negative ones are too big.
+    # Viewed as unsigned numbers, negative indices are too large as well.
     position = indices.view(TRAITS[indices.dtype].unsigned)
     if is_checked:
         position = mx.minimum(position, prod(size))
@@ -110,10 +110,10 @@ def by_number(indices: mx.array, size: Triple, is_checked: bool) -> Positions:
 
 
 def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positions:
-    """Window indices of elements inside the plane: where the window starts, and the offset's part.
+    """The positions of window indices if all elements are inside: window start plus element offset.
 
-    If ``is_checked``, what is no offset counts as the first one, with nothing to keep. That is safe where the
-    windows are disjoint.
+    If ``is_checked``, an invalid offset gets the first element of its window and False in ``keep``. That is
+    safe only for disjoint windows.
     """
     window, size = g.window, g.size
     batch, channels = indices.shape[0], indices.shape[4]
@@ -143,9 +143,9 @@ def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
 
 
 def _slabs(g: WindowGeometry) -> Triple:
-    """The number of parts into which each axis can be cut so that every window lies in one part.
+    """The number of parts into which each axis can be cut without cutting a window.
 
-    Positions inside a part are smaller numbers, of a narrower dtype, than positions in the plane.
+    Positions in a part are smaller numbers than positions in the plane, so a narrower dtype may suffice.
     """
     slabs = [1, 1, 1]
     for number, axis in enumerate(g.axes):
@@ -158,7 +158,7 @@ def _slabs(g: WindowGeometry) -> Triple:
 
 
 def by_table(indices: mx.array, g: WindowGeometry) -> Positions:
-    """Window indices that may name elements outside: a table of every element of every window."""
+    """The positions of any window indices, from a table of all elements of all windows."""
     window, size, pooled = g.window, g.size, g.pooled
     batch, channels = indices.shape[0], indices.shape[4]
     end = prod(size) * channels
@@ -171,7 +171,7 @@ def by_table(indices: mx.array, g: WindowGeometry) -> Positions:
         position = offset[:, None] + starts(
             -window.padding[axis], window.stride[axis], pooled[axis], mx.int64
         )
-        # As unsigned numbers, positions before the plane are too big.
+        # Viewed as unsigned numbers, positions before the plane are too large as well.
         inside = position.view(mx.uint64) < size[axis]
         element = mx.where(inside, position * (pitch * channels), end).astype(dtype)
         shape = [1] * 6
@@ -189,19 +189,19 @@ def by_table(indices: mx.array, g: WindowGeometry) -> Positions:
 
 
 def _no_offset_clamped(offsets: mx.array, window: Window) -> mx.array:
-    """Window indices in which every number that is no offset is the first such number."""
+    """Window indices with every invalid offset replaced by the number of elements."""
     if window.elements > mx.iinfo(offsets.dtype).max:
         offsets = offsets.astype(mx.uint32)
     return mx.minimum(offsets, window.elements)
 
 
 def origins(g: WindowGeometry, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
-    """The position that counting starts from in each window, for arrays of ``shape`` (B, D, H, W, C)."""
+    """The origin of each window (see ``WindowGeometry.origins``), of ``shape`` (B, D, H, W, C)."""
     first, stop, step = g.origins
     if (stop - first) // step <= prod(shape):
         strides = (0, *(stride // step for stride in g.strides_in_plane), 0)
         return mx.as_strided(mx.arange(first, stop, step, dtype=dtype), shape, strides, 0)
-    # The range has more numbers than there are windows: one image of one channel.
+    # The range would be larger than the result, which has one image and one channel.
     total = mx.array(first, dtype)
     for axis, stride in enumerate(g.strides_in_plane):
         if stride:
@@ -210,6 +210,6 @@ def origins(g: WindowGeometry, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.ar
 
 
 def starts(first: int, step: int, count: int, dtype: mx.Dtype) -> mx.array:
-    """``count`` numbers from ``first`` on, ``step`` apart; negative numbers wrap."""
+    """``count`` numbers starting at ``first``, ``step`` apart; negative numbers wrap."""
     signed = mx.int64 if dtype.size == 8 else mx.int32
     return mx.arange(first, first + count * step, step, dtype=signed).astype(dtype)

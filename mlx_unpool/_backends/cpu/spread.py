@@ -12,7 +12,7 @@ from .arrays import repeated, unfused
 
 
 def can_spread(g: Geometry, indices: mx.array) -> TypeGuard[WindowGeometry]:
-    """Whether small windows cover the plane exactly, with channels enough for vectors."""
+    """Whether small windows cover the plane exactly and there are enough channels for vector operations."""
     return (
         is_window(indices.dtype)
         and isinstance(g, WindowGeometry)
@@ -31,7 +31,7 @@ def spread(values: mx.array, indices: mx.array, g: WindowGeometry) -> mx.array:
     full = (batch * d, kd, h, kh, w, kw, channels)
     offsets = mx.arange(g.window.elements, dtype=indices.dtype).reshape(1, kd, 1, kh, 1, kw, 1)
     hit = repeated(indices.reshape(split), full) == repeated(offsets, full)
-    # As integers, because NaN * 0 is not 0 and -1.0 * 0 has a sign.
+    # Multiplied as integers, because NaN * 0 is NaN and -1.0 * 0 is -0.0.
     bits = values.view(TRAITS[values.dtype].unsigned)
     factor = unfused(hit.view(mx.uint8).astype(bits.dtype))
     result = repeated(bits.reshape(split), full) * factor
