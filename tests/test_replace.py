@@ -270,7 +270,7 @@ CALLS = {
     "`mx.export_function` outside `exporting()`": (MLX_ONLY, lambda of: exported(of.MaxPool2d(2))),
     "no batch dimension": (OURS_ONLY, lambda of: of.MaxPool2d(2)(X[0])),
     "NumPy integers as arguments": (OURS_ONLY, lambda of: of.MaxPool2d(np.int64(2))(X)),
-    "`mx.vmap` of windows that overlap or leave a rest": (OURS_ONLY, lambda of: mapped(of.MaxPool2d(3, 2))),
+    "`mx.vmap` of windows that do not tile the input": (OURS_ONLY, lambda of: mapped(of.MaxPool2d(3, 2))),
     "`mx.compile(shapeless=True)`": (NEITHER, lambda of: resized(of.MaxPool2d(2))),
 }  # fmt: skip
 

@@ -334,16 +334,16 @@ def page() -> str:
 
 # Each column as the page calls it, and what it is tested with.
 DETAILS = {
-    "grad": ("`mx.grad`", "a function of every output"),
+    "grad": ("`mx.grad`", "a scalar that depends on every output"),
     "grad of grad": ("`mx.grad` of `mx.grad`", "second derivatives"),
     "vjp": ("`mx.vjp`", "values, and zero derivatives of indices"),
     "jvp": ("`mx.jvp`", "values and tangents"),
-    "vmap, values": ("`mx.vmap` of values", "every axis, three arrays"),
-    "vmap, indices": ("`mx.vmap` of indices", "every axis, three arrays"),
-    "vmap, both": ("`mx.vmap` of both", "every axis, three arrays"),
-    "vmap of grad": ("`mx.vmap` of `mx.grad`", "two arrays"),
+    "vmap, values": ("`mx.vmap` of values", "a batch of three arrays, along every axis"),
+    "vmap, indices": ("`mx.vmap` of indices", "a batch of three arrays, along every axis"),
+    "vmap, both": ("`mx.vmap` of both", "a batch of three arrays, along every axis"),
+    "vmap of grad": ("`mx.vmap` of `mx.grad`", "a batch of two arrays"),
     "compile, sizes": ("`mx.compile`", "one compiled function, two batch sizes"),
-    "compile of grad": ("`mx.compile` of `mx.grad`", "a function of every output"),
+    "compile of grad": ("`mx.compile` of `mx.grad`", "a scalar that depends on every output"),
     "checkpoint": ("`mx.checkpoint`", "its gradient"),
     "stop_gradient": ("`mx.stop_gradient`", "no gradient passes"),
     "value_and_grad": (
@@ -358,24 +358,28 @@ PREFACE = """\
 # Transforms
 
 Every transform in this table works with every pooling and unpooling function and layer: max pooling, max
-unpooling, adaptive and fractional max pooling, in 1-D, 2-D and 3-D. Each is tested with both index formats,
-with pools that return no indices, and with unpooling without a window.
+unpooling, adaptive and fractional max pooling, in 1-D, 2-D and 3-D. The tests cover both
+index formats. Pools are also tested without `return_indices`, and unpooling with `kernel_size=None`.
 """
 POSTSCRIPT = """
-On the CPU, the results of each row are compared with a matrix product, which MLX itself transforms. The last
-column describes the tests on Metal:
+On the CPU, most rows are compared with the same function written as a product with a matrix of zeros and
+ones, because MLX can transform a matrix product by itself. The other rows are compared with a loop over the
+arrays, with the same function without the transform, or with known values.
 
-- **run**: the same test runs on an emulated GPU (`tests/metal`), and on the real GPU of a Mac.
+The last column describes the tests on Metal:
+
+- **run**: the same test runs on an emulated GPU (`tests/metal`). `make test` on a Mac runs it on the real
+  GPU, but nobody has done that yet.
 - **traced**: a compiled function cannot run on the emulated GPU. Its kernel launches are compared with those
   of the same function without `mx.compile`.
 
 Not in this table:
 
-- `convert_indices` can be mapped and compiled. It has no derivatives, because indices are integers.
+- `convert_indices` works with `mx.vmap` and `mx.compile`. It has no derivatives, because indices are integers.
 - `check_indices` reads array values, which are unavailable inside a transform.
 - `mx.compile(shapeless=True)` is not supported.
 
-`python tests/support/transforms.py > docs/transforms.md` writes this page. A test keeps it up to date.
+`python tests/support/transforms.py > docs/transforms.md` writes this page. A test checks that it is up to date.
 """
 
 
