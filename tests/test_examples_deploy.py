@@ -51,7 +51,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_classes_in_cpp_are_those_in_python(program, tmp_path, name):
     config, shape = MODELS[name]
-    model = randomised(zoo.MODELS[name](**config))
+    model = randomised(zoo.MODELS[name](**config), all_weights=True)
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     np.save(tmp_path / "input.npy", x)
     expected = np.array(mx.argmax(model(mx.array(x)), axis=-1))

@@ -10,6 +10,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 import mlx_unpool_zoo as zoo
+import numpy as np
 from mlx.utils import tree_map
 from mlx_unpool_zoo.pytorch import to_state_dict
 
@@ -28,13 +29,18 @@ SMALL: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
 }
 
 
-def randomised(model: nn.Module) -> nn.Module:
-    """The model with random statistics, slopes and biases instead of their initial constants."""
-    mx.random.seed(1)
-    weights = tree_map(
-        lambda v: mx.random.uniform(0.5, 1.5, v.shape) if v.ndim < 2 else v, model.parameters()
-    )
-    model.update(weights)
+def randomised(model: nn.Module, all_weights: bool = False) -> nn.Module:
+    """The model with random statistics, slopes and biases, and larger weights on request."""
+    random = np.random.default_rng(0)
+
+    def drawn(array: mx.array) -> mx.array:
+        if array.ndim < 2:
+            return mx.array(random.uniform(0.5, 1.5, array.shape).astype(np.float32))
+        deviation = (2 / np.prod(array.shape[1:])) ** 0.5
+        larger = mx.array(random.normal(0, deviation, array.shape).astype(np.float32))
+        return larger if all_weights else array
+
+    model.update(tree_map(drawn, model.parameters()))
     return model.eval()
 
 

@@ -120,7 +120,7 @@ def fractional_max_pool(rank: int) -> list[Case]:
     bounds = [reference.fractional_bounds(SIZES[rank], cells, (2,) * rank, u)]
 
     def call(x, **o):
-        samples = mx.broadcast_to(mx.array(u), (x.shape[0], x.shape[-1], rank))
+        samples = mx.broadcast_to(mx.array(u), (x.shape[0], x.shape[-1], rank), **o)
         return function(x, 2, output_size=cells, random_samples=samples, **o)
 
     return [Case(call, [distinct(rank)], matrix_between(rank, bounds))]
