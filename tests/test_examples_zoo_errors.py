@@ -1,4 +1,4 @@
-"""Errors of the zoo: each names the file, the key and the allowed values, and leaves nothing behind."""
+"""Errors of the zoo: each names the file, the key and the allowed values, and no partial result is left."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ MEGABYTE = 2**20
 
 
 def in_threads(work: Callable[[int], None], count: int = 1) -> None:
-    """Run ``work(number)`` in ``count`` threads at once, and raise the error of any of them."""
+    """Run ``work(number)`` in ``count`` threads at the same time; none may raise."""
     errors = []
 
     def body(number: int) -> None:
@@ -251,7 +251,7 @@ def test_without_a_stream_the_default_one_is_used(name, device, watch):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_everything_that_a_call_does_runs_on_the_requested_stream(name):
-    """MLX refuses to evaluate here what another thread put on a stream of its own."""
+    """MLX refuses to evaluate an array here if another thread used its own stream for it."""
     call, inputs = CALLS[name]
     requested, made = mx.new_stream(mx.cpu), []
     swapped = [
