@@ -358,7 +358,6 @@ DETAILS = {
 PREFACE = """\
 # Transforms
 
-<<<<<<< HEAD
 Every transform in this table works with every pooling and unpooling function and layer: max pooling, max
 unpooling, adaptive and fractional max pooling, in 1-D, 2-D and 3-D. Each is tested with both index formats,
 with pools that return no indices, and with unpooling without a window.
@@ -378,26 +377,6 @@ Not in this table:
 - `mx.compile(shapeless=True)` is not supported.
 
 `python tests/support/transforms.py > docs/transforms.md` writes this page. A test keeps it up to date.
-=======
-`python tests/support/transforms.py > docs/transforms.md` generates this page from the tables that the tests
-use, and a test compares the two. A layer behaves as its function.
-
-- **C**: tested on the CPU, against matrix products, which MLX transforms by itself.
-- **M**: also tested on Metal: emulated in `tests/metal`, and on the GPU if the tests run on a Mac.
-- **t**: traced for Metal. A compiled function cannot run on the emulated device, so the test compares its
-  launches (kernel source, arrays and grid) with those of the function without `mx.compile`.
-- **-**: not applicable, because a pool has no indices as input.
-"""
-POSTSCRIPT = """
-`vmap` maps three arrays at once, along every axis. `compile, sizes` calls one compiled function with two
-batch sizes. `value_and_grad` is that of `mlx.nn`, in a model with parameters before and after the function.
-`16 bits` uses float16 and bfloat16 values with float32 weights. `non-contiguous` uses transposed, strided and
-reversed arrays, `broadcast` arrays of stride 0. Each cell covers both index formats, pools without indices,
-and unpooling without a window.
-
-Not in the table: `convert_indices` works on integers, which have no derivatives (it can be mapped and
-compiled); `check_indices` reads array values, which MLX does not allow in a transform.
->>>>>>> 0cbb0db (Tests of the examples: shorter, with shared helpers and in plain English)
 """
 
 
