@@ -1,9 +1,10 @@
-"""The example trains, evaluates, draws and keeps its word, in a few steps."""
+"""The training programs on drawn scenes, signals and volumes: a few steps, their results and their data."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import re
 import shlex
 import signal
 import subprocess
@@ -12,41 +13,45 @@ import time
 from pathlib import Path
 
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 import pytest
-from mlx_unpool_zoo import segnet
-from support import digit_scenes, metrics
+import segnet_brain
+import segnet_digits
+from mlx_unpool_zoo.segnet import SegNet
+from programs import EXAMPLES, environment, run
+from support import brain_scans, digit_scenes, ecg, metrics
+from unet_max_pool import UNet, discs
 
+import mlx_unpool
 from mlx_unpool import MaxUnpool2d
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+DIGITS = "segnet-unpool-seed0.safetensors"
 
 
-def run(output: Path, *options: str) -> subprocess.CompletedProcess:
-    command = [
-        sys.executable,
-        str(EXAMPLES / "segnet_digits.py"),
-        "--output",
-        str(output),
-        *options,
-    ]
-    return subprocess.run(command, capture_output=True, text=True, check=True)
+def start(program: str, *options: object) -> subprocess.Popen:
+    command = [sys.executable, EXAMPLES / program, *options]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(list(map(str, command)), env=environment(), **pipes)
 
 
 def metrics_of(folder: Path) -> dict:
     return json.loads((folder / "metrics.json").read_text())
 
 
+# Digits over photographs.
+
+
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory):
     folder = tmp_path_factory.mktemp("smoke")
-    return folder, run(folder, "--smoke")
+    return folder, run("segnet_digits.py", "--output", folder, "--smoke")
 
 
-def test_a_run_leaves_weights_metrics_and_a_picture(smoke):
+def test_a_run_writes_weights_metrics_and_a_picture_and_describes_itself(smoke):
     folder, result = smoke
     names = {path.name for path in folder.iterdir()}
-    assert names == {"segnet-unpool-seed0.safetensors", "metrics.json", "segnet.png"}
+    assert names == {DIGITS, "metrics.json", "segnet.png"}
     assert (folder / "segnet.png").read_bytes().startswith(b"\x89PNG")
     found = metrics_of(folder)["unpool"][0]
     for split in ("validation", "test"):
@@ -55,10 +60,6 @@ def test_a_run_leaves_weights_metrics_and_a_picture(smoke):
     for line in ("IoU background", "IoU 9", "mean IoU", "boundary F-score", "pixel accuracy"):
         assert line in result.stdout
     assert "step/s" in result.stderr  # the progress bar
-
-
-def test_a_run_says_what_it_trains_on_what_for_how_long_and_what_it_wrote(smoke):
-    folder, result = smoke
     first, *_, last = result.stdout.strip().splitlines()
     assert first.startswith("Training a SegNet to label every pixel")
     assert "handwritten digits over photographs" in result.stdout
@@ -67,33 +68,27 @@ def test_a_run_says_what_it_trains_on_what_for_how_long_and_what_it_wrote(smoke)
     assert {Path(path) for path in written} == set(folder.iterdir())
 
 
-def test_a_seed_gives_the_same_figures_and_weights_again(smoke, tmp_path):
+def test_the_same_seed_gives_the_same_metrics_and_weights(smoke, tmp_path):
     folder, _ = smoke
-    run(tmp_path, "--smoke")
+    run("segnet_digits.py", "--output", tmp_path, "--smoke")
     assert metrics_of(tmp_path) == metrics_of(folder)
-    weights = "segnet-unpool-seed0.safetensors"
-    assert (tmp_path / weights).read_bytes() == (folder / weights).read_bytes()
-    other = tmp_path / "other"
-    run(other, "--smoke", "--seeds", "1")
-    assert metrics_of(other) != metrics_of(folder)
+    assert (tmp_path / DIGITS).read_bytes() == (folder / DIGITS).read_bytes()
+    run("segnet_digits.py", "--output", tmp_path / "other", "--smoke", "--seeds", "1")
+    assert metrics_of(tmp_path / "other") != metrics_of(folder)
 
 
-def test_the_weights_predict_again_in_another_process(smoke):
+def test_the_weights_give_the_same_metrics_in_another_process(smoke):
     folder, _ = smoke
-    import segnet_digits
-
-    model = segnet_digits.load("unpool", folder / "segnet-unpool-seed0.safetensors")
     images, truth = segnet_digits.evaluation_scenes("test", 8)
-    prediction = segnet_digits.predict(model, images)
+    prediction = segnet_digits.predict(segnet_digits.load("unpool", folder / DIGITS), images)
     expected = metrics_of(folder)["unpool"][0]["test"]
     assert metrics.segmentation_metrics(truth, prediction, digit_scenes.CLASS_NAMES) == expected
 
 
 def test_all_decoders_are_compared(tmp_path):
-    result = run(tmp_path, "--smoke", "--compare")
+    result = run("segnet_digits.py", "--output", tmp_path, "--smoke", "--compare")
     assert "6 steps of 8 scenes, 4 times" in result.stdout
-    results = metrics_of(tmp_path)
-    scores = set()
+    results, scores = metrics_of(tmp_path), set()
     for decoder in ("unpool", "nearest", "bilinear", "skip"):
         assert f"{decoder}, seed 0" in result.stderr
         (of_seed_0,) = results[decoder]
@@ -105,23 +100,28 @@ def test_all_decoders_are_compared(tmp_path):
     assert parameters["skip"] > parameters["unpool"]  # it concatenates
 
 
+def test_another_decoder_is_trained_alone(tmp_path):
+    run("segnet_digits.py", "--output", tmp_path, "--smoke", "--decoder", "nearest")
+    assert set(metrics_of(tmp_path)) == {"steps", "batch", "parameters", "nearest"}
+
+
 @pytest.mark.parametrize("decoder", ["nearest", "bilinear", "skip"])
 def test_the_other_decoders_do_not_use_indices(monkeypatch, decoder):
     calls = []
     monkeypatch.setattr(MaxUnpool2d, "__call__", lambda *args, **more: calls.append(args))
-    model, x = segnet.SegNet(11, decoder=decoder), mx.zeros((1, 15, 18, 3))
-    assert model(x).shape == (1, 15, 18, 11)
+    x = mx.zeros((1, 15, 18, 3))
+    assert SegNet(11, decoder=decoder)(x).shape == (1, 15, 18, 11)
     assert not calls
-    with pytest.raises(TypeError):  # this one does call it, and gets None here
-        segnet.SegNet(11, decoder="unpool")(x)
+    with pytest.raises(TypeError):  # this decoder calls it, and gets None here
+        SegNet(11, decoder="unpool")(x)
     assert len(calls) == 1
 
 
 @pytest.mark.parametrize("decoder", ["nearest", "bilinear"])
-def test_upsampling_is_what_pytorch_calls_so(decoder):
+def test_upsampling_follows_the_definitions_of_pytorch(decoder):
     x = np.random.default_rng(0).normal(size=(1, 3, 2, 4)).astype(np.float32)
-    up = np.array(segnet.SegNet(11, decoder=decoder).up(mx.array(x), None, (1, 7, 4, 4)))
-    assert np.array_equal(up[:, 6], up[:, 5])  # an odd size: the last row once more
+    up = np.array(SegNet(11, decoder=decoder).up(mx.array(x), None, (1, 7, 4, 4)))
+    assert np.array_equal(up[:, 6], up[:, 5])  # an odd size: the last row is repeated
     if decoder == "nearest":
         expected = x.repeat(2, axis=1).repeat(2, axis=2)
     else:  # align_corners=False: an output pixel's centre lies a quarter of the way to a neighbour
@@ -135,38 +135,23 @@ def test_upsampling_is_what_pytorch_calls_so(decoder):
     assert up[:, :6] == pytest.approx(expected, abs=1e-6)
 
 
-def test_another_decoder_is_trained_alone(tmp_path):
-    run(tmp_path, "--smoke", "--decoder", "nearest")
-    assert set(metrics_of(tmp_path)) == {"steps", "batch", "parameters", "nearest"}
-
-
-def test_help_explains(tmp_path):
-    said = run(tmp_path, "--help").stdout
-    for option in ("--decoder", "--compare", "--smoke", "--seeds", "--output", "Ctrl-C"):
-        assert option in said
-
-
-def test_ctrl_c_leaves_the_last_weights_saved(tmp_path):
-    command = [sys.executable, str(EXAMPLES / "segnet_digits.py"), "--output", str(tmp_path)]
-    command += ["--steps", "500"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    said = ""
+def test_ctrl_c_saves_the_weights(tmp_path):
+    options = ["--output", tmp_path, "--steps", "500"]
+    process, said = start("segnet_digits.py", *options), ""
     while "/500" not in said or "step/s, loss" not in said:
         said += process.stderr.read(64)
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "of 500 steps. To continue:\n    " + shlex.join([*command, "--resume"]) in out
-    weights = tmp_path / "segnet-unpool-seed0.safetensors"
-    assert str(weights) in out
-    import segnet_digits
-
+    assert f"of 500 steps. To continue:\n    {shlex.join([*process.args, '--resume'])}" in out
+    assert str(tmp_path / DIGITS) in out
     images, _ = segnet_digits.evaluation_scenes("test", 2)
-    assert segnet_digits.predict(segnet_digits.load("unpool", weights), images).shape == (2, 64, 64)
+    model = segnet_digits.load("unpool", tmp_path / DIGITS)
+    assert segnet_digits.predict(model, images).shape == (2, 64, 64)
 
 
-def test_training_validation_and_test_share_nothing():
+def test_training_validation_and_test_data_are_disjoint():
     ids = [set(digit_scenes.digit_ids(split).tolist()) for split in digit_scenes.SPLITS]
     assert sum(map(len, ids)) == len(set.union(*ids)) == 1797
     assert min(map(len, ids)) > 150
@@ -174,7 +159,7 @@ def test_training_validation_and_test_share_nothing():
     assert all(a[1] <= b[0] for a, b in itertools.pairwise(columns))
 
 
-def test_scenes_are_what_they_say():
+def test_scenes_have_the_documented_shapes_and_ranges():
     images, classes = digit_scenes.Scenes("test", 64, (3, 6), seed=0).batch(6)
     assert images.shape == (6, 64, 64, 3)
     assert images.dtype == np.float32
@@ -195,7 +180,144 @@ def test_metrics_of_small_cases():
     assert metrics.boundary_f_score(truth, shifted, tolerance=1) == 1
     assert metrics.boundary_f_score(truth, shifted, tolerance=0) == 0
     assert metrics.boundary_f_score(np.zeros((1, 2, 2)), np.zeros((1, 2, 2))) == 1
-    # A boundary of the scene before does not count as near.
+    # A boundary in another scene of the batch does not count as near.
     two = np.array([[[0, 1]], [[0, 0]]])
     assert metrics.boundary_f_score(two, two[::-1]) == 0
     assert metrics.segmentation_metrics(truth, shifted, ("a", "b"))["pixel_accuracy"] == 3 / 4
+    truth, names = np.array([0, 1, 1, 2]), ("other", "a", "b")
+    assert metrics.dice(truth, truth, names) == {"a": 1, "b": 1}
+    assert metrics.dice(truth, np.array([1, 1, 1, 0]), names) == {"a": 4 / 5, "b": 0}
+
+
+# Signals and volumes.
+
+PROGRAMS = {
+    "segnet_ecg.py": ("ecg.png", ecg.CLASS_NAMES),
+    "segnet_brain.py": ("brain.png", brain_scans.CLASS_NAMES[1:]),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_run_in_1d_or_3d_writes_weights_metrics_and_a_picture(program, tmp_path):
+    result = run(program, "--smoke", "--output", tmp_path)
+    assert "3/3" in result.stderr
+    assert "step/s" in result.stderr
+    picture, classes = PROGRAMS[program]
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"segnet-unpool.safetensors", "metrics.json", picture}
+    assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
+    assert {"steps", "validation", "test"} <= set(metrics_of(tmp_path))
+    for name in classes:
+        assert name in result.stdout
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_an_interrupted_run_continues_with_the_same_result(program, tmp_path):
+    options = ["--steps", 6, "--batch", 1, "--output"]
+    run(program, *options, tmp_path / "whole")
+    process, said = start(program, *options, tmp_path / "broken"), ""
+    while "1/6" not in said:
+        said += process.stderr.read(1)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate()
+    if process.returncode == 130:  # the run may end before the signal arrives
+        assert "To continue:\n    " in out
+        run(program, *options, tmp_path / "broken", "--resume")
+    for name in ("metrics.json", "segnet-unpool.safetensors"):
+        one, other = ((tmp_path / run / name).read_bytes() for run in ("whole", "broken"))
+        assert one == other, name
+
+
+def test_the_brain_is_the_template_of_nilearn():
+    bright, classes = brain_scans.brain()
+    assert bright.shape == classes.shape == (99, 117, 95)
+    assert 0 <= bright.min() < bright.max() < 1
+    shares = np.bincount(classes.ravel()) / classes.size
+    assert shares == pytest.approx([0.80, 0.12, 0.07], abs=0.01)
+    # White matter is brighter than grey in this kind of scan.
+    assert bright[classes == 2].mean() > bright[classes == 1].mean() > bright[classes == 0].mean()
+
+
+def test_training_patches_do_not_overlap_the_slabs(monkeypatch):
+    size = (40, 117, 40)
+    position = np.broadcast_to(np.arange(117.0)[:, None], size)  # the value of a voxel is its row
+    monkeypatch.setattr(brain_scans, "scanned", lambda bright, random: bright)
+    classes = np.ones(size, np.int32)
+    batches = brain_scans.training_batches(position, classes, count=8, seed=0)
+    seen = np.unique(np.concatenate([np.array(next(batches)[0]).ravel() for _ in range(40)]))
+    assert len(seen) > 60
+    for first, last in brain_scans.SLABS.values():
+        assert not ((seen >= first - brain_scans.GAP) & (seen < last + brain_scans.GAP)).any()
+
+
+def test_two_thresholds_separate_three_classes():
+    truth = np.array([0, 0, 1, 1, 2, 2])
+    volume = np.array([0.5, 1.2, 1.9, 2.2, 3.0, 3.4])
+    low, high = brain_scans.two_thresholds(volume, truth)
+    assert np.array_equal(np.digitize(volume, (low, high)), truth)
+
+
+def test_the_coarse_loss_uses_the_middle_of_each_window():
+    model = SegNet(3, (2, 4), (1, 1), inputs=1, dims=3)
+    volumes = mx.random.normal((1, 8, 8, 8, 1))
+    classes = mx.random.randint(0, 3, (1, 8, 8, 8))
+    scores, coarse = model.scores(volumes)
+    middles = np.array(classes).reshape(2, 4, 2, 4, 2, 4)[:, 2, :, 2, :, 2]
+    expected = nn.losses.cross_entropy(scores, classes).mean() + segnet_brain.COARSE_WEIGHT * (
+        nn.losses.cross_entropy(coarse[0], mx.array(middles)).mean()
+    )
+    assert segnet_brain.loss_of(model, volumes, classes).item() == pytest.approx(expected.item())
+
+
+def test_beats_are_disjoint_and_their_waves_are_labelled():
+    spans = sorted(beat[:2] for beat in ecg.BEATS.values())
+    assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
+    for start_, stop, *waves in ecg.BEATS.values():
+        edges = [start_, *itertools.chain.from_iterable(waves), stop]
+        assert edges == sorted(edges)
+    for split in ecg.BEATS:
+        trace, classes = ecg.beat(split)
+        assert trace.max() == 1
+        assert classes[trace.argmax()] == 2  # the peak is in the QRS complex
+        assert set(classes) == {0, 1, 2, 3}
+
+
+def test_recordings_keep_signal_and_labels_together():
+    signals, truth = ecg.recordings("test", 20, np.random.default_rng(0))
+    assert signals.shape == truth.shape == (20, ecg.SAMPLES)
+    again, _ = ecg.recordings("test", 20, np.random.default_rng(0))
+    assert np.array_equal(signals, again)
+    # The highest sample of almost every recording is a peak of a heartbeat.
+    peaks = truth[np.arange(20), signals.argmax(axis=1)]
+    assert (peaks == 2).mean() > 0.9
+
+
+# A U-Net with the max pooling of mlx.nn and with ours.
+
+
+def test_both_poolings_reach_the_same_losses_and_leave_no_files(tmp_path):
+    said = run("unet_max_pool.py", "--smoke", cwd=tmp_path).stdout
+    losses = re.findall(r"^ +\d+ +([\d.]+) +([\d.]+)$", said, re.MULTILINE)
+    assert len(losses) == 4
+    for theirs, ours in losses:
+        assert float(ours) == pytest.approx(float(theirs), rel=1e-3)
+    assert re.search(r"mlx\.nn [\d.]+ ms, mlx_unpool [\d.]+ ms\.\n$", said)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_the_network_is_the_same_after_its_pools_are_replaced(dims):
+    model, x = UNet(dims, 2, 3, (4, 6, 8)), mx.random.normal((2, *[8] * dims, 2))
+    expected = model(x)
+    assert expected.shape == (2, *[8] * dims, 3)
+    mlx_unpool.replace_max_pools(model)
+    assert not isinstance(model.pool, getattr(nn, f"MaxPool{dims}d"))
+    assert mx.array_equal(model(x), expected)
+
+
+def test_pictures_are_brighter_inside_the_disc():
+    images, classes = discs(16, 32)
+    assert (images.shape, classes.shape) == ((16, 32, 32, 1), (16, 32, 32))
+    assert 0.02 < classes.astype(mx.float32).mean() < 0.3
+    inside = mx.where(classes == 1, images[..., 0], 0).sum() / classes.sum()
+    assert inside.item() == pytest.approx(0.5, abs=0.05)

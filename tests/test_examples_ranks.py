@@ -1,4 +1,4 @@
-"""Several processes train as one does, and an interrupted training continues as if nothing had happened."""
+"""Training in several processes gives the result of one, and continues exactly after a stop."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -21,15 +23,17 @@ import mlx.optimizers as optim
 import numpy as np
 import pytest
 import segnet_digits
+from programs import environment
 from support import training
 
 PROGRAM = Path(segnet_digits.__file__)
 SMALL = Path(__file__).parent / "support" / "small_training.py"
-PATIENCE = 150  # seconds
+TIMEOUT = 150  # seconds
+RESULTS = {"segnet-unpool-seed0.safetensors", "metrics.json", "segnet.png"}
 
 
 def free_ports(count: int) -> int:
-    """The first of ``count`` ports in a row that nobody listens on."""
+    """The first of ``count`` consecutive free ports."""
     while True:
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError, OverflowError):
             first = stack.enter_context(socket.socket())
@@ -40,22 +44,18 @@ def free_ports(count: int) -> int:
             return start
 
 
-def start(command: list, log: Path, **environment: str) -> subprocess.Popen:
-    """Starts a program that writes all it says into a file."""
-    path = [str(PROGRAM.parent), os.environ.get("PYTHONPATH", "")]
+def start(command: list, log: Path, **variables: str) -> subprocess.Popen:
+    """Start a program whose output goes to a file."""
+    env = environment() | variables
+    env["PYTHONPATH"] = f"{PROGRAM.parent}{os.pathsep}{env['PYTHONPATH']}"
+    streams = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
     with log.open("w") as output:
-        return subprocess.Popen(
-            [str(word) for word in command],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(path)} | environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
+        return subprocess.Popen(list(map(str, command)), env=env, stdout=output, **streams)
 
 
 @dataclasses.dataclass
 class Run:
-    """Processes that were started together, and where they write what they say."""
+    """Processes that were started together, and the files of their output."""
 
     processes: list[subprocess.Popen]
     logs: list[Path]
@@ -64,36 +64,36 @@ class Run:
         return [log.read_text() for log in self.logs]
 
     def wait_until(self, reached: Callable[[], bool]) -> None:
-        """Until something is the case; an error if a process fails before, or after much time."""
-        deadline = time.monotonic() + PATIENCE
+        """Wait for a condition; an error if a process fails first, or after TIMEOUT."""
+        deadline = time.monotonic() + TIMEOUT
         while not reached():
             assert not any(process.poll() for process in self.processes), self.said()
             assert time.monotonic() < deadline, self.said()
             time.sleep(0.01)
 
     def finish(self) -> list[str]:
-        """What the processes say until they end well."""
+        """The output of the processes, which must all succeed."""
         self.wait_until(lambda: all(process.poll() == 0 for process in self.processes))
         return self.said()
 
 
 @contextlib.contextmanager
 def started(program: Path, folders: list[Path], *options: object) -> Iterator[Run]:
-    """Connected processes of a program, each with a folder of its own, as machines have; none survives."""
-    environment = {}
+    """Connected processes of a program, each with its own folder; all are killed at the end."""
+    variables = {}
     folders[0].parent.mkdir(exist_ok=True)
     if len(folders) > 1:
         port = free_ports(len(folders))
         hosts = folders[0].with_name(f"hosts-{port}.json")
         hosts.write_text(json.dumps([[f"127.0.0.1:{port + n}"] for n in range(len(folders))]))
-        environment["MLX_HOSTFILE"] = str(hosts)
+        variables["MLX_HOSTFILE"] = str(hosts)
     run = Run([], [folder.with_name(folder.name + ".log") for folder in folders])
     try:
         for rank, (folder, log) in enumerate(zip(folders, run.logs, strict=True)):
             if rank:
-                time.sleep(0.6)  # one that finds nobody listening would wait longer than that
+                time.sleep(0.6)  # a process that finds no listener would wait longer than that
             command = [sys.executable, program, "--output", folder, *options]
-            run.processes.append(start(command, log, MLX_RANK=str(rank), **environment))
+            run.processes.append(start(command, log, MLX_RANK=str(rank), **variables))
         yield run
     finally:
         for process in run.processes:
@@ -102,7 +102,7 @@ def started(program: Path, folders: list[Path], *options: object) -> Iterator[Ru
 
 
 def train_small(folder: Path, count: int, *options: object) -> list[str]:
-    """Trains small networks in ``count`` processes to the end, and returns what each said."""
+    """Train small networks in ``count`` processes to the end; the output of each."""
     with started(SMALL, machines(folder, count), "--runs", *options) as run:
         return run.finish()
 
@@ -116,7 +116,7 @@ def losses(folder: Path, run: str) -> np.ndarray:
 
 
 def final_states(said: list[str], run: str) -> list[str]:
-    """What each process said about its state at the end of a run."""
+    """The hash of the state that each process printed at the end of a run."""
     lines = [line for text in said for line in text.splitlines() if line.startswith(f"{run}: ")]
     for rank, line in enumerate(lines):
         assert line.startswith(f"{run}: process {rank} of {len(said)} ")
@@ -141,45 +141,33 @@ def alone(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """The folder of two processes that shared the batches, and what they said."""
+    """The folder of two processes that shared the batches, and their output."""
     folder = tmp_path_factory.mktemp("pair")
-    return folder, train_small(folder, 2, "group", "batch", "own")
+    return folder, train_small(folder, 2, "group", "batch")
 
 
-def test_two_processes_that_share_batches_give_the_losses_of_one(alone, pair):
+def test_two_or_three_processes_that_share_batches_have_the_losses_of_one(alone, pair, tmp_path):
     one, two = losses(alone, "group"), losses(pair[0], "group")
     assert len(one) == len(two) == 40
-    assert one[-1] < one[0] - 0.5  # there is something to agree on
+    assert one[-1] < one[0] - 0.5  # the network learns
     assert np.abs(one - two).max() < 1e-3
-
-
-def test_so_do_three(alone, tmp_path):
     states = final_states(train_small(tmp_path, 3, "group"), "group")
-    assert np.abs(losses(alone, "group") - losses(tmp_path, "group")).max() < 1e-3
+    assert np.abs(one - losses(tmp_path, "group")).max() < 1e-3
     assert len(states) == 3
     assert len(set(states)) == 1
 
 
-def test_a_loss_by_the_pixels_of_each_process_would_be_another_one(alone, pair):
-    assert np.abs(losses(alone, "group") - losses(pair[0], "own")).max() > 5e-3
-
-
-def test_batch_normalisation_sees_the_scenes_of_one_process_alone(alone, pair):
+def test_losses_differ_if_each_process_normalises_over_its_own_scenes(alone, pair):
     assert np.abs(losses(alone, "batch") - losses(pair[0], "batch")).max() > 5e-3
 
 
-def test_all_processes_end_with_the_same_state_running_statistics_too(pair):
+def test_all_processes_end_with_the_same_state_and_the_first_one_writes_it(pair):
     folder, said = pair
-    assert "model.decoder.0.layers.0.norm.running_mean" in mx.load(
-        str(folder / "machine-0" / "batch.safetensors")
-    )
+    checkpoint = mx.load(str(folder / "machine-0" / "batch.safetensors"))
+    assert "model.decoder.0.layers.0.norm.running_mean" in checkpoint
     for run in ("group", "batch"):
         first, second = final_states(said, run)
         assert first == second
-
-
-def test_only_the_first_process_writes_and_draws(pair):
-    folder, said = pair
     assert not (folder / "machine-1").exists()
     assert "step/s" in said[0]
     assert "step/s" not in said[1]
@@ -192,7 +180,7 @@ def test_two_processes_continue_exactly_after_ctrl_c_and_after_one_was_killed(pa
         run.wait_until(lambda: " 3/40" in run.said()[0])
         run.processes[1].send_signal(signal.SIGINT)
         for process in run.processes:
-            process.wait(PATIENCE)
+            process.wait(TIMEOUT)
         assert all(said.rstrip().endswith("KeyboardInterrupt") for said in run.said())
     stopped = steps_in(checkpoint)
     assert 3 <= stopped < 20
@@ -201,7 +189,7 @@ def test_two_processes_continue_exactly_after_ctrl_c_and_after_one_was_killed(pa
     with started(SMALL, machines(tmp_path, 2), *options, "--resume") as run:
         run.wait_until(lambda: steps_in(checkpoint) > stopped)
         run.processes[0].send_signal(signal.SIGKILL)
-        assert run.processes[0].wait(PATIENCE) == -signal.SIGKILL
+        assert run.processes[0].wait(TIMEOUT) == -signal.SIGKILL
         assert f" {stopped}/40" in run.said()[0]
     killed = steps_in(checkpoint)
     assert killed in (10, 20, 30)
@@ -213,7 +201,7 @@ def test_two_processes_continue_exactly_after_ctrl_c_and_after_one_was_killed(pa
     assert same_bytes(checkpoint, folder / "machine-0" / "batch.safetensors")
 
 
-def test_a_program_that_was_killed_loses_one_interval_at_most_and_continues_exactly(tmp_path):
+def test_a_killed_program_loses_at_most_one_interval_and_continues_exactly(tmp_path):
     options = ["--steps", 12, "--batch", 2, "--scenes", 4, "--save-every", 2]
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     checkpoint = broken / "checkpoint-unpool-seed0.safetensors"
@@ -222,7 +210,7 @@ def test_a_program_that_was_killed_loses_one_interval_at_most_and_continues_exac
     with started(PROGRAM, [broken], *options) as run:
         run.wait_until(checkpoint.exists)
         run.processes[0].send_signal(signal.SIGKILL)
-        assert run.processes[0].wait(PATIENCE) == -signal.SIGKILL
+        assert run.processes[0].wait(TIMEOUT) == -signal.SIGKILL
         (said,) = run.said()
     taken = int(said.rpartition("/12")[0].split()[-1])
     saved = steps_in(checkpoint)
@@ -231,11 +219,9 @@ def test_a_program_that_was_killed_loses_one_interval_at_most_and_continues_exac
     with started(PROGRAM, [broken], *options, "--resume") as run:
         (said,) = run.finish()
     assert f"{saved}/12" in said
-    names = {"segnet-unpool-seed0.safetensors", "metrics.json", "segnet.png"}
-    assert {path.name for path in broken.iterdir()} - {
-        "partial-checkpoint-unpool-seed0.safetensors"  # if it was killed while it wrote
-    } == names
-    for name in names:
+    names = {path.name for path in broken.iterdir()}
+    assert {name for name in names if not name.startswith("partial-")} == RESULTS
+    for name in RESULTS:
         assert same_bytes(broken / name, whole / name), name
 
 
@@ -250,67 +236,60 @@ def test_the_launcher_of_mlx_runs_the_example(tmp_path):
     finally:
         run.processes[0].kill()
         run.processes[0].wait()
-    assert said.count("Test scenes, 1 seed") == 1  # one of the two speaks
-    assert said.count("6/6") == said.count("100%")  # and draws its progress
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {
-        "segnet-unpool-seed0.safetensors",
-        "metrics.json",
-        "segnet.png",
-    }
+    assert said.count("Test scenes, 1 seed") == 1  # from the first process
+    assert said.count("6/6") == said.count("100%")
+    assert {path.name for path in (tmp_path / "run").iterdir()} == RESULTS
 
 
-def small_run() -> tuple[nn.Module, optim.Optimizer]:
-    return nn.Linear(2, 1), optim.SGD(0.1)
+def train_linear(checkpoint: Path, steps: int, **options: Any) -> tuple[nn.Linear, optim.SGD, int]:
+    """Train a linear layer; the layer, its optimizer, and how many steps were taken."""
+    model, optimizer = nn.Linear(2, 1), optim.SGD(0.1)
+    batches = iter([(mx.ones((1, 2)),)] * 9)
+
+    def loss(model: nn.Module, x: mx.array) -> mx.array:
+        return model(x).square().sum()
+
+    taken = training.train(model, optimizer, loss, batches, steps, checkpoint, **options)
+    return model, optimizer, len(taken)
 
 
-def squared(model: nn.Module, x: mx.array) -> mx.array:
-    return model(x).square().sum()
-
-
-def test_a_checkpoint_of_other_settings_is_refused_and_says_why(tmp_path):
+def test_a_checkpoint_with_other_settings_is_refused(tmp_path):
     path = tmp_path / "checkpoint.safetensors"
-    model, optimizer = small_run()
-    batches = iter([(mx.ones((1, 2)),)] * 3)
-    training.train(model, optimizer, squared, batches, 3, path, settings={"batch": 8, "a": 1})
+    train_linear(path, 3, settings={"batch": 8, "a": 1})
     with pytest.raises(ValueError, match=r"checkpoint.safetensors .*: batch 8, now 4$"):
-        training.load_checkpoint(path, *small_run(), {"batch": 4, "a": 1})
+        train_linear(path, 3, settings={"batch": 4, "a": 1}, resume=True)
 
 
-def test_a_run_that_is_done_takes_no_step_more(tmp_path):
+def test_a_finished_run_takes_no_more_steps(tmp_path):
     path = tmp_path / "checkpoint.safetensors"
-    batches = [(mx.ones((1, 2)),)] * 9
-    model, optimizer = small_run()
-    assert len(training.train(model, optimizer, squared, iter(batches), 3, path)) == 3
-    again, optimizer = small_run()
-    assert training.train(again, optimizer, squared, iter(batches), 3, path, resume=True) == []
+    model, _, taken = train_linear(path, 3)
+    assert taken == 3
+    again, optimizer, taken = train_linear(path, 3, resume=True)
+    assert taken == 0
     assert np.array_equal(again.weight, model.weight)
     assert optimizer.step.item() == 3
 
 
-def test_without_resume_a_checkpoint_is_not_looked_at(tmp_path):
+def test_without_resume_a_checkpoint_is_not_read(tmp_path):
     path = tmp_path / "checkpoint.safetensors"
     path.write_text("not a checkpoint")
-    batches = [(mx.ones((1, 2)),)] * 2
-    assert len(training.train(*small_run(), squared, iter(batches), 2, path)) == 2
+    assert train_linear(path, 2)[2] == 2
     assert steps_in(path) == 2
 
 
-class World:
-    """What ``mx.distributed.init`` gives in one of several processes."""
+def test_shares_are_consecutive_parts_of_the_batch(monkeypatch):
+    def set_world(rank: int, size: int) -> None:
+        world = SimpleNamespace(rank=lambda: rank, size=lambda: size)
+        monkeypatch.setattr(mx.distributed, "init", lambda: world)
 
-    def __init__(self, rank: int, size: int) -> None:
-        self.rank, self.size = lambda: rank, lambda: size
-
-
-def test_shares_make_up_the_batch_in_order(monkeypatch):
     batch = mx.arange(12).reshape(6, 2), mx.arange(6)
     shares = []
     for rank in range(3):
-        monkeypatch.setattr(mx.distributed, "init", lambda rank=rank: World(rank, 3))
+        set_world(rank, 3)
         shares.append(training.share_of(batch))
     for whole, parts in zip(batch, zip(*shares, strict=True), strict=True):
         assert np.array_equal(mx.concatenate(parts), whole)
-    monkeypatch.setattr(mx.distributed, "init", lambda: World(0, 4))
+    set_world(0, 4)
     with pytest.raises(ValueError, match="divisible by the number of processes, 4, but got 6"):
         training.share_of(batch)
 
@@ -321,7 +300,7 @@ def test_averages_are_constants_for_gradients():
 
 
 def test_a_second_ctrl_c_does_not_wait():
-    # Whoever runs the tests may have told them to ignore Ctrl-C, as a shell does in the background.
+    # The tests may run with Ctrl-C ignored, for example in the background of a shell.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with training.StopRequest() as request:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import mlx.core as mx
 import mlx.nn as nn
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
+import yaml
 from export import export
-from mlx.utils import tree_flatten, tree_map
-from mlx_unpool_zoo.card import model_card
+from mlx.utils import tree_flatten
 from mlx_unpool_zoo.layers import BatchNorm, resize
 from mlx_unpool_zoo.near_ties import pooled_indices, share_of_flips
 from mlx_unpool_zoo.pytorch import to_state_dict
-from programs import EXAMPLES, run
-from small_models import SMALL, sizes_of, small_model
+from programs import EXAMPLES, errors_of, run
+from small_models import SMALL, edit_config, save_state, sizes_of, small_model, strided
+from support.brain_volumes import PLANES
 
 import mlx_unpool
 
@@ -36,57 +38,63 @@ def test_a_saved_model_comes_back(model_type, tmp_path):
     model, x = small_model(model_type)
     model.about.classes = [{"name": "sky", "colour": [128, 128, 128]}]
     model.about.source, model.about.licence = "random numbers", "CC0-1.0"
-    model.save_pretrained(tmp_path / "a" / "model")
-    files = {path.name for path in (tmp_path / "a" / "model").iterdir()}
+    folder = tmp_path / "a" / "model"
+    model.save_pretrained(folder)
+    files = {path.name for path in folder.iterdir()}
     assert files == {"model.safetensors", "config.json", "README.md"}
-    assert mx.load(str(tmp_path / "a/model/model.safetensors"), return_metadata=True)[1] == {
-        "format": "mlx"
-    }
-    saved = json.loads((tmp_path / "a/model/config.json").read_text())
+    metadata = mx.load(str(folder / "model.safetensors"), return_metadata=True)[1]
+    assert metadata == {"format": "mlx"}
+    saved = json.loads((folder / "config.json").read_text())
     assert saved["model_type"] == model_type
     assert saved["classes"] == model.about.classes
     assert {"planes", "size", "multiple_of", "normalisation"} <= set(saved["input"])
     assert saved["input"]["planes"] == x.shape[-1]
-    card = (tmp_path / "a/model/README.md").read_text()
-    for said in ("license: cc0-1.0", "random numbers", "sky", model.about.paper, "channels last"):
+    card = (folder / "README.md").read_text()
+    for said in ("random numbers", "sky", model.about.paper, "channels last", "bibtex\n@article{"):
         assert said in card
+    head = yaml.safe_load(card.split("---")[1])
+    assert (head["library_name"], head["license"]) == ("mlx-unpool", "cc0-1.0")
+    assert "mlx" in head["tags"]
+    assert ("pipeline_tag" in head) == model.segments
+    assert ("Not for clinical use" in card) == model.medical
 
-    again = zoo.from_pretrained(tmp_path / "a" / "model")
+    again = zoo.from_pretrained(folder)
     assert type(again) is type(model)
     assert not again.training
     assert again.about == model.about
     assert json.loads(json.dumps(again.config)) == json.loads(json.dumps(model.config))
     assert mx.array_equal(again(x), model(x))
-    again.save_pretrained(tmp_path / "b")  # and again
-    assert (tmp_path / "b/model.safetensors").read_bytes() == (
-        tmp_path / "a/model/model.safetensors"
-    ).read_bytes()
+    again.save_pretrained(tmp_path / "b")
+    saved_again, first = (f / "model.safetensors" for f in (tmp_path / "b", folder))
+    assert saved_again.read_bytes() == first.read_bytes()
 
 
 @pytest.mark.parametrize("model_type", SMALL)
-def test_weights_under_the_names_of_the_authors_go_both_ways(model_type):
-    """The shapes determine all arguments but the inner size of VINN."""
+def test_weights_go_to_pytorch_and_back_and_are_exported(model_type, tmp_path):
+    """The shapes determine all arguments except the inner size of VINN."""
     model, x = small_model(model_type)
-    state = to_state_dict(model, model.pytorch_names)
+    state, path = to_state_dict(model, model.pytorch_names), tmp_path / "model.mlxfn"
     again = zoo.from_pytorch(model_type, state, **sizes_of(model))
+    with mlx_unpool.exporting():  # before a call, which would evaluate the weights
+        mx.export_function(str(path), again, x)
     assert mx.array_equal(again(x), model(x))
     own = dict(tree_flatten(again.parameters()))
     assert all(memoryview(value).c_contiguous for value in own.values())
     assert set(model.sanitize(state)) == set(own)
+    assert difference(path, model, x) < 1e-6 * np.abs(np.array(model(x))).max()
+
+
+def difference(path: Path, model: nn.Module, x: mx.array) -> float:
+    """The largest difference between the results of an exported model and of the model."""
+    (found,) = mx.import_function(str(path))(x)
+    return np.abs(np.array(found - model(x))).max()
 
 
 def test_weights_published_for_pytorch_beside_a_configuration_are_read(tmp_path):
     model, x = small_model("quicknat")
     model.save_pretrained(tmp_path)
-    state = to_state_dict(model, model.pytorch_names)
-    mx.save_safetensors(
-        str(tmp_path / "model.safetensors"),
-        {name: mx.array(value) for name, value in state.items()},
-        {"format": "pt"},
-    )
-    config = json.loads((tmp_path / "config.json").read_text())
-    del config["sha256"]
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    save_state(tmp_path / "model.safetensors", model, {"format": "pt"})
+    edit_config(tmp_path, sha256=None)
     assert mx.array_equal(zoo.from_pretrained(tmp_path)(x), model(x))
 
 
@@ -126,19 +134,6 @@ def test_the_card_has_what_the_hub_reads(tmp_path):
     assert 'license: other\nlicense_name: "See Zenodo"\nlicense_link: https://zenodo' in card
 
 
-@pytest.mark.parametrize("model_type", SMALL)
-def test_every_card_is_valid_and_has_a_citation(model_type):
-    yaml = pytest.importorskip("yaml")
-    model, _ = small_model(model_type)
-    card = model_card(model, 1)
-    head = yaml.safe_load(card.split("---")[1])
-    assert head["library_name"] == "mlx-unpool"
-    assert "mlx" in head["tags"]
-    assert ("pipeline_tag" in head) == model.segments
-    assert "```bibtex\n@article{" in card
-    assert ("Not for clinical use" in card) == model.medical
-
-
 def test_a_class_loads_its_own_folders(tmp_path):
     model, x = small_model("fastsurfer_vinn")
     model.save_pretrained(tmp_path)
@@ -164,108 +159,45 @@ def test_models_of_other_types(model_type, dtype, tmp_path):
     assert mx.isfinite(found.astype(mx.float32)).all()
 
 
-def test_not_strict_loading_keeps_what_is_missing(tmp_path):
+def test_loading_that_is_not_strict_keeps_the_initial_values_of_missing_arrays(tmp_path):
     model, _ = small_model("quicknat")
     model.save_pretrained(tmp_path)
     weights = dict(tree_flatten(model.parameters()))
     weights["head.weight"] = weights.pop("classifier.conv.bias")
-    mx.save_safetensors(str(tmp_path / "model.safetensors"), weights, {"format": "mlx"})
-    config = json.loads((tmp_path / "config.json").read_text())
-    del config["sha256"]
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    save_state(tmp_path / "model.safetensors", weights, {"format": "mlx"})
+    edit_config(tmp_path, sha256=None)
     with pytest.raises(ValueError, match=r"missing: classifier.conv.bias\nnot used: head.weight\n"):
         zoo.from_pretrained(tmp_path)
     with pytest.warns(UserWarning, match="Ignored arrays of .*: head.weight"):
         again = zoo.from_pretrained(tmp_path, strict=False)
-    assert mx.array_equal(again.encode1.conv1.weight, model.encode1.conv1.weight)
     state = to_state_dict(model)
     del state["classifier.conv.bias"]
-    again = zoo.from_pytorch("quicknat", state, strict=False)
-    assert mx.array_equal(again.encode1.conv1.weight, model.encode1.conv1.weight)
-
-
-# Converting.
-
-
-def test_convert_writes_a_folder_with_a_card(tmp_path):
-    model, x = small_model("fastsurfer_vinn")
-    state = to_state_dict(model)
-    source = tmp_path / "weights.safetensors"
-    mx.save_safetensors(str(source), {name: mx.array(value) for name, value in state.items()})
-    table = tmp_path / "colours.tsv"
-    table.write_text(
-        "ID\tLabelName\tR\tG\tB\tA\n0\tUnknown\t0\t0\t0\t0\n2\tLeft-White\t1\t2\t3\t0\n"
-    )
-    command = ["fastsurfer_vinn", source, "out", "--config", "height=16", "width=32"]
-    options = ["--classes", table, "--licence", "Apache-2.0", "--source", "the authors"]
-    result = run("convert.py", *command, *options, cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    again = zoo.from_pretrained(tmp_path / "out")
-    assert mx.array_equal(again(x), model(x))
-    assert again.about.classes[1] == {"name": "Left-White", "colour": [1, 2, 3], "label": 2}
-    assert "Licence of the weights: Apache-2.0" in (tmp_path / "out/README.md").read_text()
-
-
-def test_convert_says_in_a_line_what_is_wrong(tmp_path):
-    result = run("convert.py", "quicknat", tmp_path / "missing.pth", tmp_path / "out")
-    assert result.returncode == 1
-    assert result.stderr.splitlines() == [f"There is no file {tmp_path / 'missing.pth'}."]
-    assert not (tmp_path / "out").exists()
-    (tmp_path / "empty.txt").write_text("nothing")
-    with pytest.raises(ValueError, match="number name red green blue"):
-        zoo.read_classes(tmp_path / "empty.txt")
+    for loaded in (again, zoo.from_pytorch("quicknat", state, strict=False)):
+        assert mx.array_equal(loaded.encode1.conv1.weight, model.encode1.conv1.weight)
 
 
 # Exported models.
 
 
-@pytest.mark.parametrize("model_type", SMALL)
-def test_converted_weights_are_exported_as_they_are(model_type, tmp_path):
-    model, x = small_model(model_type)
-    converted = zoo.from_pytorch(
-        model_type, to_state_dict(model, model.pytorch_names), **sizes_of(model)
-    )
-    with mlx_unpool.exporting():
-        mx.export_function(str(tmp_path / "model.mlxfn"), converted, x)
-    (found,) = mx.import_function(str(tmp_path / "model.mlxfn"))(x)
-    assert np.abs(np.array(found - model(x))).max() < 1e-6 * np.abs(np.array(model(x))).max()
-
-
-def test_a_loaded_model_can_be_exported(tmp_path):
-    model, x = small_model("quicknat")
-    model.save_pretrained(tmp_path)
-    export(zoo.from_pretrained(tmp_path), [x.shape], tmp_path / "model.mlxfn")
-    (found,) = mx.import_function(str(tmp_path / "model.mlxfn"))(x)
-    assert np.allclose(found, model(x), atol=1e-5)
-
-
 def test_export_mends_strided_and_lazily_loaded_weights(tmp_path):
-    """What MLX does with them alone is shown first: this test fails when it has learnt better."""
+    """MLX alone gives wrong results or an error. If this test fails, a newer MLX no longer does."""
     model, x = small_model("segnet")
-    strided = tree_map(
-        lambda v: v if v.ndim < 4 else mx.contiguous(v.transpose(3, 1, 2, 0)).transpose(3, 1, 2, 0),
-        model.parameters(),
-    )
-    model.update(strided)
-    mx.eval(model.parameters())
+    strided(model)
     with mlx_unpool.exporting():
         mx.export_function(str(tmp_path / "wrong.mlxfn"), model, x)
-    (wrong,) = mx.import_function(str(tmp_path / "wrong.mlxfn"))(x)
-    assert np.abs(np.array(wrong - model(x))).max() > 0.1
+    assert difference(tmp_path / "wrong.mlxfn", model, x) > 0.1
     export(model, [x.shape], tmp_path / "right.mlxfn")
-    (right,) = mx.import_function(str(tmp_path / "right.mlxfn"))(x)
-    assert np.allclose(right, model(x), atol=1e-5)
+    assert difference(tmp_path / "right.mlxfn", model, x) < 1e-5
 
-    weights = dict(tree_flatten(model.parameters()))
-    mx.save_safetensors(str(tmp_path / "lazy.safetensors"), weights)
-    model.load_weights(str(tmp_path / "lazy.safetensors"))
+    lazy = save_state(tmp_path / "lazy.safetensors", dict(tree_flatten(model.parameters())))
+    model.load_weights(str(lazy))
     with mlx_unpool.exporting(), pytest.raises(ValueError, match="serialize primitive Load"):
         mx.export_function(str(tmp_path / "lazy.mlxfn"), model, x)
     export(model, [x.shape], tmp_path / "lazy.mlxfn")
 
 
 class Hidden(nn.Module):
-    """Holds a strided array where nobody looks for parameters."""
+    """Holds a strided array where it is not a parameter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -280,7 +212,7 @@ class Hidden(nn.Module):
 def test_export_refuses_what_it_cannot_mend(tmp_path):
     with pytest.raises(ValueError, match="gives other scores than the model"):
         export(Hidden().eval(), [(2, 4)], tmp_path / "hidden.mlxfn")
-    assert not (tmp_path / "hidden.mlxfn").exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 # Layers.
@@ -290,12 +222,13 @@ def test_export_refuses_what_it_cannot_mend(tmp_path):
 @pytest.mark.parametrize("size", [(48, 64), (20, 25), (7, 90), (33, 41)])
 def test_resize_gives_what_pytorch_gives(mode, size):
     torch = pytest.importorskip("torch")
+    from pytorch_twins import first_to_last, last_to_first
+
     x = np.random.default_rng(0).normal(size=(2, 33, 41, 3)).astype(np.float32)
     options = {"align_corners": False} if mode in ("bilinear", "bicubic") else {}
-    first = torch.from_numpy(np.moveaxis(x, -1, 1).copy())
-    expected = torch.nn.functional.interpolate(first, size=size, mode=mode, **options).numpy()
-    found = np.moveaxis(np.array(resize(mx.array(x), size, mode)), -1, 1)
-    assert np.abs(found - expected).max() < 5e-6
+    interpolate = torch.nn.functional.interpolate
+    expected = first_to_last(interpolate(last_to_first(x), size=size, mode=mode, **options))
+    assert np.abs(np.array(resize(mx.array(x), size, mode)) - expected).max() < 5e-6
     with pytest.raises(ValueError, match="'mode' must be one of nearest"):
         resize(mx.array(x), (5, 5), "linear")
 
@@ -303,7 +236,7 @@ def test_resize_gives_what_pytorch_gives(mode, size):
 @pytest.mark.parametrize(
     "position", ["center", "top_left", "top_right", "bottom_left", "bottom_right"]
 )
-def test_slices_are_cropped_and_padded_where_the_position_says(position):
+def test_slices_are_cropped_and_padded_at_the_requested_position(position):
     model = zoo.MODELS["fastsurfer_vinn"](2, 1, 2, 2, crop_position=position)
     x = mx.arange(48.0).reshape(1, 6, 8, 1)
     rows = slice(2, 6) if "bottom" in position else slice(0, 4)
@@ -321,17 +254,18 @@ def test_slices_are_cropped_and_padded_where_the_position_says(position):
 
 def test_batch_norm_of_volumes_is_that_of_their_voxels():
     torch = pytest.importorskip("torch")
+    from pytorch_twins import first_to_last, last_to_first
+
     twin, norm = torch.nn.BatchNorm3d(4), BatchNorm(4)
     x = np.random.default_rng(0).normal(size=(2, 3, 5, 4, 4)).astype(np.float32)
-    first = torch.from_numpy(np.moveaxis(x, -1, 1).copy())
     for mode in (True, False):
-        expected = twin.train(mode)(first).detach().numpy()
-        found = np.moveaxis(np.array(norm.train(mode)(mx.array(x))), -1, 1)
-        # The running variance is another one: PyTorch's is that of a sample, MLX's is of all.
+        expected = first_to_last(twin.train(mode)(last_to_first(x)))
+        found = np.array(norm.train(mode)(mx.array(x)))
+        # The running variances differ: PyTorch keeps that of a sample, MLX that of a population.
         assert np.abs(found - expected).max() < (1e-5 if mode else 1e-2)
 
 
-def test_indices_are_noted_and_replaced_in_the_order_of_the_calls():
+def test_indices_are_recorded_and_replaced_in_the_order_of_the_calls():
     model, x = small_model("quicknat")
     with pooled_indices() as found:
         scores = model(x)
@@ -343,7 +277,7 @@ def test_indices_are_noted_and_replaced_in_the_order_of_the_calls():
     with pooled_indices(feed=other):
         assert not np.allclose(model(x), scores)
     assert 0.9 < share_of_flips(other, found) <= 1
-    assert mx.array_equal(model(x), scores)  # all as before
+    assert mx.array_equal(model(x), scores)  # the layers are restored
     with pytest.raises(ValueError, match="must have the same shapes"):
         share_of_flips(found, [*found[:3], mx.zeros(1)])
 
@@ -351,19 +285,26 @@ def test_indices_are_noted_and_replaced_in_the_order_of_the_calls():
 # Programs.
 
 PROGRAMS = sorted(path.name for path in EXAMPLES.glob("*.py") if path.name != "first_steps.py")
+HELP = {  # what some of them must mention
+    "export.py": ("--shape",),
+    "segnet_digits.py": ("--decoder", "--compare", "--smoke", "--seeds", "--output", "Ctrl-C"),
+    "brain_segment.py": (
+        *("zenodo.org", "--resume"),
+        *(f"convert.py fastsurfer_vinn aparc_vinn_{p.name}_v2.0.0.pkl" for p in PLANES),
+    ),
+}
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_every_program_explains_itself_in_whatever_folder(program, tmp_path):
-    result = run(program, "--help", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert len(result.stdout.splitlines()) > 5
+def test_every_program_has_help_in_any_folder(program, tmp_path):
+    said = run(program, "--help", cwd=tmp_path).stdout
+    assert len(said.splitlines()) > 5
+    assert [word for word in HELP.get(program, ()) if word not in said] == []
     assert not list(tmp_path.iterdir())
 
 
-def test_the_first_steps_are_those_that_they_print(tmp_path):
+def test_the_first_steps_print_their_results(tmp_path):
     result = run("first_steps.py", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
     for said in ("[13, 15]", "[0, 6, 0, 8]", "gradient of the bias"):
         assert said in result.stdout
 
@@ -372,14 +313,9 @@ def test_the_first_steps_are_those_that_they_print(tmp_path):
     "options",
     [
         ["camvid_predict.py", "missing", "picture.png"],
-        ["camvid_train.py", "--data", "missing"],
         ["camvid_train.py", "--smoke", "--start", "missing", "--output", "out"],
-        ["convert.py", "enet", "missing.pth", "out"],
     ],
 )
 def test_missing_files_are_one_line(options, tmp_path):
-    program, *rest = options
-    result = run(program, *rest, cwd=tmp_path)
-    assert result.returncode == 1
-    assert len(result.stderr.splitlines()) == 1
-    assert "missing" in result.stderr
+    (line,) = errors_of(*options, cwd=tmp_path)
+    assert "missing" in line

@@ -1,4 +1,4 @@
-"""``mlx_unpool_zoo`` as users install it: from a wheel, from an sdist, and editable."""
+"""Installing ``mlx_unpool_zoo`` from a wheel, from an sdist, and editable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from programs import EXAMPLES, ROOT
 import mlx_unpool
 
 MODULES = {path.name for path in (EXAMPLES / "zoo" / "mlx_unpool_zoo").glob("*.py")} | {"py.typed"}
-# Modules of a user that have the names of modules of the examples, now or in earlier versions.
+# Names of modules of the examples, now or in earlier versions, that a user's modules may have.
 NAMES = ("common", "data", "zoo", "support", "files", "model", "layers", "pytorch")
 SCRIPT = """
     import pathlib, sys
@@ -39,7 +39,7 @@ SCRIPT = """
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory) -> Path:
-    """The folder of an sdist, and of a wheel that was built from it."""
+    """The folder with an sdist and a wheel that was built from it."""
     folder = tmp_path_factory.mktemp("dist")
     subprocess.run([sys.executable, "-m", "build", "--outdir", folder, ROOT], check=True)
     return folder
@@ -48,8 +48,8 @@ def dist(tmp_path_factory) -> Path:
 def installed(folder: Path, *what: object) -> list[Path]:
     """The folders of the two packages that a clean environment imports after ``pip install``.
 
-    The environment can import the packages of this one, but nothing of this checkout. The script runs in a
-    folder with modules of the names that the examples use.
+    The environment shares MLX and its dependencies with this one, but not this checkout. The script runs in a
+    folder with modules that have the names in NAMES.
     """
     venv.create(folder / "clean", with_pip=False)
     python = folder / "clean" / "bin" / "python"
@@ -69,7 +69,7 @@ def installed(folder: Path, *what: object) -> list[Path]:
     return [Path(line) for line in result.stdout.splitlines()]
 
 
-def test_wheel_and_sdist_hold_the_zoo_and_none_of_the_examples(dist):
+def test_wheel_and_sdist_contain_the_zoo_and_no_examples(dist):
     (wheel,) = dist.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert {n.partition("/")[0] for n in names} == {
@@ -88,19 +88,19 @@ def test_wheel_and_sdist_hold_the_zoo_and_none_of_the_examples(dist):
     }
 
 
-def test_the_wheel_works_beside_modules_of_any_name(dist, tmp_path):
+def test_the_wheel_works_next_to_modules_of_any_name(dist, tmp_path):
     (wheel,) = dist.glob("*.whl")
     zoo, library = installed(tmp_path, wheel)
     assert zoo.parent == library.parent
     assert tmp_path in zoo.parents
 
 
-def test_an_editable_installation_is_this_checkout(tmp_path):
+def test_an_editable_installation_imports_this_checkout(tmp_path):
     zoo, library = installed(tmp_path, "--editable", ROOT)
     assert (zoo, library) == (EXAMPLES / "zoo" / "mlx_unpool_zoo", ROOT / "mlx_unpool")
 
 
-def test_the_extra_has_what_the_zoo_imports():
+def test_the_extra_installs_the_imports_of_the_zoo():
     text = (ROOT / "pyproject.toml").read_text()
     assert 'zoo = ["numpy", "safetensors>=0.4", "huggingface_hub"]' in text
 

@@ -1,4 +1,4 @@
-"""State dicts of PyTorch for MLX models: one's own networks, and what authors publish."""
+"""State dicts of PyTorch for MLX models: for users' own networks, and published ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pickle
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -16,12 +15,13 @@ import pytest
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo import pytorch
 from mlx_unpool_zoo.pytorch import convert_state_dict, read_state, state_of, to_state_dict
+from programs import Bomb
 
-# One's own networks.
+# Users' own networks.
 
 
 class Autoencoder(nn.Module):
-    """A network as users write them: layers in ``nn.Sequential``, and ``Linear`` around a feature map."""
+    """A typical network: layers in ``nn.Sequential``, and ``Linear`` before and after a feature map."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,14 +63,12 @@ def autoencoder_twin() -> Any:
 
 
 def largest_difference(model: nn.Module, twin: Any, shape: tuple[int, ...]) -> float:
-    """Of the outputs for an input of this shape, channels last."""
-    import torch
+    """The largest difference between the outputs for an input of this shape, channels last."""
+    from pytorch_twins import first_to_last, last_to_first
 
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-    with torch.no_grad():
-        expected = twin(torch.from_numpy(np.moveaxis(x, -1, 1).copy())).numpy()
     found = np.array(model.eval()(mx.array(x)))
-    return float(np.abs(np.moveaxis(found, -1, 1) - expected).max())
+    return float(np.abs(found - first_to_last(twin(last_to_first(x)))).max())
 
 
 def test_a_linear_layer_after_a_flatten_is_reordered_on_request():
@@ -81,7 +79,7 @@ def test_a_linear_layer_after_a_flatten_is_reordered_on_request():
     assert set(report.loaded) == {name for name, _ in tree_flatten(model.parameters())}
     assert (report.missing, report.unexpected) == ([], [])
     assert report.ignored == ["encoder.1.num_batches_tracked"]
-    pytorch.load_state_dict(model, twin)  # without the request the order is PyTorch's
+    pytorch.load_state_dict(model, twin)  # without the request, the order of PyTorch is kept
     assert largest_difference(model, twin, (2, 7, 8, 1)) > 0.01
     with pytest.raises(ValueError, match=r"with 120 elements for 'fc', but got \(4, 5, 5\)"):
         pytorch.load_state_dict(model, twin, flatten={"fc": (4, 5, 5)})
@@ -133,7 +131,11 @@ def test_a_part_of_the_weights_can_be_loaded():
         pytorch.load_state_dict(layer, {"weight": np.ones((2, 2))}, strict=False)
 
 
-# What authors publish.
+# Published weights.
+
+
+CONVOLUTIONS = ("Conv1d", "Conv3d", "ConvTranspose1d", "ConvTranspose3d")
+LAYERS = {**dict.fromkeys(CONVOLUTIONS, (2, 3, 5)), "Linear": (2, 3)}
 
 
 class WithRoot(nn.Module):
@@ -142,13 +144,7 @@ class WithRoot(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.log_sigma = mx.array(0.5)
-        self.layers = [
-            nn.Conv1d(2, 3, 5),
-            nn.Conv3d(2, 3, 5),
-            nn.ConvTranspose1d(2, 3, 5),
-            nn.ConvTranspose3d(2, 3, 5),
-            nn.Linear(2, 3),
-        ]
+        self.layers = [getattr(nn, name)(*sizes) for name, sizes in LAYERS.items()]
 
 
 def test_parameters_at_the_root_and_weights_of_all_ranks_go_both_ways():
@@ -157,13 +153,7 @@ def test_parameters_at_the_root_and_weights_of_all_ranks_go_both_ways():
     twin = torch.nn.Module()
     twin.log_sigma = torch.nn.Parameter(torch.tensor(0.0))
     twin.layers = torch.nn.ModuleList(
-        [
-            torch.nn.Conv1d(2, 3, 5),
-            torch.nn.Conv3d(2, 3, 5),
-            torch.nn.ConvTranspose1d(2, 3, 5),
-            torch.nn.ConvTranspose3d(2, 3, 5),
-            torch.nn.Linear(2, 3),
-        ]
+        getattr(torch.nn, name)(*sizes) for name, sizes in LAYERS.items()
     )
     state = to_state_dict(model)
     twin.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
@@ -172,12 +162,9 @@ def test_parameters_at_the_root_and_weights_of_all_ranks_go_both_ways():
     for name, value in tree_flatten(model.parameters()):
         assert mx.array_equal(back[name], value), name
         assert memoryview(back[name]).c_contiguous
-    for number, length in enumerate((9, 9, 9, 9)):
-        rank = 1 if number in (0, 2) else 3
-        x = np.random.default_rng(number).normal(size=(1, *[length] * rank, 2)).astype(np.float32)
-        expected = twin.layers[number](torch.from_numpy(np.moveaxis(x, -1, 1).copy()))
-        found = np.moveaxis(np.array(model.layers[number](mx.array(x))), -1, 1)
-        assert np.abs(found - expected.detach().numpy()).max() < 1e-5
+    for ours, theirs, name in zip(model.layers, twin.layers, CONVOLUTIONS):
+        shape = (1, *[9] * (1 if "1d" in name else 3), 2)
+        assert largest_difference(ours, theirs, shape) < 1e-5, name
 
 
 @pytest.mark.parametrize(
@@ -193,7 +180,7 @@ def test_parameters_at_the_root_and_weights_of_all_ranks_go_both_ways():
         lambda s: {"state_dict": {f"module.{name}": value for name, value in s.items()}},
     ],
 )
-def test_a_state_dict_is_found_wherever_it_lies(around, tmp_path):
+def test_a_state_dict_is_found_in_every_usual_checkpoint(around, tmp_path):
     torch = pytest.importorskip("torch")
     state = {"a.weight": torch.arange(6.0).reshape(2, 3), "log_sigma": torch.tensor(0.5)}
     torch.save(around(state), tmp_path / "some.pth")
@@ -235,19 +222,9 @@ def test_a_whole_pickled_model_is_read_without_its_code(tmp_path):
     expected = read_state(names[2])
     assert "blocks.1.weight" in expected
     for path in names[:2]:
-        found = read_state(path)  # its class is in a script that is not here
+        found = read_state(path)  # its class is defined in another script
         assert found.keys() == expected.keys()
         assert all(np.array_equal(found[name], expected[name]) for name in expected)
-
-
-class Bomb:
-    """Would make a file if it were unpickled as it asks for."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return (Path.touch, (self.path,))
 
 
 def test_code_in_a_checkpoint_is_never_run(tmp_path):
@@ -259,7 +236,7 @@ def test_code_in_a_checkpoint_is_never_run(tmp_path):
     torch.save({"state_dict": {"b": bomb}}, tmp_path / "alone.pth")
     with pytest.raises(ValueError, match=r"'b' is .* export its state dict: torch.save\("):
         read_state(tmp_path / "alone.pth")
-    # Beside the weights it does no harm, and is not run either.
+    # Next to the weights it is ignored, and does not run either.
     torch.save({"state_dict": {"a": weight}, "config": bomb}, tmp_path / "beside.pth")
     assert list(read_state(tmp_path / "beside.pth")) == ["a"]
     (tmp_path / "plain.pkl").write_bytes(pickle.dumps(bomb))
@@ -267,7 +244,7 @@ def test_code_in_a_checkpoint_is_never_run(tmp_path):
         read_state(tmp_path / "plain.pkl")
     assert not (tmp_path / "ran").exists()
     pickle.loads(pickle.dumps(bomb))
-    assert (tmp_path / "ran").exists()  # it would have
+    assert (tmp_path / "ran").exists()  # the payload would run
 
 
 @pytest.mark.parametrize(
@@ -286,7 +263,7 @@ def test_a_checkpoint_without_weights_says_how_to_export_them(content, message, 
     assert "torch.save(model.state_dict(), 'weights.pth')" in str(error.value)
 
 
-def test_files_that_are_no_checkpoints_are_one_line(tmp_path):
+def test_files_that_are_not_checkpoints_are_refused_in_one_line(tmp_path):
     pytest.importorskip("torch")
     with pytest.raises(ValueError, match="There is no file"):
         read_state(tmp_path / "missing.pth")

@@ -1,4 +1,4 @@
-"""Models are exported for inference and run where this package is not."""
+"""Exported models and functions run in processes that do not have this package."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def export(function, inputs: list[mx.array], path: Path, **options: bool) -> Non
 
 
 def run_elsewhere(path: Path, inputs: list[mx.array]) -> list[mx.array]:
-    """What the exported function gives in a fresh process that cannot import this package."""
+    """The results of the exported function in a new process that cannot import this package."""
     given, results = path.with_name("inputs.npz"), path.with_name("outputs.npz")
     mx.savez(str(given), **{f"input{n}": x for n, x in enumerate(inputs)})
     command = [sys.executable, "-I", "-c", textwrap.dedent(RUN_ELSEWHERE), path, given, results]
@@ -62,7 +62,7 @@ SAMPLES = mx.random.uniform(shape=(2, 3, 2), key=mx.random.key(1))
 INDICES = {"return_indices": True}
 WINDOW = {"index_format": "window", **INDICES}
 SIZE, KEY = {"output_size": (9, 10)}, {"key": mx.random.key(3)}
-# arrays, the other arguments of the function, and its options
+# first array, further arguments, options
 CALLS = {
     "max_pool1d": (X[0], (3, 2, 1), INDICES),
     "max_pool2d": (X, (3, 2, 1), INDICES),
@@ -82,7 +82,7 @@ CALLS = {
 
 
 def function_of(name: str):
-    """A function of arrays, and these arrays."""
+    """A function of arrays, and its arrays."""
     x, arguments, options = CALLS[name]
     name, _, kind = name.partition(", ")
     function = getattr(mlx_unpool, name)
@@ -130,7 +130,7 @@ def test_one_file_holds_several_sizes(tmp_path):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_shapeless_export_takes_no_other_size(name, tmp_path):
-    """Windows hold for one size, and MLX's Slice and View cannot infer shapes: it says so."""
+    """Windows depend on the size, and MLX's Slice and View cannot infer shapes: MLX raises an error."""
     function, inputs = FUNCTIONS[name]
     path = tmp_path / "function.mlxfn"
     export(function, inputs, path, shapeless=True)
@@ -139,19 +139,19 @@ def test_a_shapeless_export_takes_no_other_size(name, tmp_path):
 
 
 def test_a_segnet_is_exported_for_metal_without_a_mac(tmp_path):
-    """The file names the kernels; tests/metal runs them."""
+    """The file contains the names of the kernels; tests/metal runs them."""
     path = tmp_path / "segnet.mlxfn"
     with _backends.use_backend("metal"):
         export(segnet(), [mx.zeros((1, 16, 16, 3))], path)
     contents = path.read_bytes()
     for kernel in (b"custom_kernel_unpool_pool", b"custom_kernel_unpool_place"):
-        assert contents.count(kernel) >= 3  # one a stage
+        assert contents.count(kernel) >= 3  # one per stage
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "convert_indices"])
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
 def test_a_derivative_inside_is_refused(name, dtype):
-    """Whichever it is: MLX could differentiate some of the operations, but not as exactly."""
+    """MLX could differentiate some of the operations, but less exactly."""
     function, (x, *rest) = FUNCTIONS[name]
     x = x.astype(dtype)
 
@@ -171,7 +171,7 @@ def test_a_derivative_inside_is_refused(name, dtype):
             with mlx_unpool.exporting():
                 derivative()
         derivative()
-    with mlx_unpool.exporting():  # what needs none is no matter
+    with mlx_unpool.exporting():  # mapping, and gradients that do not pass through the function
         assert mx.array_equal(mx.vmap(values)(mx.stack([x, x]))[1], values(x))
         gradient = mx.grad(lambda x: mx.stop_gradient(values(x)).sum() + x.sum())(x)
         assert mx.array_equal(gradient, mx.ones_like(x))

@@ -1,8 +1,8 @@
-"""Any legal arguments give the reference's answer, any illegal ones a ValueError or a TypeError.
+"""Legal arguments give the results of the reference, illegal ones a ValueError or a TypeError.
 
-What is drawn is mostly legal, but any argument may be nonsense; ``legal_*`` says, independently of the
+Most of the drawn arguments are legal, but each can be nonsense. ``legal_*`` decides, independently of the
 library, which calls must succeed. ``make fuzz`` draws 20,000 calls, ``make test`` a few hundred, the same in
-every run. A call that has failed once is kept as an ``@example``.
+every run. Calls that failed in the past are ``@example``s.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from properties import check_pool, check_unpool, equal
 
 import mlx_unpool
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))  # 0: a few, and always the same
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))  # 0: a few, the same in every run
 DTYPES = FLOATS + INTEGERS
 FORMATS = ("flat", "window", "tensorflow", "tensorflow_batch", "onnx", "onnx_column_major")
 WORDS = {
@@ -39,7 +39,7 @@ assert sum(PARTS.values()) == 1
 
 
 def fuzz(topic: str):
-    """Settings of a test that draws its part of all examples."""
+    """Settings for a test that draws its part of all examples."""
     return settings(
         max_examples=round(PARTS[topic] * (EXAMPLES or 600)),
         derandomize=not EXAMPLES,
@@ -49,7 +49,7 @@ def fuzz(topic: str):
     )
 
 
-# ---- what may be drawn for an argument
+# ---- values of arguments
 
 NONSENSE = st.sampled_from(
     [
@@ -61,7 +61,7 @@ NONSENSE = st.sampled_from(
 
 
 def or_nonsense(strategy: st.SearchStrategy) -> st.SearchStrategy:
-    """Mostly what is legal."""
+    """Mostly legal values."""
     return st.integers(0, 24).flatmap(lambda n: NONSENSE if n == 0 else strategy)
 
 
@@ -70,14 +70,14 @@ def word(name: str) -> st.SearchStrategy:
 
 
 def numbers(rank: int, low: int, high: int) -> st.SearchStrategy:
-    """An integer, or one for each axis, as a tuple, a list or NumPy's."""
+    """One integer or NumPy integer for all axes, or a tuple or list with one per axis."""
     one = st.integers(low, high)
     several = st.lists(one, min_size=rank, max_size=rank)
     return or_nonsense(st.one_of(one, several.map(tuple), several, one.map(np.int64)))
 
 
 def per_axis(value: Any, rank: int, least: int) -> tuple[int, ...] | None:
-    """What an argument says for each axis, None if it is not legal."""
+    """The value of an argument for each axis; None if it is not legal."""
     given = value if isinstance(value, (tuple, list)) else [value] * rank
     integers = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in given)
     if not integers or len(given) != rank or any(n < least for n in given):
@@ -90,12 +90,12 @@ def is_word(value: Any, *words: str | bool) -> bool:
 
 
 def legal_words(options: dict) -> bool:
-    """Whether flags and names are legal."""
+    """Whether the flags and names among the options are legal."""
     return all(is_word(options[name], *WORDS[name]) for name in WORDS.keys() & options.keys())
 
 
 def legal_window(rank: int, options: dict) -> reference.Pool | None:
-    """The window of a call, None if it is not legal."""
+    """The window of a call; None if it is not legal."""
     kernel = per_axis(options["kernel_size"], rank, 1)
     stride = kernel if options["stride"] is None else per_axis(options["stride"], rank, 1)
     padding = per_axis(options["padding"], rank, 0)
@@ -109,7 +109,7 @@ def legal_window(rank: int, options: dict) -> reference.Pool | None:
 
 @dataclass(frozen=True)
 class Call:
-    """Arguments that can be written down: arrays are made from a seed."""
+    """Arguments of a call, with a seed instead of arrays."""
 
     rank: int
     batch: int | None
@@ -122,7 +122,7 @@ class Call:
 
     @property
     def layout(self) -> Layout:
-        """How the array lies; where the name of the layout is nonsense, it lies somehow."""
+        """The layout of the array; any one if its name is nonsense."""
         first = is_word(self.options["data_format"], "channels_first")
         data_format = "channels_first" if first else "channels_last"
         return Layout(self.rank, self.batch, self.channels, data_format)
@@ -136,7 +136,7 @@ class Call:
         return self.layout.arrange(self.planes(), self.dtype)
 
     def run(self, name: str, *arrays: mx.array, at_call: dict | None = None) -> Any:
-        """A pooling or unpooling of these arrays, by the layer or by the function of this name."""
+        """Call the function of this name, or its layer, with these arrays."""
         at_call = at_call or {}
         if not self.as_layer:
             return getattr(mlx_unpool, f"{name}{self.rank}d")(*arrays, **self.options, **at_call)
@@ -149,7 +149,7 @@ class Call:
 
 @st.composite
 def calls(draw, options, ranks=(1, 2, 3)) -> Call:
-    """A call of a function over some axes; ``options(rank, size)`` draws its other arguments."""
+    """A call of any rank; ``options(rank, size)`` draws its other arguments."""
     rank = draw(st.sampled_from(ranks))
     size = tuple(draw(st.integers(1, (12, 7, 3)[rank - 1])) for _ in range(rank))
     return Call(
@@ -165,13 +165,13 @@ def calls(draw, options, ranks=(1, 2, 3)) -> Call:
 
 
 def attempt(legal: bool, function) -> Any:
-    """The result of a legal call, None of an illegal one, which must raise the right error."""
+    """The result of a legal call; None for an illegal one, which must raise the right error."""
     if legal:
         return function()
     with pytest.raises((ValueError, TypeError)) as caught:
         function()
     message = str(caught.value)
-    assert message.startswith("[")  # the library's own, which names its caller
+    assert message.startswith("[")  # the library's own error, which names the function
     assert "must" in message
     assert "but got" in message
     return None
@@ -202,7 +202,7 @@ POOL = ANYWHERE | {"ceil_mode": False, "return_indices": True, "index_format": "
 
 
 def failure(defaults: dict, rank: int = 1, **options: Any) -> Call:
-    """A call that has failed once."""
+    """A call that failed in the past."""
     options = {"data_format": "channels_last", **defaults, **options}
     return Call(rank, None, 1, (1,) * rank, mx.float32, 0, options)
 
@@ -221,13 +221,13 @@ def test_pooling(call):
 
 
 def check_call(call: Call, name: str, expected: tuple[np.ndarray, ...], **at_call: Any) -> None:
-    """Compares a pool's results and gradient."""
+    """Compare the results and the gradient of a pool."""
     run = lambda x: call.run(name, x, at_call=dict(at_call))  # noqa: E731
     returns_indices = call.options["return_indices"]
     check_pool(run, call.x, call.layout, call.size, expected, returns_indices, call)
 
 
-# ---- unpooling: the size of a call is that of the pooled arrays
+# ---- unpooling; ``size`` of a call is that of the pooled arrays
 
 
 def unpool_options(rank: int, cells: tuple[int, ...]) -> st.SearchStrategy:
@@ -251,7 +251,7 @@ def unpool_options(rank: int, cells: tuple[int, ...]) -> st.SearchStrategy:
 
 
 def spatial_of_full_shape(call: Call, shape: tuple[int, ...], exact: bool) -> tuple | None:
-    """The spatial part of a full shape, with or without batch; its other axes count if ``exact``."""
+    """The spatial part of a full shape; if ``exact``, its other axes must equal those of the array."""
     first = call.options["data_format"] == "channels_first"
     spatial = shape[-call.rank :] if first else shape[-call.rank - 1 : -1]
     image = (call.channels, *spatial) if first else (*spatial, call.channels)
@@ -260,7 +260,7 @@ def spatial_of_full_shape(call: Call, shape: tuple[int, ...], exact: bool) -> tu
 
 
 def legal_unpooled_size(call: Call, window: reference.Pool | None) -> tuple[int, ...] | None:
-    """The size of the plane to unpool into, None if it is not legal."""
+    """The size of the unpooled plane; None if it is not legal."""
     given = call.options["output_size"]
     allowed = [range(1, 10**6)] * call.rank
     if window is not None:
@@ -385,7 +385,7 @@ def test_fractional_pooling(call):
     calls(unpool_options), st.sampled_from(INTEGERS), *[or_nonsense(st.sampled_from(FORMATS))] * 2
 )
 def test_conversion_and_check(call, index_dtype, source, target):
-    """Numbers that have a meaning come back from a conversion and pass the check; others do not."""
+    """Valid indices survive a conversion and pass the check; others do not."""
     options, layout = call.options, call.layout
     is_window = index_dtype in (mx.uint8, mx.uint16)
     window = legal_window(call.rank, options)

@@ -1,4 +1,4 @@
-"""Small cases with answers written out: the documentation's examples and every rule for special values."""
+"""Small cases with literal results: the examples of PyTorch's documentation and the special values."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_pooled_sizes(size, k, s, p, d, ceil_mode, expected):
     assert max_pool1d(x, k, s, p, dilation=d, ceil_mode=ceil_mode).shape == (1, expected, 1)
 
 
-# The documentation's examples
+# The examples of PyTorch's documentation
 
 
 def test_unpooling_in_two_dimensions():
@@ -147,7 +147,7 @@ def test_window_indices_have_two_bytes_for_more_than_256_elements():
 
 
 def test_elements_outside_the_input_cost_nothing():
-    """A window of two million elements over ten: fast, and with the results of the ten."""
+    """A window of two million elements over an input of ten is fast and gives the maximum of the ten."""
     x = line([3, 1, 4, 1, 5, 9, 2, 6, 5, 3])
     for index_format, expected in (("flat", 5), ("window", 2**15 + 5)):
         options = {"return_indices": True, "index_format": index_format}
@@ -189,11 +189,11 @@ GRADIENTS = {
         lambda v: max_unpool1d(v, OUTSIDE, 2),
         *(line([1.0, 2, 3, 4]), [0, 1, 0, 0]),
     ),
-    "the same without a window": (
+    "zero for those without a window, too": (
         lambda v: max_unpool1d(v, OUTSIDE, None, output_size=16),
         *(line([1.0, 2, 3, 4]), [0, 1, 0, 0]),
     ),
-    "the third one": (
+    "the third derivative": (
         mx.grad(total(mx.grad(total(lambda x: max_pool1d(x, 4) ** 3)))),
         *(line([2.0, 4, 3, 1]), [0, 6, 0, 0]),
     ),
@@ -217,7 +217,7 @@ def test_gradients(name):
 
 @pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
 def test_gradients_of_16_bit_values_are_summed_in_32_bits(dtype):
-    """1, 2, 3, ... in the type itself would stop at 2,048 (float16) or 256 (bfloat16)."""
+    """A sum of ones in the type itself stops at 2,048 (float16) or 256 (bfloat16)."""
     x = mx.zeros((1, 64, 64, 1), dtype)
     x[0, 31, 31, 0] = 1
     for index_format in FORMATS:
@@ -226,7 +226,7 @@ def test_gradients_of_16_bit_values_are_summed_in_32_bits(dtype):
         _, (got,) = mx.vjp(pool, [x], [mx.full((1, 32, 32, 1), 3, dtype)])
         assert got[0, 31, 31, 0].item() == 3 * 32 * 32
         assert mx.array_equal(got != 0, x != 0)
-    one = mx.zeros((1, 1, 1, 3), dtype)  # every one of 32 x 32 windows is this element
+    one = mx.zeros((1, 1, 1, 3), dtype)  # each of 32 x 32 windows contains only this element
     cotangent = mx.full((1, 32, 32, 3), 3, dtype)
     _, (got,) = mx.vjp(lambda x: adaptive_max_pool2d(x, 32), [one], [cotangent])
     assert got.dtype == dtype
@@ -258,8 +258,8 @@ def test_none_keeps_an_axis():
     assert mx.array_equal(adaptive_max_pool2d(x, 1)[:, 0, 0], x.max(axis=(1, 2)))
 
 
-def test_fractional_windows_start_where_the_formula_says():
-    x = mx.arange(9.0).reshape(1, 9, 1)  # ascending: the last position of a window wins
+def test_fractional_windows_start_at_the_positions_of_the_formula():
+    x = mx.arange(9.0).reshape(1, 9, 1)  # ascending: the maximum is the last element of a window
     # a = (9 - 2) / (4 - 1); floor((i + 0.5) * a) - floor(0.5 * a) = 0, 2, 4, and the last one at 7
     samples = mx.array([[[0.9, 0.5]]])
     values = fractional_max_pool2d(x, (1, 2), output_size=(1, 4), random_samples=samples)
@@ -285,28 +285,26 @@ def test_a_key_makes_fractional_pooling_reproducible():
     assert not mx.array_equal(first, then)
 
 
-def test_images_and_channels_draw_their_own_windows():
+def test_images_and_channels_draw_separate_windows():
     x = mx.broadcast_to(mx.arange(40.0)[:, None], (3, 1, 40, 4))
     starts = fractional_max_pool2d(x, (1, 2), output_size=(1, 15), key=mx.random.key(0))
     rows = starts.transpose(0, 3, 1, 2).reshape(12, 15).tolist()
-    assert len(set(map(tuple, rows))) == 5  # all that this size allows
+    assert len(set(map(tuple, rows))) == 5  # all possible starts
 
 
 @pytest.mark.parametrize("sample", [-5.0, 7.0, INF, -INF, NAN, 1e30, 2.0**24, 2.0**25, -(2.0**24)])
 def test_random_samples_out_of_range_stay_inside_the_plane(sample):
-    """Numbers about 2^24 would give windows past the plane, as float32 rounds them up by more than one."""
+    """Near 2^24, float32 rounds by more than one, which must not move a window past the plane."""
     x = mx.random.normal((1, 9, 9, 2))
 
     def pool(x, sample=sample):
-        samples = mx.full((1, 2, 2), sample)
-        return fractional_max_pool2d(
-            x, 2, output_size=5, random_samples=samples, return_indices=True
-        )
+        options = {"random_samples": mx.full((1, 2, 2), sample), "return_indices": True}
+        return fractional_max_pool2d(x, 2, output_size=5, **options)
 
     values, indices = pool(x)
     assert mx.array_equal(indices, pool(x, 1.0 if sample > 0 else 0.0)[1])
     assert ((indices >= 0) & (indices < 81)).all().item()
-    # The last window of each axis is always the last one that fits.
+    # The last window of each axis is always the last possible one.
     assert (indices[0, 4] // 9 >= 7).all().item()
     assert (indices[0, :, 4] % 9 >= 7).all().item()
     assert mx.grad(total(lambda x: pool(x)[0]))(x).sum().item() == values.size

@@ -1,4 +1,4 @@
-"""Processes and signals: workers of ``multiprocessing``, interrupts at any moment, optimised Python."""
+"""Processes and signals: workers of ``multiprocessing``, interrupts, optimised Python."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ import mlx_unpool
 
 ROOT = Path(__file__).parent.parent
 CAN_FORK = hasattr(os, "fork")
-UNIX = pytest.mark.skipif(not CAN_FORK, reason="there is no fork here")
+UNIX = pytest.mark.skipif(not CAN_FORK, reason="this system has no fork")
 # Neither Metal nor CUDA works in a child of fork(): docs/reliability.md recommends "spawn".
 GPU = mx.is_available(mx.gpu)
 FORK = pytest.mark.skipif(not CAN_FORK or GPU, reason="a GPU does not work after a fork")
-LIMIT = 120  # seconds; what hangs fails
+LIMIT = 120  # seconds, after which a process counts as hanging
 
 
 def numbers(seed: int) -> list[float]:
-    """Sums of everything that a worker may want: values, unpooled values, gradients, random windows."""
+    """Sums of unpooled values, gradients, and values of random and adaptive windows."""
     mx.random.seed(seed)
     x = mx.random.normal((2, 9, 9, 3))
     pool = mlx_unpool.MaxPool2d(3, 2, 1, return_indices=True)
@@ -38,18 +38,16 @@ def numbers(seed: int) -> list[float]:
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_workers_that_are_started_afresh_work(method):
+def test_newly_started_workers_work(method):
     if method not in multiprocessing.get_all_start_methods():
         pytest.skip(f"there is no {method} here")
-    expected = [
-        numbers(seed) for seed in range(4)
-    ]  # these workers have not used MLX, this process has
+    expected = [numbers(seed) for seed in range(4)]  # uses MLX here first
     with multiprocessing.get_context(method).Pool(2) as workers:
         assert workers.map_async(numbers, range(4)).get(timeout=LIMIT) == expected
 
 
 def run(program: str, *options: str, **environment: str) -> str:
-    """What a program prints in a separate Python process."""
+    """The output of a program in a separate Python process."""
     command = [sys.executable, *options, "-c", textwrap.dedent(program)]
     output = {"capture_output": True, "text": True, "timeout": LIMIT}
     result = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, **output)
@@ -72,7 +70,7 @@ FORKED = """
     def in_a_child(function):
         child = os.fork()
         if child == 0:
-            signal.alarm(20)  # what hangs is ended
+            signal.alarm(20)  # seconds, after which it is killed
             try:
                 function()
                 os._exit(0)
@@ -84,7 +82,7 @@ FORKED = """
 
 @FORK
 def test_workers_that_are_forked_before_mlx_runs_work():
-    """Importing the package starts no thread and looks at no device, so a fork loses nothing."""
+    """Importing the package starts no thread and uses no device, so a fork loses nothing."""
     program = """
     with multiprocessing.get_context("fork").Pool(2) as workers:
         got = workers.map(work, range(4))
@@ -95,7 +93,7 @@ def test_workers_that_are_forked_before_mlx_runs_work():
 
 @FORK
 def test_a_process_that_is_forked_after_mlx_has_run_needs_a_new_stream():
-    """MLX's own limit: the threads of its streams stay behind, so that even x + 1 waits for ever."""
+    """A limit of MLX: the child has no threads for the existing streams, so even x + 1 waits forever."""
     program = """
     x = mx.random.normal((1, 8, 8, 2))
     expected = mlx_unpool.max_pool2d(x, 2)
@@ -115,7 +113,7 @@ def test_a_process_that_is_forked_after_mlx_has_run_needs_a_new_stream():
 
 
 def test_a_process_ends_after_threads_that_cleared_their_streams():
-    """Without mx.clear_streams() MLX aborts in some of these runs: docs/reliability.md."""
+    """Without mx.clear_streams(), MLX aborts in some of these runs; see docs/reliability.md."""
     program = """
     import threading
     import mlx.core as mx, mlx_unpool
@@ -141,7 +139,7 @@ def test_a_process_ends_after_threads_that_cleared_their_streams():
 
 
 @UNIX
-def test_ctrl_c_during_an_evaluation_is_a_keyboard_interrupt_and_no_more():
+def test_ctrl_c_during_an_evaluation_is_only_a_keyboard_interrupt():
     program = """
     import os, signal, threading, time
     import mlx.core as mx, mlx_unpool
@@ -151,7 +149,7 @@ def test_ctrl_c_during_an_evaluation_is_a_keyboard_interrupt_and_no_more():
     expected = mlx_unpool.max_pool2d(x, 3, 2, 1)
     mx.eval(expected)
     caught = 0
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the parent does with it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent may ignore it
     for delay in (0, 0.001, 0.003, 0.01, 0.03):
         y = mlx_unpool.max_pool2d(x, 3, 2, 1)
         timer = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT))
@@ -162,7 +160,7 @@ def test_ctrl_c_during_an_evaluation_is_a_keyboard_interrupt_and_no_more():
         except KeyboardInterrupt:
             caught += 1
         timer.join()
-        assert mx.array_equal(y, expected)  # evaluated, or evaluated now
+        assert mx.array_equal(y, expected)  # evaluated before the interrupt, or now
     print(caught)
     """
     assert run(program) == "5\n"
@@ -170,7 +168,7 @@ def test_ctrl_c_during_an_evaluation_is_a_keyboard_interrupt_and_no_more():
 
 @pytest.mark.parametrize("options", [("-O",), ("-OO",)])
 def test_optimised_python_checks_and_computes_the_same(options):
-    """Without assertions and docstrings: no check of an argument may be one."""
+    """No check of an argument may be an assertion, which -O removes."""
     program = """
     import mlx.core as mx, mlx_unpool
     x = mx.array([1.0, 3, 2, 5]).reshape(1, 4, 1)
@@ -200,11 +198,10 @@ def test_optimised_python_checks_and_computes_the_same(options):
     assert run(program, *options).splitlines() == expected
 
 
-def test_without_mlx_compile_everything_is_the_same():
+def test_results_are_the_same_without_mx_compile():
     program = """
     import sys
     sys.path[:0] = ["tests", "tests/support"]
-    import mlx.core as mx
     import transforms
     for row, cases in transforms.ROWS.items():
         for case in cases:
@@ -216,7 +213,7 @@ def test_without_mlx_compile_everything_is_the_same():
     assert run(program, MLX_DISABLE_COMPILE="1") == "same\n"
 
 
-def test_asynchronous_evaluation_gives_the_same():
+def test_asynchronous_evaluation_gives_the_same_results():
     x, window = mx.random.normal((4, 33, 31, 8)), (3, 2, 1)
 
     def there_and_back(x):
@@ -228,13 +225,13 @@ def test_asynchronous_evaluation_gives_the_same():
 
     expected, running = both(), []
     mx.eval(expected)
-    for _ in range(20):  # all begin before the first result is read
+    for _ in range(20):  # all are started before the first result is read
         running.append(both())
         mx.async_eval(*running[-1])
     for pair in running:
         assert all(mx.array_equal(a, b) for a, b in zip(pair, expected, strict=True))
     y = x
-    for _ in range(5):  # each depends on one that still runs
+    for _ in range(5):  # each depends on one that is still running
         y = there_and_back(y)
         mx.async_eval(y)
     assert mx.array_equal(y, there_and_back(there_and_back(there_and_back(expected[0]))))
@@ -247,7 +244,7 @@ def test_arrays_may_come_from_memory_maps_read_only_views_and_files(tmp_path):
     array.tofile(tmp_path / "array")
     path = str(tmp_path / "a.safetensors")
     mx.save_safetensors(path, {"x": mx.array(array), "values": values, "indices": flat})
-    file = mx.load(path)  # which MLX reads lazily
+    file = mx.load(path)  # lazily
     views = [np.memmap(tmp_path / "array", np.float32, "r", shape=array.shape), array.copy()]
     views[1].setflags(write=False)
     for view in (*views, np.repeat(array, 2, axis=1)[:, ::2], file["x"]):
@@ -262,12 +259,9 @@ def test_arrays_may_come_from_memory_maps_read_only_views_and_files(tmp_path):
     assert mx.grad(lambda v: unpool(v).sum())(mx.load(path)["values"]).sum()
 
 
-@UNIX
-def test_a_signal_inside_a_context_ends_the_context():
-    """A signal can arrive between entering the context and its first line: about 1 in 20 of these do."""
-    program = """
+INTERRUPTED = """
     import random, signal
-    import mlx_unpool
+    import mlx.core as mx, mlx_unpool
     from mlx_unpool import _backends, _derivatives, _indices
 
     class Interrupted(Exception):
@@ -276,37 +270,41 @@ def test_a_signal_inside_a_context_ends_the_context():
     def interrupt(*_):
         raise Interrupted
 
-    state = lambda: [v.get() for v in (_derivatives._exporting, _backends._forced, _indices._checking)]
-    before = state()
-    signal.signal(signal.SIGALRM, interrupt)
-    for _ in range(5000):
+    def repeat_until_a_signal(call, seconds):
         try:
-            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 6e-5))
+            signal.setitimer(signal.ITIMER_REAL, seconds)
             while True:
-                with mlx_unpool.exporting(), mlx_unpool.use_backend("ops"), mlx_unpool.checking():
-                    pass
+                call()
         except Interrupted:
             pass
+
+    state = lambda: [v.get() for v in (_derivatives._exporting, _backends._forced, _indices._checking)]
+    before = state()
+    random.seed(0)
+    signal.signal(signal.SIGALRM, interrupt)
+"""
+
+
+@UNIX
+def test_a_signal_inside_a_context_ends_the_context():
+    """About 1 in 20 of these signals arrive between entering the context and its first line."""
+    program = """
+    def enter():
+        with mlx_unpool.exporting(), mlx_unpool.use_backend("ops"), mlx_unpool.checking():
+            pass
+
+    for _ in range(5000):
+        repeat_until_a_signal(enter, random.uniform(1e-6, 6e-5))
         assert state() == before
     print("ended")
     """
-    assert run(program) == "ended\n"
+    assert run(INTERRUPTED + program) == "ended\n"
 
 
 @UNIX
 def test_a_signal_at_any_moment_leaves_nothing_broken():
-    """A handler that raises, as Ctrl-C does, hundreds of times in the middle of calls and of ``eval``."""
+    """A handler raises, as for Ctrl-C, hundreds of times during calls and ``eval``."""
     program = """
-    import random, signal
-    import mlx.core as mx, mlx_unpool
-    from mlx_unpool import _backends
-
-    class Interrupted(Exception):
-        pass
-
-    def interrupt(*_):
-        raise Interrupted
-
     x = mx.random.normal((2, 17, 19, 4))
     there = lambda x: mlx_unpool.max_unpool2d(
         *mlx_unpool.max_pool2d(x, 3, 2, 1, return_indices=True), 3, 2, 1, output_size=x.shape
@@ -322,24 +320,18 @@ def test_a_signal_at_any_moment_leaves_nothing_broken():
     gradient = mx.grad(lambda x: (there(x) ** 2).sum())
     expected = gradient(x)
     mx.eval(expected)
-    signal.signal(signal.SIGALRM, interrupt)
-    random.seed(0)
     for _ in range(500):
-        try:
-            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 8e-3))
-            while True:
-                mx.eval(call(x), gradient(x))
-        except Interrupted:
-            pass
-    assert _backends._forced.get() is None
-    assert mx.array_equal(gradient(x), expected)  # and so not as if inside exporting()
+        evaluate = lambda: mx.eval(call(x), gradient(x))
+        repeat_until_a_signal(evaluate, random.uniform(1e-5, 8e-3))
+    assert state() == before
+    assert mx.array_equal(gradient(x), expected)
     print("alive")
     """
-    assert run(program) == "alive\n"
+    assert run(INTERRUPTED + program) == "alive\n"
 
 
 @pytest.mark.skipif(mx.metal.is_available() or mx.cuda.is_available(), reason="there is a GPU here")
-def test_the_self_test_says_what_it_checks_and_that_it_needs_a_gpu():
+def test_the_self_test_explains_itself_and_needs_a_gpu():
     """tests/metal runs it on the emulated device."""
     command = [sys.executable, "-m", "mlx_unpool.selftest"]
     options = {"capture_output": True, "text": True, "cwd": ROOT}

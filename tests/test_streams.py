@@ -1,4 +1,4 @@
-"""Streams and threads: arrays are used on any of them without a copy, on a GPU as well where there is one."""
+"""Streams and threads: every call runs on its stream, and arrays move between streams without a copy."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
+import transforms
 
 import mlx_unpool
 from mlx_unpool import MaxPool2d, MaxUnpool2d, _backends
@@ -21,6 +22,25 @@ FORMATS = ("flat", "window")
 MEGABYTE = 2**20
 
 
+def in_threads(work: Callable[[int], None], count: int = 1) -> None:
+    """Run ``work(number)`` in ``count`` threads at the same time; none may raise."""
+    errors = []
+
+    def body(number: int) -> None:
+        try:
+            work(number)
+        except Exception as error:
+            errors.append(error)
+        finally:
+            mx.clear_streams()  # as MLX requires at the end of a thread
+
+    threads = [threading.Thread(target=body, args=(number,)) for number in range(count)]
+    for method in (threading.Thread.start, threading.Thread.join):
+        for thread in threads:
+            method(thread)
+    assert not errors
+
+
 def layers(index_format: str, kernel_size=2, stride=2, padding=0):
     pool = MaxPool2d(kernel_size, stride, padding, return_indices=True, index_format=index_format)
     return pool, MaxUnpool2d.from_pool(pool)
@@ -28,7 +48,7 @@ def layers(index_format: str, kernel_size=2, stride=2, padding=0):
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
 @pytest.mark.parametrize("index_format", FORMATS)
-def test_what_one_stream_pools_another_unpools(first, second, index_format):
+def test_pooling_and_unpooling_on_different_streams(first, second, index_format):
     x = mx.random.normal((2, 15, 17, 8), stream=mx.cpu)
     here, there = mx.new_stream(first), mx.new_stream(second)
     for window in ((2, 2, 0), (3, 2, 1)):
@@ -43,7 +63,7 @@ def test_what_one_stream_pools_another_unpools(first, second, index_format):
 
 
 def value_and_gradient(x, pool, unpool, pool_on=None, unpool_on=None) -> list[mx.array]:
-    """One lazy graph over both streams, forwards and backwards."""
+    """The result and the gradient of one lazy graph over both streams."""
 
     def there_and_back(x):
         values, indices = pool(x, stream=pool_on)
@@ -53,7 +73,7 @@ def value_and_gradient(x, pool, unpool, pool_on=None, unpool_on=None) -> list[mx
 
 
 def peak_of(function) -> int:
-    """Bytes at the peak of evaluating the result of ``function``, beside what was there before."""
+    """Peak memory in bytes while the result of ``function`` is evaluated, above the memory before."""
     result = function()
     mx.synchronize()
     mx.clear_cache()
@@ -72,7 +92,7 @@ def test_arrays_go_from_stream_to_stream_without_a_copy(first, second, index_for
     here, there = mx.new_stream(first), mx.new_stream(second)
     values, indices = pool(x, stream=here)
     mx.eval(x, values, indices)
-    mx.eval(unpool(values, indices, x.shape, stream=there))  # kernels are compiled, tables are made
+    mx.eval(unpool(values, indices, x.shape, stream=there))  # compile kernels and fill caches
     moved = peak_of(lambda: unpool(values, indices, x.shape, stream=there))
     native_values, native_indices = pool(x, stream=there)
     mx.eval(native_values, native_indices)
@@ -95,102 +115,75 @@ def test_threads_do_not_disturb_each_other(device):
     expected = [mx.value_and_grad(there_and_back)(each) for each in x]
     mx.eval(expected)
     got: list = [None] * len(x)
-    errors = []
 
-    def work(number):
-        try:
-            stream = mx.new_stream(device)
-            for _ in range(5):
-                with mx.stream(stream):
-                    got[number] = mx.value_and_grad(there_and_back)(x[number])
-                    mx.eval(got[number])
-        except Exception as error:
-            errors.append(error)
-        finally:
-            mx.clear_streams()  # as MLX requires at the end of a thread
+    def work(number: int) -> None:
+        stream = mx.new_stream(device)
+        for _ in range(5):
+            with mx.stream(stream):
+                got[number] = mx.value_and_grad(there_and_back)(x[number])
+                mx.eval(got[number])
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(x))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    in_threads(work, len(x))
     for (value, gradient), (value_, gradient_) in zip(got, expected, strict=True):
         assert value.item() == value_.item()
         assert mx.array_equal(gradient, gradient_)
 
 
-def test_a_thread_takes_over_what_another_one_has_begun():
+def test_a_thread_continues_a_lazy_graph_of_another_one():
     pool, unpool = layers("flat")
     x = mx.random.normal((2, 8, 8, 4))
-    values, indices = pool(x)  # lazy: not computed yet
-    mx.eval(x)
+    values, indices = pool(x)
     results = []
 
-    def work():
+    def work(_: int) -> None:
         with mx.stream(mx.new_stream(mx.cpu)):
-            y = unpool(values, indices, x.shape)
-            mx.eval(y)
-            results.append(y)
-        mx.clear_streams()
+            results.append(unpool(values, indices, x.shape))
+            mx.eval(results)
 
-    thread = threading.Thread(target=work)
-    mx.eval(values, indices)
-    thread.start()
-    thread.join()
+    mx.eval(x, values, indices)
+    in_threads(work)
     assert mx.array_equal(results[0], unpool(*pool(x), x.shape))
 
 
-Call = Callable[..., mx.array]  # of an array and ``stream=``
+Call = Callable[..., mx.array]  # takes arrays and ``stream=``
 
 
-def calls(rank: int) -> dict[str, tuple[Call, mx.array]]:
-    """Every function and layer of a rank that has ``stream=``, and an array for it."""
-    function = lambda name: getattr(mlx_unpool, f"{name}{rank}d")  # noqa: E731
-    x = mx.random.normal((2, *[6] * rank, 3))
-    window, size = (3, 2, 1), {"output_size": (6,) * rank}
-    values, flat = function("max_pool")(x, *window, return_indices=True)
-    options = {"return_indices": True, "index_format": "window"}
-    offsets = function("max_pool")(x, *window, **options)[1]
-    mx.eval(x, values, flat, offsets)
-    pools = {
-        "max_pool": partial(function("max_pool"), kernel_size=3, stride=2, padding=1),
-        "MaxPool": function("MaxPool")(*window),
-        "adaptive_max_pool": partial(function("adaptive_max_pool"), output_size=4),
-        "adaptive_max_pool, one shape": partial(function("adaptive_max_pool"), output_size=3),
-        "AdaptiveMaxPool": function("AdaptiveMaxPool")(4),
+def calls(rank: int) -> dict[str, tuple[Call, list[mx.array]]]:
+    """Every function and layer of a rank with ``stream=``, and its arrays."""
+    rows = [name for name in transforms.ROWS if name.endswith(f"{rank}d")]
+    found = {
+        f"{name}, {number}": (case.call, case.inputs)
+        for name in rows
+        for number, case in enumerate(transforms.ROWS[name])
+    }
+    layer = lambda name: getattr(mlx_unpool, f"{name}{rank}d")  # noqa: E731
+    x, (values, flat) = mx.random.normal((2, *[6] * rank, 3)), found[f"max_unpool{rank}d, 0"][1]
+    window, output_size = transforms.WINDOW, {"output_size": transforms.SIZES[rank]}
+    found |= {
+        f"MaxPool{rank}d": (layer("MaxPool")(*window), [x]),
+        f"MaxUnpool{rank}d": (partial(layer("MaxUnpool")(*window), **output_size), [values, flat]),
+        f"AdaptiveMaxPool{rank}d": (layer("AdaptiveMaxPool")(3), [x]),  # windows of one shape
     }
     if rank > 1:
-        fractional = partial(function("fractional_max_pool"), kernel_size=2, output_size=4)
-        samples, key = mx.random.uniform(shape=(2, 3, rank)), mx.random.key(0)
-        layer = function("FractionalMaxPool")(2, output_size=4)
-        pools |= {
-            "fractional_max_pool": partial(fractional, key=key),
-            "fractional_max_pool, samples": partial(fractional, random_samples=samples),
-            "FractionalMaxPool": partial(layer, key=key),
-        }
-    unpool, layer = function("max_unpool"), function("MaxUnpool")(*window)
-    unpools = {
-        "max_unpool, flat": lambda v, stream: unpool(v, flat, *window, **size, stream=stream),
-        "max_unpool, window": lambda v, stream: unpool(v, offsets, *window, **size, stream=stream),
-        "max_unpool, no window": lambda v, stream: unpool(v, flat, None, **size, stream=stream),
-        "MaxUnpool": lambda v, stream: layer(v, flat, **size, stream=stream),
-    }
-    found = {name: (call, x) for name, call in pools.items()}
-    found |= {name: (call, values) for name, call in unpools.items()}
-    return {f"{name} {rank}-D": call for name, call in found.items()}
+        fractional, key = layer("FractionalMaxPool")(2, output_size=4), {"key": mx.random.key(0)}
+        found[f"FractionalMaxPool{rank}d"] = partial(fractional, **key), [x]
+    mx.eval([arrays for _, arrays in found.values()])
+    return found
 
 
 CALLS = {name: call for rank in (1, 2, 3) for name, call in calls(rank).items()}
 
 
-def derivatives(call: Call, x: mx.array, stream: mx.Stream | None) -> list[mx.array]:
+def derivatives(call: Call, inputs: list[mx.array], stream: mx.Stream | None) -> list[mx.array]:
     """The results of a call and of its derivatives, first and second, on ``stream``."""
+    x, *indices = inputs
+
+    def function(x):
+        return call(x, *indices, stream=stream)
 
     def total(x):
-        return (call(x, stream=stream) ** 2).sum()
+        return (function(x) ** 2).sum()
 
-    function = lambda x: call(x, stream=stream)  # noqa: E731
     return [
         function(x),
         mx.grad(total)(x),
@@ -202,7 +195,7 @@ def derivatives(call: Call, x: mx.array, stream: mx.Stream | None) -> list[mx.ar
 
 @pytest.fixture
 def watch(monkeypatch):
-    """``watch(stream)`` notes from then on which primitive runs on which stream."""
+    """``watch(stream)`` records from then on which primitive runs on which stream."""
 
     def start(stream: mx.Stream) -> list[tuple[str, mx.Stream]]:
         seen: list[tuple[str, mx.Stream]] = []
@@ -222,11 +215,11 @@ def watch(monkeypatch):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_every_primitive_runs_on_the_requested_stream(name, watch):
-    call, x = CALLS[name]
+    call, inputs = CALLS[name]
     requested = mx.new_stream(DEVICES[-1])
     seen = watch(requested)
-    with mx.stream(mx.new_stream(DEVICES[0])):  # of no interest
-        mx.eval(derivatives(call, x, requested))
+    with mx.stream(mx.new_stream(DEVICES[0])):  # the default stream, which must not be used
+        mx.eval(derivatives(call, inputs, requested))
     ran = {primitive for primitive, _ in seen}
     if "unpool" in name.lower():
         assert {"place", "pick_winners"} <= ran
@@ -238,9 +231,9 @@ def test_every_primitive_runs_on_the_requested_stream(name, watch):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", CALLS)
-def test_without_a_stream_the_default_one_is_taken(name, device, watch):
-    """Which that is, a call decides and not the import; so does each call anew."""
-    call, x = CALLS[name]
+def test_without_a_stream_the_default_one_is_used(name, device, watch):
+    """Each call reads the default stream; the import does not."""
+    call, inputs = CALLS[name]
     before = mx.default_device(), mx.default_stream(device)
     try:
         mx.set_default_device(device)
@@ -248,7 +241,7 @@ def test_without_a_stream_the_default_one_is_taken(name, device, watch):
         for stream in (mx.new_stream(device), mx.new_stream(device), before[1]):
             mx.set_default_stream(stream)
             seen.clear()
-            mx.eval(derivatives(call, x, None))
+            mx.eval(derivatives(call, inputs, None))
             assert seen
             assert all(found == stream for _, found in seen), seen
     finally:
@@ -258,27 +251,26 @@ def test_without_a_stream_the_default_one_is_taken(name, device, watch):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_everything_that_a_call_does_runs_on_the_requested_stream(name):
-    """What another thread has made on a stream of its own cannot be evaluated here: MLX refuses."""
-    call, x = CALLS[name]
+    """MLX refuses to evaluate an array here if another thread used its own stream for it."""
+    call, inputs = CALLS[name]
     requested, made = mx.new_stream(mx.cpu), []
-    strided = mx.contiguous(mx.swapaxes(x, 0, 1)).swapaxes(0, 1)  # folding it makes a copy
-    expected, twice = call(x, stream=None), mx.stack([x, x])
-    mx.eval(strided, expected, twice)
+    swapped = [
+        mx.swapaxes(mx.contiguous(mx.swapaxes(x, 0, 1)), 0, 1) for x in inputs
+    ]  # needs a copy
+    expected, twice = call(*inputs, stream=None), [mx.stack([x, x]) for x in inputs]
+    mx.eval(swapped, expected, twice)
 
-    def work():
+    def work(_: int) -> None:
         with mx.stream(mx.new_stream(mx.cpu)):
-            # (Derivatives are left out: MLX's own begin with something on the default stream.)
+            # Without derivatives: those of MLX start with an operation on the default stream.
             here = [
-                call(strided, stream=requested),
-                mx.vmap(partial(call, stream=requested))(twice),
+                call(*swapped, stream=requested),
+                mx.vmap(partial(call, stream=requested))(*twice),
+                call(*(x[:0] for x in inputs), stream=requested),
             ]
-            if "unpool" not in name.lower() and "samples" not in name:
-                here.append(call(x[:0], stream=requested))
-            made.append((here, call(x, stream=None)))
+            made.append((here, call(*inputs, stream=None)))
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
+    in_threads(work)
     ((here, there),) = made
     mx.eval(here)
     assert mx.array_equal(here[0], expected)

@@ -51,9 +51,9 @@ class TransposedTwin(nn.Module):
 
 
 class LastWins(torch.autograd.Function):
-    """Unpooling to the same length whose last duplicate wins, with the exact derivative of that.
+    """Unpooling to the same length, where the last of several equal indices wins, and its derivative.
 
-    PyTorch's own leaves open which duplicate wins, and gives the gradient of a position to all of them.
+    PyTorch does not specify which one wins, and gives the gradient of a position to all of them.
     """
 
     @staticmethod
@@ -71,7 +71,7 @@ class LastWins(torch.autograd.Function):
 
 
 class InceptionAutoencoderTwin(nn.Module):
-    """An encoder of three inception layers and the way back, and a parameter of the model itself."""
+    """Three inception layers, their transposed layers, and a parameter at the root of the model."""
 
     def __init__(self, inputs=1, filters=32, sizes=(9, 19, 39), narrow=32) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class InceptionAutoencoderTwin(nn.Module):
 
 
 class ConvAutoencoder3dTwin(nn.Module):
-    """ClinicaDL's: zeros in front of a volume until its sizes are even, and gone again after unpooling."""
+    """ClinicaDL's autoencoder: pads volumes at the front to even sizes, and crops after unpooling."""
 
     def __init__(self, inputs=1, channels=(8, 16, 32, 64, 128)) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 
 class Competitive(nn.Module):
-    """Any block of FastSurfer, of four convolutions or three, of which the last has size 1 (CerebNet)."""
+    """A block of FastSurfer with four convolutions, or with three, the last of size 1 (CerebNet)."""
 
     def __init__(self, inputs, filters, kernel, start="compete", norm="bn", count=4) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Competitive(nn.Module):
 
 
 class ConvOnly(nn.Module):
-    """A classifier, whose convolution is called ``conv``."""
+    """A classifier with a convolution named ``conv``."""
 
     def __init__(self, inputs, classes) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class CerebNetTwin(FastSurferCNNTwin):
 
 
 class FastSurferVINNTwin(FastSurferCNNTwin):
-    """FastSurferVINN, cropping and padding at the right and at the bottom."""
+    """FastSurferVINN, which crops and pads at the right and at the bottom."""
 
     def __init__(self, classes, planes=7, filters=71, between=32, kernel=3, inner=(256, 256)):
         super().__init__(classes, between, filters, kernel)
@@ -121,7 +121,7 @@ class FastSurferVINNTwin(FastSurferCNNTwin):
 
 
 class HypVINNTwin(FastSurferVINNTwin):
-    """HypVINN: a first block for each of two modalities, and weights of both that were learnt."""
+    """HypVINN: a first block for each of two modalities, and learnt weights of the two."""
 
     def __init__(self, classes=27, planes=14, filters=80, between=64, kernel=3, inner=(256, 256)):
         super().__init__(classes, planes, filters, between, kernel, inner)
@@ -141,10 +141,10 @@ class HypVINNTwin(FastSurferVINNTwin):
 
 
 def zoomed(x, scale, target):
-    """An image of ``target`` positions, each ``scale`` positions of ``x`` wide, and the scale that results.
+    """``x`` resampled to ``target`` positions, each ``scale`` positions wide, and the actual scale.
 
-    The arithmetic is that of tensors: it rounds to their type, and a number over a tensor is the number times
-    the reciprocal of the tensor.
+    The arithmetic is that of tensors: it rounds to their type, and a number divided by a tensor is the number
+    times the reciprocal of the tensor.
     """
     sizes, missing, made = [], [], []
     for axis in (0, 1):
@@ -195,7 +195,7 @@ SQUEEZES = {"NONE": nn.Identity, "CSE": ChannelSqueeze, "SSE": SpatialSqueeze, "
 
 
 class Dense(nn.Module):
-    """A block of QuickNAT. The bottleneck leaves its squeeze and excitation out."""
+    """A block of QuickNAT. The bottleneck does not use its squeeze and excitation."""
 
     def __init__(self, inputs, filters, kernel, kind, drop_out=0.0) -> None:
         super().__init__()

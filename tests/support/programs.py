@@ -1,4 +1,4 @@
-"""Run example programs with the packages of this checkout."""
+"""Run example programs with the packages of this checkout, and detect code that a file runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,27 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
 
 
-def run(program: str, *options: object, **more: Any) -> subprocess.CompletedProcess:
-    """Run an example program to its end and capture its output as text."""
+def run(program: str, *options: object, status: int = 0, **more: Any) -> Any:
+    """Run an example program, which must end with this status, and capture its output as text."""
     command = [sys.executable, EXAMPLES / program, *options]
     more = {"capture_output": True, "text": True, "env": environment()} | more
-    return subprocess.run([str(word) for word in command], **more)
+    result = subprocess.run([str(word) for word in command], **more)
+    assert result.returncode == status, result.stderr
+    return result
+
+
+def errors_of(program: str, *options: object, **more: Any) -> list[str]:
+    """The lines that a program writes to standard error when it refuses its options."""
+    result = run(program, *options, status=1, **more)
+    assert "Traceback" not in result.stderr
+    return result.stderr.splitlines()
+
+
+class Bomb:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple:
+        return Path.touch, (self.path,)

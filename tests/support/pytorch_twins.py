@@ -1,14 +1,15 @@
-"""The networks of the examples in PyTorch, to compare with."""
+"""SegNet and ENet in PyTorch, and what all comparisons with PyTorch share."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
 
 def block(inputs: int, outputs: int) -> nn.Sequential:
-    """As ConvBlock of mlx_unpool_zoo.segnet."""
+    """Convolution, normalisation and ReLU, as in ConvBlock of mlx_unpool_zoo.segnet."""
     twin = nn.Sequential()
     twin.conv = nn.Conv2d(inputs, outputs, 3, padding=1)
     twin.norm = nn.BatchNorm2d(outputs)
@@ -17,44 +18,35 @@ def block(inputs: int, outputs: int) -> nn.Sequential:
 
 
 class SegNetTwin(nn.Module):
-    """SegNet with the encoder of VGG-16. Whatever a layer gives is noted, in order, with its name."""
+    """SegNet with the encoder of VGG-16."""
 
     def __init__(self, classes: int, channels: tuple[int, ...]) -> None:
         super().__init__()
-        counts = (2, 2, 3, 3, 3)
-        inputs = (3, *channels)
-        self.encoder = nn.ModuleList(
-            nn.Sequential(block(i, o), *(block(o, o) for _ in range(count - 1)))
-            for i, o, count in zip(inputs, channels, counts)
-        )
-        outputs = (channels[0], *channels)
-        decoder = [
-            nn.Sequential(*(block(i, i) for _ in range(count - 1)), block(i, o))
-            for i, o, count in zip(channels, outputs, (1, 2, 3, 3, 3))
-        ]
+        self.encoder, decoder = nn.ModuleList(), []
+        inputs, outputs = (3, *channels), (channels[0], *channels)
+        for i, o, count in zip(inputs, channels, (2, 2, 3, 3, 3)):
+            self.encoder.append(
+                nn.Sequential(block(i, o), *(block(o, o) for _ in range(count - 1)))
+            )
+        for i, o, count in zip(channels, outputs, (1, 2, 3, 3, 3)):
+            decoder.append(nn.Sequential(*(block(i, i) for _ in range(count - 1)), block(i, o)))
         self.decoder = nn.ModuleList(decoder[::-1])
         self.classifier = nn.Conv2d(channels[0], classes, 3, padding=1)
+        self.pool, self.unpool = nn.MaxPool2d(2, return_indices=True), nn.MaxUnpool2d(2)
 
-    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        noted, stages = {}, []
-        for number, stage in enumerate(self.encoder):
-            for layer, convolve in enumerate(stage):
-                x = noted[f"encoder {number}.{layer}"] = convolve(x)
-            size = x.shape
-            x, indices = functional.max_pool2d(x, 2, return_indices=True)
-            noted |= {f"pool {number}": x, f"indices {number}": indices}
-            stages.append((indices, size))
-        for number, stage in enumerate(self.decoder):
-            indices, size = stages.pop()
-            x = functional.max_unpool2d(x, indices, 2, output_size=size[2:])
-            noted[f"unpool {number}"] = x
-            for layer, convolve in enumerate(stage):
-                x = noted[f"decoder {number}.{layer}"] = convolve(x)
-        return noted | {"scores": self.classifier(x)}
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        stages = []
+        for stage in self.encoder:
+            features = stage(x)
+            x, indices = self.pool(features)
+            stages.append((indices, features.shape))
+        for stage in self.decoder:
+            x = stage(self.unpool(x, *stages.pop()))
+        return self.classifier(x)
 
 
 class Bottleneck(nn.Module):
-    """Any bottleneck of ENet, with the names of the checkpoints of ntkhoa95/ENet_PyTorch."""
+    """A bottleneck of ENet of any kind, with the parameter names of ntkhoa95/ENet_PyTorch."""
 
     def __init__(self, inputs: int, outputs: int, kind: str = "plain", dilation: int = 1) -> None:
         super().__init__()
@@ -64,9 +56,7 @@ class Bottleneck(nn.Module):
         if kind == "up":
             self.main_conv = nn.Conv2d(inputs, outputs, 1)
             self.convt1 = nn.ConvTranspose2d(inputs, narrow, 1, bias=False)
-            self.convt2 = nn.ConvTranspose2d(
-                narrow, narrow, 3, 2, padding=1, output_padding=1, bias=False
-            )
+            self.convt2 = nn.ConvTranspose2d(narrow, narrow, 3, 2, 1, 1, bias=False)
             self.convt3 = nn.ConvTranspose2d(narrow, outputs, 1, bias=False)
         else:
             self.conv1 = nn.Conv2d(inputs, narrow, 1, bias=False)
@@ -79,20 +69,20 @@ class Bottleneck(nn.Module):
             self.conv2 = nn.Conv2d(narrow, narrow, 3, stride, padding=dilation, dilation=dilation)
         self.norm1, self.norm2 = nn.BatchNorm2d(narrow), nn.BatchNorm2d(narrow)
         self.norm3 = nn.BatchNorm2d(outputs)
+        self.pool, self.unpool = nn.MaxPool2d(2, return_indices=True), nn.MaxUnpool2d(2)
 
     def forward(self, x, indices=None):
         act = self.activation
         if self.kind == "up":
             y = self.convt2(act(self.norm1(self.convt1(x))))
             y = self.norm3(self.convt3(act(self.norm2(y))))
-            main = functional.max_unpool2d(self.main_conv(x), indices, 2, output_size=y.shape[2:])
-            return act(y + main)
+            return act(y + self.unpool(self.main_conv(x), indices, y.shape))
         y = act(self.norm1(self.conv1(x)))
         y = self.conv22(self.conv21(y)) if self.kind == "asymmetric" else self.conv2(y)
         y = self.norm3(self.conv3(act(self.norm2(y))))
         if self.kind != "down":
             return act(y + x)
-        main, indices = functional.max_pool2d(x, 2, return_indices=True)
+        main, indices = self.pool(x)
         return act(y + functional.pad(main, (0, 0, 0, 0, 0, self.wider))), indices
 
 
@@ -129,9 +119,7 @@ class ENetTwin(nn.Module):
         self.b41, self.b42 = Bottleneck(64, 64), Bottleneck(64, 64)
         self.b50 = Bottleneck(64, 16, "up")
         self.b51 = Bottleneck(16, 16)
-        self.fullconv = nn.ConvTranspose2d(
-            16, classes, 3, stride=2, padding=1, output_padding=1, bias=False
-        )
+        self.fullconv = nn.ConvTranspose2d(16, classes, 3, 2, 1, 1, bias=False)
 
     def forward(self, x):
         x, first = self.b10(self.initial(x))
@@ -143,7 +131,7 @@ class ENetTwin(nn.Module):
                 x = self.get_submodule(f"b{stage}{number}")(x)
         x = self.b42(self.b41(self.b40(x, second)))
         x = self.b51(self.b50(x, first))
-        return self.fullconv(x), (first, second)
+        return self.fullconv(x)
 
 
 NORMS = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
@@ -153,7 +141,7 @@ POOLS = nn.MaxPool1d | nn.MaxPool2d | nn.MaxPool3d
 
 
 def randomise(model: nn.Module, seed: int) -> nn.Module:
-    """Random weights, statistics and slopes, in a range that keeps values in range."""
+    """Set random weights, statistics and slopes that keep the activations in a normal range."""
     torch.manual_seed(seed)
     for module in model.modules():
         if isinstance(module, NORMS):
@@ -169,7 +157,7 @@ def randomise(model: nn.Module, seed: int) -> nn.Module:
 
 
 def indices_of(twin: nn.Module, *inputs: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """What a twin gives, and the indices that its pooling layers give, in the order of their calls."""
+    """The output of a twin and the indices from its pooling layers, in the order of their calls."""
     found: list[torch.Tensor] = []
     hooks = [
         layer.register_forward_hook(lambda layer, given, result: found.append(result[1]))
@@ -181,3 +169,13 @@ def indices_of(twin: nn.Module, *inputs: torch.Tensor) -> tuple[torch.Tensor, li
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def first_to_last(x: torch.Tensor) -> np.ndarray:
+    """A PyTorch array (N, C, ...) with channels last, as in MLX."""
+    return np.ascontiguousarray(np.moveaxis(x.detach().numpy(), 1, -1))
+
+
+def last_to_first(x: np.ndarray) -> torch.Tensor:
+    """An array (N, ..., C) with channels first, as in PyTorch."""
+    return torch.from_numpy(np.ascontiguousarray(np.moveaxis(x, -1, 1)))

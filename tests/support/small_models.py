@@ -1,12 +1,18 @@
-"""A small model of each kind in the zoo."""
+"""A small model of each kind in the zoo, and files of its weights."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import mlx.nn as nn
 import mlx_unpool_zoo as zoo
+import numpy as np
 from mlx.utils import tree_map
+from mlx_unpool_zoo.pytorch import to_state_dict
 
 VINN = {"num_filters": 4, "num_filters_interpol": 3, "height": 16, "width": 32}
 # Arguments, and the shape of an input.
@@ -23,18 +29,59 @@ SMALL: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
 }
 
 
-def small_model(model_type: str) -> tuple[zoo.Model, mx.array]:
-    """A small model with random weights and statistics, and an input."""
-    config, shape = SMALL[model_type]
-    mx.random.seed(1)
-    model = zoo.MODELS[model_type](**config)
+def randomised(model: nn.Module, all_weights: bool = False) -> nn.Module:
+    """The model with random statistics, slopes and biases, and larger weights on request."""
+    random = np.random.default_rng(0)
+
+    def drawn(array: mx.array) -> mx.array:
+        if array.ndim < 2:
+            return mx.array(random.uniform(0.5, 1.5, array.shape).astype(np.float32))
+        deviation = (2 / np.prod(array.shape[1:])) ** 0.5
+        larger = mx.array(random.normal(0, deviation, array.shape).astype(np.float32))
+        return larger if all_weights else array
+
+    model.update(tree_map(drawn, model.parameters()))
+    return model.eval()
+
+
+def strided(model: nn.Module) -> nn.Module:
+    """The model with weights that are not contiguous: their last axis comes first in memory."""
     weights = tree_map(
-        lambda v: mx.random.uniform(0.5, 1.5, v.shape) if v.ndim < 2 else v, model.parameters()
+        lambda v: mx.swapaxes(mx.contiguous(mx.swapaxes(v, 0, -1)), 0, -1) if v.ndim > 1 else v,
+        model.parameters(),
     )
     model.update(weights)
-    return model.eval(), mx.random.normal(shape)
+    mx.eval(model.parameters())
+    return model
+
+
+def small_model(model_type: str) -> tuple[zoo.Model, mx.array]:
+    """A small model with random statistics, and an input."""
+    config, shape = SMALL[model_type]
+    mx.random.seed(1)
+    return randomised(zoo.MODELS[model_type](**config)), mx.random.normal(shape)
 
 
 def sizes_of(model: zoo.Model) -> dict[str, int]:
     """The arguments that cannot be inferred from the shapes of the weights."""
     return {name: model.config[name] for name in ("height", "width") if name in model.config}
+
+
+def save_state(
+    path: Path, weights: zoo.Model | Mapping[str, Any], metadata: dict[str, str] | None = None
+) -> Path:
+    """Write a safetensors file of the weights of a model, under the names of PyTorch, or of a state dict."""
+    if isinstance(weights, nn.Module):
+        weights = to_state_dict(weights, weights.pytorch_names)
+    arrays = {name: mx.array(value) for name, value in weights.items()}
+    mx.save_safetensors(str(path), arrays, metadata)
+    return path
+
+
+def edit_config(folder: Path, **changes: Any) -> None:
+    """Change keys of the configuration in a folder; None removes a key."""
+    config = json.loads((folder / "config.json").read_text()) | changes
+    for name, value in changes.items():
+        if value is None:
+            del config[name]
+    (folder / "config.json").write_text(json.dumps(config))

@@ -1,10 +1,10 @@
-"""The matrix of functions and transforms: what is tested, and the page that says so.
+"""The table of functions and transforms that are tested, and the page that shows it.
 
     python tests/support/transforms.py > docs/transforms.md
 
-A row is a public function, a column a transform of MLX. What a cell must give comes from an oracle: the same
-function as one product with a matrix of zeros and ones, which MLX can transform by itself. The matrix comes
-from the NumPy reference.
+A row is a public function, a column a transform of MLX. The expected result of a cell comes from an oracle:
+the same function written as a product with a matrix of zeros and ones, which MLX can transform by itself. The
+matrix comes from the NumPy reference.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def normal(shape, seed: int) -> mx.array:
 
 @dataclass
 class Case:
-    """A function of one array of values, and perhaps of one of indices."""
+    """A function of an array of values and, for unpooling, of an array of indices."""
 
     call: Callable[..., mx.array]
     inputs: list[mx.array]
-    matrix: np.ndarray  # (planes, outputs, inputs): one where an output is an input
+    matrix: np.ndarray  # (planes, outputs, inputs): 1 where an output equals an input
 
     def oracle(self, x: mx.array, *indices: mx.array) -> mx.array:
-        """The function at these indices, as a product."""
+        """The function with these indices, as a matrix product."""
         out = mx.array(self.matrix.astype(np.float32)) @ folded(x).reshape(BATCH * CHANNELS, -1, 1)
         out = out.reshape(BATCH, CHANNELS, *self.output_shape[1:-1])
         return mx.moveaxis(out, 1, -1)
@@ -56,7 +56,7 @@ def folded(x: mx.array) -> mx.array:
 
 
 def distinct(rank: int) -> mx.array:
-    """Numbers 0.01 apart in random order: small steps change no maximum."""
+    """Numbers 0.01 apart in random order, so that small steps change no maximum."""
     shape = (BATCH, *SIZES[rank], CHANNELS)
     numbers = np.random.default_rng(rank).permutation(prod(shape))
     return mx.array(numbers.reshape(shape).astype(np.float32) * 0.01)
@@ -82,8 +82,8 @@ def max_pool(rank: int) -> list[Case]:
     matrix, cases = picking(flat_of_window(rank), rank), []
     for index_format in ("flat", "window"):
         call = partial(function, return_indices=True, index_format=index_format)
-        cases.append(Case(lambda x, call=call: call(x, *WINDOW)[0], [x], matrix))
-    return [*cases, Case(lambda x: function(x, *WINDOW), [x], matrix)]
+        cases.append(Case(lambda x, call=call, **o: call(x, *WINDOW, **o)[0], [x], matrix))
+    return [*cases, Case(lambda x, **o: function(x, *WINDOW, **o), [x], matrix)]
 
 
 def max_unpool(rank: int) -> list[Case]:
@@ -95,8 +95,8 @@ def max_unpool(rank: int) -> list[Case]:
         options = {"return_indices": True, "index_format": index_format}
         values, indices = pool(distinct(rank), *WINDOW, **options)
 
-        def call(values, indices, window=window):
-            return function(values, indices, *window, output_size=SIZES[rank])
+        def call(values, indices, window=window, **o):
+            return function(values, indices, *window, output_size=SIZES[rank], **o)
 
         cases.append(Case(call, [mx.sin(values), indices], matrix))
     return cases
@@ -107,8 +107,9 @@ def adaptive_max_pool(rank: int) -> list[Case]:
     cases = []
     for cells in (size[::-1], tuple((n + 1) // 2 for n in size)):
         matrix = matrix_between(rank, [reference.adaptive_bounds(size, cells)])
-        cases.append(Case(lambda x, cells=cells: function(x, cells), [distinct(rank)], matrix))
-    cases[-1].call = lambda x: function(x, cells, return_indices=True)[0]
+        call = partial(function, output_size=cells)
+        cases.append(Case(call, [distinct(rank)], matrix))
+    cases[-1].call = lambda x, **o: call(x, return_indices=True, **o)[0]
     return cases
 
 
@@ -118,9 +119,9 @@ def fractional_max_pool(rank: int) -> list[Case]:
     u = np.random.default_rng(0).random(rank, dtype=np.float32)
     bounds = [reference.fractional_bounds(SIZES[rank], cells, (2,) * rank, u)]
 
-    def call(x):
-        samples = mx.broadcast_to(mx.array(u), (x.shape[0], x.shape[-1], rank))
-        return function(x, 2, output_size=cells, random_samples=samples)
+    def call(x, **o):
+        samples = mx.broadcast_to(mx.array(u), (x.shape[0], x.shape[-1], rank), **o)
+        return function(x, 2, output_size=cells, random_samples=samples, **o)
 
     return [Case(call, [distinct(rank)], matrix_between(rank, bounds))]
 
@@ -133,7 +134,7 @@ ROWS: dict[str, list[Case]] = {
 }
 
 
-# ---- columns: results of the function or, with ``oracle``, what they must be
+# ---- columns: the results of the function or, with ``oracle``, the expected ones
 
 
 def _function(case: Case, oracle: bool) -> Callable[..., mx.array]:
@@ -141,7 +142,7 @@ def _function(case: Case, oracle: bool) -> Callable[..., mx.array]:
 
 
 def _weighted(case: Case, oracle: bool) -> Callable[..., mx.array]:
-    """A number that depends on every output in its own way, and twice."""
+    """A sum over the outputs with different weights and nonzero second derivatives."""
     function, weights = _function(case, oracle), normal(case.output_shape, 1)
     return lambda *inputs: (weights * mx.sin(function(*inputs))).sum()
 
@@ -171,7 +172,7 @@ def jvp(case: Case, oracle: bool) -> list[mx.array]:
 
 
 def _vmap(case: Case, oracle: bool, which: tuple[int, ...]) -> list[mx.array]:
-    """Three of the inputs ``which``, along every axis; the oracle is a loop."""
+    """Map three of the inputs ``which``, along every axis; the oracle is a loop."""
     results = []
     for axis in range(case.inputs[0].ndim + 1):
         # Rolling along the batch keeps values and indices together.
@@ -243,9 +244,9 @@ def in_a_model(case: Case, oracle: bool) -> list[mx.array]:
 
 
 def mixed_precision(case: Case, oracle: bool) -> list[mx.array]:
-    """16-bit values and float32 weights; of the values in float32 only the rounding is left."""
+    """16-bit values and float32 weights; the oracle computes in float32 and rounds."""
     x, *indices = case.inputs
-    weights = mx.round(normal(case.output_shape, 6) * 4)  # sums that 16 bits hold
+    weights = mx.round(normal(case.output_shape, 6) * 4)  # sums are exact in 16 bits
     function = _function(case, oracle)
     gradient = mx.grad(lambda x: (weights * function(x, *indices)).sum())
     results = []
@@ -258,7 +259,7 @@ def mixed_precision(case: Case, oracle: bool) -> list[mx.array]:
 
 
 def non_contiguous(case: Case, oracle: bool) -> list[mx.array]:
-    """Arrays that lie transposed, with gaps, and backwards."""
+    """Arrays that are transposed, strided and reversed in memory."""
     if oracle:
         return [case.oracle(*case.inputs), *grad(case, True)] * 3
     ways = [
@@ -274,7 +275,7 @@ def non_contiguous(case: Case, oracle: bool) -> list[mx.array]:
 
 
 def broadcast(case: Case, oracle: bool) -> list[mx.array]:
-    """One image for all, without a copy; the oracle makes the copies."""
+    """One image broadcast along the batch, with stride 0; the oracle copies it."""
     inputs = [mx.broadcast_to(x[:1], x.shape) for x in case.inputs]
     if oracle:
         inputs = [mx.contiguous(x) for x in inputs]
@@ -299,12 +300,12 @@ COLUMNS: dict[str, Callable[[Case, bool], list[mx.array]]] = {
     "non-contiguous": non_contiguous,
     "broadcast": broadcast,
 }
-# On the emulated Metal device a compiled function cannot run; its launches are compared with those that do.
+# A compiled function cannot run on the emulated Metal device; its launches are compared instead.
 TRACED_ALONE = ("compile, sizes", "compile of grad")
 
 
 def applies(row: str, column: str) -> bool:
-    """Whether there is such a cell: pools take no indices."""
+    """Whether the table has this cell: pools have no indices as input."""
     return "unpool" in row or column not in ("vmap, indices", "vmap, both")
 
 
@@ -314,7 +315,7 @@ def cells() -> list[tuple[str, str]]:
 
 
 def same(got: list[mx.array], expected: list[mx.array]) -> bool:
-    """Equal dtypes and shapes, and numbers but for the order of float32 sums."""
+    """Whether dtypes and shapes are equal, and numbers up to the order of float32 sums."""
     return len(got) == len(expected) and all(
         (a.dtype, a.shape) == (b.dtype, b.shape)
         and mx.allclose(a.astype(mx.float32), b.astype(mx.float32), rtol=1e-5, atol=1e-5).item()
@@ -375,11 +376,11 @@ The last column describes the tests on Metal:
 
 Not in this table:
 
-- `convert_indices` works with `mx.vmap` and `mx.compile`. It has no derivatives, because indices are integers.
+- `convert_indices` works with `mx.vmap` and `mx.compile`. Indices are integers, so it has no derivatives.
 - `check_indices` reads array values, which are unavailable inside a transform.
 - `mx.compile(shapeless=True)` is not supported.
 
-`python tests/support/transforms.py > docs/transforms.md` writes this page. A test checks that it is up to date.
+`python tests/support/transforms.py > docs/transforms.md` writes this page. A test compares the two.
 """
 
 
