@@ -86,6 +86,21 @@ def test_sums_of_16_bit_floats_are_computed_in_float32(dtype, pool, cotangents, 
 
 
 @pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("window", [5, 60, 100])
+def test_of_several_nans_the_last_wins(window, name):
+    """Threads share a window of 100 elements: NaNs of one thread, or of two in either order."""
+    pairs = [(0, 1), (0, 4), (1, 2), (0, 3)]
+    pairs += [(3, 9), (1, 10), (8, 16), (2, 59)] if window > 9 else []
+    x = mx.zeros((len(pairs), window))
+    for row, pair in enumerate(pairs):
+        x[row, list(pair)] = mx.nan
+    with device(name):
+        _, indices = mlx_unpool.max_pool1d(x[..., None], window, return_indices=True)
+        mx.eval(indices)
+    assert indices.reshape(-1).tolist() == [last for _, last in pairs]
+
+
+@pytest.mark.parametrize("name", DEVICES)
 def test_a_training_step_of_a_segnet_agrees(name):
     mx.random.seed(3)
     model = SegNet()
