@@ -94,10 +94,24 @@ def test_of_several_nans_the_last_wins(window, name):
     x = mx.zeros((len(pairs), window))
     for row, pair in enumerate(pairs):
         x[row, list(pair)] = mx.nan
-    with device(name):
-        _, indices = mlx_unpool.max_pool1d(x[..., None], window, return_indices=True)
-        mx.eval(indices)
+    x = x[..., None]
+    _, indices = evaluated(lambda: mlx_unpool.max_pool1d(x, window, return_indices=True), name)
     assert indices.reshape(-1).tolist() == [last for _, last in pairs]
+
+
+@pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("index_format", ["flat", "window"])
+@pytest.mark.parametrize(
+    "batch", [2, 33000], ids=["several threads a window", "one thread a window"]
+)
+def test_large_windows_without_an_element(batch, index_format, name):
+    window = {"kernel_size": 70, "stride": 1, "padding": 69, "dilation": 2}  # at -69, -67, ..., 69
+    options = {"return_indices": True, "index_format": index_format}
+    x = mx.zeros((batch, 1, 1))
+    values, indices = evaluated(lambda: mlx_unpool.max_pool1d(x, **window, **options), name)
+    assert values.shape == (batch, 1, 1)
+    assert mx.all(values == -mx.inf)
+    assert mx.all(indices == (-1 if index_format == "flat" else 0))
 
 
 @pytest.mark.parametrize("name", DEVICES)
