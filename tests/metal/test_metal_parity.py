@@ -90,13 +90,12 @@ def test_sums_of_16_bit_floats_are_computed_in_float32(dtype, pool, cotangents, 
 def test_of_several_nans_the_last_wins(window, name):
     """Threads share a window of 100 elements: NaNs of one thread, or of two in either order."""
     pairs = [(0, 1), (0, 4), (1, 2), (0, 3)]
-    pairs += [(3, 9), (1, 10), (8, 16), (2, 59)] if window > 9 else []
-    x = mx.zeros((len(pairs), window))
-    for row, pair in enumerate(pairs):
-        x[row, list(pair)] = mx.nan
-    x = x[..., None]
+    pairs += [(3, 9), (1, 10), (8, 16), (2, 59), (0, 58)] if window > 9 else []
+    x = mx.zeros((2, window, len(pairs)))
+    for channel, pair in enumerate(pairs):
+        x[:, list(pair), channel] = mx.nan
     _, indices = evaluated(lambda: mlx_unpool.max_pool1d(x, window, return_indices=True), name)
-    assert indices.reshape(-1).tolist() == [last for _, last in pairs]
+    assert indices.tolist() == 2 * [[[last for _, last in pairs]]]
 
 
 @pytest.mark.parametrize("name", DEVICES)
