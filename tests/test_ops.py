@@ -16,10 +16,11 @@ from errors import fails
 from properties import check_case
 
 import mlx_unpool
+from mlx_unpool import _requests
 from mlx_unpool._backends import cpu
 from mlx_unpool._backends.cpu import maxima, positions
 from mlx_unpool._backends.cpu.maxima import keys
-from mlx_unpool._geometry import Window, WindowGeometry
+from mlx_unpool._geometry import Window, WindowGeometry, fractional_geometry
 
 FORMATS = ("flat", "window")
 KINDS = ("numbers", "ties", "nan", "infinite")
@@ -89,6 +90,29 @@ def test_long_windows(window, dtype):
         check_case(Case(layout, size, dtype, planes(size, kind, dtype), pool))
 
 
+@pytest.mark.usefixtures("small_size")
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16], ids=str)
+@pytest.mark.parametrize("kernel", [*range(100, 112), 122, 145])
+def test_the_maximum_is_found_at_every_position_of_a_long_window(kernel, dtype):
+    """The last block of a window may overlap the one before, and must not reach into the next window."""
+    x = mx.concatenate([mx.eye(kernel), mx.full((1, kernel), 2.0)]).astype(dtype)
+    for chosen, last in ((x, 0), (mx.where(x > 0, mx.nan, x), kernel - 1)):
+        _, indices = mlx_unpool.max_pool1d(
+            chosen.reshape(1, -1, 1), kernel, return_indices=True, index_format="window"
+        )
+        assert indices.reshape(-1).tolist() == [*range(kernel), last]
+
+
+@pytest.mark.usefixtures("small_size")
+@pytest.mark.parametrize("kernel", [2, 5, 40, 128])
+def test_float16_nan_and_infinity_are_told_apart(kernel):
+    """Of infinities the first wins and of NaN the last, also of the NaN with the smallest payload."""
+    for bits, expected in ((0x7C00, 0), (0xFC00, 0), (0x7C01, kernel - 1), (0xFC01, kernel - 1)):
+        x = mx.full((1, 3 * kernel, 1), bits, mx.uint16).view(mx.float16)
+        _, indices = mlx_unpool.max_pool1d(x, kernel, return_indices=True, index_format="window")
+        assert indices.reshape(-1).tolist() == [expected] * 3
+
+
 # Size, pooled size, kernel of a fractional pool
 IRREGULAR = [((length,), (n,), None) for length, n in ((100, 1), (100, 7), (1000, 3), (150, 33))]
 IRREGULAR += [((101,), (9,), None), ((640,), (10,), None), ((30, 30), (9, 9), (21, 21))]
@@ -125,6 +149,14 @@ def test_windows_of_long_axes_are_computed_by_arithmetic_and_kept_nowhere():
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept < 2**20
+
+
+def test_fractional_windows_of_long_axes_stay_on_the_axis():
+    """More than 2^24 windows: float32 rounds the start of the last but one up to a position too many."""
+    length, count = 33554406, 16777221
+    g = fractional_geometry((1, 1, length), (1, 1, count), (1, 1, 1))
+    bounds = _requests._fractional_bounds(mx.zeros((1, 1, 1)), g)
+    assert bounds.max().item() == length
 
 
 def test_where_adaptive_windows_have_one_shape_an_ordinary_pool_runs(monkeypatch):

@@ -86,6 +86,34 @@ def test_sums_of_16_bit_floats_are_computed_in_float32(dtype, pool, cotangents, 
 
 
 @pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("window", [5, 60, 100])
+def test_of_several_nans_the_last_wins(window, name):
+    """Threads share a window of 100 elements: NaNs of one thread, or of two in either order."""
+    pairs = [(0, 1), (0, 4), (1, 2), (0, 3)]
+    pairs += [(3, 9), (1, 10), (8, 16), (2, 59), (0, 58)] if window > 9 else []
+    x = mx.zeros((2, window, len(pairs)))
+    for channel, pair in enumerate(pairs):
+        x[:, list(pair), channel] = mx.nan
+    _, indices = evaluated(lambda: mlx_unpool.max_pool1d(x, window, return_indices=True), name)
+    assert indices.tolist() == 2 * [[[last for _, last in pairs]]]
+
+
+@pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("index_format", ["flat", "window"])
+@pytest.mark.parametrize(
+    "batch", [2, 33000], ids=["several threads a window", "one thread a window"]
+)
+def test_large_windows_without_an_element(batch, index_format, name):
+    window = {"kernel_size": 70, "stride": 1, "padding": 69, "dilation": 2}  # at -69, -67, ..., 69
+    options = {"return_indices": True, "index_format": index_format}
+    x = mx.zeros((batch, 1, 1))
+    values, indices = evaluated(lambda: mlx_unpool.max_pool1d(x, **window, **options), name)
+    assert values.shape == (batch, 1, 1)
+    assert mx.all(values == -mx.inf)
+    assert mx.all(indices == (-1 if index_format == "flat" else 0))
+
+
+@pytest.mark.parametrize("name", DEVICES)
 def test_a_training_step_of_a_segnet_agrees(name):
     mx.random.seed(3)
     model = SegNet()

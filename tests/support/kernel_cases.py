@@ -80,6 +80,10 @@ CHOSEN = [
     window_case((3, 4), (5, 6), (2, 3), (2, 3), size=(15, 17), layout=last(3)),  # a large stride
     # Elements 2^30 apart: a product of two of these numbers does not fit into 32 bits.
     *(window_case(3, 1, 2**30, 2**30, size=(n,), layout=last(1, 1, 1)) for n in (1, 2)),
+    # layers that share elements, and few other windows that do
+    window_case((3, 1, 2), (2, 1, 1), (1, 0, 0), size=(5, 2, 4), layout=last(2, 3)),
+    # windows without a place on one axis or on two
+    window_case((2, 2, 1), 1, (2, 2, 0), (4, 4, 1), size=(3, 3, 2), layout=last(2, 3)),
 ]
 
 
