@@ -43,7 +43,7 @@ KERNELS = """metal/test_metal_parity metal/test_metal_subnormals metal/test_meta
     metal/test_metal_limits metal/test_metal_views metal/test_metal_safety"""
 LAUNCHES = f"""test_export test_architecture cuda/test_cuda {KERNELS} metal/test_metal_language
     metal/test_metal_export metal/test_metal_variants metal/test_metal_traffic"""
-ZOO = """ex_zoo_errors ex_zoo_files ex_zoo_pytorch ex_zoo ex_parity ex_camvid ex_brain_segment"""
+ZOO = """ex_zoo_errors ex_zoo_files ex_zoo_pytorch ex_zoo ex_camvid ex_brain_segment"""
 # The tests of a file, by the start of its path; "ex" is short for test_examples.
 TESTS = {
     "metal/cuda.h": "cuda/test_cuda_emulated",
@@ -53,18 +53,16 @@ TESTS = {
     "mlx_unpool/": CORE,
     "examples/zoo/.*card": "ex_zoo_files",
     "examples/zoo/.*/files": "ex_files ex_zoo_errors",
-    "examples/zoo/.*(enet|segnet)": f"ex_parity ex_zoo {ZOO}",
-    "examples/zoo/.*(autoencoders|fastsurfer|quicknat)": f"ex_zoo {ZOO}",
+    "examples/zoo/.*(enet|segnet|autoencoders|fastsurfer|quicknat)": f"ex_zoo {ZOO}",
     "examples/zoo/": ZOO,
     "examples/(support/)?brain_(segment|volumes)": "ex_brain_segment",
     "examples/support/command_line": "ex_zoo_files ex_brain_segment ex_camvid",
     "examples/support/(camvid|street)": "ex_camvid",
     "examples/(support/segmenter|camvid)": "ex_camvid ex_zoo_errors",
-    "examples/support/training": "ex ex_ranks ex_signals_and_volumes",
-    "examples/support/": "ex ex_signals_and_volumes ex_camvid",
+    "examples/support/training": "ex ex_ranks",
+    "examples/support/": "ex ex_camvid",
     "examples/segnet_digits": "ex ex_ranks",
-    "examples/segnet": "ex_signals_and_volumes",
-    "examples/unet": "ex_unet",
+    "examples/(segnet|unet)": "ex",
     "examples/": "ex_zoo_files ex_zoo_errors ex_deploy",
 }
 # Of a change of a kernel, the tests that run first: those of kernels that few cases reach.
