@@ -153,7 +153,7 @@ BROKEN = {
     "flat": (VALUES[0], r"its shape is \(8, 8\)"),
     "nan": (WITH_NAN, "not finite"),
     "empty": (0 * VALUES, "all of its values are 0.0"),
-    "voxels": (None, r"\[1.0, 1.0, 1.0\] mm and its affine \[2.0, 1.0, 1.0\]"),
+    "voxels": (None, r"\[1.0, 1.0, 1.0\] mm and \[2.0, 1.0, 1.0\]"),
     "truncated": (200, "cannot be read as a volume"),
     "no volume": (0, "cannot be read as a volume"),
 }

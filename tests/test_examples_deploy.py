@@ -145,6 +145,6 @@ def test_export_is_a_program(tmp_path):
 def test_an_export_that_is_wrong_gets_no_name(tmp_path, monkeypatch):
     model = zoo.MODELS["segnet"](3, (4,), (1,))
     monkeypatch.setattr("export.tree_map", lambda function, tree: tree)  # strides stay
-    with pytest.raises(ValueError, match="gives other scores than the model"):
+    with pytest.raises(ValueError, match="scores that differ from the model's"):
         export(strided(model), [(1, 8, 8, 3)], tmp_path / "network.mlxfn")
     assert list(tmp_path.iterdir()) == []

@@ -88,10 +88,10 @@ def test_a_configuration_that_is_no_object(quicknat, tmp_path, text, says):
             "'config' must be an object with the arguments of quicknat (num_classes, ",
         ),
         ({"config": [1]}, "se_block, drop_out), but got [1]."),
-        ({"surprise": 1}, "must have no keys but paper, input, classes, plane, source, "),
+        ({"surprise": 1}, "allows only the keys paper, input, classes, plane, source, "),
         (
             {"config": CONFIG | {"depth": 3}},
-            "'config' of quicknat must have no keys but num_classes, ",
+            "'config' of quicknat allows only the keys num_classes, ",
         ),
         (
             {"config": CONFIG | {"num_filters": "4"}},
@@ -124,7 +124,7 @@ def test_a_configuration_that_is_no_object(quicknat, tmp_path, text, says):
         ({"input": {"planes": "one"}}, "'input': 'planes' must be an integer"),
         (
             {"input": {"colours": 3}},
-            "'input' must have no keys but planes, size, multiple_of, normal",
+            "'input' allows only the keys planes, size, multiple_of, normal",
         ),
         (
             {"input": {"normalisation": {"scale": 1}}},
@@ -302,7 +302,7 @@ def test_weights_that_do_not_fit_are_listed_and_the_cause_is_last():
     with pytest.raises(ValueError, match=r"'model_type' must be one of segnet, .* but got 'unet'"):
         zoo.from_pytorch("unet", {"a": np.zeros(1)})
     state = to_state_dict(small_model("quicknat")[0])
-    with pytest.raises(ValueError, match=r"must have no keys but num_classes, .*, but got 'depth'"):
+    with pytest.raises(ValueError, match=r"allows only the keys num_classes, .*, but got 'depth'"):
         zoo.from_pytorch("quicknat", state, depth=3)
     with pytest.raises(ValueError, match=r"'num_classes' of quicknat must be an integer .* \"33\""):
         zoo.from_pytorch("quicknat", state, num_classes="33")
@@ -407,7 +407,7 @@ def test_a_segmenter_takes_a_str_and_says_what_it_needs(tmp_path):
     model.save_pretrained(tmp_path / "enet")
     assert segmenter.load(str(tmp_path / "enet")).kind == "enet"
     small_model("quicknat")[0].save_pretrained(tmp_path / "quicknat")
-    with pytest.raises(ValueError, match=r"with 3 channels.* it is a quicknat for 1"):
+    with pytest.raises(ValueError, match=r"with 3 channels.* it is a quicknat \(channels: 1\)"):
         segmenter.load(tmp_path / "quicknat")
 
 
@@ -500,7 +500,7 @@ def test_a_converted_enet_predicts(tmp_path):
     assert drawing.exists()
     source = weights_file("quicknat", tmp_path / "quicknat.safetensors")
     result = run("convert.py", "quicknat", source, tmp_path / "q", "--input", "raw")
-    assert result.stderr == "--input is for enet and segnet of pictures, not for quicknat.\n"
+    assert result.stderr == "--input is only for models of pictures, not for quicknat.\n"
     assert not (tmp_path / "q").exists()
 
 
