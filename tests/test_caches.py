@@ -1,4 +1,4 @@
-"""What is kept between calls: bounded, and neither arrays nor streams."""
+"""Caches have a limited size and contain neither arrays nor streams."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def caches() -> list[functools._lru_cache_wrapper]:
 
 
 def calls(channels: int) -> None:
-    """One call of each kind on a shape of its own, as a graph alone."""
+    """Build the graphs of one call of each kind; ``channels`` makes the shape unique."""
     x = mx.zeros((1, 8, 7, channels))
     values, indices = mlx_unpool.max_pool2d(x, 2, return_indices=True)
     mlx_unpool.max_unpool2d(values, indices, 2, output_size=x.shape)
@@ -39,7 +39,7 @@ def calls(channels: int) -> None:
 
 def test_every_cache_has_a_bound():
     assert _requests._plan in caches()
-    # of these there are as many entries as files or kernels
+    # modules whose caches have one entry per file or kernel
     finite = ("mlx_unpool._kernels", "mlx_unpool._backends.gpu")
     for cache in caches():
         function = cache.__wrapped__
@@ -83,7 +83,7 @@ def test_no_array_and_no_stream_is_kept():
 
 @pytest.mark.parametrize("order", [(2, True), (True, 2), (2, 2.0), (2.0, 2)])
 def test_numbers_that_compare_equal_are_told_apart(order):
-    """(True, 2) == (1, 2) and 2 == 2.0: what was found for one must not be taken for the other."""
+    """(True, 2) == (1, 2) and 2 == 2.0, but a cache must not return the entry of one for the other."""
     x = mx.zeros((1, 8, 8, 1))
     for given in (given for value in order for given in (value, (value, value))):
         legal = repr(given) in ("2", "(2, 2)")
@@ -164,7 +164,7 @@ WORK = {
 
 @pytest.fixture
 def collector_off():
-    """As many training loops have it; a cycle of references is never found then."""
+    """Many training loops disable the collector, so reference cycles are never freed."""
     gc.collect()
     gc.disable()
     yield
@@ -179,15 +179,15 @@ def test_a_call_leaves_no_cycle_behind(name, collector_off):
     before = len(gc.get_objects())
     for _ in range(50):
         call()
-    # A cycle is several objects a call. (MLX 0.32.1 itself keeps one for each function that it compiles.)
+    # A cycle would add several objects per call. (MLX 0.32.1 keeps one per function that it compiles.)
     assert len(gc.get_objects()) - before < 75
 
 
 def test_memory_stays_flat_over_thousands_of_calls(collector_off):
     blocks = {}
     for number in range(4_001):
-        if number in (2_000, 4_000):  # Python's own lists of free objects are full by then
+        if number in (2_000, 4_000):  # most of Python's free lists are full by then
             blocks[number] = sys.getallocatedblocks()
         (WORK["pool"] if number % 10 else WORK["grad"])()
-    # A cycle would keep dozens of blocks per call; lists of free objects are still filling.
+    # A cycle would keep dozens of blocks per call; some free lists are still growing.
     assert blocks[4_000] - blocks[2_000] < 2_000

@@ -1,4 +1,4 @@
-"""Models are exported for inference and run where this package is not."""
+"""Exported models run for inference where this package is not installed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def export(function, inputs: list[mx.array], path: Path, **options: bool) -> Non
 
 
 def run_elsewhere(path: Path, inputs: list[mx.array]) -> list[mx.array]:
-    """What the exported function gives in a fresh process that cannot import this package."""
+    """The results of the exported function in a new process that cannot import this package."""
     given, results = path.with_name("inputs.npz"), path.with_name("outputs.npz")
     mx.savez(str(given), **{f"input{n}": x for n, x in enumerate(inputs)})
     command = [sys.executable, "-I", "-c", textwrap.dedent(RUN_ELSEWHERE), path, given, results]
@@ -50,7 +50,7 @@ def segnet(index_format: str = "flat") -> SegNet:
 
 @pytest.mark.parametrize("index_format", ["flat", "window"])
 def test_a_whole_segnet_runs_without_the_package_and_is_equal(tmp_path, index_format):
-    model, x = segnet(index_format), mx.random.normal((2, 22, 35, 3))  # sizes that do not divide
+    model, x = segnet(index_format), mx.random.normal((2, 22, 35, 3))  # not multiples of 8
     path = tmp_path / "segnet.mlxfn"
     export(model, [x], path)
     (got,) = run_elsewhere(path, [x])
@@ -130,7 +130,7 @@ def test_one_file_holds_several_sizes(tmp_path):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_shapeless_export_takes_no_other_size(name, tmp_path):
-    """Windows hold for one size, and MLX's Slice and View cannot infer shapes: it says so."""
+    """The graph is for one size, and MLX's Slice and View cannot infer shapes, so MLX raises an error."""
     function, inputs = FUNCTIONS[name]
     path = tmp_path / "function.mlxfn"
     export(function, inputs, path, shapeless=True)
@@ -139,19 +139,19 @@ def test_a_shapeless_export_takes_no_other_size(name, tmp_path):
 
 
 def test_a_segnet_is_exported_for_metal_without_a_mac(tmp_path):
-    """The file names the kernels; tests/metal runs them."""
+    """The exported file contains the names of the kernels; tests/metal runs them."""
     path = tmp_path / "segnet.mlxfn"
     with _backends.use_backend("metal"):
         export(segnet(), [mx.zeros((1, 16, 16, 3))], path)
     contents = path.read_bytes()
     for kernel in (b"custom_kernel_unpool_pool", b"custom_kernel_unpool_place"):
-        assert contents.count(kernel) >= 3  # one a stage
+        assert contents.count(kernel) >= 3  # one per stage
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "convert_indices"])
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
 def test_a_derivative_inside_is_refused(name, dtype):
-    """Whichever it is: MLX could differentiate some of the operations, but not as exactly."""
+    """MLX could differentiate some of the operations, but its derivatives would be less exact."""
     function, (x, *rest) = FUNCTIONS[name]
     x = x.astype(dtype)
 
@@ -171,7 +171,7 @@ def test_a_derivative_inside_is_refused(name, dtype):
             with mlx_unpool.exporting():
                 derivative()
         derivative()
-    with mlx_unpool.exporting():  # what needs none is no matter
+    with mlx_unpool.exporting():  # calls that need no derivative are allowed
         assert mx.array_equal(mx.vmap(values)(mx.stack([x, x]))[1], values(x))
         gradient = mx.grad(lambda x: mx.stop_gradient(values(x)).sum() + x.sum())(x)
         assert mx.array_equal(gradient, mx.ones_like(x))

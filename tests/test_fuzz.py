@@ -1,8 +1,8 @@
-"""Any legal arguments give the reference's answer, any illegal ones a ValueError or a TypeError.
+"""Legal arguments give the results of the reference, illegal ones a ValueError or a TypeError.
 
-What is drawn is mostly legal, but any argument may be nonsense; ``legal_*`` says, independently of the
-library, which calls must succeed. ``make fuzz`` draws 20,000 calls, ``make test`` a few hundred, the same in
-every run. A call that has failed once is kept as an ``@example``.
+Most drawn arguments are legal, but any may be nonsense. The functions ``legal_*`` determine, independently
+of the library, which calls must succeed. ``make fuzz`` draws 20,000 calls, ``make test`` a few hundred, the
+same in every run. A call that has failed once is kept as an ``@example``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from properties import check_pool, check_unpool, equal
 
 import mlx_unpool
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))  # 0: a few, and always the same
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))  # 0: a few hundred, always the same
 DTYPES = FLOATS + INTEGERS
 FORMATS = ("flat", "window", "tensorflow", "tensorflow_batch", "onnx", "onnx_column_major")
 WORDS = {
@@ -39,7 +39,7 @@ assert sum(PARTS.values()) == 1
 
 
 def fuzz(topic: str):
-    """Settings of a test that draws its part of all examples."""
+    """Settings of a test, which draws the fraction ``PARTS[topic]`` of all examples."""
     return settings(
         max_examples=round(PARTS[topic] * (EXAMPLES or 600)),
         derandomize=not EXAMPLES,
@@ -49,7 +49,7 @@ def fuzz(topic: str):
     )
 
 
-# ---- what may be drawn for an argument
+# ---- the values that are drawn for an argument
 
 NONSENSE = st.sampled_from(
     [
@@ -61,7 +61,7 @@ NONSENSE = st.sampled_from(
 
 
 def or_nonsense(strategy: st.SearchStrategy) -> st.SearchStrategy:
-    """Mostly what is legal."""
+    """Values of a strategy, and occasionally nonsense."""
     return st.integers(0, 24).flatmap(lambda n: NONSENSE if n == 0 else strategy)
 
 
@@ -70,14 +70,14 @@ def word(name: str) -> st.SearchStrategy:
 
 
 def numbers(rank: int, low: int, high: int) -> st.SearchStrategy:
-    """An integer, or one for each axis, as a tuple, a list or NumPy's."""
+    """An integer, a NumPy integer, or a tuple or list with an integer for each axis."""
     one = st.integers(low, high)
     several = st.lists(one, min_size=rank, max_size=rank)
     return or_nonsense(st.one_of(one, several.map(tuple), several, one.map(np.int64)))
 
 
 def per_axis(value: Any, rank: int, least: int) -> tuple[int, ...] | None:
-    """What an argument says for each axis, None if it is not legal."""
+    """The value of an argument for each axis, or None if it is not legal."""
     given = value if isinstance(value, (tuple, list)) else [value] * rank
     integers = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in given)
     if not integers or len(given) != rank or any(n < least for n in given):
@@ -109,7 +109,7 @@ def legal_window(rank: int, options: dict) -> reference.Pool | None:
 
 @dataclass(frozen=True)
 class Call:
-    """Arguments that can be written down: arrays are made from a seed."""
+    """Arguments that can be repeated in an ``@example``: arrays are made from a seed."""
 
     rank: int
     batch: int | None
@@ -122,7 +122,7 @@ class Call:
 
     @property
     def layout(self) -> Layout:
-        """How the array lies; where the name of the layout is nonsense, it lies somehow."""
+        """The layout of the array; channels last if ``data_format`` is nonsense."""
         first = is_word(self.options["data_format"], "channels_first")
         data_format = "channels_first" if first else "channels_last"
         return Layout(self.rank, self.batch, self.channels, data_format)
@@ -171,7 +171,7 @@ def attempt(legal: bool, function) -> Any:
     with pytest.raises((ValueError, TypeError)) as caught:
         function()
     message = str(caught.value)
-    assert message.startswith("[")  # the library's own, which names its caller
+    assert message.startswith("[")  # a message of this library begins with "[caller]"
     assert "must" in message
     assert "but got" in message
     return None
@@ -251,7 +251,7 @@ def unpool_options(rank: int, cells: tuple[int, ...]) -> st.SearchStrategy:
 
 
 def spatial_of_full_shape(call: Call, shape: tuple[int, ...], exact: bool) -> tuple | None:
-    """The spatial part of a full shape, with or without batch; its other axes count if ``exact``."""
+    """The spatial part of a full shape, with or without batch; other axes must match if ``exact``."""
     first = call.options["data_format"] == "channels_first"
     spatial = shape[-call.rank :] if first else shape[-call.rank - 1 : -1]
     image = (call.channels, *spatial) if first else (*spatial, call.channels)
@@ -385,7 +385,7 @@ def test_fractional_pooling(call):
     calls(unpool_options), st.sampled_from(INTEGERS), *[or_nonsense(st.sampled_from(FORMATS))] * 2
 )
 def test_conversion_and_check(call, index_dtype, source, target):
-    """Numbers that have a meaning come back from a conversion and pass the check; others do not."""
+    """Conversion keeps valid indices and replaces others by -1; the check accepts only valid ones."""
     options, layout = call.options, call.layout
     is_window = index_dtype in (mx.uint8, mx.uint16)
     window = legal_window(call.rank, options)

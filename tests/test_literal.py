@@ -1,4 +1,4 @@
-"""Small cases with answers written out: the documentation's examples and every rule for special values."""
+"""Small cases with literal results: the documentation's examples and every rule for special values."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_window_indices_have_two_bytes_for_more_than_256_elements():
 
 
 def test_elements_outside_the_input_cost_nothing():
-    """A window of two million elements over ten: fast, and with the results of the ten."""
+    """A window of two million elements, ten of them in the input, is fast and gives correct results."""
     x = line([3, 1, 4, 1, 5, 9, 2, 6, 5, 3])
     for index_format, expected in (("flat", 5), ("window", 2**15 + 5)):
         options = {"return_indices": True, "index_format": index_format}
@@ -217,7 +217,7 @@ def test_gradients(name):
 
 @pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
 def test_gradients_of_16_bit_values_are_summed_in_32_bits(dtype):
-    """1, 2, 3, ... in the type itself would stop at 2,048 (float16) or 256 (bfloat16)."""
+    """A sum of ones in the dtype itself would stop at 2,048 (float16) or 256 (bfloat16)."""
     x = mx.zeros((1, 64, 64, 1), dtype)
     x[0, 31, 31, 0] = 1
     for index_format in FORMATS:
@@ -289,7 +289,7 @@ def test_images_and_channels_draw_their_own_windows():
     x = mx.broadcast_to(mx.arange(40.0)[:, None], (3, 1, 40, 4))
     starts = fractional_max_pool2d(x, (1, 2), output_size=(1, 15), key=mx.random.key(0))
     rows = starts.transpose(0, 3, 1, 2).reshape(12, 15).tolist()
-    assert len(set(map(tuple, rows))) == 5  # all that this size allows
+    assert len(set(map(tuple, rows))) == 5  # every choice that is possible for this size
 
 
 @pytest.mark.parametrize("sample", [-5.0, 7.0, INF, -INF, NAN, 1e30, 2.0**24, 2.0**25, -(2.0**24)])

@@ -17,15 +17,15 @@ import mlx_unpool
 
 ROOT = Path(__file__).parent.parent
 CAN_FORK = hasattr(os, "fork")
-UNIX = pytest.mark.skipif(not CAN_FORK, reason="there is no fork here")
+UNIX = pytest.mark.skipif(not CAN_FORK, reason="os.fork is not available")
 # Neither Metal nor CUDA works in a child of fork(): docs/reliability.md recommends "spawn".
 GPU = mx.is_available(mx.gpu)
 FORK = pytest.mark.skipif(not CAN_FORK or GPU, reason="a GPU does not work after a fork")
-LIMIT = 120  # seconds; what hangs fails
+LIMIT = 120  # seconds, after which a process that hangs is ended
 
 
 def numbers(seed: int) -> list[float]:
-    """Sums of everything that a worker may want: values, unpooled values, gradients, random windows."""
+    """Sums of unpooled values, of gradients and of the results of random and adaptive windows."""
     mx.random.seed(seed)
     x = mx.random.normal((2, 9, 9, 3))
     pool = mlx_unpool.MaxPool2d(3, 2, 1, return_indices=True)
@@ -40,7 +40,7 @@ def numbers(seed: int) -> list[float]:
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_workers_that_are_started_afresh_work(method):
     if method not in multiprocessing.get_all_start_methods():
-        pytest.skip(f"there is no {method} here")
+        pytest.skip(f"{method} is not available")
     expected = [
         numbers(seed) for seed in range(4)
     ]  # these workers have not used MLX, this process has
@@ -72,7 +72,7 @@ FORKED = """
     def in_a_child(function):
         child = os.fork()
         if child == 0:
-            signal.alarm(20)  # what hangs is ended
+            signal.alarm(20)  # ends a child that hangs
             try:
                 function()
                 os._exit(0)
@@ -84,7 +84,7 @@ FORKED = """
 
 @FORK
 def test_workers_that_are_forked_before_mlx_runs_work():
-    """Importing the package starts no thread and looks at no device, so a fork loses nothing."""
+    """Importing the package starts no thread and uses no device, so a forked process works."""
     program = """
     with multiprocessing.get_context("fork").Pool(2) as workers:
         got = workers.map(work, range(4))
@@ -95,7 +95,7 @@ def test_workers_that_are_forked_before_mlx_runs_work():
 
 @FORK
 def test_a_process_that_is_forked_after_mlx_has_run_needs_a_new_stream():
-    """MLX's own limit: the threads of its streams stay behind, so that even x + 1 waits for ever."""
+    """A limit of MLX: the child lacks the threads of its streams, so even x + 1 never ends."""
     program = """
     x = mx.random.normal((1, 8, 8, 2))
     expected = mlx_unpool.max_pool2d(x, 2)
@@ -151,7 +151,7 @@ def test_ctrl_c_during_an_evaluation_is_a_keyboard_interrupt_and_no_more():
     expected = mlx_unpool.max_pool2d(x, 3, 2, 1)
     mx.eval(expected)
     caught = 0
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the parent does with it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # even if the parent process ignores it
     for delay in (0, 0.001, 0.003, 0.01, 0.03):
         y = mlx_unpool.max_pool2d(x, 3, 2, 1)
         timer = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT))
@@ -162,7 +162,7 @@ def test_ctrl_c_during_an_evaluation_is_a_keyboard_interrupt_and_no_more():
         except KeyboardInterrupt:
             caught += 1
         timer.join()
-        assert mx.array_equal(y, expected)  # evaluated, or evaluated now
+        assert mx.array_equal(y, expected)  # evaluated before the interrupt, or now
     print(caught)
     """
     assert run(program) == "5\n"
@@ -170,7 +170,7 @@ def test_ctrl_c_during_an_evaluation_is_a_keyboard_interrupt_and_no_more():
 
 @pytest.mark.parametrize("options", [("-O",), ("-OO",)])
 def test_optimised_python_checks_and_computes_the_same(options):
-    """Without assertions and docstrings: no check of an argument may be one."""
+    """These options remove assertions, so arguments must not be checked by assertions."""
     program = """
     import mlx.core as mx, mlx_unpool
     x = mx.array([1.0, 3, 2, 5]).reshape(1, 4, 1)
@@ -332,13 +332,13 @@ def test_a_signal_at_any_moment_leaves_nothing_broken():
         except Interrupted:
             pass
     assert _backends._forced.get() is None
-    assert mx.array_equal(gradient(x), expected)  # and so not as if inside exporting()
+    assert mx.array_equal(gradient(x), expected)  # an error if exporting() were still in effect
     print("alive")
     """
     assert run(program) == "alive\n"
 
 
-@pytest.mark.skipif(mx.metal.is_available() or mx.cuda.is_available(), reason="there is a GPU here")
+@pytest.mark.skipif(mx.metal.is_available() or mx.cuda.is_available(), reason="a GPU is available")
 def test_the_self_test_says_what_it_checks_and_that_it_needs_a_gpu():
     """tests/metal runs it on the emulated device."""
     command = [sys.executable, "-m", "mlx_unpool.selftest"]

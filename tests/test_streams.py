@@ -1,4 +1,4 @@
-"""Streams and threads: arrays are used on any of them without a copy, on a GPU as well where there is one."""
+"""Streams and threads: arrays are used on any of them without a copy, on a GPU too, if there is one."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def value_and_gradient(x, pool, unpool, pool_on=None, unpool_on=None) -> list[mx
 
 
 def peak_of(function) -> int:
-    """Bytes at the peak of evaluating the result of ``function``, beside what was there before."""
+    """The peak memory of evaluating the result of ``function``, without the memory before, in bytes."""
     result = function()
     mx.synchronize()
     mx.clear_cache()
@@ -202,7 +202,7 @@ def derivatives(call: Call, x: mx.array, stream: mx.Stream | None) -> list[mx.ar
 
 @pytest.fixture
 def watch(monkeypatch):
-    """``watch(stream)`` notes from then on which primitive runs on which stream."""
+    """``watch(stream)`` records which primitive runs on which stream."""
 
     def start(stream: mx.Stream) -> list[tuple[str, mx.Stream]]:
         seen: list[tuple[str, mx.Stream]] = []
@@ -225,7 +225,7 @@ def test_every_primitive_runs_on_the_requested_stream(name, watch):
     call, x = CALLS[name]
     requested = mx.new_stream(DEVICES[-1])
     seen = watch(requested)
-    with mx.stream(mx.new_stream(DEVICES[0])):  # of no interest
+    with mx.stream(mx.new_stream(DEVICES[0])):  # not the requested stream
         mx.eval(derivatives(call, x, requested))
     ran = {primitive for primitive, _ in seen}
     if "unpool" in name.lower():
@@ -239,7 +239,7 @@ def test_every_primitive_runs_on_the_requested_stream(name, watch):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", CALLS)
 def test_without_a_stream_the_default_one_is_taken(name, device, watch):
-    """Which that is, a call decides and not the import; so does each call anew."""
+    """Each call uses the default stream at the time of the call, not at the time of the import."""
     call, x = CALLS[name]
     before = mx.default_device(), mx.default_stream(device)
     try:
@@ -258,16 +258,16 @@ def test_without_a_stream_the_default_one_is_taken(name, device, watch):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_everything_that_a_call_does_runs_on_the_requested_stream(name):
-    """What another thread has made on a stream of its own cannot be evaluated here: MLX refuses."""
+    """MLX cannot evaluate an array here that another thread made on its own stream."""
     call, x = CALLS[name]
     requested, made = mx.new_stream(mx.cpu), []
-    strided = mx.contiguous(mx.swapaxes(x, 0, 1)).swapaxes(0, 1)  # folding it makes a copy
+    strided = mx.contiguous(mx.swapaxes(x, 0, 1)).swapaxes(0, 1)  # reshaping it makes a copy
     expected, twice = call(x, stream=None), mx.stack([x, x])
     mx.eval(strided, expected, twice)
 
     def work():
         with mx.stream(mx.new_stream(mx.cpu)):
-            # (Derivatives are left out: MLX's own begin with something on the default stream.)
+            # (Derivatives are left out: MLX's own begin with an operation on the default stream.)
             here = [
                 call(strided, stream=requested),
                 mx.vmap(partial(call, stream=requested))(twice),

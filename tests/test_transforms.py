@@ -126,7 +126,7 @@ def test_empty_batches_and_mapped_axes_without_elements(index_format):
         assert (result.shape, result.dtype) == (none.shape, mx.float16)
     adaptive = mx.vmap(lambda x: mlx_unpool.adaptive_max_pool2d(x, 5))(none)
     assert adaptive.shape == (0, SHAPE[0], 5, 5, SHAPE[3])
-    # No scatter is left in the graph: it would run on placeholder indices that no pool gives.
+    # No scatter is left in the graph: it would run on placeholder indices that no pool returns.
     graph = io.StringIO()
     mx.export_to_dot(graph, gradient)
     assert "Scatter" not in graph.getvalue()
