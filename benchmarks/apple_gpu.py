@@ -6,8 +6,7 @@
 
 Mesa's compiler for the GPUs of M1 and M2 compiles the source that MLX passes to Metal, and an interpreter
 runs the machine code (``agx/``). Counts are the same on every machine. Cycles and ratios are estimates, which
-the page explains. The compiler is searched in the folder AGX_TOOLS or in ../shared/agx. ``agx/recipe`` builds
-it.
+the page explains. The compiler must be in $AGX_TOOLS or in ../shared/agx; ``agx/recipe`` builds it.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ FORMATS = ("window", "flat")
 LAYOUTS = ("NHWC 64", "NHWC 3", "NCHW 8")
 GLOBAL = "1-D 1024/1024"
 GLOBAL_ADAPTIVE = "adaptive 1x1"
-SAMPLES = 12  # SIMD groups that are run per launch; fewer for windows as large as the plane, which are long
+SAMPLES = 12  # SIMD groups that are run per launch; fewer for windows as large as the plane, which are slow
 GLOBAL_SAMPLES = 2
 
 
@@ -98,7 +97,7 @@ class Row:
 
 
 def calls() -> list[Call]:
-    """The calls to which the targets apply."""
+    """The calls of the first table, whose figures the tests limit."""
     regular = [
         Call(layout, window, index_format, primitive, dtype)
         for layout in LAYOUTS
@@ -131,7 +130,7 @@ def large_calls() -> list[Call]:
 
 
 def further_calls() -> list[Call]:
-    """Calls without targets: fractional windows, and windows as large as the plane."""
+    """Calls that are not in the first table: fractional windows, and windows as large as the plane."""
     both = ("NHWC 64", "NCHW 8")
     return [
         *(
@@ -191,7 +190,7 @@ def _launches(chosen: Sequence[Call]) -> Iterator[tuple[Call, str, emulator.Kept
             mx.eval(function())
         for kept in device.kept:
             kernel = kernel_of(kept.launch)
-            # Each kernel has rows in one primitive only: `outside_window` in `place`, `pool` in `pool`.
+            # A kernel that several primitives use has rows for one of them only, such as `pool` for `pool`.
             if kernel == "outside_window" and call.primitive != "place":
                 continue
             if kernel == "outside_winners":
@@ -282,7 +281,7 @@ def geometric_mean(ratios: Sequence[float]) -> float:
 
 
 def summary(rows: Sequence[Row], machine: str = "M1 Max") -> dict[str, float]:
-    """The figures to which the targets apply."""
+    """The figures of the first table."""
     ratios = [row.ratio(machine) for row in rows]
     return {
         "geometric mean": geometric_mean(ratios),

@@ -27,7 +27,7 @@ WINDOWS = {"2x2/2": (2, 2, 0), "3x3/2": (3, 2, 1), "3x3/1": (3, 1, 1)}
 
 
 def operations() -> dict[str, tuple[Callable[[], Any], bool]]:
-    """All operations by name, each with whether its result is evaluated."""
+    """For each operation, a function that runs it and whether to evaluate its result."""
     import mlx.core as mx
 
     import mlx_unpool

@@ -45,7 +45,7 @@ TURNS = 5  # of at least three runs each, because 3x3/2 needs 15 runs to warm up
 
 
 class Case(NamedTuple):
-    """A window and an array."""
+    """A pooling window, and the shape and dtype of an array."""
 
     name: str
     shape: tuple[int, ...]

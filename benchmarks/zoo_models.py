@@ -29,7 +29,7 @@ from harness import timing
 from mlx_unpool_zoo.near_ties import pooled_indices, share_of_flips
 from pytorch_twins import ENetTwin, SegNetTwin, indices_of, randomise
 
-# For each model: its PyTorch twin as published, the shape of an input, and further inputs.
+# For each model: its PyTorch version as published, the shape of an input, and further inputs.
 CASES: dict[str, tuple[Callable[[], Any], tuple[int, ...], list[Any]]] = {
     "fastsurfer_cnn": (lambda: FastSurferCNNTwin(79), (1, 256, 256, 7), []),
     "fastsurfer_vinn": (lambda: FastSurferVINNTwin(79), (1, 320, 320, 7), [[1.25]]),
@@ -49,7 +49,7 @@ def first_to_last(x: torch.Tensor) -> np.ndarray:
 
 
 def scores_of(result: Any, indices: list[torch.Tensor]) -> tuple[Any, list[Any]]:
-    """Scores and indices of a twin. Two twins return their indices themselves."""
+    """Scores and indices of a PyTorch model. ``indices`` is used if the model returns only scores."""
     if isinstance(result, dict):
         return result["scores"], [v for name, v in result.items() if name.startswith("indices")]
     return result if isinstance(result, tuple) else (result, indices)
@@ -65,7 +65,7 @@ def timed(run: Callable[[], Any], times: list[float]) -> Any:
 
 @torch.no_grad()
 def measure(name: str) -> dict[str, Any]:
-    """Differences and times of one model. Each framework runs twice, because a pass can take a minute."""
+    """Differences and times of one model. Each framework runs only twice, as a pass can take a minute."""
     make, shape, more = CASES[name]
     twin = randomise(make(), 0).eval()
     model = zoo.from_pytorch(name, twin.state_dict())

@@ -84,7 +84,7 @@ def load_models(folder: Path, classes: list[dict]) -> dict[str, zoo.Model]:
         slices, found = model.config.get("num_channels"), model.config.get("num_classes")
         if slices != THICKNESS or found not in expected:
             raise ValueError(
-                f"{folder / name} must hold a network for {THICKNESS} slices and "
+                f"{folder / name} must contain a network for {THICKNESS} slices and "
                 f"{' or '.join(map(str, expected))} classes, but it is a {model.model_type} for {slices} "
                 f"and {found}."
             )
@@ -149,7 +149,7 @@ class Progress:
         self.remove(but=self.done)
 
     def remove(self, but: int = 0) -> None:
-        """Remove the files of all sums, except the one with ``but`` finished planes."""
+        """Remove all files with sums, except the file for ``but`` finished planes."""
         for path in self.folder.glob("sum-*.bin"):
             if not but or path != self.path(but):
                 path.unlink()

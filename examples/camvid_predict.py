@@ -1,4 +1,4 @@
-"""Segment pictures and draw each next to its classes, with a legend.
+"""Segment pictures, and draw each next to a map of its classes with a legend.
 
     python examples/camvid_predict.py enet street.png --output street-classes.png
 

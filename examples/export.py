@@ -53,13 +53,13 @@ def export(model: nn.Module, shapes: list[tuple[int, ...]], path: Path) -> float
             expected, (got,) = model(x), read(x)
             if got.shape != expected.shape:
                 raise ValueError(
-                    f"{path} must return scores of shape {expected.shape}, as the model, but got {got.shape}."
+                    f"{path} must return scores of shape {expected.shape} like the model but got {got.shape}."
                 )
             far = mx.abs(got - expected).max() / (expected.max() - expected.min())
             farthest = max(farthest, far.item())
         if not farthest <= 1e-5:
             raise ValueError(
-                f"{path} gives other scores than the model: they differ by {farthest:.0e} of their range, "
+                f"{path} returns scores that differ from the model's by {farthest:.0e} of their range, "
                 "more than 1e-5."
             )
     return farthest

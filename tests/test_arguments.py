@@ -270,7 +270,7 @@ def test_arguments_that_do_not_fit_the_signature_are_refused_with_the_class_and_
         mlx_unpool.max_pool2d(x(2), 2, 2, 0, 1)
 
 
-# output_size for pooled arrays of 4 x 4, size of the result; with a window only the spatial part counts
+# output_size for pooled arrays of 4 x 4, size of the result; batch and channels are ignored with a window
 OUTPUT_SIZES = [((7, 9), (7, 9)), ([9, 7], (9, 7)), (7, (7, 7)), ((1, 7, 9, 1), (7, 9))]
 OUTPUT_SIZES += [((9, 7, 1), (9, 7)), ((3, 7, 9, 5), (7, 9)), (None, (8, 8))]
 

@@ -49,14 +49,14 @@ class LanguageServer:
             message = self.read()
             if "method" not in message and message["id"] == self.requests:
                 return message["result"]
-            if "method" in message and "id" in message:  # the server asks for settings: defaults
+            if "method" in message and "id" in message:  # settings: reply with defaults
                 items = message["params"].get("items", [])
                 self.write(id=message["id"], result=[{} for _ in items])
 
 
 @pytest.fixture(scope="module")
 def hovers() -> Iterator[dict[str, str]]:
-    """What hovering each name shows."""
+    """The text that an editor shows for each name."""
     server, uri = LanguageServer(), (ROOT / "not_saved.py").as_uri()
     text_document = {"hover": {"contentFormat": ["plaintext"]}}
     folders = [{"uri": ROOT.as_uri(), "name": "root"}]

@@ -155,7 +155,7 @@ BROKEN = {
     "flat": (nifti(VALUES[0]), r"its shape is \(8, 8\)"),
     "nan": (nifti(WITH_NAN), "not finite"),
     "empty": (nifti(0 * VALUES), "all of its values are 0.0"),
-    "voxels": (nifti(VALUES, 2.0), r"\[1.0, 1.0, 1.0\] mm and its affine \[2.0, 1.0, 1.0\]"),
+    "voxels": (nifti(VALUES, 2.0), r"\[1.0, 1.0, 1.0\] mm and \[2.0, 1.0, 1.0\]"),
     "truncated": (nifti(VALUES).to_bytes()[:200], "cannot be read as a volume"),
     "no volume": (b"this is no volume", "cannot be read as a volume"),
 }

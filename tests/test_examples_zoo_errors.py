@@ -78,12 +78,12 @@ WRONG_KEYS = [
     ({"model_type": ["segnet"]}, 'but got ["segnet"]'),
     ({"config": None}, "'config' must be an object with the arguments of quicknat (num_classes, "),
     ({"config": [1]}, "se_block, drop_out), but got [1]."),
-    ({"surprise": 1}, "must have no keys but paper, input, classes, plane, source, "),
+    ({"surprise": 1}, "allows only the keys paper, input, classes, plane, source, "),
     ({"paper": 5}, "'paper' must be a string, but got 5."),
     ({"plane": "oblique"}, "'plane' must be null or one of axial, coronal, sagittal"),
     ({"input": []}, "'input' must be an object, but got []."),
     ({"input": {"planes": "one"}}, "'input': 'planes' must be an integer"),
-    ({"input": {"colours": 3}}, "'input' must have no keys but planes, size, multiple_of, normal"),
+    ({"input": {"colours": 3}}, "'input' allows only the keys planes, size, multiple_of, normal"),
     ({"input": {"normalisation": {"scale": 1}}}, "'normalisation' must have mean, std as well."),
     ({"input": {"normalisation": {"mean": ["a"]}}}, "'mean' must be a list, each element a number"),
     ({"classes": {"sky": 1}}, "'classes' must be a list, each element an object"),
@@ -95,7 +95,7 @@ WRONG_KEYS = [
     ({"sha256": 12}, "'sha256' must be the 64 hexadecimal digits of a SHA-256, but got 12."),
 ]
 WRONG_ARGUMENTS = [
-    ({"depth": 3}, "'config' of quicknat must have no keys but num_classes, "),
+    ({"depth": 3}, "'config' of quicknat allows only the keys num_classes, "),
     ({"num_filters": "4"}, "'num_filters' of quicknat must be an integer from 1"),
     ({"num_filters": True}, "must be an integer from 1 to 65,536, but got true"),
     ({"num_filters": -4}, "but got -4."),
@@ -267,7 +267,7 @@ SURPLUS = {f"a{n}": np.zeros(1) for n in range(12)}
     ("model_type", "state", "options", "says"),
     [
         ("unet", SURPLUS, {}, r"'model_type' must be one of segnet, .* but got 'unet'"),
-        ("quicknat", None, {"depth": 3}, r"no keys but num_classes, .*, but got 'depth'"),
+        ("quicknat", None, {"depth": 3}, r"allows only the keys num_classes, .*, but got 'depth'"),
         ("quicknat", None, {"num_classes": "33"}, r"'num_classes' of quicknat must be an in.*\"33"),
         ("quicknat", SURPLUS, {}, r"no 'encode1.conv1.weight'. It has a0, .*, a9, ... and 2 more"),
         (
@@ -370,7 +370,7 @@ def test_a_segmenter_takes_a_str_and_names_what_it_needs(tmp_path):
     model.save_pretrained(tmp_path / "enet")
     assert segmenter.load(str(tmp_path / "enet")).kind == "enet"
     small_model("quicknat")[0].save_pretrained(tmp_path / "quicknat")
-    with pytest.raises(ValueError, match=r"with 3 channels.* it is a quicknat for 1"):
+    with pytest.raises(ValueError, match=r"with 3 channels.* it is a quicknat \(channels: 1\)"):
         segmenter.load(tmp_path / "quicknat")
 
 
@@ -460,7 +460,7 @@ def test_a_converted_enet_predicts(tmp_path):
     run("camvid_predict.py", tmp_path / "raw", street, "--output", drawing)
     assert drawing.exists()
     source = save_state(tmp_path / "quicknat.safetensors", small_model("quicknat")[0])
-    says = "--input is for enet and segnet of pictures, not for quicknat."
+    says = "--input is only for models of pictures, not for quicknat."
     assert errors_of("convert.py", "quicknat", source, tmp_path / "q", "--input", "raw") == [says]
     assert not (tmp_path / "q").exists()
 

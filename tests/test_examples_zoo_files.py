@@ -210,7 +210,7 @@ class Hidden(nn.Module):
 
 
 def test_export_refuses_what_it_cannot_mend(tmp_path):
-    with pytest.raises(ValueError, match="gives other scores than the model"):
+    with pytest.raises(ValueError, match="scores that differ from the model's"):
         export(Hidden().eval(), [(2, 4)], tmp_path / "hidden.mlxfn")
     assert list(tmp_path.iterdir()) == []
 

@@ -94,7 +94,7 @@ def test_the_first_index_beyond_the_end_is_dropped(positions, kernel_size):
 
 @pytest.mark.parametrize("count", [255, 256, 257, 65535, 65536, 65537])
 def test_where_every_index_is_dropped_the_gradient_is_zero(count):
-    """For each narrowest dtype of the numbers of pooled values."""
+    """Pooled values are numbered in the narrowest dtype: these counts are at the limits of the dtypes."""
     values = mx.ones((1, count, 1))
     for bad in (-1, 4):
         indices = mx.full((1, count, 1), bad, mx.int32)

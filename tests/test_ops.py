@@ -68,7 +68,7 @@ LONG = [
     *(((260,), 64, 32, 0, 1), ((150,), 32, 7, 0, 1), ((150,), 13, 1, 6, 1), ((150,), 63, 2, 31, 1)),
     *(((100,), 21, 4, 5, 3), ((200,), 40, 3, 20, 2), ((90,), 17, 30, 8, 2)),
     *(((10,), 200, 1, 100, 1), ((10,), 90, 5, 130, 3)),
-    ((7,), 8, 3, 28, 8),  # windows that skip the plane
+    ((7,), 8, 3, 28, 8),  # some windows have no element in the plane
     *(((40, 40), 36, 1, 3, 1), ((40, 40), 40, 40, 0, 1), ((40, 40), 34, 3, 17, 1)),
 ]
 CALLS = [(window, mx.float32) for window in LONG]
@@ -137,7 +137,7 @@ def test_long_adaptive_and_fractional_windows(size, pooled, kernel):
 
 
 def test_windows_of_long_axes_are_computed_by_arithmetic_and_kept_nowhere():
-    """For more windows than fit into a table, and for so many that building a table would take seconds."""
+    """More windows than fit into a table, and so many that building a table would take seconds."""
     layout = Layout(1, 1, 2, "channels_last")
     x = np.random.default_rng(0).integers(-128, 127, (2, 9001)).astype(np.int8)
     check_case(IrregularCase(layout, (9001,), mx.int8, x, (4000,), None, np.zeros((2, 1))))
@@ -286,7 +286,7 @@ def test_large_batches_are_split(images, monkeypatch):
 
 
 def test_window_indices_without_a_table_give_the_same(monkeypatch):
-    """The path for windows so many and so large that a table of their elements would be too long."""
+    """The path without a table of the windows' elements, which can have at most ``MAX_ENTRIES`` entries."""
     x = mx.random.normal((2, 9, 11, 3))
     values, indices = mlx_unpool.max_pool2d(x, 5, 1, 2, return_indices=True, index_format="window")
     indices = mx.where(mx.random.uniform(shape=indices.shape) < 0.2, 200, indices).astype(mx.uint8)

@@ -162,7 +162,7 @@ def test_a_type_checker_and_the_program_have_the_same_names():
 def test_a_backend_can_be_chosen(monkeypatch):
     with mlx_unpool.use_backend("ops"):
         assert mlx_unpool.max_pool2d(mx.ones((1, 4, 4, 2)), 2).shape == (1, 2, 2, 2)
-        # The derivatives are this library's as well: those of mx.max would go to the other element.
+        # The derivatives are also this library's: that of mx.max would be 1 at the other element.
         gradient = mx.grad(lambda x: mlx_unpool.max_pool1d(x, 2).sum())
         assert gradient(mx.array([[1.0], [float("nan")]])).tolist() == [[0], [1]]
     message = r"\[use_backend\] 'name' must be 'ops' or 'metal' or 'cuda'"

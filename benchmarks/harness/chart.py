@@ -6,7 +6,7 @@ import math
 from html import escape
 
 OURS, THEIRS, TEXT, LINE = "#3b82f6", "#ea7a12", "#7a7a7a", "#9ca3af"
-# At 390 pixels a page is 342 pixels wide, where letters of 17 units become 12 pixels high.
+# On a screen 390 pixels wide the chart is 342 pixels wide, and letters of 17 units are 12 pixels high.
 WIDTH, FONT, ROW = 480, 17, 24
 LEFT, RIGHT = 192, 404  # of the axis
 Times = tuple[

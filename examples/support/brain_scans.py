@@ -89,7 +89,7 @@ def dice_of_scans(truth: np.ndarray, predicted: np.ndarray) -> dict[str, dict[st
 
 
 def two_thresholds(volume: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
-    """The brightnesses that part other, grey and white of a volume best, on a grid: what is easy."""
+    """The two brightness thresholds of a grid with the highest Dice coefficients, as a baseline."""
     grid = np.linspace(1, 4, 25)
     pairs = [(low, high) for low in grid for high in grid if low < high]
     return max(

@@ -29,7 +29,7 @@ THICKNESS = 7  # slices per input; the network segments the middle one
 LABELS = Path(__file__).with_name("fastsurfer_labels.txt")
 NEIGHBOURS = np.ones((3, 3, 3))  # voxels that touch at a corner are connected
 WHITE_MATTER = 2, 41  # left and right
-# Labels of the left cortex that networks use for both sides, and those that are then decided for each voxel.
+# Labels of the left cortex that the networks use for both sides; split_hemispheres separates the sides.
 SPLIT_BY_REGION = (
     *(1003, 1006, 1007, 1008, 1009, 1011, 1015, 1018, 1019, 1020, 1025, 1026, 1027),
     *(1028, 1029, 1030, 1031, 1034, 1035),
@@ -63,11 +63,11 @@ def read_scan(path: Path) -> SpatialImage:
     elif values.min() == values.max():
         problem = f"all of its values are {values.max()}"
     if problem:
-        raise ValueError(f"{path} must hold one volume of numbers, but {problem}.")
+        raise ValueError(f"{path} must contain one volume of numbers, but {problem}.")
     if not np.allclose(sides, sizes, atol=1e-3):
         raise ValueError(
-            f"{path} must say how large its voxels are, but its header says {np.round(sizes, 4).tolist()} mm "
-            f"and its affine {np.round(sides, 4).tolist()} mm."
+            f"{path} must have the same voxel size in its header and its affine matrix, but got "
+            f"{np.round(sizes, 4).tolist()} mm and {np.round(sides, 4).tolist()} mm."
         )
     return image
 
@@ -87,8 +87,8 @@ def conform(image: SpatialImage, size: int = SIZE) -> nibabel.MGHImage:
 
     The result is the same as that of FastSurfer's ``conform`` for voxels of 1 mm.
     ``nibabel.processing.conform`` has cubic interpolation, another orientation, a centre that differs by half
-    a voxel, and no scaling of values. One difference from FastSurfer: bytes that a header scales to other
-    values do not count as an 8-bit scan.
+    a voxel, and no scaling of values. One difference from FastSurfer: a file of bytes whose
+    header has a scale factor is not treated as an 8-bit scan.
 
     Args:
         image: A volume.

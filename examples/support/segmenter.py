@@ -82,7 +82,7 @@ def load(path: str | Path) -> Segmenter:
     if not model.segments or model.about.input.get("planes") != 3:
         raise ValueError(
             f"{path} must contain a model that segments pictures with 3 channels, such as enet or segnet, "
-            f"but it is a {model.model_type} for {model.about.input.get('planes')}."
+            f"but it is a {model.model_type} (channels: {model.about.input.get('planes')})."
         )
     if not model.about.classes:
         raise ValueError(

@@ -112,7 +112,7 @@ def train(
 
 
 def how_to_resume() -> str:
-    """The command that continues this program, in a sentence."""
+    """A sentence with the command that continues this program."""
     options = [] if "--resume" in sys.orig_argv else ["--resume"]
     command = shlex.join([*sys.orig_argv, *options])
     size = mx.distributed.init().size()

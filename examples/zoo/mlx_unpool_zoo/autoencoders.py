@@ -1,4 +1,4 @@
-"""Autoencoders with unpooling: for signals, with overlapping windows, and for volumes, with padded pooling.
+"""Two autoencoders with unpooling: overlapping windows for signals, and padded pooling for volumes.
 
 InceptionAutoencoder: the blocks of TheMrGhostman/InceptionTime-Pytorch, after Fawaz et al., "InceptionTime:
 Finding AlexNet for time series classification", Data Mining and Knowledge Discovery 2020.
@@ -226,7 +226,7 @@ class InceptionAutoencoder(Model):
 class PadMaxPool3d(nn.Module):
     """Pooling with indices that pads zeros at the start of each axis, up to a multiple of the stride.
 
-    As in ClinicaDL, the zeros are values: they are larger than negative numbers, and the indices refer to the
+    As in ClinicaDL, the zeros are pooled like other values, so they can be maxima. The indices refer to the
     padded volume. The third result is the number of zeros on each axis.
     """
 
@@ -254,7 +254,7 @@ class CropMaxUnpool3d(nn.Module):
 
 
 class ConvAutoencoder3d(Model):
-    """ClinicaDL's convolutional autoencoder of volumes; the decoder has the encoder's stages, transposed.
+    """ClinicaDL's convolutional autoencoder of volumes, whose decoder reverses the stages of the encoder.
 
     Args:
         in_channels: Channels of a volume.
@@ -306,7 +306,7 @@ class ConvAutoencoder3d(Model):
         return self.decode(*self.encode(x))
 
     def encode(self, x: mx.array) -> tuple[mx.array, list[tuple[mx.array, tuple[int, ...]]]]:
-        """The code of volumes, and for each stage the indices and the padding."""
+        """The latent code of volumes, and for each stage the indices and the padding."""
         self.check_input(x)
         stages = []
         for layer in self.encoder:

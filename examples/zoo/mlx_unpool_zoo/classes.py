@@ -1,4 +1,4 @@
-"""Names and colours of the classes that models segment into."""
+"""Names and colours of the classes of segmentation models."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CAMVID: list[dict[str, Any]] = [
 def read_classes(path: Path) -> list[dict[str, Any]]:
     """Names and colours of classes from a table of FastSurfer or FreeSurfer.
 
-    A line is number, name, red, green, blue; further columns and other lines are ignored.
+    A class is a line with number, name, red, green and blue; further columns and other lines are ignored.
     """
     classes = []
     for line in path.read_text(encoding="utf-8").splitlines():

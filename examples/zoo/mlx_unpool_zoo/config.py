@@ -89,7 +89,7 @@ def check_arguments(cls: Any, given: Mapping[str, Any], where: str) -> dict[str,
             arguments[name] = value
         elif name not in cls.without_effect:
             raise ValueError(
-                f"{where} of {cls.model_type} must have no keys but {', '.join(known)}, but got {name!r}."
+                f"{where} of {cls.model_type} allows only the keys {', '.join(known)}, but got {name!r}."
             )
     return arguments
 
@@ -98,7 +98,7 @@ def check_keys(given: Mapping[str, Any], kinds: Mapping[str, Any], where: str) -
     """Raise ValueError if an object has an unknown key or a value of the wrong type."""
     for name, value in given.items():
         if name not in kinds:
-            raise ValueError(f"{where} must have no keys but {', '.join(kinds)}, but got {name!r}.")
+            raise ValueError(f"{where} allows only the keys {', '.join(kinds)}, but got {name!r}.")
         if not fits(value, kinds[name]):
             raise ValueError(
                 f"{where}: {name!r} must be {kind(kinds[name])}, but got {shown(value)}."
@@ -106,7 +106,7 @@ def check_keys(given: Mapping[str, Any], kinds: Mapping[str, Any], where: str) -
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value has a type. Integers must be positive sizes."""
+    """Whether a value is valid for a type hint. Integers must be positive, because they are sizes."""
     origin = typing.get_origin(hint)
     if hint is Any:
         return True
@@ -147,7 +147,7 @@ def shown(value: Any) -> str:
 
 
 def check_about(about: dict[str, Any], where: str) -> None:
-    """Raise ValueError if an entry of ``config.json`` besides the arguments is invalid."""
+    """Raise ValueError if an entry of ``config.json`` other than the arguments is invalid."""
     number = float
     check_keys(
         about,

@@ -34,7 +34,7 @@ INPUTS = ("raw", "normalised")
 
 
 def plane_of(path: Path) -> str | None:
-    """The plane in the name of a file or, as in FastSurfer 1, of one of its two parent folders."""
+    """The plane in the name of a file or of one of the two folders above it, as in FastSurfer 1."""
     for name in (path.name, *(folder.name for folder in list(path.parents)[:2])):
         found = {plane for plane in PLANES if re.search(plane, name, re.IGNORECASE)}
         if len(found) == 1:
@@ -116,7 +116,7 @@ def convert(arguments: argparse.Namespace) -> str:
     about = model.about
     pictures = arguments.model in ("enet", "segnet") and about.input["planes"] == 3
     if arguments.input and not pictures:
-        raise ValueError(f"--input is for enet and segnet of pictures, not for {arguments.model}.")
+        raise ValueError(f"--input is only for models of pictures, not for {arguments.model}.")
     if arguments.input == "raw":
         about.input["normalisation"] = None
     elif arguments.input == "normalised":

@@ -1,4 +1,4 @@
-"""ENet (Paszke, Chaurasia, Kim and Culurciello, 2016): street scenes in 0.36 million parameters.
+"""ENet (Paszke, Chaurasia, Kim and Culurciello, 2016): segments street scenes with 0.36 million parameters.
 
 A bottleneck is a narrow branch of three convolutions that is added to a main branch. If it halves the size,
 the main branch pools with indices; if it doubles the size, the main branch unpools with these indices.

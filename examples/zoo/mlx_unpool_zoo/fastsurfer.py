@@ -10,8 +10,8 @@ HypVINN: Estrada et al., "FastSurfer-HypVINN: Automated sub-segmentation of the 
     structures on high-resolutional brain MRI", Imaging Neuroscience 2023.
 
 Parameters are named as in Deep-MI/FastSurfer. The channels of an input are seven neighbouring slices; the one
-in the middle is segmented. Within a block, and where the decoder joins the encoder, the elementwise maximum
-of feature maps is passed on.
+in the middle is segmented. Feature maps within a block, and those of the encoder and the decoder, are
+combined by their elementwise maximum.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ CITATIONS = {
 
 
 class CompetitiveBlock(nn.Module):
-    """Convolutions with normalisation, each followed (except the last) by the maximum with the one before.
+    """Convolutions with normalisation. The input of each is the elementwise maximum of all earlier results.
 
     Args:
         inputs: Channels of the input.
@@ -103,7 +103,7 @@ class CompetitiveBlock(nn.Module):
         start: The operation before the first convolution: ``"compete"`` (an activation, whose input is also
             part of the first maximum), ``"activate"`` (only an activation) or ``"normalise"``.
         norm: The authors' name for the normalisations of this block.
-        convolutions: Four, or three as in CerebNet.
+        convolutions: Number of convolutions: 4, or 3 as in CerebNet.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class FastSurferCNN(Model):
 
 
 class CerebNet(FastSurferCNN):
-    """CerebNet: 27 structures of the cerebellum, by a FastSurferCNN with three convolutions in each block.
+    """CerebNet: segments 27 structures of the cerebellum; a FastSurferCNN with three convolutions per block.
 
     Slices are in RAS orientation, of 128 x 128 positions around the cerebellum as published.
 
@@ -294,8 +294,8 @@ class CerebNet(FastSurferCNN):
 class FastSurferVINN(FastSurferCNN):
     """FastSurferVINN: a FastSurferCNN between two resizings, for scans of any resolution.
 
-    Feature maps are resized to ``height`` x ``width`` positions of 1 mm, pass the FastSurferCNN, are
-    resized back and joined to those of the first block at the resolution of the scan.
+    Feature maps are resized to positions of 1 mm, processed by the FastSurferCNN, resized to the resolution
+    of the scan and concatenated with those of the first block.
 
     Args:
         num_classes: 79 for axial and coronal slices, 51 for sagittal ones.
@@ -308,8 +308,8 @@ class FastSurferVINN(FastSurferCNN):
         stride_conv: Stride of every convolution.
         pool: Size of the pooling window.
         stride_pool: Stride of the pooling window.
-        height: Height of the inner feature maps.
-        width: Width of the inner feature maps.
+        height: Columns of the inner feature maps, as in the authors' code.
+        width: Rows of the inner feature maps.
         interpolation_mode: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or ``"area"``.
         crop_position: Where slices are cropped or padded if they do not fit: ``"center"``, ``"top_left"``,
             ``"top_right"``, ``"bottom_left"`` or ``"bottom_right"``.
@@ -360,7 +360,7 @@ class FastSurferVINN(FastSurferCNN):
             pool,
             stride_pool,
         )
-        # The order of width and height is the authors': the first is that of the rows.
+        # As in the authors' code, ``width`` is the number of rows and ``height`` that of columns.
         self.inner_size = (width, height)
         self.interpolation_mode, self.crop_position = interpolation_mode, crop_position
         self.takes(num_channels)
@@ -391,10 +391,10 @@ class FastSurferVINN(FastSurferCNN):
 
         Args:
             x: Slices (N, H, W, num_channels).
-            scale_factor: Positions of the scan per position of 1 mm inside, 1 mm divided by the voxel size:
-                one number for all images, one per image, (N,) or (N, 1), or two per image, (N, 2), for rows
-                and columns. It is converted to float32, as in the authors' code, except for NumPy arrays of
-                float64, because a size can depend on the last bit.
+            scale_factor: Positions of the scan per position of the inner feature maps: 1 mm divided by the
+                voxel size. One number for all images, one per image, (N,) or (N, 1), or two per image,
+                (N, 2), for rows and columns. It is converted to float32, as in the authors' code, except for
+                NumPy arrays of float64, because a size can depend on the last bit.
             scale_factor_out: The same for the output, if its resolution is different.
 
         Returns:
@@ -472,8 +472,8 @@ class HypVINN(FastSurferVINN):
         stride_conv: Stride of every convolution.
         pool: Size of the pooling window.
         stride_pool: Stride of the pooling window.
-        height: Height of the inner feature maps.
-        width: Width of the inner feature maps.
+        height: Columns of the inner feature maps, as in the authors' code.
+        width: Rows of the inner feature maps.
         interpolation_mode: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or ``"area"``.
         crop_position: Where slices are cropped or padded if they do not fit: ``"center"``, ``"top_left"``,
             ``"top_right"``, ``"bottom_left"`` or ``"bottom_right"``.
@@ -591,7 +591,7 @@ def per_image(scale: Any, count: int) -> list[list[Any]]:
 def fitted(
     size: int, target: int, scale: Any, alignment: str
 ) -> tuple[slice, tuple[int, int], int, Any]:
-    """The crop, padding and size that resize an axis to a target size by a factor close to the given one.
+    """How to crop or pad an axis of ``size`` positions and resize it by about 1 / ``scale`` to ``target``.
 
     Numbers are rounded to the type of ``scale`` in the same places as in the authors' code, because an
     integer part can depend on the last bit.

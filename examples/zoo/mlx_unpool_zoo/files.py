@@ -122,7 +122,7 @@ def load_arrays(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
     """
     path.open("rb").close()  # raises an error with the path
     try:
-        # MLX trusts the header: a malicious one can crash it or make it loop forever.
+        # MLX does not validate the header: a malicious one can cause a crash or an infinite loop.
         with safe_open(path, "numpy"):
             found: Any = mx.load(str(path), format="safetensors", return_metadata=True)
         arrays, metadata = found

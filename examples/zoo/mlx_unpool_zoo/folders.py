@@ -95,7 +95,7 @@ def configured(path: Path, models: Mapping[str, type[Model]]) -> tuple[Model, st
 
 
 def or_list(names: Mapping[str, Any]) -> str:
-    """Names as a choice, for a message."""
+    """One name in quotes, or ``one of a, b`` for several."""
     return repr(next(iter(names))) if len(names) == 1 else f"one of {', '.join(names)}"
 
 

@@ -70,7 +70,7 @@ def resize_weights(before: int, after: int, mode: str) -> np.ndarray:
 
 
 def cubic_parts(t: np.ndarray) -> dict[int, np.ndarray]:
-    """The weights of the four elements around a position at an offset: Keys' kernel with a = -0.75."""
+    """The weights of elements -1 to 2 for a position ``t`` from 0 to 1: Keys' kernel with a = -0.75."""
     a = np.float32(-0.75)
 
     def near(d: np.ndarray) -> np.ndarray:

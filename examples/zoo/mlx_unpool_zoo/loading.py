@@ -105,7 +105,7 @@ def from_old_file(path: Path, dtype: mx.Dtype | None, strict: bool) -> Model:
             f"to. Convert it first: from_pytorch(model_type, pytorch.read_state({path.name!r}))"
             ".save_pretrained(folder)."
         )
-    classes = 12  # of CamVid, which these files are for
+    classes = 12  # these files contain models for CamVid
     is_enet = about["model"] == "enet"
     model: Model = ENet(classes) if is_enet else segnet_vgg16(classes, float(about["width"]))
     model.about.input["normalisation"] = None if about.get("input") == "raw" else IMAGENET

@@ -33,7 +33,7 @@ AXES = {1: "L", 2: "H, W", 3: "D, H, W"}
 
 @dataclasses.dataclass
 class About:
-    """The information about a model that its folder contains besides the arguments.
+    """Information about a model, which its folder contains in addition to the arguments.
 
     Attributes:
         paper: The publication of the model.
@@ -76,7 +76,7 @@ class Model(nn.Module, metaclass=OneSpelling):
 
     Attributes:
         config: The arguments by name, with defaults.
-        about: Everything else that is saved in the folder.
+        about: Information about the model, which is saved in its folder.
     """
 
     model_type: ClassVar[str]
@@ -158,7 +158,7 @@ class Model(nn.Module, metaclass=OneSpelling):
 
     @classmethod
     def canonical(cls, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """A state dict with the names that :meth:`pytorch_names` returns, from other names in use."""
+        """Rename the parameters of a state dict to those of :meth:`pytorch_names`, if they are different."""
         return state
 
     @staticmethod
@@ -180,7 +180,7 @@ class Model(nn.Module, metaclass=OneSpelling):
         return pytorch.convert_state_dict(self, state, self.pytorch_names, strict=strict)
 
     def takes(self, channels: int, dims: int = 2) -> None:
-        """Set the channels and the spatial dimensions of the inputs."""
+        """Set the number of channels and of spatial dimensions of the inputs."""
         object.__setattr__(self, "_inputs", (channels, dims))
         self.about.input["planes"] = channels
 

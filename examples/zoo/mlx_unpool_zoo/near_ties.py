@@ -59,7 +59,7 @@ def pooled_indices(feed: Sequence[Any] | None = None) -> Iterator[list[mx.array]
         if feed is not None and len(found) < len(feed):
             raise ValueError(
                 f"[pooled_indices] 'feed' has {len(feed)} arrays, but {len(found)} calls of layers were "
-                "seen. Calls of functions such as mlx_unpool.max_pool2d are not seen."
+                "recorded. Calls of functions such as mlx_unpool.max_pool2d are not recorded."
             )
     finally:
         for layer, original in zip(layers, originals):

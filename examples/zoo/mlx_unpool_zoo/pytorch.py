@@ -89,7 +89,7 @@ def read_state(path: str | Path) -> dict[str, np.ndarray]:
         raise ValueError(f"{path}: {error}") from None
     except Exception as error:  # damaged and malicious files raise many kinds of errors
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"{path} is no checkpoint that can be read: {reason}") from None
+        raise ValueError(f"{path} cannot be read as a checkpoint: {reason}") from None
 
 
 def load_pickled(path: Path) -> Any:
@@ -153,7 +153,7 @@ class InertUnpickler(pickle.Unpickler):
 
 
 def load_inert(file: Any, **options: Any) -> Any:
-    """As ``pickle.load``."""
+    """Like ``pickle.load``, with :class:`InertUnpickler`."""
     return InertUnpickler(file, **options).load()
 
 
@@ -185,7 +185,7 @@ def split_state(checkpoint: Any) -> tuple[dict[str, Any], list[str]]:
         elif callable(getattr(checkpoint, "state_dict", None)):
             checkpoint = checkpoint.state_dict()
         if not isinstance(checkpoint, Mapping):
-            raise ValueError(f"this is no state dict but {described(checkpoint)}. {HOW_TO_EXPORT}")
+            raise ValueError(f"not a state dict but {described(checkpoint)}. {HOW_TO_EXPORT}")
         inner = [checkpoint[key] for key in KEYS if key in checkpoint]
         inner = [value for value in inner if not hasattr(value, "shape")]
         if not inner:
@@ -202,8 +202,8 @@ def split_state(checkpoint: Any) -> tuple[dict[str, Any], list[str]]:
     if not state:
         kinds = [f"{name!r} is {described(checkpoint[name])}" for name in list(checkpoint)[:3]]
         raise ValueError(
-            "a state dict must contain arrays, and no code of a file is run to make them, but "
-            f"{', '.join(kinds) or 'it is empty'}. {HOW_TO_EXPORT}"
+            f"a state dict must contain arrays, but {', '.join(kinds) or 'it is empty'}. No code in a file "
+            f"is run to create arrays. {HOW_TO_EXPORT}"
         )
     return state, others
 
@@ -212,7 +212,7 @@ def state_of_foreign(model: Foreign, prefix: str = "") -> dict[str, Any]:
     """The state dict of a pickled model whose class is not available."""
     parts = getattr(model, "state", None)
     if not isinstance(parts, dict) or "_parameters" not in parts:
-        raise ValueError(f"this is no model but {described(model)}. {HOW_TO_EXPORT}")
+        raise ValueError(f"not a model but {described(model)}. {HOW_TO_EXPORT}")
     left_out = parts.get("_non_persistent_buffers_set", ())
     own = parts["_parameters"] | {
         name: value for name, value in parts["_buffers"].items() if name not in left_out

@@ -116,7 +116,7 @@ class Classifier(nn.Module):
 
 
 class QuickNAT(Model):
-    """QuickNAT: densely connected blocks, four poolings with indices and four unpoolings; any size.
+    """QuickNAT: densely connected blocks, four poolings with indices, four unpoolings; slices of any size.
 
     Args:
         num_classes: Number of classes.

@@ -64,7 +64,7 @@ class SegNet(Model):
         num_classes: Number of classes.
         channels: Channels of each encoder stage.
         convolutions: Number of convolutions in each encoder stage, of size 3 on every axis.
-        decoder_convolutions: Number of convolutions in the decoder stage of each encoder stage. Default: 1.
+        decoder_convolutions: Number of convolutions in each decoder stage, in encoder order. Default: 1.
         decoder_kernel: Kernel size of the decoder's convolutions on every axis.
         classifier_kernel: Kernel size of the last convolution on every axis.
         inputs: Channels of the input.
@@ -253,7 +253,7 @@ class SegNet(Model):
 
     @staticmethod
     def pytorch_names(name: str) -> tuple[str, ...]:
-        """The names for one ``nn.Sequential`` per stage in PyTorch, without the ``layers`` of MLX."""
+        """The name without MLX's ``layers``, as PyTorch names parameters in an ``nn.Sequential``."""
         return (name.replace(".layers.", "."),)
 
 
