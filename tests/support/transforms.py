@@ -375,11 +375,11 @@ The last column describes the tests on Metal:
 
 Not in this table:
 
-- `convert_indices` works with `mx.vmap` and `mx.compile`. It has no derivatives, because indices are integers.
+- `convert_indices` works with `mx.vmap` and `mx.compile`. It has no derivatives, as indices are integers.
 - `check_indices` reads array values, which are unavailable inside a transform.
 - `mx.compile(shapeless=True)` is not supported.
 
-`python tests/support/transforms.py > docs/transforms.md` writes this page. A test checks that it is up to date.
+`python tests/support/transforms.py > docs/transforms.md` writes this page. A test checks that it is current.
 """
 
 
