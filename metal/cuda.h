@@ -25,8 +25,8 @@ inline uint32_t set_bits(uint32_t* word, uint32_t bits) { return atomicOr(word, 
 
 inline void raise_to(int32_t* number, int32_t least) { atomicMax(number, least); }
 
-// A vector for one aligned load or store. Its length is the largest power of two that divides N, the length of a run,
-// and at most 16 bytes.
+// A vector for one aligned load or store. Its length is the largest power of two that divides N, the number of
+// neighbouring elements (a run), and at most 16 bytes.
 template <typename T, int M> struct alignas(M * sizeof(T)) Word { T part[M]; };
 template <int N, typename T> constexpr int word_lanes() {
   return (N & -N) * sizeof(T) < 16 ? N & -N : int(16 / sizeof(T));

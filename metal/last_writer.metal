@@ -1,5 +1,5 @@
-    // Computes the number of the last pooled value whose index is each position, or -1. The atomic maximum of integers does
-    // not depend on the order in which threads run.
+    // Computes for each position the number of the last pooled value with that index, or -1. The atomic maximum of integers
+    // does not depend on the order in which threads run.
     //   indices (B, OD, OH, OW, C), window as in `pool_large` (used for window offsets), size = (D, H, W)
     //   ->  winner (B, D, H, W, C), initialised to -1
     // One thread: V neighbouring channels of one pooled value. Grid: (OW * channel groups, OD * OH, B).

@@ -35,7 +35,8 @@ inline void load_columns(
   }
 }
 
-// Replaces columns outside the row, at most LEFT of them before it, by the nearest column inside.
+// Replaces columns outside the row, at most LEFT of them before it, by the nearest column inside. Without ANY
+// it does nothing, because there are none.
 template <int COUNT, int V, int LEFT, bool ANY, typename T, typename AXIS>
 inline void outermost_again(thread T (*row)[V], AXIS first, int length) {
   #pragma unroll

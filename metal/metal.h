@@ -14,16 +14,17 @@ template <> struct Order<bfloat16_t> { typedef int32_t type; enum { same = 0 }; 
 METAL_FUNC int32_t bits_of(float value) { return as_type<int32_t>(value); }
 METAL_FUNC int32_t bits_of(bfloat16_t value) { return int32_t(as_type<uint16_t>(value)) << 16; }
 
-// Sets bits of a word atomically and returns its previous value.
+// Sets bits of a 32-bit word atomically and returns its previous value.
 METAL_FUNC uint32_t set_bits(device atomic<uint32_t>* word, uint32_t bits) {
   return atomic_fetch_or_explicit(word, bits, memory_order_relaxed);
 }
 
+// Atomically sets a number to the maximum of itself and `least`.
 METAL_FUNC void raise_to(device atomic<int32_t>* number, int32_t least) {
   atomic_fetch_max_explicit(number, least, memory_order_relaxed);
 }
 
-// Load or store N neighbouring elements in words and return whether they did. Always false for Metal, because Apple's
-// compiler combines neighbouring accesses itself.
+// Load or store N neighbouring elements as vectors and return whether that was possible. Always false for Metal, because
+// Apple's compiler combines neighbouring accesses itself. See cuda.h.
 template <int N, typename T, typename P> METAL_FUNC bool load_words(thread T*, P, P, int, uint) { return false; }
 template <int N, typename T, typename P> METAL_FUNC bool store_words(P, P, const thread T*, int, uint) { return false; }

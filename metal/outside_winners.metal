@@ -1,20 +1,20 @@
-    // Finds the pooled values that win their positions in the channel groups marked by `outside_window`, where an index may
-    // refer to any position.
-    //   indices (B, OD, OH, OW, C), outside_window (B, channel groups), size = (D, H, W, channels per group, lanes)
+    // Finds the last pooled value of each position in the channel groups marked by `outside_window`, where an index may refer
+    // to any position.
+    //   indices (B, OD, OH, OW, C), outside_window (B, channel groups), size = (D, H, W, group, threads):
+    //   `group` channels per group, `threads` threads per channel
     //   ->  winner_bits (B, C, words), initialised to 0: one bit per position, set if an index refers to it, then one bit per
     //   pooled value, set if a later value has the same index
-    // One thread: all indices of one channel, from the last to the first. Of the words with bits of positions, each of the
-    // `lanes` threads of a channel updates a separate subset, so it needs no synchronisation; it reads a word only when the
-    // word changes.
-    // Grid: (lanes * C, 1, B).
-    const int D = size[0], H = size[1], W = size[2], C = indices_shape[4], group = size[3], lanes = size[4];
+    // One thread: all indices of one channel, from the last to the first. The threads of a channel update different words of
+    // position bits and need no synchronisation. They access such a word only if it changes or if a bit must be set.
+    // Grid: (threads * C, 1, B).
+    const int D = size[0], H = size[1], W = size[2], C = indices_shape[4], group = size[3], threads = size[4];
     const int OD = indices_shape[1], OH = indices_shape[2], OW = indices_shape[3];
     const uint3 at = thread_position_in_grid;
-    if (at.x >= uint(lanes) * uint(C) || at.y > 0 || at.z >= uint(indices_shape[0])) {
+    if (at.x >= uint(threads) * uint(C) || at.y > 0 || at.z >= uint(indices_shape[0])) {
       return;
     }
     const int c = int(at.x % uint(C));
-    const uint lane = at.x / uint(C);
+    const uint thread_number = at.x / uint(C);
     if (outside_window[OFFSET(at.z) * ((C + group - 1) / group) + c / group] == 0) {
       return;
     }
@@ -35,7 +35,7 @@
         const INDEX word = index[n] / 32;
         // A hash, so that regular indices are distributed evenly over the threads.
         const uint spread = uint(word) * 0x9e3779b1u;
-        if (n < left && index[n] >= 0 && index[n] < elements && (spread >> 16) % uint(lanes) == lane) {
+        if (n < left && index[n] >= 0 && index[n] < elements && (spread >> 16) % uint(threads) == thread_number) {
           const uint32_t bit = uint32_t(1) << uint(index[n] % 32);
           if (word != current || (bits & bit) == 0) {
             bits = set_bits(named + word, bit);

@@ -1,8 +1,8 @@
     // Gathers the elements of the full array at the indices; 0 for an index outside the plane. Optionally also 0 for a pooled
-    // value that loses its position to a later value with the same index. The losers are found by comparison with the
-    // indices of overlapping windows (LATER), in `winner_bits` for the channel groups marked in `outside_window` (OUTSIDE),
-    // or in `winner` (HAS_WINNER), which has for each position the code of the winning window (with CODES, see `place`) or
-    // the number of the winning pooled value.
+    // value if a later value has the same index. Such a value is found by comparison with the indices of overlapping
+    // windows (LATER), in `winner_bits` for the channel groups marked in `outside_window` (OUTSIDE), or in `winner`
+    // (HAS_WINNER). For each position, `winner` has the code of the last window with that index (with CODES, see `place`)
+    // or the number of the last pooled value with that index.
     //   full (B, D, H, W, C), indices (B, OD, OH, OW, C), outside_window, winner_bits, winner (B, D, H, W, C)
     //   ->  out (B, OD, OH, OW, C)
     // One thread: V neighbouring channels of X neighbouring pooled values. Grid: (OW / X * channel groups, OD * OH, B).

@@ -1,6 +1,6 @@
-    // Scatters pooled values to their positions, zero elsewhere. If several values have the same position, the last one wins
-    // or, with SUM, they are added. With CODES, the output is the code of the winning window (see `winner_code`) instead of
-    // its value; this requires that all indices are in their own windows. Each output is written once.
+    // Scatters pooled values to their positions, zero elsewhere. If several values have the same position, the last one is
+    // written or, with SUM, their sum. With CODES, the output is the code of the last value's window (see `winner_code`), which
+    // requires that all indices are in their own windows. Each output is written once.
     //   values, indices (B, OD, OH, OW, C), outside_window, winner_bits, size = (D, H, W)  ->  out (B, D, H, W, C)
     // One thread: V neighbouring channels of X neighbouring tiles of outputs. A tile is one stride long on each axis, and
     // tile t starts where window t would start without padding.
@@ -28,8 +28,9 @@
     const OFFSET all = OFFSET(indices_shape[0]) * OD * OH * OW * C;
 
     if (OUTSIDE && outside_window[OFFSET(at.z) * ((C + V - 1) / V) + s.group]) {
-      // An index in this channel group is outside its window. The thread writes the zeros of its tiles, and those of its
-      // pooled values that win a position according to `winner_bits`, at any position of the plane.
+      // An index in this channel group is outside its window. The thread writes zero to the positions of its tiles
+      // that no index refers to. It writes each of its pooled values that is the last one at its position, which may be
+      // anywhere in the plane. `winner_bits` contains both facts.
       const INDEX elements = INDEX(D) * H * W, count = INDEX(OD) * OH * OW;
       const OFFSET words = OFFSET(words_of(elements) + words_of(count)), channel = OFFSET(at.z) * C + s.c;
       const int TILE = SD * SH * X * SW;

@@ -2,7 +2,7 @@
     // reduces them.
     //   x (B, D, H, W, C), bounds as in `pool_regions`, window = kernel, stride, padding, dilation (3 numbers each),
     //   size = (OD, OH, OW, chunks)  ->  out, indices (B, OD, OH, OW * chunks, C); index -1 for an empty chunk
-    // One thread: V neighbouring channels of the elements s, s + chunks, s + 2 * chunks, ... of one window.
+    // One thread: V neighbouring channels of the elements n, n + chunks, n + 2 * chunks, ... of one window (chunk n).
     // Grid: (OW * chunks * channel groups, OD * OH, B).
     const int D = x_shape[1], H = x_shape[2], W = x_shape[3], C = x_shape[4];
     const int OD = size[0], OH = size[1], OW = size[2], chunks = size[3];

@@ -1,6 +1,18 @@
 // Work items and windows: the outputs that one thread computes, and the elements that a window covers. The name of a
 // window constant is its kind (K kernel, S stride, P padding, D dilation) and its axis (D depth, H height, W width).
 // Coordinates on an axis, which may be outside the plane, have type AXIS: 64 bits if 32 could overflow.
+//
+// Template arguments of the kernels:
+//   FLAT     indices are flat, not window offsets
+//   ONE      V is C, so there is one channel group
+//   TAIL     the last channel group has fewer than V channels
+//   RUN      X is above 1 and V is C, so neighbouring columns are contiguous
+//   PLANAR   all arrays have depth 1
+//   EVEN     X divides the number of columns
+//   INSIDE   no accessed column or window element is outside the plane
+//   WHOLE    the tiles cover the output exactly
+//   OUTSIDE  indices may be outside their windows
+//   OFFSET   type of offsets into arrays; INDEX, NAMED and WHERE are types of indices
 
 // The work item of one thread: V channels, starting at `c`, of X columns, starting at `w`, in row `h` of layer `d`.
 template <typename AXIS> struct WorkItem {
@@ -51,10 +63,10 @@ inline int tiles(int length, int stride, int windows) {
   return covering > windows ? covering : windows;
 }
 
-// The windows that cover a position of a tile, which starts where the window of the same number would start without
-// padding. covering_count is the number of these windows, and covering_window the number of the n-th one minus the number
-// of the tile. If dilation exceeds the stride, every element belongs to a different window; otherwise all windows from
-// the first to the last one count.
+// The windows that may cover positions of a tile. Tile t starts where window t would start without padding.
+// covering_count is how many windows these are, and covering_window is the number of the n-th one minus t. If dilation
+// exceeds the stride, there is one window per window element; otherwise these are all windows from the first to the last
+// one that covers a position.
 template <typename AXIS> constexpr int covering_count(int K, AXIS S, AXIS P, AXIS D) {
   return D > S ? K : int(((K - 1) * D - P) / S + (S - 1 + P) / S + 1);
 }
@@ -108,8 +120,8 @@ template <typename AXIS, typename P, typename OFFSET> inline Run<AXIS> run_betwe
 }
 
 // The windows that may cover the positions from `first` to `last` of an axis: `count` windows, starting at window `first`.
-// With DILATED, dilation may exceed the stride. On such an axis `count` is the number of elements of a window, and step n
-// stands for the window that starts `first + n * step` positions after window 0, if there is one.
+// With DILATED, dilation may exceed the stride. On an axis where it does, `count` is the number of elements of a window, and
+// the n-th window is the one that starts `first + n * step` positions after window 0, if there is one.
 template <typename AXIS> struct Cover {
   AXIS first, step;
   int count, stride, windows;

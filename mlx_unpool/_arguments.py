@@ -87,7 +87,7 @@ def flag(caller: str, name: str, value: Any) -> None:
 
 
 def integers(caller: str, name: str, value: Any, count: int, least: int) -> tuple[int, ...]:
-    """One integer, ``least`` or more, for each of ``count`` axes, from an integer or a sequence."""
+    """Check an integer or a sequence; return one integer, ``least`` or more, per axis."""
     if type(value) is int and least <= value <= LARGEST_AXIS:  # the usual case, fast
         return (value,) * count
     allowed = "an integer" if count == 1 else f"an integer or a tuple of {count} integers"
@@ -105,7 +105,7 @@ def integers(caller: str, name: str, value: Any, count: int, least: int) -> tupl
 
 
 def ratios(caller: str, name: str, value: Any, count: int) -> tuple[float, ...]:
-    """One number between 0 and 1 for each of ``count`` axes, from a number or a sequence."""
+    """Check a number or a sequence; return one number between 0 and 1 per axis."""
     given = value if isinstance(value, (tuple, list)) else [value] * count
     if any(isinstance(r, bool) or not isinstance(r, Real) for r in given):
         raise TypeError(
@@ -121,7 +121,7 @@ def ratios(caller: str, name: str, value: Any, count: int) -> tuple[float, ...]:
 
 
 def shape(caller: str, name: str, value: Any, rank: int = 1) -> tuple[int, ...]:
-    """A shape, from a sequence or from one integer for all of ``rank`` axes."""
+    """Check a shape, given as a sequence or as one integer for all of ``rank`` axes, and return it."""
     if type(value) is tuple and all(type(n) is int and n <= LARGEST_AXIS for n in value):
         return value  # the usual case, fast
     numbers = all_integers(value if isinstance(value, (tuple, list)) else [value] * rank)

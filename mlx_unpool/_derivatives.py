@@ -76,7 +76,7 @@ def exporting() -> Iterator[None]:
 def pool(source: Arrays, g: Any, index_dtype: mx.Dtype, where: Where) -> tuple[mx.array, mx.array]:
     """Values and indices of every window.
 
-    ``source`` is the input, followed by the bounds of the windows if they are not equal.
+    ``source`` is the input, followed by the bounds of the windows if the windows differ.
     """
 
     def forward(*source):
@@ -95,7 +95,7 @@ def pool(source: Arrays, g: Any, index_dtype: mx.Dtype, where: Where) -> tuple[m
 
 
 def pool_values(source: Arrays, g: Any, index_dtype: mx.Dtype, where: Where) -> mx.array:
-    """Values of every window; the derivatives use indices of ``index_dtype``, kept or recomputed."""
+    """Values of every window. On the CPU the derivatives recompute the indices, as ``index_dtype``."""
     backend: Any = where.backend
     if backend.on_gpu:
         return pool(source, g, index_dtype, where)[0]
@@ -130,7 +130,7 @@ def linear(
     def forward(x, *source):
         indices = source[0]
         if index_dtype is not None:
-            # Inside the custom function, because MLX evaluates all outputs of one.
+            # Not an output of the pool, because MLX evaluates all outputs of a custom function.
             indices = _values_and_indices(where.backend, source, g, index_dtype)[1]
         return getattr(where.backend, name)(x, indices, g)
 
@@ -201,7 +201,7 @@ def _zeros(arrays: Arrays) -> tuple[mx.array, ...]:
 
 
 def _map_batch(function: Callable[..., Any], args: Arrays, axes: Any) -> tuple[Any, Any]:
-    """Apply ``function`` to arrays (B, ...) with the mapped axes merged into B; map results on axis 0."""
+    """Apply ``function`` to arrays (B, ...) with mapped axes merged into B; results have that axis first."""
     length = next(x.shape[axis] for x, axis in zip(args, axes) if axis is not None)
     merged = []
     for x, axis in zip(args, axes):

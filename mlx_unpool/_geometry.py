@@ -86,7 +86,7 @@ class Window:
         return tuple(pooled)
 
     def unpooled_size(self, pooled: Triple) -> Triple:
-        """The default size of a plane with ``pooled`` windows: ``(L-1)s - 2p + d(k-1) + 1``."""
+        """The default size of a plane with ``pooled`` windows: ``(n-1)s - 2p + d(k-1) + 1``."""
         return tuple(
             (count - 1) * s - 2 * p + n
             for count, n, s, p in zip(pooled, self.span, self.stride, self.padding)
@@ -230,9 +230,9 @@ class WindowGeometry(Geometry):
     def origins(self) -> tuple[int, int, int]:
         """A range (start, stop, step) that contains the origin of every window.
 
-        The flat index of an element is the origin of its window plus a non-negative offset. The origin is
-        ``after`` elements before the first used element, because the replacement of an element after the
-        plane can be that far before it.
+        The flat index of an element is the origin of its window plus a non-negative number. The origin is
+        ``after`` elements before the first used element, because an element after the plane is replaced by
+        one up to that many elements earlier.
         """
         starts = zip(self.axes, pitches(self.size), self.steps_in_plane)
         first = sum(axis.first * pitch - axis.after * step for axis, pitch, step in starts)
@@ -241,7 +241,7 @@ class WindowGeometry(Geometry):
 
     @cached_property
     def first_offset(self) -> int:
-        """The window offset that corresponds to :attr:`origins`."""
+        """The window offset of the origin of a window (see :attr:`origins`), which may be negative."""
         starts = zip(self.axes, self.steps_in_window)
         return sum((axis.skipped - axis.after) * step for axis, step in starts)
 
@@ -295,7 +295,7 @@ class RegionGeometry(Geometry):
 
 @dataclass(frozen=True, eq=False)
 class AdaptiveGeometry(RegionGeometry):
-    """Window ``i`` of ``n`` on an axis of ``L``: from ``floor(i * L / n)`` to ``ceil((i + 1) * L / n)``."""
+    """Window ``i`` of ``n`` on an axis of length ``L``: ``floor(i * L / n)`` to ``ceil((i + 1) * L / n)``."""
 
     def ends(self, axis: int, number: Any) -> tuple[Any, Any]:
         """The start and the end of a window."""
@@ -338,7 +338,7 @@ class FractionalGeometry(RegionGeometry):
 
 
 def _table(formula: BoundsFormula, counts: Triple) -> array[int] | None:
-    """The pairs of a formula for the numbers below the count of each axis; None if they are too many."""
+    """``formula(axis, n)`` for every ``n`` below the count of each axis; None if there are too many."""
     if sum(counts) > MAX_TABLE_SIZE:
         return None
     pairs = (formula(axis, number) for axis in range(3) for number in range(counts[axis]))

@@ -28,8 +28,8 @@ _checking: ContextVar[bool | None] = ContextVar("checking", default=None)
 def checking() -> Iterator[None]:
     """Make every unpooling inside the ``with`` block check its indices, in this thread.
 
-    Unpooling silently drops an index outside its output, because a GPU kernel cannot raise, and an index from
-    a plane of another size refers to a different position. Inside this context (or with the environment
+    Unpooling silently drops an index outside its output, because a GPU kernel cannot raise errors. An index
+    from a plane of another size refers to a different position. Inside this context (or, with the environment
     variable ``MLX_UNPOOL_CHECK=1``, in the whole process) each call evaluates its indices and raises what
     :func:`check_indices` raises. Use it to find a mistake: it costs one evaluation per call.
 
@@ -49,9 +49,9 @@ def checking() -> Iterator[None]:
         ...     mlx_unpool.max_unpool2d(values, indices, 2)  # to 4 x 4, with rows of another length
         Traceback (most recent call last):
         ...
-        ValueError: [max_unpool2d] 'indices' must be in 0 to 15 and in their own window but got 6 at \
-(0, 0, 0, 0). Inputs of H 4 to 5, W 4 to 5 pool to this size (smaller ones with ceil_mode): pass the shape \
-of what you pooled as 'output_size', and the pool's kernel_size, stride, padding and dilation.
+        ValueError: [max_unpool2d] 'indices' must be from 0 to 15 and in their own window but got 6 at \
+(0, 0, 0, 0). Inputs with H 4 to 5, W 4 to 5 have this pooled size (or smaller ones with ceil_mode). Pass \
+the shape of the pool's input as 'output_size', and the pool's kernel_size, stride, padding and dilation.
     """
     with set_inside(_checking, True):
         yield
@@ -108,7 +108,7 @@ def check(caller: str, indices: mx.array, layout: Layout, g: Geometry) -> None:
         rest, here = divmod(rest, length)
         where = (here, *where)
     raise ValueError(
-        f"[{caller}] 'indices' must be in {_allowed(indices.dtype, g)} but got {indices[where].item()} at "
+        f"[{caller}] 'indices' must be {_allowed(indices.dtype, g)} but got {indices[where].item()} at "
         f"{where}.{_hint(g, layout.rank)}"
     )
 
@@ -127,7 +127,7 @@ def check_if_possible(caller: str, indices: mx.array, layout: Layout, g: Geometr
 def _invalid(indices: mx.array, g: Geometry) -> mx.array:
     """Whether each index is outside the plane or, with a window, outside its own window."""
     if is_window(indices.dtype):
-        assert isinstance(g, WindowGeometry)  # unpooling refuses window indices without a window
+        assert isinstance(g, WindowGeometry)  # window indices without a window raised an error
         return positions(indices, g) < 0
     # As unsigned numbers, negative indices are too large as well.
     invalid = indices.astype(mx.uint64) >= mx.array(prod(g.size), mx.uint64)
@@ -140,9 +140,9 @@ def _allowed(dtype: mx.Dtype, g: Geometry) -> str:
     """The valid indices, for a message."""
     if is_window(dtype):
         assert isinstance(g, WindowGeometry)
-        return f"0 to {g.window.elements - 1} and refer to a position inside the plane"
+        return f"from 0 to {g.window.elements - 1} and refer to a position inside the plane"
     window = " and in their own window" if isinstance(g, WindowGeometry) else ""
-    return f"0 to {prod(g.size) - 1}{window}"
+    return f"from 0 to {prod(g.size) - 1}{window}"
 
 
 def _hint(g: Geometry, rank: int) -> str:
@@ -152,8 +152,8 @@ def _hint(g: Geometry, rank: int) -> str:
     axes = zip("DHW", g.window.unpooled_size(g.pooled), g.window.stride)
     sizes = ", ".join(f"{name} {n} to {n + s - 1}" for name, n, s in list(axes)[3 - rank :])
     return (
-        f" Inputs of {sizes} pool to this size (smaller ones with ceil_mode): pass the shape of what you "
-        "pooled as 'output_size', and the pool's kernel_size, stride, padding and dilation."
+        f" Inputs with {sizes} have this pooled size (or smaller ones with ceil_mode). Pass the shape of the "
+        "pool's input as 'output_size', and the pool's kernel_size, stride, padding and dilation."
     )
 
 

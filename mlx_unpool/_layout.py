@@ -100,9 +100,9 @@ class Layout:
 
 
 def bounds_array(table: Any, formula: BoundsFormula, counts: Triple) -> mx.array:
-    """The pairs of a formula for the numbers below the count of each axis, as int32 (n, 2).
+    """``formula(axis, n)`` for every ``n`` below the count of each axis, as int32 (n, 2).
 
-    With a table this is a constant. Otherwise it is computed, and allocates nothing until it is evaluated.
+    It is a constant if ``table`` contains the pairs. Otherwise it is computed, lazily as every MLX array.
     """
     if table is not None:
         return mx.array(table).reshape(-1, 2)

@@ -21,8 +21,8 @@ def replace_max_pools(model: nn.Module) -> nn.Module:
     in attributes, lists, tuples and dicts, and a shared pool stays shared. Class attributes and pools
     created in ``__call__`` are not replaced. Subclasses of these layers and pools with padding above half
     the window are left in the model, and one ``UserWarning`` lists them. Call this function before
-    ``mx.compile``. A replaced model must be exported inside :func:`exporting`, also if that was not
-    necessary before.
+    ``mx.compile``. A replaced model must be exported inside :func:`exporting`, even if that was
+    not necessary before.
 
     Args:
         model (Module): The model, or a single pool.
@@ -85,7 +85,7 @@ def _layer_like(pool: Any) -> nn.Module:
         window = [list(map(int, size)) for size in sizes]
         same = kind(*window)
     except (AttributeError, TypeError, ValueError) as error:
-        message = f"[replace_max_pools] cannot read a {kind.__name__} of MLX {version('mlx')}."
+        message = f"[replace_max_pools] cannot read the window of {kind.__name__} in MLX {version('mlx')}."
         raise RuntimeError(message) from error
     if {**pool, **vars(pool), "_training": True, "_no_grad": set()} != {**same, **vars(same)}:
         raise ValueError(f"attributes of this {kind.__name__} were changed.")

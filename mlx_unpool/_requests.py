@@ -98,7 +98,7 @@ class _Request:
         return Layout.of(self.caller, "x", shape, self.rank, self.channels_first)
 
     def spatial(self, numbers: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The caller's spatial axes out of (depth, height, width)."""
+        """The numbers of the caller's spatial axes, from those of (depth, height, width)."""
         return numbers[3 - self.rank :]
 
     def where(self, x: Any, stream: Any) -> Where:
@@ -119,9 +119,9 @@ class _Request:
             is_larger = prod(plan.shape) > prod(plan.folded) and not isinstance(self, MaxPooling)
             name = "output_size" if is_larger else "x"
             raise ValueError(
-                f"[{self.caller}] '{name}' must give fewer than 2^31 elements in total on the CPU, including "
-                f"one extra position per plane, but got {plan.folded} and {plan.shape}. Use fewer images per "
-                "call, or a GPU."
+                f"[{self.caller}] '{name}' must give arrays of fewer than 2^31 elements on the CPU, with one "
+                f"extra position per plane, but got the shapes {plan.folded} and {plan.shape}. Use fewer "
+                "images per call, or a GPU."
             )
 
 
@@ -225,7 +225,7 @@ class MaxPooling(_Pooling):
 
 @dataclass(frozen=True, eq=False)
 class MaxUnpooling(_Request):
-    """Max unpooling; without a window it accepts flat indices of any origin."""
+    """Max unpooling; without a window it accepts any flat indices."""
 
     window: Window | None
     needs_output_size: bool  # whether the default size is refused
@@ -351,7 +351,7 @@ class MaxUnpooling(_Request):
                 text = self.spatial(tuple(f"{r.start} to {r.stop - 1}" for r in ranges))
                 raise ValueError(
                     f"[{self.caller}] 'output_size' must differ by less than one stride from the default "
-                    f"for {self.spatial(pooled)} windows, so ({', '.join(text)}), but got "
+                    f"for {self.spatial(pooled)} windows, which allows ({', '.join(text)}), but got "
                     f"{check.short_repr(output_size)}."
                 )
         return size
@@ -459,7 +459,7 @@ class FractionalPooling(_Pooling):
             samples = random_samples
             if samples is None:
                 samples = mx.random.uniform(shape=shape, key=key)
-            # Window positions have no derivative: without this MLX differentiates down to the random bits.
+            # Window positions have no derivative: without this MLX would differentiate the random bits.
             bounds = _fractional_bounds(mx.stop_gradient(samples), plan.geometry)
             return self.run(x, plan, where, plan.layout.fold_bounds(bounds))
 
@@ -475,8 +475,8 @@ class FractionalPooling(_Pooling):
         room = tuple(n - k + 1 for n, k in zip(lengths, self.kernel))
         if any(not 1 <= n <= most for n, most in zip(count, room)):
             raise ValueError(
-                f"[{self.caller}] '{name}' must give 1 to input size - kernel_size + 1 = {room} windows "
-                f"but got {given}, {count} windows of {self.kernel}."
+                f"[{self.caller}] '{name}' must give at least 1 and at most {room} windows (input size - "
+                f"kernel_size + 1) but got {given}, which gives {count} windows."
             )
         g = fractional_geometry(size, triple(count), triple(self.kernel))
         return Plan.of(layout, g, flat_dtype(size))
@@ -490,7 +490,7 @@ class FractionalPooling(_Pooling):
             )
         for name, given, needed, is_right, needed_shape in (
             ("random_samples", samples, "an array of floats", is_float, shape),
-            ("key", key, "a key of mx.random, a uint32 array", mx.uint32.__eq__, (2,)),
+            ("key", key, "a key of mx.random (a uint32 array)", mx.uint32.__eq__, (2,)),
         ):
             is_array = isinstance(given, mx.array)
             if given is not None and not (is_array and is_right(given.dtype)):
@@ -542,7 +542,7 @@ def _fractional_bounds(samples: mx.array, g: Any) -> mx.array:
 
     Window ``i`` starts at ``floor((i + u) * a) - floor(u * a)`` with ``a = (L - k) / (n - 1)``, the last one
     at ``L - k``. As in PyTorch, this is computed in float32 (equation 1 of Graham, "Fractional Max-Pooling",
-    2014). Samples are clipped to 0 to 1, and NaN becomes 0.
+    2014). Samples are clipped to the range from 0 to 1, and NaN becomes 0.
     """
     samples = samples.astype(mx.float32)
     samples = mx.where(samples > 0, mx.minimum(samples, 1), 0)

@@ -1,8 +1,8 @@
 """Compare the max pooling of mlx.nn with that of mlx_unpool on this machine, in about a minute.
 
 Print a report that can be pasted into an issue: forward passes and training (value and gradient of a sum of
-squares) for six windows, on MLX's default device. Times are medians of alternating measurements. GB/s counts
-each input and output of a pass once, so both libraries can be compared with a plain copy.
+squares) for six windows, on MLX's default device. A ratio is the time of mlx_unpool divided by that of
+mlx.nn, both medians of alternating measurements. GB/s counts each input and output of a pass once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CASES = {  # name: class, kernel_size, stride and padding, shape of one image
     "3x3x3/2": ("MaxPool3d", (3, 2, 1), (32, 32, 32, 32)),
 }
 _GPU_BATCH = 16  # 50 MB, so that a pass takes longer than building its graph
-_TURNS = 3
+_TURNS = 3  # measurements per median
 _WARM_UP = 1.0  # seconds, enough for a GPU to raise its clock rate
 
 
@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
     print("```text")
     print_versions(device=device_name(device))
     print("```\n")
-    print("| window | forward / mlx.nn | GB/s | of mlx.nn | training / mlx.nn | GB/s | of mlx.nn |")
+    print("| window | forward, ratio | GB/s | mlx.nn GB/s | training, ratio | GB/s | mlx.nn GB/s |")
     print("|---|---|---|---|---|---|---|")
     slower = []
     x = mx.random.normal((_GPU_BATCH if on_gpu else 1, 112, 112, 64))

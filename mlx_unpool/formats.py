@@ -38,7 +38,7 @@ def convert_indices(
     data_format: DataFormat = "channels_last",
     target_data_format: DataFormat | None = None,
 ) -> mx.array:
-    """Convert max pooling indices from one format to another, for example from another framework's.
+    """Convert max pooling indices from one format to another, for example from that of TensorFlow.
 
     The index of position ``(d, h, w)`` in image ``n`` and channel ``c``, for planes of size ``(D, H, W)``:
 
@@ -240,7 +240,7 @@ def check_indices(
 ) -> None:
     """Raise ValueError if an index is outside a plane of ``output_size`` or outside its own window.
 
-    Unpooling silently drops such an index, because a GPU kernel cannot raise. This function evaluates
+    Unpooling silently drops such an index, because a GPU kernel cannot raise errors. This function evaluates
     ``indices``. Use :func:`checking` to check the indices of every unpooling call.
 
     Args:
@@ -254,7 +254,7 @@ def check_indices(
 
     Raises:
         ValueError: If an index is invalid. The message gives the first invalid index, where it is in
-            ``indices``, the valid range and the likely cause. Also if a shape does not fit.
+            ``indices``, the valid range and the likely cause. Also if a shape is invalid.
         TypeError: If ``indices`` is not an array of integers.
 
     Example:
@@ -265,7 +265,7 @@ def check_indices(
         >>> check_indices(mx.array([[[0], [6]]]), 6)
         Traceback (most recent call last):
         ...
-        ValueError: [check_indices] 'indices' must be in 0 to 5 but got 6 at (0, 1, 0).
+        ValueError: [check_indices] 'indices' must be from 0 to 5 but got 6 at (0, 1, 0).
     """
     caller = "check_indices"
     check.indices(caller, indices)

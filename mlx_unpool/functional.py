@@ -1,6 +1,6 @@
 """Max pooling with indices and max unpooling, as functions.
 
-The layers document arguments, shapes and errors; a function adds the arrays and the stream.
+See the layers for arguments, shapes and errors. A function also takes the arrays and the stream.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def max_pool1d(
     data_format: DataFormat = "channels_last",
     stream: Stream = None,
 ) -> ArrayOrPair:
-    """Pool the maxima of windows; see :class:`MaxPool1d`.
+    """Compute the maximum of every window; see :class:`MaxPool1d`.
 
     Args:
         x (array): Input, ``(N, W, C)`` or, channels first, ``(N, C, W)``.
@@ -67,7 +67,7 @@ def max_pool2d(
     data_format: DataFormat = "channels_last",
     stream: Stream = None,
 ) -> ArrayOrPair:
-    """Pool the maxima of windows; see :class:`MaxPool2d`.
+    """Compute the maximum of every window; see :class:`MaxPool2d`.
 
     Args:
         x (array): Input, ``(N, H, W, C)`` or, channels first, ``(N, C, H, W)``.
@@ -110,7 +110,7 @@ def max_pool3d(
     data_format: DataFormat = "channels_last",
     stream: Stream = None,
 ) -> ArrayOrPair:
-    """Pool the maxima of windows; see :class:`MaxPool3d`.
+    """Compute the maximum of every window; see :class:`MaxPool3d`.
 
     Args:
         x (array): Input, ``(N, D, H, W, C)`` or, channels first, ``(N, C, D, H, W)``.
@@ -154,8 +154,8 @@ def max_unpool1d(
 
     Args:
         x (array): Pooled values, ``(N, W, C)`` or, channels first, ``(N, C, W)``.
-        indices (array): Flat or window indices of the shape of ``x``.
-        kernel_size (int or tuple of int or None): Window of the pooling; None for flat indices of any origin.
+        indices (array): Flat or window indices, with the shape of ``x``.
+        kernel_size (int or tuple of int or None): Window of the pooling; None accepts any flat indices.
         stride (int or tuple of int, optional): Stride of the pooling. Default: ``kernel_size``.
         padding (int or tuple of int): Padding of the pooling.
         output_size (int or tuple of int, optional): Shape of the array that was pooled.
@@ -192,8 +192,8 @@ def max_unpool2d(
 
     Args:
         x (array): Pooled values, ``(N, H, W, C)`` or, channels first, ``(N, C, H, W)``.
-        indices (array): Flat or window indices of the shape of ``x``.
-        kernel_size (int or tuple of int or None): Window of the pooling; None for flat indices of any origin.
+        indices (array): Flat or window indices, with the shape of ``x``.
+        kernel_size (int or tuple of int or None): Window of the pooling; None accepts any flat indices.
         stride (int or tuple of int, optional): Stride of the pooling. Default: ``kernel_size``.
         padding (int or tuple of int): Padding of the pooling.
         output_size (int or tuple of int, optional): Shape of the array that was pooled.
@@ -213,7 +213,7 @@ def max_unpool2d(
                [0, 0, 0, 0],
                [0, 14, 0, 16]], dtype=int32)
 
-        A plane of 4 x 5 and one of 4 x 4 pool to the same size, so the odd one must be named:
+        A 4 x 5 plane has the same pooled size as a 4 x 4 one, so it needs ``output_size``:
 
         >>> x = mx.arange(1, 21).reshape(1, 4, 5, 1)
         >>> values, indices = mlx_unpool.max_pool2d(x, 2, stride=2, return_indices=True)
@@ -243,8 +243,8 @@ def max_unpool3d(
 
     Args:
         x (array): Pooled values, ``(N, D, H, W, C)`` or, channels first, ``(N, C, D, H, W)``.
-        indices (array): Flat or window indices of the shape of ``x``.
-        kernel_size (int or tuple of int or None): Window of the pooling; None for flat indices of any origin.
+        indices (array): Flat or window indices, with the shape of ``x``.
+        kernel_size (int or tuple of int or None): Window of the pooling; None accepts any flat indices.
         stride (int or tuple of int, optional): Stride of the pooling. Default: ``kernel_size``.
         padding (int or tuple of int): Padding of the pooling.
         output_size (int or tuple of int, optional): Shape of the array that was pooled.
@@ -274,11 +274,11 @@ def adaptive_max_pool1d(
     data_format: DataFormat = "channels_last",
     stream: Stream = None,
 ) -> ArrayOrPair:
-    """Pool the maxima of windows to a given output size; see :class:`AdaptiveMaxPool1d`.
+    """Compute the maxima of a given number of windows; see :class:`AdaptiveMaxPool1d`.
 
     Args:
         x (array): Input, ``(N, W, C)`` or, channels first, ``(N, C, W)``.
-        output_size (int or tuple of int or None): Number of windows per axis; None keeps an axis.
+        output_size (int or tuple of int or None): Number of windows per axis; None keeps the length.
         return_indices (bool): Return ``(values, indices)``.
         data_format (str): ``"channels_last"`` or ``"channels_first"``.
         stream (Stream or Device, optional): Stream or device to run on.
@@ -304,11 +304,11 @@ def adaptive_max_pool2d(
     data_format: DataFormat = "channels_last",
     stream: Stream = None,
 ) -> ArrayOrPair:
-    """Pool the maxima of windows to a given output size; see :class:`AdaptiveMaxPool2d`.
+    """Compute the maxima of a given number of windows; see :class:`AdaptiveMaxPool2d`.
 
     Args:
         x (array): Input, ``(N, H, W, C)`` or, channels first, ``(N, C, H, W)``.
-        output_size (int or tuple of int or None): Number of windows per axis; None keeps an axis.
+        output_size (int or tuple of int or None): Number of windows per axis; None keeps the length.
         return_indices (bool): Return ``(values, indices)``.
         data_format (str): ``"channels_last"`` or ``"channels_first"``.
         stream (Stream or Device, optional): Stream or device to run on.
@@ -336,11 +336,11 @@ def adaptive_max_pool3d(
     data_format: DataFormat = "channels_last",
     stream: Stream = None,
 ) -> ArrayOrPair:
-    """Pool the maxima of windows to a given output size; see :class:`AdaptiveMaxPool3d`.
+    """Compute the maxima of a given number of windows; see :class:`AdaptiveMaxPool3d`.
 
     Args:
         x (array): Input, ``(N, D, H, W, C)`` or, channels first, ``(N, C, D, H, W)``.
-        output_size (int or tuple of int or None): Number of windows per axis; None keeps an axis.
+        output_size (int or tuple of int or None): Number of windows per axis; None keeps the length.
         return_indices (bool): Return ``(values, indices)``.
         data_format (str): ``"channels_last"`` or ``"channels_first"``.
         stream (Stream or Device, optional): Stream or device to run on.
@@ -369,7 +369,7 @@ def fractional_max_pool2d(
     key: mx.array | None = None,
     stream: Stream = None,
 ) -> ArrayOrPair:
-    """Pool the maxima of windows at random distances; see :class:`FractionalMaxPool2d`.
+    """Compute the maxima of windows at random distances; see :class:`FractionalMaxPool2d`.
 
     Args:
         x (array): Input, ``(N, H, W, C)`` or, channels first, ``(N, C, H, W)``.
@@ -411,7 +411,7 @@ def fractional_max_pool3d(
     key: mx.array | None = None,
     stream: Stream = None,
 ) -> ArrayOrPair:
-    """Pool the maxima of windows at random distances; see :class:`FractionalMaxPool3d`.
+    """Compute the maxima of windows at random distances; see :class:`FractionalMaxPool3d`.
 
     Args:
         x (array): Input, ``(N, D, H, W, C)`` or, channels first, ``(N, C, D, H, W)``.

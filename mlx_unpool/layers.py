@@ -48,7 +48,7 @@ class _Layer(nn.Module):
         self.__dict__.pop("request", None)
 
     def _request(self) -> Any:
-        """The request with the current attributes, checked again only after one was set."""
+        """The request with the current attributes, checked again only after an attribute was set."""
         request = self.__dict__.get("request")
         if request is None:
             arguments = [getattr(self, name) for name in self._arguments]
@@ -142,8 +142,8 @@ class _MaxPool(_Pool):
         ``L_out = floor((L + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1`` windows. With
         ``ceil_mode`` it is the ceiling, one less if the last window would start at ``L + padding`` or beyond.
 
-        Ties go to the first element in row-major order. NaN counts as larger than any number; the last NaN of
-        a window wins. Padding is skipped, never compared. A window without an element inside the input gives
+        Ties go to the first element in row-major order. NaN counts as larger than any number; of several
+        NaNs the last is used. Padding is never compared. A window without an element inside the input gives
         ``-inf`` (the smallest value of an integer type) and flat index -1.
 
         Attributes can be changed later and are checked in the next call. As in every ``mlx.nn`` layer, a
@@ -159,11 +159,11 @@ class _MaxPool(_Pool):
                 inside the input or its left padding.
             return_indices (bool): Return ``(values, indices)``, for an unpooling layer.
             index_format (str): ``"flat"`` (int32 positions in the plane) or ``"window"`` (uint8 offsets
-                inside the window, a quarter of the memory).
+                inside the window, a quarter of the memory; uint16 above 256 elements).
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
         Raises:
-            ValueError: If a number or a name is out of range.
+            ValueError: If a number is out of range or a name is unknown.
             TypeError: If a number is not an integer or a flag not a bool.
         """
         super().__init__()
@@ -202,7 +202,7 @@ class _AdaptiveMaxPool(_Pool):
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
         Raises:
-            ValueError: If a number or a name is out of range.
+            ValueError: If a number is out of range or a name is unknown.
             TypeError: If a number is not an integer or a flag not a bool.
         """
         super().__init__()
@@ -229,7 +229,7 @@ class _FractionalMaxPool(_Pool):
 
         The windows on a spatial axis of length ``L`` start at ``floor((i + u) * a) - floor(u * a)``, where
         ``a = (L - kernel_size) / (output_size - 1)`` and ``u`` is one random number per image, channel and
-        axis; the last one starts at ``L - kernel_size``, as in PyTorch (Graham, "Fractional Max-Pooling",
+        axis; the last window starts at ``L - kernel_size``, as in PyTorch (Graham, "Fractional Max-Pooling",
         2014). Ties and NaN are treated as in :class:`MaxPool2d`.
 
         Without ``random_samples`` or ``key`` every call draws from MLX's global random state, as dropout
@@ -245,7 +245,7 @@ class _FractionalMaxPool(_Pool):
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
         Raises:
-            ValueError: If a number or a name is out of range.
+            ValueError: If a number is out of range or a name is unknown.
             TypeError: If a number is not an integer or a flag not a bool.
         """
         super().__init__()
@@ -299,7 +299,7 @@ class _MaxUnpool(_Layer):
         A spatial axis with ``n`` windows gets, without ``output_size``, the length
         ``(n - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + 1``.
 
-        If several values have the same index, the last one in row-major order wins. An index outside the
+        If several values have the same index, the last one in row-major order is kept. An index outside the
         output is dropped; :func:`check_indices` and :func:`checking` find such indices.
 
         Warning:
@@ -308,15 +308,15 @@ class _MaxUnpool(_Layer):
             another size. A layer made by :meth:`from_pool` requires it if any stride is above 1.
 
         Args:
-            kernel_size (int or tuple of int or None): Must match the pooling layer. None takes flat indices
-                of any origin; then every call needs ``output_size``.
+            kernel_size (int or tuple of int or None): Must match the pooling layer. None accepts any flat
+                indices, and every call must pass ``output_size``.
             stride (int or tuple of int, optional): Must match the pooling layer. Default: ``kernel_size``.
             padding (int or tuple of int): Must match the pooling layer.
             dilation (int or tuple of int): Must match the pooling layer.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
         Raises:
-            ValueError: If a number or a name is out of range.
+            ValueError: If a number is out of range or a name is unknown.
             TypeError: If a number is not an integer.
         """
         super().__init__()
@@ -332,7 +332,7 @@ class _MaxUnpool(_Layer):
     def from_pool(cls, pool: _Pool) -> Self:
         """Make the unpooling layer for ``pool``, a pooling layer of this library with the same rank.
 
-        Every call of it must pass ``output_size`` if any stride of ``pool`` is above 1. For an adaptive or
+        Each call must pass ``output_size`` if any stride of ``pool`` is above 1. For an adaptive or
         fractional pool ``kernel_size`` is None, and every call must pass ``output_size``.
 
         Raises:
@@ -342,7 +342,7 @@ class _MaxUnpool(_Layer):
         if not isinstance(pool, _Pool) or pool.rank != cls.rank:
             kind = type(pool)
             whose = kind.__module__.replace("mlx.nn.layers.pooling", "mlx.nn") + "."
-            hint = ", whose pools return no indices" if whose.startswith("mlx.nn.") else ""
+            hint = ", which returns no indices" if whose.startswith("mlx.nn.") else ""
             name = kind.__name__ if whose == "builtins." else whose + kind.__name__
             raise TypeError(
                 f"[{cls.__name__}] 'pool' must be a pooling layer of mlx_unpool with {cls.rank} spatial "
@@ -378,7 +378,7 @@ class _MaxUnpool(_Layer):
         Args:
             x (array): Pooled values. Shape ``(N, ..., C)``, or ``(N, C, ...)`` with
                 ``data_format="channels_first"``; the batch dimension is optional.
-            indices (array): Indices of the shape of ``x``, flat or window ones.
+            indices (array): Flat or window indices, with the shape of ``x``.
             output_size (int or tuple of int, optional): Shape of the array that was pooled: spatial, or full
                 with or without the batch. An int stands for all axes.
             stream (Stream or Device, optional): Stream or device to run on.
@@ -390,7 +390,7 @@ class _MaxUnpool(_Layer):
 
 
 class MaxPool1d(_MaxPool):
-    """Max pooling over a sequence that can return the position of each maximum.
+    """Max pooling over a sequence, optionally with the position of each maximum.
 
     Shape:
         - Input: ``(N, W, C)``, or ``(N, C, W)`` with the channels first; N is optional.
@@ -410,7 +410,7 @@ class MaxPool1d(_MaxPool):
 
 
 class MaxPool2d(_MaxPool):
-    """Max pooling over height and width that can return the position of each maximum.
+    """Max pooling over height and width, optionally with the position of each maximum.
 
     Shape:
         - Input: ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is optional.
@@ -430,7 +430,7 @@ class MaxPool2d(_MaxPool):
 
 
 class MaxPool3d(_MaxPool):
-    """Max pooling over depth, height and width that can return the position of each maximum.
+    """Max pooling over depth, height and width, optionally with the position of each maximum.
 
     Shape:
         - Input: ``(N, D, H, W, C)``, or ``(N, C, D, H, W)`` with the channels first; N is optional.
@@ -453,7 +453,7 @@ class MaxPool3d(_MaxPool):
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """Max unpooling over a sequence: puts pooled values back at their indices, zeros elsewhere.
+    """Max unpooling over a sequence: pooled values at their indices, zeros elsewhere.
 
     ``MaxUnpool1d.from_pool(pool)`` copies every parameter of a :class:`MaxPool1d`.
 
@@ -476,7 +476,7 @@ class MaxUnpool1d(_MaxUnpool):
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """Max unpooling over height and width: puts pooled values back at their indices, zeros elsewhere.
+    """Max unpooling over height and width: pooled values at their indices, zeros elsewhere.
 
     ``MaxUnpool2d.from_pool(pool)`` copies every parameter of a :class:`MaxPool2d`.
 
@@ -501,7 +501,7 @@ class MaxUnpool2d(_MaxUnpool):
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """Max unpooling over depth, height and width: puts pooled values back at their indices, zeros elsewhere.
+    """Max unpooling over depth, height and width: pooled values at their indices, zeros elsewhere.
 
     ``MaxUnpool3d.from_pool(pool)`` copies every parameter of a :class:`MaxPool3d`.
 

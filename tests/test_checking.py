@@ -118,7 +118,7 @@ def test_the_first_invalid_index_is_named_with_its_place_and_the_range(dtype):
         with pytest.raises(ValueError, match="indices") as error:
             check_indices(mx.array(array), (6, 8))
         assert str(error.value) == (
-            f"[check_indices] 'indices' must be in 0 to 47 but got {number} at (0, 2, 1, 1)."
+            f"[check_indices] 'indices' must be from 0 to 47 but got {number} at (0, 2, 1, 1)."
         )
 
 
@@ -129,7 +129,7 @@ def test_invalid_window_indices_are_named():
     with pytest.raises(ValueError, match=r"got 0 at \(0, 0, 0, 0\)"):
         check_indices(offsets, (5, 7), 3, 2, 1)  # element 0 of the first window is padding
     offsets[0, 1, 2, 0] = 4
-    with pytest.raises(ValueError, match=r"in 0 to 3 .* but got 4 at \(0, 1, 2, 0\)"):
+    with pytest.raises(ValueError, match=r"from 0 to 3 .* but got 4 at \(0, 1, 2, 0\)"):
         check_indices(offsets, (6, 8), 2)
 
 
@@ -142,6 +142,6 @@ def test_checking_indices_inside_a_transform_is_refused_by_mlx():
 
 def test_a_message_takes_no_search_over_sizes():
     """A stride of 5e7 allows 1e8 sizes, so the message must not try them one by one."""
-    sizes = "Inputs of W 2 to 50000001 pool to this size"
+    sizes = "Inputs with W 2 to 50000001 have this pooled size"
     with pytest.raises(ValueError, match=sizes):
         mlx_unpool.check_indices(mx.array([[[70000000]]]), 5, 2, 5 * 10**7)

@@ -153,7 +153,7 @@ def test_window_indices_of_one_byte_may_be_of_a_window_of_more_elements():
     with mlx_unpool.checking():
         full = mlx_unpool.max_unpool1d(mx.ones((2, 1)), indices, 300)
     assert mx.argmax(full[300:]).item() == 255
-    with pytest.raises(ValueError, match=r"'indices' must be in 0 to 299 .* got 255 at \(1, 0\)"):
+    with pytest.raises(ValueError, match=r"'indices' must be from 0 to 299 .* got 255 at \(1, 0\)"):
         mlx_unpool.check_indices(indices, 550, 300, 300)
 
 

@@ -1,6 +1,6 @@
 """The three backends, and the selection of one for each call.
 
-A call selects its backend from the device of its stream, unless one is forced.
+The backend depends on the device of the call's stream, unless one is forced.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VARIABLE = "MLX_UNPOOL_BACKEND"
 
 
 class Backend(Protocol):
-    """The primitives, on arrays of shape (B, D, H, W, C)."""
+    """The primitives, the operations that every backend implements, on arrays (B, D, H, W, C)."""
 
     # A CPU backend supports float64 and arrays of fewer than 2^31 elements. It also has
     # pool_values(x, bounds, g, index_dtype), so that a pool without indices need not compute and keep them.
@@ -39,13 +39,13 @@ class Backend(Protocol):
         """Values and flat indices of windows between ``bounds``, of shape (B, n, 2, 1 or C)."""
 
     def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """The full array: pooled values at their indices, zero elsewhere; the last of several wins."""
+        """Planes with values at their indices (the last one, if indices are equal), zero elsewhere."""
 
     def accumulate(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """As ``place``, but several values with one index are summed. The indices must come from a pool."""
+        """As ``place``, but values with the same index are summed. The indices must come from a pool."""
 
     def pick(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """The elements of ``full`` at the indices, which must come from a pool; zero for an empty window."""
+        """Elements of the planes ``full`` at the indices of a pool; zero for a window without elements."""
 
     def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """As ``pick``, for any indices, but zero for a value that is not the last one at its position."""
@@ -77,7 +77,7 @@ def is_available(name: str) -> bool:
 def use_backend(name: BackendName) -> Iterator[None]:
     """Force one backend for every call inside the ``with`` block, in this thread.
 
-    By default the device of a call's stream decides: ``"metal"`` or ``"cuda"`` kernels on a GPU, ``"ops"``
+    The default depends on the device of the stream: ``"metal"`` or ``"cuda"`` kernels on a GPU, ``"ops"``
     (plain ``mlx.core`` operations) on the CPU. The environment variable ``MLX_UNPOOL_BACKEND`` forces a
     backend for the whole process. Results are bit-identical on all backends.
 

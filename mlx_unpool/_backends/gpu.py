@@ -19,7 +19,7 @@ from .._kernels import text
 from .._layout import bounds_array
 from .._types import TRAITS, is_window
 
-HEADERS = ("windows.h", "memory.h", "order.h")  # included by every kernel, after the dialect header
+HEADERS = ("windows.h", "memory.h", "order.h")  # included by every kernel, after metal.h or cuda.h
 
 _MAX_AXIS_THREADS = 2**31 - 1  # per grid axis: MLX stores the number in a C int
 _MAX_THREADGROUP, _MAX_DEEP = 1024, 64  # threads per threadgroup, and along its third axis
@@ -27,14 +27,14 @@ _USUAL_THREADGROUP = 256
 _MAX_BLOCKS = 65535  # along the second and third axis of a CUDA grid
 _LAUNCH_CACHE_SIZE = 1024  # launches of each kind
 _MAX_ELEMENTS = 64  # elements of the largest window that one thread reads
-_MAX_NEIGHBOURS = 9  # most overlapping windows, including itself, that one thread compares
+_MAX_NEIGHBOURS = 9  # most overlapping windows that one thread compares
 _MAX_OUTPUTS = 16  # outputs of the largest tile that one thread writes
 _MAX_NUMBER = 2**31 - 1  # pooled values per plane, whose numbers are int32
 _MAX_LOADED = 8  # elements per row that a thread with several windows reads
 _FULL_GPU_THREADS = 2**16  # threads that occupy a GPU fully
 _MAX_UNROLLED = 9  # elements of the largest window whose loop is unrolled
 _SHARED_ROWS = 2  # rows of overlapping large windows per thread; twice as many in 3-D
-_MAX_LANES = 64  # threads per channel in outside_winners
+_MAX_SPLIT = 64  # threads per channel in outside_winners
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Launch:
 
     kernel: Kernel
     grid: tuple[int, int, int]
-    numbers: tuple[tuple[int, ...], ...]  # the last inputs
+    numbers: tuple[tuple[int, ...], ...]  # integers, the inputs after the arrays
     options: dict[str, Any]
 
     def __call__(self, dialect: str, *arrays: mx.array) -> Any:
@@ -120,7 +120,7 @@ def _launch(
 
 
 class Kernels:
-    """The primitives as kernels in one dialect, ``"metal"`` or ``"cuda"``."""
+    """The primitives as kernels in one language (dialect), ``"metal"`` or ``"cuda"``."""
 
     on_gpu = True
 
@@ -193,7 +193,7 @@ class Kernels:
     def _outside_window(
         self, dtype: mx.Dtype, indices: mx.array, g: WindowGeometry
     ) -> list[mx.array]:
-        """The channels of each image with an index outside its own window, and the winner bits there."""
+        """The outputs of the kernels ``outside_window`` and ``outside_winners``."""
         if is_window(indices.dtype):
             return [_no_array()] * 2
         mark, find = _outside_window(indices.shape, dtype, indices.dtype, g)
@@ -201,7 +201,7 @@ class Kernels:
         return [outside_window, *find(self.dialect, indices, outside_window)]
 
     def _winner(self, indices: mx.array, g: Geometry) -> mx.array:
-        """The number of the last writer of each position, -1 if there is none."""
+        """The number of the last pooled value at each position, -1 if there is none."""
         return _last_writer(indices.shape, indices.dtype, g)(self.dialect, indices)[0]
 
 
@@ -278,7 +278,7 @@ def _place_work(
 ) -> tuple[mx.Dtype, int]:
     """The accumulation dtype of ``place`` and its number of channels per thread."""
     lanes, tile = _lanes(dtype, channels), prod(window.stride)
-    if codes:  # the codes of a tile of one element take few registers
+    if codes:  # window codes (see windows.h) of a tile of one element take few registers
         return mx.uint16, 16 if tile == 1 and channels % 16 == 0 else lanes
     if not add or window.disjoint:
         return dtype, lanes
@@ -324,7 +324,7 @@ def _pick(
 def _outside_window(
     shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry
 ) -> tuple[Launch, Launch]:
-    """A launch that marks channels with an index outside its window, and one that sets their winner bits."""
+    """The launches of the kernels ``outside_window`` and ``outside_winners``."""
     batch, *_, channels = shape
     columns = _columns(dtype, shape, g, g.pooled[2])
     index = _index_type(index_dtype, g)
@@ -340,14 +340,14 @@ def _outside_window(
     grid = _grid(work["V"], shape, columns)
     mark = _launch(OUTSIDE_WINDOW, template, grid, outputs, g.size, init_value=0)
 
-    lanes = min(_MAX_LANES, _power_of_two(max(1, _FULL_GPU_THREADS // (batch * channels))))
+    threads = min(_MAX_SPLIT, _power_of_two(max(1, _FULL_GPU_THREADS // (batch * channels))))
     words = sum(-(-prod(axes) // 32) for axes in (g.size, g.pooled))
     find = _launch(
         OUTSIDE_WINNERS,
         {"INDEX": index, "OFFSET": work["OFFSET"]},
-        (lanes * channels, 1, batch),
+        (threads * channels, 1, batch),
         [((batch, channels, words), mx.uint32)],
-        (*g.size, work["V"], lanes),
+        (*g.size, work["V"], threads),
         init_value=0,
     )
     return mark, find
@@ -381,7 +381,7 @@ def _pool_large(
     d, h, w = g.pooled
     lanes = _lanes(dtype, channels) if columns == 1 else 1
     groups = -(-channels // lanes)
-    # Up to the square root of the number of elements, but no more threads than a GPU runs at a time.
+    # At most the square root of the number of elements, and no more threads than a GPU runs at a time.
     elements = prod(g.longest) if isinstance(g, RegionGeometry) else prod(_window_of(g)[:3])
     threads = batch * d * h * w * groups
     chunks = max(1, min(_power_of_two(int(elements**0.5)), _FULL_GPU_THREADS // threads))
@@ -435,7 +435,7 @@ def _accumulate_regions(
     shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Geometry
 ) -> Launch:
     full = (shape[0], *g.size, shape[4])
-    # Only the outputs are contiguous runs.
+    # Threads access only the outputs as contiguous runs, so the window does not matter.
     columns = _columns(dtype, shape, _without_window(Geometry(g.size, g.size)), g.size[2])
     window = g.window if isinstance(g, WindowGeometry) else Window()
     if window.dilation[2] > window.stride[2]:
@@ -512,14 +512,14 @@ def threadgroup(
 
 
 def _power_of_two(n: int, up: bool = False) -> int:
-    """The largest power of two up to ``n``, or with ``up`` the smallest one from ``n``."""
+    """The largest power of two that is at most ``n``, or with ``up`` the smallest that is at least ``n``."""
     return 1 << (max(1, n) - 1).bit_length() if up else 1 << max(1, n).bit_length() - 1
 
 
 def _extents(g: Geometry, chunks: int = 1) -> list[int]:
-    """For each axis, an upper bound of the coordinates that a kernel computes.
+    """For each axis, an upper bound for the coordinates that a kernel computes.
 
-    Windows and tiles may extend beyond the plane, and the last thread of a row may have surplus windows.
+    Windows and tiles may extend beyond the plane, and the last thread of a row beyond the last window.
     """
     w = g.window if isinstance(g, WindowGeometry) else Window()
     axes = zip(g.size, (*g.pooled[:2], g.pooled[2] * chunks), w.kernel, w.stride, w.padding, w.span)
@@ -538,7 +538,7 @@ def _axis_type(g: Geometry) -> mx.Dtype:
 
 
 def _index_type(index_dtype: mx.Dtype, g: Geometry) -> mx.Dtype:
-    """A type for every valid index and every number of a pooled value.
+    """A type that holds every valid index and the number of every pooled value.
 
     A uint32 index above the range of the type becomes negative, so it remains invalid.
     """
@@ -585,7 +585,7 @@ def _rows(g: WindowGeometry) -> int:
 def _work_template(
     dtype: mx.Dtype, shape: Shape, columns: int, g: Geometry, lanes: int | None = None
 ) -> dict[str, Any]:
-    """The template arguments that describe a thread's work item, and the types of its coordinates."""
+    """The template arguments of a work item (see windows.h) and the types of its coordinates."""
     lanes = lanes or _lanes(dtype, shape[4])
     return {
         "V": lanes,
@@ -605,7 +605,7 @@ def _grid(lanes: int, shape: Shape, columns: int) -> tuple[int, int, int]:
 
 
 def _inside(g: WindowGeometry, columns: int) -> bool:
-    """Whether all windows are inside the plane, including the surplus windows of a row's last thread."""
+    """Whether all windows, with the additional ones of a row's last thread, are inside the plane."""
     counts = (*g.pooled[:2], -(-g.pooled[2] // columns) * columns)
     axes = zip(counts, g.size, g.window.stride, g.window.padding, g.window.span)
     return all(p == 0 and (n - 1) * s + span <= length for n, length, s, p, span in axes)

@@ -1,8 +1,8 @@
 """The primitives as plain ``mlx.core`` operations, for the CPU.
 
 The operations were chosen by measurement (see ``benchmarks/RESULTS.md``): few passes over memory, each in a
-loop that MLX's CPU backend vectorises or at least runs without branches. Operations that took ten times as
-long are avoided: ``mx.where``, ``|`` of bools, gathers with several index arrays, ``mx.pad`` and
+loop that MLX's CPU backend vectorises or at least runs without branches. Where possible, slow operations
+are avoided: ``mx.where``, ``|`` of bools, gathers with several index arrays, ``mx.pad`` and
 ``mx.concatenate``.
 """
 
@@ -21,9 +21,9 @@ from .maxima import Maxima, irregular_windows, keys, windows
 from .padding import clamped
 from .spread import can_spread, spread
 
-_LARGE_BYTES = 2**25  # MLX caches free buffers up to this total size
-_PARTS = 8
-_NO_SHIFTS: list[mx.array | None] = [None] * 3
+_LARGE_BYTES = 2**25  # larger arrays are processed in parts; MLX's limit for cached free buffers
+_PARTS = 8  # at most
+_NO_SHIFTS: list[mx.array | None] = [None] * 3  # see ``clamped``
 
 
 class Ops:
@@ -114,7 +114,7 @@ class Ops:
         )
         if values.dtype != mx.float16:
             return at.plane(sums, positions, values, g.size).astype(values.dtype)
-        # Rounding to float16 is slow, so only the sums at the recorded positions are rounded.
+        # Rounding to float16 is slow, so only the sums at the indices are rounded.
         sums = mx.take_along_axis(sums, positions.elements, axis=1).astype(values.dtype)
         return at.put(sums.reshape(values.shape), positions, g.size)
 
@@ -135,8 +135,8 @@ class Ops:
             return mx.concatenate([self.pick_winners(*part, g) for part in parts])
         positions = at.checked(indices, g)
         if not (is_window(indices.dtype) and isinstance(g, WindowGeometry) and g.window.disjoint):
-            # Each value writes its number to its position, and the last writer wins. (Channels have separate
-            # positions.) No value wins a spare element.
+            # The numbers of the values are scattered to their positions, where the last one remains.
+            # (Channels have separate positions.) Spare elements are set to 0, which is no value's number.
             count = prod(g.pooled)
             dtype = narrowest(count)
             number = mx.arange(1, count + 1, dtype=dtype)[:, None]
@@ -152,7 +152,7 @@ class Ops:
 
 
 def _check_limit(x: mx.array, g: Geometry) -> None:
-    """Raise ValueError for too many elements; ``mx.vmap`` enlarges the batch after the request's check."""
+    """Raise ValueError for too many elements; ``mx.vmap`` enlarges the batch after ``check_limit``."""
     batch, *_, channels = x.shape
     if batch * channels * (g.most_positions + 1) > LARGEST_AXIS:
         raise ValueError(

@@ -1,6 +1,7 @@
 """Array operations that several modules of this package use.
 
-``reshape`` never gets -1: inside ``mx.vmap`` MLX infers that length again, which fails for an empty batch.
+``reshape`` gets -1 only for constants: in ``mx.vmap`` it fails for an empty batch. A *row* is all elements
+of an array at one position of an axis.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def repeated(x: mx.array, shape: tuple[int, ...]) -> mx.array:
 
 
 def gathered(x: mx.array, source: mx.array) -> mx.array:
-    """The elements of ``x`` at ``source``, flat positions in (B, D, H, W) with one or C channels."""
+    """The elements of ``x`` at row-major positions in (B, D, H, W); ``source`` has one or C channels."""
     channels = x.shape[4]
     if channels < 16 or source.shape[4] > 1:
         source = source * channels + mx.arange(channels)

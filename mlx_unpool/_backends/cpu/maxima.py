@@ -1,6 +1,6 @@
 """The maximum of every window and its offset in the window, computed one axis at a time.
 
-The last axis comes first: then the first maximum along each axis is the first one in row-major order.
+The last axis is reduced first, so ties are resolved in row-major order.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ..._types import TRAITS, is_float
 from .arrays import gathered_along, narrowest, repeated, unfused
 
 _INFINITE_KEY = 0x7800  # the key of infinity; the keys of NaNs are larger
-_SMALL_SIZE = 2**16  # elements; for fewer, extra operations take as long as a full pass
+_SMALL_SIZE = 2**16  # elements; for fewer, extra operations take as long as a pass over all
 _SEPARATE_KERNEL = 100  # elements; for fewer, combining pairs is faster than _separate_windows
-_BEFORE = tuple((slice(None),) * (axis + 1) for axis in range(3))  # axes before each one
+_BEFORE = tuple((slice(None),) * (axis + 1) for axis in range(3))  # slices of preceding axes
 
 
 class Maxima(NamedTuple):
@@ -28,15 +28,13 @@ class Maxima(NamedTuple):
     """
 
     values: mx.array
-    offsets: mx.array | None = (
-        None  # None: all are ``largest``; an axis may have length 1 and is broadcast
-    )
+    offsets: mx.array | None = None  # broadcast along axes of length 1; None: all are ``largest``
     largest: int = 0
     are_keys: bool = False  # whether the values are the sort keys of float16 numbers
     values_only: bool = False  # whether offsets are not tracked
 
     def map(self, function: Callable[[mx.array], mx.array]) -> Maxima:
-        """The sets that ``function`` selects from the values and in the same way from the offsets."""
+        """Apply ``function``, which selects or reshapes, to the values and to the offsets."""
         offsets = None if self.offsets is None else function(self.offsets)
         return self._replace(values=function(self.values), offsets=offsets)
 
@@ -61,7 +59,7 @@ class Maxima(NamedTuple):
         def split(x: mx.array | None) -> Any:
             if x is None or x.shape[axis + 1] == 1:
                 return [x] * kernel
-            # Merging the axis with the next one splits off an element of all windows in one operation.
+            # After merging the axis with the next one, one split gives each element of all windows.
             shape = list(x.shape)
             shape[axis + 1 : axis + 3] = count, kernel * shape[axis + 2]
             return mx.split(x.reshape(shape), kernel, axis + 2)
@@ -71,7 +69,7 @@ class Maxima(NamedTuple):
         return [Maxima(x, y, largest, are_keys, values_only) for x, y in parts]
 
     def plus(self, number: int) -> Maxima:
-        """``number`` added to all offsets."""
+        """The same maxima, with ``number`` added to all offsets."""
         values, offsets, largest, are_keys, values_only = self
         largest += number
         if offsets is not None:
@@ -83,7 +81,7 @@ class Maxima(NamedTuple):
         return Maxima(values, offsets, largest, are_keys, values_only)
 
     def shifted(self, shift: mx.array, most: int) -> Maxima:
-        """``shift``, which is at most ``most``, added to the offsets."""
+        """The same maxima, with ``shift``, an array of at most ``most``, added to the offsets."""
         if self.values_only:
             return self
         largest = self.largest + most
@@ -96,12 +94,12 @@ class Maxima(NamedTuple):
     def merge(self, later: Maxima) -> Maxima:
         """The maxima of these sets and of those in ``later``, whose offsets are larger.
 
-        Of equal maxima the earlier one stays; a later NaN wins over everything. Sets may share elements, with
-        the same offsets.
+        Of equal maxima the earlier one is kept. A NaN in ``later`` replaces any value. Sets may share
+        elements that have the same offsets.
         """
         values, offsets, _, are_keys, values_only = self
         theirs, their_offsets, largest, *_ = later
-        # The later operand first: a NaN there wins, an equal number does not.
+        # mx.maximum returns a NaN in its first operand, and the second operand if both are equal.
         maxima = mx.maximum(theirs, values)
         if values_only:
             return Maxima(unfused(maxima), values_only=True)
@@ -136,7 +134,7 @@ def _astype(x: mx.array, dtype: mx.Dtype) -> mx.array:
 
 
 def _reduce_in_order(sets: Iterable[Maxima], step: int) -> Maxima:
-    """The maxima of sets of elements that follow each other, ``step`` apart."""
+    """The maxima over several sets, each with offsets ``step`` larger than the previous one's."""
     result, *others = sets
     for number, later in enumerate(others, 1):
         result = result.map(unfused) if number > 1 else result
@@ -191,8 +189,8 @@ def _separate_windows(
 ) -> Maxima:
     """As :func:`windows`, for adjacent windows: each is reduced separately.
 
-    The maxima of blocks are found first, then the element inside the block of the window's maximum. For small
-    arrays the extra operations would cost more than one pass over all elements.
+    First the maximum of each block is computed, then the position of the window's maximum in its block. For
+    small arrays the extra operations would take longer than one pass over all elements.
     """
     shape = sets.values.shape
     before, after = prod(shape[: axis + 1]), prod(shape[axis + 2 :])
@@ -244,7 +242,7 @@ def _first_true(hits: mx.array) -> mx.array:
 def irregular_windows(
     sets: Maxima, axis: int, longest: int, start: mx.array, stop: mx.array, step: int
 ) -> Maxima:
-    """As :func:`windows`, for windows from ``start`` to ``stop`` (B, D, H, W, 1 or C; 1 for other axes).
+    """As :func:`windows`, for windows from ``start`` to ``stop``, arrays that broadcast to (B, D, H, W, C).
 
     No window is longer than ``longest`` or shorter than half of it.
     """
@@ -269,7 +267,7 @@ def irregular_windows(
 
 
 def keys(x: mx.array) -> mx.array:
-    """int16 sort keys of float16 values: both zeros have the same key, every NaN one above infinity's.
+    """int16 sort keys of float16 values: zeros have the same key, and NaNs larger keys than infinity.
 
     Comparing float16 takes ten times as long as comparing int16.
     """

@@ -17,8 +17,8 @@ from .arrays import along, gathered, position_dtype, unfused
 def clamped(x: mx.array, g: WindowGeometry) -> tuple[mx.array, list[mx.array | None]]:
     """The rows from ``first`` to ``stop`` of each axis, those outside ``x`` replaced by rows inside.
 
-    Also, for each axis, the distance from each row to its replacement, in window elements. ``after`` is added
-    to it so that no number is negative. None for an axis whose rows are all inside.
+    Also, for each axis, the distance from each row to its replacement, in window elements. ``Axis.after`` is
+    added to make it non-negative. None for an axis whose rows are all inside.
     """
     axes, table = g.axes, g.nearest_table
     if not any(axis.before or axis.after for axis in axes):

@@ -34,7 +34,7 @@ class Positions(NamedTuple):
 
 
 def put(values: mx.array, positions: Positions, size: Triple) -> mx.array:
-    """A full array: values at their positions, zero elsewhere; the last of several wins."""
+    """Planes with values at their positions, zero elsewhere; of several values the last is kept."""
     pooled = values.reshape(positions.elements.shape)
     if positions.keep is not None:
         pooled = masked(pooled, positions.keep)
@@ -110,7 +110,7 @@ def by_number(indices: mx.array, size: Triple, is_checked: bool) -> Positions:
 
 
 def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positions:
-    """The positions of window indices if all elements are inside: window start plus element offset.
+    """The positions of window indices if no window extends beyond the plane.
 
     If ``is_checked``, an invalid offset gets the first element of its window and False in ``keep``. That is
     safe only for disjoint windows.
@@ -126,7 +126,7 @@ def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
     parts = [sum(t * step for t, step in zip(o, steps)) for o in kernel_offsets(window.kernel)]
     offset, keep = indices.flatten(), None
     if is_checked:
-        offset = _no_offset_clamped(offset, window)
+        offset = _invalid_clamped(offset, window)
         keep = (offset != window.elements).reshape(rows, indices.size // rows)
     position = mx.take_along_axis(mx.array([*parts, 0], dtype), offset, axis=0)
     position = position.reshape(rows, *pooled, channels)
@@ -179,8 +179,8 @@ def by_table(indices: mx.array, g: WindowGeometry) -> Positions:
         table = table + element.reshape(shape)
     count = prod(pooled)
     table = mx.minimum(table.reshape(window.elements, count), end)
-    table = mx.pad(table, [(0, 1), (0, 0)], constant_values=mx.array(end, dtype))  # no offset
-    entry = _no_offset_clamped(indices, window).astype(narrowest(table.size))
+    table = mx.pad(table, [(0, 1), (0, 0)], constant_values=mx.array(end, dtype))  # invalid
+    entry = _invalid_clamped(indices, window).astype(narrowest(table.size))
     entry = entry.reshape(batch, count, channels) * count
     entry = entry + mx.arange(count, dtype=entry.dtype)[:, None]
     position = mx.take_along_axis(table.flatten(), entry.flatten(), axis=0)
@@ -188,7 +188,7 @@ def by_table(indices: mx.array, g: WindowGeometry) -> Positions:
     return Positions(position.reshape(batch, position.size // batch), end, channels)
 
 
-def _no_offset_clamped(offsets: mx.array, window: Window) -> mx.array:
+def _invalid_clamped(offsets: mx.array, window: Window) -> mx.array:
     """Window indices with every invalid offset replaced by the number of elements."""
     if window.elements > mx.iinfo(offsets.dtype).max:
         offsets = offsets.astype(mx.uint32)
@@ -201,7 +201,7 @@ def origins(g: WindowGeometry, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.ar
     if (stop - first) // step <= prod(shape):
         strides = (0, *(stride // step for stride in g.strides_in_plane), 0)
         return mx.as_strided(mx.arange(first, stop, step, dtype=dtype), shape, strides, 0)
-    # The range would be larger than the result, which has one image and one channel.
+    # The range would have more elements than the result.
     total = mx.array(first, dtype)
     for axis, stride in enumerate(g.strides_in_plane):
         if stride:
