@@ -158,12 +158,19 @@ def bits(x: mx.array) -> mx.array:
     return x.view({1: mx.uint8, 2: mx.uint16, 4: mx.uint32, 8: mx.uint64}[x.dtype.size])
 
 
+def wide_case() -> IrregularCase:
+    """Adaptive pooling with windows of 8 and 9 elements, each of which is the maximum in one channel."""
+    samples = np.zeros((23, 1), np.float32)
+    return IrregularCase(last(23, 1, 1), (23,), mx.float32, np.eye(23), (3,), None, samples)
+
+
 IRREGULAR = [
     *irregular_cases(24, seed=78),
     wild_case(2.0**24),
     wild_case(2.0**25),
     tiny_case((1, 1), (1, 2), None),
     tiny_case((2, 2), (1, 1), (1, 1)),
+    wide_case(),
 ]
 
 
