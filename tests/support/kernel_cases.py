@@ -214,11 +214,27 @@ def pool_of_dtypes() -> list[mx.array]:
     return out
 
 
+def every_offset() -> list[mx.array]:
+    """Derivatives of unpooling in which all indices of a channel are the same window offset."""
+    out = []
+    for kernel, stride, pooled in [((3, 2, 3), 2, (4, 1, 2)), ((1, 3, 3), 1, (1, 3, 4))]:
+        size = tuple((n - 1) * stride + k for n, k in zip(pooled, kernel))
+        offsets = mx.arange(int(np.prod(kernel)), dtype=mx.uint8)
+        indices = mx.broadcast_to(offsets, (1, *pooled, offsets.size))
+
+        def unpool(values, indices=indices, window=(kernel, stride), size=size):
+            return mlx_unpool.max_unpool3d(values, indices, *window, output_size=size)
+
+        out += mx.vjp(unpool, [mx.ones(indices.shape)], [mx.ones((1, *size, offsets.size))])[1]
+    return out
+
+
 # Calls that cover every kernel; then calls with drawn parameters.
 CHOSEN_CALLS: dict[str, Callable[[], list[mx.array]]] = {
     **{f"chosen {n}": results(case, n) for n, case in enumerate(CHOSEN)},
     **{f"irregular {n}": irregular_results(case, n) for n, case in enumerate(IRREGULAR)},
     "types": pool_of_dtypes,
+    "every offset": every_offset,
 }
 GENERATED_CALLS = {
     f"generated {n}": results(case, n + len(CHOSEN))
