@@ -111,6 +111,10 @@ def test_large_windows_without_an_element(batch, index_format, name):
     assert values.shape == (batch, 1, 1)
     assert mx.all(values == -mx.inf)
     assert mx.all(indices == (-1 if index_format == "flat" else 0))
+    # One element per window, the lowest value: at position 1, then at position 0.
+    x = mx.full((batch, 2, 1), -mx.inf)
+    _, indices = evaluated(lambda: mlx_unpool.max_pool1d(x, **window, **options), name)
+    assert mx.all(indices == mx.array([[1], [0]] if index_format == "flat" else [[35], [34]]))
 
 
 @pytest.mark.parametrize("name", DEVICES)

@@ -217,7 +217,7 @@ def pool_of_dtypes() -> list[mx.array]:
 def every_offset() -> list[mx.array]:
     """Derivatives of unpooling in which all indices of a channel are the same window offset."""
     out = []
-    for kernel, stride, pooled in [((3, 2, 3), 2, (4, 1, 2)), ((1, 3, 3), 1, (1, 3, 4))]:
+    for kernel, stride, pooled in [((3, 2, 3), 2, (4, 1, 2)), ((1, 5, 5), 2, (1, 3, 4))]:
         size = tuple((n - 1) * stride + k for n, k in zip(pooled, kernel))
         offsets = mx.arange(int(np.prod(kernel)), dtype=mx.uint8)
         indices = mx.broadcast_to(offsets, (1, *pooled, offsets.size))
@@ -229,12 +229,22 @@ def every_offset() -> list[mx.array]:
     return out
 
 
+def every_pair_of_indices() -> list[mx.array]:
+    """Unpooling of two overlapping windows, with every pair of indices, some outside their windows."""
+    pairs = np.stack(np.meshgrid(range(-1, 5), range(-1, 5)), axis=-1)
+    indices = mx.array(pairs.reshape(36, 2, 1), mx.int32)
+    values = mx.broadcast_to(mx.array([[1.0], [2.0]]), indices.shape)
+    unpool = lambda v: mlx_unpool.max_unpool1d(v, indices, 3, 1, output_size=4)  # noqa: E731
+    return [unpool(values), *mx.vjp(unpool, [values], [mx.ones((36, 4, 1))])[1]]
+
+
 # Calls that cover every kernel; then calls with drawn parameters.
 CHOSEN_CALLS: dict[str, Callable[[], list[mx.array]]] = {
     **{f"chosen {n}": results(case, n) for n, case in enumerate(CHOSEN)},
     **{f"irregular {n}": irregular_results(case, n) for n, case in enumerate(IRREGULAR)},
     "types": pool_of_dtypes,
     "every offset": every_offset,
+    "every pair of indices": every_pair_of_indices,
 }
 GENERATED_CALLS = {
     f"generated {n}": results(case, n + len(CHOSEN))
