@@ -52,7 +52,7 @@ TESTS = {
     "mlx_unpool/(_backends/gpu|_kernels)": LAUNCHES,
     "mlx_unpool/": CORE,
     "examples/zoo/.*card": "ex_zoo_files",
-    "examples/zoo/.*/files": "ex_files ex_zoo_errors",
+    "examples/zoo/.*/files": "ex_files ex_outputs ex_zoo_errors",
     "examples/zoo/.*(enet|segnet|autoencoders|fastsurfer|quicknat)": f"ex_zoo {ZOO}",
     "examples/zoo/": ZOO,
     "examples/(support/)?brain_(segment|volumes)": "ex_brain_segment",

@@ -209,6 +209,14 @@ def test_a_run_in_1d_or_3d_writes_weights_metrics_and_a_picture(program, tmp_pat
     assert {"steps", "validation", "test"} <= set(metrics_of(tmp_path))
     for name in classes:
         assert name in result.stdout
+    weights = mx.load(str(tmp_path / "segnet-unpool.safetensors"))
+    assert ("coarse_classifier.weight" in weights) == (program == "segnet_brain.py")
+
+
+def test_kept_positions_have_the_size_of_each_pooling_stage_and_no_channels():
+    model = SegNet(2, channels=(4, 6), convolutions=(1, 1))
+    kept = model.kept_positions(mx.random.normal((3, 9, 14, 3), key=mx.random.key(0)))
+    assert [x.shape for x in kept] == [(3, 9, 14), (3, 4, 7)]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -483,6 +483,10 @@ def test_converting_other_weights_leaves_nothing(tmp_path):
     assert lines == [says]
     with pytest.raises(ValueError, match="number name red green blue"):
         zoo.read_classes(tmp_path / "empty.txt")
+    (tmp_path / "words.txt").write_text("1 see pages 2 3\n4 name 5 6 7 0\n")
+    assert zoo.read_classes(tmp_path / "words.txt") == [
+        {"name": "name", "colour": [5, 6, 7], "label": 4}
+    ]
 
 
 def test_a_folder_that_cannot_be_written_is_removed_again(tmp_path, monkeypatch):

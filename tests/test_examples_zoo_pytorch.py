@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
+import types
 from typing import Any
 
 import mlx.core as mx
@@ -225,6 +226,19 @@ def test_a_whole_pickled_model_is_read_without_its_code(tmp_path):
         found = read_state(path)  # its class is defined in another script
         assert found.keys() == expected.keys()
         assert all(np.array_equal(found[name], expected[name]) for name in expected)
+
+
+def test_an_object_that_is_no_model_is_named(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    module = types.ModuleType("elsewhere")
+    module.Settings = type("Settings", (), {"__module__": "elsewhere"})
+    settings = module.Settings()
+    settings.steps = 3
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "elsewhere", module)
+        torch.save({"model": settings}, tmp_path / "some.pth")
+    with pytest.raises(ValueError, match="this is no model but"):
+        read_state(tmp_path / "some.pth")
 
 
 def test_code_in_a_checkpoint_is_never_run(tmp_path):
