@@ -159,6 +159,12 @@ def test_training_validation_and_test_data_are_disjoint():
     assert all(a[1] <= b[0] for a, b in itertools.pairwise(columns))
 
 
+def test_backgrounds_may_fill_a_photograph():
+    scenes = digit_scenes.Scenes("train", 4, (0, 0), seed=0)
+    scenes.photographs = [np.zeros((6, 6, 3), np.float32)]
+    assert {scenes._background().shape for _ in range(300)} == {(4, 4, 3)}
+
+
 def test_scenes_have_the_documented_shapes_and_ranges():
     images, classes = digit_scenes.Scenes("test", 64, (3, 6), seed=0).batch(6)
     assert images.shape == (6, 64, 64, 3)

@@ -31,6 +31,7 @@ def test_the_registry_has_every_model_and_a_small_one_is_tested():
     for name, model in zoo.MODELS.items():
         assert model.model_type == name
         assert model.default_about.paper
+    assert zoo.FastSurferVINN().inner_size == (256, 256)
 
 
 @pytest.mark.parametrize("model_type", SMALL)
@@ -132,6 +133,7 @@ def test_the_card_has_what_the_hub_reads(tmp_path):
     model.save_pretrained(tmp_path / "other")
     card = (tmp_path / "other" / "README.md").read_text()
     assert 'license: other\nlicense_name: "See Zenodo"\nlicense_link: https://zenodo' in card
+    assert "See Zenodo (https://zenodo.org/records/10390573)" in card
 
 
 def test_a_class_loads_its_own_folders(tmp_path):
