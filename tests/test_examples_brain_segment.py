@@ -140,6 +140,10 @@ def test_scans_are_read_in_several_formats(tmp_path, suffix):
     assert np.asarray(conform(read_scan(tmp_path / "scaled.nii"), 32).dataobj).max() == 255
 
 
+def test_a_conformed_scan_has_256_voxels_along_each_axis():
+    assert conform(nibabel.Nifti1Image(VALUES, np.eye(4))).shape == (256, 256, 256)
+
+
 def nifti(values: np.ndarray, voxels: float = 1.0) -> nibabel.Nifti1Image:
     """A scan whose affine gives its voxels another length along the first axis than its header."""
     image = nibabel.Nifti1Image(values, np.eye(4))

@@ -99,6 +99,11 @@ def test_weights_published_for_pytorch_beside_a_configuration_are_read(tmp_path)
     assert mx.array_equal(zoo.from_pretrained(tmp_path)(x), model(x))
 
 
+def test_an_autoencoder_with_pools_of_three_keeps_the_size():
+    model = zoo.MODELS["conv_autoencoder_3d"](channels=(2,), pool=3)
+    assert model(mx.zeros((1, 7, 8, 9, 1))).shape == (1, 7, 8, 9, 1)
+
+
 def test_the_card_has_what_the_hub_reads(tmp_path):
     model, _ = small_model("fastsurfer_vinn")
     model = zoo.from_pytorch("fastsurfer_vinn", to_state_dict(model), **sizes_of(model))
