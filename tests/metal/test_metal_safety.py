@@ -201,7 +201,12 @@ MISTAKES = {
             *("unpool outside", TWICE, "set_bits(lost + (left - 1 - n) / 32, "),
             "(lost[(left - 1 - n) / 32].value |= ",
         ),
-        ("unpool outside", DIFFERS, "% uint(lanes) == lane", "% uint(lanes) <= lane"),
+        (
+            "unpool outside",
+            DIFFERS,
+            "% uint(threads) == thread_number",
+            "% uint(threads) <= thread_number",
+        ),
         ("unpool outside", DIFFERS, "left - 1 - n", "count - left + n"),
         ("unpool outside", NOTHING, "current = word;", ""),  # only reads the word again
         ("unpool random", DIFFERS, "word != current ||", ""),
