@@ -314,15 +314,15 @@ def time_lines(rows: list[dict[str, Any]]) -> str:
     return "\n".join([*lines, "", header, *slower])
 
 
-def drawn(rows: list[dict[str, Any]]) -> str:
-    """The chart of docs/benchmarks.md."""
+def draw(rows: list[dict[str, Any]]) -> None:
+    """Draw the chart of docs/benchmarks.md."""
     found = {row["case"]: row for row in rows}
     groups = {
         name: [(SHORT[m], found[name][m]["ours"], found[name][m]["mlx.nn"]) for m in MEASURES]
         for name in CHART_CASES
         if name in found
     }
-    return chart.comparison("Times of max pooling", "mlx_unpool", "mlx.nn", groups)
+    chart.comparison(CHART, "mlx_unpool", "mlx.nn", groups)
 
 
 def put(page: Path, report: str) -> None:
@@ -388,7 +388,7 @@ def main() -> None:
         return
     put(PAGE, report)
     put(USERS_PAGE, time_lines(times))
-    CHART.write_text(drawn(times))
+    draw(times)
 
 
 if __name__ == "__main__":
