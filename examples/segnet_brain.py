@@ -84,7 +84,14 @@ def main() -> int:
     """Run the program and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--decoder", choices=DECODERS, default="unpool", help="how to upsample")
+    parser.add_argument(
+        "--scans", type=int, default=20, help="simulated scans to test on (default: 20)"
+    )
     arguments = parse_options(parser, 800, 4, "demo/brain")
+    if arguments.smoke:
+        arguments.scans = 2
+    if arguments.scans < 2:
+        parser.error("--scans must be 2 or more")  # for a standard deviation
 
     started = time.perf_counter()
     bright, classes = brain()
@@ -126,8 +133,8 @@ def main() -> int:
         "decoder": arguments.decoder,
     }
     thresholds = None
-    for split in ("validation", "test"):
-        scans, truth = scans_of(split, bright, classes)
+    for split, count in (("validation", min(5, arguments.scans)), ("test", arguments.scans)):
+        scans, truth = scans_of(split, bright, classes, count)
         predicted = np.stack([predict(model, scan) for scan in scans])
         thresholds = thresholds or two_thresholds(scans, np.broadcast_to(truth, scans.shape))
         report[split] = {

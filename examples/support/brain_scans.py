@@ -17,7 +17,6 @@ from support.metrics import dice
 CLASS_NAMES = ("other", "grey matter", "white matter")
 # Coronal slices of 2 mm. Left and right halves would not be independent, because the template is symmetric.
 SLABS = {"validation": (20, 32), "test": (54, 70)}
-SCANS = {"validation": 5, "test": 20}  # simulated scans of each slab for evaluation
 GAP = 2  # slices between a slab and the training data
 # The smallest size of a patch. Random sizes are up to 3 larger, so that odd sizes occur in training.
 PATCH = (20, 12, 20)
@@ -68,11 +67,13 @@ def training_batches(
         yield mx.array(volumes[..., None]), mx.array(truths)
 
 
-def scans_of(split: str, bright: np.ndarray, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The scans (scan, x, y, z) of a slab for evaluation, and their true classes (x, y, z)."""
+def scans_of(
+    split: str, bright: np.ndarray, classes: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """``count`` simulated scans (scan, x, y, z) of a slab, and their true classes (x, y, z)."""
     random = np.random.default_rng([1, list(SLABS).index(split)])
     slab = slice(*SLABS[split])
-    scans = [scanned(bright, random)[:, slab] for _ in range(SCANS[split])]
+    scans = [scanned(bright, random)[:, slab] for _ in range(count)]
     return np.stack(scans), classes[:, slab]
 
 
