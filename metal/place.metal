@@ -98,7 +98,7 @@
           for (int r = 0; r < SD * SH; ++r) {
             const int kd = element_at<AXIS>(r / SH + PD - ad * SD, KD, DD);
             const int kh = element_at<AXIS>(r % SH + PH - ah * SH, KH, DH);
-            const NAMED position = NAMED((NAMED(d0 + r / SH) * H + NAMED(h0 + r % SH)) * W + NAMED(w0));
+            const NAMED position = FLAT ? NAMED((NAMED(d0 + r / SH) * H + NAMED(h0 + r % SH)) * W + NAMED(w0)) : NAMED(0);
             #pragma unroll
             for (int o = 0; o < X * SW; ++o) {
               const int kw = element_at<AXIS>(o % SW + PW - aw * SW, KW, DW), i = RUN ? o / SW + n : 0;

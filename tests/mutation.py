@@ -283,8 +283,6 @@ class Gradually:
 
     def pytest_collection_finish(self) -> None:
         if metal_host := sys.modules.get("metal_host"):
-            metal_host._surroundings()  # before another level of optimisation is part of it
-            metal_host._FLAGS[1] = "-O0"
             self.compile, metal_host.compile_launches = metal_host.compile_launches, self.gradually
 
     def gradually(self, launches: list) -> None:

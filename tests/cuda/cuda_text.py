@@ -124,7 +124,7 @@ class Launch(metal_host.Launch):
     def compiled_text(self) -> str:
         own = "".join(f"uint3 {name}, " for name in ATTRIBUTES)
         text = self.text.replace(f"void {self.name}(", f"void {self.name}({own}")
-        return f"{WORDS}{text}\n#undef thread_position_in_grid"
+        return WORDS + text
 
 
 class Emulator(emulator.Emulator):

@@ -84,8 +84,8 @@ def complaints(launches: Sequence[Launch]) -> dict[str, list[str]]:
     compiler = clang()
     assert compiler, "no clang"
     text = '#include "mlx/backend/metal/kernels/utils.h"\n' + "\n".join(
-        f'namespace unit_{number} {{\n#line 1 "KERNEL"\n{launch.compiled_text}\n}}'
-        for number, launch in enumerate(launches)
+        f'namespace unit_{number} {{\n#line 1 "KERNEL"\n{source}\n}}'
+        for number, (source, _) in enumerate(metal_host.namespaces(launches))
     )
     headers = metal_host.include_flags()
     opencl = [*compiler, *_OPENCL.split(), *headers]

@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -50,6 +51,7 @@ _SIGNATURE = re.compile(r"\[\[kernel\]\] void (\w+)\(\n(.*?)\) \{\n", re.DOTALL)
 _INSTANCE = re.compile(
     r'template \[\[host_name\("(\w+)"\)\]\] \[\[kernel\]\] (decltype\((\w+<[^>]*>)\) \3;)'
 )
+_KERNEL = re.compile(r"^(?:template <[^>]*>\n)?(?:\[\[kernel\]\]|__global__) void ", re.MULTILINE)
 _PARAMETER = re.compile(
     r"^\s*(?P<type>.*?)(?P<reference>[*&]?)\s+(?P<name>\w+) "
     r"\[\[(?P<attribute>\w+)(?:\((?P<number>\d+)\))?\]\]$"
@@ -69,6 +71,9 @@ class Launch:
     inputs: tuple[tuple[tuple[int, ...], mx.Dtype], ...]
     outputs: tuple[tuple[tuple[int, ...], mx.Dtype], ...]
     safe_math: bool = True  # whether the compiler must preserve comparisons such as v != v
+    optimised: bool = (
+        False  # how it is compiled here: counts of accesses need it, compiling takes longer
+    )
 
     @functools.cached_property
     def parameters(self) -> list[dict[str, str]]:
@@ -103,6 +108,14 @@ class Launch:
     def compiled_text(self) -> str:
         """The source, with template instances declared as in C++."""
         return _INSTANCE.sub(r"template \2", self.text)
+
+    @functools.cached_property
+    def header_and_kernel(self) -> tuple[str, str]:
+        """The helper functions, which are the same in most sources, and the kernel."""
+        text = self.compiled_text
+        kernel = _KERNEL.search(text)
+        assert kernel, text
+        return text[: kernel.start()], text[kernel.start() :]
 
 
 def launches_of(function: Any, *arrays: mx.array) -> tuple[list[Launch], list[dict]]:
@@ -165,11 +178,11 @@ def compiler_missing() -> str | None:
     return None if shutil.which(COMPILER) else f"no C++ compiler: {COMPILER} was not found"
 
 
-_FLAGS = ["-std=c++14", "-O1", "-fPIC", "-w", "-fsanitize=thread,undefined", "-fno-sanitize=vptr"]
+_FLAGS = ["-std=c++14", "-fPIC", "-w", "-fsanitize=thread,undefined", "-fno-sanitize=vptr"]
 if "clang" not in COMPILER:
     _FLAGS += ["--param", "tsan-instrument-func-entry-exit=0"]
-_PER_UNIT = 12  # kernels per translation unit: less than half the time of one by one
-_libraries: dict[str, tuple[ctypes.CDLL, str]] = {}
+_PER_UNIT = 32  # kernels per translation unit: a quarter of the time of one by one
+_libraries: dict[tuple[str, bool], tuple[ctypes.CDLL, str]] = {}
 
 
 def _run_compiler(arguments: list[str]) -> None:
@@ -197,8 +210,13 @@ def _surroundings() -> bytes:
     return hashlib.sha256("\0".join(parts).encode()).digest()
 
 
+def _level(launch: Launch) -> str:
+    return "-O1" if launch.optimised else "-O0"
+
+
 def _key(launch: Launch) -> str:
-    return hashlib.sha256(_surroundings() + launch.compiled_text.encode()).hexdigest()[:24]
+    text = _level(launch) + launch.compiled_text
+    return hashlib.sha256(_surroundings() + text.encode()).hexdigest()[:24]
 
 
 def compile_launches(launches: Iterable[Launch]) -> None:
@@ -207,7 +225,8 @@ def compile_launches(launches: Iterable[Launch]) -> None:
     Kernels that are not in the cache are compiled on all cores, several per translation unit. The cache has a
     symbolic link for each kernel to the library that contains it.
     """
-    wanted = {_key(launch): launch for launch in launches if launch.text not in _libraries}
+    missing = [a for a in launches if (a.text, a.optimised) not in _libraries]
+    wanted = {_key(launch): launch for launch in missing}
     new = [(key, launch) for key, launch in wanted.items() if not (CACHE / f"{key}.so").exists()]
     cores = os.cpu_count() or 1
     each = max(1, min(_PER_UNIT, -(-len(new) // cores)))
@@ -219,15 +238,35 @@ def compile_launches(launches: Iterable[Launch]) -> None:
         library.trace_allocate.argtypes = [ctypes.c_uint64] * 2
         library.trace_free.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
         library.trace_end.restype = ctypes.c_uint64
-        _libraries[launch.text] = (library, f"run_{key}")
+        _libraries[launch.text, launch.optimised] = (library, f"run_{key}")
+
+
+def namespaces(launches: Iterable[Launch]) -> list[tuple[str, list[Launch]]]:
+    """The sources of many kernels as C++ namespaces, each with its kernels.
+
+    Kernels with the same header share a namespace: one copy of the header compiles in a fraction of the time.
+    """
+    groups: dict[tuple[str, int], list[Launch]] = {}
+    names: Counter[tuple[str, str]] = Counter()
+    for launch in launches:
+        header, _ = launch.header_and_kernel
+        groups.setdefault((header, names[header, launch.name]), []).append(launch)
+        names[header, launch.name] += 1
+    result = []
+    for (header, _), group in groups.items():
+        kernels = "\n".join(launch.header_and_kernel[1] for launch in group)
+        result.append((f"{header}{kernels}\n#undef thread_position_in_grid", group))
+    return result
 
 
 def _unit_text(launches: Sequence[tuple[str, Launch]]) -> str:
     """A translation unit of several kernels, each with a function that runs a grid of it."""
     parts = ['#include "mlx/backend/metal/kernels/utils.h"']
-    for key, launch in launches:
-        # Every source contains the same helpers, so each kernel has a namespace.
-        parts.append(f"namespace unit_{key} {{\n{launch.compiled_text}\n}}")
+    spaces: dict[int, str] = {}
+    for text, group in namespaces(launch for _, launch in launches):
+        space = f"unit_{_key(group[0])}"
+        parts.append(f"namespace {space} {{\n{text}\n}}")
+        spaces.update({id(launch): space for launch in group})
     parts.append('#include "walk.h"')
     for key, launch in launches:
         arguments = []
@@ -239,7 +278,7 @@ def _unit_text(launches: Sequence[tuple[str, Launch]]) -> str:
             arguments.append(f"{dereference}({parameter['type']}*)buffers[{parameter['number']}]")
         parts.append(
             f"UNSEEN static void thread_{key}(void** buffers, const Attributes& attributes) {{\n"
-            f"  unit_{key}::{launch.instance}({', '.join(arguments)});\n}}\n"
+            f"  {spaces[id(launch)]}::{launch.instance}({', '.join(arguments)});\n}}\n"
             f'extern "C" UNSEEN void run_{key}(void** buffers, const uint32_t* grid, '
             f"const uint32_t* group,\n    const uint64_t* order, uint64_t count) {{\n"
             f"  walk(thread_{key}, buffers, grid, group, order, count);\n}}"
@@ -253,7 +292,8 @@ def _compile_unit(launches: Sequence[tuple[str, Launch]]) -> None:
     source = library.with_suffix(f".{os.getpid()}.cpp")
     source.write_text(_unit_text(launches))
     compiled, partial = source.with_suffix(".o"), source.with_suffix(".so")
-    flags = [*_FLAGS, *include_flags(), f"-I{HERE}"]
+    (level,) = {_level(launch) for _, launch in launches}
+    flags = [level, *_FLAGS, *include_flags(), f"-I{HERE}"]
     _run_compiler([*flags, "-c", str(source), "-o", str(compiled)])
     _run_compiler(["-shared", str(compiled), str(_tracer()), "-o", str(partial), "-lpthread"])
     partial.replace(library)
@@ -370,7 +410,7 @@ class Run:
         """``arrays``: the inputs; None stands for zeros that take no memory. ``shift``: see ``run``."""
         compile_launches([launch])
         self.launch = launch
-        self.library, self.function = _libraries[launch.text]
+        self.library, self.function = _libraries[launch.text, launch.optimised]
         inputs = input_buffers(launch, arrays)
         self.input_count = len(inputs)
         outputs = [_bytes_of(*output) for output in launch.outputs]

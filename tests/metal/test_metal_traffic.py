@@ -32,7 +32,7 @@ def test_groups_of_threads_touch_few_lines_twice(layout, window, index_format, p
     for primitive in primitives:
         for dtype in traffic.DTYPES:
             call = traffic.call_of(primitive, window, layout, dtype, index_format)
-            emulator.compile_all([call])
+            emulator.compile_all([call], emulator.Emulator(count=True))
             figures = traffic.measure(call)
             assert figures.simd_group <= most, (primitive, dtype)
             if layout == "NCHW 8":
