@@ -36,9 +36,9 @@ notebooks: $(VENV)/.notebooks ## open the notebooks in JupyterLab
 check: $(VENV)/.test ## the tests of the core only (less than a minute)
 	$(RUN) -m pytest -q -n 2 --dist loadfile $(CORE) $(addprefix --ignore=tests/test_,parity.py fuzz.py package.py typing.py)
 
-# Two files at a time: the arrays of some tests are large, so not as many as there are cores.
+# Two files at a time, in alphabetical order: the arrays of some tests are large, so not as many as there are cores.
 test: $(VENV)/.test ## all tests (about 10 minutes), or those in TESTS
-	$(RUN) -m pytest -n 2 --dist loadfile $(TESTS)
+	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 # The core, the notebooks and the programs in their smoke modes; Linux only.
 test-emulated: $(VENV)/.test ## everything as on a Mac, on the emulated GPU (about 10 minutes)
