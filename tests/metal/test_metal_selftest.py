@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
+import as_on_a_mac
 import emulator
 import mlx.core as mx
 import pytest
@@ -39,6 +43,20 @@ def test_kernels_that_agree_are_reported(run):
     # dtypes x (windows x (primitives in each format) + primitives of adaptive windows)
     assert len(rows) == 3 * (3 * (5 + 6) + 2)
     assert all("yes" in row for row in rows)
+
+
+def test_the_device_of_a_mac_is_found(run):
+    run()  # compiles the same kernels, all at once
+    program = """
+from mlx_unpool import selftest
+selftest._SMALL, selftest._BIG, selftest._REPEATS = ((1, 1, 7, 6, 5),), (1, 1, 6, 6, 8), 1
+selftest.sys.exit(selftest.main([]))
+"""
+    command = [sys.executable, as_on_a_mac.__file__, "-c", program]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "device      Emulated Apple GPU applegpu_g13s (metal)" in result.stdout
+    assert "All agree." in result.stdout
 
 
 def test_a_kernel_that_does_not_agree_is_reported(run):
