@@ -22,7 +22,12 @@ def cotangent(layout: Layout, size: tuple[int, ...]) -> np.ndarray:
 
 
 def equal(got: np.ndarray, expected: np.ndarray, note: object) -> None:
-    np.testing.assert_array_equal(got, expected, err_msg=str(note))
+    try:
+        np.testing.assert_array_equal(got, expected)
+    except AssertionError as error:
+        raise AssertionError(
+            f"{note}\n{error}"
+        ) from None  # printing the arrays of a case takes long
 
 
 def check_pool(

@@ -1,4 +1,4 @@
-"""A simple reference implementation in NumPy, with loops over windows and their elements.
+"""A simple reference implementation in NumPy, with loops over windows.
 
 Arrays are planes (P, *spatial): channels first, with batch and channels merged into one axis. 16-bit floats
 are passed as float32. Nothing here uses the library.
@@ -87,14 +87,19 @@ def _pool(x: np.ndarray, pooled: Size, elements) -> tuple[np.ndarray, np.ndarray
     values = np.full((len(x), *pooled), lowest, x.dtype)
     flat = np.full(values.shape, -1, np.int64)
     offsets = np.zeros(values.shape, np.int64)
+    planes = x.reshape(len(x), -1)
     for window in product(*map(range, pooled)):
-        at = (slice(None), *window)
-        for number, (offset, position) in enumerate(elements(window)):
-            value = x[(slice(None), *position)]
-            wins = (value > values[at]) | (value != value) | (number == 0)
-            values[at] = np.where(wins, value, values[at])
-            flat[at] = np.where(wins, np.ravel_multi_index(position, x.shape[1:]), flat[at])
-            offsets[at] = np.where(wins, offset, offsets[at])
+        inside = list(elements(window))
+        if inside:
+            at = (slice(None), *window)
+            positions = np.ravel_multi_index(np.transpose([p for _, p in inside]), x.shape[1:])
+            found = planes[:, positions]
+            nan = found != found
+            last_nan = len(inside) - 1 - nan[:, ::-1].argmax(axis=1)
+            number = np.where(nan.any(axis=1), last_nan, found.argmax(axis=1))
+            values[at] = np.take_along_axis(found, number[:, None], axis=1)[:, 0]
+            flat[at] = positions[number]
+            offsets[at] = np.array([offset for offset, _ in inside])[number]
     return values, flat, offsets
 
 
