@@ -32,9 +32,9 @@ ecg: $(VENV)/.examples ## train a 1-D SegNet on heartbeats (a minute or two)
 notebooks: $(VENV)/.notebooks ## open the notebooks in JupyterLab
 	$(RUN) -m jupyterlab examples/notebooks
 
-# Without kernels, programs, site and wheel, the comparison with PyTorch and random calls.
+# Without kernels, programs, site and wheel, the comparison with PyTorch, random calls and type checkers.
 check: $(VENV)/.test ## the tests of the core only (less than a minute)
-	$(RUN) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(CORE) $(addprefix --ignore=tests/test_,parity.py fuzz.py package.py typing.py)
+	$(RUN) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(CORE) $(addprefix --ignore=tests/test_,parity.py fuzz.py package.py typing.py editor.py)
 
 # Two files at a time, in alphabetical order: the arrays of some tests are large, so not as many as there are cores.
 test: $(VENV)/.test ## all tests (about 10 minutes), or those in TESTS
