@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -352,3 +354,28 @@ def test_smaller_arrays_are_accepted():
         assert mlx_unpool.max_pool2d(lazy(HALF), 3, 2, 1).shape == (1, 2**14, 2**14, 1)
         assert mlx_unpool.adaptive_max_pool2d(lazy(HALF), 7).shape == (1, 7, 7, 1)
         assert mlx_unpool.adaptive_max_pool2d(x(2), (2**20, 8)).shape == (2, 2**20, 8, 3)
+
+
+@pytest.mark.parametrize("name", ["max_pool1d", "adaptive_max_pool1d", "fractional_max_pool2d"])
+def test_on_the_cpu_planes_with_one_extra_position_have_fewer_than_2_31_elements(name):
+    """The arrays are never evaluated."""
+    size = (255, 257) if name.endswith("2d") else (255 * 257,)
+    pool = partial(getattr(mlx_unpool, name), stream=mx.cpu)
+    options = {"output_size": 3} if name.startswith("fractional") else {}
+    pool(mx.broadcast_to(mx.zeros(()), (1, *size, 2**15 - 1)), 3, **options)
+    with pytest.raises(ValueError, match=r"'x' must give arrays of fewer than 2\^31 elements"):
+        pool(mx.broadcast_to(mx.zeros(()), (1, *size, 2**15)), 3, **options)
+    mapped = mx.vmap(lambda x: pool(x, 3, **options))
+    mapped(mx.broadcast_to(mx.zeros(()), (2, 1, *size, 2**14 - 1)))
+    with pytest.raises(ValueError, match=r"2\^31 elements over all mapped examples"):
+        mapped(mx.broadcast_to(mx.zeros(()), (2, 1, *size, 2**14)))
+
+
+def test_on_the_cpu_unpooled_planes_have_fewer_than_2_31_elements():
+    def unpool(channels):
+        values = mx.broadcast_to(mx.zeros(()), (1, 2**15, channels))
+        return mlx_unpool.max_unpool1d(values, values.astype(mx.int32), 2, stream=mx.cpu)
+
+    unpool(2**15 - 1)
+    with pytest.raises(ValueError, match=r"'output_size' must give arrays of fewer than 2\^31"):
+        unpool(2**15)

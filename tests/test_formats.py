@@ -8,6 +8,7 @@ from itertools import product
 import mlx.core as mx
 import numpy as np
 import pytest
+import reference
 from arrays import generated_cases, to_numpy
 
 import mlx_unpool
@@ -113,6 +114,22 @@ def test_generated_indices_have_the_numbers_of_the_table_and_come_back(seed):
         ours = case.max_unpool(values, convert(flat, "flat", "window"))
         theirs = case.max_unpool(values, flat)
         np.testing.assert_array_equal(to_numpy(ours), to_numpy(theirs), err_msg=str(case))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_flat_index_becomes_the_offset_in_its_window_or_the_largest_number(seed):
+    random = np.random.default_rng(seed)
+    for case in generated_cases(25, seed):
+        pool, size, shape = case.pool, case.size, (case.layout.planes, *case.cells)
+        flat = random.integers(-1, np.prod(size) + 1, shape)
+        expected = np.full(shape, 255)
+        for offset in range(np.prod(pool.kernel)):
+            found = reference.flat_of_window(np.full(shape, offset), pool, size, case.cells)
+            expected[(found == flat) & (flat >= 0)] = offset
+        options = {"dilation": pool.dilation, "data_format": case.layout.data_format}
+        indices = case.layout.arrange(flat, mx.int32)
+        window = convert_indices(indices, "flat", "window", size, *case.parameters, **options)
+        np.testing.assert_array_equal(case.layout.planes_of(window), expected, err_msg=str(pool))
 
 
 @pytest.mark.parametrize("name", ["flat", *FORMATS[2:]])
