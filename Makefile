@@ -37,7 +37,7 @@ check: $(VENV)/.test ## the tests of the core only (half a minute)
 	$(RUN) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(CORE) $(addprefix --ignore=tests/test_,parity.py fuzz.py package.py typing.py editor.py)
 
 # Two files at a time, in alphabetical order: the arrays of some tests are large, so not as many as there are cores.
-test: $(VENV)/.test ## all tests (about 8 minutes), or those in TESTS
+test: $(VENV)/.test ## all tests (5 to 8 minutes), or those in TESTS
 	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 # The core, the notebooks and the programs in their smoke modes; Linux only.
