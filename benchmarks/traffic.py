@@ -68,8 +68,7 @@ class Figures(NamedTuple):
 
 def measure(call: Callable[[], object]) -> Figures:
     """The figures of one call, with all of its kernels."""
-    device = emulator.Emulator()
-    device.count = True
+    device = emulator.Emulator(count=True)
     with device.installed():
         call()
     return figures(device.launches, device.reports)

@@ -12,6 +12,8 @@ import pytest
 
 from mlx_unpool import _kernels, selftest
 
+SMALL_PLANES = {"_SMALL": ((1, 1, 7, 6, 5),), "_BIG": (1, 1, 6, 6, 8), "_REPEATS": 1}
+
 
 @pytest.fixture
 def run(monkeypatch, capsys):
@@ -19,9 +21,8 @@ def run(monkeypatch, capsys):
     cpu_stream, info = mx.default_stream(mx.cpu), mx.device_info(mx.cpu)
     monkeypatch.setattr(mx, "default_stream", lambda _: cpu_stream)
     monkeypatch.setattr(mx, "device_info", lambda _: info)
-    monkeypatch.setattr(selftest, "_SMALL", ((1, 1, 7, 6, 5),))
-    monkeypatch.setattr(selftest, "_BIG", (1, 1, 6, 6, 8))
-    monkeypatch.setattr(selftest, "_REPEATS", 1)
+    for name, value in SMALL_PLANES.items():
+        monkeypatch.setattr(selftest, name, value)
 
     def run(edit=lambda text: text) -> tuple[int, str]:
         emulator.compile_all([lambda: mx.array(selftest.main([]))], emulator.Emulator(edit))
@@ -46,10 +47,10 @@ def test_kernels_that_agree_are_reported(run):
 
 
 def test_the_device_of_a_mac_is_found(run):
-    run()  # compiles the same kernels, all at once
-    program = """
+    run()  # compiles the kernels together, which the program would compile one by one
+    program = f"""
 from mlx_unpool import selftest
-selftest._SMALL, selftest._BIG, selftest._REPEATS = ((1, 1, 7, 6, 5),), (1, 1, 6, 6, 8), 1
+vars(selftest).update({SMALL_PLANES})
 selftest.sys.exit(selftest.main([]))
 """
     command = [sys.executable, as_on_a_mac.__file__, "-c", program]

@@ -22,12 +22,10 @@ def cotangent(layout: Layout, size: tuple[int, ...]) -> np.ndarray:
 
 
 def equal(got: np.ndarray, expected: np.ndarray, note: object) -> None:
-    try:
+    try:  # without err_msg, for which every call would print the arrays of its case
         np.testing.assert_array_equal(got, expected)
     except AssertionError as error:
-        raise AssertionError(
-            f"{note}\n{error}"
-        ) from None  # printing the arrays of a case takes long
+        raise AssertionError(f"{note}\n{error}") from None
 
 
 def check_pool(
