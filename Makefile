@@ -32,16 +32,18 @@ ecg: $(VENV)/.examples ## train a 1-D SegNet on heartbeats (a minute or two)
 notebooks: $(VENV)/.notebooks ## open the notebooks in JupyterLab
 	$(RUN) -m jupyterlab examples/notebooks
 
+# Two files at a time, in alphabetical order: the arrays of some tests are large, so not as many as there are cores.
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+
 # Without kernels, programs, site and wheel, the comparison with PyTorch, random calls and type checkers.
 check: $(VENV)/.test ## the tests of the core only (half a minute)
-	$(RUN) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(CORE) $(addprefix --ignore=tests/test_,parity.py fuzz.py package.py typing.py editor.py)
+	$(RUN) -m pytest -q $(PARALLEL) $(CORE) $(addprefix --ignore=tests/test_,parity.py fuzz.py package.py typing.py editor.py)
 
-# Two files at a time, in alphabetical order: the arrays of some tests are large, so not as many as there are cores.
 test: $(VENV)/.test ## all tests (5 to 8 minutes), or those in TESTS
-	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
+	$(RUN) -m pytest $(PARALLEL) $(TESTS)
 
 # The core, the notebooks and the programs in their smoke modes; Linux only.
-test-emulated: $(VENV)/.test ## everything as on a Mac, on the emulated GPU (about 10 minutes)
+test-emulated: $(VENV)/.test ## everything as on a Mac, on the emulated GPU (5 to 7 minutes)
 	$(RUN) tests/metal/as_on_a_mac.py --all
 
 # What does not depend on programs and compilers, with the oldest MLX that pyproject.toml allows.
