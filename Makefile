@@ -35,9 +35,9 @@ notebooks: $(VENV)/.notebooks ## open the notebooks in JupyterLab
 # Two files at a time, in alphabetical order: the arrays of some tests are large, so not as many as there are cores.
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
-# Without kernels, programs, site and wheel, the comparison with PyTorch, random calls and type checkers.
+# Without kernels, programs, site and wheel, the comparison with PyTorch, random calls and types.
 check: $(VENV)/.test ## the tests of the core only (half a minute)
-	$(RUN) -m pytest -q $(PARALLEL) $(CORE) $(addprefix --ignore=tests/test_,parity.py fuzz.py package.py typing.py editor.py)
+	$(RUN) -m pytest -q $(PARALLEL) $(CORE) $(addprefix --ignore=tests/test_,parity.py fuzz.py package.py typing.py)
 
 test: $(VENV)/.test ## all tests (5 to 8 minutes), or those in TESTS
 	$(RUN) -m pytest $(PARALLEL) $(TESTS)
@@ -47,21 +47,20 @@ test-emulated: $(VENV)/.test ## everything as on a Mac, on the emulated GPU (5 t
 	$(RUN) tests/metal/as_on_a_mac.py --all
 
 # What does not depend on programs and compilers, with the oldest MLX that pyproject.toml allows.
-PARITY := $(if $(CI),$(comma)parity)
 OLDEST := $(shell sed -n 's/.*"mlx>=\([0-9.]*\);.*/\1/p' pyproject.toml)
 test-oldest: pyproject.toml ## the core with the oldest MLX that is supported
 	$(PYTHON) -m venv .venv-oldest
-	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test$(PARITY)]" "mlx==$(OLDEST)"
+	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test]" "mlx==$(OLDEST)"
 	.venv-oldest/bin/python -m pytest -q $(CORE)
 
 # The same properties as in `make test`, on new random calls.
 fuzz: $(VENV)/.test ## many random calls against the reference (minutes)
 	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),20000) $(RUN) -m pytest tests/test_fuzz.py
 
-# Within 20 minutes on 2 cores; tables on the screen, JSON and plots in benchmarks/results/.
-bench: $(VENV)/.bench ## the benchmarks; tables and plots in benchmarks/results/
-	for question in ops floor memory scale model overhead packed traffic mlx_nn; do \
-	    echo "== $$question" && $(RUN) benchmarks/$$question.py || exit 1; done
+# Tables on the screen, JSON and plots in benchmarks/results/.
+bench: $(VENV)/.bench ## the benchmarks: compared with PyTorch, and with mlx.nn
+	$(RUN) benchmarks/ops.py
+	$(RUN) benchmarks/mlx_nn.py
 
 lint: $(VENV)/.lint ## format and type checks
 	$(RUN) -m ruff format --check .
@@ -87,10 +86,8 @@ $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
 	$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]"
 	touch $@
 
-# Sphinx needs Python 3.11: on 3.10 the tests of the site are skipped.
-SITE = $(shell $(RUN) -c "import sys; print(',test-site' if sys.version_info >= (3, 11) else '')")
 $(VENV)/.examples: EXTRAS = examples
-$(VENV)/.test: EXTRAS = examples,test$(SITE)$(if $(CI),$(comma)parity$(comma)cuda-check)
+$(VENV)/.test: EXTRAS = examples,test$(if $(CI),$(comma)parity$(comma)cuda-check)
 $(VENV)/.notebooks: EXTRAS = notebooks
 $(VENV)/.lint: EXTRAS = lint
 $(VENV)/.docs: EXTRAS = docs

@@ -2,8 +2,8 @@
 
     python benchmarks/compare.py OTHER_CHECKOUT
 
-Subprocesses with the two versions take turns. They run the operations of ``ops.py`` and build the graphs of
-``overhead.py``. The program prints the time of this version divided by the time of the other one.
+Subprocesses with the two versions take turns. They run the operations and build their
+graphs. The program prints the time of this version divided by the time of the other one.
 """
 
 from __future__ import annotations

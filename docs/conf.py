@@ -11,7 +11,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import tomllib
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.transforms import SphinxTransform
@@ -50,7 +49,6 @@ html_favicon = "icon.svg"
 html_logo = "icon.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_js_files = ["search.js"]
 html_show_copyright = False
 html_copy_source = False
 html_scaled_image_link = False
@@ -116,12 +114,9 @@ docs/zoo
 
 docs/replace_mlx_nn
 docs/porting
-docs/layouts_and_sizes
-docs/index_formats
-docs/check_indices
+docs/indices_and_sizes
 docs/export
 examples/deploy/README
-docs/messages
 ```
 
 ```{toctree}
@@ -130,8 +125,6 @@ docs/messages
 
 docs/api
 docs/gradients
-docs/transforms
-docs/differences
 docs/reliability
 docs/benchmarks
 ```
@@ -141,17 +134,10 @@ docs/benchmarks
 :caption: Project
 
 CHANGELOG
-docs/contributors
+CONTRIBUTING
+docs/kernels
+benchmarks/MLX_NN
 """
-
-PYPROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
-
-
-def project_links(pyproject: dict[str, Any]) -> dict[str, str]:
-    """Names and addresses of the repository and its issues; none before the repository is public."""
-    if not pyproject["tool"]["site"]["repository-is-public"]:
-        return {}
-    return {name: pyproject["project"]["urls"][name] for name in ("Repository", "Issues")}
 
 
 def setup(app: Any) -> None:
@@ -163,14 +149,9 @@ def setup(app: Any) -> None:
 
 
 def add_contents(app: Any, docname: str, source: list[str]) -> None:
-    """Add links and the table of contents to the README, which is the first page of the site."""
+    """Add the table of contents to the README, which is the first page of the site."""
     if docname == root_doc:
-        links = project_links(PYPROJECT)
-        line = " · ".join(f"[{name}]({url})" for name, url in links.items())
-        line = line or "Repository and issues: no public address yet."
-        source[0] = source[0].replace("\n## Install", f"\n{line}\n\n## Install", 1)
-        entries = "".join(f"{name} <{url}>\n" for name, url in links.items())
-        source[0] += f"{CONTENTS}{entries}```\n"
+        source[0] += f"{CONTENTS}```\n"
 
 
 def remove_stubs(app: Any, error: Exception | None) -> None:

@@ -4,17 +4,12 @@
 
 The scan may have any format that nibabel reads (.nii.gz, .mgz, ...). The program writes into the folder
 --output: the scan resampled to the grid of the networks (scan.mgz), labels on the same grid with FreeSurfer's
-numbers (labels.mgz), their colour table (labels.txt) and a picture (labels.png). It needs 5 GiB of disk space
-there while it runs. With --resume an interrupted run continues after the last complete plane.
+numbers (labels.mgz), their colour table (labels.txt) and a picture (labels.png). It needs 4 GiB of memory.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
-import zlib
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import matplotlib
@@ -33,9 +28,7 @@ from support.brain_volumes import (
     PLANES,
     SIZE,
     THICKNESS,
-    Sums,
     add_plane,
-    best_classes,
     colour_table,
     conform,
     read_scan,
@@ -104,91 +97,23 @@ def load_models(folder: Path, classes: list[dict]) -> dict[str, zoo.Model]:
     return models
 
 
-class Progress:
-    """A file with the sum of the scores of all finished planes, which exists until the run ends.
-
-    The name of the file identifies the scan, the weights and the finished planes.
-
-    Args:
-        folder: The folder of the file.
-        key: Identifies the scan and the weights.
-        resume: Whether to continue with an existing file for the same scan and weights.
-    """
-
-    def __init__(self, folder: Path, key: str, resume: bool) -> None:
-        self.folder, self.key = folder, key
-        self.done = 0
-        if resume:
-            found = [n for n in range(len(PLANES), 0, -1) if self.path(n).is_file()]
-            self.done = found[0] if found else 0
-        self.remove(but=self.done)
-
-    def path(self, done: int) -> Path:
-        planes = "-".join(plane.name for plane in PLANES[:done])
-        return self.folder / f"sum-{self.key}-{planes}.bin"
-
-    def load(self, shape: tuple[int, ...]) -> Sums:
-        """The sum of the finished planes."""
-        return Sums(self.path(self.done), shape)
-
-    @contextmanager
-    def adding(self, shape: tuple[int, ...]) -> Iterator[tuple[Sums | None, Sums]]:
-        """Yield the current sum, or None, and a new one that replaces it at the end of the block."""
-        size = 2 * math.prod(shape) / 2**30
-        try:
-            with ExitStack() as stack:
-                before = stack.enter_context(self.load(shape)) if self.done else None
-                partial_path = stack.enter_context(replacing(self.path(self.done + 1)))
-                with Sums(partial_path, shape, new=True) as after:
-                    yield before, after
-        except OSError as error:
-            raise OSError(
-                f"{self.folder} must have {2 * size:.1f} GiB of free space for the sums of planes: {error}"
-            ) from None
-        self.done += 1
-        self.remove(but=self.done)
-
-    def remove(self, but: int = 0) -> None:
-        """Remove all files with sums, except the file for ``but`` finished planes."""
-        for path in self.folder.glob("sum-*.bin"):
-            if not but or path != self.path(but):
-                path.unlink()
-
-
 def segment(
-    volume: np.ndarray,
-    models: dict[str, zoo.Model],
-    classes: list[dict],
-    batch: int,
-    kept: Progress,
-) -> np.ndarray:
-    """The labels of a conformed scan. Only a few slices are in memory at a time."""
-    shape = (*volume.shape, len(classes))
-    for plane in PLANES[kept.done :]:
-        model, axis = models[plane.name], plane.axes[0]
+    volume: np.ndarray, models: dict[str, zoo.Model], classes: list[dict], batch: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The labels of a conformed scan, and the sums of the scores of the three planes."""
+    sums = np.zeros((*volume.shape, len(classes)), np.float16)
+    for plane in PLANES:
+        model = models[plane.name]
         channels = None
         if model.config["num_classes"] != len(classes):
             channels = sagittal_channels(classes)
-        progress = tqdm(total=shape[axis], desc=f"{plane.name:8}", unit="slice")
-        with progress, kept.adding(shape) as (before, after):
-            for start, _ in after.slabs(axis):
-                slab = before.read(axis, start) if before else after.empty(axis, start)
-                add_plane(
-                    slab,
-                    volume,
-                    plane,
-                    model,
-                    first=start,
-                    channels=channels,
-                    batch=batch,
-                    done=progress.update,
-                )
-                after.write(axis, start, slab)
-                del slab  # frees the memory before the next slab is read
+        count = volume.shape[plane.axes[0]]
+        with tqdm(total=count, desc=f"{plane.name:8}", unit="slice") as progress:
+            add_plane(
+                sums, volume, plane, model, channels=channels, batch=batch, done=progress.update
+            )
     numbers = np.array([entry["label"] for entry in classes], np.int16)
-    with kept.load(shape) as sums:
-        best = best_classes(sums)
-    return split_hemispheres(numbers[best])
+    return split_hemispheres(numbers[sums.argmax(axis=-1)]), sums
 
 
 def draw(volume: np.ndarray, labels: np.ndarray, classes: list[dict], path: Path) -> None:
@@ -237,7 +162,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=Path("segmented"), help="default: segmented")
     parser.add_argument("--device", choices=("cpu", "gpu"), help="default: the one that MLX uses")
     parser.add_argument("--batch", type=int, default=4, help="slices per batch (default: 4)")
-    parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
     parser.add_argument(
         "--labels",
         type=Path,
@@ -267,27 +191,14 @@ def main() -> int:
     models = load_models(arguments.models, classes)
     scan = conform(image, arguments.size)
     volume = np.asarray(scan.dataobj)
-    weights = {
-        f"{name}.{parameter}": value
-        for name, model in models.items()
-        for parameter, value in tree_flatten(model.parameters())
-    }
-    about = {name: str(model.config) for name, model in models.items()}
-    about["scan"] = f"{zlib.crc32(volume.tobytes()):08x}"
     arguments.output.mkdir(parents=True, exist_ok=True)
-    kept = Progress(arguments.output, checksum(weights, about), arguments.resume)
-    try:
-        labels = segment(volume, models, classes, arguments.batch, kept)
-    except KeyboardInterrupt:
-        print(f"Stopped with {kept.done} of {len(PLANES)} planes done; --resume continues.")
-        raise
+    labels, _ = segment(volume, models, classes, arguments.batch)
     named = with_both_hemispheres(classes)
     save_volume(volume, scan, arguments.output / "scan.mgz")
     save_volume(labels, scan, arguments.output / "labels.mgz")
     with replacing(arguments.output / "labels.txt") as path:
         path.write_text(colour_table(named), encoding="utf-8")
     draw(volume, labels, named, arguments.output / "labels.png")
-    kept.remove()
     found, counts = np.unique(labels[labels > 0], return_counts=True)
     names = {entry["label"]: entry["name"] for entry in named}
     for label, count in sorted(zip(found, counts), key=lambda pair: -pair[1])[:5]:

@@ -100,11 +100,6 @@ def test_all_decoders_are_compared(tmp_path):
     assert parameters["skip"] > parameters["unpool"]  # it concatenates
 
 
-def test_another_decoder_is_trained_alone(tmp_path):
-    run("segnet_digits.py", "--output", tmp_path, "--smoke", "--decoder", "nearest")
-    assert set(metrics_of(tmp_path)) == {"steps", "batch", "parameters", "nearest"}
-
-
 @pytest.mark.parametrize("decoder", ["nearest", "bilinear", "skip"])
 def test_the_other_decoders_do_not_use_indices(monkeypatch, decoder):
     calls = []
@@ -157,12 +152,6 @@ def test_training_validation_and_test_data_are_disjoint():
     assert min(map(len, ids)) > 150
     columns = sorted(digit_scenes._FLOWER_COLUMNS.values())
     assert all(a[1] <= b[0] for a, b in itertools.pairwise(columns))
-
-
-def test_backgrounds_may_fill_a_photograph():
-    scenes = digit_scenes.Scenes("train", 4, (0, 0), seed=0)
-    scenes.photographs = [np.zeros((6, 6, 3), np.float32)]
-    assert {scenes._background().shape for _ in range(300)} == {(4, 4, 3)}
 
 
 def test_scenes_have_the_documented_shapes_and_ranges():
@@ -263,13 +252,6 @@ def test_training_patches_do_not_overlap_the_slabs(monkeypatch):
     assert len(seen) > 60
     for first, last in brain_scans.SLABS.values():
         assert not ((seen >= first - brain_scans.GAP) & (seen < last + brain_scans.GAP)).any()
-
-
-def test_two_thresholds_separate_three_classes():
-    truth = np.array([0, 0, 1, 1, 2, 2])
-    volume = np.array([0.5, 1.2, 1.9, 2.2, 3.0, 3.4])
-    low, high = brain_scans.two_thresholds(volume, truth)
-    assert np.array_equal(np.digitize(volume, (low, high)), truth)
 
 
 def test_the_coarse_loss_uses_the_middle_of_each_window():

@@ -16,7 +16,6 @@ import numpy as np
 import programs
 import pytest
 from export import export
-from needs import needed
 from small_models import VINN, randomised, strided
 
 DEPLOY = programs.EXAMPLES / "deploy"
@@ -25,7 +24,8 @@ DEPLOY = programs.EXAMPLES / "deploy"
 @pytest.fixture(scope="module")
 def program(tmp_path_factory) -> Path:
     """``segment``, built with the commands of the README and the MLX of this Python."""
-    needed(None if shutil.which("c++") else "no C++ compiler: c++ was not found")
+    if not shutil.which("c++"):
+        pytest.skip("no C++ compiler: c++ was not found")
     folder = tmp_path_factory.mktemp("build")
     (folder / "segment.cpp").write_bytes((DEPLOY / "segment.cpp").read_bytes())
     text = (DEPLOY / "README.md").read_text()

@@ -4,52 +4,14 @@ from __future__ import annotations
 
 import json
 import pickle
-import random
-import subprocess
-import sys
-import textwrap
-import threading
-import time
 from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 import pytest
-from mlx_unpool_zoo.files import CHECKSUM, load_arrays, replacing, save_arrays
+from mlx_unpool_zoo.files import load_arrays, replacing, save_arrays
 from mlx_unpool_zoo.pytorch import read_state
-from programs import Bomb, environment
-
-# Writes files whose arrays are all filled with one number, a different one each time.
-WRITER = """
-    import itertools, sys
-    from pathlib import Path
-    import mlx.core as mx
-    from mlx_unpool_zoo.files import save_arrays
-    mx.set_default_device(mx.cpu)
-    path, first, step, size = Path(sys.argv[1]), *map(int, sys.argv[2:])
-    for number in itertools.count(first, step):
-        save_arrays(path, {name: mx.full((size,), number, mx.int32) for name in "abc"})
-        print(number, flush=True)
-"""
-
-
-def start(code: str, *arguments: object) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def number_in(path: Path) -> int:
-    """The number that a writer filled all arrays of a file with."""
-    arrays, _ = load_arrays(path)
-    assert set(arrays) == set("abc")
-    (number,) = {value.item() for a in arrays.values() for value in (a.min(), a.max())}
-    return number
-
+from programs import Bomb
 
 # Writing.
 
@@ -73,107 +35,6 @@ def test_arrays_and_metadata_are_read_back(tmp_path):
         assert arrays[name].dtype == array.dtype
         assert mx.array_equal(arrays[name], array)
     assert list(path.parent.iterdir()) == [path]
-
-
-def test_two_writers_and_a_reader(tmp_path):
-    path = tmp_path / "file.safetensors"
-    writers = [start(WRITER, path, first, 2, 50_000) for first in (0, 1)]
-    try:
-        for writer in writers:
-            writer.stdout.readline()
-        seen, until = [], time.monotonic() + 2
-        while time.monotonic() < until:
-            seen.append(number_in(path))
-    finally:
-        for writer in writers:
-            writer.kill()
-    for writer in writers:
-        said, errors = writer.communicate()
-        assert errors == ""
-        assert len(said.splitlines()) > 10
-    assert {number % 2 for number in seen} == {0, 1}
-    assert len(set(seen)) > 10
-
-
-def test_threads_of_one_process_may_write_at_once(tmp_path):
-    path = tmp_path / "file.txt"
-
-    def write(number: int) -> None:
-        for _ in range(20):
-            with replacing(path) as partial:
-                partial.write_text(str(number) * 1000)
-            assert len(set(path.read_text())) == 1
-
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
-    for method in (threading.Thread.start, threading.Thread.join):
-        for thread in threads:
-            method(thread)
-    assert len(path.read_text()) == 1000
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_writer_killed_at_a_random_moment_leaves_the_old_file_or_the_new_one(tmp_path):
-    """Repeated until a writer has been killed three times while it wrote a file."""
-    path, moments = tmp_path / "file.safetensors", random.Random(0)
-    save_arrays(path, {name: mx.full((1_000_000,), -1, mx.int32) for name in "abc"})
-    interrupted = runs = last = 0
-    while interrupted < 3:
-        runs += 1
-        assert runs < 30
-        writer = start(WRITER, path, last + 1, 1, 1_000_000)
-        written = [last]
-        while len(written) < 3:
-            written.append(int(writer.stdout.readline()))
-        time.sleep(moments.uniform(0, 0.1))
-        writer.kill()
-        written += map(int, writer.communicate()[0].split())
-        last = number_in(path)
-        assert last in (
-            written[-1],
-            written[-1] + 1,
-        )  # it may not have had time to print the number
-        for partial in tmp_path.glob("partial-*"):
-            interrupted += 1
-            partial.unlink()
-    assert list(tmp_path.iterdir()) == [path]
-
-
-FULL = """
-    import resource, sys
-    from pathlib import Path
-    import mlx.core as mx
-    from mlx_unpool_zoo.files import replacing, save_arrays
-    path = Path(sys.argv[1])
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-
-    def plain():
-        with replacing(path) as partial:
-            partial.write_bytes(bytes(200_000))
-
-    for write in (
-        lambda: save_arrays(path, {name: mx.zeros(100_000) for name in "abc"}),
-        lambda: save_arrays(path.with_name("new.safetensors"), {"a": mx.zeros(100_000)}),
-        plain,
-    ):
-        try:
-            write()
-        except OSError as error:
-            print(error)
-"""
-
-
-def test_a_full_disk_leaves_the_old_file_and_no_partial_one(tmp_path):
-    path = tmp_path / "file.safetensors"
-    save_arrays(path, {name: mx.full((5,), 7, mx.int32) for name in "abc"})
-    before = path.read_bytes()
-    said, errors = start(FULL, path).communicate(timeout=60)
-    assert errors == ""
-    one, other, plain = said.splitlines()
-    assert one.startswith(f"{path} cannot be written: ")
-    assert other.startswith(f"{path.with_name('new.safetensors')} cannot be written: ")
-    assert "File too large" in plain
-    assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_partial_files_links_and_folders(tmp_path):
@@ -223,27 +84,10 @@ def test_truncations_are_refused(saved):
     refused(saved, contents + b"more")
 
 
-def test_a_flipped_bit_is_refused_or_has_no_effect(saved):
-    """A flipped bit in the header, the metadata or the numbers breaks the format or the checksum."""
-    contents, bits = saved.read_bytes(), random.Random(0)
-    arrays, metadata = load_arrays(saved)
-    survived, errors = 0, []
-    for position in range(len(contents)):
-        flipped = bytearray(contents)
-        flipped[position] ^= 1 << bits.randrange(8)
-        saved.write_bytes(flipped)
-        try:
-            got, said = load_arrays(saved)
-        except ValueError as error:
-            errors.append(str(error))
-            continue
-        survived += 1
-        # The name of the checksum changed, or white space became other white space.
-        assert metadata.items() <= said.items()
-        assert all(mx.array_equal(got[name], arrays[name]) for name in arrays)
-    assert survived <= len(CHECKSUM) + 8
-    assert len(errors) + survived == len(contents)
-    assert all("is damaged" in error and "\n" not in error for error in errors)
+def test_a_changed_number_is_refused(saved):
+    contents = bytearray(saved.read_bytes())
+    contents[-1] ^= 1
+    assert "is damaged" in refused(saved, bytes(contents))
 
 
 def entry(**changes: object) -> dict:
@@ -298,28 +142,6 @@ def test_nothing_in_a_checkpoint_is_executed(tmp_path):
         np.savez(file, w=np.array([Bomb(trace)], dtype=object))
     assert "is damaged" in refused(tmp_path / "y.safetensors", (tmp_path / "x.npz").read_bytes())
     assert not trace.exists()
-
-
-@pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
-def test_broken_pytorch_files_are_refused_in_a_line(tmp_path, legacy):
-    torch = pytest.importorskip("torch")
-    path, damage = tmp_path / "state.pth", random.Random(0)
-    state = {"state_dict": {f"layer{n}.weight": torch.ones(2, 3) for n in range(4)}}
-    torch.save(state, path, _use_new_zipfile_serialization=not legacy)
-    contents = path.read_bytes()
-    for number in range(150):
-        broken = bytearray(contents)
-        if number < 50:
-            broken = broken[: damage.randrange(len(contents))]
-        else:
-            position = damage.randrange(len(contents))
-            broken[position] ^= 1 << damage.randrange(8)
-        path.write_bytes(broken)
-        try:
-            read_state(path)
-        except ValueError as error:
-            refusal = str(error)
-            assert len(refusal.splitlines()) == 1, refusal
 
 
 def test_a_checkpoint_that_contains_itself_is_refused(tmp_path):

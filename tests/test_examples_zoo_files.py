@@ -296,7 +296,7 @@ HELP = {  # what some of them must mention
     "export.py": ("--shape",),
     "segnet_digits.py": ("--decoder", "--compare", "--smoke", "--seeds", "--output", "Ctrl-C"),
     "brain_segment.py": (
-        *("zenodo.org", "--resume"),
+        "zenodo.org",
         *(f"convert.py fastsurfer_vinn aparc_vinn_{p.name}_v2.0.0.pkl" for p in PLANES),
     ),
 }

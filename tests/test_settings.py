@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 import threading
@@ -54,39 +53,6 @@ def test_it_does_not_hold_in_threads_that_are_started_inside(block):
         thread.start()
         thread.join()
     assert got == [outside]
-
-
-def test_it_holds_in_tasks_that_are_made_inside(block):
-    enter, value, outside, inside = block
-
-    async def read():
-        await asyncio.sleep(0)
-        return value()
-
-    async def main():
-        before = asyncio.create_task(read())
-        with enter():
-            made_inside = asyncio.create_task(read())
-            assert await asyncio.to_thread(value) == inside
-            assert await made_inside == inside
-            assert await before == outside
-        assert value() == outside
-
-    asyncio.run(main())
-
-
-def test_a_generator_that_pauses_inside_leaves_it_on_until_it_is_closed(block):
-    enter, value, outside, inside = block
-
-    def generator():
-        with enter():
-            yield
-
-    paused = generator()
-    next(paused)
-    assert value() == inside
-    paused.close()
-    assert value() == outside
 
 
 def run(program: str, **environment: str) -> subprocess.CompletedProcess:

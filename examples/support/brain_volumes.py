@@ -8,8 +8,7 @@ from right.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from scipy import ndimage
 SIZE = 256  # voxels of a conformed scan along each axis
 # From voxels to world coordinates: the first axis points left, the second down, the third to the front.
 ORIENTATION = np.array([[-1, 0, 0], [0, 0, 1], [0, -1, 0]], float)
-BLOCK = 16  # voxels along each axis in a block of a file of sums
 THICKNESS = 7  # slices per input; the network segments the middle one
 LABELS = Path(__file__).with_name("fastsurfer_labels.txt")
 NEIGHBOURS = np.ones((3, 3, 3))  # voxels that touch at a corner are connected
@@ -169,73 +167,12 @@ def thick_slices(slices: np.ndarray, start: int, stop: int) -> np.ndarray:
     return np.moveaxis(slices[numbers], 1, -1).astype(np.float32) / 255
 
 
-class Sums:
-    """An array (X, Y, Z, classes) of float16 in a file that is read and written in slabs across any axis.
-
-    The file consists of blocks of up to ``BLOCK`` voxels along each axis. Only one slab is in memory.
-
-    Args:
-        path: The file.
-        shape: The shape of the array.
-        new: Whether to create the file.
-    """
-
-    def __init__(self, path: Path, shape: tuple[int, ...], new: bool = False) -> None:
-        self.shape = shape
-        self.counts = tuple(-(-size // BLOCK) for size in shape[:3])
-        self.file = path.open("w+b" if new else "rb")
-
-    def __enter__(self) -> Sums:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
-
-    def slabs(self, axis: int) -> list[tuple[int, int]]:
-        """The range (start, stop) of slices of each slab across an axis."""
-        size = self.shape[axis]
-        return [(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK)]
-
-    def read(self, axis: int, start: int) -> np.ndarray:
-        """The slab across an axis that starts at slice ``start``."""
-        slab = self.empty(axis, start)
-        for part, offset in self.blocks(axis, start):
-            block = slab[part]
-            self.file.seek(offset)
-            found = np.frombuffer(self.file.read(block.nbytes), np.float16)
-            slab[part] = found.reshape(block.shape)
-        return slab
-
-    def write(self, axis: int, start: int, slab: np.ndarray) -> None:
-        """Write a slab across an axis."""
-        for part, offset in self.blocks(axis, start):
-            self.file.seek(offset)
-            self.file.write(np.ascontiguousarray(slab[part]))
-
-    def empty(self, axis: int, start: int) -> np.ndarray:
-        """Zeros in the shape of a slab."""
-        shape = list(self.shape)
-        shape[axis] = min(BLOCK, shape[axis] - start)
-        return np.zeros(shape, np.float16)
-
-    def blocks(self, axis: int, start: int) -> Iterator[tuple[tuple[slice, ...], int]]:
-        """For each block of a slab, its part of the slab and its position in the file."""
-        numbers = [range(count) for count in self.counts]
-        numbers[axis] = range(start // BLOCK, start // BLOCK + 1)
-        size = BLOCK**3 * self.shape[3] * np.dtype(np.float16).itemsize
-        for block in itertools.product(*numbers):
-            part = [slice(n * BLOCK, (n + 1) * BLOCK) for n in block]
-            part[axis] = slice(None)
-            yield tuple(part), int(np.ravel_multi_index(block, self.counts)) * size
-
-
 def add_plane(
     total: np.ndarray,
     volume: np.ndarray,
     plane: Plane,
     network: Callable[[mx.array], mx.array],
     *,
-    first: int = 0,
     channels: Sequence[int] | None = None,
     batch: int = 4,
     done: Callable[[int], object] = lambda slices: None,
@@ -245,12 +182,11 @@ def add_plane(
     Besides ``total``, only one batch of slices is in memory.
 
     Args:
-        total: (X, Y, Z, classes), float16, changed in place: the sums for all slices or for adjacent ones.
+        total: (X, Y, Z, classes), float16, changed in place: the sums of the planes.
             They are rounded to float16 after each plane.
         volume: A conformed scan (X, Y, Z), 0 to 255.
         plane: The plane of the slices.
         network: Scores (N, H, W, C) of thick slices (N, H, W, THICKNESS).
-        first: The number of the first slice in ``total``.
         channels: The channel of the network for each class of ``total``, if they differ.
         batch: Slices per batch.
         done: A function that is called after each batch with the number of its slices.
@@ -259,18 +195,12 @@ def add_plane(
     chosen = None if channels is None else mx.array(channels)
     for start in range(0, len(sums), batch):
         stop = min(start + batch, len(sums))
-        scores = network(mx.array(thick_slices(slices, first + start, first + stop)))
+        scores = network(mx.array(thick_slices(slices, start, stop)))
         if chosen is not None:
             scores = mx.take(scores, chosen, axis=-1)
         weighted = np.array(plane.weight * scores.astype(mx.float32))
         sums[start:stop] = sums[start:stop] + weighted
         done(stop - start)
-
-
-def best_classes(sums: Sums) -> np.ndarray:
-    """The class with the highest sum for each voxel; of equal sums, the first class."""
-    parts = [sums.read(0, start).argmax(axis=-1).astype(np.int16) for start, _ in sums.slabs(0)]
-    return np.concatenate(parts)
 
 
 # Labels.

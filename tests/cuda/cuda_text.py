@@ -9,14 +9,10 @@ no GPU, and the options of MLX's ``jit_module.cpp``. A CPU build of MLX does not
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import functools
 import platform
 import re
-import subprocess
 import sys
-import tempfile
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, files
@@ -274,48 +270,3 @@ def compile_text(text: str, architecture: str, *options: str) -> tuple[bytes | N
     if status:
         said = said or nvrtc.nvrtcGetErrorString(status).decode()
     return None if status else code.raw, said
-
-
-# ---- NVIDIA's disassembler, from the package nvidia-cuda-nvdisasm
-
-
-def disassembler() -> Path | None:
-    """The program, if it is installed."""
-    return _installed("nvidia-cuda-nvdisasm", "/bin/nvdisasm")
-
-
-def memory_instructions(launches: Sequence[Launch], architecture: str) -> list[Counter[str]]:
-    """The loads and stores of each launch, by width: ``load 16`` moves 16 bytes.
-
-    ``local`` counts those of local memory, which holds what does not fit into registers.
-    """
-    program = disassembler()
-    assert program
-    # Unique names, because the same source may have been launched with several grids.
-    named = [
-        dataclasses.replace(launch, function=launch.function.replace("void ", f"void n{n}_", 1))
-        for n, launch in enumerate(launches)
-    ]
-    code, said = compile_text(unit(named), architecture, "--diag-suppress=177,128,186")
-    assert code is not None, said
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(code)
-        file.flush()
-        result = subprocess.run(
-            [program, "--print-code", file.name], capture_output=True, text=True, check=True
-        )
-    counts: list[Counter[str]] = [Counter() for _ in launches]
-    now: Counter[str] | None = None
-    for line in result.stdout.splitlines():
-        if found := re.match(r"\s*\.section\s+\.text\.\w*?n(\d+)_custom_kernel", line):
-            now = counts[int(found[1])]
-        elif found := re.search(r"\b(?:(LDG|STG)\.E((?:\.\w+)*)|(?:LDL|STL)\b)", line):
-            kind = "local"
-            if found[1]:
-                words = found[2].split(".")
-                bits = next((int(w) for w in words if w in ("64", "128")), 32)
-                bits = next((int(w[1:]) for w in words if w in ("U8", "S8", "U16", "S16")), bits)
-                kind = f"{'load' if found[1] == 'LDG' else 'store'} {bits // 8}"
-            assert now is not None, line
-            now[kind] += 1
-    return counts

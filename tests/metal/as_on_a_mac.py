@@ -6,7 +6,6 @@
 
 Processes that the program starts run in the same way. ``--all`` runs the core's tests, with the examples in
 docstrings and pages, then the notebooks and every program, in its smoke mode if it has one.
-See docs/testing_metal.md.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ def core_tests() -> list[str]:
     sys.path.insert(0, str(HERE / "emulated_mac"))
     from emulated_pytest import listed
 
-    # The last two: the CPU's primitives, and what editors show.
-    others = "examples", "site", "package", "typing", "ops", "editor"
+    others = "examples", "site", "package", "typing", "ops"  # the last one: the CPU's primitives
     files = [
         path
         for path in sorted((ROOT / "tests").glob("test_*.py"))

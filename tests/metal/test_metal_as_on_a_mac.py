@@ -65,27 +65,6 @@ def test_the_device_of_a_call_decides_which_backend_runs():
     assert run(program) == "as on a Mac\n"
 
 
-def test_child_processes_run_in_the_same_way():
-    program = """
-    import subprocess, sys
-    words = "import mlx.core as mx; print(mx.default_device())"
-    subprocess.run([sys.executable, "-c", words], check=True)
-    """
-    assert run(program) == "Device(gpu, 0)\n"
-
-
-def test_a_launch_that_is_not_clean_is_an_error():
-    program = """
-    import mlx.core as mx
-    kernel = mx.fast.metal_kernel(
-        name="beyond", input_names=["x"], output_names=["out"], source="out[1] = x[0];"
-    )
-    options = dict(grid=(1, 1, 1), threadgroup=(1, 1, 1))
-    kernel(inputs=[mx.ones((1,))], output_shapes=[(1,)], output_dtypes=[mx.float32], **options)
-    """
-    assert "access out of bounds" in run(program, status=1)
-
-
 def test_the_list_names_tests_that_exist():
     names = re.findall(r"^ +(tests/\S+)$", LIST.read_text(), re.MULTILINE)
     assert names

@@ -7,13 +7,12 @@ import language
 import mlx.core as mx
 import pytest
 from kernel_cases import CHOSEN_CALLS
-from needs import needed
 
 
 @pytest.fixture(autouse=True)
 def clang(emulation) -> None:
     if language.clang() is None:
-        needed("no clang 17 or later, and no ziglang package")
+        pytest.skip("no clang 17 or later, and no ziglang package")
 
 
 def test_every_kernel_is_valid():
@@ -47,59 +46,14 @@ GOOD = {
     ),
 }
 BAD = {
-    "device memory for a thread pointer": (FROM_DEVICE, ON_THREAD),
-    "thread memory for a device pointer": (FROM_THREAD, ON_DEVICE),
-    "a tiny array, which is constant, for a device pointer": (
-        *(FROM_DEVICE, ON_DEVICE, mx.float16, 4),
-    ),
-    "a constant for a device pointer": ("out[e] = T(f(s));", ON_DEVICE),
-    "a parameter without address space, device given": (FROM_DEVICE, ON_NOTHING),
-    "a parameter without address space, local given": (FROM_THREAD, ON_NOTHING),
-    "a pointer to rows without address space": (FROM_ROWS, ON_ROWS.replace("thread ", "")),
     "a pointer without address space": ("const T* p = x + e; out[e] = *p;",),
-    "a reference without address space": ("const T& p = x[e]; out[e] = p;",),
-    "a local reference without address space": ("T v = x[e]; T& r = v; out[e] = r;",),
     "a write to a constant": ("s[0] = 1; out[e] = x[e];",),
-    "a constant cast to writable": ("constant int* p = (constant int*)s; *p = 1; out[e] = x[e];",),
-    "a write to an input": ("x[e] = T(0); out[e] = x[e];",),
-    "device memory as threadgroup memory": ("threadgroup const T* p = x; out[e] = p[e];",),
-    "device memory cast to thread": ("const thread T* p = (const thread T*)(x); out[e] = p[e];",),
-    "a variable at program scope": ("out[e] = x[e] + T(N0);", "constexpr int N0 = 3;\n"),
     "a mutable variable at program scope": ("out[e] = x[e] + T(N0++);", "int N0 = 3;\n"),
-    "a static variable": ("static int n = 0; out[e] = T(n++);",),
-    "float to bfloat": ("float v = float(x[e]) * 2.0f; out[e] = v;", "", BFLOAT),
-    "bfloat or infinity": ("T v = e > 3u ? x[e] : -INFINITY; out[e] = v;", "", BFLOAT),
-    "bfloat or a sum": ("out[e] = e > 3u ? x[e] : float(x[e]) + 1.0f;", "", BFLOAT),
-    "half or infinity as bfloat": (
-        *("bfloat16_t v = e > 3u ? half(1.0f) : -INFINITY; out[e] = v;", "", BFLOAT),
-    ),
     "half to bfloat": ("half h = half(1.0f); T v = h; out[e] = v;", "", BFLOAT),
     "double": ("double d = x[e]; out[e] = T(d);",),
-    "long long": ("long long d = e; out[d] = x[e];",),
-    "a literal without suffix": ("out[e] = T(float(x[e]) * 0.5);",),
-    "a pointer to a function": (
-        *("int (*q)(int) = g; out[e] = T(q(1));", "inline int g(int n) { return n; }\n"),
-    ),
     "a lambda": ("auto q = [](int n) { return n; }; out[e] = T(q(1));",),
-    "goto": ("if (e) goto end; out[e] = x[e]; end: return;",),
-    "new": ("int* p = new int; out[e] = T(*p);",),
-    "virtual": ("B b; out[e] = T(b.f());", "struct B { virtual int f() { return 1; } };\n"),
-    "exceptions": ("if (e > 5u) throw 1; out[e] = x[e];",),
     "an array of unknown size": ("int a[e + 1u]; a[0] = 1; out[e] = T(a[0]);",),
-    "if constexpr": ("if constexpr (K == 3) { out[e] = x[e]; }",),
-    "structured binding": (
-        *("P p; auto [a, b] = p; out[e] = T(a + b);", "struct P { int a = 1, b = 2; };\n"),
-    ),
     "the standard library": ("out[e] = std::max(x[e], T(0));",),
-    "printf": ('printf("%d", e); out[e] = x[e];',),
-    "a scalar position": ("uint q = thread_position_in_grid; out[q] = x[e];",),
-    "an ambiguous max": ("out[e] = metal::max(x[e], 0.0f);",),
-    "a shape without the array": ("out[e] = T(y_shape[0]);",),
-}
-# Removed in C++17, so that the checks with C++14 alone accept them.
-ONLY_CPP_14 = {
-    "register": ("register int n = 3; out[e] = T(n);",),
-    "a bool that counts": ("bool b = false; b++; out[e] = T(b);",),
 }
 
 
@@ -131,13 +85,6 @@ def complaints(
 def test_valid_metal_is_accepted(name_of_kernel):
     said = complaints(*GOOD[name_of_kernel])
     assert not any(said.values()), said
-
-
-@pytest.mark.parametrize("name_of_kernel", ONLY_CPP_14)
-def test_what_metal_4_rejects_is_rejected(name_of_kernel):
-    said = complaints(*ONLY_CPP_14[name_of_kernel])
-    assert said["C++17"]
-    assert not said["address spaces"]
 
 
 @pytest.mark.parametrize("name_of_kernel", BAD)

@@ -1,7 +1,7 @@
 """Mistakes in the kernels are found, surplus threads do nothing, and arrays may have over 2^31 elements.
 
-``test_metal_parity`` checks every launch of its cases, including invalid indices. Here each mistake in the
-source of a kernel must be noticed by the emulated device or change the result.
+``test_metal_parity`` checks every launch of its cases, including invalid indices. Here the emulated device
+must notice mistakes in the source, one for each kind of failure.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ from mlx_unpool._layout import bounds_array
 
 OVERLAPPING = (3, 2, 1)
 X = mx.random.normal((2, 6, 7, 5), key=mx.random.key(0))  # 5 channels: not a multiple of a thread's
-LARGE = mx.random.normal((1, 10, 9, 5), key=mx.random.key(1))
 TIES = mx.array([[1.0, 1, np.nan, 2], [1, 1, 3, np.nan]])[None, ..., None]
-LAYERS = ((1, 3, 3), (1, 2, 2), (0, 1, 1))
 with mx.stream(mx.cpu):
     FLAT, WINDOW = (
         mlx_unpool.max_pool2d(X, *OVERLAPPING, return_indices=True, index_format=f)[1]
@@ -36,8 +34,7 @@ with mx.stream(mx.cpu):
     VALUES = NUMBERS.astype(mx.float32) + 1  # so that each result shows which value it is
     OUTSIDE = mx.where(NUMBERS % 3 == 0, 3, FLAT)
     INVALID = mx.where(NUMBERS % 3 == 0, 2**31 - 1, FLAT)
-    OUTSIDE_AND_INVALID = mx.where(NUMBERS % 5 == 0, 3, INVALID)
-    mx.eval(VALUES, FLAT, WINDOW, OUTSIDE, INVALID, OUTSIDE_AND_INVALID)
+    mx.eval(VALUES, FLAT, WINDOW, OUTSIDE, INVALID)
 
 
 def unpool(indices: mx.array, *window: int) -> mx.array:
@@ -51,174 +48,41 @@ def unpool_gradient(indices: mx.array) -> mx.array:
     return mx.vjp(call, [VALUES], [X])[1][0]
 
 
-def unpool_random() -> mx.array:
-    """Random indices in a plane for which a thread of ``outside_winners`` has several words."""
-    random = np.random.default_rng(0)
-    indices = mx.array(random.integers(0, 64 * 64, (1, 32, 32, 1)).astype(np.int32))
-    values = mx.arange(indices.size, dtype=mx.float32).reshape(indices.shape)
-    return mlx_unpool.max_unpool2d(values, indices, 2)
-
-
-def unpool_next_layer() -> mx.array:
-    """One index is in the first row of the next layer, where its window would continue."""
-    values = mx.arange(1.0, 9).reshape(1, 2, 2, 2, 1)
-    x = mx.arange(18.0).reshape(1, 2, 3, 3, 1)
-    indices = mlx_unpool.max_pool3d(x, *LAYERS, return_indices=True)[1]
-    indices = mx.where(mx.arange(8).reshape(indices.shape) == 2, 9, indices)
-    return mlx_unpool.max_unpool3d(values, indices, *LAYERS, output_size=(2, 3, 3))
-
-
-def global_pool(divisor: int, remainder: int) -> mx.array:
-    """Global pooling of an array with NaN at some positions, which several threads share."""
-    position = mx.arange(90).reshape(1, 10, 9, 1)
-    x = mx.where(position % divisor == remainder, np.nan, LARGE)
-    return mlx_unpool.adaptive_max_pool2d(x, 1, return_indices=True)[1]
-
-
-def sparse_pool() -> mx.array:
-    """Most elements of these large windows are in the padding, so some threads of a window have none."""
-    window = {"kernel_size": 70, "stride": 7, "padding": 300, "dilation": 9}
-    return mlx_unpool.max_pool1d(mx.full((1, 30, 5), -np.inf), **window, return_indices=True)[1]
-
-
-def empty_windows(axis: int) -> mx.array:
-    """Windows whose elements on one axis are all in the padding."""
-    x = mx.take(mx.arange(8.0).reshape(1, 2, 2, 2, 1), mx.array([0]), axis=1 + axis)
-    kernel, padding, dilation = (
-        tuple(n if a == axis else other for a in range(3)) for n, other in ((2, 1), (2, 0), (3, 1))
-    )
-    return mlx_unpool.max_pool3d(x, kernel, 1, padding, dilation=dilation, return_indices=True)[1]
-
-
 CALLS: dict[str, Callable[[], mx.array]] = {
     "pool": lambda: mx.concatenate(
         [mlx_unpool.max_pool2d(X, *window).reshape(-1) for window in ((2, 2), OVERLAPPING)]
     ),
     "pool ties": lambda: mlx_unpool.max_pool2d(TIES, 2, return_indices=True)[1],
-    "empty, depth": lambda: empty_windows(0),
-    "empty, height": lambda: empty_windows(1),
-    "empty, width": lambda: empty_windows(2),
     "adaptive": lambda: mlx_unpool.adaptive_max_pool2d(X, (4, 3)),
     "adaptive vjp": lambda: mx.grad(lambda x: mlx_unpool.adaptive_max_pool2d(x, (4, 3)).sum())(X),
-    "fractional ties": lambda: mlx_unpool.fractional_max_pool2d(
-        TIES, 2, output_size=(1, 2), random_samples=mx.array([[[0.3, 0.6]]]), return_indices=True
-    )[1],
-    "global": lambda: mlx_unpool.adaptive_max_pool2d(LARGE, 1),
-    # Zeros of both signs are equal.
-    "global ties": lambda: mlx_unpool.adaptive_max_pool2d(0 * LARGE, 1, return_indices=True)[1],
-    "global NaNs": lambda: global_pool(23, 2),  # read by several threads of a window
-    "one NaN": lambda: global_pool(90, 11),  # numbers follow it in other threads' elements
-    "one thread's NaNs": lambda: global_pool(8, 3),
-    "sparse": sparse_pool,
     "unpool window": lambda: unpool(WINDOW),
-    "unpool flat": lambda: unpool(FLAT),
     "unpool outside": lambda: unpool(OUTSIDE),
-    "unpool invalid": lambda: unpool(OUTSIDE_AND_INVALID),
-    "unpool random": unpool_random,
     "unpool any": lambda: unpool(INVALID, None),
-    "unpool next layer": unpool_next_layer,
-    "vjp flat": lambda: unpool_gradient(FLAT),
     "vjp outside": lambda: unpool_gradient(OUTSIDE),
-    "vjp invalid": lambda: unpool_gradient(INVALID),
 }
-SCATTER = """
-    const int OD = indices_shape[1], OH = indices_shape[2], OW = indices_shape[3], C = indices_shape[4];
-    const uint3 at = thread_position_in_grid;
-    const int cell = int(at.y) * OW + int(at.x) / C, c = int(at.x) % C;
-    if (cell < OD * OH * OW) {
-      const int from = (int(at.z) * OD * OH * OW + cell) * C + c;
-      out[(int64_t(at.z) * size[0] * size[1] * size[2] + indices[from]) * C + c] = values[from];
-    }
-"""
 BOUNDS, UNWRITTEN, INPUT = "access out of bounds", "unwritten", "write to an input"
 TWICE, EARLY = "second write to one place", "read before any write"
 UNDEFINED = "undefined behaviour"
 DIFFERS = "another result"  # no access is wrong
-NOTHING = "no failure and the same result"
 
 # For each kernel: the call, what is reported, the source ("" for all of it) and its replacement.
 MISTAKES = {
     "pool": [
-        ("pool", BOUNDS, "nearest_inside<AXIS>(ah, h0, DH, H, PH)", "ah"),
         ("pool", BOUNDS, "<COUNT, V, RUN, INSIDE>", "<COUNT, V, RUN, true>"),
         ("pool", INPUT, "    store_columns", "((device T*)x)[to] = T(1); store_columns"),
         ("pool", UNDEFINED, "const int ROW =", "volatile int n = 1 << 30; n *= 2; const int ROW ="),
-        ("pool", TWICE, "TAIL &&", "false &&"),
         ("pool ties", DIFFERS, "rank > held", "rank >= held"),
-        ("pool ties", DIFFERS, " | nan;", ";"),
-        ("empty, depth", DIFFERS, "meets<AXIS>(d0, DD, KD, D) && ", ""),
-        ("empty, height", DIFFERS, "meets<AXIS>(h0, DH, KH, H) && ", ""),
-        ("empty, width", DIFFERS, "meets<AXIS>(w0, DW, KW, W)", "true"),
-    ],
-    "pool_large": [
-        ("global", BOUNDS, " + 1 : INDEX(0)", " + 2 : INDEX(0)"),
-        ("global", DIFFERS, "--left", "left -= 2"),
-        ("global ties", DIFFERS, "rank > order[v]", "rank >= order[v]"),
-        ("one thread's NaNs", DIFFERS, " | (value[0][v] != value[0][v])", ""),
-    ],
-    "pool_chunks": [
-        ("global NaNs", DIFFERS, "!best_nan | (given[0][v] > number[v])", "!best_nan"),
-        ("one NaN", DIFFERS, ": !best_nan & higher", ": higher | best_nan"),
-        ("sparse", DIFFERS, "(given[0][v] >= 0) &", "true &"),
-        ("global ties", DIFFERS, "given[0][v] < number[v]", "given[0][v] > number[v]"),
-    ],
-    "pool_regions": [
-        ("adaptive", BOUNDS, "w = stop_w - left;", "w = stop_w - left - 1;"),
-        ("adaptive", BOUNDS, "h < stop_h;", "h <= stop_h;"),
-        ("adaptive", BOUNDS, "OFFSET(at.z) * (OFFSET(OD)", "(OFFSET(at.z) + 1) * (OFFSET(OD)"),
-        ("adaptive", DIFFERS, "(line + OD + OFFSET(s.h))", "(line + OFFSET(s.h))"),
-        ("fractional ties", DIFFERS, "rank > order[v]", "rank >= order[v]"),
-        ("fractional ties", DIFFERS, " | (value[e][v] != value[e][v])", ""),
     ],
     "place": [
         ("unpool window", UNWRITTEN, "row, w0, W, C, lanes", "row, w0, W - 1, C, lanes"),
-        ("unpool window", TWICE, "row, w0, W, C, lanes", "row, w0, W + 1, C, lanes"),
         ("unpool window", TWICE, "h0 = s.h * SH", "h0 = s.h * (SH - 1)"),
-        ("unpool window", BOUNDS, "within(oh, OH)", "within(oh, OH + 1)"),
         ("unpool window", EARLY, "T(result[r][o][v]);", "T(result[r][o][v]) + out[0];"),
-        ("unpool flat", DIFFERS, "int n = 0; n < NW; ++n", "int n = NW - 1; n >= 0; --n"),
-        ("unpool flat", TWICE, "", SCATTER),
-        ("unpool outside", DIFFERS, "if (OUTSIDE && outside_window", "if (false && outside_window"),
-    ],
-    "accumulate_regions": [
-        ("adaptive vjp", BOUNDS, "nw < cw.count", "nw <= cw.count"),
-        ("adaptive vjp", UNWRITTEN, "(at, D, H, W, C", "(at, D, H, W - 1, C"),
-        ("adaptive vjp", DIFFERS, "int nh = 0", "int nh = 1"),
-        ("adaptive vjp", DIFFERS, "ACC(sum[i][v] + ACC(value[0][v]))", "ACC(value[0][v])"),
-    ],
-    "pick": [
-        ("vjp invalid", BOUNDS, "n >= 0 && n < NAMED(D) * H * W", "true"),
-        ("vjp flat", DIFFERS, "if (LATER)", "if (false)"),
-        ("vjp outside", DIFFERS, "OUTSIDE && outside_window", "false && outside_window"),
-    ],
-    "outside_window": [
-        ("unpool next layer", DIFFERS, " && within(h0 + AXIS(kh) * DH, H)", ""),
-        ("unpool outside", DIFFERS, "any |= named", "any |= false & named"),
     ],
     "outside_winners": [
-        ("unpool invalid", BOUNDS, "index[n] >= 0 && index[n] < elements && (spread", "(spread"),
         (
             *("unpool outside", TWICE, "set_bits(lost + (left - 1 - n) / 32, "),
             "(lost[(left - 1 - n) / 32].value |= ",
         ),
-        (
-            "unpool outside",
-            DIFFERS,
-            "% uint(threads) == thread_number",
-            "% uint(threads) <= thread_number",
-        ),
-        ("unpool outside", DIFFERS, "left - 1 - n", "count - left + n"),
-        ("unpool outside", NOTHING, "current = word;", ""),  # only reads the word again
-        ("unpool random", DIFFERS, "word != current ||", ""),
-    ],
-    "last_writer": [
-        ("unpool any", BOUNDS, "index < INDEX(D) * H * W", "true"),
-        (
-            *("unpool any", TWICE),
-            "raise_to(winner + ((plane + OFFSET(index)) * C + s.c + v), int32_t(number));",
-            "winner[(plane + OFFSET(index)) * C + s.c + v].value = int32_t(number);",
-        ),
-        ("unpool any", NOTHING, "index >= 0 &&", "!(index < 0) &&"),
     ],
 }
 ALL_MISTAKES = [(kernel, *mistake) for kernel, mistakes in MISTAKES.items() for mistake in mistakes]
@@ -245,10 +109,7 @@ def test_mistakes_are_noticed(kernel, call, expected, old, new):
     assert not said
     said, changed = outcome(CALLS[call], edit=lambda text: wrong if text == source else text)
     differs = not mx.array_equal(result, changed, equal_nan=True).item()
-    if expected == NOTHING:
-        assert not said
-        assert not differs
-    elif expected == DIFFERS:
+    if expected == DIFFERS:
         assert differs
     else:
         assert expected in said, (said, differs)

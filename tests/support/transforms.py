@@ -1,6 +1,4 @@
-"""The table of functions and transforms that are tested, and the page that shows it.
-
-    python tests/support/transforms.py > docs/transforms.md
+"""The table of functions and transforms that are tested.
 
 A row is a public function, a column a transform of MLX. The expected result of a cell comes from an oracle:
 the same function written as a product with a matrix of zeros and ones, which MLX can transform by itself. The
@@ -9,7 +7,6 @@ matrix comes from the NumPy reference.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -321,68 +318,3 @@ def same(got: list[mx.array], expected: list[mx.array]) -> bool:
         and mx.allclose(a.astype(mx.float32), b.astype(mx.float32), rtol=1e-5, atol=1e-5).item()
         for a, b in zip(got, expected)
     )
-
-
-def page() -> str:
-    """docs/transforms.md: a row for each transform, because it is tested with every function."""
-    lines = [PREFACE, "| transform | tested with | on Metal |", "|---|---|---|"]
-    for column in COLUMNS:
-        name, details = DETAILS[column]
-        name += "" if applies("max_pool2d", column) else " (unpooling)"
-        lines.append(f"| {name} | {details} | {'traced' if column in TRACED_ALONE else 'run'} |")
-    return "\n".join([*lines, POSTSCRIPT])
-
-
-# Each column as the page calls it, and what it is tested with.
-DETAILS = {
-    "grad": ("`mx.grad`", "a scalar that depends on every output"),
-    "grad of grad": ("`mx.grad` of `mx.grad`", "second derivatives"),
-    "vjp": ("`mx.vjp`", "values, and zero derivatives of indices"),
-    "jvp": ("`mx.jvp`", "values and tangents"),
-    "vmap, values": ("`mx.vmap` of values", "a batch of three arrays, along every axis"),
-    "vmap, indices": ("`mx.vmap` of indices", "a batch of three arrays, along every axis"),
-    "vmap, both": ("`mx.vmap` of both", "a batch of three arrays, along every axis"),
-    "vmap of grad": ("`mx.vmap` of `mx.grad`", "a batch of two arrays"),
-    "compile, sizes": ("`mx.compile`", "one compiled function, two batch sizes"),
-    "compile of grad": ("`mx.compile` of `mx.grad`", "a scalar that depends on every output"),
-    "checkpoint": ("`mx.checkpoint`", "its gradient"),
-    "stop_gradient": ("`mx.stop_gradient`", "no gradient passes"),
-    "value_and_grad": (
-        "`nn.value_and_grad`",
-        "a model with parameters before and after the function",
-    ),
-    "16 bits": ("16-bit values", "float16 and bfloat16 values, float32 weights"),
-    "non-contiguous": ("non-contiguous arrays", "transposed, strided and reversed arrays"),
-    "broadcast": ("broadcast arrays", "arrays with stride 0"),
-}
-PREFACE = """\
-# Transforms
-
-Every transform in this table works with every pooling and unpooling function and layer: max pooling, max
-unpooling, adaptive and fractional max pooling, in 1-D, 2-D and 3-D. The tests cover both
-index formats. Pools are also tested without `return_indices`, and unpooling with `kernel_size=None`.
-"""
-POSTSCRIPT = """
-On the CPU, most rows are compared with the same function written as a product with a matrix of zeros and
-ones, because MLX can transform a matrix product by itself. The other rows are compared with a loop over the
-arrays, with the same function without the transform, or with known values.
-
-The last column describes the tests on Metal:
-
-- **run**: the same test runs on an emulated GPU (`tests/metal`). `make test` on a Mac runs it on the real
-  GPU, but nobody has done that yet.
-- **traced**: a compiled function cannot run on the emulated GPU. Its kernel launches are compared with those
-  of the same function without `mx.compile`.
-
-Not in this table:
-
-- `convert_indices` works with `mx.vmap` and `mx.compile`. Indices are integers, so it has no derivatives.
-- `check_indices` reads array values, which are unavailable inside a transform.
-- `mx.compile(shapeless=True)` is not supported.
-
-`python tests/support/transforms.py > docs/transforms.md` writes this page. A test compares the two.
-"""
-
-
-if __name__ == "__main__":
-    sys.stdout.write(page())
