@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Generator
 from typing import Any
 
 import mlx.core as mx
@@ -12,10 +13,6 @@ import pytest
 # As in MLX's tests: otherwise the GPU of an M5 rounds the inputs of float32 convolutions.
 os.environ.setdefault("MLX_ENABLE_TF32", "0")
 
-# CI on Linux has everything that a test may need, so a skipped test is a failure there.
-NOTHING_IS_SKIPPED = os.environ.get("CI") == "true" and sys.platform == "linux"
-collect_ignore = ["test_site.py"] if sys.version_info < (3, 11) else []  # as Sphinx needs
-
 
 @pytest.fixture(autouse=True)
 def seed() -> None:
@@ -23,21 +20,30 @@ def seed() -> None:
     mx.random.seed(0)
 
 
-def not_skipped(report: Any) -> Any:
-    """A report that fails in CI if the test or the file was skipped."""
-    if NOTHING_IS_SKIPPED and report.skipped and not hasattr(report, "wasxfail"):
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the tests of the documentation where Sphinx does not run."""
+    if sys.version_info < (3, 11):
+        unsupported = [item for item in items if item.get_closest_marker("sphinx")]
+        config.hook.pytest_deselected(items=unsupported)
+        items[:] = [item for item in items if item not in unsupported]
+
+
+def fail_if_skipped(report: Any) -> Any:
+    """Turn a skipped test or file into a failure in CI, where everything that a test needs is installed."""
+    if os.environ.get("CI") == "true" and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome, report.longrepr = "failed", f"skipped in CI: {report.longrepr[-1]}"
     return report
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Any:
-    return not_skipped((yield))
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    return fail_if_skipped((yield))
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report() -> Any:
-    return not_skipped((yield))
+def pytest_make_collect_report() -> Generator[None, Any, Any]:
+    return fail_if_skipped((yield))
 
 
 def pytest_unconfigure() -> None:
