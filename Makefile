@@ -10,7 +10,7 @@ RUN := $(VENV)/bin/python
 help: ## list these commands
 	@echo "Each command sets up what it needs in $(VENV) first."
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
-	    while IFS='|' read -r name text; do printf '%-20s %s\n' "$$name" "$$text"; done
+	    while IFS='|' read -r name text; do printf '%-22s %s\n' "$$name" "$$text"; done
 	@echo "Options of a program: make demo ARGS=\"--compare --seeds 0 1 2\", make demo ARGS=--help"
 
 demo: $(VENV)/.examples ## train a SegNet on handwritten digits over photographs (minutes); picture in demo/
