@@ -82,14 +82,16 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
-	@echo "Installing mlx_unpool[$(EXTRAS)] and what it needs in $(VENV) ($(SIZE))"
+	@echo "Installing mlx_unpool[$(EXTRAS)] and what it needs in $(VENV)$(if $(SIZE), ($(SIZE) on Linux))"
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]" $(MLX)
 	@touch $@
 
-# SIZE is that of the whole environment on Linux, when only these extras are installed.
 $(VENV)/.examples: EXTRAS = examples
+$(VENV)/.examples: SIZE = 600 MB
 $(VENV)/.check: EXTRAS = check
+$(VENV)/.check: SIZE = 150 MB
 $(VENV)/.test: EXTRAS = examples,test
+$(VENV)/.test: SIZE = 1.3 GB
 $(VENV)/.external: EXTRAS = examples,test,parity,cuda-check
 $(VENV)/.notebooks: EXTRAS = notebooks
 $(VENV)/.lint: EXTRAS = lint
