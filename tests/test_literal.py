@@ -7,7 +7,7 @@ import math
 import mlx.core as mx
 import numpy as np
 import pytest
-from arrays import FLOATS, INTEGERS, to_numpy
+from arrays import FLOATS, INTEGERS, copies_bits, to_numpy
 
 import mlx_unpool
 from mlx_unpool import (
@@ -64,7 +64,7 @@ def test_pooling(name, dtype):
             got, indices = max_pool1d(x, *parameters, return_indices=True, **options)
             assert same(got, values)
             assert same(indices, expected)
-            if "signs" in name:
+            if "signs" in name and copies_bits():
                 assert np.signbit(to_numpy(got)).ravel().tolist() == [True, False]
 
 
