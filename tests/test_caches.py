@@ -51,7 +51,9 @@ def test_every_cache_has_a_bound():
 def test_memory_stays_flat_over_thousands_of_shapes():
     kept = []
     size = _requests._plan.cache_info().maxsize
-    for channels in range(257, 258 + size // 2):  # 4 shapes each; all integers above 256 are objects
+    for channels in range(
+        257, 258 + size // 2
+    ):  # 4 shapes each; all integers above 256 are objects
         if channels in (257 + size // 4, 257 + size // 2):
             gc.collect()
             kept.append(sys.getallocatedblocks())
@@ -90,7 +92,9 @@ def test_memory_is_allocated_on_demand_and_never_for_a_copy_between_streams(here
     assert peak_of(lambda: lazy.extend(graphs())) < 2**16
     same, other = (peak_of(lambda full=full: mx.eval(full)) for full in lazy[-2:])
     assert same >= 2**23  # the result alone
-    assert max(same, other) <= 10.2 * 2**20  # with positions; a copy of values or indices would be more
+    assert (
+        max(same, other) <= 10.2 * 2**20
+    )  # with positions; a copy of values or indices would be more
 
 
 def test_no_array_and_no_stream_is_kept():

@@ -26,6 +26,18 @@ HOSTILE = {
 LAYOUTS = [Layout(2, 2, 3, "channels_last"), Layout(2, 2, 3, "channels_first")]
 
 
+@pytest.fixture(autouse=True)
+def bounds_are_checked(monkeypatch):
+    """Check the numbers of MLX's scatters and gathers, which read and write wherever they point."""
+    for name in ("put_along_axis", "take_along_axis"):
+
+        def checked(x, numbers, *rest, axis, run=getattr(mx, name)):
+            assert ((numbers >= 0) & (numbers < x.shape[axis])).all().item()
+            return run(x, numbers, *rest, axis=axis)
+
+        monkeypatch.setattr(mx, name, checked)
+
+
 def indices_with(
     hostile: list[int], dtype: mx.Dtype, layout: Layout
 ) -> tuple[mx.array, np.ndarray]:

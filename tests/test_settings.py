@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -40,19 +41,32 @@ def test_it_holds_inside_and_ends_with_the_block(block):
             assert value() == inside
         assert value() == inside
     assert value() == outside
-    with pytest.raises(KeyError), enter():
-        raise KeyError
+    with pytest.raises(KeyboardInterrupt), enter():
+        raise KeyboardInterrupt
     assert value() == outside
 
 
-def test_it_does_not_hold_in_threads_that_are_started_inside(block):
-    enter, value, outside, _ = block
-    got = []
-    with enter():
-        thread = threading.Thread(target=lambda: got.append(value()))
-        thread.start()
-        thread.join()
-    assert got == [outside]
+def test_it_holds_in_tasks_but_not_in_threads_that_are_started_inside(block):
+    enter, value, outside, inside = block
+    in_a_thread = []
+
+    async def read():
+        await asyncio.sleep(0)
+        return value()
+
+    async def main():
+        before = asyncio.create_task(read())
+        with enter():
+            made_inside = asyncio.create_task(read())
+            thread = threading.Thread(target=lambda: in_a_thread.append(value()))
+            thread.start()
+            thread.join()
+            assert await asyncio.to_thread(value) == await made_inside == inside
+            assert await before == outside
+        assert value() == outside
+
+    asyncio.run(main())
+    assert in_a_thread == [outside]
 
 
 def run(program: str, **environment: str) -> subprocess.CompletedProcess:
