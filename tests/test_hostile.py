@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -29,13 +31,13 @@ LAYOUTS = [Layout(2, 2, 3, "channels_last"), Layout(2, 2, 3, "channels_first")]
 @pytest.fixture(autouse=True)
 def bounds_are_checked(monkeypatch):
     """Check the numbers of MLX's scatters and gathers, which read and write wherever they point."""
+
+    def checked(run, x, numbers, *rest, axis):
+        assert ((numbers >= 0) & (numbers < x.shape[axis])).all().item()
+        return run(x, numbers, *rest, axis=axis)
+
     for name in ("put_along_axis", "take_along_axis"):
-
-        def checked(x, numbers, *rest, axis, run=getattr(mx, name)):
-            assert ((numbers >= 0) & (numbers < x.shape[axis])).all().item()
-            return run(x, numbers, *rest, axis=axis)
-
-        monkeypatch.setattr(mx, name, checked)
+        monkeypatch.setattr(mx, name, partial(checked, getattr(mx, name)))
 
 
 def indices_with(
