@@ -79,7 +79,8 @@ def use_backend(name: BackendName) -> Iterator[None]:
 
     The default depends on the device of the stream: ``"metal"`` or ``"cuda"`` kernels on a GPU, ``"ops"``
     (plain ``mlx.core`` operations) on the CPU. The environment variable ``MLX_UNPOOL_BACKEND`` forces a
-    backend for the whole process. Results are bit-identical on all backends.
+    backend for the whole process. Results are bit-identical on all backends, except the sign of zero and
+    the bits of NaN on the CPU of a Mac.
 
     Args:
         name (str): ``"ops"``, ``"metal"`` or ``"cuda"``. ``"ops"`` always runs on the CPU, even if the
