@@ -46,6 +46,7 @@ _NAMES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 NUMPY = {getattr(mx, name): getattr(np, name) for name in ("float32", "float16", *_NAMES)}
 NUMPY[mx.bfloat16] = np.uint16  # its bits
 ALIGNMENT = 16  # bytes: the widest load of a GPU
+CONSTANT_ALIGNMENT = 4  # bytes, of the start of a buffer in constant memory
 
 _SIGNATURE = re.compile(r"\[\[kernel\]\] void (\w+)\(\n(.*?)\) \{\n", re.DOTALL)
 _INSTANCE = re.compile(
@@ -92,6 +93,11 @@ class Launch:
         assert [int(p["number"]) for p in buffers] == list(range(len(buffers)))
         assert len(buffers) <= 31  # Metal's limit
         return [p["name"] for p in buffers]
+
+    @functools.cached_property
+    def constants(self) -> set[str]:
+        """The names of the buffers in constant memory."""
+        return {p["name"] for p in self.parameters if "constant" in p.get("type", "").split()}
 
     @property
     def threads(self) -> int:
@@ -375,11 +381,13 @@ def input_offsets(
 ) -> list[int]:
     """For each input buffer of a launch, the number of bytes after a fully aligned address.
 
-    ``shift``: the number of elements by which arrays are shifted; None for their real offsets.
+    ``shift``: the number of elements by which arrays are shifted, not those in constant memory; None for
+    their real offsets.
     """
-    offsets = []
+    offsets: list[int] = []
     for x, (_, dtype), wants in zip(arrays, launch.inputs, launch.shape_infos):
-        offsets += [offset_of(x) if shift is None else shift * dtype.size, *[0] * sum(wants)]
+        shifted = 0 if launch.buffers[len(offsets)] in launch.constants else shift
+        offsets += [offset_of(x) if shift is None else shifted * dtype.size, *[0] * sum(wants)]
     return offsets
 
 
@@ -472,8 +480,13 @@ class Run:
         unwritten = (ctypes.c_uint64 * number)()
         failures = tracer().trace_end(first, ctypes.c_uint64(8), traffic, unwritten)
         names = self.launch.buffers
-        report = Report(failures=failures)
-        report.first = [
+        misaligned = [
+            f"constant input that is not 4-byte aligned: {name}, byte {offset}"
+            for name, offset in zip(names, self.offsets)
+            if name in self.launch.constants and offset % CONSTANT_ALIGNMENT
+        ]
+        report = Report(failures=failures + len(misaligned))
+        report.first = misaligned + [
             f"{FAILURES[f.kind]}: thread {f.thread}, {names[f.buffer]}, byte {f.offset}"
             for f in first[: min(failures, 8)]
         ]
