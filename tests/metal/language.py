@@ -26,14 +26,15 @@ from metal_host import Launch
 _QUIET = (
     "-Wall -Wextra -Wno-unused -Wno-unused-parameter -Wno-unknown-attributes -Wno-sign-compare "
     "-Wno-duplicate-decl-specifier -Wno-unknown-pragmas -Wno-pass-failed "
-    "-Wno-unknown-warning-option -fsyntax-only "
+    "-Wno-unknown-warning-option -fsyntax-only -ferror-limit=0 "
 )
 _CPP_14 = _QUIET + (
     "-x c++ -std=c++14 -DMSL_CHECK -nostdinc++ -fno-exceptions -fno-rtti "
     "-Werror=vla -Werror=address-of-temporary -Werror=c++17-extensions"
 )
-_OPENCL = (
-    _QUIET + "-x clcpp -cl-std=clc++2021 -cl-no-stdinc -nostdinc++ -cl-single-precision-constant"
+_OPENCL = _QUIET + (
+    "-x clcpp -cl-std=clc++2021 -cl-no-stdinc -nostdinc++ -cl-single-precision-constant "
+    "-Xclang -ast-dump -fno-color-diagnostics"
 )
 _PEDANTIC = (
     "-x c++ -std=c++14 -fsyntax-only -fno-exceptions -fno-rtti -Wno-attributes -Wpedantic "
@@ -69,29 +70,34 @@ def _version(name: str) -> int:
 
 
 def complaints(launches: Sequence[Launch]) -> dict[str, list[str]]:
-    """The errors that each check finds in these kernels."""
+    """The errors that each check finds in these kernels.
+
+    An error in the first namespace (see ``metal_host.namespaces``) begins with KERNEL0, and so on.
+    """
     compiler = clang()
     assert compiler, "no clang"
+    sources = [source for source, _ in metal_host.namespaces(launches)]
     text = '#include "mlx/backend/metal/kernels/utils.h"\n' + "\n".join(
-        f'namespace unit_{number} {{\n#line 1 "KERNEL"\n{source}\n}}'
-        for number, (source, _) in enumerate(metal_host.namespaces(launches))
+        f'namespace unit_{n} {{\n#line 1 "KERNEL{n}"\n{source}\n}}'
+        for n, source in enumerate(sources)
     )
-    headers = metal_host.include_flags()
-    opencl = [*compiler, *_OPENCL.split(), *headers]
+    opencl, tree = _errors([*compiler, *_OPENCL.split()], text)
     return {
-        "C++14": _errors([*compiler, *_CPP_14.split(), *headers], text),
-        "OpenCL": _errors(opencl, text) + _unqualified(opencl, text),
-        "pedantic": _errors([metal_host.COMPILER, *_PEDANTIC.split(), *headers], text),
-        "words": sorted({word for launch in launches for word in _words(launch.text)}),
-        "ASCII": sorted({c for launch in launches for c in launch.text if not c.isascii()}),
+        "C++14": _errors([*compiler, *_CPP_14.split()], text)[0],
+        "OpenCL": opencl + _unqualified(tree),
+        "pedantic": _errors([metal_host.COMPILER, *_PEDANTIC.split()], text)[0],
+        "words": [f"KERNEL{n}: {word}" for n, s in enumerate(sources) for word in _words(s)],
+        "ASCII": [f"KERNEL{n}: {c}" for n, s in enumerate(sources) for c in s if not c.isascii()],
     }
 
 
-def _errors(command: list[str], text: str) -> list[str]:
-    result = subprocess.run([*command, "-"], input=text, capture_output=True, text=True)
+def _errors(command: list[str], text: str) -> tuple[list[str], str]:
+    """A compiler's errors and its output."""
+    command = [*command, *metal_host.include_flags(), "-"]
+    result = subprocess.run(command, input=text, capture_output=True, text=True)
     errors = [line for line in result.stderr.splitlines() if "error:" in line]
     assert errors or result.returncode == 0, result.stderr
-    return errors
+    return errors, result.stdout
 
 
 def _words(text: str) -> list[str]:
@@ -99,24 +105,22 @@ def _words(text: str) -> list[str]:
     return [name for pattern, name in WORDS.items() if re.search(pattern, code)]
 
 
-def _unqualified(opencl: list[str], text: str) -> list[str]:
+def _unqualified(tree: str) -> list[str]:
     """Pointers and references of the kernels without an address space, which Metal requires.
 
     C++ for OpenCL makes them generic pointers, which its syntax tree shows. The tree also shows program-scope
     variables that are not ``constant``.
     """
-    command = [*opencl, "-Xclang", "-ast-dump", "-fno-color-diagnostics", "-"]
-    tree = subprocess.run(command, input=text, capture_output=True, text=True).stdout
-    found, in_kernel = set(), False
+    found, kernel = set(), ""
     for line in tree.splitlines():
         location = re.search(r"<([^>]*)>", line)
         if location:  # contains the file only where it changes
-            if "KERNEL" in location[1]:
-                in_kernel = True
+            if inside := re.search(r"KERNEL\d+", location[1]):
+                kernel = inside[0]
             elif re.search(r"(\.h|<built-in>|<stdin>|metal_stdlib):\d", location[1]):
-                in_kernel = False
+                kernel = ""
         declares = re.search(r"\b(ParmVarDecl|VarDecl|FieldDecl|TypedefDecl|TypeAliasDecl)\b", line)
-        if not in_kernel or not declares or " implicit " in line:
+        if not kernel or not declares or " implicit " in line:
             continue
         named = re.search(r"(?:(\w+) )?'([^']*)'", line.split(">", 1)[-1])
         if not named or named[1] in (None, "used") or named[1].isdigit():
@@ -130,9 +134,9 @@ def _unqualified(opencl: list[str], text: str) -> list[str]:
                 break
             spaced = re.search(r"__(global|constant|local|private)\b", level)
             if "__generic" in level or not spaced:
-                found.add(f"no address space: {name}: {kind}")
+                found.add(f"{kernel}: no address space: {name}: {kind}")
                 break
         at_program_scope = re.match(r"[|` ]*[|`]-VarDecl", line) and line.index("VarDecl") <= 4
         if at_program_scope and "__constant" not in kind:
-            found.add(f"at program scope and not constant: {name}: {kind}")
+            found.add(f"{kernel}: at program scope and not constant: {name}: {kind}")
     return sorted(found)
