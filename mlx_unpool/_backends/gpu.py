@@ -85,6 +85,14 @@ def _build(dialect: str, kernel: Kernel) -> Any:
     )
 
 
+def _aligned(x: mx.array) -> mx.array:
+    """A copy of an array that may begin in the middle of a word, if it is in Metal's constant memory.
+
+    MLX passes arrays of fewer than 8 elements there, where they must begin at a multiple of 4 bytes.
+    """
+    return mx.concatenate([x, x])[: len(x)] if x.size < 8 and x.itemsize < 4 else x
+
+
 @dataclass(frozen=True, eq=False)
 class Launch:
     """A kernel, its template arguments, grid and output shapes."""
@@ -95,6 +103,8 @@ class Launch:
     options: dict[str, Any]
 
     def __call__(self, dialect: str, *arrays: mx.array) -> Any:
+        if dialect == "metal":
+            arrays = tuple(map(_aligned, arrays))
         inputs = [*arrays, *(mx.array(numbers, mx.int32) for numbers in self.numbers)]
         group = threadgroup(self.grid, dialect, self.kernel.name)
         threads = {"grid": self.grid, "threadgroup": group}
