@@ -101,8 +101,8 @@ inline void store_columns(P to, const thread T (*from)[V], OFFSET row, AXIS firs
   }
 }
 
-// Bit sets: `count` bits in 32-bit words.
-template <typename N> inline N words_of(N count) { return (count + 31) / 32; }
+// Bit sets: `count` bits, at least one, in 32-bit words.
+template <typename N> inline N words_of(N count) { return (count - 1) / 32 + 1; }
 template <typename P, typename N> inline bool has_bit(P words, N number) {
   return (words[number / 32] >> uint(number % 32)) & 1u;
 }
