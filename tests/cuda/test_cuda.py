@@ -101,6 +101,7 @@ def nvrtc() -> None:
         pytest.skip(missing)
 
 
+@pytest.mark.external
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_kernel_compiles_and_keeps_its_arrays_in_registers(architecture, nvrtc):
     # One source serves all variants, so some contain unused constants, unreachable loops and comparisons of
@@ -139,6 +140,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.external
 def test_mistakes_do_not_compile(nvrtc):
     """Every second kernel of this program has a mistake, and only those have errors."""
     sound = {launch.body: launch for launch in launches()}

@@ -24,6 +24,8 @@ class Sparse(emulator.Emulator):
 
     def answer(self, launch: metal_host.Launch, inputs: list[mx.array]) -> list[mx.array]:
         self.launches.append(launch)
+        if self.record:
+            return [huge(shape, dtype) for shape, dtype in launch.outputs]
         arrays = [x if x.size <= 2**16 else None for x in inputs]  # larger ones contain zeros
         end = launch.threads
         order = {n for n in (0, 1, end // 2, end - 2, end - 1) if 0 <= n < end}
@@ -77,6 +79,11 @@ CALLS: dict[str, Callable[[], object]] = {
     "adaptive windows on more than 2^30": adaptive_sums(2**30 + 3),
     "adaptive windows on the longest axis": adaptive_sums(END - 2),
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled(emulated_device) -> None:
+    metal_host.compile_launches(emulator.recorded(CALLS.values(), Sparse()))
 
 
 @pytest.mark.parametrize("name", CALLS)
