@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import mlx.core as mx
 import numpy as np
@@ -31,12 +33,14 @@ def copies_bits(stream: mx.Stream | None = None) -> bool:
 
     The CPU of a Mac does not: ``mx.maximum`` returns the second of two NaNs, and 0 for -0 and 0.
     """
-    chosen = _backends.where(stream)
-    if chosen.backend.on_gpu:
-        return True
-    with mx.stream(chosen.stream):
+    return _backends.where(stream).backend.on_gpu or _keeps_sign(mx.maximum)
+
+
+@lru_cache
+def _keeps_sign(maximum: Callable[..., mx.array]) -> bool:
+    with mx.stream(mx.cpu):
         zeros = mx.zeros(64)
-        return (1 / mx.maximum(zeros, -zeros) < 0).all().item()
+        return (1 / maximum(zeros, -zeros) < 0).all().item()
 
 
 @dataclass(frozen=True)
