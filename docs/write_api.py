@@ -1,0 +1,181 @@
+"""Writes docs/api.md, the API reference on GitHub, from the docstrings: python docs/write_api.py
+
+The site has a page for each name instead, with the same sections in the same order (conf.py).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlx_unpool
+
+PAGE = Path(__file__).with_name("api.md")
+INTRODUCTION = """# API reference
+
+A layer is an `mlx.nn.Module` without parameters, and every layer has an equivalent function. See also:
+[dtypes](indices_and_sizes.md#dtypes), [layouts](indices_and_sizes.md#nhwc-or-nchw),
+[types and attributes](indices_and_sizes.md#types-and-attributes).
+"""
+GROUPS = {  # title: what the members have in common, and the pattern of their names
+    "Max pooling": (
+        "Return the largest element of each window and, with `return_indices=True`, its position.",
+        r"(MaxPool|max_pool)\dd",
+    ),
+    "Max unpooling": (
+        "Put pooled values back at their positions: a partial inverse of max pooling.",
+        r"(MaxUnpool|max_unpool)\dd",
+    ),
+    "Adaptive and fractional max pooling": (
+        "Pool to a given output size.",
+        r"(?i)\w+_?max_?pool\dd",
+    ),
+    "Models, indices, export and backends": ("Everything else.", r"\w+"),
+}
+ORDER = ["", "Args", "Shape", "Returns", "Raises", "Example", "See also"]
+
+
+def groups() -> dict[str, tuple[str, list[str]]]:
+    """The introduction and the public names of each group."""
+    left = sorted(mlx_unpool.__all__, key=lambda name: (name.islower(), name))
+    found = {}
+    for title, (introduction, pattern) in GROUPS.items():
+        found[title] = introduction, [name for name in left if re.fullmatch(pattern, name)]
+        left = [name for name in left if name not in found[title][1]]
+    return found
+
+
+def sections(thing: Any) -> dict[str, str]:
+    """The sections of a docstring in order; a class also has those of its ``__init__``."""
+    found: dict[str, str] = {}
+    for described in (thing, thing.__init__) if isinstance(thing, type) else (thing,):
+        text = inspect.getdoc(described) or ""
+        first, *rest = re.split(rf"^({'|'.join(ORDER[1:])}):\n", text, flags=re.MULTILINE)
+        for title, body in zip(["", *rest[::2]], [first, *rest[1::2]]):
+            body = found.get(title, "") + "\n\n" + textwrap.dedent(body).strip()
+            found[title] = body.strip()
+    return {title: found[title] for title in sorted(found, key=ORDER.index)}
+
+
+def summary(thing: Any) -> str:
+    """The first paragraph of a docstring."""
+    return " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
+
+
+def google(thing: Any) -> str:
+    """The sections as one docstring, for Sphinx."""
+    parts = [
+        f"{t}:\n{textwrap.indent(body, '    ')}" if t else body
+        for t, body in sections(thing).items()
+    ]
+    return "\n\n".join(parts)
+
+
+def signature(name: str, thing: Any) -> str:
+    """A call with names and defaults alone, on several lines if it is long."""
+    found = inspect.signature(thing)
+    plain = [p.replace(annotation=p.empty) for p in found.parameters.values() if p.name != "self"]
+    call = f"{name}{found.replace(parameters=plain, return_annotation=found.empty)}"
+    return call if len(call) < 80 else call.replace("(", "(\n    ").replace(", ", ",\n    ")
+
+
+def markdown(text: str) -> str:
+    """A docstring's text with links, code, boxes and tables as GitHub's Markdown has them."""
+
+    def link(match: re.Match[str]) -> str:
+        name = match[1].removeprefix("mlx_unpool.")
+        return f"[`{name}`](#{name.lower()})" if name in mlx_unpool.__all__ else f"`{name}`"
+
+    def box(match: re.Match[str]) -> str:
+        return f"> [!{match[1].upper()}]\n" + re.sub(r"^ *", "> ", match[2], flags=re.MULTILINE)
+
+    def table(match: re.Match[str]) -> str:
+        rule, header, *rows = match[0].replace("\n" + match[1], "").splitlines()
+        starts = [column.start() for column in re.finditer("=+", rule)]
+        columns = [slice(*ends) for ends in zip(starts, [*starts[1:], None])]
+        cells = [
+            "| " + " | ".join(row[c].strip() for c in columns) + " |" for row in (header, *rows)
+        ]
+        return "\n".join([cells[0], "|---" * len(columns) + "|", *cells[1:]])
+
+    text = re.sub(r"^(=+(?:  =+)+)\n(?:.+\n)+\1", table, text, flags=re.MULTILINE)
+    text = re.sub(r":\w+:`~?([\w.]+)`", link, text)
+    text = re.sub(r"``(.+?)``", r"`\1`", text, flags=re.DOTALL)
+    text = re.sub(r"^(Warning|Note):\n((?:    .*(?:\n|$))+)", box, text, flags=re.MULTILINE)
+    return re.sub(
+        r"^(>>> (?:.+\n?)+(?:\n>>> (?:.+\n?)+)*)", r"```pycon\n\1\n```", text, flags=re.MULTILINE
+    )
+
+
+def described(call: str, thing: Any) -> list[str]:
+    """A signature and the sections of a docstring, as paragraphs of Markdown."""
+    paragraphs = [f"```python\n{signature(call, thing)}\n```"]
+    for title, body in sections(thing).items():
+        paragraphs += [f"**{title}**"] * bool(title)
+        if title in ("Args", "Returns", "Raises"):
+            body = re.sub(r"\n\s+", " ", body)
+            body = re.sub(r"^([^\s:(]+)(?= \(|:)", r"`\1`", body, flags=re.MULTILINE)
+            body = re.sub(r"^", "- ", body, flags=re.MULTILINE)
+        paragraphs.append(markdown(body))
+    return paragraphs
+
+
+def entries(names: list[str]) -> str:
+    """A table of names, and a section for each of them."""
+    things = {name: getattr(mlx_unpool, name) for name in names}
+    rows = [
+        f"| [`{n}`](#{n.lower()}) | {markdown(summary(thing))} |" for n, thing in things.items()
+    ]
+    paragraphs = ["\n".join(["| name | |", "|---|---|", *rows])]
+    for name, thing in things.items():
+        paragraphs += [f"### {name}", *described(name, thing)]
+        if isinstance(thing, type):
+            paragraphs += described("layer", thing.__call__)
+            if hasattr(thing, "from_pool"):
+                paragraphs += described(f"{name}.from_pool", thing.from_pool)
+    return "\n\n".join(paragraphs)
+
+
+def page(members: Callable[[list[str]], str] = entries) -> str:
+    """The page: an introduction and, for each group of names, what ``members`` returns."""
+    parts = [
+        f"## {title}\n\n{about}\n\n{members(names)}" for title, (about, names) in groups().items()
+    ]
+    note = "<!-- Written by docs/write_api.py from the docstrings. Do not edit. -->"
+    return re.sub(r"\n{3,}", "\n\n", "\n\n".join([note, INTRODUCTION, *parts])) + "\n"
+
+
+def table_of_the_site(names: list[str]) -> str:
+    """A table of names with links to their pages, for Sphinx."""
+    options = [
+        ".. currentmodule:: mlx_unpool",
+        ".. autosummary::",
+        "   :toctree: reference",
+        "   :nosignatures:",
+    ]
+    return "\n".join(["```{eval-rst}", *options, "", *(f"   {name}" for name in names), "```"])
+
+
+def write_pages_of_the_site() -> None:
+    """Write a page for each public name. A search for the words of the name leads to it first."""
+    folder = PAGE.with_name("reference")
+    folder.mkdir(exist_ok=True)
+    for name in mlx_unpool.__all__:
+        thing = getattr(mlx_unpool, name)
+        kind = "class" if isinstance(thing, type) else "function"
+        words = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", re.sub(r"\dd$", "", name)).lower()
+        lines = [".. meta::", f"   :description: {name}: {summary(thing).replace('`', '')}", ""]
+        lines += [name, "=" * len(name), "", f".. index:: ! single: {words}", ""]
+        lines += [f".. auto{kind}:: mlx_unpool.{name}", ""]
+        if kind == "class":
+            methods = ("__call__", "from_pool") if hasattr(thing, "from_pool") else ("__call__",)
+            lines += [f"   .. automethod:: {method}" for method in methods]
+        (folder / f"mlx_unpool.{name}.rst").write_text("\n".join([*lines, ""]))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
