@@ -42,9 +42,9 @@ html_static_path, html_css_files = ["_static"], ["site.css"]
 html_show_copyright = html_copy_source = html_scaled_image_link = False
 pygments_style, pygments_dark_style = "default", "github-dark"
 
-# For search engines and link previews; the description of a page is its first sentences.
 ogp_site_name = project
-ogp_enable_meta_description = True
+ogp_enable_meta_description = True  # the first sentences of the page
+ogp_image, ogp_image_alt = "_images/hero.png", "Digits, segmented by a network that unpools"
 ogp_social_cards = {"enable": False}
 
 myst_enable_extensions, myst_heading_anchors = ["alert"], 3
@@ -93,10 +93,8 @@ def change_page(app: Any, docname: str, source: list[str]) -> None:
 
 def contents(section: str) -> str:
     """A part of docs/README.md as a table of contents."""
-    caption, paths = (
-        section.partition("\n")[0],
-        re.findall(r"^- \[.*?\]\((.*?)\.\w+\)", section, re.M),
-    )
+    caption = section.partition("\n")[0]
+    paths = re.findall(r"^- \[.*?\]\((.*?)\.\w+\)", section, re.MULTILINE)
     entries = "\n".join(path[3:] if path.startswith("../") else f"docs/{path}" for path in paths)
     return f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{entries}\n```\n"
 

@@ -21,19 +21,11 @@ A layer is an `mlx.nn.Module` without parameters, and every layer has an equival
 [dtypes](indices_and_sizes.md#dtypes), [layouts](indices_and_sizes.md#nhwc-or-nchw),
 [types and attributes](indices_and_sizes.md#types-and-attributes).
 """
+POOLING = "Return the largest element of each window and, with `return_indices=True`, its position."
 GROUPS = {  # title: what the members have in common, and the pattern of their names
-    "Max pooling": (
-        "Return the largest element of each window and, with `return_indices=True`, its position.",
-        r"(MaxPool|max_pool)\dd",
-    ),
-    "Max unpooling": (
-        "Put pooled values back at their positions: a partial inverse of max pooling.",
-        r"(MaxUnpool|max_unpool)\dd",
-    ),
-    "Adaptive and fractional max pooling": (
-        "Pool to a given output size.",
-        r"(?i)\w+_?max_?pool\dd",
-    ),
+    "Max pooling": (POOLING, r"(MaxPool|max_pool)\dd"),
+    "Max unpooling": ("Put pooled values back at their positions.", r"(MaxUnpool|max_unpool)\dd"),
+    "Adaptive and fractional max pooling": ("Pool to a given output size.", r"(?i)\w+max_?pool\dd"),
     "Models, indices, export and backends": ("Everything else.", r"\w+"),
 }
 ORDER = ["", "Args", "Shape", "Returns", "Raises", "Example", "See also"]
@@ -68,11 +60,8 @@ def summary(thing: Any) -> str:
 
 def google(thing: Any) -> str:
     """The sections as one docstring, for Sphinx."""
-    parts = [
-        f"{t}:\n{textwrap.indent(body, '    ')}" if t else body
-        for t, body in sections(thing).items()
-    ]
-    return "\n\n".join(parts)
+    (_, text), *rest = sections(thing).items()
+    return "\n\n".join([text, *(f"{t}:\n{textwrap.indent(body, '    ')}" for t, body in rest)])
 
 
 def signature(name: str, thing: Any) -> str:
@@ -151,13 +140,8 @@ def page(members: Callable[[list[str]], str] = entries) -> str:
 
 def table_of_the_site(names: list[str]) -> str:
     """A table of names with links to their pages, for Sphinx."""
-    options = [
-        ".. currentmodule:: mlx_unpool",
-        ".. autosummary::",
-        "   :toctree: reference",
-        "   :nosignatures:",
-    ]
-    return "\n".join(["```{eval-rst}", *options, "", *(f"   {name}" for name in names), "```"])
+    options = ".. currentmodule:: mlx_unpool\n.. autosummary::\n   :toctree: reference\n   :nosignatures:\n"
+    return "\n".join(["```{eval-rst}", options, *(f"   {name}" for name in names), "```"])
 
 
 def write_pages_of_the_site() -> None:

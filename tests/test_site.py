@@ -1,13 +1,15 @@
-"""The site builds without a warning, no link is dead, pages are described; generated files are up to date."""
+"""The site builds without a warning, no link is dead, pages are described; generated text is up to date."""
 
 from __future__ import annotations
 
 import html.parser
+import re
 import subprocess
 import sys
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import mlx.core as mx
 import pytest
 
 import mlx_unpool
@@ -76,13 +78,23 @@ def test_every_page_is_described_and_has_one_address(site, pages):
             continue
         assert len(page.about["description"]) > 30, name
         assert page.about["canonical"].endswith(f"/{name}")
+        assert (site / page.about["og:image"].partition("/mlx-unpool/")[2]).is_file()
         described = [text for text in page.pictures if text != "Logo"]  # furo's, beside the name
         assert not [text for text in described if len(text) <= 40], name
 
 
-def test_generated_pages_are_up_to_date():
-    import draw_unpooling
+def test_the_picture_of_unpooling_shows_what_the_library_computes():
+    picture = (ROOT / "docs" / "unpooling.svg").read_text()
+    numbers = [int(number) for number in re.findall(r">(\d+)</text>", picture)]
+    x = mx.array(numbers[:16]).reshape(1, 4, 4, 1)
+    values, indices = mlx_unpool.max_pool2d(x, 2, return_indices=True)
+    full = mlx_unpool.max_unpool2d(values, indices, 2)
+    assert numbers[16:] == [
+        n for array in (values, indices, full) for n in array.flatten().tolist()
+    ]
+
+
+def test_the_api_reference_on_github_is_up_to_date():
     import write_api
 
-    assert draw_unpooling.svg() == (ROOT / "docs" / "unpooling.svg").read_text()
     assert write_api.page() == write_api.PAGE.read_text(), "run: python docs/write_api.py"
