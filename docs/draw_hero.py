@@ -41,12 +41,13 @@ def main(folder: Path) -> None:
         for axis, (title, pictures) in zip(scene_axes, columns.items()):
             last = segnet_digits.CLASSES - 1
             axis.imshow(pictures[row], interpolation="nearest", cmap=colours, vmin=0, vmax=last)
-            axis.set_axis_off()
+            axis.set(xticks=[], yticks=[])
+            axis.spines[:].set_color(TITLE)
             if row == 0:
                 axis.set_title(title, fontsize=FONT, color=TITLE)
     height = ROWS * side + top
     figure.subplots_adjust(0, 0, 1, 1 - top / height, wspace=0.04, hspace=0.04)
-    figure.savefig(Path(__file__).with_name("hero.png"), dpi=144, transparent=True)
+    figure.savefig(Path(__file__).with_name("hero.png"), dpi=108, transparent=True)
 
 
 if __name__ == "__main__":
