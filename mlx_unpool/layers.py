@@ -109,6 +109,9 @@ class _Pool(_Layer):
     def __call__(self, x: mx.array, *, stream: Stream = None) -> ArrayOrPair:
         """Pool ``x``.
 
+        Without ``return_indices``, a layer on a GPU also writes the positions of the maxima for the gradient.
+        After ``eval()`` it writes values only, and a gradient computes the positions again.
+
         Args:
             x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
                 batch dimension is optional.
@@ -117,7 +120,7 @@ class _Pool(_Layer):
         Returns:
             array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
         """
-        return self._request()(x, stream)
+        return self._request()(x, stream, training=self.training)
 
 
 class _MaxPool(_Pool):
@@ -277,7 +280,7 @@ class _FractionalMaxPool(_Pool):
         Returns:
             array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
         """
-        return self._request()(x, stream, random_samples, key)
+        return self._request()(x, stream, random_samples, key, training=self.training)
 
 
 class _MaxUnpool(_Layer):

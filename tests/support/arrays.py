@@ -10,6 +10,7 @@ import numpy as np
 import reference
 
 import mlx_unpool
+from mlx_unpool import _backends
 
 FLOATS = (mx.float32, mx.float16, mx.bfloat16)
 # The smallest positive number of each dtype. Multiples of it below 128 are subnormal as well.
@@ -23,6 +24,19 @@ INTEGERS = (
 def to_numpy(x: mx.array) -> np.ndarray:
     """An MLX array as a NumPy one; bfloat16 becomes float32, which holds it exactly."""
     return np.array(x.astype(mx.float32) if x.dtype == mx.bfloat16 else x)
+
+
+def copies_bits(stream: mx.Stream | None = None) -> bool:
+    """Whether pools copy every bit of a value, so that tests can compare bits instead of numbers.
+
+    The CPU of a Mac does not: ``mx.maximum`` returns the second of two NaNs, and 0 for -0 and 0.
+    """
+    chosen = _backends.where(stream)
+    if chosen.backend.on_gpu:
+        return True
+    with mx.stream(chosen.stream):
+        zeros = mx.zeros(64)
+        return (1 / mx.maximum(zeros, -zeros) < 0).all().item()
 
 
 @dataclass(frozen=True)
@@ -217,9 +231,8 @@ def planes(layout, size, dtype, choose: random.Random, random_) -> np.ndarray:
         )
         low = limits.min if kind == "low" else max(low, limits.min)
         high = low + 2 if kind == "low" else high
-        numbers = [choose.randint(low, high) for _ in range(int(np.prod(shape)))]
         name = str(dtype).removeprefix("mlx.core.")
-        return np.array(numbers, dtype=name).reshape(shape)
+        return random_.integers(low, high, shape, name, endpoint=True)
     x = random_.standard_normal(shape).astype(np.float32)
     if kind == "ties":
         x = np.round(x) * 0.5  # has zeros of both signs

@@ -11,7 +11,7 @@ from functools import partial
 import mlx.core as mx
 import numpy as np
 import reference
-from arrays import FLOATS, Case, IrregularCase, Layout
+from arrays import FLOATS, Case, IrregularCase, Layout, copies_bits
 
 SMALL = np.random.default_rng(0).integers(-3, 4, 2**16).astype(np.float32)
 
@@ -46,7 +46,8 @@ def check_pool(
     got, indices = result if returns_indices else (result, None)
     assert got.dtype == x.dtype
     equal(layout.planes_of(got), values, note)
-    equal(np.signbit(layout.planes_of(got)), np.signbit(values), note)
+    if copies_bits():
+        equal(np.signbit(layout.planes_of(got)), np.signbit(values), note)
     if indices is not None:
         assert indices.dtype in ((mx.uint8, mx.uint16) if offsets else (mx.int32,))
         has_element = (flat >= 0) if offsets else np.ones(flat.shape, bool)

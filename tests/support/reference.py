@@ -115,12 +115,10 @@ def fractional_bounds(size: Size, pooled: Size, kernel: Size, u: np.ndarray) -> 
     """The windows of fractional pooling, from one float32 in [0, 1) per axis."""
     bounds = []
     for length, n, k, number in zip(size, pooled, kernel, u):
-        step = np.float32((length - k) / max(1, n - 1))
-        starts = [
-            int(np.float32(i + number) * step) - int(number * step) if i < n - 1 else length - k
-            for i in map(np.float32, range(n))
-        ]
-        bounds.append([(start, start + k) for start in starts])
+        step, numbers = np.float32((length - k) / max(1, n - 1)), np.arange(n, dtype=np.float32)
+        starts = ((numbers + number) * step).astype(int) - int(number * step)
+        starts[n - 1] = length - k
+        bounds.append([(start, start + k) for start in starts.tolist()])
     return tuple(bounds)
 
 
