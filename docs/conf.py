@@ -67,6 +67,11 @@ intersphinx_mapping = {
     "numpy": ("https://numpy.org/doc/stable/", "docs/inventories/numpy.txt"),
 }
 PREFIXES = {"mx.": "mlx.core.", "nn.": "mlx.nn.", "np.": "numpy."}
+# Headings of the sections that a search for these words lists first.
+SEARCHES = {
+    "## Dtypes\n": "! dtype, ! float16, ! bfloat16, ! float64",
+    "# The model zoo\n": "! segnet, ! enet, ! quicknat, ! fastsurfer",
+}
 
 
 def setup(app: Any) -> None:
@@ -75,7 +80,6 @@ def setup(app: Any) -> None:
     Project.path2doc = lambda *args: {"README": "index"}.get(path2doc(*args), path2doc(*args))
     app.connect("builder-inited", lambda _: write_api.write_pages_of_the_site())
     app.connect("source-read", change_page)
-    app.connect("autodoc-process-docstring", order_sections, priority=1)  # before napoleon
     app.connect("build-finished", lambda *_: shutil.rmtree(FOLDER / "reference"))
     app.add_transform(LinkNamesInCode)
 
@@ -88,7 +92,8 @@ def change_page(app: Any, docname: str, source: list[str]) -> None:
         source[0] += "".join(map(contents, pages))
     if docname == "docs/api":
         source[0] = write_api.page(write_api.table_of_the_site)
-    source[0] = re.sub(r"<!-- search: (.*) -->", r"```{index} \1\n```", source[0])
+    for heading, words in SEARCHES.items():
+        source[0] = source[0].replace(heading, f"{heading}\n```{{index}} {words}\n```\n")
 
 
 def contents(section: str) -> str:
@@ -97,13 +102,6 @@ def contents(section: str) -> str:
     paths = re.findall(r"^- \[.*?\]\((.*?)\.\w+\)", section, re.MULTILINE)
     entries = "\n".join(path[3:] if path.startswith("../") else f"docs/{path}" for path in paths)
     return f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{entries}\n```\n"
-
-
-def order_sections(
-    app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]
-) -> None:
-    """Replace a docstring by its sections in the order of docs/api.md."""
-    lines[:] = write_api.google(thing).splitlines()
 
 
 class LinkNamesInCode(SphinxTransform):

@@ -17,8 +17,10 @@ import mlx_unpool
 PAGE = Path(__file__).with_name("api.md")
 INTRODUCTION = """# API reference
 
-A layer is an `mlx.nn.Module` without parameters, and every layer has an equivalent function. See also:
-[dtypes](indices_and_sizes.md#dtypes), [layouts](indices_and_sizes.md#nhwc-or-nchw),
+A layer is an `mlx.nn.Module` without parameters, and every layer has an equivalent function. The examples
+assume `import mlx.core as mx` and `import mlx_unpool`.
+
+See also: [dtypes](indices_and_sizes.md#dtypes), [layouts](indices_and_sizes.md#nhwc-or-nchw),
 [types and attributes](indices_and_sizes.md#types-and-attributes).
 """
 POOLING = "Return the largest element of each window and, with `return_indices=True`, its position."
@@ -28,7 +30,6 @@ GROUPS = {  # title: what the members have in common, and the pattern of their n
     "Adaptive and fractional max pooling": ("Pool to a given output size.", r"(?i)\w+max_?pool\dd"),
     "Models, indices, export and backends": ("Everything else.", r"\w+"),
 }
-ORDER = ["", "Args", "Shape", "Returns", "Raises", "Example", "See also"]
 
 
 def groups() -> dict[str, tuple[str, list[str]]]:
@@ -41,27 +42,9 @@ def groups() -> dict[str, tuple[str, list[str]]]:
     return found
 
 
-def sections(thing: Any) -> dict[str, str]:
-    """The sections of a docstring in order; a class also has those of its ``__init__``."""
-    found: dict[str, str] = {}
-    for described in (thing, thing.__init__) if isinstance(thing, type) else (thing,):
-        text = inspect.getdoc(described) or ""
-        first, *rest = re.split(rf"^({'|'.join(ORDER[1:])}):\n", text, flags=re.MULTILINE)
-        for title, body in zip(["", *rest[::2]], [first, *rest[1::2]]):
-            body = found.get(title, "") + "\n\n" + textwrap.dedent(body).strip()
-            found[title] = body.strip()
-    return {title: found[title] for title in sorted(found, key=ORDER.index)}
-
-
 def summary(thing: Any) -> str:
     """The first paragraph of a docstring."""
     return " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
-
-
-def google(thing: Any) -> str:
-    """The sections as one docstring, for Sphinx."""
-    (_, text), *rest = sections(thing).items()
-    return "\n\n".join([text, *(f"{t}:\n{textwrap.indent(body, '    ')}" for t, body in rest)])
 
 
 def signature(name: str, thing: Any) -> str:
@@ -69,18 +52,19 @@ def signature(name: str, thing: Any) -> str:
     found = inspect.signature(thing)
     plain = [p.replace(annotation=p.empty) for p in found.parameters.values() if p.name != "self"]
     call = f"{name}{found.replace(parameters=plain, return_annotation=found.empty)}"
-    return call if len(call) < 80 else call.replace("(", "(\n    ").replace(", ", ",\n    ")
+    return textwrap.fill(call, 90, subsequent_indent=" " * (len(name) + 1))
 
 
 def markdown(text: str) -> str:
-    """A docstring's text with links, code, boxes and tables as GitHub's Markdown has them."""
+    """A docstring as GitHub's Markdown."""
 
-    def link(match: re.Match[str]) -> str:
-        name = match[1].removeprefix("mlx_unpool.")
-        return f"[`{name}`](#{name.lower()})" if name in mlx_unpool.__all__ else f"`{name}`"
-
-    def box(match: re.Match[str]) -> str:
-        return f"> [!{match[1].upper()}]\n" + re.sub(r"^ *", "> ", match[2], flags=re.MULTILINE)
+    def section(match: re.Match[str]) -> str:
+        title, body = match[1], textwrap.dedent(match[2]).strip()
+        if title in ("Args", "Returns", "Raises"):
+            body = re.sub(r"\s*\n\s*" if title == "Returns" else r"\n\s+", " ", body)
+            body = re.sub(r"^([^\s:(]+)(?= \(|:)", r"`\1`", body, flags=re.MULTILINE)
+            body = re.sub(r"^", "- ", body, flags=re.MULTILINE)
+        return f"**{title}**\n\n{body}\n\n"
 
     def table(match: re.Match[str]) -> str:
         rule, header, *rows = match[0].replace("\n" + match[1], "").splitlines()
@@ -91,26 +75,37 @@ def markdown(text: str) -> str:
         ]
         return "\n".join([cells[0], "|---" * len(columns) + "|", *cells[1:]])
 
-    text = re.sub(r"^(=+(?:  =+)+)\n(?:.+\n)+\1", table, text, flags=re.MULTILINE)
-    text = re.sub(r":\w+:`~?([\w.]+)`", link, text)
-    text = re.sub(r"``(.+?)``", r"`\1`", text, flags=re.DOTALL)
-    text = re.sub(r"^(Warning|Note):\n((?:    .*(?:\n|$))+)", box, text, flags=re.MULTILINE)
-    return re.sub(
-        r"^(>>> (?:.+\n?)+(?:\n>>> (?:.+\n?)+)*)", r"```pycon\n\1\n```", text, flags=re.MULTILINE
-    )
+    def box(match: re.Match[str]) -> str:
+        return (
+            "> [!WARNING]\n" + re.sub(r"^ *", "> ", match[1].rstrip(), flags=re.MULTILINE) + "\n\n"
+        )
+
+    def link(match: re.Match[str]) -> str:
+        name = match[1].removeprefix("mlx_unpool.")
+        return f"[`{name}`](#{name.lower()})" if name in mlx_unpool.__all__ else f"`{name}`"
+
+    def page_link(match: re.Match[str]) -> str:
+        title = PAGE.with_name(f"{match[1]}.md").read_text().partition("\n")[0]
+        return f"[{title.strip('# ')}]({match[1]}.md)"
+
+    indented = r"\n((?:(?:    .*)?(?:\n|$))+)"
+    for pattern, replacement in (
+        (r"^(=+(?:  =+)+)\n(?:.+\n)+\1", table),
+        (rf"^(Args|Shape|Returns|Raises|Example):{indented}", section),
+        (rf"^Warning:{indented}", box),
+        (r"^See also: ", "**See also** "),
+        (r":doc:`/docs/(\w+)`", page_link),
+        (r":\w+:`~?([\w.]+)`", link),
+        (r"``((?:.|\n)+?)``", r"`\1`"),
+        (r"^(>>> (?:.+\n?)+(?:\n>>> (?:.+\n?)+)*)", lambda m: f"```pycon\n{m[1].strip()}\n```\n\n"),
+    ):
+        text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
+    return text
 
 
 def described(call: str, thing: Any) -> list[str]:
-    """A signature and the sections of a docstring, as paragraphs of Markdown."""
-    paragraphs = [f"```python\n{signature(call, thing)}\n```"]
-    for title, body in sections(thing).items():
-        paragraphs += [f"**{title}**"] * bool(title)
-        if title in ("Args", "Returns", "Raises"):
-            body = re.sub(r"\n\s+", " ", body)
-            body = re.sub(r"^([^\s:(]+)(?= \(|:)", r"`\1`", body, flags=re.MULTILINE)
-            body = re.sub(r"^", "- ", body, flags=re.MULTILINE)
-        paragraphs.append(markdown(body))
-    return paragraphs
+    """A signature and a docstring, as paragraphs of Markdown."""
+    return [f"```python\n{signature(call, thing)}\n```", markdown(inspect.getdoc(thing) or "")]
 
 
 def entries(names: list[str]) -> str:
