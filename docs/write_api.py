@@ -145,10 +145,10 @@ def write_pages_of_the_site() -> None:
     folder.mkdir(exist_ok=True)
     for name in mlx_unpool.__all__:
         thing = getattr(mlx_unpool, name)
-        kind = "class" if isinstance(thing, type) else "function"
+        kind, main = ("class", "! ") if isinstance(thing, type) else ("function", "")
         words = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", re.sub(r"\dd$", "", name)).lower()
         lines = [".. meta::", f"   :description: {name}: {summary(thing).replace('`', '')}", ""]
-        lines += [name, "=" * len(name), "", f".. index:: ! single: {words}", ""]
+        lines += [name, "=" * len(name), "", f".. index:: {main}single: {words}", ""]
         lines += [f".. auto{kind}:: mlx_unpool.{name}", ""]
         if kind == "class":
             methods = ("__call__", "from_pool") if hasattr(thing, "from_pool") else ("__call__",)
