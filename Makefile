@@ -56,7 +56,7 @@ test-oldest: ## the core with the oldest MLX that pyproject.toml allows
 fuzz: $(VENV)/.test ## many random calls against the reference (minutes)
 	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),20000) $(RUN) -m pytest -n 2 tests/test_fuzz.py
 
-# Tables on the screen, JSON and plots in benchmarks/results/.
+# Tables on the screen, JSON in benchmarks/results/.
 bench: $(VENV)/.bench ## the benchmarks: compared with PyTorch, and with mlx.nn
 	$(RUN) benchmarks/ops.py
 	$(RUN) benchmarks/mlx_nn.py
@@ -67,9 +67,9 @@ lint: $(VENV)/.lint ## format and type checks
 	$(RUN) -m mypy
 
 # The first page of the site is the README. Warnings are errors.
-docs: $(VENV)/.docs ## build the site in site/html/
+docs: $(VENV)/.docs ## write docs/api.md and build the site in site/html/
+	$(RUN) docs/write_api.py
 	$(RUN) -m sphinx -q -W --keep-going -c docs . site/html
-	cp site/html/README.html site/html/index.html
 
 dist: $(VENV)/.dist ## build the wheel and the sdist in dist/
 	rm -rf dist

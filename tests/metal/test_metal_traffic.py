@@ -173,11 +173,16 @@ def test_an_output_of_large_windows_reads_each_window_that_covers_it(index_forma
 def test_views_read_no_bytes_and_their_readers_read_the_array_they_show():
     x, row = mx.zeros((4, 6)), mx.zeros((6,))
     with mx.stream(mx.cpu):
-        assert mlx_nn.graph_bytes(lambda x: mx.negative(x), x) == (192, 192)
-        assert mlx_nn.graph_bytes(lambda x: mx.negative(x.T.reshape(2, 12)), x) == (192, 192)
-        assert mlx_nn.graph_bytes(lambda x, y: x * y, x, row) == (216, 216)
+        assert mlx_nn.graph_cost(lambda x: mx.negative(x), x) == (192, 192, 1)
+        assert mlx_nn.graph_cost(lambda x: mx.negative(x.reshape(2, 12).T), x) == (192, 192, 1)
+        assert mlx_nn.graph_cost(lambda x: mx.negative(x.T.reshape(2, 12)), x) == (384, 384, 2)
+        assert mlx_nn.graph_cost(lambda x, y: x * y, x, row) == (216, 216, 1)
         windows = lambda x: mx.negative(mx.as_strided(x, (4, 3), (1, 1)))  # noqa: E731
-        assert mlx_nn.graph_bytes(windows, row) == (24 + 48, 48 + 48)
+        assert mlx_nn.graph_cost(windows, row) == (24 + 48, 48 + 48, 1)
+        assert mlx_nn.graph_cost(lambda x: mx.pad(x, 1), row) == (24 + 4 + 32 + 24, 84, 2)
+        squared = lambda x, y: (x * y) * y  # noqa: E731
+        assert mlx_nn.graph_cost(squared, x, row)[2] == 2
+        assert mlx_nn.graph_cost(squared, x, row, compiled=True) == (240, 240, 1)
 
 
 @pytest.mark.parametrize("name", ["2x2/2", "3x3/2", "1-D 3/2", "2x2x2/2"])
@@ -190,5 +195,5 @@ def test_kernels_access_each_byte_once_and_mlx_nn_at_least_twice_as_many(name):
     least = 2 * (4 * mx.zeros(case.shape).size + pooled.nbytes)
     indices = figures["ours"][0] - least
     assert indices == 2 * pooled.size  # one byte per pooled value, written once and read once
-    for theirs, ours in zip(figures["mlx.nn"], figures["ours"]):
+    for theirs, ours in zip(figures["mlx.nn, compiled"], figures["ours"]):
         assert theirs > 2 * ours
