@@ -18,7 +18,7 @@ from properties import check_case
 import mlx_unpool
 from mlx_unpool import _requests
 from mlx_unpool._backends import cpu
-from mlx_unpool._backends.cpu import maxima, positions
+from mlx_unpool._backends.cpu import maxima
 from mlx_unpool._backends.cpu.maxima import keys
 from mlx_unpool._geometry import Window, WindowGeometry, fractional_geometry
 
@@ -283,17 +283,6 @@ def test_large_batches_are_split(images, monkeypatch):
     parts = cpu.Ops().pick_winners(full, indices, g)
     assert "Concatenate" in operations(parts)
     assert mx.array_equal(whole, parts)
-
-
-def test_window_indices_without_a_table_give_the_same(monkeypatch):
-    """The path without a table of the windows' elements, which can have at most ``MAX_ENTRIES`` entries."""
-    x = mx.random.normal((2, 9, 11, 3))
-    values, indices = mlx_unpool.max_pool2d(x, 5, 1, 2, return_indices=True, index_format="window")
-    indices = mx.where(mx.random.uniform(shape=indices.shape) < 0.2, 200, indices).astype(mx.uint8)
-    expected = mlx_unpool.max_unpool2d(values, indices, 5, 1, 2)
-    monkeypatch.setattr(positions, "MAX_ENTRIES", 10)
-    monkeypatch.setattr(positions, "by_table", None)
-    assert mx.array_equal(mlx_unpool.max_unpool2d(values, indices, 5, 1, 2), expected)
 
 
 @pytest.mark.parametrize("window", [(2, 2, 0), (3, 2, 1), (3, 1, 1), (7, 7, 0), (5, 2, 2)])

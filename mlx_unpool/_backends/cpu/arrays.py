@@ -37,6 +37,11 @@ def unfused(x: mx.array) -> mx.array:
     return x.transpose(_SAME_AXES[x.ndim])
 
 
+def constant(n: int, dtype: mx.Dtype = mx.int32) -> mx.array:
+    """A number that ``mx.compile`` does not write into C++ source, which it would compile for each number."""
+    return unfused(mx.array(n, dtype))
+
+
 def repeated(x: mx.array, shape: tuple[int, ...]) -> mx.array:
     """``x`` broadcast to ``shape``, as a view across which ``mx.compile`` does not fuse."""
     return x if x.shape == shape else unfused(mx.broadcast_to(x, shape))
