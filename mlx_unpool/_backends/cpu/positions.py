@@ -114,11 +114,11 @@ def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
     """
     window, size = g.window, g.size
     batch, channels = indices.shape[0], indices.shape[4]
-    slabs = _slabs(g)
+    spare = int(is_checked and not window.disjoint)
+    slabs = (1, 1, 1) if spare else _slabs(g)
     pooled = [count // n for count, n in zip(g.pooled, slabs)]
     rows, end = batch * prod(slabs), prod(size) * channels // prod(slabs)
     shape = rows, indices.size // rows
-    spare = int(is_checked and not window.disjoint)
     dtype = narrowest(end + spare * end)
     elements = [pitch * channels for pitch in pitches(size)]
     table = _element_table(g, elements, 0, dtype)
