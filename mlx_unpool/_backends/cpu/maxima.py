@@ -152,6 +152,12 @@ def windows(
     length = sets.values.shape[axis + 1]
     if kernel == 1:
         return sets if length == count else sets.rows(axis, 0, stride, count)
+    if _can_reduce(sets, axis, kernel, stride, dilation, count):
+        # A view in which each window has an axis of its own.
+        here = _BEFORE[axis]
+        x = mx.unflatten(sets.values[(*here, slice(0, count * stride))], axis + 1, (count, stride))
+        x = x[(*here, slice(None), slice(0, (kernel - 1) * dilation + 1, dilation))]
+        return sets._replace(values=x.max(axis=axis + 2))
     if can_separate(sets, kernel, stride, dilation, count):
         return _separate_windows(sets, axis, kernel, dilation, count, step)
     apart, pairs = _pairs(kernel, stride, dilation, count) if kernel > 3 else (0, 0)
@@ -175,6 +181,18 @@ def _pairs(kernel: int, stride: int, dilation: int, count: int) -> tuple[int, in
     """
     apart = 2 * dilation if stride % (2 * dilation) == 0 else 1
     return apart, ((kernel // 2 - 1) * 2 * dilation + (count - 1) * stride) // apart + 1
+
+
+def _can_reduce(
+    sets: Maxima, axis: int, kernel: int, stride: int, dilation: int, count: int
+) -> bool:
+    """Whether one reduction gives the values of :meth:`Maxima.merge`: the first zero and the last NaN.
+
+    It does for an axis that is not the innermost one. MLX then reduces row by row.
+    """
+    _, length, *inner = sets.values.shape[axis:]
+    is_separate = (kernel - 1) * dilation < stride and count * stride <= length
+    return sets.values_only and is_separate and kernel > 3 and prod(inner) > 1
 
 
 def can_separate(sets: Maxima, kernel: int, stride: int, dilation: int, count: int) -> bool:
