@@ -53,8 +53,9 @@ def take(full: mx.array, positions: Positions) -> mx.array:
     """The elements of a full array at the positions, zero for values without one."""
     elements, keep = positions.elements, positions.keep
     if positions.spare:
-        keep = elements < positions.end if keep is None else keep
-        elements = mx.minimum(elements, positions.end - 1)
+        end = constant(positions.end, elements.dtype)
+        keep = elements < end if keep is None else keep
+        elements = mx.minimum(elements, constant(positions.end - 1, elements.dtype))
     picked = mx.take_along_axis(
         full.reshape(full.size // positions.end, positions.end), elements, axis=1
     )
@@ -96,7 +97,7 @@ def by_number(indices: mx.array, size: Triple, is_checked: bool) -> Positions:
     # Viewed as unsigned numbers, negative indices are too large as well.
     position = indices.view(TRAITS[indices.dtype].unsigned)
     if is_checked:
-        position = mx.minimum(position, prod(size))
+        position = mx.minimum(position, constant(prod(size), position.dtype))
     position = position.astype(narrowest((prod(size) + 1) * channels))
     if channels > 1:
         position = position * channels + mx.arange(channels, dtype=position.dtype)
