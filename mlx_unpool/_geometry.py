@@ -378,8 +378,3 @@ def fractional_geometry(size: Triple, pooled: Triple, kernel: Triple) -> Fractio
     """The windows of fractional pooling."""
     regular = tuple((k, k) if k == length else None for length, k in zip(size, kernel))
     return FractionalGeometry(size, pooled, kernel, regular)
-
-
-def kernel_offsets(kernel: Triple) -> list[Triple]:
-    """The (depth, height, width) coordinates of every element of a window, in the order of window indices."""
-    return [(d, h, w) for d in range(kernel[0]) for h in range(kernel[1]) for w in range(kernel[2])]
