@@ -9,7 +9,7 @@ from typing import Any
 import mlx.nn as nn
 
 from ._arguments import short_repr
-from .layers import MaxPool1d, MaxPool2d, MaxPool3d
+from .layers import MaxPool1d, MaxPool2d, MaxPool3d, _Pool
 
 _LAYERS = {nn.MaxPool1d: MaxPool1d, nn.MaxPool2d: MaxPool2d, nn.MaxPool3d: MaxPool3d}
 
@@ -19,10 +19,11 @@ def replace_max_pools(model: nn.Module) -> nn.Module:
 
     The model is changed in place. Parameters, other layers and their order stay the same. Pools are found
     in attributes, lists, tuples and dicts, and a shared pool stays shared. Class attributes and pools
-    created in ``__call__`` are not replaced. Subclasses of these layers and pools with padding above half
-    the window are left in the model, and one ``UserWarning`` lists them. Call this function before
-    ``mx.compile``. A replaced model must be exported inside :func:`exporting`, even if that was
-    not necessary before.
+    created in ``__call__`` are not replaced. Subclasses of these layers, pools with padding above half the
+    window, and pools in a subclass of ``tuple`` other than a named tuple are left in the model, and one
+    ``UserWarning`` lists them. A model without any pool also gives a ``UserWarning``. Call this function
+    before ``mx.compile``. A replaced model must be exported inside :func:`exporting`, even if that was not
+    necessary before.
 
     Args:
         model (Module): The model, or a single pool.
@@ -46,33 +47,51 @@ def replace_max_pools(model: nn.Module) -> nn.Module:
         got = short_repr(model)
         raise TypeError(f"[replace_max_pools] 'model' must be an mlx.nn.Module but got {got}.")
     seen: dict[int, tuple] = {}  # each object, so that its id is not reused, and its replacement
-    left = []
-
-    def replaced(value: Any, path: str) -> Any:
-        if not isinstance(value, (dict, list, tuple)) or id(value) in seen:
-            return seen.get(id(value), (value, value))[1]
-        seen[id(value)] = value, value
-        result: Any = value
-        try:
-            result = _layer_like(value) if isinstance(value, tuple(_LAYERS)) else value
-        except ValueError as error:
-            left.append(f"{path or 'the model'}: {error}")
-        if result is value:
-            items = list(value.items() if isinstance(value, dict) else enumerate(value))
-            new = {key: replaced(item, f"{path}.{key}".lstrip(".")) for key, item in items}
-            changed = {key: new[key] for key, item in items if new[key] is not item}
-            if not isinstance(value, tuple):
-                for key, item in changed.items():
-                    value[key] = item
-            elif changed:
-                result = getattr(value, "_make", type(value))(new.values())  # or a named tuple
-        seen[id(value)] = value, result
-        return result
-
-    result = replaced(model, "")
+    left: list[str] = []
+    pending: list[tuple[Any, str, bool]] = [(model, "", False)]  # and whether its items are done
+    while pending:
+        value, path, is_done = pending.pop()
+        if is_done:
+            seen[id(value)] = value, _with_items(value, path, seen, left)
+        elif isinstance(value, (dict, list, tuple)) and id(value) not in seen:
+            seen[id(value)] = value, value
+            try:
+                if isinstance(value, tuple(_LAYERS)):
+                    seen[id(value)] = value, _layer_like(value)
+                    continue
+            except ValueError as error:
+                left.append(f"{path or 'the model'}: {error}")
+            pending.append((value, path, True))
+            items = [(item, f"{path}.{key}".lstrip("."), False) for key, item in _items(value)]
+            pending.extend(reversed(items))
     if left:
         warnings.warn("\n  ".join(["[replace_max_pools] not replaced:", *left]), stacklevel=2)
-    return result
+    elif not any(isinstance(value, (*_LAYERS, _Pool)) for value, _ in seen.values()):
+        warnings.warn(
+            "[replace_max_pools] 'model' has no max pooling layer. A layer that is created in __call__, or a "
+            "class attribute, is not found.",
+            stacklevel=2,
+        )
+    return seen[id(model)][1]
+
+
+def _items(value: Any) -> list[tuple[Any, Any]]:
+    return list(value.items() if isinstance(value, dict) else enumerate(value))
+
+
+def _with_items(value: Any, path: str, seen: dict[int, tuple], left: list[str]) -> Any:
+    """A container with its items replaced: the same one or, for a tuple, a new one."""
+    kind = type(value)
+    new = {key: seen.get(id(item), (item, item))[1] for key, item in _items(value)}
+    changed = [key for key, item in _items(value) if new[key] is not item]
+    if not isinstance(value, tuple):
+        for key in changed:
+            value[key] = new[key]
+    elif changed and (kind is tuple or hasattr(kind, "_make")):  # or a named tuple
+        return getattr(kind, "_make", kind)(new.values())
+    elif changed:
+        left.append(f"{path}: {kind.__name__} is a subclass of tuple.")
+    return value
 
 
 def _layer_like(pool: Any) -> nn.Module:

@@ -22,9 +22,14 @@ if TYPE_CHECKING:
 class _Layer(nn.Module):
     """Base class of all layers: a request made from the attributes, a repr, errors with the class's name."""
 
+    # The attributes of the last call and their request. A slot is neither an attribute nor pickled.
+    __slots__ = ("_last",)
+
     rank: int
     _request_type: Any
-    _arguments: tuple[str, ...]  # of __init__, in the order of ``_request_type.of``
+    _arguments: tuple[
+        str, ...
+    ]  # names of the arguments of __init__, which ``_request_type.of`` has as well
     _repr_names: tuple[str, ...]  # arguments that the repr always shows
     _hidden_arguments: tuple[str, ...] = ()  # further attributes that the request depends on
 
@@ -45,15 +50,29 @@ class _Layer(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, _normalized(value))
-        self.__dict__.pop("request", None)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.__dict__.pop(name, None)  # where mlx.nn stores numbers, which would take precedence
+        super().__setitem__(name, _normalized(value))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__
 
     def _request(self) -> Any:
-        """The request with the current attributes, checked again only after an attribute was set."""
-        request = self.__dict__.get("request")
-        if request is None:
-            arguments = [getattr(self, name) for name in self._arguments]
-            request = self._request_type.of(type(self).__name__, self.rank, *arguments)
-            self.__dict__["request"] = request
+        """The request with the current attributes, which are checked again only if one has changed."""
+        try:
+            # All at once: an attribute that is a tuple is an item, which ``getattr`` finds slowly.
+            given = operator.itemgetter(*self._arguments)({**self, **self.__dict__})
+            before, request = self._last
+            # Compared by identity, because True equals 1.
+            if not any(map(operator.is_not, given, before)):
+                return request
+        except (AttributeError, KeyError):  # no call before; an attribute was deleted
+            pass
+        given = operator.attrgetter(*self._arguments)(self)
+        arguments = {name.lstrip("_"): value for name, value in zip(self._arguments, given)}
+        request = self._request_type.of(type(self).__name__, self.rank, **arguments)
+        object.__setattr__(self, "_last", (given, request))
         return request
 
 
