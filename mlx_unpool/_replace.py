@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.nn as nn
 
@@ -46,52 +47,54 @@ def replace_max_pools(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module):
         got = short_repr(model)
         raise TypeError(f"[replace_max_pools] 'model' must be an mlx.nn.Module but got {got}.")
-    seen: dict[int, tuple] = {}  # each object, so that its id is not reused, and its replacement
-    left: list[str] = []
-    pending: list[tuple[Any, str, bool]] = [(model, "", False)]  # and whether its items are done
-    while pending:
-        value, path, is_done = pending.pop()
-        if is_done:
-            seen[id(value)] = value, _with_items(value, path, seen, left)
-        elif isinstance(value, (dict, list, tuple)) and id(value) not in seen:
-            seen[id(value)] = value, value
+    found = _Found({}, [], [])
+    result = found.replaced(model, "")
+    while found.pending:
+        value, path = found.pending.pop(0)
+        for key, item in list(value.items() if isinstance(value, dict) else enumerate(value)):
+            new = found.replaced(item, f"{path}.{key}".lstrip("."))
+            if new is not item:
+                value[key] = new
+    if found.left:
+        warnings.warn("\n  ".join(["[replace_max_pools] not replaced:", *found.left]), stacklevel=2)
+    elif not any(isinstance(value, (*_LAYERS, _Pool)) for value, _ in found.seen.values()):
+        message = "'model' contains no max pooling layer; those created in __call__ are not found."
+        warnings.warn(f"[replace_max_pools] {message}", stacklevel=2)
+    return result
+
+
+class _Found(NamedTuple):
+    """What was found in a model."""
+
+    seen: dict[int, tuple]  # each object, so that its id is not reused, and its replacement
+    pending: list[
+        tuple[Any, str]
+    ]  # dicts and lists whose items are still to be replaced, and their paths
+    left: list[str]  # a line of the warning for each pool or tuple that is not replaced
+
+    def replaced(self, value: Any, path: str) -> Any:
+        """The replacement of a pool or of a tuple that contains one; any other object itself."""
+        if id(value) not in self.seen:
+            self.seen[id(value)] = value, value
+            if isinstance(value, (dict, list)):
+                self.pending.append((value, path))
             try:
-                if isinstance(value, tuple(_LAYERS)):
-                    seen[id(value)] = value, _layer_like(value)
-                    continue
+                self.seen[id(value)] = value, self._like(value, path)
             except ValueError as error:
-                left.append(f"{path or 'the model'}: {error}")
-            pending.append((value, path, True))
-            items = [(item, f"{path}.{key}".lstrip("."), False) for key, item in _items(value)]
-            pending.extend(reversed(items))
-    if left:
-        warnings.warn("\n  ".join(["[replace_max_pools] not replaced:", *left]), stacklevel=2)
-    elif not any(isinstance(value, (*_LAYERS, _Pool)) for value, _ in seen.values()):
-        warnings.warn(
-            "[replace_max_pools] 'model' has no max pooling layer. A layer that is created in __call__, or a "
-            "class attribute, is not found.",
-            stacklevel=2,
-        )
-    return seen[id(model)][1]
+                self.left.append(f"{path or 'the model'}: {error}")
+        return self.seen[id(value)][1]
 
-
-def _items(value: Any) -> list[tuple[Any, Any]]:
-    return list(value.items() if isinstance(value, dict) else enumerate(value))
-
-
-def _with_items(value: Any, path: str, seen: dict[int, tuple], left: list[str]) -> Any:
-    """A container with its items replaced: the same one or, for a tuple, a new one."""
-    kind = type(value)
-    new = {key: seen.get(id(item), (item, item))[1] for key, item in _items(value)}
-    changed = [key for key, item in _items(value) if new[key] is not item]
-    if not isinstance(value, tuple):
-        for key in changed:
-            value[key] = new[key]
-    elif changed and (kind is tuple or hasattr(kind, "_make")):  # or a named tuple
-        return getattr(kind, "_make", kind)(new.values())
-    elif changed:
-        left.append(f"{path}: {kind.__name__} is a subclass of tuple.")
-    return value
+    def _like(self, value: Any, path: str) -> Any:
+        if isinstance(value, tuple(_LAYERS)):
+            return _layer_like(value)
+        if isinstance(value, tuple):
+            items = [self.replaced(item, f"{path}.{n}") for n, item in enumerate(value)]
+            if any(map(operator.is_not, items, value)):
+                kind = type(value)
+                if kind is not tuple and not hasattr(kind, "_make"):  # of a named tuple
+                    raise ValueError(f"{kind.__name__} is a subclass of tuple.")
+                return getattr(kind, "_make", kind)(items)
+        return value
 
 
 def _layer_like(pool: Any) -> nn.Module:

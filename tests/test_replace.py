@@ -108,9 +108,10 @@ def test_one_warning_lists_what_is_left():
     assert warning.filename == __file__
     first, *lines = str(warning.message).splitlines()
     assert first == "[replace_max_pools] not replaced:"
-    assert [line.split(":")[0].strip() for line in lines] == ["blocks.1.layers.0", "wide", "uneven"]
-    assert "Subclass is a subclass" in lines[0]
-    assert "'padding' must be at most half the window" in lines[1]
+    assert [line.split(":")[0].strip() for line in lines] == ["wide", "uneven", "blocks.1.layers.0"]
+    assert "'padding' must be at most half the window" in lines[0]
+    assert "attributes of this MaxPool2d were changed" in lines[1]
+    assert "Subclass is a subclass" in lines[2]
     assert [model.blocks[1].layers[0], model.wide, model.uneven] == left
     assert isinstance(model.blocks[0], mlx_unpool.MaxPool2d)
     with pytest.warns(UserWarning, match=r"the model: Subclass"):
@@ -150,7 +151,7 @@ def test_models_may_be_nested_deeply():
 
 def test_a_model_without_pools_gives_a_warning():
     with pytest.warns(
-        UserWarning, match=r"^\[replace_max_pools\] 'model' has no max pooling layer"
+        UserWarning, match=r"^\[replace_max_pools\] 'model' contains no max pooling layer"
     ):
         replace_max_pools(nn.Sequential(nn.ReLU()))
     model = nn.Sequential(nn.MaxPool2d(2))
