@@ -25,6 +25,7 @@ from ._types import (
 )
 
 
+@check.signature
 def convert_indices(
     indices: mx.array,
     source: ConvertibleFormat,
@@ -228,6 +229,7 @@ def _laid_out(x: mx.array, layout: Layout, data_format: str) -> mx.array:
     return mx.moveaxis(x, first, -1) if layout.channels_first else mx.moveaxis(x, -1, first)
 
 
+@check.signature
 def check_indices(
     indices: mx.array,
     output_size: IntOrTuple,

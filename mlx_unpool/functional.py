@@ -9,10 +9,12 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
+from . import _arguments as check
 from ._requests import AdaptivePooling, FractionalPooling, MaxPooling, MaxUnpooling
 from ._types import ArrayOrPair, DataFormat, IndexFormat, IntOrTuple, Stream
 
 
+@check.signature
 def max_pool1d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -49,11 +51,11 @@ def max_pool1d(
         >>> values.squeeze().tolist(), indices.squeeze().tolist()
         ([3.0, 5.0], [1, 3])
     """
-    window = (kernel_size, stride, padding, dilation, ceil_mode)
-    pooling = MaxPooling.of("max_pool1d", 1, *window, return_indices, index_format, data_format)
-    return pooling(x, stream)
+    given = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    return MaxPooling.of("max_pool1d", 1, *given, index_format, data_format)(x, stream)
 
 
+@check.signature
 def max_pool2d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -92,11 +94,11 @@ def max_pool2d(
         >>> indices.squeeze().tolist()
         [[5, 7], [13, 15]]
     """
-    window = (kernel_size, stride, padding, dilation, ceil_mode)
-    pooling = MaxPooling.of("max_pool2d", 2, *window, return_indices, index_format, data_format)
-    return pooling(x, stream)
+    given = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    return MaxPooling.of("max_pool2d", 2, *given, index_format, data_format)(x, stream)
 
 
+@check.signature
 def max_pool3d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -133,11 +135,11 @@ def max_pool3d(
         >>> values.shape, indices.shape
         ((20, 25, 16, 7, 16), (20, 25, 16, 7, 16))
     """
-    window = (kernel_size, stride, padding, dilation, ceil_mode)
-    pooling = MaxPooling.of("max_pool3d", 3, *window, return_indices, index_format, data_format)
-    return pooling(x, stream)
+    given = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    return MaxPooling.of("max_pool3d", 3, *given, index_format, data_format)(x, stream)
 
 
+@check.signature
 def max_unpool1d(
     x: mx.array,
     indices: mx.array,
@@ -172,10 +174,11 @@ def max_unpool1d(
         >>> mlx_unpool.max_unpool1d(values, indices, 2, output_size=5).squeeze().tolist()
         [0.0, 3.0, 0.0, 5.0, 0.0]
     """
-    window = (kernel_size, stride, padding, dilation)
-    return MaxUnpooling.of("max_unpool1d", 1, *window, data_format)(x, indices, output_size, stream)
+    given = (kernel_size, stride, padding, dilation, data_format)
+    return MaxUnpooling.of("max_unpool1d", 1, *given)(x, indices, output_size, stream)
 
 
+@check.signature
 def max_unpool2d(
     x: mx.array,
     indices: mx.array,
@@ -223,10 +226,11 @@ def max_unpool2d(
                [0, 0, 0, 0, 0],
                [0, 17, 0, 19, 0]], dtype=int32)
     """
-    window = (kernel_size, stride, padding, dilation)
-    return MaxUnpooling.of("max_unpool2d", 2, *window, data_format)(x, indices, output_size, stream)
+    given = (kernel_size, stride, padding, dilation, data_format)
+    return MaxUnpooling.of("max_unpool2d", 2, *given)(x, indices, output_size, stream)
 
 
+@check.signature
 def max_unpool3d(
     x: mx.array,
     indices: mx.array,
@@ -262,10 +266,11 @@ def max_unpool3d(
         >>> mlx_unpool.max_unpool3d(values, indices, 3, stride=2, **layout).shape
         (20, 16, 51, 33, 15)
     """
-    window = (kernel_size, stride, padding, dilation)
-    return MaxUnpooling.of("max_unpool3d", 3, *window, data_format)(x, indices, output_size, stream)
+    given = (kernel_size, stride, padding, dilation, data_format)
+    return MaxUnpooling.of("max_unpool3d", 3, *given)(x, indices, output_size, stream)
 
 
+@check.signature
 def adaptive_max_pool1d(
     x: mx.array,
     output_size: int | Sequence[int | None],
@@ -292,10 +297,11 @@ def adaptive_max_pool1d(
         >>> values.squeeze().tolist(), indices.squeeze().tolist()
         ([3.0, 5.0], [1, 3])
     """
-    pooling = AdaptivePooling.of("adaptive_max_pool1d", 1, output_size, return_indices, data_format)
-    return pooling(x, stream)
+    given = (output_size, return_indices, data_format)
+    return AdaptivePooling.of("adaptive_max_pool1d", 1, *given)(x, stream)
 
 
+@check.signature
 def adaptive_max_pool2d(
     x: mx.array,
     output_size: int | Sequence[int | None],
@@ -324,10 +330,11 @@ def adaptive_max_pool2d(
         >>> mlx_unpool.max_unpool2d(values, indices, None, output_size=(5, 7)).shape
         (1, 5, 7, 1)
     """
-    pooling = AdaptivePooling.of("adaptive_max_pool2d", 2, output_size, return_indices, data_format)
-    return pooling(x, stream)
+    given = (output_size, return_indices, data_format)
+    return AdaptivePooling.of("adaptive_max_pool2d", 2, *given)(x, stream)
 
 
+@check.signature
 def adaptive_max_pool3d(
     x: mx.array,
     output_size: int | Sequence[int | None],
@@ -353,10 +360,11 @@ def adaptive_max_pool3d(
         >>> mlx_unpool.adaptive_max_pool3d(x, 4).shape
         (2, 4, 4, 4, 4)
     """
-    pooling = AdaptivePooling.of("adaptive_max_pool3d", 3, output_size, return_indices, data_format)
-    return pooling(x, stream)
+    given = (output_size, return_indices, data_format)
+    return AdaptivePooling.of("adaptive_max_pool3d", 3, *given)(x, stream)
 
 
+@check.signature
 def fractional_max_pool2d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -392,13 +400,11 @@ def fractional_max_pool2d(
         >>> mlx_unpool.fractional_max_pool2d(x, 3, output_ratio=0.5, key=mx.random.key(0)).shape
         (20, 25, 16, 16)
     """
-    windows = (kernel_size, output_size, output_ratio)
-    pooling = FractionalPooling.of(
-        "fractional_max_pool2d", 2, *windows, return_indices, data_format
-    )
-    return pooling(x, stream, random_samples, key)
+    given = (kernel_size, output_size, output_ratio, return_indices, data_format)
+    return FractionalPooling.of("fractional_max_pool2d", 2, *given)(x, stream, random_samples, key)
 
 
+@check.signature
 def fractional_max_pool3d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -432,8 +438,5 @@ def fractional_max_pool3d(
         >>> mlx_unpool.fractional_max_pool3d(x, 2, output_size=(13, 12, 11)).shape
         (2, 13, 12, 11, 4)
     """
-    windows = (kernel_size, output_size, output_ratio)
-    pooling = FractionalPooling.of(
-        "fractional_max_pool3d", 3, *windows, return_indices, data_format
-    )
-    return pooling(x, stream, random_samples, key)
+    given = (kernel_size, output_size, output_ratio, return_indices, data_format)
+    return FractionalPooling.of("fractional_max_pool3d", 3, *given)(x, stream, random_samples, key)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
@@ -39,7 +38,7 @@ class _Layer(nn.Module):
             cls._arguments = (*names, *cls._hidden_arguments)
         for name in ("__init__", "__call__"):
             if name in vars(cls):
-                setattr(cls, name, _with_signature_errors(vars(cls)[name]))
+                setattr(cls, name, check.signature(vars(cls)[name]))
 
     def _extra_repr(self) -> str:
         names = list(self._repr_names)
@@ -74,27 +73,6 @@ class _Layer(nn.Module):
         request = self._request_type.of(type(self).__name__, self.rank, **arguments)
         object.__setattr__(self, "_last", (given, request))
         return request
-
-
-def _with_signature_errors(method: Callable[..., Any]) -> Any:
-    """``method``, with an error that names the public class if the arguments do not fit its signature."""
-
-    @functools.wraps(method)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return method(self, *args, **kwargs)
-        except TypeError as error:
-            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-                raise  # from inside the method
-            problem = str(error).partition("() ")[2]
-            _, *parameters = inspect.signature(method).parameters.values()
-            plain = [p.replace(annotation=inspect.Parameter.empty) for p in parameters]
-            hint = f" {check.PAIR_HINT}" if "'indices'" in problem else ""
-            raise TypeError(
-                f"[{type(self).__name__}] {problem}; the arguments are {inspect.Signature(plain)}.{hint}"
-            ) from None
-
-    return call
 
 
 # Options that the repr shows if they differ from these.
