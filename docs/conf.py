@@ -70,7 +70,6 @@ copybutton_prompt_text = ">>> "
 
 # The list of arguments has the types; a signature with names and defaults alone fits into two lines.
 autodoc_typehints = "none"
-autoclass_content = "both"  # the arguments of a layer are documented in its __init__
 autodoc_member_order = "bysource"
 autosummary_context = {
     "descriptions": {

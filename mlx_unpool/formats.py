@@ -56,7 +56,7 @@ def convert_indices(
 
     In one and two dimensions, the missing axes have length 1. An index outside its own plane (or, if
     either format is ``"window"``, outside its own window) becomes -1, or as a window index the largest number
-    of its dtype. Unpooling drops such an index. Nothing is evaluated.
+    of its dtype. Unpooling drops such an index. The function does not evaluate its input.
 
     Args:
         indices (array): Shape ``(N, [D_out, [H_out,]] W_out, C)``, or ``(N, C, [D_out, [H_out,]] W_out)``
@@ -246,7 +246,7 @@ def check_indices(
     ``indices``. Use :func:`checking` to check the indices of every unpooling call.
 
     Args:
-        indices (array): Flat indices (any integer dtype but uint8 and uint16) or window indices (uint8
+        indices (array): Flat indices (any integer dtype except uint8 and uint16) or window indices (uint8
             or uint16) of shape ``(N, [D, [H,]] W, C)``, or ``(N, C, [D, [H,]] W)`` with
             ``data_format="channels_first"``; the batch dimension is optional.
         output_size (int or tuple of int): Spatial or full shape of the output of the unpooling.

@@ -119,7 +119,7 @@ def test_one_warning_lists_what_is_left():
 
 
 class Blocks(tuple):
-    """A tuple with a constructor of its own."""
+    """A tuple whose constructor takes two arguments."""
 
     def __new__(cls, first, second):
         return super().__new__(cls, (first, second))
