@@ -169,15 +169,12 @@ class _Planes:
         else:
             image = mx.arange(batch, dtype=mx.int64).reshape(-1, 1, 1, 1, 1)
             channel = mx.arange(channels, dtype=mx.int64)
-        steps = max(1, channels)
-        return {
-            "flat": (mx.zeros((), mx.int64), 1),
-            "pytorch": (mx.zeros((), mx.int64), 1),
-            "tensorflow": (channel, steps),
-            "tensorflow_batch": (image * (plane * channels) + channel, steps),
-            "onnx": ((image * channels + channel) * plane, 1),
-            "onnx_column_major": ((image * channels + channel) * plane, 1),
-        }[name]
+        if name.startswith("onnx"):
+            return (image * channels + channel) * plane, 1
+        if name.startswith("tensorflow"):
+            first = image * (plane * channels) if name == "tensorflow_batch" else 0
+            return first + channel, max(1, channels)
+        return mx.zeros((), mx.int64), 1
 
     def _window_indices(self, positions: mx.array) -> mx.array:
         assert isinstance(self.geometry, WindowGeometry)

@@ -50,10 +50,10 @@ class _Layer(nn.Module):
                 setattr(cls, name, check.signature(vars(cls)[name]))
 
     def _extra_repr(self) -> str:
-        names = list(self._repr_names)
-        for name, default in _REPR_DEFAULTS.items():
-            if getattr(self, name, default) != default:
-                names.append(name)
+        changed = [
+            n for n, default in _REPR_DEFAULTS.items() if getattr(self, n, default) != default
+        ]
+        names = [*self._repr_names, *changed]
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -101,12 +101,8 @@ def _normalized(value: Any) -> Any:
     """
     if isinstance(value, list):
         return tuple(map(_normalized, value))
-    if isinstance(value, (bool, int, mx.array)) or not hasattr(value, "__index__"):
-        return value
-    try:
-        return operator.index(value)  # NumPy integers
-    except TypeError:
-        return value
+    numbers = check.all_integers([value])  # also of NumPy
+    return value if numbers is None else numbers[0]
 
 
 class _Pool(_Layer):
@@ -372,12 +368,9 @@ class _MaxUnpool(_Layer):
         """
         if not isinstance(pool, _Pool) or pool.rank != cls.rank:
             kind = type(pool)
-            whose = kind.__module__.replace("mlx.nn.layers.pooling", "mlx.nn") + "."
-            hint = ", which returns no indices" if whose.startswith("mlx.nn.") else ""
-            name = kind.__name__ if whose == "builtins." else whose + kind.__name__
             raise TypeError(
-                f"[{cls.__name__}] 'pool' must be a pooling layer of mlx_unpool with {cls.rank} spatial "
-                f"{'axis' if cls.rank == 1 else 'axes'} but got {name}{hint}."
+                f"[{cls.__name__}] 'pool' must be a {cls.rank}-D pooling layer of mlx_unpool but got "
+                f"{kind.__module__}.{kind.__name__}. The pools of mlx.nn return no indices."
             )
         if not pool.return_indices:
             raise ValueError(
