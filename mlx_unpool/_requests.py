@@ -8,7 +8,8 @@ are bounded and contain neither arrays nor streams.
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
@@ -78,7 +79,16 @@ _interned = lru_cache(_REQUEST_CACHE_SIZE)(lambda kind, *fields: kind(*fields))
 @lru_cache(_PLAN_CACHE_SIZE)
 def _plan(request: _Request, *shapes: tuple[int, ...] | None) -> Plan:
     """The plan of a request. Errors about shapes are raised here and never cached."""
-    return request.plan(*shapes)
+    try:
+        return request.plan(*shapes)
+    except ValueError as error:
+        other = replace(request, channels_first=not request.channels_first)
+        with suppress(ValueError):
+            other.plan(*shapes)
+            order = "first" if other.channels_first else "last"
+            hint = f"If the array is channels {order}, pass data_format='channels_{order}'."
+            error.args = (f"{error} {hint}",)
+        raise
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,7 +279,7 @@ class MaxUnpooling(_Request):
     ) -> mx.array:
         """The values ``x`` at the positions of ``indices``, zeros elsewhere."""
         where = self.where(x, stream)
-        check.indices(self.caller, indices)
+        check.indices(self.caller, indices, x)
         if indices.shape != x.shape:
             raise ValueError(
                 f"[{self.caller}] 'indices' must have the shape of the pooled values, {x.shape}, but got "
