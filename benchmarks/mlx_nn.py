@@ -2,7 +2,7 @@
 
     python benchmarks/mlx_nn.py                     print the tables of MLX_NN.md (takes minutes)
     python benchmarks/mlx_nn.py --quick             the same with small arrays, to check that the program runs
-    python benchmarks/mlx_nn.py --write             write them into MLX_NN.md, docs/benchmarks.md and README.md
+    python benchmarks/mlx_nn.py --write             write them into MLX_NN.md, docs/benchmarks.md, README.md
     python benchmarks/mlx_nn.py --write --stored    write the results of the last run again
 
 Times are medians in one process on MLX's default device. The two libraries take turns. Bytes on a GPU are
