@@ -192,6 +192,9 @@ class WindowGeometry(Geometry):
     """Equal windows at equal distances."""
 
     window: Window
+    varied: bool = (
+        False  # whether inputs of other sizes have other windows, so that there may be many
+    )
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -368,7 +371,7 @@ def adaptive_geometry(size: Triple, pooled: Triple) -> Geometry:
     if len(equal) < 3:
         return AdaptiveGeometry(size, pooled, tuple(longest), tuple(regular))
     kernel, stride = zip(*equal)
-    return WindowGeometry(size, pooled, Window(kernel=kernel, stride=stride))
+    return WindowGeometry(size, pooled, Window(kernel=kernel, stride=stride), kernel != stride)
 
 
 def fractional_geometry(size: Triple, pooled: Triple, kernel: Triple) -> FractionalGeometry:

@@ -117,7 +117,7 @@ class _Pool(_Layer):
         Returns:
             array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
         """
-        return self._request()(x, stream)
+        return self._request()(x, stream, training=self.training)
 
 
 class _MaxPool(_Pool):
@@ -277,7 +277,7 @@ class _FractionalMaxPool(_Pool):
         Returns:
             array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
         """
-        return self._request()(x, stream, random_samples, key)
+        return self._request()(x, stream, random_samples, key, training=self.training)
 
 
 class _MaxUnpool(_Layer):

@@ -109,7 +109,9 @@ def test_bit_sets_of_the_largest_planes_with_32_bit_indices(primitive):
     plane, indices = huge((1, *size, 1), mx.int8), huge((1, *size, 1), mx.int32)
     device = Marked()
     with device.installed():
-        getattr(_backends.get("metal"), primitive)(plane, indices, WindowGeometry(size, size, Window()))
+        getattr(_backends.get("metal"), primitive)(
+            plane, indices, WindowGeometry(size, size, Window())
+        )
 
 
 @pytest.mark.parametrize(("height", "width"), [(32767, 65537), (32768, 65536)])
