@@ -262,7 +262,7 @@ def _place(
 ) -> Launch:
     batch, *_, channels = shape
     flat, stride, tiles = not is_window(index_dtype), g.window.stride, _tiles(g)
-    columns = _columns(dtype, shape, g, tiles[2], stride[2])
+    columns = _columns(dtype, shape, g, tiles[2], stride[2], most=16 if codes else 8)
     if g.window.dilation[2] > stride[2]:
         columns = 1  # the windows of a tile are not neighbours
     acc, lanes = _place_work(dtype, channels, g.window, add, codes)
@@ -291,7 +291,7 @@ def _place_work(
     """The accumulation dtype of ``place`` and its number of channels per thread."""
     lanes, tile = _lanes(dtype, channels), prod(window.stride)
     if codes:  # window codes (see windows.h) of a tile of one element take few registers
-        return mx.uint16, 16 if tile == 1 and channels % 16 == 0 else lanes
+        return mx.uint16, max(lanes, gcd(channels, 32)) if tile == 1 else lanes
     if not add or window.disjoint:
         return dtype, lanes
     acc = TRAITS[dtype].accumulation
@@ -462,8 +462,8 @@ def _accumulate_regions(
     shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Geometry
 ) -> Launch:
     full = (shape[0], *g.size, shape[4])
-    # Threads access only the outputs as contiguous runs, so the window does not matter. Finding the windows takes
-    # longer than a bounds check, so the number of columns need not divide the width.
+    # Threads access only the outputs as contiguous runs, so the window does not matter. The number of columns
+    # need not divide the width, because a bounds check takes less time than finding the windows.
     columns = _columns(dtype, shape, _without_window(Geometry(g.size, g.size)))
     window = g.window if isinstance(g, WindowGeometry) else Window()
     if window.dilation[2] > window.stride[2]:
@@ -598,12 +598,14 @@ def _lanes(dtype: mx.Dtype, channels: int) -> int:
     return max(1, min(16 // dtype.size, 8, channels))
 
 
-def _columns(dtype: mx.Dtype, shape: Shape, g: WindowGeometry, width: int = 0, tile: int = 1) -> int:
+def _columns(
+    dtype: mx.Dtype, shape: Shape, g: WindowGeometry, width: int = 0, tile: int = 1, most: int = 8
+) -> int:
     """The number of neighbouring windows or tiles per thread: more if there are few channels.
 
     A number that divides the width, if given, saves a bounds check in the kernel.
     """
-    most = _power_of_two(min(16 // dtype.size, 8) // shape[4] // tile)
+    most = _power_of_two(min(16 // dtype.size, most) // shape[4] // tile)
     run = most * g.window.stride[2] + 2 * g.window.span[2]
     if run > min(prod(g.size), prod(g.pooled)) * shape[0]:  # tiny arrays
         return 1
