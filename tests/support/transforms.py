@@ -80,7 +80,9 @@ def max_pool(rank: int) -> list[Case]:
     for index_format in ("flat", "window"):
         call = partial(function, return_indices=True, index_format=index_format)
         cases.append(Case(lambda x, call=call, **o: call(x, *WINDOW, **o)[0], [x], matrix))
-    return [*cases, Case(lambda x, **o: function(x, *WINDOW, **o), [x], matrix)]
+    in_eval_mode = getattr(mlx_unpool, f"MaxPool{rank}d")(*WINDOW).eval()
+    calls = (lambda x, **o: function(x, *WINDOW, **o)), in_eval_mode
+    return [*cases, *(Case(call, [x], matrix) for call in calls)]
 
 
 def max_unpool(rank: int) -> list[Case]:
