@@ -37,8 +37,8 @@ def exporting() -> Iterator[None]:
 
     Without it ``mx.export_function`` fails with ``[export_function] Unable to serialize primitive
     CustomTransforms``. Inside this context pooling and unpooling are traced as their kernels or operations,
-    which can be exported but not differentiated. The exported file runs without this package, on the kind of
-    device that it was traced for.
+    which can be exported but not differentiated; pools without ``return_indices`` write values only. The
+    exported file runs without this package, on the kind of device that it was traced for.
 
     It applies to the current thread and to ``asyncio`` tasks created inside, not to threads started inside.
 

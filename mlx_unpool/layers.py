@@ -109,6 +109,9 @@ class _Pool(_Layer):
     def __call__(self, x: mx.array, *, stream: Stream = None) -> ArrayOrPair:
         """Pool ``x``.
 
+        Without ``return_indices``, a layer on a GPU also writes the positions of the maxima for the gradient.
+        After ``eval()`` it writes values only, and a gradient computes the positions again.
+
         Args:
             x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
                 batch dimension is optional.
