@@ -145,15 +145,20 @@ class _Pooling(_Request):
         """Start and stop of every window, (B, windows of all axes, 2, 1 or C); None for equal windows."""
         return None
 
-    def __call__(self, x: Any, stream: Any = None) -> Any:
-        """The pooled values, or ``(values, indices)`` if indices are requested."""
+    def __call__(self, x: Any, stream: Any = None, *, training: bool = True) -> Any:
+        """The pooled values, or ``(values, indices)`` if indices are requested.
+
+        ``training``: whether a gradient is likely, so that a GPU keeps what it needs.
+        """
         where = self.where(x, stream)
         plan = _plan(self, x.shape)
         self.check_limit(plan, where)
         with mx.stream(where.stream):
-            return self.run(x, plan, where, self.bounds(plan))
+            return self.run(x, plan, where, self.bounds(plan), training)
 
-    def run(self, x: mx.array, plan: Plan, where: Where, bounds: mx.array | None) -> Any:
+    def run(
+        self, x: mx.array, plan: Plan, where: Where, bounds: mx.array | None, training: bool
+    ) -> Any:
         """The result of a call, on the current stream."""
         if plan.is_empty:
             values, indices = mx.zeros(plan.shape, x.dtype), mx.zeros(plan.shape, plan.index_dtype)
@@ -162,7 +167,7 @@ class _Pooling(_Request):
         source = (folded,) if bounds is None else (folded, bounds)
         arguments = (source, plan.geometry, plan.index_dtype, where)
         if not self.return_indices:
-            return mx.reshape(_derivatives.pool_values(*arguments), plan.shape)
+            return mx.reshape(_derivatives.pool_values(*arguments, training), plan.shape)
         values, indices = _derivatives.pool(*arguments)
         return mx.reshape(values, plan.shape), mx.reshape(indices, plan.shape)
 
@@ -457,7 +462,13 @@ class FractionalPooling(_Pooling):
         return _interned(FractionalPooling, caller, rank, first, return_indices, *fields)
 
     def __call__(
-        self, x: Any, stream: Any = None, random_samples: Any = None, key: Any = None
+        self,
+        x: Any,
+        stream: Any = None,
+        random_samples: Any = None,
+        key: Any = None,
+        *,
+        training: bool = True,
     ) -> Any:
         """The pooled values, or ``(values, indices)`` if indices are requested."""
         where = self.where(x, stream)
@@ -471,7 +482,7 @@ class FractionalPooling(_Pooling):
                 samples = mx.random.uniform(shape=shape, key=key)
             # Window positions have no derivative: without this MLX would differentiate the random bits.
             bounds = _fractional_bounds(mx.stop_gradient(samples), plan.geometry)
-            return self.run(x, plan, where, plan.layout.fold_bounds(bounds))
+            return self.run(x, plan, where, plan.layout.fold_bounds(bounds), training)
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
         """See :class:`_Request`."""

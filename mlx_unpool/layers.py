@@ -111,6 +111,9 @@ class _Pool(_Layer):
     def __call__(self, x: mx.array, *, stream: Stream = None) -> ArrayOrPair:
         """Pool ``x``.
 
+        Without ``return_indices``, a layer on a GPU also writes the positions of the maxima for the gradient.
+        After ``eval()`` it writes values only, and a gradient computes the positions again.
+
         Args:
             x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
                 batch dimension is optional.
@@ -123,7 +126,7 @@ class _Pool(_Layer):
             ValueError: If the shape of ``x`` is not possible, such as a plane smaller than the window.
             TypeError: If ``x`` is not an array of a supported dtype.
         """
-        return self._request()(x, stream)
+        return self._request()(x, stream, training=self.training)
 
 
 class _MaxPool(_Pool):
@@ -299,7 +302,7 @@ class _FractionalMaxPool(_Pool):
                 or both are given.
             TypeError: If ``x``, ``random_samples`` or ``key`` is not an array of a supported dtype.
         """
-        return self._request()(x, stream, random_samples, key)
+        return self._request()(x, stream, random_samples, key, training=self.training)
 
 
 class _MaxUnpool(_Layer):
@@ -332,9 +335,8 @@ class _MaxUnpool(_Layer):
         Args:
             kernel_size (int or tuple of int or None): Must match the pooling layer. None accepts any flat
                 indices, and every call must pass ``output_size``.
-            stride (int or tuple of int, optional): Must match the pooling layer. Default: ``kernel_size``.
-            padding (int or tuple of int): Must match the pooling layer.
-            dilation (int or tuple of int): Must match the pooling layer.
+            stride, padding, dilation (int or tuple of int): Must match the pooling layer, which has the same
+                defaults.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
         Values have any floating-point or integer dtype (see :doc:`/docs/indices_and_sizes`), and the

@@ -174,6 +174,7 @@ CALLS = {
         ),
         ((SQUARE, I32, None), {"output_size": (1, 8, 8, 2)}, ValueError, "output_size", "2 integers"),
         ((SQUARE, I32, None), {"output_size": (3, 8, 8, 1)}, ValueError, "output_size", "2 integers"),
+        ((SQUARE[0], I32[0], 2), {"output_size": (1, 8, 8, 1)}, ValueError, "output_size", "2 integers"),
     ],
     "adaptive_max_pool2d": [
         (([1.0], 2), {}, TypeError, "x", "list"),

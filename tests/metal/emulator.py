@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import metal_host
 import mlx.core as mx
@@ -68,15 +68,6 @@ def installed(backend: str, make_kernel: Callable[..., Any]) -> Iterator[None]:
         gpu._build.cache_clear()
 
 
-class Kept(NamedTuple):
-    """A launch that ran, with its inputs and outputs."""
-
-    launch: Launch
-    inputs: list[mx.array]
-    outputs: list[mx.array]
-    report: metal_host.Report
-
-
 @dataclass
 class Emulator:
     """Runs every launch, or only records it.
@@ -91,11 +82,9 @@ class Emulator:
     flush: bool = False  # whether 32-bit subnormal numbers are flushed to zero
     count: bool = False  # whether memory traffic is counted
     must_be_clean: bool = True  # whether a launch with a failure raises an error
-    keep: bool = False  # whether ``kept`` collects the arrays of launches
     record: bool = False  # whether launches are recorded and return zeros
     launches: list[Launch] = field(default_factory=list)
     reports: list[metal_host.Report] = field(default_factory=list)
-    kept: list[Kept] = field(default_factory=list)
     backend = "metal"
 
     @contextmanager
@@ -121,8 +110,6 @@ class Emulator:
         options = {name: getattr(self, name) for name in ("shuffle", "shift", "flush", "count")}
         outputs, report = metal_host.run(launch, inputs, **options)
         self.reports.append(report)
-        if self.keep:
-            self.kept.append(Kept(launch, inputs, outputs, report))
         if self.must_be_clean:
             assert report.clean, f"{launch.name}: {report.first} unwritten: {report.unwritten}"
         return outputs
@@ -156,14 +143,20 @@ def known(arrays: list[mx.array]) -> bool:
     return True
 
 
-def compile_all(calls: Sequence[Callable[[], Any]], device: Emulator | None = None) -> list[Launch]:
+def compile_all(calls: Iterable[Callable[[], Any]], device: Emulator | None = None) -> list[Launch]:
     """Compile the kernels of all calls together, which takes a fraction of the time of one by one."""
     if sys.platform != "linux" or metal_host.compiler_missing():
         return []  # tests on a real device run without
+    launches = recorded(calls, device)
+    metal_host.compile_launches(launches)
+    return launches
+
+
+def recorded(calls: Iterable[Callable[[], Any]], device: Emulator | None = None) -> list[Launch]:
+    """The launches of all calls, which do not run."""
     device = device or Emulator()
     device.record = True
     with device.installed():
         for call in calls:
             mx.eval(call())
-    metal_host.compile_launches(device.launches)
     return device.launches

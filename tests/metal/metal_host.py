@@ -46,6 +46,7 @@ _NAMES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 NUMPY = {getattr(mx, name): getattr(np, name) for name in ("float32", "float16", *_NAMES)}
 NUMPY[mx.bfloat16] = np.uint16  # its bits
 ALIGNMENT = 16  # bytes: the widest load of a GPU
+CONSTANT_ALIGNMENT = 4  # bytes, of the start of a buffer in constant memory
 
 _SIGNATURE = re.compile(r"\[\[kernel\]\] void (\w+)\(\n(.*?)\) \{\n", re.DOTALL)
 _INSTANCE = re.compile(
@@ -92,6 +93,11 @@ class Launch:
         assert [int(p["number"]) for p in buffers] == list(range(len(buffers)))
         assert len(buffers) <= 31  # Metal's limit
         return [p["name"] for p in buffers]
+
+    @functools.cached_property
+    def constants(self) -> set[str]:
+        """The names of the buffers in constant memory."""
+        return {p["name"] for p in self.parameters if "constant" in p.get("type", "").split()}
 
     @property
     def threads(self) -> int:
@@ -178,11 +184,13 @@ def compiler_missing() -> str | None:
     return None if shutil.which(COMPILER) else f"no C++ compiler: {COMPILER} was not found"
 
 
-_FLAGS = ["-std=c++14", "-fPIC", "-w", "-fsanitize=thread,undefined", "-fno-sanitize=vptr"]
+_FLAGS = ["-std=c++14", "-fPIC", "-w", "-fsanitize=thread,undefined"]
+# The check of every access implies these, which take an eighth of the compiler's time.
+_FLAGS += ["-fno-sanitize=vptr,null,pointer-overflow,object-size"]
 if "clang" not in COMPILER:
     _FLAGS += ["--param", "tsan-instrument-func-entry-exit=0"]
-_PER_UNIT = 32  # kernels per translation unit: a quarter of the time of one by one
-_libraries: dict[tuple[str, bool], tuple[ctypes.CDLL, str]] = {}
+_PER_UNIT = 128  # kernels per translation unit: a fifth of the time of one by one
+_functions: dict[tuple[str, bool], Any] = {}  # each runs the threads of a kernel
 
 
 def _run_compiler(arguments: list[str]) -> None:
@@ -192,14 +200,26 @@ def _run_compiler(arguments: list[str]) -> None:
 
 @functools.cache
 def _tracer() -> Path:
+    """The library of ``trace.cpp``, which is shared by all kernels."""
     source = HERE / "trace.cpp"
-    built = CACHE / f"trace-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}.o"
+    built = CACHE / f"trace-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}.so"
     if not built.exists():
         built.parent.mkdir(parents=True, exist_ok=True)
         partial = built.with_suffix(f".{os.getpid()}")
-        _run_compiler(["-std=c++17", "-O2", "-fPIC", "-c", str(source), "-o", str(partial)])
+        _run_compiler(["-std=c++17", "-O2", "-fPIC", "-shared", str(source), "-o", str(partial)])
         partial.replace(built)
     return built
+
+
+@functools.cache
+def tracer() -> ctypes.CDLL:
+    """The functions of ``trace.cpp``."""
+    library = ctypes.CDLL(str(_tracer()))
+    library.trace_allocate.restype = ctypes.c_void_p
+    library.trace_allocate.argtypes = [ctypes.c_uint64] * 2
+    library.trace_free.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
+    library.trace_end.restype = ctypes.c_uint64
+    return library
 
 
 @functools.cache
@@ -225,8 +245,9 @@ def compile_launches(launches: Iterable[Launch]) -> None:
     Kernels that are not in the cache are compiled on all cores, several per translation unit. The cache has a
     symbolic link for each kernel to the library that contains it.
     """
-    missing = [a for a in launches if (a.text, a.optimised) not in _libraries]
-    wanted = {_key(launch): launch for launch in missing}
+    missing = [a for a in launches if (a.text, a.optimised) not in _functions]
+    # Kernels with similar names are neighbours, because they use the same functions.
+    wanted = {_key(launch): launch for launch in sorted(missing, key=lambda a: a.name)}
     new = [(key, launch) for key, launch in wanted.items() if not (CACHE / f"{key}.so").exists()]
     cores = os.cpu_count() or 1
     each = max(1, min(_PER_UNIT, -(-len(new) // cores)))
@@ -234,11 +255,7 @@ def compile_launches(launches: Iterable[Launch]) -> None:
         list(pool.map(_compile_unit, [new[i : i + each] for i in range(0, len(new), each)]))
     for key, launch in wanted.items():
         library = ctypes.CDLL(str((CACHE / f"{key}.so").resolve()))
-        library.trace_allocate.restype = ctypes.c_void_p
-        library.trace_allocate.argtypes = [ctypes.c_uint64] * 2
-        library.trace_free.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
-        library.trace_end.restype = ctypes.c_uint64
-        _libraries[launch.text, launch.optimised] = (library, f"run_{key}")
+        _functions[launch.text, launch.optimised] = library[f"run_{key}"]
 
 
 def namespaces(launches: Iterable[Launch]) -> list[tuple[str, list[Launch]]]:
@@ -294,8 +311,9 @@ def _compile_unit(launches: Sequence[tuple[str, Launch]]) -> None:
     compiled, partial = source.with_suffix(".o"), source.with_suffix(".so")
     (level,) = {_level(launch) for _, launch in launches}
     flags = [level, *_FLAGS, *include_flags(), f"-I{HERE}"]
+    # The sanitizers' flags must not reach the linker: trace.cpp replaces their libraries.
     _run_compiler([*flags, "-c", str(source), "-o", str(compiled)])
-    _run_compiler(["-shared", str(compiled), str(_tracer()), "-o", str(partial), "-lpthread"])
+    _run_compiler(["-shared", str(compiled), str(_tracer()), "-o", str(partial)])
     partial.replace(library)
     source.unlink()
     compiled.unlink()
@@ -363,11 +381,13 @@ def input_offsets(
 ) -> list[int]:
     """For each input buffer of a launch, the number of bytes after a fully aligned address.
 
-    ``shift``: the number of elements by which arrays are shifted; None for their real offsets.
+    ``shift``: the number of elements by which arrays are shifted, not those in constant memory; None for
+    their real offsets.
     """
-    offsets = []
+    offsets: list[int] = []
     for x, (_, dtype), wants in zip(arrays, launch.inputs, launch.shape_infos):
-        offsets += [offset_of(x) if shift is None else shift * dtype.size, *[0] * sum(wants)]
+        shifted = 0 if launch.buffers[len(offsets)] in launch.constants else shift
+        offsets += [offset_of(x) if shift is None else shifted * dtype.size, *[0] * sum(wants)]
     return offsets
 
 
@@ -410,7 +430,7 @@ class Run:
         """``arrays``: the inputs; None stands for zeros that take no memory. ``shift``: see ``run``."""
         compile_launches([launch])
         self.launch = launch
-        self.library, self.function = _libraries[launch.text, launch.optimised]
+        self.function = _functions[launch.text, launch.optimised]
         inputs = input_buffers(launch, arrays)
         self.input_count = len(inputs)
         outputs = [_bytes_of(*output) for output in launch.outputs]
@@ -418,7 +438,7 @@ class Run:
         self.offsets = input_offsets(launch, arrays, shift) + [0] * len(outputs)
         self.starts = []
         for n, (size, offset) in enumerate(zip(self.sizes, self.offsets)):
-            base = self.library.trace_allocate(n, size + offset)
+            base = tracer().trace_allocate(n, size + offset)
             assert base, "the address range of a buffer is occupied"
             self.starts.append(base + offset)
         if launch.init_value is not None:
@@ -447,9 +467,9 @@ class Run:
         starts = (ctypes.c_void_p * number)(*self.starts)
         sizes = (ctypes.c_uint64 * number)(*self.sizes)
         switches = int(track), int(count), int(flush)
-        self.library.trace_begin(ctypes.c_uint64(number), starts, sizes, roles, *switches)
+        tracer().trace_begin(ctypes.c_uint64(number), starts, sizes, roles, *switches)
         numbers = None if order is None else np.ascontiguousarray(order, np.uint64)
-        getattr(self.library, self.function)(
+        self.function(
             starts,
             (ctypes.c_uint32 * 3)(*self.launch.grid),
             (ctypes.c_uint32 * 3)(*self.launch.threadgroup),
@@ -458,10 +478,15 @@ class Run:
         )
         first, traffic = (_Failure * 8)(), (_Traffic * (2 * number))()
         unwritten = (ctypes.c_uint64 * number)()
-        failures = self.library.trace_end(first, ctypes.c_uint64(8), traffic, unwritten)
+        failures = tracer().trace_end(first, ctypes.c_uint64(8), traffic, unwritten)
         names = self.launch.buffers
-        report = Report(failures=failures)
-        report.first = [
+        misaligned = [
+            f"constant input that is not 4-byte aligned: {name}, byte {offset}"
+            for name, offset in zip(names, self.offsets)
+            if name in self.launch.constants and offset % CONSTANT_ALIGNMENT
+        ]
+        report = Report(failures=failures + len(misaligned))
+        report.first = misaligned + [
             f"{FAILURES[f.kind]}: thread {f.thread}, {names[f.buffer]}, byte {f.offset}"
             for f in first[: min(failures, 8)]
         ]
@@ -488,7 +513,7 @@ class Run:
 
     def __exit__(self, *_: object) -> None:
         for start, size, offset in zip(self.starts, self.sizes, self.offsets):
-            self.library.trace_free(start - offset, size + offset)
+            tracer().trace_free(start - offset, size + offset)
 
 
 def run(

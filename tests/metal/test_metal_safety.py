@@ -1,7 +1,7 @@
 """Mistakes in the kernels are found, surplus threads do nothing, and arrays may have over 2^31 elements.
 
 ``test_metal_parity`` checks every launch of its cases, including invalid indices. Here the emulated device
-must notice mistakes in the source, one for each kind of failure.
+must notice mistakes in the source, one for each kernel and kind of failure.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from mlx_unpool._layout import bounds_array
 OVERLAPPING = (3, 2, 1)
 X = mx.random.normal((2, 6, 7, 5), key=mx.random.key(0))  # 5 channels: not a multiple of a thread's
 TIES = mx.array([[1.0, 1, np.nan, 2], [1, 1, 3, np.nan]])[None, ..., None]
+ZEROS = mx.zeros((1, 10, 9, 5))  # several threads per window
 with mx.stream(mx.cpu):
     FLAT, WINDOW = (
         mlx_unpool.max_pool2d(X, *OVERLAPPING, return_indices=True, index_format=f)[1]
@@ -32,9 +33,9 @@ with mx.stream(mx.cpu):
     )
     NUMBERS = mx.arange(FLAT.size).reshape(FLAT.shape)
     VALUES = NUMBERS.astype(mx.float32) + 1  # so that each result shows which value it is
-    OUTSIDE = mx.where(NUMBERS % 3 == 0, 3, FLAT)
-    INVALID = mx.where(NUMBERS % 3 == 0, 2**31 - 1, FLAT)
-    mx.eval(VALUES, FLAT, WINDOW, OUTSIDE, INVALID)
+    # Some indices are outside their windows, others outside the plane.
+    OUTSIDE = mx.where(NUMBERS % 3 == 0, 3, mx.where(NUMBERS % 5 == 0, 2**31 - 1, FLAT))
+    mx.eval(VALUES, WINDOW, OUTSIDE)
 
 
 def unpool(indices: mx.array, *window: int) -> mx.array:
@@ -53,11 +54,12 @@ CALLS: dict[str, Callable[[], mx.array]] = {
         [mlx_unpool.max_pool2d(X, *window).reshape(-1) for window in ((2, 2), OVERLAPPING)]
     ),
     "pool ties": lambda: mlx_unpool.max_pool2d(TIES, 2, return_indices=True)[1],
+    "global ties": lambda: mlx_unpool.adaptive_max_pool2d(ZEROS, 1, return_indices=True)[1],
     "adaptive": lambda: mlx_unpool.adaptive_max_pool2d(X, (4, 3)),
     "adaptive vjp": lambda: mx.grad(lambda x: mlx_unpool.adaptive_max_pool2d(x, (4, 3)).sum())(X),
     "unpool window": lambda: unpool(WINDOW),
     "unpool outside": lambda: unpool(OUTSIDE),
-    "unpool any": lambda: unpool(INVALID, None),
+    "unpool any": lambda: unpool(OUTSIDE, None),
     "vjp outside": lambda: unpool_gradient(OUTSIDE),
 }
 BOUNDS, UNWRITTEN, INPUT = "access out of bounds", "unwritten", "write to an input"
@@ -65,27 +67,82 @@ TWICE, EARLY = "second write to one place", "read before any write"
 UNDEFINED = "undefined behaviour"
 DIFFERS = "another result"  # no access is wrong
 
-# For each kernel: the call, what is reported, the source ("" for all of it) and its replacement.
+# For each kernel and kind of failure: a call, what is reported, a piece of the source and its replacement.
 MISTAKES = {
     "pool": [
         ("pool", BOUNDS, "<COUNT, V, RUN, INSIDE>", "<COUNT, V, RUN, true>"),
         ("pool", INPUT, "    store_columns", "((device T*)x)[to] = T(1); store_columns"),
         ("pool", UNDEFINED, "const int ROW =", "volatile int n = 1 << 30; n *= 2; const int ROW ="),
+        ("pool", TWICE, "TAIL &&", "false &&"),
         ("pool ties", DIFFERS, "rank > held", "rank >= held"),
     ],
+    "pool_large": [
+        ("global ties", BOUNDS, " + 1 : INDEX(0)", " + 2 : INDEX(0)"),
+        ("global ties", DIFFERS, "rank > order[v]", "rank >= order[v]"),
+    ],
+    "pool_chunks": [
+        ("global ties", DIFFERS, "given[0][v] < number[v]", "given[0][v] > number[v]"),
+    ],
+    "pool_regions": [
+        ("adaptive", BOUNDS, "h < stop_h;", "h <= stop_h;"),
+        ("adaptive", DIFFERS, "(line + OD + OFFSET(s.h))", "(line + OFFSET(s.h))"),
+    ],
     "place": [
+        ("unpool window", BOUNDS, "within(oh, OH)", "within(oh, OH + 1)"),
         ("unpool window", UNWRITTEN, "row, w0, W, C, lanes", "row, w0, W - 1, C, lanes"),
         ("unpool window", TWICE, "h0 = s.h * SH", "h0 = s.h * (SH - 1)"),
         ("unpool window", EARLY, "T(result[r][o][v]);", "T(result[r][o][v]) + out[0];"),
+        ("unpool outside", DIFFERS, "if (OUTSIDE && outside_window", "if (false && outside_window"),
     ],
+    "accumulate_regions": [
+        ("adaptive vjp", BOUNDS, "nw < cw.count", "nw <= cw.count"),
+        ("adaptive vjp", UNWRITTEN, "(at, D, H, W, C", "(at, D, H, W - 1, C"),
+        ("adaptive vjp", DIFFERS, "int nh = 0", "int nh = 1"),
+    ],
+    "pick": [
+        ("vjp outside", BOUNDS, "n >= 0 && n < NAMED(D) * H * W", "true"),
+        ("vjp outside", DIFFERS, "OUTSIDE && outside_window", "false && outside_window"),
+    ],
+    "outside_window": [("unpool outside", DIFFERS, "any |= named", "any |= false & named")],
     "outside_winners": [
+        (
+            *("unpool outside", BOUNDS),
+            "index[n] >= 0 && index[n] < elements && (spread",
+            "(spread",
+        ),
         (
             *("unpool outside", TWICE, "set_bits(lost + (left - 1 - n) / 32, "),
             "(lost[(left - 1 - n) / 32].value |= ",
         ),
+        ("unpool outside", DIFFERS, "left - 1 - n", "count - left + n"),
+    ],
+    "last_writer": [
+        ("unpool any", BOUNDS, "index < INDEX(D) * H * W", "true"),
+        (
+            *("unpool any", TWICE),
+            "raise_to(winner + ((plane + OFFSET(index)) * C + s.c + v), int32_t(number));",
+            "winner[(plane + OFFSET(index)) * C + s.c + v].value = int32_t(number);",
+        ),
     ],
 }
 ALL_MISTAKES = [(kernel, *mistake) for kernel, mistakes in MISTAKES.items() for mistake in mistakes]
+
+
+def wrong(kernel: str, old: str, new: str) -> Callable[[str], str]:
+    """An edit of the source of one kernel."""
+    source = _kernels.text(f"{kernel}.metal")
+    assert old in source, f"{kernel}.metal no longer contains {old!r}"
+    return lambda text: text.replace(old, new) if text == source else text
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> None:
+    """Compile the kernels of all calls and mistakes together."""
+    launches = emulator.recorded(CALLS.values())
+    for kernel, call, _, old, new in ALL_MISTAKES:
+        device = emulator.Emulator(wrong(kernel, old, new))
+        launches += emulator.recorded([CALLS[call]], device)
+    metal_host.compile_launches(launches)
 
 
 def outcome(call: Callable[[], mx.array], **options: object) -> tuple[set[str], mx.array]:
@@ -102,12 +159,9 @@ def outcome(call: Callable[[], mx.array], **options: object) -> tuple[set[str], 
     ids=[f"{kernel}: {old}" for kernel, _, _, old, _ in ALL_MISTAKES],
 )
 def test_mistakes_are_noticed(kernel, call, expected, old, new):
-    source = _kernels.text(f"{kernel}.metal")
-    assert old in source, f"{kernel}.metal no longer contains {old!r}"
-    wrong = source.replace(old, new) if old else new
     said, result = outcome(CALLS[call])
     assert not said
-    said, changed = outcome(CALLS[call], edit=lambda text: wrong if text == source else text)
+    said, changed = outcome(CALLS[call], edit=wrong(kernel, old, new))
     differs = not mx.array_equal(result, changed, equal_nan=True).item()
     if expected == DIFFERS:
         assert differs

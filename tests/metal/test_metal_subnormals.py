@@ -38,11 +38,13 @@ def patterns(dtype: mx.Dtype) -> np.ndarray:
 
 
 def pairs(dtype: mx.Dtype) -> np.ndarray:
-    """Pairs of patterns, (2, n): each pattern with each partner, a neighbour and a random one."""
+    """Pairs of patterns, (2, n): each with a neighbour and a random one, every eleventh with each partner."""
     every = patterns(dtype)
     drawn = np.random.default_rng(0).permutation(every)
-    beside = [np.full_like(every, p) for p in partners(dtype)] + [every ^ 1, drawn]
-    return np.stack([np.tile(every, len(beside)), np.concatenate(beside)])
+    some, beside = every[::11], partners(dtype)
+    first = [every, every, np.tile(some, len(beside))]
+    second = [every ^ 1, drawn, np.repeat(beside, len(some))]
+    return np.stack([np.concatenate(first), np.concatenate(second)])
 
 
 def exact(words: np.ndarray, dtype: mx.Dtype) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import emulator
@@ -11,49 +12,111 @@ import pytest
 
 import mlx_unpool
 
-DTYPES = (mx.float32, mx.float16, mx.bfloat16)
 INTERMEDIATE = ("outside_window", "winner_bits", "winner")  # arrays between two kernels of a call
-# rank, window, index format, and the most lines that SIMD groups touch, over unique bytes
+NHWC, VOLUME = (1, 56, 56, 64), (1, 8, 28, 28, 64)
+NCHW = (1, 8, 56, 56)
+EVERY, UNPOOLED = ("pool", "place", "accumulate"), ("place", "accumulate")
+# shape, window, index format, primitives, and the most lines that SIMD groups touch, over unique bytes
 LIMITS = [
-    (2, (2, 2), "window", 1.15),
-    (3, (2, 2), "window", 1.15),
-    (2, (2, 2), "flat", 1.35),
-    (3, (2, 2), "flat", 1.35),
-    (2, (3, 2, 1), "window", 2.0),
-    (2, (3, 2, 1), "flat", 2.0),
+    (NHWC, (2, 2), "window", EVERY, 1.15),
+    (VOLUME, (2, 2), "window", EVERY, 1.15),
+    (NHWC, (2, 2), "flat", EVERY, 1.35),
+    (VOLUME, (2, 2), "flat", EVERY, 1.35),
+    (NHWC, (3, 2, 1), "window", UNPOOLED, 2.0),
+    (NHWC, (3, 2, 1), "flat", UNPOOLED, 2.0),
+    (NCHW, (2, 2), "window", ("pool", "place"), 2.5),
+]
+DTYPES = (mx.float32, mx.float16)
+
+
+def primitives(shape, window, index_format, dtype) -> dict[str, tuple[Callable[[], Any], int]]:
+    """A call of each primitive, and how many of its launches count: the last ones."""
+    rank = len(shape) - 2
+    options = {"data_format": "channels_first"} if shape == NCHW else {}
+    pool_layer = getattr(mlx_unpool, f"MaxPool{rank}d")
+    pool = pool_layer(*window, return_indices=True, index_format=index_format, **options)
+    unpool = getattr(mlx_unpool, f"MaxUnpool{rank}d").from_pool(pool)
+    x = mx.random.normal(shape, key=mx.random.key(0)).astype(dtype)
+    with mx.stream(mx.cpu):
+        values, indices = pool(x)
+        mx.eval(x, values, indices)
+    return {
+        "pool": (lambda: pool(x), 1),
+        # Two kernels find the winners of flat indices outside their windows.
+        "place": (
+            lambda: unpool(values, indices, output_size=shape),
+            3 if index_format == "flat" else 1,
+        ),
+        "accumulate": (lambda: mx.vjp(lambda x: pool(x)[0], [x], [values])[1], 1),
+    }
+
+
+CALLS = [
+    primitives(*limit[:3], dtype)[name] for limit in LIMITS for dtype in DTYPES for name in limit[3]
 ]
 
 
-def lines_over_bytes(device: emulator.Emulator, last: int) -> float:
-    """The bytes of all lines that SIMD groups touched in the last launches, over those that are needed."""
-    lines, unique = 0, {}
+@pytest.fixture(scope="module", autouse=True)
+def compiled(emulated_device) -> None:
+    emulator.compile_all([call for call, _ in CALLS], emulator.Emulator(count=True))
+
+
+def lines_over_bytes(call: Callable[[], Any], last: int, lines: str = "simd_lines") -> float:
+    """The bytes of the lines that groups of threads touch in the last launches, over those needed."""
+    device = emulator.Emulator(count=True)
+    with device.installed():
+        mx.eval(call())
+    touched, unique = 0, {}
     for launch, report in list(zip(device.launches, device.reports, strict=True))[-last:]:
-        constant = {p["name"] for p in launch.parameters if "constant" in p["type"].split()}
         for key, traffic in report.traffic.items():
-            if key[0] not in constant:
-                lines += 128 * traffic["simd_lines"]
+            if key[0] not in launch.constants:
+                touched += 128 * traffic[lines]
                 unique[key] = max(unique.get(key, 0), traffic["unique_bytes"])
-    return lines / sum(n for (name, _), n in unique.items() if name not in INTERMEDIATE)
+    return touched / sum(n for (name, _), n in unique.items() if name not in INTERMEDIATE)
 
 
-@pytest.mark.parametrize(("rank", "window", "index_format", "most"), LIMITS)
-def test_groups_of_threads_touch_few_lines_twice(rank, window, index_format, most):
-    shape = (1, 56, 56, 64) if rank == 2 else (1, 8, 28, 28, 64)
-    pool = getattr(mlx_unpool, f"MaxPool{rank}d")(
-        *window, return_indices=True, index_format=index_format
-    )
-    unpool = getattr(mlx_unpool, f"MaxUnpool{rank}d").from_pool(pool)
+@pytest.mark.parametrize(("shape", "window", "index_format", "names", "most"), LIMITS)
+def test_groups_of_threads_touch_few_lines_twice(shape, window, index_format, names, most):
     for dtype in DTYPES:
-        x = mx.random.normal(shape, key=mx.random.key(0)).astype(dtype)
-        device = emulator.Emulator(count=True)
-        with device.installed():
-            values, indices = pool(x)
-            pooled = lines_over_bytes(device, 1)
-            before = len(device.launches)
-            mx.eval(unpool(values, indices, output_size=shape))
-            placed = lines_over_bytes(device, len(device.launches) - before)
-        assert placed <= most, dtype
-        assert pooled <= most or window[0] == 3, dtype
+        calls = primitives(shape, window, index_format, dtype)
+        for name in names:
+            assert lines_over_bytes(*calls[name]) <= most, (name, dtype)
+            if shape == NCHW:
+                assert lines_over_bytes(*calls[name], "group_lines") <= 1.15, (name, dtype)
+
+
+# ---- inference: no indices are written
+
+LAYERS = {  # and the bytes of an index that training writes
+    "2x2/2": (mlx_unpool.MaxPool2d(2), 1),
+    "3x3/1": (mlx_unpool.MaxPool2d(3, 1, 1), 1),
+    "one thread per large window": (mlx_unpool.MaxPool2d((1, 65), 1), 1),
+    "several threads per large window": (mlx_unpool.MaxPool2d(9), 1),
+    "adaptive": (mlx_unpool.AdaptiveMaxPool2d(25), 4),
+    "fractional": (mlx_unpool.FractionalMaxPool2d(2, output_size=9), 4),
+}
+
+
+def written(call: Any) -> tuple[int, int]:
+    """The bytes that the last kernel of a call writes, and those of the result."""
+    device = emulator.Emulator(count=True)
+    with device.installed():
+        values = call()
+    traffic = device.reports[-1].traffic
+    return sum(
+        t["unique_bytes"] for (_, kind), t in traffic.items() if kind == "write"
+    ), values.nbytes
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_inference_writes_values_and_a_single_index(name):
+    layer, index = LAYERS[name]
+    shape = (33, 1, 1064, 1) if name.startswith("one thread") else (1, 56, 56, 8)
+    x = mx.random.normal(shape, key=mx.random.key(0)).astype(mx.float16)
+    with mlx_unpool.exporting():
+        exported, least = written(lambda: layer.train()(x))
+    assert exported == written(lambda: layer.eval()(x))[0] == least + index
+    assert written(lambda: layer.train()(x))[0] == least + least // 2 * index
 
 
 # ---- dilation: the bytes read grow with the elements of windows, not with the distance between them
@@ -110,11 +173,16 @@ def test_an_output_of_large_windows_reads_each_window_that_covers_it(index_forma
 def test_views_read_no_bytes_and_their_readers_read_the_array_they_show():
     x, row = mx.zeros((4, 6)), mx.zeros((6,))
     with mx.stream(mx.cpu):
-        assert mlx_nn.graph_bytes(lambda x: mx.negative(x), x) == (192, 192)
-        assert mlx_nn.graph_bytes(lambda x: mx.negative(x.T.reshape(2, 12)), x) == (192, 192)
-        assert mlx_nn.graph_bytes(lambda x, y: x * y, x, row) == (216, 216)
+        assert mlx_nn.graph_cost(lambda x: mx.negative(x), x) == (192, 192, 1)
+        assert mlx_nn.graph_cost(lambda x: mx.negative(x.reshape(2, 12).T), x) == (192, 192, 1)
+        assert mlx_nn.graph_cost(lambda x: mx.negative(x.T.reshape(2, 12)), x) == (384, 384, 2)
+        assert mlx_nn.graph_cost(lambda x, y: x * y, x, row) == (216, 216, 1)
         windows = lambda x: mx.negative(mx.as_strided(x, (4, 3), (1, 1)))  # noqa: E731
-        assert mlx_nn.graph_bytes(windows, row) == (24 + 48, 48 + 48)
+        assert mlx_nn.graph_cost(windows, row) == (24 + 48, 48 + 48, 1)
+        assert mlx_nn.graph_cost(lambda x: mx.pad(x, 1), row) == (24 + 4 + 32 + 24, 84, 2)
+        squared = lambda x, y: (x * y) * y  # noqa: E731
+        assert mlx_nn.graph_cost(squared, x, row)[2] == 2
+        assert mlx_nn.graph_cost(squared, x, row, compiled=True) == (240, 240, 1)
 
 
 @pytest.mark.parametrize("name", ["2x2/2", "3x3/2", "1-D 3/2", "2x2x2/2"])
@@ -127,5 +195,5 @@ def test_kernels_access_each_byte_once_and_mlx_nn_at_least_twice_as_many(name):
     least = 2 * (4 * mx.zeros(case.shape).size + pooled.nbytes)
     indices = figures["ours"][0] - least
     assert indices == 2 * pooled.size  # one byte per pooled value, written once and read once
-    for theirs, ours in zip(figures["mlx.nn"], figures["ours"]):
+    for theirs, ours in zip(figures["mlx.nn, compiled"], figures["ours"]):
         assert theirs > 2 * ours

@@ -1,8 +1,7 @@
 // Checks every memory access of a kernel.
 //
-// Kernels are compiled with -fsanitize=thread,undefined and linked with this file instead of the sanitizers'
-// libraries: the compiler calls the functions below before every load and store and at undefined behaviour.
-#include <pthread.h>
+// Kernels are compiled with -fsanitize=thread,undefined and linked with this library instead of the sanitizers':
+// the compiler calls the functions below before every load and store and at undefined behaviour.
 #include <setjmp.h>
 #include <stdint.h>
 #include <string.h>
@@ -86,7 +85,10 @@ static bool active, tracking, counting, flushing;
 static u64 thread_now, simd_now, group_now;
 static bool any_thread;
 static jmp_buf way_out;
-static uintptr_t stack_low, stack_high;
+static uintptr_t stack_top; // the stack of a kernel is below
+static const u64 STACK = 1 << 20;
+// Buffer n starts at (FIRST_RANGE + n) * APART, so that an index out of bounds never reaches another buffer.
+static const u64 APART = u64(1) << 40, FIRST_RANGE = 16;
 
 static void fail(Kind kind, u64 buffer, int64_t offset) {
   ++failure_count;
@@ -135,34 +137,28 @@ static u64 broken_rule(Buffer& buffer, u64 byte, bool write, bool atomic) {
 
 static void access(void* pointer, u64 size, bool write, bool atomic = false) {
   const uintptr_t at = (uintptr_t)pointer;
-  if (!active || (at >= stack_low && at < stack_high)) {
+  if (!active || (at < stack_top && at >= stack_top - STACK)) {
     return;
   }
-  u64 nearest = 0;
-  for (size_t b = 0; b < buffers.size(); ++b) {
-    Buffer& buffer = buffers[b];
-    const int64_t offset = int64_t(at - buffer.start);
-    if (offset > -(int64_t(1) << 39) && offset < (int64_t(1) << 39)) {
-      nearest = b;
-    }
-    if (offset < 0 || u64(offset) + size > buffer.size) {
-      continue;
-    }
-    if (write && !buffer.output) {
-      fail_and_leave(WRITE_TO_INPUT, b, offset);
-    }
-    for (u64 byte = offset; tracking && buffer.output && byte < u64(offset) + size; ++byte) {
-      if (u64 kind = broken_rule(buffer, byte, write, atomic)) {
-        fail(Kind(kind), b, offset);
-        break;
-      }
-    }
-    if (counting) {
-      buffer.counters[write].add(offset, size);
-    }
-    return;
+  // The buffer in whose range the address is, or the first one.
+  const u64 range = ((at + APART / 2) / APART) - FIRST_RANGE, b = range < buffers.size() ? range : 0;
+  Buffer& buffer = buffers[b];
+  const int64_t offset = int64_t(at - buffer.start);
+  if (offset < 0 || u64(offset) + size > buffer.size) {
+    fail_and_leave(OUT_OF_BOUNDS, b, offset);
   }
-  fail_and_leave(OUT_OF_BOUNDS, nearest, int64_t(at - buffers[nearest].start));
+  if (write && !buffer.output) {
+    fail_and_leave(WRITE_TO_INPUT, b, offset);
+  }
+  for (u64 byte = offset; tracking && buffer.output && byte < u64(offset) + size; ++byte) {
+    if (u64 kind = broken_rule(buffer, byte, write, atomic)) {
+      fail(Kind(kind), b, offset);
+      break;
+    }
+  }
+  if (counting) {
+    buffer.counters[write].add(offset, size);
+  }
 }
 
 extern "C" {
@@ -222,7 +218,7 @@ void trace_leave() { active = false; }
 // Apple's GPUs flush 32-bit subnormal inputs and results of an instruction to zero. These processors have a mode
 // that does the same. 16-bit floats keep their subnormals in both: the compiler widens them by integer arithmetic
 // or by an instruction that ignores the mode.
-void trace_float_mode(bool of_the_kernel) {
+static void set_float_mode(bool of_the_kernel) {
   if (!flushing) {
     return;
   }
@@ -241,10 +237,16 @@ void trace_float_mode(bool of_the_kernel) {
 #endif
 }
 
-// Buffers start 2^40 bytes apart, so that an index out of bounds never reaches another buffer. A page takes memory
-// when it is first written, so an untouched array of gigabytes takes none.
+// `frame`: of the function that runs the threads.
+void trace_walk(void* frame) {
+  stack_top = (uintptr_t)frame;
+  set_float_mode(true);
+}
+void trace_walked() { set_float_mode(false); }
+
+// A page takes memory when it is first written, so an untouched array of gigabytes takes none.
 void* trace_allocate(u64 number, u64 size) {
-  void* wanted = (void*)((16 + number) << 40);
+  void* wanted = (void*)((FIRST_RANGE + number) * APART);
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
   void* got = mmap(wanted, size + 1, PROT_READ | PROT_WRITE, flags, -1, 0);
   return got == MAP_FAILED ? nullptr : got;
@@ -254,14 +256,6 @@ void trace_free(void* start, u64 size) { munmap(start, size + 1); }
 // role: 0 an input, 1 an output, 2 an output that the host has filled.
 void trace_begin(
     u64 number, void** starts, const u64* sizes, const uint8_t* role, int track, int count_lines, int flush) {
-  pthread_attr_t attributes;
-  void* stack;
-  size_t stack_size;
-  pthread_getattr_np(pthread_self(), &attributes);
-  pthread_attr_getstack(&attributes, &stack, &stack_size);
-  pthread_attr_destroy(&attributes);
-  stack_low = (uintptr_t)stack;
-  stack_high = stack_low + stack_size;
   failures.clear();
   failure_count = 0;
   any_thread = false;

@@ -11,11 +11,12 @@ struct Attributes { // of a kernel's parameters, [[thread_position_in_grid]] and
   uint threads_per_simdgroup;
 };
 
-// Defined in trace.cpp: announce the next thread, leave a thread that failed, and flush subnormal numbers in kernels.
+// Defined in trace.cpp: begin, announce the next thread, leave a thread that failed, and end.
 extern "C" void trace_thread(uint64_t thread, uint64_t simd_group, uint64_t group);
 extern "C" jmp_buf* trace_exit();
 extern "C" void trace_leave();
-extern "C" void trace_float_mode(bool of_the_kernel);
+extern "C" void trace_walk(void* frame);
+extern "C" void trace_walked();
 
 #define UNSEEN __attribute__((no_sanitize("thread"), no_sanitize("undefined"), noinline))
 
@@ -53,7 +54,7 @@ UNSEEN static void run_thread(
 UNSEEN static void walk(
     ThreadFunction function, void** buffers, const uint32_t* grid, const uint32_t* group, const uint64_t* order,
     uint64_t count) {
-  trace_float_mode(true);
+  trace_walk(__builtin_frame_address(0));
   for (uint64_t i = 0; i < count; ++i) {
     const uint64_t n = order[i];
     run_thread(function, buffers, grid, group, n % grid[0], n / grid[0] % grid[1], n / grid[0] / grid[1]);
@@ -65,5 +66,5 @@ UNSEEN static void walk(
           for (uint32_t y = gy; y < gy + group[1] && y < grid[1]; ++y)
             for (uint32_t x = gx; x < gx + group[0] && x < grid[0]; ++x)
               run_thread(function, buffers, grid, group, x, y, z);
-  trace_float_mode(false);
+  trace_walked();
 }
