@@ -29,9 +29,7 @@ class _Layer(nn.Module):
 
     rank: int
     _request_type: Any
-    _arguments: tuple[
-        str, ...
-    ]  # names of the arguments of __init__, which ``_request_type.of`` has as well
+    _arguments: tuple[str, ...]  # of __init__; ``_request_type.of`` has the same names
     _repr_names: tuple[str, ...]  # arguments that the repr always shows
     _hidden_arguments: tuple[str, ...] = ()  # further attributes that the request depends on
 
@@ -50,9 +48,7 @@ class _Layer(nn.Module):
                 setattr(cls, name, check.signature(vars(cls)[name]))
 
     def _extra_repr(self) -> str:
-        changed = [
-            n for n, default in _REPR_DEFAULTS.items() if getattr(self, n, default) != default
-        ]
+        changed = [n for n, old in _REPR_DEFAULTS.items() if getattr(self, n, old) != old]
         names = [*self._repr_names, *changed]
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
@@ -335,9 +331,8 @@ class _MaxUnpool(_Layer):
         Args:
             kernel_size (int or tuple of int or None): Must match the pooling layer. None accepts any flat
                 indices, and every call must pass ``output_size``.
-            stride (int or tuple of int, optional): Must match the pooling layer. Default: ``kernel_size``.
-            padding (int or tuple of int): Must match the pooling layer.
-            dilation (int or tuple of int): Must match the pooling layer.
+            stride, padding, dilation (int or tuple of int): Must match the pooling layer, which has the same
+                defaults.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
         Values have any floating-point or integer dtype (see :doc:`/docs/indices_and_sizes`), and the
