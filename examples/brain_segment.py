@@ -22,7 +22,6 @@ import mlx_unpool_zoo as zoo
 import nibabel
 import numpy as np
 from mlx.utils import tree_flatten
-from mlx_unpool_zoo.files import check_output_folder, checksum, replacing
 from support.brain_volumes import (
     LABELS,
     PLANES,
@@ -38,6 +37,7 @@ from support.brain_volumes import (
 )
 from support.command_line import run_program
 from support.drawing import show_classes
+from support.files import check_output_folder, checksum, replacing
 from tqdm import tqdm
 
 PUBLISHED = "https://zenodo.org/records/10390573"

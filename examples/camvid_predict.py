@@ -17,10 +17,10 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
-from mlx_unpool_zoo.files import check_output_file
 from support.camvid import read_picture
 from support.command_line import run_program
 from support.drawing import PICTURE_SUFFIXES, legend, save, show_classes
+from support.files import check_output_file
 from support.segmenter import load
 from tqdm import tqdm
 
@@ -57,10 +57,10 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=Path("classes.png"), help="picture to write")
     arguments = parser.parse_args()
     check_output_file("--output", arguments.output, PICTURE_SUFFIXES)
-    segmenter = load(arguments.model)
+    model = load(arguments.model)
     pictures = [read_picture(path) for path in arguments.pictures]
-    numbers = [segmenter.predict(picture[None])[0] for picture in tqdm(pictures, unit="picture")]
-    classes = segmenter.classes
+    numbers = [model.predict(picture[None])[0] for picture in tqdm(pictures, unit="picture")]
+    classes = model.about.classes
     draw(pictures, numbers, classes, arguments.output)
     for path, named in zip(arguments.pictures, numbers, strict=True):
         fractions = np.bincount(named.ravel(), minlength=len(classes)) / named.size

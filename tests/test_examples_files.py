@@ -9,7 +9,7 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 import pytest
-from mlx_unpool_zoo.files import load_arrays, replacing, save_arrays
+from support.files import load_arrays, replacing, save_arrays
 from mlx_unpool_zoo.pytorch import read_state
 from programs import Bomb
 

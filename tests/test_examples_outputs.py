@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from mlx_unpool_zoo import convert, files
+from mlx_unpool_zoo import convert
+from support import files
 
 # The name of each program's output, its other arguments and whether the output is a folder.
 PROGRAMS = {

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import random
+import importlib
 import shutil
 import sys
 import types
@@ -23,8 +22,6 @@ from support import segmenter
 
 import mlx_unpool
 
-CONFIG = {"num_filters": 4, "se_block": "SSE"}
-
 
 @pytest.fixture(scope="module")
 def quicknat(tmp_path_factory) -> Path:
@@ -40,208 +37,105 @@ def copy_of(folder: Path, target: Path, **changes: Any) -> Path:
     return target
 
 
-def refusal(folder: Path) -> str:
-    """The error message for a folder, after the name of its configuration, with which it starts."""
-    with pytest.raises(ValueError, match=r"config\.json") as error:
-        zoo.from_pretrained(folder)
-    (line,) = str(error.value).splitlines()
-    assert line.startswith(str(folder / "config.json"))
-    return line.removeprefix(str(folder / "config.json"))
-
-
-# config.json.
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    {
-        "[1, 2]": " must contain a JSON object, but got [1, 2].",
-        "null": " must contain a JSON object, but got null.",
-        "[" * 200_000: " must contain a JSON object, but it is nested too deeply.",
-        '{"a": ' * 200_000: " must contain a JSON object, but it is nested too deeply.",
-        "{": " must contain a JSON object: Expecting property name",
-        "": " must contain a JSON object: Expecting value",
-        '"\udcff"': " must contain a JSON object: 'utf-8' codec",
-        "{}": ": 'model_type' must be one of segnet, ",
-    }.items(),
-    ids=["list", "null", "deep list", "deep object", "cut", "empty", "no UTF-8", "no keys"],
-)
-def test_a_configuration_that_is_no_object(quicknat, tmp_path, text, says):
-    folder = copy_of(quicknat, tmp_path / "model")
-    (folder / "config.json").write_bytes(text.encode(errors="surrogateescape"))
-    assert refusal(folder).startswith(says)
-
-
-WRONG_KEYS = [
-    ({"model_type": 5}, "'model_type' must be one of segnet, enet, "),
-    ({"model_type": "unet"}, 'conv_autoencoder_3d, but got "unet"'),
-    ({"model_type": ["segnet"]}, 'but got ["segnet"]'),
-    ({"config": None}, "'config' must be an object with the arguments of quicknat (num_classes, "),
-    ({"config": [1]}, "se_block, drop_out), but got [1]."),
-    ({"surprise": 1}, "allows only the keys paper, input, classes, plane, source, "),
-    ({"paper": 5}, "'paper' must be a string, but got 5."),
-    ({"plane": "oblique"}, "'plane' must be null or one of axial, coronal, sagittal"),
-    ({"input": []}, "'input' must be an object, but got []."),
-    ({"input": {"planes": "one"}}, "'input': 'planes' must be an integer"),
-    ({"input": {"colours": 3}}, "'input' allows only the keys planes, size, multiple_of, normal"),
-    ({"input": {"normalisation": {"scale": 1}}}, "'normalisation' must have mean, std as well."),
-    ({"input": {"normalisation": {"mean": ["a"]}}}, "'mean' must be a list, each element a number"),
-    ({"classes": {"sky": 1}}, "'classes' must be a list, each element an object"),
+CONFIGS = [
+    ("{", {}, "Expecting property name"),
+    ("[1]", {}, "config.json"),
+    (None, {"model_type": "unet"}, "'model_type' must be one of .*quicknat"),
+    (None, {"num_filters": "4"}, r"num_filters\n  Input should be a valid integer"),
+    (None, {"num_filters": -4}, r"num_filters\n  Input should be greater than 0"),
+    (None, {"se_block": "both"}, r"se_block\n  Input should be 'NONE', 'CSE', 'SSE' or 'CSSE'"),
+    (None, {"depth": 3}, r"depth\n  Unexpected keyword argument"),
+    (None, {"drop_out": 2}, "dropout"),
+    (None, {"about": {"plane": "oblique"}}, r"plane\n  Input should be 'axial', 'coronal' or"),
     (
-        {"classes": [{"name": "sky"}]},
-        "each of 'classes' must have a 'name' and a 'colour' of three",
+        None,
+        {"about": {"classes": [{"name": "sky", "colour": [1, 2, 300]}]}},
+        r"classes.0.colour.2\n",
     ),
-    ({"classes": [{"name": "sky", "colour": [1, 2, 300]}]}, "from 0 to 255, but got "),
-    ({"sha256": 12}, "'sha256' must be the 64 hexadecimal digits of a SHA-256, but got 12."),
-]
-WRONG_ARGUMENTS = [
-    ({"depth": 3}, "'config' of quicknat allows only the keys num_classes, "),
-    ({"num_filters": "4"}, "'num_filters' of quicknat must be an integer from 1"),
-    ({"num_filters": True}, "must be an integer from 1 to 65,536, but got true"),
-    ({"num_filters": -4}, "but got -4."),
-    ({"num_filters": 10**400}, "but got 1000"),
-    ({"num_filters": 4.0}, "but got 4.0"),
-    ({"drop_out": [0.1]}, "'drop_out' of quicknat must be a number, but got [0.1]"),
-    ({"drop_out": 2}, "'config' of quicknat is not accepted: The dropout"),
-    ({"se_block": 3}, "'se_block' of quicknat must be a string or null"),
-    ({"se_block": "both"}, "'se_block' must be one of NONE, CSE, SSE, CSSE"),
-    ({"classes": 3, "num_class": 3}, "'num_classes' must be given once"),
+    (
+        None,
+        {"about": {"input": {"normalisation": {"scale": 1}}}},
+        r"normalisation.mean\n  Field req",
+    ),
 ]
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [*WRONG_KEYS, *(({"config": CONFIG | wrong}, says) for wrong, says in WRONG_ARGUMENTS)],
-    ids=lambda value: str(value)[:60],
-)
-def test_a_configuration_with_wrong_keys_or_types(quicknat, tmp_path, changes, says):
-    assert says in refusal(copy_of(quicknat, tmp_path / "model", **changes))
-
-
-def test_configurations_of_sequences(tmp_path):
-    model, _ = small_model("segnet")
-    model.save_pretrained(tmp_path / "segnet")
-    config = json.loads(json.dumps(model.config))
-    for value in (5, "ab", [4, "6"], [[4]], [4] * 65, {}):
-        edit_config(tmp_path / "segnet", config=config | {"channels": value})
-        says = refusal(tmp_path / "segnet")
-        assert "'channels' of segnet must be a list, each element an integer" in says
-    edit_config(tmp_path / "segnet", config=config | {"channels": [4]})  # fewer than convolutions
-    says = r"SegNet cannot load .*model.safetensors: \d+ differences"
-    with pytest.raises(ValueError, match=says):
-        zoo.from_pretrained(tmp_path / "segnet")
-
-
-def test_a_partial_description_keeps_the_defaults(quicknat, tmp_path):
-    folder = copy_of(quicknat, tmp_path / "model", input={"size": "small"}, paper=None)
-    about = zoo.from_pretrained(folder).about
-    assert (about.input["size"], about.input["planes"]) == ("small", 1)
-    assert "QuickNAT" in about.paper
+@pytest.mark.parametrize(("text", "changes", "says"), CONFIGS, ids=lambda v: str(v)[:40])
+def test_errors_of_a_configuration_name_the_file_and_the_key(
+    quicknat, tmp_path, text, changes, says
+):
+    folder = copy_of(quicknat, tmp_path / "model", **changes)
+    if text:
+        (folder / "config.json").write_text(text)
+    with pytest.raises(ValueError, match=says) as error:
+        zoo.from_pretrained(folder)
+    assert str(error.value).startswith(str(folder / "config.json"))
 
 
 # Folders, the Hub, damaged files.
 
 
-def test_folders_that_do_not_exist(tmp_path):
-    for name in ("nowhere", str(tmp_path / "none"), "a/b/c", "./a/b", "~/a", "a/"):
-        with pytest.raises(ValueError, match="and there is no such folder") as error:
-            zoo.from_pretrained(name)
-        assert repr(name) in str(error.value)
-    with pytest.raises(ValueError, match=r"there is no config.json. Convert weights first"):
-        zoo.from_pretrained(tmp_path)
-
-
-def fake_hub(monkeypatch, answer: Any) -> list[dict]:
-    """Install a ``huggingface_hub`` that gives a folder or raises an error; the list of its calls."""
+def test_models_of_the_hub_are_loaded_and_uploaded_by_its_library(quicknat, monkeypatch):
+    model, x = small_model("quicknat")
     calls = []
 
-    def snapshot_download(name: str, **options: Any) -> str:
-        calls.append({"name": name} | options)
-        if isinstance(answer, Exception):
-            raise answer
-        return str(answer)
+    def download(name: str, **options: Any) -> str:
+        calls.append(options | {"name": name})
+        return str(quicknat)
 
-    library: Any = types.ModuleType("huggingface_hub")
-    library.snapshot_download = snapshot_download
-    monkeypatch.setitem(sys.modules, "huggingface_hub", library)
-    return calls
+    monkeypatch.setattr("mlx_unpool_zoo.model.snapshot_download", download)
+    options = {"revision": "v1.0", "token": "t", "cache_dir": "c", "local_files_only": True}
+    assert mx.array_equal(zoo.QuickNAT.from_pretrained("someone/it", **options)(x), model(x))
+    assert calls[0].items() >= {"name": "someone/it", **options}.items()
 
+    uploaded = {}
 
-def test_models_of_the_hub_are_loaded_through_its_library(quicknat, monkeypatch):
-    model, x = small_model("quicknat")
-    calls = fake_hub(monkeypatch, quicknat)
-    assert mx.array_equal(zoo.from_pretrained("someone/some-model")(x), model(x))
-    assert mx.array_equal(zoo.QuickNAT.from_pretrained("someone/it", revision="v1.0")(x), model(x))
-    assert [(call["name"], call["revision"]) for call in calls] == [
-        ("someone/some-model", None),
-        ("someone/it", "v1.0"),
-    ]
-    assert {"*.json", "*.safetensors", "LICENSE"} <= set(calls[0]["allow_patterns"])
+    class Api:
+        def __init__(self, **options: Any) -> None:
+            pass
 
+        def create_repo(self, repo_id: str, **options: Any) -> Any:
+            return types.SimpleNamespace(repo_id=repo_id)
 
-class LocalEntryNotFoundError(FileNotFoundError):
-    """The error of the Hub's library on a machine without a network."""
+        def upload_folder(self, folder_path: Path, **options: Any) -> str:
+            uploaded.update({p.name: p.read_bytes() for p in Path(folder_path).iterdir()})
+            return "address"
 
-
-@pytest.mark.parametrize(
-    "error",
-    [LocalEntryNotFoundError("No network.\nMore lines"), ConnectionError("x"), RuntimeError()],
-    ids=lambda error: type(error).__name__,
-)
-def test_a_hub_that_cannot_be_reached(monkeypatch, error):
-    fake_hub(monkeypatch, error)
-    with pytest.raises(ValueError, match="There is no folder a/b, and it cannot be loaded") as info:
-        zoo.from_pretrained("a/b", revision="main")
-    (line,) = str(info.value).splitlines()
-    assert "Hub at revision 'main': " + type(error).__name__ in line
+    monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", Api)
+    assert model.push_to_hub("someone/it") == "address"
+    assert uploaded == {path.name: path.read_bytes() for path in quicknat.iterdir()}
 
 
-def test_a_hub_without_its_library(monkeypatch):
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(ValueError, match=r"no folder a/b. .* pip install huggingface_hub"):
-        zoo.from_pretrained("a/b")
-
-
-def test_changed_and_damaged_weights_are_found(quicknat, tmp_path):
-    folder, bits = copy_of(quicknat, tmp_path / "model"), random.Random(0)
+def test_damaged_weights_are_refused(quicknat, tmp_path):
+    folder = copy_of(quicknat, tmp_path / "model")
     file = folder / "model.safetensors"
-    contents, broken = file.read_bytes(), []
-    for position in [0, 9, len(contents) - 1, *bits.sample(range(len(contents)), 20)]:
-        broken.append(bytearray(contents))
-        broken[-1][position] ^= 1 << bits.randrange(8)
-    for damaged in (*broken, contents[:-4]):
+    contents = file.read_bytes()
+    for damaged in (contents[:-4], contents[9:], b"something else", b""):
         file.write_bytes(damaged)
-        with pytest.raises(ValueError, match="is damaged or was replaced: its SHA-256 is") as error:
+        with pytest.raises(
+            ValueError, match=r"model\.safetensors is damaged, or not a safetensors"
+        ):
             zoo.from_pretrained(folder)
-        assert str(error.value).startswith(str(file))
-    file.write_bytes(contents)
-    zoo.from_pretrained(folder)
-    edit_config(folder, sha256=None)
-    file.write_bytes(b"something else")
-    with pytest.raises(ValueError, match=r"model\.safetensors is damaged, or not a safetensors"):
-        zoo.from_pretrained(folder)
 
 
-@pytest.mark.parametrize("dtype", [mx.int32, "float16", mx.complex64], ids=str)
-def test_types_that_are_not_floating_point(quicknat, dtype):
-    with pytest.raises(ValueError, match=r"'dtype' must be one of mx\.float32"):
-        zoo.from_pretrained(quicknat, dtype=dtype)
+def test_a_new_head_keeps_the_other_weights(quicknat):
+    model, _ = small_model("quicknat")
+    says = r"classifier.conv.weight: \(33, 1, 1, 4\) instead of \(5, 1, 1, 4\)"
+    with pytest.raises(ValueError, match=says):
+        zoo.from_pretrained(quicknat, num_classes=5)
+    with pytest.warns(UserWarning, match="random values: classifier.conv.weight"):
+        new = zoo.from_pretrained(quicknat, num_classes=5, ignore_mismatched_sizes=True)
+    assert new.config["num_classes"] == 5
+    assert new.classifier.conv.weight.shape[0] == 5
+    assert mx.array_equal(new.encode1.conv1.weight, model.encode1.conv1.weight)
 
 
 # Weights.
 
 
 def test_every_spelling_of_the_number_of_classes():
-    spellings = ("num_classes", "classes", "num_class")
-    for name, cls in zoo.MODELS.items():
-        if "autoencoder" not in name:
-            rest = {key: v for key, v in SMALL[name][0].items() if key != "num_classes"}
-            for spelling in spellings:
-                assert cls(**rest, **{spelling: 3}).config["num_classes"] == 3
-            with pytest.raises(TypeError, match="'num_classes' must be given once"):
-                cls(**rest, classes=3, num_class=3)
     state = to_state_dict(small_model("quicknat")[0])
-    for spelling in spellings:
+    for spelling in ("num_classes", "classes", "num_class"):
         assert zoo.from_pytorch("quicknat", state, **{spelling: 33}).config["num_classes"] == 33
 
 
@@ -266,9 +160,14 @@ SURPLUS = {f"a{n}": np.zeros(1) for n in range(12)}
 @pytest.mark.parametrize(
     ("model_type", "state", "options", "says"),
     [
-        ("unet", SURPLUS, {}, r"'model_type' must be one of segnet, .* but got 'unet'"),
-        ("quicknat", None, {"depth": 3}, r"allows only the keys num_classes, .*, but got 'depth'"),
-        ("quicknat", None, {"num_classes": "33"}, r"'num_classes' of quicknat must be an in.*\"33"),
+        ("unet", SURPLUS, {}, r"'model_type' must be one of .*segnet.* but got 'unet'"),
+        ("quicknat", None, {"depth": 3}, r"depth\n  Unexpected keyword argument"),
+        (
+            "quicknat",
+            None,
+            {"num_classes": "33"},
+            r"num_classes\n  Input should be a valid integer",
+        ),
         ("quicknat", SURPLUS, {}, r"no 'encode1.conv1.weight'. It has a0, .*, a9, ... and 2 more"),
         (
             "conv_autoencoder_3d",
@@ -303,10 +202,9 @@ def test_weights_that_do_not_fit_are_listed_and_the_cause_is_last(quicknat, tmp_
     *differences, more, cause = str(error.value).splitlines()
     assert len(differences) == 10
     assert more.startswith("... and ")
-    assert cause.startswith("QuickNAT cannot load the state dict: ")
-    changed = copy_of(quicknat, tmp_path / "model", config=CONFIG | {"num_filters": 5})
-    says = r"QuickNAT cannot load .*model\.safetensors: \d+"
-    with pytest.raises(ValueError, match=says) as error:
+    assert cause.startswith("QuickNAT cannot load the weights: ")
+    changed = copy_of(quicknat, tmp_path / "model", num_filters=5)
+    with pytest.raises(ValueError, match=r"QuickNAT cannot load the weights: \d+") as error:
         zoo.from_pretrained(changed)
     assert len(str(error.value).splitlines()) == 12
 
@@ -315,11 +213,8 @@ def test_arguments_that_a_model_refuses():
     vinn, x = small_model("fastsurfer_vinn")
     hypvinn, pair = small_model("hypvinn")
     for call, says in (
-        (lambda: zoo.QuickNAT(se_block="both"), "'se_block' must be one of NONE, CSE, SSE, CSSE"),
-        (
-            lambda: zoo.HypVINN(crop_position="left"),
-            r"\[HypVINN\] 'crop_position' must be one of center, top_l",
-        ),
+        (lambda: zoo.QuickNAT(se_block="both"), "se_block"),
+        (lambda: zoo.HypVINN(crop_position="left"), "crop_position"),
         (lambda: zoo.HypVINN(num_channels=13), "'num_channels' must be even"),
         (lambda: vinn(x, [1.0, 1.0, 1.0]), "'scale_factor' must be a number"),
     ):
@@ -361,17 +256,25 @@ def test_export_names_a_wrong_shape_and_leaves_nothing(tmp_path):
 # Segmenters, and near-ties.
 
 
-def test_a_segmenter_takes_a_str_and_names_what_it_needs(tmp_path):
+def test_a_segmenter_names_what_it_needs(tmp_path):
+    for name in ("enet", "quicknat"):
+        small_model(name)[0].save_pretrained(tmp_path / name)
+        with pytest.raises(ValueError, match=r"segments pictures and names its classes"):
+            segmenter.load(str(tmp_path / name))
+
+
+def test_a_prediction_has_the_size_of_the_image():
     model, _ = small_model("enet")
-    model.save_pretrained(tmp_path / "enet")
-    with pytest.raises(ValueError, match=r"'classes' in its config.json is empty: .* --classes"):
-        segmenter.load(str(tmp_path / "enet"))
-    model.about.classes = [{"name": str(n), "colour": [n] * 3} for n in range(4)]
-    model.save_pretrained(tmp_path / "enet")
-    assert segmenter.load(str(tmp_path / "enet")).kind == "enet"
-    small_model("quicknat")[0].save_pretrained(tmp_path / "quicknat")
-    with pytest.raises(ValueError, match=r"with 3 channels.* it is a quicknat \(channels: 1\)"):
-        segmenter.load(tmp_path / "quicknat")
+    picture = np.random.default_rng(0).integers(0, 256, (43, 50, 3)).astype(np.uint8)
+    classes = model.predict(Image.fromarray(picture))
+    assert classes.shape == (1, 43, 50)
+    assert np.array_equal(model.predict(np.stack([picture] * 2))[1], classes[0])
+    padded = np.pad(picture, [(0, 5), (0, 6), (0, 0)], mode="edge")
+    expected = mx.argmax(model(mx.array(padded[None].astype(np.float32))), axis=-1)
+    assert np.array_equal(classes, np.array(expected)[:, :43, :50])
+    quicknat, _ = small_model("quicknat")
+    assert quicknat.predict(np.zeros((40, 30), np.uint8)).shape == (1, 40, 30)
+    assert np.allclose(quicknat.preprocess(np.full((4, 4), 255)), 1)
 
 
 def test_functional_pools_are_not_recorded():
@@ -433,12 +336,9 @@ def test_converting_stores_classes_plane_and_licence(tmp_path):
         "coronal",
         *sizes,
     ]
-    assert errors_of(*command) == [f"--plane is coronal, but the name of {source} says axial."]
-    assert not (tmp_path / "x").exists()
-    command[2] = source.rename(tmp_path / "weights.safetensors")
     run(*command)
     about = zoo.from_pretrained(tmp_path / "x").about
-    assert (about.plane, about.source) == ("coronal", "weights.safetensors")
+    assert (about.plane, len(about.classes), about.classes[1]["label"]) == ("coronal", 79, 2)
 
 
 def test_a_converted_enet_predicts(tmp_path):
@@ -453,16 +353,12 @@ def test_a_converted_enet_predicts(tmp_path):
     ):
         run("convert.py", "enet", source, tmp_path / name, *options)
         loaded = segmenter.load(tmp_path / name)
-        normalised = loaded.model.about.input["normalisation"] is not None
+        normalised = loaded.about.input["normalisation"] is not None
         assert normalised == (name == "normalised")
-        assert [entry["name"] for entry in loaded.classes][:2] == ["sky", "building"]
+        assert [entry["name"] for entry in loaded.about.classes][:2] == ["sky", "building"]
     street, drawing = tmp_path / "street.png", tmp_path / "classes.png"
     run("camvid_predict.py", tmp_path / "raw", street, "--output", drawing)
     assert drawing.exists()
-    source = save_state(tmp_path / "quicknat.safetensors", small_model("quicknat")[0])
-    says = "--input is only for models of pictures, not for quicknat."
-    assert errors_of("convert.py", "quicknat", source, tmp_path / "q", "--input", "raw") == [says]
-    assert not (tmp_path / "q").exists()
 
 
 def test_converting_other_weights_leaves_nothing(tmp_path):
@@ -478,9 +374,8 @@ def test_converting_other_weights_leaves_nothing(tmp_path):
     ):
         lines = errors_of("convert.py", *words)
         assert 0 < len(lines) <= 13
-        assert says in lines[-1]
+        assert says in "\n".join(lines)
         assert sorted(tmp_path.iterdir()) == before
-    assert lines == [says]
     with pytest.raises(ValueError, match="number name red green blue"):
         zoo.read_classes(tmp_path / "empty.txt")
     (tmp_path / "words.txt").write_text("1 see pages 2 3\n4 name 5 6 7 0\n")
@@ -489,15 +384,11 @@ def test_converting_other_weights_leaves_nothing(tmp_path):
     ]
 
 
-def test_a_folder_that_cannot_be_written_is_removed_again(tmp_path, monkeypatch):
-    model, _ = small_model("quicknat")
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("mlx_unpool_zoo.model.model_card", full)
-    (tmp_path / "old").mkdir()
-    for name in ("new", "old"):
-        with pytest.raises(OSError, match="No space left"):
-            model.save_pretrained(tmp_path / name)
-        assert [path.name for path in tmp_path.iterdir()] == ["old"]
+@pytest.mark.parametrize("name", ["huggingface_hub", "numpy", "pydantic", "safetensors"])
+def test_an_import_without_the_libraries_says_what_to_install(name, monkeypatch):
+    for module in [m for m in sys.modules if m.startswith("mlx_unpool_zoo")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, name, None)
+    says = rf'mlx_unpool_zoo needs {name}: pip install "mlx-unpool\[zoo\]"'
+    with pytest.raises(ImportError, match=says):
+        importlib.import_module("mlx_unpool_zoo")

@@ -132,6 +132,15 @@ def test_a_part_of_the_weights_can_be_loaded():
         pytorch.load_state_dict(layer, {"weight": np.ones((2, 2))}, strict=False)
 
 
+def test_nan_is_equal_to_nan_in_shared_parameters():
+    state, layer = {"weight": np.full((3, 2), np.nan), "bias": np.zeros(3)}, nn.Linear(2, 3)
+    pytorch.load_state_dict(layer, state)
+    names = {"weight": ("weight", "twin"), "bias": ("bias",)}
+    pytorch.load_state_dict(layer, state | {"twin": state["weight"]}, names.get)
+    with pytest.raises(ValueError, match="not shared with weight: twin"):
+        pytorch.load_state_dict(layer, state | {"twin": np.ones((3, 2))}, names.get)
+
+
 # Published weights.
 
 

@@ -12,19 +12,29 @@ A model is a folder with weights, a configuration and a model card::
 
 from __future__ import annotations
 
+try:
+    import huggingface_hub  # noqa: F401
+    import numpy  # noqa: F401
+    import pydantic  # noqa: F401
+    import safetensors  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        f'mlx_unpool_zoo needs {error.name}: pip install "mlx-unpool[zoo]"', name=error.name
+    ) from None
+
 from . import pytorch
 from .autoencoders import ConvAutoencoder3d, InceptionAutoencoder
-from .classes import CAMVID, read_classes
+from .classes import CAMVID, FASTSURFER, read_classes
 from .enet import ENet
 from .fastsurfer import CerebNet, FastSurferCNN, FastSurferVINN, HypVINN
-from .loading import MODELS, from_pretrained, from_pytorch
-from .model import About, Model
+from .model import MODELS, About, Model, from_pretrained, from_pytorch
 from .near_ties import pooled_indices
 from .quicknat import QuickNAT
 from .segnet import SegNet
 
 __all__ = [
     "CAMVID",
+    "FASTSURFER",
     "MODELS",
     "About",
     "CerebNet",

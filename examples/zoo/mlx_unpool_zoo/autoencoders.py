@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+from pydantic import PositiveInt
 
 from mlx_unpool import MaxPool1d, MaxPool3d, MaxUnpool1d, MaxUnpool3d
 
@@ -170,12 +171,12 @@ class InceptionAutoencoder(Model):
 
     def __init__(
         self,
-        in_channels: int = 1,
-        n_filters: int = 32,
-        kernel_sizes: Sequence[int] = (9, 19, 39),
-        bottleneck_channels: int = 32,
+        in_channels: PositiveInt = 1,
+        n_filters: PositiveInt = 32,
+        kernel_sizes: Sequence[PositiveInt] = (9, 19, 39),
+        bottleneck_channels: PositiveInt = 32,
         use_residual: bool = True,
-        log_sigma: Sequence[int] | None = None,
+        log_sigma: Sequence[PositiveInt] | None = None,
     ) -> None:
         super().__init__()
         self.takes(in_channels, dims=1)
@@ -274,10 +275,10 @@ class ConvAutoencoder3d(Model):
 
     def __init__(
         self,
-        in_channels: int = 1,
-        channels: Sequence[int] = (8, 16, 32, 64, 128),
-        kernel_size: int = 3,
-        pool: int = 2,
+        in_channels: PositiveInt = 1,
+        channels: Sequence[PositiveInt] = (8, 16, 32, 64, 128),
+        kernel_size: PositiveInt = 3,
+        pool: PositiveInt = 2,
     ) -> None:
         super().__init__()
         self.takes(in_channels, dims=3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-CAMVID: list[dict[str, Any]] = [
+CAMVID: list[Any] = [
     {"name": "sky", "colour": [128, 128, 128]},
     {"name": "building", "colour": [128, 0, 0]},
     {"name": "pole", "colour": [192, 192, 128]},
@@ -21,7 +21,7 @@ CAMVID: list[dict[str, Any]] = [
 ]
 
 
-def read_classes(path: Path) -> list[dict[str, Any]]:
+def read_classes(path: Path) -> list[Any]:
     """Names and colours of classes from a table of FastSurfer or FreeSurfer.
 
     A class is a line with number, name, red, green and blue; further columns and other lines are ignored.
@@ -35,3 +35,10 @@ def read_classes(path: Path) -> list[dict[str, Any]]:
     if not classes:
         raise ValueError(f"{path} must contain a line 'number name red green blue' for each class.")
     return classes
+
+
+# The classes of FastSurfer's networks for axial and coronal slices (79) and for sagittal ones (51), which
+# have no classes for structures on the left and for the cortex on the right.
+_BOTH_SIDES = read_classes(Path(__file__).with_name("fastsurfer_labels.txt"))
+_ONE_SIDE = [c for c in _BOTH_SIDES if not c["name"].startswith(("Left-", "ctx-rh-"))]
+FASTSURFER: dict[int, list[Any]] = {len(c): c for c in (_BOTH_SIDES, _ONE_SIDE)}

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+from pydantic import PositiveInt
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
@@ -157,7 +158,7 @@ class ENet(Model):
         base_model="ntkhoa95/ENet_PyTorch",
     )
 
-    def __init__(self, num_classes: int) -> None:
+    def __init__(self, num_classes: PositiveInt) -> None:
         super().__init__()
         self.takes(3)
         self.initial = Initial()

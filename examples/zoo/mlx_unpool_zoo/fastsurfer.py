@@ -17,19 +17,20 @@ combined by their elementwise maximum.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+from pydantic import PositiveInt
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
-from .layers import RESIZE_MODES, BatchNorm, resize
+from .layers import BatchNorm, ResizeMode, resize
 from .model import About, Model
 
-CROP_POSITIONS = ("center", "top_left", "top_right", "bottom_left", "bottom_right")
-INPUT = {
+CropPosition = Literal["center", "top_left", "top_right", "bottom_left", "bottom_right"]
+INPUT: Any = {
     "planes": 7,
     "size": "multiples of 16; 256 x 256 slices of 1 mm as published",
     "multiple_of": 16,
@@ -178,15 +179,15 @@ class FastSurferCNN(Model):
 
     def __init__(
         self,
-        num_classes: int = 79,
-        num_channels: int = 7,
-        num_filters: int = 64,
-        kernel_h: int = 5,
-        kernel_w: int = 5,
-        kernel_c: int = 1,
-        stride_conv: int = 1,
-        pool: int = 2,
-        stride_pool: int = 2,
+        num_classes: PositiveInt = 79,
+        num_channels: PositiveInt = 7,
+        num_filters: PositiveInt = 64,
+        kernel_h: PositiveInt = 5,
+        kernel_w: PositiveInt = 5,
+        kernel_c: PositiveInt = 1,
+        stride_conv: PositiveInt = 1,
+        pool: PositiveInt = 2,
+        stride_pool: PositiveInt = 2,
     ) -> None:
         super().__init__()
         self.takes(num_channels)
@@ -268,15 +269,15 @@ class CerebNet(FastSurferCNN):
 
     def __init__(
         self,
-        num_classes: int = 28,
-        num_channels: int = 7,
-        num_filters: int = 64,
-        kernel_h: int = 5,
-        kernel_w: int = 5,
-        kernel_c: int = 1,
-        stride_conv: int = 1,
-        pool: int = 2,
-        stride_pool: int = 2,
+        num_classes: PositiveInt = 28,
+        num_channels: PositiveInt = 7,
+        num_filters: PositiveInt = 64,
+        kernel_h: PositiveInt = 5,
+        kernel_w: PositiveInt = 5,
+        kernel_c: PositiveInt = 1,
+        stride_conv: PositiveInt = 1,
+        pool: PositiveInt = 2,
+        stride_pool: PositiveInt = 2,
     ) -> None:
         super().__init__(
             num_classes,
@@ -326,29 +327,21 @@ class FastSurferVINN(FastSurferCNN):
 
     def __init__(
         self,
-        num_classes: int = 79,
-        num_channels: int = 7,
-        num_filters: int = 71,
-        num_filters_interpol: int = 32,
-        kernel_h: int = 3,
-        kernel_w: int = 3,
-        kernel_c: int = 1,
-        stride_conv: int = 1,
-        pool: int = 2,
-        stride_pool: int = 2,
-        height: int = 256,
-        width: int = 256,
-        interpolation_mode: str = "bilinear",
-        crop_position: str = "top_left",
+        num_classes: PositiveInt = 79,
+        num_channels: PositiveInt = 7,
+        num_filters: PositiveInt = 71,
+        num_filters_interpol: PositiveInt = 32,
+        kernel_h: PositiveInt = 3,
+        kernel_w: PositiveInt = 3,
+        kernel_c: PositiveInt = 1,
+        stride_conv: PositiveInt = 1,
+        pool: PositiveInt = 2,
+        stride_pool: PositiveInt = 2,
+        height: PositiveInt = 256,
+        width: PositiveInt = 256,
+        interpolation_mode: ResizeMode = "bilinear",
+        crop_position: CropPosition = "top_left",
     ) -> None:
-        for name, value, choices in (
-            ("interpolation_mode", interpolation_mode, RESIZE_MODES),
-            ("crop_position", crop_position, CROP_POSITIONS),
-        ):
-            if value not in choices:
-                raise ValueError(
-                    f"[{type(self).__name__}] '{name}' must be one of {', '.join(choices)} but got {value!r}."
-                )
         super().__init__(
             num_classes,
             num_filters_interpol,
@@ -495,20 +488,20 @@ class HypVINN(FastSurferVINN):
 
     def __init__(
         self,
-        num_classes: int = 27,
-        num_channels: int = 14,
-        num_filters: int = 80,
-        num_filters_interpol: int = 64,
-        kernel_h: int = 3,
-        kernel_w: int = 3,
-        kernel_c: int = 1,
-        stride_conv: int = 1,
-        pool: int = 2,
-        stride_pool: int = 2,
-        height: int = 256,
-        width: int = 256,
-        interpolation_mode: str = "bilinear",
-        crop_position: str = "top_left",
+        num_classes: PositiveInt = 27,
+        num_channels: PositiveInt = 14,
+        num_filters: PositiveInt = 80,
+        num_filters_interpol: PositiveInt = 64,
+        kernel_h: PositiveInt = 3,
+        kernel_w: PositiveInt = 3,
+        kernel_c: PositiveInt = 1,
+        stride_conv: PositiveInt = 1,
+        pool: PositiveInt = 2,
+        stride_pool: PositiveInt = 2,
+        height: PositiveInt = 256,
+        width: PositiveInt = 256,
+        interpolation_mode: ResizeMode = "bilinear",
+        crop_position: CropPosition = "top_left",
     ) -> None:
         if num_channels % 2:
             raise ValueError(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from typing import Literal, get_args
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
-RESIZE_MODES = ("nearest", "bilinear", "bicubic", "area")
+ResizeMode = Literal["nearest", "bilinear", "bicubic", "area"]
+RESIZE_MODES = get_args(ResizeMode)
 
 
 class BatchNorm(nn.BatchNorm):

@@ -26,9 +26,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten
-
-from .errors import cut, mismatch
-from .files import load_arrays
+from safetensors import SafetensorError, safe_open
 
 __all__ = [
     "Report",
@@ -69,6 +67,31 @@ class Report:
     ignored: list[str]
 
 
+def cut(names: Sequence[str], separator: str = ", ") -> str:
+    """The first ten names, and how many more there are."""
+    more = [f"... and {len(names) - 10:,} more"] if len(names) > 10 else []
+    return separator.join([*names[:10], *more])
+
+
+def mismatch(model: str, lines: Sequence[str]) -> ValueError:
+    """An error for weights that do not fit a model."""
+    count = "1 difference" if len(lines) == 1 else f"{len(lines):,} differences"
+    text = cut(lines, chr(10))
+    return ValueError(f"{text}\n{model} cannot load the weights: {count}, listed above.")
+
+
+def load_safetensors(path: str | Path) -> tuple[dict[str, mx.array], dict[str, str]]:
+    """The arrays and the metadata of a safetensors file."""
+    try:
+        # MLX does not validate the header: a malicious one can cause a crash or an infinite loop.
+        with safe_open(path, "numpy"):
+            found: Any = mx.load(str(path), format="safetensors", return_metadata=True)
+        mx.eval(found[0])
+    except (SafetensorError, RuntimeError) as error:
+        raise ValueError(f"{path} is damaged, or not a safetensors file: {error}") from None
+    return found
+
+
 def read_state(path: str | Path) -> dict[str, np.ndarray]:
     """Read the arrays of a PyTorch checkpoint as float32.
 
@@ -82,9 +105,9 @@ def read_state(path: str | Path) -> dict[str, np.ndarray]:
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"There is no file {path}.")
-    arrays = load_arrays(path)[0] if path.suffix == ".safetensors" else None
+    read = (lambda p: load_safetensors(p)[0]) if path.suffix == ".safetensors" else load_pickled
     try:
-        return arrays_of(state_of(load_pickled(path) if arrays is None else arrays))
+        return arrays_of(state_of(read(path)))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     except Exception as error:  # damaged and malicious files raise many kinds of errors
@@ -360,8 +383,8 @@ def matched(
         key, value = next(iter(same.items()))
         wrong += [
             f"not shared with {key}: {other}"
-            for other in same
-            if not np.array_equal(same[other], value)
+            for other in list(same)[1:]
+            if not np.array_equal(same[other], value, equal_nan=True)
         ]
         axes = pytorch_axes(model, name)
         expected = tuple(parameter.shape[axes.index(axis)] for axis in range(parameter.ndim))

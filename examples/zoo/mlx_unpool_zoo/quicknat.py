@@ -9,18 +9,19 @@ ai-med/quickNAT_pytorch with ai-med/nn-common-modules.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+from pydantic import PositiveInt
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
 from .layers import BatchNorm
 from .model import About, Model
 
-SE_BLOCKS = ("NONE", "CSE", "SSE", "CSSE")
+SEBlock = Literal["NONE", "CSE", "SSE", "CSSE"]
 CITATION = """
 @article{roy2019quicknat,
   title   = {{QuickNAT}: A fully convolutional network for quick and accurate segmentation of neuroanatomy},
@@ -149,29 +150,26 @@ class QuickNAT(Model):
 
     def __init__(
         self,
-        num_classes: int = 33,
-        num_channels: int = 1,
-        num_filters: int = 64,
-        kernel_h: int = 5,
-        kernel_w: int = 5,
-        kernel_c: int = 1,
-        stride_conv: int = 1,
-        pool: int = 2,
-        stride_pool: int = 2,
-        se_block: str | None = "CSSE",
+        num_classes: PositiveInt = 33,
+        num_channels: PositiveInt = 1,
+        num_filters: PositiveInt = 64,
+        kernel_h: PositiveInt = 5,
+        kernel_w: PositiveInt = 5,
+        kernel_c: PositiveInt = 1,
+        stride_conv: PositiveInt = 1,
+        pool: PositiveInt = 2,
+        stride_pool: PositiveInt = 2,
+        se_block: SEBlock | None = "CSSE",
         drop_out: float = 0.2,
     ) -> None:
         super().__init__()
-        kind = str(se_block or "NONE").upper()
-        if kind not in SE_BLOCKS:
-            raise ValueError(
-                f"[QuickNAT] 'se_block' must be one of {', '.join(SE_BLOCKS)} but got {se_block!r}."
-            )
         self.takes(num_channels)
 
         def block(inputs: int) -> DenseBlock:
             kernel = (kernel_h, kernel_w)
-            return DenseBlock(inputs, num_filters, kernel, stride_conv, kind, drop_out)
+            return DenseBlock(
+                inputs, num_filters, kernel, stride_conv, se_block or "NONE", drop_out
+            )
 
         self.encode1 = block(num_channels)
         for name in ("encode2", "encode3", "encode4"):

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+from pydantic import PositiveInt
 
 from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d, MaxUnpool2d, MaxUnpool3d
 
@@ -29,8 +30,9 @@ CITATION = """
   volume  = {39}, pages = {2481--2495}, year = {2017}
 }
 """
-DECODERS = ("unpool", "nearest", "bilinear", "skip")
-NORMS = ("batch", "group")
+Decoder = Literal["unpool", "nearest", "bilinear", "skip"]
+Norm = Literal["batch", "group"]
+DECODERS, NORMS = get_args(Decoder), get_args(Norm)
 
 
 class ConvBlock(nn.Module):
@@ -93,17 +95,17 @@ class SegNet(Model):
 
     def __init__(
         self,
-        num_classes: int,
-        channels: Sequence[int] = (12, 24, 48),
-        convolutions: Sequence[int] = (1, 2, 2),
+        num_classes: PositiveInt,
+        channels: Sequence[PositiveInt] = (12, 24, 48),
+        convolutions: Sequence[PositiveInt] = (1, 2, 2),
         *,
-        decoder_convolutions: Sequence[int] | None = None,
-        decoder_kernel: int = 5,
-        classifier_kernel: int = 1,
-        inputs: int = 3,
-        dims: int = 2,
-        decoder: str = "unpool",
-        norm: str = "batch",
+        decoder_convolutions: Sequence[PositiveInt] | None = None,
+        decoder_kernel: PositiveInt = 5,
+        classifier_kernel: PositiveInt = 1,
+        inputs: PositiveInt = 3,
+        dims: Literal[1, 2, 3] = 2,
+        decoder: Decoder = "unpool",
+        norm: Norm = "batch",
         bias: bool = False,
         coarse: bool = True,
     ) -> None:
