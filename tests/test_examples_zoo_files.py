@@ -14,7 +14,8 @@ import pytest
 import yaml
 from export import export
 from mlx.utils import tree_flatten
-from mlx_unpool_zoo.layers import BatchNorm, resize
+from mlx_unpool_zoo.fastsurfer import resize
+from mlx_unpool_zoo.layers import BatchNorm
 from mlx_unpool_zoo.near_ties import pooled_indices, share_of_flips
 from mlx_unpool_zoo.pytorch import to_state_dict
 from programs import EXAMPLES, errors_of, run

@@ -7,7 +7,7 @@ A model is a folder with weights, a configuration and a model card::
     model = from_pytorch("quicknat", state_dict)  # a state dict with its authors' parameter names
     model.save_pretrained("quicknat")
     model = from_pretrained("quicknat")  # a folder, or "owner/name" on the Hugging Face Hub
-    scores = model(images)  # channels last
+    classes = model.predict(image)  # the class of every pixel
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ try:
     import safetensors  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        f'mlx_unpool_zoo needs {error.name}: pip install "mlx-unpool[zoo]"', name=error.name
+        f"mlx_unpool_zoo needs {error.name}, which the extra [zoo] of mlx-unpool installs: "
+        'pip install ".[zoo]" in a clone of the repository',
+        name=error.name,
     ) from None
+
+from mlx_unpool import __version__
 
 from . import pytorch
 from .autoencoders import ConvAutoencoder3d, InceptionAutoencoder
-from .classes import CAMVID, FASTSURFER, read_classes
+from .classes import CAMVID, CEREBNET, FASTSURFER, read_classes
 from .enet import ENet
 from .fastsurfer import CerebNet, FastSurferCNN, FastSurferVINN, HypVINN
 from .model import MODELS, About, Model, from_pretrained, from_pytorch
@@ -34,6 +38,7 @@ from .segnet import SegNet
 
 __all__ = [
     "CAMVID",
+    "CEREBNET",
     "FASTSURFER",
     "MODELS",
     "About",
@@ -47,6 +52,7 @@ __all__ = [
     "Model",
     "QuickNAT",
     "SegNet",
+    "__version__",
     "from_pretrained",
     "from_pytorch",
     "pooled_indices",

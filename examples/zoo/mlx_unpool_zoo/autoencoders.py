@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-from pydantic import PositiveInt
+from pydantic import Field
 
 from mlx_unpool import MaxPool1d, MaxPool3d, MaxUnpool1d, MaxUnpool3d
 
 from .layers import BatchNorm
-from .model import About, Model
+from .model import About, Model, Size, Sizes
 
 INCEPTION_TIME = """
 @article{fawaz2020inceptiontime,
@@ -171,12 +171,12 @@ class InceptionAutoencoder(Model):
 
     def __init__(
         self,
-        in_channels: PositiveInt = 1,
-        n_filters: PositiveInt = 32,
-        kernel_sizes: Sequence[PositiveInt] = (9, 19, 39),
-        bottleneck_channels: PositiveInt = 32,
+        in_channels: Size = 1,
+        n_filters: Size = 32,
+        kernel_sizes: Annotated[Sizes, Field(min_length=3, max_length=3)] = (9, 19, 39),
+        bottleneck_channels: Size = 32,
         use_residual: bool = True,
-        log_sigma: Sequence[PositiveInt] | None = None,
+        log_sigma: Sizes | None = None,
     ) -> None:
         super().__init__()
         self.takes(in_channels, dims=1)
@@ -275,10 +275,10 @@ class ConvAutoencoder3d(Model):
 
     def __init__(
         self,
-        in_channels: PositiveInt = 1,
-        channels: Sequence[PositiveInt] = (8, 16, 32, 64, 128),
-        kernel_size: PositiveInt = 3,
-        pool: PositiveInt = 2,
+        in_channels: Size = 1,
+        channels: Sizes = (8, 16, 32, 64, 128),
+        kernel_size: Size = 3,
+        pool: Size = 2,
     ) -> None:
         super().__init__()
         self.takes(in_channels, dims=3)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any, get_args
@@ -20,17 +21,19 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 
 from . import pytorch
-from .classes import CAMVID, FASTSURFER, read_classes
+from .classes import CAMVID, read_classes
 from .model import IMAGENET, MODELS, Plane, from_pytorch
 
 
-def plane_of(path: Path) -> Any:
+def plane_of(path: Path, given: str | None = None) -> Any:
     """The plane in the name of a file or of one of the two folders above it, as in FastSurfer 1."""
     for part in reversed(path.parts[-3:]):
         found = [plane for plane in get_args(Plane) if plane in part.lower()]
-        if len(found) == 1:
+        if len(found) == 1 and given in (None, found[0]):
             return found[0]
-    return None
+        if len(found) == 1:
+            raise ValueError(f"--plane must be {found[0]}, as in {part}, but got {given}.")
+    return given
 
 
 def argument(text: str) -> tuple[str, Any]:
@@ -44,7 +47,9 @@ def argument(text: str) -> tuple[str, Any]:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    made = argparse.ArgumentParser(
+        "python -m mlx_unpool_zoo.convert", description=(__doc__ or "").split("\n\n")[0]
+    )
     add = made.add_argument
     add("model", choices=MODELS, help="type of the model")
     add("weights", type=Path, help="checkpoint (.pth, .pkl, .safetensors, ...)")
@@ -53,11 +58,7 @@ def parser() -> argparse.ArgumentParser:
         help="arguments of the model that the shapes of the weights do not determine")  # fmt: skip
     add("--input", choices=("raw", "normalised"),
         help="input of models for pictures (default: raw for enet, normalised for segnet)")  # fmt: skip
-    add(
-        "--plane",
-        choices=get_args(Plane),
-        help="plane of the slices (default: as in the file name)",
-    )
+    add("--plane", choices=get_args(Plane), help="plane of the slices, if not in the file name")
     add("--classes", type=Path, help="colour table: number name red green blue")
     add("--source", help="origin of the weights, for the model card")
     add("--base-model", help="the original model, owner/name, for the model card")
@@ -70,20 +71,24 @@ def parser() -> argparse.ArgumentParser:
 
 def convert(arguments: argparse.Namespace) -> str:
     """Convert the weights and return a line about the result."""
-    source = arguments.weights
+    source, folder = arguments.weights, arguments.folder
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise ValueError(f"folder must be a folder but got {folder}: {existing} is not a folder.")
+    if not os.access(existing, os.W_OK):
+        raise ValueError(f"folder must be writable but got {folder}: no permission for {existing}.")
+    plane = plane_of(source, arguments.plane)
     mx.random.seed(0)  # for parameters that are not in the file
-    model = from_pytorch(arguments.model, pytorch.read_state(source), **dict(arguments.config))
+    model = from_pytorch(arguments.model, pytorch.read_checkpoint(source), **dict(arguments.config))
     about, classes = model.about, model.config.get("num_classes", 0)
     if arguments.input:
         about.input["normalisation"] = IMAGENET if arguments.input == "normalised" else None
     if arguments.classes:
         about.classes = read_classes(arguments.classes)
-    elif arguments.model in ("fastsurfer_cnn", "fastsurfer_vinn"):
-        about.classes = FASTSURFER.get(classes, [])
     elif arguments.model in ("segnet", "enet") and classes == len(CAMVID):
         about.classes = CAMVID
     if model.medical and model.segments:
-        about.plane = arguments.plane or plane_of(source)
+        about.plane = plane
     about.source = arguments.source or source.name
     about.base_model = arguments.base_model or about.base_model
     about.licence, about.licence_link = arguments.licence, arguments.licence_link
@@ -105,7 +110,7 @@ def main() -> int:
     try:
         print(convert(arguments))
     except (ValueError, OSError) as error:
-        print(f"{arguments.weights}: {error}", file=sys.stderr)
+        print(error, file=sys.stderr)
         return 1
     return 0
 

@@ -1,20 +1,23 @@
-"""The base class of the models: arguments, loading, saving, conversion of the authors' weights, prediction."""
+"""The base class of the models: arguments, loading, saving, conversion of weights, prediction."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
+import re
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+from huggingface_hub import HfApi, ModelCard, ModelCardData, snapshot_download
 from mlx.utils import tree_flatten
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, validate_call
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, validate_call
 from typing_extensions import NotRequired, TypedDict
 
 import mlx_unpool
@@ -24,6 +27,11 @@ from . import pytorch
 M = TypeVar("M", bound="Model")
 WEIGHTS = "model.safetensors"
 Plane = Literal["axial", "coronal", "sagittal"]
+# Arguments of models are limited, because a file could ask for more modules than fit in memory.
+Size = Annotated[int, Field(gt=0, le=65536)]
+Sizes = Annotated[Sequence[Size], Field(min_length=1, max_length=16)]
+Counts = Annotated[Sequence[Annotated[int, Field(gt=0, le=64)]], Field(min_length=1, max_length=16)]
+Channel = Annotated[int, Field(ge=0, le=255)]  # of a colour
 # The normalisation of pictures from 0 to 255 for networks trained on ImageNet.
 IMAGENET: Any = {"scale": 1 / 255, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 AXES = {1: "L", 2: "H, W", 3: "D, H, W"}
@@ -38,16 +46,16 @@ class Class(TypedDict):
     """A class of a segmentation model."""
 
     name: str
-    colour: Annotated[list[Annotated[int, Field(ge=0, le=255)]], Field(min_length=3, max_length=3)]
+    colour: Annotated[list[Channel], Field(min_length=3, max_length=3)]
     label: NotRequired[int]  # in the volumes of FreeSurfer
 
 
 class Normalisation(TypedDict):
     """A factor, then mean and standard deviation of each channel."""
 
-    scale: float
-    mean: list[float]
-    std: list[float]
+    scale: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    mean: list[Annotated[float, Field(allow_inf_nan=False)]]
+    std: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]]
 
 
 class Input(TypedDict, total=False):
@@ -76,13 +84,72 @@ class About(BaseModel):
     converter: str = ""
 
 
+class Configuration(BaseModel):
+    """The content of ``config.json``."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    model_type: str
+    config: dict[str, Any]
+    about: dict[str, Any]
+    quantization: dict[str, dict[str, Any]] = {}  # the arguments of each quantised layer
+
+
+def in_one_line(error: ValidationError) -> str:
+    """The errors of pydantic, each with the name, the value and what is allowed."""
+    lines = []
+    for each in error.errors(include_url=False):
+        name, got = ".".join(map(str, each["loc"])), repr(each["input"])
+        got = "" if each["type"].startswith("missing") else f", but got {got[:60]}"
+        lines.append(f"{name!r}: {each['msg']}{got}" if name else f"{each['msg']}{got}")
+    return "; ".join(lines)
+
+
+def downloaded(name: str, **options: Any) -> Path:
+    """The folder of a repository on the Hugging Face Hub, downloaded if necessary."""
+    if Path(name).is_file() or not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        raise ValueError(
+            "[from_pretrained] 'path_or_hub_id' must be a folder, or owner/name on the Hugging Face Hub, but "
+            f"there is no folder {name}."
+        )
+    try:
+        files = ["config.json", WEIGHTS, "LICENSE"]
+        return Path(snapshot_download(name, allow_patterns=files, **options))
+    except OSError as error:
+        where = "and it cannot be loaded from the Hugging Face Hub"
+        raise OSError(f"There is no folder {name}, {where}: {error}") from error
+
+
+def checked(init: Callable[..., None]) -> Callable[..., None]:
+    """A constructor that checks its arguments and stores them, with defaults, as ``config``."""
+    signature = inspect.signature(init)
+    validated = validate_call(config=ConfigDict(strict=True))(init)
+
+    @functools.wraps(init)
+    def call(self: Model, *args: Any, **kwargs: Any) -> None:
+        try:
+            given = signature.bind(self, *args, **kwargs)
+            given.apply_defaults()
+            _, *arguments = given.arguments.items()
+            if "config" not in vars(self):  # not the constructor of a base class
+                # mlx.nn.Module would treat the entries of a dict as parameters.
+                object.__setattr__(self, "config", dict(arguments))
+                self.about = self.default_about.model_copy(deep=True)
+                self.about.classes = self.class_tables.get(self.config.get("num_classes"), [])
+            validated(self, **dict(arguments))
+        except ValidationError as error:
+            raise ValueError(f"[{type(self).__name__}] {in_one_line(error)}") from None
+        except TypeError as error:
+            raise TypeError(f"[{type(self).__name__}] {error}") from None
+
+    return call
+
+
 class Model(nn.Module):
     """A model that can be saved, loaded, uploaded, and converted from its authors' weights.
 
-    ``save_pretrained(folder)`` and ``push_to_hub("owner/name")`` are those of
-    :class:`huggingface_hub.ModelHubMixin`. The arguments of a model are checked by pydantic.
-
     Attributes:
+        config: The arguments by name, with defaults.
         about: Information about the model, which is saved with it.
     """
 
@@ -91,6 +158,8 @@ class Model(nn.Module):
     citation: ClassVar[str] = ""  # BibTeX
     medical: ClassVar[bool] = False
     segments: ClassVar[bool] = True  # autoencoders do not
+    modalities: ClassVar[int] = 1  # scans of one head in the channels of an input
+    class_tables: ClassVar[Mapping[Any, list[Any]]] = {}  # by number of classes
     # Entries of the authors' configurations that do not affect the model.
     without_effect: ClassVar[frozenset[str]] = frozenset()
 
@@ -98,27 +167,35 @@ class Model(nn.Module):
     about: About
 
     def __init_subclass__(cls, **options: Any) -> None:
-        if "__init__" in vars(cls):
-            cls.__init__ = validate_call(config=ConfigDict(strict=True))(cls.__init__)  # type: ignore
         super().__init_subclass__(**options)
-        if cls.model_type:
+        if "__init__" in vars(cls):
+            cls.__init__ = checked(cls.__init__)  # type: ignore[method-assign]
+        if "model_type" in vars(cls):
             MODELS[cls.model_type] = cls
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Model:
-        model = super().__new__(cls)
-        given = inspect.signature(cls.__init__).bind(model, *args, **kwargs)
-        given.apply_defaults()
-        # mlx.nn.Module would treat the entries of a dict as parameters.
-        object.__setattr__(model, "config", dict(list(given.arguments.items())[1:]))
-        model.about = cls.default_about.model_copy(deep=True)
-        return model
+    def check_about(self) -> None:
+        """Raise ValueError if an entry of ``about`` is invalid or does not fit the model."""
+        try:  # lists and dicts may have been changed in place
+            about = About(**self.about.model_dump())
+        except ValidationError as error:
+            raise ValueError(f"'about' of {type(self).__name__}: {in_one_line(error)}") from None
+        count = self.config.get("num_classes")
+        if len(about.classes) not in (0, count):
+            got = len(about.classes)
+            raise ValueError(f"'classes' must name none or all of {count} classes, but got {got}.")
+        channels = self._inputs[0]
+        for name, values in (about.input.get("normalisation") or {}).items():
+            if isinstance(values, list) and len(values) != channels:
+                raise ValueError(
+                    f"'normalisation': {name!r} must have {channels} numbers but got {values}."
+                )
 
     # Loading and saving.
 
     @classmethod
-    def from_pretrained(  # type: ignore[override]
+    def from_pretrained(
         cls: type[M],
-        pretrained_model_name_or_path: str | Path,
+        path_or_hub_id: str | Path,
         *,
         dtype: mx.Dtype | str | None = None,
         strict: bool = True,
@@ -127,70 +204,79 @@ class Model(nn.Module):
         token: str | bool | None = None,
         cache_dir: str | Path | None = None,
         local_files_only: bool = False,
-        force_download: bool = False,
         **arguments: Any,
     ) -> M:
         """Load a model from a folder, or from "owner/name" on the Hugging Face Hub, in evaluation mode.
 
         Args:
-            pretrained_model_name_or_path: A folder, or a repository, which is downloaded.
+            path_or_hub_id: A folder, or a repository, which is downloaded.
             dtype: The type of the parameters, such as ``"bfloat16"``. Default: as in the file.
-            strict: Whether the file must have exactly the parameters of the model.
-            ignore_mismatched_sizes: Whether parameters of another shape keep their random values.
+            strict: Whether the file must have exactly the parameters of the model. If False, missing
+                ones get new random values and others are ignored, with a warning.
+            ignore_mismatched_sizes: The same for parameters of another shape.
             revision: A branch, tag or commit on the Hub.
             token: A token for private repositories. Default: that of ``hf auth login``.
             cache_dir: The folder for downloaded files.
             local_files_only: Whether to use only files that were downloaded before.
-            force_download: Whether to download files again.
             **arguments: Arguments of the model that replace those in ``config.json``.
 
         Raises:
-            ValueError: If the folder does not contain a model of this class.
+            OSError: If there is no such folder and no such repository, or a file is missing.
+            ValueError: If the folder does not contain a model of this class, or the weights do not fit.
         """
-        folder = Path(pretrained_model_name_or_path)
+        folder = Path(path_or_hub_id)
         if not folder.is_dir():
-            from huggingface_hub import snapshot_download
-
-            try:
-                download = snapshot_download(
-                    str(pretrained_model_name_or_path),
-                    revision=revision,
-                    token=token,
-                    cache_dir=cache_dir,
-                    local_files_only=local_files_only,
-                    force_download=force_download,
-                    allow_patterns=["config.json", WEIGHTS, "LICENSE"],
-                )
-            except (OSError, ValueError) as error:
-                reason = str(error).splitlines()[0]
-                raise OSError(f"{folder} is neither a folder nor on the Hub: {reason}") from error
-            folder = Path(download)
-        try:
-            content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-            kind = MODELS.get(content.pop("model_type", None))
-            if kind is None or not issubclass(kind, cls):
-                raise ValueError(f"'model_type' must be one of {', '.join(cls.kinds())}")
-            quantization, about = content.pop("quantization", None), content.pop("about", {})
-            model = kind(**content | arguments)
-            about["input"] = {**model.about.input, **about.get("input", {})}
-            model.about = About(**{**model.about.model_dump(), **about})
-        except (ValueError, AttributeError, TypeError) as error:
-            raise ValueError(f"{folder / 'config.json'}: {error}") from None
-        if (folder / "LICENSE").is_file():
-            model.about.licence_text = (folder / "LICENSE").read_text(encoding="utf-8")
-        weights, metadata = pytorch.load_safetensors(folder / WEIGHTS)
-        if metadata.get("format") == "pt":  # published for PyTorch
-            weights = model.sanitize(weights, strict=strict)
-        if quantization:
-            nn.quantize(
-                model, **quantization, class_predicate=lambda path, _: f"{path}.scales" in weights
+            folder = downloaded(
+                str(path_or_hub_id),
+                revision=revision,
+                token=token,
+                cache_dir=cache_dir,
+                local_files_only=local_files_only,
             )
-        return model._load(weights, dtype, strict, ignore_mismatched_sizes)
+        file = folder / "config.json"
+        try:
+            model, quantization = cls._configured(file.read_bytes(), arguments)
+            if (folder / "LICENSE").is_file():
+                model.about.licence_text = (folder / "LICENSE").read_text(encoding="utf-8")
+            file = folder / WEIGHTS
+            weights, metadata = pytorch.load_safetensors(file)
+            if metadata.get("format") == "pt":  # published for PyTorch
+                weights = model.sanitize(weights, strict=strict)
+            if quantization:
+                nn.quantize(model, class_predicate=lambda path, _: quantization.get(path, False))
+            return model._load(weights, dtype, strict, ignore_mismatched_sizes)
+        except (ValueError, TypeError) as error:
+            said = in_one_line(error) if isinstance(error, ValidationError) else str(error)
+            raise ValueError(f"{file}: {said}") from None
 
     @classmethod
-    def kinds(cls) -> list[str]:
-        """The model types of this class and its subclasses."""
-        return [name for name, kind in MODELS.items() if issubclass(kind, cls)]
+    def _configured(
+        cls: type[M], text: bytes, arguments: dict[str, Any]
+    ) -> tuple[M, dict[str, Any]]:
+        """A new model as described by ``config.json``, and how it is quantised."""
+        content = json.loads(text)
+        if isinstance(content, dict) and "config" in content and "about" not in content:
+            raise ValueError(
+                "this folder is of an earlier version. Convert the weights again: python -m "
+                f"mlx_unpool_zoo.convert {content.get('model_type')} WEIGHTS FOLDER"
+            )
+        found = Configuration.model_validate(content)
+        if found.model_extra:
+            warnings.warn(
+                f"Unknown keys of config.json: {', '.join(found.model_extra)}", stacklevel=4
+            )
+        kinds = {name: kind for name, kind in MODELS.items() if issubclass(kind, cls)}
+        if found.model_type not in kinds:
+            names = ", ".join(kinds)
+            raise ValueError(f"'model_type' must be one of {names}, but got {found.model_type!r}")
+        model = kinds[found.model_type](**found.config | arguments)
+        if model.config.get("num_classes") != found.config.get("num_classes", 0):
+            found.about.pop("classes", None)  # a new head
+        about = model.about.model_dump() | found.about
+        about["input"] = model.about.input | found.about.get("input", {})
+        model.about = About(**about)
+        model.check_about()
+        return model, found.quantization
 
     def _load(
         self: M,
@@ -200,53 +286,80 @@ class Model(nn.Module):
         ignore_mismatched_sizes: bool = False,
     ) -> M:
         """Set the parameters and evaluate them, because MLX cannot export lazily loaded arrays."""
-        weights, own = dict(weights), dict(tree_flatten(self.parameters()))
-        wrong = [n for n, v in own.items() if n in weights and weights[n].shape != v.shape]
-        if wrong and ignore_mismatched_sizes:
-            warnings.warn(f"Parameters with their random values: {', '.join(wrong)}", stacklevel=3)
-            weights |= {name: own[name] for name in wrong}
-        elif wrong:
-            lines = [f"{n}: {weights[n].shape} instead of {own[n].shape}" for n in wrong]
+        own = dict(tree_flatten(self.parameters()))
+        missing = [name for name in own if name not in weights]
+        unused = [name for name in weights if name not in own]
+        other = [n for n in own if n in weights and weights[n].shape != own[n].shape]
+        lines = [f"missing: {n}" for n in missing if strict]
+        if not ignore_mismatched_sizes:
+            lines += [f"shape {weights[n].shape} instead of {own[n].shape}: {n}" for n in other]
+        lines += [f"not used: {n}" for n in unused if strict]
+        if lines:
             raise pytorch.mismatch(type(self).__name__, lines)
-        self.load_weights(list(weights.items()), strict=strict)
+        if missing or other or unused:
+            new, ignored = (
+                ", ".join(missing + other),
+                f" Ignored: {', '.join(unused)}." if unused else "",
+            )
+            warnings.warn(
+                f"Parameters with new random values: {new or 'none'}.{ignored}", stacklevel=3
+            )
+        new_ones = {*missing, *other}
+        self.load_weights([(n, weights[n]) for n in own if n not in new_ones], strict=False)
         if dtype is not None:
-            self.set_dtype(getattr(mx, dtype) if isinstance(dtype, str) else dtype)
-        mx.eval(self.parameters())
-        return self.eval()
+            wanted = getattr(mx, dtype, None) if isinstance(dtype, str) else dtype
+            if not (isinstance(wanted, mx.Dtype) and mx.issubdtype(wanted, mx.floating)):
+                raise ValueError(
+                    f"'dtype' must be a floating-point type of MLX, but got {dtype!r}."
+                )
+            self.set_dtype(wanted)
+        bad = [
+            n for n, v in dict(tree_flatten(self.parameters())).items() if not mx.isfinite(v).all()
+        ]
+        if bad:
+            raise ValueError(f"the weights must be finite, but these are not: {pytorch.cut(bad)}")
+        self.eval()
+        return self
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Save the model as a folder with weights, configuration, model card and licence."""
+        self.check_about()
+        folder, about = Path(folder), self.about.model_dump()
+        layers = ((n, m) for n, m in self.named_modules() if isinstance(m, nn.QuantizedLinear))
+        quantised = {
+            n: {k: getattr(m, k) for k in ("group_size", "bits", "mode")} for n, m in layers
+        }
+        config = {"model_type": self.model_type, "config": self.config, "about": about}
+        if quantised:
+            config["quantization"] = quantised
+        folder.mkdir(parents=True, exist_ok=True)
+        weights = dict(tree_flatten(self.parameters()))
+        mx.save_safetensors(str(folder / WEIGHTS), weights, {"format": "mlx"})
+        texts = {
+            "config.json": json.dumps(config, indent=2) + "\n",
+            "README.md": str(self.model_card()),
+        }
+        if self.about.licence_text:
+            texts["LICENSE"] = self.about.licence_text
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
 
     def push_to_hub(
         self, repo_id: str, *, private: bool | None = None, token: str | None = None
     ) -> str:
-        """Upload the model to the Hugging Face Hub, into a repository that is created if necessary."""
-        from huggingface_hub import HfApi
+        """Upload the model to the Hugging Face Hub, into a repository that is created if necessary.
 
+        Returns:
+            The address of the commit.
+        """
         api = HfApi(token=token)
-        api.create_repo(repo_id, private=private, exist_ok=True)
+        repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
         with tempfile.TemporaryDirectory() as folder:
             self.save_pretrained(folder)
-            return api.upload_folder(repo_id=repo_id, folder_path=folder)
+            return str(api.upload_folder(repo_id=repo_id, folder_path=folder))
 
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Save the model as a folder with weights, configuration, model card and licence."""
-        save_directory = Path(folder)
-        save_directory.mkdir(parents=True, exist_ok=True)
-        weights = dict(tree_flatten(self.parameters()))
-        mx.save_safetensors(str(save_directory / WEIGHTS), weights, {"format": "mlx"})
-        config = {"model_type": self.model_type, **self.config, "about": self.about.model_dump()}
-        quantised = (nn.QuantizedLinear, nn.QuantizedEmbedding)
-        for layer in self.modules():
-            if isinstance(layer, quantised):
-                config["quantization"] = {"group_size": layer.group_size, "bits": layer.bits}
-        text = json.dumps(config, indent=2) + "\n"
-        (save_directory / "config.json").write_text(text, encoding="utf-8")
-        self.generate_model_card().save(save_directory / "README.md")
-        if self.about.licence_text:
-            (save_directory / "LICENSE").write_text(self.about.licence_text, encoding="utf-8")
-
-    def generate_model_card(self) -> Any:
+    def model_card(self) -> Any:
         """A model card with the Hub's metadata and all facts that a user of the weights needs."""
-        from huggingface_hub import ModelCard, ModelCardData
-
         about, known = self.about, self.about.licence.lower() in LICENCES
         link = "LICENSE" if about.licence_text else about.licence_link
         data = ModelCardData(
@@ -296,12 +409,27 @@ class Model(nn.Module):
             state_dict: Tensors or arrays by name, or a checkpoint that contains them.
             dtype: The type of the parameters, such as ``"bfloat16"``. Default: float32.
             strict: Whether it must have exactly the parameters of the model.
-            **arguments: Arguments of the model that cannot be inferred from the shapes of the arrays.
+            **arguments: Arguments of the model that neither the shapes of the arrays nor the configuration in
+                the checkpoint determine, as named by the authors.
 
         Raises:
             ValueError: If the arrays do not fit. The message lists the differences.
         """
+        published = pytorch.config_of(state_dict)
         state = cls.canonical(pytorch.arrays_of(pytorch.state_of(state_dict)))
+        try:
+            model = cls._inferred(state, published, arguments)
+            model.about.converter = f"mlx_unpool {mlx_unpool.__version__}"
+            return model._load(model.sanitize(state, strict=strict), dtype, strict)
+        except (ValueError, TypeError) as error:
+            others = [n for n, kind in MODELS.items() if kind is not cls and kind.fits(state)]
+            hint = f" The weights look like those of {' or '.join(others)}." if others else ""
+            raise ValueError(f"{error}{hint}") from None
+
+    @classmethod
+    def _inferred(cls: type[M], state: Any, published: Mapping[str, Any], arguments: Any) -> M:
+        """A new model with the arguments that the shapes and a configuration determine, and further ones."""
+        known = inspect.signature(cls.__init__).parameters
         try:
             inferred = cls.config_of(state)
         except (KeyError, IndexError, StopIteration) as error:
@@ -309,12 +437,19 @@ class Model(nn.Module):
                 f"[from_pytorch] 'state_dict' must contain the weights of {cls.model_type} with its authors' "
                 f"parameter names, but there is no {error}. It has {pytorch.cut(list(state))}."
             ) from None
+        from_file = {ALIASES.get(name, name): value for name, value in published.items()}
         given = {ALIASES.get(name, name): value for name, value in arguments.items()}
-        known = inspect.signature(cls.__init__).parameters
         given = {n: v for n, v in given.items() if n in known or n not in cls.without_effect}
-        model = cls(**inferred | given)
-        model.about.converter = f"mlx_unpool {mlx_unpool.__version__}"
-        return model._load(model.sanitize(state, strict=strict), dtype, strict)
+        return cls(**{n: v for n, v in from_file.items() if n in known} | inferred | given)
+
+    @classmethod
+    def fits(cls, state: dict[str, np.ndarray]) -> bool:
+        """Whether a state dict has exactly the parameters of this model."""
+        try:
+            cls._inferred(state, {}, {}).sanitize(state)
+        except (ValueError, TypeError):
+            return False
+        return True
 
     @classmethod
     def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -344,8 +479,13 @@ class Model(nn.Module):
         self.about.input["planes"] = channels
 
     def check_input(self, x: mx.array) -> None:
-        """Raise ValueError if an input does not have the shape (N, ..., channels)."""
+        """Raise an error if an input is not an array of MLX with the shape (N, ..., channels)."""
         channels, dims = self._inputs
+        if not isinstance(x, mx.array):
+            raise TypeError(
+                f"[{type(self).__name__}] inputs must be arrays of MLX, but got {type(x).__name__}: pass "
+                "mx.array(x), or call preprocess or predict for images."
+            )
         if x.ndim == dims + 2 and x.shape[-1] == channels:
             return
         message = (
@@ -358,31 +498,102 @@ class Model(nn.Module):
         raise ValueError(message)
 
     def preprocess(self, images: Any) -> mx.array:
-        """The input of the model for one image or a batch: a picture of Pillow, or arrays, 0 to 255."""
-        values = np.asarray(images)
-        channels, dims = self._inputs
-        if values.ndim == dims and channels == 1:
-            values = values[..., None]
-        values = values if values.ndim > dims + 1 else values[None]
-        how = self.about.input.get("normalisation")
-        if how is not None:
-            values = (values * how["scale"] - np.array(how["mean"])) / np.array(how["std"])
-        return mx.array(values.astype(np.float32))
+        """The input of the model for images: scaled and normalised, and padded to a size that it supports.
+
+        Args:
+            images: A picture of Pillow or an array (H, W, channels), several in a list or (N, H, W, channels).
+                The values are 0 to 255 if they are uint8, and 0 to 1 if they are floating-point numbers. The
+                last axis may be left out for one channel. For a medical model also a volume (N, H, W), or
+                (N, H, W, 2) for two modalities: its slices, with their neighbours as channels. Signals and
+                volumes for models of other dimensions are not scaled.
+
+        Returns:
+            (N, ..., channels), of the type of the model's parameters.
+        """
+        return self._normalised(self._batch(images)[0])
 
     def predict(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
-        """The class of every position of images of any size, (N, ...); see :meth:`preprocess`.
+        """The class of every position, as the index of its entry in ``about.classes``.
 
-        Further arguments, such as the scale factor of FastSurferVINN, are passed to the model.
+        The model computes one image at a time, in evaluation mode, and is left in the mode in which it was.
+
+        Args:
+            images: As for :meth:`preprocess`; images may have any size.
+            *args: Further arguments of the model, such as the scale factor of FastSurferVINN.
+            **kwargs: The same by name.
+
+        Returns:
+            Integers of the size of the images: (H, W) for one image, (N, H, W) for a batch or a volume.
         """
-        x, multiple = self.preprocess(images), self.about.input.get("multiple_of", 1)
-        sizes = x.shape[1:-1]
-        beyond = [(0, 0), *((0, -size % multiple) for size in sizes), (0, 0)]
+        if not self.segments:
+            raise ValueError(f"[{type(self).__name__}] predict needs a model with classes.")
+        (values, single), found = self._batch(images), []
+        training = [module for module in self.modules() if module.training]
         self.eval()
-        found = []
-        for image in mx.split(mx.pad(x, beyond, mode="edge"), len(x)):
-            found.append(mx.argmax(self(image, *args, **kwargs), axis=-1).astype(mx.uint16))
-            mx.eval(found)
-        return np.array(mx.concatenate(found))[(slice(None), *map(slice, sizes))]
+        try:
+            for number in range(len(values)):
+                scores = self(self._normalised(values[number : number + 1]), *args, **kwargs)
+                kind = mx.uint8 if scores.shape[-1] <= 256 else mx.uint32
+                found.append(np.array(mx.argmax(scores[0], axis=-1).astype(kind)))
+        finally:
+            for module in training:
+                module._training = True
+        size = tuple(slice(n) for n in values.shape[1:-1])
+        return found[0][size] if single else np.stack(found)[(slice(None), *size)]
+
+    def _batch(self, images: Any) -> tuple[np.ndarray, bool]:
+        """Images as an array (N, ..., channels), and whether there was only one, without an axis N."""
+        self.check_about()
+        channels, dims = self._inputs
+        mode = "RGB" if channels == 3 else "L"
+        several = isinstance(images, list | tuple)
+        values = (
+            np.stack([array_of(i, mode) for i in images]) if several else array_of(images, mode)
+        )
+        if channels == 1 and values.shape[-1:] != (1,):
+            values = values[..., None]
+        elif self.medical and values.shape[-1] != channels and values.ndim in (3, 4):
+            around, thickness = [(0, 0)] * 4, channels // self.modalities
+            around[0] = thickness // 2, (thickness - 1) // 2
+            slices = np.pad(values.reshape(*values.shape[:3], -1), around, "edge")
+            windows = np.lib.stride_tricks.sliding_window_view(slices, thickness, axis=0)
+            values = windows.reshape(*values.shape[:3], -1)
+        single = values.ndim == dims + 1
+        values = values[None] if single else values
+        problem = f"the shape {np.shape(values)}"
+        if values.ndim == dims + 2 and values.shape[-1] == channels and values.size:
+            if dims != 2 or values.dtype == np.uint8:
+                return values, single
+            problem = f"{values.dtype} from {values.min()} to {values.max()}"
+            if values.dtype.kind == "f" and 0 <= values.min() <= values.max() <= 1:
+                return values, single
+        shapes = f"([N,] {AXES[dims]}, {channels}){' or a volume' * self.medical}"
+        kinds = ", of uint8 (0 to 255) or floating-point numbers (0 to 1)" * (dims == 2)
+        raise ValueError(
+            f"[{type(self).__name__}] 'images' must be {shapes}{kinds}, but got {problem}."
+        )
+
+    def _normalised(self, values: np.ndarray) -> mx.array:
+        """A batch as the model was trained on it, padded with its edges to a multiple of the size."""
+        how, multiple = self.about.input.get("normalisation"), self.about.input.get("multiple_of")
+        beyond = [(0, 0), *((0, -size % (multiple or 1)) for size in values.shape[1:-1]), (0, 0)]
+        values = np.pad(values, beyond, "edge")
+        if self._inputs[1] == 2 and values.dtype != np.uint8:
+            values = values * 255.0
+        if how:
+            values = (values * how["scale"] - np.array(how["mean"])) / np.array(how["std"])
+        parameters = dict(tree_flatten(self.parameters())).values()
+        dtype = next(v.dtype for v in parameters if mx.issubdtype(v.dtype, mx.floating))
+        return mx.array(values.astype(np.float32)).astype(dtype)
+
+
+def array_of(image: Any, mode: str) -> np.ndarray:
+    """An array of any framework, or a picture of Pillow converted to a mode."""
+    if hasattr(image, "convert"):
+        image = image.convert(mode)
+    if isinstance(image, mx.array) and image.dtype == mx.bfloat16:
+        image = image.astype(mx.float32)
+    return np.asarray(image)
 
 
 def from_pretrained(path_or_hub_id: str | Path, **options: Any) -> Model:

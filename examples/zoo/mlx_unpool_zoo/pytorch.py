@@ -13,6 +13,7 @@ It transposes each weight according to its layer, folds weight normalisation, re
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pickle
 import re
@@ -25,6 +26,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+import yaml  # type: ignore[import-untyped]
 from mlx.utils import tree_flatten
 from safetensors import SafetensorError, safe_open
 
@@ -52,19 +54,12 @@ HOW_TO_EXPORT = (
 
 @dataclasses.dataclass
 class Report:
-    """The result of :func:`load_state_dict`, as names of the state dict unless stated otherwise.
+    """The result of :func:`load_state_dict`, as names of the state dict unless stated otherwise."""
 
-    Attributes:
-        loaded: Parameters of the model that have new values, by their MLX names.
-        missing: Parameters of the model that the state dict lacks; they keep their values.
-        unexpected: Arrays of the state dict that have no parameter in the model.
-        ignored: Entries that are not arrays, and counters of BatchNorm.
-    """
-
-    loaded: list[str]
-    missing: list[str]
-    unexpected: list[str]
-    ignored: list[str]
+    loaded: list[str]  # parameters of the model with new values, by their MLX names
+    missing: list[str]  # parameters that the state dict lacks; they keep their values
+    unexpected: list[str]  # arrays that have no parameter in the model
+    ignored: list[str]  # entries that are not arrays, and counters of BatchNorm
 
 
 def cut(names: Sequence[str], separator: str = ", ") -> str:
@@ -88,49 +83,50 @@ def load_safetensors(path: str | Path) -> tuple[dict[str, mx.array], dict[str, s
             found: Any = mx.load(str(path), format="safetensors", return_metadata=True)
         mx.eval(found[0])
     except (SafetensorError, RuntimeError) as error:
-        raise ValueError(f"{path} is damaged, or not a safetensors file: {error}") from None
+        raise ValueError(f"it is damaged, or not a safetensors file: {error}") from None
     return found
 
 
 def read_state(path: str | Path) -> dict[str, np.ndarray]:
-    """Read the arrays of a PyTorch checkpoint as float32.
+    """Read the arrays of a checkpoint as float32; see :func:`read_checkpoint` and :func:`state_of`."""
+    try:
+        return arrays_of(state_of(read_checkpoint(path)))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
-    Supports ``.safetensors`` files and, if PyTorch is installed, files of ``torch.save``. The state dict is
-    found as in :func:`state_of`. No code in the file is run and no module is imported, not even to read the
-    parameters of a whole pickled model.
+
+def read_checkpoint(path: str | Path) -> Any:
+    """Read a ``.safetensors`` file or, if PyTorch is installed, a file of ``torch.save``.
+
+    No code in the file is run and no module is imported, not even to read the parameters of a whole pickled
+    model: objects of unknown classes become :class:`Foreign`.
 
     Raises:
-        ValueError: If the file does not exist, is not a checkpoint or contains no state dict.
+        ValueError: If the file does not exist or is not a checkpoint.
     """
     path = Path(path)
     if not path.is_file():
-        raise ValueError(f"There is no file {path}.")
-    read = (lambda p: load_safetensors(p)[0]) if path.suffix == ".safetensors" else load_pickled
-    try:
-        return arrays_of(state_of(read(path)))
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    except Exception as error:  # damaged and malicious files raise many kinds of errors
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"{path} cannot be read as a checkpoint: {reason}") from None
-
-
-def load_pickled(path: Path) -> Any:
-    """Read a file of ``torch.save``; objects of unknown classes become :class:`Foreign`."""
+        raise ValueError("there is no such file.")
+    if path.suffix == ".safetensors":
+        return load_safetensors(path)[0]
     try:
         import torch
     except ImportError:
-        raise ValueError(
-            "PyTorch is needed to read this file; a .safetensors file is read without it."
-        ) from None
+        raise ValueError("PyTorch is needed, except for .safetensors files.") from None
     inert: Any = ModuleType("inert_pickle")
-    inert.Unpickler, inert.load = InertUnpickler, load_inert
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # old file formats
-        try:
-            return torch.load(path, map_location="cpu", weights_only=True)
-        except pickle.UnpicklingError:
-            return torch.load(path, map_location="cpu", weights_only=False, pickle_module=inert)
+    inert.Unpickler, inert.load = InertUnpickler, lambda file, **_: InertUnpickler(file).load()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # old file formats
+            try:
+                return torch.load(path, map_location="cpu", weights_only=True)
+            except pickle.UnpicklingError:
+                options: Any = {"weights_only": False, "pickle_module": inert}
+                return torch.load(path, map_location="cpu", **options)
+    except Exception as error:  # damaged and malicious files raise many kinds of errors
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = f"it is a TorchScript file. {HOW_TO_EXPORT}" if "TorchScript" in reason else reason
+        raise ValueError(f"it cannot be read as a checkpoint: {reason}") from None
 
 
 class Foreign:
@@ -140,7 +136,7 @@ class Foreign:
         return super().__new__(cls)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        pass
+        """Ignore the arguments; the same for calls and for items of a list, a set or a dict."""
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
@@ -148,36 +144,22 @@ class Foreign:
     def __call__(self, *args: Any, **kwargs: Any) -> Foreign:
         return self
 
-    def ignore(self, *args: Any) -> None:
-        """Ignore the items of a list, a set or a dict."""
-
-    append = extend = add = __setitem__ = ignore
+    append = extend = add = __setitem__ = __init__
 
 
 class InertUnpickler(pickle.Unpickler):
     """An unpickler for tensors, sets and ordered dicts; everything else becomes :class:`Foreign`."""
 
-    HARMLESS = frozenset(
-        {
-            ("collections", "OrderedDict"),
-            ("builtins", "set"),
-            ("__builtin__", "set"),
-            ("torch", "Size"),
-            ("torch._utils", "_rebuild_tensor"),
-            ("torch._utils", "_rebuild_tensor_v2"),
-            ("torch._utils", "_rebuild_parameter"),
-        }
+    HARMLESS = (
+        *("collections.OrderedDict", "builtins.set", "__builtin__.set", "torch.Size"),
+        *(f"torch._utils._rebuild_{kind}" for kind in ("tensor", "tensor_v2", "parameter")),
     )
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in self.HARMLESS or (module == "torch" and name.endswith("Storage")):
+        is_storage = module == "torch" and name.endswith("Storage")
+        if is_storage or f"{module}.{name}" in self.HARMLESS:
             return super().find_class(module, name)
         return type(name, (Foreign,), {"__module__": module})
-
-
-def load_inert(file: Any, **options: Any) -> Any:
-    """Like ``pickle.load``, with :class:`InertUnpickler`."""
-    return InertUnpickler(file, **options).load()
 
 
 def state_of(checkpoint: Any) -> dict[str, Any]:
@@ -231,6 +213,17 @@ def split_state(checkpoint: Any) -> tuple[dict[str, Any], list[str]]:
     return state, others
 
 
+def config_of(checkpoint: Any) -> dict[str, Any]:
+    """The configuration of the model in a checkpoint (a dict or YAML), with names in lower case."""
+    config = checkpoint.get("config") if isinstance(checkpoint, Mapping) else None
+    if isinstance(config, str):  # as FastSurfer saves it
+        with contextlib.suppress(yaml.YAMLError, RecursionError):
+            config = yaml.safe_load(config)
+    if isinstance(config, Mapping):
+        config = config.get("MODEL", config)
+    return {str(n).lower(): v for n, v in config.items()} if isinstance(config, Mapping) else {}
+
+
 def state_of_foreign(model: Foreign, prefix: str = "") -> dict[str, Any]:
     """The state dict of a pickled model whose class is not available."""
     parts = getattr(model, "state", None)
@@ -275,29 +268,17 @@ def fold_weight_norm(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """
     folded = dict(state)
     for name in state:
-        for pattern, partner in (
-            (r"(.*)_g", r"{}_v"),
-            (r"(.*)parametrizations\.(\w+)\.original0", r"{}parametrizations.{}.original1"),
-        ):
-            match = re.fullmatch(pattern, name)
-            other = partner.format(*match.groups()) if match else ""
-            if match and other in state:
-                magnitude, direction = folded.pop(name), folded.pop(other)
-                # One norm per element of the axes that `g` has, or one norm for the whole array.
-                axes = tuple(
-                    n for n, size in enumerate(direction.shape) if size_of(magnitude, n) == 1
-                )
-                norm = np.sqrt(np.square(direction.astype(np.float64)).sum(axes, keepdims=True))
-                weight = (
-                    magnitude.reshape(magnitude.shape or (1,) * direction.ndim) * direction / norm
-                )
-                folded["".join(match.groups())] = weight.astype(np.float32)
+        match = re.fullmatch(r"(.*)parametrizations\.(\w+)\.original0|(.*)_g", name)
+        other = re.sub("original0$", "original1", re.sub("_g$", "_v", name))
+        if match and other in state:
+            magnitude, direction = folded.pop(name), folded.pop(other).astype(np.float64)
+            if not magnitude.ndim:  # one norm for the whole array
+                magnitude = magnitude.reshape((1,) * direction.ndim)
+            axes = tuple(n for n, size in enumerate(magnitude.shape) if size == 1)
+            norm = np.sqrt(np.square(direction).sum(axes, keepdims=True))
+            target = "".join(part for part in match.groups() if part)
+            folded[target] = (magnitude * direction / norm).astype(np.float32)
     return folded
-
-
-def size_of(array: np.ndarray, axis: int) -> int:
-    """The size of an array along an axis; 1 for a scalar."""
-    return array.shape[axis] if array.ndim else 1
 
 
 def load_state_dict(
@@ -340,13 +321,7 @@ def load_state_dict(
 
 
 def convert_state_dict(
-    model: nn.Module,
-    state_dict: Any,
-    names: Names | None = None,
-    *,
-    flatten: Shapes | None = None,
-    unflatten: Shapes | None = None,
-    strict: bool = True,
+    model: nn.Module, state_dict: Any, names: Names | None = None, **options: Any
 ) -> dict[str, mx.array]:
     """Convert the weights of a PyTorch model for an MLX model, by MLX name, without changing the model.
 
@@ -355,27 +330,29 @@ def convert_state_dict(
     Returns:
         Contiguous arrays, because ``mx.export_function`` writes the memory of an array without its strides.
     """
-    arrays = arrays_of(state_of(state_dict))
-    return matched(arrays, model, names, flatten, unflatten, strict)[0]
+    return matched(arrays_of(state_of(state_dict)), model, names, **options)[0]
 
 
 def matched(
     state: Mapping[str, np.ndarray],
     model: nn.Module,
     names: Names | None,
-    flatten: Shapes | None,
-    unflatten: Shapes | None,
-    strict: bool,
+    flatten: Shapes | None = None,
+    unflatten: Shapes | None = None,
+    strict: bool = True,
 ) -> tuple[dict[str, mx.array], list[str], list[str]]:
     """The weights by MLX name, the missing names, and the names that are not in the model."""
+    flatten, unflatten = flatten or {}, unflatten or {}
+    layers = dict(model.named_modules())
+    if unknown := [name for name in (*flatten, *unflatten) if name not in layers]:
+        raise ValueError(
+            f"'flatten' and 'unflatten' must name layers of the model, but got {cut(unknown)}."
+        )
     names = names or sequential_names(model)
     state = fold_weight_norm(state)
     rest = {name: value for name, value in state.items() if not name.endswith(COUNTERS)}
-    maps = {f"{layer}.weight" for layer in (flatten or {})}
-    maps |= {f"{layer}.{kind}" for layer in (unflatten or {}) for kind in ("weight", "bias")}
     weights, missing, wrong = {}, [], []
     for name, parameter in dict(tree_flatten(model.parameters())).items():
-        maps.discard(name)
         same = {key: rest.pop(key) for key in names(name) if key in rest}
         missing += [key for key in names(name) if key not in same]
         if not same:
@@ -392,16 +369,11 @@ def matched(
             wrong.append(f"shape {value.shape} instead of {expected}: {key}")
             continue
         layer, _, kind = name.rpartition(".")
-        if kind == "weight" and layer in (flatten or {}):
-            value = channels_last(value, (flatten or {})[layer], axis=1, name=layer)
-        if layer in (unflatten or {}):
-            value = channels_last(value, (unflatten or {})[layer], axis=0, name=layer)
+        if kind == "weight" and layer in flatten:
+            value = channels_last(value, flatten[layer], axis=1, name=layer)
+        if layer in unflatten:
+            value = channels_last(value, unflatten[layer], axis=0, name=layer)
         weights[name] = mx.array(value.transpose(axes).copy(order="C"))
-    unknown = sorted({name.rpartition(".")[0] for name in maps if not name.endswith("bias")})
-    if unknown:
-        raise ValueError(
-            f"'flatten' and 'unflatten' must name layers of the model, but got {cut(unknown)}."
-        )
     if wrong or (strict and (missing or rest)):
         lines = [f"missing: {key}" for key in missing] if strict else []
         unused = [f"not used: {key}" for key in rest] if strict else []

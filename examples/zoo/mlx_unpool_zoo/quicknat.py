@@ -9,17 +9,17 @@ ai-med/quickNAT_pytorch with ai-med/nn-common-modules.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-from pydantic import PositiveInt
+from pydantic import Field
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
 from .layers import BatchNorm
-from .model import About, Model
+from .model import About, Model, Size
 
 SEBlock = Literal["NONE", "CSE", "SSE", "CSSE"]
 CITATION = """
@@ -150,17 +150,17 @@ class QuickNAT(Model):
 
     def __init__(
         self,
-        num_classes: PositiveInt = 33,
-        num_channels: PositiveInt = 1,
-        num_filters: PositiveInt = 64,
-        kernel_h: PositiveInt = 5,
-        kernel_w: PositiveInt = 5,
-        kernel_c: PositiveInt = 1,
-        stride_conv: PositiveInt = 1,
-        pool: PositiveInt = 2,
-        stride_pool: PositiveInt = 2,
+        num_classes: Size = 33,
+        num_channels: Size = 1,
+        num_filters: Size = 64,
+        kernel_h: Size = 5,
+        kernel_w: Size = 5,
+        kernel_c: Size = 1,
+        stride_conv: Size = 1,
+        pool: Size = 2,
+        stride_pool: Size = 2,
         se_block: SEBlock | None = "CSSE",
-        drop_out: float = 0.2,
+        drop_out: Annotated[float, Field(ge=0, lt=1)] = 0.2,
     ) -> None:
         super().__init__()
         self.takes(num_channels)
@@ -179,7 +179,7 @@ class QuickNAT(Model):
         for name in DECODERS:
             self[name] = block(2 * num_filters)
         self.classifier = Classifier(num_filters, num_classes, kernel_c, stride_conv)
-        self.maxpool = MaxPool2d(pool, stride_pool, return_indices=True)
+        self.maxpool = MaxPool2d(pool, stride_pool, return_indices=True, index_format="window")
         self.unpool = MaxUnpool2d.from_pool(self.maxpool)
 
     def __call__(self, x: mx.array) -> mx.array:

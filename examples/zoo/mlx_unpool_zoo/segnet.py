@@ -8,19 +8,18 @@ upsamples bilinearly and concatenates the encoder's features of the same size, a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, get_args
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-from pydantic import PositiveInt
 
 from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d, MaxUnpool2d, MaxUnpool3d
 
 from . import pytorch
 from .layers import BatchNorm
-from .model import IMAGENET, About, Model
+from .model import IMAGENET, About, Counts, Model, Size, Sizes
 
 CITATION = """
 @article{badrinarayanan2017segnet,
@@ -95,14 +94,14 @@ class SegNet(Model):
 
     def __init__(
         self,
-        num_classes: PositiveInt,
-        channels: Sequence[PositiveInt] = (12, 24, 48),
-        convolutions: Sequence[PositiveInt] = (1, 2, 2),
+        num_classes: Size,
+        channels: Sizes = (12, 24, 48),
+        convolutions: Counts = (1, 2, 2),
         *,
-        decoder_convolutions: Sequence[PositiveInt] | None = None,
-        decoder_kernel: PositiveInt = 5,
-        classifier_kernel: PositiveInt = 1,
-        inputs: PositiveInt = 3,
+        decoder_convolutions: Counts | None = None,
+        decoder_kernel: Size = 5,
+        classifier_kernel: Size = 1,
+        inputs: Size = 3,
         dims: Literal[1, 2, 3] = 2,
         decoder: Decoder = "unpool",
         norm: Norm = "batch",
@@ -114,6 +113,11 @@ class SegNet(Model):
         if inputs != 3 or dims != 2:
             self.about.input["normalisation"] = None
         decoder_convolutions = decoder_convolutions or (1,) * len(channels)
+        if not len(channels) == len(convolutions) == len(decoder_convolutions):
+            raise ValueError(
+                "[SegNet] 'channels', 'convolutions' and 'decoder_convolutions' must have the same length, "
+                f"but got {channels}, {convolutions} and {decoder_convolutions}."
+            )
 
         def block(inputs: int, outputs: int, kernel_size: int) -> ConvBlock:
             return ConvBlock(inputs, outputs, kernel_size, dims=dims, norm=norm, bias=bias)
@@ -132,7 +136,9 @@ class SegNet(Model):
                     *(block(a, b, decoder_kernel) for a, b in zip([first, *inner], [*inner, o]))
                 )
             )
-        self.pool = (MaxPool1d, MaxPool2d, MaxPool3d)[dims - 1](2, return_indices=True)
+        self.pool = (MaxPool1d, MaxPool2d, MaxPool3d)[dims - 1](
+            2, return_indices=True, index_format="window"
+        )
         self.unpool = (MaxUnpool1d, MaxUnpool2d, MaxUnpool3d)[dims - 1].from_pool(self.pool)
         self.upsample = nn.Upsample(2, "nearest" if decoder == "nearest" else "linear")
         self.decoder_kind = decoder
