@@ -9,9 +9,9 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 import pytest
-from support.files import load_arrays, replacing, save_arrays
 from mlx_unpool_zoo.pytorch import read_state
 from programs import Bomb
+from support.files import load_arrays, replacing, save_arrays
 
 # Writing.
 

@@ -11,7 +11,7 @@ import mlx.nn as nn
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-from mlx_unpool_zoo.near_ties import pooled_indices, share_of_flips
+from mlx_unpool_zoo.near_ties import pooled_indices
 from mlx_unpool_zoo.pytorch import to_state_dict
 
 import mlx_unpool
@@ -34,6 +34,7 @@ from pytorch_twins import (  # noqa: E402
     indices_of,
     last_to_first,
     randomise,
+    share_of_flips,
 )
 
 

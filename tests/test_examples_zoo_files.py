@@ -16,7 +16,7 @@ from export import export
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo.fastsurfer import resize
 from mlx_unpool_zoo.layers import BatchNorm
-from mlx_unpool_zoo.near_ties import pooled_indices, share_of_flips
+from mlx_unpool_zoo.near_ties import pooled_indices
 from mlx_unpool_zoo.pytorch import to_state_dict
 from programs import EXAMPLES, errors_of, run
 from small_models import SMALL, save_state, sizes_of, small_model, strided
@@ -38,7 +38,8 @@ def test_the_registry_has_every_model_and_a_small_one_is_tested():
 @pytest.mark.parametrize("model_type", SMALL)
 def test_a_saved_model_comes_back(model_type, tmp_path):
     model, x = small_model(model_type)
-    model.about.classes = [{"name": "sky", "colour": [128, 128, 128]}]
+    classes = [{"name": "sky", "colour": [128, 128, 128]}] * model.config.get("num_classes", 0)
+    model.about.classes = classes
     model.about.source, model.about.licence = "random numbers", "CC0-1.0"
     folder = tmp_path / "a" / "model"
     model.save_pretrained(folder)
@@ -52,7 +53,13 @@ def test_a_saved_model_comes_back(model_type, tmp_path):
     assert {"planes", "size", "multiple_of", "normalisation"} <= set(saved["about"]["input"])
     assert saved["about"]["input"]["planes"] == x.shape[-1]
     card = (folder / "README.md").read_text()
-    for said in ("random numbers", "sky", model.about.paper, "channels last", "bibtex\n@article{"):
+    for said in (
+        "random numbers",
+        "sky" if classes else "",
+        model.about.paper,
+        "channels last",
+        "bibtex\n@article{",
+    ):
         assert said in card
     head = yaml.safe_load(card.split("---")[1])
     assert (head["library_name"], head["license"]) == ("mlx-unpool", "cc0-1.0")
@@ -172,26 +179,28 @@ def test_loading_that_is_not_strict_keeps_the_initial_values_of_missing_arrays(t
     weights = dict(tree_flatten(model.parameters()))
     weights["head.weight"] = weights.pop("classifier.conv.bias")
     save_state(tmp_path / "model.safetensors", weights, {"format": "mlx"})
-    with pytest.raises(ValueError, match=r"1 parameters not in model: \nhead.weight"):
+    with pytest.raises(ValueError, match=r"missing: classifier.conv.bias\nnot used: head.weight"):
         zoo.from_pretrained(tmp_path)
-    again = zoo.from_pretrained(tmp_path, strict=False)
+    new, ignored = "new random values: classifier.conv.bias", "ignored: head.weight"
+    with pytest.warns(UserWarning, match=new), pytest.warns(UserWarning, match=ignored):
+        again = zoo.from_pretrained(tmp_path, strict=False)
     state = to_state_dict(model)
     del state["classifier.conv.bias"]
-    for loaded in (again, zoo.from_pytorch("quicknat", state, strict=False)):
+    with pytest.warns(UserWarning, match=new):
+        other = zoo.from_pytorch("quicknat", state, strict=False)
+    for loaded in (again, other):
         assert mx.array_equal(loaded.encode1.conv1.weight, model.encode1.conv1.weight)
 
 
 def test_a_quantised_model_comes_back(tmp_path):
+    """With a different number of bits in some layers."""
     model = zoo.QuickNAT(num_filters=64).eval()
-    nn.quantize(
-        model,
-        group_size=32,
-        bits=4,
-        class_predicate=lambda _, m: isinstance(m, nn.Linear) and m.weight.shape[1] % 32 == 0,
-    )
+    kinds = {"encode1.SELayer.cSE.fc1": {"group_size": 32, "bits": 4, "mode": "affine"}}
+    kinds["decode4.SELayer.cSE.fc1"] = {"group_size": 64, "bits": 8, "mode": "affine"}
+    nn.quantize(model, class_predicate=lambda name, _: kinds.get(name, False))
     model.save_pretrained(tmp_path)
     again, x = zoo.from_pretrained(tmp_path), mx.random.normal((1, 32, 32, 1))
-    assert isinstance(again.encode1.SELayer.cSE.fc1, nn.QuantizedLinear)
+    assert again.decode4.SELayer.cSE.fc1.bits == 8
     assert mx.array_equal(again(x), model(x))
 
 
@@ -291,14 +300,10 @@ def test_indices_are_recorded_and_replaced_in_the_order_of_the_calls():
     assert [i.shape for i in found] == [(1, 10, 17, 4), (1, 5, 8, 4), (1, 2, 4, 4), (1, 1, 2, 4)]
     with pooled_indices(feed=found) as again:
         assert mx.array_equal(model(x), scores)
-    assert share_of_flips(again, found) == 0
-    other = [mx.zeros_like(i) for i in found]
-    with pooled_indices(feed=other):
+    assert all(map(mx.array_equal, again, found))
+    with pooled_indices(feed=[mx.zeros_like(i) for i in found]):
         assert not np.allclose(model(x), scores)
-    assert 0.9 < share_of_flips(other, found) <= 1
     assert mx.array_equal(model(x), scores)  # the layers are restored
-    with pytest.raises(ValueError, match="must have the same shapes"):
-        share_of_flips(found, [*found[:3], mx.zeros(1)])
 
 
 # Programs.

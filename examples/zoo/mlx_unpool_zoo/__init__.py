@@ -1,14 +1,4 @@
-"""Segmentation networks and autoencoders with max unpooling, ported from PyTorch to MLX.
-
-A model is a folder with weights, a configuration and a model card::
-
-    from mlx_unpool_zoo import from_pretrained, from_pytorch
-
-    model = from_pytorch("quicknat", state_dict)  # a state dict with its authors' parameter names
-    model.save_pretrained("quicknat")
-    model = from_pretrained("quicknat")  # a folder, or "owner/name" on the Hugging Face Hub
-    classes = model.predict(image)  # the class of every pixel
-"""
+"""Segmentation networks and autoencoders with max unpooling, ported from PyTorch to MLX."""
 
 from __future__ import annotations
 
@@ -36,26 +26,11 @@ from .near_ties import pooled_indices
 from .quicknat import QuickNAT
 from .segnet import SegNet
 
+# fmt: off
 __all__ = [
-    "CAMVID",
-    "CEREBNET",
-    "FASTSURFER",
-    "MODELS",
-    "About",
-    "CerebNet",
-    "ConvAutoencoder3d",
-    "ENet",
-    "FastSurferCNN",
-    "FastSurferVINN",
-    "HypVINN",
-    "InceptionAutoencoder",
-    "Model",
-    "QuickNAT",
-    "SegNet",
-    "__version__",
-    "from_pretrained",
-    "from_pytorch",
-    "pooled_indices",
-    "pytorch",
+    "CAMVID", "CEREBNET", "FASTSURFER", "MODELS", "About", "CerebNet", "ConvAutoencoder3d", "ENet",
+    "FastSurferCNN", "FastSurferVINN", "HypVINN", "InceptionAutoencoder", "Model", "QuickNAT",
+    "SegNet", "__version__", "from_pretrained", "from_pytorch", "pooled_indices", "pytorch",
     "read_classes",
 ]
+# fmt: on

@@ -22,20 +22,18 @@ def read_classes(path: str | Path) -> list[Any]:
     return classes
 
 
-def _table(name: str) -> list[Any]:
-    return read_classes(Path(__file__).with_name(f"{name}_labels.txt"))
-
-
-# Networks for sagittal slices do not distinguish the sides. Those of FastSurfer have no classes for structures
-# on the left and for the cortex on the right; those of CerebNet have one class for both sides.
-_FASTSURFER, _CEREBNET = _table("fastsurfer"), _table("cerebnet")
+_FOLDER = Path(__file__).parent
+_FASTSURFER = read_classes(_FOLDER / "fastsurfer_labels.txt")
+_CEREBNET = read_classes(_FOLDER / "cerebnet_labels.txt")
+# Networks for sagittal slices do not distinguish the sides: those of FastSurfer have no classes for
+# structures on the left and for the cortex on the right, those of CerebNet have one class for both sides.
 _ONE_SIDE = [c for c in _FASTSURFER if not c["name"].startswith(("Left-", "ctx-rh-"))]
 _EITHER = [
     {"name": c["name"].removeprefix("Left_"), "colour": c["colour"]}
     for c in _CEREBNET
     if not c["name"].startswith("Right_")
 ]
-CAMVID: list[Any] = [{"name": c["name"], "colour": c["colour"]} for c in _table("camvid")]
+CAMVID: list[Any] = read_classes(_FOLDER / "camvid_labels.txt")
 # By number of classes: for axial and coronal slices, and for sagittal slices.
 FASTSURFER: dict[int, list[Any]] = {79: _FASTSURFER, 51: _ONE_SIDE}
 CEREBNET: dict[int, list[Any]] = {28: _CEREBNET, 17: _EITHER}

@@ -4,8 +4,8 @@
     python -m mlx_unpool_zoo.convert enet best_model.pth enet --input raw
     python -m mlx_unpool_zoo.convert segnet vgg16_bn.pth start --config num_classes=12
 
-Input files may be state dicts, checkpoints that contain them, whole pickled models (all three need PyTorch,
-but no code in them is run) or .safetensors files.
+Files may be state dicts, checkpoints, whole pickled models (PyTorch is needed, but no code in
+a file is run) or .safetensors files.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from typing import Any, get_args
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
+from pydantic import ValidationError
 
 from . import pytorch
 from .classes import CAMVID, read_classes
-from .model import IMAGENET, MODELS, Plane, from_pytorch
+from .model import IMAGENET, MODELS, Plane, from_pytorch, in_one_line
 
 
 def plane_of(path: Path, given: str | None = None) -> Any:
@@ -48,7 +49,7 @@ def argument(text: str) -> tuple[str, Any]:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
-        "python -m mlx_unpool_zoo.convert", description=(__doc__ or "").split("\n\n")[0]
+        "python -m mlx_unpool_zoo.convert", description="Convert weights."
     )
     add = made.add_argument
     add("model", choices=MODELS, help="type of the model")
@@ -79,7 +80,11 @@ def convert(arguments: argparse.Namespace) -> str:
         raise ValueError(f"folder must be writable but got {folder}: no permission for {existing}.")
     plane = plane_of(source, arguments.plane)
     mx.random.seed(0)  # for parameters that are not in the file
-    model = from_pytorch(arguments.model, pytorch.read_checkpoint(source), **dict(arguments.config))
+    try:
+        checkpoint = pytorch.read_checkpoint(source)
+        model = from_pytorch(arguments.model, checkpoint, **dict(arguments.config))
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from None
     about, classes = model.about, model.config.get("num_classes", 0)
     if arguments.input:
         about.input["normalisation"] = IMAGENET if arguments.input == "normalised" else None
@@ -97,11 +102,8 @@ def convert(arguments: argparse.Namespace) -> str:
     model.save_pretrained(arguments.folder)
     if arguments.push_to_hub:
         model.push_to_hub(arguments.push_to_hub)
-    arrays: list[Any] = list(dict(tree_flatten(model.parameters())).values())
-    slices = f", {about.plane} slices" if about.plane else ""
-    return (
-        f"{arguments.folder}: {len(arrays)} arrays, {sum(a.size for a in arrays):,} numbers{slices}"
-    )
+    count = sum(array.size for array in dict(tree_flatten(model.parameters())).values())
+    return f"{folder}: {count:,} numbers{f', {about.plane} slices' if about.plane else ''}"
 
 
 def main() -> int:
@@ -110,7 +112,7 @@ def main() -> int:
     try:
         print(convert(arguments))
     except (ValueError, OSError) as error:
-        print(error, file=sys.stderr)
+        print(in_one_line(error) if isinstance(error, ValidationError) else error, file=sys.stderr)
         return 1
     return 0
 

@@ -389,8 +389,9 @@ class FastSurferVINN(FastSurferCNN):
             x: Slices (N, H, W, num_channels).
             scale_factor: Positions of the scan per position of the inner feature maps: 1 mm divided by the
                 voxel size. One number for all images, one per image, (N,) or (N, 1), or two per image,
-                (N, 2), for rows and columns. It is converted to float32, as in the authors' code, except for
-                NumPy arrays of float64, because a size can depend on the last bit.
+                (N, 2), for rows and columns. As in the authors' code, the sizes are computed in float64 from
+                numbers and NumPy arrays, and in float32 from arrays of MLX, which correspond to tensors: a
+                size can depend on the last bit.
             scale_factor_out: The same for the output, if its resolution is different.
 
         Returns:
@@ -565,10 +566,8 @@ class HypVINN(FastSurferVINN):
 
 
 def per_image(scale: Any, count: int) -> list[list[Any]]:
-    """The factors of rows and columns for each image, in float32 unless given as an array of float64."""
-    array = np.asarray(scale)
-    if not (isinstance(scale, np.ndarray) and array.dtype == np.float64):
-        array = array.astype(np.float32)
+    """The factors of rows and columns for each image: float32 if given as an array of MLX, else float64."""
+    array = np.asarray(scale, np.float32 if isinstance(scale, mx.array) else np.float64)
     if array.ndim == 1 and len(array) == 2 != count and count == 1:
         array = array[None]  # rows and columns of the only image
     if array.ndim < 2:
@@ -605,7 +604,7 @@ def fitted(
         start = {"start": 0, "middle": (size - taken) // 2, "end": size - taken}[alignment]
         return slice(start, start + taken), (0, 0), target, kind(taken / target)
     # PyTorch divides a number by a tensor with two roundings, as a product with the reciprocal.
-    resized = int(kind(size) * (kind(1) / scale))
+    resized = int(kind(size) * (kind(1) / scale) if kind is np.float32 else size / scale)
     if alignment == "middle" and (resized - target) % 2:
         raise ValueError(
             "[FastSurferVINN] 'crop_position' must not be 'center' where an odd number of positions is to be "

@@ -107,17 +107,14 @@ def in_one_line(error: ValidationError) -> str:
 
 def downloaded(name: str, **options: Any) -> Path:
     """The folder of a repository on the Hugging Face Hub, downloaded if necessary."""
+    nothing = f"There is no folder {name}"
     if Path(name).is_file() or not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-        raise ValueError(
-            "[from_pretrained] 'path_or_hub_id' must be a folder, or owner/name on the Hugging Face Hub, but "
-            f"there is no folder {name}."
-        )
+        raise ValueError(f"{nothing}. Pass a folder, or owner/name on the Hugging Face Hub.")
     try:
-        files = ["config.json", WEIGHTS, "LICENSE"]
-        return Path(snapshot_download(name, allow_patterns=files, **options))
+        options["allow_patterns"] = ["config.json", WEIGHTS, "LICENSE"]
+        return Path(snapshot_download(name, **options))
     except OSError as error:
-        where = "and it cannot be loaded from the Hugging Face Hub"
-        raise OSError(f"There is no folder {name}, {where}: {error}") from error
+        raise OSError(f"{nothing}, and the Hugging Face Hub says: {error}") from error
 
 
 def checked(init: Callable[..., None]) -> Callable[..., None]:
@@ -130,17 +127,15 @@ def checked(init: Callable[..., None]) -> Callable[..., None]:
         try:
             given = signature.bind(self, *args, **kwargs)
             given.apply_defaults()
-            _, *arguments = given.arguments.items()
+            arguments = {name: v for name, v in given.arguments.items() if name != "self"}
             if "config" not in vars(self):  # not the constructor of a base class
                 # mlx.nn.Module would treat the entries of a dict as parameters.
-                object.__setattr__(self, "config", dict(arguments))
+                object.__setattr__(self, "config", arguments)
                 self.about = self.default_about.model_copy(deep=True)
-                self.about.classes = self.class_tables.get(self.config.get("num_classes"), [])
-            validated(self, **dict(arguments))
+                self.about.classes = self.class_tables.get(arguments.get("num_classes"), [])
+            validated(self, **arguments)
         except ValidationError as error:
             raise ValueError(f"[{type(self).__name__}] {in_one_line(error)}") from None
-        except TypeError as error:
-            raise TypeError(f"[{type(self).__name__}] {error}") from None
 
     return call
 
@@ -175,20 +170,15 @@ class Model(nn.Module):
 
     def check_about(self) -> None:
         """Raise ValueError if an entry of ``about`` is invalid or does not fit the model."""
-        try:  # lists and dicts may have been changed in place
-            about = About(**self.about.model_dump())
-        except ValidationError as error:
-            raise ValueError(f"'about' of {type(self).__name__}: {in_one_line(error)}") from None
-        count = self.config.get("num_classes")
-        if len(about.classes) not in (0, count):
-            got = len(about.classes)
-            raise ValueError(f"'classes' must name none or all of {count} classes, but got {got}.")
-        channels = self._inputs[0]
-        for name, values in (about.input.get("normalisation") or {}).items():
-            if isinstance(values, list) and len(values) != channels:
-                raise ValueError(
-                    f"'normalisation': {name!r} must have {channels} numbers but got {values}."
-                )
+        about = About(**self.about.model_dump())  # lists and dicts may have been changed in place
+        count, channels = self.config.get("num_classes"), self._inputs[0]
+        lengths = {"classes": (about.classes, (0, count))}
+        for name in ("mean", "std") if about.input.get("normalisation") else ():
+            lengths[name] = (about.input["normalisation"][name], (channels,))  # type: ignore
+        for name, (found, allowed) in lengths.items():
+            if len(found) not in allowed:
+                wanted = " or ".join(map(str, allowed))
+                raise ValueError(f"{name!r} must have {wanted} entries but got {len(found)}.")
 
     # Loading and saving.
 
@@ -211,28 +201,20 @@ class Model(nn.Module):
         Args:
             path_or_hub_id: A folder, or a repository, which is downloaded.
             dtype: The type of the parameters, such as ``"bfloat16"``. Default: as in the file.
-            strict: Whether the file must have exactly the parameters of the model. If False, missing
-                ones get new random values and others are ignored, with a warning.
-            ignore_mismatched_sizes: The same for parameters of another shape.
-            revision: A branch, tag or commit on the Hub.
-            token: A token for private repositories. Default: that of ``hf auth login``.
-            cache_dir: The folder for downloaded files.
-            local_files_only: Whether to use only files that were downloaded before.
+            strict: Whether the file must have exactly the parameters of the model. If False, missing ones
+                get new random values and others are ignored, with a warning.
+            ignore_mismatched_sizes: Whether parameters of another shape get new random values as well.
+            revision, token, cache_dir, local_files_only: As for ``huggingface_hub.snapshot_download``.
             **arguments: Arguments of the model that replace those in ``config.json``.
 
         Raises:
-            OSError: If there is no such folder and no such repository, or a file is missing.
+            OSError: If there is no such folder or repository, or a file is missing.
             ValueError: If the folder does not contain a model of this class, or the weights do not fit.
         """
         folder = Path(path_or_hub_id)
         if not folder.is_dir():
-            folder = downloaded(
-                str(path_or_hub_id),
-                revision=revision,
-                token=token,
-                cache_dir=cache_dir,
-                local_files_only=local_files_only,
-            )
+            options = {"revision": revision, "token": token, "cache_dir": cache_dir}
+            folder = downloaded(str(folder), local_files_only=local_files_only, **options)
         file = folder / "config.json"
         try:
             model, quantization = cls._configured(file.read_bytes(), arguments)
@@ -262,19 +244,17 @@ class Model(nn.Module):
             )
         found = Configuration.model_validate(content)
         if found.model_extra:
-            warnings.warn(
-                f"Unknown keys of config.json: {', '.join(found.model_extra)}", stacklevel=4
-            )
+            warnings.warn(f"Unknown keys of config.json: {[*found.model_extra]}", stacklevel=4)
         kinds = {name: kind for name, kind in MODELS.items() if issubclass(kind, cls)}
         if found.model_type not in kinds:
             names = ", ".join(kinds)
             raise ValueError(f"'model_type' must be one of {names}, but got {found.model_type!r}")
         model = kinds[found.model_type](**found.config | arguments)
-        if model.config.get("num_classes") != found.config.get("num_classes", 0):
-            found.about.pop("classes", None)  # a new head
-        about = model.about.model_dump() | found.about
-        about["input"] = model.about.input | found.about.get("input", {})
-        model.about = About(**about)
+        if arguments.keys() & {"num_classes"}:  # a new head
+            found.about.pop("classes", None)
+        defaults = model.about.model_dump()
+        found.about["input"] = defaults["input"] | found.about.get("input", {})
+        model.about = About(**defaults | found.about)
         model.check_about()
         return model, found.quantization
 
@@ -296,27 +276,18 @@ class Model(nn.Module):
         lines += [f"not used: {n}" for n in unused if strict]
         if lines:
             raise pytorch.mismatch(type(self).__name__, lines)
-        if missing or other or unused:
-            new, ignored = (
-                ", ".join(missing + other),
-                f" Ignored: {', '.join(unused)}." if unused else "",
-            )
-            warnings.warn(
-                f"Parameters with new random values: {new or 'none'}.{ignored}", stacklevel=3
-            )
-        new_ones = {*missing, *other}
-        self.load_weights([(n, weights[n]) for n in own if n not in new_ones], strict=False)
+        if new := [*missing, *other]:
+            warnings.warn(f"Parameters with new random values: {', '.join(new)}", stacklevel=3)
+        if unused:
+            warnings.warn(f"Parameters that are ignored: {', '.join(unused)}", stacklevel=3)
+        self.load_weights([(n, weights[n]) for n in own.keys() - new], strict=False)
         if dtype is not None:
             wanted = getattr(mx, dtype, None) if isinstance(dtype, str) else dtype
-            if not (isinstance(wanted, mx.Dtype) and mx.issubdtype(wanted, mx.floating)):
-                raise ValueError(
-                    f"'dtype' must be a floating-point type of MLX, but got {dtype!r}."
-                )
+            if wanted not in (mx.float32, mx.float16, mx.bfloat16, mx.float64):
+                raise ValueError(f"'dtype' must be a floating-point type but got {dtype!r}.")
             self.set_dtype(wanted)
-        bad = [
-            n for n, v in dict(tree_flatten(self.parameters())).items() if not mx.isfinite(v).all()
-        ]
-        if bad:
+        found = dict(tree_flatten(self.parameters()))
+        if bad := [name for name, value in found.items() if not mx.isfinite(value).all()]:
             raise ValueError(f"the weights must be finite, but these are not: {pytorch.cut(bad)}")
         self.eval()
         return self
@@ -324,34 +295,25 @@ class Model(nn.Module):
     def save_pretrained(self, folder: str | Path) -> None:
         """Save the model as a folder with weights, configuration, model card and licence."""
         self.check_about()
-        folder, about = Path(folder), self.about.model_dump()
-        layers = ((n, m) for n, m in self.named_modules() if isinstance(m, nn.QuantizedLinear))
-        quantised = {
-            n: {k: getattr(m, k) for k in ("group_size", "bits", "mode")} for n, m in layers
-        }
+        about = self.about.model_dump()
         config = {"model_type": self.model_type, "config": self.config, "about": about}
-        if quantised:
-            config["quantization"] = quantised
-        folder.mkdir(parents=True, exist_ok=True)
-        weights = dict(tree_flatten(self.parameters()))
-        mx.save_safetensors(str(folder / WEIGHTS), weights, {"format": "mlx"})
-        texts = {
-            "config.json": json.dumps(config, indent=2) + "\n",
-            "README.md": str(self.model_card()),
+        config["quantization"] = {
+            name: {key: getattr(layer, key) for key in ("group_size", "bits", "mode")}
+            for name, layer in self.named_modules()
+            if isinstance(layer, nn.QuantizedLinear)
         }
+        folder, weights = Path(folder), dict(tree_flatten(self.parameters()))
+        folder.mkdir(parents=True, exist_ok=True)
+        mx.save_safetensors(str(folder / WEIGHTS), weights, {"format": "mlx"})
+        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        self.model_card().save(folder / "README.md")
         if self.about.licence_text:
-            texts["LICENSE"] = self.about.licence_text
-        for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
+            (folder / "LICENSE").write_text(self.about.licence_text, encoding="utf-8")
 
     def push_to_hub(
         self, repo_id: str, *, private: bool | None = None, token: str | None = None
     ) -> str:
-        """Upload the model to the Hugging Face Hub, into a repository that is created if necessary.
-
-        Returns:
-            The address of the commit.
-        """
+        """Upload the model to a repository, created if necessary, and return the address of the commit."""
         api = HfApi(token=token)
         repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
         with tempfile.TemporaryDirectory() as folder:
@@ -379,15 +341,13 @@ class Model(nn.Module):
             "Weights": about.source,
             "Licence of the weights": f"{about.licence} ({link or 'no copy in this folder'})",
             "Converted by": about.converter,
-            "Input": json.dumps(about.input),
-            "Classes": ", ".join(entry["name"] for entry in about.classes) or "not named",
+            "Classes": ", ".join(entry["name"] for entry in about.classes),
             "Arguments": json.dumps(self.config),
         }
-        facts_text = "\n".join(f"- {name}: {value}" for name, value in facts.items() if value)
+        listed = "\n".join(f"- {name}: {value}" for name, value in facts.items() if value)
         return ModelCard(
             f"---\n{data.to_yaml()}\n---\n\n# {type(self).__name__} for MLX{slices}\n\n{summary}\n\n"
-            f"{warning if self.medical else ''}\n{facts_text}\n\n```python\n"
-            "from mlx_unpool_zoo import from_pretrained  # pip install 'mlx-unpool[zoo]'\n\n"
+            f"{warning * self.medical}\n{listed}\n\n```python\nfrom mlx_unpool_zoo import from_pretrained\n\n"
             'model = from_pretrained("path/to/this/folder")  # arrays are channels last\n'
             f"```\n\n## Citation\n\n```bibtex\n{self.citation.strip()}\n```\n"
         )
@@ -403,17 +363,11 @@ class Model(nn.Module):
         strict: bool = True,
         **arguments: Any,
     ) -> M:
-        """Create a model from a PyTorch state dict with the authors' parameter names, in evaluation mode.
+        """Create a model from a PyTorch state dict with the authors' names, in evaluation mode.
 
-        Args:
-            state_dict: Tensors or arrays by name, or a checkpoint that contains them.
-            dtype: The type of the parameters, such as ``"bfloat16"``. Default: float32.
-            strict: Whether it must have exactly the parameters of the model.
-            **arguments: Arguments of the model that neither the shapes of the arrays nor the configuration in
-                the checkpoint determine, as named by the authors.
-
-        Raises:
-            ValueError: If the arrays do not fit. The message lists the differences.
+        ``state_dict`` contains tensors or arrays, or is a checkpoint that contains them. ``arguments`` are
+        those that neither the shapes nor the configuration in the checkpoint determine.
+        ``dtype`` (default: float32) and ``strict`` are those of :meth:`from_pretrained`.
         """
         published = pytorch.config_of(state_dict)
         state = cls.canonical(pytorch.arrays_of(pytorch.state_of(state_dict)))
@@ -423,7 +377,7 @@ class Model(nn.Module):
             return model._load(model.sanitize(state, strict=strict), dtype, strict)
         except (ValueError, TypeError) as error:
             others = [n for n, kind in MODELS.items() if kind is not cls and kind.fits(state)]
-            hint = f" The weights look like those of {' or '.join(others)}." if others else ""
+            hint = f" The weights look like those of {' or '.join(others)}." * bool(others)
             raise ValueError(f"{error}{hint}") from None
 
     @classmethod
@@ -434,13 +388,15 @@ class Model(nn.Module):
             inferred = cls.config_of(state)
         except (KeyError, IndexError, StopIteration) as error:
             raise ValueError(
-                f"[from_pytorch] 'state_dict' must contain the weights of {cls.model_type} with its authors' "
-                f"parameter names, but there is no {error}. It has {pytorch.cut(list(state))}."
+                f"these are not weights of {cls.model_type} with its authors' names: there is no {error} "
+                f"but {pytorch.cut(list(state))}."
             ) from None
-        from_file = {ALIASES.get(name, name): value for name, value in published.items()}
-        given = {ALIASES.get(name, name): value for name, value in arguments.items()}
-        given = {n: v for n, v in given.items() if n in known or n not in cls.without_effect}
-        return cls(**{n: v for n, v in from_file.items() if n in known} | inferred | given)
+        renamed = [
+            {ALIASES.get(n, n): v for n, v in given.items()} for given in (published, arguments)
+        ]
+        file = {n: v for n, v in renamed[0].items() if n in known}
+        given = {n: v for n, v in renamed[1].items() if n in known or n not in cls.without_effect}
+        return cls(**file | inferred | given)
 
     @classmethod
     def fits(cls, state: dict[str, np.ndarray]) -> bool:
@@ -457,7 +413,7 @@ class Model(nn.Module):
         raise NotImplementedError
 
     @classmethod
-    def canonical(cls, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def canonical(cls, state: dict[str, Any]) -> dict[str, Any]:
         """Rename the parameters of a state dict to those of :meth:`pytorch_names`, if they are different."""
         return state
 
@@ -468,7 +424,7 @@ class Model(nn.Module):
 
     def sanitize(self, weights: Mapping[str, Any], *, strict: bool = True) -> dict[str, mx.array]:
         """Convert weights with the authors' names and layout, as arrays of any framework."""
-        state = self.canonical(pytorch.arrays_of(pytorch.state_of(weights)))
+        state = self.canonical(pytorch.state_of(weights))
         return pytorch.convert_state_dict(self, state, self.pytorch_names, strict=strict)
 
     # Inputs and predictions.
@@ -482,48 +438,39 @@ class Model(nn.Module):
         """Raise an error if an input is not an array of MLX with the shape (N, ..., channels)."""
         channels, dims = self._inputs
         if not isinstance(x, mx.array):
-            raise TypeError(
-                f"[{type(self).__name__}] inputs must be arrays of MLX, but got {type(x).__name__}: pass "
-                "mx.array(x), or call preprocess or predict for images."
-            )
+            got = f"got {type(x).__name__}: pass mx.array(x), or call preprocess or predict for images."
+            raise TypeError(f"[{type(self).__name__}] inputs must be arrays of MLX, but {got}")
         if x.ndim == dims + 2 and x.shape[-1] == channels:
             return
-        message = (
-            f"[{type(self).__name__}] inputs must be (N, {AXES[dims]}, {channels}), channels last, but got "
-            f"{tuple(x.shape)}."
-        )
+        message = f"inputs must be (N, {AXES[dims]}, {channels}), channels last, but got {x.shape}."
         if x.ndim == dims + 2 and x.shape[1] == channels:
             axes = ", ".join(map(str, (0, *range(2, dims + 2), 1)))
             message += f" If this is PyTorch's layout, channels first, pass x.transpose({axes})."
-        raise ValueError(message)
+        raise ValueError(f"[{type(self).__name__}] {message}")
 
     def preprocess(self, images: Any) -> mx.array:
-        """The input of the model for images: scaled and normalised, and padded to a size that it supports.
+        """The input of the model for images: normalised, and padded to a size that the model supports.
 
         Args:
-            images: A picture of Pillow or an array (H, W, channels), several in a list or (N, H, W, channels).
-                The values are 0 to 255 if they are uint8, and 0 to 1 if they are floating-point numbers. The
-                last axis may be left out for one channel. For a medical model also a volume (N, H, W), or
-                (N, H, W, 2) for two modalities: its slices, with their neighbours as channels. Signals and
-                volumes for models of other dimensions are not scaled.
-
-        Returns:
-            (N, ..., channels), of the type of the model's parameters.
+            images: A picture of Pillow or an array (H, W, channels), or several in a list or an array. Values
+                are 0 to 255 (uint8) or 0 to 1 (floating point). An axis of one channel may be left out. For a
+                medical model also a volume (N, H, W), or (N, H, W, 2) for two modalities, whose slices get
+                their neighbours as channels. Signals and volumes for models of other dimensions are not
+                scaled.
         """
         return self._normalised(self._batch(images)[0])
 
     def predict(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
-        """The class of every position, as the index of its entry in ``about.classes``.
+        """The class of every position, an index into ``about.classes``, for images of any size.
 
-        The model computes one image at a time, in evaluation mode, and is left in the mode in which it was.
+        Images are processed one by one in evaluation mode. The mode of the model does not change.
 
         Args:
-            images: As for :meth:`preprocess`; images may have any size.
-            *args: Further arguments of the model, such as the scale factor of FastSurferVINN.
-            **kwargs: The same by name.
+            images: As for :meth:`preprocess`.
+            *args, **kwargs: Further arguments of the model, such as the scale factor of FastSurferVINN.
 
         Returns:
-            Integers of the size of the images: (H, W) for one image, (N, H, W) for a batch or a volume.
+            Integers, (H, W) for one image and (N, H, W) for a batch or a volume.
         """
         if not self.segments:
             raise ValueError(f"[{type(self).__name__}] predict needs a model with classes.")
@@ -545,14 +492,10 @@ class Model(nn.Module):
         """Images as an array (N, ..., channels), and whether there was only one, without an axis N."""
         self.check_about()
         channels, dims = self._inputs
-        mode = "RGB" if channels == 3 else "L"
-        several = isinstance(images, list | tuple)
-        values = (
-            np.stack([array_of(i, mode) for i in images]) if several else array_of(images, mode)
-        )
+        values = array_of(images, "RGB" if channels == 3 else "L")
         if channels == 1 and values.shape[-1:] != (1,):
             values = values[..., None]
-        elif self.medical and values.shape[-1] != channels and values.ndim in (3, 4):
+        elif self.medical and values.ndim in (3, 4) and values.shape[-1] != channels:
             around, thickness = [(0, 0)] * 4, channels // self.modalities
             around[0] = thickness // 2, (thickness - 1) // 2
             slices = np.pad(values.reshape(*values.shape[:3], -1), around, "edge")
@@ -587,24 +530,21 @@ class Model(nn.Module):
         return mx.array(values.astype(np.float32)).astype(dtype)
 
 
-def array_of(image: Any, mode: str) -> np.ndarray:
-    """An array of any framework, or a picture of Pillow converted to a mode."""
-    if hasattr(image, "convert"):
-        image = image.convert(mode)
-    if isinstance(image, mx.array) and image.dtype == mx.bfloat16:
-        image = image.astype(mx.float32)
-    return np.asarray(image)
+def array_of(images: Any, mode: str) -> np.ndarray:
+    """Arrays of any framework, pictures of Pillow converted to a mode, or a list of either."""
+    if isinstance(images, list | tuple):
+        return np.stack([array_of(image, mode) for image in images])
+    if hasattr(images, "convert"):
+        images = images.convert(mode)
+    is_bfloat16 = isinstance(images, mx.array) and images.dtype == mx.bfloat16
+    return np.asarray(images.astype(mx.float32) if is_bfloat16 else images)
 
 
-def from_pretrained(path_or_hub_id: str | Path, **options: Any) -> Model:
-    """Load a model of any type; see :meth:`Model.from_pretrained`."""
-    return Model.from_pretrained(path_or_hub_id, **options)
+from_pretrained = Model.from_pretrained  # a model of any type
 
 
 def from_pytorch(model_type: str, state_dict: Mapping[str, Any], **options: Any) -> Model:
     """Create a model of a type in :data:`MODELS` from PyTorch weights; see :meth:`Model.from_pytorch`."""
     if model_type not in MODELS:
-        raise ValueError(
-            f"[from_pytorch] 'model_type' must be one of {', '.join(MODELS)} but got {model_type!r}."
-        )
+        raise ValueError(f"'model_type' must be one of {', '.join(MODELS)} but got {model_type!r}.")
     return MODELS[model_type].from_pytorch(state_dict, **options)

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
-import numpy as np
 
 from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d
 
@@ -67,15 +66,3 @@ def pooled_indices(feed: Sequence[Any] | None = None) -> Iterator[list[mx.array]
     finally:
         for layer, original in zip(layers, originals):
             layer.__call__ = original  # type: ignore[method-assign]
-
-
-def share_of_flips(ours: Sequence[Any], theirs: Sequence[Any]) -> float:
-    """The fraction of indices that differ between two lists of arrays of the same shapes."""
-    pairs = [(np.asarray(a), np.asarray(b)) for a, b in zip(ours, theirs, strict=True)]
-    for a, b in pairs:
-        if a.shape != b.shape:
-            raise ValueError(
-                "[share_of_flips] 'ours' and 'theirs' must have the same shapes "
-                f"but got {a.shape} and {b.shape}."
-            )
-    return sum(int((a != b).sum()) for a, b in pairs) / max(1, sum(a.size for a, _ in pairs))

@@ -1,13 +1,7 @@
 """Convert weights between PyTorch and MLX, for the models of this package and for your own.
 
-:func:`load_state_dict` loads a PyTorch state dict into an MLX model whose layers have the same names::
-
-    from mlx_unpool_zoo import pytorch
-
-    state = pytorch.read_state("weights.pth")
-    report = pytorch.load_state_dict(model, state, flatten={"fc": (32, 4, 4)})
-
-It transposes each weight according to its layer, folds weight normalisation, reorders the weights of a
+:func:`load_state_dict` loads a PyTorch state dict into an MLX model whose layers have the same names. It
+transposes each weight according to its layer, folds weight normalisation, reorders the weights of a
 ``Linear`` after a ``flatten``, and reports ignored entries. :func:`to_state_dict` is the inverse.
 """
 
@@ -29,16 +23,6 @@ import numpy as np
 import yaml  # type: ignore[import-untyped]
 from mlx.utils import tree_flatten
 from safetensors import SafetensorError, safe_open
-
-__all__ = [
-    "Report",
-    "convert_state_dict",
-    "fold_weight_norm",
-    "load_state_dict",
-    "read_state",
-    "state_of",
-    "to_state_dict",
-]
 
 Names = Callable[[str], tuple[str, ...]]
 Shapes = Mapping[str, Sequence[int]]
@@ -98,11 +82,8 @@ def read_state(path: str | Path) -> dict[str, np.ndarray]:
 def read_checkpoint(path: str | Path) -> Any:
     """Read a ``.safetensors`` file or, if PyTorch is installed, a file of ``torch.save``.
 
-    No code in the file is run and no module is imported, not even to read the parameters of a whole pickled
-    model: objects of unknown classes become :class:`Foreign`.
-
-    Raises:
-        ValueError: If the file does not exist or is not a checkpoint.
+    No code in the file is run and no module is imported, not even for a whole pickled model: objects of
+    unknown classes become :class:`Foreign`.
     """
     path = Path(path)
     if not path.is_file():
@@ -165,14 +146,8 @@ class InertUnpickler(pickle.Unpickler):
 def state_of(checkpoint: Any) -> dict[str, Any]:
     """The arrays of the state dict in a checkpoint, without the prefix ``module.`` of ``DataParallel``.
 
+    A checkpoint is a state dict, a dict that contains one under a key in :data:`KEYS`, or a whole model.
     Entries that are not arrays, such as ``_extra_state``, are ignored with a warning.
-
-    Args:
-        checkpoint: A state dict, a dict with one under ``"state_dict"``, ``"model_state"``,
-            ``"model_state_dict"``, ``"model"`` or ``"network"``, or a whole model.
-
-    Raises:
-        ValueError: If it contains no arrays.
     """
     state, ignored = split_state(checkpoint)
     if ignored:
@@ -227,12 +202,11 @@ def config_of(checkpoint: Any) -> dict[str, Any]:
 def state_of_foreign(model: Foreign, prefix: str = "") -> dict[str, Any]:
     """The state dict of a pickled model whose class is not available."""
     parts = getattr(model, "state", None)
-    if not isinstance(parts, dict) or "_parameters" not in parts:
+    kinds = ("_parameters", "_buffers", "_modules")
+    if not (isinstance(parts, dict) and all(isinstance(parts.get(kind), dict) for kind in kinds)):
         raise ValueError(f"not a model but {described(model)}. {HOW_TO_EXPORT}")
     left_out = parts.get("_non_persistent_buffers_set", ())
-    own = parts["_parameters"] | {
-        name: value for name, value in parts["_buffers"].items() if name not in left_out
-    }
+    own = parts["_parameters"] | {n: v for n, v in parts["_buffers"].items() if n not in left_out}
     state = {prefix + name: value for name, value in own.items() if value is not None}
     for name, child in parts["_modules"].items():
         if child is not None:
@@ -296,13 +270,11 @@ def load_state_dict(
         model: The MLX model.
         state_dict: The state dict, of tensors or arrays, or a checkpoint that contains one.
         names: Maps the MLX name of a parameter to its names in the state dict; more than one if PyTorch lists
-            a shared parameter several times. Default: the same name, without the ``layers`` of
-            ``mlx.nn.Sequential``.
-        flatten: The ``Linear`` layers whose input is a flattened feature map, by MLX name, each with the
-            shape of that map in PyTorch without the batch: ``{"fc": (channels, height, width)}``. PyTorch
-            flattens channels first and MLX channels last, so the columns of the weight are reordered.
-        unflatten: The same for ``Linear`` layers whose output becomes a feature map: the rows and the bias
-            are reordered.
+            a shared parameter several times. Default: the same, without the ``layers`` of ``nn.Sequential``.
+        flatten: The ``Linear`` layers after a flattened feature map, by MLX name, with the shape of that map
+            in PyTorch, ``{"fc": (channels, height, width)}``. The columns of their weights are reordered,
+            because PyTorch flattens channels first and MLX channels last.
+        unflatten: The same for ``Linear`` layers whose output becomes a feature map.
         strict: Whether the state dict must have exactly the parameters of the model. If False, missing
             parameters keep their values and other arrays are ignored; shapes must still fit.
 
