@@ -25,6 +25,7 @@ from brain_twins import (  # noqa: E402
     FastSurferVINNTwin,
     HypVINNTwin,
     QuickNATTwin,
+    inverse,
     zoomed,
 )
 from pytorch_twins import (  # noqa: E402
@@ -222,35 +223,39 @@ def test_ill_conditioned_gradients_differ_in_float32_and_agree_in_float64():
 # The sizes of VINN.
 
 
-def test_sizes_are_those_of_float32_tensors():
-    """The example of the issue, and a sweep over sizes and voxels, by the formulas of the authors."""
-    model = zoo.FastSurferVINN(2, 1, 2, 2)
-    differ = 0
+def test_sizes_are_those_of_tensors_or_of_python_floats():
+    """A sweep over sizes and voxels, by the formulas of the authors."""
+    model, differ = zoo.FastSurferVINN(2, 1, 2, 2), 0
     for voxel in (0.7, 0.75, 0.8, 1 / 1.2, 0.9, 1.1, 1.3):
         for size in (*range(200, 401, 3), 311, 293):
-            scale = np.float32(1) / np.float32(voxel)
             x = np.random.default_rng(size).normal(size=(1, size, 9, 1)).astype(np.float32)
-            there, factors = model.zoom(mx.array(x), [[scale, np.float32(1)]], (256, 9))
-            back, _ = model.zoom(there, [[np.float32(1) / f for f in factors[0]]], (size, 9))
-            pair = torch.tensor([scale, 1.0])
-            twin_there, made = zoomed(last_to_first(x), pair, (256, 9))
-            twin_back, _ = zoomed(twin_there, torch.div(1, made), (size, 9))
-            assert [float(f) for f in factors[0]] == made.tolist()
-            assert np.abs(np.array(back) - first_to_last(twin_back)).max() < 1e-5, (voxel, size)
-            double = zoomed(twin_there, torch.div(1, made.double()), (size, 9))[0]
-            differ += not torch.allclose(double, twin_back, atol=1e-4)
-    assert differ > 10  # where float64 would give other sizes
+            single = np.float32(1) / np.float32(voxel)
+            ours = [[single, np.float32(1)]], [[np.float64(1 / voxel), np.float64(1)]]
+            shapes = []
+            for scale, twin in zip(ours, (torch.tensor([single, 1.0]), [1 / voxel, 1.0])):
+                there, factors = model.zoom(mx.array(x), scale, (256, 9))
+                back, _ = model.zoom(there, [[type(f)(1) / f for f in factors[0]]], (size, 9))
+                twin_there, made = zoomed(last_to_first(x), twin, (256, 9))
+                twin_back, _ = zoomed(twin_there, inverse(made), (size, 9))
+                assert [float(f) for f in factors[0]] == [float(f) for f in made]
+                assert np.abs(np.array(back) - first_to_last(twin_back)).max() < 1e-5, (voxel, size)
+                shapes.append(np.array(back))
+            differ += not np.allclose(*shapes, atol=1e-4)
+    assert differ > 10  # so that the two are distinguished
 
 
-def test_classes_of_a_scan_whose_sizes_depend_on_the_last_bit():
+@pytest.mark.parametrize("kind", [list, torch.tensor])
+@pytest.mark.parametrize(("size", "voxel"), [((311, 293), 1 / 1.2), ((77, 73), 0.8)])
+def test_classes_of_a_scan_whose_sizes_depend_on_the_last_bit(size, voxel, kind):
     torch.manual_seed(0)
     twin = randomise(FastSurferVINNTwin(79, filters=6, between=4), 0).eval()
     model = zoo.from_pytorch("fastsurfer_vinn", twin.state_dict(), height=256, width=256)
-    x = np.random.default_rng(0).normal(size=(1, 311, 293, 7)).astype(np.float32)
+    x = np.random.default_rng(0).normal(size=(1, *size, 7)).astype(np.float32)
     with torch.no_grad():
-        expected, indices = indices_of(twin, last_to_first(x), [1.2])
+        expected, indices = indices_of(twin, last_to_first(x), kind([1 / voxel]))
     expected = first_to_last(expected)
+    scale = 1 / voxel if kind is list else mx.array([1 / voxel])
     with pooled_indices(feed=[first_to_last(i) for i in indices]):
-        scores = np.array(model(mx.array(x), 1.2))
+        scores = np.array(model(mx.array(x), scale))
     assert np.abs(scores - expected).max() < 1e-5 * np.ptp(expected)
     assert (scores.argmax(-1) == expected.argmax(-1)).mean() > 0.9999

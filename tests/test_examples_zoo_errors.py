@@ -150,7 +150,7 @@ def test_a_new_head_keeps_the_other_weights(quicknat, tmp_path):
     says = r"shape \(33, 1, 1, 4\) instead of \(5, 1, 1, 4\): classifier.conv.weight"
     with pytest.raises(ValueError, match=says):
         zoo.from_pretrained(tmp_path, num_classes=5)
-    with pytest.warns(UserWarning, match="") as said:
+    with pytest.warns(UserWarning, match="new random") as said:
         new = zoo.from_pretrained(tmp_path, num_classes=5, ignore_mismatched_sizes=True)
     names = "classifier.conv.weight, classifier.conv.bias"
     assert [str(w.message) for w in said] == [f"Parameters with new random values: {names}"]
