@@ -105,7 +105,7 @@ def metrics_of(model: zoo.Model, data: CamVid) -> dict:
         picture, classes = data[number]
         labelled = classes != UNLABELLED
         truth.append(classes[labelled])
-        predicted.append(model.predict(picture[None])[0][labelled])
+        predicted.append(model.predict(picture)[labelled])
     all_truth, all_predicted = np.concatenate(truth), np.concatenate(predicted)
     iou = class_iou(all_truth, all_predicted, UNLABELLED)
     return {
@@ -125,7 +125,7 @@ def draw(model: zoo.Model, data: CamVid, path: Path, count: int = 4) -> None:
         picture, classes = data[number]
         row[0].imshow(picture)
         show_classes(row[1], classes, model.about.classes)
-        show_classes(row[2], model.predict(picture[None])[0], model.about.classes)
+        show_classes(row[2], model.predict(picture), model.about.classes)
         for axis, title in zip(row, ("input", "truth", f"predicted: {model.model_type}")):
             axis.set_axis_off()
             if number == 0:

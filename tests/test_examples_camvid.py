@@ -190,8 +190,7 @@ def test_segnet_starts_from_the_weights_of_vgg16(tmp_path):
             assert np.array_equal(value, wanted), name
     assert len(named) == len(set(named)) == 13 * 6
 
-    says = r"num_classes\n  Missing required argument"
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match="missing a required argument: 'num_classes'"):
         zoo.from_pytorch("segnet", state)
     del state["features.24.bias"]
     save_state(source, state)
@@ -237,8 +236,8 @@ def test_metrics_leave_unlabelled_pixels_out(tmp_path, monkeypatch):
     classes = np.full((3, 4), UNLABELLED)
     classes[0] = [0, 0, 1, 1]
     data = CamVid(camvid_folder(tmp_path, ["a.png"], {"a.png": classes}), "train")
-    prediction = np.zeros((1, 3, 4), np.uint8)
-    prediction[0, 0, 3] = 1
+    prediction = np.zeros((3, 4), np.uint8)
+    prediction[0, 3] = 1
     segmenter = for_camvid("segnet", 1 / 64)
     monkeypatch.setattr(segmenter, "predict", lambda pictures: prediction)
     found = camvid_train.metrics_of(segmenter, data)
@@ -286,25 +285,11 @@ def test_pictures_of_any_size_keep_their_size(tmp_path):
     assert np.array_equal(again.predict(picture), classes)
 
 
-@pytest.mark.parametrize("kind", ["segnet", "enet"])
-def test_weights_files_of_earlier_versions_still_load(kind, tmp_path):
-    segmenter = for_camvid(kind, 1 / 32, inputs="raw")
-    path = tmp_path / "old.safetensors"
-    about = {"model": kind, "width": str(1 / 32), "input": "raw"}
-    save_state(path, dict(tree_flatten(segmenter.parameters())), about)
-    again = segmenters.load(path)
-    assert again.about == segmenter.about
-    picture = np.random.default_rng(0).integers(0, 256, (1, 32, 40, 3)).astype(np.uint8)
-    assert np.array_equal(again.predict(picture), segmenter.predict(picture))
-
-
 def test_unusable_weights_and_data_are_named(tmp_path):
-    path = tmp_path / "other.safetensors"
-    mx.save_safetensors(str(path), {"a": mx.zeros(1)})
-    with pytest.raises(ValueError, match=r"Convert it first: from_pytorch\("):
-        segmenters.load(path)
     zoo.MODELS["conv_autoencoder_3d"](channels=(2,)).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="such as enet or segnet, but it is a conv_autoencoder_3d"):
+    with pytest.raises(
+        ValueError, match="its classes, but it is a conv_autoencoder_3d for 1 channels"
+    ):
         segmenters.load(tmp_path)
     (line,) = errors_of("camvid_train.py", "--data", tmp_path, "--output", tmp_path / "out")
     assert "is not a CamVid folder: it has no train/" in line

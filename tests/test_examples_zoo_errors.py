@@ -382,6 +382,13 @@ def test_a_converted_enet_predicts(tmp_path):
     street, drawing = tmp_path / "street.png", tmp_path / "classes.png"
     run("camvid_predict.py", tmp_path / "raw", street, "--output", drawing)
     assert drawing.exists()
+    with Image.open(tmp_path / "classes-street.png") as labels, Image.open(street) as picture:
+        assert np.array_equal(labels, zoo.from_pretrained(tmp_path / "raw").predict(picture))
+        colour = zoo.CAMVID[labels.getpixel((3, 4))]["colour"]
+        assert labels.convert("RGB").getpixel((3, 4)) == tuple(colour)
+    other = tmp_path / "raw" / "street.png"
+    (line,) = errors_of("camvid_predict.py", tmp_path / "raw", street, other, "--output", drawing)
+    assert line == "pictures must have different names, but got street, street."
 
 
 def test_converting_other_weights_leaves_nothing(tmp_path):

@@ -34,8 +34,10 @@ def load(path: str | Path) -> zoo.Model:
         ValueError: If it is another model, or its classes have no names.
     """
     model = zoo.from_pretrained(path)
-    if not model.segments or model.about.input.get("planes") != 3 or not model.about.classes:
+    channels, named = model.about.input.get("planes"), len(model.about.classes)
+    if not model.segments or channels != 3 or not named:
         raise ValueError(
-            f"{path} must contain a model that segments pictures and names its classes."
+            f"{path} must contain a model that segments pictures and names its classes, but it is a "
+            f"{model.model_type} for {channels} channels with {named} named classes."
         )
     return model
