@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from pathlib import Path
 
 import mlx.core as mx
@@ -18,7 +19,7 @@ from mlx_unpool_zoo.fastsurfer import resize
 from mlx_unpool_zoo.layers import BatchNorm
 from mlx_unpool_zoo.near_ties import pooled_indices
 from mlx_unpool_zoo.pytorch import to_state_dict
-from programs import EXAMPLES, errors_of, run
+from programs import EXAMPLES, ROOT, errors_of, run
 from small_models import SMALL, save_state, sizes_of, small_model, strided
 from support.brain_volumes import PLANES
 
@@ -202,6 +203,16 @@ def test_a_quantised_model_comes_back(tmp_path):
     again, x = zoo.from_pretrained(tmp_path), mx.random.normal((1, 32, 32, 1))
     assert again.decode4.SELayer.cSE.fc1.bits == 8
     assert mx.array_equal(again(x), model(x))
+
+
+def test_every_block_of_the_page_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/zoo.md").read_text(), re.DOTALL):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Parameters with new random values")
+            exec(compile(block, "zoo.md", "exec"), names)
+    assert names["classes"].shape == (3, 32, 32)
 
 
 # Exported models.
