@@ -120,10 +120,7 @@ def training_step(model: nn.Module, x: mx.array) -> Callable[[], Any]:
 def compare_training(options: argparse.Namespace) -> None:
     """Print the time of a training step with the pools of each library."""
     new, size, batch = _MODELS[options.model], options.size, options.batch
-    print(
-        f"{options.model}, {batch} images of {size}x{size}: training step, median (range) of 5\n",
-        flush=True,
-    )
+    print(f"{options.model}, {batch} images of {size}x{size}: training step, median (range) of 5\n")
     x = mx.random.normal((batch, size, size, 3))
     steps = [training_step(model, x) for model in (new(), replace_max_pools(new()))]
     turns = [[seconds_per_call(step, options.seconds) for step in steps] for _ in range(5)]
