@@ -30,11 +30,11 @@ from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 from mlx.utils import tree_flatten
-from mlx_unpool_zoo.files import check_output_folder
 from mlx_unpool_zoo.segnet import DECODERS, NORMS, SegNet
 from support.command_line import run_program
 from support.digit_scenes import CLASS_NAMES, Scenes
 from support.drawing import save
+from support.files import check_output_folder
 from support.metrics import segmentation_metrics
 from support.training import adamw, save_weights, train, weighted_cross_entropy
 
@@ -84,7 +84,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     arguments = parser.parse_args()
     if arguments.smoke:
-        arguments.steps, arguments.scenes = 6, 8
+        arguments.steps, arguments.scenes = 6, 5
     if min(arguments.steps, arguments.batch, arguments.scenes, arguments.save_every) < 1:
         parser.error("--steps, --batch, --scenes and --save-every must be 1 or more")
     check_output_folder("--output", arguments.output)

@@ -359,6 +359,7 @@ class _MaxUnpool(_Layer):
     def from_pool(cls, pool: _Pool) -> Self:
         """Make the unpooling layer for ``pool``, a pooling layer of this library with the same rank.
 
+        In a network prefer a pool with ``index_format="window"``: one byte per value instead of four.
         Each call must pass ``output_size`` if any stride of ``pool`` is above 1. For an adaptive or
         fractional pool ``kernel_size`` is None, and every call must pass ``output_size``.
 

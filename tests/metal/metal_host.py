@@ -311,9 +311,10 @@ def _compile_unit(launches: Sequence[tuple[str, Launch]]) -> None:
     compiled, partial = source.with_suffix(".o"), source.with_suffix(".so")
     (level,) = {_level(launch) for _, launch in launches}
     flags = [level, *_FLAGS, *include_flags(), f"-I{HERE}"]
-    # The sanitizers' flags must not reach the linker: trace.cpp replaces their libraries.
+    # The linker must not see the sanitizers' flags: trace.cpp replaces their libraries.
     _run_compiler([*flags, "-c", str(source), "-o", str(compiled)])
-    _run_compiler(["-shared", str(compiled), str(_tracer()), "-o", str(partial)])
+    shared = ["-shared", "-nostdlib", str(compiled), str(_tracer()), "-lgcc"]
+    _run_compiler([*shared, "-o", str(partial)])
     partial.replace(library)
     source.unlink()
     compiled.unlink()
