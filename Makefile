@@ -5,15 +5,12 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
 
-comma := ,
-CORE := --ignore tests/metal --ignore tests/cuda --ignore-glob "tests/test_examples*" --ignore tests/test_site.py
-
-.PHONY: help demo streets brain ecg notebooks check test test-emulated test-oldest fuzz lint docs dist bench clean
+.PHONY: help demo streets brain ecg notebooks check test test-external test-emulated test-oldest fuzz lint docs dist bench clean
 
 help: ## list these commands
 	@echo "Each command sets up what it needs in $(VENV) first."
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
-	    while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
+	    while IFS='|' read -r name text; do printf '%-22s %s\n' "$$name" "$$text"; done
 	@echo "Options of a program: make demo ARGS=\"--compare --seeds 0 1 2\", make demo ARGS=--help"
 
 demo: $(VENV)/.examples ## train a SegNet on handwritten digits over photographs (minutes); picture in demo/
@@ -34,30 +31,32 @@ notebooks: $(VENV)/.notebooks ## open the notebooks in JupyterLab
 
 # Two files at a time, in alphabetical order: the arrays of some tests are large, so not as many as there are cores.
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+# The core: without kernels, programs and the site, PyTorch, random calls, the wheel and types.
+CORE := $(PARALLEL) --ignore tests/metal --ignore tests/cuda --ignore-glob "tests/test_examples*" \
+    $(foreach name,site parity fuzz package typing,--ignore tests/test_$(name).py)
 
-# Without kernels, programs, site and wheel, the comparison with PyTorch, random calls and types.
-check: $(VENV)/.test ## the tests of the core only (half a minute)
-	$(RUN) -m pytest -q $(PARALLEL) $(CORE) $(addprefix --ignore=tests/test_,parity.py fuzz.py package.py typing.py)
+check: $(VENV)/.check ## the tests of the core only (15 seconds)
+	$(RUN) -m pytest -q $(CORE)
 
-test: $(VENV)/.test ## all tests (5 to 8 minutes), or those in TESTS
-	$(RUN) -m pytest $(PARALLEL) $(TESTS)
+test: $(VENV)/.test ## all tests (4 minutes)
+	$(RUN) -m pytest $(PARALLEL)
+
+test-external: $(VENV)/.external ## the tests that need PyTorch or NVIDIA's compiler
+	$(RUN) -m pytest $(PARALLEL) -m external
 
 # The core, the notebooks and the programs in their smoke modes; Linux only.
-test-emulated: $(VENV)/.test ## everything as on a Mac, on the emulated GPU (5 to 7 minutes)
+test-emulated: $(VENV)/.test ## everything as on a Mac, on the emulated GPU (5 minutes)
 	$(RUN) tests/metal/as_on_a_mac.py --all
 
-# What does not depend on programs and compilers, with the oldest MLX that pyproject.toml allows.
 OLDEST := $(shell sed -n 's/.*"mlx>=\([0-9.]*\);.*/\1/p' pyproject.toml)
-test-oldest: pyproject.toml ## the core with the oldest MLX that is supported
-	$(PYTHON) -m venv .venv-oldest
-	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test]" "mlx==$(OLDEST)"
-	.venv-oldest/bin/python -m pytest -q $(CORE)
+test-oldest: ## the core with the oldest MLX that pyproject.toml allows
+	$(MAKE) check VENV=.venv-oldest MLX=mlx==$(OLDEST)
 
 # The same properties as in `make test`, on new random calls.
 fuzz: $(VENV)/.test ## many random calls against the reference (minutes)
-	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),20000) $(RUN) -m pytest tests/test_fuzz.py
+	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),20000) $(RUN) -m pytest -n 2 tests/test_fuzz.py
 
-# Tables on the screen, JSON and plots in benchmarks/results/.
+# Tables on the screen, JSON in benchmarks/results/.
 bench: $(VENV)/.bench ## the benchmarks: compared with PyTorch, and with mlx.nn
 	$(RUN) benchmarks/ops.py
 	$(RUN) benchmarks/mlx_nn.py
@@ -68,9 +67,9 @@ lint: $(VENV)/.lint ## format and type checks
 	$(RUN) -m mypy
 
 # The first page of the site is the README. Warnings are errors.
-docs: $(VENV)/.docs ## build the site in site/html/
+docs: $(VENV)/.docs ## write docs/api.md and build the site in site/html/
+	$(RUN) docs/write_api.py
 	$(RUN) -m sphinx -q -W --keep-going -c docs . site/html
-	cp site/html/README.html site/html/index.html
 
 dist: $(VENV)/.dist ## build the wheel and the sdist in dist/
 	rm -rf dist
@@ -83,11 +82,17 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
-	$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]"
-	touch $@
+	@echo "Installing mlx_unpool[$(EXTRAS)] and what it needs in $(VENV)$(if $(SIZE), ($(SIZE) on Linux))"
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]" $(MLX)
+	@touch $@
 
 $(VENV)/.examples: EXTRAS = examples
-$(VENV)/.test: EXTRAS = examples,test$(if $(CI),$(comma)parity$(comma)cuda-check)
+$(VENV)/.examples: SIZE = 600 MB
+$(VENV)/.check: EXTRAS = check
+$(VENV)/.check: SIZE = 150 MB
+$(VENV)/.test: EXTRAS = examples,test
+$(VENV)/.test: SIZE = 1.3 GB
+$(VENV)/.external: EXTRAS = examples,test,parity,cuda-check
 $(VENV)/.notebooks: EXTRAS = notebooks
 $(VENV)/.lint: EXTRAS = lint
 $(VENV)/.docs: EXTRAS = docs

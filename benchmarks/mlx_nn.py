@@ -2,7 +2,7 @@
 
     python benchmarks/mlx_nn.py                     print the tables of MLX_NN.md (takes minutes)
     python benchmarks/mlx_nn.py --quick             the same with small arrays, to check that the program runs
-    python benchmarks/mlx_nn.py --write             write the tables into MLX_NN.md and docs/benchmarks.md
+    python benchmarks/mlx_nn.py --write             write them into MLX_NN.md, docs/benchmarks.md and README.md
     python benchmarks/mlx_nn.py --write --stored    write the results of the last run again
 
 Times are medians in one process on MLX's default device. The two libraries take turns. Bytes on a GPU are
@@ -40,6 +40,7 @@ from unet_max_pool import UNet
 PAGE = Path(__file__).with_name("MLX_NN.md")
 USERS_PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 CHART = USERS_PAGE.with_suffix(".svg")
+README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- table: python benchmarks/mlx_nn.py --write -->", "<!-- end of table -->"
 TURNS = 5  # of at least three runs each, because 3x3/2 needs 15 runs to warm up
 
@@ -64,7 +65,7 @@ class Case(NamedTuple):
 PLANE, VOLUME = (1, 112, 112, 64), (1, 32, 32, 32, 32)
 CASES = [
     Case("2x2/2", PLANE, (2, 2, 0)),
-    Case("2x2/2, 113 columns", (1, 112, 113, 64), (2, 2, 0)),
+    Case("2x2/2, odd width", (1, 112, 113, 64), (2, 2, 0)),
     Case("3x3/2", PLANE, (3, 2, 1)),
     Case("3x3/1", PLANE, (3, 1, 1)),
     Case("2x2/2, float16", PLANE, (2, 2, 0), mx.float16),
@@ -91,12 +92,27 @@ MEASURES = {
 MEMORY = "peak memory of value and gradient"
 # The columns of docs/benchmarks.md and the rows of its chart.
 SHORT = dict(zip(MEASURES, ("forward", "gradient", "value and gradient")))
-CHART_CASES = (
-    *("2x2/2", "2x2/2, 113 columns", "3x3/2", "3x3/1", "2x2x2/2", "3x3x3/2", "2x2/2, 14x14x512"),
-)
-# MLX primitives that return a view.
+*_, TRAINING = MEASURES
+CHART_CASES = [
+    "2x2/2",
+    "2x2/2, odd width",
+    "3x3/2",
+    "3x3/1",
+    "2x2x2/2",
+    "3x3x3/2",
+    "2x2/2, 14x14x512",
+]
+README_CASES = [*CHART_CASES[:4], "1-D 3/2", *CHART_CASES[4:]]
+# MLX primitives that return a view. Reshape and Flatten copy an array that is not contiguous.
 VIEWS = {"AsStrided", "Broadcast", "Copy", "ExpandDims", "Flatten", "Reshape", "Slice", "Split"}
 VIEWS |= {"Squeeze", "StopGradient", "Transpose", "Unflatten"}
+STRIDED, RESHAPING = {"AsStrided", "Slice", "Transpose"}, {"Flatten", "Reshape"}
+FUSED = {
+    "AsType",
+    "Divide",
+    "Equal",
+    "Multiply",
+}  # by mx.compile; those that occur in mlx.nn's pools
 
 
 def measured(case: Case) -> dict[str, Any]:
@@ -126,33 +142,55 @@ def peak(run: Callable[[], Any]) -> float:
     return statistics.median(found)
 
 
-def graph_bytes(function: Callable[..., Any], *arrays: mx.array) -> tuple[int, int]:
-    """Bytes that the primitives of a function read and write, with a perfect cache and without one.
+def graph_cost(
+    function: Callable[..., Any], *arrays: mx.array, compiled: bool = False
+) -> tuple[int, int, int]:
+    """Bytes that a function's primitives move, with a perfect cache and without one, and kernel launches.
 
     Creating a view counts as 0 bytes. A primitive that reads a view reads each element of the underlying
-    array once. Without a cache, it reads the elements of overlapping windows once per window.
+    array once. Without a cache, it reads the elements of overlapping windows once per window. With
+    ``compiled``, arrays between two elementwise primitives are neither written nor read.
     """
-    totals = [0, 0]
+    nodes: list[dict[str, Any]] = []
+    mx.export_function(nodes.append, function, *arrays)
+    nodes = [node for node in nodes if node.get("type") == "primitive"]
+    broadcast: dict[str, str] = {}  # the array that a view repeats
+    readers: dict[str, set[str]] = {}
+    for node in nodes:
+        inputs = [broadcast.get(name, name) for name, *_ in node["inputs"]]
+        if node["name"] == "Broadcast":
+            broadcast[node["outputs"][0][0]] = inputs[0]
+        else:
+            for name in inputs:
+                readers.setdefault(name, set()).add(node["name"])
+    totals, launches = [0, 0], 0
     underlying: tuple[dict[str, int], dict[str, int]] = {}, {}
-
-    def add(node: dict[str, Any]) -> None:
-        if node.get("type") != "primitive":
-            return
+    strided: set[str] = set()
+    for node in nodes:
         size = {name: prod(s) * t.size for name, s, t in [*node["inputs"], *node["outputs"]]}
-        outputs = [name for name, *_ in node["outputs"]]
+        names, outputs = ([name for name, *_ in node[key]] for key in ("inputs", "outputs"))
+        copies = node["name"] in RESHAPING and names[0] in strided
+        view = node["name"] in VIEWS and not copies
+        if node["name"] in STRIDED or (view and names[0] in strided):
+            strided.update(outputs)
+        fused = compiled and node["name"] in FUSED and readers.get(outputs[0], {""}) <= FUSED
+        launches += not view and not fused
         for cached, sizes in zip((True, False), underlying):
-            inputs = [sizes.get(name, size[name]) for name, *_ in node["inputs"]]
-            if node["name"] not in VIEWS:
-                totals[not cached] += sum(inputs) + sum(size[name] for name in outputs)
+            if fused:
+                sizes[outputs[0]] = 0
+            inputs = [sizes.get(name, size[name]) for name in names]
+            if not view:
+                totals[not cached] += sum(inputs) + sum(sizes.get(n, size[n]) for n in outputs)
             elif cached or node["name"] != "AsStrided":
                 sizes.update({name: min(inputs[0], size[name]) for name in outputs})
+        if node["name"] == "Pad":  # fills the output, then copies the input into it
+            launches += 1
+            totals = [total + size[names[0]] for total in totals]
+    return totals[0], totals[1], launches
 
-    mx.export_function(add, function, *arrays)
-    return totals[0], totals[1]
 
-
-def kernel_bytes(function: Callable[..., Any], *arrays: mx.array) -> tuple[int, int]:
-    """Bytes that this library's kernels read and write, and bytes of the lines that SIMD groups access."""
+def kernel_cost(function: Callable[..., Any], *arrays: mx.array) -> tuple[int, int, int]:
+    """Bytes that this library's kernels move, bytes of the lines that SIMD groups access, and launches."""
     device = emulator.Emulator()
     device.count = True
     with device.installed():
@@ -164,7 +202,7 @@ def kernel_bytes(function: Callable[..., Any], *arrays: mx.array) -> tuple[int, 
             if name not in constant:
                 unique += traffic["unique_bytes"]
                 touched += 128 * traffic["simd_lines"]
-    return unique, touched
+    return unique, touched, len(device.launches)
 
 
 def counted(case: Case) -> dict[str, Any]:
@@ -177,8 +215,9 @@ def counted(case: Case) -> dict[str, Any]:
     def both(who: str) -> Callable[..., Any]:
         return lambda x, cotangent: [y[0] for y in mx.vjp(pools[who], [x], [cotangent])]
 
-    figures = {"mlx.nn": graph_bytes(both("mlx.nn"), x, cotangent)}
-    figures["ours"] = kernel_bytes(both("ours"), x, cotangent)
+    figures = {"mlx.nn": graph_cost(both("mlx.nn"), x, cotangent)}
+    figures["mlx.nn, compiled"] = graph_cost(both("mlx.nn"), x, cotangent, compiled=True)
+    figures["ours"] = kernel_cost(both("ours"), x, cotangent)
     return {"case": case.name, "bytes": figures}
 
 
@@ -279,16 +318,44 @@ def lines_of(rows: list[dict[str, Any]], small: list[dict[str, Any]]) -> list[st
 
 
 def byte_lines(rows: list[dict[str, Any]]) -> str:
-    """The table of bytes, with a perfect cache and without one."""
+    """The table of bytes and kernel launches."""
     body = []
     for row in rows:
-        line = [row["case"]]
-        for theirs, ours in zip(row["bytes"]["mlx.nn"], row["bytes"]["ours"]):
-            line += [f"{theirs / 1e6:.1f}", f"{ours / 1e6:.1f}", theirs / ours]
-        body.append(line)
-    header = ["mlx.nn", "mlx_unpool", "mlx.nn / mlx_unpool"]
-    uncached = [f"{name}, no cache" for name in header]
-    return timing.table(["forward + backward, MB", *header, *uncached], body)
+        found = row["bytes"]
+        ours, uncached, _ = found["ours"]
+        body.append([row["case"], *(f"{cost[0] / 1e6:.1f}" for cost in found.values())])
+        body[-1] += [found[who][0] / ours for who in ("mlx.nn", "mlx.nn, compiled")]
+        body[-1] += [found["mlx.nn"][1] / uncached, *(cost[2] for cost in found.values())]
+    who = ["mlx.nn", "mlx.nn, compiled", "mlx_unpool"]
+    header = ["forward + backward", *(f"MB, {name}" for name in who)]
+    header += ["ratio", "ratio, compiled", "ratio without a cache"]
+    return timing.table([*header, *(f"launches, {name}" for name in who)], body)
+
+
+def factor(ratio: float) -> str:
+    """How many times faster, or how many times less memory."""
+    return f"{ratio:.{2 if ratio < 0.995 else 1 if ratio < 9.95 else 0}f}x"
+
+
+def readme_lines(rows: list[dict[str, Any]]) -> str:
+    """The table of README.md: mlx.nn divided by mlx_unpool."""
+    body = []
+    for name in README_CASES:
+        row: dict[str, Any] = {}
+        for found in rows:
+            row |= found if found.get("case") == name else {}
+        ratios = [1 / timing.ratio(row[m], "ours", "mlx.nn") for m in (TRAINING, "forward", MEMORY)]
+        costs = row.get("bytes")
+        ratios += [costs["mlx.nn"][0] / costs["ours"][0]] if costs else []
+        body.append([name, *map(factor, ratios), *[""] * (4 - len(ratios))])
+    header = [
+        "pooling layer, float32",
+        "forward and gradient",
+        "forward",
+        "peak memory",
+        "bytes on a GPU",
+    ]
+    return timing.table(header, body)
 
 
 def in_ms(seconds: float) -> str:
@@ -326,7 +393,7 @@ def draw(rows: list[dict[str, Any]]) -> None:
 
 
 def put(page: Path, report: str) -> None:
-    """Replaces the tables of a page."""
+    """Replaces the table of a page."""
     text = page.read_text()
     before, after = text[: text.index(BEGIN)], text[text.index(END) :]
     page.write_text(f"{before}{BEGIN}\n\n{report}\n\n{after}")
@@ -355,7 +422,7 @@ def main() -> None:
     parser.add_argument(
         "--write",
         action="store_true",
-        help="write the tables into MLX_NN.md and docs/benchmarks.md",
+        help="write the tables into MLX_NN.md, docs/benchmarks.md and README.md",
     )
     parser.add_argument(
         "--stored", action="store_true", help="do not measure: use benchmarks/results/mlx_nn.json"
@@ -388,6 +455,7 @@ def main() -> None:
         return
     put(PAGE, report)
     put(USERS_PAGE, time_lines(times))
+    put(README, readme_lines(rows))
     draw(times)
 
 

@@ -90,7 +90,7 @@ class Case:
         backward = operation == "pool backward"
         name, x = ("accumulate", values) if backward else ("pick_winners", self.full)
         place = _backends.where(None)
-        linear = lambda x, i: _derivatives.linear(name, x, i, self.geometry, place)  # noqa: E731
+        linear = lambda x, i: _derivatives.linear(name, x, (i,), self.geometry, place)  # noqa: E731
         return linear, (x[:, None], indices[:, None])
 
     def rivals(self, operation: str) -> dict[str, Callable[[], Any]]:
@@ -193,7 +193,7 @@ def other(name: str) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    """Prints tables of ratios and draws a chart."""
+    """Prints tables of ratios."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
         "--quick", action="store_true", help="use one small size, to check that the program runs"
@@ -242,7 +242,7 @@ def main() -> None:
     ]
     name = "ops-quick" if quick else "ops"
     timing.save(name, rows)
-    report(name, [row for row in rows if "window" in row])
+    report([row for row in rows if "window" in row])
     lines = [
         [operation, name, *(timing.ratio(s, f"ours, {f}", "torch NCHW, 1 thread") for f in FORMATS)]
         for name, operations in others.items()
@@ -271,7 +271,7 @@ def main() -> None:
     print(timing.table(["compiled / uncompiled", "window", *FORMATS], lines))
 
 
-def report(name: str, rows: list[dict[str, Any]]) -> None:
+def report(rows: list[dict[str, Any]]) -> None:
     """Prints geometric means over sizes, as ratios to each other implementation."""
     theirs = {who for row in rows for who in row["seconds"] if "ours" not in who}
     columns = sorted(theirs, key=lambda who: (who != "torch NCHW, 1 thread", who))
@@ -294,17 +294,6 @@ def report(name: str, rows: list[dict[str, Any]]) -> None:
                     lines.append(line)
     header = ["operation", "window", "dtype", "indices", *(f"/ {who}" for who in columns)]
     print(timing.table(header, lines))
-    shown = [line for line in lines if line[2] == "float32"]
-
-    def draw(axes: Any) -> None:
-        labels = [f"{operation} {window}, {ours}" for operation, window, _, ours, *_ in shown]
-        axes.barh(labels, [line[4] for line in shown], color="#4c72b0")
-        axes.axvline(1, color="black", linewidth=1)
-        axes.set_xlabel("time / PyTorch NCHW, one thread, float32 (less is better)")
-        axes.tick_params(axis="y", labelsize=7)
-        axes.invert_yaxis()
-
-    timing.figure(name, draw)
 
 
 if __name__ == "__main__":

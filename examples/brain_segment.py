@@ -2,14 +2,16 @@
 
     python examples/brain_segment.py scan.nii.gz --models fastsurfer --output segmented
 
-The scan may have any format that nibabel reads (.nii.gz, .mgz, ...). The program writes into the folder
---output: the scan resampled to the grid of the networks (scan.mgz), labels on the same grid with FreeSurfer's
-numbers (labels.mgz), their colour table (labels.txt) and a picture (labels.png). It needs 4 GiB of memory.
+The scan may have any format that nibabel reads (.nii.gz, .mgz, ...). At the end the program writes into the
+folder --output: labels with FreeSurfer's numbers on the grid of the scan (labels.nii.gz), the scan resampled
+to the grid of the networks (scan.mgz), the labels on that grid (labels.mgz), their colour table (labels.txt)
+and a picture (labels.png). It needs 4 GiB of memory.
 """
 
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 from pathlib import Path
 
 import matplotlib
@@ -23,6 +25,8 @@ import nibabel
 import numpy as np
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo.files import check_output_folder, checksum, replacing
+from nibabel.spatialimages import SpatialImage
+from nilearn.image import resample_to_img
 from support.brain_volumes import (
     LABELS,
     PLANES,
@@ -41,6 +45,7 @@ from support.drawing import show_classes
 from tqdm import tqdm
 
 PUBLISHED = "https://zenodo.org/records/10390573"
+RESULTS = "scan.mgz", "labels.mgz", "labels.nii.gz", "labels.txt", "labels.png"
 CHECKPOINTS = {plane.name: f"aparc_vinn_{plane.name}_v2.0.0.pkl" for plane in PLANES}
 WEIGHTS = f"""weights:
   FastSurfer publishes a checkpoint for each plane at {PUBLISHED}.
@@ -97,10 +102,10 @@ def load_models(folder: Path, classes: list[dict]) -> dict[str, zoo.Model]:
     return models
 
 
-def segment(
+def scores_of(
     volume: np.ndarray, models: dict[str, zoo.Model], classes: list[dict], batch: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The labels of a conformed scan, and the sums of the scores of the three planes."""
+) -> np.ndarray:
+    """The weighted sums (X, Y, Z, classes) of the scores of the three planes for a conformed scan."""
     sums = np.zeros((*volume.shape, len(classes)), np.float16)
     for plane in PLANES:
         model = models[plane.name]
@@ -112,8 +117,23 @@ def segment(
             add_plane(
                 sums, volume, plane, model, channels=channels, batch=batch, done=progress.update
             )
-    numbers = np.array([entry["label"] for entry in classes], np.int16)
-    return split_hemispheres(numbers[sums.argmax(axis=-1)]), sums
+    return sums
+
+
+def labels_of(
+    volume: np.ndarray, models: dict[str, zoo.Model], classes: list[dict], batch: int
+) -> np.ndarray:
+    """The label of each voxel of a conformed scan."""
+    best = scores_of(volume, models, classes, batch).argmax(axis=-1)
+    return split_hemispheres(np.array([entry["label"] for entry in classes], np.int16)[best])
+
+
+def on_the_grid_of(scan: SpatialImage, labels: nibabel.MGHImage) -> nibabel.Nifti1Image:
+    """The label of the nearest voxel for each voxel of a scan, 0 outside the labels."""
+    volume = nibabel.Nifti1Image(np.asarray(labels.dataobj), labels.affine)
+    return resample_to_img(
+        volume, scan, interpolation="nearest", force_resample=True, copy_header=False
+    )
 
 
 def draw(volume: np.ndarray, labels: np.ndarray, classes: list[dict], path: Path) -> None:
@@ -135,15 +155,25 @@ def draw(volume: np.ndarray, labels: np.ndarray, classes: list[dict], path: Path
             show_classes(axis, named, classes, alpha=np.where(named > 0, 0.55, 0.0))
             axis.set_title(f"{plane.name} {number}", color="white")
             axis.set_axis_off()
-    with replacing(path) as partial_path:
-        figure.savefig(partial_path, dpi=90)
+            for side, x in () if plane.name == "sagittal" else (("R", 0.02), ("L", 0.93)):
+                axis.text(x, 0.92, side, color="white", transform=axis.transAxes)
+    figure.savefig(path, dpi=90)
     plt.close(figure)
 
 
-def save_volume(values: np.ndarray, like: nibabel.MGHImage, path: Path) -> None:
-    """Write a volume with the affine matrix of ``like``."""
-    with replacing(path) as partial_path:
-        nibabel.save(nibabel.MGHImage(values, like.affine), partial_path)
+def write(
+    folder: Path, image: SpatialImage, scan: nibabel.MGHImage, labels: np.ndarray, named: list[dict]
+) -> None:
+    """Write the results into a folder. No file there changes before all of them are complete."""
+    conformed = nibabel.MGHImage(labels, scan.affine)
+    with ExitStack() as stack:
+        paths = [stack.enter_context(replacing(folder / name)) for name in RESULTS]
+        volume, label_volume, nifti, table, picture = paths
+        nibabel.save(scan, volume)
+        nibabel.save(conformed, label_volume)
+        nibabel.save(on_the_grid_of(image, conformed), nifti)
+        table.write_text(colour_table(named), encoding="utf-8")
+        draw(np.asarray(scan.dataobj), labels, named, picture)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -190,15 +220,9 @@ def main() -> int:
     classes = zoo.read_classes(arguments.labels)
     models = load_models(arguments.models, classes)
     scan = conform(image, arguments.size)
-    volume = np.asarray(scan.dataobj)
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    labels, _ = segment(volume, models, classes, arguments.batch)
+    labels = labels_of(np.asarray(scan.dataobj), models, classes, arguments.batch)
     named = with_both_hemispheres(classes)
-    save_volume(volume, scan, arguments.output / "scan.mgz")
-    save_volume(labels, scan, arguments.output / "labels.mgz")
-    with replacing(arguments.output / "labels.txt") as path:
-        path.write_text(colour_table(named), encoding="utf-8")
-    draw(volume, labels, named, arguments.output / "labels.png")
+    write(arguments.output, image, scan, labels, named)
     found, counts = np.unique(labels[labels > 0], return_counts=True)
     names = {entry["label"]: entry["name"] for entry in named}
     for label, count in sorted(zip(found, counts), key=lambda pair: -pair[1])[:5]:

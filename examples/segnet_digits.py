@@ -84,7 +84,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     arguments = parser.parse_args()
     if arguments.smoke:
-        arguments.steps, arguments.scenes = 6, 8
+        arguments.steps, arguments.scenes = 6, 5
     if min(arguments.steps, arguments.batch, arguments.scenes, arguments.save_every) < 1:
         parser.error("--steps, --batch, --scenes and --save-every must be 1 or more")
     check_output_folder("--output", arguments.output)

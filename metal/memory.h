@@ -101,8 +101,19 @@ inline void store_columns(P to, const thread T (*from)[V], OFFSET row, AXIS firs
   }
 }
 
-// Bit sets: `count` bits in 32-bit words.
-template <typename N> inline N words_of(N count) { return (count + 31) / 32; }
+// Stores the indices of COUNT neighbouring pooled values of a row. With VALUES, indices are not needed: their array has one
+// element, which becomes 0.
+template <bool VALUES, int COUNT, int V, bool RUN, bool INSIDE, typename I, typename P, typename OFFSET, typename AXIS>
+inline void store_indices(P to, const thread I (*from)[V], OFFSET row, AXIS first, int length, int C, int lanes) {
+  if (!VALUES) {
+    store_columns<COUNT, V, RUN, INSIDE>(to, from, row, first, length, C, lanes);
+  } else if (row == 0 && first == 0) {
+    to[0] = I(0);
+  }
+}
+
+// Bit sets: `count` bits, at least one, in 32-bit words.
+template <typename N> inline N words_of(N count) { return (count - 1) / 32 + 1; }
 template <typename P, typename N> inline bool has_bit(P words, N number) {
   return (words[number / 32] >> uint(number % 32)) & 1u;
 }

@@ -127,6 +127,6 @@
       if (Y == 1 || oh < OH) {
         const OFFSET to = ((OFFSET(at.z) * OD + OFFSET(s.d)) * OH + OFFSET(oh)) * OW * C + s.c;
         store_columns<X, V, RUN, EVEN>(out, best + y * X, to, s.w, OW, C, lanes);
-        store_columns<X, V, RUN, EVEN>(indices, indices_of, to, s.w, OW, C, lanes);
+        store_indices<VALUES, X, V, RUN, EVEN>(indices, indices_of, to, s.w, OW, C, lanes);
       }
     }

@@ -19,21 +19,29 @@
       order[v] = order_of(best[0][v]);
       number[v] = -1;
     }
-    for (int n = 0; n < chunks; ++n) {
-      T value[1][V];
-      INDEX given[1][V];
-      load_columns<1, V, false, true>(value, values, row, s.w * chunks + n, OW * chunks, C, lanes, OFFSET(0));
-      load_columns<1, V, false, true>(given, numbers, row, s.w * chunks + n, OW * chunks, C, lanes, OFFSET(0));
+    // Four chunks at a time, whose loads are independent; after the end, the last chunk is repeated.
+    for (int n = 0; n < chunks; n += 4) {
+      T value[4][V];
+      INDEX given[4][V];
       #pragma unroll
-      for (int v = 0; v < V; ++v) {
-        const auto rank = order_of(value[0][v]);
-        const bool nan = value[0][v] != value[0][v], best_nan = best[0][v] != best[0][v];
-        const bool higher = (rank > order[v]) | ((rank == order[v]) & (given[0][v] < number[v]));
-        const bool better = (given[0][v] >= 0) &
-            ((number[v] < 0) | (nan ? !best_nan | (given[0][v] > number[v]) : !best_nan & higher));
-        best[0][v] = better ? value[0][v] : best[0][v];
-        order[v] = better ? rank : order[v];
-        number[v] = better ? given[0][v] : number[v];
+      for (int e = 0; e < 4; ++e) {
+        const AXIS column = s.w * chunks + (n + e < chunks ? n + e : chunks - 1);
+        load_columns<1, V, false, true>(value + e, values, row, column, OW * chunks, C, lanes, OFFSET(0));
+        load_columns<1, V, false, true>(given + e, numbers, row, column, OW * chunks, C, lanes, OFFSET(0));
+      }
+      #pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        #pragma unroll
+        for (int v = 0; v < V; ++v) {
+          const auto rank = order_of(value[e][v]);
+          const bool nan = value[e][v] != value[e][v], best_nan = best[0][v] != best[0][v];
+          const bool higher = (rank > order[v]) | ((rank == order[v]) & (given[e][v] < number[v]));
+          const bool better = (given[e][v] >= 0) &
+              ((number[v] < 0) | (nan ? !best_nan | (given[e][v] > number[v]) : !best_nan & higher));
+          best[0][v] = better ? value[e][v] : best[0][v];
+          order[v] = better ? rank : order[v];
+          number[v] = better ? given[e][v] : number[v];
+        }
       }
     }
     I where[1][V];
@@ -43,4 +51,4 @@
     }
     const OFFSET to = (OFFSET(at.z) * OD * OH + at.y) * OW * C + s.c;
     store_columns<1, V, false, true>(out, best, to, s.w, OW, C, lanes);
-    store_columns<1, V, false, true>(indices, where, to, s.w, OW, C, lanes);
+    store_indices<VALUES, 1, V, false, true>(indices, where, to, s.w, OW, C, lanes);

@@ -67,4 +67,4 @@
     }
     const OFFSET to = (OFFSET(at.z) * OD * OH + at.y) * OW * chunks * C + s.c;
     store_columns<1, V, false, true>(out, best, to, s.w, OW * chunks, C, lanes);
-    store_columns<1, V, false, true>(indices, where, to, s.w, OW * chunks, C, lanes);
+    store_indices<VALUES, 1, V, false, true>(indices, where, to, s.w, OW * chunks, C, lanes);

@@ -12,6 +12,7 @@
 //   INSIDE   no accessed column or window element is outside the plane
 //   WHOLE    the tiles cover the output exactly
 //   OUTSIDE  indices may be outside their windows
+//   VALUES   values are stored, but no indices
 //   OFFSET   type of offsets into arrays; INDEX, NAMED and WHERE are types of indices
 
 // The work item of one thread: V channels, starting at `c`, of X columns, starting at `w`, in row `h` of layer `d`.

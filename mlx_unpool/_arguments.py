@@ -3,10 +3,12 @@ what is allowed. None evaluates an array."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
 import mlx.core as mx
 
@@ -16,7 +18,32 @@ PAIR_HINT = (
     "A pool with return_indices=True returns a pair: values, indices = pool(x), then "
     "unpool(values, indices, output_size=x.shape)."
 )
+F = TypeVar("F", bound=Callable[..., Any])
 _STREAMS = (mx.Stream, mx.ThreadLocalStream, mx.Device, mx.DeviceType)
+
+
+def signature(function: F) -> F:
+    """``function``, with an error that lists its arguments if those of a call do not fit them."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise  # from inside the function
+            caller, problem = function.__name__, str(error).partition("() ")[2]
+            parameters = list(inspect.signature(function).parameters.values())
+            if parameters[0].name == "self":
+                caller = type(args[0]).__name__
+                del parameters[0]
+            plain = [p.replace(annotation=inspect.Parameter.empty) for p in parameters]
+            hint = f" {PAIR_HINT}" if "'indices'" in problem and "npool" in caller else ""
+            raise TypeError(
+                f"[{caller}] {problem}; the arguments are {inspect.Signature(plain)}.{hint}"
+            ) from None
+
+    return call  # type: ignore[return-value]
 
 
 def short_repr(value: Any) -> str:
@@ -50,8 +77,8 @@ def _array_hint(x: Any) -> str:
     return " Convert it with mx.array(...)." if hasattr(x, "__len__") else ""
 
 
-def indices(caller: str, indices: Any) -> None:
-    """Check an array of indices."""
+def indices(caller: str, indices: Any, values: Any = None) -> None:
+    """Check an array of indices, which may have been passed in the place of ``values``."""
     if not isinstance(indices, mx.array):
         raise TypeError(
             f"[{caller}] 'indices' must be an mlx array but got {type(indices).__name__}."
@@ -59,6 +86,8 @@ def indices(caller: str, indices: Any) -> None:
         )
     if indices.dtype not in TRAITS or is_float(indices.dtype):
         hint = " Did the pool have return_indices=True?" if is_float(indices.dtype) else ""
+        if hint and values is not None and not is_float(values.dtype):
+            hint += " Or are 'x' and 'indices' swapped?"
         raise TypeError(
             f"[{caller}] 'indices' must have an integer dtype (uint8 and uint16 are window offsets, the "
             f"others flat indices) but got {indices.dtype}.{hint}"

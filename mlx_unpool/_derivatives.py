@@ -37,8 +37,8 @@ def exporting() -> Iterator[None]:
 
     Without it ``mx.export_function`` fails with ``[export_function] Unable to serialize primitive
     CustomTransforms``. Inside this context pooling and unpooling are traced as their kernels or operations,
-    which can be exported but not differentiated. The exported file runs without this package, on the kind of
-    device that it was traced for.
+    which can be exported but not differentiated; pools without ``return_indices`` write values only. The
+    exported file runs without this package, on the kind of device that it was traced for.
 
     It applies to the current thread and to ``asyncio`` tasks created inside, not to threads started inside.
 
@@ -94,14 +94,15 @@ def pool(source: Arrays, g: Any, index_dtype: mx.Dtype, where: Where) -> tuple[m
     return _run(forward, vjp, jvp, where, source)
 
 
-def pool_values(source: Arrays, g: Any, index_dtype: mx.Dtype, where: Where) -> mx.array:
-    """Values of every window. On the CPU the derivatives recompute the indices, as ``index_dtype``."""
-    backend: Any = where.backend
-    if backend.on_gpu:
+def pool_values(
+    source: Arrays, g: Any, index_dtype: mx.Dtype, where: Where, training: bool
+) -> mx.array:
+    """Values of every window. A GPU keeps indices in training; otherwise derivatives recompute them."""
+    if training and where.backend.on_gpu and not _exporting.get():
         return pool(source, g, index_dtype, where)[0]
 
     def forward(x, bounds=None):
-        return backend.pool_values(x, bounds, g, index_dtype)
+        return where.backend.pool_values(x, bounds, g, index_dtype)
 
     def vjp(source, cotangents, outputs):
         summed = linear("accumulate", cotangents[0], source, g, where, index_dtype)

@@ -192,6 +192,9 @@ class WindowGeometry(Geometry):
     """Equal windows at equal distances."""
 
     window: Window
+    varied: bool = (
+        False  # whether inputs of other sizes have other windows, so that there may be many
+    )
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -368,15 +371,10 @@ def adaptive_geometry(size: Triple, pooled: Triple) -> Geometry:
     if len(equal) < 3:
         return AdaptiveGeometry(size, pooled, tuple(longest), tuple(regular))
     kernel, stride = zip(*equal)
-    return WindowGeometry(size, pooled, Window(kernel=kernel, stride=stride))
+    return WindowGeometry(size, pooled, Window(kernel=kernel, stride=stride), kernel != stride)
 
 
 def fractional_geometry(size: Triple, pooled: Triple, kernel: Triple) -> FractionalGeometry:
     """The windows of fractional pooling."""
     regular = tuple((k, k) if k == length else None for length, k in zip(size, kernel))
     return FractionalGeometry(size, pooled, kernel, regular)
-
-
-def kernel_offsets(kernel: Triple) -> list[Triple]:
-    """The (depth, height, width) coordinates of every element of a window, in the order of window indices."""
-    return [(d, h, w) for d in range(kernel[0]) for h in range(kernel[1]) for w in range(kernel[2])]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.nn as nn
 
 from ._arguments import short_repr
-from .layers import MaxPool1d, MaxPool2d, MaxPool3d
+from .layers import MaxPool1d, MaxPool2d, MaxPool3d, _Pool
 
 _LAYERS = {nn.MaxPool1d: MaxPool1d, nn.MaxPool2d: MaxPool2d, nn.MaxPool3d: MaxPool3d}
 
@@ -19,10 +20,11 @@ def replace_max_pools(model: nn.Module) -> nn.Module:
 
     The model is changed in place. Parameters, other layers and their order stay the same. Pools are found
     in attributes, lists, tuples and dicts, and a shared pool stays shared. Class attributes and pools
-    created in ``__call__`` are not replaced. Subclasses of these layers and pools with padding above half
-    the window are left in the model, and one ``UserWarning`` lists them. Call this function before
-    ``mx.compile``. A replaced model must be exported inside :func:`exporting`, even if that was
-    not necessary before.
+    created in ``__call__`` are not replaced. Subclasses of these layers, pools with padding above half the
+    window, and pools in a subclass of ``tuple`` other than a named tuple are left in the model, and one
+    ``UserWarning`` lists them. A model without any pool also gives a ``UserWarning``. Call this function
+    before ``mx.compile``. A replaced model must be exported inside :func:`exporting`, even if that was not
+    necessary before.
 
     Args:
         model (Module): The model, or a single pool.
@@ -45,34 +47,54 @@ def replace_max_pools(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module):
         got = short_repr(model)
         raise TypeError(f"[replace_max_pools] 'model' must be an mlx.nn.Module but got {got}.")
-    seen: dict[int, tuple] = {}  # each object, so that its id is not reused, and its replacement
-    left = []
-
-    def replaced(value: Any, path: str) -> Any:
-        if not isinstance(value, (dict, list, tuple)) or id(value) in seen:
-            return seen.get(id(value), (value, value))[1]
-        seen[id(value)] = value, value
-        result: Any = value
-        try:
-            result = _layer_like(value) if isinstance(value, tuple(_LAYERS)) else value
-        except ValueError as error:
-            left.append(f"{path or 'the model'}: {error}")
-        if result is value:
-            items = list(value.items() if isinstance(value, dict) else enumerate(value))
-            new = {key: replaced(item, f"{path}.{key}".lstrip(".")) for key, item in items}
-            changed = {key: new[key] for key, item in items if new[key] is not item}
-            if not isinstance(value, tuple):
-                for key, item in changed.items():
-                    value[key] = item
-            elif changed:
-                result = getattr(value, "_make", type(value))(new.values())  # or a named tuple
-        seen[id(value)] = value, result
-        return result
-
-    result = replaced(model, "")
-    if left:
-        warnings.warn("\n  ".join(["[replace_max_pools] not replaced:", *left]), stacklevel=2)
+    found = _Found({}, [], [])
+    result = found.replaced(model, "")
+    while found.pending:
+        value, path = found.pending.pop(0)
+        for key, item in list(value.items() if isinstance(value, dict) else enumerate(value)):
+            new = found.replaced(item, f"{path}.{key}".lstrip("."))
+            if new is not item:
+                value[key] = new
+    if found.left:
+        warnings.warn("\n  ".join(["[replace_max_pools] not replaced:", *found.left]), stacklevel=2)
+    elif not any(isinstance(value, (*_LAYERS, _Pool)) for value, _ in found.seen.values()):
+        message = "'model' contains no max pooling layer; those created in __call__ are not found."
+        warnings.warn(f"[replace_max_pools] {message}", stacklevel=2)
     return result
+
+
+class _Found(NamedTuple):
+    """What was found in a model."""
+
+    seen: dict[int, tuple]  # each object, so that its id is not reused, and its replacement
+    pending: list[
+        tuple[Any, str]
+    ]  # dicts and lists whose items are still to be replaced, and their paths
+    left: list[str]  # a line of the warning for each pool or tuple that is not replaced
+
+    def replaced(self, value: Any, path: str) -> Any:
+        """The replacement of a pool or of a tuple that contains one; any other object itself."""
+        if id(value) not in self.seen:
+            self.seen[id(value)] = value, value
+            if isinstance(value, (dict, list)):
+                self.pending.append((value, path))
+            try:
+                self.seen[id(value)] = value, self._like(value, path)
+            except ValueError as error:
+                self.left.append(f"{path or 'the model'}: {error}")
+        return self.seen[id(value)][1]
+
+    def _like(self, value: Any, path: str) -> Any:
+        if isinstance(value, tuple(_LAYERS)):
+            return _layer_like(value)
+        if isinstance(value, tuple):
+            items = [self.replaced(item, f"{path}.{n}") for n, item in enumerate(value)]
+            if any(map(operator.is_not, items, value)):
+                kind = type(value)
+                if kind is not tuple and not hasattr(kind, "_make"):  # of a named tuple
+                    raise ValueError(f"{kind.__name__} is a subclass of tuple.")
+                return getattr(kind, "_make", kind)(items)
+        return value
 
 
 def _layer_like(pool: Any) -> nn.Module:

@@ -8,7 +8,8 @@ are bounded and contain neither arrays nor streams.
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
@@ -78,7 +79,16 @@ _interned = lru_cache(_REQUEST_CACHE_SIZE)(lambda kind, *fields: kind(*fields))
 @lru_cache(_PLAN_CACHE_SIZE)
 def _plan(request: _Request, *shapes: tuple[int, ...] | None) -> Plan:
     """The plan of a request. Errors about shapes are raised here and never cached."""
-    return request.plan(*shapes)
+    try:
+        return request.plan(*shapes)
+    except ValueError as error:
+        other = replace(request, channels_first=not request.channels_first)
+        with suppress(ValueError):
+            other.plan(*shapes)
+            order = "first" if other.channels_first else "last"
+            hint = f"If the array is channels {order}, pass data_format='channels_{order}'."
+            error.args = (f"{error} {hint}",)
+        raise
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,15 +145,20 @@ class _Pooling(_Request):
         """Start and stop of every window, (B, windows of all axes, 2, 1 or C); None for equal windows."""
         return None
 
-    def __call__(self, x: Any, stream: Any = None) -> Any:
-        """The pooled values, or ``(values, indices)`` if indices are requested."""
+    def __call__(self, x: Any, stream: Any = None, *, training: bool = True) -> Any:
+        """The pooled values, or ``(values, indices)`` if indices are requested.
+
+        ``training``: whether a gradient is likely, so that a GPU keeps what it needs.
+        """
         where = self.where(x, stream)
         plan = _plan(self, x.shape)
         self.check_limit(plan, where)
         with mx.stream(where.stream):
-            return self.run(x, plan, where, self.bounds(plan))
+            return self.run(x, plan, where, self.bounds(plan), training)
 
-    def run(self, x: mx.array, plan: Plan, where: Where, bounds: mx.array | None) -> Any:
+    def run(
+        self, x: mx.array, plan: Plan, where: Where, bounds: mx.array | None, training: bool
+    ) -> Any:
         """The result of a call, on the current stream."""
         if plan.is_empty:
             values, indices = mx.zeros(plan.shape, x.dtype), mx.zeros(plan.shape, plan.index_dtype)
@@ -152,7 +167,7 @@ class _Pooling(_Request):
         source = (folded,) if bounds is None else (folded, bounds)
         arguments = (source, plan.geometry, plan.index_dtype, where)
         if not self.return_indices:
-            return mx.reshape(_derivatives.pool_values(*arguments), plan.shape)
+            return mx.reshape(_derivatives.pool_values(*arguments, training), plan.shape)
         values, indices = _derivatives.pool(*arguments)
         return mx.reshape(values, plan.shape), mx.reshape(indices, plan.shape)
 
@@ -264,7 +279,7 @@ class MaxUnpooling(_Request):
     ) -> mx.array:
         """The values ``x`` at the positions of ``indices``, zeros elsewhere."""
         where = self.where(x, stream)
-        check.indices(self.caller, indices)
+        check.indices(self.caller, indices, x)
         if indices.shape != x.shape:
             raise ValueError(
                 f"[{self.caller}] 'indices' must have the shape of the pooled values, {x.shape}, but got "
@@ -447,7 +462,13 @@ class FractionalPooling(_Pooling):
         return _interned(FractionalPooling, caller, rank, first, return_indices, *fields)
 
     def __call__(
-        self, x: Any, stream: Any = None, random_samples: Any = None, key: Any = None
+        self,
+        x: Any,
+        stream: Any = None,
+        random_samples: Any = None,
+        key: Any = None,
+        *,
+        training: bool = True,
     ) -> Any:
         """The pooled values, or ``(values, indices)`` if indices are requested."""
         where = self.where(x, stream)
@@ -461,7 +482,7 @@ class FractionalPooling(_Pooling):
                 samples = mx.random.uniform(shape=shape, key=key)
             # Window positions have no derivative: without this MLX would differentiate the random bits.
             bounds = _fractional_bounds(mx.stop_gradient(samples), plan.geometry)
-            return self.run(x, plan, where, plan.layout.fold_bounds(bounds))
+            return self.run(x, plan, where, plan.layout.fold_bounds(bounds), training)
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
         """See :class:`_Request`."""

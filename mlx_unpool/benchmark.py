@@ -3,6 +3,8 @@
 Print a report that can be pasted into an issue: forward passes and training (value and gradient of a sum of
 squares) for six windows, on MLX's default device. A ratio is the time of mlx_unpool divided by that of
 mlx.nn, both medians of alternating measurements. GB/s counts each input and output of a pass once.
+
+With --model, print the time of a training step of a network with the pools of each library instead.
 """
 
 from __future__ import annotations
@@ -12,12 +14,15 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+import mlx.optimizers as optim
 
 from . import layers
+from ._replace import replace_max_pools
 from .selftest import device_name, print_versions
 
 _CASES = {  # name: class, kernel_size, stride and padding, shape of one image
@@ -60,18 +65,76 @@ def passes(pool: nn.Module, x: mx.array) -> list[Callable[[], Any]]:
     return [lambda: pool(x), lambda: training(x)]
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Print the report."""
-    parser = argparse.ArgumentParser(prog="python -m mlx_unpool.benchmark", description=__doc__)
-    parser.add_argument(
-        "--seconds", type=float, default=0.4, help="length of each of 72 measurements (default 0.4)"
-    )
-    seconds = parser.parse_args(arguments).seconds
-    device = mx.default_device()
-    on_gpu = device.type == mx.gpu
-    print("```text")
-    print_versions(device=device_name(device))
-    print("```\n")
+class _Join(nn.Module):
+    """Paths from the same input, and a function that joins their results."""
+
+    def __init__(self, join: Callable[..., mx.array], *paths: Any) -> None:
+        super().__init__()
+        self.join, self.paths = join, list(paths)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self.join(*[path(x) for path in self.paths])
+
+
+def _block(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> nn.Module:
+    convolution = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm(outputs))
+
+
+def _resnet18() -> nn.Module:
+    layers = [_block(3, 64, 7, 2), nn.relu, nn.MaxPool2d(3, 2, 1)]
+    for inputs, outputs in pairwise((64, 64, 64, 128, 128, 256, 256, 512, 512)):
+        stride = outputs // inputs
+        body = nn.Sequential(_block(inputs, outputs, 3, stride), nn.relu, _block(outputs, outputs))
+        skip = nn.Identity() if stride == 1 else _block(inputs, outputs, 1, stride)
+        layers += [_Join(mx.add, body, skip), nn.relu]
+    return nn.Sequential(*layers, lambda x: x.mean(axis=(1, 2)), nn.Linear(512, 1000))
+
+
+def _unet() -> nn.Module:
+    level = _block(64, 128)
+    for inputs, outputs in ((32, 64), (16, 32), (3, 16)):
+        inside = nn.Sequential(nn.MaxPool2d(2), level, nn.relu, nn.Upsample(2))
+        join = _Join(lambda *paths: mx.concatenate(list(paths), -1), nn.Identity(), inside)
+        level = nn.Sequential(_block(inputs, outputs), nn.relu, join, _block(3 * outputs, outputs))
+    return nn.Sequential(level, nn.relu, nn.Conv2d(16, 2, 1))
+
+
+_MODELS = {"resnet18": _resnet18, "unet": _unet}
+
+
+def training_step(model: nn.Module, x: mx.array) -> Callable[[], Any]:
+    """A step of training, which returns everything that has to be evaluated."""
+    optimizer = optim.SGD(1e-3, momentum=0.9)
+    classes = mx.zeros(model(x).shape[:-1], mx.int32)
+    loss_of = nn.value_and_grad(model, lambda: nn.losses.cross_entropy(model(x), classes).mean())
+
+    def step() -> Any:
+        loss, gradients = loss_of()
+        optimizer.update(model, gradients)
+        return loss, model.parameters(), optimizer.state
+
+    return step
+
+
+def compare_training(options: argparse.Namespace) -> None:
+    """Print the time of a training step with the pools of each library."""
+    new, size, batch = _MODELS[options.model], options.size, options.batch
+    x = mx.random.normal((batch, size, size, 3))
+    steps = [training_step(model, x) for model in (new(), replace_max_pools(new()))]
+    turns = [[seconds_per_call(step, options.seconds) for step in steps] for _ in range(5)]
+    theirs, ours = times = [sorted(of_step) for of_step in zip(*turns)]
+    print(f"{options.model}, {batch} images of {size}x{size}: training step, median (range) of 5\n")
+    for library, (low, _, median, _, high) in zip(("mlx.nn", "mlx_unpool"), times):
+        print(f"- {library}: {median:.4g} s ({low:.4g} to {high:.4g})")
+    is_clear = ours[-1] < theirs[0] or theirs[-1] < ours[0]
+    ratio = f"The ratio, mlx_unpool / mlx.nn, is {ours[2] / theirs[2]:.3f}."
+    print("", ratio if is_clear else "The ranges overlap: the pool makes no difference.", sep="\n")
+
+
+def compare_windows(options: argparse.Namespace) -> None:
+    """Print a table of forward passes and training."""
+    on_gpu, seconds = mx.default_device().type == mx.gpu, options.seconds
     print("| window | forward, ratio | GB/s | mlx.nn GB/s | training, ratio | GB/s | mlx.nn GB/s |")
     print("|---|---|---|---|---|---|---|")
     slower = []
@@ -94,6 +157,24 @@ def main(arguments: list[str] | None = None) -> int:
     (copy,) = medians([lambda: x + 1], seconds)
     print(f"\nx + 1, for comparison: {2 * x.nbytes / copy / 1e9:.2f} GB/s.")
     print(f"mlx.nn is faster in: {', '.join(slower) or 'none of these'}.")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the report."""
+    parser = argparse.ArgumentParser(prog="python -m mlx_unpool.benchmark", description=__doc__)
+    parser.add_argument(
+        "--seconds", type=float, default=0.4, help="length of each of 72 measurements (default 0.4)"
+    )
+    parser.add_argument("--model", choices=_MODELS, help="measure training steps instead")
+    parser.add_argument("--size", type=int, default=224, help="of its images (default 224)")
+    parser.add_argument("--batch", type=int, default=32, help="images per step (default 32)")
+    options = parser.parse_args(arguments)
+    if options.size % 32 or min(options.size, options.batch) < 1:
+        parser.error("--size must be a multiple of 32 and --batch 1 or more")
+    print("```text")
+    print_versions(device=device_name(mx.default_device()))
+    print("```\n")
+    (compare_training if options.model else compare_windows)(options)
     return 0
 
 

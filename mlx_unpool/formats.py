@@ -25,6 +25,7 @@ from ._types import (
 )
 
 
+@check.signature
 def convert_indices(
     indices: mx.array,
     source: ConvertibleFormat,
@@ -55,7 +56,7 @@ def convert_indices(
 
     In one and two dimensions, the missing axes have length 1. An index outside its own plane (or, if
     either format is ``"window"``, outside its own window) becomes -1, or as a window index the largest number
-    of its dtype. Unpooling drops such an index. Nothing is evaluated.
+    of its dtype. Unpooling drops such an index. The function does not evaluate its input.
 
     Args:
         indices (array): Shape ``(N, [D_out, [H_out,]] W_out, C)``, or ``(N, C, [D_out, [H_out,]] W_out)``
@@ -168,15 +169,12 @@ class _Planes:
         else:
             image = mx.arange(batch, dtype=mx.int64).reshape(-1, 1, 1, 1, 1)
             channel = mx.arange(channels, dtype=mx.int64)
-        steps = max(1, channels)
-        return {
-            "flat": (mx.zeros((), mx.int64), 1),
-            "pytorch": (mx.zeros((), mx.int64), 1),
-            "tensorflow": (channel, steps),
-            "tensorflow_batch": (image * (plane * channels) + channel, steps),
-            "onnx": ((image * channels + channel) * plane, 1),
-            "onnx_column_major": ((image * channels + channel) * plane, 1),
-        }[name]
+        if name.startswith("onnx"):
+            return (image * channels + channel) * plane, 1
+        if name.startswith("tensorflow"):
+            first = image * (plane * channels) if name == "tensorflow_batch" else 0
+            return first + channel, max(1, channels)
+        return mx.zeros((), mx.int64), 1
 
     def _window_indices(self, positions: mx.array) -> mx.array:
         assert isinstance(self.geometry, WindowGeometry)
@@ -228,6 +226,7 @@ def _laid_out(x: mx.array, layout: Layout, data_format: str) -> mx.array:
     return mx.moveaxis(x, first, -1) if layout.channels_first else mx.moveaxis(x, -1, first)
 
 
+@check.signature
 def check_indices(
     indices: mx.array,
     output_size: IntOrTuple,
@@ -244,7 +243,7 @@ def check_indices(
     ``indices``. Use :func:`checking` to check the indices of every unpooling call.
 
     Args:
-        indices (array): Flat indices (any integer dtype but uint8 and uint16) or window indices (uint8
+        indices (array): Flat indices (any integer dtype except uint8 and uint16) or window indices (uint8
             or uint16) of shape ``(N, [D, [H,]] W, C)``, or ``(N, C, [D, [H,]] W)`` with
             ``data_format="channels_first"``; the batch dimension is optional.
         output_size (int or tuple of int): Spatial or full shape of the output of the unpooling.

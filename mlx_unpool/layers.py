@@ -1,11 +1,13 @@
-"""Max pooling with indices and max unpooling, as ``mlx.nn`` layers without parameters."""
+"""Max pooling with indices and max unpooling, as ``mlx.nn`` layers without parameters.
+
+The examples assume ``import mlx.core as mx`` and ``import mlx_unpool``.
+"""
 
 from __future__ import annotations
 
-import functools
 import inspect
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
@@ -22,60 +24,64 @@ if TYPE_CHECKING:
 class _Layer(nn.Module):
     """Base class of all layers: a request made from the attributes, a repr, errors with the class's name."""
 
+    # The attributes of the last call and their request. A slot is neither an attribute nor pickled.
+    __slots__ = ("_last",)
+
     rank: int
     _request_type: Any
-    _arguments: tuple[str, ...]  # of __init__, in the order of ``_request_type.of``
+    _arguments: tuple[
+        str, ...
+    ]  # names of the arguments of __init__, which ``_request_type.of`` has as well
     _repr_names: tuple[str, ...]  # arguments that the repr always shows
     _hidden_arguments: tuple[str, ...] = ()  # further attributes that the request depends on
 
     def __init_subclass__(cls) -> None:
+        if "rank" in vars(cls) and cls.__module__ == __name__ and cls.__doc__:
+            # Add the arguments, which are the same for each rank; editors show them for the constructor.
+            summary, shape, rest = inspect.cleandoc(cls.__doc__).split("\n\n", 2)
+            _, arguments = inspect.cleandoc(cls.__init__.__doc__ or "").split("\n\n", 1)
+            arguments, errors = arguments.split("\n\nRaises:")
+            cls.__doc__ = f"{summary}\n\n{arguments}\n\n{shape}\n\nRaises:{errors}\n\n{rest}"
         if "_request_type" in vars(cls):
             _, *names = inspect.signature(cls.__init__).parameters
             cls._arguments = (*names, *cls._hidden_arguments)
         for name in ("__init__", "__call__"):
             if name in vars(cls):
-                setattr(cls, name, _with_signature_errors(vars(cls)[name]))
+                setattr(cls, name, check.signature(vars(cls)[name]))
 
     def _extra_repr(self) -> str:
-        names = list(self._repr_names)
-        for name, default in _REPR_DEFAULTS.items():
-            if getattr(self, name, default) != default:
-                names.append(name)
+        changed = [
+            n for n, default in _REPR_DEFAULTS.items() if getattr(self, n, default) != default
+        ]
+        names = [*self._repr_names, *changed]
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, _normalized(value))
-        self.__dict__.pop("request", None)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.__dict__.pop(name, None)  # where mlx.nn stores numbers, which would take precedence
+        super().__setitem__(name, _normalized(value))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__
 
     def _request(self) -> Any:
-        """The request with the current attributes, checked again only after an attribute was set."""
-        request = self.__dict__.get("request")
-        if request is None:
-            arguments = [getattr(self, name) for name in self._arguments]
-            request = self._request_type.of(type(self).__name__, self.rank, *arguments)
-            self.__dict__["request"] = request
-        return request
-
-
-def _with_signature_errors(method: Callable[..., Any]) -> Any:
-    """``method``, with an error that names the public class if the arguments do not fit its signature."""
-
-    @functools.wraps(method)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """The request with the current attributes, which are checked again only if one has changed."""
         try:
-            return method(self, *args, **kwargs)
-        except TypeError as error:
-            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-                raise  # from inside the method
-            problem = str(error).partition("() ")[2]
-            _, *parameters = inspect.signature(method).parameters.values()
-            plain = [p.replace(annotation=inspect.Parameter.empty) for p in parameters]
-            hint = f" {check.PAIR_HINT}" if "'indices'" in problem else ""
-            raise TypeError(
-                f"[{type(self).__name__}] {problem}; the arguments are {inspect.Signature(plain)}.{hint}"
-            ) from None
-
-    return call
+            # One lookup for all: mlx.nn stores a tuple as an item, which ``getattr`` finds slowly.
+            given = operator.itemgetter(*self._arguments)({**self, **self.__dict__})
+            before, request = self._last
+            # Compared by identity, because True equals 1.
+            if not any(map(operator.is_not, given, before)):
+                return request
+        except (AttributeError, KeyError):  # no call before; an attribute was deleted
+            pass
+        given = operator.attrgetter(*self._arguments)(self)
+        arguments = {name.lstrip("_"): value for name, value in zip(self._arguments, given)}
+        request = self._request_type.of(type(self).__name__, self.rank, **arguments)
+        object.__setattr__(self, "_last", (given, request))
+        return request
 
 
 # Options that the repr shows if they differ from these.
@@ -95,12 +101,8 @@ def _normalized(value: Any) -> Any:
     """
     if isinstance(value, list):
         return tuple(map(_normalized, value))
-    if isinstance(value, (bool, int, mx.array)) or not hasattr(value, "__index__"):
-        return value
-    try:
-        return operator.index(value)  # NumPy integers
-    except TypeError:
-        return value
+    numbers = check.all_integers([value])  # also of NumPy
+    return value if numbers is None else numbers[0]
 
 
 class _Pool(_Layer):
@@ -109,15 +111,22 @@ class _Pool(_Layer):
     def __call__(self, x: mx.array, *, stream: Stream = None) -> ArrayOrPair:
         """Pool ``x``.
 
+        Without ``return_indices``, a layer on a GPU also writes the positions of the maxima for the gradient.
+        After ``eval()`` it writes values only, and a gradient computes the positions again.
+
         Args:
             x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
                 batch dimension is optional.
             stream (Stream or Device, optional): Stream or device to run on.
 
         Returns:
-            array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
+            array or tuple of array: Values or, with ``return_indices``, ``(values, indices)`` of equal shape.
+
+        Raises:
+            ValueError: If the shape of ``x`` is not possible, such as a plane smaller than the window.
+            TypeError: If ``x`` is not an array of a supported dtype.
         """
-        return self._request()(x, stream)
+        return self._request()(x, stream, training=self.training)
 
 
 class _MaxPool(_Pool):
@@ -136,15 +145,15 @@ class _MaxPool(_Pool):
         index_format: IndexFormat = "flat",
         data_format: DataFormat = "channels_last",
     ) -> None:
-        """Max pooling over equal windows at equal distances.
+        """Create the layer.
 
         A spatial axis of length ``L`` gets
         ``L_out = floor((L + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1`` windows. With
         ``ceil_mode`` it is the ceiling, one less if the last window would start at ``L + padding`` or beyond.
 
         Ties go to the first element in row-major order. NaN counts as larger than any number; of several
-        NaNs the last is used. Padding is never compared. A window without an element inside the input gives
-        ``-inf`` (the smallest value of an integer type) and flat index -1.
+        NaNs the last is used. Padding is never the maximum. A window without an element inside the input
+        gives ``-inf`` (the smallest value of an integer type) and flat index -1.
 
         Attributes can be changed later and are checked in the next call. As in every ``mlx.nn`` layer, a
         misspelled attribute (``pool.kernel_sise = 3``) raises no error and has no effect.
@@ -158,12 +167,16 @@ class _MaxPool(_Pool):
             ceil_mode (bool): Round the pooled size up instead of down, as long as the last window starts
                 inside the input or its left padding.
             return_indices (bool): Return ``(values, indices)``, for an unpooling layer.
-            index_format (str): ``"flat"`` (int32 positions in the plane) or ``"window"`` (uint8 offsets
-                inside the window, a quarter of the memory; uint16 above 256 elements).
+            index_format (str): ``"flat"``, positions ``(d*H + h)*W + w`` in the plane, as in PyTorch, or
+                ``"window"``, row-major offsets inside the window, which take a quarter of the memory.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
+        The input has any floating-point or integer dtype (see :doc:`/docs/indices_and_sizes`). Values
+        have the same dtype, flat indices are int32, window indices uint8 (uint16 above 256 elements).
+
         Raises:
-            ValueError: If a number is out of range or a name is unknown.
+            ValueError: If ``kernel_size``, ``stride`` or ``dilation`` is below 1, ``padding`` is negative or
+                more than half the window, or ``index_format`` or ``data_format`` is another name.
             TypeError: If a number is not an integer or a flag not a bool.
         """
         super().__init__()
@@ -189,7 +202,7 @@ class _AdaptiveMaxPool(_Pool):
         return_indices: bool = False,
         data_format: DataFormat = "channels_last",
     ) -> None:
-        """Max pooling to a given number of windows.
+        """Create the layer.
 
         On a spatial axis of length ``L``, window ``i`` of ``n`` covers the positions from
         ``floor(i * L / n)`` to ``ceil((i + 1) * L / n) - 1``, as in PyTorch; neighbours overlap where ``n``
@@ -198,12 +211,15 @@ class _AdaptiveMaxPool(_Pool):
         Args:
             output_size (int or tuple of int or None): Number of windows on each axis; None keeps the length
                 of an axis.
-            return_indices (bool): Return ``(values, indices)``, for an unpooling layer without a window.
+            return_indices (bool): Return ``(values, indices)``, to unpool with ``kernel_size=None``.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
+        The input has any floating-point or integer dtype (see :doc:`/docs/indices_and_sizes`). Values
+        have the same dtype, indices are int32 positions ``(d*H + h)*W + w`` in the plane.
+
         Raises:
-            ValueError: If a number is out of range or a name is unknown.
-            TypeError: If a number is not an integer or a flag not a bool.
+            ValueError: If ``output_size`` is below 1 or ``data_format`` is another name.
+            TypeError: If ``output_size`` is not made of integers and None, or ``return_indices`` not a bool.
         """
         super().__init__()
         self.output_size = output_size
@@ -225,7 +241,7 @@ class _FractionalMaxPool(_Pool):
         return_indices: bool = False,
         data_format: DataFormat = "channels_last",
     ) -> None:
-        """Max pooling over windows at random distances.
+        """Create the layer.
 
         The windows on a spatial axis of length ``L`` start at ``floor((i + u) * a) - floor(u * a)``, where
         ``a = (L - kernel_size) / (output_size - 1)`` and ``u`` is one random number per image, channel and
@@ -239,14 +255,18 @@ class _FractionalMaxPool(_Pool):
         Args:
             kernel_size (int or tuple of int): Size of the window.
             output_size (int or tuple of int, optional): Number of windows on each axis.
-            output_ratio (float or tuple of float, optional): That number as a fraction of the input size.
+            output_ratio (float or tuple of float, optional): ``output_size`` as a fraction of the input size.
                 Exactly one of the two must be given.
-            return_indices (bool): Return ``(values, indices)``, for an unpooling layer without a window.
+            return_indices (bool): Return ``(values, indices)``, to unpool with ``kernel_size=None``.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
+        The input has any floating-point or integer dtype (see :doc:`/docs/indices_and_sizes`). Values
+        have the same dtype, indices are int32 positions ``(d*H + h)*W + w`` in the plane.
+
         Raises:
-            ValueError: If a number is out of range or a name is unknown.
-            TypeError: If a number is not an integer or a flag not a bool.
+            ValueError: If a size is below 1, ``output_ratio`` is not between 0 and 1, both or neither of
+                ``output_size`` and ``output_ratio`` are given, or ``data_format`` is another name.
+            TypeError: If a size is not an integer, a ratio not a number or ``return_indices`` not a bool.
         """
         super().__init__()
         self.kernel_size = kernel_size
@@ -275,9 +295,14 @@ class _FractionalMaxPool(_Pool):
             stream (Stream or Device, optional): Stream or device to run on.
 
         Returns:
-            array or tuple of array: Values, or with ``return_indices`` ``(values, indices)``.
+            array or tuple of array: Values or, with ``return_indices``, ``(values, indices)`` of equal shape.
+
+        Raises:
+            ValueError: If ``x`` is smaller than the windows, ``random_samples`` or ``key`` has another shape,
+                or both are given.
+            TypeError: If ``x``, ``random_samples`` or ``key`` is not an array of a supported dtype.
         """
-        return self._request()(x, stream, random_samples, key)
+        return self._request()(x, stream, random_samples, key, training=self.training)
 
 
 class _MaxUnpool(_Layer):
@@ -294,7 +319,7 @@ class _MaxUnpool(_Layer):
         dilation: IntOrTuple = 1,
         data_format: DataFormat = "channels_last",
     ) -> None:
-        """Compute a partial inverse of max pooling: values at their indices, zeros elsewhere.
+        """Create the layer; :meth:`from_pool` copies the arguments of a pool.
 
         A spatial axis with ``n`` windows gets, without ``output_size``, the length
         ``(n - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + 1``.
@@ -315,8 +340,13 @@ class _MaxUnpool(_Layer):
             dilation (int or tuple of int): Must match the pooling layer.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
+        Values have any floating-point or integer dtype (see :doc:`/docs/indices_and_sizes`), and the
+        output has the same. Indices have any integer dtype: uint8 and uint16 are offsets inside the window,
+        all others positions in the plane.
+
         Raises:
-            ValueError: If a number is out of range or a name is unknown.
+            ValueError: If ``kernel_size``, ``stride`` or ``dilation`` is below 1, ``padding`` is negative or
+                more than half the window, or ``data_format`` is another name.
             TypeError: If a number is not an integer.
         """
         super().__init__()
@@ -341,12 +371,9 @@ class _MaxUnpool(_Layer):
         """
         if not isinstance(pool, _Pool) or pool.rank != cls.rank:
             kind = type(pool)
-            whose = kind.__module__.replace("mlx.nn.layers.pooling", "mlx.nn") + "."
-            hint = ", which returns no indices" if whose.startswith("mlx.nn.") else ""
-            name = kind.__name__ if whose == "builtins." else whose + kind.__name__
             raise TypeError(
-                f"[{cls.__name__}] 'pool' must be a pooling layer of mlx_unpool with {cls.rank} spatial "
-                f"{'axis' if cls.rank == 1 else 'axes'} but got {name}{hint}."
+                f"[{cls.__name__}] 'pool' must be a {cls.rank}-D pooling layer of mlx_unpool but got "
+                f"{kind.__module__}.{kind.__name__}. The pools of mlx.nn return no indices."
             )
         if not pool.return_indices:
             raise ValueError(
@@ -380,11 +407,16 @@ class _MaxUnpool(_Layer):
                 ``data_format="channels_first"``; the batch dimension is optional.
             indices (array): Flat or window indices, with the shape of ``x``.
             output_size (int or tuple of int, optional): Shape of the array that was pooled: spatial, or full
-                with or without the batch. An int stands for all axes.
+                with or without the batch. An int applies to all axes.
             stream (Stream or Device, optional): Stream or device to run on.
 
         Returns:
-            array: Values at their positions, zeros elsewhere.
+            array: Values at their positions, zeros elsewhere, with the dtype of ``x``.
+
+        Raises:
+            ValueError: If ``indices`` and ``x`` differ in shape, or ``output_size`` is not possible, or is
+                missing where it is required.
+            TypeError: If ``x`` is not an array of a supported dtype or ``indices`` not one of integers.
         """
         return self._request()(x, indices, output_size, stream)
 
@@ -397,13 +429,12 @@ class MaxPool1d(_MaxPool):
         - Values and indices: ``(N, W_out, C)``, or ``(N, C, W_out)``.
 
     Example:
-
-        >>> import mlx.core as mx
-        >>> import mlx_unpool
         >>> pool = mlx_unpool.MaxPool1d(2, return_indices=True)
         >>> values, indices = pool(mx.array([[1.0], [3.0], [2.0], [5.0]]))
         >>> values.squeeze().tolist(), indices.squeeze().tolist()
         ([3.0, 5.0], [1, 3])
+
+    See also: :class:`MaxUnpool1d` for the partial inverse; :func:`max_pool1d`.
     """
 
     rank = 1
@@ -417,13 +448,14 @@ class MaxPool2d(_MaxPool):
         - Values and indices: ``(N, H_out, W_out, C)``, or ``(N, C, H_out, W_out)``.
 
     Example:
+        >>> pool = mlx_unpool.MaxPool2d(2, return_indices=True)
+        >>> values, indices = pool(mx.arange(16.0).reshape(1, 4, 4, 1))
+        >>> values.squeeze().tolist(), indices.squeeze().tolist()
+        ([[5.0, 7.0], [13.0, 15.0]], [[5, 7], [13, 15]])
+        >>> values.dtype, indices.dtype
+        (mlx.core.float32, mlx.core.int32)
 
-        >>> import mlx.core as mx
-        >>> import mlx_unpool
-        >>> pool = mlx_unpool.MaxPool2d(2, stride=2, return_indices=True)
-        >>> values, indices = pool(mx.random.normal((8, 32, 32, 16)))
-        >>> values.shape, indices.dtype
-        ((8, 16, 16, 16), mlx.core.int32)
+    See also: :class:`MaxUnpool2d` for the partial inverse; :func:`max_pool2d`.
     """
 
     rank = 2
@@ -437,16 +469,15 @@ class MaxPool3d(_MaxPool):
         - Values and indices: ``(N, D_out, H_out, W_out, C)``, or ``(N, C, D_out, H_out, W_out)``.
 
     Example:
-
-        >>> import mlx.core as mx
-        >>> import mlx_unpool
-        >>> pool = mlx_unpool.MaxPool3d(2, stride=2, data_format="channels_first")
+        >>> pool = mlx_unpool.MaxPool3d(2, data_format="channels_first")
         >>> x = mx.array([[1, 2, 3, 4, 5, 6, 7, 8], [8, 1, 2, 3, 4, 5, 6, 7]], mx.float32)
         >>> x = x.reshape(1, 2, 2, 2, 2)
         >>> pool(x).squeeze().tolist()
         [8.0, 8.0]
         >>> mx.grad(lambda x: pool(x).sum())(x).reshape(2, 8).tolist()
         [[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
+
+    See also: :class:`MaxUnpool3d` for the partial inverse; :func:`max_pool3d`.
     """
 
     rank = 3
@@ -455,21 +486,19 @@ class MaxPool3d(_MaxPool):
 class MaxUnpool1d(_MaxUnpool):
     """Max unpooling over a sequence: pooled values at their indices, zeros elsewhere.
 
-    ``MaxUnpool1d.from_pool(pool)`` copies every parameter of a :class:`MaxPool1d`.
-
     Shape:
         - Values and indices: ``(N, W_out, C)``, or ``(N, C, W_out)`` with the channels first; N is optional.
         - Output: ``(N, W, C)``, or ``(N, C, W)``.
 
     Example:
-
-        >>> import mlx.core as mx
-        >>> import mlx_unpool
         >>> pool = mlx_unpool.MaxPool1d(2, return_indices=True)
         >>> unpool = mlx_unpool.MaxUnpool1d.from_pool(pool)
-        >>> values, indices = pool(mx.array([[1.0], [3.0], [2.0], [5.0]]))
-        >>> unpool(values, indices, output_size=4).squeeze().tolist()
-        [0.0, 3.0, 0.0, 5.0]
+        >>> x = mx.array([[1.0], [3.0], [2.0], [5.0], [4.0]])
+        >>> values, indices = pool(x)
+        >>> unpool(values, indices, output_size=x.shape).squeeze().tolist()
+        [0.0, 3.0, 0.0, 5.0, 0.0]
+
+    See also: :class:`MaxPool1d`; :func:`max_unpool1d`; :func:`check_indices`.
     """
 
     rank = 1
@@ -478,23 +507,23 @@ class MaxUnpool1d(_MaxUnpool):
 class MaxUnpool2d(_MaxUnpool):
     """Max unpooling over height and width: pooled values at their indices, zeros elsewhere.
 
-    ``MaxUnpool2d.from_pool(pool)`` copies every parameter of a :class:`MaxPool2d`.
-
     Shape:
-        - Values and indices: ``(N, H_out, W_out, C)``, or ``(N, C, H_out, W_out)`` with the channels first;
-          N is optional.
+        - Values and indices: ``(N, H_out, W_out, C)``, or ``(N, C, H_out, W_out)`` with the channels
+          first; N is optional.
         - Output: ``(N, H, W, C)``, or ``(N, C, H, W)``.
 
     Example:
+        >>> pool = mlx_unpool.MaxPool2d(2, return_indices=True)
+        >>> unpool = mlx_unpool.MaxUnpool2d.from_pool(pool)
+        >>> x = mx.arange(20).reshape(1, 4, 5, 1)
+        >>> values, indices = pool(x)
+        >>> unpool(values, indices, output_size=x.shape).squeeze()
+        array([[0, 0, 0, 0, 0],
+               [0, 6, 0, 8, 0],
+               [0, 0, 0, 0, 0],
+               [0, 16, 0, 18, 0]], dtype=int32)
 
-        >>> import mlx.core as mx
-        >>> import mlx_unpool
-        >>> unpool = mlx_unpool.MaxUnpool2d(2, stride=2, data_format="channels_first")
-        >>> unpool(mx.ones((1, 64, 14, 14)), mx.zeros((1, 64, 14, 14), mx.int32)).shape
-        (1, 64, 28, 28)
-        >>> x, indices = mx.ones((1, 16, 7, 7)), mx.zeros((1, 16, 7, 7), mx.int32)
-        >>> unpool(x, indices, output_size=(1, 16, 15, 15)).shape
-        (1, 16, 15, 15)
+    See also: :class:`MaxPool2d`; :func:`max_unpool2d`; :func:`check_indices`.
     """
 
     rank = 2
@@ -503,120 +532,116 @@ class MaxUnpool2d(_MaxUnpool):
 class MaxUnpool3d(_MaxUnpool):
     """Max unpooling over depth, height and width: pooled values at their indices, zeros elsewhere.
 
-    ``MaxUnpool3d.from_pool(pool)`` copies every parameter of a :class:`MaxPool3d`.
-
     Shape:
         - Values and indices: ``(N, D_out, H_out, W_out, C)``, or ``(N, C, D_out, H_out, W_out)`` with the
           channels first; N is optional.
         - Output: ``(N, D, H, W, C)``, or ``(N, C, D, H, W)``.
 
     Example:
+        >>> pool = mlx_unpool.MaxPool3d(2, return_indices=True, data_format="channels_first")
+        >>> unpool = mlx_unpool.MaxUnpool3d.from_pool(pool)
+        >>> x = mx.arange(24).reshape(1, 1, 2, 3, 4)
+        >>> values, indices = pool(x)
+        >>> unpool(values, indices, output_size=x.shape)[0, 0, 1]
+        array([[0, 0, 0, 0],
+               [0, 17, 0, 19],
+               [0, 0, 0, 0]], dtype=int32)
 
-        >>> import mlx.core as mx
-        >>> import mlx_unpool
-        >>> unpool = mlx_unpool.MaxUnpool3d(2, stride=2, data_format="channels_first")
-        >>> unpool(mx.ones((1, 32, 4, 4, 4)), mx.zeros((1, 32, 4, 4, 4), mx.int32)).shape
-        (1, 32, 8, 8, 8)
-        >>> x, indices = mx.ones((1, 8, 3, 3, 3)), mx.zeros((1, 8, 3, 3, 3), mx.int32)
-        >>> unpool(x, indices, output_size=(1, 8, 7, 7, 7)).shape
-        (1, 8, 7, 7, 7)
+    See also: :class:`MaxPool3d`; :func:`max_unpool3d`; :func:`check_indices`.
     """
 
     rank = 3
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):
-    """Adaptive max pooling over a sequence: pooling to ``output_size`` whatever the input size.
+    """Adaptive max pooling over a sequence: a fixed output size, for any input size.
 
     Shape:
         - Input: ``(N, W, C)``, or ``(N, C, W)`` with the channels first; N is optional.
         - Values and indices: ``(N, W_out, C)``, or ``(N, C, W_out)``.
 
     Example:
+        >>> pool = mlx_unpool.AdaptiveMaxPool1d(2)
+        >>> pool(mx.array([[1.0], [3.0], [2.0], [5.0], [4.0]])).squeeze().tolist()
+        [3.0, 5.0]
 
-        >>> import mlx.core as mx
-        >>> import mlx_unpool
-        >>> pool = mlx_unpool.AdaptiveMaxPool1d(5)
-        >>> pool(mx.random.normal((1, 8, 64))).shape
-        (1, 5, 64)
+    See also: :meth:`MaxUnpool1d.from_pool`; :func:`adaptive_max_pool1d`.
     """
 
     rank = 1
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPool):
-    """Adaptive max pooling over height and width: pooling to ``output_size`` whatever the input size.
+    """Adaptive max pooling over height and width: a fixed output size, for any input size.
 
     Shape:
         - Input: ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is optional.
         - Values and indices: ``(N, H_out, W_out, C)``, or ``(N, C, H_out, W_out)``.
 
     Example:
+        >>> pool = mlx_unpool.AdaptiveMaxPool2d((2, None), return_indices=True)
+        >>> values, indices = pool(mx.arange(15.0).reshape(1, 5, 3, 1))
+        >>> values.squeeze().tolist()
+        [[6.0, 7.0, 8.0], [12.0, 13.0, 14.0]]
+        >>> mlx_unpool.MaxUnpool2d.from_pool(pool)(values, indices, output_size=(5, 3)).shape
+        (1, 5, 3, 1)
 
-        >>> import mlx.core as mx
-        >>> import mlx_unpool
-        >>> pool = mlx_unpool.AdaptiveMaxPool2d((None, 7), return_indices=True)
-        >>> values, indices = pool(mx.random.normal((1, 10, 9, 64)))
-        >>> unpool = mlx_unpool.MaxUnpool2d.from_pool(pool)
-        >>> unpool(values, indices, output_size=(10, 9)).shape
-        (1, 10, 9, 64)
+    See also: :meth:`MaxUnpool2d.from_pool`; :func:`adaptive_max_pool2d`.
     """
 
     rank = 2
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPool):
-    """Adaptive max pooling over depth, height and width: pooling to ``output_size`` whatever the input size.
+    """Adaptive max pooling over depth, height and width: a fixed output size, for any input size.
 
     Shape:
         - Input: ``(N, D, H, W, C)``, or ``(N, C, D, H, W)`` with the channels first; N is optional.
         - Values and indices: ``(N, D_out, H_out, W_out, C)``, or ``(N, C, D_out, H_out, W_out)``.
 
     Example:
+        >>> pool = mlx_unpool.AdaptiveMaxPool3d((1, 1, 2))
+        >>> pool(mx.arange(24.0).reshape(1, 2, 3, 4, 1)).squeeze().tolist()
+        [21.0, 23.0]
 
-        >>> import mlx.core as mx
-        >>> import mlx_unpool
-        >>> pool = mlx_unpool.AdaptiveMaxPool3d((5, 7, 9))
-        >>> pool(mx.random.normal((1, 8, 9, 10, 64))).shape
-        (1, 5, 7, 9, 64)
+    See also: :meth:`MaxUnpool3d.from_pool`; :func:`adaptive_max_pool3d`.
     """
 
     rank = 3
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):
-    """Fractional max pooling over height and width: windows at random distances.
+    """Fractional max pooling over height and width: windows at random positions.
 
     Shape:
         - Input: ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is optional.
         - Values and indices: ``(N, H_out, W_out, C)``, or ``(N, C, H_out, W_out)``.
 
     Example:
+        >>> pool = mlx_unpool.FractionalMaxPool2d(2, output_ratio=(0.5, 0.75))
+        >>> x = mx.arange(64.0).reshape(1, 8, 8, 1)
+        >>> pool(x, random_samples=mx.zeros((1, 1, 2))).shape
+        (1, 4, 6, 1)
 
-        >>> import mlx.core as mx
-        >>> import mlx_unpool
-        >>> pool = mlx_unpool.FractionalMaxPool2d(3, output_ratio=(0.5, 0.75))
-        >>> pool(mx.random.normal((20, 50, 32, 16))).shape
-        (20, 25, 24, 16)
+    See also: :meth:`MaxUnpool2d.from_pool`; :func:`fractional_max_pool2d`.
     """
 
     rank = 2
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):
-    """Fractional max pooling over depth, height and width: windows at random distances.
+    """Fractional max pooling over depth, height and width: windows at random positions.
 
     Shape:
         - Input: ``(N, D, H, W, C)``, or ``(N, C, D, H, W)`` with the channels first; N is optional.
         - Values and indices: ``(N, D_out, H_out, W_out, C)``, or ``(N, C, D_out, H_out, W_out)``.
 
     Example:
+        >>> pool = mlx_unpool.FractionalMaxPool3d(2, output_size=(1, 1, 2))
+        >>> pool(mx.arange(27.0).reshape(1, 3, 3, 3, 1), key=mx.random.key(1)).squeeze().tolist()
+        [25.0, 26.0]
 
-        >>> import mlx.core as mx
-        >>> import mlx_unpool
-        >>> pool = mlx_unpool.FractionalMaxPool3d(3, output_size=(13, 12, 11))
-        >>> pool(mx.random.normal((2, 50, 32, 16, 4)), key=mx.random.key(1)).shape
-        (2, 13, 12, 11, 4)
+    See also: :meth:`MaxUnpool3d.from_pool`; :func:`fractional_max_pool3d`.
     """
 
     rank = 3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -137,7 +139,8 @@ CALLS = {
         ((SMALL, 2), {"stream": mx.float32}, TypeError, "stream", "device", "Dtype"),
     ],
     "max_unpool1d": [
-        ((LINE, LINE, 2), {}, TypeError, "indices", "return_indices=True?"),
+        ((LINE, LINE, 2), {}, TypeError, "indices", "float32. Did the pool have return_indices=True?"),
+        ((L32, LINE, 2), {}, TypeError, "indices", "float32", "Or are 'x' and 'indices' swapped?"),
         ((LINE.astype(mx.bool_), L32, 2), {}, TypeError, "x", "float32"),
         ((LINE, L32, 2), {"output_size": LINE}, TypeError, "output_size", "pass its shape", "(1, 4, 1)"),
         ((LINE[:, :1], L32[:, :1], 2, 2, 1), {}, ValueError, "output_size", "empty"),
@@ -171,6 +174,7 @@ CALLS = {
         ),
         ((SQUARE, I32, None), {"output_size": (1, 8, 8, 2)}, ValueError, "output_size", "2 integers"),
         ((SQUARE, I32, None), {"output_size": (3, 8, 8, 1)}, ValueError, "output_size", "2 integers"),
+        ((SQUARE[0], I32[0], 2), {"output_size": (1, 8, 8, 1)}, ValueError, "output_size", "2 integers"),
     ],
     "adaptive_max_pool2d": [
         (([1.0], 2), {}, TypeError, "x", "list"),
@@ -253,21 +257,89 @@ def test_layers_name_what_is_wrong_in_a_call():
             mlx_unpool.FractionalMaxPool2d(2, **given)
 
 
-SIGNATURES = [("MaxPool2d", (2, 2, 0, 1)), ("MaxUnpool2d", (2, 2, 0, 1)), ("MaxPool1d", ())]
-SIGNATURES += [("AdaptiveMaxPool1d", (2, True))]
+# function or layer, the start of its parameters in a message
+PARAMETERS = {
+    "max_pool2d": "(x, kernel_size, stride=None, padding=0, *, dilation=1, ceil_mode=False",
+    "MaxPool2d": "(kernel_size, stride=None, padding=0, *, dilation=1, ceil_mode=False",
+    "MaxUnpool1d": "(kernel_size, stride=None, padding=0, *, dilation=1",
+    "adaptive_max_pool1d": "(x, output_size, *, return_indices=False",
+    "AdaptiveMaxPool1d": "(output_size, *, return_indices=False",
+    "check_indices": "(indices, output_size, kernel_size=None",
+    "convert_indices": "(indices, source, target, output_size",
+}
+PROBLEMS = [
+    (lambda function: function(), r"missing \d required positional arguments?: .*"),
+    (
+        lambda function: function(*[2] * 20),
+        r"takes (from \d to )?\d positional arguments but \d+ were given",
+    ),
+    (
+        lambda function: function(*[2] * 4, strides=2),
+        "got an unexpected keyword argument 'strides'",
+    ),
+]
 
 
-@pytest.mark.parametrize(("name", "arguments"), SIGNATURES)
-def test_arguments_that_do_not_fit_the_signature_are_refused_with_the_class_and_its_signature(
-    name, arguments
-):
-    layer = getattr(mlx_unpool, name)
-    for call in (lambda: layer(*arguments), lambda: layer(2, kernel=3)):
-        with pytest.raises(TypeError, match=rf"{name}.* argument") as caught:
-            call()
-        assert "_size" in str(caught.value)
-    with pytest.raises(TypeError, match="max_pool2d"):
-        mlx_unpool.max_pool2d(x(2), 2, 2, 0, 1)
+@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize(("call", "problem"), PROBLEMS, ids=["missing", "too many", "unknown"])
+def test_functions_and_layers_list_their_arguments_if_a_call_does_not_fit_them(name, call, problem):
+    parameters = re.escape(PARAMETERS[name])
+    expected = rf"\[{name}\] {problem}; the arguments are {parameters}.*\)\.$"
+    with pytest.raises(TypeError, match=expected):
+        call(getattr(mlx_unpool, name))
+
+
+def test_every_function_and_layer_lists_its_arguments():
+    for name in mlx_unpool.__all__:
+        if "pool" in name.lower() and "replace" not in name:
+            with pytest.raises(TypeError, match=rf"^\[{name}\] missing .*; the arguments are \("):
+                getattr(mlx_unpool, name)()
+
+
+def test_errors_from_inside_a_function_stay_as_they_are():
+    with pytest.raises(TypeError, match=r"^\[max_pool2d\] 'x' must be an mlx array but got list"):
+        mlx_unpool.max_pool2d([1.0], 2)
+
+
+NCHW, POOLED = mx.zeros((1, 16, 8, 8)), mx.zeros((1, 16, 4, 4))
+NCHW_INDICES = mx.zeros(POOLED.shape, mx.int32)
+OTHER_LAYOUTS = {
+    "a window": lambda **o: mlx_unpool.max_pool2d(mx.zeros((2, 3, 20, 20)), 7, **o),
+    "a layer": lambda **o: mlx_unpool.MaxPool2d(7, **o)(mx.zeros((2, 3, 20, 20))),
+    "a window of random positions": lambda **o: mlx_unpool.fractional_max_pool2d(
+        mx.zeros((2, 3, 20, 20)), 7, output_size=3, **o
+    ),
+    "an output size": lambda **o: mlx_unpool.max_unpool2d(
+        POOLED, NCHW_INDICES, 2, output_size=(8, 8), **o
+    ),
+    "a full shape": lambda **o: mlx_unpool.MaxUnpool2d(2, **o)(POOLED, NCHW_INDICES, NCHW.shape),
+    "a full shape without a window": lambda **o: mlx_unpool.max_unpool2d(
+        POOLED, NCHW_INDICES, None, output_size=NCHW.shape, **o
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_LAYOUTS)
+def test_messages_about_shapes_suggest_the_layout_that_fits(name):
+    call, hint = (
+        OTHER_LAYOUTS[name],
+        "If the array is channels first, pass data_format='channels_first'",
+    )
+    with pytest.raises(ValueError, match=rf" must .* but got .*\. {hint}\.$"):
+        call()
+    assert call(data_format="channels_first").shape[:2] in ((2, 3), (1, 16))
+
+
+def test_a_layout_that_does_not_fit_is_not_suggested():
+    last = {"data_format": "channels_first"}
+    with pytest.raises(
+        ValueError, match="If the array is channels last, pass data_format='channels_last'"
+    ):
+        mlx_unpool.max_pool2d(mx.zeros((2, 20, 20, 3)), 7, **last)
+    for shape, options in (((2, 3, 3, 3), {}), ((2, 3, 3, 3), last), ((2, 2, 2, 20, 20, 20), {})):
+        with pytest.raises(ValueError, match="must") as caught:
+            mlx_unpool.max_pool2d(mx.zeros(shape), 7, **options)
+        assert "If the array" not in str(caught.value)
 
 
 # output_size for pooled arrays of 4 x 4, size of the result; batch and channels are ignored with a window

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
 
+import mlx.core as mx
+import mlx.nn as nn
 import pytest
+from mlx.utils import tree_flatten
 
 from mlx_unpool import benchmark
 
@@ -50,6 +54,53 @@ def test_it_says_where_mlx_nn_is_faster(small, monkeypatch, capsys):
     assert table["3x3x3/2"][3] == "3.00"
     size = 4 * 9 * 8 * 4 + 4 * 4 * 4 * 4  # an image and its pooled values, float32
     assert float(table["2x2/2"][2]) == pytest.approx(size / 1e-6 / 1e9, rel=0.5)
+
+
+@pytest.mark.parametrize(("name", "pools"), [("resnet18", 1), ("unet", 3)])
+def test_the_networks_are_those_of_the_papers(name, pools):
+    model = benchmark._MODELS[name]()
+    size = sum(values.size for _, values in tree_flatten(model.trainable_parameters()))
+    assert name != "resnet18" or size == 11_689_512  # as in torchvision
+    assert sum(isinstance(module, nn.MaxPool2d) for module in model.modules()) == pools
+    x = mx.random.normal((2, 32, 32, 3))
+    step, weight = benchmark.training_step(model, x), model.layers[-1].weight
+    losses = [step()[0].item() for _ in range(3)]
+    assert losses[-1] < losses[0]
+    assert not mx.array_equal(model.layers[-1].weight, weight)
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict"),
+    [
+        (3.0, "The ratio, mlx_unpool / mlx.nn, is 0.756."),
+        (3.95, "The ranges overlap: the pool makes"),
+    ],
+)
+def test_training_steps_of_a_network_are_compared(ours, verdict, monkeypatch, capsys):
+    kinds = []
+
+    def seconds_per_call(step, _):
+        model = inspect.getclosurevars(step).nonlocals["model"]
+        kind = next(type(m).__module__ for m in model.modules() if "MaxPool" in type(m).__name__)
+        kinds.append(kind)
+        return (4 if kind.startswith("mlx.nn") else ours) + 0.01 * len(kinds)
+
+    monkeypatch.setattr(benchmark, "seconds_per_call", seconds_per_call)
+    assert benchmark.main(["--model", "unet", "--size", "32", "--batch", "1"]) == 0
+    said = capsys.readouterr().out
+    assert kinds == ["mlx.nn.layers.pooling", "mlx_unpool.layers"] * 5
+    assert (
+        "\nunet, 1 images of 32x32: training step, median (range) of 5\n\n- mlx.nn: 4.05 s (4.01 to"
+        in said
+    )
+    assert said.strip().splitlines()[-1].startswith(verdict)
+
+
+@pytest.mark.parametrize("options", [["--size", "33"], ["--size", "0"], ["--batch", "0"]])
+def test_sizes_that_a_network_cannot_pool_are_refused(options, capsys):
+    with pytest.raises(SystemExit):
+        benchmark.main(["--model", "unet", *options])
+    assert "--size must be a multiple of 32 and --batch 1 or more" in capsys.readouterr().err
 
 
 def test_a_measurement_ends_and_takes_turns(monkeypatch):

@@ -52,6 +52,14 @@ def test_indices_of_another_window_are_refused():
         fails(call, ValueError, "max_unpool2d", "indices", "0 to 3", "kernel_size")
 
 
+def test_a_cast_to_window_indices_is_named():
+    values, indices = max_pool2d(X, 2, return_indices=True)
+    with checking():
+        call = lambda: max_unpool2d(values, indices.astype(mx.uint8), 2)  # noqa: E731
+        parts = "uint8 indices are offsets in the window", "to int32", "got 6 at (0, 0, 0, 0)"
+        fails(call, ValueError, "max_unpool2d", "indices", "from 0 to 3", *parts)
+
+
 def test_without_a_window_only_the_plane_is_checked():
     with checking():
         max_unpool2d(*OTHER_SIZE, None, output_size=(4, 5))

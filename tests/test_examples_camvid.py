@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -14,10 +15,11 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo.enet import ENet
-from mlx_unpool_zoo.pytorch import convert_state_dict, to_state_dict
+from mlx_unpool_zoo.near_ties import pooled_indices
+from mlx_unpool_zoo.pytorch import convert_state_dict, read_state, to_state_dict
 from mlx_unpool_zoo.segnet import segnet_vgg16, vgg16_names
 from PIL import Image
-from programs import errors_of, run
+from programs import call
 from small_models import randomised, save_state
 from support import segmenter as segmenters
 from support import street_scenes, training
@@ -25,6 +27,8 @@ from support.camvid import CLASS_NAMES, UNLABELLED, CamVid
 from support.segmenter import for_camvid
 
 ROOT = Path(__file__).parent.parent
+# A published checkpoint, two pictures of CamVid, and the scores and classes of PyTorch for them.
+ENET_CAMVID = Path(os.environ.get("ENET_CAMVID", ROOT.parent / "shared" / "enet_camvid"))
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +179,7 @@ def test_segnet_starts_from_the_weights_of_vgg16(tmp_path):
     state, target = vgg16_state(), tmp_path / "start"
     source = save_state(tmp_path / "vgg16_bn.safetensors", state)
     command = ["convert.py", "segnet", source, target, "--config", "num_classes=12"]
-    run(*command)
+    call(*command)
     model = zoo.from_pretrained(target)
     expected = json.loads(json.dumps(segnet_vgg16(12).config))  # lists instead of tuples
     assert json.loads(json.dumps(model.config)) == expected
@@ -196,7 +200,7 @@ def test_segnet_starts_from_the_weights_of_vgg16(tmp_path):
     del state["features.24.bias"]
     save_state(source, state)
     shutil.rmtree(target)
-    assert errors_of(*command) == [
+    assert call(*command, status=1).stderr.splitlines() == [
         "missing: encoder.3.0.conv.bias",
         f"SegNet cannot load {source}: 1 difference, listed above.",
     ]
@@ -215,13 +219,45 @@ def test_enet_names_the_sizes_that_it_accepts():
         ENet(12)(mx.zeros((1, 48, 60, 3)))
 
 
+@(
+    pytest.mark.external
+    if ENET_CAMVID.is_dir()
+    else pytest.mark.skip("the trained ENet is not here (ENET_CAMVID)")
+)
+def test_a_trained_enet_gives_what_pytorch_gives_on_camvid():
+    pytest.importorskip("torch", reason="reads the checkpoint")
+    state, expected = (
+        read_state(ENET_CAMVID / "best_model.pth"),
+        np.load(ENET_CAMVID / "reference.npz"),
+    )
+    model = zoo.from_pytorch("enet", state)
+    back = to_state_dict(model, ENet.pytorch_names)
+    assert set(state) - set(back) == {name for name in state if "num_batches" in name}
+    assert all(np.array_equal(value, state[name]) for name, value in back.items())
+    for name in ("0001TP_006690", "0016E5_07959"):
+        with Image.open(ENET_CAMVID / f"{name}.png") as image:
+            picture = mx.array(np.asarray(image.convert("RGB"))[None].astype(np.float32))
+        with pooled_indices() as indices:
+            scores = np.array(model(picture)[0])
+        logits = expected[f"{name}_logits"].transpose(1, 2, 0)
+        assert np.abs(scores[::4, ::4] - logits).max() < 2e-3 * np.abs(logits).max()
+        best = np.sort(scores, axis=-1)
+        clear = best[..., -1] - best[..., -2] > 1e-3
+        assert clear.mean() > 0.99
+        assert np.array_equal(scores.argmax(-1)[clear], expected[f"{name}_classes"][clear])
+        # Two values of a window could differ by rounding alone. Here no index differs.
+        for number, found in enumerate(indices, start=1):
+            total = int(found.astype(mx.int64).sum())
+            assert total == expected[f"{name}_indices{number}_sum"], number
+
+
 # Training and prediction.
 
 
 @pytest.mark.parametrize("kind", ["segnet", "enet"])
 def test_training_leaves_weights_metrics_and_a_picture(kind, tmp_path):
     options = ["--smoke", "--model", kind, "--width", 1 / 16, "--output", tmp_path]
-    result = run("camvid_train.py", *options)
+    result = call("camvid_train.py", *options)
     assert "step/s" in result.stderr
     for said in ("IoU sky", "mean IoU", "pixel accuracy"):
         assert said in result.stdout
@@ -306,5 +342,6 @@ def test_unusable_weights_and_data_are_named(tmp_path):
     zoo.MODELS["conv_autoencoder_3d"](channels=(2,)).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="such as enet or segnet, but it is a conv_autoencoder_3d"):
         segmenters.load(tmp_path)
-    (line,) = errors_of("camvid_train.py", "--data", tmp_path, "--output", tmp_path / "out")
+    options = "--data", tmp_path, "--output", tmp_path / "out"
+    (line,) = call("camvid_train.py", *options, status=1).stderr.splitlines()
     assert "is not a CamVid folder: it has no train/" in line

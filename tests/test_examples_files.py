@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import json
 import pickle
+import random
+import resource
+import subprocess
+import sys
+import textwrap
+import time
 from pathlib import Path
 
 import mlx.core as mx
@@ -11,7 +17,7 @@ import numpy as np
 import pytest
 from mlx_unpool_zoo.files import load_arrays, replacing, save_arrays
 from mlx_unpool_zoo.pytorch import read_state
-from programs import Bomb
+from programs import Bomb, environment
 
 # Writing.
 
@@ -35,6 +41,75 @@ def test_arrays_and_metadata_are_read_back(tmp_path):
         assert arrays[name].dtype == array.dtype
         assert mx.array_equal(arrays[name], array)
     assert list(path.parent.iterdir()) == [path]
+
+
+# Writes files whose arrays are all filled with one number, a different one each time.
+WRITER = """
+    import itertools, sys
+    from pathlib import Path
+    import mlx.core as mx
+    from mlx_unpool_zoo.files import save_arrays
+    mx.set_default_device(mx.cpu)
+    for number in itertools.count(int(sys.argv[2]), 2):
+        save_arrays(Path(sys.argv[1]), {name: mx.full((500_000,), number, mx.int32) for name in "abc"})
+        print(number, flush=True)
+"""
+
+
+def number_in(path: Path) -> int:
+    """The number that a writer filled all arrays of a file with."""
+    arrays, _ = load_arrays(path)
+    assert set(arrays) == set("abc")
+    (number,) = {value.item() for a in arrays.values() for value in (a.min(), a.max())}
+    return number
+
+
+def test_two_writers_killed_at_a_random_moment_leave_a_whole_file_of_one(tmp_path):
+    """Also while they write. Repeated until two were killed within a file."""
+    path, moments = tmp_path / "file.safetensors", random.Random(0)
+    interrupted, seen = 0, set()
+    for _ in range(20):
+        command = [sys.executable, "-c", textwrap.dedent(WRITER), path]
+        pipes = {"env": environment(), "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        writers = [subprocess.Popen([*command, first], **pipes, text=True) for first in "01"]
+        try:
+            for writer in writers:
+                writer.stdout.readline()
+            until = time.monotonic() + moments.uniform(0.3, 0.6)
+            while time.monotonic() < until:
+                seen.add(number_in(path))
+        finally:
+            for writer in writers:
+                writer.kill()
+        written = [writer.communicate() for writer in writers]
+        assert [errors for _, errors in written] == ["", ""]
+        last = number_in(path)
+        numbers = [int(number) for number in written[last % 2][0].split()] or [last % 2]
+        assert last in (numbers[-1], numbers[-1] + 2)  # printed, or about to be
+        for partial in tmp_path.glob("partial-*"):
+            interrupted += 1
+            partial.unlink()
+        if interrupted >= 2:
+            break
+    assert interrupted >= 2
+    assert {number % 2 for number in seen} == {0, 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_partial_one(tmp_path):
+    path = tmp_path / "file.safetensors"
+    save_arrays(path, {"a": mx.zeros(5)})
+    before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=f"{path} cannot be written: "):
+            save_arrays(path, {name: mx.zeros(100_000) for name in "abc"})
+        with pytest.raises(OSError, match="File too large"), replacing(path) as partial:
+            partial.write_bytes(bytes(200_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_partial_files_links_and_folders(tmp_path):
@@ -144,6 +219,29 @@ def test_nothing_in_a_checkpoint_is_executed(tmp_path):
     assert not trace.exists()
 
 
+@pytest.mark.external
+@pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
+def test_broken_pytorch_files_are_refused_in_a_line(tmp_path, legacy):
+    torch = pytest.importorskip("torch")
+    path, damage, refusals = tmp_path / "state.pth", random.Random(0), []
+    state = {"state_dict": {f"layer{n}.weight": torch.ones(2, 3) for n in range(4)}}
+    torch.save(state, path, _use_new_zipfile_serialization=not legacy)
+    contents = path.read_bytes()
+    for number in range(100):
+        broken, position = bytearray(contents), damage.randrange(len(contents))
+        if number < 30:
+            del broken[position:]
+        broken[position : position + 1] = [damage.randrange(256)]
+        path.write_bytes(broken)
+        try:
+            read_state(path)
+        except ValueError as error:
+            refusals.append(str(error))
+    assert len(refusals) > 30
+    assert [line for text in refusals for line in text.splitlines()] == refusals
+
+
+@pytest.mark.external
 def test_a_checkpoint_that_contains_itself_is_refused(tmp_path):
     torch = pytest.importorskip("torch")
     checkpoint: dict = {}

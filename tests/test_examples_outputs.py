@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import sys
 from pathlib import Path
 
 import pytest
-from mlx_unpool_zoo import convert, files
+from mlx_unpool_zoo import files
+from programs import call
 
 # The name of each program's output, its other arguments and whether the output is a folder.
 PROGRAMS = {
@@ -25,38 +24,25 @@ FOLDERS = [name for name, (*_, is_folder) in PROGRAMS.items() if is_folder]
 FILES = [name for name in PROGRAMS if name not in FOLDERS]
 
 
-@pytest.fixture
-def refused(monkeypatch, capsys):
-    """A function that runs a program, which must fail, and returns what it prints: one line."""
-
-    def run(program: str, output: Path) -> str:
-        option, words, _ = PROGRAMS[program]
-        if option == "folder":
-            command = [*words, str(output)]
-        elif option == "file":
-            command = [words[0], str(output), *words[1:]]
-        else:
-            command = [*words, option, str(output)]
-        monkeypatch.setattr(sys, "argv", [f"{program}.py", *command])
-        if program == "convert":
-            status = convert.main()
-        else:
-            run_program = importlib.import_module("support.command_line").run_program
-            with pytest.raises(SystemExit) as end:
-                run_program(importlib.import_module(program).main)
-            status = end.value.code
-        said, errors = capsys.readouterr()
-        (line,) = errors.splitlines()
-        assert (status, said) == (1, "")
-        assert line.startswith(f"{option} must ")
-        assert str(output) in line
-        return line
-
-    return run
+def refused(program: str, output: Path) -> str:
+    """The line that a program prints when it refuses its output."""
+    option, words, _ = PROGRAMS[program]
+    if option == "folder":
+        command = [*words, output]
+    elif option == "file":
+        command = [words[0], output, *words[1:]]
+    else:
+        command = [*words, option, output]
+    result = call(program, *command, status=1)
+    (line,) = result.stderr.splitlines()
+    assert result.stdout == ""
+    assert line.startswith(f"{option} must ")
+    assert str(output) in line
+    return line
 
 
 @pytest.mark.parametrize("program", FOLDERS)
-def test_a_file_is_not_a_folder(program, refused, tmp_path):
+def test_a_file_is_not_a_folder(program, tmp_path):
     path = tmp_path / "file"
     path.write_text("")
     assert "must be a folder" in refused(program, path)
@@ -64,18 +50,18 @@ def test_a_file_is_not_a_folder(program, refused, tmp_path):
 
 
 @pytest.mark.parametrize("program", FILES)
-def test_a_folder_is_not_a_file(program, refused, tmp_path):
+def test_a_folder_is_not_a_file(program, tmp_path):
     path = tmp_path / "name.png"
     path.mkdir()
     assert "must be a file" in refused(program, path)
 
 
-def test_the_folder_of_a_picture_must_exist(refused, tmp_path):
+def test_the_folder_of_a_picture_must_exist(tmp_path):
     path = tmp_path / "none" / "name.png"
     assert "must be in an existing folder" in refused("camvid_predict", path)
 
 
-def test_a_file_is_not_a_folder_for_an_exported_file(refused, tmp_path):
+def test_a_file_is_not_a_folder_for_an_exported_file(tmp_path):
     path = tmp_path / "file"
     path.write_text("")
     assert "must be in an existing folder" in refused("export", path / "name.mlxfn")
@@ -83,12 +69,12 @@ def test_a_file_is_not_a_folder_for_an_exported_file(refused, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["classes", "classes.txt", "classes.png.gz"])
-def test_a_picture_needs_a_suffix_that_can_be_written(name, refused, tmp_path):
+def test_a_picture_needs_a_suffix_that_can_be_written(name, tmp_path):
     assert "must end in .png or .jpg or" in refused("camvid_predict", tmp_path / name)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_folder_without_permission(program, refused, tmp_path, monkeypatch):
+def test_a_folder_without_permission(program, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
     missing = tmp_path / "new" if program in FOLDERS else tmp_path
     assert f"no permission for {tmp_path}" in refused(program, missing / "name.png")

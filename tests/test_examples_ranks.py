@@ -23,7 +23,7 @@ import mlx.optimizers as optim
 import numpy as np
 import pytest
 import segnet_digits
-from programs import environment
+from programs import call, environment
 from support import training
 
 PROGRAM = Path(segnet_digits.__file__)
@@ -149,7 +149,7 @@ def pair(tmp_path_factory):
 def test_two_or_three_processes_that_share_batches_have_the_losses_of_one(alone, pair, tmp_path):
     one, two = losses(alone, "group"), losses(pair[0], "group")
     assert len(one) == len(two) == 40
-    assert one[-1] < one[0] - 0.5  # the network learns
+    assert one[-1] < one[0] - 0.25  # the network learns
     assert np.abs(one - two).max() < 1e-3
     states = final_states(train_small(tmp_path, 3, "group"), "group")
     assert np.abs(one - losses(tmp_path, "group")).max() < 1e-3
@@ -202,11 +202,10 @@ def test_two_processes_continue_exactly_after_ctrl_c_and_after_one_was_killed(pa
 
 
 def test_a_killed_program_loses_at_most_one_interval_and_continues_exactly(tmp_path):
-    options = ["--steps", 12, "--batch", 2, "--scenes", 4, "--save-every", 2]
+    options = ["--steps", 12, "--batch", 2, "--scenes", 1, "--save-every", 2]
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     checkpoint = broken / "checkpoint-unpool-seed0.safetensors"
-    with started(PROGRAM, [whole], *options) as run:
-        run.finish()
+    call(PROGRAM.name, *options, "--output", whole)
     with started(PROGRAM, [broken], *options) as run:
         run.wait_until(checkpoint.exists)
         run.processes[0].send_signal(signal.SIGKILL)
@@ -216,9 +215,8 @@ def test_a_killed_program_loses_at_most_one_interval_and_continues_exactly(tmp_p
     saved = steps_in(checkpoint)
     assert 2 <= saved < 12
     assert saved >= taken - 2
-    with started(PROGRAM, [broken], *options, "--resume") as run:
-        (said,) = run.finish()
-    assert f"{saved}/12" in said
+    resumed = call(PROGRAM.name, *options, "--output", broken, "--resume")
+    assert f"{saved}/12" in resumed.stderr
     names = {path.name for path in broken.iterdir()}
     assert {name for name in names if not name.startswith("partial-")} == RESULTS
     for name in RESULTS:
@@ -229,7 +227,8 @@ def test_the_launcher_of_mlx_runs_the_example(tmp_path):
     launcher = shutil.which("mlx.launch", path=Path(sys.executable).parent)
     assert launcher  # it comes with MLX
     command = [launcher, "-n", 2, "--backend", "ring", "--starting-port", free_ports(2), "--"]
-    program = [sys.executable, PROGRAM, "--smoke", "--output", tmp_path / "run"]
+    options = "--steps", 2, "--batch", 2, "--scenes", 1, "--output", tmp_path / "run"
+    program = [sys.executable, PROGRAM, *options]
     run = Run([start([*command, *program], tmp_path / "log")], [tmp_path / "log"])
     try:
         (said,) = run.finish()
@@ -237,7 +236,7 @@ def test_the_launcher_of_mlx_runs_the_example(tmp_path):
         run.processes[0].kill()
         run.processes[0].wait()
     assert said.count("Test scenes, 1 seed") == 1  # from the first process
-    assert said.count("6/6") == said.count("100%")
+    assert said.count("2/2") == said.count("100%") > 0
     assert {path.name for path in (tmp_path / "run").iterdir()} == RESULTS
 
 

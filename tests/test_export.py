@@ -138,14 +138,39 @@ def test_a_shapeless_export_takes_no_other_size(name, tmp_path):
         mx.import_function(str(path))(*(mx.concatenate([x, x]) for x in inputs))
 
 
+def kernels_and_others(function, inputs: list[mx.array]) -> tuple[list[str], set[str]]:
+    """The kernels of an export for Metal, and MLX's own operations."""
+    events: list[dict] = []
+    with _backends.use_backend("metal"), mlx_unpool.exporting():
+        mx.export_function(events.append, function, *inputs)
+    steps = [event for event in events if event["type"] == "primitive"]
+    kernels = [step["arguments"][0] for step in steps if step["name"] == "CustomKernel"]
+    names = [kernel.removeprefix("custom_kernel_unpool_").split("__")[0] for kernel in kernels]
+    return names, {step["name"] for step in steps} - {"CustomKernel"}
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in FUNCTIONS if name.startswith(("max", "adaptive"))]
+)
+def test_an_export_for_metal_computes_in_kernels_only(name):
+    kernels, others = kernels_and_others(*FUNCTIONS[name])
+    assert kernels
+    assert others <= {"Reshape", "View", "ExpandDims", "Broadcast"}  # which copy nothing
+
+
 def test_a_segnet_is_exported_for_metal_without_a_mac(tmp_path):
-    """The file contains the names of the kernels; tests/metal runs them."""
-    path = tmp_path / "segnet.mlxfn"
+    """tests/metal runs the kernels."""
+    model, inputs, path = segnet(), [mx.zeros((1, 16, 16, 3))], tmp_path / "segnet.mlxfn"
+    kernels, others = kernels_and_others(model, inputs)
+    search = ["outside_window", "outside_winners"]
+    assert kernels == ["pool"] * 3 + [*search, "place"] * 3
+    assert "Convolution" in others
     with _backends.use_backend("metal"):
-        export(segnet(), [mx.zeros((1, 16, 16, 3))], path)
-    contents = path.read_bytes()
-    for kernel in (b"custom_kernel_unpool_pool", b"custom_kernel_unpool_place"):
-        assert contents.count(kernel) >= 3  # one per stage
+        export(model, inputs, path)
+    assert path.read_bytes().count(b"custom_kernel_unpool_place") >= 3
+    if not mx.is_available(mx.gpu):  # as docs/export.md says
+        with pytest.raises(ValueError, match="Cannot make gpu stream without gpu backend"):
+            mx.import_function(str(path))
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "convert_indices"])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
+import pickletools
 import re
 
 import mlx.core as mx
@@ -23,7 +26,9 @@ from mlx_unpool import (
     MaxUnpool1d,
     MaxUnpool2d,
     MaxUnpool3d,
+    _requests,
 )
+from mlx_unpool.layers import _MaxPool
 
 PAIRS = [(MaxPool1d, MaxUnpool1d), (MaxPool2d, MaxUnpool2d), (MaxPool3d, MaxUnpool3d)]
 LAYERS = [name for name in mlx_unpool.__all__ if name[0].isupper()]
@@ -161,9 +166,9 @@ WITHOUT_INDICES = (ValueError, "return_indices=True")
 NO_POOLS = [
     (MaxPool1d(2), TypeError, "got mlx_unpool.layers.MaxPool1d"),
     (AdaptiveMaxPool1d(2, return_indices=True), TypeError, "got mlx_unpool.layers.AdaptiveMaxPool1d"),
-    (nn.MaxPool2d(2), TypeError, "got mlx.nn.MaxPool2d, which returns no indices"),
+    (nn.MaxPool2d(2), TypeError, "got mlx.nn.layers.pooling.MaxPool2d", "mlx.nn return no"),
     (MaxUnpool2d(2), TypeError, "got mlx_unpool.layers.MaxUnpool2d"),
-    (2, TypeError, "got int"),
+    (2, TypeError, "got builtins.int"),
     (MaxPool2d(2), *WITHOUT_INDICES, "MaxPool2d(kernel_size=2, stride=2, padding=0)"),
     (AdaptiveMaxPool2d(3), *WITHOUT_INDICES, "AdaptiveMaxPool2d(output_size=3)"),
 ]  # fmt: skip
@@ -221,6 +226,85 @@ def test_attributes_that_are_set_later_take_effect():
     assert all(map(mx.array_equal, pool(x), expected))
     pool.stride = 0
     fails(lambda: pool(x), ValueError, "MaxPool2d", "stride", "1 or more")
+
+
+def test_attributes_are_also_items_that_can_be_set_and_deleted():
+    x = mx.random.normal((1, 9, 9, 2))
+    for size in (2, (2, 2)):  # mlx.nn keeps numbers and tuples in different places
+        pool = MaxPool2d(size)
+        pool(x)
+        pool["kernel_size"] = 3
+        assert repr(pool) == f"MaxPool2d(kernel_size=3, stride={size}, padding=0)"
+        assert mx.array_equal(pool(x), mlx_unpool.max_pool2d(x, 3, 2))
+        pool["kernel_size"] = [4, 3]
+        assert mx.array_equal(pool(x), mlx_unpool.max_pool2d(x, (4, 3), 2))
+        pool.stride = 1
+        assert pool(x).shape == (1, 6, 7, 2)
+        pool.stride = True  # equals 1
+        fails(lambda p=pool: p(x), TypeError, "MaxPool2d", "stride", "True")
+        del pool.stride
+        with pytest.raises(AttributeError, match="stride"):
+            pool(x)
+
+
+class Named(MaxPool2d):
+    """A subclass with an attribute that a base class might use as well."""
+
+    def __init__(self):
+        super().__init__(2)
+        self.request = "mine"
+
+
+def test_attributes_of_a_subclass_stay():
+    pool = Named()
+    pool.stride = 1
+    assert pool(mx.zeros((1, 4, 4, 1))).shape == (1, 3, 3, 1)
+    assert pool.request == "mine"
+    assert pickle.loads(pickle.dumps(pool)).request == "mine"
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_pickles_contain_public_classes_only(name):
+    layer = made(name, data_format="channels_first")
+    layer._request()
+    data = pickle.dumps(layer)
+    words = {word for _, word, _ in pickletools.genops(data) if isinstance(word, str)}
+    assert {"mlx_unpool.layers", name} < words
+    assert not {word for word in words if "mlx_unpool" in word} - {"mlx_unpool.layers"}
+    again = pickle.loads(data)
+    assert repr(again) == repr(layer)
+    assert vars(again) == vars(layer)
+    assert again._request() is layer._request()
+
+
+def test_deep_copies_share_the_plan():
+    x, pool = mx.zeros((1, 9, 7, 2)), MaxPool2d((3, 2), 2)
+    pool(x)
+    before = _requests._plan.cache_info()
+    for copied in [copy.deepcopy(pool) for _ in range(50)]:
+        copied(x)
+    after = _requests._plan.cache_info()
+    assert (after.misses, after.hits) == (before.misses, before.hits + 50)
+
+
+class Permuted(_MaxPool):
+    """A layer whose constructor takes its arguments in another order than the functions."""
+
+    rank, _request_type = 2, _requests.MaxPooling
+
+    def __init__(self, data_format, index_format, return_indices, ceil_mode, dilation, padding, stride,
+                 kernel_size):  # fmt: skip
+        options = {"ceil_mode": ceil_mode, "return_indices": return_indices, "dilation": dilation}
+        options |= {"index_format": index_format, "data_format": data_format}
+        super().__init__(kernel_size, stride, padding, **options)
+
+
+def test_arguments_are_passed_by_name():
+    x = mx.random.normal((1, 3, 9, 9))
+    pool = Permuted("channels_first", "window", True, True, 1, 0, 2, 3)
+    options = {"ceil_mode": True, "return_indices": True, "index_format": "window", **FIRST}
+    expected = mlx_unpool.max_pool2d(x, 3, 2, **options)
+    assert all(map(mx.array_equal, pool(x), expected))
 
 
 @pytest.mark.parametrize(("batch", "channels"), [(0, 3), (2, 0)])

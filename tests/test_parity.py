@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 
 import mlx.core as mx
 import numpy as np
 import pytest
 import reference
-from arrays import FLOATS, Case, IrregularCase, generated_cases, irregular_cases
-from properties import check_pool, check_unpool, cotangent, equal
+from arrays import FLOATS, Case, Generated, IrregularCase, generated_cases, irregular_cases
+from properties import check_case, cotangent, equal
 
+import mlx_unpool
+
+pytestmark = pytest.mark.external
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra 'parity')")
 
 TORCH_DTYPES = {
@@ -27,23 +31,15 @@ BLOCKS = range(12)
 BLOCK = 100  # cases
 
 
-def expected_if_accepted(case: Case) -> tuple[np.ndarray, ...] | None:
-    """The reference's results, or None if PyTorch rejects the call.
+def cases_of(block: int) -> Iterator[Case]:
+    """Generated cases that PyTorch accepts.
 
     PyTorch requires padding of at most half the kernel, without dilation, and no empty window.
     """
-    if any(2 * p > k for p, k in zip(case.pool.padding, case.pool.kernel)) or min(case.cells) < 1:
-        return None
-    expected = case.expected()
-    return expected if (expected[1] >= 0).all() else None
-
-
-def cases_of(block: int) -> list[tuple[Case, np.ndarray]]:
-    """Generated cases, with window indices, which PyTorch lacks."""
-    cases = generated_cases(3 * BLOCK, seed=1000 + block, dtypes=tuple(TORCH_DTYPES))
-    pairs = ((case, expected_if_accepted(case)) for case in cases)
-    accepted = ((case, expected[2]) for case, expected in pairs if expected is not None)
-    return list(islice(accepted, BLOCK))
+    for case in generated_cases(3 * BLOCK, seed=1000 + block, dtypes=tuple(TORCH_DTYPES)):
+        fits = all(2 * p <= k for p, k in zip(case.pool.padding, case.pool.kernel))
+        if fits and min(case.cells) >= 1 and (case.expected()[1] >= 0).all():
+            yield case
 
 
 def numbers(x) -> np.ndarray:
@@ -57,17 +53,29 @@ def tensor(planes: np.ndarray, dtype: mx.Dtype):
     return x.requires_grad_(dtype in FLOATS)
 
 
-def gradient(result, x, layout) -> np.ndarray:
-    """PyTorch's gradient of the sum of results, each times the cotangent of ``check_pool``."""
-    weights = torch.from_numpy(cotangent(layout, result.shape[2:])[None]).to(result.dtype)
+def compare_pool(case: Generated, x, values, flat: np.ndarray) -> None:
+    """Compare PyTorch's values, indices and gradient with the reference, and the library with it as well."""
+    expected = case.expected()
+    equal(numbers(values), expected[0], case)
+    equal(np.signbit(numbers(values)), np.signbit(expected[0]), case)
+    equal(flat, expected[1], case)
+    if case.dtype in FLOATS:
+        weights = cotangent(case.layout, flat.shape[1:])
+        equal(gradient(values, x, weights), reference.max_pool_vjp(weights, flat, case.size), case)
+    check_case(case)
+
+
+def gradient(result, x, weights: np.ndarray) -> np.ndarray:
+    """PyTorch's gradient of the sum of the results times weights."""
+    weights = torch.from_numpy(weights[None]).to(result.dtype)
     return numbers(torch.autograd.grad(result, x, weights)[0])
 
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_values_indices_and_gradients_are_those_of_pytorch(block):
-    cases = cases_of(block)
+    cases = list(islice(cases_of(block), BLOCK))
     assert len(cases) > 1000 // len(BLOCKS)
-    for case, offsets in cases:
+    for case in cases:
         layout, size = case.layout, case.size
         pool, unpool = (
             getattr(torch.nn.functional, f"max_{kind}{layout.rank}d") for kind in ("pool", "unpool")
@@ -76,17 +84,7 @@ def test_values_indices_and_gradients_are_those_of_pytorch(block):
         options = case.pool.dilation, case.pool.ceil_mode
         values, indices = pool(x, *case.parameters, *options, return_indices=True)
         flat = indices[0].numpy()
-        if case.dtype in FLOATS:  # the gradients that check_pool compares with
-            expected = reference.max_pool_vjp(cotangent(layout, flat.shape[1:]), flat, size)
-            equal(gradient(values, x, layout), expected, case)
-        both = [(numbers(values), flat), (numbers(values), flat, offsets)]
-        given = [
-            check_pool(
-                *(lambda x, f=f, case=case: case.max_pool(x, f), case.x, layout, size, wanted),
-                note=case,
-            )
-            for f, wanted in zip(("flat", "window"), both)
-        ]
+        compare_pool(case, x, values, flat)
         # PyTorch's unpooling is only defined if no two values have the same index.
         unique = all(len(set(row)) == row.size for row in flat.reshape(layout.planes, -1))
         pytorch_unpools = max(case.pool.dilation) == 1 and not case.pool.ceil_mode
@@ -94,11 +92,9 @@ def test_values_indices_and_gradients_are_those_of_pytorch(block):
             pooled = torch.nan_to_num(values.detach()).requires_grad_()
             full = unpool(pooled, indices, *case.parameters, output_size=size)
             equal(numbers(full), reference.max_unpool(numbers(pooled), flat, size), case)
-            expected = reference.max_unpool_vjp(cotangent(layout, size), flat, size)
-            equal(gradient(full, pooled, layout), expected, case)
-            for i in given:
-                run = lambda v, i=i, case=case: case.max_unpool(v, i)  # noqa: E731
-                check_unpool(run, numbers(pooled), case.dtype, layout, flat, size, case)
+            weights = cotangent(layout, size)
+            expected = reference.max_unpool_vjp(weights, flat, size)
+            equal(gradient(full, pooled, weights), expected, case)
 
 
 def irregular_pool(case: IrregularCase, x):
@@ -123,18 +119,12 @@ def test_adaptive_and_fractional_pools_are_those_of_pytorch():
         found = irregular_pool(case, x)
         if found is None:
             continue
-        values, flat = numbers(found[0]), found[1][0].numpy()
-        weights = cotangent(case.layout, flat.shape[1:])
-        expected = reference.max_pool_vjp(weights, flat, case.size)
-        equal(gradient(found[0], x, case.layout), expected, case)
-        check_pool(case.max_pool, case.x, case.layout, case.size, (values, flat), note=case)
+        compare_pool(case, x, found[0], found[1][0].numpy())
         compared += 1
     assert compared > 250
 
 
 def test_indices_of_pytorch_are_accepted_unchanged():
-    import mlx_unpool
-
     x = torch.randn(2, 3, 9, 8)
     values, indices = torch.nn.functional.max_pool2d(x, 2, return_indices=True)  # int64
     arrays = mx.array(values.numpy()), mx.array(indices.numpy())

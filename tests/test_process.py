@@ -1,4 +1,4 @@
-"""Processes: workers of ``multiprocessing``, and the self-test without a GPU."""
+"""Processes and signals: workers of ``multiprocessing``, interrupts, the self-test without a GPU."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ import pytest
 import mlx_unpool
 
 ROOT = Path(__file__).parent.parent
-# Neither Metal nor CUDA works in a child of fork(): docs/reliability.md recommends "spawn".
-FORK = pytest.mark.skipif(
-    not hasattr(os, "fork") or mx.is_available(mx.gpu), reason="a GPU does not work after a fork"
-)
+UNIX = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork and no SIGALRM")
+LIMIT = 300  # seconds, after which a process counts as hanging; each takes a few
 
 
 def numbers(seed: int) -> list[float]:
@@ -36,7 +34,12 @@ def numbers(seed: int) -> list[float]:
 def test_newly_started_workers_work():
     expected = [numbers(seed) for seed in range(2)]  # uses MLX here first
     with multiprocessing.get_context("spawn").Pool(2) as workers:
-        assert workers.map_async(numbers, range(2)).get(timeout=120) == expected
+        assert workers.map_async(numbers, range(2)).get(timeout=LIMIT) == expected
+
+
+def run(*command: str) -> subprocess.CompletedProcess:
+    options = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": LIMIT}
+    return subprocess.run([sys.executable, *command], **options)
 
 
 FORKED = """
@@ -53,20 +56,68 @@ print(got == [work(seed) for seed in range(4)])
 """
 
 
-@FORK
+@UNIX
+@pytest.mark.skipif(mx.is_available(mx.gpu), reason="a GPU does not work after a fork")
 def test_workers_that_are_forked_before_mlx_runs_work():
     """Importing the package starts no thread and uses no device, so a fork loses nothing."""
-    command = [sys.executable, "-c", FORKED]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    result = run("-c", FORKED)
     assert (result.returncode, result.stdout) == (0, "True\n"), result.stderr
 
 
-@pytest.mark.skipif(mx.metal.is_available() or mx.cuda.is_available(), reason="there is a GPU here")
+INTERRUPTED = """
+import random, signal
+import mlx.core as mx, mlx_unpool
+from mlx_unpool import _backends, _derivatives, _indices
+
+def repeat_until_a_signal(call, seconds):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        while True:
+            call()
+    except KeyboardInterrupt:
+        pass
+
+def enter():
+    with mlx_unpool.exporting(), mlx_unpool.use_backend("ops"), mlx_unpool.checking():
+        pass
+
+def there(x):
+    pooled = mlx_unpool.max_pool2d(x, 3, 2, 1, return_indices=True)
+    return mlx_unpool.max_unpool2d(*pooled, 3, 2, 1, output_size=x.shape)
+
+def evaluate():
+    with mlx_unpool.exporting():
+        y = mlx_unpool.max_pool2d(x, 2)
+    z = mlx_unpool.adaptive_max_pool2d(x, next(sizes) % 15 + 1)
+    mx.eval(there(x), y, z, mx.vmap(there)(x[None]), gradient(x))
+
+state = lambda: [v.get() for v in (_derivatives._exporting, _backends._forced, _indices._checking)]
+before, sizes, x = state(), iter(range(10**9)), mx.random.normal((2, 17, 19, 4))
+gradient = mx.grad(lambda x: (there(x) ** 2).sum())
+expected = gradient(x)
+mx.eval(expected)
+random.seed(0)
+signal.signal(signal.SIGALRM, signal.default_int_handler)  # as for Ctrl-C
+for call, count, shortest, longest in ((enter, 5000, 1e-6, 6e-5), (evaluate, 300, 1e-5, 8e-3)):
+    for _ in range(count):
+        repeat_until_a_signal(call, random.uniform(shortest, longest))
+        assert state() == before, call
+assert mx.array_equal(gradient(x), expected)
+print("alive")
+"""
+
+
+@UNIX
+def test_a_signal_at_any_moment_leaves_nothing_broken():
+    """About 1 in 20 of the signals in ``enter`` arrive between entering a context and its first line."""
+    result = run("-c", INTERRUPTED)
+    assert (result.returncode, result.stdout) == (0, "alive\n"), result.stderr
+
+
+@pytest.mark.skipif(mx.is_available(mx.gpu), reason="there is a GPU here")
 def test_the_self_test_explains_itself_and_needs_a_gpu():
     """tests/metal runs it on the emulated device."""
-    command = [sys.executable, "-m", "mlx_unpool.selftest"]
-    options = {"capture_output": True, "text": True, "cwd": ROOT}
-    said, done = (subprocess.run([*command, *words], **options) for words in (["--help"], []))
+    said, done = (run("-m", "mlx_unpool.selftest", *words) for words in (["--help"], []))
     assert (said.returncode, done.returncode) == (0, 2)
     assert "bit for bit" in said.stdout
     assert "Exit status: 0 if" in said.stdout

@@ -108,13 +108,55 @@ def test_one_warning_lists_what_is_left():
     assert warning.filename == __file__
     first, *lines = str(warning.message).splitlines()
     assert first == "[replace_max_pools] not replaced:"
-    assert [line.split(":")[0].strip() for line in lines] == ["blocks.1.layers.0", "wide", "uneven"]
-    assert "Subclass is a subclass" in lines[0]
-    assert "'padding' must be at most half the window" in lines[1]
+    assert [line.split(":")[0].strip() for line in lines] == ["wide", "uneven", "blocks.1.layers.0"]
+    assert "'padding' must be at most half the window" in lines[0]
+    assert "attributes of this MaxPool2d were changed" in lines[1]
+    assert "Subclass is a subclass" in lines[2]
     assert [model.blocks[1].layers[0], model.wide, model.uneven] == left
     assert isinstance(model.blocks[0], mlx_unpool.MaxPool2d)
     with pytest.warns(UserWarning, match=r"the model: Subclass"):
         assert type(replace_max_pools(Subclass(2))) is Subclass
+
+
+class Blocks(tuple):
+    """A tuple whose constructor takes two arguments."""
+
+    def __new__(cls, first, second):
+        return super().__new__(cls, (first, second))
+
+
+def test_a_tuple_with_its_own_constructor_is_left_and_listed():
+    model = nn.Module()
+    inside = nn.Sequential(nn.MaxPool1d(2))
+    model.kept, model.blocks = Blocks(nn.ReLU(), inside), [Blocks(nn.ReLU(), nn.MaxPool2d(2))]
+    before = model.blocks[0]
+    with pytest.warns(
+        UserWarning, match=r"not replaced:\n  blocks.0: Blocks is a subclass of tuple\.$"
+    ):
+        replace_max_pools(model)
+    assert model.blocks[0] is before
+    assert type(model.kept) is Blocks
+    assert isinstance(
+        inside.layers[0], mlx_unpool.MaxPool1d
+    )  # a list inside such a tuple is changed
+
+
+def test_models_may_be_nested_deeply():
+    pool = model = nn.Sequential(nn.MaxPool2d(2))
+    for _ in range(400):  # Python's limit is 1000 calls, and each level would take several
+        model = nn.Sequential(model, (nn.ReLU(),))
+    replace_max_pools(model)
+    assert isinstance(pool.layers[0], mlx_unpool.MaxPool2d)
+
+
+def test_a_model_without_pools_gives_a_warning():
+    with pytest.warns(
+        UserWarning, match=r"^\[replace_max_pools\] 'model' contains no max pooling layer"
+    ):
+        replace_max_pools(nn.Sequential(nn.ReLU()))
+    model = nn.Sequential(nn.MaxPool2d(2))
+    for pool in (model, model, nn.Sequential(mlx_unpool.AdaptiveMaxPool1d(2))):
+        replace_max_pools(pool)  # a warning would be an error
 
 
 @pytest.mark.parametrize("thing", [None, 3, [nn.MaxPool2d(2)], nn.MaxPool2d, {"a": 1}])
@@ -155,17 +197,20 @@ def names(tree) -> list[str]:
     return [name for name, _ in tree_flatten(tree)]
 
 
-def test_frozen_models_stay_frozen():
+@pytest.mark.parametrize("keys", [None, "bias"])
+def test_frozen_models_stay_frozen(keys):
     model, x = Block(), mx.random.normal((1, 16, 16, 3))
-    model.freeze()
+    model.freeze(keys=keys)
     model.convolution.unfreeze()
     model.eval()
     trainable = names(model.trainable_parameters())
     gradients = names(nn.value_and_grad(model, loss)(model, x)[1])
     replace_max_pools(model)
+    assert isinstance(model.pool, mlx_unpool.MaxPool2d)
     assert names(model.trainable_parameters()) == trainable
     assert not any(module.training for module in model.modules())
     assert names(nn.value_and_grad(model, loss)(model, x)[1]) == gradients
+    assert not any(type(module) is nn.MaxPool2d for module in model.modules())
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from importlib.metadata import version
 from types import SimpleNamespace
 from typing import get_args
@@ -14,6 +16,7 @@ import pytest
 
 import mlx_unpool
 from mlx_unpool import _backends, _derivatives, _indices
+from mlx_unpool._settings import set_inside
 from mlx_unpool._types import BACKENDS, BackendName
 
 BLOCKS = {
@@ -40,85 +43,75 @@ def test_it_holds_inside_and_ends_with_the_block(block):
             assert value() == inside
         assert value() == inside
     assert value() == outside
-    with pytest.raises(KeyError), enter():
-        raise KeyError
+    with pytest.raises(KeyboardInterrupt), enter():
+        raise KeyboardInterrupt
     assert value() == outside
 
 
-def test_it_does_not_hold_in_threads_that_are_started_inside(block):
-    enter, value, outside, _ = block
-    got = []
-    with enter():
-        thread = threading.Thread(target=lambda: got.append(value()))
-        thread.start()
-        thread.join()
-    assert got == [outside]
+def test_it_holds_in_tasks_but_not_in_threads_that_are_started_inside(block):
+    enter, value, outside, inside = block
+    in_a_thread = []
+
+    async def read():
+        await asyncio.sleep(0)
+        return value()
+
+    async def main():
+        before = asyncio.create_task(read())
+        with enter():
+            made_inside = asyncio.create_task(read())
+            thread = threading.Thread(target=lambda: in_a_thread.append(value()))
+            thread.start()
+            thread.join()
+            assert await asyncio.to_thread(value) == await made_inside == inside
+            assert await before == outside
+        assert value() == outside
+
+    asyncio.run(main())
+    assert in_a_thread == [outside]
 
 
-def run(program: str, **environment: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-c", "import mlx.core as mx, mlx_unpool as m\n" + program]
-    environment["PYTHONPATH"] = ":".join(filter(None, sys.path))
-    return subprocess.run(command, env=environment, capture_output=True, text=True)
+INDEX, WORD = r"\[max_unpool1d\] 'indices' must", "'MLX_UNPOOL_CHECK' must be one of .* but got"
+WORDS = {"1": INDEX, "TRUE": INDEX, "on": INDEX, "0": None, "": None, "false": None, "No": None}
+WORDS |= {"2": WORD, "maybe": WORD, "tru": WORD}
 
 
-@pytest.mark.parametrize("value", ["2", "maybe", "tru"])
-def test_other_words_in_the_environment_are_refused(value, monkeypatch):
+@pytest.mark.parametrize(("value", "error"), WORDS.items())
+def test_an_environment_variable_turns_checking_on(value, error, monkeypatch):
     monkeypatch.setenv("MLX_UNPOOL_CHECK", value)
-    with pytest.raises(ValueError, match=f"'MLX_UNPOOL_CHECK' must be one of .* but got '{value}'"):
-        mlx_unpool.max_unpool1d(mx.ones((2, 1)), mx.array([[0], [3]]), 2)
+    with pytest.raises(ValueError, match=error) if error else nullcontext():
+        mlx_unpool.max_unpool1d(mx.ones((2, 1)), mx.array([[0], [4]]), 2)
 
 
-SWITCH = {"1": True, "TRUE": True, "on": True, "0": False, "": False, "false": False, "No": False}
-
-
-@pytest.mark.parametrize(("value", "checks"), SWITCH.items())
-def test_an_environment_variable_turns_checking_on_for_a_process(value, checks):
-    program = (
-        "v, i = m.max_pool2d(mx.arange(20.0).reshape(1, 4, 5, 1), 2, return_indices=True)\n"
-        "m.max_unpool2d(v, i, 2)\n"
-    )
-    done = run(program, MLX_UNPOOL_CHECK=value)
-    assert (done.returncode != 0) == checks, done.stderr
-    assert ("[max_unpool2d] 'indices' must" in done.stderr) == checks
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"), [("ops", "1.0"), ("", "1.0"), ("gpu", "MLX_UNPOOL_BACKEND")]
-)
-def test_an_environment_variable_chooses_a_backend_for_a_process(value, expected):
-    done = run("print(m.max_pool1d(mx.ones((2, 1)), 2).item())", MLX_UNPOOL_BACKEND=value)
-    assert expected in done.stdout + done.stderr
-
-
-def report(**environment: str) -> subprocess.CompletedProcess:
-    """The output of ``python -m mlx_unpool``."""
-    environment["PYTHONPATH"] = ":".join(filter(None, sys.path))
+def report(backend: str) -> subprocess.CompletedProcess:
+    """The output of ``python -m mlx_unpool`` with an environment variable."""
+    environment = {"MLX_UNPOOL_BACKEND": backend, "PYTHONPATH": ":".join(filter(None, sys.path))}
     command = [sys.executable, "-m", "mlx_unpool"]
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
-def test_the_module_prints_versions_devices_and_the_backend():
-    done = report()
+@pytest.mark.parametrize("name", ["", *BACKENDS])
+def test_the_module_prints_versions_devices_and_the_backend(name):
+    done = report(name)
     assert (done.returncode, done.stderr) == (0, "")
     lines = dict(line.split(maxsplit=1) for line in done.stdout.splitlines()[:7])
     assert lines["mlx_unpool"] == mlx_unpool.__version__
     assert lines["mlx"] == version("mlx")
     assert "(cpu)" in lines["devices"]
     assert lines["default"].startswith("Device(")
-    assert lines["backend"] in BACKENDS
+    assert lines["backend"] in (
+        [name, f"{name}, not available on this machine"] if name else BACKENDS
+    )
     assert done.stdout.endswith("\n\nCheck every kernel: python -m mlx_unpool.selftest\n")
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_the_module_prints_a_forced_backend(name):
-    (line,) = (line for line in report(MLX_UNPOOL_BACKEND=name).stdout.splitlines() if name in line)
-    assert line in (f"backend     {name}", f"backend     {name}, not available on this machine")
-
-
-def test_the_module_refuses_an_unknown_backend():
-    done = report(MLX_UNPOOL_BACKEND="gpu")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("[mlx_unpool] 'MLX_UNPOOL_BACKEND' must be 'ops' or")
+def test_an_unknown_backend_in_the_environment_is_refused():
+    message = "[mlx_unpool] 'MLX_UNPOOL_BACKEND' must be 'ops' or 'metal' or 'cuda' but got 'gpu'."
+    done = report("gpu")
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (1, "", message)
+    with set_inside(_backends._forced, "gpu"), pytest.raises(ValueError, match="must be") as caught:
+        mlx_unpool.max_pool1d(mx.ones((2, 1)), 2)
+    assert str(caught.value) == message
 
 
 def test_a_type_checker_and_the_program_have_the_same_names():

@@ -1,33 +1,42 @@
-"""The documentation site: built without a warning, no dead link, a page for each public name."""
+"""The site builds without a warning, no link is dead, pages are described; generated text is up to date."""
 
 from __future__ import annotations
 
 import html.parser
+import re
 import subprocess
 import sys
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import mlx.core as mx
 import pytest
 
 import mlx_unpool
 
 ROOT = Path(__file__).parent.parent
+sys.path.append(str(ROOT / "docs"))
+pytestmark = pytest.mark.sphinx
 
 
 class Page(html.parser.HTMLParser):
-    """What a page of HTML refers to, and the anchors that it has."""
+    """The links, anchors, pictures and description of a page of HTML."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.links: list[str] = []
         self.anchors: set[str] = {""}
+        self.pictures: list[str] = []
+        self.about: dict[str, str] = {}
         self.feed(path.read_text())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}
         self.links += [values[name] for name in ("href", "src") if values.get(name)]
         self.anchors |= {values.get("id", "")}
+        self.pictures += [values.get("alt", "")] * (tag == "img")
+        name = values.get("name") or values.get("property") or values.get("rel") or ""
+        self.about |= {name: values.get("content") or values.get("href") or ""}
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +48,12 @@ def site(tmp_path_factory):
     return folder
 
 
-def test_every_link_leads_somewhere_and_every_public_name_has_a_page(site):
-    pages = {path: Page(path) for path in site.rglob("*.html")}
+@pytest.fixture(scope="module")
+def pages(site):
+    return {path: Page(path) for path in site.rglob("*.html")}
+
+
+def test_every_link_leads_somewhere_and_every_public_name_has_a_page(site, pages):
     dead = []
     for path, page in pages.items():
         for link in page.links:
@@ -57,8 +70,31 @@ def test_every_link_leads_somewhere_and_every_public_name_has_a_page(site):
         assert f"mlx_unpool.{name}" in page.anchors
 
 
-def test_the_picture_of_unpooling_shows_what_the_library_computes():
-    sys.path.append(str(ROOT / "docs"))
-    import draw_unpooling
+def test_every_page_is_described_and_has_one_address(site, pages):
+    assert not (site / "README.html").exists()  # it is index.html
+    for path, page in pages.items():
+        name = path.relative_to(site).as_posix()
+        if name.startswith("_modules") or name in ("genindex.html", "search.html"):
+            continue
+        assert len(page.about["description"]) > 30, name
+        assert page.about["canonical"].endswith(f"/{name}")
+        assert (site / page.about["og:image"].partition("/mlx-unpool/")[2]).is_file()
+        described = [text for text in page.pictures if text != "Logo"]  # furo's, beside the name
+        assert not [text for text in described if len(text) <= 40], name
 
-    assert draw_unpooling.svg() == (ROOT / "docs" / "unpooling.svg").read_text()
+
+def test_the_picture_of_unpooling_shows_what_the_library_computes():
+    picture = (ROOT / "docs" / "unpooling.svg").read_text()
+    numbers = [int(number) for number in re.findall(r">(\d+)</text>", picture)]
+    x = mx.array(numbers[:16]).reshape(1, 4, 4, 1)
+    values, indices = mlx_unpool.max_pool2d(x, 2, return_indices=True)
+    full = mlx_unpool.max_unpool2d(values, indices, 2)
+    assert numbers[16:] == [
+        n for array in (values, indices, full) for n in array.flatten().tolist()
+    ]
+
+
+def test_the_api_reference_on_github_is_up_to_date():
+    import write_api
+
+    assert write_api.page() == write_api.PAGE.read_text(), "run: python docs/write_api.py"

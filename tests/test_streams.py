@@ -1,4 +1,4 @@
-"""Streams and threads: every call runs on its stream, and arrays move between streams without a copy."""
+"""Streams and threads: every call runs on its stream."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ import pytest
 import transforms
 
 import mlx_unpool
-from mlx_unpool import MaxPool2d, MaxUnpool2d, _backends
+from mlx_unpool import _backends
 
 GPU = mx.metal.is_available() or mx.cuda.is_available()
 DEVICES = [mx.cpu, *([mx.gpu] if GPU else [])]
-PAIRS = list(itertools.product(DEVICES, DEVICES))
-FORMATS = ("flat", "window")
 
 
 def in_threads(work: Callable[[int], None], count: int = 1) -> None:
@@ -40,49 +38,44 @@ def in_threads(work: Callable[[int], None], count: int = 1) -> None:
     assert not errors
 
 
-def layers(index_format: str, kernel_size=2, stride=2, padding=0):
-    pool = MaxPool2d(kernel_size, stride, padding, return_indices=True, index_format=index_format)
-    return pool, MaxUnpool2d.from_pool(pool)
+def there_and_back(x, window, index_format, stream, unpool_on=None) -> mx.array:
+    options = {"return_indices": True, "index_format": index_format, "stream": stream}
+    pooled = mlx_unpool.max_pool2d(x, *window, **options)
+    options = {"output_size": x.shape, "stream": unpool_on or stream}
+    return mlx_unpool.max_unpool2d(*pooled, *window, **options)
 
 
-@pytest.mark.parametrize(("first", "second"), PAIRS)
-@pytest.mark.parametrize("index_format", FORMATS)
-def test_pooling_and_unpooling_on_different_streams(first, second, index_format):
+@pytest.mark.parametrize(("first", "second"), list(itertools.product(DEVICES, DEVICES)))
+@pytest.mark.parametrize("index_format", ["flat", "window"])
+@pytest.mark.parametrize("window", [(2, 2, 0), (3, 2, 1)])
+def test_pooling_and_unpooling_on_different_streams(window, index_format, first, second):
+    """One lazy graph over both streams gives the same result and gradient as a graph on the CPU."""
     x = mx.random.normal((2, 15, 17, 8), stream=mx.cpu)
-    here, there = mx.new_stream(first), mx.new_stream(second)
-    for window in ((2, 2, 0), (3, 2, 1)):
-        both = layers(index_format, *window)
-        with mx.stream(mx.cpu):
-            expected = value_and_gradient(x, *both)
-            mx.eval(expected)
-        got = value_and_gradient(x, *both, pool_on=here, unpool_on=there)
-        mx.eval(got)
-        with mx.stream(mx.cpu):
-            assert all(mx.array_equal(a, b) for a, b in zip(got, expected, strict=True))
 
+    def results(*streams) -> list[mx.array]:
+        call = lambda x: there_and_back(x, window, index_format, *streams)  # noqa: E731
+        found = [call(x), mx.grad(lambda x: (call(x) ** 2).sum())(x)]
+        mx.eval(found)
+        return found
 
-def value_and_gradient(x, pool, unpool, pool_on=None, unpool_on=None) -> list[mx.array]:
-    """The result and the gradient of one lazy graph over both streams."""
-
-    def there_and_back(x):
-        values, indices = pool(x, stream=pool_on)
-        return unpool(values, indices, output_size=x.shape, stream=unpool_on)
-
-    return [there_and_back(x), mx.grad(lambda x: (there_and_back(x) ** 2).sum())(x)]
+    with mx.stream(mx.cpu):
+        expected = results(mx.cpu)
+    got = results(mx.new_stream(first), mx.new_stream(second))
+    with mx.stream(mx.cpu):
+        assert all(mx.array_equal(a, b) for a, b in zip(got, expected, strict=True))
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_threads_do_not_disturb_each_other(device):
     x = mx.random.normal((8, 2, 16, 16, 4), stream=mx.cpu)
     mx.eval(x)
-    pool, unpool = layers("flat")
 
-    def there_and_back(x, stream=None):
-        values, indices = pool(x, stream=stream)
-        adaptive = mlx_unpool.adaptive_max_pool2d(x, 5, stream=stream)
-        return (unpool(values, indices, x.shape, stream=stream) ** 2).sum() + adaptive.sum()
+    @mx.value_and_grad
+    def value_and_gradient(x):
+        full = there_and_back(x, (2,), "flat", None)
+        return (full**2).sum() + mlx_unpool.adaptive_max_pool2d(x, 5).sum()
 
-    expected = [mx.value_and_grad(there_and_back)(each) for each in x]
+    expected = [value_and_gradient(each) for each in x]
     mx.eval(expected)
     got: list = [None] * len(x)
 
@@ -90,7 +83,7 @@ def test_threads_do_not_disturb_each_other(device):
         stream = mx.new_stream(device)
         for _ in range(5):
             with mx.stream(stream):
-                got[number] = mx.value_and_grad(there_and_back)(x[number])
+                got[number] = value_and_gradient(x[number])
                 mx.eval(got[number])
 
     in_threads(work, len(x))
@@ -208,9 +201,8 @@ def test_everything_that_a_call_does_runs_on_the_requested_stream(name):
     """MLX refuses to evaluate an array here if another thread used its own stream for it."""
     call, inputs = CALLS[name]
     requested, made = mx.new_stream(mx.cpu), []
-    swapped = [
-        mx.swapaxes(mx.contiguous(mx.swapaxes(x, 0, 1)), 0, 1) for x in inputs
-    ]  # needs a copy
+    # Swapped in memory, so that the call needs a copy.
+    swapped = [mx.swapaxes(mx.contiguous(mx.swapaxes(x, 0, 1)), 0, 1) for x in inputs]
     expected, twice = call(*inputs, stream=None), [mx.stack([x, x]) for x in inputs]
     mx.eval(swapped, expected, twice)
 
@@ -234,12 +226,9 @@ def test_everything_that_a_call_does_runs_on_the_requested_stream(name):
 
 def test_streams_and_devices_of_every_kind_are_accepted():
     x = mx.random.normal((1, 8, 8, 4))
-    pool, unpool = layers("flat")
-    expected = pool(x)
+    expected = there_and_back(x, (2,), "flat", None)
     streams = (mx.cpu, mx.Device(mx.cpu), mx.default_stream(mx.cpu), mx.new_stream(mx.cpu))
-    for stream in (*streams, mx.new_thread_local_stream(mx.cpu), None):
-        found = pool(x, stream=stream)
-        assert all(mx.array_equal(a, b) for a, b in zip(found, expected, strict=True))
-        assert mx.array_equal(unpool(*found, x.shape, stream=stream), unpool(*expected, x.shape))
-        total = lambda x, s=stream: unpool(*pool(x, stream=s), x.shape, stream=s).sum()  # noqa: E731
-        assert mx.grad(total)(x).sum().item() == 64
+    for stream in (*streams, mx.new_thread_local_stream(mx.cpu)):
+        call = lambda x, stream=stream: there_and_back(x, (2,), "flat", stream)  # noqa: E731
+        assert mx.array_equal(call(x), expected)
+        assert mx.grad(lambda x, call=call: call(x).sum())(x).sum().item() == 64

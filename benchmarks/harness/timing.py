@@ -92,18 +92,3 @@ def table(header: list[str], rows: list[list[Any]]) -> str:
         cells = [f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in row]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
-
-
-def figure(name: str, draw: Callable[[Any], None]) -> None:
-    """Draws a plot and saves it in the results folder."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    canvas, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
-    draw(axes)
-    axes.grid(visible=True, alpha=0.3)
-    RESULTS.mkdir(exist_ok=True)
-    canvas.savefig(RESULTS / f"{name}.png", dpi=120)
-    plt.close(canvas)

@@ -43,7 +43,7 @@ def read_scan(path: Path) -> SpatialImage:
 
     Raises:
         OSError: If there is no such file.
-        ValueError: If it is not a volume, has several frames, or has an inconsistent header.
+        ValueError: If it is not a volume of real numbers, has several frames, or has an inconsistent header.
     """
     path.open("rb").close()  # raises an error that gives the reason
     try:
@@ -56,6 +56,8 @@ def read_scan(path: Path) -> SpatialImage:
     problem = None
     if image.ndim != 3:
         problem = f"its shape is {image.shape}"
+    elif values.dtype.kind not in "iuf":
+        problem = f"its type is {values.dtype}"
     elif not np.isfinite(values).all():
         problem = "some of its values are not finite"
     elif values.min() == values.max():

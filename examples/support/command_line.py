@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 
@@ -10,8 +11,10 @@ def run_program(main: Callable[[], int]) -> None:
     """Run a program and exit with the status that it returns.
 
     A ValueError or OSError, such as a missing file or a refused argument, is printed as one line on standard
-    error, and the exit status is 1. After Ctrl-C the exit status is 130.
+    error, and the exit status is 1. After Ctrl-C the exit status is 130, and 143 after SIGTERM, which raises
+    SystemExit, so that the program removes its partial files.
     """
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         status = main()
     except (ValueError, OSError) as error:
@@ -19,4 +22,6 @@ def run_program(main: Callable[[], int]) -> None:
         status = 1
     except KeyboardInterrupt:
         status = 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
     sys.exit(status)

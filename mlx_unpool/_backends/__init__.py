@@ -24,9 +24,7 @@ VARIABLE = "MLX_UNPOOL_BACKEND"
 class Backend(Protocol):
     """The primitives, the operations that every backend implements, on arrays (B, D, H, W, C)."""
 
-    # A CPU backend supports float64 and arrays of fewer than 2^31 elements. It also has
-    # pool_values(x, bounds, g, index_dtype), so that a pool without indices need not compute and keep them.
-    on_gpu: bool
+    on_gpu: bool  # a CPU backend supports float64 and arrays of fewer than 2^31 elements
 
     def pool(
         self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype
@@ -37,6 +35,11 @@ class Backend(Protocol):
         self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and flat indices of windows between ``bounds``, of shape (B, n, 2, 1 or C)."""
+
+    def pool_values(
+        self, x: mx.array, bounds: mx.array | None, g: Any, index_dtype: mx.Dtype
+    ) -> mx.array:
+        """The values alone of :meth:`pool` or, with ``bounds``, of :meth:`pool_regions`."""
 
     def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """Planes with values at their indices (the last one, if indices are equal), zero elsewhere."""
@@ -79,7 +82,8 @@ def use_backend(name: BackendName) -> Iterator[None]:
 
     The default depends on the device of the stream: ``"metal"`` or ``"cuda"`` kernels on a GPU, ``"ops"``
     (plain ``mlx.core`` operations) on the CPU. The environment variable ``MLX_UNPOOL_BACKEND`` forces a
-    backend for the whole process. Results are bit-identical on all backends.
+    backend for the whole process. Results are bit-identical on all backends, except the sign of zero and
+    the bits of NaN on the CPU of a Mac.
 
     Args:
         name (str): ``"ops"``, ``"metal"`` or ``"cuda"``. ``"ops"`` always runs on the CPU, even if the

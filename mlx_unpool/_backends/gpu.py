@@ -10,7 +10,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd, prod
-from typing import Any
+from typing import Any, TypeGuard
 
 import mlx.core as mx
 
@@ -141,38 +141,48 @@ class Kernels:
         self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and indices of every window."""
-        if g.window.elements > _MAX_ELEMENTS:
-            return self._pool_large(x, _no_array(), g, index_dtype)
-        return _pool(x.shape, x.dtype, g, index_dtype)(self.dialect, x)
+        return self._pooled(x, None, g, index_dtype)
 
     def pool_regions(
         self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and flat indices of windows between ``bounds``."""
-        if prod(g.longest) > _MAX_ELEMENTS:
-            return self._pool_large(x, bounds, g, index_dtype)
-        launch = _pool_regions(x.shape, x.dtype, bounds.shape[3], g, index_dtype)
-        return launch(self.dialect, x, bounds)
+        return self._pooled(x, bounds, g, index_dtype)
 
-    def _pool_large(
-        self, x: mx.array, bounds: mx.array, g: Geometry, index_dtype: mx.Dtype
+    def pool_values(
+        self, x: mx.array, bounds: mx.array | None, g: Any, index_dtype: mx.Dtype
+    ) -> mx.array:
+        """See ``Backend``."""
+        return self._pooled(x, bounds, g, index_dtype, values_only=True)[0]
+
+    def _pooled(
+        self,
+        x: mx.array,
+        bounds: mx.array | None,
+        g: Any,
+        index_dtype: mx.Dtype,
+        values_only: bool = False,
     ) -> tuple[mx.array, mx.array]:
-        columns = bounds.shape[3] if bounds.ndim > 1 else 1
-        first, *rest = _pool_large(x.shape, x.dtype, columns, g, index_dtype)
-        parts = first(self.dialect, x, bounds)
-        return rest[0](self.dialect, *parts) if rest else parts
+        arguments, columns = (g, index_dtype, values_only), 1 if bounds is None else bounds.shape[3]
+        if _is_large(g):
+            first, *rest = _pool_large(x.shape, x.dtype, columns, *arguments)
+            parts = first(self.dialect, x, _no_array() if bounds is None else bounds)
+            return rest[0](self.dialect, *parts) if rest else parts
+        if bounds is None:
+            return _pool(x.shape, x.dtype, *arguments)(self.dialect, x)
+        return _pool_regions(x.shape, x.dtype, columns, *arguments)(self.dialect, x, bounds)
 
     def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """See ``Backend``."""
-        if not isinstance(g, WindowGeometry) or _is_large(g):
-            return self.pick(values, self._winner(indices, g), _without_window(g))
-        outside = self._outside_window(values.dtype, indices, g)
-        launch = _place(values.shape, values.dtype, indices.dtype, g)
-        return launch(self.dialect, values, indices, *outside)[0]
+        if _has_tiles(g):
+            outside = self._outside_window(values.dtype, indices, g)
+            launch = _place(values.shape, values.dtype, indices.dtype, g)
+            return launch(self.dialect, values, indices, *outside)[0]
+        return self.pick(values, self._winner(indices, g), _without_window(g))
 
     def accumulate(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """See ``Backend``. An index outside its own window adds nothing."""
-        if isinstance(g, WindowGeometry) and not _is_large(g):
+        if _has_tiles(g):
             launch = _place(values.shape, values.dtype, indices.dtype, g, add=True)
             return launch(self.dialect, values, indices, _no_array(), _no_array())[0]
         covering = _no_array()
@@ -189,14 +199,14 @@ class Kernels:
     def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """See ``Backend``."""
         outside, winner = [_no_array()] * 2, _no_array()
-        if not isinstance(g, WindowGeometry) or _is_large(g):
-            found_in, winner = "numbers", self._winner(indices, g)
-        else:
+        if _has_tiles(g):
             found_in, outside = "neighbours", self._outside_window(full.dtype, indices, g)
             if not _has_few_neighbours(g.window):
                 launch = _place(indices.shape, mx.uint8, indices.dtype, g, codes=True)
                 found_in = "codes"
                 winner = launch(self.dialect, _no_array(), indices, *[_no_array()] * 2)[0]
+        else:
+            found_in, winner = "numbers", self._winner(indices, g)
         launch = _pick(full.shape, full.dtype, indices.shape, indices.dtype, g, found_in)
         return launch(self.dialect, full, indices, *outside, winner)[0]
 
@@ -222,7 +232,9 @@ Shape = tuple[int, ...]  # (B, D, H, W, C)
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
-def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtype) -> Launch:
+def _pool(
+    shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtype, values_only: bool
+) -> Launch:
     batch, *_, channels = shape
     columns = _columns(dtype, shape, g, g.pooled[2])
     while columns > 1 and (columns - 1) * g.window.stride[2] + g.window.span[2] > _MAX_LOADED:
@@ -233,6 +245,7 @@ def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtyp
     template: dict[str, Any] = {
         "T": dtype,
         "I": index_dtype,
+        "VALUES": values_only,
         "FLAT": not is_window(index_dtype),
         "WHERE": _index_type(index_dtype, g) if not is_window(index_dtype) else mx.uint16,
         "INDEX": _index_type(index_dtype, g),
@@ -242,8 +255,7 @@ def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtyp
         "Y": rows,
         **_constants(g.window),
     }
-    pooled = (batch, *g.pooled, channels)
-    outputs = [(pooled, dtype), (pooled, index_dtype)]
+    outputs = _pool_outputs((batch, *g.pooled, channels), dtype, index_dtype, values_only)
     d, h, w = g.pooled
     grid = _grid(template["V"], (batch, d, -(-h // rows), w, channels), columns)
     return _launch(POOL, template, grid, outputs, g.pooled)
@@ -260,7 +272,7 @@ def _place(
 ) -> Launch:
     batch, *_, channels = shape
     flat, stride, tiles = not is_window(index_dtype), g.window.stride, _tiles(g)
-    columns = _columns(dtype, shape, g, tiles[2], stride[2])
+    columns = _columns(dtype, shape, g, tiles[2], stride[2], most=16 if codes else 8)
     if g.window.dilation[2] > stride[2]:
         columns = 1  # the windows of a tile are not neighbours
     acc, lanes = _place_work(dtype, channels, g.window, add, codes)
@@ -289,7 +301,7 @@ def _place_work(
     """The accumulation dtype of ``place`` and its number of channels per thread."""
     lanes, tile = _lanes(dtype, channels), prod(window.stride)
     if codes:  # window codes (see windows.h) of a tile of one element take few registers
-        return mx.uint16, 16 if tile == 1 and channels % 16 == 0 else lanes
+        return mx.uint16, max(lanes, gcd(channels, 32)) if tile == 1 else lanes
     if not add or window.disjoint:
         return dtype, lanes
     acc = TRAITS[dtype].accumulation
@@ -384,7 +396,12 @@ def _last_writer(shape: Shape, index_dtype: mx.Dtype, g: Geometry) -> Launch:
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _pool_large(
-    shape: Shape, dtype: mx.Dtype, columns: int, g: Geometry, index_dtype: mx.Dtype
+    shape: Shape,
+    dtype: mx.Dtype,
+    columns: int,
+    g: Geometry,
+    index_dtype: mx.Dtype,
+    values_only: bool,
 ) -> list[Launch]:
     """One launch, or two if each window is divided into chunks for several threads."""
     batch, *_, channels = shape
@@ -404,38 +421,48 @@ def _pool_large(
         "OFFSET": _offset_type(shape, g, chunks),
         "AXIS": _axis_type(g),
     }
-    parts, pooled = (batch, d, h, w * chunks, channels), (batch, *g.pooled, channels)
-    size = (*g.pooled, chunks)
-    part_type = index_dtype if chunks == 1 else number_type
-    launch = _launch(
-        POOL_LARGE,
-        {**template, "I": part_type, "REGIONS": isinstance(g, RegionGeometry)},
-        (w * chunks * groups, d * h, batch),
-        [(parts, dtype), (parts, part_type)],
-        _window_of(g),
-        size,
-    )
+    # The kernel that stores the result, and what it stores.
+    result = template | {"I": index_dtype, "VALUES": values_only}
+    outputs = _pool_outputs((batch, *g.pooled, channels), dtype, index_dtype, values_only)
+    grid, size = (w * groups, d * h, batch), (*g.pooled, chunks)
+    regions = {"REGIONS": isinstance(g, RegionGeometry)}
     if chunks == 1:
-        return [launch]
-    outputs = [(pooled, dtype), (pooled, index_dtype)]
-    grid = (w * groups, d * h, batch)
-    return [launch, _launch(POOL_CHUNKS, {**template, "I": index_dtype}, grid, outputs, size)]
+        return [_launch(POOL_LARGE, result | regions, grid, outputs, _window_of(g), size)]
+    parts = _pool_outputs((batch, d, h, w * chunks, channels), dtype, number_type, False)
+    template |= {"I": number_type, "VALUES": False, **regions}
+    part_grid = (w * chunks * groups, d * h, batch)
+    return [
+        _launch(POOL_LARGE, template, part_grid, parts, _window_of(g), size),
+        _launch(POOL_CHUNKS, result, grid, outputs, size),
+    ]
+
+
+def _pool_outputs(
+    pooled: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, values_only: bool
+) -> list[tuple[Shape, mx.Dtype]]:
+    """The shapes and dtypes of the values and indices; one index, which is not used, for values only."""
+    return [(pooled, dtype), ((1,) if values_only else pooled, index_dtype)]
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _pool_regions(
-    shape: Shape, dtype: mx.Dtype, columns: int, g: RegionGeometry, index_dtype: mx.Dtype
+    shape: Shape,
+    dtype: mx.Dtype,
+    columns: int,
+    g: RegionGeometry,
+    index_dtype: mx.Dtype,
+    values_only: bool,
 ) -> Launch:
-    pooled = (shape[0], *g.pooled, shape[4])
     template: dict[str, Any] = {
         "T": dtype,
         "I": index_dtype,
+        "VALUES": values_only,
         "INDEX": _index_type(index_dtype, g),
         # Each channel needs its own thread if channels have different windows.
         **_work_template(dtype, shape, 1, g, lanes=None if columns == 1 else 1),
     }
-    outputs = [(pooled, dtype), (pooled, index_dtype)]
-    lanes = template["V"]
+    pooled, lanes = (shape[0], *g.pooled, shape[4]), template["V"]
+    outputs = _pool_outputs(pooled, dtype, index_dtype, values_only)
     grid = (g.pooled[2] * -(-shape[4] // lanes), g.pooled[0] * g.pooled[1], shape[0])
     return _launch(POOL_REGIONS, template, grid, outputs, g.pooled)
 
@@ -445,8 +472,9 @@ def _accumulate_regions(
     shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Geometry
 ) -> Launch:
     full = (shape[0], *g.size, shape[4])
-    # Threads access only the outputs as contiguous runs, so the window does not matter.
-    columns = _columns(dtype, shape, _without_window(Geometry(g.size, g.size)), g.size[2])
+    # Threads access only the outputs as contiguous runs, so the window does not matter. The number of columns
+    # need not divide the width, because a bounds check takes less time than finding the windows.
+    columns = _columns(dtype, shape, _without_window(Geometry(g.size, g.size)))
     window = g.window if isinstance(g, WindowGeometry) else Window()
     if window.dilation[2] > window.stride[2]:
         columns = 1  # neighbouring outputs belong to different windows
@@ -464,9 +492,18 @@ def _accumulate_regions(
     return _launch(ACCUMULATE_REGIONS, template, grid, [(full, dtype)], _window_of(g), g.size)
 
 
-def _is_large(g: WindowGeometry) -> bool:
-    """Whether windows are too large for the kernels specialised for one window."""
-    return g.window.elements > _MAX_ELEMENTS or prod(g.window.stride) > _MAX_OUTPUTS
+def _is_large(g: Any) -> bool:
+    """Whether ``pool_large`` pools these windows, whose sizes are not constants of the kernel."""
+    if isinstance(g, RegionGeometry):
+        return prod(g.longest) > _MAX_ELEMENTS
+    return g.window.elements > (_MAX_UNROLLED if g.varied else _MAX_ELEMENTS)
+
+
+def _has_tiles(g: Geometry) -> TypeGuard[WindowGeometry]:
+    """Whether ``place`` computes the planes of these windows."""
+    if not isinstance(g, WindowGeometry) or _is_large(g):
+        return False
+    return prod(g.window.stride) <= _MAX_OUTPUTS
 
 
 def _has_few_neighbours(window: Window) -> bool:
@@ -571,12 +608,14 @@ def _lanes(dtype: mx.Dtype, channels: int) -> int:
     return max(1, min(16 // dtype.size, 8, channels))
 
 
-def _columns(dtype: mx.Dtype, shape: Shape, g: WindowGeometry, width: int, tile: int = 1) -> int:
+def _columns(
+    dtype: mx.Dtype, shape: Shape, g: WindowGeometry, width: int = 0, tile: int = 1, most: int = 8
+) -> int:
     """The number of neighbouring windows or tiles per thread: more if there are few channels.
 
-    A number that divides the width saves a bounds check in the kernel.
+    A number that divides the width, if given, saves a bounds check in the kernel.
     """
-    most = _power_of_two(min(16 // dtype.size, 8) // shape[4] // tile)
+    most = _power_of_two(min(16 // dtype.size, most) // shape[4] // tile)
     run = most * g.window.stride[2] + 2 * g.window.span[2]
     if run > min(prod(g.size), prod(g.pooled)) * shape[0]:  # tiny arrays
         return 1

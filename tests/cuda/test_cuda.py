@@ -19,7 +19,7 @@ from arrays import FLOATS, INTEGERS
 from kernel_cases import huge, pool_regions, pool_windows
 
 import mlx_unpool
-from mlx_unpool import _backends
+from mlx_unpool import AdaptiveMaxPool2d, MaxPool2d, _backends
 from mlx_unpool._backends import gpu
 from mlx_unpool._backends.gpu import threadgroup
 
@@ -44,7 +44,8 @@ WINDOWS = [  # shape, window, options
     ((1, 31, 3), (5, 3, 2), {"dilation": 2}),
     ((1, 9, 8, 7, 4), ((3, 2, 3), (2, 2, 1), 1), {"ceil_mode": True}),
     ((1, 9, 8, 7, 4), (3, 1, 1), {"dtype": mx.float16, **OFFSETS}),
-    ((1, 9, 8, 16), (3, 1, 1), OFFSETS),  # winner codes of 16 channels
+    ((1, 9, 8, 32), (3, 1, 1), OFFSETS),  # winner bits of 32 channels
+    ((2, 20, 30, 1), (3, 1, 1), OFFSETS),  # and of 16 columns
     ((1, 11, 12, 3), (2, 5), OFFSETS),  # stride > kernel
     *(((1, 11, 12, 20), (5, 1, 2), {"index_format": f}) for f in FORMATS),  # several rows a thread
     *(((1, 5, 1), (3, 1, 2**30), {"index_format": f, "dilation": 2**30}) for f in FORMATS),
@@ -60,6 +61,10 @@ REGIONS = [  # shape, options
     ((2, 2, 8, 7, 10), {"data_format": "channels_first"}),
     (LARGE, {"dtype": mx.uint8}),
 ]
+IN_EVAL_MODE = [  # batch, layer
+    *((2, pool) for pool in (MaxPool2d(2), MaxPool2d(9), AdaptiveMaxPool2d(7))),
+    (2**15, MaxPool2d(9)),  # one thread per window
+]
 
 
 @functools.cache
@@ -71,6 +76,8 @@ def launches() -> list[cuda_text.Launch]:
             pool_windows(shape, *window, **options)
         for shape, options in REGIONS:
             pool_regions(shape, **options)
+        for batch, pool in IN_EVAL_MODE:
+            pool.eval()(huge((batch, 20, 30, 3), mx.float32))
     return list({launch.function: launch for launch in recorder.launches}.values())
 
 
@@ -90,7 +97,7 @@ def test_the_launches_cover_every_kernel_dtype_and_switch():
             assert values == {mx.int32, mx.int64}, (body, name)
         if name == "NAMED":
             assert values == {mx.int32, mx.int64} | ({mx.uint16} if body == "pick" else set()), body
-    for name, most in (("V", {1, 2, 3, 4, 5, 8, 16}), ("X", {1, 2, 4, 8})):
+    for name, most in (("V", {1, 2, 3, 4, 5, 8, 32}), ("X", {1, 2, 4, 8, 16})):
         assert {v for (_, n), values in seen.items() if n == name for v in values} == most
     assert all(re.fullmatch(r"\w+", launch.name) for launch in launches())
 

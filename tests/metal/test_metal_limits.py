@@ -16,7 +16,7 @@ from kernel_cases import huge, pool_windows
 
 import mlx_unpool
 from mlx_unpool import _backends
-from mlx_unpool._geometry import Geometry, adaptive_geometry
+from mlx_unpool._geometry import Geometry, Window, WindowGeometry, adaptive_geometry
 
 
 class Sparse(emulator.Emulator):
@@ -99,6 +99,26 @@ def test_an_overflow_would_be_noticed():
     device = Sparse(lambda text: text.replace(old, old.replace("s.w * SW", "int(s.w) * SW * 2")))
     with pytest.raises(AssertionError, match="undefined behaviour"), device.installed():
         CALLS["windows of one element"]()
+
+
+class Marked(Sparse):
+    """As if an index were outside its window."""
+
+    def answer(self, launch: metal_host.Launch, inputs: list[mx.array]) -> list[mx.array]:
+        if "outside_win" not in launch.name:
+            return super().answer(launch, inputs)
+        return [mx.ones(s, t) if s == (1, 1) else huge(s, t) for s, t in launch.outputs]
+
+
+@pytest.mark.parametrize("primitive", ["place", "pick_winners"])
+def test_bit_sets_of_the_largest_planes_with_32_bit_indices(primitive):
+    size = (1, 1, 2**31 - 21)
+    plane, indices = huge((1, *size, 1), mx.int8), huge((1, *size, 1), mx.int32)
+    device = Marked()
+    with device.installed():
+        getattr(_backends.get("metal"), primitive)(
+            plane, indices, WindowGeometry(size, size, Window())
+        )
 
 
 @pytest.mark.parametrize(("height", "width"), [(32767, 65537), (32768, 65536)])

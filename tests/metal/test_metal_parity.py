@@ -85,6 +85,33 @@ def test_sums_of_16_bit_floats_are_computed_in_float32(dtype, pool, cotangents, 
     assert mx.array_equal(gradient, x * expected)
 
 
+LAYERS = {
+    "equal windows": mlx_unpool.MaxPool2d(3, 2, 1),
+    "many rows": mlx_unpool.MaxPool2d(5, 1, 2),
+    "windows without an element": mlx_unpool.MaxPool2d(2, 1, 1, dilation=30),
+    "large windows": mlx_unpool.MaxPool2d(9, 4),
+    "adaptive, unequal": mlx_unpool.AdaptiveMaxPool2d(7),
+    "adaptive, large": mlx_unpool.AdaptiveMaxPool2d(2),
+}
+
+
+@pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16], ids=str)
+def test_layers_in_eval_mode_agree_with_layers_in_training(dtype, layer, name):
+    numbers = mx.array([mx.nan, mx.inf, -mx.inf, 0.0, -0.0, 1e-40, 1e-7, *range(-9, 9)], dtype)
+    x = numbers[mx.random.randint(0, numbers.size, (2, 23, 18, 3))]
+    pool = LAYERS[layer]
+
+    def step(training: bool) -> list[mx.array]:
+        weights = mx.random.randint(-9, 9, pool(x).shape, key=mx.random.key(1)).astype(dtype)
+        pool.train(training)
+        (values,), gradients = mx.vjp(pool, [x], [weights])
+        return [values, *gradients, *mx.jvp(pool, [x], [mx.abs(x)])[1]]
+
+    assert_same_bits(evaluated(lambda: step(False), name), evaluated(lambda: step(True), "cpu"))
+
+
 @pytest.mark.parametrize("name", DEVICES)
 @pytest.mark.parametrize("window", [5, 60, 100])
 def test_of_several_nans_the_last_wins(window, name):

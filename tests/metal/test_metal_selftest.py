@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -9,10 +10,12 @@ import as_on_a_mac
 import emulator
 import mlx.core as mx
 import pytest
+from test_metal_variants import Names
 
-from mlx_unpool import _kernels, selftest
+from mlx_unpool import _backends, _kernels, selftest
+from mlx_unpool._backends import gpu
 
-SMALL_PLANES = {"_SMALL": ((1, 1, 7, 6, 5),), "_BIG": (1, 1, 6, 6, 8), "_REPEATS": 1}
+SMALL_PLANES = {"_BIG": (1, 1, 8, 8, 64), "_REPEATS": 1, "_AT_ONCE": 1}
 
 
 @pytest.fixture
@@ -39,11 +42,9 @@ def test_kernels_that_agree_are_reported(run):
     assert "All agree." in said
     assert "(metal)" in said
     assert said.endswith("```\n")
-    table = said[said.index("primitive ") : said.index("All agree.")].rstrip()
-    rows = [line.split() for line in table.splitlines()][1:-1]
-    # dtypes x (windows x (primitives in each format) + primitives of adaptive windows)
-    assert len(rows) == 3 * (3 * (5 + 6) + 2)
-    assert all("yes" in row for row in rows)
+    rows = [line for line in said.splitlines() if "float" in line and "GB/s" not in line]
+    assert len(rows) == len(selftest._CASES) + 2 * len(selftest._ALL_DTYPES)
+    assert all(row.count("yes") == len(selftest._PRIMITIVES) for row in rows)
 
 
 def test_the_device_of_a_mac_is_found(run):
@@ -65,10 +66,24 @@ def test_a_kernel_that_does_not_agree_is_reported(run):
     assert _kernels.text("pool.metal").count(right) == 1
     status, said = run(lambda text: text.replace(right, "(rank < held) | nan"))
     assert status == 1
-    assert "18 DO NOT AGREE." in said
-    rows = {" ".join(line.split()[:5]) for line in said.splitlines()}
-    assert {
-        "pool 2x2/2 flat float16 NO",
-        "place 2x2/2 flat float16 yes",
-        "pool adaptive flat float16 yes",
-    } <= rows
+    assert re.search(r"^2x2/2 flat +float32 +NO .* NO .* yes .* yes .* yes .* yes ", said, re.M)
+    assert re.search(r"\d+ DO NOT AGREE\.", said)
+
+
+def test_it_runs_every_kernel_and_almost_every_branch():
+    device = Names()
+    with device.installed(), mx.stream(mx.cpu):
+        for case in selftest._CASES.values():
+            for run, _ in selftest.calls(*case, mx.float32, _backends.get("ops")):
+                run(_backends.get("metal"))
+    assert {name for name, *_ in device.launches} == {f"unpool_{k.name}" for k in gpu.KERNELS}
+    found: dict[tuple[str, str], set[bool]] = {}
+    for name, template, *_ in device.launches:
+        for flag, value in template:
+            if isinstance(value, bool):
+                found.setdefault((name.removeprefix("unpool_"), flag), set()).add(value)
+    assert {key for key, values in found.items() if len(values) == 1} == {
+        *(("pool_regions", flag) for flag in ("TAIL", "ONE", "RUN", "PLANAR")),
+        ("accumulate_regions", "PLANAR"),
+        ("pool_large", "VALUES"),  # True needs more than 32,768 threads
+    }

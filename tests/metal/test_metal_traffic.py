@@ -85,6 +85,40 @@ def test_groups_of_threads_touch_few_lines_twice(shape, window, index_format, na
                 assert lines_over_bytes(*calls[name], "group_lines") <= 1.15, (name, dtype)
 
 
+# ---- inference: no indices are written
+
+LAYERS = {  # and the bytes of an index that training writes
+    "2x2/2": (mlx_unpool.MaxPool2d(2), 1),
+    "3x3/1": (mlx_unpool.MaxPool2d(3, 1, 1), 1),
+    "one thread per large window": (mlx_unpool.MaxPool2d((1, 65), 1), 1),
+    "several threads per large window": (mlx_unpool.MaxPool2d(9), 1),
+    "adaptive": (mlx_unpool.AdaptiveMaxPool2d(25), 4),
+    "fractional": (mlx_unpool.FractionalMaxPool2d(2, output_size=9), 4),
+}
+
+
+def written(call: Any) -> tuple[int, int]:
+    """The bytes that the last kernel of a call writes, and those of the result."""
+    device = emulator.Emulator(count=True)
+    with device.installed():
+        values = call()
+    traffic = device.reports[-1].traffic
+    return sum(
+        t["unique_bytes"] for (_, kind), t in traffic.items() if kind == "write"
+    ), values.nbytes
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_inference_writes_values_and_a_single_index(name):
+    layer, index = LAYERS[name]
+    shape = (33, 1, 1064, 1) if name.startswith("one thread") else (1, 56, 56, 8)
+    x = mx.random.normal(shape, key=mx.random.key(0)).astype(mx.float16)
+    with mlx_unpool.exporting():
+        exported, least = written(lambda: layer.train()(x))
+    assert exported == written(lambda: layer.eval()(x))[0] == least + index
+    assert written(lambda: layer.train()(x))[0] == least + least // 2 * index
+
+
 # ---- dilation: the bytes read grow with the elements of windows, not with the distance between them
 
 POOLED = 256  # values
@@ -139,11 +173,16 @@ def test_an_output_of_large_windows_reads_each_window_that_covers_it(index_forma
 def test_views_read_no_bytes_and_their_readers_read_the_array_they_show():
     x, row = mx.zeros((4, 6)), mx.zeros((6,))
     with mx.stream(mx.cpu):
-        assert mlx_nn.graph_bytes(lambda x: mx.negative(x), x) == (192, 192)
-        assert mlx_nn.graph_bytes(lambda x: mx.negative(x.T.reshape(2, 12)), x) == (192, 192)
-        assert mlx_nn.graph_bytes(lambda x, y: x * y, x, row) == (216, 216)
+        assert mlx_nn.graph_cost(lambda x: mx.negative(x), x) == (192, 192, 1)
+        assert mlx_nn.graph_cost(lambda x: mx.negative(x.reshape(2, 12).T), x) == (192, 192, 1)
+        assert mlx_nn.graph_cost(lambda x: mx.negative(x.T.reshape(2, 12)), x) == (384, 384, 2)
+        assert mlx_nn.graph_cost(lambda x, y: x * y, x, row) == (216, 216, 1)
         windows = lambda x: mx.negative(mx.as_strided(x, (4, 3), (1, 1)))  # noqa: E731
-        assert mlx_nn.graph_bytes(windows, row) == (24 + 48, 48 + 48)
+        assert mlx_nn.graph_cost(windows, row) == (24 + 48, 48 + 48, 1)
+        assert mlx_nn.graph_cost(lambda x: mx.pad(x, 1), row) == (24 + 4 + 32 + 24, 84, 2)
+        squared = lambda x, y: (x * y) * y  # noqa: E731
+        assert mlx_nn.graph_cost(squared, x, row)[2] == 2
+        assert mlx_nn.graph_cost(squared, x, row, compiled=True) == (240, 240, 1)
 
 
 @pytest.mark.parametrize("name", ["2x2/2", "3x3/2", "1-D 3/2", "2x2x2/2"])
@@ -156,5 +195,5 @@ def test_kernels_access_each_byte_once_and_mlx_nn_at_least_twice_as_many(name):
     least = 2 * (4 * mx.zeros(case.shape).size + pooled.nbytes)
     indices = figures["ours"][0] - least
     assert indices == 2 * pooled.size  # one byte per pooled value, written once and read once
-    for theirs, ours in zip(figures["mlx.nn"], figures["ours"]):
+    for theirs, ours in zip(figures["mlx.nn, compiled"], figures["ours"]):
         assert theirs > 2 * ours

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from kernel_cases import SegNet, segnet_step
 
-from mlx_unpool import _backends
+from mlx_unpool import AdaptiveMaxPool2d, _backends
 from mlx_unpool._geometry import Window, WindowGeometry
 
 WINDOWS = {
@@ -77,6 +77,20 @@ def test_planes_of_100_sizes_share_a_few_kernels(window, dtype, channels, most):
     # window with two kernels each. Where many windows overlap, another kernel finds the winners.
     assert len(found) == 14 + 2 * (window == "3x3/1")
     assert {key: len(kernels) for key, kernels in found.items() if len(kernels) > most} == {}
+
+
+@pytest.mark.parametrize("channels", [64, 1])
+@pytest.mark.parametrize("counts", [(7,), (1, 2, 3, 6)], ids=str)
+def test_adaptive_pools_of_300_sizes_share_30_kernels(counts, channels):
+    random = np.random.default_rng(4)
+    device = Names()
+    with device.installed():
+        for height, width in random.integers(7, 64, (300, 2)).tolist():
+            for count in counts:
+                pool = AdaptiveMaxPool2d(count)
+                x = mx.zeros((1, height, width, channels))
+                mx.vjp(pool, [x], [mx.zeros((1, count, count, channels))])
+    assert len(set(device.launches)) <= 30
 
 
 def test_there_are_as_many_kernels_as_sources():

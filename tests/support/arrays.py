@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import mlx.core as mx
 import numpy as np
 import reference
 
 import mlx_unpool
+from mlx_unpool import _backends
 
 FLOATS = (mx.float32, mx.float16, mx.bfloat16)
 # The smallest positive number of each dtype. Multiples of it below 128 are subnormal as well.
@@ -23,6 +26,21 @@ INTEGERS = (
 def to_numpy(x: mx.array) -> np.ndarray:
     """An MLX array as a NumPy one; bfloat16 becomes float32, which holds it exactly."""
     return np.array(x.astype(mx.float32) if x.dtype == mx.bfloat16 else x)
+
+
+def copies_bits(stream: mx.Stream | None = None) -> bool:
+    """Whether pools copy every bit of a value, so that tests can compare bits instead of numbers.
+
+    The CPU of a Mac does not: ``mx.maximum`` returns the second of two NaNs, and 0 for -0 and 0.
+    """
+    return _backends.where(stream).backend.on_gpu or _keeps_sign(mx.maximum)
+
+
+@lru_cache
+def _keeps_sign(maximum: Callable[..., mx.array]) -> bool:
+    with mx.stream(mx.cpu):
+        zeros = mx.zeros(64)
+        return (1 / maximum(zeros, -zeros) < 0).all().item()
 
 
 @dataclass(frozen=True)
@@ -97,15 +115,13 @@ class Case(Generated):
         return reference.pooled_size(self.pool, self.size)
 
     def max_pool(self, x: mx.array, index_format: str = "flat", return_indices: bool = True):
-        return self.function("max_pool")(
-            x,
-            *self.parameters,
-            dilation=self.pool.dilation,
-            ceil_mode=self.pool.ceil_mode,
-            return_indices=return_indices,
-            index_format=index_format,
+        options = {
+            "return_indices": return_indices,
+            "index_format": index_format,
             **self.data_format,
-        )
+        }
+        options |= {"dilation": self.pool.dilation, "ceil_mode": self.pool.ceil_mode}
+        return self.function("max_pool")(x, *self.parameters, **options)
 
     def max_unpool(self, values: mx.array, indices: mx.array) -> mx.array:
         options = {"output_size": self.size, "dilation": self.pool.dilation, **self.data_format}
@@ -144,6 +160,12 @@ class IrregularCase(Generated):
         return reference.max_pool_between(self.planes, bounds)
 
 
+def drawn_layout(rank: int, choose: random.Random) -> Layout:
+    data_formats = "channels_last", "channels_first"
+    batch, channels = choose.choice((None, 1, 2)), choose.choice((1, 2, 3, 5, 16, 17))
+    return Layout(rank, batch, channels, choose.choice(data_formats))
+
+
 def irregular_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS) -> list[IrregularCase]:
     """Cases of adaptive and fractional pooling over ranks, layouts, sizes, dtypes and kinds of data."""
     choose = random.Random(seed)
@@ -160,13 +182,7 @@ def irregular_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS) -> list[Irr
             rank = choose.choice((1, 2, 2, 3))
             size = tuple(choose.randint(1, (40, 11, 6)[rank - 1]) for _ in range(rank))
             cells = tuple(choose.choice((1, n, choose.randint(1, n + 2))) for n in size)
-        layout = Layout(
-            rank=rank,
-            batch=choose.choice((None, 1, 2)),
-            channels=choose.choice((1, 2, 3, 5, 16, 17)),
-            data_format=choose.choice(("channels_last", "channels_first")),
-        )
-        dtype = choose.choice(dtypes)
+        layout, dtype = drawn_layout(rank, choose), choose.choice(dtypes)
         x = planes(layout, size, dtype, choose, random_)
         samples = random_.random((layout.planes, rank), dtype=np.float32)
         cases.append(IrregularCase(layout, size, dtype, x, cells, kernel, samples))
@@ -182,25 +198,14 @@ def generated_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS) -> list[Cas
         rank = choose.choice((1, 2, 2, 3))
         kernel = tuple(choose.randint(1, 4) for _ in range(rank))
         dilation = tuple(choose.choice((1, 1, 2, 3)) for _ in range(rank))
-        pool = reference.Pool(
-            kernel=kernel,
-            stride=tuple(choose.choice((k, k, 1, 2, 3, 5)) for k in kernel),
-            padding=tuple(
-                choose.randint(0, (d * (k - 1) + 1) // 2) for k, d in zip(kernel, dilation)
-            ),
-            dilation=dilation,
-            ceil_mode=choose.random() < 0.4,
-        )
+        stride = tuple(choose.choice((k, k, 1, 2, 3, 5)) for k in kernel)
+        half = ((d * (k - 1) + 1) // 2 for k, d in zip(kernel, dilation))
+        padding = tuple(choose.randint(0, most) for most in half)
+        pool = reference.Pool(kernel, stride, padding, dilation, choose.random() < 0.4)
         size = tuple(choose.randint(1, (40, 11, 7)[rank - 1]) for _ in range(rank))
         if min(reference.pooled_size(pool, size)) < 1:
             continue
-        layout = Layout(
-            rank=rank,
-            batch=choose.choice((None, 1, 2)),
-            channels=choose.choice((1, 2, 3, 5, 16, 17)),
-            data_format=choose.choice(("channels_last", "channels_first")),
-        )
-        dtype = choose.choice(dtypes)
+        layout, dtype = drawn_layout(rank, choose), choose.choice(dtypes)
         x = planes(layout, size, dtype, choose, random_)
         cases.append(Case(layout, size, dtype, x, pool))
     return cases
@@ -212,14 +217,11 @@ def planes(layout, size, dtype, choose: random.Random, random_) -> np.ndarray:
     kind = choose.choice(("spread", "ties", "nan", "low", "subnormal"))
     if dtype in INTEGERS:
         limits = mx.iinfo(dtype)
-        low, high = (
-            (0, 3) if kind == "ties" else (max(limits.min, -(2**53)), min(limits.max, 2**53))
-        )
-        low = limits.min if kind == "low" else max(low, limits.min)
-        high = low + 2 if kind == "low" else high
-        numbers = [choose.randint(low, high) for _ in range(int(np.prod(shape)))]
-        name = str(dtype).removeprefix("mlx.core.")
-        return np.array(numbers, dtype=name).reshape(shape)
+        low, high = max(limits.min, -(2**53)), min(limits.max, 2**53)
+        if kind in ("ties", "low"):
+            low = 0 if kind == "ties" else limits.min
+            high = low + 3
+        return random_.integers(low, high, shape, str(dtype)[9:], endpoint=True)
     x = random_.standard_normal(shape).astype(np.float32)
     if kind == "ties":
         x = np.round(x) * 0.5  # has zeros of both signs

@@ -6,7 +6,9 @@ are passed as float32. Nothing here uses the library.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from math import ceil, floor, prod
 
@@ -51,15 +53,27 @@ def allowed_output_sizes(pool: Pool, pooled: Size) -> list[range]:
     return [range(max(1, n - s + 1), n + s) for n, s in zip(default, pool.stride)]
 
 
-def window_elements(pool: Pool, window: Size, size: Size):
-    """The elements of a window inside the plane: (offset in the window, position), in row-major order."""
-    for offset, element in enumerate(product(*(range(k) for k in pool.kernel))):
-        position = tuple(
-            w * s - p + e * d
-            for w, s, p, e, d in zip(window, pool.stride, pool.padding, element, pool.dilation)
-        )
-        if all(0 <= n < length for n, length in zip(position, size)):
-            yield offset, position
+def _row_major(numbers: Iterable[np.ndarray], lengths: Size) -> np.ndarray:
+    """The row-major numbers of all combinations of one number per axis."""
+    total = np.zeros(1, np.int64)
+    for axis, length in zip(numbers, lengths):
+        total = np.add.outer(total * length, axis).ravel()
+    return total
+
+
+@lru_cache(2**14)
+def window_elements(pool: Pool, window: Size, size: Size) -> tuple[np.ndarray, np.ndarray]:
+    """Offsets in the window and flat positions of its elements inside the plane, in row-major order."""
+    elements, positions = [], []
+    for w, length, k, s, p, d in zip(
+        window, size, pool.kernel, pool.stride, pool.padding, pool.dilation
+    ):
+        element = np.arange(k)
+        position = w * s - p + element * d
+        inside = (position >= 0) & (position < length)
+        elements.append(element[inside])
+        positions.append(position[inside])
+    return _row_major(elements, pool.kernel), _row_major(positions, size)
 
 
 def max_pool(x: np.ndarray, pool: Pool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -76,8 +90,10 @@ def max_pool_between(planes: np.ndarray, bounds: list[Bounds]) -> tuple[np.ndarr
         return values, flat
     (axes,) = bounds
 
-    def elements(window: Size):
-        return enumerate(product(*(range(*axis[i]) for axis, i in zip(axes, window))))
+    def elements(window: Size) -> tuple[np.ndarray, np.ndarray]:
+        ranges = (np.arange(*axis[i]) for axis, i in zip(axes, window))
+        positions = _row_major(ranges, planes.shape[1:])
+        return np.arange(len(positions)), positions
 
     return _pool(planes, tuple(map(len, axes)), elements)[:2]
 
@@ -89,17 +105,15 @@ def _pool(x: np.ndarray, pooled: Size, elements) -> tuple[np.ndarray, np.ndarray
     offsets = np.zeros(values.shape, np.int64)
     planes = x.reshape(len(x), -1)
     for window in product(*map(range, pooled)):
-        inside = list(elements(window))
-        if inside:
+        offset, position = elements(window)
+        if len(position):
             at = (slice(None), *window)
-            positions = np.ravel_multi_index(np.transpose([p for _, p in inside]), x.shape[1:])
-            found = planes[:, positions]
+            found = planes[:, position]
             nan = found != found
-            last_nan = len(inside) - 1 - nan[:, ::-1].argmax(axis=1)
+            last_nan = len(position) - 1 - nan[:, ::-1].argmax(axis=1)
             number = np.where(nan.any(axis=1), last_nan, found.argmax(axis=1))
-            values[at] = np.take_along_axis(found, number[:, None], axis=1)[:, 0]
-            flat[at] = positions[number]
-            offsets[at] = np.array([offset for offset, _ in inside])[number]
+            values[at] = found[np.arange(len(found)), number]
+            flat[at], offsets[at] = position[number], offset[number]
     return values, flat, offsets
 
 
@@ -115,12 +129,10 @@ def fractional_bounds(size: Size, pooled: Size, kernel: Size, u: np.ndarray) -> 
     """The windows of fractional pooling, from one float32 in [0, 1) per axis."""
     bounds = []
     for length, n, k, number in zip(size, pooled, kernel, u):
-        step = np.float32((length - k) / max(1, n - 1))
-        starts = [
-            int(np.float32(i + number) * step) - int(number * step) if i < n - 1 else length - k
-            for i in map(np.float32, range(n))
-        ]
-        bounds.append([(start, start + k) for start in starts])
+        step, numbers = np.float32((length - k) / max(1, n - 1)), np.arange(n, dtype=np.float32)
+        starts = ((numbers + number) * step).astype(int) - int(number * step)
+        starts[n - 1] = length - k
+        bounds.append([(start, start + k) for start in starts.tolist()])
     return tuple(bounds)
 
 
@@ -129,10 +141,8 @@ def flat_of_window(offsets: np.ndarray, pool: Pool, size: Size, pooled: Size) ->
     flat = np.full(offsets.shape, -1, np.int64)
     for window in product(*map(range, pooled)):
         at = (slice(None), *window)
-        for offset, position in window_elements(pool, window, size):
-            flat[at] = np.where(
-                offsets[at] == offset, np.ravel_multi_index(position, size), flat[at]
-            )
+        for offset, position in zip(*window_elements(pool, window, size)):
+            flat[at] = np.where(offsets[at] == offset, position, flat[at])
     return flat
 
 

@@ -86,7 +86,8 @@ def read_state(path: str | Path) -> dict[str, np.ndarray]:
     try:
         return arrays_of(state_of(load_pickled(path) if arrays is None else arrays))
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+        reason = " ".join(str(error).split())  # a damaged file may put line breaks into it
+        raise ValueError(f"{path}: {reason}") from None
     except Exception as error:  # damaged and malicious files raise many kinds of errors
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"{path} cannot be read as a checkpoint: {reason}") from None

@@ -16,7 +16,7 @@ import mlx.core as mx
 from ..._geometry import Geometry, RegionGeometry, Triple, WindowGeometry, pitches
 from ..._types import LARGEST_AXIS, TRAITS, is_float, is_window
 from . import positions as at
-from .arrays import along, narrowest, unfused
+from .arrays import along, constant, narrowest, unfused
 from .maxima import Maxima, irregular_windows, keys, windows
 from .padding import clamped
 from .spread import can_spread, spread
@@ -67,8 +67,9 @@ class Ops:
         offsets = _window_offsets(maxima)
         indices = mx.zeros((), index_dtype)
         for length, step, (start, stop) in zip(g.size, pitches(g.longest), ends):
+            step = constant(step, offsets.dtype)
             position = mx.minimum(start + (offsets // step).astype(index_dtype), stop - 1)
-            indices = indices * length + position
+            indices = indices * constant(length, index_dtype) + position
             offsets = offsets % step
         return self.pick(x, indices, g) if are_keys else maxima.values, indices
 
@@ -172,7 +173,7 @@ def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:
         if axis.is_kept:
             continue
         if shift is not None:
-            shift = shift if step == 1 else shift * step
+            shift = shift if step == 1 else shift * constant(step)
             elements = elements.shifted(shift, (axis.before + axis.after) * step)
         along_axis = (axis.used, axis.stride, axis.dilation, axis.count, step)
         elements = windows(elements, number, *along_axis)

@@ -37,6 +37,14 @@ def unfused(x: mx.array) -> mx.array:
     return x.transpose(_SAME_AXES[x.ndim])
 
 
+def constant(n: int, dtype: mx.Dtype = mx.int32) -> mx.array:
+    """An array (1,) of one number, for numbers that depend on the size of an array.
+
+    ``mx.compile`` writes other scalars into C++ source and calls the compiler for each new number.
+    """
+    return mx.arange(n, n + 1, dtype=dtype)
+
+
 def repeated(x: mx.array, shape: tuple[int, ...]) -> mx.array:
     """``x`` broadcast to ``shape``, as a view across which ``mx.compile`` does not fuse."""
     return x if x.shape == shape else unfused(mx.broadcast_to(x, shape))
@@ -58,7 +66,7 @@ def gathered_along(x: mx.array, axis: int, rows: mx.array) -> mx.array:
     source = mx.arange(x.shape[0], dtype=position_dtype(x)).reshape(-1, 1, 1, 1, 1)
     for other, length in enumerate(x.shape[1:4]):
         here = rows if other == axis else along(other, mx.arange(length))
-        source = source * length + here
+        source = source * constant(length, source.dtype) + here
     return gathered(x, source)
 
 

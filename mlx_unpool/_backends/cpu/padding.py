@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 
 from ..._geometry import Axis, WindowGeometry
-from .arrays import along, gathered, position_dtype, unfused
+from .arrays import along, constant, gathered, position_dtype, unfused
 
 
 def clamped(x: mx.array, g: WindowGeometry) -> tuple[mx.array, list[mx.array | None]]:
@@ -37,7 +37,7 @@ def clamped(x: mx.array, g: WindowGeometry) -> tuple[mx.array, list[mx.array | N
                 both: Any = table[number]
                 row, shift = map(mx.array, both)
             shift = along(number, shift)
-        source = source * axis.length + along(number, row)
+        source = source * constant(axis.length, source.dtype) + along(number, row)
         shifts.append(shift)
     return gathered(x, unfused(source)), shifts
 

@@ -6,17 +6,16 @@ outside the plane is replaced by a spare element after the plane.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
 import mlx.core as mx
 
-from ..._geometry import Geometry, Triple, Window, WindowGeometry, kernel_offsets, pitches
+from ..._geometry import Geometry, Triple, WindowGeometry, pitches
 from ..._indices import positions as flat_indices
 from ..._types import TRAITS, is_window
-from .arrays import along, narrowest, repeated
-
-MAX_ENTRIES = 2**31 - 1  # entries of a table, a one-dimensional array
+from .arrays import along, constant, narrowest, repeated
 
 
 class Positions(NamedTuple):
@@ -54,8 +53,9 @@ def take(full: mx.array, positions: Positions) -> mx.array:
     """The elements of a full array at the positions, zero for values without one."""
     elements, keep = positions.elements, positions.keep
     if positions.spare:
-        keep = elements < positions.end if keep is None else keep
-        elements = mx.minimum(elements, positions.end - 1)
+        end = constant(positions.end, elements.dtype)
+        keep = elements < end if keep is None else keep
+        elements = mx.minimum(elements, constant(positions.end - 1, elements.dtype))
     picked = mx.take_along_axis(
         full.reshape(full.size // positions.end, positions.end), elements, axis=1
     )
@@ -83,11 +83,9 @@ def checked(indices: mx.array, g: Geometry) -> Positions:
     """The positions of any indices; an invalid one gets a spare element, or False in ``keep``."""
     if not (is_window(indices.dtype) and isinstance(g, WindowGeometry)):
         return by_number(indices, g.size, is_checked=True)
-    if g.window.disjoint and g.every_element_inside:
+    if g.every_element_inside:
         return by_offset(indices, g, is_checked=True)
-    if (g.window.elements + 1) * prod(g.pooled) > MAX_ENTRIES:
-        return by_number(flat_indices(indices, g), g.size, is_checked=True)
-    return by_table(indices, g)
+    return by_window(indices, g)
 
 
 def by_number(indices: mx.array, size: Triple, is_checked: bool) -> Positions:
@@ -99,7 +97,7 @@ def by_number(indices: mx.array, size: Triple, is_checked: bool) -> Positions:
     # Viewed as unsigned numbers, negative indices are too large as well.
     position = indices.view(TRAITS[indices.dtype].unsigned)
     if is_checked:
-        position = mx.minimum(position, prod(size))
+        position = mx.minimum(position, constant(prod(size), position.dtype))
     position = position.astype(narrowest((prod(size) + 1) * channels))
     if channels > 1:
         position = position * channels + mx.arange(channels, dtype=position.dtype)
@@ -110,36 +108,41 @@ def by_number(indices: mx.array, size: Triple, is_checked: bool) -> Positions:
 
 
 def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positions:
-    """The positions of window indices if no window extends beyond the plane.
+    """The positions of window indices, each of which is invalid or refers to an element inside the plane.
 
-    If ``is_checked``, an invalid offset gets the first element of its window and False in ``keep``. That is
-    safe only for disjoint windows.
+    If ``is_checked``, an invalid offset gets the spare element. If windows are disjoint, it instead gets the
+    last element of its window and False in ``keep``, which takes less time.
     """
     window, size = g.window, g.size
     batch, channels = indices.shape[0], indices.shape[4]
-    slabs = _slabs(g)
+    spare = int(is_checked and not window.disjoint)
+    slabs = (1, 1, 1) if spare else _slabs(g)
     pooled = [count // n for count, n in zip(g.pooled, slabs)]
     rows, end = batch * prod(slabs), prod(size) * channels // prod(slabs)
-    dtype = narrowest(end)
+    shape = rows, indices.size // rows
+    dtype = narrowest(end + spare * end)
     elements = [pitch * channels for pitch in pitches(size)]
-    steps = [pitch * d for pitch, d in zip(elements, window.dilation)]
-    parts = [sum(t * step for t, step in zip(o, steps)) for o in kernel_offsets(window.kernel)]
-    offset, keep = indices.flatten(), None
-    if is_checked:
-        offset = _invalid_clamped(offset, window)
-        keep = (offset != window.elements).reshape(rows, indices.size // rows)
-    position = mx.take_along_axis(mx.array([*parts, 0], dtype), offset, axis=0)
+    table = _element_table(g, elements, 0, dtype)
+    offset, keep = indices, None
+    if spare:
+        table = mx.pad(table, (0, 1), constant_values=mx.array(end, dtype))
+        offset = _at_most(indices, window.elements)
+    elif is_checked:
+        offset = _at_most(indices, window.elements - 1)
+        keep = (offset == indices).reshape(shape)
+    position = mx.take_along_axis(table, offset.flatten(), axis=0)
     position = position.reshape(rows, *pooled, channels)
-    for axis in (2, 1, 0):
-        first = -window.padding[axis] * elements[axis]
-        start = along(
-            axis, starts(first, window.stride[axis] * elements[axis], pooled[axis], dtype)
-        )
-        if axis == 2:
+    for number in (2, 1, 0):
+        axis, step = g.axes[number], elements[number]
+        start = starts(axis.first * step, axis.stride * step, pooled[number], dtype)
+        start = along(number, start)
+        if number == 2:
             start = start + mx.arange(channels, dtype=dtype)
-        if start.size > 1 or window.padding[axis]:
+        if start.size > 1 or axis.first:
             position = position + start
-    return Positions(position.reshape(rows, indices.size // rows), end, keep=keep)
+    if spare:
+        position = mx.minimum(position, constant(end, dtype))
+    return Positions(position.reshape(shape), end, spare, keep)
 
 
 def _slabs(g: WindowGeometry) -> Triple:
@@ -157,42 +160,54 @@ def _slabs(g: WindowGeometry) -> Triple:
     return tuple(slabs)
 
 
-def by_table(indices: mx.array, g: WindowGeometry) -> Positions:
-    """The positions of any window indices, from a table of all elements of all windows."""
-    window, size, pooled = g.window, g.size, g.pooled
+def by_window(indices: mx.array, g: WindowGeometry) -> Positions:
+    """The positions of any window indices, by way of numbers in a larger plane that contains all windows."""
     batch, channels = indices.shape[0], indices.shape[4]
-    end = prod(size) * channels
-    dtype = narrowest(3 * end + channels)
-    table = mx.zeros([1] * 6, dtype)
-    for axis, pitch in enumerate(pitches(size)):
-        if (window.kernel[axis], pooled[axis], window.padding[axis]) == (1, 1, 0):
-            continue
-        offset = mx.arange(window.kernel[axis]) * window.dilation[axis]
-        position = offset[:, None] + starts(
-            -window.padding[axis], window.stride[axis], pooled[axis], mx.int64
-        )
-        # Viewed as unsigned numbers, positions before the plane are too large as well.
-        inside = position.view(mx.uint64) < size[axis]
-        element = mx.where(inside, position * (pitch * channels), end).astype(dtype)
-        shape = [1] * 6
-        shape[axis], shape[axis + 3] = window.kernel[axis], pooled[axis]
-        table = table + element.reshape(shape)
-    count = prod(pooled)
-    table = mx.minimum(table.reshape(window.elements, count), end)
-    table = mx.pad(table, [(0, 1), (0, 0)], constant_values=mx.array(end, dtype))  # invalid
-    entry = _invalid_clamped(indices, window).astype(narrowest(table.size))
-    entry = entry.reshape(batch, count, channels) * count
-    entry = entry + mx.arange(count, dtype=entry.dtype)[:, None]
-    position = mx.take_along_axis(table.flatten(), entry.flatten(), axis=0)
-    position = position.reshape(batch, count, channels) + mx.arange(channels, dtype=dtype)
+    margins = [(max(-axis.first, 0), max(axis.stop - axis.length, 0)) for axis in g.axes]
+    margins[2] = margins[2][0], margins[2][1] + 1  # so that the last element is outside
+    size = [before + n + after for (before, after), n in zip(margins, g.size)]
+    last, end = prod(size) - 1, prod(g.size) * channels
+    if last > 8 * (end + indices.size):
+        # Windows much farther apart than the plane is long, which are rare.
+        return by_number(flat_indices(indices, g), g.size, is_checked=True)
+    dtype, wide = narrowest(4 * last), narrowest(end + channels)
+    table = _element_table(g, pitches(size), last, dtype)
+    table = mx.pad(table, (0, 1), constant_values=mx.array(last, dtype))
+    offset = _at_most(indices, g.window.elements)
+    position = mx.take_along_axis(table, offset.flatten(), axis=0).reshape(indices.shape)
+    start = mx.zeros((), dtype)
+    for number, (axis, pitch) in enumerate(zip(g.axes, pitches(size))):
+        if axis.count > 1 or axis.first > 0:
+            first = max(axis.first, 0) * pitch
+            rows = starts(first, axis.stride * pitch, axis.count, dtype)
+            start = start + along(number, rows)
+    position = mx.minimum(position + start, constant(last, dtype))
+    plane = starts(0, channels, prod(g.size), wide).reshape(g.size)
+    plane = mx.pad(plane, margins, constant_values=mx.array(end, wide)).flatten()
+    position = mx.take_along_axis(plane, position.flatten(), axis=0).reshape(indices.shape)
+    if channels > 1:
+        position = position + mx.arange(channels, dtype=wide)
     return Positions(position.reshape(batch, position.size // batch), end, channels)
 
 
-def _invalid_clamped(offsets: mx.array, window: Window) -> mx.array:
-    """Window indices with every invalid offset replaced by the number of elements."""
-    if window.elements > mx.iinfo(offsets.dtype).max:
-        offsets = offsets.astype(mx.uint32)
-    return mx.minimum(offsets, window.elements)
+def _at_most(offsets: mx.array, most: int) -> mx.array:
+    """The smaller of each offset and ``most``, which may be larger than every number of their dtype."""
+    return mx.minimum(offsets, min(most, mx.iinfo(offsets.dtype).max))
+
+
+def _element_table(
+    g: WindowGeometry, steps: Sequence[int], unused: int, dtype: mx.Dtype
+) -> mx.array:
+    """The distance of every window element to the first used one; at least ``unused`` for unused elements."""
+    table = mx.zeros((), dtype)
+    for axis, step in zip(g.axes, steps):
+        if axis.kernel > 1:
+            rows = starts(0, axis.dilation * step, axis.used, dtype)
+            margins = axis.skipped, axis.kernel - axis.skipped - axis.used
+            if any(margins):
+                rows = mx.pad(rows, margins, constant_values=mx.array(unused, dtype))
+            table = table[..., None] + rows
+    return table.flatten()
 
 
 def origins(g: WindowGeometry, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:

@@ -1,0 +1,54 @@
+"""Draws docs/hero.png, the picture of the README, with the networks of two runs of the demo.
+
+    make demo && make demo ARGS="--decoder nearest"
+    python docs/draw_hero.py demo
+
+The rows are the first two test scenes. Titles are readable on a light page, on a dark one and on a telephone.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+from matplotlib import colormaps
+from matplotlib.colors import ListedColormap
+
+sys.path.append(str(Path(__file__).parent.parent / "examples"))
+import segnet_digits
+
+ROWS, WIDTH, FONT, TITLE = 2, 480, 17, "#7a7a7a"
+
+
+def main(folder: Path) -> None:
+    """Draw input, truth and the predictions of both decoders, one row per scene."""
+    images, truth = (part[:ROWS] for part in segnet_digits.evaluation_scenes("test", ROWS))
+    columns = {"input": images, "truth": truth}
+    for title, decoder in (("with\nunpooling", "unpool"), ("with nearest\nneighbour", "nearest")):
+        model = segnet_digits.load(decoder, segnet_digits.weights_path(decoder, 0, folder))
+        columns[title] = segnet_digits.predict(model, images)
+    colours = ListedColormap(["#15151c", *map(colormaps["tab10"], range(10))])
+    side, top = WIDTH / len(columns), 2.7 * FONT
+    figure, axes = plt.subplots(
+        ROWS, len(columns), figsize=(WIDTH / 72, (ROWS * side + top) / 72), squeeze=False
+    )
+    for row, scene_axes in enumerate(axes):
+        for axis, (title, pictures) in zip(scene_axes, columns.items()):
+            last = segnet_digits.CLASSES - 1
+            axis.imshow(pictures[row], interpolation="nearest", cmap=colours, vmin=0, vmax=last)
+            axis.set(xticks=[], yticks=[])
+            axis.spines[:].set_color(TITLE)
+            if row == 0:
+                axis.set_title(title, fontsize=FONT, color=TITLE)
+    height = ROWS * side + top
+    figure.subplots_adjust(0, 0, 1, 1 - top / height, wspace=0.04, hspace=0.04)
+    figure.savefig(Path(__file__).with_name("hero.png"), dpi=108, transparent=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,160 @@
+"""Writes docs/api.md, the API reference on GitHub, from the docstrings: python docs/write_api.py
+
+The site has a page for each name instead, with the same sections in the same order (conf.py).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlx_unpool
+
+PAGE = Path(__file__).with_name("api.md")
+INTRODUCTION = """# API reference
+
+A layer is an `mlx.nn.Module` without parameters, and every layer has an equivalent function. The examples
+assume `import mlx.core as mx` and `import mlx_unpool`.
+
+See also: [dtypes](indices_and_sizes.md#dtypes), [layouts](indices_and_sizes.md#nhwc-or-nchw),
+[types and attributes](indices_and_sizes.md#types-and-attributes).
+"""
+POOLING = "Return the largest element of each window and, with `return_indices=True`, its position."
+GROUPS = {  # title: what the members have in common, and the pattern of their names
+    "Max pooling": (POOLING, r"(MaxPool|max_pool)\dd"),
+    "Max unpooling": ("Put pooled values back at their positions.", r"(MaxUnpool|max_unpool)\dd"),
+    "Adaptive and fractional max pooling": ("Pool to a given output size.", r"(?i)\w+max_?pool\dd"),
+    "Models, indices, export and backends": ("Everything else.", r"\w+"),
+}
+
+
+def groups() -> dict[str, tuple[str, list[str]]]:
+    """The introduction and the public names of each group."""
+    left = sorted(mlx_unpool.__all__, key=lambda name: (name.islower(), name))
+    found = {}
+    for title, (introduction, pattern) in GROUPS.items():
+        found[title] = introduction, [name for name in left if re.fullmatch(pattern, name)]
+        left = [name for name in left if name not in found[title][1]]
+    return found
+
+
+def summary(thing: Any) -> str:
+    """The first paragraph of a docstring."""
+    return " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
+
+
+def signature(name: str, thing: Any) -> str:
+    """A call with names and defaults alone, on several lines if it is long."""
+    found = inspect.signature(thing)
+    plain = [p.replace(annotation=p.empty) for p in found.parameters.values() if p.name != "self"]
+    call = f"{name}{found.replace(parameters=plain, return_annotation=found.empty)}"
+    return textwrap.fill(call, 90, subsequent_indent=" " * (len(name) + 1))
+
+
+def markdown(text: str) -> str:
+    """A docstring as GitHub's Markdown."""
+
+    def section(match: re.Match[str]) -> str:
+        title, body = match[1], textwrap.dedent(match[2]).strip()
+        if title in ("Args", "Returns", "Raises"):
+            body = re.sub(r"\s*\n\s*" if title == "Returns" else r"\n\s+", " ", body)
+            body = re.sub(r"^([^\s:(]+)(?= \(|:)", r"`\1`", body, flags=re.MULTILINE)
+            body = re.sub(r"^", "- ", body, flags=re.MULTILINE)
+        return f"**{title}**\n\n{body}\n\n"
+
+    def table(match: re.Match[str]) -> str:
+        rule, header, *rows = match[0].replace("\n" + match[1], "").splitlines()
+        starts = [column.start() for column in re.finditer("=+", rule)]
+        columns = [slice(*ends) for ends in zip(starts, [*starts[1:], None])]
+        cells = [
+            "| " + " | ".join(row[c].strip() for c in columns) + " |" for row in (header, *rows)
+        ]
+        return "\n".join([cells[0], "|---" * len(columns) + "|", *cells[1:]])
+
+    def box(match: re.Match[str]) -> str:
+        return (
+            "> [!WARNING]\n" + re.sub(r"^ *", "> ", match[1].rstrip(), flags=re.MULTILINE) + "\n\n"
+        )
+
+    def link(match: re.Match[str]) -> str:
+        name = match[1].removeprefix("mlx_unpool.")
+        return f"[`{name}`](#{name.lower()})" if name in mlx_unpool.__all__ else f"`{name}`"
+
+    def page_link(match: re.Match[str]) -> str:
+        title = PAGE.with_name(f"{match[1]}.md").read_text().partition("\n")[0]
+        return f"[{title.strip('# ')}]({match[1]}.md)"
+
+    indented = r"\n((?:(?:    .*)?(?:\n|$))+)"
+    for pattern, replacement in (
+        (r"^(=+(?:  =+)+)\n(?:.+\n)+\1", table),
+        (rf"^(Args|Shape|Returns|Raises|Example):{indented}", section),
+        (rf"^Warning:{indented}", box),
+        (r"^See also: ", "**See also** "),
+        (r":doc:`/docs/(\w+)`", page_link),
+        (r":\w+:`~?([\w.]+)`", link),
+        (r"``((?:.|\n)+?)``", r"`\1`"),
+        (r"^(>>> (?:.+\n?)+(?:\n>>> (?:.+\n?)+)*)", lambda m: f"```pycon\n{m[1].strip()}\n```\n\n"),
+    ):
+        text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
+    return text
+
+
+def described(call: str, thing: Any) -> list[str]:
+    """A signature and a docstring, as paragraphs of Markdown."""
+    return [f"```python\n{signature(call, thing)}\n```", markdown(inspect.getdoc(thing) or "")]
+
+
+def entries(names: list[str]) -> str:
+    """A table of names, and a section for each of them."""
+    things = {name: getattr(mlx_unpool, name) for name in names}
+    rows = [
+        f"| [`{n}`](#{n.lower()}) | {markdown(summary(thing))} |" for n, thing in things.items()
+    ]
+    paragraphs = ["\n".join(["| name | |", "|---|---|", *rows])]
+    for name, thing in things.items():
+        paragraphs += [f"### {name}", *described(name, thing)]
+        if isinstance(thing, type):
+            paragraphs += described("layer", thing.__call__)
+            if hasattr(thing, "from_pool"):
+                paragraphs += described(f"{name}.from_pool", thing.from_pool)
+    return "\n\n".join(paragraphs)
+
+
+def page(members: Callable[[list[str]], str] = entries) -> str:
+    """The page: an introduction and, for each group of names, what ``members`` returns."""
+    parts = [
+        f"## {title}\n\n{about}\n\n{members(names)}" for title, (about, names) in groups().items()
+    ]
+    note = "<!-- Written by docs/write_api.py from the docstrings. Do not edit. -->"
+    return re.sub(r"\n{3,}", "\n\n", "\n\n".join([note, INTRODUCTION, *parts])) + "\n"
+
+
+def table_of_the_site(names: list[str]) -> str:
+    """A table of names with links to their pages, for Sphinx."""
+    options = ".. currentmodule:: mlx_unpool\n.. autosummary::\n   :toctree: reference\n   :nosignatures:\n"
+    return "\n".join(["```{eval-rst}", options, *(f"   {name}" for name in names), "```"])
+
+
+def write_pages_of_the_site() -> None:
+    """Write a page for each public name. A search for the words of the name leads to it first."""
+    folder = PAGE.with_name("reference")
+    folder.mkdir(exist_ok=True)
+    for name in mlx_unpool.__all__:
+        thing = getattr(mlx_unpool, name)
+        kind, main = ("class", "! ") if isinstance(thing, type) else ("function", "")
+        words = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", re.sub(r"\dd$", "", name)).lower()
+        lines = [".. meta::", f"   :description: {name}: {summary(thing).replace('`', '')}", ""]
+        lines += [name, "=" * len(name), "", f".. index:: {main}single: {words}", ""]
+        lines += [f".. auto{kind}:: mlx_unpool.{name}", ""]
+        if kind == "class":
+            methods = ("__call__", "from_pool") if hasattr(thing, "from_pool") else ("__call__",)
+            lines += [f"   .. automethod:: {method}" for method in methods]
+        (folder / f"mlx_unpool.{name}.rst").write_text("\n".join([*lines, ""]))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
