@@ -2,8 +2,9 @@
 
     python benchmarks/mlx_nn.py                     print the tables of MLX_NN.md (takes minutes)
     python benchmarks/mlx_nn.py --quick             the same with small arrays, to check that the program runs
-    python benchmarks/mlx_nn.py --write             write them into MLX_NN.md, docs/benchmarks.md and README.md
+    python benchmarks/mlx_nn.py --write             write them into MLX_NN.md, docs/benchmarks.md, README.md
     python benchmarks/mlx_nn.py --write --stored    write the results of the last run again
+    python benchmarks/mlx_nn.py --write --memory    write only the memory of the forward pass (takes seconds)
 
 Times are medians in one process on MLX's default device. The two libraries take turns. Bytes on a GPU are
 counts and the same on every machine. The bytes of mlx.nn are counted in MLX's graph, those of this library on
@@ -42,6 +43,7 @@ USERS_PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 CHART = USERS_PAGE.with_suffix(".svg")
 README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- table: python benchmarks/mlx_nn.py --write -->", "<!-- end of table -->"
+BEGIN_MEMORY = "<!-- table: python benchmarks/mlx_nn.py --write --memory -->"
 TURNS = 5  # of at least three runs each, because 3x3/2 needs 15 runs to warm up
 
 
@@ -90,6 +92,8 @@ MEASURES = {
     ),
 }
 MEMORY = "peak memory of value and gradient"
+FORWARD_MEMORY = "peak memory of forward"
+LARGE = Case("32x32/32", (1, 224, 224, 64), (32, 32, 0))  # only in the table of memory
 # The columns of docs/benchmarks.md and the rows of its chart.
 SHORT = dict(zip(MEASURES, ("forward", "gradient", "value and gradient")))
 *_, TRAINING = MEASURES
@@ -128,6 +132,14 @@ def measured(case: Case) -> dict[str, Any]:
         row[measure] = timing.medians(runs, turns=TURNS)
     row[MEMORY] = {who: peak(run) for who, run in runs.items()}
     return row
+
+
+def forward_memory(case: Case) -> dict[str, Any]:
+    """Bytes of the input, and the peak memory of the forward pass of each library."""
+    x = mx.random.normal(case.shape, key=mx.random.key(0)).astype(case.dtype)
+    mx.eval(x)
+    peaks = {who: peak(lambda p=pool: mx.eval(p(x))) for who, pool in case.pools().items()}
+    return {"case": case.name, "input": x.nbytes, FORWARD_MEMORY: peaks}
 
 
 def peak(run: Callable[[], Any]) -> float:
@@ -358,6 +370,16 @@ def readme_lines(rows: list[dict[str, Any]]) -> str:
     return timing.table(header, body)
 
 
+def memory_lines(rows: list[dict[str, Any]]) -> str:
+    """The table of the memory of the forward pass."""
+    body = []
+    for row in rows:
+        sizes = row["input"], *(row[FORWARD_MEMORY][who] for who in ("mlx.nn", "ours"))
+        body.append([row["case"], *(size / 1e6 for size in sizes)])
+    header = ["MB", "input", "forward, `mlx.nn`", "forward, `mlx_unpool`"]
+    return timing.table(header, body)
+
+
 def in_ms(seconds: float) -> str:
     """A time in milliseconds with three significant digits."""
     time = 1e3 * seconds
@@ -392,11 +414,11 @@ def draw(rows: list[dict[str, Any]]) -> None:
     chart.comparison(CHART, "mlx_unpool", "mlx.nn", groups)
 
 
-def put(page: Path, report: str) -> None:
-    """Replaces the table of a page."""
-    text = page.read_text()
-    before, after = text[: text.index(BEGIN)], text[text.index(END) :]
-    page.write_text(f"{before}{BEGIN}\n\n{report}\n\n{after}")
+def put(page: Path, report: str, begin: str = BEGIN) -> None:
+    """Replaces the tables of a page that follow ``begin``."""
+    before, _, rest = page.read_text().partition(begin)
+    after = rest[rest.index(END) :]
+    page.write_text(f"{before}{begin}\n\n{report}\n\n{after}")
 
 
 def measure_all(quick: bool) -> list[dict[str, Any]]:
@@ -430,11 +452,20 @@ def main() -> None:
     parser.add_argument(
         "--busy", action="store_true", help="compare processor time instead of elapsed time"
     )
+    parser.add_argument(
+        "--memory", action="store_true", help="measure only the memory of the forward pass"
+    )
     options = parser.parse_args()
     if options.busy:
         timing.clock = time.process_time
     if options.quick and (options.write or options.stored):
         sys.exit("--quick cannot be combined with --write or --stored")
+    memory = memory_lines([forward_memory(case) for case in (*CASES, LARGE)])
+    print(memory)
+    if options.write:
+        put(USERS_PAGE, memory, BEGIN_MEMORY)
+    if options.memory:
+        return
     name = "mlx_nn-quick" if options.quick else "mlx_nn"
     if options.stored:
         rows = json.loads((timing.RESULTS / f"{name}.json").read_text())["rows"]

@@ -465,19 +465,18 @@ class FractionalPooling(_Pooling):
         self,
         x: Any,
         stream: Any = None,
-        random_samples: Any = None,
+        samples: Any = None,
         key: Any = None,
         *,
-        training: bool = True,
+        training: Any = True,
     ) -> Any:
         """The pooled values, or ``(values, indices)`` if indices are requested."""
         where = self.where(x, stream)
         plan = _plan(self, x.shape)
         self.check_limit(plan, where)
         shape = (plan.layout.batch, plan.layout.channels, self.rank)
-        self._check_samples(random_samples, key, shape)
+        self._check_samples(samples, key, shape)
         with mx.stream(where.stream):
-            samples = random_samples
             if samples is None:
                 samples = mx.random.uniform(shape=shape, key=key)
             # Window positions have no derivative: without this MLX would differentiate the random bits.

@@ -55,9 +55,7 @@ def indices_with(
     at = np.arange(0, given.size, 3)
     given.ravel()[at] = np.resize(np.array(hostile, dtype=name), at.size)
     expected.ravel()[at] = -1
-    x = given.reshape(layout.batch, layout.channels, *CELLS)
-    x = np.moveaxis(x, 1, -1) if layout.data_format == "channels_last" else x
-    return mx.array(np.ascontiguousarray(x)), expected
+    return layout.arrange(given, dtype), expected
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.data_format)

@@ -14,7 +14,6 @@ from mlx_unpool import (
     MaxPool2d,
     MaxPool3d,
     MaxUnpool2d,
-    MaxUnpool3d,
     adaptive_max_pool1d,
     adaptive_max_pool2d,
     fractional_max_pool2d,
@@ -104,13 +103,6 @@ def test_unpooling_in_two_dimensions():
         unpooled = MaxUnpool2d(2, stride=2)(values, indices, output_size=output_size)
         rows = [[0, 0, 0, 0, 0], [0, 7, 0, 9, 0], [0, 0, 0, 0, 0], [0, 17, 0, 19, 0]]
         assert unpooled[0, ..., 0].tolist() == rows
-
-
-def test_unpooling_in_three_dimensions():
-    layout = {"data_format": "channels_first"}
-    x = mx.random.normal((20, 16, 51, 33, 15))
-    values, indices = MaxPool3d(3, stride=2, return_indices=True, **layout)(x)
-    assert MaxUnpool3d(3, stride=2, **layout)(values, indices).shape == (20, 16, 51, 33, 15)
 
 
 # Unpooling

@@ -141,36 +141,29 @@ class Kernels:
         self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and indices of every window."""
-        return self._pooled(x, None, g, index_dtype)
-
-    def pool_regions(
-        self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
-    ) -> tuple[mx.array, mx.array]:
-        """Values and flat indices of windows between ``bounds``."""
-        return self._pooled(x, bounds, g, index_dtype)
+        return self.pool_regions(x, None, g, index_dtype)
 
     def pool_values(
         self, x: mx.array, bounds: mx.array | None, g: Any, index_dtype: mx.Dtype
     ) -> mx.array:
         """See ``Backend``."""
-        return self._pooled(x, bounds, g, index_dtype, values_only=True)[0]
+        return self.pool_regions(x, bounds, g, None)[0]
 
-    def _pooled(
-        self,
-        x: mx.array,
-        bounds: mx.array | None,
-        g: Any,
-        index_dtype: mx.Dtype,
-        values_only: bool = False,
+    def pool_regions(
+        self, x: mx.array, bounds: mx.array | None, g: Any, index_dtype: mx.Dtype | None
     ) -> tuple[mx.array, mx.array]:
-        arguments, columns = (g, index_dtype, values_only), 1 if bounds is None else bounds.shape[3]
+        """Values and indices of windows between ``bounds``, or of equal windows if that is None.
+
+        Without ``index_dtype`` the second array has one element, which means nothing.
+        """
+        columns = 1 if bounds is None else bounds.shape[3]
         if _is_large(g):
-            first, *rest = _pool_large(x.shape, x.dtype, columns, *arguments)
+            first, *rest = _pool_large(x.shape, x.dtype, columns, g, index_dtype)
             parts = first(self.dialect, x, _no_array() if bounds is None else bounds)
             return rest[0](self.dialect, *parts) if rest else parts
         if bounds is None:
-            return _pool(x.shape, x.dtype, *arguments)(self.dialect, x)
-        return _pool_regions(x.shape, x.dtype, columns, *arguments)(self.dialect, x, bounds)
+            return _pool(x.shape, x.dtype, g, index_dtype)(self.dialect, x)
+        return _pool_regions(x.shape, x.dtype, columns, g, index_dtype)(self.dialect, x, bounds)
 
     def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """See ``Backend``."""
@@ -232,22 +225,18 @@ Shape = tuple[int, ...]  # (B, D, H, W, C)
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
-def _pool(
-    shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtype, values_only: bool
-) -> Launch:
+def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtype | None) -> Launch:
     batch, *_, channels = shape
     columns = _columns(dtype, shape, g, g.pooled[2])
     while columns > 1 and (columns - 1) * g.window.stride[2] + g.window.span[2] > _MAX_LOADED:
         columns //= 2
     if g.window.dilation[2] > 1:
         columns = 1
-    rows = _rows(g)
-    template: dict[str, Any] = {
-        "T": dtype,
-        "I": index_dtype,
-        "VALUES": values_only,
-        "FLAT": not is_window(index_dtype),
-        "WHERE": _index_type(index_dtype, g) if not is_window(index_dtype) else mx.uint16,
+    rows, flat = _rows(g), index_dtype is None or not is_window(index_dtype)
+    outputs, template = _pooled((batch, *g.pooled, channels), dtype, index_dtype)
+    template |= {
+        "FLAT": flat,
+        "WHERE": _index_type(index_dtype, g) if flat else mx.uint16,
         "INDEX": _index_type(index_dtype, g),
         **_work_template(dtype, shape, columns, g),
         "INSIDE": _inside(g, columns),
@@ -255,7 +244,6 @@ def _pool(
         "Y": rows,
         **_constants(g.window),
     }
-    outputs = _pool_outputs((batch, *g.pooled, channels), dtype, index_dtype, values_only)
     d, h, w = g.pooled
     grid = _grid(template["V"], (batch, d, -(-h // rows), w, channels), columns)
     return _launch(POOL, template, grid, outputs, g.pooled)
@@ -396,12 +384,7 @@ def _last_writer(shape: Shape, index_dtype: mx.Dtype, g: Geometry) -> Launch:
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _pool_large(
-    shape: Shape,
-    dtype: mx.Dtype,
-    columns: int,
-    g: Geometry,
-    index_dtype: mx.Dtype,
-    values_only: bool,
+    shape: Shape, dtype: mx.Dtype, columns: int, g: Geometry, index_dtype: mx.Dtype | None
 ) -> list[Launch]:
     """One launch, or two if each window is divided into chunks for several threads."""
     batch, *_, channels = shape
@@ -414,55 +397,44 @@ def _pool_large(
     chunks = max(1, min(_power_of_two(int(elements**0.5)), _FULL_GPU_THREADS // threads))
     number_type = _index_type(index_dtype, g)
     template: dict[str, Any] = {
-        "T": dtype,
-        "FLAT": not is_window(index_dtype),
+        "FLAT": index_dtype is None or not is_window(index_dtype),
         "INDEX": number_type,
         "V": lanes,
         "OFFSET": _offset_type(shape, g, chunks),
         "AXIS": _axis_type(g),
     }
-    # The kernel that stores the result, and what it stores.
-    result = template | {"I": index_dtype, "VALUES": values_only}
-    outputs = _pool_outputs((batch, *g.pooled, channels), dtype, index_dtype, values_only)
-    grid, size = (w * groups, d * h, batch), (*g.pooled, chunks)
-    regions = {"REGIONS": isinstance(g, RegionGeometry)}
+    regions, size = {"REGIONS": isinstance(g, RegionGeometry)}, (*g.pooled, chunks)
+    grid, part_grid = ((n * groups, d * h, batch) for n in (w, w * chunks))
+    outputs, types = _pooled((batch, *g.pooled, channels), dtype, index_dtype)
     if chunks == 1:
-        return [_launch(POOL_LARGE, result | regions, grid, outputs, _window_of(g), size)]
-    parts = _pool_outputs((batch, d, h, w * chunks, channels), dtype, number_type, False)
-    template |= {"I": number_type, "VALUES": False, **regions}
-    part_grid = (w * chunks * groups, d * h, batch)
+        template |= types | regions
+        return [_launch(POOL_LARGE, template, grid, outputs, _window_of(g), size)]
+    parts, part_types = _pooled((batch, d, h, w * chunks, channels), dtype, number_type)
+    large = template | part_types | regions
     return [
-        _launch(POOL_LARGE, template, part_grid, parts, _window_of(g), size),
-        _launch(POOL_CHUNKS, result, grid, outputs, size),
+        _launch(POOL_LARGE, large, part_grid, parts, _window_of(g), size),
+        _launch(POOL_CHUNKS, template | types, grid, outputs, size),
     ]
 
 
-def _pool_outputs(
-    pooled: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, values_only: bool
-) -> list[tuple[Shape, mx.Dtype]]:
-    """The shapes and dtypes of the values and indices; one index, which is not used, for values only."""
-    return [(pooled, dtype), ((1,) if values_only else pooled, index_dtype)]
+def _pooled(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype | None) -> tuple[Any, Any]:
+    """The outputs of a pool and the template arguments that describe them."""
+    if index_dtype is None:  # values only; a kernel must write an output, here one index
+        return [(shape, dtype), ((1,), mx.uint8)], {"T": dtype, "I": mx.uint8, "VALUES": True}
+    return [(shape, dtype), (shape, index_dtype)], {"T": dtype, "I": index_dtype, "VALUES": False}
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _pool_regions(
-    shape: Shape,
-    dtype: mx.Dtype,
-    columns: int,
-    g: RegionGeometry,
-    index_dtype: mx.Dtype,
-    values_only: bool,
+    shape: Shape, dtype: mx.Dtype, columns: int, g: RegionGeometry, index_dtype: mx.Dtype | None
 ) -> Launch:
-    template: dict[str, Any] = {
-        "T": dtype,
-        "I": index_dtype,
-        "VALUES": values_only,
+    outputs, template = _pooled((shape[0], *g.pooled, shape[4]), dtype, index_dtype)
+    template |= {
         "INDEX": _index_type(index_dtype, g),
         # Each channel needs its own thread if channels have different windows.
         **_work_template(dtype, shape, 1, g, lanes=None if columns == 1 else 1),
     }
-    pooled, lanes = (shape[0], *g.pooled, shape[4]), template["V"]
-    outputs = _pool_outputs(pooled, dtype, index_dtype, values_only)
+    lanes = template["V"]
     grid = (g.pooled[2] * -(-shape[4] // lanes), g.pooled[0] * g.pooled[1], shape[0])
     return _launch(POOL_REGIONS, template, grid, outputs, g.pooled)
 
@@ -584,12 +556,12 @@ def _axis_type(g: Geometry) -> mx.Dtype:
     return mx.int32 if max(_extents(g)) < 2**31 - 2**14 else mx.int64
 
 
-def _index_type(index_dtype: mx.Dtype, g: Geometry) -> mx.Dtype:
+def _index_type(index_dtype: mx.Dtype | None, g: Geometry) -> mx.Dtype:
     """A type that holds every valid index and the number of every pooled value.
 
     A uint32 index above the range of the type becomes negative, so it remains invalid.
     """
-    narrow = index_dtype.size <= 4 and prod(_extents(g)) < 2**31
+    narrow = (index_dtype is None or index_dtype.size <= 4) and prod(_extents(g)) < 2**31
     return mx.int32 if narrow else mx.int64
 
 

@@ -88,7 +88,7 @@ def test_sums_of_16_bit_floats_are_computed_in_float32(dtype, pool, cotangents, 
 LAYERS = {
     "equal windows": mlx_unpool.MaxPool2d(3, 2, 1),
     "many rows": mlx_unpool.MaxPool2d(5, 1, 2),
-    "windows without an element": mlx_unpool.MaxPool2d(2, 1, 1, dilation=30),
+    "windows without an element": mlx_unpool.MaxPool2d(2, 9, 15, dilation=30),
     "large windows": mlx_unpool.MaxPool2d(9, 4),
     "adaptive, unequal": mlx_unpool.AdaptiveMaxPool2d(7),
     "adaptive, large": mlx_unpool.AdaptiveMaxPool2d(2),

@@ -46,7 +46,7 @@ class Ops:
         if flat:
             indices = unfused(indices) + at.origins(g, indices.shape, index_dtype)
         elif g.first_offset:
-            indices = indices + mx.array(g.first_offset, mx.int32).astype(index_dtype)
+            indices = indices + constant(g.first_offset).astype(index_dtype)
         if g.may_have_empty_windows:
             empty = _empty_windows(g)
             indices = mx.where(empty, mx.array(-1 if flat else 0, index_dtype), indices)
