@@ -250,7 +250,7 @@ class Model(nn.Module):
             names = ", ".join(kinds)
             raise ValueError(f"'model_type' must be one of {names}, but got {found.model_type!r}")
         model = kinds[found.model_type](**found.config | arguments)
-        if arguments.keys() & {"num_classes"}:  # a new head
+        if "num_classes" in arguments:  # a new head
             found.about.pop("classes", None)
         defaults = model.about.model_dump()
         found.about["input"] = defaults["input"] | found.about.get("input", {})
