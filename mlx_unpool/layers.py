@@ -30,6 +30,7 @@ class _Layer(nn.Module):
     rank: int
     _request_type: Any
     _arguments: tuple[str, ...]  # of __init__; ``_request_type.of`` has the same names
+    _values_in: operator.itemgetter[Any]  # the values of these arguments in a dict
     _repr_names: tuple[str, ...]  # arguments that the repr always shows
     _hidden_arguments: tuple[str, ...] = ()  # further attributes that the request depends on
 
@@ -43,6 +44,7 @@ class _Layer(nn.Module):
         if "_request_type" in vars(cls):
             _, *names = inspect.signature(cls.__init__).parameters
             cls._arguments = (*names, *cls._hidden_arguments)
+            cls._values_in = operator.itemgetter(*cls._arguments)
         for name in ("__init__", "__call__"):
             if name in vars(cls):
                 setattr(cls, name, check.signature(vars(cls)[name]))
@@ -66,7 +68,7 @@ class _Layer(nn.Module):
         """The request with the current attributes, which are checked again only if one has changed."""
         try:
             # One lookup for all: mlx.nn stores a tuple as an item, which ``getattr`` finds slowly.
-            given = operator.itemgetter(*self._arguments)({**self, **self.__dict__})
+            given = self._values_in(self.__dict__ | self)
             before, request = self._last
             # Compared by identity, because True equals 1.
             if not any(map(operator.is_not, given, before)):

@@ -274,19 +274,14 @@ def test_functions_and_layers_list_their_arguments_if_a_call_does_not_fit_them(n
             getattr(mlx_unpool, name)(*arguments, **options)
 
 
-NCHW, POOLED = mx.zeros((1, 16, 8, 8)), mx.zeros((1, 16, 4, 4))
-NCHW_INDICES = mx.zeros(POOLED.shape, mx.int32)
-WIDE = mx.zeros((2, 3, 20, 20))
+WIDE, POOLED = mx.zeros((2, 3, 20, 20)), mx.zeros((1, 16, 4, 4))
+POSITIONS = POOLED.astype(mx.int32)
 OTHER_LAYOUTS = {
     "a window": lambda **o: mlx_unpool.max_pool2d(WIDE, 7, **o),
     "a layer": lambda **o: mlx_unpool.MaxPool2d(7, **o)(WIDE),
-    "random windows": lambda **o: mlx_unpool.fractional_max_pool2d(WIDE, 7, **TAKE_3, **o),
-    "an output size": lambda **o: mlx_unpool.max_unpool2d(POOLED, NCHW_INDICES, 2, output_size=8, **o),
-    "a full shape": lambda **o: mlx_unpool.MaxUnpool2d(2, **o)(POOLED, NCHW_INDICES, NCHW.shape),
-    "a full shape without a window": lambda **o: mlx_unpool.max_unpool2d(
-        POOLED, NCHW_INDICES, None, output_size=NCHW.shape, **o
-    ),
-}  # fmt: skip
+    "a size": lambda **o: mlx_unpool.max_unpool2d(POOLED, POSITIONS, 2, output_size=8, **o),
+    "a shape": lambda **o: mlx_unpool.MaxUnpool2d(2, **o)(POOLED, POSITIONS, (1, 16, 8, 8)),
+}
 HINT = r" must .* but got .*\. If the array is channels {0}, pass data_format='channels_{0}'\.$"
 
 

@@ -81,7 +81,7 @@ MISTAKES = {
         ("global ties", DIFFERS, "rank > order[v]", "rank >= order[v]"),
     ],
     "pool_chunks": [
-        ("global ties", DIFFERS, "given[0][v] < number[v]", "given[0][v] > number[v]"),
+        ("global ties", DIFFERS, "given[e][v] < number[v]", "given[e][v] > number[v]"),
     ],
     "pool_regions": [
         ("adaptive", BOUNDS, "h < stop_h;", "h <= stop_h;"),

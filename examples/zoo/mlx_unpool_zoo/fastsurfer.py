@@ -567,7 +567,7 @@ class HypVINN(FastSurferVINN):
 
 def per_image(scale: Any, count: int) -> list[list[Any]]:
     """The factors of rows and columns for each image: float32 if given as an array of MLX, else float64."""
-    array = np.asarray(scale, np.float32 if isinstance(scale, mx.array) else np.float64)
+    array: Any = np.asarray(scale, np.float32 if isinstance(scale, mx.array) else np.float64)
     if array.ndim == 1 and len(array) == 2 != count and count == 1:
         array = array[None]  # rows and columns of the only image
     if array.ndim < 2:

@@ -250,7 +250,7 @@ class Model(nn.Module):
             names = ", ".join(kinds)
             raise ValueError(f"'model_type' must be one of {names}, but got {found.model_type!r}")
         model = kinds[found.model_type](**found.config | arguments)
-        if arguments.keys() & {"num_classes"}:  # a new head
+        if "num_classes" in arguments:  # a new head
             found.about.pop("classes", None)
         defaults = model.about.model_dump()
         found.about["input"] = defaults["input"] | found.about.get("input", {})
@@ -365,9 +365,8 @@ class Model(nn.Module):
     ) -> M:
         """Create a model from a PyTorch state dict with the authors' names, in evaluation mode.
 
-        ``state_dict`` contains tensors or arrays, or is a checkpoint that contains them. ``arguments`` are
-        those that neither the shapes nor the configuration in the checkpoint determine.
-        ``dtype`` (default: float32) and ``strict`` are those of :meth:`from_pretrained`.
+        ``state_dict`` has tensors or arrays, or is a checkpoint. ``arguments`` are those that neither the
+        shapes nor the checkpoint determine. ``dtype`` and ``strict``: as for :meth:`from_pretrained`.
         """
         published = pytorch.config_of(state_dict)
         state = cls.canonical(pytorch.arrays_of(pytorch.state_of(state_dict)))
@@ -455,8 +454,7 @@ class Model(nn.Module):
             images: A picture of Pillow or an array (H, W, channels), or several in a list or an array. Values
                 are 0 to 255 (uint8) or 0 to 1 (floating point). An axis of one channel may be left out. For a
                 medical model also a volume (N, H, W), or (N, H, W, 2) for two modalities, whose slices get
-                their neighbours as channels. Signals and volumes for models of other dimensions are not
-                scaled.
+                their neighbours as channels. Signals and 3-D inputs are not scaled.
         """
         return self._normalised(self._batch(images)[0])
 

@@ -26,11 +26,7 @@ def pooled_indices(feed: Sequence[Any] | None = None) -> Iterator[list[mx.array]
     Args:
         feed: Indices to return instead: one array per call of a layer with indices, in the layer's layout.
 
-    Yields:
-        The list to which each call appends the indices that it computed.
-
-    Raises:
-        ValueError: If ``feed`` does not have one array per call.
+    Yields the list to which each call appends the indices that it computed.
     """
     found: list[mx.array] = []
     layers = (MaxPool1d, MaxPool2d, MaxPool3d)

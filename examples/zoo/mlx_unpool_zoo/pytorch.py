@@ -298,10 +298,8 @@ def convert_state_dict(
 ) -> dict[str, mx.array]:
     """Convert the weights of a PyTorch model for an MLX model, by MLX name, without changing the model.
 
-    The arguments and errors are those of :func:`load_state_dict`.
-
-    Returns:
-        Contiguous arrays, because ``mx.export_function`` writes the memory of an array without its strides.
+    The arguments and errors are those of :func:`load_state_dict`. The arrays are contiguous, because
+    ``mx.export_function`` writes the memory of an array without its strides.
     """
     return matched(arrays_of(state_of(state_dict)), model, names, **options)[0]
 
