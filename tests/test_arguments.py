@@ -361,8 +361,6 @@ def test_arrays_of_2_to_the_31_elements_are_refused_on_the_cpu(name):
 def test_smaller_arrays_are_accepted():
     with mx.stream(mx.cpu):
         assert unpool(2**15 - 1).shape == (1, 2**16, 2**15 - 1)
-        assert mlx_unpool.max_pool2d(lazy(HALF), 3, 2, 1).shape == (1, 2**14, 2**14, 1)
-        assert mlx_unpool.adaptive_max_pool2d(lazy(HALF), 7).shape == (1, 7, 7, 1)
         assert mlx_unpool.adaptive_max_pool2d(x(2), (2**20, 8)).shape == (2, 2**20, 8, 3)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -31,10 +30,3 @@ def test_mypy_finds_the_mistakes_and_nothing_else(tmp_path):
     errors = re.findall(r"^(.+?):(\d+): error", result.stdout, re.MULTILINE)
     found = dict.fromkeys(errors)  # a line may have several
     assert list(found) == [("tests/typing/mistakes.py", number) for number in wrong], result.stdout
-
-
-def test_typical_uses_run():
-    network = runpy.run_path(str(FOLDER / "good.py"))["Network"]()
-    import mlx.core as mx
-
-    assert network(mx.ones((1, 5, 5, 2))).shape == (1, 5, 5, 2)
