@@ -95,10 +95,8 @@ def test_fractional_windows_are_drawn_where_a_gradient_searches_for_them():
     for length in map(int, lengths):
         kernel = int(random.integers(1, min(length, 5) + 1))
         count = int(random.integers(1, min(length - kernel + 1, 3000) + 1))
-        g, number = (
-            fractional_geometry((1, 1, length), (1, 1, count), (1, 1, kernel)),
-            np.arange(count),
-        )
+        g = fractional_geometry((1, 1, length), (1, 1, count), (1, 1, kernel))
+        number = np.arange(count)
         for u in (0.0, 1.0, 1 - 2**-24, *random.random(5)):
             numbers = np.array([u], np.float32)
             (axis,) = reference.fractional_bounds((length,), (count,), (kernel,), numbers)
