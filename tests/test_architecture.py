@@ -176,9 +176,7 @@ def test_the_version_stands_in_one_place():
     assert f"\nversion: {mlx_unpool.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
-def test_kernel_text_lives_in_its_own_folder():
-    kernel_text = re.compile(r"thread_position_in_grid|\[\[kernel\]\]|\bdevice \w+\*")
-    assert not [path for path in MODULES if kernel_text.search(path.read_text())]
+def test_every_kernel_has_a_file():
     bodies = {path.stem for path in (ROOT / "metal").glob("*.metal")}
     assert bodies == {kernel.name for kernel in gpu.KERNELS}
 

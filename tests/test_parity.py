@@ -9,22 +9,21 @@ import mlx.core as mx
 import numpy as np
 import pytest
 import reference
-from arrays import FLOATS, Case, Generated, IrregularCase, generated_cases, irregular_cases
+from arrays import (
+    FLOATS,
+    INTEGERS,
+    Case,
+    Generated,
+    IrregularCase,
+    generated_cases,
+    irregular_cases,
+)
 from properties import check_case, cotangent, equal
 
 pytestmark = pytest.mark.external
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra 'parity')")
 
-TORCH_DTYPES = {
-    mx.float32: torch.float32,
-    mx.float16: torch.float16,
-    mx.bfloat16: torch.bfloat16,
-    mx.int8: torch.int8,
-    mx.int16: torch.int16,
-    mx.int32: torch.int32,
-    mx.int64: torch.int64,
-    mx.uint8: torch.uint8,
-}
+TORCH_DTYPES = {d: getattr(torch, str(d)[9:]) for d in (*FLOATS, *INTEGERS[:5])}  # up to uint8
 BLOCKS = range(12)
 BLOCK = 100  # cases
 

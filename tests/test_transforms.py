@@ -25,15 +25,6 @@ def test_every_public_function_has_a_row_or_a_reason():
     assert functions - set(transforms.ROWS) == others | contexts
 
 
-def test_the_table_detects_a_wrong_derivative():
-    """A function with another derivative fails every column that differentiates."""
-    case = transforms.ROWS["max_pool2d"][0]
-    wrong = transforms.Case(lambda x: case.call(x) * 1.001, case.inputs, case.matrix)
-    for column in ("grad of grad", "vjp", "jvp", "compile of grad", "checkpoint"):
-        compute = transforms.COLUMNS[column]
-        assert not transforms.same(compute(wrong, False), compute(wrong, True)), column
-
-
 # Not in the table
 
 
@@ -69,10 +60,7 @@ def test_indices_have_zero_derivatives():
     values, indices = pool(x)
     _, (tangent,) = mx.jvp(lambda i: unpool(values, i), [indices], [indices])
     assert tangent.dtype == values.dtype
-    as_float = indices.astype(mx.float32)
-    gradient = mx.grad(lambda i: unpool(values, i.astype(mx.int32)).sum())(as_float)
     assert not tangent.any().item()
-    assert not gradient.any().item()
 
 
 @pytest.mark.parametrize("index_format", ["flat", "window"])
