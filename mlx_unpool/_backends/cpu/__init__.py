@@ -66,8 +66,8 @@ class Ops:
         maxima = _region_maxima(Maxima(keys(x) if are_keys else x, are_keys=are_keys), ends, g)
         offsets = _window_offsets(maxima)
         indices = mx.zeros((), index_dtype)
-        for length, step, (start, stop) in zip(g.size, pitches(g.longest), ends):
-            step = constant(step, offsets.dtype)
+        for length, pitch, (start, stop) in zip(g.size, pitches(g.longest), ends):
+            step = constant(pitch, offsets.dtype)
             position = mx.minimum(start + (offsets // step).astype(index_dtype), stop - 1)
             indices = indices * constant(length, index_dtype) + position
             offsets = offsets % step
