@@ -542,12 +542,11 @@ def _extents(g: Geometry, chunks: int = 1) -> list[int]:
     """
     w = g.window if isinstance(g, WindowGeometry) else Window()
     axes = zip(g.size, (*g.pooled[:2], g.pooled[2] * chunks), w.kernel, w.stride, w.padding, w.span)
-    return [
-        1
-        if n == m == k == s == 1
-        else max(n, (max(m, -(-n // s)) + 8) * s) + 2 * (s + p + span) + 8
-        for n, m, k, s, p, span in axes
-    ]
+    extents = []
+    for n, m, k, s, p, span in axes:
+        reached = max(n, (max(m, -(-n // s)) + 8) * s) + 2 * (s + p + span) + 8
+        extents.append(1 if n == m == k == s == 1 else reached)
+    return extents
 
 
 def _axis_type(g: Geometry) -> mx.Dtype:
