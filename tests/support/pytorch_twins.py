@@ -143,12 +143,14 @@ POOLS = nn.MaxPool1d | nn.MaxPool2d | nn.MaxPool3d
 def randomise(model: nn.Module, seed: int) -> nn.Module:
     """Set random weights, statistics and slopes that keep the activations in a normal range.
 
-    All of them depend only on the seed: PyTorch draws the weights and biases of a layer when it is created.
+    All depend only on the seed, also those that PyTorch drew when it created the layers.
     """
     torch.manual_seed(seed)
     for module in model.modules():
         if hasattr(module, "reset_parameters"):
             module.reset_parameters()
+    torch.manual_seed(seed)
+    for module in model.modules():
         if isinstance(module, NORMS):
             nn.init.uniform_(module.weight, 0.5, 1.5)
             nn.init.normal_(module.bias, 0, 0.2)
