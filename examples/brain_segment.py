@@ -24,7 +24,6 @@ import mlx_unpool_zoo as zoo
 import nibabel
 import numpy as np
 from mlx.utils import tree_flatten
-from mlx_unpool_zoo.files import check_output_folder, checksum, replacing
 from nibabel.spatialimages import SpatialImage
 from nilearn.image import resample_to_img
 from support.brain_volumes import (
@@ -42,6 +41,7 @@ from support.brain_volumes import (
 )
 from support.command_line import run_program
 from support.drawing import show_classes
+from support.files import check_output_folder, checksum, replacing
 from tqdm import tqdm
 
 PUBLISHED = "https://zenodo.org/records/10390573"

@@ -26,13 +26,14 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import mlx.core as mx
 import mlx.nn as nn
+import mlx_unpool_zoo as zoo
 import numpy as np
 from mlx.utils import tree_flatten
-from mlx_unpool_zoo.files import check_output_folder
 from support import segmenter as segmenters
 from support.camvid import CLASS_NAMES, UNLABELLED, CamVid
 from support.command_line import run_program
 from support.drawing import legend, save, show_classes
+from support.files import check_output_folder
 from support.metrics import class_iou
 from support.street_scenes import write_streets
 from support.training import adamw, add_options, train, weighted_cross_entropy
@@ -69,7 +70,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def training_batches(
-    data: CamVid, count: int, segmenter: segmenters.Segmenter, seed: int
+    data: CamVid, count: int, model: zoo.Model, seed: int
 ) -> Iterator[tuple[mx.array, mx.array]]:
     """Endless batches: every picture once per epoch, in random order, half of them mirrored.
 
@@ -82,11 +83,12 @@ def training_batches(
             parts = []
             for number in chosen:
                 picture, classes = data[number]
-                height, width = (n // segmenter.divisor * segmenter.divisor for n in classes.shape)
+                multiple = model.about.input["multiple_of"]
+                height, width = (n // multiple * multiple for n in classes.shape)
                 step = random.choice((1, -1))
                 parts.append([a[:height, :width][:, ::step] for a in (picture, classes)])
             pictures, classes = (np.stack(part) for part in zip(*parts, strict=True))
-            yield segmenter.inputs(pictures), mx.array(classes.astype(np.int32))
+            yield model.preprocess(pictures), mx.array(classes.astype(np.int32))
 
 
 def class_weights(data: CamVid) -> np.ndarray:
@@ -96,14 +98,14 @@ def class_weights(data: CamVid) -> np.ndarray:
     return weights
 
 
-def metrics_of(segmenter: segmenters.Segmenter, data: CamVid) -> dict:
+def metrics_of(model: zoo.Model, data: CamVid) -> dict:
     """Intersection over union of each class, its mean, and the pixel accuracy, over labelled pixels."""
     truth, predicted = [], []
     for number in range(len(data)):
         picture, classes = data[number]
         labelled = classes != UNLABELLED
         truth.append(classes[labelled])
-        predicted.append(segmenter.predict(picture[None])[0][labelled])
+        predicted.append(model.predict(picture)[labelled])
     all_truth, all_predicted = np.concatenate(truth), np.concatenate(predicted)
     iou = class_iou(all_truth, all_predicted, UNLABELLED)
     return {
@@ -113,7 +115,7 @@ def metrics_of(segmenter: segmenters.Segmenter, data: CamVid) -> dict:
     }
 
 
-def draw(segmenter: segmenters.Segmenter, data: CamVid, path: Path, count: int = 4) -> None:
+def draw(model: zoo.Model, data: CamVid, path: Path, count: int = 4) -> None:
     """Draw one row per picture: input, truth, prediction."""
     count = min(count, len(data))
     figure, axes = plt.subplots(
@@ -122,13 +124,13 @@ def draw(segmenter: segmenters.Segmenter, data: CamVid, path: Path, count: int =
     for number, row in enumerate(axes):
         picture, classes = data[number]
         row[0].imshow(picture)
-        show_classes(row[1], classes, segmenter.classes)
-        show_classes(row[2], segmenter.predict(picture[None])[0], segmenter.classes)
-        for axis, title in zip(row, ("input", "truth", f"predicted: {segmenter.kind}")):
+        show_classes(row[1], classes, model.about.classes)
+        show_classes(row[2], model.predict(picture), model.about.classes)
+        for axis, title in zip(row, ("input", "truth", f"predicted: {model.model_type}")):
             axis.set_axis_off()
             if number == 0:
                 axis.set_title(title)
-    legend(figure, segmenter.classes)
+    legend(figure, model.about.classes)
     save(figure, path)
 
 
@@ -145,7 +147,7 @@ def main() -> int:
             write_streets(folder)
     splits = {split: CamVid(folder, split) for split in ("train", "val", "test")}
     mx.random.seed(arguments.seed)
-    segmenter = (
+    model = (
         segmenters.load(arguments.start)
         if arguments.start
         else segmenters.for_camvid(arguments.model, arguments.width)
@@ -162,13 +164,13 @@ def main() -> int:
             f"{arguments.batch}."
         )
     steps = epoch * arguments.epochs
-    checkpoint = arguments.output / f"checkpoint-{segmenter.kind}.safetensors"
+    checkpoint = arguments.output / f"checkpoint-{model.model_type}.safetensors"
     try:
         train(
-            segmenter.model,
+            model,
             adamw(arguments.learning_rate, steps),
             loss_of,
-            training_batches(splits["train"], arguments.batch, segmenter, arguments.seed),
+            training_batches(splits["train"], arguments.batch, model, arguments.seed),
             steps,
             checkpoint,
             settings={
@@ -178,25 +180,23 @@ def main() -> int:
             save_every=epoch,
             seed=arguments.seed,
             resume=arguments.resume,
-            description=segmenter.kind,
+            description=model.model_type,
         )
     except KeyboardInterrupt:
         return 130
     if mx.distributed.init().rank() > 0:
         return 0
-    segmenter.model.about.source = f"trained by camvid_train.py on {folder.name}"
-    segmenter.model.save_pretrained(arguments.output / segmenter.kind)
-    report: dict[str, Any] = {
-        split: metrics_of(segmenter, splits[split]) for split in ("val", "test")
-    }
+    model.about.source = f"trained by camvid_train.py on {folder.name}"
+    model.save_pretrained(arguments.output / model.model_type)
+    report: dict[str, Any] = {split: metrics_of(model, splits[split]) for split in ("val", "test")}
     test = report["test"]
     rows = {f"IoU {name}": value for name, value in test["iou"].items() if value is not None}
     rows |= {"mean IoU": test["miou"], "pixel accuracy": test["pixel_accuracy"]}
     print("\n".join(f"{name:18}{value:8.3f}" for name, value in rows.items()))
-    parameters = sum(v.size for v in dict(tree_flatten(segmenter.model.parameters())).values())
-    report |= {"model": segmenter.kind, "parameters": parameters, "steps": steps}
-    (arguments.output / f"{segmenter.kind}.json").write_text(json.dumps(report, indent=2) + "\n")
-    draw(segmenter, splits["test"], arguments.output / f"{segmenter.kind}.png")
+    parameters = sum(v.size for v in dict(tree_flatten(model.parameters())).values())
+    report |= {"model": model.model_type, "parameters": parameters, "steps": steps}
+    (arguments.output / f"{model.model_type}.json").write_text(json.dumps(report, indent=2) + "\n")
+    draw(model, splits["test"], arguments.output / f"{model.model_type}.png")
     checkpoint.unlink()
     names = ", ".join(sorted(path.name for path in arguments.output.iterdir()))
     print(f"{time.perf_counter() - started:.0f} s. Files in {arguments.output}/: {names}")

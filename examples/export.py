@@ -17,8 +17,8 @@ import mlx.core as mx
 import mlx.nn as nn
 import mlx_unpool_zoo as zoo
 from mlx.utils import tree_map
-from mlx_unpool_zoo.files import check_output_file, replacing
 from support.command_line import run_program
+from support.files import check_output_file, replacing
 
 import mlx_unpool
 

@@ -30,11 +30,11 @@ from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 from mlx.utils import tree_flatten
-from mlx_unpool_zoo.files import check_output_folder
 from mlx_unpool_zoo.segnet import DECODERS, NORMS, SegNet
 from support.command_line import run_program
 from support.digit_scenes import CLASS_NAMES, Scenes
 from support.drawing import save
+from support.files import check_output_folder
 from support.metrics import segmentation_metrics
 from support.training import adamw, save_weights, train, weighted_cross_entropy
 

@@ -120,11 +120,11 @@ def training_step(model: nn.Module, x: mx.array) -> Callable[[], Any]:
 def compare_training(options: argparse.Namespace) -> None:
     """Print the time of a training step with the pools of each library."""
     new, size, batch = _MODELS[options.model], options.size, options.batch
+    print(f"{options.model}, {batch} images of {size}x{size}: training step, median (range) of 5\n")
     x = mx.random.normal((batch, size, size, 3))
     steps = [training_step(model, x) for model in (new(), replace_max_pools(new()))]
     turns = [[seconds_per_call(step, options.seconds) for step in steps] for _ in range(5)]
     theirs, ours = times = [sorted(of_step) for of_step in zip(*turns)]
-    print(f"{options.model}, {batch} images of {size}x{size}: training step, median (range) of 5\n")
     for library, (low, _, median, _, high) in zip(("mlx.nn", "mlx_unpool"), times):
         print(f"- {library}: {median:.4g} s ({low:.4g} to {high:.4g})")
     is_clear = ours[-1] < theirs[0] or theirs[-1] < ours[0]

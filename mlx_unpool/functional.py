@@ -185,10 +185,8 @@ def max_unpool1d(
         x (array): ``(N, W_out, C)``, or ``(N, C, W_out)`` with the channels first; N is optional.
         indices (array): Flat or, as uint8 or uint16, window indices, with the shape of ``x``.
         kernel_size (int or tuple of int or None): Window of the pooling; None accepts any flat indices.
-        stride (int or tuple of int, optional): Stride of the pooling. Default: ``kernel_size``.
-        padding (int or tuple of int): Padding of the pooling.
+        stride, padding, dilation (int or tuple of int): Of the pooling, with the same defaults.
         output_size (int or tuple of int, optional): Shape of the array that was pooled. Always pass it.
-        dilation (int or tuple of int): Dilation of the pooling.
         data_format (str): ``"channels_last"`` or ``"channels_first"``.
         stream (Stream or Device, optional): Stream or device to run on.
 
@@ -231,10 +229,8 @@ def max_unpool2d(
         x (array): ``(N, H_out, W_out, C)`` or, channels first, ``(N, C, H_out, W_out)``.
         indices (array): Flat or, as uint8 or uint16, window indices, with the shape of ``x``.
         kernel_size (int or tuple of int or None): Window of the pooling; None accepts any flat indices.
-        stride (int or tuple of int, optional): Stride of the pooling. Default: ``kernel_size``.
-        padding (int or tuple of int): Padding of the pooling.
+        stride, padding, dilation (int or tuple of int): Of the pooling, with the same defaults.
         output_size (int or tuple of int, optional): Shape of the array that was pooled. Always pass it.
-        dilation (int or tuple of int): Dilation of the pooling.
         data_format (str): ``"channels_last"`` or ``"channels_first"``.
         stream (Stream or Device, optional): Stream or device to run on.
 
@@ -280,10 +276,8 @@ def max_unpool3d(
         x (array): ``(N, D_out, H_out, W_out, C)`` or, channels first, ``(N, C, D_out, H_out, W_out)``.
         indices (array): Flat or, as uint8 or uint16, window indices, with the shape of ``x``.
         kernel_size (int or tuple of int or None): Window of the pooling; None accepts any flat indices.
-        stride (int or tuple of int, optional): Stride of the pooling. Default: ``kernel_size``.
-        padding (int or tuple of int): Padding of the pooling.
+        stride, padding, dilation (int or tuple of int): Of the pooling, with the same defaults.
         output_size (int or tuple of int, optional): Shape of the array that was pooled. Always pass it.
-        dilation (int or tuple of int): Dilation of the pooling.
         data_format (str): ``"channels_last"`` or ``"channels_first"``.
         stream (Stream or Device, optional): Stream or device to run on.
 

@@ -29,9 +29,8 @@ class _Layer(nn.Module):
 
     rank: int
     _request_type: Any
-    _arguments: tuple[
-        str, ...
-    ]  # names of the arguments of __init__, which ``_request_type.of`` has as well
+    _arguments: tuple[str, ...]  # of __init__; ``_request_type.of`` has the same names
+    _values_in: operator.itemgetter[Any]  # the values of these arguments in a dict
     _repr_names: tuple[str, ...]  # arguments that the repr always shows
     _hidden_arguments: tuple[str, ...] = ()  # further attributes that the request depends on
 
@@ -45,14 +44,13 @@ class _Layer(nn.Module):
         if "_request_type" in vars(cls):
             _, *names = inspect.signature(cls.__init__).parameters
             cls._arguments = (*names, *cls._hidden_arguments)
+            cls._values_in = operator.itemgetter(*cls._arguments)
         for name in ("__init__", "__call__"):
             if name in vars(cls):
                 setattr(cls, name, check.signature(vars(cls)[name]))
 
     def _extra_repr(self) -> str:
-        changed = [
-            n for n, default in _REPR_DEFAULTS.items() if getattr(self, n, default) != default
-        ]
+        changed = [n for n, old in _REPR_DEFAULTS.items() if getattr(self, n, old) != old]
         names = [*self._repr_names, *changed]
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
@@ -70,7 +68,7 @@ class _Layer(nn.Module):
         """The request with the current attributes, which are checked again only if one has changed."""
         try:
             # One lookup for all: mlx.nn stores a tuple as an item, which ``getattr`` finds slowly.
-            given = operator.itemgetter(*self._arguments)({**self, **self.__dict__})
+            given = self._values_in(self.__dict__ | self)
             before, request = self._last
             # Compared by identity, because True equals 1.
             if not any(map(operator.is_not, given, before)):
@@ -335,9 +333,8 @@ class _MaxUnpool(_Layer):
         Args:
             kernel_size (int or tuple of int or None): Must match the pooling layer. None accepts any flat
                 indices, and every call must pass ``output_size``.
-            stride (int or tuple of int, optional): Must match the pooling layer. Default: ``kernel_size``.
-            padding (int or tuple of int): Must match the pooling layer.
-            dilation (int or tuple of int): Must match the pooling layer.
+            stride, padding, dilation (int or tuple of int): Must match the pooling layer, which has the same
+                defaults.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
         Values have any floating-point or integer dtype (see :doc:`/docs/indices_and_sizes`), and the
@@ -362,6 +359,7 @@ class _MaxUnpool(_Layer):
     def from_pool(cls, pool: _Pool) -> Self:
         """Make the unpooling layer for ``pool``, a pooling layer of this library with the same rank.
 
+        In a network prefer a pool with ``index_format="window"``: one byte per value instead of four.
         Each call must pass ``output_size`` if any stride of ``pool`` is above 1. For an adaptive or
         fractional pool ``kernel_size`` is None, and every call must pass ``output_size``.
 

@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def fail_if_skipped(report: Any) -> Any:
-    """Turn a skipped test or file into a failure in CI on Linux, where everything that tests need is installed."""
+    """Turn a skipped test or file into a failure in CI on Linux, which installs everything."""
     in_ci = os.environ.get("CI") == "true" and sys.platform == "linux"
     if in_ci and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome, report.longrepr = "failed", f"skipped in CI: {report.longrepr[-1]}"

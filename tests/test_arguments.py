@@ -261,10 +261,6 @@ def test_layers_name_what_is_wrong_in_a_call():
 PARAMETERS = {
     "max_pool2d": "(x, kernel_size, stride=None, padding=0, *, dilation=1, ceil_mode=False",
     "MaxPool2d": "(kernel_size, stride=None, padding=0, *, dilation=1, ceil_mode=False",
-    "MaxUnpool1d": "(kernel_size, stride=None, padding=0, *, dilation=1",
-    "adaptive_max_pool1d": "(x, output_size, *, return_indices=False",
-    "AdaptiveMaxPool1d": "(output_size, *, return_indices=False",
-    "check_indices": "(indices, output_size, kernel_size=None",
     "convert_indices": "(indices, source, target, output_size",
 }
 PROBLEMS = [
@@ -301,21 +297,12 @@ def test_errors_from_inside_a_function_stay_as_they_are():
         mlx_unpool.max_pool2d([1.0], 2)
 
 
-NCHW, POOLED = mx.zeros((1, 16, 8, 8)), mx.zeros((1, 16, 4, 4))
-NCHW_INDICES = mx.zeros(POOLED.shape, mx.int32)
+POOLED, POSITIONS = mx.zeros((1, 16, 4, 4)), mx.zeros((1, 16, 4, 4), mx.int32)
 OTHER_LAYOUTS = {
     "a window": lambda **o: mlx_unpool.max_pool2d(mx.zeros((2, 3, 20, 20)), 7, **o),
     "a layer": lambda **o: mlx_unpool.MaxPool2d(7, **o)(mx.zeros((2, 3, 20, 20))),
-    "a window of random positions": lambda **o: mlx_unpool.fractional_max_pool2d(
-        mx.zeros((2, 3, 20, 20)), 7, output_size=3, **o
-    ),
-    "an output size": lambda **o: mlx_unpool.max_unpool2d(
-        POOLED, NCHW_INDICES, 2, output_size=(8, 8), **o
-    ),
-    "a full shape": lambda **o: mlx_unpool.MaxUnpool2d(2, **o)(POOLED, NCHW_INDICES, NCHW.shape),
-    "a full shape without a window": lambda **o: mlx_unpool.max_unpool2d(
-        POOLED, NCHW_INDICES, None, output_size=NCHW.shape, **o
-    ),
+    "a size": lambda **o: mlx_unpool.max_unpool2d(POOLED, POSITIONS, 2, output_size=8, **o),
+    "a shape": lambda **o: mlx_unpool.MaxUnpool2d(2, **o)(POOLED, POSITIONS, (1, 16, 8, 8)),
 }
 
 

@@ -11,12 +11,16 @@ import sys
 from pathlib import Path
 
 import mlx.core as mx
+import mlx.nn as nn
 import mlx_unpool_zoo as zoo
 import numpy as np
 import programs
 import pytest
 from export import export
-from small_models import VINN, randomised, strided
+from mlx.utils import tree_flatten
+from small_models import VINN, randomised, save_state, small_model, strided
+
+import mlx_unpool
 
 DEPLOY = programs.EXAMPLES / "deploy"
 
@@ -93,3 +97,54 @@ def test_export_is_a_program(tmp_path):
         [tmp_path / "model", file, "--shape", 1, 8, 8, 4],
     ):
         assert len(programs.errors_of("export.py", *words)) == 1
+
+
+def difference(path: Path, model: nn.Module, x: mx.array) -> float:
+    """The largest difference between the results of an exported model and of the model."""
+    (found,) = mx.import_function(str(path))(x)
+    return np.abs(np.array(found - model(x))).max()
+
+
+def test_export_mends_strided_and_lazily_loaded_weights(tmp_path):
+    """MLX alone gives wrong results or an error. If this test fails, a newer MLX no longer does."""
+    model, x = small_model("segnet")
+    strided(model)
+    with mlx_unpool.exporting():
+        mx.export_function(str(tmp_path / "wrong.mlxfn"), model, x)
+    assert difference(tmp_path / "wrong.mlxfn", model, x) > 0.1
+    export(model, [x.shape], tmp_path / "right.mlxfn")
+    assert difference(tmp_path / "right.mlxfn", model, x) < 1e-5
+
+    lazy = save_state(tmp_path / "lazy.safetensors", dict(tree_flatten(model.parameters())))
+    model.load_weights(str(lazy))
+    with mlx_unpool.exporting(), pytest.raises(ValueError, match="serialize primitive Load"):
+        mx.export_function(str(tmp_path / "lazy.mlxfn"), model, x)
+    export(model, [x.shape], tmp_path / "lazy.mlxfn")
+
+
+class Hidden(nn.Module):
+    """Holds a strided array where it is not a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        matrix = mx.arange(12.0).reshape(3, 4).T
+        mx.eval(matrix)
+        self.function = lambda x: x @ matrix
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self.function(x)
+
+
+def test_export_refuses_what_it_cannot_mend(tmp_path):
+    with pytest.raises(ValueError, match="scores that differ from the model's"):
+        export(Hidden().eval(), [(2, 4)], tmp_path / "hidden.mlxfn")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_export_names_a_wrong_shape_and_leaves_nothing(tmp_path):
+    small_model("fastsurfer_vinn")[0].save_pretrained(tmp_path / "vinn")
+    file = tmp_path / "new" / "network.mlxfn"
+    (line,) = programs.errors_of("export.py", tmp_path / "vinn", file, "--shape", 1, 64, 64, 3)
+    says = "[FastSurferVINN] inputs must be (N, H, W, 7), channels last, but got (1, 64, 64, 3)."
+    assert line == says
+    assert [path.name for path in tmp_path.iterdir()] == ["vinn"]

@@ -15,9 +15,9 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 import pytest
-from mlx_unpool_zoo.files import load_arrays, replacing, save_arrays
 from mlx_unpool_zoo.pytorch import read_state
 from programs import Bomb, environment
+from support.files import load_arrays, replacing, save_arrays
 
 # Writing.
 
@@ -48,7 +48,7 @@ WRITER = """
     import itertools, sys
     from pathlib import Path
     import mlx.core as mx
-    from mlx_unpool_zoo.files import save_arrays
+    from support.files import save_arrays
     mx.set_default_device(mx.cpu)
     for number in itertools.count(int(sys.argv[2]), 2):
         save_arrays(Path(sys.argv[1]), {name: mx.full((500_000,), number, mx.int32) for name in "abc"})

@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-from mlx_unpool_zoo import files
-from programs import call
+from programs import EXAMPLES, call, errors_of, run
+from support import files
+from support.brain_volumes import PLANES as BRAIN
 
 # The name of each program's output, its other arguments and whether the output is a folder.
 PROGRAMS = {
@@ -96,3 +97,40 @@ def test_outputs_that_can_be_written_pass(tmp_path):
     files.check_output_file("--output", Path("relative"))
     files.check_output_file("--output", tmp_path / "new" / "name", creates_folder=True)
     assert not list(tmp_path.iterdir())
+
+
+ALL = sorted(path.name for path in EXAMPLES.glob("*.py") if path.name != "first_steps.py")
+HELP = {  # what some of them must mention
+    "export.py": ("--shape",),
+    "segnet_digits.py": ("--decoder", "--compare", "--smoke", "--seeds", "--output", "Ctrl-C"),
+    "brain_segment.py": (
+        "zenodo.org",
+        *(f"convert.py fastsurfer_vinn aparc_vinn_{p.name}_v2.0.0.pkl" for p in BRAIN),
+    ),
+}
+
+
+@pytest.mark.parametrize("program", ALL)
+def test_every_program_has_help_in_any_folder(program, tmp_path):
+    said = run(program, "--help", cwd=tmp_path).stdout
+    assert len(said.splitlines()) > 5
+    assert [word for word in HELP.get(program, ()) if word not in said] == []
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_first_steps_print_their_results(tmp_path):
+    result = run("first_steps.py", cwd=tmp_path)
+    for said in ("[13, 15]", "[0, 6, 0, 8]", "gradient of the bias"):
+        assert said in result.stdout
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["camvid_predict.py", "missing", "picture.png"],
+        ["camvid_train.py", "--smoke", "--start", "missing", "--output", "out"],
+    ],
+)
+def test_missing_files_are_one_line(options, tmp_path):
+    (line,) = errors_of(*options, cwd=tmp_path)
+    assert "missing" in line

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import mlx.core as mx
@@ -11,97 +9,23 @@ import mlx.nn as nn
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-from mlx_unpool_zoo.near_ties import pooled_indices, share_of_flips
+from mlx_unpool_zoo.near_ties import pooled_indices
 from mlx_unpool_zoo.pytorch import to_state_dict
 
 import mlx_unpool
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.external
 
-from autoencoder_twins import ConvAutoencoder3dTwin, InceptionAutoencoderTwin  # noqa: E402
-from brain_twins import (  # noqa: E402
-    CerebNetTwin,
-    FastSurferCNNTwin,
-    FastSurferVINNTwin,
-    HypVINNTwin,
-    QuickNATTwin,
-    zoomed,
-)
+from brain_twins import FastSurferVINNTwin, inverse, zoomed  # noqa: E402
 from pytorch_twins import (  # noqa: E402
-    ENetTwin,
-    SegNetTwin,
     first_to_last,
     indices_of,
     last_to_first,
     randomise,
+    share_of_flips,
 )
-
-
-@dataclass
-class Case:
-    """A model of the zoo and its twin in PyTorch."""
-
-    model_type: str
-    twin: Callable[[], Any]
-    shape: tuple[int, ...]  # of the input, channels last
-    config: dict[str, Any] = field(default_factory=dict)
-    further: list[Any] = field(default_factory=list)  # scale and weight factors of VINN
-
-
-def vinn(classes: int, width: int, voxels: float, size: tuple[int, int]) -> Case:
-    def twin() -> Any:
-        return FastSurferVINNTwin(classes, filters=8, between=4, inner=(width, 64))
-
-    config = {"width": width, "height": 64}
-    return Case("fastsurfer_vinn", twin, (2, *size, 7), config, [[1.25, voxels]])
-
-
-def hypvinn(weights: tuple[float, float]) -> Case:
-    def twin() -> Any:
-        return HypVINNTwin(27, filters=8, between=4, inner=(48, 64))
-
-    config = {"width": 48, "height": 64}
-    return Case("hypvinn", twin, (2, 64, 80, 14), config, [[1.25, 1.1], weights])
-
-
-CASES = {
-    "segnet": Case("segnet", lambda: SegNetTwin(5, (4, 6, 8, 8, 8)), (2, 64, 48, 3)),
-    "segnet, odd": Case("segnet", lambda: SegNetTwin(5, (8, 16, 32, 64, 64)), (2, 53, 70, 3)),
-    "enet": Case("enet", lambda: ENetTwin(5), (2, 48, 64, 3)),
-    "fastsurfer_cnn": Case(
-        "fastsurfer_cnn", lambda: FastSurferCNNTwin(79, filters=8), (2, 64, 48, 7)
-    ),
-    "fastsurfer_cnn, sagittal": Case(
-        "fastsurfer_cnn", lambda: FastSurferCNNTwin(51, filters=8, kernel=3), (1, 64, 48, 7)
-    ),
-    "fastsurfer_vinn, cropped": vinn(79, 48, 1.1, (64, 80)),
-    "fastsurfer_vinn, padded": vinn(51, 64, 1.25, (64, 48)),
-    "cerebnet": Case("cerebnet", lambda: CerebNetTwin(28, filters=8), (2, 64, 48, 7)),
-    "cerebnet, sagittal": Case(
-        "cerebnet", lambda: CerebNetTwin(17, filters=8, kernel=3), (1, 32, 48, 7)
-    ),
-    "hypvinn, learnt weights": hypvinn((0.5, 0.5)),
-    "hypvinn, T1 alone": hypvinn((1.0, 0.0)),
-    "hypvinn, T2 alone": hypvinn((0.0, 1.0)),
-    **{
-        f"quicknat, {kind}": Case(
-            "quicknat", lambda kind=kind: QuickNATTwin(33, kind, filters=8), (2, 64, 48, 1)
-        )
-        for kind in ("NONE", "CSE", "SSE", "CSSE")
-    },
-    "quicknat, odd": Case("quicknat", lambda: QuickNATTwin(33, filters=8), (1, 61, 47, 1)),
-    "inception_autoencoder": Case(
-        "inception_autoencoder", lambda: InceptionAutoencoderTwin(filters=8, narrow=8), (4, 301, 1)
-    ),
-    "inception_autoencoder, 3 channels": Case(
-        "inception_autoencoder",
-        lambda: InceptionAutoencoderTwin(3, 4, (5, 11, 23), 6),
-        (2, 160, 3),
-    ),
-    "conv_autoencoder_3d": Case(
-        "conv_autoencoder_3d", lambda: ConvAutoencoder3dTwin(channels=(4, 8, 8)), (1, 21, 26, 19, 1)
-    ),
-}
+from zoo_cases import CASES  # noqa: E402
 
 
 def pair(name: str, seed: int = 0) -> tuple[zoo.Model, Any, np.ndarray]:
@@ -125,7 +49,7 @@ def ours(name: str, model: zoo.Model, x: Any) -> mx.array:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_scores_agree_with_pytorch_and_indices_but_for_near_ties(name):
+def test_scores_agree_with_pytorch_and_weights_go_back(name):
     model, twin, x = pair(name)
     with torch.no_grad():
         expected, twin_indices = theirs(name, twin, x)
@@ -147,14 +71,10 @@ def test_scores_agree_with_pytorch_and_indices_but_for_near_ties(name):
         fed = np.array(ours(name, model, x))
     assert np.abs(fed - expected).max() < allowed
 
-
-@pytest.mark.parametrize("name", CASES)
-def test_weights_go_back_to_pytorch(name):
-    model, twin, _ = pair(name)
-    state = to_state_dict(model, model.pytorch_names)
-    expected = {k: v for k, v in twin.state_dict().items() if "num_batches" not in k}
-    assert set(state) == set(expected)
-    assert all(np.array_equal(state[key], value) for key, value in expected.items())
+    back = to_state_dict(model, model.pytorch_names)
+    state = {k: v for k, v in twin.state_dict().items() if "num_batches" not in k}
+    assert set(back) == set(state)
+    assert all(np.array_equal(back[key], value) for key, value in state.items())
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -181,7 +101,7 @@ def test_gradients_of_a_training_step_agree_with_pytorch(name):
     )
     print(f"{name}: gradients differ by up to {worst:.1e} of their norm")
     # Parameters whose gradient is a sum with cancellation, such as the slope of a PReLU, differ most.
-    assert worst < 2.5e-2
+    assert worst < 5e-3
 
 
 def test_ill_conditioned_gradients_differ_in_float32_and_agree_in_float64():
@@ -202,54 +122,57 @@ def test_ill_conditioned_gradients_differ_in_float32_and_agree_in_float64():
     cotangent -= slope_gradient_of(cotangent) / negative.sum() * (1 - 1e-7)
 
     def slope_gradient(dtype: mx.Dtype) -> float:
+        a, b, slope = (mx.array(value, dtype=dtype) for value in (x, cotangent, 0.25))
+
         def loss_of(slope: mx.array) -> mx.array:
-            values, indices = mlx_unpool.max_pool2d(array(x), 2, return_indices=True)
+            values, indices = mlx_unpool.max_pool2d(a, 2, return_indices=True)
             values = mx.maximum(values, 0) + slope * mx.minimum(values, 0)
-            return (mlx_unpool.max_unpool2d(values, indices, 2) * array(cotangent)).sum()
+            return (mlx_unpool.max_unpool2d(values, indices, 2) * b).sum()
 
-        def array(value: np.ndarray) -> mx.array:
-            return mx.array(value, dtype=dtype)
-
-        with mx.stream(mx.cpu):
-            return mx.grad(loss_of)(array(np.array(0.25))).item()
+        return mx.grad(loss_of)(slope).item()
 
     expected = slope_gradient_of(cotangent)
-    assert abs(slope_gradient(mx.float64) - expected) < 1e-6 * abs(expected)
-    assert abs(slope_gradient(mx.float32) - expected) > 1e-3 * abs(expected)
+    with mx.stream(mx.cpu):
+        assert abs(slope_gradient(mx.float64) - expected) < 1e-6 * abs(expected)
+        assert abs(slope_gradient(mx.float32) - expected) > 1e-3 * abs(expected)
 
 
 # The sizes of VINN.
 
 
-def test_sizes_are_those_of_float32_tensors():
-    """The example of the issue, and a sweep over sizes and voxels, by the formulas of the authors."""
-    model = zoo.FastSurferVINN(2, 1, 2, 2)
-    differ = 0
+def test_sizes_are_those_of_tensors_or_of_python_floats():
+    """A sweep over sizes and voxels, by the formulas of the authors."""
+    model, differ = zoo.FastSurferVINN(2, 1, 2, 2), 0
     for voxel in (0.7, 0.75, 0.8, 1 / 1.2, 0.9, 1.1, 1.3):
         for size in (*range(200, 401, 3), 311, 293):
-            scale = np.float32(1) / np.float32(voxel)
             x = np.random.default_rng(size).normal(size=(1, size, 9, 1)).astype(np.float32)
-            there, factors = model.zoom(mx.array(x), [[scale, np.float32(1)]], (256, 9))
-            back, _ = model.zoom(there, [[np.float32(1) / f for f in factors[0]]], (size, 9))
-            pair = torch.tensor([scale, 1.0])
-            twin_there, made = zoomed(last_to_first(x), pair, (256, 9))
-            twin_back, _ = zoomed(twin_there, torch.div(1, made), (size, 9))
-            assert [float(f) for f in factors[0]] == made.tolist()
-            assert np.abs(np.array(back) - first_to_last(twin_back)).max() < 1e-5, (voxel, size)
-            double = zoomed(twin_there, torch.div(1, made.double()), (size, 9))[0]
-            differ += not torch.allclose(double, twin_back, atol=1e-4)
-    assert differ > 10  # where float64 would give other sizes
+            single = np.float32(1) / np.float32(voxel)
+            ours = [[single, np.float32(1)]], [[np.float64(1 / voxel), np.float64(1)]]
+            shapes = []
+            for scale, twin in zip(ours, (torch.tensor([single, 1.0]), [1 / voxel, 1.0])):
+                there, factors = model.zoom(mx.array(x), scale, (256, 9))
+                back, _ = model.zoom(there, [[type(f)(1) / f for f in factors[0]]], (size, 9))
+                twin_there, made = zoomed(last_to_first(x), twin, (256, 9))
+                twin_back, _ = zoomed(twin_there, inverse(made), (size, 9))
+                assert [float(f) for f in factors[0]] == [float(f) for f in made]
+                assert np.abs(np.array(back) - first_to_last(twin_back)).max() < 1e-5, (voxel, size)
+                shapes.append(np.array(back))
+            differ += not np.allclose(*shapes, atol=1e-4)
+    assert differ > 10  # so that the two are distinguished
 
 
-def test_classes_of_a_scan_whose_sizes_depend_on_the_last_bit():
+@pytest.mark.parametrize("kind", [list, torch.tensor])
+@pytest.mark.parametrize(("size", "voxel"), [((311, 293), 1 / 1.2), ((77, 73), 0.8)])
+def test_classes_of_a_scan_whose_sizes_depend_on_the_last_bit(size, voxel, kind):
     torch.manual_seed(0)
     twin = randomise(FastSurferVINNTwin(79, filters=6, between=4), 0).eval()
     model = zoo.from_pytorch("fastsurfer_vinn", twin.state_dict(), height=256, width=256)
-    x = np.random.default_rng(0).normal(size=(1, 311, 293, 7)).astype(np.float32)
+    x = np.random.default_rng(0).normal(size=(1, *size, 7)).astype(np.float32)
     with torch.no_grad():
-        expected, indices = indices_of(twin, last_to_first(x), [1.2])
+        expected, indices = indices_of(twin, last_to_first(x), kind([1 / voxel]))
     expected = first_to_last(expected)
+    scale = 1 / voxel if kind is list else mx.array([1 / voxel])
     with pooled_indices(feed=[first_to_last(i) for i in indices]):
-        scores = np.array(model(mx.array(x), 1.2))
+        scores = np.array(model(mx.array(x), scale))
     assert np.abs(scores - expected).max() < 1e-5 * np.ptp(expected)
     assert (scores.argmax(-1) == expected.argmax(-1)).mean() > 0.9999

@@ -41,7 +41,7 @@ def run_elsewhere(path: Path, inputs: list[mx.array]) -> list[mx.array]:
 
 
 def segnet(index_format: str = "flat") -> SegNet:
-    model = SegNet(classes=4, channels=(4, 6, 8))
+    model = SegNet(num_classes=4, channels=(4, 6, 8))
     model.pool = mlx_unpool.MaxPool2d(2, return_indices=True, index_format=index_format)
     model.eval()
     mx.eval(model.parameters())

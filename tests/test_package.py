@@ -19,7 +19,7 @@ import mlx_unpool
 
 ROOT = Path(__file__).parent.parent
 KERNELS = {path.name for path in (ROOT / "metal").iterdir()}
-ZOO = {path.name for path in (ROOT / "examples/zoo/mlx_unpool_zoo").glob("*.py")} | {"py.typed"}
+ZOO = {path.name for path in (ROOT / "examples/zoo/mlx_unpool_zoo").glob("*.*")}
 MODULES = {str(path.relative_to(ROOT)) for path in (ROOT / "mlx_unpool").rglob("*.py")}
 
 

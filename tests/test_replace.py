@@ -206,7 +206,6 @@ def test_frozen_models_stay_frozen(keys):
     trainable = names(model.trainable_parameters())
     gradients = names(nn.value_and_grad(model, loss)(model, x)[1])
     replace_max_pools(model)
-    assert isinstance(model.pool, mlx_unpool.MaxPool2d)
     assert names(model.trainable_parameters()) == trainable
     assert not any(module.training for module in model.modules())
     assert names(nn.value_and_grad(model, loss)(model, x)[1]) == gradients

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import mlx.core as mx
+import mlx_unpool_zoo
 import nibabel
 import numpy as np
 from nibabel.freesurfer.mghformat import MGHHeader
@@ -24,7 +25,7 @@ SIZE = 256  # voxels of a conformed scan along each axis
 # From voxels to world coordinates: the first axis points left, the second down, the third to the front.
 ORIENTATION = np.array([[-1, 0, 0], [0, 0, 1], [0, -1, 0]], float)
 THICKNESS = 7  # slices per input; the network segments the middle one
-LABELS = Path(__file__).with_name("fastsurfer_labels.txt")
+LABELS = Path(mlx_unpool_zoo.__file__).with_name("fastsurfer_labels.txt")
 NEIGHBOURS = np.ones((3, 3, 3))  # voxels that touch at a corner are connected
 WHITE_MATTER = 2, 41  # left and right
 # Labels of the left cortex that the networks use for both sides; split_hemispheres separates the sides.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from mlx_unpool_zoo.classes import CAMVID
-from mlx_unpool_zoo.errors import cut
+from mlx_unpool_zoo.pytorch import cut
 from PIL import Image
 
 SPLITS = ("train", "val", "test")

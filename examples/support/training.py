@@ -22,8 +22,9 @@ import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
-from mlx_unpool_zoo.files import check_output_folder, load_arrays, save_arrays
 from tqdm import tqdm
+
+from support.files import check_output_folder, load_arrays, save_arrays
 
 
 def train(

@@ -105,17 +105,18 @@ class FastSurferVINNTwin(FastSurferCNNTwin):
         return self.resized(self.inp_block(x), scale)
 
     def resized(self, skip, scale):
-        # One factor for each image, or two; rows in float32, as a data loader collates them.
-        scales = torch.as_tensor(scale, dtype=torch.float32)
-        scales = scales[:, None].expand(-1, 2) if scales.ndim == 1 else scales
+        # One factor for each image, or two: Python floats in lists, or a tensor.
+        if not isinstance(scale, torch.Tensor):
+            scales = [s if isinstance(s, list) else [s, s] for s in scale]
+        else:
+            scales = scale[:, None].expand(-1, 2) if scale.ndim == 1 else scale
         images, factors = zip(
             *(zoomed(image[None], s, self.inner) for image, s in zip(skip, scales))
         )
         inside = self.features(torch.cat(images))
         size = skip.shape[2:]
         back = [
-            zoomed(image[None], torch.div(1, factor), size)[0]
-            for image, factor in zip(inside, factors)
+            zoomed(image[None], inverse(factor), size)[0] for image, factor in zip(inside, factors)
         ]
         return self.classifier(self.outp_block(torch.cat([torch.cat(back), skip], dim=1)))
 
@@ -140,11 +141,16 @@ class HypVINNTwin(FastSurferVINNTwin):
         return self.resized(skip, scale)
 
 
+def inverse(scale):
+    """The inverse of the factors in a list or in a tensor."""
+    return [1 / s for s in scale] if isinstance(scale, list) else torch.div(1, scale)
+
+
 def zoomed(x, scale, target):
     """``x`` resampled to ``target`` positions, each ``scale`` positions wide, and the actual scale.
 
-    The arithmetic is that of tensors: it rounds to their type, and a number divided by a tensor is the number
-    times the reciprocal of the tensor.
+    The arithmetic is that of Python floats, or of tensors: it rounds to their type, and a number divided by a
+    tensor is the number times the reciprocal of the tensor.
     """
     sizes, missing, made = [], [], []
     for axis in (0, 1):
@@ -160,7 +166,8 @@ def zoomed(x, scale, target):
             missing.append(0)
             made.append(want / target[axis])
     x = functional.interpolate(x, size=tuple(sizes), mode="bilinear", align_corners=False)
-    return functional.pad(x, (0, missing[1], 0, missing[0])), torch.tensor(made, dtype=scale.dtype)
+    made = made if isinstance(scale, list) else torch.tensor(made, dtype=scale.dtype)
+    return functional.pad(x, (0, missing[1], 0, missing[0])), made
 
 
 class ChannelSqueeze(nn.Module):

@@ -22,7 +22,7 @@ EXAMPLES = ROOT / "examples"
 def environment() -> dict[str, str]:
     """Environment variables with which Python imports both packages from this checkout."""
     before = os.environ.get("PYTHONPATH")
-    folders = [str(ROOT), str(EXAMPLES / "zoo"), *([before] if before else [])]
+    folders = [str(ROOT), str(EXAMPLES / "zoo"), str(EXAMPLES), *([before] if before else [])]
     return os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
 
 

@@ -1,45 +1,36 @@
-"""Segmentation networks and autoencoders with max unpooling, ported from PyTorch to MLX.
-
-A model is a folder with weights, a configuration and a model card::
-
-    from mlx_unpool_zoo import from_pretrained, from_pytorch
-
-    model = from_pytorch("quicknat", state_dict)  # a state dict with its authors' parameter names
-    model.save_pretrained("quicknat")
-    model = from_pretrained("quicknat")  # a folder, or "owner/name" on the Hugging Face Hub
-    scores = model(images)  # channels last
-"""
+"""Segmentation networks and autoencoders with max unpooling, ported from PyTorch to MLX."""
 
 from __future__ import annotations
 
+try:
+    import huggingface_hub  # noqa: F401
+    import numpy  # noqa: F401
+    import pydantic  # noqa: F401
+    import safetensors  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        f"mlx_unpool_zoo needs {error.name}, which the extra [zoo] of mlx-unpool installs: "
+        'pip install ".[zoo]" in a clone of the repository',
+        name=error.name,
+    ) from None
+
+from mlx_unpool import __version__
+
 from . import pytorch
 from .autoencoders import ConvAutoencoder3d, InceptionAutoencoder
-from .classes import CAMVID, read_classes
+from .classes import CAMVID, CEREBNET, FASTSURFER, read_classes
 from .enet import ENet
 from .fastsurfer import CerebNet, FastSurferCNN, FastSurferVINN, HypVINN
-from .loading import MODELS, from_pretrained, from_pytorch
-from .model import About, Model
+from .model import MODELS, About, Model, from_pretrained, from_pytorch
 from .near_ties import pooled_indices
 from .quicknat import QuickNAT
 from .segnet import SegNet
 
+# fmt: off
 __all__ = [
-    "CAMVID",
-    "MODELS",
-    "About",
-    "CerebNet",
-    "ConvAutoencoder3d",
-    "ENet",
-    "FastSurferCNN",
-    "FastSurferVINN",
-    "HypVINN",
-    "InceptionAutoencoder",
-    "Model",
-    "QuickNAT",
-    "SegNet",
-    "from_pretrained",
-    "from_pytorch",
-    "pooled_indices",
-    "pytorch",
+    "CAMVID", "CEREBNET", "FASTSURFER", "MODELS", "About", "CerebNet", "ConvAutoencoder3d", "ENet",
+    "FastSurferCNN", "FastSurferVINN", "HypVINN", "InceptionAutoencoder", "Model", "QuickNAT",
+    "SegNet", "__version__", "from_pretrained", "from_pytorch", "pooled_indices", "pytorch",
     "read_classes",
 ]
+# fmt: on

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+from pydantic import Field
 
 from mlx_unpool import MaxPool1d, MaxPool3d, MaxUnpool1d, MaxUnpool3d
 
 from .layers import BatchNorm
-from .model import About, Model
+from .model import About, Model, Size, Sizes
 
 INCEPTION_TIME = """
 @article{fawaz2020inceptiontime,
@@ -170,12 +171,12 @@ class InceptionAutoencoder(Model):
 
     def __init__(
         self,
-        in_channels: int = 1,
-        n_filters: int = 32,
-        kernel_sizes: Sequence[int] = (9, 19, 39),
-        bottleneck_channels: int = 32,
+        in_channels: Size = 1,
+        n_filters: Size = 32,
+        kernel_sizes: Annotated[Sizes, Field(min_length=3, max_length=3)] = (9, 19, 39),
+        bottleneck_channels: Size = 32,
         use_residual: bool = True,
-        log_sigma: Sequence[int] | None = None,
+        log_sigma: Sizes | None = None,
     ) -> None:
         super().__init__()
         self.takes(in_channels, dims=1)
@@ -274,10 +275,10 @@ class ConvAutoencoder3d(Model):
 
     def __init__(
         self,
-        in_channels: int = 1,
-        channels: Sequence[int] = (8, 16, 32, 64, 128),
-        kernel_size: int = 3,
-        pool: int = 2,
+        in_channels: Size = 1,
+        channels: Sizes = (8, 16, 32, 64, 128),
+        kernel_size: Size = 3,
+        pool: Size = 2,
     ) -> None:
         super().__init__()
         self.takes(in_channels, dims=3)

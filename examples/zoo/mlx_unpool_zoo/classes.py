@@ -5,29 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-CAMVID: list[dict[str, Any]] = [
-    {"name": "sky", "colour": [128, 128, 128]},
-    {"name": "building", "colour": [128, 0, 0]},
-    {"name": "pole", "colour": [192, 192, 128]},
-    {"name": "road", "colour": [128, 64, 128]},
-    {"name": "pavement", "colour": [60, 40, 222]},
-    {"name": "tree", "colour": [128, 128, 0]},
-    {"name": "sign", "colour": [192, 128, 128]},
-    {"name": "fence", "colour": [64, 64, 128]},
-    {"name": "car", "colour": [64, 0, 128]},
-    {"name": "pedestrian", "colour": [64, 64, 0]},
-    {"name": "bicyclist", "colour": [0, 128, 192]},
-    {"name": "unlabelled", "colour": [0, 0, 0]},
-]
 
-
-def read_classes(path: Path) -> list[dict[str, Any]]:
+def read_classes(path: str | Path) -> list[Any]:
     """Names and colours of classes from a table of FastSurfer or FreeSurfer.
 
     A class is a line with number, name, red, green and blue; further columns and other lines are ignored.
     """
     classes = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in Path(path).read_text(encoding="utf-8").splitlines():
         words = line.split()
         if len(words) >= 5 and all(word.isdigit() for word in (words[0], *words[2:5])):
             colour = [int(word) for word in words[2:5]]
@@ -35,3 +20,20 @@ def read_classes(path: Path) -> list[dict[str, Any]]:
     if not classes:
         raise ValueError(f"{path} must contain a line 'number name red green blue' for each class.")
     return classes
+
+
+_FOLDER = Path(__file__).parent
+_FASTSURFER = read_classes(_FOLDER / "fastsurfer_labels.txt")
+_CEREBNET = read_classes(_FOLDER / "cerebnet_labels.txt")
+# Networks for sagittal slices do not distinguish the sides: those of FastSurfer have no classes for
+# structures on the left and for the cortex on the right, those of CerebNet have one class for both sides.
+_ONE_SIDE = [c for c in _FASTSURFER if not c["name"].startswith(("Left-", "ctx-rh-"))]
+_EITHER = [
+    {"name": c["name"].removeprefix("Left_"), "colour": c["colour"]}
+    for c in _CEREBNET
+    if not c["name"].startswith("Right_")
+]
+CAMVID: list[Any] = read_classes(_FOLDER / "camvid_labels.txt")
+# By number of classes: for axial and coronal slices, and for sagittal slices.
+FASTSURFER: dict[int, list[Any]] = {79: _FASTSURFER, 51: _ONE_SIDE}
+CEREBNET: dict[int, list[Any]] = {28: _CEREBNET, 17: _EITHER}

@@ -4,148 +4,115 @@
     python -m mlx_unpool_zoo.convert enet best_model.pth enet --input raw
     python -m mlx_unpool_zoo.convert segnet vgg16_bn.pth start --config num_classes=12
 
-The output folder contains the weights, a configuration and a model card. Input files may be state dicts,
-checkpoints that contain them, whole pickled models (all three need PyTorch, but no code in them is run) or
-.safetensors files. If the weights do not fit, an error lists the differences and nothing is written.
+Files may be state dicts, checkpoints, whole pickled models (PyTorch is needed, but no code in
+a file is run) or .safetensors files.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
+import os
 import sys
-import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
+from pydantic import ValidationError
 
 from . import pytorch
 from .classes import CAMVID, read_classes
-from .config import PLANES
-from .errors import of_file
-from .files import check_output_folder
-from .loading import MODELS, from_pytorch
-from .model import IMAGENET
-
-INPUTS = ("raw", "normalised")
+from .model import IMAGENET, MODELS, Plane, from_pytorch, in_one_line
 
 
-def plane_of(path: Path) -> str | None:
+def plane_of(path: Path, given: str | None = None) -> Any:
     """The plane in the name of a file or of one of the two folders above it, as in FastSurfer 1."""
-    for name in (path.name, *(folder.name for folder in list(path.parents)[:2])):
-        found = {plane for plane in PLANES if re.search(plane, name, re.IGNORECASE)}
+    for part in reversed(path.parts[-3:]):
+        found = [plane for plane in get_args(Plane) if plane in part.lower()]
+        if len(found) == 1 and given in (None, found[0]):
+            return found[0]
         if len(found) == 1:
-            return found.pop()
-    return None
+            raise ValueError(f"--plane must be {found[0]}, as in {part}, but got {given}.")
+    return given
 
 
 def argument(text: str) -> tuple[str, Any]:
     """Parse ``name=value``; a value that is not JSON is a string."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"must be name=value but got {text!r}")
+    name, _, value = text.partition("=")
     try:
         return name, json.loads(value)
     except ValueError:
         return name, value
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Parse the command line."""
-    description = (__doc__ or "").split("\n\n")[0]
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("model", choices=MODELS, help="type of the model")
-    parser.add_argument("weights", type=Path, help="checkpoint (.pth, .pkl, .safetensors, ...)")
-    parser.add_argument("folder", type=Path, help="folder to write")
-    parser.add_argument(
-        "--config",
-        type=argument,
-        nargs="+",
-        default=[],
-        metavar="NAME=VALUE",
-        help="arguments of the model that the shapes of the weights do not determine",
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        "python -m mlx_unpool_zoo.convert", description="Convert weights."
     )
-    parser.add_argument(
-        "--input",
-        choices=INPUTS,
-        help="input of models for pictures: values from 0 to 255, or normalised as for ImageNet "
-        "(default: raw for enet, normalised for segnet)",
-    )
-    parser.add_argument(
-        "--plane",
-        choices=PLANES,
-        help="plane of the slices that the model segments (default: as in the file name)",
-    )
-    parser.add_argument(
-        "--classes",
-        type=Path,
-        help="colour table: number name red green blue (default for pictures of 12 classes: CamVid's)",
-    )
-    parser.add_argument("--source", default="", help="origin of the weights, for the model card")
-    parser.add_argument("--base-model", help="the original model, owner/name, for the model card")
-    parser.add_argument(
-        "--licence", default="unknown", help="SPDX identifier of the licence of the weights"
-    )
-    parser.add_argument("--licence-link", default="", help="address of the licence")
-    parser.add_argument(
-        "--licence-file", type=Path, help="text of the licence, which is copied into the folder"
-    )
-    return parser.parse_args()
+    add = made.add_argument
+    add("model", choices=MODELS, help="type of the model")
+    add("weights", type=Path, help="checkpoint (.pth, .pkl, .safetensors, ...)")
+    add("folder", type=Path, help="folder to write")
+    add("--config", type=argument, nargs="+", default=[], metavar="NAME=VALUE",
+        help="arguments of the model that the shapes of the weights do not determine")  # fmt: skip
+    add("--input", choices=("raw", "normalised"),
+        help="input of models for pictures (default: raw for enet, normalised for segnet)")  # fmt: skip
+    add("--plane", choices=get_args(Plane), help="plane of the slices, if not in the file name")
+    add("--classes", type=Path, help="colour table: number name red green blue")
+    add("--source", help="origin of the weights, for the model card")
+    add("--base-model", help="the original model, owner/name, for the model card")
+    add("--licence", default="unknown", help="SPDX identifier of the licence of the weights")
+    add("--licence-link", default="", help="address of the licence")
+    add("--licence-file", type=Path, help="text of the licence")
+    add("--push-to-hub", metavar="OWNER/NAME", help="upload the model as well")
+    return made
 
 
 def convert(arguments: argparse.Namespace) -> str:
     """Convert the weights and return a line about the result."""
-    check_output_folder("folder", arguments.folder)
-    source = arguments.weights
-    plane = plane_of(source)
-    if arguments.plane and plane and arguments.plane != plane:
-        raise ValueError(f"--plane is {arguments.plane}, but the name of {source} says {plane}.")
-    with warnings.catch_warnings(record=True) as notes:
-        warnings.simplefilter("always")
-        state = pytorch.read_state(source)
+    source, folder = arguments.weights, arguments.folder
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise ValueError(f"folder must be a folder but got {folder}: {existing} is not a folder.")
+    if not os.access(existing, os.W_OK):
+        raise ValueError(f"folder must be writable but got {folder}: no permission for {existing}.")
+    plane = plane_of(source, arguments.plane)
     mx.random.seed(0)  # for parameters that are not in the file
-    for note in notes:
-        print(f"{source}: {note.message}", file=sys.stderr)
     try:
-        model = from_pytorch(arguments.model, state, **dict(arguments.config))
+        checkpoint = pytorch.read_checkpoint(source)
+        model = from_pytorch(arguments.model, checkpoint, **dict(arguments.config))
     except ValueError as error:
-        raise of_file(error, source) from None
-    about = model.about
-    pictures = arguments.model in ("enet", "segnet") and about.input["planes"] == 3
-    if arguments.input and not pictures:
-        raise ValueError(f"--input is only for models of pictures, not for {arguments.model}.")
-    if arguments.input == "raw":
-        about.input["normalisation"] = None
-    elif arguments.input == "normalised":
-        about.input["normalisation"] = IMAGENET
+        raise ValueError(f"{source}: {error}") from None
+    about, classes = model.about, model.config.get("num_classes", 0)
+    if arguments.input:
+        about.input["normalisation"] = IMAGENET if arguments.input == "normalised" else None
     if arguments.classes:
         about.classes = read_classes(arguments.classes)
-    elif pictures and model.config["num_classes"] == len(CAMVID):
+    elif arguments.model in ("segnet", "enet") and classes == len(CAMVID):
         about.classes = CAMVID
-    if arguments.licence_file:
-        about.licence_text = arguments.licence_file.read_text(encoding="utf-8")
     if model.medical and model.segments:
-        about.plane = arguments.plane or plane
+        about.plane = plane
     about.source = arguments.source or source.name
     about.base_model = arguments.base_model or about.base_model
     about.licence, about.licence_link = arguments.licence, arguments.licence_link
+    if arguments.licence_file:
+        about.licence_text = arguments.licence_file.read_text(encoding="utf-8")
     model.save_pretrained(arguments.folder)
-    arrays = dict(tree_flatten(model.parameters()))
-    numbers = sum(value.size for value in arrays.values())
-    slices = f", {about.plane} slices" if about.plane else ""
-    return f"{arguments.folder}: {len(arrays)} arrays, {numbers:,} numbers{slices}"
+    if arguments.push_to_hub:
+        model.push_to_hub(arguments.push_to_hub)
+    count = sum(array.size for array in dict(tree_flatten(model.parameters())).values())
+    return f"{folder}: {count:,} numbers{f', {about.plane} slices' if about.plane else ''}"
 
 
 def main() -> int:
     """Run the program and return the exit status. Errors are printed without a traceback."""
-    arguments = parse_arguments()
+    arguments = parser().parse_args()
     try:
         print(convert(arguments))
     except (ValueError, OSError) as error:
-        print(error, file=sys.stderr)
+        print(in_one_line(error) if isinstance(error, ValidationError) else error, file=sys.stderr)
         return 1
     return 0
 

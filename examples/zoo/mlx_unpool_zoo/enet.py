@@ -16,7 +16,8 @@ import numpy as np
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
-from .model import About, Model
+from .layers import BatchNorm
+from .model import About, Model, Size
 
 CITATION = """
 @article{paszke2016enet,
@@ -33,7 +34,7 @@ class Initial(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.conv = nn.Conv2d(3, 13, 3, stride=2, padding=1)
-        self.norm = nn.BatchNorm(13)
+        self.norm = BatchNorm(13)
         self.pool = nn.MaxPool2d(2)
         self.activation = nn.PReLU(16)
 
@@ -57,8 +58,8 @@ class Bottleneck(nn.Module):
         else:
             self.conv2 = nn.Conv2d(narrow, narrow, 3, padding=dilation, dilation=dilation)
         self.conv3 = nn.Conv2d(narrow, channels, 1, bias=False)
-        self.norm1, self.norm2 = nn.BatchNorm(narrow), nn.BatchNorm(narrow)
-        self.norm3 = nn.BatchNorm(channels)
+        self.norm1, self.norm2 = BatchNorm(narrow), BatchNorm(narrow)
+        self.norm3 = BatchNorm(channels)
         self.dropout = nn.Dropout2d(dropout)
         self.activation = nn.PReLU()
 
@@ -79,11 +80,11 @@ class Down(nn.Module):
         self.conv1 = nn.Conv2d(inputs, narrow, 1, bias=False)
         self.conv2 = nn.Conv2d(narrow, narrow, 3, stride=2, padding=1)
         self.conv3 = nn.Conv2d(narrow, outputs, 1, bias=False)
-        self.norm1, self.norm2 = nn.BatchNorm(narrow), nn.BatchNorm(narrow)
-        self.norm3 = nn.BatchNorm(outputs)
+        self.norm1, self.norm2 = BatchNorm(narrow), BatchNorm(narrow)
+        self.norm3 = BatchNorm(outputs)
         self.dropout = nn.Dropout2d(dropout)
         self.activation = nn.PReLU()
-        self.pool = MaxPool2d(2, return_indices=True)
+        self.pool = MaxPool2d(2, return_indices=True, index_format="window")
 
     def __call__(self, x: mx.array) -> tuple[mx.array, mx.array]:
         branch = self.activation(self.norm1(self.conv1(x)))
@@ -104,8 +105,8 @@ class Up(nn.Module):
         self.convt1 = nn.ConvTranspose2d(inputs, narrow, 1, bias=False)
         self.convt2 = doubling(narrow, narrow)
         self.convt3 = nn.ConvTranspose2d(narrow, outputs, 1, bias=False)
-        self.norm1, self.norm2 = nn.BatchNorm(narrow), nn.BatchNorm(narrow)
-        self.norm3 = nn.BatchNorm(outputs)
+        self.norm1, self.norm2 = BatchNorm(narrow), BatchNorm(narrow)
+        self.norm3 = BatchNorm(outputs)
         self.dropout = nn.Dropout2d(dropout)
         self.activation = nn.PReLU()
         self.unpool = MaxUnpool2d(2)
@@ -157,7 +158,7 @@ class ENet(Model):
         base_model="ntkhoa95/ENet_PyTorch",
     )
 
-    def __init__(self, num_classes: int) -> None:
+    def __init__(self, num_classes: Size) -> None:
         super().__init__()
         self.takes(3)
         self.initial = Initial()

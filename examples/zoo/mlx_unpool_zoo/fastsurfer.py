@@ -16,8 +16,9 @@ combined by their elementwise maximum.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -25,11 +26,13 @@ import numpy as np
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
-from .layers import RESIZE_MODES, BatchNorm, resize
-from .model import About, Model
+from .classes import CEREBNET, FASTSURFER
+from .layers import BatchNorm
+from .model import About, Model, Size
 
-CROP_POSITIONS = ("center", "top_left", "top_right", "bottom_left", "bottom_right")
-INPUT = {
+ResizeMode = Literal["nearest", "bilinear", "bicubic", "area"]
+CropPosition = Literal["center", "top_left", "top_right", "bottom_left", "bottom_right"]
+INPUT: Any = {
     "planes": 7,
     "size": "multiples of 16; 256 x 256 slices of 1 mm as published",
     "multiple_of": 16,
@@ -172,27 +175,28 @@ class FastSurferCNN(Model):
         base_model=BASE_MODEL,
     )
     citation: ClassVar[str] = CITATIONS["cnn"]
+    class_tables: ClassVar[Mapping[Any, list[Any]]] = FASTSURFER
     medical: ClassVar[bool] = True
     convolutions: ClassVar[int] = 4  # of a block
     without_effect: ClassVar[frozenset[str]] = WITHOUT_EFFECT
 
     def __init__(
         self,
-        num_classes: int = 79,
-        num_channels: int = 7,
-        num_filters: int = 64,
-        kernel_h: int = 5,
-        kernel_w: int = 5,
-        kernel_c: int = 1,
-        stride_conv: int = 1,
-        pool: int = 2,
-        stride_pool: int = 2,
+        num_classes: Size = 79,
+        num_channels: Size = 7,
+        num_filters: Size = 64,
+        kernel_h: Size = 5,
+        kernel_w: Size = 5,
+        kernel_c: Size = 1,
+        stride_conv: Size = 1,
+        pool: Size = 2,
+        stride_pool: Size = 2,
     ) -> None:
         super().__init__()
         self.takes(num_channels)
         self._build(num_channels, num_filters, (kernel_h, kernel_w), stride_conv)
         self.classifier = Classifier(num_filters, num_classes, kernel_c, stride_conv)
-        self.maxpool = MaxPool2d(pool, stride_pool, return_indices=True)
+        self.maxpool = MaxPool2d(pool, stride_pool, return_indices=True, index_format="window")
         self.unpool = MaxUnpool2d.from_pool(self.maxpool)
 
     def _build(self, inputs: int, filters: int, kernel: tuple[int, int], stride: int) -> None:
@@ -264,19 +268,20 @@ class CerebNet(FastSurferCNN):
     # "height" and "width" are those of the patches that the authors train on.
     without_effect: ClassVar[frozenset[str]] = WITHOUT_EFFECT | {"height", "width", "plane"}
     citation: ClassVar[str] = CITATIONS["cerebnet"]
+    class_tables: ClassVar[Mapping[Any, list[Any]]] = CEREBNET
     convolutions: ClassVar[int] = 3
 
     def __init__(
         self,
-        num_classes: int = 28,
-        num_channels: int = 7,
-        num_filters: int = 64,
-        kernel_h: int = 5,
-        kernel_w: int = 5,
-        kernel_c: int = 1,
-        stride_conv: int = 1,
-        pool: int = 2,
-        stride_pool: int = 2,
+        num_classes: Size = 28,
+        num_channels: Size = 7,
+        num_filters: Size = 64,
+        kernel_h: Size = 5,
+        kernel_w: Size = 5,
+        kernel_c: Size = 1,
+        stride_conv: Size = 1,
+        pool: Size = 2,
+        stride_pool: Size = 2,
     ) -> None:
         super().__init__(
             num_classes,
@@ -322,33 +327,24 @@ class FastSurferVINN(FastSurferCNN):
         base_model=BASE_MODEL,
     )
     citation: ClassVar[str] = CITATIONS["vinn"]
-    modalities: ClassVar[int] = 1
 
     def __init__(
         self,
-        num_classes: int = 79,
-        num_channels: int = 7,
-        num_filters: int = 71,
-        num_filters_interpol: int = 32,
-        kernel_h: int = 3,
-        kernel_w: int = 3,
-        kernel_c: int = 1,
-        stride_conv: int = 1,
-        pool: int = 2,
-        stride_pool: int = 2,
-        height: int = 256,
-        width: int = 256,
-        interpolation_mode: str = "bilinear",
-        crop_position: str = "top_left",
+        num_classes: Size = 79,
+        num_channels: Size = 7,
+        num_filters: Size = 71,
+        num_filters_interpol: Size = 32,
+        kernel_h: Size = 3,
+        kernel_w: Size = 3,
+        kernel_c: Size = 1,
+        stride_conv: Size = 1,
+        pool: Size = 2,
+        stride_pool: Size = 2,
+        height: Size = 256,
+        width: Size = 256,
+        interpolation_mode: ResizeMode = "bilinear",
+        crop_position: CropPosition = "top_left",
     ) -> None:
-        for name, value, choices in (
-            ("interpolation_mode", interpolation_mode, RESIZE_MODES),
-            ("crop_position", crop_position, CROP_POSITIONS),
-        ):
-            if value not in choices:
-                raise ValueError(
-                    f"[{type(self).__name__}] '{name}' must be one of {', '.join(choices)} but got {value!r}."
-                )
         super().__init__(
             num_classes,
             num_filters_interpol,
@@ -393,8 +389,9 @@ class FastSurferVINN(FastSurferCNN):
             x: Slices (N, H, W, num_channels).
             scale_factor: Positions of the scan per position of the inner feature maps: 1 mm divided by the
                 voxel size. One number for all images, one per image, (N,) or (N, 1), or two per image,
-                (N, 2), for rows and columns. It is converted to float32, as in the authors' code, except for
-                NumPy arrays of float64, because a size can depend on the last bit.
+                (N, 2), for rows and columns. As in the authors' code, the sizes are computed in float64 from
+                numbers and NumPy arrays, and in float32 from arrays of MLX, which correspond to tensors: a
+                size can depend on the last bit.
             scale_factor_out: The same for the output, if its resolution is different.
 
         Returns:
@@ -491,24 +488,25 @@ class HypVINN(FastSurferVINN):
         base_model=BASE_MODEL,
     )
     citation: ClassVar[str] = CITATIONS["hypvinn"]
+    class_tables: ClassVar[Mapping[Any, list[Any]]] = {}
     modalities: ClassVar[int] = 2
 
     def __init__(
         self,
-        num_classes: int = 27,
-        num_channels: int = 14,
-        num_filters: int = 80,
-        num_filters_interpol: int = 64,
-        kernel_h: int = 3,
-        kernel_w: int = 3,
-        kernel_c: int = 1,
-        stride_conv: int = 1,
-        pool: int = 2,
-        stride_pool: int = 2,
-        height: int = 256,
-        width: int = 256,
-        interpolation_mode: str = "bilinear",
-        crop_position: str = "top_left",
+        num_classes: Size = 27,
+        num_channels: Size = 14,
+        num_filters: Size = 80,
+        num_filters_interpol: Size = 64,
+        kernel_h: Size = 3,
+        kernel_w: Size = 3,
+        kernel_c: Size = 1,
+        stride_conv: Size = 1,
+        pool: Size = 2,
+        stride_pool: Size = 2,
+        height: Size = 256,
+        width: Size = 256,
+        interpolation_mode: ResizeMode = "bilinear",
+        crop_position: CropPosition = "top_left",
     ) -> None:
         if num_channels % 2:
             raise ValueError(
@@ -568,10 +566,8 @@ class HypVINN(FastSurferVINN):
 
 
 def per_image(scale: Any, count: int) -> list[list[Any]]:
-    """The factors of rows and columns for each image, in float32 unless given as an array of float64."""
-    array = np.asarray(scale)
-    if not (isinstance(scale, np.ndarray) and array.dtype == np.float64):
-        array = array.astype(np.float32)
+    """The factors of rows and columns for each image: float32 if given as an array of MLX, else float64."""
+    array: Any = np.asarray(scale, np.float32 if isinstance(scale, mx.array) else np.float64)
     if array.ndim == 1 and len(array) == 2 != count and count == 1:
         array = array[None]  # rows and columns of the only image
     if array.ndim < 2:
@@ -608,7 +604,7 @@ def fitted(
         start = {"start": 0, "middle": (size - taken) // 2, "end": size - taken}[alignment]
         return slice(start, start + taken), (0, 0), target, kind(taken / target)
     # PyTorch divides a number by a tensor with two roundings, as a product with the reciprocal.
-    resized = int(kind(size) * (kind(1) / scale))
+    resized = int(kind(size) * (kind(1) / scale) if kind is np.float32 else size / scale)
     if alignment == "middle" and (resized - target) % 2:
         raise ValueError(
             "[FastSurferVINN] 'crop_position' must not be 'center' where an odd number of positions is to be "
@@ -618,3 +614,65 @@ def fitted(
     before = {"start": 0, "middle": missing // 2, "end": missing}[alignment]
     after = {"start": missing, "middle": missing // 2, "end": 0}[alignment]
     return slice(0, size), (before, after), resized, kind(size / resized)
+
+
+def resize(x: mx.array, size: tuple[int, int], mode: str = "bilinear") -> mx.array:
+    """Resize images (N, H, W, C) to a size, as PyTorch's ``interpolate(x, size=..., mode=...)`` does.
+
+    ``mlx.nn.Upsample`` takes scale factors, which cannot express every size.
+
+    Args:
+        x: The images.
+        size: Height and width of the result.
+        mode: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` (both with ``align_corners=False``) or ``"area"``.
+    """
+    for axis, length in zip((1, 2), size):
+        if x.shape[axis] != length:
+            weights = mx.array(resize_weights(x.shape[axis], length, mode)).astype(x.dtype)
+            x = mx.moveaxis(mx.tensordot(x, weights, axes=[[axis], [1]]), -1, axis)
+    return x
+
+
+@functools.lru_cache(maxsize=64)
+def resize_weights(before: int, after: int, mode: str) -> np.ndarray:
+    """The matrix (new length, old length) that resizes an axis."""
+    if mode not in get_args(ResizeMode):
+        raise ValueError(
+            f"[resize] 'mode' must be one of {', '.join(get_args(ResizeMode))} but got {mode!r}."
+        )
+    weights = np.zeros((after, before), np.float32)
+    rows = np.arange(after)
+    if mode == "area":
+        for row in rows:
+            start, stop = row * before // after, -(-(row + 1) * before // after)
+            weights[row, start:stop] = 1 / (stop - start)
+        return weights
+    # In float32 as in PyTorch, because the nearest element can depend on the last bit.
+    scale = np.float32(before) / np.float32(after)
+    if mode == "nearest":
+        nearest = np.floor(rows.astype(np.float32) * scale).astype(int)
+        weights[rows, np.minimum(nearest, before - 1)] = 1
+        return weights
+    # Rounded once, like a fused multiply-add.
+    position = ((rows + 0.5) * np.float64(scale) - 0.5).astype(np.float32)
+    if mode == "bilinear":
+        position = np.maximum(position, 0)
+    first = np.floor(position).astype(int)
+    t = position - first.astype(np.float32)
+    parts = {0: 1 - t, 1: t} if mode == "bilinear" else cubic_parts(t)
+    for offset, part in parts.items():
+        np.add.at(weights, (rows, np.clip(first + offset, 0, before - 1)), part)
+    return weights
+
+
+def cubic_parts(t: np.ndarray) -> dict[int, np.ndarray]:
+    """The weights of elements -1 to 2 for a position ``t`` from 0 to 1: Keys' kernel with a = -0.75."""
+    a = np.float32(-0.75)
+
+    def near(d: np.ndarray) -> np.ndarray:
+        return ((a + 2) * d - (a + 3)) * d * d + 1
+
+    def far(d: np.ndarray) -> np.ndarray:
+        return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+
+    return {-1: far(t + 1), 0: near(t), 1: near(1 - t), 2: far(2 - t)}

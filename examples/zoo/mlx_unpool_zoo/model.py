@@ -1,155 +1,410 @@
-"""The base class of the models: loading, saving and conversion of the authors' weights."""
+"""The base class of the models: arguments, loading, saving, conversion of weights, prediction."""
 
 from __future__ import annotations
 
-import copy
-import dataclasses
+import functools
 import inspect
 import json
-import shutil
-from collections.abc import Mapping
+import re
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+from huggingface_hub import HfApi, ModelCard, ModelCardData, snapshot_download
 from mlx.utils import tree_flatten
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, validate_call
+from typing_extensions import NotRequired, TypedDict
 
 import mlx_unpool
 
 from . import pytorch
-from .card import model_card
-from .config import check_arguments, with_one_spelling
-from .errors import cut
-from .files import replacing
-from .folders import CARD, CHECKSUM, CONFIG, LICENCE, WEIGHTS, load, ready, sha256
 
 M = TypeVar("M", bound="Model")
+WEIGHTS = "model.safetensors"
+Plane = Literal["axial", "coronal", "sagittal"]
+# Arguments of models are limited, because a file could ask for more modules than fit in memory.
+Size = Annotated[int, Field(gt=0, le=65536)]
+Sizes = Annotated[Sequence[Size], Field(min_length=1, max_length=16)]
+Counts = Annotated[Sequence[Annotated[int, Field(gt=0, le=64)]], Field(min_length=1, max_length=16)]
+Channel = Annotated[int, Field(ge=0, le=255)]  # of a colour
 # The normalisation of pictures from 0 to 255 for networks trained on ImageNet.
-IMAGENET = {"scale": 1 / 255, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+IMAGENET: Any = {"scale": 1 / 255, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 AXES = {1: "L", 2: "H, W", 3: "D, H, W"}
+# Other spellings of an argument in the authors' configurations.
+ALIASES = dict.fromkeys(("classes", "num_class", "n_classes"), "num_classes")
+# Licences with an identifier on the Hub; all others are "other" with a name and a link.
+LICENCES = ("apache-2.0", "mit", "bsd-3-clause", "bsd-2-clause", "cc0-1.0", "cc-by-4.0", "gpl-3.0")
+MODELS: dict[str, type[Model]] = {}
 
 
-@dataclasses.dataclass
-class About:
-    """Information about a model, which its folder contains in addition to the arguments.
+class Class(TypedDict):
+    """A class of a segmentation model."""
 
-    Attributes:
-        paper: The publication of the model.
-        input: ``planes`` (channels of the input), ``size`` (the supported sizes), ``multiple_of`` (of which
-            each size must be a multiple) and ``normalisation``: ``scale`` (a factor), then ``mean`` and
-            ``std`` of each plane, or None for no normalisation.
-        classes: For segmentation, in the order of the scores: ``name`` and ``colour`` (RGB, 0 to 255).
-        plane: ``"axial"``, ``"coronal"`` or ``"sagittal"`` if the weights are for slices of one plane.
-        source: The origin of the weights.
-        base_model: The original model, for the Hugging Face Hub.
-        licence: The licence of the weights, as an SPDX identifier if it has one.
-        licence_link: The address of the licence.
-        converter: The version of this package that converted the weights.
-        licence_text: The text of the licence, which is saved as a separate file.
-    """
+    name: str
+    colour: Annotated[list[Channel], Field(min_length=3, max_length=3)]
+    label: NotRequired[int]  # in the volumes of FreeSurfer
+
+
+class Normalisation(TypedDict):
+    """A factor, then mean and standard deviation of each channel."""
+
+    scale: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    mean: list[Annotated[float, Field(allow_inf_nan=False)]]
+    std: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]]
+
+
+class Input(TypedDict, total=False):
+    """Channels of the input, supported sizes, of which each size must be a multiple, and normalisation."""
+
+    planes: PositiveInt
+    size: str
+    multiple_of: PositiveInt
+    normalisation: Normalisation | None
+
+
+class About(BaseModel):
+    """Information about a model, which ``config.json`` contains in addition to the arguments."""
+
+    model_config = ConfigDict(extra="forbid", validate_assignment=True)
 
     paper: str = ""
-    input: dict[str, Any] = dataclasses.field(default_factory=dict)
-    classes: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    plane: str | None = None
+    input: Input = Field(default_factory=lambda: Input())
+    classes: list[Class] = []
+    plane: Plane | None = None
     source: str = "unknown"
     base_model: str = ""
     licence: str = "unknown"
     licence_link: str = ""
+    licence_text: str = Field(default="", exclude=True)  # a separate file
     converter: str = ""
-    licence_text: str = ""
 
 
-class OneSpelling(type):
-    """Translates the authors' spellings of arguments when a model is made."""
+class Configuration(BaseModel):
+    """The content of ``config.json``."""
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        return super().__call__(*args, **with_one_spelling(kwargs, cls.__name__))
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    model_type: str
+    config: dict[str, Any]
+    about: dict[str, Any]
+    quantization: dict[str, dict[str, Any]] = {}  # the arguments of each quantised layer
 
 
-class Model(nn.Module, metaclass=OneSpelling):
-    """A model that can be saved as a folder and loaded with its authors' weights.
+def in_one_line(error: ValidationError) -> str:
+    """The errors of pydantic, each with the name, the value and what is allowed."""
+    lines = []
+    for each in error.errors(include_url=False):
+        name, got = ".".join(map(str, each["loc"])), repr(each["input"])
+        got = "" if each["type"].startswith("missing") else f", but got {got[:60]}"
+        lines.append(f"{name!r}: {each['msg']}{got}" if name else f"{each['msg']}{got}")
+    return "; ".join(lines)
 
-    The number of classes is ``num_classes`` in every model; ``classes`` and ``num_class`` are aliases.
+
+def downloaded(name: str, **options: Any) -> Path:
+    """The folder of a repository on the Hugging Face Hub, downloaded if necessary."""
+    nothing = f"There is no folder {name}"
+    if Path(name).is_file() or not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        raise ValueError(f"{nothing}. Pass a folder, or owner/name on the Hugging Face Hub.")
+    try:
+        options["allow_patterns"] = ["config.json", WEIGHTS, "LICENSE"]
+        return Path(snapshot_download(name, **options))
+    except OSError as error:
+        raise OSError(f"{nothing}, and the Hugging Face Hub says: {error}") from error
+
+
+def checked(init: Callable[..., None]) -> Callable[..., None]:
+    """A constructor that checks its arguments and stores them, with defaults, as ``config``."""
+    signature = inspect.signature(init)
+    validated = validate_call(config=ConfigDict(strict=True))(init)
+
+    @functools.wraps(init)
+    def call(self: Model, *args: Any, **kwargs: Any) -> None:
+        try:
+            given = signature.bind(self, *args, **kwargs)
+            given.apply_defaults()
+            arguments = {name: v for name, v in given.arguments.items() if name != "self"}
+            if "config" not in vars(self):  # not the constructor of a base class
+                # mlx.nn.Module would treat the entries of a dict as parameters.
+                object.__setattr__(self, "config", arguments)
+                self.about = self.default_about.model_copy(deep=True)
+                self.about.classes = self.class_tables.get(arguments.get("num_classes"), [])
+            validated(self, **arguments)
+        except ValidationError as error:
+            raise ValueError(f"[{type(self).__name__}] {in_one_line(error)}") from None
+
+    return call
+
+
+class Model(nn.Module):
+    """A model that can be saved, loaded, uploaded, and converted from its authors' weights.
 
     Attributes:
         config: The arguments by name, with defaults.
-        about: Information about the model, which is saved in its folder.
+        about: Information about the model, which is saved with it.
     """
 
-    model_type: ClassVar[str]
+    model_type: ClassVar[str] = ""
     default_about: ClassVar[About]
-    # A BibTeX entry for the publication.
-    citation: ClassVar[str] = ""
-    # Whether the model is for medical images.
+    citation: ClassVar[str] = ""  # BibTeX
     medical: ClassVar[bool] = False
-    # Whether the model segments images; autoencoders do not.
-    segments: ClassVar[bool] = True
+    segments: ClassVar[bool] = True  # autoencoders do not
+    modalities: ClassVar[int] = 1  # scans of one head in the channels of an input
+    class_tables: ClassVar[Mapping[Any, list[Any]]] = {}  # by number of classes
     # Entries of the authors' configurations that do not affect the model.
     without_effect: ClassVar[frozenset[str]] = frozenset()
 
     config: dict[str, Any]
     about: About
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Model:
-        model = super().__new__(cls)
-        given = inspect.signature(cls.__init__).bind_partial(model, *args, **kwargs)
-        given.apply_defaults()
-        # mlx.nn.Module would treat the entries of a dict as parameters.
-        object.__setattr__(model, "config", dict(list(given.arguments.items())[1:]))
-        object.__setattr__(model, "about", copy.deepcopy(cls.default_about))
-        return model
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__ = checked(cls.__init__)  # type: ignore[method-assign]
+        if "model_type" in vars(cls):
+            MODELS[cls.model_type] = cls
+
+    def check_about(self) -> None:
+        """Raise ValueError if an entry of ``about`` is invalid or does not fit the model."""
+        about = About(**self.about.model_dump())  # lists and dicts may have been changed in place
+        count, channels = self.config.get("num_classes"), self._inputs[0]
+        lengths = {"classes": (about.classes, (0, count))}
+        for name in ("mean", "std") if about.input.get("normalisation") else ():
+            lengths[name] = (about.input["normalisation"][name], (channels,))  # type: ignore
+        for name, (found, allowed) in lengths.items():
+            if len(found) not in allowed:
+                wanted = " or ".join(map(str, allowed))
+                raise ValueError(f"{name!r} must have {wanted} entries but got {len(found)}.")
+
+    # Loading and saving.
 
     @classmethod
     def from_pretrained(
         cls: type[M],
         path_or_hub_id: str | Path,
         *,
-        dtype: mx.Dtype | None = None,
+        dtype: mx.Dtype | str | None = None,
         strict: bool = True,
+        ignore_mismatched_sizes: bool = False,
         revision: str | None = None,
+        token: str | bool | None = None,
+        cache_dir: str | Path | None = None,
+        local_files_only: bool = False,
+        **arguments: Any,
     ) -> M:
-        """Load a model of this class from a folder; see :func:`mlx_unpool_zoo.from_pretrained`."""
-        models: dict[str, type[Model]] = {cls.model_type: cls}
-        loaded: Any = load(path_or_hub_id, models, dtype=dtype, strict=strict, revision=revision)
-        return loaded
+        """Load a model from a folder, or from "owner/name" on the Hugging Face Hub, in evaluation mode.
+
+        Args:
+            path_or_hub_id: A folder, or a repository, which is downloaded.
+            dtype: The type of the parameters, such as ``"bfloat16"``. Default: as in the file.
+            strict: Whether the file must have exactly the parameters of the model. If False, missing ones
+                get new random values and others are ignored, with a warning.
+            ignore_mismatched_sizes: Whether parameters of another shape get new random values as well.
+            revision, token, cache_dir, local_files_only: As for ``huggingface_hub.snapshot_download``.
+            **arguments: Arguments of the model that replace those in ``config.json``.
+
+        Raises:
+            OSError: If there is no such folder or repository, or a file is missing.
+            ValueError: If the folder does not contain a model of this class, or the weights do not fit.
+        """
+        folder = Path(path_or_hub_id)
+        if not folder.is_dir():
+            options = {"revision": revision, "token": token, "cache_dir": cache_dir}
+            folder = downloaded(str(folder), local_files_only=local_files_only, **options)
+        file = folder / "config.json"
+        try:
+            model, quantization = cls._configured(file.read_bytes(), arguments)
+            if (folder / "LICENSE").is_file():
+                model.about.licence_text = (folder / "LICENSE").read_text(encoding="utf-8")
+            file = folder / WEIGHTS
+            weights, metadata = pytorch.load_safetensors(file)
+            if metadata.get("format") == "pt":  # published for PyTorch
+                weights = model.sanitize(weights, strict=strict)
+            if quantization:
+                nn.quantize(model, class_predicate=lambda path, _: quantization.get(path, False))
+            return model._load(weights, dtype, strict, ignore_mismatched_sizes)
+        except (ValueError, TypeError) as error:
+            said = in_one_line(error) if isinstance(error, ValidationError) else str(error)
+            raise ValueError(f"{file}: {said}") from None
+
+    @classmethod
+    def _configured(
+        cls: type[M], text: bytes, arguments: dict[str, Any]
+    ) -> tuple[M, dict[str, Any]]:
+        """A new model as described by ``config.json``, and how it is quantised."""
+        content = json.loads(text)
+        if isinstance(content, dict) and "config" in content and "about" not in content:
+            raise ValueError(
+                "this folder is of an earlier version. Convert the weights again: python -m "
+                f"mlx_unpool_zoo.convert {content.get('model_type')} WEIGHTS FOLDER"
+            )
+        found = Configuration.model_validate(content)
+        if found.model_extra:
+            warnings.warn(f"Unknown keys of config.json: {[*found.model_extra]}", stacklevel=4)
+        kinds = {name: kind for name, kind in MODELS.items() if issubclass(kind, cls)}
+        if found.model_type not in kinds:
+            names = ", ".join(kinds)
+            raise ValueError(f"'model_type' must be one of {names}, but got {found.model_type!r}")
+        model = kinds[found.model_type](**found.config | arguments)
+        if "num_classes" in arguments:  # a new head
+            found.about.pop("classes", None)
+        defaults = model.about.model_dump()
+        found.about["input"] = defaults["input"] | found.about.get("input", {})
+        model.about = About(**defaults | found.about)
+        model.check_about()
+        return model, found.quantization
+
+    def _load(
+        self: M,
+        weights: Mapping[str, mx.array],
+        dtype: mx.Dtype | str | None,
+        strict: bool,
+        ignore_mismatched_sizes: bool = False,
+    ) -> M:
+        """Set the parameters and evaluate them, because MLX cannot export lazily loaded arrays."""
+        own = dict(tree_flatten(self.parameters()))
+        missing = [name for name in own if name not in weights]
+        unused = [name for name in weights if name not in own]
+        other = [n for n in own if n in weights and weights[n].shape != own[n].shape]
+        lines = [f"missing: {n}" for n in missing if strict]
+        if not ignore_mismatched_sizes:
+            lines += [f"shape {weights[n].shape} instead of {own[n].shape}: {n}" for n in other]
+        lines += [f"not used: {n}" for n in unused if strict]
+        if lines:
+            raise pytorch.mismatch(type(self).__name__, lines)
+        if new := [*missing, *other]:
+            warnings.warn(f"Parameters with new random values: {', '.join(new)}", stacklevel=3)
+        if unused:
+            warnings.warn(f"Parameters that are ignored: {', '.join(unused)}", stacklevel=3)
+        self.load_weights([(n, weights[n]) for n in own.keys() - new], strict=False)
+        if dtype is not None:
+            wanted = getattr(mx, dtype, None) if isinstance(dtype, str) else dtype
+            if wanted not in (mx.float32, mx.float16, mx.bfloat16, mx.float64):
+                raise ValueError(f"'dtype' must be a floating-point type but got {dtype!r}.")
+            self.set_dtype(wanted)
+        found = dict(tree_flatten(self.parameters()))
+        if bad := [name for name, value in found.items() if not mx.isfinite(value).all()]:
+            raise ValueError(f"the weights must be finite, but these are not: {pytorch.cut(bad)}")
+        self.eval()
+        return self
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Save the model as a folder with weights, configuration, model card and licence."""
+        self.check_about()
+        about = self.about.model_dump()
+        config = {"model_type": self.model_type, "config": self.config, "about": about}
+        config["quantization"] = {
+            name: {key: getattr(layer, key) for key in ("group_size", "bits", "mode")}
+            for name, layer in self.named_modules()
+            if isinstance(layer, nn.QuantizedLinear)
+        }
+        folder, weights = Path(folder), dict(tree_flatten(self.parameters()))
+        folder.mkdir(parents=True, exist_ok=True)
+        mx.save_safetensors(str(folder / WEIGHTS), weights, {"format": "mlx"})
+        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        self.model_card().save(folder / "README.md")
+        if self.about.licence_text:
+            (folder / "LICENSE").write_text(self.about.licence_text, encoding="utf-8")
+
+    def push_to_hub(
+        self, repo_id: str, *, private: bool | None = None, token: str | None = None
+    ) -> str:
+        """Upload the model to a repository, created if necessary, and return the address of the commit."""
+        api = HfApi(token=token)
+        repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+        with tempfile.TemporaryDirectory() as folder:
+            self.save_pretrained(folder)
+            return str(api.upload_folder(repo_id=repo_id, folder_path=folder))
+
+    def model_card(self) -> Any:
+        """A model card with the Hub's metadata and all facts that a user of the weights needs."""
+        about, known = self.about, self.about.licence.lower() in LICENCES
+        link = "LICENSE" if about.licence_text else about.licence_link
+        data = ModelCardData(
+            library_name="mlx-unpool",
+            license=about.licence.lower() if known else "other",
+            license_name=None if known else about.licence,
+            license_link=link or None,
+            pipeline_tag="image-segmentation" if self.segments else None,
+            base_model=about.base_model or None,
+            tags=["mlx", "mlx-unpool", self.model_type, *([about.plane] if about.plane else [])],
+        )
+        slices = f", {about.plane} slices" if about.plane else ""
+        summary = (inspect.getdoc(type(self)) or "").splitlines()[0]
+        warning = "**Not for clinical use.** For research only; not approved as a medical device.\n"
+        facts = {
+            "Paper": about.paper,
+            "Weights": about.source,
+            "Licence of the weights": f"{about.licence} ({link or 'no copy in this folder'})",
+            "Converted by": about.converter,
+            "Classes": ", ".join(entry["name"] for entry in about.classes),
+            "Arguments": json.dumps(self.config),
+        }
+        listed = "\n".join(f"- {name}: {value}" for name, value in facts.items() if value)
+        return ModelCard(
+            f"---\n{data.to_yaml()}\n---\n\n# {type(self).__name__} for MLX{slices}\n\n{summary}\n\n"
+            f"{warning * self.medical}\n{listed}\n\n```python\nfrom mlx_unpool_zoo import from_pretrained\n\n"
+            'model = from_pretrained("path/to/this/folder")  # arrays are channels last\n'
+            f"```\n\n## Citation\n\n```bibtex\n{self.citation.strip()}\n```\n"
+        )
+
+    # Weights of the authors.
 
     @classmethod
     def from_pytorch(
         cls: type[M],
         state_dict: Mapping[str, Any],
         *,
-        dtype: mx.Dtype | None = None,
+        dtype: mx.Dtype | str | None = None,
         strict: bool = True,
-        **config: Any,
+        **arguments: Any,
     ) -> M:
-        """Create a model of this class with weights from PyTorch; see :func:`mlx_unpool_zoo.from_pytorch`."""
+        """Create a model from a PyTorch state dict with the authors' names, in evaluation mode.
+
+        ``state_dict`` has tensors or arrays, or is a checkpoint. ``arguments`` are those that neither the
+        shapes nor the checkpoint determine. ``dtype`` and ``strict``: as for :meth:`from_pretrained`.
+        """
+        published = pytorch.config_of(state_dict)
         state = cls.canonical(pytorch.arrays_of(pytorch.state_of(state_dict)))
         try:
-            arguments = cls.config_of(state)
+            model = cls._inferred(state, published, arguments)
+            model.about.converter = f"mlx_unpool {mlx_unpool.__version__}"
+            return model._load(model.sanitize(state, strict=strict), dtype, strict)
+        except (ValueError, TypeError) as error:
+            others = [n for n, kind in MODELS.items() if kind is not cls and kind.fits(state)]
+            hint = f" The weights look like those of {' or '.join(others)}." * bool(others)
+            raise ValueError(f"{error}{hint}") from None
+
+    @classmethod
+    def _inferred(cls: type[M], state: Any, published: Mapping[str, Any], arguments: Any) -> M:
+        """A new model with the arguments that the shapes and a configuration determine, and further ones."""
+        known = inspect.signature(cls.__init__).parameters
+        try:
+            inferred = cls.config_of(state)
         except (KeyError, IndexError, StopIteration) as error:
             raise ValueError(
-                f"[from_pytorch] 'state_dict' must contain the weights of {cls.model_type} with its authors' "
-                f"parameter names, but there is no {error}. It has {cut(list(state))}."
+                f"these are not weights of {cls.model_type} with its authors' names: there is no {error} "
+                f"but {pytorch.cut(list(state))}."
             ) from None
-        arguments |= check_arguments(cls, config, "[from_pytorch] 'config'")
-        needed = [
-            name
-            for name, parameter in list(inspect.signature(cls.__init__).parameters.items())[1:]
-            if parameter.default is parameter.empty and name not in arguments
+        renamed = [
+            {ALIASES.get(n, n): v for n, v in given.items()} for given in (published, arguments)
         ]
-        if needed:
-            raise ValueError(
-                f"[from_pytorch] 'config' of {cls.model_type} must contain what these weights do not "
-                f"determine: {', '.join(needed)}."
-            )
-        model = cls(**arguments)
-        model.about.converter = f"mlx_unpool {mlx_unpool.__version__}"
-        weights = model.sanitize(state, strict=strict)
-        loaded: Any = ready(model, weights, dtype=dtype, strict=strict, source="the state dict")
-        return loaded
+        file = {n: v for n, v in renamed[0].items() if n in known}
+        given = {n: v for n, v in renamed[1].items() if n in known or n not in cls.without_effect}
+        return cls(**file | inferred | given)
+
+    @classmethod
+    def fits(cls, state: dict[str, np.ndarray]) -> bool:
+        """Whether a state dict has exactly the parameters of this model."""
+        try:
+            cls._inferred(state, {}, {}).sanitize(state)
+        except (ValueError, TypeError):
+            return False
+        return True
 
     @classmethod
     def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -157,7 +412,7 @@ class Model(nn.Module, metaclass=OneSpelling):
         raise NotImplementedError
 
     @classmethod
-    def canonical(cls, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def canonical(cls, state: dict[str, Any]) -> dict[str, Any]:
         """Rename the parameters of a state dict to those of :meth:`pytorch_names`, if they are different."""
         return state
 
@@ -167,17 +422,11 @@ class Model(nn.Module, metaclass=OneSpelling):
         return (name,)
 
     def sanitize(self, weights: Mapping[str, Any], *, strict: bool = True) -> dict[str, mx.array]:
-        """Convert weights with the authors' names and layout to weights for this model.
-
-        Args:
-            weights: A state dict: arrays of any framework by name, in PyTorch's layout.
-            strict: Whether it must have exactly the parameters of the model.
-
-        Raises:
-            ValueError: If the weights do not fit the model.
-        """
-        state = self.canonical(pytorch.arrays_of(pytorch.state_of(weights)))
+        """Convert weights with the authors' names and layout, as arrays of any framework."""
+        state = self.canonical(pytorch.state_of(weights))
         return pytorch.convert_state_dict(self, state, self.pytorch_names, strict=strict)
+
+    # Inputs and predictions.
 
     def takes(self, channels: int, dims: int = 2) -> None:
         """Set the number of channels and of spatial dimensions of the inputs."""
@@ -185,49 +434,115 @@ class Model(nn.Module, metaclass=OneSpelling):
         self.about.input["planes"] = channels
 
     def check_input(self, x: mx.array) -> None:
-        """Raise ValueError if an input does not have the shape (N, ..., channels)."""
+        """Raise an error if an input is not an array of MLX with the shape (N, ..., channels)."""
         channels, dims = self._inputs
+        if not isinstance(x, mx.array):
+            got = f"got {type(x).__name__}: pass mx.array(x), or call preprocess or predict for images."
+            raise TypeError(f"[{type(self).__name__}] inputs must be arrays of MLX, but {got}")
         if x.ndim == dims + 2 and x.shape[-1] == channels:
             return
-        message = (
-            f"[{type(self).__name__}] inputs must be (N, {AXES[dims]}, {channels}), channels last, but got "
-            f"{tuple(x.shape)}."
-        )
+        message = f"inputs must be (N, {AXES[dims]}, {channels}), channels last, but got {x.shape}."
         if x.ndim == dims + 2 and x.shape[1] == channels:
             axes = ", ".join(map(str, (0, *range(2, dims + 2), 1)))
             message += f" If this is PyTorch's layout, channels first, pass x.transpose({axes})."
-        raise ValueError(message)
+        raise ValueError(f"[{type(self).__name__}] {message}")
 
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Save the model as a folder with weights, configuration, model card and licence.
-
-        If this fails, a folder that did not exist before is removed again.
+    def preprocess(self, images: Any) -> mx.array:
+        """The input of the model for images: normalised, and padded to a size that the model supports.
 
         Args:
-            folder: The folder, which is created if necessary. Load it with
-                :func:`mlx_unpool_zoo.from_pretrained`.
+            images: A picture of Pillow or an array (H, W, channels), or several in a list or an array. Values
+                are 0 to 255 (uint8) or 0 to 1 (floating point). An axis of one channel may be left out. For a
+                medical model also a volume (N, H, W), or (N, H, W, 2) for two modalities, whose slices get
+                their neighbours as channels. Signals and 3-D inputs are not scaled.
         """
-        folder = Path(folder)
-        existed = folder.exists()
-        weights = dict(tree_flatten(self.parameters()))
-        about = dataclasses.asdict(self.about)
-        licence = about.pop("licence_text")
-        config = {"model_type": self.model_type, "config": self.config} | about
-        count = sum(value.size for value in weights.values())
+        return self._normalised(self._batch(images)[0])
+
+    def predict(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
+        """The class of every position, an index into ``about.classes``, for images of any size.
+
+        Images are processed one by one in evaluation mode. The mode of the model does not change.
+
+        Args:
+            images: As for :meth:`preprocess`.
+            *args, **kwargs: Further arguments of the model, such as the scale factor of FastSurferVINN.
+
+        Returns:
+            Integers, (H, W) for one image and (N, H, W) for a batch or a volume.
+        """
+        if not self.segments:
+            raise ValueError(f"[{type(self).__name__}] predict needs a model with classes.")
+        (values, single), found = self._batch(images), []
+        training = [module for module in self.modules() if module.training]
+        self.eval()
         try:
-            with replacing(folder / WEIGHTS) as partial:
-                try:
-                    mx.save_safetensors(str(partial), weights, {"format": "mlx"})
-                except RuntimeError as error:
-                    raise OSError(f"{folder / WEIGHTS} cannot be written: {error}") from None
-                config[CHECKSUM] = sha256(partial)
-            texts = {CONFIG: json.dumps(config, indent=2) + "\n", CARD: model_card(self, count)}
-            if licence:
-                texts[LICENCE] = licence
-            for name, text in texts.items():
-                with replacing(folder / name) as partial:
-                    partial.write_text(text, encoding="utf-8")
-        except BaseException:
-            if not existed:
-                shutil.rmtree(folder, ignore_errors=True)
-            raise
+            for number in range(len(values)):
+                scores = self(self._normalised(values[number : number + 1]), *args, **kwargs)
+                kind = mx.uint8 if scores.shape[-1] <= 256 else mx.uint32
+                found.append(np.array(mx.argmax(scores[0], axis=-1).astype(kind)))
+        finally:
+            for module in training:
+                module._training = True
+        size = tuple(slice(n) for n in values.shape[1:-1])
+        return found[0][size] if single else np.stack(found)[(slice(None), *size)]
+
+    def _batch(self, images: Any) -> tuple[np.ndarray, bool]:
+        """Images as an array (N, ..., channels), and whether there was only one, without an axis N."""
+        self.check_about()
+        channels, dims = self._inputs
+        values = array_of(images, "RGB" if channels == 3 else "L")
+        if channels == 1 and values.shape[-1:] != (1,):
+            values = values[..., None]
+        elif self.medical and values.ndim in (3, 4) and values.shape[-1] != channels:
+            around, thickness = [(0, 0)] * 4, channels // self.modalities
+            around[0] = thickness // 2, (thickness - 1) // 2
+            slices = np.pad(values.reshape(*values.shape[:3], -1), around, "edge")
+            windows = np.lib.stride_tricks.sliding_window_view(slices, thickness, axis=0)
+            values = windows.reshape(*values.shape[:3], -1)
+        single = values.ndim == dims + 1
+        values = values[None] if single else values
+        problem = f"the shape {np.shape(values)}"
+        if values.ndim == dims + 2 and values.shape[-1] == channels and values.size:
+            if dims != 2 or values.dtype == np.uint8:
+                return values, single
+            problem = f"{values.dtype} from {values.min()} to {values.max()}"
+            if values.dtype.kind == "f" and 0 <= values.min() <= values.max() <= 1:
+                return values, single
+        shapes = f"([N,] {AXES[dims]}, {channels}){' or a volume' * self.medical}"
+        kinds = ", of uint8 (0 to 255) or floating-point numbers (0 to 1)" * (dims == 2)
+        raise ValueError(
+            f"[{type(self).__name__}] 'images' must be {shapes}{kinds}, but got {problem}."
+        )
+
+    def _normalised(self, values: np.ndarray) -> mx.array:
+        """A batch as the model was trained on it, padded with its edges to a multiple of the size."""
+        how, multiple = self.about.input.get("normalisation"), self.about.input.get("multiple_of")
+        beyond = [(0, 0), *((0, -size % (multiple or 1)) for size in values.shape[1:-1]), (0, 0)]
+        values = np.pad(values, beyond, "edge")
+        if self._inputs[1] == 2 and values.dtype != np.uint8:
+            values = values * 255.0
+        if how:
+            values = (values * how["scale"] - np.array(how["mean"])) / np.array(how["std"])
+        parameters = dict(tree_flatten(self.parameters())).values()
+        dtype = next(v.dtype for v in parameters if mx.issubdtype(v.dtype, mx.floating))
+        return mx.array(values.astype(np.float32)).astype(dtype)
+
+
+def array_of(images: Any, mode: str) -> np.ndarray:
+    """Arrays of any framework, pictures of Pillow converted to a mode, or a list of either."""
+    if isinstance(images, list | tuple):
+        return np.stack([array_of(image, mode) for image in images])
+    if hasattr(images, "convert"):
+        images = images.convert(mode)
+    is_bfloat16 = isinstance(images, mx.array) and images.dtype == mx.bfloat16
+    return np.asarray(images.astype(mx.float32) if is_bfloat16 else images)
+
+
+from_pretrained = Model.from_pretrained  # a model of any type
+
+
+def from_pytorch(model_type: str, state_dict: Mapping[str, Any], **options: Any) -> Model:
+    """Create a model of a type in :data:`MODELS` from PyTorch weights; see :meth:`Model.from_pytorch`."""
+    if model_type not in MODELS:
+        raise ValueError(f"'model_type' must be one of {', '.join(MODELS)} but got {model_type!r}.")
+    return MODELS[model_type].from_pytorch(state_dict, **options)

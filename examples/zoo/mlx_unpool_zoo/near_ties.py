@@ -12,14 +12,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
-import numpy as np
 
 from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d
 
 
 @contextlib.contextmanager
 def pooled_indices(feed: Sequence[Any] | None = None) -> Iterator[list[mx.array]]:
-    """Record the indices that pooling layers return, in the order of the calls, and optionally replace them.
+    """Record the flat indices of pooling layers, in the order of the calls, and optionally replace them.
 
     Only the layers ``MaxPool1d``, ``MaxPool2d`` and ``MaxPool3d`` with ``return_indices=True`` are recorded.
     Not supported: functions such as ``mlx_unpool.max_pool2d``, and adaptive and fractional pools.
@@ -27,11 +26,7 @@ def pooled_indices(feed: Sequence[Any] | None = None) -> Iterator[list[mx.array]
     Args:
         feed: Indices to return instead: one array per call of a layer with indices, in the layer's layout.
 
-    Yields:
-        The list to which each call appends the indices that it computed.
-
-    Raises:
-        ValueError: If ``feed`` does not have one array per call.
+    Yields the list to which each call appends the indices that it computed.
     """
     found: list[mx.array] = []
     layers = (MaxPool1d, MaxPool2d, MaxPool3d)
@@ -39,10 +34,13 @@ def pooled_indices(feed: Sequence[Any] | None = None) -> Iterator[list[mx.array]
 
     def noting(original: Any) -> Any:
         def call(self: Any, x: mx.array, **options: Any) -> Any:
-            result = original(self, x, **options)
             if not self.return_indices:
-                return result
-            values, indices = result
+                return original(self, x, **options)
+            index_format, self.index_format = self.index_format, "flat"  # as in other frameworks
+            try:
+                values, indices = original(self, x, **options)
+            finally:
+                self.index_format = index_format
             found.append(indices)
             if feed is not None and len(found) > len(feed):
                 raise ValueError(
@@ -64,15 +62,3 @@ def pooled_indices(feed: Sequence[Any] | None = None) -> Iterator[list[mx.array]
     finally:
         for layer, original in zip(layers, originals):
             layer.__call__ = original  # type: ignore[method-assign]
-
-
-def share_of_flips(ours: Sequence[Any], theirs: Sequence[Any]) -> float:
-    """The fraction of indices that differ between two lists of arrays of the same shapes."""
-    pairs = [(np.asarray(a), np.asarray(b)) for a, b in zip(ours, theirs, strict=True)]
-    for a, b in pairs:
-        if a.shape != b.shape:
-            raise ValueError(
-                "[share_of_flips] 'ours' and 'theirs' must have the same shapes "
-                f"but got {a.shape} and {b.shape}."
-            )
-    return sum(int((a != b).sum()) for a, b in pairs) / max(1, sum(a.size for a, _ in pairs))

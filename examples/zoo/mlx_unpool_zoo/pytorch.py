@@ -1,18 +1,13 @@
 """Convert weights between PyTorch and MLX, for the models of this package and for your own.
 
-:func:`load_state_dict` loads a PyTorch state dict into an MLX model whose layers have the same names::
-
-    from mlx_unpool_zoo import pytorch
-
-    state = pytorch.read_state("weights.pth")
-    report = pytorch.load_state_dict(model, state, flatten={"fc": (32, 4, 4)})
-
-It transposes each weight according to its layer, folds weight normalisation, reorders the weights of a
+:func:`load_state_dict` loads a PyTorch state dict into an MLX model whose layers have the same names. It
+transposes each weight according to its layer, folds weight normalisation, reorders the weights of a
 ``Linear`` after a ``flatten``, and reports ignored entries. :func:`to_state_dict` is the inverse.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pickle
 import re
@@ -25,20 +20,9 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+import yaml  # type: ignore[import-untyped]
 from mlx.utils import tree_flatten
-
-from .errors import cut, mismatch
-from .files import load_arrays
-
-__all__ = [
-    "Report",
-    "convert_state_dict",
-    "fold_weight_norm",
-    "load_state_dict",
-    "read_state",
-    "state_of",
-    "to_state_dict",
-]
+from safetensors import SafetensorError, safe_open
 
 Names = Callable[[str], tuple[str, ...]]
 Shapes = Mapping[str, Sequence[int]]
@@ -54,61 +38,77 @@ HOW_TO_EXPORT = (
 
 @dataclasses.dataclass
 class Report:
-    """The result of :func:`load_state_dict`, as names of the state dict unless stated otherwise.
+    """The result of :func:`load_state_dict`, as names of the state dict unless stated otherwise."""
 
-    Attributes:
-        loaded: Parameters of the model that have new values, by their MLX names.
-        missing: Parameters of the model that the state dict lacks; they keep their values.
-        unexpected: Arrays of the state dict that have no parameter in the model.
-        ignored: Entries that are not arrays, and counters of BatchNorm.
-    """
+    loaded: list[str]  # parameters of the model with new values, by their MLX names
+    missing: list[str]  # parameters that the state dict lacks; they keep their values
+    unexpected: list[str]  # arrays that have no parameter in the model
+    ignored: list[str]  # entries that are not arrays, and counters of BatchNorm
 
-    loaded: list[str]
-    missing: list[str]
-    unexpected: list[str]
-    ignored: list[str]
+
+def cut(names: Sequence[str], separator: str = ", ") -> str:
+    """The first ten names, and how many more there are."""
+    more = [f"... and {len(names) - 10:,} more"] if len(names) > 10 else []
+    return separator.join([*names[:10], *more])
+
+
+def mismatch(model: str, lines: Sequence[str]) -> ValueError:
+    """An error for weights that do not fit a model."""
+    count = "1 difference" if len(lines) == 1 else f"{len(lines):,} differences"
+    text = cut(lines, chr(10))
+    return ValueError(f"{text}\n{model} cannot load the weights: {count}, listed above.")
+
+
+def load_safetensors(path: str | Path) -> tuple[dict[str, mx.array], dict[str, str]]:
+    """The arrays and the metadata of a safetensors file."""
+    try:
+        # MLX does not validate the header: a malicious one can cause a crash or an infinite loop.
+        with safe_open(path, "numpy"):
+            found: Any = mx.load(str(path), format="safetensors", return_metadata=True)
+        mx.eval(found[0])
+    except (SafetensorError, RuntimeError) as error:
+        raise ValueError(f"it is damaged, or not a safetensors file: {error}") from None
+    return found
 
 
 def read_state(path: str | Path) -> dict[str, np.ndarray]:
-    """Read the arrays of a PyTorch checkpoint as float32.
-
-    Supports ``.safetensors`` files and, if PyTorch is installed, files of ``torch.save``. The state dict is
-    found as in :func:`state_of`. No code in the file is run and no module is imported, not even to read the
-    parameters of a whole pickled model.
-
-    Raises:
-        ValueError: If the file does not exist, is not a checkpoint or contains no state dict.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise ValueError(f"There is no file {path}.")
-    arrays = load_arrays(path)[0] if path.suffix == ".safetensors" else None
+    """Read the arrays of a checkpoint as float32; see :func:`read_checkpoint` and :func:`state_of`."""
     try:
-        return arrays_of(state_of(load_pickled(path) if arrays is None else arrays))
+        return arrays_of(state_of(read_checkpoint(path)))
     except ValueError as error:
         reason = " ".join(str(error).split())  # a damaged file may put line breaks into it
         raise ValueError(f"{path}: {reason}") from None
-    except Exception as error:  # damaged and malicious files raise many kinds of errors
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"{path} cannot be read as a checkpoint: {reason}") from None
 
 
-def load_pickled(path: Path) -> Any:
-    """Read a file of ``torch.save``; objects of unknown classes become :class:`Foreign`."""
+def read_checkpoint(path: str | Path) -> Any:
+    """Read a ``.safetensors`` file or, if PyTorch is installed, a file of ``torch.save``.
+
+    No code in the file is run and no module is imported, not even for a whole pickled model: objects of
+    unknown classes become :class:`Foreign`.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError("there is no such file.")
+    if path.suffix == ".safetensors":
+        return load_safetensors(path)[0]
     try:
         import torch
     except ImportError:
-        raise ValueError(
-            "PyTorch is needed to read this file; a .safetensors file is read without it."
-        ) from None
+        raise ValueError("PyTorch is needed, except for .safetensors files.") from None
     inert: Any = ModuleType("inert_pickle")
-    inert.Unpickler, inert.load = InertUnpickler, load_inert
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # old file formats
-        try:
-            return torch.load(path, map_location="cpu", weights_only=True)
-        except pickle.UnpicklingError:
-            return torch.load(path, map_location="cpu", weights_only=False, pickle_module=inert)
+    inert.Unpickler, inert.load = InertUnpickler, lambda file, **_: InertUnpickler(file).load()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # old file formats
+            try:
+                return torch.load(path, map_location="cpu", weights_only=True)
+            except pickle.UnpicklingError:
+                options: Any = {"weights_only": False, "pickle_module": inert}
+                return torch.load(path, map_location="cpu", **options)
+    except Exception as error:  # damaged and malicious files raise many kinds of errors
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = f"it is a TorchScript file. {HOW_TO_EXPORT}" if "TorchScript" in reason else reason
+        raise ValueError(f"it cannot be read as a checkpoint: {reason}") from None
 
 
 class Foreign:
@@ -118,7 +118,7 @@ class Foreign:
         return super().__new__(cls)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        pass
+        """Ignore the arguments; the same for calls and for items of a list, a set or a dict."""
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
@@ -126,49 +126,29 @@ class Foreign:
     def __call__(self, *args: Any, **kwargs: Any) -> Foreign:
         return self
 
-    def ignore(self, *args: Any) -> None:
-        """Ignore the items of a list, a set or a dict."""
-
-    append = extend = add = __setitem__ = ignore
+    append = extend = add = __setitem__ = __init__
 
 
 class InertUnpickler(pickle.Unpickler):
     """An unpickler for tensors, sets and ordered dicts; everything else becomes :class:`Foreign`."""
 
-    HARMLESS = frozenset(
-        {
-            ("collections", "OrderedDict"),
-            ("builtins", "set"),
-            ("__builtin__", "set"),
-            ("torch", "Size"),
-            ("torch._utils", "_rebuild_tensor"),
-            ("torch._utils", "_rebuild_tensor_v2"),
-            ("torch._utils", "_rebuild_parameter"),
-        }
+    HARMLESS = (
+        *("collections.OrderedDict", "builtins.set", "__builtin__.set", "torch.Size"),
+        *(f"torch._utils._rebuild_{kind}" for kind in ("tensor", "tensor_v2", "parameter")),
     )
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in self.HARMLESS or (module == "torch" and name.endswith("Storage")):
+        is_storage = module == "torch" and name.endswith("Storage")
+        if is_storage or f"{module}.{name}" in self.HARMLESS:
             return super().find_class(module, name)
         return type(name, (Foreign,), {"__module__": module})
-
-
-def load_inert(file: Any, **options: Any) -> Any:
-    """Like ``pickle.load``, with :class:`InertUnpickler`."""
-    return InertUnpickler(file, **options).load()
 
 
 def state_of(checkpoint: Any) -> dict[str, Any]:
     """The arrays of the state dict in a checkpoint, without the prefix ``module.`` of ``DataParallel``.
 
+    A checkpoint is a state dict, a dict that contains one under a key in :data:`KEYS`, or a whole model.
     Entries that are not arrays, such as ``_extra_state``, are ignored with a warning.
-
-    Args:
-        checkpoint: A state dict, a dict with one under ``"state_dict"``, ``"model_state"``,
-            ``"model_state_dict"``, ``"model"`` or ``"network"``, or a whole model.
-
-    Raises:
-        ValueError: If it contains no arrays.
     """
     state, ignored = split_state(checkpoint)
     if ignored:
@@ -209,15 +189,25 @@ def split_state(checkpoint: Any) -> tuple[dict[str, Any], list[str]]:
     return state, others
 
 
+def config_of(checkpoint: Any) -> dict[str, Any]:
+    """The configuration of the model in a checkpoint (a dict or YAML), with names in lower case."""
+    config = checkpoint.get("config") if isinstance(checkpoint, Mapping) else None
+    if isinstance(config, str):  # as FastSurfer saves it
+        with contextlib.suppress(yaml.YAMLError, RecursionError):
+            config = yaml.safe_load(config)
+    if isinstance(config, Mapping):
+        config = config.get("MODEL", config)
+    return {str(n).lower(): v for n, v in config.items()} if isinstance(config, Mapping) else {}
+
+
 def state_of_foreign(model: Foreign, prefix: str = "") -> dict[str, Any]:
     """The state dict of a pickled model whose class is not available."""
     parts = getattr(model, "state", None)
-    if not isinstance(parts, dict) or "_parameters" not in parts:
+    kinds = ("_parameters", "_buffers", "_modules")
+    if not (isinstance(parts, dict) and all(isinstance(parts.get(kind), dict) for kind in kinds)):
         raise ValueError(f"not a model but {described(model)}. {HOW_TO_EXPORT}")
     left_out = parts.get("_non_persistent_buffers_set", ())
-    own = parts["_parameters"] | {
-        name: value for name, value in parts["_buffers"].items() if name not in left_out
-    }
+    own = parts["_parameters"] | {n: v for n, v in parts["_buffers"].items() if n not in left_out}
     state = {prefix + name: value for name, value in own.items() if value is not None}
     for name, child in parts["_modules"].items():
         if child is not None:
@@ -253,29 +243,17 @@ def fold_weight_norm(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """
     folded = dict(state)
     for name in state:
-        for pattern, partner in (
-            (r"(.*)_g", r"{}_v"),
-            (r"(.*)parametrizations\.(\w+)\.original0", r"{}parametrizations.{}.original1"),
-        ):
-            match = re.fullmatch(pattern, name)
-            other = partner.format(*match.groups()) if match else ""
-            if match and other in state:
-                magnitude, direction = folded.pop(name), folded.pop(other)
-                # One norm per element of the axes that `g` has, or one norm for the whole array.
-                axes = tuple(
-                    n for n, size in enumerate(direction.shape) if size_of(magnitude, n) == 1
-                )
-                norm = np.sqrt(np.square(direction.astype(np.float64)).sum(axes, keepdims=True))
-                weight = (
-                    magnitude.reshape(magnitude.shape or (1,) * direction.ndim) * direction / norm
-                )
-                folded["".join(match.groups())] = weight.astype(np.float32)
+        match = re.fullmatch(r"(.*)parametrizations\.(\w+)\.original0|(.*)_g", name)
+        other = re.sub("original0$", "original1", re.sub("_g$", "_v", name))
+        if match and other in state:
+            magnitude, direction = folded.pop(name), folded.pop(other).astype(np.float64)
+            if not magnitude.ndim:  # one norm for the whole array
+                magnitude = magnitude.reshape((1,) * direction.ndim)
+            axes = tuple(n for n, size in enumerate(magnitude.shape) if size == 1)
+            norm = np.sqrt(np.square(direction).sum(axes, keepdims=True))
+            target = "".join(part for part in match.groups() if part)
+            folded[target] = (magnitude * direction / norm).astype(np.float32)
     return folded
-
-
-def size_of(array: np.ndarray, axis: int) -> int:
-    """The size of an array along an axis; 1 for a scalar."""
-    return array.shape[axis] if array.ndim else 1
 
 
 def load_state_dict(
@@ -293,13 +271,11 @@ def load_state_dict(
         model: The MLX model.
         state_dict: The state dict, of tensors or arrays, or a checkpoint that contains one.
         names: Maps the MLX name of a parameter to its names in the state dict; more than one if PyTorch lists
-            a shared parameter several times. Default: the same name, without the ``layers`` of
-            ``mlx.nn.Sequential``.
-        flatten: The ``Linear`` layers whose input is a flattened feature map, by MLX name, each with the
-            shape of that map in PyTorch without the batch: ``{"fc": (channels, height, width)}``. PyTorch
-            flattens channels first and MLX channels last, so the columns of the weight are reordered.
-        unflatten: The same for ``Linear`` layers whose output becomes a feature map: the rows and the bias
-            are reordered.
+            a shared parameter several times. Default: the same, without the ``layers`` of ``nn.Sequential``.
+        flatten: The ``Linear`` layers after a flattened feature map, by MLX name, with the shape of that map
+            in PyTorch, ``{"fc": (channels, height, width)}``. The columns of their weights are reordered,
+            because PyTorch flattens channels first and MLX channels last.
+        unflatten: The same for ``Linear`` layers whose output becomes a feature map.
         strict: Whether the state dict must have exactly the parameters of the model. If False, missing
             parameters keep their values and other arrays are ignored; shapes must still fit.
 
@@ -318,42 +294,36 @@ def load_state_dict(
 
 
 def convert_state_dict(
-    model: nn.Module,
-    state_dict: Any,
-    names: Names | None = None,
-    *,
-    flatten: Shapes | None = None,
-    unflatten: Shapes | None = None,
-    strict: bool = True,
+    model: nn.Module, state_dict: Any, names: Names | None = None, **options: Any
 ) -> dict[str, mx.array]:
     """Convert the weights of a PyTorch model for an MLX model, by MLX name, without changing the model.
 
-    The arguments and errors are those of :func:`load_state_dict`.
-
-    Returns:
-        Contiguous arrays, because ``mx.export_function`` writes the memory of an array without its strides.
+    The arguments and errors are those of :func:`load_state_dict`. The arrays are contiguous, because
+    ``mx.export_function`` writes the memory of an array without its strides.
     """
-    arrays = arrays_of(state_of(state_dict))
-    return matched(arrays, model, names, flatten, unflatten, strict)[0]
+    return matched(arrays_of(state_of(state_dict)), model, names, **options)[0]
 
 
 def matched(
     state: Mapping[str, np.ndarray],
     model: nn.Module,
     names: Names | None,
-    flatten: Shapes | None,
-    unflatten: Shapes | None,
-    strict: bool,
+    flatten: Shapes | None = None,
+    unflatten: Shapes | None = None,
+    strict: bool = True,
 ) -> tuple[dict[str, mx.array], list[str], list[str]]:
     """The weights by MLX name, the missing names, and the names that are not in the model."""
+    flatten, unflatten = flatten or {}, unflatten or {}
+    layers = dict(model.named_modules())
+    if unknown := [name for name in (*flatten, *unflatten) if name not in layers]:
+        raise ValueError(
+            f"'flatten' and 'unflatten' must name layers of the model, but got {cut(unknown)}."
+        )
     names = names or sequential_names(model)
     state = fold_weight_norm(state)
     rest = {name: value for name, value in state.items() if not name.endswith(COUNTERS)}
-    maps = {f"{layer}.weight" for layer in (flatten or {})}
-    maps |= {f"{layer}.{kind}" for layer in (unflatten or {}) for kind in ("weight", "bias")}
     weights, missing, wrong = {}, [], []
     for name, parameter in dict(tree_flatten(model.parameters())).items():
-        maps.discard(name)
         same = {key: rest.pop(key) for key in names(name) if key in rest}
         missing += [key for key in names(name) if key not in same]
         if not same:
@@ -361,8 +331,8 @@ def matched(
         key, value = next(iter(same.items()))
         wrong += [
             f"not shared with {key}: {other}"
-            for other in same
-            if not np.array_equal(same[other], value)
+            for other in list(same)[1:]
+            if not np.array_equal(same[other], value, equal_nan=True)
         ]
         axes = pytorch_axes(model, name)
         expected = tuple(parameter.shape[axes.index(axis)] for axis in range(parameter.ndim))
@@ -370,16 +340,11 @@ def matched(
             wrong.append(f"shape {value.shape} instead of {expected}: {key}")
             continue
         layer, _, kind = name.rpartition(".")
-        if kind == "weight" and layer in (flatten or {}):
-            value = channels_last(value, (flatten or {})[layer], axis=1, name=layer)
-        if layer in (unflatten or {}):
-            value = channels_last(value, (unflatten or {})[layer], axis=0, name=layer)
+        if kind == "weight" and layer in flatten:
+            value = channels_last(value, flatten[layer], axis=1, name=layer)
+        if layer in unflatten:
+            value = channels_last(value, unflatten[layer], axis=0, name=layer)
         weights[name] = mx.array(value.transpose(axes).copy(order="C"))
-    unknown = sorted({name.rpartition(".")[0] for name in maps if not name.endswith("bias")})
-    if unknown:
-        raise ValueError(
-            f"'flatten' and 'unflatten' must name layers of the model, but got {cut(unknown)}."
-        )
     if wrong or (strict and (missing or rest)):
         lines = [f"missing: {key}" for key in missing] if strict else []
         unused = [f"not used: {key}" for key in rest] if strict else []

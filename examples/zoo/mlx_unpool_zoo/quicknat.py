@@ -9,18 +9,19 @@ ai-med/quickNAT_pytorch with ai-med/nn-common-modules.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+from pydantic import Field
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
 from .layers import BatchNorm
-from .model import About, Model
+from .model import About, Model, Size
 
-SE_BLOCKS = ("NONE", "CSE", "SSE", "CSSE")
+SEBlock = Literal["NONE", "CSE", "SSE", "CSSE"]
 CITATION = """
 @article{roy2019quicknat,
   title   = {{QuickNAT}: A fully convolutional network for quick and accurate segmentation of neuroanatomy},
@@ -149,29 +150,26 @@ class QuickNAT(Model):
 
     def __init__(
         self,
-        num_classes: int = 33,
-        num_channels: int = 1,
-        num_filters: int = 64,
-        kernel_h: int = 5,
-        kernel_w: int = 5,
-        kernel_c: int = 1,
-        stride_conv: int = 1,
-        pool: int = 2,
-        stride_pool: int = 2,
-        se_block: str | None = "CSSE",
-        drop_out: float = 0.2,
+        num_classes: Size = 33,
+        num_channels: Size = 1,
+        num_filters: Size = 64,
+        kernel_h: Size = 5,
+        kernel_w: Size = 5,
+        kernel_c: Size = 1,
+        stride_conv: Size = 1,
+        pool: Size = 2,
+        stride_pool: Size = 2,
+        se_block: SEBlock | None = "CSSE",
+        drop_out: Annotated[float, Field(ge=0, lt=1)] = 0.2,
     ) -> None:
         super().__init__()
-        kind = str(se_block or "NONE").upper()
-        if kind not in SE_BLOCKS:
-            raise ValueError(
-                f"[QuickNAT] 'se_block' must be one of {', '.join(SE_BLOCKS)} but got {se_block!r}."
-            )
         self.takes(num_channels)
 
         def block(inputs: int) -> DenseBlock:
             kernel = (kernel_h, kernel_w)
-            return DenseBlock(inputs, num_filters, kernel, stride_conv, kind, drop_out)
+            return DenseBlock(
+                inputs, num_filters, kernel, stride_conv, se_block or "NONE", drop_out
+            )
 
         self.encode1 = block(num_channels)
         for name in ("encode2", "encode3", "encode4"):
@@ -181,7 +179,7 @@ class QuickNAT(Model):
         for name in DECODERS:
             self[name] = block(2 * num_filters)
         self.classifier = Classifier(num_filters, num_classes, kernel_c, stride_conv)
-        self.maxpool = MaxPool2d(pool, stride_pool, return_indices=True)
+        self.maxpool = MaxPool2d(pool, stride_pool, return_indices=True, index_format="window")
         self.unpool = MaxUnpool2d.from_pool(self.maxpool)
 
     def __call__(self, x: mx.array) -> mx.array:

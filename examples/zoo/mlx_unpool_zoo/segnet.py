@@ -8,8 +8,8 @@ upsamples bilinearly and concatenates the encoder's features of the same size, a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, get_args
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -19,7 +19,7 @@ from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d, MaxUnpool2d
 
 from . import pytorch
 from .layers import BatchNorm
-from .model import IMAGENET, About, Model
+from .model import IMAGENET, About, Counts, Model, Size, Sizes
 
 CITATION = """
 @article{badrinarayanan2017segnet,
@@ -29,8 +29,9 @@ CITATION = """
   volume  = {39}, pages = {2481--2495}, year = {2017}
 }
 """
-DECODERS = ("unpool", "nearest", "bilinear", "skip")
-NORMS = ("batch", "group")
+Decoder = Literal["unpool", "nearest", "bilinear", "skip"]
+Norm = Literal["batch", "group"]
+DECODERS, NORMS = get_args(Decoder), get_args(Norm)
 
 
 class ConvBlock(nn.Module):
@@ -93,17 +94,17 @@ class SegNet(Model):
 
     def __init__(
         self,
-        num_classes: int,
-        channels: Sequence[int] = (12, 24, 48),
-        convolutions: Sequence[int] = (1, 2, 2),
+        num_classes: Size,
+        channels: Sizes = (12, 24, 48),
+        convolutions: Counts = (1, 2, 2),
         *,
-        decoder_convolutions: Sequence[int] | None = None,
-        decoder_kernel: int = 5,
-        classifier_kernel: int = 1,
-        inputs: int = 3,
-        dims: int = 2,
-        decoder: str = "unpool",
-        norm: str = "batch",
+        decoder_convolutions: Counts | None = None,
+        decoder_kernel: Size = 5,
+        classifier_kernel: Size = 1,
+        inputs: Size = 3,
+        dims: Literal[1, 2, 3] = 2,
+        decoder: Decoder = "unpool",
+        norm: Norm = "batch",
         bias: bool = False,
         coarse: bool = True,
     ) -> None:
@@ -112,6 +113,11 @@ class SegNet(Model):
         if inputs != 3 or dims != 2:
             self.about.input["normalisation"] = None
         decoder_convolutions = decoder_convolutions or (1,) * len(channels)
+        if not len(channels) == len(convolutions) == len(decoder_convolutions):
+            raise ValueError(
+                "[SegNet] 'channels', 'convolutions' and 'decoder_convolutions' must have the same length, "
+                f"but got {channels}, {convolutions} and {decoder_convolutions}."
+            )
 
         def block(inputs: int, outputs: int, kernel_size: int) -> ConvBlock:
             return ConvBlock(inputs, outputs, kernel_size, dims=dims, norm=norm, bias=bias)
@@ -130,7 +136,9 @@ class SegNet(Model):
                     *(block(a, b, decoder_kernel) for a, b in zip([first, *inner], [*inner, o]))
                 )
             )
-        self.pool = (MaxPool1d, MaxPool2d, MaxPool3d)[dims - 1](2, return_indices=True)
+        self.pool = (MaxPool1d, MaxPool2d, MaxPool3d)[dims - 1](
+            2, return_indices=True, index_format="window"
+        )
         self.unpool = (MaxUnpool1d, MaxUnpool2d, MaxUnpool3d)[dims - 1].from_pool(self.pool)
         self.upsample = nn.Upsample(2, "nearest" if decoder == "nearest" else "linear")
         self.decoder_kind = decoder

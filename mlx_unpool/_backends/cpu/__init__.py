@@ -67,10 +67,10 @@ class Ops:
         offsets = _window_offsets(maxima)
         indices = mx.zeros((), index_dtype)
         for length, step, (start, stop) in zip(g.size, pitches(g.longest), ends):
-            step = constant(step, offsets.dtype)
-            position = mx.minimum(start + (offsets // step).astype(index_dtype), stop - 1)
+            pitch = constant(step, offsets.dtype)
+            position = mx.minimum(start + (offsets // pitch).astype(index_dtype), stop - 1)
             indices = indices * constant(length, index_dtype) + position
-            offsets = offsets % step
+            offsets = offsets % pitch
         return self.pick(x, indices, g) if are_keys else maxima.values, indices
 
     def pool_values(

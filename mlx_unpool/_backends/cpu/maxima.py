@@ -151,7 +151,7 @@ def windows(
     length = sets.values.shape[axis + 1]
     if kernel == 1:
         return sets if length == count else sets.rows(axis, 0, stride, count)
-    if dilation == 1 and _can_reduce(sets, axis, kernel, stride, count):
+    if _can_reduce(sets, axis, kernel, stride, dilation, count):
         return _reduced_windows(sets, axis, kernel, stride, count)
     if can_separate(sets, kernel, stride, dilation, count):
         return _separate_windows(sets, axis, kernel, dilation, count, step)
@@ -178,11 +178,13 @@ def _pairs(kernel: int, stride: int, dilation: int, count: int) -> tuple[int, in
     return apart, ((kernel // 2 - 1) * 2 * dilation + (count - 1) * stride) // apart + 1
 
 
-def _can_reduce(sets: Maxima, axis: int, kernel: int, stride: int, count: int) -> bool:
+def _can_reduce(
+    sets: Maxima, axis: int, kernel: int, stride: int, dilation: int, count: int
+) -> bool:
     """Whether :func:`_reduced_windows` applies: to separate windows whose offsets are not tracked."""
     length, pitch = sets.values.shape[axis + 1], prod(sets.values.shape[axis + 2 :])
     is_short = length * pitch * sets.values.dtype.size <= LARGEST_AXIS
-    is_separate = 3 < kernel <= stride and count * stride <= length
+    is_separate = 3 < kernel <= stride and dilation == 1 and count * stride <= length
     return sets.values_only and is_separate and pitch > 1 and is_short
 
 

@@ -6,7 +6,7 @@ outside the plane is replaced by a spare element after the plane.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -132,17 +132,24 @@ def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
         keep = (offset == indices).reshape(shape)
     position = mx.take_along_axis(table, offset.flatten(), axis=0)
     position = position.reshape(rows, *pooled, channels)
-    for number in (2, 1, 0):
-        axis, step = g.axes[number], elements[number]
-        start = starts(axis.first * step, axis.stride * step, pooled[number], dtype)
-        start = along(number, start)
-        if number == 2:
-            start = start + mx.arange(channels, dtype=dtype)
-        if start.size > 1 or axis.first:
-            position = position + start
+    for start in _window_starts(g, pooled, channels, dtype):
+        position = position + start
     if spare:
         position = mx.minimum(position, constant(end, dtype))
     return Positions(position.reshape(shape), end, spare, keep)
+
+
+def _window_starts(
+    g: WindowGeometry, pooled: Sequence[int], channels: int, dtype: mx.Dtype
+) -> Iterator[mx.array]:
+    """Arrays whose sum is the element at which each window starts, for ``pooled`` windows per axis."""
+    for number, pitch in reversed(list(enumerate(pitches(g.size)))):
+        axis, step = g.axes[number], pitch * channels
+        start = along(number, starts(axis.first * step, axis.stride * step, pooled[number], dtype))
+        if number == 2:
+            start = start + mx.arange(channels, dtype=dtype)
+        if start.size > 1 or axis.first:
+            yield start
 
 
 def _slabs(g: WindowGeometry) -> Triple:
@@ -165,7 +172,7 @@ def by_window(indices: mx.array, g: WindowGeometry) -> Positions:
     batch, channels = indices.shape[0], indices.shape[4]
     margins = [(max(-axis.first, 0), max(axis.stop - axis.length, 0)) for axis in g.axes]
     margins[2] = margins[2][0], margins[2][1] + 1  # so that the last element is outside
-    size = [before + n + after for (before, after), n in zip(margins, g.size)]
+    size = tuple(before + n + after for (before, after), n in zip(margins, g.size))
     last, end = prod(size) - 1, prod(g.size) * channels
     if last > 8 * (end + indices.size):
         # Windows much farther apart than the plane is long, which are rare.

@@ -1,0 +1,187 @@
+"""Preprocessing and prediction with the models of the zoo, class tables, and their layers."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import mlx_unpool_zoo as zoo
+import numpy as np
+import pytest
+from mlx_unpool_zoo.layers import BatchNorm
+from PIL import Image
+from small_models import SMALL, small_model
+
+import mlx_unpool
+
+PICTURE = np.random.default_rng(0).integers(0, 256, (43, 50, 3)).astype(np.uint8)
+
+
+def test_a_prediction_has_the_size_of_the_image():
+    model, _ = small_model("enet")
+    classes = model.predict(Image.fromarray(PICTURE))
+    assert (classes.shape, classes.dtype) == ((43, 50), np.uint8)
+    padded = np.pad(PICTURE, [(0, 5), (0, 6), (0, 0)], mode="edge")
+    expected = mx.argmax(model(mx.array(padded[None].astype(np.float32))), axis=-1)
+    assert np.array_equal(classes, np.array(expected)[0, :43, :50])
+    others = (
+        PICTURE / 255,
+        (PICTURE / 255).astype(np.float32),
+        mx.array(PICTURE),
+        mx.array(PICTURE / 255),
+    )
+    for same in (PICTURE, *others, Image.fromarray(PICTURE).convert("RGBA")):
+        assert (model.predict(same) == classes).mean() > 0.99
+    for batch in (np.stack([PICTURE] * 2), [PICTURE] * 2, [Image.fromarray(PICTURE)] * 2):
+        assert np.array_equal(model.predict(batch), [classes, classes])
+
+
+def test_the_input_is_normalised_and_has_the_type_of_the_model():
+    segnet, quicknat = (small_model(name)[0] for name in ("segnet", "quicknat"))
+    mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+    found = np.array(segnet.preprocess(PICTURE))[0]
+    assert np.allclose(found, (PICTURE / 255 - mean) / std, atol=1e-6)
+    assert np.array_equal(
+        quicknat.preprocess(np.full((4, 4), 255, np.uint8)), np.ones((1, 4, 4, 1))
+    )
+    quicknat.set_dtype(mx.bfloat16)
+    assert quicknat.preprocess(np.zeros((4, 4))).dtype == mx.bfloat16
+    assert small_model("enet")[0].preprocess(PICTURE).shape == (1, 48, 56, 3)
+
+
+@pytest.mark.parametrize("kind", ["fastsurfer_cnn", "hypvinn", "quicknat"])
+def test_slices_of_a_volume_have_their_neighbours_as_channels(kind):
+    model, x = small_model(kind)
+    volume = (
+        np.random.default_rng(1).integers(0, 256, (5, 32, 48, model.modalities)).astype(np.uint8)
+    )
+    parts = []
+    for modality in range(model.modalities):
+        half = x.shape[-1] // model.modalities // 2
+        places = [np.clip(np.arange(n - half, n + half + 1), 0, 4) for n in range(5)]
+        parts.append(np.stack([np.moveaxis(volume[p, ..., modality], 0, -1) for p in places]))
+    slices = np.concatenate(parts, axis=-1)
+    volume = volume[..., 0] if model.modalities == 1 else volume
+    assert np.array_equal(model.preprocess(volume), slices / np.float32(255))
+    classes = model.predict(volume)
+    assert np.array_equal(classes, model.predict(slices))
+    assert np.array_equal(classes[2], model.predict(slices[2]))
+
+
+def test_predict_leaves_the_mode_of_every_layer():
+    model, _ = small_model("segnet")
+    expected = model.predict(PICTURE)
+    model.train()
+    model.encoder[0].eval()
+    modes = [module.training for module in model.modules()]
+    assert np.array_equal(model.predict(PICTURE), expected)
+    assert [module.training for module in model.modules()] == modes
+    model.unpool = None
+    with pytest.raises(TypeError):
+        model.predict(PICTURE)
+    assert model.training
+
+
+BAD = {
+    "int64": PICTURE.astype(np.int64),
+    "float64 from 0.0 to 2": np.full((8, 8, 3), 2.0) * (PICTURE[:8, :8] > 128),
+    "float32 from -1.0": np.full((8, 8, 3), -1, np.float32),
+    "float64 from nan": np.full((8, 8, 3), np.nan),
+    "bool": PICTURE > 0,
+    r"the shape \(8, 8\)": np.zeros((8, 8), np.uint8),
+    r"the shape \(1, 3, 8, 8\)": np.zeros((1, 3, 8, 8), np.uint8),
+    r"the shape \(0, 8, 8, 3\)": np.zeros((0, 8, 8, 3), np.uint8),
+    r"the shape \(\)": None,
+}
+
+
+@pytest.mark.parametrize("says", BAD)
+def test_images_that_are_refused(says):
+    with pytest.raises(ValueError, match=rf"^\[ENet\] 'images' must be .*H, W, 3.* but got {says}"):
+        small_model("enet")[0].predict(BAD[says])
+
+
+def test_what_a_model_does_not_accept():
+    for kind in SMALL:
+        model, x = small_model(kind)
+        with pytest.raises(
+            TypeError, match=r"must be arrays of MLX, but got ndarray: pass mx.array"
+        ):
+            model(np.array(x))
+    with pytest.raises(
+        ValueError, match=r"^\[ConvAutoencoder3d\] predict needs a model with classes"
+    ):
+        model.predict(x)
+    quicknat = small_model("quicknat")[0]
+    with pytest.raises(ValueError, match=r"or a volume, .* but got the shape \(2, 1\)"):
+        quicknat.predict(np.zeros(2, np.uint8))
+    quicknat.about.input["normalisation"]["mean"] = []
+    with pytest.raises(ValueError, match="'mean' must have 1 entries but got 0"):
+        quicknat.predict(np.zeros((4, 4), np.uint8))
+
+
+def test_signals_are_not_scaled():
+    model = zoo.SegNet(3, (4,), (1,), inputs=1, dims=1)
+    signal = np.random.default_rng(0).normal(size=50)
+    assert np.array_equal(model.preprocess(signal)[0, :, 0], signal.astype(np.float32))
+    assert model.predict(signal).shape == (50,)
+    assert model.predict(np.stack([signal] * 2)).shape == (2, 50)
+
+
+def test_the_classes_of_the_authors():
+    for model, count, names in (
+        (
+            zoo.FastSurferVINN,
+            79,
+            ("Background", "Left-Cerebral-White-Matter", "ctx-rh-superiorfrontal"),
+        ),
+        (zoo.FastSurferCNN, 51, ("Background", "3rd-Ventricle", "ctx-lh-insula")),
+        (zoo.CerebNet, 28, ("Unknown", "Left_I_IV", "Right_Corpus_Medullare")),
+        (zoo.CerebNet, 17, ("Unknown", "I_IV", "Corpus_Medullare")),
+    ):
+        classes = model(count, num_filters=2).about.classes
+        assert len(classes) == count
+        assert tuple(classes[n]["name"] for n in (0, 1, -1)) == names
+    # As in CerebNet2Sagittal.json of the authors.
+    sagittal = [entry["name"] for entry in zoo.CEREBNET[17]]
+    assert (sagittal.index("VI"), sagittal.index("Vermis_VI"), sagittal.index("IX")) == (3, 4, 12)
+    assert zoo.CEREBNET[28][8] == {"name": "Left_CrusI", "colour": [230, 148, 34], "label": 8}
+    assert zoo.HypVINN(79, num_filters=2, num_filters_interpol=2).about.classes == []
+    assert zoo.__version__ == mlx_unpool.__version__
+
+
+@pytest.mark.parametrize("kind", ["segnet", "enet", "fastsurfer_vinn", "quicknat"])
+def test_models_unpool_with_window_indices(kind, monkeypatch):
+    model, x = small_model(kind)
+    original, dtypes = mlx_unpool.MaxUnpool2d.__call__, set()
+
+    def call(self, x, indices, *args, **options):
+        dtypes.add(indices.dtype)
+        return original(self, x, indices, *args, **options)
+
+    monkeypatch.setattr(mlx_unpool.MaxUnpool2d, "__call__", call)
+    scores = model(x)
+    assert dtypes == {mx.uint8}
+    with zoo.pooled_indices() as found:
+        assert mx.array_equal(model(x), scores)
+    assert {indices.dtype for indices in found} == {mx.int32}
+
+
+@pytest.mark.parametrize("shape", [(2, 79, 172, 16), (3, 5000, 4), (2, 3, 5, 4, 4), (6, 8)])
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_norm_is_as_accurate_as_that_of_pytorch(shape, training):
+    x = np.random.default_rng(0).normal(1, 2, shape).astype(np.float32)
+    norm, axes = BatchNorm(shape[-1]).train(training), tuple(range(len(shape) - 1))
+    found = np.array(norm(mx.array(x)))
+    wide = x.astype(np.float64)
+    mean, var = wide.mean(axes), wide.var(axes)
+    exact = (wide - mean) / np.sqrt(var + 1e-5) if training else wide / np.sqrt(1 + 1e-5)
+    assert np.abs(found - exact).max() < 1.5e-6
+    if training:
+        count = wide.size / shape[-1]
+        assert np.allclose(norm.running_mean, 0.1 * mean, rtol=1e-6, atol=1e-8)
+        assert np.allclose(norm.running_var, 0.9 + 0.1 * var * count / (count - 1), rtol=1e-6)
+    norm.set_dtype(mx.float16)
+    half = norm.train()(
+        mx.array(100 * x).astype(mx.float16)
+    )  # the sum of the squares would overflow
+    assert half.dtype == mx.float16
+    assert np.abs(np.array(half) - (wide - mean) / np.sqrt(var)).max() < 0.02
