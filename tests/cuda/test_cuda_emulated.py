@@ -16,12 +16,15 @@ import mlx.core as mx
 import pytest
 from arrays import FLOATS, INTEGERS
 from kernel_cases import (
-    CHOSEN_CALLS,
     assert_same_bits,
+    every_pair_of_indices,
     first,
+    irregular_results,
     last,
     results,
     same_bits,
+    wide_case,
+    wild_case,
     window_case,
 )
 
@@ -56,7 +59,9 @@ def large_windows() -> list[mx.array]:
 CALLS = {f"words {n}": results(case, n) for n, case in enumerate(WORDS)}
 CALLS |= {"dtypes": pool_of_dtypes, "large windows": large_windows}
 CALLS |= {
-    name: CHOSEN_CALLS[name] for name in ("irregular 20", "irregular 23", "every pair of indices")
+    "fractional": irregular_results(wild_case(2.0**24), 0),
+    "adaptive": irregular_results(wide_case(), 0),
+    "every pair of indices": every_pair_of_indices,
 }
 
 
