@@ -99,9 +99,8 @@ def test_the_module_prints_versions_devices_and_the_backend(name):
     assert lines["mlx"] == version("mlx")
     assert "(cpu)" in lines["devices"]
     assert lines["default"].startswith("Device(")
-    assert lines["backend"] in (
-        [name, f"{name}, not available on this machine"] if name else BACKENDS
-    )
+    named = name, f"{name}, not available on this machine"
+    assert lines["backend"] in (named if name else BACKENDS)
     assert done.stdout.endswith("\n\nCheck every kernel: python -m mlx_unpool.selftest\n")
 
 
