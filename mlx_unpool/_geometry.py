@@ -331,9 +331,8 @@ class FractionalGeometry(RegionGeometry):
         rounding = -(-length * unit // 2**20)
         first = _positive((position - k) * unit - rounding) * (n - 1)
         first = (first + last * unit - 1) // (last * unit)
-        following = (((position + 1) * unit + rounding) * (n - 1) + last * unit - 1) // (
-            last * unit
-        )
+        following = ((position + 1) * unit + rounding) * (n - 1)
+        following = (following + last * unit - 1) // (last * unit)
         most = n - (position < last)  # the start of the last window is not random
         return first, most - _positive(most - following)
 

@@ -261,11 +261,8 @@ class MaxUnpooling(_Request):
         if kernel_size is not None:
             window = window_of(caller, rank, kernel_size, stride, padding, dilation)
         else:
-            for name, value, default in (
-                ("stride", stride, None),
-                ("padding", padding, 0),
-                ("dilation", dilation, 1),
-            ):
+            given = ("stride", stride, None), ("padding", padding, 0), ("dilation", dilation, 1)
+            for name, value, default in given:
                 if type(value) is not type(default) or value != default:
                     needed = f"be left at {default} if 'kernel_size' is None"
                     raise ValueError(check.message(caller, name, needed, value))
