@@ -29,7 +29,6 @@ from support.brain_volumes import (
     read_scan,
     sagittal_channels,
     split_hemispheres,
-    thick_slices,
     with_both_hemispheres,
 )
 
@@ -158,8 +157,6 @@ COLOURS = np.zeros((8, 8, 8), [("R", "u1"), ("G", "u1"), ("B", "u1")])
 WITH_NAN = np.where(np.indices(VALUES.shape).sum(0) == 9, np.nan, VALUES)
 BROKEN = {
     "frames": (nifti(np.stack([VALUES] * 2, axis=-1)), r"its shape is \(8, 8, 8, 2\)"),
-    "flat": (nifti(VALUES[0]), r"its shape is \(8, 8\)"),
-    "complex": (nifti(VALUES.astype(np.complex64)), "its type is complex64"),
     "colours": (nifti(COLOURS), "its type is .*R.*G.*B"),
     "nan": (nifti(WITH_NAN), "not finite"),
     "empty": (nifti(0 * VALUES), "all of its values are 0.0"),
@@ -186,22 +183,8 @@ def test_other_files_are_refused_in_one_line(tmp_path, kind):
 # Slices and sums.
 
 
-def test_thick_slices_repeat_the_ends():
-    slices = np.arange(0, 90, 10, np.uint8).reshape(9, 1, 1)
-    thick = thick_slices(slices, 0, 9)
-    assert thick.shape == (9, 1, 1, 7)
-    assert thick.dtype == np.float32
-    tens = np.rint(thick[:, 0, 0] * 25.5).astype(int).tolist()
-    assert tens[0] == [0, 0, 0, 0, 1, 2, 3]
-    assert tens[2] == [0, 0, 1, 2, 3, 4, 5]
-    assert tens[4] == [1, 2, 3, 4, 5, 6, 7]
-    assert tens[8] == [5, 6, 7, 8, 8, 8, 8]
-    assert np.array_equal(thick_slices(slices, 3, 5), thick[3:5])
-
-
-@pytest.mark.parametrize("batch", [4, 100])
 @pytest.mark.parametrize("plane", PLANES, ids=lambda plane: plane.name)
-def test_scores_of_a_slice_are_added_where_it_was_cut(plane, batch):
+def test_scores_of_a_slice_are_added_where_it_was_cut(plane):
     volume = np.random.default_rng(0).integers(0, 6, (5, 9, 7)).astype(np.uint8)
 
     def middle(x: mx.array) -> mx.array:
@@ -210,21 +193,10 @@ def test_scores_of_a_slice_are_added_where_it_was_cut(plane, batch):
 
     total = np.zeros((*volume.shape, 6), np.float16)
     counted = []
-    add_plane(total, volume, plane, middle, batch=batch, done=counted.append)
+    add_plane(total, volume, plane, middle, batch=4, done=counted.append)
     assert np.array_equal(total.argmax(axis=-1), volume)
     assert sum(counted) == volume.shape[plane.axes[0]]
-    assert max(counted) <= batch
-
-
-def test_each_plane_cuts_the_volume_as_in_fastsurfer():
-    """Also in the order of rows and columns, and with its weight."""
-    volume = np.arange(2 * 3 * 4).reshape(2, 3, 4)
-    coronal, sagittal, axial = (volume.transpose(plane.axes) for plane in PLANES)
-    weights = {plane.name: plane.weight for plane in PLANES}
-    assert weights == {"coronal": 0.4, "sagittal": 0.2, "axial": 0.4}
-    assert np.array_equal(coronal[1], volume[:, :, 1])
-    assert np.array_equal(axial[1], volume[:, 1].T)
-    assert np.array_equal(sagittal[1], volume[1].T)
+    assert max(counted) == 4
 
 
 # Labels.
@@ -247,15 +219,6 @@ def test_the_sagittal_network_has_one_side():
     expected = [0, *range(5, 14), *range(1, 4), 14, 15, 4, *range(16, 19), *range(5, 51)]
     expected += [20, 22, 27, *range(29, 32), 33, 34, *range(38, 43), 45]
     assert sagittal_channels(CLASSES) == expected
-
-
-def hemispheres() -> np.ndarray:
-    """Labels of white matter on both sides; high first indices are on the left."""
-    labels = np.zeros((40, 20, 20), np.int16)
-    labels[4:16, 5:15, 5:15] = 41
-    labels[24:36, 5:15, 5:15] = 2
-    labels[19, 10, 10] = 2  # an island, which does not move the centre
-    return labels
 
 
 def split_by_the_authors(labels: np.ndarray) -> np.ndarray:
@@ -282,9 +245,11 @@ def split_by_the_authors(labels: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("removed", [(), (2,), (41,), (2, 41)], ids=str)
-def test_a_side_without_white_matter_has_the_centre_of_the_volume(removed):
-    labels = hemispheres()
-    random = np.random.default_rng(0)
+def test_regions_go_to_the_nearer_hemisphere_as_in_fastsurfer(removed):
+    labels, random = np.zeros((40, 20, 20), np.int16), np.random.default_rng(0)
+    labels[4:16, 5:15, 5:15] = 41
+    labels[24:36, 5:15, 5:15] = 2  # high first indices are on the left
+    labels[19, 10, 10] = 2  # an island, which does not move the centre
     for label in (*SPLIT_BY_REGION, 1011, 1019, 1026, 1029, 2005):
         x, y, z = random.integers(0, 15, 3) * (2, 1, 1)
         labels[x : x + 6, y : y + 4, z : z + 4] = label
