@@ -15,7 +15,7 @@ from mlx_unpool import _backends
 @pytest.mark.parametrize(("index_format", "count"), [("flat", 12), ("window", 6)])
 def test_an_exported_segnet_makes_the_same_launches_as_an_eager_one(index_format, count):
     mx.random.seed(0)
-    model = SegNet(classes=3, channels=(4, 6, 8))
+    model = SegNet(num_classes=3, channels=(4, 6, 8))
     model.pool = mlx_unpool.MaxPool2d(2, return_indices=True, index_format=index_format)
     model.eval()
     x = mx.random.normal((1, 11, 14, 3))
