@@ -57,17 +57,19 @@ def short_repr(value: Any) -> str:
     return text if 0 < len(text) <= 200 else f"a very long {type(value).__name__}"
 
 
-def values(caller: str, name: str, x: Any) -> None:
-    """Check an array of values to be pooled or unpooled."""
+def message(caller: str, name: str, needed: str, got: Any) -> str:
+    """The message of an error: what the argument ``name`` must be, have or do, and what was passed."""
+    return f"[{caller}] '{name}' must {needed} but got {short_repr(got)}."
+
+
+def values(caller: str, x: Any) -> None:
+    """Check the array of values to be pooled or unpooled."""
     if not isinstance(x, mx.array):
-        raise TypeError(
-            f"[{caller}] '{name}' must be an mlx array but got {type(x).__name__}.{_array_hint(x)}"
-        )
+        kind = type(x).__name__
+        raise TypeError(f"[{caller}] 'x' must be an mlx array but got {kind}.{_array_hint(x)}")
     if x.dtype not in TRAITS:
-        raise TypeError(
-            f"[{caller}] '{name}' must have one of the dtypes "
-            f"{', '.join(str(dtype).removeprefix('mlx.core.') for dtype in TRAITS)} but got {x.dtype}."
-        )
+        names = ", ".join(str(dtype).removeprefix("mlx.core.") for dtype in TRAITS)
+        raise TypeError(message(caller, "x", f"have one of the dtypes {names}", x.dtype))
 
 
 def _array_hint(x: Any) -> str:
@@ -80,10 +82,8 @@ def _array_hint(x: Any) -> str:
 def indices(caller: str, indices: Any, values: Any = None) -> None:
     """Check an array of indices, which may have been passed in the place of ``values``."""
     if not isinstance(indices, mx.array):
-        raise TypeError(
-            f"[{caller}] 'indices' must be an mlx array but got {type(indices).__name__}."
-            f"{_array_hint(indices)}"
-        )
+        kind, hint = type(indices).__name__, _array_hint(indices)
+        raise TypeError(f"[{caller}] 'indices' must be an mlx array but got {kind}.{hint}")
     if indices.dtype not in TRAITS or is_float(indices.dtype):
         hint = " Did the pool have return_indices=True?" if is_float(indices.dtype) else ""
         if hint and values is not None and not is_float(values.dtype):
@@ -97,38 +97,35 @@ def indices(caller: str, indices: Any, values: Any = None) -> None:
 def stream(caller: str, value: Any) -> None:
     """Check a stream or device."""
     if value is not None and not isinstance(value, _STREAMS):
-        raise TypeError(
-            f"[{caller}] 'stream' must be a stream, a device or None but got {type(value).__name__}."
-        )
+        kind = type(value).__name__
+        raise TypeError(f"[{caller}] 'stream' must be a stream, a device or None but got {kind}.")
 
 
 def choice(caller: str, name: str, value: Any, allowed: Sequence[str]) -> None:
     """Check an option that must be one of the strings in ``allowed``."""
     if not isinstance(value, str) or value not in allowed:
         options = " or ".join(f"'{option}'" for option in allowed)
-        raise ValueError(f"[{caller}] '{name}' must be {options} but got {short_repr(value)}.")
+        raise ValueError(message(caller, name, f"be {options}", value))
 
 
 def flag(caller: str, name: str, value: Any) -> None:
     """Check a boolean option."""
     if not isinstance(value, bool):
-        raise TypeError(f"[{caller}] '{name}' must be True or False but got {short_repr(value)}.")
+        raise TypeError(message(caller, name, "be True or False", value))
 
 
 def integers(caller: str, name: str, value: Any, count: int, least: int) -> tuple[int, ...]:
     """Check an integer or a sequence; return one integer, ``least`` or more, per axis."""
     if type(value) is int and least <= value <= LARGEST_AXIS:  # the usual case, fast
         return (value,) * count
-    allowed = "an integer" if count == 1 else f"an integer or a tuple of {count} integers"
+    needed = "be an integer" + (f" or a tuple of {count} integers" if count > 1 else "")
     numbers = all_integers(value if isinstance(value, (tuple, list)) else [value] * count)
     if numbers is None:
-        raise TypeError(f"[{caller}] '{name}' must be {allowed} but got {short_repr(value)}.")
+        raise TypeError(message(caller, name, needed, value))
     if len(numbers) != count:
-        raise ValueError(f"[{caller}] '{name}' must be {allowed} but got {short_repr(value)}.")
+        raise ValueError(message(caller, name, needed, value))
     if min(numbers) < least:
-        raise ValueError(
-            f"[{caller}] '{name}' must be {least} or more but got {short_repr(value)}."
-        )
+        raise ValueError(message(caller, name, f"be {least} or more", value))
     _check_lengths(caller, name, value, numbers)
     return numbers
 
@@ -137,15 +134,11 @@ def ratios(caller: str, name: str, value: Any, count: int) -> tuple[float, ...]:
     """Check a number or a sequence; return one number between 0 and 1 per axis."""
     given = value if isinstance(value, (tuple, list)) else [value] * count
     if any(isinstance(r, bool) or not isinstance(r, Real) for r in given):
-        raise TypeError(
-            f"[{caller}] '{name}' must be a number or a tuple of {count} numbers but got "
-            f"{short_repr(value)}."
-        )
+        needed = f"be a number or a tuple of {count} numbers"
+        raise TypeError(message(caller, name, needed, value))
     if len(given) != count or not all(0 < r < 1 for r in given):
-        raise ValueError(
-            f"[{caller}] '{name}' must be between 0 and 1 on each of {count} axes but got "
-            f"{short_repr(value)}."
-        )
+        needed = f"be between 0 and 1 on each of {count} axes"
+        raise ValueError(message(caller, name, needed, value))
     return tuple(map(float, given))
 
 
@@ -166,10 +159,8 @@ def shape(caller: str, name: str, value: Any, rank: int = 1) -> tuple[int, ...]:
 
 def _check_lengths(caller: str, name: str, value: Any, numbers: Sequence[int]) -> None:
     if max(numbers, default=0) > LARGEST_AXIS:
-        raise ValueError(
-            f"[{caller}] '{name}' must be at most 2^31 - 1, the longest axis of an mlx array, but got "
-            f"{short_repr(value)}."
-        )
+        needed = "be at most 2^31 - 1, the longest axis of an mlx array,"
+        raise ValueError(message(caller, name, needed, value))
 
 
 def all_integers(numbers: Sequence[Any]) -> tuple[int, ...] | None:

@@ -21,6 +21,7 @@ from ._settings import set_inside
 from ._types import TRAITS, is_float
 
 Arrays = Sequence[mx.array]
+Function = Callable[..., Any]
 
 TRANSPOSE = {
     "place": "pick_winners",
@@ -155,13 +156,7 @@ def _values_and_indices(
     return run(*source, g, index_dtype)
 
 
-def _run(
-    forward: Callable[..., Any],
-    vjp: Callable[..., Any],
-    jvp: Callable[..., Any],
-    where: Where,
-    arrays: Arrays,
-) -> Any:
+def _run(forward: Function, vjp: Function, jvp: Function, where: Where, arrays: Arrays) -> Any:
     """Run ``forward`` with the given derivatives; ``mx.vmap`` merges the mapped axis into the batch.
 
     Everything runs on one stream, including the operations that MLX adds to a custom function.
@@ -201,7 +196,7 @@ def _zeros(arrays: Arrays) -> tuple[mx.array, ...]:
     return tuple(map(mx.zeros_like, arrays))
 
 
-def _map_batch(function: Callable[..., Any], args: Arrays, axes: Any) -> tuple[Any, Any]:
+def _map_batch(function: Function, args: Arrays, axes: Any) -> tuple[Any, Any]:
     """Apply ``function`` to arrays (B, ...) with mapped axes merged into B; results have that axis first."""
     length = next(x.shape[axis] for x, axis in zip(args, axes) if axis is not None)
     merged = []

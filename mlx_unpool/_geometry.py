@@ -24,7 +24,7 @@ def triple(numbers: Sequence[int], fill: int = 1) -> Triple:
     return (*[fill] * (3 - len(numbers)), *numbers)
 
 
-def pitches(size: Triple) -> Triple:
+def pitches(size: Sequence[int]) -> Triple:
     """The distance in flat positions between neighbours on each axis of a plane."""
     return (size[1] * size[2], size[2], 1)
 
@@ -192,9 +192,7 @@ class WindowGeometry(Geometry):
     """Equal windows at equal distances."""
 
     window: Window
-    varied: bool = (
-        False  # whether inputs of other sizes have other windows, so that there may be many
-    )
+    varied: bool = False  # whether inputs of other sizes have other windows, so maybe many
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -333,9 +331,8 @@ class FractionalGeometry(RegionGeometry):
         rounding = -(-length * unit // 2**20)
         first = _positive((position - k) * unit - rounding) * (n - 1)
         first = (first + last * unit - 1) // (last * unit)
-        following = (((position + 1) * unit + rounding) * (n - 1) + last * unit - 1) // (
-            last * unit
-        )
+        following = ((position + 1) * unit + rounding) * (n - 1)
+        following = (following + last * unit - 1) // (last * unit)
         most = n - (position < last)  # the start of the last window is not random
         return first, most - _positive(most - following)
 

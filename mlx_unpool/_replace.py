@@ -67,9 +67,7 @@ class _Found(NamedTuple):
     """What was found in a model."""
 
     seen: dict[int, tuple]  # each object, so that its id is not reused, and its replacement
-    pending: list[
-        tuple[Any, str]
-    ]  # dicts and lists whose items are still to be replaced, and their paths
+    pending: list[tuple[Any, str]]  # dicts and lists with items still to be replaced; paths
     left: list[str]  # a line of the warning for each pool or tuple that is not replaced
 
     def replaced(self, value: Any, path: str) -> Any:

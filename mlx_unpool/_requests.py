@@ -113,14 +113,13 @@ class _Request:
 
     def where(self, x: Any, stream: Any) -> Where:
         """Check ``x`` and ``stream``; return the stream and the backend of the call."""
-        check.values(self.caller, "x", x)
+        check.values(self.caller, x)
         check.stream(self.caller, stream)
         chosen = where(stream)
         if x.dtype == mx.float64 and chosen.backend.on_gpu:
-            raise TypeError(
-                f"[{self.caller}] 'x' must not be float64 on a GPU, which does not support it, but got "
-                f"{x.dtype} on {chosen.stream}."
-            )
+            got = f"{x.dtype} on {chosen.stream}"
+            needed = "must not be float64 on a GPU, which does not support it"
+            raise TypeError(f"[{self.caller}] 'x' {needed}, but got {got}.")
         return chosen
 
     def check_limit(self, plan: Plan, where: Where) -> None:
@@ -141,11 +140,14 @@ class _Pooling(_Request):
 
     return_indices: bool
 
-    def bounds(self, plan: Plan) -> mx.array | None:
-        """Start and stop of every window, (B, windows of all axes, 2, 1 or C); None for equal windows."""
+    def bounds(self, plan: Plan, *drawn: Any) -> mx.array | None:
+        """Start and stop of every window, (B, windows of all axes, 2, 1 or C); None for equal windows.
+
+        ``drawn``: of fractional pooling, the random samples and the key, each an array or None.
+        """
         return None
 
-    def __call__(self, x: Any, stream: Any = None, *, training: bool = True) -> Any:
+    def __call__(self, x: Any, stream: Any = None, *drawn: Any, training: bool = True) -> Any:
         """The pooled values, or ``(values, indices)`` if indices are requested.
 
         ``training``: whether a gradient is likely, so that a GPU keeps what it needs.
@@ -154,7 +156,7 @@ class _Pooling(_Request):
         plan = _plan(self, x.shape)
         self.check_limit(plan, where)
         with mx.stream(where.stream):
-            return self.run(x, plan, where, self.bounds(plan), training)
+            return self.run(x, plan, where, self.bounds(plan, *drawn), training)
 
     def run(
         self, x: mx.array, plan: Plan, where: Where, bounds: mx.array | None, training: bool
@@ -183,10 +185,8 @@ class _Pooling(_Request):
         """The size of an input's planes, which must not be 0 on any axis."""
         size = layout.size(shape)
         if min(size) < 1:
-            raise ValueError(
-                f"[{self.caller}] 'x' must have 1 position or more on every spatial axis but got "
-                f"{self.spatial(size)}."
-            )
+            needed = "have 1 position or more on every spatial axis"
+            raise ValueError(check.message(self.caller, "x", needed, self.spatial(size)))
         return size
 
 
@@ -261,16 +261,11 @@ class MaxUnpooling(_Request):
         if kernel_size is not None:
             window = window_of(caller, rank, kernel_size, stride, padding, dilation)
         else:
-            for name, value, default in (
-                ("stride", stride, None),
-                ("padding", padding, 0),
-                ("dilation", dilation, 1),
-            ):
+            given = ("stride", stride, None), ("padding", padding, 0), ("dilation", dilation, 1)
+            for name, value, default in given:
                 if type(value) is not type(default) or value != default:
-                    raise ValueError(
-                        f"[{caller}] '{name}' must be left at {default} if 'kernel_size' is None but got "
-                        f"{check.short_repr(value)}."
-                    )
+                    needed = f"be left at {default} if 'kernel_size' is None"
+                    raise ValueError(check.message(caller, name, needed, value))
         is_ambiguous = window is None or (from_pool and max(window.stride) > 1)
         return _interned(MaxUnpooling, caller, rank, first, window, is_ambiguous)
 
@@ -281,15 +276,11 @@ class MaxUnpooling(_Request):
         where = self.where(x, stream)
         check.indices(self.caller, indices, x)
         if indices.shape != x.shape:
-            raise ValueError(
-                f"[{self.caller}] 'indices' must have the shape of the pooled values, {x.shape}, but got "
-                f"{indices.shape}."
-            )
+            needed = f"have the shape of the pooled values, {x.shape},"
+            raise ValueError(check.message(self.caller, "indices", needed, indices.shape))
         if self.window is None and is_window(indices.dtype):
-            raise ValueError(
-                f"[{self.caller}] 'kernel_size' must be given for window indices ({indices.dtype}) but got "
-                "None."
-            )
+            needed = f"be given for window indices ({indices.dtype})"
+            raise ValueError(check.message(self.caller, "kernel_size", needed, None))
         if output_size is not None:
             output_size = check.shape(self.caller, "output_size", output_size, self.rank)
         plan = _plan(self, x.shape, output_size)
@@ -315,18 +306,15 @@ class MaxUnpooling(_Request):
         if self.window is not None:
             g = WindowGeometry(size, pooled, self.window)
         elif prod(pooled) >= 2**31:
-            raise ValueError(
-                f"[{self.caller}] 'x' must have fewer than 2^31 values per plane if 'kernel_size' is None "
-                f"but got {prod(pooled)}."
-            )
+            needed = "have fewer than 2^31 values per plane if 'kernel_size' is None"
+            raise ValueError(check.message(self.caller, "x", needed, prod(pooled)))
         return Plan.of(layout, g, flat_dtype(size), unpool=True)
 
     def _default_size(self, pooled: Triple) -> Triple:
         """The size of the output if the caller passes none."""
         if self.window is None:
-            raise ValueError(
-                f"[{self.caller}] 'output_size' must be given if 'kernel_size' is None but got None."
-            )
+            needed = "be given if 'kernel_size' is None"
+            raise ValueError(check.message(self.caller, "output_size", needed, None))
         default = self.window.unpooled_size(pooled)
         if self.needs_output_size:
             raise ValueError(
@@ -336,38 +324,34 @@ class MaxUnpooling(_Request):
             )
         if min(default) < 1 or max(default) > LARGEST_AXIS:
             why = "empty" if min(default) < 1 else "longer than 2^31 - 1 on an axis"
-            raise ValueError(
-                f"[{self.caller}] 'output_size' must be given here, because the default, "
-                f"{self.spatial(default)}, is {why}, but got None."
-            )
+            needed = f"be given here, because the default, {self.spatial(default)}, is {why},"
+            raise ValueError(check.message(self.caller, "output_size", needed, None))
         return default
 
     def _given_size(self, layout: Layout, pooled: Triple, output_size: tuple[int, ...]) -> Triple:
         """The size of the output that the caller passes as a spatial or a full shape."""
+
+        def refusal(needed: str) -> ValueError:
+            return ValueError(check.message(self.caller, "output_size", needed, output_size))
+
         spatial: tuple[int, ...] | None = output_size
         if len(output_size) != self.rank:
             # With a window only the spatial part of a full shape counts, as in PyTorch.
             spatial = layout.spatial_of_full_shape(output_size, exact=self.window is None)
         if spatial is None:
             batch = "" if self.window else " with the batch and channels of the input"
-            raise ValueError(
-                f"[{self.caller}] 'output_size' must be an integer, a spatial shape of {self.rank} integers "
-                f"or a full shape{batch} but got {check.short_repr(output_size)}."
-            )
+            allowed = f"an integer, a spatial shape of {self.rank} integers or a full shape{batch}"
+            raise refusal(f"be {allowed}")
         size = triple(spatial)
         if min(spatial) < 1:
-            raise ValueError(
-                f"[{self.caller}] 'output_size' must be 1 or more on every axis but got "
-                f"{check.short_repr(output_size)}."
-            )
+            raise refusal("be 1 or more on every axis")
         if self.window is not None:
             ranges = self.window.unpooled_ranges(pooled)
             if any(n not in allowed for n, allowed in zip(size, ranges)):
                 text = self.spatial(tuple(f"{r.start} to {r.stop - 1}" for r in ranges))
-                raise ValueError(
-                    f"[{self.caller}] 'output_size' must differ by less than one stride from the default "
-                    f"for {self.spatial(pooled)} windows, which allows ({', '.join(text)}), but got "
-                    f"{check.short_repr(output_size)}."
+                raise refusal(
+                    f"differ by less than one stride from the default for {self.spatial(pooled)} "
+                    f"windows, which allows ({', '.join(text)}),"
                 )
         return size
 
@@ -380,25 +364,17 @@ class AdaptivePooling(_Pooling):
 
     @staticmethod
     def of(
-        caller: str,
-        rank: int,
-        output_size: Any,
-        return_indices: Any,
-        data_format: Any,
+        caller: str, rank: int, output_size: Any, return_indices: Any, data_format: Any
     ) -> AdaptivePooling:
         """The request with these arguments, checked."""
         given = output_size if isinstance(output_size, (tuple, list)) else [output_size] * rank
         numbers = check.all_integers([n for n in given if n is not None])
         if numbers is None or output_size is None:
-            raise TypeError(
-                f"[{caller}] 'output_size' must be an integer or a tuple of {rank} integers or Nones but got "
-                f"{check.short_repr(output_size)}."
-            )
+            needed = f"be an integer or a tuple of {rank} integers or Nones"
+            raise TypeError(check.message(caller, "output_size", needed, output_size))
         if len(given) != rank or not all(1 <= n <= LARGEST_AXIS for n in numbers):
-            raise ValueError(
-                f"[{caller}] 'output_size' must be 1 or more and at most 2^31 - 1, or None, on each of "
-                f"{rank} axes but got {check.short_repr(output_size)}."
-            )
+            needed = f"be 1 or more and at most 2^31 - 1, or None, on each of {rank} axes"
+            raise ValueError(check.message(caller, "output_size", needed, output_size))
         check.flag(caller, "return_indices", return_indices)
         sizes = tuple(None if n is None else operator.index(n) for n in given)
         first = is_first(caller, data_format)
@@ -411,15 +387,15 @@ class AdaptivePooling(_Pooling):
         kept = zip(self.output_size, self.spatial(size))
         pooled = triple([length if n is None else n for n, length in kept])
         if sum(pooled) > LARGEST_AXIS:
+            needed = "add up to fewer than 2^31 over all axes"
             raise ValueError(
-                f"[{self.caller}] 'output_size' must add up to fewer than 2^31 over all axes but got "
-                f"{self.spatial(pooled)}."
+                check.message(self.caller, "output_size", needed, self.spatial(pooled))
             )
         g = adaptive_geometry(size, pooled)
         return Plan.of(layout, g, self.index_dtype(g))
 
-    def bounds(self, plan: Plan) -> mx.array | None:
-        """See :class:`_Request`."""
+    def bounds(self, plan: Plan, *drawn: Any) -> mx.array | None:
+        """See :class:`_Pooling`."""
         g = plan.geometry
         if not isinstance(g, AdaptiveGeometry):
             return None
@@ -461,27 +437,15 @@ class FractionalPooling(_Pooling):
         fields = (kernel, output_size, output_ratio)
         return _interned(FractionalPooling, caller, rank, first, return_indices, *fields)
 
-    def __call__(
-        self,
-        x: Any,
-        stream: Any = None,
-        samples: Any = None,
-        key: Any = None,
-        *,
-        training: Any = True,
-    ) -> Any:
-        """The pooled values, or ``(values, indices)`` if indices are requested."""
-        where = self.where(x, stream)
-        plan = _plan(self, x.shape)
-        self.check_limit(plan, where)
+    def bounds(self, plan: Plan, samples: Any = None, key: Any = None) -> mx.array:
+        """See :class:`_Pooling`."""
         shape = (plan.layout.batch, plan.layout.channels, self.rank)
         self._check_samples(samples, key, shape)
-        with mx.stream(where.stream):
-            if samples is None:
-                samples = mx.random.uniform(shape=shape, key=key)
-            # Window positions have no derivative: without this MLX would differentiate the random bits.
-            bounds = _fractional_bounds(mx.stop_gradient(samples), plan.geometry)
-            return self.run(x, plan, where, plan.layout.fold_bounds(bounds), training)
+        if samples is None:
+            samples = mx.random.uniform(shape=shape, key=key)
+        # Window positions have no derivative: without this MLX would differentiate the random bits.
+        bounds = _fractional_bounds(mx.stop_gradient(samples), plan.geometry)
+        return plan.layout.fold_bounds(bounds)
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
         """See :class:`_Request`."""
@@ -504,10 +468,8 @@ class FractionalPooling(_Pooling):
     def _check_samples(self, samples: Any, key: Any, shape: tuple[int, ...]) -> None:
         """Check the random samples, (N, C, rank), or the key."""
         if samples is not None and key is not None:
-            raise ValueError(
-                f"[{self.caller}] 'key' must be None if 'random_samples' is given but got "
-                f"{check.short_repr(key)}."
-            )
+            needed = "be None if 'random_samples' is given"
+            raise ValueError(check.message(self.caller, "key", needed, key))
         for name, given, needed, is_right, needed_shape in (
             ("random_samples", samples, "an array of floats", is_float, shape),
             ("key", key, "a key of mx.random (a uint32 array)", mx.uint32.__eq__, (2,)),
@@ -517,9 +479,8 @@ class FractionalPooling(_Pooling):
                 got = given.dtype if is_array else type(given).__name__
                 raise TypeError(f"[{self.caller}] '{name}' must be {needed} but got {got}.")
             if given is not None and given.shape != needed_shape:
-                raise ValueError(
-                    f"[{self.caller}] '{name}' must have the shape {needed_shape} but got {given.shape}."
-                )
+                needed = f"have the shape {needed_shape}"
+                raise ValueError(check.message(self.caller, name, needed, given.shape))
 
 
 def is_first(caller: str, data_format: Any) -> bool:
@@ -545,10 +506,9 @@ def window_of(
     check.flag(caller, "ceil_mode", ceil_mode)
     window = _window(kernel, strides, pads, dilations, ceil_mode)
     if not window.padding_fits:
-        raise ValueError(
-            f"[{caller}] 'padding' must be at most half the window (dilation * (kernel_size - 1) + 1 = "
-            f"{window.span[3 - rank :]} positions) but got {check.short_repr(padding)}."
-        )
+        span = f"dilation * (kernel_size - 1) + 1 = {window.span[3 - rank :]} positions"
+        needed = f"be at most half the window ({span})"
+        raise ValueError(check.message(caller, "padding", needed, padding))
     return window
 
 

@@ -53,10 +53,15 @@ def seconds_per_call(run: Callable[[], Any], seconds: float) -> float:
     return (time.perf_counter() - start) / calls
 
 
+def in_turns(runs: list[Callable[[], Any]], seconds: float, turns: int) -> list[list[float]]:
+    """Times per call of each of ``runs``, sorted, which are measured in turns of ``seconds``."""
+    times = [[seconds_per_call(run, seconds) for run in runs] for _ in range(turns)]
+    return [sorted(of_run) for of_run in zip(*times)]
+
+
 def medians(runs: list[Callable[[], Any]], seconds: float) -> list[float]:
-    """Median time per call of each of ``runs``, which are measured in turns of ``seconds``."""
-    turns = [[seconds_per_call(run, seconds) for run in runs] for _ in range(_TURNS)]
-    return [statistics.median(times) for times in zip(*turns)]
+    """Median time per call of each of ``runs``."""
+    return [statistics.median(times) for times in in_turns(runs, seconds, _TURNS)]
 
 
 def passes(pool: nn.Module, x: mx.array) -> list[Callable[[], Any]]:
@@ -123,8 +128,7 @@ def compare_training(options: argparse.Namespace) -> None:
     print(f"{options.model}, {batch} images of {size}x{size}: training step, median (range) of 5\n")
     x = mx.random.normal((batch, size, size, 3))
     steps = [training_step(model, x) for model in (new(), replace_max_pools(new()))]
-    turns = [[seconds_per_call(step, options.seconds) for step in steps] for _ in range(5)]
-    theirs, ours = times = [sorted(of_step) for of_step in zip(*turns)]
+    theirs, ours = times = in_turns(steps, options.seconds, 5)
     for library, (low, _, median, _, high) in zip(("mlx.nn", "mlx_unpool"), times):
         print(f"- {library}: {median:.4g} s ({low:.4g} to {high:.4g})")
     is_clear = ours[-1] < theirs[0] or theirs[-1] < ours[0]
@@ -162,9 +166,8 @@ def compare_windows(options: argparse.Namespace) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Print the report."""
     parser = argparse.ArgumentParser(prog="python -m mlx_unpool.benchmark", description=__doc__)
-    parser.add_argument(
-        "--seconds", type=float, default=0.4, help="length of each of 72 measurements (default 0.4)"
-    )
+    length = "length of each of 72 measurements (default 0.4)"
+    parser.add_argument("--seconds", type=float, default=0.4, help=length)
     parser.add_argument("--model", choices=_MODELS, help="measure training steps instead")
     parser.add_argument("--size", type=int, default=224, help="of its images (default 224)")
     parser.add_argument("--batch", type=int, default=32, help="images per step (default 32)")

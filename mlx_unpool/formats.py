@@ -122,9 +122,8 @@ class _Planes:
     ) -> _Planes:
         """The same planes with windows."""
         if kernel_size is None:
-            raise ValueError(
-                f"[{caller}] 'kernel_size' must be given for window indices but got None."
-            )
+            needed = "be given for window indices"
+            raise ValueError(check.message(caller, "kernel_size", needed, None))
         window = window_of(caller, self.layout.rank, kernel_size, stride, padding, dilation)
         g = self.geometry
         return _Planes(self.layout, WindowGeometry(g.size, g.pooled, window))
@@ -180,10 +179,8 @@ class _Planes:
         assert isinstance(self.geometry, WindowGeometry)
         elements = self.geometry.window.elements
         if elements >= MAX_WINDOW_INDICES:  # the largest number marks an index outside its window
-            raise ValueError(
-                f"[convert_indices] 'kernel_size' must have fewer than {MAX_WINDOW_INDICES} elements if "
-                f"'target' is 'window' but got {elements}."
-            )
+            needed = f"have fewer than {MAX_WINDOW_INDICES} elements if 'target' is 'window'"
+            raise ValueError(check.message("convert_indices", "kernel_size", needed, elements))
         dtype = mx.uint8 if elements < 2**8 else mx.uint16
         index = _indices.offsets(positions, self.geometry)
         return mx.where(index >= 0, index, mx.iinfo(dtype).max).astype(dtype)
@@ -197,10 +194,9 @@ def _planes(caller: str, indices: mx.array, output_size: Any, data_format: Any) 
     is_full = len(given) == indices.ndim
     rank = max(1, len(given) - 2) if is_full else len(given)
     if rank not in (1, 2, 3) or min(given) < 1:
-        raise ValueError(
-            f"[{caller}] 'output_size' must be a spatial shape of 1, 2 or 3 axes, each 1 or more, or a full "
-            f"shape, with batch and channels, but got {check.short_repr(output_size)}."
-        )
+        allowed = "a spatial shape of 1, 2 or 3 axes, each 1 or more, or a full shape"
+        needed = f"be {allowed}, with batch and channels,"
+        raise ValueError(check.message(caller, "output_size", needed, output_size))
     layout = Layout.of(caller, "indices", indices.shape, rank, first)
     spatial = layout.spatial_of_full_shape(given) if is_full else given
     if spatial is None:

@@ -58,38 +58,35 @@ def calls(
     Inputs contain ties, NaN, infinities, subnormal numbers and zeros of both signs. Some flat indices are
     outside their windows.
     """
-    size, keys = shape[1:4], mx.random.split(mx.random.key(0))
+    plane, keys = shape[1:4], mx.random.split(mx.random.key(0))
     x = mx.array(_VALUES).astype(dtype)[mx.random.randint(0, len(_VALUES), shape, key=keys[0])]
     index_dtype, bounds = mx.int32 if flat else mx.uint8, None
     if isinstance(window, int):
-        g: Any = adaptive_geometry(size, (1, window, window))
+        g: Any = adaptive_geometry(plane, (1, window, window))
         ends = bounds_array(g.bounds_table, g.ends, g.pooled)[None, ..., None]
         bounds = mx.broadcast_to(ends, (shape[0], *ends.shape[1:]))
     else:
         made = window_of("selftest", 3, *window)
-        g = WindowGeometry(size, made.pooled_size(size), made)
+        g = WindowGeometry(plane, made.pooled_size(plane), made)
     unpooled = Geometry(g.size, g.pooled) if bounds is not None else g
 
     def pool(b: Any) -> tuple[mx.array, mx.array]:
-        return (
-            b.pool(x, g, index_dtype)
-            if bounds is None
-            else b.pool_regions(x, bounds, g, index_dtype)
-        )
+        source = (x,) if bounds is None else (x, bounds)
+        return (b.pool if bounds is None else b.pool_regions)(*source, g, index_dtype)
 
     values, indices = pool(pooled_by)
     sums = mx.random.normal(values.shape, key=keys[1]).astype(dtype)
     moved = mx.array(indices)
     moved[..., 0] = indices[:, ::-1, ::-1, ::-1, 0]
     mx.eval(x, values, indices, sums, moved)
-    least = x.nbytes + values.nbytes
+    size = x.nbytes + values.nbytes + indices.nbytes
     return [
-        (pool, least + indices.nbytes),
-        (lambda b: (b.pool_values(x, bounds, g, index_dtype),), least),
-        (lambda b: (b.place(values, moved, unpooled),), least + indices.nbytes),
-        (lambda b: (b.accumulate(sums, indices, g),), least + indices.nbytes),
-        (lambda b: (b.pick(x, indices, g),), least + indices.nbytes),
-        (lambda b: (b.pick_winners(x, moved, unpooled),), least + indices.nbytes),
+        (pool, size),
+        (lambda b: (b.pool_values(x, bounds, g, index_dtype),), size - indices.nbytes),
+        (lambda b: (b.place(values, moved, unpooled),), size),
+        (lambda b: (b.accumulate(sums, indices, g),), size),
+        (lambda b: (b.pick(x, indices, g),), size),
+        (lambda b: (b.pick_winners(x, moved, unpooled),), size),
     ]
 
 
@@ -103,9 +100,8 @@ def agrees(run: Callable[[Any], Any], backend: Any, stream: Any) -> bool:
     with mx.stream(stream):
         mx.eval(got := run(backend))
     with mx.stream(mx.cpu):
-        return all(
-            mx.array_equal(*pair, equal_nan=True) for pair in zip(got, expected, strict=True)
-        )
+        pairs = zip(got, expected, strict=True)
+        return all(mx.array_equal(*pair, equal_nan=True) for pair in pairs)
 
 
 def gigabytes_per_second(run: Callable[[], Any], size: int) -> float:
@@ -138,9 +134,8 @@ def check_gpu(name: str) -> int:
     with mx.stream(stream):
         x = mx.random.normal(_BIG)
         rate = gigabytes_per_second(lambda: x + 1, 2 * x.nbytes)
-    print(
-        f"\nWhether each primitive agrees, and its throughput in GB/s; x + 1 in float32: {rate:.0f}."
-    )
+    columns = "Whether each primitive agrees, and its throughput in GB/s"
+    print(f"\n{columns}; x + 1 in float32: {rate:.0f}.")
     print(f"{failures} DO NOT AGREE." if failures else "All agree.")
     return int(failures > 0)
 

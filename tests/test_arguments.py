@@ -10,14 +10,11 @@ import pytest
 from errors import fails
 
 import mlx_unpool
-from mlx_unpool._types import flat_dtype
 
 RANKS = (1, 2, 3)
 ONE_OR_MORE = (ValueError, "1 or more")
 INTEGER = (TypeError, "an integer")
 FLAG = (TypeError, "True or False")
-
-
 FORMAT = (ValueError, "'channels_last' or 'channels_first'")
 
 
@@ -54,6 +51,7 @@ ADAPTIVE = [
     *(("output_size", value, ValueError, "2 axes") for value in ((2, 2, 2), ())),
     *(("output_size", value, *INTEGER) for value in (None, 2.0, True, (2, "3"))),
     ("return_indices", 1, *FLAG),
+    ("data_format", None, *FORMAT),
 ]
 FRACTIONAL = [
     ("kernel_size", 0, *ONE_OR_MORE),
@@ -91,28 +89,6 @@ def test_functions_and_layers_name_a_wrong_argument(kind, rank, needed, row):
     fails(lambda: layer(**arguments), error, layer.__name__, *parts)
 
 
-@pytest.mark.parametrize("rank", RANKS)
-def test_padding_may_be_half_the_dilated_window_and_no_more(rank):
-    function = getattr(mlx_unpool, f"max_pool{rank}d")
-    assert function(x(rank), 3, 1, 2, dilation=2).shape == (2, *[8] * rank, 3)
-    call = lambda: function(x(rank), 3, 1, 3, dilation=2)  # noqa: E731
-    fails(call, ValueError, f"max_pool{rank}d", "padding", "half the window")
-
-
-@pytest.mark.parametrize("shape", [(3,), None])
-@pytest.mark.parametrize("rank", RANKS)
-def test_arrays_of_another_rank(rank, shape):
-    wrong = mx.zeros(shape or (1,) * (rank + 3))
-    indices = wrong.astype(mx.int32)
-    for data_format, order in (("channels_last", "C)"), ("channels_first", "(N, C,")):
-        for kind, arrays in (("pool", [wrong]), ("unpool", [wrong, indices])):
-            name, function = f"max_{kind}{rank}d", getattr(mlx_unpool, f"max_{kind}{rank}d")
-            call = lambda f=function, a=arrays, d=data_format: f(*a, 2, data_format=d)  # noqa: E731
-            fails(call, ValueError, name, "x", order, str(wrong.shape))
-    layer = getattr(mlx_unpool, f"MaxPool{rank}d")
-    fails(lambda: layer(2)(wrong), ValueError, layer.__name__, "x")
-
-
 # Calls with one mistake: arguments, options, the error, the argument and parts of the message.
 LINE, SMALL, SQUARE = mx.zeros((1, 4, 1)), mx.zeros((1, 3, 3, 1)), mx.zeros((1, 4, 4, 1))
 L32, I32, U8 = LINE.astype(mx.int32), SQUARE.astype(mx.int32), SQUARE.astype(mx.uint8)
@@ -126,7 +102,11 @@ CALLS = {
         *(((value, 2), {}, TypeError, "x", type(value).__name__) for value in NO_ARRAYS),
     ],
     "max_pool2d": [
-        ((SMALL, 4), {}, ValueError, "kernel_size", "fit"),
+        *(
+            ((mx.zeros(shape), 2), {"data_format": name}, ValueError, "x", order, str(shape))
+            for shape in ((3,), (1,) * 5)
+            for name, order in (("channels_last", "C)"), ("channels_first", "(N, C,"))
+        ),
         ((SMALL, 2), {"dilation": 3}, ValueError, "kernel_size", "fit"),
         ((SMALL, (1, 4)), {}, ValueError, "kernel_size", "fit"),
         ((mx.zeros((1, 0, 3, 1)), 1), {}, ValueError, "kernel_size", "fit"),
@@ -135,7 +115,6 @@ CALLS = {
             *({"index_format": "window"}, ValueError, "index_format", "65536", "66049"),
         ),
         ((SMALL, 2), {"stream": "cpu"}, TypeError, "stream", "device", "str"),
-        ((SMALL, 2), {"stream": 0}, TypeError, "stream", "device", "int"),
         ((SMALL, 2), {"stream": mx.float32}, TypeError, "stream", "device", "Dtype"),
     ],
     "max_unpool1d": [
@@ -174,6 +153,7 @@ CALLS = {
         ),
         ((SQUARE, I32, None), {"output_size": (1, 8, 8, 2)}, ValueError, "output_size", "2 integers"),
         ((SQUARE, I32, None), {"output_size": (3, 8, 8, 1)}, ValueError, "output_size", "2 integers"),
+        ((SQUARE[0, 0], I32[0, 0], 2), {}, ValueError, "x", "C)", "(4, 1)"),
         ((SQUARE[0], I32[0], 2), {"output_size": (1, 8, 8, 1)}, ValueError, "output_size", "2 integers"),
     ],
     "adaptive_max_pool2d": [
@@ -182,7 +162,6 @@ CALLS = {
         ((mx.zeros((4, 4)), 2), {}, ValueError, "x", "(4, 4)"),
         ((mx.zeros((1, 0, 4, 2)), 2), {}, ValueError, "x", "(0, 4)"),
         ((SQUARE, 2**31 - 1), {}, ValueError, "output_size", "2^31"),
-        ((SQUARE, (2**31 - 1, 8)), {}, ValueError, "output_size", "2^31"),
         ((SQUARE, (2**30, 2**30)), {}, ValueError, "output_size", "2^31"),
     ],
     "fractional_max_pool2d": [
@@ -212,7 +191,6 @@ CALLS = {
         ((U8, "flat", "onnx", (4, 4)), {}, TypeError, "indices", "uint8"),
         ((U8, "window", "flat", (4, 4)), {}, ValueError, "kernel_size", "None"),
         ((I32, "flat", "window", (4, 4)), {}, ValueError, "kernel_size", "None"),
-        ((I32, "flat", "window", (4, 4), 0), {}, ValueError, "kernel_size", "0"),
         ((I32, "flat", "window", (400, 400), 256), {}, ValueError, "kernel_size", "65536"),
         ((I32, "flat", "onnx", (4, 0)), {}, ValueError, "output_size", "(4, 0)"),
         ((I32, "flat", "onnx", (4, 4, 4, 4)), {}, ValueError, "output_size", "(4, 4, 4, 4)"),
@@ -237,126 +215,100 @@ def test_functions_name_what_is_wrong(caller, row):
 
 
 UNPOOL = mlx_unpool.MaxUnpool2d(2)
-LAYER_CALLS = [
-    (lambda: UNPOOL(SQUARE, I32, (8,)), ValueError, "output_size", "(8,)"),
-    (lambda: UNPOOL(SQUARE, I32, (6, 8)), ValueError, "output_size", "(6, 8)"),
-    (lambda: UNPOOL(SQUARE, I32, stream="cpu"), TypeError, "stream", "str"),
-    (lambda: mlx_unpool.MaxUnpool2d(None, stride=2), ValueError, "stride", "kernel_size"),
-    (lambda: mlx_unpool.MaxUnpool2d(None, padding=1), ValueError, "padding", "kernel_size"),
-    (lambda: mlx_unpool.MaxUnpool2d(None, dilation=2), ValueError, "dilation", "kernel_size"),
-]
+LAYER_CALLS = {
+    "MaxPool2d": [
+        (lambda: mlx_unpool.MaxPool2d(257, index_format="window"), "index_format", "65536"),
+        (lambda: mlx_unpool.MaxPool2d(2)(mx.zeros((3,))), "x", "(3,)"),
+    ],
+    "MaxUnpool2d": [
+        (lambda: UNPOOL(SQUARE, I32, (6, 8)), "output_size", "(6, 8)"),
+        *(
+            (lambda name=name: mlx_unpool.MaxUnpool2d(None, **{name: 2}), name, "kernel_size")
+            for name in ("stride", "padding", "dilation")
+        ),
+    ],
+}
 
 
 def test_layers_name_what_is_wrong_in_a_call():
-    for call, error, *parts in LAYER_CALLS:
-        fails(call, error, "MaxUnpool2d", *parts)
-    layer = lambda: mlx_unpool.MaxPool2d(257, index_format="window")  # noqa: E731
-    fails(layer, ValueError, "MaxPool2d", "index_format", "65536")
+    for name, rows in LAYER_CALLS.items():
+        for call, *parts in rows:
+            fails(call, ValueError, name, *parts)
+    fails(lambda: UNPOOL(SQUARE, I32, stream="cpu"), TypeError, "MaxUnpool2d", "stream", "str")
     for given in ({}, {"output_size": 3, "output_ratio": 0.5}):
         with pytest.raises(ValueError, match=r"^\[FractionalMaxPool2d\] exactly one of"):
             mlx_unpool.FractionalMaxPool2d(2, **given)
 
 
 # function or layer, the start of its parameters in a message
+WINDOW = "kernel_size, stride=None, padding=0,"
 PARAMETERS = {
-    "max_pool2d": "(x, kernel_size, stride=None, padding=0, *, dilation=1, ceil_mode=False",
-    "MaxPool2d": "(kernel_size, stride=None, padding=0, *, dilation=1, ceil_mode=False",
-    "convert_indices": "(indices, source, target, output_size",
+    "check_indices": "indices, output_size, kernel_size=None",
+    "convert_indices": "indices, source, target, output_size",
 }
-PROBLEMS = [
-    (lambda function: function(), r"missing \d required positional arguments?: .*"),
-    (
-        lambda function: function(*[2] * 20),
-        r"takes (from \d to )?\d positional arguments but \d+ were given",
-    ),
-    (
-        lambda function: function(*[2] * 4, strides=2),
-        "got an unexpected keyword argument 'strides'",
-    ),
-]
+for rank in RANKS:
+    PARAMETERS |= {
+        f"max_pool{rank}d": f"x, {WINDOW} *, dilation=1, ceil_mode=False",
+        f"MaxPool{rank}d": f"{WINDOW} *, dilation=1, ceil_mode=False",
+        f"max_unpool{rank}d": f"x, indices, {WINDOW} output_size=None, *, dilation=1",
+        f"MaxUnpool{rank}d": f"{WINDOW} *, dilation=1",
+        f"adaptive_max_pool{rank}d": "x, output_size, *, return_indices=False",
+        f"AdaptiveMaxPool{rank}d": "output_size, *, return_indices=False",
+    }
+    if rank > 1:
+        PARAMETERS[f"fractional_max_pool{rank}d"] = "x, kernel_size, *, output_size=None"
+        PARAMETERS[f"FractionalMaxPool{rank}d"] = "kernel_size, *, output_size=None"
+PROBLEMS = {
+    r"missing \d required positional arguments?: .*": ((), {}),
+    r"takes (from \d to )?\d positional arguments but \d+ were given": ([2] * 20, {}),
+    "got an unexpected keyword argument 'strides'": ([2] * 4, {"strides": 2}),
+}
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-@pytest.mark.parametrize(("call", "problem"), PROBLEMS, ids=["missing", "too many", "unknown"])
-def test_functions_and_layers_list_their_arguments_if_a_call_does_not_fit_them(name, call, problem):
+def test_functions_and_layers_list_their_arguments_if_a_call_does_not_fit_them(name):
     parameters = re.escape(PARAMETERS[name])
-    expected = rf"\[{name}\] {problem}; the arguments are {parameters}.*\)\.$"
-    with pytest.raises(TypeError, match=expected):
-        call(getattr(mlx_unpool, name))
+    for problem, (arguments, options) in PROBLEMS.items():
+        expected = rf"^\[{name}\] {problem}; the arguments are \({parameters}.*\)\.$"
+        with pytest.raises(TypeError, match=expected):
+            getattr(mlx_unpool, name)(*arguments, **options)
 
 
-def test_every_function_and_layer_lists_its_arguments():
-    for name in mlx_unpool.__all__:
-        if "pool" in name.lower() and "replace" not in name:
-            with pytest.raises(TypeError, match=rf"^\[{name}\] missing .*; the arguments are \("):
-                getattr(mlx_unpool, name)()
-
-
-def test_errors_from_inside_a_function_stay_as_they_are():
-    with pytest.raises(TypeError, match=r"^\[max_pool2d\] 'x' must be an mlx array but got list"):
-        mlx_unpool.max_pool2d([1.0], 2)
-
-
-POOLED, POSITIONS = mx.zeros((1, 16, 4, 4)), mx.zeros((1, 16, 4, 4), mx.int32)
+WIDE, POOLED = mx.zeros((2, 3, 20, 20)), mx.zeros((1, 16, 4, 4))
+POSITIONS = POOLED.astype(mx.int32)
 OTHER_LAYOUTS = {
-    "a window": lambda **o: mlx_unpool.max_pool2d(mx.zeros((2, 3, 20, 20)), 7, **o),
-    "a layer": lambda **o: mlx_unpool.MaxPool2d(7, **o)(mx.zeros((2, 3, 20, 20))),
+    "a window": lambda **o: mlx_unpool.max_pool2d(WIDE, 7, **o),
+    "a layer": lambda **o: mlx_unpool.MaxPool2d(7, **o)(WIDE),
     "a size": lambda **o: mlx_unpool.max_unpool2d(POOLED, POSITIONS, 2, output_size=8, **o),
     "a shape": lambda **o: mlx_unpool.MaxUnpool2d(2, **o)(POOLED, POSITIONS, (1, 16, 8, 8)),
 }
+HINT = r" must .* but got .*\. If the array is channels {0}, pass data_format='channels_{0}'\.$"
 
 
-@pytest.mark.parametrize("name", OTHER_LAYOUTS)
-def test_messages_about_shapes_suggest_the_layout_that_fits(name):
-    call, hint = (
-        OTHER_LAYOUTS[name],
-        "If the array is channels first, pass data_format='channels_first'",
-    )
-    with pytest.raises(ValueError, match=rf" must .* but got .*\. {hint}\.$"):
+@pytest.mark.parametrize("call", OTHER_LAYOUTS.values(), ids=OTHER_LAYOUTS)
+def test_messages_about_shapes_suggest_the_layout_that_fits(call):
+    with pytest.raises(ValueError, match=HINT.format("first")):
         call()
     assert call(data_format="channels_first").shape[:2] in ((2, 3), (1, 16))
 
 
 def test_a_layout_that_does_not_fit_is_not_suggested():
-    last = {"data_format": "channels_first"}
-    with pytest.raises(
-        ValueError, match="If the array is channels last, pass data_format='channels_last'"
-    ):
-        mlx_unpool.max_pool2d(mx.zeros((2, 20, 20, 3)), 7, **last)
-    for shape, options in (((2, 3, 3, 3), {}), ((2, 3, 3, 3), last), ((2, 2, 2, 20, 20, 20), {})):
+    first = {"data_format": "channels_first"}
+    with pytest.raises(ValueError, match=HINT.format("last")):
+        mlx_unpool.max_pool2d(mx.zeros((2, 20, 20, 3)), 7, **first)
+    for shape, options in (((2, 3, 3, 3), {}), ((2, 3, 3, 3), first), ((2, 2, 2, 20, 20, 20), {})):
         with pytest.raises(ValueError, match="must") as caught:
             mlx_unpool.max_pool2d(mx.zeros(shape), 7, **options)
         assert "If the array" not in str(caught.value)
 
 
-# output_size for pooled arrays of 4 x 4, size of the result; batch and channels are ignored with a window
-OUTPUT_SIZES = [((7, 9), (7, 9)), ([9, 7], (9, 7)), (7, (7, 7)), ((1, 7, 9, 1), (7, 9))]
-OUTPUT_SIZES += [((9, 7, 1), (9, 7)), ((3, 7, 9, 5), (7, 9)), (None, (8, 8))]
-
-
-@pytest.mark.parametrize(("output_size", "expected"), OUTPUT_SIZES)
-def test_output_sizes_that_pools_give(output_size, expected):
-    got = mlx_unpool.max_unpool2d(SQUARE, I32, 2, output_size=output_size).shape
-    assert got == (1, *expected, 1)
-
-
-def test_sizes_at_a_limit():
-    assert mlx_unpool.max_pool2d(SMALL, 4, 1, 1).shape == (1, 2, 2, 1)
-    one = mx.ones((1, 1, 1)), mx.zeros((1, 1, 1), mx.int32)
-    assert mlx_unpool.max_unpool1d(*one, 2, 2, 1, output_size=1).item() == 1
-    assert flat_dtype((1, 1, 2**31 - 1)) == mx.int32
-    assert flat_dtype((1, 2**16, 2**15)) == mx.int64
-
-
-def test_integers_of_other_libraries_are_integers():
-    two = np.int64(2)
-    assert mlx_unpool.max_pool2d(x(2), two, (two, np.int32(2))).shape == (2, 4, 4, 3)
-    layer = mlx_unpool.MaxPool2d([two, 2], two)
-    assert layer(x(2)).shape == (2, 4, 4, 3)
-    assert repr(layer) == "MaxPool2d(kernel_size=(2, 2), stride=2, padding=0)"
-
-
 HUGE = {"2^31": 2**31, "2^63": 2**63, "2^70": 2**70, "10^5000": 10**5000}
+SIZED = {
+    "max_unpool2d": [(SQUARE, I32, 2, None, 0), (SQUARE, I32, None, None, 0)],
+    "adaptive_max_pool2d": [(SQUARE,)],
+    "check_indices": [(I32,)],
+    "convert_indices": [(I32, "flat", "onnx")],
+}
 
 
 @pytest.mark.parametrize("value", HUGE.values(), ids=HUGE)
@@ -365,24 +317,17 @@ def test_integers_that_no_axis_can_hold_are_refused(value):
         for kind in ("MaxPool1d", "MaxUnpool2d"):
             call = lambda k=kind, n=name: getattr(mlx_unpool, k)(**{"kernel_size": 3, n: value})  # noqa: E731
             fails(call, ValueError, kind, name, "2^31 - 1")
-    for caller, *arguments in (
-        ("max_unpool2d", SQUARE, I32, 2, None, 0),
-        ("max_unpool2d", SQUARE, I32, None, None, 0),
-        ("adaptive_max_pool2d", SQUARE),
-        ("check_indices", I32),
-        ("convert_indices", I32, "flat", "onnx"),
-    ):
-        function = getattr(mlx_unpool, caller)
-        for size in (value, (value, 8), (8, value), -value):
-            call = lambda f=function, a=arguments, n=size: f(*a, n)  # noqa: E731
-            fails(call, ValueError, caller, "output_size")
+    for caller, calls in SIZED.items():
+        for arguments in calls:
+            for size in (value, (value, 8), (8, value), -value):
+                call = lambda a=(*arguments, size), f=caller: getattr(mlx_unpool, f)(*a)  # noqa: E731
+                fails(call, ValueError, caller, "output_size")
 
 
 PLANE, HALF, ONE = (1, 2**16, 2**16, 1), (1, 2**15, 2**15, 1), (1, 1, 1)
 TOO_LARGE = {
     "a plane": lambda: mlx_unpool.max_pool2d(lazy(PLANE), 3, 2, 1),
     "many images": lambda: mlx_unpool.max_pool2d(lazy((64, 2**13, 2**13, 1)), 2),
-    "many channels": lambda: mlx_unpool.max_pool2d(lazy((1, 2**15, 2**15, 2)), 2),
     "an unpooled plane": lambda: mlx_unpool.max_unpool2d(lazy(HALF), lazy(HALF, mx.uint8), 2),
     "an unpooled plane with its extra position": lambda: unpool(2**15),
     "without a window": lambda: unpool_anywhere(1, ONE, 2**31 - 1),
@@ -416,8 +361,6 @@ def test_arrays_of_2_to_the_31_elements_are_refused_on_the_cpu(name):
 def test_smaller_arrays_are_accepted():
     with mx.stream(mx.cpu):
         assert unpool(2**15 - 1).shape == (1, 2**16, 2**15 - 1)
-        assert mlx_unpool.max_pool2d(lazy(HALF), 3, 2, 1).shape == (1, 2**14, 2**14, 1)
-        assert mlx_unpool.adaptive_max_pool2d(lazy(HALF), 7).shape == (1, 7, 7, 1)
         assert mlx_unpool.adaptive_max_pool2d(x(2), (2**20, 8)).shape == (2, 2**20, 8, 3)
 
 

@@ -69,13 +69,10 @@ def test_the_networks_are_those_of_the_papers(name, pools):
     assert not mx.array_equal(model.layers[-1].weight, weight)
 
 
-@pytest.mark.parametrize(
-    ("ours", "verdict"),
-    [
-        (3.0, "The ratio, mlx_unpool / mlx.nn, is 0.756."),
-        (3.95, "The ranges overlap: the pool makes"),
-    ],
-)
+VERDICTS = [(3.0, "The ratio, mlx_unpool / mlx.nn, is 0.756."), (3.95, "The ranges overlap")]
+
+
+@pytest.mark.parametrize(("ours", "verdict"), VERDICTS)
 def test_training_steps_of_a_network_are_compared(ours, verdict, monkeypatch, capsys):
     kinds = []
 
@@ -89,35 +86,22 @@ def test_training_steps_of_a_network_are_compared(ours, verdict, monkeypatch, ca
     assert benchmark.main(["--model", "unet", "--size", "32", "--batch", "1"]) == 0
     said = capsys.readouterr().out
     assert kinds == ["mlx.nn.layers.pooling", "mlx_unpool.layers"] * 5
-    assert (
-        "\nunet, 1 images of 32x32: training step, median (range) of 5\n\n- mlx.nn: 4.05 s (4.01 to"
-        in said
-    )
+    assert "\nunet, 1 images of 32x32: training step" in said
+    assert "\n- mlx.nn: 4.05 s (4.01 to" in said
     assert said.strip().splitlines()[-1].startswith(verdict)
 
 
 @pytest.mark.parametrize("options", [["--size", "33"], ["--size", "0"], ["--batch", "0"]])
-def test_sizes_that_a_network_cannot_pool_are_refused(options, capsys):
-    with pytest.raises(SystemExit):
-        benchmark.main(["--model", "unet", *options])
-    assert "--size must be a multiple of 32 and --batch 1 or more" in capsys.readouterr().err
+def test_sizes_that_a_network_cannot_pool_are_refused(options):
+    command = [sys.executable, "-m", "mlx_unpool.benchmark", "--model", "unet", *options]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "--size must be a multiple of 32 and --batch 1 or more" in done.stderr
 
 
 def test_a_measurement_ends_and_takes_turns(monkeypatch):
     calls = []
-
-    def run(name):
-        calls.append(name)
-        return []
-
     monkeypatch.setattr(benchmark, "_TURNS", 2)
-    first, second = benchmark.medians([lambda: run("a"), lambda: run("b")], 0)
-    assert first > 0 < second
+    runs = [lambda name=name: calls.append(name) or [] for name in "ab"]
+    assert min(benchmark.medians(runs, 0)) > 0
     assert calls == ["a", "a", "b", "b"] * 2
-
-
-def test_help_says_what_is_measured():
-    command = [sys.executable, "-m", "mlx_unpool.benchmark", "--help"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "value and gradient" in said
-    assert "--seconds" in said

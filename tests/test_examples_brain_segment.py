@@ -14,7 +14,7 @@ import nibabel
 import numpy as np
 import pytest
 from mlx_unpool_zoo.near_ties import pooled_indices
-from programs import call, run
+from programs import call
 from scipy import ndimage
 from scipy.ndimage import map_coordinates
 from support.brain_volumes import (
@@ -22,7 +22,6 @@ from support.brain_volumes import (
     ORIENTATION,
     PLANES,
     SPLIT_BY_REGION,
-    Plane,
     add_plane,
     brightness,
     colour_table,
@@ -30,7 +29,6 @@ from support.brain_volumes import (
     read_scan,
     sagittal_channels,
     split_hemispheres,
-    thick_slices,
     with_both_hemispheres,
 )
 
@@ -65,12 +63,11 @@ TILTED = np.array([[0.02, -1.2, 0.1], [0.9, 0.05, 0.2], [-0.15, 0.1, 1.4]])
 @pytest.mark.parametrize(
     ("voxels", "dtype", "highest"),
     [
-        (np.diag([1.0, 1, 1]), np.int16, 900),
-        (np.diag([-0.8, 1.1, 2.0]), np.float32, 3.5),
+        (np.diag([-0.8, 1.1, 2.0]), np.int16, 900),
         (TILTED, np.float64, 1e5),
         (TILTED, np.uint8, 250),
     ],
-    ids=["1 mm", "anisotropic", "tilted", "8 bits"],
+    ids=["straight", "tilted", "8 bits"],
 )
 def test_a_conformed_scan_has_the_values_of_the_scan_at_the_same_points(voxels, dtype, highest):
     values = (highest * head((37, 30, 22))).astype(dtype)
@@ -114,36 +111,22 @@ def test_a_conformed_scan_is_left_as_it_is():
     again = conform(image, 32)
     assert np.array_equal(again.dataobj, values)
     assert np.array_equal(again.affine, image.affine)
-    flipped = nibabel.as_closest_canonical(image)
-    back = conform(flipped, 32)
-    assert np.allclose(back.affine[:3, :3], ORIENTATION)
 
 
-@pytest.mark.parametrize("suffix", [".nii.gz", ".nii", ".mgz"])
-def test_scans_are_read_in_several_formats(tmp_path, suffix):
-    values = (100 * head((9, 8, 7))).astype(np.float32)
-    matrix, path = affine(np.diag([2.0, 1, 1]), (0, 0, 0)), tmp_path / f"scan{suffix}"
-    if suffix == ".mgz":
-        nibabel.save(nibabel.MGHImage(values, matrix), path)
-    else:
-        nibabel.save(nibabel.Nifti1Image(values[..., None], matrix), path)  # one frame
-    image = read_scan(path)
-    assert image.shape == (9, 8, 7)
-    assert np.array_equal(image.affine, matrix)
-    assert np.array_equal(image.get_fdata(), values)
-    image = nibabel.Nifti1Image(head((20, 20, 20)), np.eye(4))
-    image.set_data_dtype(np.uint8)  # bytes, which the header scales
-    nibabel.save(image, tmp_path / "scaled.nii")
-    assert np.asarray(conform(read_scan(tmp_path / "scaled.nii"), 32).dataobj).max() == 255
+def test_one_frame_and_bytes_that_the_header_scales_are_read(tmp_path):
+    path, values = tmp_path / "scan.nii.gz", head((20, 20, 20))
+    image = nibabel.Nifti1Image(values[..., None], np.eye(4))
+    image.set_data_dtype(np.uint8)
+    nibabel.save(image, path)
+    scan = read_scan(path)
+    assert scan.shape == (20, 20, 20)
+    assert np.abs(scan.get_fdata() - values).max() < 1 / 255
+    assert np.asarray(conform(scan, 32).dataobj).max() == 255
+    assert conform(scan).shape == (256, 256, 256)
 
 
-def test_a_conformed_scan_has_256_voxels_along_each_axis():
-    assert conform(nibabel.Nifti1Image(VALUES, np.eye(4))).shape == (256, 256, 256)
-
-
-@pytest.mark.parametrize("scanner", [np.diag([-0.9, 1, 1.2]), TILTED], ids=["straight", "tilted"])
-def test_labels_on_the_grid_of_a_scan_are_those_of_the_nearest_voxels(scanner):
-    scan = nibabel.Nifti1Image(head((40, 44, 30)), affine(scanner, (20, -20, -15)))
+def test_labels_on_the_grid_of_a_scan_are_those_of_the_nearest_voxels():
+    scan = nibabel.Nifti1Image(head((40, 44, 30)), affine(TILTED, (20, -20, -15)))
     values = np.random.default_rng(0).integers(0, 2036, (40, 40, 40)).astype(np.int16)
     labels = nibabel.MGHImage(values, conform(scan, 40).affine)
     found = brain_segment.on_the_grid_of(scan, labels)
@@ -152,15 +135,11 @@ def test_labels_on_the_grid_of_a_scan_are_those_of_the_nearest_voxels(scanner):
     to_labels = np.linalg.inv(labels.affine) @ scan.affine
     points = np.tensordot(to_labels[:3, :3], np.indices(scan.shape), 1)
     points += to_labels[:3, 3, None, None, None]
-    nearest = np.clip(np.rint(points).astype(int), 0, 39)
-    inside = ((points >= 0) & (points <= 39)).all(axis=0)
-    assert not inside.all()
-    expected = np.where(inside, values[tuple(nearest)], 0)
+    expected = map_coordinates(values, points, order=0)
+    assert (expected == 0).any()  # outside
     # Rounding decides in the middle between two voxels and at the edges.
-    clear = (
-        (np.abs(points % 1 - 0.5) > 1e-3) & (np.abs(points) > 1e-3) & (np.abs(points - 39) > 1e-3)
-    )
-    clear = clear.all(axis=0)
+    edge = np.minimum(np.abs(points), np.abs(points - 39))
+    clear = (np.minimum(np.abs(points % 1 - 0.5), edge) > 1e-3).all(axis=0)
     assert clear.mean() > 0.7
     assert np.array_equal(np.asarray(found.dataobj)[clear], expected[clear])
 
@@ -178,8 +157,6 @@ COLOURS = np.zeros((8, 8, 8), [("R", "u1"), ("G", "u1"), ("B", "u1")])
 WITH_NAN = np.where(np.indices(VALUES.shape).sum(0) == 9, np.nan, VALUES)
 BROKEN = {
     "frames": (nifti(np.stack([VALUES] * 2, axis=-1)), r"its shape is \(8, 8, 8, 2\)"),
-    "flat": (nifti(VALUES[0]), r"its shape is \(8, 8\)"),
-    "complex": (nifti(VALUES.astype(np.complex64)), "its type is complex64"),
     "colours": (nifti(COLOURS), "its type is .*R.*G.*B"),
     "nan": (nifti(WITH_NAN), "not finite"),
     "empty": (nifti(0 * VALUES), "all of its values are 0.0"),
@@ -206,22 +183,8 @@ def test_other_files_are_refused_in_one_line(tmp_path, kind):
 # Slices and sums.
 
 
-def test_thick_slices_repeat_the_ends():
-    slices = np.arange(0, 90, 10, np.uint8).reshape(9, 1, 1)
-    thick = thick_slices(slices, 0, 9)
-    assert thick.shape == (9, 1, 1, 7)
-    assert thick.dtype == np.float32
-    tens = np.rint(thick[:, 0, 0] * 25.5).astype(int).tolist()
-    assert tens[0] == [0, 0, 0, 0, 1, 2, 3]
-    assert tens[2] == [0, 0, 1, 2, 3, 4, 5]
-    assert tens[4] == [1, 2, 3, 4, 5, 6, 7]
-    assert tens[8] == [5, 6, 7, 8, 8, 8, 8]
-    assert np.array_equal(thick_slices(slices, 3, 5), thick[3:5])
-
-
-@pytest.mark.parametrize("batch", [1, 4, 100])
 @pytest.mark.parametrize("plane", PLANES, ids=lambda plane: plane.name)
-def test_scores_of_a_slice_are_added_where_it_was_cut(plane, batch):
+def test_scores_of_a_slice_are_added_where_it_was_cut(plane):
     volume = np.random.default_rng(0).integers(0, 6, (5, 9, 7)).astype(np.uint8)
 
     def middle(x: mx.array) -> mx.array:
@@ -230,33 +193,17 @@ def test_scores_of_a_slice_are_added_where_it_was_cut(plane, batch):
 
     total = np.zeros((*volume.shape, 6), np.float16)
     counted = []
-    add_plane(total, volume, plane, middle, batch=batch, done=counted.append)
+    add_plane(total, volume, plane, middle, batch=4, done=counted.append)
     assert np.array_equal(total.argmax(axis=-1), volume)
     assert sum(counted) == volume.shape[plane.axes[0]]
-    assert max(counted) <= batch
-
-
-def test_each_plane_cuts_the_volume_as_in_fastsurfer():
-    """Also in the order of rows and columns, and with its weight."""
-    volume = np.arange(2 * 3 * 4).reshape(2, 3, 4)
-    coronal, sagittal, axial = (volume.transpose(plane.axes) for plane in PLANES)
-    weights = {plane.name: plane.weight for plane in PLANES}
-    assert weights == {"coronal": 0.4, "sagittal": 0.2, "axial": 0.4}
-    assert np.array_equal(coronal[1], volume[:, :, 1])
-    assert np.array_equal(axial[1], volume[:, 1].T)
-    assert np.array_equal(sagittal[1], volume[1].T)
-    total, plane = np.zeros((2, 2, 2, 3), np.float16), Plane("coronal", (2, 0, 1), 0.25)
-    scores = lambda x: mx.ones((*x.shape[:3], 2)) * mx.array([4, 8.0])  # noqa: E731
-    add_plane(total, np.zeros((2, 2, 2), np.uint8), plane, scores, channels=[1, 0, 1])
-    assert np.array_equal(total, np.broadcast_to([2, 1, 2], total.shape))
+    assert max(counted) == 4
 
 
 # Labels.
 
 
 def test_the_table_has_the_classes_of_the_networks(tmp_path):
-    assert len(CLASSES) == 79
-    assert len({entry["label"] for entry in CLASSES}) == 79
+    assert len(CLASSES) == len({entry["label"] for entry in CLASSES}) == 79
     both = with_both_hemispheres(CLASSES)
     assert len(both) == 96  # 95 structures and the background
     assert [entry["label"] for entry in both] == sorted(entry["label"] for entry in both)
@@ -272,28 +219,6 @@ def test_the_sagittal_network_has_one_side():
     expected = [0, *range(5, 14), *range(1, 4), 14, 15, 4, *range(16, 19), *range(5, 51)]
     expected += [20, 22, 27, *range(29, 32), 33, 34, *range(38, 43), 45]
     assert sagittal_channels(CLASSES) == expected
-
-
-def hemispheres() -> np.ndarray:
-    """Labels of white matter on both sides; high first indices are on the left."""
-    labels = np.zeros((40, 20, 20), np.int16)
-    labels[4:16, 5:15, 5:15] = 41
-    labels[24:36, 5:15, 5:15] = 2
-    labels[19, 10, 10] = 2  # an island, which does not move the centre
-    return labels
-
-
-def test_regions_go_to_the_nearer_hemisphere():
-    labels = hemispheres()
-    expected = labels.copy()
-    for name, region, becomes in (
-        (1008, np.s_[5:9, 2:4, 6:9], 2008),
-        (1008, np.s_[30:34, 2:4, 6:9], 1008),
-        (1028, np.s_[6:9, 16:18, 6:9], 2028),  # a label that has a right one among the classes
-        (2005, np.s_[10:12, 17:19, 12:14], 2005),  # other labels stay
-    ):
-        labels[region], expected[region] = name, becomes
-    assert np.array_equal(split_hemispheres(labels), expected)
 
 
 def split_by_the_authors(labels: np.ndarray) -> np.ndarray:
@@ -320,9 +245,11 @@ def split_by_the_authors(labels: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("removed", [(), (2,), (41,), (2, 41)], ids=str)
-def test_a_side_without_white_matter_has_the_centre_of_the_volume(removed):
-    labels = hemispheres()
-    random = np.random.default_rng(0)
+def test_regions_go_to_the_nearer_hemisphere_as_in_fastsurfer(removed):
+    labels, random = np.zeros((40, 20, 20), np.int16), np.random.default_rng(0)
+    labels[4:16, 5:15, 5:15] = 41
+    labels[24:36, 5:15, 5:15] = 2  # high first indices are on the left
+    labels[19, 10, 10] = 2  # an island, which does not move the centre
     for label in (*SPLIT_BY_REGION, 1011, 1019, 1026, 1029, 2005):
         x, y, z = random.integers(0, 15, 3) * (2, 1, 1)
         labels[x : x + 6, y : y + 4, z : z + 4] = label
@@ -368,7 +295,6 @@ def test_labels_are_those_of_a_pytorch_pipeline():
     }
     total, models = torch.zeros((*volume.shape, 79), dtype=torch.float16), {}
     for seed, (name, classes) in enumerate(COUNTS.items()):
-        torch.manual_seed(seed)  # of biases
         twin = randomise(FastSurferCNNTwin(classes, filters=6, kernel=3), seed).eval()
         destination, permuted = turned[name]
         slices = np.moveaxis(volume, [0, 1, 2], destination)
@@ -394,24 +320,16 @@ def test_labels_are_those_of_a_pytorch_pipeline():
     for voxel in map(tuple, differ):
         near, best = total[voxel][got[voxel]], total[voxel][expected[voxel]]
         assert best - near <= np.spacing(best), voxel
-    print(f"{len(differ)} of {got.size} labels differ, all at ties of the sums")
     assert len(differ) <= 1e-3 * got.size
-
-
-def small_models() -> dict[str, zoo.Model]:
-    mx.random.seed(0)
-    cnn = zoo.MODELS["fastsurfer_cnn"]
-    return {
-        name: cnn(classes, num_filters=2, kernel_h=3, kernel_w=3).eval()
-        for name, classes in COUNTS.items()
-    }
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> Path:
     """A folder with a model for each plane and a scan."""
     folder = tmp_path_factory.mktemp("brain")
-    for name, model in small_models().items():
+    mx.random.seed(0)
+    for name, classes in COUNTS.items():
+        model = zoo.MODELS["fastsurfer_cnn"](classes, num_filters=2, kernel_h=3, kernel_w=3)
         model.about.plane = name
         model.save_pretrained(folder / "models" / name)
     values = (900 * head((40, 44, 30))).astype(np.int16)
@@ -422,8 +340,8 @@ def folders(tmp_path_factory) -> Path:
 
 def test_the_program_writes_labels_a_colour_table_and_a_picture(folders, tmp_path):
     scan, models, output = folders / "scan.nii.gz", folders / "models", tmp_path / "out"
-    words = [scan, "--models", models, "--output", output, "--size", 48, "--device", "cpu"]
-    done = run("brain_segment.py", *words)
+    words = [scan, "--models", models, "--output", output, "--size", 48]
+    done = call("brain_segment.py", *words)
     for plane in PLANES:
         assert plane.name in done.stderr  # progress bars
     names = {path.name for path in output.iterdir()}
@@ -450,33 +368,33 @@ def test_the_program_writes_labels_a_colour_table_and_a_picture(folders, tmp_pat
 
 def test_each_error_is_one_line_and_leaves_no_folder(folders, tmp_path):
     scan, models, wrong = folders / "scan.nii.gz", folders / "models", tmp_path / "wrong"
-    output = ("--output", tmp_path / "out", "--size", 32)
 
     def fails(*words: object) -> str:
-        (line,) = call("brain_segment.py", *words, *output, status=1).stderr.splitlines()
+        words = *words, "--output", tmp_path / "out", "--size", 32
+        (line,) = call("brain_segment.py", *words, status=1).stderr.splitlines()
         assert not (tmp_path / "out").exists()
         return line
+
+    def fails_with(coronal: str, **changes: object) -> str:
+        """With this model for coronal slices, and changes of what is known about it."""
+        model = zoo.from_pretrained(models / coronal)
+        for name, value in changes.items():
+            setattr(model.about, name, value)
+        shutil.copytree(models, wrong, dirs_exist_ok=True)
+        model.save_pretrained(wrong / "coronal")
+        return fails(scan, "--models", wrong)
 
     assert "none.nii.gz" in fails(tmp_path / "none.nii.gz", "--models", models)
     missing = fails(scan, "--models", tmp_path / "none")
     assert "convert.py fastsurfer_vinn" in missing
     for plane in PLANES:
         assert f"aparc_vinn_{plane.name}_v2.0.0.pkl" in missing
-        zoo.from_pretrained(models / "sagittal").save_pretrained(wrong / plane.name)
-    assert "79 classes" in fails(scan, "--models", wrong)
-    twice = tmp_path / "twice"
-    for plane, other in (("coronal", "axial"), ("axial", "coronal"), ("sagittal", "sagittal")):
-        shutil.copytree(models / other, twice / plane)  # exchanged
-    says = f"{twice / 'coronal' / 'config.json'}: 'plane' must be 'coronal', but got 'axial'"
-    assert says in fails(scan, "--models", twice)
-    for plane in ("coronal", "axial"):  # the same weights, with the planes that are needed
-        model = zoo.from_pretrained(models / "coronal")
-        model.about.plane = plane
-        model.save_pretrained(twice / plane)
-    assert "must have different weights, but they are the same" in fails(scan, "--models", twice)
-    model.about.plane = None  # as earlier versions converted them
-    model.save_pretrained(twice / "coronal")
-    assert "'plane' must be 'coronal', but got None" in fails(scan, "--models", twice)
+    assert "79 classes" in fails_with("sagittal")
+    says = f"{wrong / 'coronal' / 'config.json'}: 'plane' must be 'coronal', but got 'axial'"
+    assert says in fails_with("axial")
+    assert "must have different weights, but they are" in fails_with("axial", plane="coronal")
+    # As earlier versions converted them.
+    assert "'plane' must be 'coronal', but got None" in fails_with("coronal", plane=None)
     weights = wrong / "coronal" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
     assert str(weights) in fails(scan, "--models", wrong)

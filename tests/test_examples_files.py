@@ -9,7 +9,6 @@ import resource
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import mlx.core as mx
@@ -19,28 +18,27 @@ from mlx_unpool_zoo.pytorch import read_state
 from programs import Bomb, environment
 from support.files import load_arrays, replacing, save_arrays
 
-# Writing.
-
-
 ARRAYS = {
-    "scalar": mx.array(3),
     "empty": mx.zeros((0, 2)),
     "transposed": mx.arange(6).reshape(2, 3).T,
-    "bool": mx.array([True, False]),
     "bfloat16": mx.ones((2, 2), mx.bfloat16),
-    "complex": mx.array([1 + 2j]),
 }
 
 
-def test_arrays_and_metadata_are_read_back(tmp_path):
-    path = tmp_path / "new" / "file.safetensors"
+def test_arrays_and_metadata_are_read_back(tmp_path, monkeypatch):
+    path = tmp_path / "new" / "name"  # without a suffix, which MLX would append
     save_arrays(path, ARRAYS, {"kind": "test"})
     arrays, metadata = load_arrays(path)
     assert metadata == {"kind": "test"}
     for name, array in ARRAYS.items():
         assert arrays[name].dtype == array.dtype
         assert mx.array_equal(arrays[name], array)
-    assert list(path.parent.iterdir()) == [path]
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match="missing"):
+        save_arrays(Path("missing/../x"), ARRAYS)
+    with pytest.raises(OSError, match=str(path)):
+        save_arrays(path / "x", ARRAYS)
+    assert list(tmp_path.rglob("*")) == [path.parent, path]
 
 
 # Writes files whose arrays are all filled with one number, a different one each time.
@@ -64,134 +62,94 @@ def number_in(path: Path) -> int:
     return number
 
 
-def test_two_writers_killed_at_a_random_moment_leave_a_whole_file_of_one(tmp_path):
-    """Also while they write. Repeated until two were killed within a file."""
-    path, moments = tmp_path / "file.safetensors", random.Random(0)
-    interrupted, seen = 0, set()
-    for _ in range(20):
-        command = [sys.executable, "-c", textwrap.dedent(WRITER), path]
-        pipes = {"env": environment(), "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        writers = [subprocess.Popen([*command, first], **pipes, text=True) for first in "01"]
-        try:
-            for writer in writers:
-                writer.stdout.readline()
-            until = time.monotonic() + moments.uniform(0.3, 0.6)
-            while time.monotonic() < until:
-                seen.add(number_in(path))
-        finally:
-            for writer in writers:
-                writer.kill()
-        written = [writer.communicate() for writer in writers]
-        assert [errors for _, errors in written] == ["", ""]
-        last = number_in(path)
-        numbers = [int(number) for number in written[last % 2][0].split()] or [last % 2]
-        assert last in (numbers[-1], numbers[-1] + 2)  # printed, or about to be
-        for partial in tmp_path.glob("partial-*"):
-            interrupted += 1
-            partial.unlink()
-        if interrupted >= 2:
-            break
-    assert interrupted >= 2
-    assert {number % 2 for number in seen} == {0, 1}
-    assert list(tmp_path.iterdir()) == [path]
+def test_two_writers_killed_while_they_write_leave_a_whole_file_of_one(tmp_path):
+    path, seen = tmp_path / "file.safetensors", set()
+    command = [sys.executable, "-c", textwrap.dedent(WRITER), path]
+    pipes = {"env": environment(), "stdout": subprocess.PIPE, "text": True}
+    writers = [subprocess.Popen([*command, first], **pipes) for first in "01"]
+    try:
+        for writer in writers:
+            writer.stdout.readline()
+        while {number % 2 for number in seen} != {0, 1} or not list(tmp_path.glob("partial-*")):
+            assert not any(writer.poll() for writer in writers)
+            seen.add(number_in(path))
+    finally:
+        for writer in writers:
+            writer.kill()
+    written = [writer.communicate()[0].split() for writer in writers]
+    last = number_in(path)
+    before = int(([last % 2] + written[last % 2])[-1])
+    assert last in (before, before + 2)  # printed, or about to be
 
 
-def test_a_full_disk_leaves_the_old_file_and_no_partial_one(tmp_path):
-    path = tmp_path / "file.safetensors"
+def interrupted(partial: Path) -> None:
+    partial.write_text("ne")
+    raise KeyboardInterrupt
+
+
+def test_a_full_disk_and_an_interruption_leave_the_old_file(tmp_path):
+    path, link = tmp_path / "file.safetensors", tmp_path / "link"
     save_arrays(path, {"a": mx.zeros(5)})
     before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     try:
         with pytest.raises(OSError, match=f"{path} cannot be written: "):
             save_arrays(path, {name: mx.zeros(100_000) for name in "abc"})
-        with pytest.raises(OSError, match="File too large"), replacing(path) as partial:
-            partial.write_bytes(bytes(200_000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with pytest.raises(KeyboardInterrupt), replacing(path) as partial:
+        interrupted(partial)
     assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_partial_files_links_and_folders(tmp_path):
-    path, link = tmp_path / "file.txt", tmp_path / "link.txt"
-    path.write_text("old")
-
-    def interrupted() -> None:
-        with replacing(path) as partial:
-            partial.write_text("ne")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]  # no partial file is left
     link.symlink_to(path)
     with replacing(link) as partial:
         partial.write_text("new")
     assert link.is_symlink()
     assert path.read_text() == "new"
-    with pytest.raises(OSError, match=str(path)):
-        save_arrays(path / "x.safetensors", {"a": mx.zeros(1)})
 
 
 # Reading.
 
 
-@pytest.fixture
-def saved(tmp_path) -> Path:
-    path = tmp_path / "file.safetensors"
-    save_arrays(path, {"a": mx.arange(30), "b": mx.ones((3, 4))}, {"kind": "test"})
-    return path
-
-
-def refused(path: Path, contents: bytes) -> str:
+def refused(path: Path, contents: bytes) -> None:
     path.write_bytes(contents)
-    with pytest.raises(ValueError, match=str(path)) as info:
+    with pytest.raises(ValueError, match=f"{path} is damaged") as info:
         load_arrays(path)
-    (line,) = str(info.value).splitlines()
-    return line
-
-
-def test_truncations_are_refused(saved):
-    contents = saved.read_bytes()
-    for length in range(0, len(contents), 3):
-        assert "is damaged" in refused(saved, contents[:length])
-    refused(saved, contents + b"more")
-
-
-def test_a_changed_number_is_refused(saved):
-    contents = bytearray(saved.read_bytes())
-    contents[-1] ^= 1
-    assert "is damaged" in refused(saved, bytes(contents))
+    assert len(str(info.value).splitlines()) == 1
 
 
 def entry(**changes: object) -> dict:
     return {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **changes}}
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        entry(shape=[65536] * 4, data_offsets=[0, 0]),  # MLX alone: segmentation fault
-        entry(shape=[-1], data_offsets=[0, -4]),  # MLX alone: never returns
-        entry(shape=[2**32, 2**32], data_offsets=[0, 0]),
-        entry(shape=[-1, -2]),
-        entry(shape=[2.5]),
-        entry(data_offsets=[8, 16]),
-        entry(data_offsets=[2**64 - 8, 0]),
-        entry(dtype="F99"),
-        entry() | {"b": entry()["a"]},
-        {"a": 5},
-        {"__metadata__": {"x": 5}},
-        [1, 2],
-        None,
-    ],
-    ids=str,
-)
-def test_malformed_headers_are_refused(tmp_path, header):
-    text = json.dumps(header).encode()
-    contents = len(text).to_bytes(8, "little") + text + bytes(8)
-    assert "is damaged, or not a safetensors file" in refused(tmp_path / "x.safetensors", contents)
+HEADERS = [
+    entry(shape=[65536] * 4, data_offsets=[0, 0]),  # MLX alone: segmentation fault
+    entry(shape=[-1], data_offsets=[0, -4]),  # MLX alone: never returns
+    entry(data_offsets=[8, 16]),
+    {"a": 5},
+    None,
+]
+
+
+def test_damaged_and_malicious_files_are_refused(tmp_path):
+    path, trace = tmp_path / "file.safetensors", tmp_path / "executed"
+    save_arrays(path, {"a": mx.arange(30), "b": mx.ones((3, 4))}, {"kind": "test"})
+    contents = path.read_bytes()
+    for length in range(0, len(contents), 7):
+        refused(path, contents[:length])
+    refused(path, contents + b"more")
+    refused(path, contents[:-1] + bytes([contents[-1] ^ 1]))  # another number
+    for header in HEADERS:
+        text = json.dumps(header).encode()
+        refused(path, len(text).to_bytes(8, "little") + text + bytes(8))
+    payload = pickle.dumps({"state_dict": {"w": Bomb(trace)}})
+    refused(path, payload)
+    with (tmp_path / "x.npz").open("wb") as file:
+        np.savez(file, w=np.array([Bomb(trace)], dtype=object))
+    refused(path, (tmp_path / "x.npz").read_bytes())
+    assert not trace.exists()
+    pickle.loads(payload)
+    assert trace.exists()  # the payload would run
 
 
 def test_a_file_without_a_checksum_is_read_and_a_missing_one_is_named(tmp_path):
@@ -202,21 +160,6 @@ def test_a_file_without_a_checksum_is_read_and_a_missing_one_is_named(tmp_path):
     assert metadata == {"format": "mlx"}
     with pytest.raises(FileNotFoundError, match=r"missing\.safetensors"):
         load_arrays(tmp_path / "missing.safetensors")
-    with pytest.raises(OSError, match="directory"):
-        load_arrays(tmp_path)
-
-
-def test_nothing_in_a_checkpoint_is_executed(tmp_path):
-    trace = tmp_path / "executed"
-    payload = pickle.dumps({"state_dict": {"w": Bomb(trace)}})
-    pickle.loads(payload)
-    trace.unlink()  # the payload would run
-    for name in ("x.safetensors", "checkpoint.safetensors"):
-        assert "is damaged" in refused(tmp_path / name, payload)
-    with (tmp_path / "x.npz").open("wb") as file:
-        np.savez(file, w=np.array([Bomb(trace)], dtype=object))
-    assert "is damaged" in refused(tmp_path / "y.safetensors", (tmp_path / "x.npz").read_bytes())
-    assert not trace.exists()
 
 
 @pytest.mark.external
@@ -249,12 +192,3 @@ def test_a_checkpoint_that_contains_itself_is_refused(tmp_path):
     torch.save(checkpoint, tmp_path / "loop.pth")
     with pytest.raises(ValueError, match=r"loop\.pth: the checkpoint contains itself"):
         read_state(tmp_path / "loop.pth")
-
-
-def test_a_name_without_a_suffix_and_a_missing_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    save_arrays(Path("name"), {"a": mx.arange(3)})
-    assert load_arrays(Path("name"))[0]["a"].tolist() == [0, 1, 2]
-    with pytest.raises(FileNotFoundError, match="missing"):
-        save_arrays(Path("missing/../x"), {"a": mx.arange(3)})
-    assert [path.name for path in tmp_path.iterdir()] == ["name"]

@@ -6,37 +6,32 @@ import os
 from pathlib import Path
 
 import pytest
-from programs import EXAMPLES, call, errors_of, run
+from programs import EXAMPLES, call, run
 from support import files
 from support.brain_volumes import PLANES as BRAIN
 
-# The name of each program's output, its other arguments and whether the output is a folder.
-PROGRAMS = {
-    "segnet_digits": ("--output", (), True),
-    "segnet_brain": ("--output", (), True),
-    "segnet_ecg": ("--output", (), True),
-    "camvid_train": ("--output", (), True),
-    "brain_segment": ("--output", ("no_scan.nii.gz",), True),
-    "convert": ("folder", ("enet", "no_weights.pth"), True),
-    "camvid_predict": ("--output", ("no_model", "no_picture.png"), False),
-    "export": ("file", ("no_model", "--shape", "1"), False),
+# The arguments of each program, with {} for its output.
+FOLDERS = {
+    "segnet_digits": "--output {}",
+    "segnet_brain": "--output {}",
+    "segnet_ecg": "--output {}",
+    "camvid_train": "--output {}",
+    "brain_segment": "no_scan.nii.gz --output {}",
+    "convert": "enet no_weights.pth {}",
 }
-FOLDERS = [name for name, (*_, is_folder) in PROGRAMS.items() if is_folder]
-FILES = [name for name in PROGRAMS if name not in FOLDERS]
+FILES = {
+    "camvid_predict": "no_model no_picture.png --output {}",
+    "export": "no_model {} --shape 1",
+}
 
 
 def refused(program: str, output: Path) -> str:
     """The line that a program prints when it refuses its output."""
-    option, words, _ = PROGRAMS[program]
-    if option == "folder":
-        command = [*words, output]
-    elif option == "file":
-        command = [words[0], output, *words[1:]]
-    else:
-        command = [*words, option, output]
-    result = call(program, *command, status=1)
+    words = (FOLDERS | FILES)[program].split()
+    result = call(program, *(word.format(output) for word in words), status=1)
     (line,) = result.stderr.splitlines()
     assert result.stdout == ""
+    option = {"convert": "folder", "export": "file"}.get(program, "--output")
     assert line.startswith(f"{option} must ")
     assert str(output) in line
     return line
@@ -57,24 +52,17 @@ def test_a_folder_is_not_a_file(program, tmp_path):
     assert "must be a file" in refused(program, path)
 
 
-def test_the_folder_of_a_picture_must_exist(tmp_path):
-    path = tmp_path / "none" / "name.png"
-    assert "must be in an existing folder" in refused("camvid_predict", path)
-
-
-def test_a_file_is_not_a_folder_for_an_exported_file(tmp_path):
+def test_pictures_and_exported_files_need_a_folder_and_pictures_a_suffix(tmp_path):
     path = tmp_path / "file"
     path.write_text("")
+    assert "must be in an existing folder" in refused("camvid_predict", path / "new" / "name.png")
     assert "must be in an existing folder" in refused("export", path / "name.mlxfn")
     assert "is not a folder" in refused("export", path / "inside" / "name.mlxfn")
+    for name in ("classes", "classes.png.gz"):
+        assert "must end in .png or .jpg or" in refused("camvid_predict", tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["classes", "classes.txt", "classes.png.gz"])
-def test_a_picture_needs_a_suffix_that_can_be_written(name, tmp_path):
-    assert "must end in .png or .jpg or" in refused("camvid_predict", tmp_path / name)
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", ["segnet_digits", "camvid_predict"])
 def test_a_folder_without_permission(program, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
     missing = tmp_path / "new" if program in FOLDERS else tmp_path
@@ -82,21 +70,18 @@ def test_a_folder_without_permission(program, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_without_permission(tmp_path, monkeypatch):
-    path = tmp_path / "name.png"
-    path.write_text("")
-    monkeypatch.setattr(os, "access", lambda tested, _: tested != path)
-    with pytest.raises(ValueError, match=f"--output must be writable but got {path}"):
-        files.check_output_file("--output", path)
-
-
-def test_outputs_that_can_be_written_pass(tmp_path):
+def test_a_file_without_permission_is_refused_and_other_outputs_pass(tmp_path, monkeypatch):
     files.check_output_folder("--output", tmp_path / "new" / "folder")
     files.check_output_folder("--output", Path("relative"))
     files.check_output_file("--output", tmp_path / "name.PNG", [".png"])
     files.check_output_file("--output", Path("relative"))
     files.check_output_file("--output", tmp_path / "new" / "name", creates_folder=True)
     assert not list(tmp_path.iterdir())
+    path = tmp_path / "name.png"
+    path.write_text("")
+    monkeypatch.setattr(os, "access", lambda tested, _: tested != path)
+    with pytest.raises(ValueError, match=f"--output must be writable but got {path}"):
+        files.check_output_file("--output", path)
 
 
 ALL = sorted(path.name for path in EXAMPLES.glob("*.py") if path.name != "first_steps.py")
@@ -111,8 +96,9 @@ HELP = {  # what some of them must mention
 
 
 @pytest.mark.parametrize("program", ALL)
-def test_every_program_has_help_in_any_folder(program, tmp_path):
-    said = run(program, "--help", cwd=tmp_path).stdout
+def test_every_program_has_help_in_any_folder(program, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = call(program, "--help").stdout
     assert len(said.splitlines()) > 5
     assert [word for word in HELP.get(program, ()) if word not in said] == []
     assert not list(tmp_path.iterdir())
@@ -125,12 +111,10 @@ def test_the_first_steps_print_their_results(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        ["camvid_predict.py", "missing", "picture.png"],
-        ["camvid_train.py", "--smoke", "--start", "missing", "--output", "out"],
-    ],
+    ("program", "options"),
+    [("camvid_predict", "missing picture.png"), ("camvid_train", "--smoke --start missing")],
 )
-def test_missing_files_are_one_line(options, tmp_path):
-    (line,) = errors_of(*options, cwd=tmp_path)
+def test_missing_files_are_one_line(program, options, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (line,) = call(program, *options.split(), status=1).stderr.splitlines()
     assert "missing" in line

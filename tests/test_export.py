@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import mlx.core as mx
 import pytest
@@ -20,24 +19,8 @@ RUN_ELSEWHERE = """
     sys.modules["mlx_unpool"] = None  # importing it fails from here on
     function = mx.import_function(sys.argv[1])
     arrays = mx.load(sys.argv[2])
-    inputs = [arrays[f"input{n}"] for n in range(sum(name.startswith("input") for name in arrays))]
-    mx.savez(sys.argv[3], *function(*inputs))
+    mx.savez(sys.argv[3], **{name: function(x)[0] for name, x in arrays.items()})
 """
-
-
-def export(function, inputs: list[mx.array], path: Path, **options: bool) -> None:
-    with mlx_unpool.exporting():
-        mx.export_function(str(path), function, *inputs, **options)
-
-
-def run_elsewhere(path: Path, inputs: list[mx.array]) -> list[mx.array]:
-    """The results of the exported function in a new process that cannot import this package."""
-    given, results = path.with_name("inputs.npz"), path.with_name("outputs.npz")
-    mx.savez(str(given), **{f"input{n}": x for n, x in enumerate(inputs)})
-    command = [sys.executable, "-I", "-c", textwrap.dedent(RUN_ELSEWHERE), path, given, results]
-    subprocess.run(list(map(str, command)), check=True, cwd=path.parent, timeout=120)
-    arrays = mx.load(str(results))
-    return [arrays[f"arr_{n}"] for n in range(len(arrays))]
 
 
 def segnet(index_format: str = "flat") -> SegNet:
@@ -49,12 +32,19 @@ def segnet(index_format: str = "flat") -> SegNet:
 
 
 @pytest.mark.parametrize("index_format", ["flat", "window"])
-def test_a_whole_segnet_runs_without_the_package_and_is_equal(tmp_path, index_format):
-    model, x = segnet(index_format), mx.random.normal((2, 22, 35, 3))  # not multiples of 8
-    path = tmp_path / "segnet.mlxfn"
-    export(model, [x], path)
-    (got,) = run_elsewhere(path, [x])
-    assert mx.array_equal(got, model(x))
+def test_a_whole_segnet_of_two_sizes_runs_without_the_package(tmp_path, index_format):
+    model, sizes = segnet(index_format), [(1, 16, 16, 3), (2, 22, 35, 3)]  # not multiples of 8
+    given = {f"input{n}": mx.random.normal(size) for n, size in enumerate(sizes)}
+    path, inputs, results = (str(tmp_path / name) for name in ("net.mlxfn", "in.npz", "out.npz"))
+    with mlx_unpool.exporting(), mx.exporter(path, model) as exporter:
+        for size in sizes:
+            exporter(mx.zeros(size))
+    mx.savez(inputs, **given)
+    command = [sys.executable, "-I", "-c", textwrap.dedent(RUN_ELSEWHERE), path, inputs, results]
+    subprocess.run(command, check=True, cwd=tmp_path, timeout=120)
+    for name, got in mx.load(results).items():
+        assert mx.array_equal(got, model(given.pop(name)))
+    assert not given
 
 
 X = mx.random.normal((2, 9, 10, 3), key=mx.random.key(0))
@@ -105,37 +95,19 @@ FUNCTIONS["convert_indices"] = (
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_function_can_be_exported(name, tmp_path):
     function, inputs = FUNCTIONS[name]
-    path = tmp_path / "function.mlxfn"
-    export(function, inputs, path)
+    path = str(tmp_path / "function.mlxfn")
+    with mlx_unpool.exporting():
+        mx.export_function(path, function, *inputs)
     expected = function(*inputs)
     expected = expected if isinstance(expected, tuple) else (expected,)
-    for a, b in zip(mx.import_function(str(path))(*inputs), expected, strict=True):
+    for a, b in zip(mx.import_function(path)(*inputs), expected, strict=True):
         assert a.dtype == b.dtype
         assert mx.array_equal(a, b)
-
-
-def test_one_file_holds_several_sizes(tmp_path):
-    model, path = segnet(), str(tmp_path / "segnet.mlxfn")
-    sizes = [(1, 16, 16, 3), (2, 16, 16, 3), (1, 24, 40, 3)]
-    with mlx_unpool.exporting(), mx.exporter(path, model) as exporter:
-        for size in sizes:
-            exporter(mx.zeros(size))
-    imported = mx.import_function(path)
-    for size in sizes:
-        x = mx.random.normal(size)
-        assert mx.array_equal(imported(x)[0], model(x))
-    with pytest.raises(ValueError, match="No imported function"):
-        imported(mx.zeros((1, 8, 8, 3)))
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_shapeless_export_takes_no_other_size(name, tmp_path):
-    """Windows depend on the size, and MLX's Slice and View cannot infer shapes: MLX raises an error."""
-    function, inputs = FUNCTIONS[name]
-    path = tmp_path / "function.mlxfn"
-    export(function, inputs, path, shapeless=True)
+    # Windows depend on the size, and MLX's Slice and View cannot infer shapes: MLX raises an error.
+    with mlx_unpool.exporting():
+        mx.export_function(path, function, *inputs, shapeless=True)
     with pytest.raises(ValueError, match=r"infer output shapes|annot reshape|cannot be broadcast"):
-        mx.import_function(str(path))(*(mx.concatenate([x, x]) for x in inputs))
+        mx.import_function(path)(*(mx.concatenate([x, x]) for x in inputs))
 
 
 def kernels_and_others(function, inputs: list[mx.array]) -> tuple[list[str], set[str]]:
@@ -149,9 +121,7 @@ def kernels_and_others(function, inputs: list[mx.array]) -> tuple[list[str], set
     return names, {step["name"] for step in steps} - {"CustomKernel"}
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in FUNCTIONS if name.startswith(("max", "adaptive"))]
-)
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name[:3] in ("max", "ada")])
 def test_an_export_for_metal_computes_in_kernels_only(name):
     kernels, others = kernels_and_others(*FUNCTIONS[name])
     assert kernels
@@ -160,13 +130,13 @@ def test_an_export_for_metal_computes_in_kernels_only(name):
 
 def test_a_segnet_is_exported_for_metal_without_a_mac(tmp_path):
     """tests/metal runs the kernels."""
-    model, inputs, path = segnet(), [mx.zeros((1, 16, 16, 3))], tmp_path / "segnet.mlxfn"
-    kernels, others = kernels_and_others(model, inputs)
+    model, x, path = segnet(), mx.zeros((1, 16, 16, 3)), tmp_path / "segnet.mlxfn"
+    kernels, others = kernels_and_others(model, [x])
     search = ["outside_window", "outside_winners"]
     assert kernels == ["pool"] * 3 + [*search, "place"] * 3
     assert "Convolution" in others
-    with _backends.use_backend("metal"):
-        export(model, inputs, path)
+    with _backends.use_backend("metal"), mlx_unpool.exporting():
+        mx.export_function(str(path), model, x)
     assert path.read_bytes().count(b"custom_kernel_unpool_place") >= 3
     if not mx.is_available(mx.gpu):  # as docs/export.md says
         with pytest.raises(ValueError, match="Cannot make gpu stream without gpu backend"):
@@ -203,8 +173,7 @@ def test_a_derivative_inside_is_refused(name, dtype):
 
 
 def test_other_errors_inside_stay_as_they_are():
-    with pytest.raises(ValueError, match=r"^\[max_pool2d\] 'kernel_size' must"):  # noqa: SIM117
-        with mlx_unpool.exporting():
-            mlx_unpool.max_pool2d(X, 0)
+    with pytest.raises(ValueError, match="of another call"), mlx_unpool.exporting():
+        raise ValueError("of another call")
     with pytest.raises(KeyError), mlx_unpool.exporting():
         raise KeyError

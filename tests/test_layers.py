@@ -15,53 +15,28 @@ import pytest
 from errors import fails
 
 import mlx_unpool
-from mlx_unpool import (
-    AdaptiveMaxPool1d,
-    AdaptiveMaxPool2d,
-    AdaptiveMaxPool3d,
-    FractionalMaxPool2d,
-    MaxPool1d,
-    MaxPool2d,
-    MaxPool3d,
-    MaxUnpool1d,
-    MaxUnpool2d,
-    MaxUnpool3d,
-    _requests,
-)
+from mlx_unpool import AdaptiveMaxPool2d, FractionalMaxPool2d, MaxPool2d, MaxUnpool2d, _requests
 from mlx_unpool.layers import _MaxPool
 
-PAIRS = [(MaxPool1d, MaxUnpool1d), (MaxPool2d, MaxUnpool2d), (MaxPool3d, MaxUnpool3d)]
 LAYERS = [name for name in mlx_unpool.__all__ if name[0].isupper()]
-LAYOUTS = ["channels_last", "channels_first"]
 FIRST = {"data_format": "channels_first"}
-
-
-def test_attributes_hold_what_was_given():
-    given = {"kernel_size": (3, 2), "stride": 2, "padding": (1, 0), "dilation": (1, 2), **FIRST}
-    given |= {"ceil_mode": True, "return_indices": True, "index_format": "window"}
-    pool = MaxPool2d(**given)
-    assert {name: getattr(pool, name) for name in given} == given
-    unpool = MaxUnpool3d(2, padding=1, dilation=3)
-    assert (unpool.kernel_size, unpool.stride, unpool.padding) == (2, 2, 1)
-    assert (unpool.dilation, unpool.data_format) == (3, "channels_last")
-    assert AdaptiveMaxPool3d([None, 2, 3]).output_size == (None, 2, 3)
+WITH_INDICES = {"return_indices": True}
+ALL = {"kernel_size": (3, 2), "stride": 2, "padding": (1, 0), "dilation": (1, 2), "ceil_mode": True}
+ALL |= {"return_indices": True, "index_format": "window", **FIRST}
 
 
 # a layer, its arguments in its repr
 REPRS = [
     (MaxPool2d(2), "kernel_size=2, stride=2, padding=0"),
-    (MaxPool1d((3,), 2, 1, dilation=2), "kernel_size=(3,), stride=2, padding=1, dilation=2"),
+    (MaxPool2d([np.int64(2), 2], np.int32(3)), "kernel_size=(2, 2), stride=3, padding=0"),
+    (MaxPool2d(**ALL), ", ".join(f"{name}={value!r}" for name, value in ALL.items())),
     (
-        MaxPool2d(2, dilation=2, ceil_mode=True, return_indices=True),
-        "kernel_size=2, stride=2, padding=0, dilation=2, ceil_mode=True, return_indices=True",
+        mlx_unpool.MaxUnpool3d((2, 2, 1), dilation=3, **FIRST),
+        "kernel_size=(2, 2, 1), stride=(2, 2, 1), padding=0, dilation=3, data_format='channels_first'",
     ),
+    (mlx_unpool.AdaptiveMaxPool1d(3), "output_size=3"),
     (
-        MaxUnpool3d((2, 2, 1), **FIRST),
-        "kernel_size=(2, 2, 1), stride=(2, 2, 1), padding=0, data_format='channels_first'",
-    ),
-    (AdaptiveMaxPool1d(3), "output_size=3"),
-    (
-        AdaptiveMaxPool3d([None, 2, 3], return_indices=True, **FIRST),
+        mlx_unpool.AdaptiveMaxPool3d([None, 2, 3], **WITH_INDICES, **FIRST),
         "output_size=(None, 2, 3), return_indices=True, data_format='channels_first'",
     ),
     (
@@ -73,9 +48,7 @@ REPRS = [
 
 @pytest.mark.parametrize(("layer", "arguments"), REPRS)
 def test_repr_shows_the_window_and_what_is_not_default(layer, arguments):
-    expected = f"{type(layer).__name__}({arguments})"
-    assert repr(layer) == expected
-    assert f"(layers.0): {expected}" in repr(nn.Sequential(layer))
+    assert repr(layer) == f"{type(layer).__name__}({arguments})"
 
 
 def made(name: str, **options) -> nn.Module:
@@ -93,9 +66,8 @@ def test_layers_have_no_parameters_and_are_frozen_trained_and_updated_as_any(nam
     for change in (
         layer.freeze,
         layer.unfreeze,
-        layer.eval,
         layer.train,
-        lambda: layer.train(False),
+        layer.eval,
         lambda: layer.update({}),
         lambda: layer.update_modules({}),
         lambda: layer.set_dtype(mx.float16) or layer,
@@ -112,19 +84,6 @@ def test_layers_have_no_parameters_and_are_frozen_trained_and_updated_as_any(nam
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_flags_of_constructors_must_be_bools_and_names_known(name):
-    taken = inspect.signature(getattr(mlx_unpool, name)).parameters
-    assert ("ceil_mode" in taken) == ("index_format" in taken) == name.startswith("MaxPool")
-    assert ("return_indices" in taken) == ("Unpool" not in name)
-    for flag in {"ceil_mode", "return_indices"} & set(taken):
-        for value in (0, 1, None, "yes", mx.array(True)):
-            fails(lambda f=flag, v=value: made(name, **{f: v}), TypeError, name, flag, "True or")
-    for option in {"data_format", "index_format"} & set(taken):
-        for value in ("", "Flat", None, 1, ("flat",)):
-            fails(lambda o=option, v=value: made(name, **{o: v}), ValueError, name, option)
-
-
-@pytest.mark.parametrize("name", LAYERS)
 def test_defaults_of_functions_are_those_of_layers(name):
     """The function has every argument of the constructor and of the call, with the same default."""
     layer = getattr(mlx_unpool, name)
@@ -138,40 +97,24 @@ def test_defaults_of_functions_are_those_of_layers(name):
         assert parameter.annotation == function[argument].annotation, argument
 
 
-@pytest.mark.parametrize(("pool", "unpool"), PAIRS)
-def test_positional_order_is_that_of_pytorch_up_to_padding(pool, unpool):
-    window = ["kernel_size", "stride", "padding"]
-    for function, expected in (
-        (pool, window),
-        (unpool, window),
-        (getattr(mlx_unpool, f"max_pool{pool.rank}d"), ["x", *window]),
-        (getattr(mlx_unpool, f"max_unpool{pool.rank}d"), ["x", "indices", *window, "output_size"]),
-    ):
-        parameters = inspect.signature(function).parameters.values()
-        positional = [p.name for p in parameters if p.kind == p.POSITIONAL_OR_KEYWORD]
-        assert positional == expected
-
-
-@pytest.mark.parametrize(("pool", "unpool"), PAIRS)
-def test_from_pool_copies_every_parameter(pool, unpool):
-    original = pool(3, 2, 1, dilation=2, return_indices=True, **FIRST)
-    copy = unpool.from_pool(original)
-    assert type(copy) is unpool
-    names = list(inspect.signature(unpool).parameters)
-    assert names == ["kernel_size", "stride", "padding", "dilation", "data_format"]
-    assert all(getattr(copy, name) == getattr(original, name) for name in names)
+def test_from_pool_copies_every_parameter():
+    original = MaxPool2d(3, 2, 1, dilation=2, return_indices=True, **FIRST)
+    copied = MaxUnpool2d.from_pool(original)
+    assert type(copied) is MaxUnpool2d
+    for name in inspect.signature(MaxUnpool2d).parameters:
+        assert getattr(copied, name) == getattr(original, name)
 
 
 WITHOUT_INDICES = (ValueError, "return_indices=True")
 NO_POOLS = [
-    (MaxPool1d(2), TypeError, "got mlx_unpool.layers.MaxPool1d"),
-    (AdaptiveMaxPool1d(2, return_indices=True), TypeError, "got mlx_unpool.layers.AdaptiveMaxPool1d"),
+    (mlx_unpool.MaxPool1d(2), TypeError, "got mlx_unpool.layers.MaxPool1d"),
+    (mlx_unpool.AdaptiveMaxPool1d(2, **WITH_INDICES), TypeError, "layers.AdaptiveMaxPool1d"),
     (nn.MaxPool2d(2), TypeError, "got mlx.nn.layers.pooling.MaxPool2d", "mlx.nn return no"),
     (MaxUnpool2d(2), TypeError, "got mlx_unpool.layers.MaxUnpool2d"),
     (2, TypeError, "got builtins.int"),
     (MaxPool2d(2), *WITHOUT_INDICES, "MaxPool2d(kernel_size=2, stride=2, padding=0)"),
     (AdaptiveMaxPool2d(3), *WITHOUT_INDICES, "AdaptiveMaxPool2d(output_size=3)"),
-]  # fmt: skip
+]
 
 
 def test_from_pool_accepts_pools_of_its_rank_with_indices_only():
@@ -180,14 +123,10 @@ def test_from_pool_accepts_pools_of_its_rank_with_indices_only():
         fails(call, error, "MaxUnpool2d", "pool", *parts)
 
 
-INDICES = {"return_indices": True}
-
-
-@pytest.mark.parametrize(
-    "pool", [AdaptiveMaxPool2d((3, 5), **INDICES), FractionalMaxPool2d(2, output_ratio=0.6, **INDICES)]
-)  # fmt: skip
-def test_from_pool_of_an_adaptive_or_fractional_pool(pool):
+@pytest.mark.parametrize("layer", [AdaptiveMaxPool2d, FractionalMaxPool2d])
+def test_from_pool_of_an_adaptive_or_fractional_pool(layer):
     x = mx.abs(mx.random.normal((2, 8, 8, 3)))
+    pool = made(layer.__name__, **WITH_INDICES)
     values, indices = pool(x)
     full = MaxUnpool2d.from_pool(pool)(values, indices, output_size=x.shape)
     assert mx.array_equal(full, mlx_unpool.max_unpool2d(values, indices, None, output_size=(8, 8)))
@@ -206,29 +145,7 @@ def test_a_layer_made_by_from_pool_requires_output_size_if_several_sizes_are_pos
     assert MaxUnpool2d.from_pool(pool)(*pool(x)).shape == x.shape
 
 
-@pytest.mark.parametrize("layer", [MaxPool2d, MaxUnpool2d])
-def test_a_misspelled_attribute_has_no_effect_as_documented(layer):
-    pool = layer(2)
-    expected = repr(pool)
-    pool.kernel_sise = 3
-    assert repr(pool) == expected
-    assert "(``pool.kernel_sise = 3``) raises no error" in MaxPool2d.__init__.__doc__
-
-
-def test_attributes_that_are_set_later_take_effect():
-    pool, x = MaxPool2d(2, return_indices=True), mx.random.normal((1, 9, 9, 2))
-    pool(x)
-    pool.kernel_size = [3, 3]  # mlx.nn treats a list as a list of layers
-    pool.stride, pool.index_format = 3, "window"
-    assert pool.kernel_size == (3, 3)
-    assert pool.parameters() == {}
-    expected = mlx_unpool.max_pool2d(x, 3, return_indices=True, index_format="window")
-    assert all(map(mx.array_equal, pool(x), expected))
-    pool.stride = 0
-    fails(lambda: pool(x), ValueError, "MaxPool2d", "stride", "1 or more")
-
-
-def test_attributes_are_also_items_that_can_be_set_and_deleted():
+def test_attributes_are_also_items_and_can_be_set_and_deleted():
     x = mx.random.normal((1, 9, 9, 2))
     for size in (2, (2, 2)):  # mlx.nn keeps numbers and tuples in different places
         pool = MaxPool2d(size)
@@ -236,10 +153,15 @@ def test_attributes_are_also_items_that_can_be_set_and_deleted():
         pool["kernel_size"] = 3
         assert repr(pool) == f"MaxPool2d(kernel_size=3, stride={size}, padding=0)"
         assert mx.array_equal(pool(x), mlx_unpool.max_pool2d(x, 3, 2))
-        pool["kernel_size"] = [4, 3]
-        assert mx.array_equal(pool(x), mlx_unpool.max_pool2d(x, (4, 3), 2))
+        pool.kernel_size = [4, 3]  # mlx.nn treats a list as a list of layers
+        assert pool["kernel_size"] == (4, 3)
+        assert pool.parameters() == {}
+        pool.return_indices, pool.index_format = True, "window"
+        expected = mlx_unpool.max_pool2d(x, (4, 3), 2, return_indices=True, index_format="window")
+        assert all(map(mx.array_equal, pool(x), expected))
+        pool["kernel_size"] = [5, 3]
         pool.stride = 1
-        assert pool(x).shape == (1, 6, 7, 2)
+        assert pool(x)[0].shape == (1, 5, 7, 2)
         pool.stride = True  # equals 1
         fails(lambda p=pool: p(x), TypeError, "MaxPool2d", "stride", "True")
         del pool.stride
@@ -292,51 +214,41 @@ class Permuted(_MaxPool):
 
     rank, _request_type = 2, _requests.MaxPooling
 
-    def __init__(self, data_format, index_format, return_indices, ceil_mode, dilation, padding, stride,
-                 kernel_size):  # fmt: skip
-        options = {"ceil_mode": ceil_mode, "return_indices": return_indices, "dilation": dilation}
-        options |= {"index_format": index_format, "data_format": data_format}
-        super().__init__(kernel_size, stride, padding, **options)
+    def __init__(self, data_format, index_format, return_indices, ceil_mode, dilation, padding,
+                 stride, kernel_size):  # fmt: skip
+        given = {name: value for name, value in locals().items() if name in ALL}
+        super().__init__(**given)
 
 
 def test_arguments_are_passed_by_name():
     x = mx.random.normal((1, 3, 9, 9))
-    pool = Permuted("channels_first", "window", True, True, 1, 0, 2, 3)
-    options = {"ceil_mode": True, "return_indices": True, "index_format": "window", **FIRST}
-    expected = mlx_unpool.max_pool2d(x, 3, 2, **options)
-    assert all(map(mx.array_equal, pool(x), expected))
+    found = Permuted(*reversed(ALL.values()))(x)
+    assert all(map(mx.array_equal, found, mlx_unpool.max_pool2d(x, **ALL)))
 
 
 @pytest.mark.parametrize(("batch", "channels"), [(0, 3), (2, 0)])
-@pytest.mark.parametrize("data_format", LAYOUTS)
-@pytest.mark.parametrize(("pool", "unpool"), PAIRS)
-def test_empty_batches_and_no_channels(pool, unpool, data_format, batch, channels):
-    last = data_format == "channels_last"
-    kinds = [("", 3), ("Adaptive", 2), *([("Fractional", 2)] if pool.rank > 1 else [])]
-    for kind, length in kinds:
-        layer = made(kind + pool.__name__, return_indices=True, data_format=data_format)
-        before, after = (
-            (batch, *[n] * pool.rank, channels) if last else (batch, channels, *[n] * pool.rank)
-            for n in (6, length)
-        )
-        values, indices = layer(mx.zeros(before, mx.float16))
-        assert values.shape == indices.shape == after
-        assert (values.dtype, indices.dtype) == (mx.float16, mx.int32)
-        assert unpool.from_pool(layer)(values, indices, output_size=6).shape == before
+@pytest.mark.parametrize("name", [name for name in LAYERS if "Unpool" not in name])
+def test_empty_batches_and_no_channels(name, batch, channels):
+    layer = made(name, **WITH_INDICES)
+    before, after = ((batch, *[n] * layer.rank, channels) for n in (6, 3 if name[0] == "M" else 2))
+    values, indices = layer(mx.zeros(before, mx.float16))
+    assert values.shape == indices.shape == after
+    assert (values.dtype, indices.dtype) == (mx.float16, mx.int32)
+    unpool = getattr(mlx_unpool, f"MaxUnpool{layer.rank}d").from_pool(layer)
+    assert unpool(values, indices, output_size=6).shape == before
 
 
-@pytest.mark.parametrize("kernel", [3, 8, 33, 40, 64])
-@pytest.mark.parametrize("dtype", [mx.int8, mx.float16, mx.float32, mx.int64])
+@pytest.mark.parametrize("kernel", [3, 8, 33, 64])
+@pytest.mark.parametrize("dtype", [mx.float16, mx.float32, mx.int64])
 def test_long_windows_accept_arrays_with_gaps(kernel, dtype):
     """One axis with a step, reversed or with stride 0, for each implementation of long windows."""
     x = (mx.random.normal((1, 700, 2)) * 20).astype(dtype)
     row = mx.broadcast_to(x[:, :1, :1], (1, 350, 1))
     for view in (x[:, ::2, :1], x[:, ::-2, 1:], x[:, 350:, 1:], row, x.transpose(2, 1, 0)[:, ::7]):
         for stride in (1, 9, kernel, kernel + 1):
-            got = mlx_unpool.max_pool1d(view, kernel, stride, return_indices=True)
-            copy = mx.array(np.array(view))
-            expected = mlx_unpool.max_pool1d(copy, kernel, stride, return_indices=True)
-            assert all(mx.array_equal(a, b) for a, b in zip(got, expected, strict=True))
+            pool = mlx_unpool.MaxPool1d(kernel, stride, return_indices=True)
+            expected = pool(mx.array(np.array(view)))
+            assert all(map(mx.array_equal, pool(view), expected))
             plane = mlx_unpool.max_pool2d(view[..., None], (kernel, 1), (stride, 1))
             assert mx.array_equal(plane[..., 0], expected[0])
 
@@ -345,11 +257,6 @@ def test_results_are_the_same_bits_every_time():
     x = mx.random.normal((2, 33, 31, 8)).astype(mx.float16)
     pool = MaxPool2d(3, 2, 1, return_indices=True)
     unpool = MaxUnpool2d.from_pool(pool)
-
-    def total(x):
-        values, indices = pool(x)
-        return (unpool(values**2, indices, output_size=(33, 31)) * 0.37).sum()
-
-    first = mx.grad(total)(x)
-    for _ in range(5):
-        assert mx.array_equal(mx.grad(total)(x), first)
+    squares = lambda values, indices: unpool(values**2, indices, output_size=(33, 31))  # noqa: E731
+    first, *others = (mx.grad(lambda x: (squares(*pool(x)) * 0.37).sum())(x) for _ in range(6))
+    assert all(mx.array_equal(other, first) for other in others)

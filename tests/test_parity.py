@@ -9,24 +9,21 @@ import mlx.core as mx
 import numpy as np
 import pytest
 import reference
-from arrays import FLOATS, Case, Generated, IrregularCase, generated_cases, irregular_cases
+from arrays import (
+    FLOATS,
+    INTEGERS,
+    Case,
+    Generated,
+    IrregularCase,
+    generated_cases,
+    irregular_cases,
+)
 from properties import check_case, cotangent, equal
-
-import mlx_unpool
 
 pytestmark = pytest.mark.external
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra 'parity')")
 
-TORCH_DTYPES = {
-    mx.float32: torch.float32,
-    mx.float16: torch.float16,
-    mx.bfloat16: torch.bfloat16,
-    mx.int8: torch.int8,
-    mx.int16: torch.int16,
-    mx.int32: torch.int32,
-    mx.int64: torch.int64,
-    mx.uint8: torch.uint8,
-}
+TORCH_DTYPES = {d: getattr(torch, str(d)[9:]) for d in (*FLOATS, *INTEGERS[:5])}  # up to uint8
 BLOCKS = range(12)
 BLOCK = 100  # cases
 
@@ -122,13 +119,3 @@ def test_adaptive_and_fractional_pools_are_those_of_pytorch():
         compare_pool(case, x, found[0], found[1][0].numpy())
         compared += 1
     assert compared > 250
-
-
-def test_indices_of_pytorch_are_accepted_unchanged():
-    x = torch.randn(2, 3, 9, 8)
-    values, indices = torch.nn.functional.max_pool2d(x, 2, return_indices=True)  # int64
-    arrays = mx.array(values.numpy()), mx.array(indices.numpy())
-    options = {"output_size": (9, 8), "data_format": "channels_first"}
-    got = mlx_unpool.max_unpool2d(*arrays, 2, **options)
-    expected = torch.nn.functional.max_unpool2d(values, indices, 2, output_size=(9, 8))
-    np.testing.assert_array_equal(np.array(got), expected.numpy())

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections import namedtuple
 from pathlib import Path
 
 import mlx.core as mx
 import mlx.nn as nn
-import mlx.optimizers as optim
 import numpy as np
 import pytest
 from errors import fails
@@ -62,17 +62,6 @@ def test_pools_are_found_in_every_container_and_keep_their_windows():
     assert mx.array_equal(model(x), expected)
 
 
-@pytest.mark.parametrize("rank", [1, 2, 3])
-@pytest.mark.parametrize("window", [(2,), (3, 2), (3, 2, 1), (5, 1, 2)])
-def test_values_are_those_of_mlx_nn(rank, window):
-    old = getattr(nn, f"MaxPool{rank}d")(*window)
-    new = replace_max_pools(old)
-    assert type(new) is getattr(mlx_unpool, f"MaxPool{rank}d")
-    assert repr(new) == repr(old)
-    x = mx.random.normal((2, *(7, 9, 8)[:rank], 3))
-    assert mx.array_equal(new(x), old(x))
-
-
 def test_a_model_that_is_a_pool_is_returned_as_a_new_layer():
     pool = nn.MaxPool2d(3, 2, 1).eval()
     new = replace_max_pools(pool)
@@ -96,28 +85,6 @@ def test_what_is_shared_stays_shared_and_cycles_end():
     assert model.untouched is untouched
 
 
-def test_one_warning_lists_what_is_left():
-    model = nn.Module()
-    model.blocks = [nn.MaxPool2d(2), nn.Sequential(Subclass(2))]
-    model.wide, model.uneven = nn.MaxPool1d(2, 2, 2), nn.MaxPool2d(2)
-    model.uneven._padding = [(0, 1), (0, 1)]
-    left = [model.blocks[1].layers[0], model.wide, model.uneven]
-    with pytest.warns(UserWarning, match="not replaced") as caught:
-        replace_max_pools(model)
-    (warning,) = caught
-    assert warning.filename == __file__
-    first, *lines = str(warning.message).splitlines()
-    assert first == "[replace_max_pools] not replaced:"
-    assert [line.split(":")[0].strip() for line in lines] == ["wide", "uneven", "blocks.1.layers.0"]
-    assert "'padding' must be at most half the window" in lines[0]
-    assert "attributes of this MaxPool2d were changed" in lines[1]
-    assert "Subclass is a subclass" in lines[2]
-    assert [model.blocks[1].layers[0], model.wide, model.uneven] == left
-    assert isinstance(model.blocks[0], mlx_unpool.MaxPool2d)
-    with pytest.warns(UserWarning, match=r"the model: Subclass"):
-        assert type(replace_max_pools(Subclass(2))) is Subclass
-
-
 class Blocks(tuple):
     """A tuple whose constructor takes two arguments."""
 
@@ -125,20 +92,30 @@ class Blocks(tuple):
         return super().__new__(cls, (first, second))
 
 
-def test_a_tuple_with_its_own_constructor_is_left_and_listed():
-    model = nn.Module()
-    inside = nn.Sequential(nn.MaxPool1d(2))
-    model.kept, model.blocks = Blocks(nn.ReLU(), inside), [Blocks(nn.ReLU(), nn.MaxPool2d(2))]
-    before = model.blocks[0]
-    with pytest.warns(
-        UserWarning, match=r"not replaced:\n  blocks.0: Blocks is a subclass of tuple\.$"
-    ):
+def test_one_warning_lists_what_is_left():
+    model, inside = nn.Module(), nn.Sequential(nn.MaxPool1d(2))
+    model.blocks = [nn.MaxPool2d(2), nn.Sequential(Subclass(2)), Blocks(nn.ReLU(), nn.MaxPool2d(2))]
+    model.wide, model.uneven = nn.MaxPool1d(2, 2, 2), nn.MaxPool2d(2)
+    model.uneven._padding, model.kept = [(0, 1), (0, 1)], Blocks(nn.ReLU(), inside)
+    left = [model.blocks[1].layers[0], model.blocks[2], model.wide, model.uneven, model.kept]
+    with pytest.warns(UserWarning, match="not replaced") as caught:
         replace_max_pools(model)
-    assert model.blocks[0] is before
-    assert type(model.kept) is Blocks
-    assert isinstance(
-        inside.layers[0], mlx_unpool.MaxPool1d
-    )  # a list inside such a tuple is changed
+    (warning,) = caught
+    assert warning.filename == __file__
+    first, *lines = str(warning.message).splitlines()
+    assert first == "[replace_max_pools] not replaced:"
+    names = [line.split(":")[0].strip() for line in lines]
+    assert names == ["wide", "uneven", "blocks.2", "blocks.1.layers.0"]
+    assert "'padding' must be at most half the window" in lines[0]
+    assert "attributes of this MaxPool2d were changed" in lines[1]
+    assert "Blocks is a subclass of tuple" in lines[2]
+    assert "Subclass is a subclass" in lines[3]
+    after = [model.blocks[1].layers[0], model.blocks[2], model.wide, model.uneven, model.kept]
+    assert all(map(operator.is_, after, left))  # == of two pools would be True
+    assert isinstance(model.blocks[0], mlx_unpool.MaxPool2d)
+    assert isinstance(inside.layers[0], mlx_unpool.MaxPool1d)  # a list in such a tuple is changed
+    with pytest.warns(UserWarning, match=r"the model: Subclass"):
+        assert type(replace_max_pools(Subclass(2))) is Subclass
 
 
 def test_models_may_be_nested_deeply():
@@ -150,9 +127,8 @@ def test_models_may_be_nested_deeply():
 
 
 def test_a_model_without_pools_gives_a_warning():
-    with pytest.warns(
-        UserWarning, match=r"^\[replace_max_pools\] 'model' contains no max pooling layer"
-    ):
+    none = r"^\[replace_max_pools\] 'model' contains no max pooling layer"
+    with pytest.warns(UserWarning, match=none):
         replace_max_pools(nn.Sequential(nn.ReLU()))
     model = nn.Sequential(nn.MaxPool2d(2))
     for pool in (model, model, nn.Sequential(mlx_unpool.AdaptiveMaxPool1d(2))):
@@ -164,33 +140,16 @@ def test_anything_but_a_module_is_a_type_error(thing):
     fails(lambda: replace_max_pools(thing), TypeError, "replace_max_pools", "model", "mlx.nn")
 
 
-@pytest.mark.parametrize("name", ["_kernel_size", "_stride", "_padding"])
-def test_attributes_that_a_later_mlx_renames_are_a_clear_error(name):
-    pool = nn.MaxPool2d(2)
-    delattr(pool, name)
-    with pytest.raises(RuntimeError, match=r"cannot read the window of MaxPool2d in MLX \d"):
-        replace_max_pools(nn.Sequential(pool))
-
-
-def test_an_attribute_that_a_later_mlx_adds_is_not_dropped():
+def test_pools_of_a_later_mlx_are_left_or_a_clear_error():
+    for name in ("_kernel_size", "_stride", "_padding"):
+        pool = nn.MaxPool2d(2)
+        delattr(pool, name)
+        with pytest.raises(RuntimeError, match=r"cannot read the window of MaxPool2d in MLX \d"):
+            replace_max_pools(nn.Sequential(pool))
     pool = nn.MaxPool2d(2)
     pool._dilation = [2, 2]
     with pytest.warns(UserWarning, match="attributes of this MaxPool2d were changed"):
         assert type(replace_max_pools(pool)) is nn.MaxPool2d
-
-
-def loss(model, x):
-    return model(x).square().mean()
-
-
-def test_weights_saved_before_and_after_are_the_same_bytes(tmp_path):
-    model, x = Block(), mx.random.normal((1, 16, 16, 3))
-    before, after = (tmp_path / f"{name}.safetensors" for name in ("before", "after"))
-    model.save_weights(str(before))
-    replace_max_pools(model).save_weights(str(after))
-    assert before.read_bytes() == after.read_bytes()
-    model.load_weights(str(before))
-    assert mx.array_equal(replace_max_pools(Block()).load_weights(str(before))(x), model(x))
 
 
 def names(tree) -> list[str]:
@@ -200,6 +159,7 @@ def names(tree) -> list[str]:
 @pytest.mark.parametrize("keys", [None, "bias"])
 def test_frozen_models_stay_frozen(keys):
     model, x = Block(), mx.random.normal((1, 16, 16, 3))
+    loss = lambda model, x: model(x).square().mean()  # noqa: E731
     model.freeze(keys=keys)
     model.convolution.unfreeze()
     model.eval()
@@ -210,50 +170,6 @@ def test_frozen_models_stay_frozen(keys):
     assert not any(module.training for module in model.modules())
     assert names(nn.value_and_grad(model, loss)(model, x)[1]) == gradients
     assert not any(type(module) is nn.MaxPool2d for module in model.modules())
-
-
-@pytest.mark.parametrize(
-    "steps", [(replace_max_pools, nn.quantize), (nn.quantize, replace_max_pools)]
-)
-def test_quantized_models(steps):
-    model = nn.Sequential(nn.MaxPool1d(2), nn.Linear(64, 64), nn.MaxPool1d(2))
-    for step in steps:
-        step(model)
-    assert type(model.layers[1]) is nn.QuantizedLinear
-    assert isinstance(model.layers[2], mlx_unpool.MaxPool1d)
-    assert model(mx.random.normal((1, 8, 64))).shape == (1, 2, 64)
-
-
-def test_a_compiled_training_step_takes_the_same_steps():
-    losses = []
-    for replace in (lambda model: model, replace_max_pools):
-        mx.random.seed(1)
-        model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.MaxPool2d(3, 2, 1), nn.Conv2d(8, 2, 3))
-        model = replace(model)
-        optimizer = optim.SGD(0.01)
-        state = [model.state, optimizer.state]
-        step_of = nn.value_and_grad(model, loss)
-
-        def step(x, model=model, optimizer=optimizer, step_of=step_of):
-            value, gradients = step_of(model, x)
-            optimizer.update(model, gradients)
-            return value
-
-        step = mx.compile(step, inputs=state, outputs=state)
-        x = mx.random.normal((2, 12, 12, 3))
-        losses.append([step(x).item() for _ in range(4)])
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-    assert losses[0][-1] < losses[0][0]
-
-
-def test_a_replaced_model_is_exported_inside_exporting(tmp_path):
-    model, x = replace_max_pools(nn.Sequential(nn.MaxPool2d(2))), mx.random.normal((1, 6, 6, 3))
-    path = str(tmp_path / "pool.mlxfn")
-    with pytest.raises(ValueError, match="Unable to serialize primitive CustomTransforms"):
-        mx.export_function(path, model, x)
-    with mlx_unpool.exporting():
-        mx.export_function(path, model, x)
-    assert mx.array_equal(mx.import_function(path)(x)[0], model(x))
 
 
 # One row per call: which libraries accept it. If both do, values are equal. The page has the same table.
@@ -278,10 +194,6 @@ def on_cpu(pool, dtype):
     """Run with a dtype that a GPU may not support."""
     with mx.stream(mx.cpu):
         return pool(X.astype(dtype))
-
-
-def mapped(pool):
-    return mx.vmap(pool, in_axes=1)(X[:, None])
 
 
 def exported(pool):
@@ -314,7 +226,7 @@ CALLS = {
     "`mx.export_function` outside `exporting()`": (MLX_ONLY, lambda of: exported(of.MaxPool2d(2))),
     "no batch dimension": (OURS_ONLY, lambda of: of.MaxPool2d(2)(X[0])),
     "NumPy integers as arguments": (OURS_ONLY, lambda of: of.MaxPool2d(np.int64(2))(X)),
-    "`mx.vmap` of windows that do not tile the input": (OURS_ONLY, lambda of: mapped(of.MaxPool2d(3, 2))),
+    "`mx.vmap` of windows that do not tile the input": (OURS_ONLY, lambda of: mx.vmap(of.MaxPool1d(3))(X)),
     "`mx.compile(shapeless=True)`": (NEITHER, lambda of: resized(of.MaxPool2d(2))),
 }  # fmt: skip
 
@@ -340,5 +252,5 @@ def test_who_accepts_a_call(name):
 
 
 def test_the_page_has_the_table():
-    rows = [f"| {name} | {who} |" for name, (who, _) in CALLS.items()]
+    rows = [f"| {name} | {who} |" for name, (who, _) in CALLS.items() if who != BOTH]
     assert "\n".join(["| call | accepted by |", "|---|---|", *rows, ""]) in PAGE.read_text()

@@ -99,9 +99,8 @@ def test_the_module_prints_versions_devices_and_the_backend(name):
     assert lines["mlx"] == version("mlx")
     assert "(cpu)" in lines["devices"]
     assert lines["default"].startswith("Device(")
-    assert lines["backend"] in (
-        [name, f"{name}, not available on this machine"] if name else BACKENDS
-    )
+    named = name, f"{name}, not available on this machine"
+    assert lines["backend"] in (named if name else BACKENDS)
     assert done.stdout.endswith("\n\nCheck every kernel: python -m mlx_unpool.selftest\n")
 
 
@@ -118,9 +117,8 @@ def test_a_type_checker_and_the_program_have_the_same_names():
     assert set(get_args(BackendName)) == set(_backends._BACKENDS) == set(BACKENDS)
 
 
-def test_a_backend_can_be_chosen(monkeypatch):
+def test_a_backend_can_be_chosen():
     with mlx_unpool.use_backend("ops"):
-        assert mlx_unpool.max_pool2d(mx.ones((1, 4, 4, 2)), 2).shape == (1, 2, 2, 2)
         # The derivatives are also this library's: that of mx.max would be 1 at the other element.
         gradient = mx.grad(lambda x: mlx_unpool.max_pool1d(x, 2).sum())
         assert gradient(mx.array([[1.0], [float("nan")]])).tolist() == [[0], [1]]

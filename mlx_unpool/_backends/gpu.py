@@ -169,14 +169,14 @@ class Kernels:
         """See ``Backend``."""
         if _has_tiles(g):
             outside = self._outside_window(values.dtype, indices, g)
-            launch = _place(values.shape, values.dtype, indices.dtype, g)
+            launch = _place(values.shape, values.dtype, indices.dtype, g, "keep")
             return launch(self.dialect, values, indices, *outside)[0]
         return self.pick(values, self._winner(indices, g), _without_window(g))
 
     def accumulate(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """See ``Backend``. An index outside its own window adds nothing."""
         if _has_tiles(g):
-            launch = _place(values.shape, values.dtype, indices.dtype, g, add=True)
+            launch = _place(values.shape, values.dtype, indices.dtype, g, "sum")
             return launch(self.dialect, values, indices, _no_array(), _no_array())[0]
         covering = _no_array()
         if isinstance(g, RegionGeometry):
@@ -186,7 +186,7 @@ class Kernels:
 
     def pick(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """See ``Backend``."""
-        launch = _pick(full.shape, full.dtype, indices.shape, indices.dtype, g, None)
+        launch = _pick(full.shape, full.dtype, indices.shape, indices.dtype, g, "")
         return launch(self.dialect, full, indices, *[_no_array()] * 3)[0]
 
     def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
@@ -195,7 +195,7 @@ class Kernels:
         if _has_tiles(g):
             found_in, outside = "neighbours", self._outside_window(full.dtype, indices, g)
             if not _has_few_neighbours(g.window):
-                launch = _place(indices.shape, mx.uint8, indices.dtype, g, codes=True)
+                launch = _place(indices.shape, mx.uint8, indices.dtype, g, "codes")
                 found_in = "codes"
                 winner = launch(self.dialect, _no_array(), indices, *[_no_array()] * 2)[0]
         else:
@@ -251,27 +251,23 @@ def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtyp
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _place(
-    shape: Shape,
-    dtype: mx.Dtype,
-    index_dtype: mx.Dtype,
-    g: WindowGeometry,
-    add: bool = False,
-    codes: bool = False,
+    shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry, task: str
 ) -> Launch:
+    """``task``: ``"keep"`` the last value at each position, ``"sum"`` all, or give ``"codes"`` of windows."""
     batch, *_, channels = shape
     flat, stride, tiles = not is_window(index_dtype), g.window.stride, _tiles(g)
-    columns = _columns(dtype, shape, g, tiles[2], stride[2], most=16 if codes else 8)
+    columns = _columns(dtype, shape, g, tiles[2], stride[2], most=16 if task == "codes" else 8)
     if g.window.dilation[2] > stride[2]:
         columns = 1  # the windows of a tile are not neighbours
-    acc, lanes = _place_work(dtype, channels, g.window, add, codes)
+    acc, lanes = _place_work(dtype, channels, g.window, task)
     whole = all(n * s == length for n, s, length in zip(g.pooled, stride, g.size))
     template: dict[str, Any] = {
         "T": dtype,
         "ACC": acc,
-        "SUM": add,
-        "CODES": codes,
+        "SUM": task == "sum",
+        "CODES": task == "codes",
         "FLAT": flat,
-        "OUTSIDE": flat and not (add or codes),
+        "OUTSIDE": flat and task == "keep",
         "INDEX": _index_type(index_dtype, g),
         "NAMED": _index_type(index_dtype, g) if flat else mx.int32,
         **_work_template(dtype, shape, columns, g, lanes),
@@ -283,14 +279,12 @@ def _place(
     return _launch(PLACE, template, grid, [((batch, *g.size, channels), dtype)], g.size)
 
 
-def _place_work(
-    dtype: mx.Dtype, channels: int, window: Window, add: bool, codes: bool
-) -> tuple[mx.Dtype, int]:
+def _place_work(dtype: mx.Dtype, channels: int, window: Window, task: str) -> tuple[mx.Dtype, int]:
     """The accumulation dtype of ``place`` and its number of channels per thread."""
     lanes, tile = _lanes(dtype, channels), prod(window.stride)
-    if codes:  # window codes (see windows.h) of a tile of one element take few registers
+    if task == "codes":  # window codes (see windows.h) of a tile of one element take few registers
         return mx.uint16, max(lanes, gcd(channels, 32)) if tile == 1 else lanes
-    if not add or window.disjoint:
+    if task == "keep" or window.disjoint:
         return dtype, lanes
     acc = TRAITS[dtype].accumulation
     # The sums of a larger tile in a wider dtype take many registers.
@@ -299,14 +293,9 @@ def _place_work(
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _pick(
-    shape: Shape,
-    dtype: mx.Dtype,
-    pooled: Shape,
-    index_dtype: mx.Dtype,
-    g: Geometry,
-    found_in: str | None,
+    shape: Shape, dtype: mx.Dtype, pooled: Shape, index_dtype: mx.Dtype, g: Geometry, found_in: str
 ) -> Launch:
-    """``found_in``: how winners are found (see ``pick.metal``), or None to pick all pooled values."""
+    """``found_in``: how winners are found (see ``pick.metal``), or ``""`` to pick all pooled values."""
     flat = not is_window(index_dtype)
     codes = g.window if isinstance(g, WindowGeometry) and found_in == "codes" else Window()
     if not isinstance(g, WindowGeometry) or (flat and found_in != "neighbours"):
@@ -542,12 +531,11 @@ def _extents(g: Geometry, chunks: int = 1) -> list[int]:
     """
     w = g.window if isinstance(g, WindowGeometry) else Window()
     axes = zip(g.size, (*g.pooled[:2], g.pooled[2] * chunks), w.kernel, w.stride, w.padding, w.span)
-    return [
-        1
-        if n == m == k == s == 1
-        else max(n, (max(m, -(-n // s)) + 8) * s) + 2 * (s + p + span) + 8
-        for n, m, k, s, p, span in axes
-    ]
+    extents = []
+    for n, m, k, s, p, span in axes:
+        reached = max(n, (max(m, -(-n // s)) + 8) * s) + 2 * (s + p + span) + 8
+        extents.append(1 if n == m == k == s == 1 else reached)
+    return extents
 
 
 def _axis_type(g: Geometry) -> mx.Dtype:

@@ -115,12 +115,9 @@ class Case(Generated):
         return reference.pooled_size(self.pool, self.size)
 
     def max_pool(self, x: mx.array, index_format: str = "flat", return_indices: bool = True):
-        options = {
-            "return_indices": return_indices,
-            "index_format": index_format,
-            **self.data_format,
-        }
+        options = {"return_indices": return_indices, "index_format": index_format}
         options |= {"dilation": self.pool.dilation, "ceil_mode": self.pool.ceil_mode}
+        options |= self.data_format
         return self.function("max_pool")(x, *self.parameters, **options)
 
     def max_unpool(self, values: mx.array, indices: mx.array) -> mx.array:

@@ -141,7 +141,14 @@ POOLS = nn.MaxPool1d | nn.MaxPool2d | nn.MaxPool3d
 
 
 def randomise(model: nn.Module, seed: int) -> nn.Module:
-    """Set random weights, statistics and slopes that keep the activations in a normal range."""
+    """Set random weights, statistics and slopes that keep the activations in a normal range.
+
+    All depend only on the seed, also those that PyTorch drew when it created the layers.
+    """
+    torch.manual_seed(seed)
+    for module in model.modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
     torch.manual_seed(seed)
     for module in model.modules():
         if isinstance(module, NORMS):

@@ -164,19 +164,15 @@ def max_unpool(values: np.ndarray, flat: np.ndarray, size: Size) -> np.ndarray:
 
 def winners(flat: np.ndarray, size: Size) -> np.ndarray:
     """A mask of the pooled values that win their position in the unpooled plane."""
-    wins = np.zeros((len(flat), flat[0].size), bool)
-    last = {(plane, position): pooled for plane, pooled, position in _written(flat, size)}
-    for (plane, _), pooled in last.items():
-        wins[plane, pooled] = True
-    return wins.reshape(flat.shape)
+    numbers = np.arange(1, flat.size + 1).reshape(flat.shape)
+    last = max_unpool(numbers, flat, size)
+    return np.isin(numbers, last)
 
 
 def max_pool_vjp(cotangent: np.ndarray, flat: np.ndarray, size: Size) -> np.ndarray:
     """The cotangents of all windows, summed at their indices."""
-    out, values = (
-        np.zeros((len(flat), prod(size)), cotangent.dtype),
-        cotangent.reshape(len(flat), -1),
-    )
+    out = np.zeros((len(flat), prod(size)), cotangent.dtype)
+    values = cotangent.reshape(len(flat), -1)
     for plane, pooled, position in _written(flat, size):
         out[plane, position] += values[plane, pooled]
     return out.reshape(len(flat), *size)

@@ -2,7 +2,7 @@
 
 A row is a public function, a column a transform of MLX. The expected result of a cell comes from an oracle:
 the same function written as a product with a matrix of zeros and ones, which MLX can transform by itself. The
-matrix comes from the NumPy reference.
+matrix comes from the indices of a pool, which test_reference.py compares with those of NumPy.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from functools import partial
 from math import prod
 
 import mlx.core as mx
-import mlx.nn as nn
 import numpy as np
 import reference
 
@@ -59,70 +58,68 @@ def distinct(rank: int) -> mx.array:
     return mx.array(numbers.reshape(shape).astype(np.float32) * 0.01)
 
 
-def picking(flat: np.ndarray, rank: int) -> np.ndarray:
-    """The matrix of a pool with these flat indices."""
-    return flat.reshape(len(flat), -1, 1) == np.arange(prod(SIZES[rank]))
+def cases_of(pool: Callable, x: mx.array, *calls: Callable[..., mx.array]) -> list[Case]:
+    """A case for each of ``calls``, which return the values of ``pool(x)``."""
+    flat = np.array(folded(pool(x, return_indices=True)[1])).reshape(BATCH * CHANNELS, -1, 1)
+    matrix = flat == np.arange(folded(x)[0].size)
+    return [Case(call, [x], matrix) for call in calls]
 
 
-def flat_of_window(rank: int) -> np.ndarray:
-    kernel, stride, padding = ((number,) * rank for number in WINDOW)
-    pool = reference.Pool(kernel, stride, padding, (1,) * rank)
-    return reference.max_pool(np.array(folded(distinct(rank))), pool)[1]
-
-
-def matrix_between(rank: int, bounds: list) -> np.ndarray:
-    return picking(reference.max_pool_between(np.array(folded(distinct(rank))), bounds)[1], rank)
+def with_indices(pool: Callable, **given: str) -> Callable[..., mx.array]:
+    """The values of a pool that also computes indices."""
+    return lambda x, **options: pool(x, return_indices=True, **given, **options)[0]
 
 
 def max_pool(rank: int) -> list[Case]:
-    function, x = getattr(mlx_unpool, f"max_pool{rank}d"), distinct(rank)
-    matrix, cases = picking(flat_of_window(rank), rank), []
-    for index_format in ("flat", "window"):
-        call = partial(function, return_indices=True, index_format=index_format)
-        cases.append(Case(lambda x, call=call, **o: call(x, *WINDOW, **o)[0], [x], matrix))
+    function = getattr(mlx_unpool, f"max_pool{rank}d")
+    pool = lambda x, **options: function(x, *WINDOW, **options)  # noqa: E731
     in_eval_mode = getattr(mlx_unpool, f"MaxPool{rank}d")(*WINDOW).eval()
-    calls = (lambda x, **o: function(x, *WINDOW, **o)), in_eval_mode
-    return [*cases, *(Case(call, [x], matrix) for call in calls)]
+    both = with_indices(pool), with_indices(pool, index_format="window")
+    return cases_of(pool, distinct(rank), *both, pool, in_eval_mode)
 
 
 def max_unpool(rank: int) -> list[Case]:
     pool, function = (getattr(mlx_unpool, f"max_{kind}{rank}d") for kind in ("pool", "unpool"))
-    flat = flat_of_window(rank)
-    won = np.where(reference.winners(flat, SIZES[rank]), flat, -1)  # the last one of several
-    matrix, cases = picking(won, rank).swapaxes(1, 2), []
+    cases = []
     for index_format, window in (("flat", WINDOW), ("window", WINDOW), ("flat", (None,))):
         options = {"return_indices": True, "index_format": index_format}
         values, indices = pool(distinct(rank), *WINDOW, **options)
+        if not cases:
+            flat, positions = np.array(folded(indices)), np.arange(prod(SIZES[rank]))
+            won = np.where(reference.winners(flat, SIZES[rank]), flat, -1)  # the last of several
+            matrix = won.reshape(len(won), 1, -1) == positions[:, None]
 
-        def call(values, indices, window=window, **o):
-            return function(values, indices, *window, output_size=SIZES[rank], **o)
+        def call(values, indices, window=window, **options):
+            return function(values, indices, *window, output_size=SIZES[rank], **options)
 
         cases.append(Case(call, [mx.sin(values), indices], matrix))
     return cases
 
 
 def adaptive_max_pool(rank: int) -> list[Case]:
-    function, size = getattr(mlx_unpool, f"adaptive_max_pool{rank}d"), SIZES[rank]
-    cases = []
-    for cells in (size[::-1], tuple((n + 1) // 2 for n in size)):
-        matrix = matrix_between(rank, [reference.adaptive_bounds(size, cells)])
-        call = partial(function, output_size=cells)
-        cases.append(Case(call, [distinct(rank)], matrix))
-    cases[-1].call = lambda x, **o: call(x, return_indices=True, **o)[0]
-    return cases
+    function, size, x = (
+        getattr(mlx_unpool, f"adaptive_max_pool{rank}d"),
+        SIZES[rank],
+        distinct(rank),
+    )
+    more, fewer = (
+        partial(function, output_size=cells)
+        for cells in (size[::-1], tuple((n + 1) // 2 for n in size))
+    )
+    return cases_of(more, x, more) + cases_of(fewer, x, with_indices(fewer))
 
 
 def fractional_max_pool(rank: int) -> list[Case]:
     function = getattr(mlx_unpool, f"fractional_max_pool{rank}d")
     cells = tuple(n - 1 for n in SIZES[rank])
-    u = np.random.default_rng(0).random(rank, dtype=np.float32)
-    bounds = [reference.fractional_bounds(SIZES[rank], cells, (2,) * rank, u)]
+    u = mx.random.uniform(shape=(rank,), key=mx.random.key(0))
 
-    def call(x, **o):
-        samples = mx.broadcast_to(mx.array(u), (x.shape[0], x.shape[-1], rank), **o)
-        return function(x, 2, output_size=cells, random_samples=samples, **o)
+    def pool(x, stream=None, **options):
+        samples = mx.broadcast_to(u, (x.shape[0], x.shape[-1], rank), stream=stream)
+        options |= {"output_size": cells, "random_samples": samples, "stream": stream}
+        return function(x, 2, **options)
 
-    return [Case(call, [distinct(rank)], matrix_between(rank, bounds))]
+    return cases_of(pool, distinct(rank), pool)
 
 
 POOLS = {max_pool: 1, max_unpool: 1, adaptive_max_pool: 1, fractional_max_pool: 2}  # the least rank
@@ -188,12 +185,18 @@ def _vmap(case: Case, oracle: bool, which: tuple[int, ...]) -> list[mx.array]:
     return results
 
 
-def vmap_of_grad(case: Case, oracle: bool) -> list[mx.array]:
-    gradient, (x, *rest) = mx.grad(_weighted(case, False)), case.inputs
-    many = mx.stack([x, x[::-1]])
+def vmap_and_derivatives(case: Case, oracle: bool) -> list[mx.array]:
+    """The mapped gradient, and the gradient and tangents of a mapped function; the oracle is a loop."""
+    total, (x, *rest) = _weighted(case, False), case.inputs
+    gradient, many = mx.grad(total), mx.stack([x, x[::-1]])
     if oracle:
-        return [mx.stack([gradient(each, *rest) for each in many])]
-    return [mx.vmap(gradient, in_axes=(0, *[None] * len(rest)))(many, *rest)]
+        expected = mx.stack([gradient(each, *rest) for each in many])
+        return [expected, expected, expected.reshape(2, -1).sum(axis=1) / 100]
+    axes = (0, *[None] * len(rest))
+    mapped = lambda many: mx.vmap(total, in_axes=axes)(many, *rest)  # noqa: E731
+    _, tangents = mx.jvp(mapped, [many], [mx.full(many.shape, 0.01)])
+    of_mapped = mx.grad(lambda many: mapped(many).sum())(many)
+    return [mx.vmap(gradient, in_axes=axes)(many, *rest), of_mapped, *tangents]
 
 
 def compiled_other_sizes(case: Case, oracle: bool) -> list[mx.array]:
@@ -213,75 +216,33 @@ def checkpoint(case: Case, oracle: bool) -> list[mx.array]:
     return [mx.grad(function if oracle else mx.checkpoint(function))(*case.inputs)]
 
 
-def stop_gradient(case: Case, oracle: bool) -> list[mx.array]:
-    def through(*inputs):
-        return mx.stop_gradient(case.call(*inputs)).sum() + inputs[0].sum()
-
-    x = case.inputs[0]
-    return [mx.ones_like(x) if oracle else mx.grad(through)(*case.inputs)]
-
-
-def in_a_model(case: Case, oracle: bool) -> list[mx.array]:
-    """After a layer with parameters, which keeps the order of the values in each channel."""
-    model, function = nn.Linear(CHANNELS, CHANNELS, bias=False), _function(case, oracle)
-    model.weight = mx.diag(mx.array([0.5, 1.0, 2.0]))
-    step = nn.value_and_grad(model, lambda x, *rest: (function(model(x), *rest) ** 2).mean())
-    loss, gradients = step(*case.inputs)
-    return [loss, gradients["weight"]]
-
-
-def mixed_precision(case: Case, oracle: bool) -> list[mx.array]:
-    """16-bit values and float32 weights; the oracle computes in float32 and rounds."""
-    x, *indices = case.inputs
-    weights = mx.round(normal(case.output_shape, 6) * 4)  # sums are exact in 16 bits
-    function = _function(case, oracle)
-    gradient = mx.grad(lambda x: (weights * function(x, *indices)).sum())
-    results = []
-    for dtype in (mx.float16, mx.bfloat16):
-        half = x.astype(dtype)
-        start = half.astype(mx.float32) if oracle else half
-        outputs = [function(start, *indices), gradient(start)]
-        results += [y.astype(dtype) for y in outputs] if oracle else outputs
-    return results
-
-
 def non_contiguous(case: Case, oracle: bool) -> list[mx.array]:
-    """Arrays that are transposed, strided and reversed in memory."""
-    if oracle:
-        return [case.oracle(*case.inputs), *grad(case, True)] * 3
+    """Arrays that are transposed, strided, reversed or broadcast in memory; the oracle copies them."""
     ways = [
         lambda x: mx.contiguous(mx.swapaxes(x, 0, -1)).swapaxes(0, -1),
         lambda x: mx.repeat(x, 2, axis=1)[:, ::2],
-        lambda x: mx.contiguous(x[:, ::-1])[:, ::-1],
+        lambda x: x[:, ::-1],
+        lambda x: mx.broadcast_to(x[:1], x.shape),
     ]
-    given = [list(map(way, case.inputs)) for way in ways]
-    return [y for x in given for y in (case.call(*x), mx.grad(_weighted(case, False))(*x))]
-
-
-def broadcast(case: Case, oracle: bool) -> list[mx.array]:
-    """One image broadcast along the batch, with stride 0; the oracle copies it."""
-    copy = mx.contiguous if oracle else lambda x: x
-    inputs = [copy(mx.broadcast_to(x[:1], x.shape)) for x in case.inputs]
-    return [case.call(*inputs), mx.grad(_weighted(case, False))(*inputs)]
+    gradient, results = mx.grad(_weighted(case, False)), []
+    for way in ways:
+        inputs = [mx.contiguous(way(x)) if oracle else way(x) for x in case.inputs]
+        results += [case.call(*inputs), gradient(*inputs)]
+    return results
 
 
 COLUMNS: dict[str, Callable[[Case, bool], list[mx.array]]] = {
-    "grad": grad,
     "grad of grad": grad_of_grad,
     "vjp": vjp,
     "jvp": jvp,
     "vmap, values": partial(_vmap, which=(0,)),
     "vmap, indices": partial(_vmap, which=(1,)),
     "vmap, both": partial(_vmap, which=(0, 1)),
-    "vmap of grad": vmap_of_grad,
+    "vmap and derivatives": vmap_and_derivatives,
     "compile, sizes": compiled_other_sizes,
     "compile of grad": compiled_grad,
     "checkpoint": checkpoint,
-    "stop_gradient": stop_gradient,
-    "value_and_grad": in_a_model,
-    "16 bits": mixed_precision,
     "non-contiguous": non_contiguous,
-    "broadcast": broadcast,
 }
 # A compiled function cannot run on the emulated Metal device; its launches are compared instead.
 TRACED_ALONE = ("compile, sizes", "compile of grad")

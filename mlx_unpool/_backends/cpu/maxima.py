@@ -40,13 +40,13 @@ class Maxima(NamedTuple):
 
     def rows(self, axis: int, start: int, stride: int, count: int) -> Maxima:
         """``count`` rows of an axis, ``stride`` apart."""
-        values, offsets, largest, are_keys, values_only = self
+        values, offsets = self[:2]
         index = _BEFORE[axis] + (slice(start, start + (count - 1) * stride + 1, stride),)
         if values.shape[axis + 1] > 1:
             values = values[index]
         if offsets is not None and offsets.shape[axis + 1] > 1:
             offsets = offsets[index]
-        return Maxima(values, offsets, largest, are_keys, values_only)
+        return Maxima(values, offsets, *self[2:])
 
     def elements(
         self, axis: int, kernel: int, stride: int, dilation: int, count: int
@@ -64,20 +64,16 @@ class Maxima(NamedTuple):
             shape[axis + 1 : axis + 3] = count, kernel * shape[axis + 2]
             return mx.split(x.reshape(shape), kernel, axis + 2)
 
-        values, offsets, largest, are_keys, values_only = self
-        parts = zip(split(values), split(offsets))
-        return [Maxima(x, y, largest, are_keys, values_only) for x, y in parts]
+        parts = zip(split(self.values), split(self.offsets))
+        return [Maxima(x, y, *self[2:]) for x, y in parts]
 
     def plus(self, number: int) -> Maxima:
         """The same maxima, with ``number`` added to all offsets."""
-        values, offsets, largest, are_keys, values_only = self
-        largest += number
+        offsets, largest = self.offsets, self.largest + number
         if offsets is not None:
             dtype = narrowest(largest)
-            if offsets.dtype != dtype:
-                offsets = offsets.astype(dtype)
-            offsets = offsets + constant(number, dtype)
-        return Maxima(values, offsets, largest, are_keys, values_only)
+            offsets = _astype(offsets, dtype) + constant(number, dtype)
+        return Maxima(self.values, offsets, largest, *self[3:])
 
     def shifted(self, shift: mx.array, most: int) -> Maxima:
         """The same maxima, with ``shift``, an array of at most ``most``, added to the offsets."""
@@ -107,8 +103,7 @@ class Maxima(NamedTuple):
         best = values
         if are_keys:
             best = mx.minimum(best, repeated(mx.array(_INFINITE_KEY, mx.int16), best.shape))
-        # Views keep mx.compile from fusing operations on strided and on contiguous arrays into one strided
-        # loop.
+        # Views keep mx.compile from fusing operations on strided and contiguous arrays into a strided loop.
         wins = (theirs > best).view(narrow)
         if not are_keys and is_float(theirs.dtype):
             wins = wins | (theirs != theirs).view(narrow)
@@ -182,10 +177,12 @@ def _can_reduce(
     sets: Maxima, axis: int, kernel: int, stride: int, dilation: int, count: int
 ) -> bool:
     """Whether :func:`_reduced_windows` applies: to separate windows whose offsets are not tracked."""
+    if dilation > 1 or not sets.values_only:
+        return False
     length, pitch = sets.values.shape[axis + 1], prod(sets.values.shape[axis + 2 :])
     is_short = length * pitch * sets.values.dtype.size <= LARGEST_AXIS
-    is_separate = 3 < kernel <= stride and dilation == 1 and count * stride <= length
-    return sets.values_only and is_separate and pitch > 1 and is_short
+    is_separate = 3 < kernel <= stride and count * stride <= length
+    return is_separate and pitch > 1 and is_short
 
 
 def _reduced_windows(sets: Maxima, axis: int, kernel: int, stride: int, count: int) -> Maxima:

@@ -6,7 +6,7 @@ outside the plane is replaced by a spare element after the plane.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -116,50 +116,42 @@ def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
     window, size = g.window, g.size
     batch, channels = indices.shape[0], indices.shape[4]
     spare = int(is_checked and not window.disjoint)
-    slabs = (1, 1, 1) if spare else _slabs(g)
+    slabs = _slabs(g, spare)
     pooled = [count // n for count, n in zip(g.pooled, slabs)]
     rows, end = batch * prod(slabs), prod(size) * channels // prod(slabs)
     shape = rows, indices.size // rows
     dtype = narrowest(end + spare * end)
     elements = [pitch * channels for pitch in pitches(size)]
-    table = _element_table(g, elements, 0, dtype)
+    table = _element_table(g, elements, dtype, spare * end)
     offset, keep = indices, None
     if spare:
-        table = mx.pad(table, (0, 1), constant_values=mx.array(end, dtype))
         offset = _at_most(indices, window.elements)
     elif is_checked:
         offset = _at_most(indices, window.elements - 1)
         keep = (offset == indices).reshape(shape)
     position = mx.take_along_axis(table, offset.flatten(), axis=0)
     position = position.reshape(rows, *pooled, channels)
-    for start in _window_starts(g, pooled, channels, dtype):
-        position = position + start
+    for number in (2, 1, 0):
+        axis, step = g.axes[number], elements[number]
+        start = starts(axis.first * step, axis.stride * step, pooled[number], dtype)
+        start = along(number, start)
+        if number == 2:
+            start = start + mx.arange(channels, dtype=dtype)
+        if start.size > 1 or axis.first:
+            position = position + start
     if spare:
         position = mx.minimum(position, constant(end, dtype))
     return Positions(position.reshape(shape), end, spare, keep)
 
 
-def _window_starts(
-    g: WindowGeometry, pooled: Sequence[int], channels: int, dtype: mx.Dtype
-) -> Iterator[mx.array]:
-    """Arrays whose sum is the element at which each window starts, for ``pooled`` windows per axis."""
-    for number, pitch in reversed(list(enumerate(pitches(g.size)))):
-        axis, step = g.axes[number], pitch * channels
-        start = along(number, starts(axis.first * step, axis.stride * step, pooled[number], dtype))
-        if number == 2:
-            start = start + mx.arange(channels, dtype=dtype)
-        if start.size > 1 or axis.first:
-            yield start
-
-
-def _slabs(g: WindowGeometry) -> Triple:
-    """The number of parts into which each axis can be cut without cutting a window.
+def _slabs(g: WindowGeometry, spare: int) -> Triple:
+    """The number of parts into which each axis can be cut without cutting a window; 1 with a spare element.
 
     Positions in a part are smaller numbers than positions in the plane, so a narrower dtype may suffice.
     """
     slabs = [1, 1, 1]
     for number, axis in enumerate(g.axes):
-        if not axis.is_tiled:
+        if spare or not axis.is_tiled:
             break
         slabs[number] = axis.count
         if axis.stride > 1:
@@ -172,14 +164,13 @@ def by_window(indices: mx.array, g: WindowGeometry) -> Positions:
     batch, channels = indices.shape[0], indices.shape[4]
     margins = [(max(-axis.first, 0), max(axis.stop - axis.length, 0)) for axis in g.axes]
     margins[2] = margins[2][0], margins[2][1] + 1  # so that the last element is outside
-    size = tuple(before + n + after for (before, after), n in zip(margins, g.size))
+    size = [before + n + after for (before, after), n in zip(margins, g.size)]
     last, end = prod(size) - 1, prod(g.size) * channels
     if last > 8 * (end + indices.size):
         # Windows much farther apart than the plane is long, which are rare.
         return by_number(flat_indices(indices, g), g.size, is_checked=True)
     dtype, wide = narrowest(4 * last), narrowest(end + channels)
-    table = _element_table(g, pitches(size), last, dtype)
-    table = mx.pad(table, (0, 1), constant_values=mx.array(last, dtype))
+    table = _element_table(g, pitches(size), dtype, last)
     offset = _at_most(indices, g.window.elements)
     position = mx.take_along_axis(table, offset.flatten(), axis=0).reshape(indices.shape)
     start = mx.zeros((), dtype)
@@ -203,18 +194,24 @@ def _at_most(offsets: mx.array, most: int) -> mx.array:
 
 
 def _element_table(
-    g: WindowGeometry, steps: Sequence[int], unused: int, dtype: mx.Dtype
+    g: WindowGeometry, steps: Sequence[int], dtype: mx.Dtype, invalid: int
 ) -> mx.array:
-    """The distance of every window element to the first used one; at least ``unused`` for unused elements."""
+    """The distance of every window element to the first used one.
+
+    At least ``invalid`` for unused elements and, unless it is 0, for one more after the last.
+    """
     table = mx.zeros((), dtype)
     for axis, step in zip(g.axes, steps):
         if axis.kernel > 1:
             rows = starts(0, axis.dilation * step, axis.used, dtype)
             margins = axis.skipped, axis.kernel - axis.skipped - axis.used
             if any(margins):
-                rows = mx.pad(rows, margins, constant_values=mx.array(unused, dtype))
+                rows = mx.pad(rows, margins, constant_values=mx.array(invalid, dtype))
             table = table[..., None] + rows
-    return table.flatten()
+    table = table.flatten()
+    if invalid:
+        table = mx.pad(table, (0, 1), constant_values=mx.array(invalid, dtype))
+    return table
 
 
 def origins(g: WindowGeometry, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
