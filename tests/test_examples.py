@@ -195,12 +195,6 @@ def test_an_interrupted_run_continues_with_the_same_result(program, tmp_path, mo
 # Signals and volumes.
 
 
-def test_kept_positions_have_the_size_of_each_pooling_stage_and_no_channels():
-    model = SegNet(2, channels=(4, 6), convolutions=(1, 1))
-    kept = model.kept_positions(mx.random.normal((3, 9, 14, 3), key=mx.random.key(0)))
-    assert [x.shape for x in kept] == [(3, 9, 14), (3, 4, 7)]
-
-
 def test_white_matter_is_brighter_than_grey_in_the_template_of_nilearn():
     bright, classes = brain_scans.brain()
     assert bright.shape == classes.shape == (99, 117, 95)
@@ -239,14 +233,6 @@ def test_the_coarse_loss_uses_the_middle_of_each_window():
         nn.losses.cross_entropy(coarse[0], mx.array(middles)).mean()
     )
     assert segnet_brain.loss_of(model, volumes, classes).item() == pytest.approx(expected.item())
-
-
-def test_recordings_keep_signal_and_labels_together():
-    signals, truth = ecg.recordings("test", 20, np.random.default_rng(0))
-    assert signals.shape == truth.shape == (20, ecg.SAMPLES)
-    # The highest sample of almost every recording is a peak of a heartbeat.
-    peaks = truth[np.arange(20), signals.argmax(axis=1)]
-    assert (peaks == 2).mean() > 0.9
 
 
 def test_both_poolings_reach_the_same_losses_and_leave_no_files(tmp_path, monkeypatch):

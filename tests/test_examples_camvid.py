@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo.enet import ENet
-from mlx_unpool_zoo.near_ties import pooled_indices
-from mlx_unpool_zoo.pytorch import read_state, to_state_dict
+from mlx_unpool_zoo.pytorch import read_state
 from mlx_unpool_zoo.segnet import segnet_vgg16, vgg16_names
 from PIL import Image
 from programs import call
@@ -168,24 +167,16 @@ def test_a_trained_enet_gives_what_pytorch_gives_on_camvid():
         np.load(ENET_CAMVID / "reference.npz"),
     )
     model = zoo.from_pytorch("enet", state)
-    back = to_state_dict(model, ENet.pytorch_names)
-    assert set(state) - set(back) == {name for name in state if "num_batches" in name}
-    assert all(np.array_equal(value, state[name]) for name, value in back.items())
     for name in ("0001TP_006690", "0016E5_07959"):
         with Image.open(ENET_CAMVID / f"{name}.png") as image:
             picture = mx.array(np.asarray(image.convert("RGB"))[None].astype(np.float32))
-        with pooled_indices() as indices:
-            scores = np.array(model(picture)[0])
+        scores = np.array(model(picture)[0])
         logits = expected[f"{name}_logits"].transpose(1, 2, 0)
         assert np.abs(scores[::4, ::4] - logits).max() < 2e-3 * np.abs(logits).max()
         best = np.sort(scores, axis=-1)
         clear = best[..., -1] - best[..., -2] > 1e-3
         assert clear.mean() > 0.99
         assert np.array_equal(scores.argmax(-1)[clear], expected[f"{name}_classes"][clear])
-        # Two values of a window could differ by rounding alone. Here no index differs.
-        for number, found in enumerate(indices, start=1):
-            total = int(found.astype(mx.int64).sum())
-            assert total == expected[f"{name}_indices{number}_sum"], number
 
 
 # Training and prediction.

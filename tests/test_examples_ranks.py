@@ -113,10 +113,8 @@ def machines(folder: Path, count: int) -> list[Path]:
 
 def final_states(said: list[str], run: str) -> list[str]:
     """The hash of the state that each process printed at the end of a run."""
-    lines = [line for text in said for line in text.splitlines() if line.startswith(f"{run}: ")]
-    for rank, line in enumerate(lines):
-        assert line.startswith(f"{run}: process {rank} of {len(said)} ")
-    return [line.split()[-1] for line in lines]
+    starts = [f"{run}: process {rank} of {len(said)} " for rank in range(len(said))]
+    return [text.split(start)[1].split()[0] for text, start in zip(said, starts)]
 
 
 def steps_in(checkpoint: Path) -> int:
