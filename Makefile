@@ -44,7 +44,7 @@ test: $(VENV)/.test ## all tests (4 minutes)
 test-external: $(VENV)/.external ## the tests that need PyTorch or NVIDIA's compiler
 	$(RUN) -m pytest $(PARALLEL) -m external
 
-# The core, the notebooks and the programs in their smoke modes; Linux only.
+# The core, the first notebook and the programs in their smoke modes; Linux only.
 test-emulated: $(VENV)/.test ## everything as on a Mac, on the emulated GPU (5 minutes)
 	$(RUN) tests/metal/as_on_a_mac.py --all
 

@@ -20,7 +20,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-import yaml  # type: ignore[import-untyped]
+import yaml
 from mlx.utils import tree_flatten
 from safetensors import SafetensorError, safe_open
 
