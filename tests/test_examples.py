@@ -173,7 +173,7 @@ def test_an_interrupted_run_continues_with_the_same_result(program, tmp_path, mo
             return call(program, *options, broken, *more, status=1 if error else 130).stdout
 
     result = call(program, *options, whole)
-    assert "step/s" in result.stderr
+    assert re.search(r"step/s|s/step", result.stderr)
     assert [name for name in classes if name not in result.stdout] == []
     assert (whole / picture).read_bytes().startswith(b"\x89PNG")
 
@@ -193,12 +193,6 @@ def test_an_interrupted_run_continues_with_the_same_result(program, tmp_path, mo
 
 
 # Signals and volumes.
-
-
-def test_white_matter_is_brighter_than_grey_in_the_template_of_nilearn():
-    bright, classes = brain_scans.brain()
-    assert bright.shape == classes.shape == (99, 117, 95)
-    assert bright[classes == 2].mean() > bright[classes == 1].mean() > bright[classes == 0].mean()
 
 
 def test_training_patches_do_not_overlap_the_slabs(monkeypatch):

@@ -66,21 +66,6 @@ def test_classes_in_cpp_are_those_in_python(program, tmp_path, name):
     assert np.array_equal(np.load(tmp_path / "classes.npy"), expected)
 
 
-def test_the_program_names_what_is_wrong(program, tmp_path):
-    def fails(*words: object) -> str:
-        result = run(program, *words)
-        assert result.returncode in (1, 2)
-        return result.stderr
-
-    network, array = tmp_path / "network.mlxfn", tmp_path / "input.npy"
-    assert fails().startswith("usage: ")
-    assert str(network) in fails(network, array, "out.npy")
-    export(zoo.MODELS["segnet"](3, (4,), (1,)), [(1, 8, 8, 3)], network)
-    assert str(array) in fails(network, array, "out.npy")
-    np.save(array, np.zeros((1, 8, 9, 3), np.float32))
-    assert "(1,8,8,3) float32" in fails(network, array, "out.npy")  # the accepted shape
-
-
 def test_export_is_a_program_for_several_shapes(tmp_path):
     model, file = zoo.MODELS["segnet"](3, (4,), (1,)), tmp_path / "network.mlxfn"
     model.save_pretrained(tmp_path / "model")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import re
 from math import prod
 
@@ -124,17 +123,12 @@ def test_every_kernel_compiles_and_keeps_its_arrays_in_registers(architecture, n
 MISTAKES = [
     ("pool", "lowest<T>()", "metal::numeric_limits<T>::lowest()"),
     ("pool", "? rank : row_order", "? metal::max(rank, held) : row_order"),
-    ("pool", "? rank : row_order", "? simd_max(rank) : row_order"),
     ("pool", "order_of(value[e][v])", "order_of(as_type<T>(value[e][v]))"),
-    ("pool", "order_of(value[e][v])", "order_of(*(const device T*)&value[e][v])"),
     ("pool", "T best[Y * X][V];", "threadgroup T best[Y * X][V];"),
     ("pool", "T best[Y", "threadgroup_barrier(mem_flags::mem_threadgroup); T best[Y"),
     ("pool", "best[j][v] = lowest<T>();", "x[from + v] = lowest<T>();"),
-    ("pool", "= size[0]", "= out_shape[1]"),
     ("pick", "int D = full_shape[1]", "int D = full_strides[0]"),
     ("place", "T value[AT_ONCE][V];", "half4 value[AT_ONCE][V];"),
-    ("place", "OFFSET(at.z) * D", "OFFSET(at.zz) * D"),
-    ("place", "WHOLE>(out, written,", "WHOLE>(written, out,"),
     ("pool_large", "Run<AXIS> d, h, w;", "Run<AXIS> d, h;"),
     ("pool_regions", "bounds[bd]", "bounds.at(bd)"),
     ("pool_chunks", "number[v] = -1;", "numbers[v] = -1;"),
@@ -142,8 +136,6 @@ MISTAKES = [
     ("outside_window", "set_bits(", "atomic_fetch_or_explicit("),
     ("outside_winners", "set_bits(named +", "atomic_fetch_or_explicit((atomic_uint*)named +"),
     ("last_writer", "raise_to(", "atomic_fetch_max_explicit("),
-    ("last_writer", "raise_to(winner", "raise_to((int64_t*)winner"),
-    ("last_writer", "const OFFSET number =", "const OFFSET number"),
 ]
 
 
@@ -180,12 +172,9 @@ def assert_cuda_can_launch(grid, threadgroup) -> None:
     ("shape", "window", "options"),
     [
         ((64, 2048, 28, 28), (2, 2), {"data_format": "channels_first"}),  # 131,072 planes
-        ((64, 2048, 28, 28), (3, 1, 1), {"data_format": "channels_first"}),
         ((1000, 2000, 8), (2, 2), {"data_format": "channels_first"}),  # 2,000,000 planes
         ((64, 512, 7, 7), (7, 7), {"data_format": "channels_first"}),  # one pooled value per plane
         ((1, 300_000, 4, 8), (3, 1, 1), {}),  # 300,000 rows
-        ((1, 3_000_000, 1, 1), (3, 1, 1), {}),
-        ((2, 1500, 1500, 4, 4), (2, 2), {}),
         ((70_000, 70_000, 1, 1), ((2, 1), (2, 1)), {"index_format": "window"}),
         ((1, 2**31 - 2, 1), (2, 2), {}),  # as many positions as int32 indices allow
         ((1, 16, 2**20 * 300), (2, 2), {"dtype": mx.float16}),
@@ -201,18 +190,6 @@ def test_grids_keep_cudas_limits(shape, window, options):
     assert {launch.body for launch in recorder.launches} >= {"pool", "pick", *unpool}
     for launch in recorder.launches:
         assert_cuda_can_launch(launch.grid, launch.threadgroup)
-
-
-def test_blocks_are_launchable_and_large():
-    """All combinations of small and huge axes, up to arrays that no device can hold."""
-    narrow, many = (1, 2, 3, 7, 28, 300), (65535, 65536, 131_072, 300_000, 2_000_000)
-    most_planes = 64 * 65535
-    for grid in itertools.product(
-        (*narrow, 896, 2**31 - 1), (*narrow, *many), (*narrow, 1000, *many, most_planes)
-    ):
-        if prod(grid) <= 2**37:
-            assert_cuda_can_launch(grid, threadgroup(grid))
-            assert prod(threadgroup(grid)) >= 32 or prod(grid) < 256
 
 
 # A grid at each limit, with its threadgroups on CUDA and on Metal.
