@@ -33,6 +33,7 @@ def signature(function: F) -> F:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise  # from inside the function
             caller, problem = function.__name__, str(error).partition("() ")[2]
+            problem = problem.partition(". Did you mean")[0]  # of Python 3.13 and later
             parameters = list(inspect.signature(function).parameters.values())
             if parameters[0].name == "self":
                 caller = type(args[0]).__name__
