@@ -10,10 +10,8 @@ import sys
 from pathlib import Path
 
 import mlx.core as mx
-import mlx.nn as nn
 import numpy as np
 import pytest
-import segnet_brain
 import segnet_digits
 from mlx_unpool_zoo.segnet import SegNet
 from programs import call, run
@@ -215,18 +213,6 @@ def test_two_thresholds_have_the_best_scores_of_a_grid():
         key=lambda pair: sum(metrics.dice(truth, np.digitize(volume, pair), names).values()),
     )
     assert brain_scans.two_thresholds(volume, truth) == best
-
-
-def test_the_coarse_loss_uses_the_middle_of_each_window():
-    model = SegNet(3, (2, 4), (1, 1), inputs=1, dims=3)
-    volumes = mx.random.normal((1, 8, 8, 8, 1))
-    classes = mx.random.randint(0, 3, (1, 8, 8, 8))
-    scores, coarse = model.scores(volumes)
-    middles = np.array(classes).reshape(2, 4, 2, 4, 2, 4)[:, 2, :, 2, :, 2]
-    expected = nn.losses.cross_entropy(scores, classes).mean() + segnet_brain.COARSE_WEIGHT * (
-        nn.losses.cross_entropy(coarse[0], mx.array(middles)).mean()
-    )
-    assert segnet_brain.loss_of(model, volumes, classes).item() == pytest.approx(expected.item())
 
 
 def test_both_poolings_reach_the_same_losses_and_leave_no_files(tmp_path, monkeypatch):

@@ -108,13 +108,3 @@ def test_the_first_steps_print_their_results(tmp_path):
     result = run("first_steps.py", cwd=tmp_path)
     for said in ("[13, 15]", "[0, 6, 0, 8]", "gradient of the bias"):
         assert said in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("program", "options"),
-    [("camvid_predict", "missing picture.png"), ("camvid_train", "--smoke --start missing")],
-)
-def test_missing_files_are_one_line(program, options, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (line,) = call(program, *options.split(), status=1).stderr.splitlines()
-    assert "missing" in line

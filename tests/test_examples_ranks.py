@@ -226,11 +226,6 @@ def test_shares_are_consecutive_parts_of_the_batch(monkeypatch):
         share(0, 4)
 
 
-def test_averages_are_constants_for_gradients():
-    gradient = mx.grad(lambda x: training.mean_over_processes(x).sum())
-    assert np.array_equal(gradient(mx.ones(3)), np.zeros(3))
-
-
 def test_a_second_ctrl_c_does_not_wait():
     # The tests may run with Ctrl-C ignored, for example in the background of a shell.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

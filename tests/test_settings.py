@@ -9,7 +9,6 @@ import threading
 from contextlib import nullcontext
 from importlib.metadata import version
 from types import SimpleNamespace
-from typing import get_args
 
 import mlx.core as mx
 import pytest
@@ -17,7 +16,7 @@ import pytest
 import mlx_unpool
 from mlx_unpool import _backends, _derivatives, _indices
 from mlx_unpool._settings import set_inside
-from mlx_unpool._types import BACKENDS, BackendName
+from mlx_unpool._types import BACKENDS
 
 BLOCKS = {
     "exporting": (mlx_unpool.exporting, _derivatives._exporting.get, False, True),
@@ -111,10 +110,6 @@ def test_an_unknown_backend_in_the_environment_is_refused():
     with set_inside(_backends._forced, "gpu"), pytest.raises(ValueError, match="must be") as caught:
         mlx_unpool.max_pool1d(mx.ones((2, 1)), 2)
     assert str(caught.value) == message
-
-
-def test_a_type_checker_and_the_program_have_the_same_names():
-    assert set(get_args(BackendName)) == set(_backends._BACKENDS) == set(BACKENDS)
 
 
 def test_a_backend_can_be_chosen():

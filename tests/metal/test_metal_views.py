@@ -111,15 +111,6 @@ def test_tiny_views_which_metal_passes_in_constant_memory(dtype, shape, name):
         assert_same_bits(evaluated(lambda first=first: call(first), name), expected)
 
 
-@pytest.mark.parametrize("name", DEVICES)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_broadcast_arrays(dtype, name):
-    x = mx.broadcast_to(whole((1, 6, 1, 4), dtype), SHAPE)
-    copy = mx.array(np.array(x.astype(mx.float32))).astype(dtype)
-    got = evaluated(lambda: everything(x), name)
-    assert_same_bits(got, evaluated(lambda: everything(copy), "cpu"))
-
-
 def test_an_input_in_constant_memory_must_be_4_byte_aligned():
     def call(x: mx.array) -> mx.array:
         kernel = mx.fast.metal_kernel(
