@@ -38,7 +38,7 @@ CORE := $(PARALLEL) --ignore tests/metal --ignore tests/cuda --ignore-glob "test
 check: $(VENV)/.check ## the tests of the core only (15 seconds)
 	$(RUN) -m pytest -q $(CORE)
 
-test: $(VENV)/.test ## all tests (4 minutes)
+test: $(VENV)/.test ## all tests that need neither PyTorch nor NVIDIA's compiler (5 minutes)
 	$(RUN) -m pytest $(PARALLEL)
 
 test-external: $(VENV)/.external ## the tests that need PyTorch or NVIDIA's compiler

@@ -5,7 +5,7 @@
 The scan may have any format that nibabel reads (.nii.gz, .mgz, ...). At the end the program writes into the
 folder --output: labels with FreeSurfer's numbers on the grid of the scan (labels.nii.gz), the scan resampled
 to the grid of the networks (scan.mgz), the labels on that grid (labels.mgz), their colour table (labels.txt)
-and a picture (labels.png). It needs 4 GiB of memory.
+and a picture (labels.png). It needs about 4.4 GiB of memory.
 """
 
 from __future__ import annotations
