@@ -89,7 +89,7 @@ $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.examples: EXTRAS = examples
 $(VENV)/.examples: SIZE = 600 MB
 $(VENV)/.check: EXTRAS = check
-$(VENV)/.check: SIZE = 150 MB
+$(VENV)/.check: SIZE = 200 MB
 $(VENV)/.test: EXTRAS = examples,test
 $(VENV)/.test: SIZE = 1.3 GB
 $(VENV)/.external: EXTRAS = examples,test,parity,cuda-check

@@ -35,7 +35,7 @@ def signature(function: F) -> F:
             caller, problem = function.__name__, str(error).partition("() ")[2]
             problem = problem.partition(". Did you mean")[0]  # of Python 3.13 and later
             parameters = list(inspect.signature(function).parameters.values())
-            if parameters[0].name == "self":
+            if args and parameters[0].name == "self":
                 caller = type(args[0]).__name__
                 del parameters[0]
             plain = [p.replace(annotation=inspect.Parameter.empty) for p in parameters]

@@ -34,7 +34,8 @@ class _Layer(nn.Module):
     _repr_names: tuple[str, ...]  # arguments that the repr always shows
     _hidden_arguments: tuple[str, ...] = ()  # further attributes that the request depends on
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
         if "rank" in vars(cls) and cls.__module__ == __name__ and cls.__doc__:
             # Add the arguments, which are the same for each rank; editors show them for the constructor.
             summary, shape, rest = inspect.cleandoc(cls.__doc__).split("\n\n", 2)
@@ -46,7 +47,7 @@ class _Layer(nn.Module):
             cls._arguments = (*names, *cls._hidden_arguments)
             cls._values_in = operator.itemgetter(*cls._arguments)
         for name in ("__init__", "__call__"):
-            if name in vars(cls):
+            if inspect.isfunction(vars(cls).get(name)):
                 setattr(cls, name, check.signature(vars(cls)[name]))
 
     def _extra_repr(self) -> str:

@@ -171,7 +171,7 @@ class Kernels:
             outside = self._outside_window(values.dtype, indices, g)
             launch = _place(values.shape, values.dtype, indices.dtype, g, "keep")
             return launch(self.dialect, values, indices, *outside)[0]
-        return self.pick(values, self._winner(indices, g), _without_window(g))
+        return self.pick(values, self._winner(indices, g), g)
 
     def accumulate(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """See ``Backend``. An index outside its own window adds nothing."""

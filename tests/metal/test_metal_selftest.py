@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 
-import as_on_a_mac
 import emulator
 import mlx.core as mx
 import pytest
@@ -45,20 +42,6 @@ def test_kernels_that_agree_are_reported(run):
     rows = [line for line in said.splitlines() if "float" in line and "GB/s" not in line]
     assert len(rows) == len(selftest._CASES) + 2 * len(selftest._ALL_DTYPES)
     assert all(row.count("yes") == len(selftest._PRIMITIVES) for row in rows)
-
-
-def test_the_device_of_a_mac_is_found(run):
-    run()  # compiles the kernels together, which the program would compile one by one
-    program = f"""
-from mlx_unpool import selftest
-vars(selftest).update({SMALL_PLANES})
-selftest.sys.exit(selftest.main([]))
-"""
-    command = [sys.executable, as_on_a_mac.__file__, "-c", program]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "device      Emulated Apple GPU applegpu_g13s (metal)" in result.stdout
-    assert "All agree." in result.stdout
 
 
 def test_a_kernel_that_does_not_agree_is_reported(run):

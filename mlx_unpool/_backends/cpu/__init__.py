@@ -64,7 +64,11 @@ class Ops:
         ends = _ends(bounds, g)
         are_keys = x.dtype == mx.float16
         maxima = _region_maxima(Maxima(keys(x) if are_keys else x, are_keys=are_keys), ends, g)
+        # Wide enough for the divisors as well: the first one may be the number of elements itself.
         offsets = _window_offsets(maxima)
+        offsets = offsets.astype(
+            max(offsets.dtype, narrowest(prod(g.longest)), key=lambda d: d.size)
+        )
         indices = mx.zeros((), index_dtype)
         for length, step, (start, stop) in zip(g.size, pitches(g.longest), ends):
             pitch = constant(step, offsets.dtype)
