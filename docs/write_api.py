@@ -17,8 +17,9 @@ import mlx_unpool
 PAGE = Path(__file__).with_name("api.md")
 INTRODUCTION = """# API reference
 
-A layer is an `mlx.nn.Module` without parameters, and every layer has an equivalent function. The examples
-assume `import mlx.core as mx` and `import mlx_unpool`.
+A layer is an `mlx.nn.Module` without parameters, and every layer has an equivalent function. A *plane* is one
+channel of one sequence, image or volume: `W`, `H` x `W` or `D` x `H` x `W` positions. The examples assume
+`import mlx.core as mx` and `import mlx_unpool`.
 
 See also: [dtypes](indices_and_sizes.md#dtypes), [layouts](indices_and_sizes.md#nhwc-or-nchw),
 [types and attributes](indices_and_sizes.md#types-and-attributes).
@@ -28,7 +29,10 @@ GROUPS = {  # title: what the members have in common, and the pattern of their n
     "Max pooling": (POOLING, r"(MaxPool|max_pool)\dd"),
     "Max unpooling": ("Put pooled values back at their positions.", r"(MaxUnpool|max_unpool)\dd"),
     "Adaptive and fractional max pooling": ("Pool to a given output size.", r"(?i)\w+max_?pool\dd"),
-    "Models, indices, export and backends": ("Everything else.", r"\w+"),
+    "Models, indices, export and backends": (
+        "Replace the pools of a model, check and convert indices, export, or choose a backend.",
+        r"\w+",
+    ),
 }
 
 
@@ -82,7 +86,9 @@ def markdown(text: str) -> str:
 
     def link(match: re.Match[str]) -> str:
         name = match[1].removeprefix("mlx_unpool.")
-        return f"[`{name}`](#{name.lower()})" if name in mlx_unpool.__all__ else f"`{name}`"
+        anchor = name.lower().replace(".", "")  # of a heading on GitHub
+        known = name.partition(".")[0] in mlx_unpool.__all__
+        return f"[`{name}`](#{anchor})" if known else f"`{name}`"
 
     def page_link(match: re.Match[str]) -> str:
         title = PAGE.with_name(f"{match[1]}.md").read_text().partition("\n")[0]
@@ -118,9 +124,11 @@ def entries(names: list[str]) -> str:
     for name, thing in things.items():
         paragraphs += [f"### {name}", *described(name, thing)]
         if isinstance(thing, type):
-            paragraphs += described("layer", thing.__call__)
-            if hasattr(thing, "from_pool"):
-                paragraphs += described(f"{name}.from_pool", thing.from_pool)
+            is_pool = not hasattr(thing, "from_pool")
+            paragraphs += ["**Call**", *described("pool" if is_pool else "unpool", thing.__call__)]
+            if not is_pool:
+                method = f"{name}.from_pool"
+                paragraphs += [f"#### {method}", *described(method, thing.from_pool)]
     return "\n\n".join(paragraphs)
 
 

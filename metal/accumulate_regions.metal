@@ -1,5 +1,5 @@
-    // Sums the pooled values at each position, zero elsewhere, for large windows or windows of different sizes. Each output
-    // is written once, by one thread.
+    // Sums the pooled values that refer to each position (zero if there are none), for large windows or windows of different
+    // sizes. Each output is written once, by one thread.
     //   values, indices (B, OD, OH, OW, C), size = (D, H, W), window as in `pool_large`,
     //   covering (D + H + W, 2): for each position of an axis the range (first, stop) of the windows that may cover it;
     //   used only with REGIONS  ->  out (B, D, H, W, C)
@@ -43,7 +43,8 @@
           continue;
         }
         const OFFSET row = (pooled + (OFFSET(od) * OH + OFFSET(oh)) * OW) * C + s.c;
-        int line = 0; // offset of the first window element in the output's row; -2^30, which matches nothing, if none
+        // The offset of the first window element in the output's row. If there is none, -2^30, which matches no index.
+        int line = 0;
         if (!FLAT) {
           const int kd = element_of<AXIS>(s.d + window[6] - od * window[3], window[0], window[9]);
           const int kh = element_of<AXIS>(s.h + window[7] - oh * window[4], window[1], window[10]);
@@ -61,7 +62,7 @@
           const AXIS start = ow * window[5] - window[8] - s.w; // of the window, relative to the thread's first output
           #pragma unroll
           for (int v = 0; v < V; ++v) {
-            INDEX named = index[0][v]; // for window offsets: the output's number in this thread
+            INDEX named = index[0][v]; // if not FLAT, converted to the number of an output of this thread
             if (!FLAT) {
               const int kw = int(named) - line;
               named = within(kw, window[2]) ? INDEX(start + AXIS(kw) * window[11]) : INDEX(-1);

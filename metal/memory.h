@@ -1,5 +1,5 @@
-// Loads and stores. A thread loads all elements that it needs from a row in one access as wide as the hardware allows,
-// and stores them in the same way.
+// Loads and stores. A thread loads the elements that it needs from a row in accesses as wide as possible, and stores them
+// in the same way.
 
 // Loads `lanes` channels of COUNT neighbouring columns, starting at column `first`, of the row of `length` columns that
 // starts at offset `row`. The values of columns outside the row are unspecified. With RUN all channels of the columns are
@@ -35,8 +35,8 @@ inline void load_columns(
   }
 }
 
-// Replaces columns outside the row, at most LEFT of them before it, by the nearest column inside. Without ANY
-// it does nothing, because there are none.
+// Replaces columns outside the row, at most LEFT of them before it, by the nearest column inside. If ANY is false, there
+// are none.
 template <int COUNT, int V, int LEFT, bool ANY, typename T, typename AXIS>
 inline void outermost_again(thread T (*row)[V], AXIS first, int length) {
   #pragma unroll

@@ -5,8 +5,8 @@
     //   ->  winner_bits (B, C, words), initialised to 0: one bit per position, set if an index refers to it, then one bit per
     //   pooled value, set if a later value has the same index
     // One thread: all indices of one channel, from the last to the first. The threads of a channel update different words of
-    // position bits and need no synchronisation. They access such a word only if it changes or if a bit must be set.
-    // Grid: (threads * C, 1, B).
+    // position bits and need no synchronisation. A thread keeps the current word in a register and accesses memory only for
+    // another word or to set a bit. Grid: (threads * C, 1, B).
     const int D = size[0], H = size[1], W = size[2], C = indices_shape[4], group = size[3], threads = size[4];
     const int OD = indices_shape[1], OH = indices_shape[2], OW = indices_shape[3];
     const uint3 at = thread_position_in_grid;

@@ -29,7 +29,7 @@
         lost[i][v] = false;
       }
     }
-    // The number of windows before and after a window that overlap it.
+    // The number of windows that overlap a window on each side of it.
     const int RD = LATER ? (KD - 1) * DD / SD : 0, RH = LATER ? (KH - 1) * DH / SH : 0;
     const int RW = LATER ? (KW - 1) * DW / SW : 0;
     const bool marked = OUTSIDE && outside_window[OFFSET(at.z) * ((C + V - 1) / V) + s.group];
@@ -58,7 +58,7 @@
         if (!apart && (ed == 0 || s.d + ed < OD) && (eh == 0 || within(s.h + eh, OH))) {
           const OFFSET there = row + OFFSET(ed * OH + eh) * OW * C;
           NAMED column[X][V]; // kw of the window element that an index refers to
-          bool again[X][V];   // whether the index of a later window in this row may be the same position
+          bool again[X][V];   // whether the index of a later window in this row may refer to the same position
           #pragma unroll
           for (int i = 0; i < X; ++i) {
             #pragma unroll

@@ -21,7 +21,7 @@
     const int NW = covering_count<AXIS>(KW, SW, PW, DW);
     const AXIS LW = -covering_window<AXIS>(0, KW, SW, PW, DW); // columns from a tile back to the first window that covers it
     const int AT_ONCE = RUN ? X + NW - 1 : 1;                  // columns of pooled values that are loaded together
-    const bool ALONE = WHOLE && NW == 1;                       // only its own window covers a tile
+    const bool ALONE = WHOLE && NW == 1;                       // along W, tile t is covered only by window t
     // Loops over small windows are unrolled; larger windows are looped over by row or by window, to limit the code size.
     const bool MANY = KD * KH * KW > 9;
     const int ROWS = MANY ? 1 : ND * NH, COLUMNS = MANY && NW > 8 ? 1 : NW;
@@ -29,8 +29,8 @@
 
     if (OUTSIDE && outside_window[OFFSET(at.z) * ((C + V - 1) / V) + s.group]) {
       // An index in this channel group is outside its window. The thread writes zero to the positions of its tiles
-      // that no index refers to. It writes each of its pooled values that is the last one at its position, which may be
-      // anywhere in the plane. `winner_bits` contains both facts.
+      // that no index refers to, and each of its pooled values that is the last one at its position, which may be anywhere
+      // in the plane. Both conditions are read from `winner_bits`.
       const INDEX elements = INDEX(D) * H * W, count = INDEX(OD) * OH * OW;
       const OFFSET words = OFFSET(words_of(elements) + words_of(count)), channel = OFFSET(at.z) * C + s.c;
       const int TILE = SD * SH * X * SW;

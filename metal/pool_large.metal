@@ -1,7 +1,7 @@
-    // Computes the maximum of each chunk of a large window, and its index. If a window has several chunks, `pool_chunks`
-    // reduces them.
+    // Computes the maximum of each chunk of a large window, and its index: -1 for an empty chunk, but 0 if a window has one
+    // chunk and indices are window offsets. If a window has several chunks, `pool_chunks` reduces them.
     //   x (B, D, H, W, C), bounds as in `pool_regions`, window = kernel, stride, padding, dilation (3 numbers each),
-    //   size = (OD, OH, OW, chunks)  ->  out, indices (B, OD, OH, OW * chunks, C); index -1 for an empty chunk
+    //   size = (OD, OH, OW, chunks)  ->  out, indices (B, OD, OH, OW * chunks, C)
     // One thread: V neighbouring channels of the elements n, n + chunks, n + 2 * chunks, ... of one window (chunk n).
     // Grid: (OW * chunks * channel groups, OD * OH, B).
     const int D = x_shape[1], H = x_shape[2], W = x_shape[3], C = x_shape[4];

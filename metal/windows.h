@@ -65,7 +65,7 @@ inline int tiles(int length, int stride, int windows) {
 }
 
 // The windows that may cover positions of a tile. Tile t starts where window t would start without padding.
-// covering_count is how many windows these are, and covering_window is the number of the n-th one minus t. If dilation
+// covering_count is the number of these windows, and covering_window(n, ...) + t is the number of the n-th one. If dilation
 // exceeds the stride, there is one window per window element; otherwise these are all windows from the first to the last
 // one that covers a position.
 template <typename AXIS> constexpr int covering_count(int K, AXIS S, AXIS P, AXIS D) {

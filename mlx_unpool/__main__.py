@@ -22,5 +22,5 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except ValueError as error:  # MLX_UNPOOL_BACKEND is none of the names
+    except ValueError as error:  # MLX_UNPOOL_BACKEND is not the name of a backend
         sys.exit(str(error))

@@ -1,5 +1,5 @@
 """Checks of single arguments. Each raises an error that names the caller, the argument, the value given and
-what is allowed. None evaluates an array."""
+what is allowed. No check evaluates an array."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STREAMS = (mx.Stream, mx.ThreadLocalStream, mx.Device, mx.DeviceType)
 
 
 def signature(function: F) -> F:
-    """``function``, with an error that lists its arguments if those of a call do not fit them."""
+    """Wrap ``function``: a call with wrong arguments raises an error that lists its parameters."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -33,7 +33,7 @@ def signature(function: F) -> F:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise  # from inside the function
             caller, problem = function.__name__, str(error).partition("() ")[2]
-            problem = problem.partition(". Did you mean")[0]  # of Python 3.13 and later
+            problem = problem.partition(". Did you mean")[0]  # a hint of Python 3.13 and later
             parameters = list(inspect.signature(function).parameters.values())
             if args and parameters[0].name == "self":
                 caller = type(args[0]).__name__
@@ -81,7 +81,7 @@ def _array_hint(x: Any) -> str:
 
 
 def indices(caller: str, indices: Any, values: Any = None) -> None:
-    """Check an array of indices, which may have been passed in the place of ``values``."""
+    """Check an array of indices. ``values`` is used only to detect that the two were swapped."""
     if not isinstance(indices, mx.array):
         kind, hint = type(indices).__name__, _array_hint(indices)
         raise TypeError(f"[{caller}] 'indices' must be an mlx array but got {kind}.{hint}")

@@ -34,14 +34,14 @@ _exporting = ContextVar("exporting", default=False)
 
 @contextmanager
 def exporting() -> Iterator[None]:
-    """Leave the custom derivatives out of every call inside the ``with`` block, for ``mx.export_function``.
+    """Run every call inside the ``with`` block without its custom derivative, for export.
 
-    Without it ``mx.export_function`` fails with ``[export_function] Unable to serialize primitive
+    Otherwise ``mx.export_function`` fails with ``[export_function] Unable to serialize primitive
     CustomTransforms``. Inside this context pooling and unpooling are traced as their kernels or operations,
-    which can be exported but not differentiated; pools without ``return_indices`` write values only. The
+    which can be exported but not differentiated; pools without ``return_indices`` store no indices. The
     exported file runs without this package, on the kind of device that it was traced for.
 
-    It applies to the current thread and to ``asyncio`` tasks created inside, not to threads started inside.
+    It applies to the current thread and to ``asyncio`` tasks created inside, not to other threads.
 
     Not supported: ``shapeless=True``, because the graph depends on the size. ``mx.exporter`` can write one
     function per size into one file.
@@ -98,7 +98,7 @@ def pool(source: Arrays, g: Any, index_dtype: mx.Dtype, where: Where) -> tuple[m
 def pool_values(
     source: Arrays, g: Any, index_dtype: mx.Dtype, where: Where, training: bool
 ) -> mx.array:
-    """Values of every window. A GPU keeps indices in training; otherwise derivatives recompute them."""
+    """Values of every window. ``training``: on a GPU, keep the indices, which derivatives need."""
     if training and where.backend.on_gpu and not _exporting.get():
         return pool(source, g, index_dtype, where)[0]
 
@@ -132,7 +132,7 @@ def linear(
     def forward(x, *source):
         indices = source[0]
         if index_dtype is not None:
-            # Not an output of the pool, because MLX evaluates all outputs of a custom function.
+            # Computed again: as outputs of the pool they would be evaluated even without a gradient.
             indices = _values_and_indices(where.backend, source, g, index_dtype)[1]
         return getattr(where.backend, name)(x, indices, g)
 

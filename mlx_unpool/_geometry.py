@@ -16,7 +16,7 @@ from typing import Any
 Triple = tuple[int, ...]  # always three: for depth, height and width
 # Maps an axis and a number (or an array of numbers) to a pair of integers (or of arrays).
 BoundsFormula = Callable[[int, Any], tuple[Any, Any]]
-MAX_TABLE_SIZE = 2048  # pairs of 8 bytes: the tables of a thousand cached plans take at most 16 MB
+MAX_TABLE_SIZE = 2048  # pairs of 8 bytes: 16 MB for a thousand cached plans, 32 MB with two tables
 
 
 def triple(numbers: Sequence[int], fill: int = 1) -> Triple:
@@ -59,19 +59,19 @@ class Window:
 
     @property
     def reach(self) -> Triple:
-        """The largest number of windows on each axis that cover one position: 1 if windows are disjoint."""
+        """For each axis, the most windows that span one position, gaps of a dilation included."""
         return tuple((n - 1) // s + 1 for n, s in zip(self.span, self.stride))
 
     @property
     def disjoint(self) -> bool:
-        """Whether every position belongs to at most one window."""
+        """Whether every position is spanned by at most one window, gaps of a dilation included."""
         return self.reach == (1, 1, 1)
 
     def pooled_size(self, size: Triple) -> Triple:
         """The number of windows on each axis of a plane of ``size``.
 
-        ``floor((L + 2p - d(k-1) - 1) / s) + 1``; with ``ceil_mode`` the ceiling, minus 1 if the last window
-        would start at or beyond ``L + p``. A result below 1 means that no window fits.
+        ``floor((L + 2p - d(k-1) - 1) / s) + 1``, below 1 if no window fits. With ``ceil_mode`` the
+        quotient is rounded up, but a last window that starts at ``L`` or later is left out.
         """
         pooled = []
         for length, n, s, p in zip(size, self.span, self.stride, self.padding):
@@ -192,7 +192,7 @@ class WindowGeometry(Geometry):
     """Equal windows at equal distances."""
 
     window: Window
-    varied: bool = False  # whether inputs of other sizes have other windows, so maybe many
+    varied: bool = False  # overlapping adaptive windows, which differ between sizes of the plane
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -296,7 +296,7 @@ class RegionGeometry(Geometry):
 
 @dataclass(frozen=True, eq=False)
 class AdaptiveGeometry(RegionGeometry):
-    """Window ``i`` of ``n`` on an axis of length ``L``: ``floor(i * L / n)`` to ``ceil((i + 1) * L / n)``."""
+    """On ``L`` positions, window ``i`` of ``n`` is ``range(i * L // n, ceil((i + 1) * L / n))``."""
 
     def ends(self, axis: int, number: Any) -> tuple[Any, Any]:
         """The start and the end of a window."""

@@ -26,18 +26,19 @@ _checking: ContextVar[bool | None] = ContextVar("checking", default=None)
 
 @contextmanager
 def checking() -> Iterator[None]:
-    """Make every unpooling inside the ``with`` block check its indices, in this thread.
+    """Make every unpooling inside the ``with`` block check its indices.
 
-    Unpooling silently drops an index outside its output, because a GPU kernel cannot raise errors. An index
-    from a plane of another size refers to a different position. Inside this context (or, with the environment
-    variable ``MLX_UNPOOL_CHECK=1``, in the whole process) each call evaluates its indices and raises what
-    :func:`check_indices` raises. Use it to find a mistake: it costs one evaluation per call.
+    Otherwise unpooling raises no error for invalid indices, because a GPU kernel cannot. Inside
+    this context (or, with the environment variable ``MLX_UNPOOL_CHECK=1``, in the whole process)
+    each call evaluates its indices and raises what :func:`check_indices` raises. Use it to find a
+    mistake: it costs one evaluation per call.
 
+    It applies to the current thread and to ``asyncio`` tasks created inside, not to other threads.
     Inside ``mx.compile`` and ``mx.vmap`` values are unavailable, so nothing is checked.
 
     Raises:
-        ValueError: In a call inside the block, if an index is outside the output or, where a window is given,
-            outside its own window.
+        ValueError: In a call inside the block, if an index is outside the output or, where a window
+            is given, outside its window.
 
     Example:
 
@@ -46,7 +47,7 @@ def checking() -> Iterator[None]:
         >>> x = mx.arange(20.0).reshape(1, 4, 5, 1)
         >>> values, indices = mlx_unpool.max_pool2d(x, 2, return_indices=True)
         >>> with mlx_unpool.checking():
-        ...     mlx_unpool.max_unpool2d(values, indices, 2)  # to 4 x 4, with rows of another length
+        ...     mlx_unpool.max_unpool2d(values, indices, 2)  # 4 x 4, but the indices are for 4 x 5
         Traceback (most recent call last):
         ...
         ValueError: [max_unpool2d] 'indices' must be from 0 to 15 and in their own window but got 6 at \
@@ -114,7 +115,7 @@ def check(caller: str, indices: mx.array, layout: Layout, g: Geometry) -> None:
 
 
 def check_if_possible(caller: str, indices: mx.array, layout: Layout, g: Geometry) -> None:
-    """As :func:`check`, but without effect inside a transformation, where values are unavailable."""
+    """Like :func:`check`, but without effect in a transformation, where values are unavailable."""
     try:
         mx.eval(indices)
     except ValueError as error:

@@ -102,7 +102,7 @@ class Layout:
 def bounds_array(table: Any, formula: BoundsFormula, counts: Triple) -> mx.array:
     """``formula(axis, n)`` for every ``n`` below the count of each axis, as int32 (n, 2).
 
-    It is a constant if ``table`` contains the pairs. Otherwise it is computed, lazily as every MLX array.
+    It is a constant if ``table`` contains the pairs. Otherwise it is computed lazily, like every array.
     """
     if table is not None:
         return mx.array(table).reshape(-1, 2)

@@ -16,15 +16,15 @@ _LAYERS = {nn.MaxPool1d: MaxPool1d, nn.MaxPool2d: MaxPool2d, nn.MaxPool3d: MaxPo
 
 
 def replace_max_pools(model: nn.Module) -> nn.Module:
-    """Replace every ``mlx.nn.MaxPool1d/2d/3d`` inside a model by this library's layer with the same window.
+    """Replace every ``mlx.nn.MaxPool1d/2d/3d`` in a model with this library's equivalent layer.
 
     The model is changed in place. Parameters, other layers and their order stay the same. Pools are found
     in attributes, lists, tuples and dicts, and a shared pool stays shared. Class attributes and pools
-    created in ``__call__`` are not replaced. Subclasses of these layers, pools with padding above half the
-    window, and pools in a subclass of ``tuple`` other than a named tuple are left in the model, and one
-    ``UserWarning`` lists them. A model without any pool also gives a ``UserWarning``. Call this function
-    before ``mx.compile``. A replaced model must be exported inside :func:`exporting`, even if that was not
-    necessary before.
+    created in ``__call__`` are not replaced. Subclasses of these layers, pools whose attributes
+    were changed, pools with padding above half the window, and pools in a subclass of ``tuple``
+    other than a named tuple are left in the model, and one ``UserWarning`` lists them. A model
+    without any pool also gives a ``UserWarning``. Call this function before ``mx.compile``.
+    Afterwards, export the model inside :func:`exporting`, even if that was not necessary before.
 
     Args:
         model (Module): The model, or a single pool.

@@ -108,7 +108,7 @@ class _Request:
         return Layout.of(self.caller, "x", shape, self.rank, self.channels_first)
 
     def spatial(self, numbers: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The numbers of the caller's spatial axes, from those of (depth, height, width)."""
+        """The entries of a (depth, height, width) triple for the caller's spatial axes."""
         return numbers[3 - self.rank :]
 
     def where(self, x: Any, stream: Any) -> Where:
@@ -141,16 +141,17 @@ class _Pooling(_Request):
     return_indices: bool
 
     def bounds(self, plan: Plan, *drawn: Any) -> mx.array | None:
-        """Start and stop of every window, (B, windows of all axes, 2, 1 or C); None for equal windows.
+        """Start and stop of every window, or None for equal windows.
 
-        ``drawn``: of fractional pooling, the random samples and the key, each an array or None.
+        The shape is (B, n, 2, 1) or (B, n, 2, C), where n is OD + OH + OW.
+        ``drawn``: for fractional pooling, the random samples and the key, each an array or None.
         """
         return None
 
     def __call__(self, x: Any, stream: Any = None, *drawn: Any, training: bool = True) -> Any:
         """The pooled values, or ``(values, indices)`` if indices are requested.
 
-        ``training``: whether a gradient is likely, so that a GPU keeps what it needs.
+        ``training``: whether a gradient is likely, so that on a GPU the indices are kept for it.
         """
         where = self.where(x, stream)
         plan = _plan(self, x.shape)
@@ -174,7 +175,7 @@ class _Pooling(_Request):
         return mx.reshape(values, plan.shape), mx.reshape(indices, plan.shape)
 
     def index_dtype(self, g: Geometry, index_format: str = "flat") -> mx.Dtype:
-        """The dtype of the indices, which are as small as possible if only the gradient uses them."""
+        """The dtype of the indices: the smallest possible one if only the gradient uses them."""
         if isinstance(g, WindowGeometry):
             fits = g.window.elements <= MAX_WINDOW_INDICES and not self.return_indices
             if index_format == "window" or fits:
@@ -405,7 +406,7 @@ class AdaptivePooling(_Pooling):
 
 @dataclass(frozen=True, eq=False)
 class FractionalPooling(_Pooling):
-    """Max pooling over windows at random distances."""
+    """Max pooling over windows at random positions."""
 
     kernel: tuple[int, ...]
     output_size: Any  # a tuple of int, or None if there is an output_ratio, a tuple of float
@@ -443,7 +444,7 @@ class FractionalPooling(_Pooling):
         self._check_samples(samples, key, shape)
         if samples is None:
             samples = mx.random.uniform(shape=shape, key=key)
-        # Window positions have no derivative: without this MLX would differentiate the random bits.
+        # Window positions have no derivative. Without stop_gradient MLX would differentiate mx.random.
         bounds = _fractional_bounds(mx.stop_gradient(samples), plan.geometry)
         return plan.layout.fold_bounds(bounds)
 
@@ -521,8 +522,8 @@ def _fractional_bounds(samples: mx.array, g: Any) -> mx.array:
     """Start and stop of every window, (N, C, OD + OH + OW, 2), from samples ``u`` (N, C, rank).
 
     Window ``i`` starts at ``floor((i + u) * a) - floor(u * a)`` with ``a = (L - k) / (n - 1)``, the last one
-    at ``L - k``. As in PyTorch, this is computed in float32 (equation 1 of Graham, "Fractional Max-Pooling",
-    2014). Samples are clipped to the range from 0 to 1, and NaN becomes 0.
+    at ``L - k`` (after Graham, "Fractional Max-Pooling", 2014). As in PyTorch, this is computed in float32.
+    Samples are clipped to the range from 0 to 1, and NaN becomes 0.
     """
     samples = samples.astype(mx.float32)
     samples = mx.where(samples > 0, mx.minimum(samples, 1), 0)

@@ -18,14 +18,14 @@ from ._geometry import Triple
 IntOrTuple = int | Sequence[int]
 Stream = mx.Stream | mx.ThreadLocalStream | mx.Device | mx.DeviceType | None
 
-# What a pool returns: an array, or with return_indices a pair of arrays. The return type depends on a mutable
-# attribute, so a type checker accepts the uses of both.
+# What a pool returns: an array, or with return_indices a pair of arrays. Which one depends on a
+# mutable attribute, so the type includes Any, with which type checkers accept either use.
 ArrayOrPair = mx.array | Any
 
 BackendName = Literal["ops", "metal", "cuda"]
 DataFormat = Literal["channels_last", "channels_first"]
 IndexFormat = Literal["flat", "window"]
-ConvertibleFormat = Literal[  # "pytorch" is another name of "flat"
+ConvertibleFormat = Literal[  # "pytorch" is another name for "flat"
     "flat", "window", "tensorflow", "tensorflow_batch", "onnx", "onnx_column_major", "pytorch"
 ]
 

@@ -1,8 +1,9 @@
-"""Compare the max pooling of mlx.nn with that of mlx_unpool on this machine, in about a minute.
+"""Compare the max pooling of mlx.nn with that of mlx_unpool on this machine, in less than a minute.
 
 Print a report that can be pasted into an issue: forward passes and training (value and gradient of a sum of
-squares) for six windows, on MLX's default device. A ratio is the time of mlx_unpool divided by that of
-mlx.nn, both medians of alternating measurements. GB/s counts each input and output of a pass once.
+squares) for six windows, on MLX's default device. A ratio is the time of mlx.nn divided by that of
+mlx_unpool, both medians of alternating measurements: above 1, mlx_unpool is faster. GB/s counts each input
+and output of a pass once.
 
 With --model, print the time of a training step of a network with the pools of each library instead.
 """
@@ -54,7 +55,7 @@ def seconds_per_call(run: Callable[[], Any], seconds: float) -> float:
 
 
 def in_turns(runs: list[Callable[[], Any]], seconds: float, turns: int) -> list[list[float]]:
-    """Times per call of each of ``runs``, sorted, which are measured in turns of ``seconds``."""
+    """Sorted times per call of each of ``runs``. The runs take turns of ``seconds`` each."""
     times = [[seconds_per_call(run, seconds) for run in runs] for _ in range(turns)]
     return [sorted(of_run) for of_run in zip(*times)]
 
@@ -132,7 +133,7 @@ def compare_training(options: argparse.Namespace) -> None:
     for library, (low, _, median, _, high) in zip(("mlx.nn", "mlx_unpool"), times):
         print(f"- {library}: {median:.4g} s ({low:.4g} to {high:.4g})")
     is_clear = ours[-1] < theirs[0] or theirs[-1] < ours[0]
-    ratio = f"The ratio, mlx_unpool / mlx.nn, is {ours[2] / theirs[2]:.3f}."
+    ratio = f"The ratio, mlx.nn / mlx_unpool, is {theirs[2] / ours[2]:.3f}."
     print("", ratio if is_clear else "The ranges overlap: the pool makes no difference.", sep="\n")
 
 
@@ -152,9 +153,9 @@ def compare_windows(options: argparse.Namespace) -> None:
         runs = zip(("forward", "training"), passes(ours, x), passes(theirs, x))
         for count, (kind, *pair) in enumerate(runs, 1):
             times = medians(pair, seconds)
-            ratio = times[0] / times[1]
-            cells += [f"{ratio:.2f}", *(f"{count * size / t / 1e9:.2f}" for t in times)]
-            if ratio > 1:
+            ratio = times[1] / times[0]
+            cells += [f"{ratio:.2f}x", *(f"{count * size / t / 1e9:.2f}" for t in times)]
+            if ratio < 1:
                 slower.append(f"{name} {kind}")
         print(f"| {' | '.join(cells)} |", flush=True)
         mx.clear_cache()
@@ -166,10 +167,11 @@ def compare_windows(options: argparse.Namespace) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Print the report."""
     parser = argparse.ArgumentParser(prog="python -m mlx_unpool.benchmark", description=__doc__)
-    length = "length of each of 72 measurements (default 0.4)"
+    length = "seconds per measurement (default 0.4)"
+    size = "height and width of the images of --model (default 224)"
     parser.add_argument("--seconds", type=float, default=0.4, help=length)
     parser.add_argument("--model", choices=_MODELS, help="measure training steps instead")
-    parser.add_argument("--size", type=int, default=224, help="of its images (default 224)")
+    parser.add_argument("--size", type=int, default=224, help=size)
     parser.add_argument("--batch", type=int, default=32, help="images per step (default 32)")
     options = parser.parse_args(arguments)
     if options.size % 32 or min(options.size, options.batch) < 1:

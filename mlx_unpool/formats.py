@@ -54,9 +54,10 @@ def convert_indices(
     ``"onnx_column_major"``   ``(((n*C + c)*W + w)*H + h)*D + d``  ONNX ``MaxPool``, ``storage_order=1``
     ========================  ===================================  ======================================
 
-    In one and two dimensions, the missing axes have length 1. An index outside its own plane (or, if
-    either format is ``"window"``, outside its own window) becomes -1, or as a window index the largest number
-    of its dtype. Unpooling drops such an index. The function does not evaluate its input.
+    In one and two dimensions, the missing axes have length 1. An index outside its plane (or, if
+    either format is ``"window"``, outside its window) becomes -1, or the largest number of the
+    dtype if ``target`` is ``"window"``, which therefore needs windows of fewer than 65,536
+    elements. Unpooling drops values with such an index. The function does not evaluate its input.
 
     Args:
         indices (array): Shape ``(N, [D_out, [H_out,]] W_out, C)``, or ``(N, C, [D_out, [H_out,]] W_out)``
@@ -64,7 +65,8 @@ def convert_indices(
             uint16 for ``"window"`` and any other integer type for the other formats.
         source (str): Format of ``indices``, from the table. ``"pytorch"`` is the same as ``"flat"``.
         target (str): Format of the result.
-        output_size (int or tuple of int): Spatial shape of the array that was pooled, or its full shape.
+        output_size (int or tuple of int): Spatial shape of the array that was pooled (an int in 1-D,
+            otherwise a tuple), or its full shape if it has a batch.
         kernel_size, stride, padding, dilation: The window of the pooling. Required if either format is
             ``"window"``, otherwise ignored.
         data_format (str): Layout of ``indices``, ``"channels_last"`` or ``"channels_first"``. It does not
@@ -72,12 +74,15 @@ def convert_indices(
         target_data_format (str, optional): Layout of the result. Default: ``data_format``.
 
     Returns:
-        array: int32 for ``"flat"`` (int64 for planes of 2^31 positions or more), uint8 for ``"window"``
-        (uint16 for windows of more than 255 elements), int64 for the other formats.
+        array: int32 for ``"flat"`` (int64 for planes of 2^31 positions or more), uint8 for
+        ``"window"`` (uint16 for windows of more than 255 elements, not 256 as in pooling, because
+        the largest number marks an invalid index), int64 for the other formats.
 
     Raises:
-        ValueError: If a format is unknown, or a number or a shape is out of range.
-        TypeError: If ``indices`` is not an array of a dtype that ``source`` allows.
+        ValueError: If a format or a layout is unknown, a size is out of range, ``indices`` and
+            ``output_size`` do not match, or ``kernel_size`` is needed but missing or too large.
+        TypeError: If ``indices`` is not an array of a dtype that ``source`` allows, or a size is
+            not an integer.
 
     Example:
 
@@ -233,24 +238,29 @@ def check_indices(
     dilation: IntOrTuple = 1,
     data_format: DataFormat = "channels_last",
 ) -> None:
-    """Raise ValueError if an index is outside a plane of ``output_size`` or outside its own window.
+    """Raise ValueError if an index is outside a plane of ``output_size`` or outside its window.
 
-    Unpooling silently drops such an index, because a GPU kernel cannot raise errors. This function evaluates
-    ``indices``. Use :func:`checking` to check the indices of every unpooling call.
+    Unpooling raises no error for such an index, because a GPU kernel cannot. It drops a value with
+    a flat index outside the plane or an invalid window index, and puts a value with any other wrong
+    index at a wrong position. This function evaluates ``indices``. Use :func:`checking` to check
+    the indices of every unpooling call.
 
     Args:
         indices (array): Flat indices (any integer dtype except uint8 and uint16) or window indices (uint8
-            or uint16) of shape ``(N, [D, [H,]] W, C)``, or ``(N, C, [D, [H,]] W)`` with
-            ``data_format="channels_first"``; the batch dimension is optional.
-        output_size (int or tuple of int): Spatial or full shape of the output of the unpooling.
+            or uint16) of shape ``(N, [D_out, [H_out,]] W_out, C)``, or
+            ``(N, C, [D_out, [H_out,]] W_out)`` with ``data_format="channels_first"``; the batch
+            dimension is optional.
+        output_size (int or tuple of int): Spatial shape of the output of the unpooling (an int in 1-D,
+            otherwise a tuple), or its full shape if it has a batch.
         kernel_size, stride, padding, dilation: The window of the pooling. Required for window indices. For
-            flat indices it is optional: if given, each index must also be in its own window.
+            flat indices it is optional: if given, each index must also be in its window.
         data_format (str): ``"channels_last"`` or ``"channels_first"``.
 
     Raises:
-        ValueError: If an index is invalid. The message gives the first invalid index, where it is in
-            ``indices``, the valid range and the likely cause. Also if a shape is invalid.
-        TypeError: If ``indices`` is not an array of integers.
+        ValueError: If an index or another argument is invalid. For an index, the message gives the
+            first invalid one, where it is in ``indices``, the valid range and, with a window, the
+            likely cause.
+        TypeError: If ``indices`` is not an array of integers, or a size is not an integer.
 
     Example:
 

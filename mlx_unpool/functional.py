@@ -5,7 +5,10 @@ The examples assume ``import mlx.core as mx`` and ``import mlx_unpool``.
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import mlx.core as mx
 
@@ -30,26 +33,7 @@ def max_pool1d(
 ) -> ArrayOrPair:
     """Compute the maximum of every window and, with ``return_indices``, its position.
 
-    Args:
-        x (array): ``(N, W, C)``, or ``(N, C, W)`` with the channels first; N is optional.
-        kernel_size (int or tuple of int): Size of the window.
-        stride (int or tuple of int, optional): Distance between windows. Default: ``kernel_size``.
-        padding (int or tuple of int): Implicit padding on both sides of each axis.
-        dilation (int or tuple of int): Distance between the elements of a window.
-        ceil_mode (bool): Round the pooled size up instead of down.
-        return_indices (bool): Return ``(values, indices)``.
-        index_format (str): ``"flat"``, positions in the plane, or ``"window"``, offsets in the window.
-        data_format (str): ``"channels_last"`` or ``"channels_first"``.
-        stream (Stream or Device, optional): Stream or device to run on.
-
-    Returns:
-        array or tuple of array: Values of shape ``(N, W_out, C)`` and the dtype of ``x``; with
-        ``return_indices`` also their indices: int32, or uint8 for ``"window"`` (uint16 above 256 elements).
-
-    Raises:
-        ValueError: If ``kernel_size`` does not fit into ``x``, ``padding`` is more than half the window,
-            another number is out of range or a name is unknown.
-        TypeError: If ``x`` is not an array of a supported dtype, a size not an integer or a flag not a bool.
+    Arguments, results and errors are as in :func:`max_pool2d`, with one spatial axis.
 
     Example:
         >>> x = mx.array([1.0, 3.0, 2.0, 5.0, 4.0]).reshape(1, 5, 1)
@@ -80,7 +64,8 @@ def max_pool2d(
     """Compute the maximum of every window and, with ``return_indices``, its position.
 
     Args:
-        x (array): ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is optional.
+        x (array): ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is optional. Any
+            floating-point or integer dtype (float64 only on the CPU).
         kernel_size (int or tuple of int): Size of the window.
         stride (int or tuple of int, optional): Distance between windows. Default: ``kernel_size``.
         padding (int or tuple of int): Implicit padding on both sides of each axis.
@@ -92,13 +77,19 @@ def max_pool2d(
         stream (Stream or Device, optional): Stream or device to run on.
 
     Returns:
-        array or tuple of array: Values of shape ``(N, H_out, W_out, C)`` and the dtype of ``x``; with
-        ``return_indices`` also their indices: int32, or uint8 for ``"window"`` (uint16 above 256 elements).
+        array or tuple of array: Values of shape ``(N, H_out, W_out, C)`` or
+        ``(N, C, H_out, W_out)``, with the dtype of ``x``. With ``return_indices`` also their
+        indices, of the same shape: int32 (int64 for planes of 2^31 positions or more, which only a
+        GPU can pool), or for ``"window"`` uint8 (uint16 for windows of more than 256 elements).
 
     Raises:
-        ValueError: If ``kernel_size`` does not fit into ``x``, ``padding`` is more than half the window,
-            another number is out of range or a name is unknown.
-        TypeError: If ``x`` is not an array of a supported dtype, a size not an integer or a flag not a bool.
+        ValueError: If ``x`` has the wrong number of axes or an empty spatial axis, the window does
+            not fit into the padded ``x``, ``padding`` is more than half the dilated window, a size
+            is out of range, a tuple has the wrong length, ``index_format`` or ``data_format`` is
+            unknown, ``index_format`` is ``"window"`` and the window has more than 65,536 elements,
+            or the arrays are too large for the device (about 2^31 elements on the CPU).
+        TypeError: If ``x`` is not an array of a supported dtype, a size is not an integer, a flag
+            is not a bool, or ``stream`` is not a stream or device.
 
     Example:
         >>> x = mx.arange(16.0).reshape(1, 4, 4, 1)
@@ -108,7 +99,7 @@ def max_pool2d(
         >>> values.dtype, indices.dtype
         (mlx.core.float32, mlx.core.int32)
         >>> offsets = mlx_unpool.max_pool2d(x, 2, return_indices=True, index_format="window")[1]
-        >>> offsets.squeeze().tolist(), offsets.dtype  # element 3 of 0 to 3, the last one of each window
+        >>> offsets.squeeze().tolist(), offsets.dtype  # 3 is the last element of a 2 x 2 window
         ([[3, 3], [3, 3]], mlx.core.uint8)
 
     See also: :class:`MaxPool2d` for sizes, ties and NaN; :func:`max_unpool2d` for the partial inverse.
@@ -133,26 +124,7 @@ def max_pool3d(
 ) -> ArrayOrPair:
     """Compute the maximum of every window and, with ``return_indices``, its position.
 
-    Args:
-        x (array): ``(N, D, H, W, C)``, or ``(N, C, D, H, W)`` with the channels first; N is optional.
-        kernel_size (int or tuple of int): Size of the window.
-        stride (int or tuple of int, optional): Distance between windows. Default: ``kernel_size``.
-        padding (int or tuple of int): Implicit padding on both sides of each axis.
-        dilation (int or tuple of int): Distance between the elements of a window.
-        ceil_mode (bool): Round the pooled size up instead of down.
-        return_indices (bool): Return ``(values, indices)``.
-        index_format (str): ``"flat"``, positions in the plane, or ``"window"``, offsets in the window.
-        data_format (str): ``"channels_last"`` or ``"channels_first"``.
-        stream (Stream or Device, optional): Stream or device to run on.
-
-    Returns:
-        array or tuple of array: Values of shape ``(N, D_out, H_out, W_out, C)`` and the dtype of ``x``; with
-        ``return_indices`` also their indices: int32, or uint8 for ``"window"`` (uint16 above 256 elements).
-
-    Raises:
-        ValueError: If ``kernel_size`` does not fit into ``x``, ``padding`` is more than half the window,
-            another number is out of range or a name is unknown.
-        TypeError: If ``x`` is not an array of a supported dtype, a size not an integer or a flag not a bool.
+    Arguments, results and errors are as in :func:`max_pool2d`, with three spatial axes.
 
     Example:
         >>> x = mx.arange(24.0).reshape(1, 2, 3, 4, 1)
@@ -181,22 +153,7 @@ def max_unpool1d(
 ) -> mx.array:
     """Compute a partial inverse of :func:`max_pool1d`: values at their indices, zeros elsewhere.
 
-    Args:
-        x (array): ``(N, W_out, C)``, or ``(N, C, W_out)`` with the channels first; N is optional.
-        indices (array): Flat or, as uint8 or uint16, window indices, with the shape of ``x``.
-        kernel_size (int or tuple of int or None): Window of the pooling; None accepts any flat indices.
-        stride, padding, dilation (int or tuple of int): Of the pooling, with the same defaults.
-        output_size (int or tuple of int, optional): Shape of the array that was pooled. Always pass it.
-        data_format (str): ``"channels_last"`` or ``"channels_first"``.
-        stream (Stream or Device, optional): Stream or device to run on.
-
-    Returns:
-        array: Shape ``(N, W, C)``, the dtype of ``x``.
-
-    Raises:
-        ValueError: If ``indices`` and ``x`` differ in shape, ``output_size`` is not possible, is missing if
-            ``kernel_size`` is None, another number is out of range or a name is unknown.
-        TypeError: If ``x`` is not an array of a supported dtype, or ``indices`` or a size not of integers.
+    Arguments, results and errors are as in :func:`max_unpool2d`, with one spatial axis.
 
     Example:
         >>> x = mx.array([1.0, 3.0, 2.0, 5.0, 4.0]).reshape(1, 5, 1)
@@ -226,21 +183,34 @@ def max_unpool2d(
     """Compute a partial inverse of :func:`max_pool2d`: values at their indices, zeros elsewhere.
 
     Args:
-        x (array): ``(N, H_out, W_out, C)`` or, channels first, ``(N, C, H_out, W_out)``.
-        indices (array): Flat or, as uint8 or uint16, window indices, with the shape of ``x``.
-        kernel_size (int or tuple of int or None): Window of the pooling; None accepts any flat indices.
-        stride, padding, dilation (int or tuple of int): Of the pooling, with the same defaults.
-        output_size (int or tuple of int, optional): Shape of the array that was pooled. Always pass it.
+        x (array): ``(N, H_out, W_out, C)``, or ``(N, C, H_out, W_out)`` with the channels first; N
+            is optional. Any floating-point or integer dtype (float64 only on the CPU).
+        indices (array): Flat indices, or window indices if the dtype is uint8 or uint16, with the
+            shape of ``x``. :func:`convert_indices` converts indices of TensorFlow and ONNX.
+        kernel_size (int or tuple of int or None): Window of the pooling. None is for flat indices
+            whose windows differ or are unknown, for example from adaptive pooling; ``output_size``
+            is then required.
+        stride, padding, dilation (int or tuple of int): Must match the pooling, which has the same
+            defaults.
+        output_size (int or tuple of int, optional): Shape of the array that was pooled: its spatial
+            shape, or its full shape with or without the batch. Always pass it. Each axis may differ
+            by less than one stride from its length without ``output_size``. If ``kernel_size`` is
+            None, any spatial shape is allowed, but batch and channels must be those of ``x``.
         data_format (str): ``"channels_last"`` or ``"channels_first"``.
         stream (Stream or Device, optional): Stream or device to run on.
 
     Returns:
-        array: Shape ``(N, H, W, C)``, the dtype of ``x``.
+        array: The output, of shape ``(N, H, W, C)`` or ``(N, C, H, W)``, with the dtype of ``x``.
 
     Raises:
-        ValueError: If ``indices`` and ``x`` differ in shape, ``output_size`` is not possible, is missing if
-            ``kernel_size`` is None, another number is out of range or a name is unknown.
-        TypeError: If ``x`` is not an array of a supported dtype, or ``indices`` or a size not of integers.
+        ValueError: If ``x`` has the wrong number of axes, ``indices`` and ``x`` differ in shape,
+            ``output_size`` or another size is out of range, a tuple has the wrong length,
+            ``data_format`` is unknown, or the arrays are too large for the device (about 2^31
+            elements on the CPU). If ``kernel_size`` is None, also if ``output_size`` is missing,
+            ``stride``, ``padding`` or ``dilation`` is not the default, ``indices`` are window
+            indices, or a plane has 2^31 pooled values or more.
+        TypeError: If ``x`` is not an array of a supported dtype, ``indices`` is not an array of
+            integers, a size is not an integer, or ``stream`` is not a stream or device.
 
     Example:
         >>> x = mx.arange(20).reshape(1, 4, 5, 1)
@@ -272,22 +242,7 @@ def max_unpool3d(
 ) -> mx.array:
     """Compute a partial inverse of :func:`max_pool3d`: values at their indices, zeros elsewhere.
 
-    Args:
-        x (array): ``(N, D_out, H_out, W_out, C)`` or, channels first, ``(N, C, D_out, H_out, W_out)``.
-        indices (array): Flat or, as uint8 or uint16, window indices, with the shape of ``x``.
-        kernel_size (int or tuple of int or None): Window of the pooling; None accepts any flat indices.
-        stride, padding, dilation (int or tuple of int): Of the pooling, with the same defaults.
-        output_size (int or tuple of int, optional): Shape of the array that was pooled. Always pass it.
-        data_format (str): ``"channels_last"`` or ``"channels_first"``.
-        stream (Stream or Device, optional): Stream or device to run on.
-
-    Returns:
-        array: Shape ``(N, D, H, W, C)``, the dtype of ``x``.
-
-    Raises:
-        ValueError: If ``indices`` and ``x`` differ in shape, ``output_size`` is not possible, is missing if
-            ``kernel_size`` is None, another number is out of range or a name is unknown.
-        TypeError: If ``x`` is not an array of a supported dtype, or ``indices`` or a size not of integers.
+    Arguments, results and errors are as in :func:`max_unpool2d`, with three spatial axes.
 
     Example:
         >>> x = mx.arange(24).reshape(1, 2, 3, 4, 1)
@@ -314,20 +269,7 @@ def adaptive_max_pool1d(
 ) -> ArrayOrPair:
     """Max-pool to a given output size.
 
-    Args:
-        x (array): ``(N, W, C)``, or ``(N, C, W)`` with the channels first; N is optional.
-        output_size (int or tuple of int or None): Number of windows per axis; None keeps the length.
-        return_indices (bool): Return ``(values, indices)``.
-        data_format (str): ``"channels_last"`` or ``"channels_first"``.
-        stream (Stream or Device, optional): Stream or device to run on.
-
-    Returns:
-        array or tuple of array: Values of shape ``(N, W_out, C)`` and the dtype of ``x``; with
-        ``return_indices`` also their positions in the plane, int32.
-
-    Raises:
-        ValueError: If ``output_size`` is below 1, ``x`` has an empty axis or ``data_format`` is unknown.
-        TypeError: If ``x`` is not an array of a supported dtype, a size not an integer or a flag not a bool.
+    Arguments, results and errors are as in :func:`adaptive_max_pool2d`, with one spatial axis.
 
     Example:
         >>> x = mx.array([1.0, 3.0, 2.0, 5.0, 4.0]).reshape(1, 5, 1)
@@ -353,25 +295,33 @@ def adaptive_max_pool2d(
     """Max-pool to a given output size.
 
     Args:
-        x (array): ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is optional.
-        output_size (int or tuple of int or None): Number of windows per axis; None keeps the length.
+        x (array): ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is optional. Any
+            floating-point or integer dtype (float64 only on the CPU).
+        output_size (int, or tuple of int and None): Number of windows per axis. None in a tuple keeps
+            the length of that axis.
         return_indices (bool): Return ``(values, indices)``.
         data_format (str): ``"channels_last"`` or ``"channels_first"``.
         stream (Stream or Device, optional): Stream or device to run on.
 
     Returns:
-        array or tuple of array: Values of shape ``(N, H_out, W_out, C)`` and the dtype of ``x``; with
-        ``return_indices`` also their positions in the plane, int32.
+        array or tuple of array: Values of shape ``(N, H_out, W_out, C)`` or
+        ``(N, C, H_out, W_out)``, with the dtype of ``x``. With ``return_indices`` also their flat
+        indices, of the same shape: int32 (int64 for planes of 2^31 positions or more, which only a
+        GPU can pool).
 
     Raises:
-        ValueError: If ``output_size`` is below 1, ``x`` has an empty axis or ``data_format`` is unknown.
-        TypeError: If ``x`` is not an array of a supported dtype, a size not an integer or a flag not a bool.
+        ValueError: If ``x`` has the wrong number of axes or an empty spatial axis, ``output_size``
+            is below 1 or has the wrong length, ``data_format`` is unknown, or the arrays are too
+            large for the device (about 2^31 elements on the CPU).
+        TypeError: If ``x`` is not an array of a supported dtype, ``output_size`` is None or has
+            items other than integers and None, ``return_indices`` is not a bool, or ``stream`` is
+            not a stream or device.
 
     Example:
         >>> x = mx.arange(15.0).reshape(1, 5, 3, 1)
         >>> values, indices = mlx_unpool.adaptive_max_pool2d(x, (2, None), return_indices=True)
-        >>> values.squeeze().tolist()
-        [[6.0, 7.0, 8.0], [12.0, 13.0, 14.0]]
+        >>> values.squeeze().tolist(), indices.squeeze().tolist()
+        ([[6.0, 7.0, 8.0], [12.0, 13.0, 14.0]], [[6, 7, 8], [12, 13, 14]])
         >>> mlx_unpool.max_unpool2d(values, indices, None, output_size=x.shape).shape
         (1, 5, 3, 1)
 
@@ -392,20 +342,7 @@ def adaptive_max_pool3d(
 ) -> ArrayOrPair:
     """Max-pool to a given output size.
 
-    Args:
-        x (array): ``(N, D, H, W, C)``, or ``(N, C, D, H, W)`` with the channels first; N is optional.
-        output_size (int or tuple of int or None): Number of windows per axis; None keeps the length.
-        return_indices (bool): Return ``(values, indices)``.
-        data_format (str): ``"channels_last"`` or ``"channels_first"``.
-        stream (Stream or Device, optional): Stream or device to run on.
-
-    Returns:
-        array or tuple of array: Values of shape ``(N, D_out, H_out, W_out, C)`` and the dtype of ``x``; with
-        ``return_indices`` also their positions in the plane, int32.
-
-    Raises:
-        ValueError: If ``output_size`` is below 1, ``x`` has an empty axis or ``data_format`` is unknown.
-        TypeError: If ``x`` is not an array of a supported dtype, a size not an integer or a flag not a bool.
+    Arguments, results and errors are as in :func:`adaptive_max_pool2d`, with three spatial axes.
 
     Example:
         >>> x = mx.arange(24.0).reshape(1, 2, 3, 4, 1)
@@ -434,24 +371,36 @@ def fractional_max_pool2d(
     """Max-pool over windows at random positions.
 
     Args:
-        x (array): ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is optional.
+        x (array): ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is optional. Any
+            floating-point or integer dtype (float64 only on the CPU).
         kernel_size (int or tuple of int): Size of the window.
         output_size (int or tuple of int, optional): Number of windows per axis.
-        output_ratio (float or tuple of float, optional): ``output_size`` as a fraction of the input size.
+        output_ratio (float or tuple of float, optional): ``output_size`` as a fraction of the input
+            size, above 0 and below 1; the number of windows is rounded down. Exactly one of
+            ``output_size`` and ``output_ratio`` must be given.
         return_indices (bool): Return ``(values, indices)``.
         data_format (str): ``"channels_last"`` or ``"channels_first"``.
-        random_samples (array, optional): Floats from 0 to 1 of shape ``(N, C, 2)``.
-        key (array, optional): Key of ``mx.random`` to draw them with.
+        random_samples (array, optional): Floats from 0 to 1 of shape ``(N, C, 2)``, for the axes
+            ``H, W`` in this order; N is 1 if ``x`` has no batch.
+        key (array, optional): Key of ``mx.random`` to draw the samples.
         stream (Stream or Device, optional): Stream or device to run on.
 
     Returns:
-        array or tuple of array: Values of shape ``(N, H_out, W_out, C)`` and the dtype of ``x``; with
-        ``return_indices`` also their positions in the plane, int32.
+        array or tuple of array: Values of shape ``(N, H_out, W_out, C)`` or
+        ``(N, C, H_out, W_out)``, with the dtype of ``x``. With ``return_indices`` also their flat
+        indices, of the same shape: int32 (int64 for planes of 2^31 positions or more, which only a
+        GPU can pool).
 
     Raises:
-        ValueError: If the windows do not fit into ``x``, a number or a shape is out of range, or not exactly
-            one of ``output_size`` and ``output_ratio`` is given.
-        TypeError: If ``x`` is not an array of a supported dtype, or another argument has a wrong type.
+        ValueError: If ``x`` has the wrong number of axes, the windows do not fit into it,
+            ``output_ratio`` gives no window, a size is below 1, a ratio is not above 0 and below 1,
+            a tuple has the wrong length, both or neither of ``output_size`` and ``output_ratio``
+            are given, ``random_samples`` or ``key`` has the wrong shape, both are given,
+            ``data_format`` is unknown, or the arrays are too large for the device (about 2^31
+            elements on the CPU).
+        TypeError: If ``x``, ``random_samples`` or ``key`` is not an array of a supported dtype, a
+            size is not an integer, a ratio is not a number, ``return_indices`` is not a bool, or
+            ``stream`` is not a stream or device.
 
     Example:
         >>> x = mx.arange(25.0).reshape(1, 5, 5, 1)
@@ -483,25 +432,7 @@ def fractional_max_pool3d(
 ) -> ArrayOrPair:
     """Max-pool over windows at random positions.
 
-    Args:
-        x (array): ``(N, D, H, W, C)``, or ``(N, C, D, H, W)`` with the channels first; N is optional.
-        kernel_size (int or tuple of int): Size of the window.
-        output_size (int or tuple of int, optional): Number of windows per axis.
-        output_ratio (float or tuple of float, optional): ``output_size`` as a fraction of the input size.
-        return_indices (bool): Return ``(values, indices)``.
-        data_format (str): ``"channels_last"`` or ``"channels_first"``.
-        random_samples (array, optional): Floats from 0 to 1 of shape ``(N, C, 3)``.
-        key (array, optional): Key of ``mx.random`` to draw them with.
-        stream (Stream or Device, optional): Stream or device to run on.
-
-    Returns:
-        array or tuple of array: Values of shape ``(N, D_out, H_out, W_out, C)`` and the dtype of ``x``; with
-        ``return_indices`` also their positions in the plane, int32.
-
-    Raises:
-        ValueError: If the windows do not fit into ``x``, a number or a shape is out of range, or not exactly
-            one of ``output_size`` and ``output_ratio`` is given.
-        TypeError: If ``x`` is not an array of a supported dtype, or another argument has a wrong type.
+    Arguments, results and errors are as in :func:`fractional_max_pool2d`, with three spatial axes.
 
     Example:
         >>> x = mx.arange(27.0).reshape(1, 3, 3, 3, 1)
@@ -512,3 +443,24 @@ def fractional_max_pool3d(
     """
     given = (kernel_size, output_size, output_ratio, return_indices, data_format)
     return FractionalPooling.of("fractional_max_pool3d", 3, *given)(x, stream, random_samples, key)
+
+
+def _document_like(original: Any, function: Any, rank: int) -> None:
+    """Replace a docstring's second paragraph by the sections Args to Raises of ``original``."""
+    if not function.__doc__:
+        return  # python -OO
+    _, args, rest = inspect.cleandoc(original.__doc__).partition("Args:")
+    sections = args + rest.partition("Example:")[0]
+    sections = re.sub(r"\bH(_out)?, ", "" if rank == 1 else r"D\1, H\1, ", sections)
+    sections = re.sub(r"2(?=d`|\)``)", str(rank), sections)
+    summary, _, example = inspect.cleandoc(function.__doc__).split("\n\n", 2)
+    function.__doc__ = f"{summary}\n\n{sections}{example}"
+
+
+_document_like(max_pool2d, max_pool1d, 1)
+_document_like(max_pool2d, max_pool3d, 3)
+_document_like(max_unpool2d, max_unpool1d, 1)
+_document_like(max_unpool2d, max_unpool3d, 3)
+_document_like(adaptive_max_pool2d, adaptive_max_pool1d, 1)
+_document_like(adaptive_max_pool2d, adaptive_max_pool3d, 3)
+_document_like(fractional_max_pool2d, fractional_max_pool3d, 3)

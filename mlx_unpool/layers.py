@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class _Layer(nn.Module):
     """Base class of all layers: a request made from the attributes, a repr, errors with the class's name."""
 
-    # The attributes of the last call and their request. A slot is neither an attribute nor pickled.
+    # The attributes of the last call and their request. mlx.nn neither lists nor pickles a slot.
     __slots__ = ("_last",)
 
     rank: int
@@ -56,11 +56,11 @@ class _Layer(nn.Module):
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, _normalized(value))
+        super().__setattr__(name, _normalised(value))
 
     def __setitem__(self, name: str, value: Any) -> None:
         self.__dict__.pop(name, None)  # where mlx.nn stores numbers, which would take precedence
-        super().__setitem__(name, _normalized(value))
+        super().__setitem__(name, _normalised(value))
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__
@@ -93,14 +93,14 @@ _REPR_DEFAULTS = {
 }
 
 
-def _normalized(value: Any) -> Any:
+def _normalised(value: Any) -> Any:
     """An argument as a layer stores it: plain integers, and tuples instead of lists.
 
     ``mlx.nn.Module`` treats a list as a list of modules.
     """
     if isinstance(value, list):
-        return tuple(map(_normalized, value))
-    numbers = check.all_integers([value])  # also of NumPy
+        return tuple(map(_normalised, value))
+    numbers = check.all_integers([value])  # including NumPy's
     return value if numbers is None else numbers[0]
 
 
@@ -110,8 +110,9 @@ class _Pool(_Layer):
     def __call__(self, x: mx.array, *, stream: Stream = None) -> ArrayOrPair:
         """Pool ``x``.
 
-        Without ``return_indices``, a layer on a GPU also writes the positions of the maxima for the gradient.
-        After ``eval()`` it writes values only, and a gradient computes the positions again.
+        In training mode, a layer on a GPU stores the positions of the maxima for the gradient, even
+        without ``return_indices``. After ``eval()`` it stores only the values, and a gradient
+        computes the positions again.
 
         Args:
             x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
@@ -122,8 +123,11 @@ class _Pool(_Layer):
             array or tuple of array: Values or, with ``return_indices``, ``(values, indices)`` of equal shape.
 
         Raises:
-            ValueError: If the shape of ``x`` is not possible, such as a plane smaller than the window.
-            TypeError: If ``x`` is not an array of a supported dtype.
+            ValueError: If ``x`` has the wrong number of axes or an empty spatial axis, the window
+                of a ``MaxPool`` layer does not fit into the padded input, or the arrays are too
+                large for the device (about 2^31 elements on the CPU).
+            TypeError: If ``x`` is not an array of a supported dtype, or ``stream`` is not a stream
+                or device.
         """
         return self._request()(x, stream, training=self.training)
 
@@ -147,15 +151,16 @@ class _MaxPool(_Pool):
         """Create the layer.
 
         A spatial axis of length ``L`` gets
-        ``L_out = floor((L + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1`` windows. With
-        ``ceil_mode`` it is the ceiling, one less if the last window would start at ``L + padding`` or beyond.
+        ``1 + floor((L + 2 * padding - dilation * (kernel_size - 1) - 1) / stride)``
+        windows. With ``ceil_mode`` the quotient is rounded up instead, but a last window that would
+        start after the end of the input is left out.
 
         Ties go to the first element in row-major order. NaN counts as larger than any number; of several
-        NaNs the last is used. Padding is never the maximum. A window without an element inside the input
-        gives ``-inf`` (the smallest value of an integer type) and flat index -1.
+        NaNs the last is used. Padding is never the maximum. A window without an element inside the
+        input gives ``-inf`` (for integers, the smallest value of the dtype) and the flat index -1
+        or the window index 0.
 
-        Attributes can be changed later and are checked in the next call. As in every ``mlx.nn`` layer, a
-        misspelled attribute (``pool.kernel_sise = 3``) raises no error and has no effect.
+        Attributes can be changed later and are checked in the next call.
 
         Args:
             kernel_size (int or tuple of int): Size of the window.
@@ -163,20 +168,24 @@ class _MaxPool(_Pool):
             padding (int or tuple of int): Implicit padding on both sides of each axis, at most half the
                 dilated window.
             dilation (int or tuple of int): Distance between the elements of a window.
-            ceil_mode (bool): Round the pooled size up instead of down, as long as the last window starts
-                inside the input or its left padding.
+            ceil_mode (bool): Round the pooled size up instead of down.
             return_indices (bool): Return ``(values, indices)``, for an unpooling layer.
-            index_format (str): ``"flat"``, positions ``(d*H + h)*W + w`` in the plane, as in PyTorch, or
-                ``"window"``, row-major offsets inside the window, which take a quarter of the memory.
+            index_format (str): ``"flat"``, positions ``(d*H + h)*W + w`` in the plane (in 2-D
+                ``h*W + w``, in 1-D ``w``), as in PyTorch, or ``"window"``, row-major offsets inside
+                the window, which take less memory.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
-        The input has any floating-point or integer dtype (see :doc:`/docs/indices_and_sizes`). Values
-        have the same dtype, flat indices are int32, window indices uint8 (uint16 above 256 elements).
+        The input can have any floating-point or integer dtype (float64 only on the CPU; see
+        :doc:`/docs/indices_and_sizes`). Values have the same dtype. Flat indices are int32 (int64
+        for planes of 2^31 positions or more, which only a GPU can pool). Window indices are uint8
+        (uint16 for windows of more than 256 elements).
 
         Raises:
-            ValueError: If ``kernel_size``, ``stride`` or ``dilation`` is below 1, ``padding`` is negative or
-                more than half the window, or ``index_format`` or ``data_format`` is another name.
-            TypeError: If a number is not an integer or a flag not a bool.
+            ValueError: If ``kernel_size``, ``stride`` or ``dilation`` is below 1, ``padding`` is
+                negative or more than half the dilated window, a tuple has the wrong length,
+                ``index_format`` or ``data_format`` is not one of the names above, or
+                ``index_format`` is ``"window"`` and the window has more than 65,536 elements.
+            TypeError: If a size is not an integer or a flag is not a bool.
         """
         super().__init__()
         self.kernel_size = kernel_size
@@ -204,21 +213,26 @@ class _AdaptiveMaxPool(_Pool):
         """Create the layer.
 
         On a spatial axis of length ``L``, window ``i`` of ``n`` covers the positions from
-        ``floor(i * L / n)`` to ``ceil((i + 1) * L / n) - 1``, as in PyTorch; neighbours overlap where ``n``
-        does not divide ``L``. Ties and NaN are treated as in :class:`MaxPool2d`.
+        ``floor(i * L / n)`` to ``ceil((i + 1) * L / n) - 1``, as in PyTorch. If ``n`` does not
+        divide ``L``, some neighbouring windows overlap. Ties and NaN are treated as in
+        :class:`MaxPool2d`.
 
         Args:
-            output_size (int or tuple of int or None): Number of windows on each axis; None keeps the length
-                of an axis.
+            output_size (int, or tuple of int and None): Number of windows on each axis. None in a
+                tuple keeps the length of that axis.
             return_indices (bool): Return ``(values, indices)``, to unpool with ``kernel_size=None``.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
-        The input has any floating-point or integer dtype (see :doc:`/docs/indices_and_sizes`). Values
-        have the same dtype, indices are int32 positions ``(d*H + h)*W + w`` in the plane.
+        The input can have any floating-point or integer dtype (float64 only on the CPU; see
+        :doc:`/docs/indices_and_sizes`). Values have the same dtype. Indices are flat as in
+        :class:`MaxPool2d`, because the windows can differ in size: int32 (int64 for planes of 2^31
+        positions or more, which only a GPU can pool).
 
         Raises:
-            ValueError: If ``output_size`` is below 1 or ``data_format`` is another name.
-            TypeError: If ``output_size`` is not made of integers and None, or ``return_indices`` not a bool.
+            ValueError: If ``output_size`` is below 1 or has the wrong length, or ``data_format`` is
+                not one of the names above.
+            TypeError: If ``output_size`` is None or has items other than integers and None, or
+                ``return_indices`` is not a bool.
         """
         super().__init__()
         self.output_size = output_size
@@ -242,30 +256,37 @@ class _FractionalMaxPool(_Pool):
     ) -> None:
         """Create the layer.
 
-        The windows on a spatial axis of length ``L`` start at ``floor((i + u) * a) - floor(u * a)``, where
-        ``a = (L - kernel_size) / (output_size - 1)`` and ``u`` is one random number per image, channel and
-        axis; the last window starts at ``L - kernel_size``, as in PyTorch (Graham, "Fractional Max-Pooling",
-        2014). Ties and NaN are treated as in :class:`MaxPool2d`.
+        Window ``i`` on a spatial axis of length ``L`` starts at
+        ``floor((i + u) * a) - floor(u * a)``, where ``a = (L - kernel_size) / (output_size - 1)``
+        and ``u`` is one random number per image, channel and axis. The last window (the only one if
+        ``output_size`` is 1) starts at ``L - kernel_size``. This is as in PyTorch (Graham,
+        "Fractional Max-Pooling", 2014). Ties and NaN are treated as in :class:`MaxPool2d`.
 
         Without ``random_samples`` or ``key`` every call draws from MLX's global random state, as dropout
-        does. Pass a ``key`` to each call for reproducible windows inside ``mx.checkpoint``, ``mx.vmap`` or
-        ``mx.compile``.
+        does. Inside a transform pass a ``key`` to each call: otherwise ``mx.checkpoint`` computes the
+        gradient with different windows than the value, and ``mx.vmap`` and ``mx.compile`` use the same
+        windows for all examples and all calls.
 
         Args:
             kernel_size (int or tuple of int): Size of the window.
             output_size (int or tuple of int, optional): Number of windows on each axis.
-            output_ratio (float or tuple of float, optional): ``output_size`` as a fraction of the input size.
-                Exactly one of the two must be given.
+            output_ratio (float or tuple of float, optional): ``output_size`` as a fraction of the input
+                size, above 0 and below 1; the number of windows is rounded down. Exactly one of
+                ``output_size`` and ``output_ratio`` must be given.
             return_indices (bool): Return ``(values, indices)``, to unpool with ``kernel_size=None``.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
-        The input has any floating-point or integer dtype (see :doc:`/docs/indices_and_sizes`). Values
-        have the same dtype, indices are int32 positions ``(d*H + h)*W + w`` in the plane.
+        The input can have any floating-point or integer dtype (float64 only on the CPU; see
+        :doc:`/docs/indices_and_sizes`). Values have the same dtype. Indices are flat as in
+        :class:`MaxPool2d`, because the windows have random positions: int32 (int64 for planes of
+        2^31 positions or more, which only a GPU can pool).
 
         Raises:
-            ValueError: If a size is below 1, ``output_ratio`` is not between 0 and 1, both or neither of
-                ``output_size`` and ``output_ratio`` are given, or ``data_format`` is another name.
-            TypeError: If a size is not an integer, a ratio not a number or ``return_indices`` not a bool.
+            ValueError: If a size is below 1, ``output_ratio`` is not above 0 and below 1, a tuple has
+                the wrong length, both or neither of ``output_size`` and ``output_ratio`` are given,
+                or ``data_format`` is not one of the names above.
+            TypeError: If a size is not an integer, a ratio is not a number or ``return_indices`` is
+                not a bool.
         """
         super().__init__()
         self.kernel_size = kernel_size
@@ -288,18 +309,22 @@ class _FractionalMaxPool(_Pool):
         Args:
             x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
                 batch dimension is optional.
-            random_samples (array, optional): Floats from 0 to 1 of shape ``(N, C, rank)``, one per image,
-                channel and axis.
-            key (array, optional): Key of ``mx.random`` to draw them with. Default: MLX's global state.
+            random_samples (array, optional): Floats from 0 to 1 of shape ``(N, C, 2)``, or in 3-D
+                ``(N, C, 3)``: for each image and channel one per axis, in the order of the axes of
+                ``x`` (in 2-D, PyTorch has the width first). N is 1 if ``x`` has no batch.
+            key (array, optional): Key of ``mx.random`` to draw the samples. Default: MLX's global state.
             stream (Stream or Device, optional): Stream or device to run on.
 
         Returns:
             array or tuple of array: Values or, with ``return_indices``, ``(values, indices)`` of equal shape.
 
         Raises:
-            ValueError: If ``x`` is smaller than the windows, ``random_samples`` or ``key`` has another shape,
-                or both are given.
-            TypeError: If ``x``, ``random_samples`` or ``key`` is not an array of a supported dtype.
+            ValueError: If ``x`` has the wrong number of axes, ``output_size`` or ``output_ratio``
+                gives no window or more than ``L - kernel_size + 1`` windows on an axis,
+                ``random_samples`` or ``key`` has the wrong shape, both are given, or the arrays are
+                too large for the device (about 2^31 elements on the CPU).
+            TypeError: If ``x``, ``random_samples`` or ``key`` is not an array of a supported dtype,
+                or ``stream`` is not a stream or device.
         """
         return self._request()(x, stream, random_samples, key, training=self.training)
 
@@ -320,32 +345,37 @@ class _MaxUnpool(_Layer):
     ) -> None:
         """Create the layer; :meth:`from_pool` copies the arguments of a pool.
 
-        A spatial axis with ``n`` windows gets, without ``output_size``, the length
+        Without ``output_size``, a spatial axis with ``n`` windows gets the length
         ``(n - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + 1``.
 
-        If several values have the same index, the last one in row-major order is kept. An index outside the
-        output is dropped; :func:`check_indices` and :func:`checking` find such indices.
+        If several values have the same index, the last one in row-major order is kept. A value
+        whose index is outside the output is dropped; :func:`check_indices` and :func:`checking`
+        find such indices.
 
         Warning:
-            Always pass ``output_size=x.shape``, where ``x`` is the array that was pooled. Inputs of several
-            sizes have the same pooled size, and a flat index refers to a different position in a plane of
-            another size. A layer made by :meth:`from_pool` requires it if any stride is above 1.
+            Always pass ``output_size=x.shape``, where ``x`` is the array that was pooled. Inputs of
+            different sizes can have the same pooled size, and a flat index refers to a different
+            position in a plane of another size.
 
         Args:
-            kernel_size (int or tuple of int or None): Must match the pooling layer. None accepts any flat
-                indices, and every call must pass ``output_size``.
+            kernel_size (int or tuple of int or None): Must match the pooling layer. None is for
+                flat indices whose windows differ or are unknown, for example from adaptive pooling;
+                every call must then pass ``output_size``.
             stride, padding, dilation (int or tuple of int): Must match the pooling layer, which has the same
                 defaults.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
-        Values have any floating-point or integer dtype (see :doc:`/docs/indices_and_sizes`), and the
-        output has the same. Indices have any integer dtype: uint8 and uint16 are offsets inside the window,
-        all others positions in the plane.
+        Values can have any floating-point or integer dtype (float64 only on the CPU; see
+        :doc:`/docs/indices_and_sizes`), and the output has the same dtype. Indices can have any
+        integer dtype: uint8 and uint16 indices are offsets inside the window, all others are
+        positions in the plane.
 
         Raises:
-            ValueError: If ``kernel_size``, ``stride`` or ``dilation`` is below 1, ``padding`` is negative or
-                more than half the window, or ``data_format`` is another name.
-            TypeError: If a number is not an integer.
+            ValueError: If ``kernel_size``, ``stride`` or ``dilation`` is below 1, ``padding`` is
+                negative or more than half the dilated window, a tuple has the wrong length,
+                ``data_format`` is not one of the names above, or ``kernel_size`` is None and
+                ``stride``, ``padding`` or ``dilation`` is not the default.
+            TypeError: If a size is not an integer.
         """
         super().__init__()
         self.kernel_size = kernel_size
@@ -358,14 +388,15 @@ class _MaxUnpool(_Layer):
 
     @classmethod
     def from_pool(cls, pool: _Pool) -> Self:
-        """Make the unpooling layer for ``pool``, a pooling layer of this library with the same rank.
+        """Make the unpooling layer for ``pool``, a pooling layer with as many spatial axes.
 
-        In a network prefer a pool with ``index_format="window"``: one byte per value instead of four.
-        Each call must pass ``output_size`` if any stride of ``pool`` is above 1. For an adaptive or
-        fractional pool ``kernel_size`` is None, and every call must pass ``output_size``.
+        In a network, prefer a pool with ``index_format="window"``: its indices take one byte each
+        instead of four (two bytes for windows of more than 256 elements). Each call must pass
+        ``output_size`` if any stride of ``pool`` is above 1. For an adaptive or fractional pool,
+        ``kernel_size`` is None, and every call must pass ``output_size``.
 
         Raises:
-            TypeError: If ``pool`` is anything else.
+            TypeError: If ``pool`` is not a pooling layer of this library with as many spatial axes.
             ValueError: If ``pool`` returns no indices.
         """
         if not isinstance(pool, _Pool) or pool.rank != cls.rank:
@@ -404,18 +435,28 @@ class _MaxUnpool(_Layer):
         Args:
             x (array): Pooled values. Shape ``(N, ..., C)``, or ``(N, C, ...)`` with
                 ``data_format="channels_first"``; the batch dimension is optional.
-            indices (array): Flat or window indices, with the shape of ``x``.
-            output_size (int or tuple of int, optional): Shape of the array that was pooled: spatial, or full
-                with or without the batch. An int applies to all axes.
+            indices (array): Flat indices, or window indices if the dtype is uint8 or uint16, with
+                the shape of ``x``. :func:`convert_indices` converts indices of TensorFlow and ONNX.
+            output_size (int or tuple of int, optional): Shape of the array that was pooled: its
+                spatial shape, or its full shape with or without the batch. An int applies to all
+                axes. Each axis may differ by less than one stride from its length without
+                ``output_size``; the batch and channels of a full shape are ignored. If
+                ``kernel_size`` is None, any spatial shape is allowed, but batch and channels must
+                be those of ``x``.
             stream (Stream or Device, optional): Stream or device to run on.
 
         Returns:
             array: Values at their positions, zeros elsewhere, with the dtype of ``x``.
 
         Raises:
-            ValueError: If ``indices`` and ``x`` differ in shape, or ``output_size`` is not possible, or is
-                missing where it is required.
-            TypeError: If ``x`` is not an array of a supported dtype or ``indices`` not one of integers.
+            ValueError: If ``x`` has the wrong number of axes, ``indices`` has another shape than
+                ``x``, ``output_size`` is not allowed or is required but missing, or the arrays are
+                too large for the device (about 2^31 elements on the CPU). If ``kernel_size`` is
+                None, also if ``indices`` are window indices or a plane has 2^31 pooled values or
+                more.
+            TypeError: If ``x`` is not an array of a supported dtype, ``indices`` is not an array of
+                integers, ``output_size`` is not an int or a tuple of ints, or ``stream`` is not a
+                stream or device.
         """
         return self._request()(x, indices, output_size, stream)
 
@@ -580,8 +621,8 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPool):
     Example:
         >>> pool = mlx_unpool.AdaptiveMaxPool2d((2, None), return_indices=True)
         >>> values, indices = pool(mx.arange(15.0).reshape(1, 5, 3, 1))
-        >>> values.squeeze().tolist()
-        [[6.0, 7.0, 8.0], [12.0, 13.0, 14.0]]
+        >>> values.squeeze().tolist(), indices.squeeze().tolist()
+        ([[6.0, 7.0, 8.0], [12.0, 13.0, 14.0]], [[6, 7, 8], [12, 13, 14]])
         >>> mlx_unpool.MaxUnpool2d.from_pool(pool)(values, indices, output_size=(5, 3)).shape
         (1, 5, 3, 1)
 
@@ -618,9 +659,10 @@ class FractionalMaxPool2d(_FractionalMaxPool):
 
     Example:
         >>> pool = mlx_unpool.FractionalMaxPool2d(2, output_ratio=(0.5, 0.75))
-        >>> x = mx.arange(64.0).reshape(1, 8, 8, 1)
-        >>> pool(x, random_samples=mx.zeros((1, 1, 2))).shape
-        (1, 4, 6, 1)
+        >>> x = mx.arange(16.0).reshape(1, 4, 4, 1)
+        >>> samples = mx.zeros((1, 1, 2))  # instead of random numbers
+        >>> pool(x, random_samples=samples).squeeze().tolist()
+        [[5.0, 6.0, 7.0], [13.0, 14.0, 15.0]]
 
     See also: :meth:`MaxUnpool2d.from_pool`; :func:`fractional_max_pool2d`.
     """

@@ -53,7 +53,7 @@ _PRIMITIVES = ("pool", "pool_values", "place", "accumulate", "pick", "pick_winne
 def calls(
     shape: tuple[int, ...], window: Any, flat: bool, dtype: mx.Dtype, pooled_by: Any
 ) -> list[tuple[Callable[[Any], tuple[mx.array, ...]], int]]:
-    """For every primitive, a call for any backend and the bytes of its inputs and outputs.
+    """For each primitive, a function that runs it on a backend, and its bytes of input and output.
 
     Inputs contain ties, NaN, infinities, subnormal numbers and zeros of both signs. Some flat indices are
     outside their windows.

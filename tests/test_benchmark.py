@@ -39,7 +39,7 @@ def test_the_report_has_a_row_for_each_window(small, capsys):
     assert len(benchmark._CASES) == 6
     for _, numbers in table:
         assert len(numbers) == len(header[1]) == 6
-        assert all(float(number) >= 0 for number in numbers)
+        assert all(float(number.rstrip("x")) >= 0 for number in numbers)
     assert re.search(r"\nx \+ 1, for comparison: [\d.]+ GB/s\.\nmlx.nn is faster in: .+\.\n$", said)
 
 
@@ -50,8 +50,8 @@ def test_it_says_where_mlx_nn_is_faster(small, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert "mlx.nn is faster in: 2x2/2 forward, 3x3x3/2 training." in said
     table = rows(said)
-    assert table["2x2/2"][0] == "2.00"
-    assert table["3x3x3/2"][3] == "3.00"
+    assert table["2x2/2"][0] == "0.50x"
+    assert table["3x3x3/2"][3] == "0.33x"
     size = 4 * 9 * 8 * 4 + 4 * 4 * 4 * 4  # an image and its pooled values, float32
     assert float(table["2x2/2"][2]) == pytest.approx(size / 1e-6 / 1e9, rel=0.5)
 
@@ -69,7 +69,7 @@ def test_the_networks_are_those_of_the_papers(name, pools):
     assert not mx.array_equal(model.layers[-1].weight, weight)
 
 
-VERDICTS = [(3.0, "The ratio, mlx_unpool / mlx.nn, is 0.756."), (3.95, "The ranges overlap")]
+VERDICTS = [(3.0, "The ratio, mlx.nn / mlx_unpool, is 1.324."), (3.95, "The ranges overlap")]
 
 
 @pytest.mark.parametrize(("ours", "verdict"), VERDICTS)

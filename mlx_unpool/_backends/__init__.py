@@ -22,9 +22,9 @@ VARIABLE = "MLX_UNPOOL_BACKEND"
 
 
 class Backend(Protocol):
-    """The primitives, the operations that every backend implements, on arrays (B, D, H, W, C)."""
+    """The primitives: the operations on arrays (B, D, H, W, C) that every backend implements."""
 
-    on_gpu: bool  # a CPU backend supports float64 and arrays of fewer than 2^31 elements
+    on_gpu: bool  # a CPU backend supports float64, but only arrays of fewer than 2^31 elements
 
     def pool(
         self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype
@@ -34,7 +34,7 @@ class Backend(Protocol):
     def pool_regions(
         self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
-        """Values and flat indices of windows between ``bounds``, of shape (B, n, 2, 1 or C)."""
+        """Values and flat indices of every window. ``bounds``: see ``_Pooling.bounds``."""
 
     def pool_values(
         self, x: mx.array, bounds: mx.array | None, g: Any, index_dtype: mx.Dtype
@@ -45,13 +45,13 @@ class Backend(Protocol):
         """Planes with values at their indices (the last one, if indices are equal), zero elsewhere."""
 
     def accumulate(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """As ``place``, but values with the same index are summed. The indices must come from a pool."""
+        """Like ``place``, but sums values at the same position. The indices must come from a pool."""
 
     def pick(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
         """Elements of the planes ``full`` at the indices of a pool; zero for a window without elements."""
 
     def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """As ``pick``, for any indices, but zero for a value that is not the last one at its position."""
+        """Like ``pick``, but for any indices; zero for a value that is not the last at its position."""
 
 
 _BACKENDS: dict[str, Backend] = {
@@ -78,12 +78,14 @@ def is_available(name: str) -> bool:
 
 @contextmanager
 def use_backend(name: BackendName) -> Iterator[None]:
-    """Force one backend for every call inside the ``with`` block, in this thread.
+    """Force one backend for every call inside the ``with`` block.
 
     The default depends on the device of the stream: ``"metal"`` or ``"cuda"`` kernels on a GPU, ``"ops"``
     (plain ``mlx.core`` operations) on the CPU. The environment variable ``MLX_UNPOOL_BACKEND`` forces a
-    backend for the whole process. Results are bit-identical on all backends, except the sign of zero and
-    the bits of NaN on the CPU of a Mac.
+    backend for the whole process. All backends are meant to give bit-identical results: see
+    :doc:`/docs/reliability` for the exceptions and for what has been tested.
+
+    It applies to the current thread and to ``asyncio`` tasks created inside, not to other threads.
 
     Args:
         name (str): ``"ops"``, ``"metal"`` or ``"cuda"``. ``"ops"`` always runs on the CPU, even if the
@@ -91,7 +93,7 @@ def use_backend(name: BackendName) -> Iterator[None]:
             :func:`exporting`, functions can be exported for a backend that this machine cannot run.
 
     Raises:
-        ValueError: If ``name`` is none of the three.
+        ValueError: If ``name`` is not one of the three.
 
     Example:
 

@@ -27,10 +27,10 @@ _USUAL_THREADGROUP = 256
 _MAX_BLOCKS = 65535  # along the second and third axis of a CUDA grid
 _LAUNCH_CACHE_SIZE = 1024  # launches of each kind
 _MAX_ELEMENTS = 64  # elements of the largest window that one thread reads
-_MAX_NEIGHBOURS = 9  # most overlapping windows that one thread compares
+_MAX_NEIGHBOURS = 9  # overlapping windows that one thread compares, at most
 _MAX_OUTPUTS = 16  # outputs of the largest tile that one thread writes
 _MAX_NUMBER = 2**31 - 1  # pooled values per plane, whose numbers are int32
-_MAX_LOADED = 8  # elements per row that a thread with several windows reads
+_MAX_LOADED = 8  # elements per row that a thread with several windows reads, at most
 _FULL_GPU_THREADS = 2**16  # threads that occupy a GPU fully
 _MAX_UNROLLED = 9  # elements of the largest window whose loop is unrolled
 _SHARED_ROWS = 2  # rows of overlapping large windows per thread; twice as many in 3-D
@@ -86,9 +86,9 @@ def _build(dialect: str, kernel: Kernel) -> Any:
 
 
 def _aligned(x: mx.array) -> mx.array:
-    """A copy of an array that may begin in the middle of a word, if it is in Metal's constant memory.
+    """``x``, or a copy of it if MLX would pass it in Metal's constant memory, possibly misaligned.
 
-    MLX passes arrays of fewer than 8 elements there, where they must begin at a multiple of 4 bytes.
+    MLX passes arrays of fewer than 8 elements there. They must begin at a multiple of 4 bytes.
     """
     return mx.concatenate([x, x])[: len(x)] if x.size < 8 and x.itemsize < 4 else x
 
@@ -154,7 +154,7 @@ class Kernels:
     ) -> tuple[mx.array, mx.array]:
         """Values and indices of windows between ``bounds``, or of equal windows if that is None.
 
-        Without ``index_dtype`` the second array has one element, which means nothing.
+        Without ``index_dtype`` the second array has one element and is not used.
         """
         columns = 1 if bounds is None else bounds.shape[3]
         if _is_large(g):
@@ -253,7 +253,7 @@ def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtyp
 def _place(
     shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry, task: str
 ) -> Launch:
-    """``task``: ``"keep"`` the last value at each position, ``"sum"`` all, or give ``"codes"`` of windows."""
+    """``task``: write the last value (``"keep"``), the ``"sum"``, or the last window (``"codes"``)."""
     batch, *_, channels = shape
     flat, stride, tiles = not is_window(index_dtype), g.window.stride, _tiles(g)
     columns = _columns(dtype, shape, g, tiles[2], stride[2], most=16 if task == "codes" else 8)
@@ -380,7 +380,7 @@ def _pool_large(
     d, h, w = g.pooled
     lanes = _lanes(dtype, channels) if columns == 1 else 1
     groups = -(-channels // lanes)
-    # At most the square root of the number of elements, and no more threads than a GPU runs at a time.
+    # Chunks per window: at most the root of the number of elements, and no more threads than fill a GPU.
     elements = prod(g.longest) if isinstance(g, RegionGeometry) else prod(_window_of(g)[:3])
     threads = batch * d * h * w * groups
     chunks = max(1, min(_power_of_two(int(elements**0.5)), _FULL_GPU_THREADS // threads))
@@ -408,7 +408,7 @@ def _pool_large(
 
 def _pooled(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype | None) -> tuple[Any, Any]:
     """The outputs of a pool and the template arguments that describe them."""
-    if index_dtype is None:  # values only; a kernel must write an output, here one index
+    if index_dtype is None:  # values only; the second output, of one element, is not used
         return [(shape, dtype), ((1,), mx.uint8)], {"T": dtype, "I": mx.uint8, "VALUES": True}
     return [(shape, dtype), (shape, index_dtype)], {"T": dtype, "I": index_dtype, "VALUES": False}
 
@@ -433,8 +433,8 @@ def _accumulate_regions(
     shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Geometry
 ) -> Launch:
     full = (shape[0], *g.size, shape[4])
-    # Threads access only the outputs as contiguous runs, so the window does not matter. The number of columns
-    # need not divide the width, because a bounds check takes less time than finding the windows.
+    # Only outputs are accessed as contiguous runs, so the window does not matter. The number of columns
+    # need not divide the width: a bounds check takes little time compared with finding the windows.
     columns = _columns(dtype, shape, _without_window(Geometry(g.size, g.size)))
     window = g.window if isinstance(g, WindowGeometry) else Window()
     if window.dilation[2] > window.stride[2]:
@@ -454,14 +454,14 @@ def _accumulate_regions(
 
 
 def _is_large(g: Any) -> bool:
-    """Whether ``pool_large`` pools these windows, whose sizes are not constants of the kernel."""
+    """Whether ``pool_large`` is used, a kernel with window sizes as arguments, not constants."""
     if isinstance(g, RegionGeometry):
         return prod(g.longest) > _MAX_ELEMENTS
     return g.window.elements > (_MAX_UNROLLED if g.varied else _MAX_ELEMENTS)
 
 
 def _has_tiles(g: Geometry) -> TypeGuard[WindowGeometry]:
-    """Whether ``place`` computes the planes of these windows."""
+    """Whether the kernel ``place`` can unpool and accumulate with these windows."""
     if not isinstance(g, WindowGeometry) or _is_large(g):
         return False
     return prod(g.window.stride) <= _MAX_OUTPUTS
@@ -492,10 +492,10 @@ def _window_of(g: Geometry) -> tuple[int, ...]:
 def threadgroup(
     grid: tuple[int, int, int], dialect: str = "cuda", caller: str = "threadgroup"
 ) -> tuple[int, int, int]:
-    """A threadgroup of at most 256 threads, as long as possible on the first axis.
+    """A threadgroup (in CUDA, a block) of at most 256 threads, as long as possible on the first axis.
 
-    The number of rows is a power of two, which keeps accesses aligned with cache lines. Only a CUDA grid that
-    would otherwise have too many blocks along an axis gets larger blocks.
+    If a CUDA grid would otherwise have too many blocks along an axis, a block has up to 1,024. The
+    number of rows is a power of two, which keeps accesses aligned with cache lines.
 
     Raises:
         ValueError: If the grid is too large for the dialect.

@@ -21,7 +21,7 @@ from .maxima import Maxima, irregular_windows, keys, windows
 from .padding import clamped
 from .spread import can_spread, spread
 
-_LARGE_BYTES = 2**25  # larger arrays are processed in parts; MLX's limit for cached free buffers
+_LARGE_BYTES = 2**25  # larger arrays are split; MLX caches free CPU buffers up to this total
 _PARTS = 8  # at most
 _NO_SHIFTS: list[mx.array | None] = [None] * 3  # see ``clamped``
 
@@ -59,7 +59,7 @@ class Ops:
     def pool_regions(
         self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
-        """Values and flat indices of windows between ``bounds``."""
+        """See ``Backend``."""
         _check_limit(x, g)
         ends = _ends(bounds, g)
         are_keys = x.dtype == mx.float16
@@ -141,7 +141,7 @@ class Ops:
         positions = at.checked(indices, g)
         if not (is_window(indices.dtype) and isinstance(g, WindowGeometry) and g.window.disjoint):
             # The numbers of the values are scattered to their positions, where the last one remains.
-            # (Channels have separate positions.) Spare elements are set to 0, which is no value's number.
+            # (Channels have separate positions.) Spare elements are set to 0; numbers start at 1.
             count = prod(g.pooled)
             dtype = narrowest(count)
             number = mx.arange(1, count + 1, dtype=dtype)[:, None]

@@ -1,7 +1,7 @@
 """Array operations that several modules of this package use.
 
-``reshape`` gets -1 only for constants: in ``mx.vmap`` it fails for an empty batch. A *row* is all elements
-of an array at one position of an axis.
+``reshape`` is called with -1 only for constant arrays, because -1 fails for an empty batch inside
+``mx.vmap``. A *row* is all elements of an array at one position of an axis.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class Maxima(NamedTuple):
         return Maxima(self.values, offsets, largest, *self[3:])
 
     def shifted(self, shift: mx.array, most: int) -> Maxima:
-        """The same maxima, with ``shift``, an array of at most ``most``, added to the offsets."""
+        """The same maxima with ``shift``, an array of numbers up to ``most``, added to the offsets."""
         if self.values_only:
             return self
         largest = self.largest + most
@@ -186,7 +186,7 @@ def _can_reduce(
 
 
 def _reduced_windows(sets: Maxima, axis: int, kernel: int, stride: int, count: int) -> Maxima:
-    """As :func:`windows`, with one reduction, which takes less time and memory.
+    """Like :func:`windows`, but with one reduction, which takes less time and memory.
 
     MLX reduces row by row, so that the first of equal zeros and the last NaN remain, but only if rows have
     more than one element and are contiguous.
@@ -210,10 +210,11 @@ def can_separate(sets: Maxima, kernel: int, stride: int, dilation: int, count: i
 def _separate_windows(
     sets: Maxima, axis: int, kernel: int, dilation: int, count: int, step: int
 ) -> Maxima:
-    """As :func:`windows`, for adjacent windows: each is reduced separately.
+    """Like :func:`windows`, but for adjacent windows: each is reduced separately.
 
-    First the maximum of each block is computed, then the position of the window's maximum in its block. For
-    small arrays the extra operations would take longer than one pass over all elements.
+    A window is divided into blocks of about ``sqrt(kernel)`` elements. First the maximum of each
+    block is computed, then the position of the window's maximum in its block. For small arrays
+    this would take longer than one pass over all elements.
     """
     shape = sets.values.shape
     before, after = prod(shape[: axis + 1]), prod(shape[axis + 2 :])
@@ -267,9 +268,10 @@ def _first_true(hits: mx.array) -> mx.array:
 def irregular_windows(
     sets: Maxima, axis: int, longest: int, start: mx.array, stop: mx.array, step: int
 ) -> Maxima:
-    """As :func:`windows`, for windows from ``start`` to ``stop``, arrays that broadcast to (B, D, H, W, C).
+    """Like :func:`windows`, but for windows from ``start`` to ``stop`` with different lengths.
 
-    No window is longer than ``longest`` or shorter than half of it.
+    ``start`` and ``stop`` are arrays that broadcast to (B, D, H, W, C). No window is longer than
+    ``longest`` or shorter than half of it.
     """
 
     def at(sets: Maxima, rows: mx.array) -> Maxima:

@@ -1,7 +1,7 @@
 """Windows that extend beyond the plane.
 
-Each element outside the plane is replaced by the nearest element of the same window inside it. Reading an
-element twice does not change the maximum.
+Each window element outside the plane is replaced by the nearest element of the same window that is
+inside the plane. Reading an element twice does not change the maximum.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ def _element_table(
 ) -> mx.array:
     """The distance of every window element to the first used one.
 
-    At least ``invalid`` for unused elements and, unless it is 0, for one more after the last.
+    It is ``invalid`` or more for unused elements. Unless 0, ``invalid`` is also the last entry.
     """
     table = mx.zeros((), dtype)
     for axis, step in zip(g.axes, steps):
