@@ -21,8 +21,9 @@ from matplotlib.colors import ListedColormap
 
 sys.path.append(str(Path(__file__).parent.parent / "examples"))
 import segnet_digits
+from support.drawing import GREY, frame
 
-ROWS, WIDTH, FONT, TITLE = 2, 480, 17, "#7a7a7a"
+ROWS, WIDTH, FONT = 2, 480, 17
 
 
 def main(folder: Path) -> None:
@@ -41,12 +42,11 @@ def main(folder: Path) -> None:
         for axis, (title, pictures) in zip(scene_axes, columns.items()):
             last = segnet_digits.CLASSES - 1
             axis.imshow(pictures[row], interpolation="nearest", cmap=colours, vmin=0, vmax=last)
-            axis.set(xticks=[], yticks=[])
-            axis.spines[:].set_color(TITLE)
+            frame(axis)
             if row == 0:
-                axis.set_title(title, fontsize=FONT, color=TITLE)
+                axis.set_title(title, fontsize=FONT, color=GREY)
     height = ROWS * side + top
-    figure.subplots_adjust(0, 0, 1, 1 - top / height, wspace=0.04, hspace=0.04)
+    figure.subplots_adjust(0, 0, 1 - 1 / WIDTH, 1 - top / height, wspace=0.04, hspace=0.04)
     figure.savefig(Path(__file__).with_name("hero.png"), dpi=108, transparent=True)
 
 

@@ -40,7 +40,7 @@ from support.brain_volumes import (
     with_both_hemispheres,
 )
 from support.command_line import run_program
-from support.drawing import show_classes
+from support.drawing import frame, show_classes
 from support.files import check_output_folder, checksum, replacing
 from tqdm import tqdm
 
@@ -154,7 +154,7 @@ def draw(volume: np.ndarray, labels: np.ndarray, classes: list[dict], path: Path
             axis.imshow(show[plane.name](volume, number), cmap="gray", vmin=0, vmax=255)
             show_classes(axis, named, classes, alpha=np.where(named > 0, 0.55, 0.0))
             axis.set_title(f"{plane.name} {number}", color="white")
-            axis.set_axis_off()
+            frame(axis)
             for side, x in () if plane.name == "sagittal" else (("R", 0.02), ("L", 0.93)):
                 axis.text(x, 0.92, side, color="white", transform=axis.transAxes)
     figure.savefig(path, dpi=90)

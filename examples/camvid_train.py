@@ -32,7 +32,7 @@ from mlx.utils import tree_flatten
 from support import segmenter as segmenters
 from support.camvid import CLASS_NAMES, UNLABELLED, CamVid
 from support.command_line import run_program
-from support.drawing import legend, save, show_classes
+from support.drawing import frame, legend, save, show_classes
 from support.files import check_output_folder
 from support.metrics import class_iou
 from support.street_scenes import write_streets
@@ -127,7 +127,7 @@ def draw(model: zoo.Model, data: CamVid, path: Path, count: int = 4) -> None:
         show_classes(row[1], classes, model.about.classes)
         show_classes(row[2], model.predict(picture), model.about.classes)
         for axis, title in zip(row, ("input", "truth", f"predicted: {model.model_type}")):
-            axis.set_axis_off()
+            frame(axis)
             if number == 0:
                 axis.set_title(title)
     legend(figure, model.about.classes)

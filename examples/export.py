@@ -1,11 +1,11 @@
 """Export a model of the zoo to one file that runs without Python (see examples/deploy/).
 
-    python examples/export.py fastsurfer-axial network.mlxfn --shape 1 256 256 7
+    python examples/export.py fastsurfer/axial network.mlxfn --shape 1 256 256 7
     python examples/export.py quicknat network.mlxfn --shape 1 256 256 1 --shape 8 256 256 1
 
-The exported function accepts only the given shapes, channels last. It runs on the kind of device that exports
-it (default: MLX's default device). Before the file gets its final name, it is loaded and compared with the
-model.
+The exported function accepts only the given shapes, channels last. It runs only on the kind of
+device (CPU or GPU) for which it was exported, by default that of MLX's default device. Before the
+file gets its final name, it is loaded and compared with the model.
 """
 
 from __future__ import annotations

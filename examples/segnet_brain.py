@@ -4,10 +4,10 @@
     python examples/segnet_brain.py --decoder nearest the same with nearest-neighbour upsampling
     python examples/segnet_brain.py --smoke           a few steps, in seconds, to check that everything runs
 
-The brain is the MNI152 template that comes with nilearn: an average of 152 people, with the probability of
-grey and white matter at each position. Two coronal slabs are excluded from training, for validation and for
-testing. The program writes the weights (safetensors), the metrics (JSON) and a picture into the folder
---output.
+The brain is the MNI152 template that comes with nilearn: an average of the brains of 152 people,
+with the probability of grey and of white matter at each position. Two coronal slabs are excluded
+from training, for validation and for testing. The program writes the weights (safetensors), the
+metrics (JSON) and a picture into the folder --output.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from matplotlib.colors import ListedColormap
-from matplotlib.patches import Patch
 from mlx_unpool_zoo.segnet import DECODERS, SegNet
 from support.brain_scans import (
     CLASS_NAMES,
@@ -37,7 +36,7 @@ from support.brain_scans import (
     two_thresholds,
 )
 from support.command_line import run_program
-from support.drawing import save
+from support.drawing import add_legend, frame, save
 from support.training import adamw, parse_options, save_weights, train
 
 LEARNING_RATE = 0.01
@@ -72,11 +71,10 @@ def draw(slab: np.ndarray, truth: np.ndarray, predicted: np.ndarray, path: Path)
             if volume is not slab:
                 options = {"cmap": colours, "vmin": 0, "vmax": 2}
             axis.imshow(volume[:, number].T, origin="lower", interpolation="nearest", **options)
-            axis.set_axis_off()
+            frame(axis)
     for axis, title in zip(axes[0], ("scan (noise, uneven light)", "truth", "predicted")):
         axis.set_title(title)
-    legend = [Patch(color=colours(n), label=name) for n, name in enumerate(CLASS_NAMES)]
-    figure.legend(handles=legend, loc="outside lower center", ncols=3, frameon=False)
+    add_legend(figure, {name: colours(n) for n, name in enumerate(CLASS_NAMES)}, columns=3)
     save(figure, path)
 
 

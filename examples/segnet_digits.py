@@ -1,14 +1,14 @@
 """Train a SegNet to find handwritten digits on photographs, and compare unpooling with other decoders.
 
-    python examples/segnet_digits.py                  train, evaluate, draw (about 5 minutes on 2 CPU cores)
+    python examples/segnet_digits.py                  train, evaluate, draw (about 6 minutes on 2 CPU cores)
     python examples/segnet_digits.py --compare        also train three other decoders
     python examples/segnet_digits.py --smoke          a few steps, in seconds, to check that everything runs
     python examples/segnet_digits.py --resume         continue an interrupted run, with the same result
     mlx.launch -n 2 --backend ring -- python examples/segnet_digits.py   divide each batch between 2 processes
 
-The program writes the weights (safetensors), the metrics (JSON) and a picture into the folder --output. The
-metrics and the picture are computed after loading the weights file. If there are several processes, only the
-first one writes. The checkpoint of each run is removed at the end.
+The program writes the weights (safetensors), the metrics (JSON) and a picture into the folder --output.
+For the metrics and the picture it loads the weights from the file again. If there are several
+processes, only the first one writes. The checkpoint of each run is removed at the end.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ import mlx.core as mx
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
-from matplotlib.patches import Patch
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo.segnet import DECODERS, NORMS, SegNet
 from support.command_line import run_program
 from support.digit_scenes import CLASS_NAMES, Scenes
-from support.drawing import save
+from support.drawing import add_legend, frame, save
 from support.files import check_output_folder
 from support.metrics import segmentation_metrics
 from support.training import adamw, save_weights, train, weighted_cross_entropy
 
 CLASSES = len(CLASS_NAMES)
 BACKGROUND_WEIGHT = 0.2  # most pixels are background
-MINUTES_PER_STEP = 5 / 900  # roughly, on 2 CPU cores
+MINUTES_PER_STEP = 6 / 900  # roughly, on 2 CPU cores
 COARSE_WEIGHT = 0.5  # weight of the auxiliary loss on the last pooling stage
 # The best of 0.005, 0.01 and 0.02 for each decoder, on the validation scenes of seed 0.
 LEARNING_RATES = {"unpool": 0.01, "nearest": 0.005, "bilinear": 0.01, "skip": 0.005}
@@ -258,11 +257,10 @@ def draw(
             elif title != "input":
                 options |= {"cmap": colours, "vmin": 0, "vmax": CLASSES - 1}
             axis.imshow(pictures[row], **options)
-            axis.set_axis_off()
+            frame(axis)
             if row == 0:
                 axis.set_title(title, fontsize=11)
-    legend = [Patch(color=colours(n), label=name) for n, name in enumerate(CLASS_NAMES)]
-    figure.legend(handles=legend, loc="outside lower center", ncols=CLASSES, frameon=False)
+    add_legend(figure, {name: colours(n) for n, name in enumerate(CLASS_NAMES)}, columns=CLASSES)
     save(figure, path, dpi=110)
 
 

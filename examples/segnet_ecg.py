@@ -1,13 +1,13 @@
 """Train a one-dimensional SegNet to find the waves of heartbeats in noisy electrocardiograms.
 
-    python examples/segnet_ecg.py                     train, evaluate, draw (a minute or two on 2 CPU cores)
+    python examples/segnet_ecg.py                     train, evaluate, draw (a few minutes on 2 CPU cores)
     python examples/segnet_ecg.py --decoder nearest   the same with nearest-neighbour upsampling
     python examples/segnet_ecg.py --smoke             a few steps, in seconds, to check that everything runs
 
 The electrocardiogram comes with PyWavelets. It has three heartbeats: one for training, one for validation and
-one for testing. Recordings are simulated from them by stretching, scaling, drift and noise. This demonstrates
-the 1-D layers; a detector for patients would need data from many people. The program writes the weights
-(safetensors), the metrics (JSON) and a picture into the folder --output.
+one for testing. Recordings are simulated from them: stretched and scaled, with drift and noise added. This
+demonstrates the 1-D layers; a detector for patients would need data from many people. The program
+writes the weights (safetensors), the metrics (JSON) and a picture into the folder --output.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from matplotlib.colors import to_rgba_array
-from matplotlib.patches import Patch
 from mlx_unpool_zoo.segnet import DECODERS, SegNet
 from support.command_line import run_program
-from support.drawing import save
+from support.drawing import add_legend, save
 from support.ecg import CLASS_NAMES, COLOURS, SAMPLES, recordings, training_batches
 from support.metrics import class_iou
 from support.training import adamw, parse_options, save_weights, train
@@ -45,7 +44,8 @@ def loss_of(model: SegNet, signals: mx.array, classes: mx.array) -> mx.array:
 def draw(signals: np.ndarray, truth: np.ndarray, predicted: np.ndarray, path: Path) -> None:
     """Draw one row per recording, with the true classes above the signal and the predicted ones below."""
     colours = to_rgba_array(COLOURS)
-    figure, axes = plt.subplots(len(signals), 1, figsize=(10, 2.2 * len(signals) + 0.6))
+    size = 10, 2.2 * len(signals) + 0.6
+    figure, axes = plt.subplots(len(signals), 1, figsize=size, layout="constrained")
     for axis, signal, *strips in zip(axes, signals, truth, predicted):
         axis.plot(signal, color="0.5", linewidth=0.8)
         low, high = signal.min() - 0.1, signal.max() + 0.1
@@ -58,9 +58,7 @@ def draw(signals: np.ndarray, truth: np.ndarray, predicted: np.ndarray, path: Pa
         axis.spines[:].set_visible(False)
         axis.set_xticks([])
     axes[-1].set_xlabel("1,000 samples, 360 per second")
-    legend = [Patch(color=COLOURS[n], label=CLASS_NAMES[n]) for n in range(1, len(CLASS_NAMES))]
-    figure.legend(handles=legend, loc="lower center", ncols=3, frameon=False)
-    figure.tight_layout(rect=(0, 0.06, 1, 1))
+    add_legend(figure, dict(zip(CLASS_NAMES[1:], COLOURS[1:])), columns=3)
     save(figure, path)
 
 

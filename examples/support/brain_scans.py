@@ -1,7 +1,7 @@
 """Simulated brain scans from the MNI152 template, which comes with nilearn.
 
-The template is an average of 152 people, with the probability of grey and white matter at each position. Two
-coronal slabs of it are excluded from training.
+The template is an average of the brains of 152 people, with the probability of grey and of white
+matter at each position. Two coronal slabs of it are excluded from training.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""T1-weighted scans of heads as inputs of FastSurfer's networks, and the label volumes from their scores.
+"""Convert T1-weighted head scans to inputs of FastSurfer's networks, and scores to label volumes.
 
 This module follows FastSurfer (Deep-MI/FastSurfer, ``FastSurferCNN/data_loader`` and ``inference.py``): scans
 are conformed to 256 x 256 x 256 voxels of 1 mm with values from 0 to 255; an input is seven neighbouring

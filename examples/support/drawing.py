@@ -13,6 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 
+GREY = "#7a7a7a"  # readable on light and dark pages
+
 
 def colour_map(classes: list[dict[str, Any]]) -> ListedColormap:
     """A colour map from classes with ``name`` and ``colour`` (RGB, 0 to 255)."""
@@ -22,8 +24,19 @@ def colour_map(classes: list[dict[str, Any]]) -> ListedColormap:
 def legend(figure: Figure, classes: list[dict[str, Any]], columns: int = 6) -> None:
     """Add a legend with the names and colours of classes below a figure."""
     colours = colour_map(classes)
-    patches = [Patch(color=colours(n), label=entry["name"]) for n, entry in enumerate(classes)]
+    add_legend(figure, {entry["name"]: colours(n) for n, entry in enumerate(classes)}, columns)
+
+
+def add_legend(figure: Figure, colours: dict[str, Any], columns: int) -> None:
+    """Add a legend with names and their colours below a figure."""
+    patches = [Patch(facecolor=c, edgecolor=GREY, label=name) for name, c in colours.items()]
     figure.legend(handles=patches, loc="outside lower center", ncols=columns, frameon=False)
+
+
+def frame(axis: Axes) -> None:
+    """Replace the axes of an image by a grey frame, which shows its edge on a page of the same colour."""
+    axis.set(xticks=[], yticks=[])
+    axis.spines[:].set_color(GREY)
 
 
 def show_classes(
@@ -40,6 +53,6 @@ PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".tiff", ".pdf", ".svg")
 def save(figure: Figure, path: Path, dpi: int = 100) -> None:
     """Save and close a figure. It is transparent with grey text, so it suits light and dark pages."""
     for words in figure.findobj(Text):
-        words.set_color("#7a7a7a")
+        words.set_color(GREY)
     figure.savefig(path, dpi=dpi, transparent=True)
     plt.close(figure)

@@ -1,6 +1,6 @@
 """Simulated recordings from the electrocardiogram that comes with PyWavelets.
 
-It has three heartbeats, one for each split. Recordings are simulated by stretching, scaling, drift and noise.
+It has three heartbeats, one for each split. Recordings are stretched and scaled copies with drift and noise.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A training loop for one or several processes, on one or several machines, that can be resumed exactly.
+"""A training loop for one or several processes, on one or several machines.
+
+An interrupted run can be resumed and ends with the same result.
 
 Each process computes the gradients of its part of each batch. Then all processes take the same step with the
 average of the gradients, so all have the same state after every step, and the first one saves it. Without a

@@ -1,4 +1,4 @@
-"""Two autoencoders with unpooling: overlapping windows for signals, and padded pooling for volumes.
+"""Two autoencoders: one for signals, with overlapping windows, and one for volumes, with padding.
 
 InceptionAutoencoder: the blocks of TheMrGhostman/InceptionTime-Pytorch, after Fawaz et al., "InceptionTime:
 Finding AlexNet for time series classification", Data Mining and Knowledge Discovery 2020.

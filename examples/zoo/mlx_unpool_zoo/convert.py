@@ -1,11 +1,11 @@
-"""Convert weights that were published for PyTorch into a folder.
+"""Convert weights that were published for PyTorch, and write a folder that the zoo can load.
 
     python -m mlx_unpool_zoo.convert fastsurfer_vinn aparc_vinn_axial_v2.0.0.pkl fastsurfer/axial
     python -m mlx_unpool_zoo.convert enet best_model.pth enet --input raw
     python -m mlx_unpool_zoo.convert segnet vgg16_bn.pth start --config num_classes=12
 
-Files may be state dicts, checkpoints, whole pickled models (PyTorch is needed, but no code in
-a file is run) or .safetensors files.
+Files may be .safetensors files or, if PyTorch is installed, state dicts, checkpoints and whole
+pickled models. No code in a file is run.
 """
 
 from __future__ import annotations
