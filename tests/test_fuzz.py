@@ -245,7 +245,7 @@ def unpool_options(rank: int, cells: tuple[int, ...]) -> st.SearchStrategy:
 
 def spatial_of_full_shape(call: Call, shape: tuple[int, ...], exact: bool) -> tuple | None:
     """The spatial part of a full shape; if ``exact``, its other axes must equal those of the array."""
-    first = call.options["data_format"] == "channels_first"
+    first = call.layout.data_format == "channels_first"
     spatial = shape[-call.rank :] if first else shape[-call.rank - 1 : -1]
     image = (call.channels, *spatial) if first else (*spatial, call.channels)
     full = [image] if call.batch is None else [image, (call.batch, *image)]
@@ -271,6 +271,7 @@ def legal_unpooled_size(call: Call, window: reference.Pool | None) -> tuple[int,
 @given(calls(unpool_options), st.sampled_from([*INTEGERS, mx.uint8, mx.int32, mx.int64]))
 @example(failure(ANYWHERE, stride=mx.array([2, 2]), output_size=3), mx.int32)  # == gives an array
 @example(failure(ANYWHERE, 3, output_size=[1, 2, 3, 4], data_format="channels_first"), mx.int8)
+@example(failure(ANYWHERE, 2, output_size=(2, 1, 1, 3), data_format=np.array([2, 2])), mx.int8)
 def test_unpooling(call, index_dtype):
     options, layout = call.options, call.layout
     is_window = index_dtype in (mx.uint8, mx.uint16)
