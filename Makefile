@@ -23,7 +23,7 @@ streets: $(VENV)/.examples ## train ENet on street scenes (minutes)
 brain: $(VENV)/.examples ## train a 3-D SegNet on simulated brain scans (minutes)
 	$(RUN) examples/segnet_brain.py $(ARGS)
 
-ecg: $(VENV)/.examples ## train a 1-D SegNet on heartbeats (a minute or two)
+ecg: $(VENV)/.examples ## train a 1-D SegNet on heartbeats (minutes)
 	$(RUN) examples/segnet_ecg.py $(ARGS)
 
 notebooks: $(VENV)/.notebooks ## open the notebooks in JupyterLab
@@ -38,7 +38,7 @@ CORE := $(PARALLEL) --ignore tests/metal --ignore tests/cuda --ignore-glob "test
 check: $(VENV)/.check ## the tests of the core only (15 seconds)
 	$(RUN) -m pytest -q $(CORE)
 
-test: $(VENV)/.test ## all tests that need neither PyTorch nor NVIDIA's compiler (5 minutes)
+test: $(VENV)/.test ## all tests that need neither PyTorch nor NVIDIA's compiler (about 6 minutes)
 	$(RUN) -m pytest $(PARALLEL)
 
 test-external: $(VENV)/.external ## the tests that need PyTorch or NVIDIA's compiler

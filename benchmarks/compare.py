@@ -1,9 +1,9 @@
-"""Compares the speed of this version of the library with that of another checkout.
+"""Compare the speed of this version of the library with that of another checkout, on the CPU.
 
     python benchmarks/compare.py OTHER_CHECKOUT
 
-Subprocesses with the two versions take turns. They run the operations and build their
-graphs. The program prints the time of this version divided by the time of the other one.
+The two versions run in turn, each in a subprocess that measures the operations and the building of
+their graphs. The program prints the time of this version divided by the time of the other one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def operations() -> dict[str, tuple[Callable[[], Any], bool]]:
     found: dict[str, tuple[Callable[[], Any], bool]] = {}
 
     def add(name: str, pool: Any, unpool: Any, x: mx.array) -> None:
-        """Adds the operations of one pair of layers."""
+        """Add the operations of one pair of layers."""
         values, indices = pool(x)
         size = {"output_size": x.shape}
         mx.eval(values, indices)
@@ -89,7 +89,7 @@ def measure() -> dict[str, float]:
 
 
 def main() -> None:
-    """Prints the ratios of medians, from large to small, and their geometric mean."""
+    """Print the ratios of medians, from large to small, and their geometric mean."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
         "other", nargs="?", type=Path, help="folder of a checkout of the other version"

@@ -1,14 +1,14 @@
-"""Compares max pooling in this library with max pooling in mlx.nn: single calls and whole training steps.
+"""Compare max pooling in this library with max pooling in mlx.nn: single calls and whole training steps.
 
-    python benchmarks/mlx_nn.py                     print the tables of MLX_NN.md (takes minutes)
+    python benchmarks/mlx_nn.py                     print the tables of MLX_NN.md (about 10 minutes)
     python benchmarks/mlx_nn.py --quick             the same with small arrays, to check that the program runs
     python benchmarks/mlx_nn.py --write             write them into MLX_NN.md, docs/benchmarks.md, README.md
     python benchmarks/mlx_nn.py --write --stored    write the results of the last run again
     python benchmarks/mlx_nn.py --write --memory    write only the memory of the forward pass (takes seconds)
 
-Times are medians in one process on MLX's default device. The two libraries take turns. Bytes on a GPU are
-counts and the same on every machine. The bytes of mlx.nn are counted in MLX's graph, those of this library on
-the emulated device of tests/metal.
+Times are medians of five rounds in one process on MLX's default device. The two libraries take turns. The
+bytes that a GPU would move are counted, not measured, and are the same on every machine: for mlx.nn from
+MLX's graph, for this library on the emulated device of tests/metal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,6 +44,7 @@ CHART = USERS_PAGE.with_suffix(".svg")
 README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- table: python benchmarks/mlx_nn.py --write -->", "<!-- end of table -->"
 BEGIN_MEMORY = "<!-- table: python benchmarks/mlx_nn.py --write --memory -->"
+ROUNDS = 5  # over all cases, because the load of a shared machine changes
 TURNS = 5  # of at least three runs each, because 3x3/2 needs 15 runs to warm up
 
 
@@ -79,7 +80,7 @@ CASES = [
     Case("2x2x2/2", VOLUME, (2, 2, 0)),
     Case("3x3x3/2", VOLUME, (3, 2, 1)),
 ]
-# A forward pass takes less than 0.2 ms here, so these rows are not part of the means.
+# The fixed cost of a call is a large part of the time here, so these rows are not part of the means.
 SMALL = [
     Case("2x2/2, 14x14x512", (1, 14, 14, 512), (2, 2, 0)),
     Case("3x3/2, 14x14x512", (1, 14, 14, 512), (3, 2, 1)),
@@ -97,26 +98,14 @@ LARGE = Case("32x32/32", (1, 224, 224, 64), (32, 32, 0))  # only in the table of
 # The columns of docs/benchmarks.md and the rows of its chart.
 SHORT = dict(zip(MEASURES, ("forward", "gradient", "value and gradient")))
 *_, TRAINING = MEASURES
-CHART_CASES = [
-    "2x2/2",
-    "2x2/2, odd width",
-    "3x3/2",
-    "3x3/1",
-    "2x2x2/2",
-    "3x3x3/2",
-    "2x2/2, 14x14x512",
-]
+CHART_CASES = ["2x2/2", "2x2/2, odd width", "3x3/2", "3x3/1", "2x2x2/2", "3x3x3/2"]
+CHART_CASES += ["2x2/2, 14x14x512"]
 README_CASES = [*CHART_CASES[:4], "1-D 3/2", *CHART_CASES[4:]]
 # MLX primitives that return a view. Reshape and Flatten copy an array that is not contiguous.
 VIEWS = {"AsStrided", "Broadcast", "Copy", "ExpandDims", "Flatten", "Reshape", "Slice", "Split"}
 VIEWS |= {"Squeeze", "StopGradient", "Transpose", "Unflatten"}
 STRIDED, RESHAPING = {"AsStrided", "Slice", "Transpose"}, {"Flatten", "Reshape"}
-FUSED = {
-    "AsType",
-    "Divide",
-    "Equal",
-    "Multiply",
-}  # by mx.compile; those that occur in mlx.nn's pools
+FUSED = {"AsType", "Divide", "Equal", "Multiply"}  # by mx.compile, of those in mlx.nn's pools
 
 
 def measured(case: Case) -> dict[str, Any]:
@@ -132,6 +121,16 @@ def measured(case: Case) -> dict[str, Any]:
         row[measure] = timing.medians(runs, turns=TURNS)
     row[MEMORY] = {who: peak(run) for who, run in runs.items()}
     return row
+
+
+def median_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The medians of rows that were measured in several rounds."""
+    medians = dict(rows[0])
+    for name, figures in medians.items():
+        if isinstance(figures, dict):
+            found = {who: [row[name][who] for row in rows] for who in figures}
+            medians[name] = {who: statistics.median(each) for who, each in found.items()}
+    return medians
 
 
 def forward_memory(case: Case) -> dict[str, Any]:
@@ -303,30 +302,25 @@ def trained(name: str, quick: bool) -> dict[str, Any]:
 
 
 def lines_of(rows: list[dict[str, Any]], small: list[dict[str, Any]]) -> list[str]:
-    """The table of times and memory as ratios to mlx.nn, with means, and the cases where mlx.nn is better."""
+    """The table of times and memory with means, and the cases where mlx.nn is better."""
     measures = [*MEASURES, MEMORY]
     ratios = {
-        row["case"]: [timing.ratio(row[measure], "ours", "mlx.nn") for measure in measures]
+        row["case"]: [timing.ratio(row[measure], "mlx.nn", "ours") for measure in measures]
         for row in rows + small
     }
     columns = list(zip(*(ratios[row["case"]] for row in rows)))
-    body = [[name, *numbers] for name, numbers in ratios.items()]
-    body.insert(len(rows), ["**geometric mean**", *map(timing.geometric_mean, columns)])
-    body.insert(len(rows) + 1, ["**highest**", *map(max, columns)])
+    body = [[name, *map(factor, numbers)] for name, numbers in ratios.items()]
+    means = map(factor, map(timing.geometric_mean, columns))
+    body.insert(len(rows), ["**geometric mean**", *means])
+    body.insert(len(rows) + 1, ["**lowest**", *map(factor, map(min, columns))])
     worse = []
     for number, measure in enumerate(measures):
-        names = [
-            f"{name} ({found[number]:.2f})" for name, found in ratios.items() if found[number] > 1
-        ]
+        cases = {name: found[number] for name, found in ratios.items() if found[number] < 0.995}
+        names = [f"{name} ({factor(ratio)})" for name, ratio in cases.items()]
         worse.append(f"- {measure}: {'; '.join(names) or 'none of these cases'}")
-    table = timing.table(["mlx_unpool / mlx.nn", *measures], body)
-    return [
-        table,
-        "",
-        "Cases in which `mlx.nn` is faster or needs less memory, with the ratio:",
-        "",
-        *worse,
-    ]
+    table = timing.table(["mlx.nn / mlx_unpool", *measures], body)
+    heading = "Cases in which `mlx.nn` is faster or needs less memory:"
+    return [table, "", heading, "", *worse]
 
 
 def byte_lines(rows: list[dict[str, Any]]) -> str:
@@ -356,18 +350,12 @@ def readme_lines(rows: list[dict[str, Any]]) -> str:
         row: dict[str, Any] = {}
         for found in rows:
             row |= found if found.get("case") == name else {}
-        ratios = [1 / timing.ratio(row[m], "ours", "mlx.nn") for m in (TRAINING, "forward", MEMORY)]
+        ratios = [timing.ratio(row[m], "mlx.nn", "ours") for m in (TRAINING, "forward", MEMORY)]
         costs = row.get("bytes")
         ratios += [costs["mlx.nn"][0] / costs["ours"][0]] if costs else []
         body.append([name, *map(factor, ratios), *[""] * (4 - len(ratios))])
-    header = [
-        "pooling layer, float32",
-        "forward and gradient",
-        "forward",
-        "peak memory",
-        "bytes on a GPU",
-    ]
-    return timing.table(header, body)
+    header = ["pooling layer, float32", "forward and gradient", "forward", "peak memory"]
+    return timing.table([*header, "bytes on a GPU"], body)
 
 
 def memory_lines(rows: list[dict[str, Any]]) -> str:
@@ -415,7 +403,7 @@ def draw(rows: list[dict[str, Any]]) -> None:
 
 
 def put(page: Path, report: str, begin: str = BEGIN) -> None:
-    """Replaces the tables of a page that follow ``begin``."""
+    """Replace the tables of a page that follow ``begin``."""
     before, _, rest = page.read_text().partition(begin)
     after = rest[rest.index(END) :]
     page.write_text(f"{before}{begin}\n\n{report}\n\n{after}")
@@ -426,15 +414,18 @@ def measure_all(quick: bool) -> list[dict[str, Any]]:
     cases = (
         [c._replace(shape=(1, *(13,) * (len(c.shape) - 2), 8)) for c in CASES] if quick else CASES
     )
-    rows = [measured(case) for case in (*cases, *SMALL)]
-    rows += [trained(name, quick) for name in MODELS]
+    rounds = []
+    for _ in range(1 if quick else ROUNDS):
+        rounds.append([measured(case) for case in (*cases, *SMALL)])
+        rounds[-1] += [trained(name, quick) for name in MODELS]
+    rows = [median_row(same) for same in zip(*rounds)]
     with mx.stream(mx.cpu):
         rows += [counted(case) for case in cases]
     return rows
 
 
 def main() -> None:
-    """Prints the tables or writes them into the pages."""
+    """Print the tables or write them into the pages."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -477,9 +468,9 @@ def main() -> None:
     means = [row for row in times if row not in small]
     counts = [row for row in rows if "bytes" in row]
     steps = [
-        [row["model"], timing.ratio(row["step"], "ours", "mlx.nn")] for row in rows if "step" in row
+        [row["model"], timing.ratio(row["step"], "mlx.nn", "ours")] for row in rows if "step" in row
     ]
-    step_table = timing.table(["training step", "mlx_unpool / mlx.nn"], steps)
+    step_table = timing.table(["training step", "mlx.nn / mlx_unpool"], steps)
     report = "\n".join([*lines_of(means, small), "", step_table, "", byte_lines(counts)])
     if not options.write:
         print(f"{report}\n\n{time_lines(times)}")

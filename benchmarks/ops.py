@@ -1,8 +1,9 @@
-"""Compares pooling with indices, unpooling and their derivatives with PyTorch and with plain MLX operations.
+"""Compare pooling with indices, unpooling and their derivatives with PyTorch and with plain MLX operations.
 
     python benchmarks/ops.py [--quick]
 
-``mx.compile`` calls ``g++``: the first one on PATH, which may be a script that calls another compiler.
+The compiled variants need a C++ compiler: ``mx.compile`` calls the first ``g++`` on PATH, which may
+be a script that calls another compiler.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Case:
         self.check()
 
     def check(self) -> None:
-        """Checks that results are correct before anything is timed."""
+        """Check that results are correct before anything is timed."""
         values, indices = self.torch_pooled[False]
         theirs = values.float().permute(0, 2, 3, 1).numpy()
         assert np.array_equal(np.array(self.values.astype(mx.float32)), theirs)
@@ -193,7 +194,7 @@ def other(name: str) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    """Prints tables of ratios."""
+    """Print tables of ratios."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
         "--quick", action="store_true", help="use one small size, to check that the program runs"
@@ -272,7 +273,7 @@ def main() -> None:
 
 
 def report(rows: list[dict[str, Any]]) -> None:
-    """Prints geometric means over sizes, as ratios to each other implementation."""
+    """Print geometric means over sizes, as ratios to each other implementation."""
     theirs = {who for row in rows for who in row["seconds"] if "ours" not in who}
     columns = sorted(theirs, key=lambda who: (who != "torch NCHW, 1 thread", who))
     lines = []

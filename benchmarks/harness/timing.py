@@ -46,9 +46,9 @@ def each(run: Callable[[], Any], least: int, seconds: float) -> list[float]:
     return times
 
 
-def ratio(figures: dict[str, float], ours: str, theirs: str) -> float:
-    """The time of ``ours`` divided by that of ``theirs``."""
-    return figures[ours] / figures[theirs]
+def ratio(figures: dict[str, float], numerator: str, denominator: str) -> float:
+    """Divide one of the figures by another."""
+    return figures[numerator] / figures[denominator]
 
 
 def geometric_mean(numbers: list[float]) -> float:
@@ -79,7 +79,7 @@ def machine() -> dict[str, Any]:
 
 
 def save(name: str, rows: list[dict[str, Any]]) -> None:
-    """Writes the rows of a benchmark and the machine as JSON."""
+    """Write the rows of a benchmark and the machine as JSON."""
     RESULTS.mkdir(exist_ok=True)
     content = {"benchmark": name, "machine": machine(), "rows": rows}
     (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
