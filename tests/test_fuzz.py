@@ -1,8 +1,8 @@
 """Legal arguments give the results of the reference, illegal ones a ValueError or a TypeError.
 
 Most of the drawn arguments are legal, but each can be nonsense. ``legal_*`` decides, independently of the
-library, which calls must succeed. ``make fuzz`` draws 20,000 calls, ``make test`` a few hundred, the same in
-every run. Calls that failed in the past are ``@example``s.
+library, which calls must succeed. ``make fuzz`` draws 20,000 new calls; ``make test`` a few hundred and
+``.ci/run`` 5,000, the same in every run. Calls that failed in the past are ``@example``s.
 """
 
 from __future__ import annotations
@@ -209,6 +209,9 @@ def failure(defaults: dict, rank: int = 1, **options: Any) -> Call:
 @given(calls(pool_options))
 @example(failure(POOL, kernel_size=2, stride=1, padding=1, dilation=2))  # an empty window
 @example(failure(POOL, kernel_size=2, data_format=np.array([2, 2])))  # == gives an array
+@example(
+    failure(POOL, kernel_size=2, stride=1, padding=1, return_indices=False, index_format="window")
+)
 def test_pooling(call):
     window = legal_window(call.rank, call.options)
     legal = window is not None and legal_words(call.options)
