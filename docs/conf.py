@@ -28,7 +28,13 @@ author = "The mlx_unpool maintainers"
 version = release = mlx_unpool.__version__
 
 root_doc = "index"  # README.md, see below
-include_patterns = ["*.md", "docs/*.md", "docs/reference/*.rst", "benchmarks/*.md"]
+include_patterns = [
+    "*.md",
+    "docs/*.md",
+    "docs/reference/*.rst",
+    "benchmarks/*.md",
+    "tests/metal/*.md",
+]
 include_patterns += ["examples/*.md", "examples/deploy/*.md", "examples/notebooks/*.ipynb"]
 exclude_patterns = [".*", "*/.*", "site", "demo", "dist", "build"]
 extensions = ["myst_nb", "sphinx_copybutton", "sphinxext.opengraph"]
@@ -67,10 +73,10 @@ intersphinx_mapping = {
     "numpy": ("https://numpy.org/doc/stable/", "docs/inventories/numpy.txt"),
 }
 PREFIXES = {"mx.": "mlx.core.", "nn.": "mlx.nn.", "np.": "numpy."}
-# Headings of the sections that a search for these words lists first.
-SEARCHES = {
-    "## Dtypes\n": "! dtype, ! float16, ! bfloat16, ! float64",
-    "# The model zoo\n": "! segnet, ! enet, ! quicknat, ! fastsurfer",
+# Headings of sections: the label that docstrings refer to, and the words for which a search lists it first.
+SECTIONS = {
+    "## Dtypes\n": ("dtypes", "! dtype, ! float16, ! bfloat16, ! float64"),
+    "# The model zoo\n": ("zoo", "! segnet, ! enet, ! quicknat, ! fastsurfer"),
 }
 
 
@@ -80,6 +86,7 @@ def setup(app: Any) -> None:
     Project.path2doc = lambda *args: {"README": "index"}.get(path2doc(*args), path2doc(*args))
     app.connect("builder-inited", lambda _: write_api.write_pages_of_the_site())
     app.connect("source-read", change_page)
+    app.connect("autodoc-process-docstring", complete_docstring, priority=400)  # before napoleon
     app.connect("build-finished", lambda *_: shutil.rmtree(FOLDER / "reference"))
     app.add_transform(LinkNamesInCode)
 
@@ -92,8 +99,17 @@ def change_page(app: Any, docname: str, source: list[str]) -> None:
         source[0] += "".join(map(contents, pages))
     if docname == "docs/api":
         source[0] = write_api.page(write_api.table_of_the_site)
-    for heading, words in SEARCHES.items():
-        source[0] = source[0].replace(heading, f"{heading}\n```{{index}} {words}\n```\n")
+    for heading, (label, words) in SECTIONS.items():
+        marked = f"({label})=\n{heading}\n```{{index}} {words}\n```\n"
+        source[0] = source[0].replace(heading, marked)
+
+
+def complete_docstring(
+    app: Any, kind: str, name: str, thing: Any, options: Any, lines: list[str]
+) -> None:
+    """Add the sections that the docstring of a 1-D or 3-D function refers to."""
+    if kind == "function":
+        lines[:] = write_api.docstring(thing).splitlines()
 
 
 def contents(section: str) -> str:

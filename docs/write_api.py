@@ -1,4 +1,4 @@
-"""Writes docs/api.md, the API reference on GitHub, from the docstrings: python docs/write_api.py
+"""Write docs/api.md, the API reference on GitHub, from the docstrings: python docs/write_api.py
 
 The site has a page for each name instead, with the same sections in the same order (conf.py).
 """
@@ -46,6 +46,22 @@ def groups() -> dict[str, tuple[str, list[str]]]:
     return found
 
 
+def docstring(thing: Any) -> str:
+    """A docstring. That of a 1-D or 3-D function gets the sections Args to Raises of the 2-D function."""
+    text = inspect.getdoc(thing) or ""
+    reference = re.search(
+        r"^Arguments, results and errors are as in :func:`(\w+)`.*\n\n", text, re.M
+    )
+    if not reference:
+        return text
+    sections = inspect.getdoc(getattr(mlx_unpool, reference[1])) or ""
+    sections = "Args:" + sections.partition("Args:")[2].partition("Example:")[0]
+    rank = thing.__name__[-2]
+    sections = re.sub(r"\bH(_out)?, ", "" if rank == "1" else r"D\1, H\1, ", sections)
+    sections = re.sub(r"2(?=d`|\)``)", rank, sections)
+    return text.replace(reference[0], sections)
+
+
 def summary(thing: Any) -> str:
     """The first paragraph of a docstring."""
     return " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
@@ -66,7 +82,9 @@ def markdown(text: str) -> str:
         title, body = match[1], textwrap.dedent(match[2]).strip()
         if title in ("Args", "Returns", "Raises"):
             body = re.sub(r"\s*\n\s*" if title == "Returns" else r"\n\s+", " ", body)
-            body = re.sub(r"^([^\s:(]+)(?= \(|:)", r"`\1`", body, flags=re.MULTILINE)
+            names = r"^(?:\w+, )*\w+(?= \(|:)"
+            quoted = lambda match: re.sub(r"\w+", r"`\g<0>`", match[0])  # noqa: E731
+            body = re.sub(names, quoted, body, flags=re.MULTILINE)
             body = re.sub(r"^", "- ", body, flags=re.MULTILINE)
         return f"**{title}**\n\n{body}\n\n"
 
@@ -101,8 +119,10 @@ def markdown(text: str) -> str:
         (rf"^Warning:{indented}", box),
         (r"^See also: ", "**See also** "),
         (r":doc:`/docs/(\w+)`", page_link),
+        (r":ref:`(.+?) <(\w+)>`", r"[\1](indices_and_sizes.md#\2)"),
         (r":\w+:`~?([\w.]+)`", link),
         (r"``((?:.|\n)+?)``", r"`\1`"),
+        (r"::\n\n    (.+)\n", r":\n\n```text\n\1\n```\n"),
         (r"^(>>> (?:.+\n?)+(?:\n>>> (?:.+\n?)+)*)", lambda m: f"```pycon\n{m[1].strip()}\n```\n\n"),
     ):
         text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
@@ -111,7 +131,7 @@ def markdown(text: str) -> str:
 
 def described(call: str, thing: Any) -> list[str]:
     """A signature and a docstring, as paragraphs of Markdown."""
-    return [f"```python\n{signature(call, thing)}\n```", markdown(inspect.getdoc(thing) or "")]
+    return [f"```python\n{signature(call, thing)}\n```", markdown(docstring(thing))]
 
 
 def entries(names: list[str]) -> str:

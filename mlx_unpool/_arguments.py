@@ -1,5 +1,5 @@
 """Checks of single arguments. Each raises an error that names the caller, the argument, the value given and
-what is allowed. No check evaluates an array."""
+what is allowed. No check evaluates an array, but a message that prints a tuple with an array does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ PAIR_HINT = (
     "unpool(values, indices, output_size=x.shape)."
 )
 F = TypeVar("F", bound=Callable[..., Any])
-_STREAMS = (mx.Stream, mx.ThreadLocalStream, mx.Device, mx.DeviceType)
 
 
 def signature(function: F) -> F:
@@ -34,11 +33,11 @@ def signature(function: F) -> F:
                 raise  # from inside the function
             caller, problem = function.__name__, str(error).partition("() ")[2]
             problem = problem.partition(". Did you mean")[0]  # a hint of Python 3.13 and later
-            parameters = list(inspect.signature(function).parameters.values())
-            if args and parameters[0].name == "self":
-                caller = type(args[0]).__name__
-                del parameters[0]
-            plain = [p.replace(annotation=inspect.Parameter.empty) for p in parameters]
+            parameters = inspect.signature(function).parameters.values()
+            plain = [p.replace(annotation=p.empty) for p in parameters]
+            if args and plain and plain[0].name in ("self", "cls"):
+                is_method = plain.pop(0).name == "self"
+                caller = type(args[0]).__name__ if is_method else f"{args[0].__name__}.{caller}"
             hint = f" {PAIR_HINT}" if "'indices'" in problem and "npool" in caller else ""
             raise TypeError(
                 f"[{caller}] {problem}; the arguments are {inspect.Signature(plain)}.{hint}"
@@ -53,9 +52,9 @@ def short_repr(value: Any) -> str:
         return f"an array of shape {value.shape}"
     try:
         text = repr(value)
-    except ValueError:  # Python refuses to print integers of thousands of digits
-        text = ""
-    return text if 0 < len(text) <= 200 else f"a very long {type(value).__name__}"
+    except ValueError:  # an integer of thousands of digits, or a tuple with a traced array
+        return f"an unprintable {type(value).__name__}"
+    return text if len(text) <= 200 else f"a very long {type(value).__name__}"
 
 
 def message(caller: str, name: str, needed: str, got: Any) -> str:
@@ -97,9 +96,13 @@ def indices(caller: str, indices: Any, values: Any = None) -> None:
 
 def stream(caller: str, value: Any) -> None:
     """Check a stream or device."""
-    if value is not None and not isinstance(value, _STREAMS):
+    if value is None or isinstance(value, (mx.Stream, mx.ThreadLocalStream)):
+        return
+    if not isinstance(value, (mx.Device, mx.DeviceType)):
         kind = type(value).__name__
         raise TypeError(f"[{caller}] 'stream' must be a stream, a device or None but got {kind}.")
+    if not mx.is_available(value):
+        raise ValueError(message(caller, "stream", "be an available device", value))
 
 
 def choice(caller: str, name: str, value: Any, allowed: Sequence[str]) -> None:
@@ -135,8 +138,7 @@ def ratios(caller: str, name: str, value: Any, count: int) -> tuple[float, ...]:
     """Check a number or a sequence; return one number between 0 and 1 per axis."""
     given = value if isinstance(value, (tuple, list)) else [value] * count
     if any(isinstance(r, bool) or not isinstance(r, Real) for r in given):
-        needed = f"be a number or a tuple of {count} numbers"
-        raise TypeError(message(caller, name, needed, value))
+        raise TypeError(message(caller, name, f"be a number or a tuple of {count} numbers", value))
     if len(given) != count or not all(0 < r < 1 for r in given):
         needed = f"be between 0 and 1 on each of {count} axes"
         raise ValueError(message(caller, name, needed, value))
@@ -149,11 +151,9 @@ def shape(caller: str, name: str, value: Any, rank: int = 1) -> tuple[int, ...]:
         return value  # the usual case, fast
     numbers = all_integers(value if isinstance(value, (tuple, list)) else [value] * rank)
     if numbers is None:
-        hint = f": pass its shape, {name}={value.shape}" if isinstance(value, mx.array) else ""
-        raise TypeError(
-            f"[{caller}] '{name}' must be an integer or a tuple of integers but got "
-            f"{short_repr(value)}{hint}."
-        )
+        hint = f" Pass its shape: {name}={value.shape}." if isinstance(value, mx.array) else ""
+        needed = "be an integer or a tuple of integers"
+        raise TypeError(message(caller, name, needed, value) + hint)
     _check_lengths(caller, name, value, numbers)
     return numbers
 

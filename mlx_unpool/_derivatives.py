@@ -34,9 +34,9 @@ _exporting = ContextVar("exporting", default=False)
 
 @contextmanager
 def exporting() -> Iterator[None]:
-    """Run every call inside the ``with`` block without its custom derivative, for export.
+    """Return a context manager inside which pooling and unpooling can be exported.
 
-    Otherwise ``mx.export_function`` fails with ``[export_function] Unable to serialize primitive
+    Elsewhere ``mx.export_function`` fails with ``[export_function] Unable to serialize primitive
     CustomTransforms``. Inside this context pooling and unpooling are traced as their kernels or operations,
     which can be exported but not differentiated; pools without ``return_indices`` store no indices. The
     exported file runs without this package, on the kind of device that it was traced for.
@@ -50,16 +50,15 @@ def exporting() -> Iterator[None]:
         ValueError: If a derivative is taken inside.
 
     Example:
-
         >>> import tempfile
-        >>> import mlx.core as mx
-        >>> import mlx_unpool
         >>> pool = mlx_unpool.MaxPool2d(2)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with mlx_unpool.exporting():
         ...         mx.export_function(f"{folder}/pool.mlxfn", pool, mx.zeros((1, 4, 4, 3)))
         ...     mx.import_function(f"{folder}/pool.mlxfn")(mx.ones((1, 4, 4, 3)))[0].shape
         (1, 2, 2, 3)
+
+    See also: :func:`use_backend`, to export for a Mac; :func:`replace_max_pools`.
     """
     try:
         with set_inside(_exporting, True):

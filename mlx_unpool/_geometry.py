@@ -361,7 +361,8 @@ def adaptive_geometry(size: Triple, pooled: Triple) -> Geometry:
     regular: list[tuple[int, int] | None] = []
     for length, n in zip(size, pooled):
         each, rest = divmod(length, n)
-        # Rounding outwards extends a window on neither side, on one side or on both.
+        # Rounding the start down and the end up extends no window, one side of a window, or both sides.
+        # The windows are equal and equally spaced if the rest is 0 or 1.
         longest.append(each if rest == 0 else each + 1 if n % rest == 0 else each + 2)
         regular.append((longest[-1], each) if rest <= 1 and each > 0 else None)
     equal = [axis for axis in regular if axis]

@@ -26,24 +26,22 @@ _checking: ContextVar[bool | None] = ContextVar("checking", default=None)
 
 @contextmanager
 def checking() -> Iterator[None]:
-    """Make every unpooling inside the ``with`` block check its indices.
+    """Return a context manager inside which every unpooling checks its indices.
 
-    Otherwise unpooling raises no error for invalid indices, because a GPU kernel cannot. Inside
+    Elsewhere unpooling raises no error for invalid indices, because a GPU kernel cannot. Inside
     this context (or, with the environment variable ``MLX_UNPOOL_CHECK=1``, in the whole process)
     each call evaluates its indices and raises what :func:`check_indices` raises. Use it to find a
     mistake: it costs one evaluation per call.
 
     It applies to the current thread and to ``asyncio`` tasks created inside, not to other threads.
-    Inside ``mx.compile`` and ``mx.vmap`` values are unavailable, so nothing is checked.
+    Inside ``mx.compile`` and ``mx.vmap`` the values of the function's arguments are unavailable, so
+    indices that depend on them are not checked.
 
     Raises:
         ValueError: In a call inside the block, if an index is outside the output or, where a window
             is given, outside its window.
 
     Example:
-
-        >>> import mlx.core as mx
-        >>> import mlx_unpool
         >>> x = mx.arange(20.0).reshape(1, 4, 5, 1)
         >>> values, indices = mlx_unpool.max_pool2d(x, 2, return_indices=True)
         >>> with mlx_unpool.checking():
@@ -53,6 +51,8 @@ def checking() -> Iterator[None]:
         ValueError: [max_unpool2d] 'indices' must be from 0 to 15 and in their own window but got 6 at \
 (0, 0, 0, 0). Inputs with H 4 to 5, W 4 to 5 have this pooled size (or smaller ones with ceil_mode). Pass \
 the shape of the pool's input as 'output_size', and the pool's kernel_size, stride, padding and dilation.
+
+    See also: :func:`check_indices`; :func:`max_unpool2d`.
     """
     with set_inside(_checking, True):
         yield

@@ -99,6 +99,12 @@ class Layout:
         return (*batch, *spatial, self.channels)
 
 
+def layout_hint(channels_first: bool) -> str:
+    """The end of a message, for a shape that fits this layout instead of the one that was passed."""
+    order = "first" if channels_first else "last"
+    return f" If the array is channels {order}, pass data_format='channels_{order}'."
+
+
 def bounds_array(table: Any, formula: BoundsFormula, counts: Triple) -> mx.array:
     """``formula(axis, n)`` for every ``n`` below the count of each axis, as int32 (n, 2).
 

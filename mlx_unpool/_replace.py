@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import operator
 import warnings
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import mlx.nn as nn
 
-from ._arguments import short_repr
+from . import _arguments as check
 from .layers import MaxPool1d, MaxPool2d, MaxPool3d, _Pool
 
 _LAYERS = {nn.MaxPool1d: MaxPool1d, nn.MaxPool2d: MaxPool2d, nn.MaxPool3d: MaxPool3d}
 
 
+@check.signature
 def replace_max_pools(model: nn.Module) -> nn.Module:
     """Replace every ``mlx.nn.MaxPool1d/2d/3d`` in a model with this library's equivalent layer.
 
     The model is changed in place. Parameters, other layers and their order stay the same. Pools are found
     in attributes, lists, tuples and dicts, and a shared pool stays shared. Class attributes and pools
-    created in ``__call__`` are not replaced. Subclasses of these layers, pools whose attributes
-    were changed, pools with padding above half the window, and pools in a subclass of ``tuple``
-    other than a named tuple are left in the model, and one ``UserWarning`` lists them. A model
-    without any pool also gives a ``UserWarning``. Call this function before ``mx.compile``.
-    Afterwards, export the model inside :func:`exporting`, even if that was not necessary before.
+    created in ``__call__`` are not replaced. One ``UserWarning`` lists the pools that are left in the model:
+    subclasses of these layers, pools with padding above half the window, pools with additional attributes
+    or with changed ones that do not describe a symmetric window, and pools in a subclass of ``tuple`` other
+    than a named tuple. A model without any pool also gives a ``UserWarning``. Call this function before
+    ``mx.compile``. Afterwards, export the model inside :func:`exporting`, even if it was not needed before.
 
     Args:
         model (Module): The model, or a single pool.
@@ -34,19 +36,19 @@ def replace_max_pools(model: nn.Module) -> nn.Module:
 
     Raises:
         TypeError: If ``model`` is not an ``mlx.nn.Module``.
-        RuntimeError: If the installed MLX stores the window of a pool in an unknown way.
+        RuntimeError: If the installed MLX stores the window of a pool in an unknown way. Pools found
+            earlier are already replaced.
 
     Example:
-
         >>> import mlx.nn as nn
-        >>> import mlx_unpool
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.MaxPool2d(2))
         >>> mlx_unpool.replace_max_pools(model).layers[2]
         MaxPool2d(kernel_size=(2, 2), stride=(2, 2), padding=(0, 0))
+
+    See also: :class:`MaxPool2d`, :func:`exporting`.
     """
     if not isinstance(model, nn.Module):
-        got = short_repr(model)
-        raise TypeError(f"[replace_max_pools] 'model' must be an mlx.nn.Module but got {got}.")
+        raise TypeError(check.message("replace_max_pools", "model", "be an mlx.nn.Module", model))
     found = _Found({}, [], [])
     result = found.replaced(model, "")
     while found.pending:
@@ -56,10 +58,10 @@ def replace_max_pools(model: nn.Module) -> nn.Module:
             if new is not item:
                 value[key] = new
     if found.left:
-        warnings.warn("\n  ".join(["[replace_max_pools] not replaced:", *found.left]), stacklevel=2)
+        warnings.warn("\n  ".join(["[replace_max_pools] not replaced:", *found.left]), stacklevel=3)
     elif not any(isinstance(value, (*_LAYERS, _Pool)) for value, _ in found.seen.values()):
         message = "'model' contains no max pooling layer; those created in __call__ are not found."
-        warnings.warn(f"[replace_max_pools] {message}", stacklevel=2)
+        warnings.warn(f"[replace_max_pools] {message}", stacklevel=3)
     return result
 
 
@@ -107,6 +109,9 @@ def _layer_like(pool: Any) -> nn.Module:
     except (AttributeError, TypeError, ValueError) as error:
         message = f"[replace_max_pools] cannot read the window of {kind.__name__} in MLX {version('mlx')}."
         raise RuntimeError(message) from error
-    if {**pool, **vars(pool), "_training": True, "_no_grad": set()} != {**same, **vars(same)}:
+    attributes, changed = {**pool, **vars(pool), "_training": True, "_no_grad": set()}, True
+    with suppress(ValueError):  # an attribute that is an array has no truth value
+        changed = attributes != {**same, **vars(same)}
+    if changed:
         raise ValueError(f"attributes of this {kind.__name__} were changed.")
     return _LAYERS[kind](*window).train(pool.training)

@@ -29,7 +29,7 @@ from ._geometry import (
     fractional_geometry,
     triple,
 )
-from ._layout import Layout, bounds_array
+from ._layout import Layout, bounds_array, layout_hint
 from ._types import (
     DATA_FORMATS,
     INDEX_FORMATS,
@@ -85,9 +85,7 @@ def _plan(request: _Request, *shapes: tuple[int, ...] | None) -> Plan:
         other = replace(request, channels_first=not request.channels_first)
         with suppress(ValueError):
             other.plan(*shapes)
-            order = "first" if other.channels_first else "last"
-            hint = f"If the array is channels {order}, pass data_format='channels_{order}'."
-            error.args = (f"{error} {hint}",)
+            error.args = (f"{error}{layout_hint(other.channels_first)}",)
         raise
 
 
@@ -102,6 +100,10 @@ class _Request:
     def plan(self, *shapes: Any) -> Plan:
         """The plan for arrays of these shapes."""
         raise NotImplementedError
+
+    def error(self, name: str, needed: str, got: Any) -> ValueError:
+        """The error for an argument: what it must be, have or do, and what was passed."""
+        return ValueError(check.message(self.caller, name, needed, got))
 
     def layout(self, shape: tuple[int, ...]) -> Layout:
         """The layout of an input of this shape."""
@@ -140,11 +142,14 @@ class _Pooling(_Request):
 
     return_indices: bool
 
+    def shapes(self, x: mx.array, *drawn: Any) -> tuple[Any, ...]:
+        """The shapes that a plan depends on. ``drawn``: the samples and the key of fractional pooling."""
+        return (x.shape,)
+
     def bounds(self, plan: Plan, *drawn: Any) -> mx.array | None:
         """Start and stop of every window, or None for equal windows.
 
         The shape is (B, n, 2, 1) or (B, n, 2, C), where n is OD + OH + OW.
-        ``drawn``: for fractional pooling, the random samples and the key, each an array or None.
         """
         return None
 
@@ -154,7 +159,7 @@ class _Pooling(_Request):
         ``training``: whether a gradient is likely, so that on a GPU the indices are kept for it.
         """
         where = self.where(x, stream)
-        plan = _plan(self, x.shape)
+        plan = _plan(self, *self.shapes(x, *drawn))
         self.check_limit(plan, where)
         with mx.stream(where.stream):
             return self.run(x, plan, where, self.bounds(plan, *drawn), training)
@@ -186,8 +191,7 @@ class _Pooling(_Request):
         """The size of an input's planes, which must not be 0 on any axis."""
         size = layout.size(shape)
         if min(size) < 1:
-            needed = "have 1 position or more on every spatial axis"
-            raise ValueError(check.message(self.caller, "x", needed, self.spatial(size)))
+            raise self.error("x", "have 1 position or more per spatial axis", self.spatial(size))
         return size
 
 
@@ -229,11 +233,10 @@ class MaxPooling(_Pooling):
         size = layout.size(shape)
         pooled = self.window.pooled_size(size)
         if min(size) < 1 or min(pooled) < 1:
+            span, padding, got = map(self.spatial, (self.window.span, self.window.padding, size))
             raise ValueError(
-                f"[{self.caller}] 'kernel_size' must fit into the padded input: a window covers "
-                f"{self.spatial(self.window.span)} positions and 'padding' is "
-                f"{self.spatial(self.window.padding)}, but got an input of spatial shape "
-                f"{self.spatial(size)}."
+                f"[{self.caller}] 'kernel_size' must fit into the padded input: a window covers {span} "
+                f"positions and 'padding' is {padding}, but got an input of spatial shape {got}."
             )
         g = WindowGeometry(size, pooled, self.window)
         return Plan.of(layout, g, self.index_dtype(g, self.index_format))
@@ -277,11 +280,9 @@ class MaxUnpooling(_Request):
         where = self.where(x, stream)
         check.indices(self.caller, indices, x)
         if indices.shape != x.shape:
-            needed = f"have the shape of the pooled values, {x.shape},"
-            raise ValueError(check.message(self.caller, "indices", needed, indices.shape))
+            raise self.error("indices", f"have the shape of 'x', {x.shape},", indices.shape)
         if self.window is None and is_window(indices.dtype):
-            needed = f"be given for window indices ({indices.dtype})"
-            raise ValueError(check.message(self.caller, "kernel_size", needed, None))
+            raise self.error("kernel_size", f"be given for window indices ({indices.dtype})", None)
         if output_size is not None:
             output_size = check.shape(self.caller, "output_size", output_size, self.rank)
         plan = _plan(self, x.shape, output_size)
@@ -308,14 +309,13 @@ class MaxUnpooling(_Request):
             g = WindowGeometry(size, pooled, self.window)
         elif prod(pooled) >= 2**31:
             needed = "have fewer than 2^31 values per plane if 'kernel_size' is None"
-            raise ValueError(check.message(self.caller, "x", needed, prod(pooled)))
+            raise self.error("x", needed, prod(pooled))
         return Plan.of(layout, g, flat_dtype(size), unpool=True)
 
     def _default_size(self, pooled: Triple) -> Triple:
         """The size of the output if the caller passes none."""
         if self.window is None:
-            needed = "be given if 'kernel_size' is None"
-            raise ValueError(check.message(self.caller, "output_size", needed, None))
+            raise self.error("output_size", "be given if 'kernel_size' is None", None)
         default = self.window.unpooled_size(pooled)
         if self.needs_output_size:
             raise ValueError(
@@ -326,34 +326,29 @@ class MaxUnpooling(_Request):
         if min(default) < 1 or max(default) > LARGEST_AXIS:
             why = "empty" if min(default) < 1 else "longer than 2^31 - 1 on an axis"
             needed = f"be given here, because the default, {self.spatial(default)}, is {why},"
-            raise ValueError(check.message(self.caller, "output_size", needed, None))
+            raise self.error("output_size", needed, None)
         return default
 
     def _given_size(self, layout: Layout, pooled: Triple, output_size: tuple[int, ...]) -> Triple:
         """The size of the output that the caller passes as a spatial or a full shape."""
-
-        def refusal(needed: str) -> ValueError:
-            return ValueError(check.message(self.caller, "output_size", needed, output_size))
-
         spatial: tuple[int, ...] | None = output_size
         if len(output_size) != self.rank:
             # With a window only the spatial part of a full shape counts, as in PyTorch.
             spatial = layout.spatial_of_full_shape(output_size, exact=self.window is None)
         if spatial is None:
             batch = "" if self.window else " with the batch and channels of the input"
-            allowed = f"an integer, a spatial shape of {self.rank} integers or a full shape{batch}"
-            raise refusal(f"be {allowed}")
+            shapes = f"a spatial shape of {self.rank} integers or a full shape{batch}"
+            raise self.error("output_size", f"be an integer, {shapes}", output_size)
         size = triple(spatial)
         if min(spatial) < 1:
-            raise refusal("be 1 or more on every axis")
+            raise self.error("output_size", "be 1 or more on every axis", output_size)
         if self.window is not None:
             ranges = self.window.unpooled_ranges(pooled)
             if any(n not in allowed for n, allowed in zip(size, ranges)):
                 text = self.spatial(tuple(f"{r.start} to {r.stop - 1}" for r in ranges))
-                raise refusal(
-                    f"differ by less than one stride from the default for {self.spatial(pooled)} "
-                    f"windows, which allows ({', '.join(text)}),"
-                )
+                default = f"the default for {self.spatial(pooled)} windows"
+                needed = f"differ by less than one stride from {default}, which allows ({', '.join(text)}),"
+                raise self.error("output_size", needed, output_size)
         return size
 
 
@@ -388,10 +383,7 @@ class AdaptivePooling(_Pooling):
         kept = zip(self.output_size, self.spatial(size))
         pooled = triple([length if n is None else n for n, length in kept])
         if sum(pooled) > LARGEST_AXIS:
-            needed = "add up to fewer than 2^31 over all axes"
-            raise ValueError(
-                check.message(self.caller, "output_size", needed, self.spatial(pooled))
-            )
+            raise self.error("output_size", "add up to less than 2^31", self.spatial(pooled))
         g = adaptive_geometry(size, pooled)
         return Plan.of(layout, g, self.index_dtype(g))
 
@@ -434,21 +426,35 @@ class FractionalPooling(_Pooling):
         else:
             output_ratio = check.ratios(caller, "output_ratio", output_ratio, rank)
         check.flag(caller, "return_indices", return_indices)
-        first = is_first(caller, data_format)
-        fields = (kernel, output_size, output_ratio)
+        first, fields = is_first(caller, data_format), (kernel, output_size, output_ratio)
         return _interned(FractionalPooling, caller, rank, first, return_indices, *fields)
+
+    def shapes(self, x: mx.array, samples: Any = None, key: Any = None) -> tuple[Any, ...]:
+        """Check the samples and the key, which may be None. Return the shapes of ``x`` and the samples."""
+        if samples is not None and key is not None:
+            raise self.error("key", "be None if 'random_samples' is given", key)
+        for name, given, needed, is_right in (
+            ("random_samples", samples, "an array of floats", is_float),
+            ("key", key, "a key of mx.random (a uint32 array)", mx.uint32.__eq__),
+        ):
+            is_array = isinstance(given, mx.array)
+            if given is not None and not (is_array and is_right(given.dtype)):
+                got = given.dtype if is_array else type(given).__name__
+                raise TypeError(f"[{self.caller}] '{name}' must be {needed} but got {got}.")
+        if key is not None and key.shape != (2,):
+            raise self.error("key", "have the shape (2,)", key.shape)
+        return x.shape, None if samples is None else samples.shape
 
     def bounds(self, plan: Plan, samples: Any = None, key: Any = None) -> mx.array:
         """See :class:`_Pooling`."""
-        shape = (plan.layout.batch, plan.layout.channels, self.rank)
-        self._check_samples(samples, key, shape)
         if samples is None:
+            shape = (plan.layout.batch, plan.layout.channels, self.rank)
             samples = mx.random.uniform(shape=shape, key=key)
         # Window positions have no derivative. Without stop_gradient MLX would differentiate mx.random.
         bounds = _fractional_bounds(mx.stop_gradient(samples), plan.geometry)
         return plan.layout.fold_bounds(bounds)
 
-    def plan(self, shape: tuple[int, ...]) -> Plan:
+    def plan(self, shape: tuple[int, ...], of_samples: tuple[int, ...] | None) -> Plan:
         """See :class:`_Request`."""
         layout = self.layout(shape)
         size = self.nonempty_size(layout, shape)
@@ -458,30 +464,18 @@ class FractionalPooling(_Pooling):
             name, given = "output_ratio", self.output_ratio
             count = tuple(int(n * ratio) for n, ratio in zip(lengths, given))
         room = tuple(n - k + 1 for n, k in zip(lengths, self.kernel))
+        if min(room) < 1:
+            raise self.error("kernel_size", f"fit into an input of size {lengths}", self.kernel)
         if any(not 1 <= n <= most for n, most in zip(count, room)):
             raise ValueError(
                 f"[{self.caller}] '{name}' must give at least 1 and at most {room} windows (input size - "
                 f"kernel_size + 1) but got {given}, which gives {count} windows."
             )
+        of_uniform = layout.batch, layout.channels, self.rank
+        if of_samples not in (None, of_uniform):
+            raise self.error("random_samples", f"have the shape {of_uniform}", of_samples)
         g = fractional_geometry(size, triple(count), triple(self.kernel))
         return Plan.of(layout, g, flat_dtype(size))
-
-    def _check_samples(self, samples: Any, key: Any, shape: tuple[int, ...]) -> None:
-        """Check the random samples, (N, C, rank), or the key."""
-        if samples is not None and key is not None:
-            needed = "be None if 'random_samples' is given"
-            raise ValueError(check.message(self.caller, "key", needed, key))
-        for name, given, needed, is_right, needed_shape in (
-            ("random_samples", samples, "an array of floats", is_float, shape),
-            ("key", key, "a key of mx.random (a uint32 array)", mx.uint32.__eq__, (2,)),
-        ):
-            is_array = isinstance(given, mx.array)
-            if given is not None and not (is_array and is_right(given.dtype)):
-                got = given.dtype if is_array else type(given).__name__
-                raise TypeError(f"[{self.caller}] '{name}' must be {needed} but got {got}.")
-            if given is not None and given.shape != needed_shape:
-                needed = f"have the shape {needed_shape}"
-                raise ValueError(check.message(self.caller, name, needed, given.shape))
 
 
 def is_first(caller: str, data_format: Any) -> bool:
@@ -528,11 +522,9 @@ def _fractional_bounds(samples: mx.array, g: Any) -> mx.array:
     samples = samples.astype(mx.float32)
     samples = mx.where(samples > 0, mx.minimum(samples, 1), 0)
     batch, channels, rank = samples.shape
-    starts = []
-    lengths = []
+    starts, lengths = [], []
     for axis, (length, n, k) in enumerate(zip(g.size, g.pooled, g.longest)):
-        last = length - k
-        number = axis - (3 - rank)
+        last, number = length - k, axis - (3 - rank)
         if n > 1 and number >= 0:
             u, step = samples[..., number, None], last / (n - 1)
             drawn = mx.floor((mx.arange(n - 1) + u) * step) - mx.floor(u * step)

@@ -126,7 +126,8 @@ def training_step(model: nn.Module, x: mx.array) -> Callable[[], Any]:
 def compare_training(options: argparse.Namespace) -> None:
     """Print the time of a training step with the pools of each library."""
     new, size, batch = _MODELS[options.model], options.size, options.batch
-    print(f"{options.model}, {batch} images of {size}x{size}: training step, median (range) of 5\n")
+    images = f"{batch} image{'s' * (batch > 1)} of {size}x{size}"
+    print(f"{options.model}, {images}: training step, median (range) of 5\n")
     x = mx.random.normal((batch, size, size, 3))
     steps = [training_step(model, x) for model in (new(), replace_max_pools(new()))]
     theirs, ours = times = in_turns(steps, options.seconds, 5)
@@ -134,28 +135,28 @@ def compare_training(options: argparse.Namespace) -> None:
         print(f"- {library}: {median:.4g} s ({low:.4g} to {high:.4g})")
     is_clear = ours[-1] < theirs[0] or theirs[-1] < ours[0]
     ratio = f"The ratio, mlx.nn / mlx_unpool, is {theirs[2] / ours[2]:.3f}."
-    print("", ratio if is_clear else "The ranges overlap: the pool makes no difference.", sep="\n")
+    print("", ratio if is_clear else "The ranges overlap: no measurable difference.", sep="\n")
 
 
 def compare_windows(options: argparse.Namespace) -> None:
     """Print a table of forward passes and training."""
-    on_gpu, seconds = mx.default_device().type == mx.gpu, options.seconds
-    print("| window | forward, ratio | GB/s | mlx.nn GB/s | training, ratio | GB/s | mlx.nn GB/s |")
-    print("|---|---|---|---|---|---|---|")
-    slower = []
-    x = mx.random.normal((_GPU_BATCH if on_gpu else 1, 112, 112, 64))
+    batch = _GPU_BATCH if mx.default_device().type == mx.gpu else 1
+    measures, seconds, slower = ("forward", "training"), options.seconds, []
+    columns = (f" {name}, mlx.nn / mlx_unpool | GB/s | mlx.nn GB/s |" for name in measures)
+    print("| window |", *columns, "\n", "|---" * 7, "|", sep="")
+    x = mx.random.normal((batch, 112, 112, 64))
     seconds_per_call(lambda: x + 1, _WARM_UP if seconds else 0)
     for name, (layer, window, shape) in _CASES.items():
-        x = mx.random.normal((_GPU_BATCH if on_gpu else 1, *shape))
+        x = mx.random.normal((batch, *shape))
         ours, theirs = (getattr(library, layer)(*window) for library in (layers, nn))
         size = x.nbytes + ours(x).nbytes
         cells = [name]
-        runs = zip(("forward", "training"), passes(ours, x), passes(theirs, x))
+        runs = zip(measures, passes(ours, x), passes(theirs, x))
         for count, (kind, *pair) in enumerate(runs, 1):
             times = medians(pair, seconds)
             ratio = times[1] / times[0]
             cells += [f"{ratio:.2f}x", *(f"{count * size / t / 1e9:.2f}" for t in times)]
-            if ratio < 1:
+            if round(ratio, 2) < 1:
                 slower.append(f"{name} {kind}")
         print(f"| {' | '.join(cells)} |", flush=True)
         mx.clear_cache()
@@ -167,15 +168,16 @@ def compare_windows(options: argparse.Namespace) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Print the report."""
     parser = argparse.ArgumentParser(prog="python -m mlx_unpool.benchmark", description=__doc__)
-    length = "seconds per measurement (default 0.4)"
-    size = "height and width of the images of --model (default 224)"
-    parser.add_argument("--seconds", type=float, default=0.4, help=length)
-    parser.add_argument("--model", choices=_MODELS, help="measure training steps instead")
-    parser.add_argument("--size", type=int, default=224, help=size)
-    parser.add_argument("--batch", type=int, default=32, help="images per step (default 32)")
+    add = parser.add_argument
+    add("--seconds", type=float, default=0.4, help="seconds per measurement (default 0.4)")
+    add("--model", choices=_MODELS, help="measure training steps instead")
+    add("--size", type=int, default=224, help="height and width of --model's images (default 224)")
+    add("--batch", type=int, default=32, help="images per step (default 32)")
     options = parser.parse_args(arguments)
     if options.size % 32 or min(options.size, options.batch) < 1:
         parser.error("--size must be a multiple of 32 and --batch 1 or more")
+    if options.model == "resnet18" and options.size * options.batch == 32:
+        parser.error("--batch must be 2 or more for --model resnet18 with --size 32")
     print("```text")
     print_versions(device=device_name(mx.default_device()))
     print("```\n")

@@ -11,8 +11,8 @@ import mlx.core as mx
 from . import _arguments as check
 from . import _indices
 from ._geometry import Geometry, WindowGeometry, triple
-from ._layout import Layout
-from ._requests import is_first, window_of
+from ._layout import Layout, layout_hint
+from ._requests import MaxUnpooling, is_first, window_of
 from ._types import (
     CONVERTIBLE_FORMATS,
     DATA_FORMATS,
@@ -66,9 +66,11 @@ def convert_indices(
         source (str): Format of ``indices``, from the table. ``"pytorch"`` is the same as ``"flat"``.
         target (str): Format of the result.
         output_size (int or tuple of int): Spatial shape of the array that was pooled (an int in 1-D,
-            otherwise a tuple), or its full shape if it has a batch.
-        kernel_size, stride, padding, dilation: The window of the pooling. Required if either format is
-            ``"window"``, otherwise ignored.
+            otherwise a tuple), or its full shape if it has a batch. Without a batch pass the spatial
+            shape: a full shape would be read as that of a batch with one spatial axis fewer.
+        kernel_size (int or tuple of int, optional): Window of the pooling. Required if either format is
+            ``"window"``; otherwise the four arguments of the window are ignored.
+        stride, padding, dilation (int or tuple of int): Must match the pooling.
         data_format (str): Layout of ``indices``, ``"channels_last"`` or ``"channels_first"``. It does not
             change the values of the indices.
         target_data_format (str, optional): Layout of the result. Default: ``data_format``.
@@ -79,21 +81,21 @@ def convert_indices(
         the largest number marks an invalid index), int64 for the other formats.
 
     Raises:
-        ValueError: If a format or a layout is unknown, a size is out of range, ``indices`` and
-            ``output_size`` do not match, or ``kernel_size`` is needed but missing or too large.
+        ValueError: If a format or a layout is unknown, a size is out of range, ``output_size`` has the
+            wrong number of axes or is a full shape with another batch or channels than ``indices``, or
+            ``kernel_size`` is needed but missing or too large.
         TypeError: If ``indices`` is not an array of a dtype that ``source`` allows, or a size is
             not an integer.
 
     Example:
-
-        >>> import mlx.core as mx
-        >>> import mlx_unpool
         >>> argmax = mx.array([[[[10, 3]]]], dtype=mx.int64)  # from TensorFlow: a 2 x 3 plane, 2 channels
         >>> indices = mlx_unpool.convert_indices(argmax, "tensorflow", "flat", (2, 3))
         >>> indices.tolist()
         [[[[5, 1]]]]
         >>> mlx_unpool.max_unpool2d(mx.ones((1, 1, 1, 2)), indices, None, output_size=(2, 3)).shape
         (1, 2, 3, 2)
+
+    See also: :func:`max_unpool2d`; :func:`check_indices`.
     """
     caller = "convert_indices"
     check.indices(caller, indices)
@@ -127,8 +129,9 @@ class _Planes:
     ) -> _Planes:
         """The same planes with windows."""
         if kernel_size is None:
-            needed = "be given for window indices"
-            raise ValueError(check.message(caller, "kernel_size", needed, None))
+            raise ValueError(
+                check.message(caller, "kernel_size", "be given for window indices", None)
+            )
         window = window_of(caller, self.layout.rank, kernel_size, stride, padding, dilation)
         g = self.geometry
         return _Planes(self.layout, WindowGeometry(g.size, g.pooled, window))
@@ -198,24 +201,27 @@ def _planes(caller: str, indices: mx.array, output_size: Any, data_format: Any) 
     # A full shape has as many numbers as the indices have axes.
     is_full = len(given) == indices.ndim
     rank = max(1, len(given) - 2) if is_full else len(given)
-    if rank not in (1, 2, 3) or min(given) < 1:
-        allowed = "a spatial shape of 1, 2 or 3 axes, each 1 or more, or a full shape"
-        needed = f"be {allowed}, with batch and channels,"
+    if rank not in (1, 2, 3) or indices.ndim not in (rank + 1, rank + 2):
+        needed = f"be a spatial shape, or a full shape, for indices of shape {indices.shape}"
         raise ValueError(check.message(caller, "output_size", needed, output_size))
     layout = Layout.of(caller, "indices", indices.shape, rank, first)
     spatial = layout.spatial_of_full_shape(given) if is_full else given
     if spatial is None:
+        other = Layout.of(caller, "indices", indices.shape, rank, not first)
+        hint = layout_hint(not first) if other.spatial_of_full_shape(given) else ""
+        needed = (
+            f"have the batch and channels of 'indices', {indices.shape}, if it is a full shape,"
+        )
+        raise ValueError(check.message(caller, "output_size", needed, output_size) + hint)
+    if min(spatial) < 1:
         raise ValueError(
-            f"[{caller}] 'output_size' must have the same batch and channels as 'indices' if it is a full "
-            f"shape, but got {given} for indices of shape {indices.shape}."
+            check.message(caller, "output_size", "be 1 or more on each axis", output_size)
         )
     size = triple(spatial)
     planes = max(1, layout.batch) * max(1, layout.channels)
     if prod(size) * planes >= 2**63:
-        raise ValueError(
-            f"[{caller}] 'output_size' must give fewer than 2^63 positions in total but got {given} for "
-            f"{planes} planes."
-        )
+        needed = f"give fewer than 2^63 positions in total, for {planes} planes,"
+        raise ValueError(check.message(caller, "output_size", needed, output_size))
     return _Planes(layout, Geometry(size, layout.size(indices.shape)))
 
 
@@ -246,35 +252,39 @@ def check_indices(
     the indices of every unpooling call.
 
     Args:
-        indices (array): Flat indices (any integer dtype except uint8 and uint16) or window indices (uint8
-            or uint16) of shape ``(N, [D_out, [H_out,]] W_out, C)``, or
-            ``(N, C, [D_out, [H_out,]] W_out)`` with ``data_format="channels_first"``; the batch
-            dimension is optional.
+        indices (array): Flat indices (any integer dtype except uint8 and uint16) or window indices (uint8 or
+            uint16) of shape ``(N, [D_out, [H_out,]] W_out, C)``, or ``(N, C, [D_out, [H_out,]] W_out)`` with
+            ``data_format="channels_first"``; the batch dimension is optional.
         output_size (int or tuple of int): Spatial shape of the output of the unpooling (an int in 1-D,
-            otherwise a tuple), or its full shape if it has a batch.
-        kernel_size, stride, padding, dilation: The window of the pooling. Required for window indices. For
-            flat indices it is optional: if given, each index must also be in its window.
+            otherwise a tuple), or its full shape if it has a batch, as for :func:`convert_indices`.
+        kernel_size (int or tuple of int, optional): Window of the pooling. Required for window indices. If
+            given, each flat index must also be in its window.
+        stride, padding, dilation (int or tuple of int): Must match the pooling.
         data_format (str): ``"channels_last"`` or ``"channels_first"``.
 
     Raises:
-        ValueError: If an index or another argument is invalid. For an index, the message gives the
-            first invalid one, where it is in ``indices``, the valid range and, with a window, the
-            likely cause.
+        ValueError: If an index is invalid: the message gives the first one, where it is in ``indices``,
+            the valid range and, with a window, the likely cause. The index of a window without an
+            element inside the plane is also invalid. Also if a size is out of range, ``output_size``
+            has the wrong number of axes or is a full shape with another batch or channels,
+            ``data_format`` is unknown, ``kernel_size`` is missing but another argument needs it, or the
+            function is called inside ``mx.compile`` or ``mx.vmap``, where values are unavailable.
         TypeError: If ``indices`` is not an array of integers, or a size is not an integer.
 
     Example:
-
-        >>> import mlx.core as mx
-        >>> from mlx_unpool import check_indices
-        >>> check_indices(mx.array([[[0], [5]]]), 6)
-        >>> check_indices(mx.array([[[0], [6]]]), 6)
+        >>> mlx_unpool.check_indices(mx.array([[[0], [5]]]), 6)
+        >>> mlx_unpool.check_indices(mx.array([[[0], [6]]]), 6)
         Traceback (most recent call last):
         ...
         ValueError: [check_indices] 'indices' must be from 0 to 5 but got 6 at (0, 1, 0).
+
+    See also: :func:`checking`; :func:`convert_indices`; :func:`max_unpool2d`.
     """
     caller = "check_indices"
     check.indices(caller, indices)
     planes = _planes(caller, indices, output_size, data_format)
     if kernel_size is not None or is_window(indices.dtype):
         planes = planes.with_window(caller, kernel_size, stride, padding, dilation)
+    else:  # the others must be left at their defaults
+        MaxUnpooling.of(caller, planes.layout.rank, None, stride, padding, dilation, data_format)
     _indices.check(caller, indices, planes.layout, planes.geometry)

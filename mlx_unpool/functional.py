@@ -5,10 +5,7 @@ The examples assume ``import mlx.core as mx`` and ``import mlx_unpool``.
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Sequence
-from typing import Any
 
 import mlx.core as mx
 
@@ -65,14 +62,15 @@ def max_pool2d(
 
     Args:
         x (array): ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is optional. Any
-            floating-point or integer dtype (float64 only on the CPU).
+            floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`).
         kernel_size (int or tuple of int): Size of the window.
         stride (int or tuple of int, optional): Distance between windows. Default: ``kernel_size``.
         padding (int or tuple of int): Implicit padding on both sides of each axis.
         dilation (int or tuple of int): Distance between the elements of a window.
         ceil_mode (bool): Round the pooled size up instead of down.
         return_indices (bool): Return ``(values, indices)``.
-        index_format (str): ``"flat"``, positions in the plane, or ``"window"``, offsets in the window.
+        index_format (str): ``"flat"``, int32 positions in the plane, or ``"window"``, uint8 offsets in the
+            window.
         data_format (str): ``"channels_last"`` or ``"channels_first"``.
         stream (Stream or Device, optional): Stream or device to run on.
 
@@ -83,11 +81,11 @@ def max_pool2d(
         GPU can pool), or for ``"window"`` uint8 (uint16 for windows of more than 256 elements).
 
     Raises:
-        ValueError: If ``x`` has the wrong number of axes or an empty spatial axis, the window does
-            not fit into the padded ``x``, ``padding`` is more than half the dilated window, a size
-            is out of range, a tuple has the wrong length, ``index_format`` or ``data_format`` is
-            unknown, ``index_format`` is ``"window"`` and the window has more than 65,536 elements,
-            or the arrays are too large for the device (about 2^31 elements on the CPU).
+        ValueError: If ``x`` has the wrong number of axes or an empty spatial axis, the window does not fit
+            into the padded ``x``, ``padding`` is more than half the dilated window, a size is out of range, a
+            tuple has the wrong length, ``index_format`` or ``data_format`` is unknown, ``index_format`` is
+            ``"window"`` and the window has more than 65,536 elements, ``stream`` is not available, or the
+            arrays are too large for the device (about 2^31 elements on the CPU).
         TypeError: If ``x`` is not an array of a supported dtype, a size is not an integer, a flag
             is not a bool, or ``stream`` is not a stream or device.
 
@@ -184,14 +182,13 @@ def max_unpool2d(
 
     Args:
         x (array): ``(N, H_out, W_out, C)``, or ``(N, C, H_out, W_out)`` with the channels first; N
-            is optional. Any floating-point or integer dtype (float64 only on the CPU).
+            is optional. Any floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`).
         indices (array): Flat indices, or window indices if the dtype is uint8 or uint16, with the
             shape of ``x``. :func:`convert_indices` converts indices of TensorFlow and ONNX.
         kernel_size (int or tuple of int or None): Window of the pooling. None is for flat indices
             whose windows differ or are unknown, for example from adaptive pooling; ``output_size``
             is then required.
-        stride, padding, dilation (int or tuple of int): Must match the pooling, which has the same
-            defaults.
+        stride, padding, dilation (int or tuple of int): Must match the pooling, which has the same defaults.
         output_size (int or tuple of int, optional): Shape of the array that was pooled: its spatial
             shape, or its full shape with or without the batch. Always pass it. Each axis may differ
             by less than one stride from its length without ``output_size``. If ``kernel_size`` is
@@ -204,11 +201,11 @@ def max_unpool2d(
 
     Raises:
         ValueError: If ``x`` has the wrong number of axes, ``indices`` and ``x`` differ in shape,
-            ``output_size`` or another size is out of range, a tuple has the wrong length,
-            ``data_format`` is unknown, or the arrays are too large for the device (about 2^31
-            elements on the CPU). If ``kernel_size`` is None, also if ``output_size`` is missing,
-            ``stride``, ``padding`` or ``dilation`` is not the default, ``indices`` are window
-            indices, or a plane has 2^31 pooled values or more.
+            ``output_size`` or another size is out of range, a tuple has the wrong length, ``data_format`` is
+            unknown, ``stream`` is not available, or the arrays are too large for the device
+            (about 2^31 elements on the CPU). If ``kernel_size`` is None, also if ``output_size`` is missing,
+            ``stride``, ``padding`` or ``dilation`` is not the default, ``indices`` are window indices, or a
+            plane has 2^31 pooled values or more.
         TypeError: If ``x`` is not an array of a supported dtype, ``indices`` is not an array of
             integers, a size is not an integer, or ``stream`` is not a stream or device.
 
@@ -296,7 +293,7 @@ def adaptive_max_pool2d(
 
     Args:
         x (array): ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is optional. Any
-            floating-point or integer dtype (float64 only on the CPU).
+            floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`).
         output_size (int, or tuple of int and None): Number of windows per axis. None in a tuple keeps
             the length of that axis.
         return_indices (bool): Return ``(values, indices)``.
@@ -310,12 +307,11 @@ def adaptive_max_pool2d(
         GPU can pool).
 
     Raises:
-        ValueError: If ``x`` has the wrong number of axes or an empty spatial axis, ``output_size``
-            is below 1 or has the wrong length, ``data_format`` is unknown, or the arrays are too
-            large for the device (about 2^31 elements on the CPU).
-        TypeError: If ``x`` is not an array of a supported dtype, ``output_size`` is None or has
-            items other than integers and None, ``return_indices`` is not a bool, or ``stream`` is
-            not a stream or device.
+        ValueError: If ``x`` has the wrong number of axes or an empty spatial axis, ``output_size`` is out of
+            range or has the wrong length, ``data_format`` is unknown, ``stream`` is not available, or the
+            arrays are too large for the device (about 2^31 elements on the CPU).
+        TypeError: If ``x`` is not an array of a supported dtype, ``output_size`` is None or has items other
+            than integers and None, ``return_indices`` is not a bool, or ``stream`` is not a stream or device.
 
     Example:
         >>> x = mx.arange(15.0).reshape(1, 5, 3, 1)
@@ -372,7 +368,7 @@ def fractional_max_pool2d(
 
     Args:
         x (array): ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is optional. Any
-            floating-point or integer dtype (float64 only on the CPU).
+            floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`).
         kernel_size (int or tuple of int): Size of the window.
         output_size (int or tuple of int, optional): Number of windows per axis.
         output_ratio (float or tuple of float, optional): ``output_size`` as a fraction of the input
@@ -392,12 +388,11 @@ def fractional_max_pool2d(
         GPU can pool).
 
     Raises:
-        ValueError: If ``x`` has the wrong number of axes, the windows do not fit into it,
-            ``output_ratio`` gives no window, a size is below 1, a ratio is not above 0 and below 1,
-            a tuple has the wrong length, both or neither of ``output_size`` and ``output_ratio``
-            are given, ``random_samples`` or ``key`` has the wrong shape, both are given,
-            ``data_format`` is unknown, or the arrays are too large for the device (about 2^31
-            elements on the CPU).
+        ValueError: If ``x`` has the wrong number of axes, the windows do not fit into it, ``output_ratio``
+            gives no window, a size is out of range, a ratio is not above 0 and below 1, a tuple has the wrong
+            length, both or neither of ``output_size`` and ``output_ratio`` are given, ``random_samples`` or
+            ``key`` has the wrong shape, both are given, ``data_format`` is unknown, ``stream`` is not
+            available, or the arrays are too large for the device (about 2^31 elements on the CPU).
         TypeError: If ``x``, ``random_samples`` or ``key`` is not an array of a supported dtype, a
             size is not an integer, a ratio is not a number, ``return_indices`` is not a bool, or
             ``stream`` is not a stream or device.
@@ -443,24 +438,3 @@ def fractional_max_pool3d(
     """
     given = (kernel_size, output_size, output_ratio, return_indices, data_format)
     return FractionalPooling.of("fractional_max_pool3d", 3, *given)(x, stream, random_samples, key)
-
-
-def _document_like(original: Any, function: Any, rank: int) -> None:
-    """Replace a docstring's second paragraph by the sections Args to Raises of ``original``."""
-    if not function.__doc__:
-        return  # python -OO
-    _, args, rest = inspect.cleandoc(original.__doc__).partition("Args:")
-    sections = args + rest.partition("Example:")[0]
-    sections = re.sub(r"\bH(_out)?, ", "" if rank == 1 else r"D\1, H\1, ", sections)
-    sections = re.sub(r"2(?=d`|\)``)", str(rank), sections)
-    summary, _, example = inspect.cleandoc(function.__doc__).split("\n\n", 2)
-    function.__doc__ = f"{summary}\n\n{sections}{example}"
-
-
-_document_like(max_pool2d, max_pool1d, 1)
-_document_like(max_pool2d, max_pool3d, 3)
-_document_like(max_unpool2d, max_unpool1d, 1)
-_document_like(max_unpool2d, max_unpool3d, 3)
-_document_like(adaptive_max_pool2d, adaptive_max_pool1d, 1)
-_document_like(adaptive_max_pool2d, adaptive_max_pool3d, 3)
-_document_like(fractional_max_pool2d, fractional_max_pool3d, 3)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class _Layer(nn.Module):
     """Base class of all layers: a request made from the attributes, a repr, errors with the class's name."""
 
-    # The attributes of the last call and their request. mlx.nn neither lists nor pickles a slot.
+    # The attributes of the last call and their request. mlx.nn does not list a slot; __getstate__ omits it.
     __slots__ = ("_last",)
 
     rank: int
@@ -51,7 +51,9 @@ class _Layer(nn.Module):
                 setattr(cls, name, check.signature(vars(cls)[name]))
 
     def _extra_repr(self) -> str:
-        changed = [n for n, old in _REPR_DEFAULTS.items() if getattr(self, n, old) != old]
+        changed = [
+            n for n, old in _REPR_DEFAULTS.items() if repr(getattr(self, n, old)) != repr(old)
+        ]
         names = [*self._repr_names, *changed]
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
@@ -111,8 +113,8 @@ class _Pool(_Layer):
         """Pool ``x``.
 
         In training mode, a layer on a GPU stores the positions of the maxima for the gradient, even
-        without ``return_indices``. After ``eval()`` it stores only the values, and a gradient
-        computes the positions again.
+        without ``return_indices``. After ``eval()`` it stores them only if it returns them, and a gradient
+        computes them again.
 
         Args:
             x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
@@ -123,11 +125,10 @@ class _Pool(_Layer):
             array or tuple of array: Values or, with ``return_indices``, ``(values, indices)`` of equal shape.
 
         Raises:
-            ValueError: If ``x`` has the wrong number of axes or an empty spatial axis, the window
-                of a ``MaxPool`` layer does not fit into the padded input, or the arrays are too
-                large for the device (about 2^31 elements on the CPU).
-            TypeError: If ``x`` is not an array of a supported dtype, or ``stream`` is not a stream
-                or device.
+            ValueError: If ``x`` has the wrong number of axes or an empty spatial axis, the window of a
+                ``MaxPool`` layer does not fit into the padded input, ``stream`` is not available, or the
+                arrays are too large for the device (about 2^31 elements on the CPU).
+            TypeError: If ``x`` is not an array of a supported dtype, or ``stream`` is not a stream or device.
         """
         return self._request()(x, stream, training=self.training)
 
@@ -150,15 +151,16 @@ class _MaxPool(_Pool):
     ) -> None:
         """Create the layer.
 
-        A spatial axis of length ``L`` gets
-        ``1 + floor((L + 2 * padding - dilation * (kernel_size - 1) - 1) / stride)``
-        windows. With ``ceil_mode`` the quotient is rounded up instead, but a last window that would
+        The number of windows on a spatial axis of length ``L`` is::
+
+            1 + floor((L + 2 * padding - dilation * (kernel_size - 1) - 1) / stride)
+
+        With ``ceil_mode`` the quotient is rounded up instead, but a last window that would
         start after the end of the input is left out.
 
-        Ties go to the first element in row-major order. NaN counts as larger than any number; of several
-        NaNs the last is used. Padding is never the maximum. A window without an element inside the
-        input gives ``-inf`` (for integers, the smallest value of the dtype) and the flat index -1
-        or the window index 0.
+        Ties go to the first element in row-major order. NaN counts as larger than any number; of several NaNs
+        the last is used. Padding is never the maximum. A window without an element inside the input gives
+        ``-inf`` (for integers, the smallest value of the dtype) and the flat index -1 or the window index 0.
 
         Attributes can be changed later and are checked in the next call.
 
@@ -170,18 +172,17 @@ class _MaxPool(_Pool):
             dilation (int or tuple of int): Distance between the elements of a window.
             ceil_mode (bool): Round the pooled size up instead of down.
             return_indices (bool): Return ``(values, indices)``, for an unpooling layer.
-            index_format (str): ``"flat"``, positions ``(d*H + h)*W + w`` in the plane (in 2-D
-                ``h*W + w``, in 1-D ``w``), as in PyTorch, or ``"window"``, row-major offsets inside
+            index_format (str): ``"flat"``, int32 positions ``(d*H + h)*W + w`` in the plane (in 2-D
+                ``h*W + w``, in 1-D ``w``), as in PyTorch, or ``"window"``, uint8 row-major offsets inside
                 the window, which take less memory.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
-        The input can have any floating-point or integer dtype (float64 only on the CPU; see
-        :doc:`/docs/indices_and_sizes`). Values have the same dtype. Flat indices are int32 (int64
-        for planes of 2^31 positions or more, which only a GPU can pool). Window indices are uint8
-        (uint16 for windows of more than 256 elements).
+        The input can have any floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`).
+        Values have the same dtype. Flat indices are int32 (int64 for planes of 2^31 positions or more, which
+        only a GPU can pool). Window indices are uint8 (uint16 for windows of more than 256 elements).
 
         Raises:
-            ValueError: If ``kernel_size``, ``stride`` or ``dilation`` is below 1, ``padding`` is
+            ValueError: If ``kernel_size``, ``stride`` or ``dilation`` is out of range, ``padding`` is
                 negative or more than half the dilated window, a tuple has the wrong length,
                 ``index_format`` or ``data_format`` is not one of the names above, or
                 ``index_format`` is ``"window"`` and the window has more than 65,536 elements.
@@ -213,9 +214,8 @@ class _AdaptiveMaxPool(_Pool):
         """Create the layer.
 
         On a spatial axis of length ``L``, window ``i`` of ``n`` covers the positions from
-        ``floor(i * L / n)`` to ``ceil((i + 1) * L / n) - 1``, as in PyTorch. If ``n`` does not
-        divide ``L``, some neighbouring windows overlap. Ties and NaN are treated as in
-        :class:`MaxPool2d`.
+        ``floor(i * L / n)`` to ``ceil((i + 1) * L / n) - 1``, as in PyTorch. If ``n`` does not divide ``L``,
+        some neighbouring windows overlap. Ties and NaN are treated as in :class:`MaxPool2d`.
 
         Args:
             output_size (int, or tuple of int and None): Number of windows on each axis. None in a
@@ -223,13 +223,12 @@ class _AdaptiveMaxPool(_Pool):
             return_indices (bool): Return ``(values, indices)``, to unpool with ``kernel_size=None``.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
-        The input can have any floating-point or integer dtype (float64 only on the CPU; see
-        :doc:`/docs/indices_and_sizes`). Values have the same dtype. Indices are flat as in
-        :class:`MaxPool2d`, because the windows can differ in size: int32 (int64 for planes of 2^31
-        positions or more, which only a GPU can pool).
+        The input can have any floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`).
+        Values have the same dtype. Indices are flat as in :class:`MaxPool2d`, because the windows can differ
+        in size: int32 (int64 for planes of 2^31 positions or more, which only a GPU can pool).
 
         Raises:
-            ValueError: If ``output_size`` is below 1 or has the wrong length, or ``data_format`` is
+            ValueError: If ``output_size`` is out of range or has the wrong length, or ``data_format`` is
                 not one of the names above.
             TypeError: If ``output_size`` is None or has items other than integers and None, or
                 ``return_indices`` is not a bool.
@@ -276,13 +275,12 @@ class _FractionalMaxPool(_Pool):
             return_indices (bool): Return ``(values, indices)``, to unpool with ``kernel_size=None``.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
-        The input can have any floating-point or integer dtype (float64 only on the CPU; see
-        :doc:`/docs/indices_and_sizes`). Values have the same dtype. Indices are flat as in
-        :class:`MaxPool2d`, because the windows have random positions: int32 (int64 for planes of
-        2^31 positions or more, which only a GPU can pool).
+        The input can have any floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`).
+        Values have the same dtype. Indices are flat as in :class:`MaxPool2d`, because the windows have random
+        positions: int32 (int64 for planes of 2^31 positions or more, which only a GPU can pool).
 
         Raises:
-            ValueError: If a size is below 1, ``output_ratio`` is not above 0 and below 1, a tuple has
+            ValueError: If a size is out of range, ``output_ratio`` is not above 0 and below 1, a tuple has
                 the wrong length, both or neither of ``output_size`` and ``output_ratio`` are given,
                 or ``data_format`` is not one of the names above.
             TypeError: If a size is not an integer, a ratio is not a number or ``return_indices`` is
@@ -319,10 +317,10 @@ class _FractionalMaxPool(_Pool):
             array or tuple of array: Values or, with ``return_indices``, ``(values, indices)`` of equal shape.
 
         Raises:
-            ValueError: If ``x`` has the wrong number of axes, ``output_size`` or ``output_ratio``
-                gives no window or more than ``L - kernel_size + 1`` windows on an axis,
-                ``random_samples`` or ``key`` has the wrong shape, both are given, or the arrays are
-                too large for the device (about 2^31 elements on the CPU).
+            ValueError: If ``x`` has the wrong number of axes, ``output_size`` or ``output_ratio`` gives no
+                window or more than ``L - kernel_size + 1`` windows on an axis, ``random_samples`` or ``key``
+                has the wrong shape, both are given, ``stream`` is not available, or the
+                arrays are too large for the device (about 2^31 elements on the CPU).
             TypeError: If ``x``, ``random_samples`` or ``key`` is not an array of a supported dtype,
                 or ``stream`` is not a stream or device.
         """
@@ -345,12 +343,12 @@ class _MaxUnpool(_Layer):
     ) -> None:
         """Create the layer; :meth:`from_pool` copies the arguments of a pool.
 
-        Without ``output_size``, a spatial axis with ``n`` windows gets the length
-        ``(n - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + 1``.
+        Without ``output_size``, the length of a spatial axis with ``n`` windows becomes::
 
-        If several values have the same index, the last one in row-major order is kept. A value
-        whose index is outside the output is dropped; :func:`check_indices` and :func:`checking`
-        find such indices.
+            (n - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + 1
+
+        If several values have the same index, the last one in row-major order is kept. A value whose index is
+        outside the output is dropped; :func:`check_indices` and :func:`checking` find such indices.
 
         Warning:
             Always pass ``output_size=x.shape``, where ``x`` is the array that was pooled. Inputs of
@@ -365,13 +363,12 @@ class _MaxUnpool(_Layer):
                 defaults.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
-        Values can have any floating-point or integer dtype (float64 only on the CPU; see
-        :doc:`/docs/indices_and_sizes`), and the output has the same dtype. Indices can have any
-        integer dtype: uint8 and uint16 indices are offsets inside the window, all others are
-        positions in the plane.
+        Values can have any floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`), and the
+        output has the same dtype. Indices can have any integer dtype: uint8 and uint16 indices are offsets
+        inside the window, all others are positions in the plane.
 
         Raises:
-            ValueError: If ``kernel_size``, ``stride`` or ``dilation`` is below 1, ``padding`` is
+            ValueError: If ``kernel_size``, ``stride`` or ``dilation`` is out of range, ``padding`` is
                 negative or more than half the dilated window, a tuple has the wrong length,
                 ``data_format`` is not one of the names above, or ``kernel_size`` is None and
                 ``stride``, ``padding`` or ``dilation`` is not the default.
@@ -387,6 +384,7 @@ class _MaxUnpool(_Layer):
         self._request()
 
     @classmethod
+    @check.signature
     def from_pool(cls, pool: _Pool) -> Self:
         """Make the unpooling layer for ``pool``, a pooling layer with as many spatial axes.
 
@@ -394,6 +392,12 @@ class _MaxUnpool(_Layer):
         instead of four (two bytes for windows of more than 256 elements). Each call must pass
         ``output_size`` if any stride of ``pool`` is above 1. For an adaptive or fractional pool,
         ``kernel_size`` is None, and every call must pass ``output_size``.
+
+        Args:
+            pool (Module): Pooling layer of this library with ``return_indices=True``.
+
+        Returns:
+            Module: The unpooling layer.
 
         Raises:
             TypeError: If ``pool`` is not a pooling layer of this library with as many spatial axes.
@@ -412,13 +416,8 @@ class _MaxUnpool(_Layer):
             )
         if not isinstance(pool, _MaxPool):
             return cls(None, data_format=pool.data_format)
-        unpool = cls(
-            pool.kernel_size,
-            pool.stride,
-            pool.padding,
-            dilation=pool.dilation,
-            data_format=pool.data_format,
-        )
+        window = pool.kernel_size, pool.stride, pool.padding
+        unpool = cls(*window, dilation=pool.dilation, data_format=pool.data_format)
         unpool._from_pool = True
         return unpool
 
@@ -437,26 +436,23 @@ class _MaxUnpool(_Layer):
                 ``data_format="channels_first"``; the batch dimension is optional.
             indices (array): Flat indices, or window indices if the dtype is uint8 or uint16, with
                 the shape of ``x``. :func:`convert_indices` converts indices of TensorFlow and ONNX.
-            output_size (int or tuple of int, optional): Shape of the array that was pooled: its
-                spatial shape, or its full shape with or without the batch. An int applies to all
-                axes. Each axis may differ by less than one stride from its length without
-                ``output_size``; the batch and channels of a full shape are ignored. If
-                ``kernel_size`` is None, any spatial shape is allowed, but batch and channels must
-                be those of ``x``.
+            output_size (int or tuple of int, optional): Shape of the array that was pooled: its spatial
+                shape, or its full shape with or without the batch. An int applies to all axes. Each axis may
+                differ by less than one stride from its length without ``output_size``; the batch and channels
+                of a full shape are ignored. If ``kernel_size`` is None, any spatial shape is allowed, but
+                batch and channels must be those of ``x``.
             stream (Stream or Device, optional): Stream or device to run on.
 
         Returns:
             array: Values at their positions, zeros elsewhere, with the dtype of ``x``.
 
         Raises:
-            ValueError: If ``x`` has the wrong number of axes, ``indices`` has another shape than
-                ``x``, ``output_size`` is not allowed or is required but missing, or the arrays are
-                too large for the device (about 2^31 elements on the CPU). If ``kernel_size`` is
-                None, also if ``indices`` are window indices or a plane has 2^31 pooled values or
-                more.
-            TypeError: If ``x`` is not an array of a supported dtype, ``indices`` is not an array of
-                integers, ``output_size`` is not an int or a tuple of ints, or ``stream`` is not a
-                stream or device.
+            ValueError: If ``x`` has the wrong number of axes, ``indices`` has another shape than ``x``,
+                ``output_size`` is not allowed or is required but missing, ``stream`` is not available, or the
+                arrays are too large for the device (about 2^31 elements on the CPU). If ``kernel_size`` is
+                None, also if ``indices`` are window indices or a plane has 2^31 pooled values or more.
+            TypeError: If ``x`` is not an array of a supported dtype, ``indices`` is not an array of integers,
+                ``output_size`` is not an int or a tuple of ints, or ``stream`` is not a stream or device.
         """
         return self._request()(x, indices, output_size, stream)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from operator import attrgetter
 
 import mlx.core as mx
 import numpy as np
@@ -116,12 +117,17 @@ CALLS = {
         ),
         ((SMALL, 2), {"stream": "cpu"}, TypeError, "stream", "device", "str"),
         ((SMALL, 2), {"stream": mx.float32}, TypeError, "stream", "device", "Dtype"),
+        *(
+            ((SMALL, 2), {"stream": device}, ValueError, "stream", "available device", "gpu")
+            for device in (mx.gpu, mx.Device(mx.gpu))
+            if not mx.is_available(device)
+        ),
     ],
     "max_unpool1d": [
         ((LINE, LINE, 2), {}, TypeError, "indices", "float32. Did the pool have return_indices=True?"),
         ((L32, LINE, 2), {}, TypeError, "indices", "float32", "Or are 'x' and 'indices' swapped?"),
         ((LINE.astype(mx.bool_), L32, 2), {}, TypeError, "x", "float32"),
-        ((LINE, L32, 2), {"output_size": LINE}, TypeError, "output_size", "pass its shape", "(1, 4, 1)"),
+        ((LINE, L32, 2), {"output_size": LINE}, TypeError, "output_size", "Pass its shape: output_size=(1, "),
         ((LINE[:, :1], L32[:, :1], 2, 2, 1), {}, ValueError, "output_size", "empty"),
         ((LINE, L32, 2**30), {}, ValueError, "output_size", "2^31 - 1"),
     ],
@@ -166,6 +172,10 @@ CALLS = {
     ],
     "fractional_max_pool2d": [
         ((mx.zeros((1, 0, 4, 2)), 1), {"output_size": 1}, ValueError, "x", "(0, 4)"),
+        *(
+            ((SQUARE, (2, 9)), option, ValueError, "kernel_size", "fit into", "(4, 4)", "(2, 9)")
+            for option in ({"output_size": 2}, {"output_ratio": 0.5})
+        ),
         ((SQUARE, 2), {"output_size": 4}, ValueError, "output_size", "(3, 3)"),
         ((SQUARE, 2), {"output_ratio": 0.1}, ValueError, "output_ratio", "(3, 3)"),
         ((SQUARE, 2), TAKE_3 | {"key": 3}, TypeError, "key", "int"),
@@ -173,6 +183,7 @@ CALLS = {
         ((SQUARE, 2), TAKE_3 | {"random_samples": [0.5]}, TypeError, "random_samples", "list"),
         ((SQUARE, 2), TAKE_3 | {"random_samples": I32}, TypeError, "random_samples", "int32"),
         ((SQUARE, 2), TAKE_3 | {"random_samples": SQUARE}, ValueError, "random_samples", "(1, 1, 2)"),
+        ((SQUARE, 2), TAKE_3 | {"key": mx.zeros((3,), mx.uint32)}, ValueError, "key", "(2,)", "(3,)"),
         ((SQUARE, 2), TAKE_3 | SAMPLES | {"key": mx.random.key(0)}, ValueError, "key", "None"),
         ((SQUARE, 2), TAKE_3 | {"stream": "gpu"}, TypeError, "stream", "str"),
     ],
@@ -183,6 +194,7 @@ CALLS = {
         ((L32, 0), {}, ValueError, "output_size"),
         ((L32, 8.0), {}, TypeError, "output_size"),
         ((L32, (2, 2, 2)), {}, ValueError, "output_size", "(1, 4, 1)"),
+        ((L32, 8), {"stride": 2}, ValueError, "stride", "'kernel_size' is None"),
     ],
     "convert_indices": [
         ((I32, "torch", "flat", (4, 4)), {}, ValueError, "source", "'torch'"),
@@ -195,7 +207,9 @@ CALLS = {
         ((I32, "flat", "onnx", (4, 0)), {}, ValueError, "output_size", "(4, 0)"),
         ((I32, "flat", "onnx", (4, 4, 4, 4)), {}, ValueError, "output_size", "(4, 4, 4, 4)"),
         ((I32, "flat", "onnx", (4.0, 4)), {}, TypeError, "output_size", "(4.0, 4)"),
-        ((I32, "flat", "onnx", 4), {}, ValueError, "indices", "(1, 4, 4, 1)"),
+        ((I32, "flat", "onnx", 4), {}, ValueError, "output_size", "(1, 4, 4, 1)", "4."),
+        ((mx.array(3), "flat", "onnx", ()), {}, ValueError, "output_size", "()"),
+        ((I32[:, :2], "flat", "onnx", (1, 2, 8, 2)), {}, ValueError, "output_size", "channels_first"),
         (TO_ONNX, {"data_format": "NCHW"}, ValueError, "data_format", "'NCHW'"),
         (TO_ONNX, {"target_data_format": "NHWC"}, ValueError, "target_data_format", "'NHWC'"),
         (([1], "flat", "onnx", (4, 4)), {}, TypeError, "indices", "list"),
@@ -240,11 +254,20 @@ def test_layers_name_what_is_wrong_in_a_call():
             mlx_unpool.FractionalMaxPool2d(2, **given)
 
 
-# function or layer, the start of its parameters in a message
+def test_a_tuple_with_a_traced_array_is_not_printed():
+    call = mx.vmap(lambda size: mlx_unpool.max_pool2d(SQUARE, (size, 2)))
+    parts = "kernel_size", "integer", "an unprintable tuple"
+    fails(lambda: call(mx.array([2, 3])), TypeError, "max_pool2d", *parts)
+
+
+# function, layer or method, the start of its parameters in a message
 WINDOW = "kernel_size, stride=None, padding=0,"
 PARAMETERS = {
     "check_indices": "indices, output_size, kernel_size=None",
     "convert_indices": "indices, source, target, output_size",
+    "replace_max_pools": "model",
+    "use_backend": "name",
+    "MaxUnpool2d.from_pool": "pool",
 }
 for rank in RANKS:
     PARAMETERS |= {
@@ -260,7 +283,7 @@ for rank in RANKS:
         PARAMETERS[f"FractionalMaxPool{rank}d"] = "kernel_size, *, output_size=None"
 PROBLEMS = {
     r"missing \d required positional arguments?: .*": ((), {}),
-    r"takes (from \d to )?\d positional arguments but \d+ were given": ([2] * 20, {}),
+    r"takes (from \d to )?\d positional arguments? but \d+ were given": ([2] * 20, {}),
     "got an unexpected keyword argument 'strides'": ([2] * 4, {"strides": 2}),
 }
 
@@ -269,9 +292,9 @@ PROBLEMS = {
 def test_functions_and_layers_list_their_arguments_if_a_call_does_not_fit_them(name):
     parameters = re.escape(PARAMETERS[name])
     for problem, (arguments, options) in PROBLEMS.items():
-        expected = rf"^\[{name}\] {problem}; the arguments are \({parameters}.*\)\.$"
+        expected = rf"^\[{re.escape(name)}\] {problem}; the arguments are \({parameters}.*\)\.$"
         with pytest.raises(TypeError, match=expected):
-            getattr(mlx_unpool, name)(*arguments, **options)
+            attrgetter(name)(mlx_unpool)(*arguments, **options)
 
 
 WIDE, POOLED = mx.zeros((2, 3, 20, 20)), mx.zeros((1, 16, 4, 4))
@@ -280,6 +303,12 @@ OTHER_LAYOUTS = {
     "a window": lambda **o: mlx_unpool.max_pool2d(WIDE, 7, **o),
     "a layer": lambda **o: mlx_unpool.MaxPool2d(7, **o)(WIDE),
     "a size": lambda **o: mlx_unpool.max_unpool2d(POOLED, POSITIONS, 2, output_size=8, **o),
+    "a fractional window": lambda **o: mlx_unpool.fractional_max_pool2d(
+        WIDE, 7, output_size=5, **o
+    ),
+    "random samples": lambda **o: mlx_unpool.fractional_max_pool2d(
+        POOLED, 2, output_size=3, random_samples=mx.zeros((1, 16, 2)), **o
+    ),
     "a shape": lambda **o: mlx_unpool.MaxUnpool2d(2, **o)(POOLED, POSITIONS, (1, 16, 8, 8)),
 }
 HINT = r" must .* but got .*\. If the array is channels {0}, pass data_format='channels_{0}'\.$"

@@ -37,6 +37,8 @@ def test_the_report_has_a_row_for_each_window(small, capsys):
     header, *table = rows(said).items()
     assert [name for name, _ in table] == list(benchmark._CASES)
     assert len(benchmark._CASES) == 6
+    ratios = [f"{measure}, mlx.nn / mlx_unpool" for measure in ("forward", "training")]
+    assert header[1][::3] == ratios
     for _, numbers in table:
         assert len(numbers) == len(header[1]) == 6
         assert all(float(number.rstrip("x")) >= 0 for number in numbers)
@@ -44,13 +46,13 @@ def test_the_report_has_a_row_for_each_window(small, capsys):
 
 
 def test_it_says_where_mlx_nn_is_faster(small, monkeypatch, capsys):
-    times = iter([2e-6, 1e-6, *[1e-6, 2e-6] * 10, 3e-6, 1e-6])
+    times = iter([2e-6, 1e-6, 1e-6, 0.996e-6, *[1e-6, 2e-6] * 9, 3e-6, 1e-6])
     monkeypatch.setattr(benchmark, "medians", lambda runs, _: [next(times, 1e-6) for _ in runs])
     assert benchmark.main(["--seconds", "0"]) == 0
     said = capsys.readouterr().out
     assert "mlx.nn is faster in: 2x2/2 forward, 3x3x3/2 training." in said
     table = rows(said)
-    assert table["2x2/2"][0] == "0.50x"
+    assert (table["2x2/2"][0], table["2x2/2"][3]) == ("0.50x", "1.00x")
     assert table["3x3x3/2"][3] == "0.33x"
     size = 4 * 9 * 8 * 4 + 4 * 4 * 4 * 4  # an image and its pooled values, float32
     assert float(table["2x2/2"][2]) == pytest.approx(size / 1e-6 / 1e9, rel=0.5)
@@ -69,11 +71,14 @@ def test_the_networks_are_those_of_the_papers(name, pools):
     assert not mx.array_equal(model.layers[-1].weight, weight)
 
 
-VERDICTS = [(3.0, "The ratio, mlx.nn / mlx_unpool, is 1.324."), (3.95, "The ranges overlap")]
+VERDICTS = [
+    (3.0, "1 image", "The ratio, mlx.nn / mlx_unpool, is 1.324."),
+    (3.95, "2 images", "The ranges overlap: no measurable difference."),
+]
 
 
-@pytest.mark.parametrize(("ours", "verdict"), VERDICTS)
-def test_training_steps_of_a_network_are_compared(ours, verdict, monkeypatch, capsys):
+@pytest.mark.parametrize(("ours", "images", "verdict"), VERDICTS)
+def test_training_steps_of_a_network_are_compared(ours, images, verdict, monkeypatch, capsys):
     kinds = []
 
     def seconds_per_call(step, _):
@@ -83,20 +88,28 @@ def test_training_steps_of_a_network_are_compared(ours, verdict, monkeypatch, ca
         return (4 if kind.startswith("mlx.nn") else ours) + 0.01 * len(kinds)
 
     monkeypatch.setattr(benchmark, "seconds_per_call", seconds_per_call)
-    assert benchmark.main(["--model", "unet", "--size", "32", "--batch", "1"]) == 0
+    assert benchmark.main(["--model", "unet", "--size", "32", "--batch", images[0]]) == 0
     said = capsys.readouterr().out
     assert kinds == ["mlx.nn.layers.pooling", "mlx_unpool.layers"] * 5
-    assert "\nunet, 1 images of 32x32: training step" in said
+    assert f"\nunet, {images} of 32x32: training step" in said
     assert "\n- mlx.nn: 4.05 s (4.01 to" in said
-    assert said.strip().splitlines()[-1].startswith(verdict)
+    assert said.strip().splitlines()[-1] == verdict
 
 
-@pytest.mark.parametrize("options", [["--size", "33"], ["--size", "0"], ["--batch", "0"]])
-def test_sizes_that_a_network_cannot_pool_are_refused(options):
-    command = [sys.executable, "-m", "mlx_unpool.benchmark", "--model", "unet", *options]
+SIZES = "--size must be a multiple of 32 and --batch 1 or more"
+SMALLEST = "--batch must be 2 or more for --model resnet18 with --size 32"
+REFUSED = {
+    **dict.fromkeys(("unet --size 33", "unet --size 0", "resnet18 --batch 0"), SIZES),
+    "resnet18 --size 32 --batch 1": SMALLEST,
+}
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED.items())
+def test_sizes_that_a_network_cannot_pool_are_refused(options, message):
+    command = [sys.executable, "-m", "mlx_unpool.benchmark", "--model", *options.split()]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
-    assert "--size must be a multiple of 32 and --batch 1 or more" in done.stderr
+    assert f"error: {message}" in done.stderr
 
 
 def test_a_measurement_ends_and_takes_turns(monkeypatch):

@@ -69,7 +69,8 @@ def test_valid_indices_pass(window, data_format):
         with checking():
             max_unpool2d(values, indices, *window, output_size=x.shape, **layout)
         assert check_indices(indices, size, *window, **layout) is None
-    assert check_indices(mx.zeros((0, 3, 4, 1), mx.int32), (6, 8)) is None
+    for size in ((6, 8), (0, 6, 8, 1)):
+        assert check_indices(mx.zeros((0, 3, 4, 1), mx.int32), size) is None
 
 
 def test_inside_transformations_nothing_is_checked():

@@ -156,6 +156,9 @@ def test_attributes_are_also_items_and_can_be_set_and_deleted():
         pool.kernel_size = [4, 3]  # mlx.nn treats a list as a list of layers
         assert pool["kernel_size"] == (4, 3)
         assert pool.parameters() == {}
+        pool.dilation = np.array([2, 2])  # an error in the next call only
+        assert repr(pool).endswith("dilation=array([2, 2]))")
+        pool.dilation = 1
         pool.return_indices, pool.index_format = True, "window"
         expected = mlx_unpool.max_pool2d(x, (4, 3), 2, return_indices=True, index_format="window")
         assert all(map(mx.array_equal, pool(x), expected))

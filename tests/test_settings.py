@@ -11,6 +11,7 @@ from importlib.metadata import version
 from types import SimpleNamespace
 
 import mlx.core as mx
+import numpy as np
 import pytest
 
 import mlx_unpool
@@ -117,9 +118,30 @@ def test_a_backend_can_be_chosen():
         # The derivatives are also this library's: that of mx.max would be 1 at the other element.
         gradient = mx.grad(lambda x: mlx_unpool.max_pool1d(x, 2).sum())
         assert gradient(mx.array([[1.0], [float("nan")]])).tolist() == [[0], [1]]
-    message = r"\[use_backend\] 'name' must be 'ops' or 'metal' or 'cuda'"
-    with pytest.raises(ValueError, match=message):
-        mlx_unpool.use_backend("gpu").__enter__()
+
+
+NAMES = {
+    "a string": ("gpu", "'gpu'"),
+    "a long string": (1000 * "x", "a very long str"),
+    "a long integer": (10**5000, "an unprintable int"),
+    "a list": (["ops"], "['ops']"),
+    "a NumPy array": (np.array([2, 2]), "array([2, 2])"),
+    "an array": (mx.zeros((2,)), "an array of shape (2,)"),
+}
+
+
+@pytest.mark.parametrize(("name", "printed"), NAMES.values(), ids=NAMES)
+def test_an_unknown_backend_is_refused(name, printed):
+    with pytest.raises(ValueError, match="must be") as caught, mlx_unpool.use_backend(name):
+        pass
+    expected = "[use_backend] 'name' must be 'ops' or 'metal' or 'cuda' but got"
+    assert str(caught.value) == f"{expected} {printed}."
+
+
+@pytest.mark.parametrize("name", [n for n in BACKENDS if not _backends.is_available(n)])
+def test_a_backend_that_this_mlx_lacks_is_an_error_in_a_call(name):
+    with mlx_unpool.use_backend(name), pytest.raises(RuntimeError, match=r"No \w+ back-end"):
+        mlx_unpool.max_pool1d(mx.ones((2, 1)), 2)
 
 
 def test_plain_operations_run_on_the_cpu_whatever_the_stream_of_a_call():

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import mlx.core as mx
 
+from .. import _arguments as check
 from .._geometry import Geometry, RegionGeometry, WindowGeometry
 from .._settings import set_inside
 from .._types import BACKENDS, BackendName
@@ -71,14 +72,13 @@ class Where(NamedTuple):
 
 def is_available(name: str) -> bool:
     """Whether this machine can run a backend."""
-    if name == "ops":
-        return True
-    return mx.metal.is_available() if name == "metal" else mx.cuda.is_available()
+    return name == "ops" or getattr(mx, name).is_available()
 
 
 @contextmanager
+@check.signature
 def use_backend(name: BackendName) -> Iterator[None]:
-    """Force one backend for every call inside the ``with`` block.
+    """Return a context manager inside which every call uses one backend.
 
     The default depends on the device of the stream: ``"metal"`` or ``"cuda"`` kernels on a GPU, ``"ops"``
     (plain ``mlx.core`` operations) on the CPU. The environment variable ``MLX_UNPOOL_BACKEND`` forces a
@@ -88,23 +88,22 @@ def use_backend(name: BackendName) -> Iterator[None]:
     It applies to the current thread and to ``asyncio`` tasks created inside, not to other threads.
 
     Args:
-        name (str): ``"ops"``, ``"metal"`` or ``"cuda"``. ``"ops"`` always runs on the CPU, even if the
-            stream of a call is on a GPU: use it if a kernel fails on your machine. Inside
-            :func:`exporting`, functions can be exported for a backend that this machine cannot run.
+        name (str): ``"ops"``, ``"metal"`` or ``"cuda"``. ``"ops"`` always runs on the CPU, even if the stream
+            of a call is on a GPU: use it if a kernel fails on your machine. Inside :func:`exporting`,
+            functions can be exported for ``"metal"`` on any machine, but for ``"cuda"`` only with CUDA.
 
     Raises:
         ValueError: If ``name`` is not one of the three.
+        RuntimeError: In a call inside the block, if this MLX was built without the backend.
 
     Example:
-
-        >>> import mlx.core as mx
-        >>> import mlx_unpool
         >>> with mlx_unpool.use_backend("ops"):
         ...     mlx_unpool.max_pool1d(mx.array([[1.0], [3.0]]), 2).item()
         3.0
+
+    See also: :func:`exporting`, to export for another machine; :doc:`/docs/kernels`.
     """
-    if name not in BACKENDS:
-        raise ValueError(f"[use_backend] 'name' must be {_allowed()} but got {name!r}.")
+    check.choice("use_backend", "name", name, BACKENDS)
     with set_inside(_forced, name):
         yield
 
@@ -124,8 +123,8 @@ def where(stream: Any) -> Where:
     name = _forced.get()
     if name is None:
         name = "ops" if not gpu_stream else "metal" if is_available("metal") else "cuda"
-    elif name not in BACKENDS:
-        raise ValueError(f"[mlx_unpool] '{VARIABLE}' must be {_allowed()} but got {name!r}.")
+    else:
+        check.choice("mlx_unpool", VARIABLE, name, BACKENDS)
     if name == "ops" and gpu_stream:
         stream = mx.default_stream(mx.cpu)
     return Where(stream, _BACKENDS[name])
@@ -134,7 +133,3 @@ def where(stream: Any) -> Where:
 def on_gpu(stream: Any) -> bool:
     """Whether ``stream`` is on a GPU. The emulated GPU of the tests replaces this function."""
     return stream.device.type == mx.gpu
-
-
-def _allowed() -> str:
-    return " or ".join(f"'{name}'" for name in BACKENDS)

@@ -1,9 +1,8 @@
 """The primitives as plain ``mlx.core`` operations, for the CPU.
 
-The operations were chosen by measurement (see ``docs/kernels.md``): few passes over memory, each in a
-loop that MLX's CPU backend vectorises or at least runs without branches. Where possible, slow operations
-are avoided: ``mx.where``, ``|`` of bools, gathers with several index arrays, ``mx.pad`` and
-``mx.concatenate``.
+The operations were chosen by measurement (see ``docs/kernels.md``): few passes over memory, each in a loop
+that MLX's CPU backend vectorises or at least runs without branches. Where possible, slow operations are
+avoided: ``mx.where``, ``|`` of bools, gathers with several index arrays, ``mx.pad`` and ``mx.concatenate``.
 """
 
 from __future__ import annotations
@@ -140,8 +139,8 @@ class Ops:
             return mx.concatenate([self.pick_winners(*part, g) for part in parts])
         positions = at.checked(indices, g)
         if not (is_window(indices.dtype) and isinstance(g, WindowGeometry) and g.window.disjoint):
-            # The numbers of the values are scattered to their positions, where the last one remains.
-            # (Channels have separate positions.) Spare elements are set to 0; numbers start at 1.
+            # Scatter the number of each value to its position, where the last write wins. (Channels have
+            # separate positions.) Spare elements are set to 0; numbers start at 1.
             count = prod(g.pooled)
             dtype = narrowest(count)
             number = mx.arange(1, count + 1, dtype=dtype)[:, None]
