@@ -200,7 +200,7 @@ def main() -> None:
         "--quick", action="store_true", help="use one small size, to check that the program runs"
     )
     parser.add_argument(
-        "--busy", action="store_true", help="compare processor time, without PyTorch on two threads"
+        "--busy", action="store_true", help="compare CPU time, without PyTorch on two threads"
     )
     dtypes = ["float32", "float16", "bfloat16"]
     parser.add_argument("--dtypes", nargs="+", default=dtypes, help="dtypes (default: all)")

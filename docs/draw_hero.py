@@ -1,4 +1,4 @@
-"""Draws docs/hero.png, the picture of the README, with the networks of two runs of the demo.
+"""Draw docs/hero.png, the picture of the README, with the networks of two runs of the demo.
 
     make demo && make demo ARGS="--decoder nearest"
     python docs/draw_hero.py demo
@@ -46,6 +46,7 @@ def main(folder: Path) -> None:
             if row == 0:
                 axis.set_title(title, fontsize=FONT, color=GREY)
     height = ROWS * side + top
+    # The right edge leaves one point for the frame of the last column.
     figure.subplots_adjust(0, 0, 1 - 1 / WIDTH, 1 - top / height, wspace=0.04, hspace=0.04)
     figure.savefig(Path(__file__).with_name("hero.png"), dpi=108, transparent=True)
 

@@ -21,7 +21,7 @@ import numpy as np
 from PIL import Image
 from support.camvid import read_picture
 from support.command_line import run_program
-from support.drawing import PICTURE_SUFFIXES, frame, legend, save, show_classes
+from support.drawing import PICTURE_SUFFIXES, class_legend, frame, save, show_classes
 from support.files import check_output_file, replacing
 from support.segmenter import load
 from tqdm import tqdm
@@ -45,7 +45,7 @@ def draw(
         show_classes(row[2], named, classes, alpha=0.6)
         for axis in row:
             frame(axis)
-    legend(figure, classes)
+    class_legend(figure, classes)
     save(figure, path, dpi=110)
 
 

@@ -32,7 +32,7 @@ from mlx.utils import tree_flatten
 from support import segmenter as segmenters
 from support.camvid import CLASS_NAMES, UNLABELLED, CamVid
 from support.command_line import run_program
-from support.drawing import frame, legend, save, show_classes
+from support.drawing import class_legend, frame, save, show_classes
 from support.files import check_output_folder
 from support.metrics import class_iou
 from support.street_scenes import write_streets
@@ -130,7 +130,7 @@ def draw(model: zoo.Model, data: CamVid, path: Path, count: int = 4) -> None:
             frame(axis)
             if number == 0:
                 axis.set_title(title)
-    legend(figure, model.about.classes)
+    class_legend(figure, model.about.classes)
     save(figure, path)
 
 

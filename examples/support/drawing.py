@@ -21,7 +21,7 @@ def colour_map(classes: list[dict[str, Any]]) -> ListedColormap:
     return ListedColormap([np.array(entry["colour"]) / 255 for entry in classes])
 
 
-def legend(figure: Figure, classes: list[dict[str, Any]], columns: int = 6) -> None:
+def class_legend(figure: Figure, classes: list[dict[str, Any]], columns: int = 6) -> None:
     """Add a legend with the names and colours of classes below a figure."""
     colours = colour_map(classes)
     add_legend(figure, {entry["name"]: colours(n) for n, entry in enumerate(classes)}, columns)

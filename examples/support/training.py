@@ -276,7 +276,7 @@ def save_weights(path: Path, model: nn.Module, metadata: dict[str, str] | None =
 
 
 class StopRequest:
-    """Records Ctrl-C, so that the current step can finish; a second Ctrl-C stops immediately."""
+    """Record Ctrl-C, so that the current step can finish; a second Ctrl-C stops immediately."""
 
     def __enter__(self) -> StopRequest:
         self.made = False

@@ -544,7 +544,7 @@ class HypVINN(FastSurferVINN):
                 pass the slices of the other one twice.
             scale_factor: As for :class:`FastSurferVINN`.
             weight_factor: The weights of T1 and T2, (2,) or (N, 2), the same for all images: (1, 0) for T1
-                alone, (0, 1) for T2 alone, any other value for the learnt weights.
+                alone, (0, 1) for T2 alone, a pair without a 1 for the learnt weights.
             scale_factor_out: As for :class:`FastSurferVINN`.
 
         Returns:

@@ -33,7 +33,7 @@ DECODERS = ("decode4", "decode1", "decode2", "decode3")  # in the order of the f
 
 
 class ChannelSE(nn.Module):
-    """Multiplies each channel by a weight that depends on the means of all channels."""
+    """Multiply each channel by a weight that depends on the means of all channels."""
 
     def __init__(self, channels: int, reduction_ratio: int = 2) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class ChannelSE(nn.Module):
 
 
 class SpatialSE(nn.Module):
-    """Multiplies each position by a weight that depends on its channels."""
+    """Multiply each position by a weight that depends on its channels."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
