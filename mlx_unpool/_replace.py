@@ -23,10 +23,12 @@ def replace_max_pools(model: nn.Module) -> nn.Module:
     The model is changed in place. Parameters, other layers and their order stay the same. Pools are found
     in attributes, lists, tuples and dicts, and a shared pool stays shared. Class attributes and pools
     created in ``__call__`` are not replaced. One ``UserWarning`` lists the pools that are left in the model:
-    subclasses of these layers, pools with padding above half the window, pools with additional attributes
-    or with changed ones that do not describe a symmetric window, and pools in a subclass of ``tuple`` other
-    than a named tuple. A model without any pool also gives a ``UserWarning``. Call this function before
-    ``mx.compile``. Afterwards, export the model inside :func:`exporting`, even if it was not needed before.
+    subclasses of these layers, pools with padding above half the window, pools with other attributes than a
+    new pool with the same window (for example different padding before and after), and pools in a subclass
+    of ``tuple`` other than a named tuple. A model without any pool also gives a ``UserWarning``.
+
+    Call this function before ``mx.compile``. Afterwards, export the model inside
+    :func:`exporting`, even if it was not needed before.
 
     Args:
         model (Module): The model, or a single pool.

@@ -67,7 +67,7 @@ def convert_indices(
         target (str): Format of the result.
         output_size (int or tuple of int): Spatial shape of the array that was pooled (an int in 1-D,
             otherwise a tuple), or its full shape if it has a batch. Without a batch pass the spatial
-            shape: a full shape would be read as that of a batch with one spatial axis fewer.
+            shape: in 2-D and 3-D, a full shape would be read as that of a batch with one axis fewer.
         kernel_size (int or tuple of int, optional): Window of the pooling. Required if either format is
             ``"window"``; otherwise the four arguments of the window are ignored.
         stride, padding, dilation (int or tuple of int): Must match the pooling.
@@ -267,8 +267,8 @@ def check_indices(
             the valid range and, with a window, the likely cause. The index of a window without an
             element inside the plane is also invalid. Also if a size is out of range, ``output_size``
             has the wrong number of axes or is a full shape with another batch or channels,
-            ``data_format`` is unknown, ``kernel_size`` is missing but another argument needs it, or the
-            function is called inside ``mx.compile`` or ``mx.vmap``, where values are unavailable.
+            ``data_format`` is unknown, ``kernel_size`` is missing but needed, or the indices depend on
+            the arguments of a function inside ``mx.compile`` or ``mx.vmap``.
         TypeError: If ``indices`` is not an array of integers, or a size is not an integer.
 
     Example:

@@ -113,8 +113,8 @@ class _Pool(_Layer):
         """Pool ``x``.
 
         In training mode, a layer on a GPU stores the positions of the maxima for the gradient, even
-        without ``return_indices``. After ``eval()`` it stores them only if it returns them, and a gradient
-        computes them again.
+        without ``return_indices``. After ``eval()`` a layer without ``return_indices`` stores only the
+        values, and a gradient computes the positions again.
 
         Args:
             x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
