@@ -28,14 +28,9 @@ author = "The mlx_unpool maintainers"
 version = release = mlx_unpool.__version__
 
 root_doc = "index"  # README.md, see below
-include_patterns = [
-    "*.md",
-    "docs/*.md",
-    "docs/reference/*.rst",
-    "benchmarks/*.md",
-    "tests/metal/*.md",
-]
-include_patterns += ["examples/*.md", "examples/deploy/*.md", "examples/notebooks/*.ipynb"]
+include_patterns = ["*.md", "docs/reference/*.rst", "examples/notebooks/*.ipynb"]
+for folder in ("docs", "benchmarks", "examples", "examples/deploy", "tests/metal"):
+    include_patterns.append(f"{folder}/*.md")
 exclude_patterns = [".*", "*/.*", "site", "demo", "dist", "build"]
 extensions = ["myst_nb", "sphinx_copybutton", "sphinxext.opengraph"]
 for part in ("autodoc", "autosummary", "intersphinx", "napoleon", "viewcode"):
@@ -73,10 +68,10 @@ intersphinx_mapping = {
     "numpy": ("https://numpy.org/doc/stable/", "docs/inventories/numpy.txt"),
 }
 PREFIXES = {"mx.": "mlx.core.", "nn.": "mlx.nn.", "np.": "numpy."}
-# Headings of sections: the label that docstrings refer to, and the words for which a search lists it first.
-SECTIONS = {
-    "## Dtypes\n": ("dtypes", "! dtype, ! float16, ! bfloat16, ! float64"),
-    "# The model zoo\n": ("zoo", "! segnet, ! enet, ! quicknat, ! fastsurfer"),
+# Headings of the sections that a search for these words lists first.
+SEARCHES = {
+    "## Dtypes\n": "! dtype, ! float16, ! bfloat16, ! float64",
+    "# The model zoo\n": "! segnet, ! enet, ! quicknat, ! fastsurfer",
 }
 
 
@@ -99,9 +94,9 @@ def change_page(app: Any, docname: str, source: list[str]) -> None:
         source[0] += "".join(map(contents, pages))
     if docname == "docs/api":
         source[0] = write_api.page(write_api.table_of_the_site)
-    for heading, (label, words) in SECTIONS.items():
-        marked = f"({label})=\n{heading}\n```{{index}} {words}\n```\n"
-        source[0] = source[0].replace(heading, marked)
+    for heading, words in SEARCHES.items():
+        source[0] = source[0].replace(heading, f"{heading}\n```{{index}} {words}\n```\n")
+    source[0] = source[0].replace("## Dtypes\n", "(dtypes)=\n## Dtypes\n")  # for docstrings
 
 
 def complete_docstring(

@@ -83,8 +83,7 @@ def markdown(text: str) -> str:
         if title in ("Args", "Returns", "Raises"):
             body = re.sub(r"\s*\n\s*" if title == "Returns" else r"\n\s+", " ", body)
             names = r"^(?:\w+, )*\w+(?= \(|:)"
-            quoted = lambda match: re.sub(r"\w+", r"`\g<0>`", match[0])  # noqa: E731
-            body = re.sub(names, quoted, body, flags=re.MULTILINE)
+            body = re.sub(names, lambda m: re.sub(r"\w+", r"`\g<0>`", m[0]), body, flags=re.M)
             body = re.sub(r"^", "- ", body, flags=re.MULTILINE)
         return f"**{title}**\n\n{body}\n\n"
 
@@ -119,7 +118,7 @@ def markdown(text: str) -> str:
         (rf"^Warning:{indented}", box),
         (r"^See also: ", "**See also** "),
         (r":doc:`/docs/(\w+)`", page_link),
-        (r":ref:`(.+?) <(\w+)>`", r"[\1](indices_and_sizes.md#\2)"),
+        (r":ref:`(.+?) <dtypes>`", r"[\1](indices_and_sizes.md#dtypes)"),
         (r":\w+:`~?([\w.]+)`", link),
         (r"``((?:.|\n)+?)``", r"`\1`"),
         (r"::\n\n    (.+)\n", r":\n\n```text\n\1\n```\n"),

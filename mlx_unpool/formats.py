@@ -129,9 +129,8 @@ class _Planes:
     ) -> _Planes:
         """The same planes with windows."""
         if kernel_size is None:
-            raise ValueError(
-                check.message(caller, "kernel_size", "be given for window indices", None)
-            )
+            needed = "be given for window indices"
+            raise ValueError(check.message(caller, "kernel_size", needed, None))
         window = window_of(caller, self.layout.rank, kernel_size, stride, padding, dilation)
         g = self.geometry
         return _Planes(self.layout, WindowGeometry(g.size, g.pooled, window))
@@ -209,14 +208,11 @@ def _planes(caller: str, indices: mx.array, output_size: Any, data_format: Any) 
     if spatial is None:
         other = Layout.of(caller, "indices", indices.shape, rank, not first)
         hint = layout_hint(not first) if other.spatial_of_full_shape(given) else ""
-        needed = (
-            f"have the batch and channels of 'indices', {indices.shape}, if it is a full shape,"
-        )
+        needed = f"have the batch and channels of 'indices' {indices.shape} if it is a full shape"
         raise ValueError(check.message(caller, "output_size", needed, output_size) + hint)
     if min(spatial) < 1:
-        raise ValueError(
-            check.message(caller, "output_size", "be 1 or more on each axis", output_size)
-        )
+        needed = "be 1 or more on each axis"
+        raise ValueError(check.message(caller, "output_size", needed, output_size))
     size = triple(spatial)
     planes = max(1, layout.batch) * max(1, layout.channels)
     if prod(size) * planes >= 2**63:
