@@ -184,7 +184,7 @@ def test_every_kernel_has_a_file():
     assert bodies == {kernel.name for kernel in gpu.KERNELS}
 
 
-PAGES = "export gradients indices_and_sizes porting reliability replace_mlx_nn"
+PAGES = "export gradients indices_and_sizes reliability replace_mlx_nn"
 DOCS = [f"docs/{page}.md" for page in PAGES.split()]
 
 

@@ -39,7 +39,7 @@ def core_tests() -> list[str]:
     sys.path.insert(0, str(HERE / "emulated_mac"))
     from emulated_pytest import listed
 
-    others = "examples", "site", "package", "typing", "ops"  # the last one: the CPU's primitives
+    others = "site", "package", "typing", "ops"  # the last one: the CPU's primitives
     files = [
         path
         for path in sorted((ROOT / "tests").glob("test_*.py"))
@@ -71,7 +71,7 @@ def run_all() -> int:
     with tempfile.TemporaryDirectory() as folder:
         commands = [
             [*pytest, *core_tests()],
-            [*pytest, str(ROOT / "tests" / "test_examples_notebooks.py"), "-k", "first_tour"],
+            [*pytest, str(ROOT / "tests" / "examples" / "test_notebooks.py"), "-k", "first_tour"],
             *programs(folder),
         ]
         failed = []

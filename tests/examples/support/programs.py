@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from support.command_line import run_program
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"
 
 

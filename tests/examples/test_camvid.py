@@ -24,7 +24,7 @@ from support import street_scenes
 from support.camvid import CLASS_NAMES, UNLABELLED, CamVid
 from support.segmenter import for_camvid
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 # A published checkpoint, two pictures of CamVid, and the scores and classes of PyTorch for them.
 ENET_CAMVID = Path(os.environ.get("ENET_CAMVID", ROOT.parent / "shared" / "enet_camvid"))
 

@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-NOTEBOOKS = Path(__file__).parent.parent / "examples" / "notebooks"
+NOTEBOOKS = Path(__file__).parents[2] / "examples" / "notebooks"
 NAMES = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
 
 
