@@ -34,7 +34,7 @@
             const bool inside = INSIDE || (within(d0 + AXIS(kd) * DD, D) && within(h0 + AXIS(kh) * DH, H));
             const INDEX ahead = known - (start + least + (INDEX(kd) * DD * H + INDEX(kh) * DH) * W);
             const bool column = ahead >= 0 && ahead < (inside ? end - least : INDEX(0));
-            in_window |= column & (DW == 1 || (ahead + least) % DW == 0);
+            in_window |= column & (DW == 1 || (ahead + least - i * SW) % DW == 0);
           }
         }
         any |= named & !in_window & (EVEN || s.w + i < OW) & (v < lanes);
