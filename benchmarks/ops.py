@@ -89,9 +89,9 @@ class Case:
             unpool = lambda x, i: mlx_unpool.max_unpool2d(x, i, *self.parameters, size)  # noqa: E731
             return unpool, (values, indices)
         backward = operation == "pool backward"
-        name, x = ("accumulate", values) if backward else ("pick_winners", self.full)
+        name, rule, x = ("scatter", "sum", values) if backward else ("gather", "last", self.full)
         place = _backends.where(None)
-        linear = lambda x, i: _derivatives.linear(name, x, (i,), self.geometry, place)  # noqa: E731
+        linear = lambda x, i: _derivatives.linear(name, rule, x, (i,), self.geometry, place)  # noqa: E731
         return linear, (x[:, None], indices[:, None])
 
     def rivals(self, operation: str) -> dict[str, Callable[[], Any]]:

@@ -1,6 +1,6 @@
     // Sums the pooled values that refer to each position (zero if there are none), for large windows or windows of different
     // sizes. Each output is written once, by one thread.
-    //   values, indices (B, OD, OH, OW, C), size = (D, H, W), window as in `pool_large`,
+    //   values, indices (B, OD, OH, OW, C), size = (D, H, W), window as in `pool_any`,
     //   covering (D + H + W, 2): for each position of an axis the range (first, stop) of the windows that may cover it;
     //   used only with REGIONS  ->  out (B, D, H, W, C)
     // One thread: V neighbouring channels of X neighbouring outputs. Grid: (W / X * channel groups, D * H, B).

@@ -10,12 +10,20 @@ typedef __nv_bfloat16 bfloat16_t;
          blockIdx.z * blockDim.z + threadIdx.z})
 
 // The smallest value of a type: minus infinity for floating-point types.
-template <typename T> inline T lowest() { return cuda::std::numeric_limits<T>::lowest(); }
+template <typename T> inline T lowest() {
+  static_assert(T(1) / T(2) == T(0), "integers only");
+  return cuda::std::numeric_limits<T>::lowest();
+}
 template <> inline float lowest<float>() { return -cuda::std::numeric_limits<float>::infinity(); }
 template <> inline __half lowest<__half>() { return __float2half(lowest<float>()); }
 template <> inline __nv_bfloat16 lowest<__nv_bfloat16>() { return __float2bfloat16(lowest<float>()); }
 
-template <typename T> struct Order { typedef T type; enum { same = 1 }; }; // same: values are compared directly
+template <typename T> struct Order {
+  static_assert(T(1) / T(2) == T(0), "integers only");
+  typedef T type;
+  enum { same = 1 }; // whether values are compared directly
+};
+template <> struct Order<__half> { typedef __half type; enum { same = 1 }; };
 template <> struct Order<float> { typedef int32_t type; enum { same = 0 }; };
 template <> struct Order<__nv_bfloat16> { typedef int32_t type; enum { same = 0 }; };
 inline int32_t bits_of(float value) { return __float_as_int(value); }

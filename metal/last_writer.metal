@@ -1,6 +1,6 @@
     // Computes for each position the number of the last pooled value with that index, or -1. The atomic maximum of integers
     // does not depend on the order in which threads run.
-    //   indices (B, OD, OH, OW, C), window as in `pool_large` (used for window offsets), size = (D, H, W)
+    //   indices (B, OD, OH, OW, C), window as in `pool_any` (used for window offsets), size = (D, H, W)
     //   ->  winner (B, D, H, W, C), initialised to -1
     // One thread: V neighbouring channels of one pooled value. Grid: (OW * channel groups, OD * OH, B).
     const int D = size[0], H = size[1], W = size[2], C = indices_shape[4];

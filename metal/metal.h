@@ -1,14 +1,22 @@
 // Definitions for Metal of the language features that the kernels use; cuda.h has those for CUDA.
 
 // The smallest value of a type: minus infinity for floating-point types.
-template <typename T> METAL_FUNC T lowest() { return metal::numeric_limits<T>::lowest(); }
+template <typename T> METAL_FUNC T lowest() {
+  static_assert(T(1) / T(2) == T(0), "integers only");
+  return metal::numeric_limits<T>::lowest();
+}
 template <> METAL_FUNC float lowest<float>() { return -INFINITY; }
 template <> METAL_FUNC half lowest<half>() { return half(-INFINITY); }
 template <> METAL_FUNC bfloat16_t lowest<bfloat16_t>() { return bfloat16_t(-INFINITY); }
 
 // Apple's GPUs flush 32-bit subnormal numbers to zero. Therefore float and bfloat16, which is widened to 32 bits, are
 // compared as integers of the same order (see `ordered` in order.h). half keeps its subnormal numbers.
-template <typename T> struct Order { typedef T type; enum { same = 1 }; }; // same: values are compared directly
+template <typename T> struct Order {
+  static_assert(T(1) / T(2) == T(0), "integers only");
+  typedef T type;
+  enum { same = 1 }; // whether values are compared directly
+};
+template <> struct Order<half> { typedef half type; enum { same = 1 }; };
 template <> struct Order<float> { typedef int32_t type; enum { same = 0 }; };
 template <> struct Order<bfloat16_t> { typedef int32_t type; enum { same = 0 }; };
 METAL_FUNC int32_t bits_of(float value) { return as_type<int32_t>(value); }

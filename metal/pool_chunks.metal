@@ -1,14 +1,14 @@
-    // Reduces the maxima of the chunks (see `pool_large`) to the maximum of each window: the first of equal maxima, or the
+    // Reduces the maxima of the chunks (see `pool_any`) to the maximum of each window: the first of equal maxima, or the
     // last NaN.
     //   values, numbers (B, OD, OH, OW * chunks, C), size = (OD, OH, OW, chunks)  ->  out, indices (B, OD, OH, OW, C)
     // One thread: V neighbouring channels of one window. Grid: (OW * channel groups, OD * OH, B).
-    const int OD = size[0], OH = size[1], OW = size[2], chunks = size[3], C = values_shape[4];
+    const int OD = size[0], OH = size[1], OW = size[2], chunks = size[3], C = ONE ? V : values_shape[4];
     const uint3 at = thread_position_in_grid;
-    const WorkItem<AXIS> s = work_item_of<AXIS, V, 1, false, false>(at, OD, OH, OW, C, values_shape[0]);
+    const WorkItem<AXIS> s = work_item_of<AXIS, V, 1, ONE, PLANAR>(at, OD, OH, OW, C, values_shape[0]);
     if (s.beyond) {
       return;
     }
-    const int lanes = C - s.c < V ? C - s.c : V;
+    const int lanes = TAIL && C - s.c < V ? C - s.c : V;
     const OFFSET row = (OFFSET(at.z) * OD * OH + at.y) * OW * chunks * C + s.c;
     T best[1][V];
     typename Order<T>::type order[V];

@@ -1,8 +1,8 @@
 """Derivatives: each primitive as a custom function whose derivatives are other primitives.
 
-Pooling copies each window's maximum out of the plane, so with its indices fixed it is the linear map
-``pick``, whose transpose is ``accumulate``. Unpooling with fixed indices is the linear map ``place``, whose
-transpose is ``pick_winners``. Every derivative of every order is one of these four.
+With its indices fixed, pooling is a ``gather`` and unpooling a ``scatter``. These linear maps are each
+other's transposes, so every derivative of every order is one of the two. The rule for several values with
+one index stays the same: their ``"sum"`` in derivatives of pooling, the ``"last"`` in those of unpooling.
 """
 
 from __future__ import annotations
@@ -16,19 +16,14 @@ from typing import Any
 
 import mlx.core as mx
 
-from ._backends import Backend, Where
+from ._backends import Where
 from ._settings import set_inside
-from ._types import TRAITS, is_float
+from ._types import TRAITS, Rule, is_float
 
 Arrays = Sequence[mx.array]
 Function = Callable[..., Any]
 
-TRANSPOSE = {
-    "place": "pick_winners",
-    "pick_winners": "place",
-    "accumulate": "pick",
-    "pick": "accumulate",
-}
+TRANSPOSE = {"scatter": "gather", "gather": "scatter"}
 _exporting = ContextVar("exporting", default=False)
 
 
@@ -74,22 +69,19 @@ def exporting() -> Iterator[None]:
 
 
 def pool(source: Arrays, g: Any, index_dtype: mx.Dtype, where: Where) -> tuple[mx.array, mx.array]:
-    """Values and indices of every window.
-
-    ``source`` is the input, followed by the bounds of the windows if the windows differ.
-    """
+    """Values and indices of every window; ``source`` as in :class:`Backend`."""
 
     def forward(*source):
-        return _values_and_indices(where.backend, source, g, index_dtype)
+        return where.backend.pool(source, g, index_dtype)
 
     def vjp(source, cotangents, outputs):
-        return linear("accumulate", cotangents[0], outputs[1:], g, where), *_zeros(source[1:])
+        return linear("scatter", "sum", cotangents[0], outputs[1:], g, where), *_zeros(source[1:])
 
     def jvp(source, tangents):
         values, indices = pool(source, g, index_dtype, where)
         if tangents[0] is None:
             return _zeros((values, indices))
-        return linear("pick", tangents[0], (indices,), g, where), *_zeros((indices,))
+        return linear("gather", "sum", tangents[0], (indices,), g, where), *_zeros((indices,))
 
     return _run(forward, vjp, jvp, where, source)
 
@@ -101,58 +93,50 @@ def pool_values(
     if training and where.backend.on_gpu and not _exporting.get():
         return pool(source, g, index_dtype, where)[0]
 
-    def forward(x, bounds=None):
-        return where.backend.pool_values(x, bounds, g, index_dtype)
+    def forward(*source):
+        return where.backend.pool_values(source, g, index_dtype)
 
     def vjp(source, cotangents, outputs):
-        summed = linear("accumulate", cotangents[0], source, g, where, index_dtype)
+        summed = linear("scatter", "sum", cotangents[0], source, g, where, index_dtype)
         return summed, *_zeros(source[1:])
 
     def jvp(source, tangents):
         tangent = _zeros(source)[0] if tangents[0] is None else tangents[0]
-        return linear("pick", tangent, source, g, where, index_dtype)
+        return linear("gather", "sum", tangent, source, g, where, index_dtype)
 
     return _run(forward, vjp, jvp, where, source)
 
 
 def linear(
     name: str,
+    rule: Rule,
     x: mx.array,
     source: Arrays,
     g: Any,
     where: Where,
     index_dtype: mx.Dtype | None = None,
 ) -> mx.array:
-    """Run the primitive ``name``, a key of :data:`TRANSPOSE`, which is linear in ``x``.
+    """Run the primitive ``name``, ``"scatter"`` or ``"gather"``, which is linear in ``x``.
 
     ``source`` is the indices or, with ``index_dtype``, the source of the pool that computes them.
     """
 
     def forward(x, *source):
-        indices = source[0]
-        if index_dtype is not None:
-            # Computed again: as outputs of the pool they would be evaluated even without a gradient.
-            indices = _values_and_indices(where.backend, source, g, index_dtype)[1]
-        return getattr(where.backend, name)(x, indices, g)
+        # Computed again: as outputs of the pool they would be evaluated even without a gradient.
+        indices = where.backend.pool(source, g, index_dtype)[1] if index_dtype else source[0]
+        return getattr(where.backend, name)(x, indices, g, rule)
 
     def vjp(primals, cotangents, outputs):
         _, *source = primals
-        transposed = linear(TRANSPOSE[name], cotangents[0], source, g, where, index_dtype)
+        transposed = linear(TRANSPOSE[name], rule, cotangents[0], source, g, where, index_dtype)
         return transposed, *_zeros(source)
 
     def jvp(primals, tangents):
         x, *source = primals
         tangent = _zeros((x,))[0] if tangents[0] is None else tangents[0]
-        return linear(name, tangent, source, g, where, index_dtype)
+        return linear(name, rule, tangent, source, g, where, index_dtype)
 
     return _run(forward, vjp, jvp, where, (x, *source))
-
-
-def _values_and_indices(
-    backend: Backend, source: Arrays, g: Any, index_dtype: mx.Dtype
-) -> tuple[mx.array, mx.array]:
-    run: Any = backend.pool if len(source) == 1 else backend.pool_regions
-    return run(*source, g, index_dtype)
 
 
 def _run(forward: Function, vjp: Function, jvp: Function, where: Where, arrays: Arrays) -> Any:

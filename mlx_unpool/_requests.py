@@ -8,6 +8,7 @@ are bounded and contain neither arrays nor streams.
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -35,6 +36,9 @@ from ._types import (
     INDEX_FORMATS,
     LARGEST_AXIS,
     MAX_WINDOW_INDICES,
+    DataFormat,
+    IndexFormat,
+    IntOrTuple,
     flat_dtype,
     is_float,
     is_window,
@@ -206,14 +210,14 @@ class MaxPooling(_Pooling):
     def of(
         caller: str,
         rank: int,
-        kernel_size: Any,
-        stride: Any,
-        padding: Any,
-        dilation: Any,
-        ceil_mode: Any,
-        return_indices: Any,
-        index_format: Any,
-        data_format: Any,
+        kernel_size: IntOrTuple,
+        stride: IntOrTuple | None,
+        padding: IntOrTuple,
+        dilation: IntOrTuple,
+        ceil_mode: bool,
+        return_indices: bool,
+        index_format: IndexFormat,
+        data_format: DataFormat,
     ) -> MaxPooling:
         """The request with these arguments, checked."""
         window = window_of(caller, rank, kernel_size, stride, padding, dilation, ceil_mode)
@@ -224,7 +228,7 @@ class MaxPooling(_Pooling):
                 f"[{caller}] 'index_format' must be 'flat' for windows of more than {MAX_WINDOW_INDICES} "
                 f"elements but got 'window' and {window.elements} elements."
             )
-        first = is_first(caller, data_format)
+        first = channels_come_first(caller, data_format)
         return _interned(MaxPooling, caller, rank, first, return_indices, window, index_format)
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
@@ -253,15 +257,15 @@ class MaxUnpooling(_Request):
     def of(
         caller: str,
         rank: int,
-        kernel_size: Any,
-        stride: Any,
-        padding: Any,
-        dilation: Any,
-        data_format: Any,
+        kernel_size: IntOrTuple | None,
+        stride: IntOrTuple | None,
+        padding: IntOrTuple,
+        dilation: IntOrTuple,
+        data_format: DataFormat,
         from_pool: bool = False,
     ) -> MaxUnpooling:
         """The request with these arguments, checked."""
-        first, window = is_first(caller, data_format), None
+        first, window = channels_come_first(caller, data_format), None
         if kernel_size is not None:
             window = window_of(caller, rank, kernel_size, stride, padding, dilation)
         else:
@@ -293,7 +297,7 @@ class MaxUnpooling(_Request):
             if _indices.is_checking():
                 _indices.check_if_possible(self.caller, indices, plan.layout, plan.geometry)
             values, indices = mx.reshape(x, plan.folded), mx.reshape(indices, plan.folded)
-            full = _derivatives.linear("place", values, (indices,), plan.geometry, where)
+            full = _derivatives.linear("scatter", "last", values, (indices,), plan.geometry, where)
             return mx.reshape(full, plan.shape)
 
     def plan(self, shape: tuple[int, ...], output_size: tuple[int, ...] | None) -> Plan:
@@ -360,10 +364,14 @@ class AdaptivePooling(_Pooling):
 
     @staticmethod
     def of(
-        caller: str, rank: int, output_size: Any, return_indices: Any, data_format: Any
+        caller: str,
+        rank: int,
+        output_size: int | Sequence[int | None],
+        return_indices: bool,
+        data_format: DataFormat,
     ) -> AdaptivePooling:
         """The request with these arguments, checked."""
-        given = output_size if isinstance(output_size, (tuple, list)) else [output_size] * rank
+        given: Any = output_size if isinstance(output_size, (tuple, list)) else [output_size] * rank
         numbers = check.all_integers([n for n in given if n is not None])
         if numbers is None or output_size is None:
             needed = f"be an integer or a tuple of {rank} integers or Nones"
@@ -373,7 +381,7 @@ class AdaptivePooling(_Pooling):
             raise ValueError(check.message(caller, "output_size", needed, output_size))
         check.flag(caller, "return_indices", return_indices)
         sizes = tuple(None if n is None else operator.index(n) for n in given)
-        first = is_first(caller, data_format)
+        first = channels_come_first(caller, data_format)
         return _interned(AdaptivePooling, caller, rank, first, return_indices, sizes)
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
@@ -408,11 +416,11 @@ class FractionalPooling(_Pooling):
     def of(
         caller: str,
         rank: int,
-        kernel_size: Any,
-        output_size: Any,
-        output_ratio: Any,
-        return_indices: Any,
-        data_format: Any,
+        kernel_size: IntOrTuple,
+        output_size: IntOrTuple | None,
+        output_ratio: float | Sequence[float] | None,
+        return_indices: bool,
+        data_format: DataFormat,
     ) -> FractionalPooling:
         """The request with these arguments, checked."""
         kernel = check.integers(caller, "kernel_size", kernel_size, rank, least=1)
@@ -426,7 +434,10 @@ class FractionalPooling(_Pooling):
         else:
             output_ratio = check.ratios(caller, "output_ratio", output_ratio, rank)
         check.flag(caller, "return_indices", return_indices)
-        first, fields = is_first(caller, data_format), (kernel, output_size, output_ratio)
+        first, fields = (
+            channels_come_first(caller, data_format),
+            (kernel, output_size, output_ratio),
+        )
         return _interned(FractionalPooling, caller, rank, first, return_indices, *fields)
 
     def shapes(self, x: mx.array, samples: Any = None, key: Any = None) -> tuple[Any, ...]:
@@ -478,7 +489,7 @@ class FractionalPooling(_Pooling):
         return Plan.of(layout, g, flat_dtype(size))
 
 
-def is_first(caller: str, data_format: Any) -> bool:
+def channels_come_first(caller: str, data_format: Any) -> bool:
     """Check ``data_format`` and return whether it is ``"channels_first"``."""
     check.choice(caller, "data_format", data_format, DATA_FORMATS)
     return data_format == "channels_first"

@@ -23,6 +23,7 @@ Stream = mx.Stream | mx.ThreadLocalStream | mx.Device | mx.DeviceType | None
 ArrayOrPair = mx.array | Any
 
 BackendName = Literal["ops", "metal", "cuda"]
+Rule = Literal["last", "sum"]  # for several values with one index
 DataFormat = Literal["channels_last", "channels_first"]
 IndexFormat = Literal["flat", "window"]
 ConvertibleFormat = Literal[  # "pytorch" is another name for "flat"

@@ -12,7 +12,7 @@ from . import _arguments as check
 from . import _indices
 from ._geometry import Geometry, WindowGeometry, triple
 from ._layout import Layout, layout_hint
-from ._requests import MaxUnpooling, is_first, window_of
+from ._requests import MaxUnpooling, channels_come_first, window_of
 from ._types import (
     CONVERTIBLE_FORMATS,
     DATA_FORMATS,
@@ -175,12 +175,15 @@ class _Planes:
         else:
             image = mx.arange(batch, dtype=mx.int64).reshape(-1, 1, 1, 1, 1)
             channel = mx.arange(channels, dtype=mx.int64)
-        if name.startswith("onnx"):
-            return (image * channels + channel) * plane, 1
-        if name.startswith("tensorflow"):
-            first = image * (plane * channels) if name == "tensorflow_batch" else 0
-            return first + channel, max(1, channels)
-        return mx.zeros((), mx.int64), 1
+        own, onnx = (mx.zeros((), mx.int64), 1), ((image * channels + channel) * plane, 1)
+        return {
+            "flat": own,
+            "pytorch": own,
+            "tensorflow": (channel, max(1, channels)),
+            "tensorflow_batch": (image * (plane * channels) + channel, max(1, channels)),
+            "onnx": onnx,
+            "onnx_column_major": onnx,
+        }[name]
 
     def _window_indices(self, positions: mx.array) -> mx.array:
         assert isinstance(self.geometry, WindowGeometry)
@@ -195,7 +198,7 @@ class _Planes:
 
 def _planes(caller: str, indices: mx.array, output_size: Any, data_format: Any) -> _Planes:
     """The planes described by ``output_size``, a spatial or a full shape; its length gives the rank."""
-    first = is_first(caller, data_format)
+    first = channels_come_first(caller, data_format)
     given = check.shape(caller, "output_size", output_size)
     # A full shape has as many numbers as the indices have axes.
     is_full = len(given) == indices.ndim

@@ -37,7 +37,7 @@ _CASES: dict[str, tuple[tuple[int, ...], Any, bool]] = {
     "5x5/1": ((2, 1, 21, 27, 1), ((1, 5, 5), 1, (0, 2, 2)), False),
     "1x12/3": ((2, 1, 3, 60, 8), ((1, 1, 12), (1, 1, 3), (0, 0, 5)), False),
     "2x3x3/1, dilation 2": ((2, 4, 11, 9, 2), ((2, 3, 3), 1, (0, 2, 1), 2), True),
-    "9x8/4": ((2, 1, 40, 33, 6), ((1, 9, 8), (1, 4, 4), (0, 4, 4)), False),
+    "2x9x8/4": ((2, 3, 40, 33, 6), ((2, 9, 8), (1, 4, 4), (0, 4, 4)), False),
     "9x8/1, dilation 3": ((1, 1, 40, 33, 3), ((1, 9, 8), 1, (0, 9, 9), 3), True),
     "adaptive 7x7": ((2, 1, 23, 19, 5), 7, True),
     "adaptive 4x4": ((2, 1, 70, 35, 1), 4, True),
@@ -47,7 +47,7 @@ _ALL_DTYPES = ("2x2/2", "3x3/2 flat", "3x3/1")  # float32 only in the other case
 _TIMED, _BIG = ("2x2/2", "2x2/2 flat", "3x3/2", "3x3/1"), (8, 1, 112, 112, 64)
 _AT_ONCE, _REPEATS = 8, 5  # calls per evaluation, and evaluations
 _VALUES = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1e-40, -1e-40, 1e-7, *range(-16, 16)]
-_PRIMITIVES = ("pool", "pool_values", "place", "accumulate", "pick", "pick_winners")
+_PRIMITIVES = ("pool", "pool_values", "scatter", "sum", "gather", "gather last")
 
 
 def calls(
@@ -70,23 +70,20 @@ def calls(
         g = WindowGeometry(plane, made.pooled_size(plane), made)
     unpooled = Geometry(g.size, g.pooled) if bounds is not None else g
 
-    def pool(b: Any) -> tuple[mx.array, mx.array]:
-        source = (x,) if bounds is None else (x, bounds)
-        return (b.pool if bounds is None else b.pool_regions)(*source, g, index_dtype)
-
-    values, indices = pool(pooled_by)
+    source = (x,) if bounds is None else (x, bounds)
+    values, indices = pooled_by.pool(source, g, index_dtype)
     sums = mx.random.normal(values.shape, key=keys[1]).astype(dtype)
     moved = mx.array(indices)
     moved[..., 0] = indices[:, ::-1, ::-1, ::-1, 0]
     mx.eval(x, values, indices, sums, moved)
     size = x.nbytes + values.nbytes + indices.nbytes
     return [
-        (pool, size),
-        (lambda b: (b.pool_values(x, bounds, g, index_dtype),), size - indices.nbytes),
-        (lambda b: (b.place(values, moved, unpooled),), size),
-        (lambda b: (b.accumulate(sums, indices, g),), size),
-        (lambda b: (b.pick(x, indices, g),), size),
-        (lambda b: (b.pick_winners(x, moved, unpooled),), size),
+        (lambda b: b.pool(source, g, index_dtype), size),
+        (lambda b: (b.pool_values(source, g, index_dtype),), size - indices.nbytes),
+        (lambda b: (b.scatter(values, moved, unpooled, "last"),), size),
+        (lambda b: (b.scatter(sums, indices, g, "sum"),), size),
+        (lambda b: (b.gather(x, indices, g, "sum"),), size),
+        (lambda b: (b.gather(x, moved, unpooled, "last"),), size),
     ]
 
 

@@ -40,9 +40,9 @@ _derivatives
 _backends
 _backends.gpu _backends.cpu
 _backends.cpu.padding _backends.cpu.maxima _backends.cpu.positions _backends.cpu.spread
-_backends.cpu.arrays
+_backends.cpu.arrays _backends.kernel_source
 _indices
-_arguments _layout _kernels
+_arguments _layout
 _types _settings
 _geometry
 """

@@ -41,7 +41,7 @@ def calls(channels: int) -> None:
 def test_every_cache_has_a_bound():
     assert _requests._plan in caches()
     # The number of files or kernels limits the caches of these modules.
-    finite = ("mlx_unpool._kernels", "mlx_unpool._backends.gpu")
+    finite = ("mlx_unpool._backends.kernel_source", "mlx_unpool._backends.gpu")
     for cache in caches():
         function = cache.__wrapped__
         if function.__code__.co_argcount and function.__module__ not in finite:

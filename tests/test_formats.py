@@ -13,6 +13,7 @@ from arrays import generated_cases
 
 import mlx_unpool
 from mlx_unpool import convert_indices
+from mlx_unpool._types import CONVERTIBLE_FORMATS
 
 DIGITS = [int(digit) for digit in "31415926535897932384626433832795"]
 LAST = mx.array(DIGITS, mx.float32).reshape(2, 2, 4, 2)
@@ -53,8 +54,8 @@ def test_what_other_frameworks_give(name, x, window, given):
             assert got.tolist() == expected.tolist()
 
 
-FORMATS = ("flat", "window", "pytorch", "tensorflow", "tensorflow_batch", "onnx")
-FORMATS += ("onnx_column_major",)
+FORMATS = CONVERTIBLE_FORMATS
+assert FORMATS[:2] == ("flat", "window")
 
 
 def number(index, name, n, c, N, C, size):

@@ -21,7 +21,7 @@ from mlx_unpool import _requests
 from mlx_unpool._backends import cpu
 from mlx_unpool._backends.cpu import maxima
 from mlx_unpool._backends.cpu.maxima import keys
-from mlx_unpool._geometry import Window, WindowGeometry, fractional_geometry
+from mlx_unpool._geometry import fractional_geometry
 from mlx_unpool._types import TRAITS
 
 FORMATS = ("flat", "window")
@@ -164,7 +164,7 @@ def test_where_adaptive_windows_have_one_shape_an_ordinary_pool_runs(monkeypatch
     def refuse(*arguments):
         raise AssertionError("not the fast path")
 
-    monkeypatch.setattr(cpu.Ops, "pool_regions", refuse)
+    monkeypatch.setattr(cpu.Ops, "_pool_regions", refuse)
     x = mx.random.normal((2, 12, 9, 3))
     for size, kernel, stride in (((4, 3), 3, 3), ((1, 1), (12, 9), 1), ((11, 4), (2, 3), (1, 2))):
         got = mlx_unpool.adaptive_max_pool2d(x, size, return_indices=True)
@@ -233,20 +233,6 @@ def test_no_gpu_has_float64(backend):
         call = lambda f=name, a=arguments: getattr(mlx_unpool, f)(*a)  # noqa: E731
         with mlx_unpool.use_backend(backend):
             fails(call, TypeError, name, "x", "float64")
-
-
-@pytest.mark.parametrize("images", [2, 5, 11])
-def test_large_batches_are_split(images, monkeypatch):
-    size = (1, 6, 8)
-    window = Window((1, 2, 2), (1, 2, 2))
-    g = WindowGeometry(size, window.pooled_size(size), window)
-    full = mx.random.normal((images, *size, 4), key=mx.random.key(0))
-    indices = mx.random.randint(-3, 60, (images, *g.pooled, 4), key=mx.random.key(1))
-    whole = cpu.Ops().pick_winners(full, indices, g)
-    monkeypatch.setattr(cpu, "_LARGE_BYTES", 0)
-    parts = cpu.Ops().pick_winners(full, indices, g)
-    assert "Concatenate" in operations(parts)
-    assert mx.array_equal(whole, parts)
 
 
 @pytest.mark.parametrize("window", [(2, 2, 0), (3, 2, 1), (3, 1, 1), (7, 7, 0), (5, 2, 2)])

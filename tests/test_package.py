@@ -93,7 +93,7 @@ def test_the_wheel_works_without_the_checkout(wheel, tmp_path):
     subprocess.run([*pip, "install", "--quiet", "--no-deps", wheel[0]], check=True)
     (packages / "mlx.pth").write_text(str(Path(mx.__file__).parent.parent))
     code = (
-        "import mlx.core as mx, mlx_unpool, mlx_unpool._kernels as k, pathlib;"
+        "import mlx.core as mx, mlx_unpool, mlx_unpool._backends.kernel_source as k, pathlib;"
         "here = pathlib.Path(mlx_unpool.__file__).parent;"
         "print(here);"
         "print(k.text('pool.metal') and k._FOLDER == here / '_metal');"

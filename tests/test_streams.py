@@ -146,7 +146,7 @@ def watch(monkeypatch):
     def start(stream: mx.Stream) -> list[tuple[str, mx.Stream]]:
         seen: list[tuple[str, mx.Stream]] = []
         backend = type(_backends.where(stream).backend)
-        for primitive in ("pool", "pool_regions", "place", "accumulate", "pick", "pick_winners"):
+        for primitive in ("pool", "pool_values", "scatter", "gather"):
             run = getattr(backend, primitive)
 
             def watched(*arguments, run=run, primitive=primitive) -> Any:

@@ -6,7 +6,7 @@ The backend depends on the device of the call's stream, unless one is forced.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol
@@ -14,45 +14,41 @@ from typing import Any, NamedTuple, Protocol
 import mlx.core as mx
 
 from .. import _arguments as check
-from .._geometry import Geometry, RegionGeometry, WindowGeometry
+from .._geometry import Geometry
 from .._settings import set_inside
-from .._types import BACKENDS, BackendName
+from .._types import BACKENDS, BackendName, Rule
 from . import cpu, gpu
 
 VARIABLE = "MLX_UNPOOL_BACKEND"
 
 
 class Backend(Protocol):
-    """The primitives: the operations on arrays (B, D, H, W, C) that every backend implements."""
+    """The primitives: the operations on arrays (B, D, H, W, C) that every backend implements.
+
+    ``source`` is the input, followed by the bounds of the windows if these differ (``_Pooling.bounds``).
+    ``rule`` is what happens to several values with one index: the ``"last"`` one wins, or their ``"sum"``.
+    """
 
     on_gpu: bool  # a CPU backend supports float64, but only arrays of fewer than 2^31 elements
 
     def pool(
-        self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype
+        self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Values and indices of every window."""
 
-    def pool_regions(
-        self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
-    ) -> tuple[mx.array, mx.array]:
-        """Values and flat indices of every window. ``bounds``: see ``_Pooling.bounds``."""
-
     def pool_values(
-        self, x: mx.array, bounds: mx.array | None, g: Any, index_dtype: mx.Dtype
+        self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
     ) -> mx.array:
-        """The values alone of :meth:`pool` or, with ``bounds``, of :meth:`pool_regions`."""
+        """The values alone of :meth:`pool`."""
 
-    def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """Planes with values at their indices (the last one, if indices are equal), zero elsewhere."""
+    def scatter(self, values: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
+        """Planes with values at their indices, zero elsewhere. A sum needs indices of a pool."""
 
-    def accumulate(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """Like ``place``, but sums values at the same position. The indices must come from a pool."""
+    def gather(self, full: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
+        """The transpose of :meth:`scatter`: elements of planes at the indices.
 
-    def pick(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """Elements of the planes ``full`` at the indices of a pool; zero for a window without elements."""
-
-    def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """Like ``pick``, but for any indices; zero for a value that is not the last at its position."""
+        Zero for an index outside the plane and, with the rule ``"last"``, for a value that did not win.
+        """
 
 
 _BACKENDS: dict[str, Backend] = {

@@ -15,9 +15,9 @@ from typing import Any, TypeGuard
 import mlx.core as mx
 
 from .._geometry import Geometry, RegionGeometry, Window, WindowGeometry
-from .._kernels import text
 from .._layout import bounds_array
-from .._types import TRAITS, is_window
+from .._types import TRAITS, Rule, is_window
+from .kernel_source import text
 
 HEADERS = ("windows.h", "memory.h", "order.h")  # included by every kernel, after metal.h or cuda.h
 
@@ -27,6 +27,7 @@ _USUAL_THREADGROUP = 256
 _MAX_BLOCKS = 65535  # along the second and third axis of a CUDA grid
 _LAUNCH_CACHE_SIZE = 1024  # launches of each kind
 _MAX_ELEMENTS = 64  # elements of the largest window that one thread reads
+_MAX_AT_ONCE = 4  # of these, loaded at once if windows are not constants
 _MAX_NEIGHBOURS = 9  # overlapping windows that one thread compares, at most
 _MAX_OUTPUTS = 16  # outputs of the largest tile that one thread writes
 _MAX_NUMBER = 2**31 - 1  # pooled values per plane, whose numbers are int32
@@ -48,8 +49,7 @@ class Kernel:
 
 
 POOL = Kernel("pool", ("x", "size"), ("out", "indices"))
-POOL_REGIONS = Kernel("pool_regions", ("x", "bounds", "size"), ("out", "indices"))
-POOL_LARGE = Kernel("pool_large", ("x", "bounds", "window", "size"), ("out", "indices"))
+POOL_ANY = Kernel("pool_any", ("x", "bounds", "window", "size"), ("out", "indices"))
 POOL_CHUNKS = Kernel("pool_chunks", ("values", "numbers", "size"), ("out", "indices"))
 PLACE = Kernel("place", ("values", "indices", "outside_window", "winner_bits", "size"), ("out",))
 ACCUMULATE_REGIONS = Kernel(
@@ -62,7 +62,7 @@ OUTSIDE_WINNERS = Kernel(
 )
 LAST_WRITER = Kernel("last_writer", ("indices", "window", "size"), ("winner",), atomic=True)
 KERNELS = (
-    *(POOL, POOL_REGIONS, POOL_LARGE, POOL_CHUNKS),
+    *(POOL, POOL_ANY, POOL_CHUNKS),
     *(PLACE, ACCUMULATE_REGIONS, PICK, OUTSIDE_WINDOW, OUTSIDE_WINNERS, LAST_WRITER),
 )
 
@@ -138,76 +138,54 @@ class Kernels:
         self.dialect = dialect
 
     def pool(
-        self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype
+        self, source: Sequence[mx.array], g: Any, index_dtype: mx.Dtype | None
     ) -> tuple[mx.array, mx.array]:
-        """Values and indices of every window."""
-        return self.pool_regions(x, None, g, index_dtype)
-
-    def pool_values(
-        self, x: mx.array, bounds: mx.array | None, g: Any, index_dtype: mx.Dtype
-    ) -> mx.array:
-        """See ``Backend``."""
-        return self.pool_regions(x, bounds, g, None)[0]
-
-    def pool_regions(
-        self, x: mx.array, bounds: mx.array | None, g: Any, index_dtype: mx.Dtype | None
-    ) -> tuple[mx.array, mx.array]:
-        """Values and indices of windows between ``bounds``, or of equal windows if that is None.
-
-        Without ``index_dtype`` the second array has one element and is not used.
-        """
-        columns = 1 if bounds is None else bounds.shape[3]
-        if _is_large(g):
-            first, *rest = _pool_large(x.shape, x.dtype, columns, g, index_dtype)
-            parts = first(self.dialect, x, _no_array() if bounds is None else bounds)
-            return rest[0](self.dialect, *parts) if rest else parts
-        if bounds is None:
+        """See ``Backend``. Without ``index_dtype`` the second array has one element and is not used."""
+        x, *bounds = source
+        if not (bounds or _is_large(g)):
             return _pool(x.shape, x.dtype, g, index_dtype)(self.dialect, x)
-        return _pool_regions(x.shape, x.dtype, columns, g, index_dtype)(self.dialect, x, bounds)
+        columns = bounds[0].shape[3] if bounds else 1
+        first, *rest = _pool_any(x.shape, x.dtype, columns, g, index_dtype)
+        parts = first(self.dialect, x, *bounds or [_no_array()])
+        return rest[0](self.dialect, *parts) if rest else parts
 
-    def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
+    def pool_values(self, source: Sequence[mx.array], g: Any, index_dtype: mx.Dtype) -> mx.array:
         """See ``Backend``."""
-        if _has_tiles(g):
-            outside = self._outside_window(values.dtype, indices, g)
-            launch = _place(values.shape, values.dtype, indices.dtype, g, "keep")
-            return launch(self.dialect, values, indices, *outside)[0]
-        return self.pick(values, self._winner(indices, g), g)
+        return self.pool(source, g, None)[0]
 
-    def accumulate(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """See ``Backend``. An index outside its own window adds nothing."""
+    def scatter(self, values: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
+        """See ``Backend``. An index outside its own window adds nothing to a sum."""
         if _has_tiles(g):
-            launch = _place(values.shape, values.dtype, indices.dtype, g, "sum")
-            return launch(self.dialect, values, indices, _no_array(), _no_array())[0]
+            outside = self._outside_window(values.dtype, indices, g, rule)
+            launch = _place(values.shape, values.dtype, indices.dtype, g, rule)
+            return launch(self.dialect, values, indices, *outside)[0]
+        if rule == "last":
+            return self.gather(values, self._winner(indices, g), g, "sum")
         covering = _no_array()
         if isinstance(g, RegionGeometry):
             covering = bounds_array(g.covering_table, g.covering, g.size)
         launch = _accumulate_regions(values.shape, values.dtype, indices.dtype, g)
         return launch(self.dialect, values, indices, covering)[0]
 
-    def pick(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
+    def gather(self, full: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """See ``Backend``."""
-        launch = _pick(full.shape, full.dtype, indices.shape, indices.dtype, g, "")
-        return launch(self.dialect, full, indices, *[_no_array()] * 3)[0]
-
-    def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """See ``Backend``."""
-        outside, winner = [_no_array()] * 2, _no_array()
-        if _has_tiles(g):
-            found_in, outside = "neighbours", self._outside_window(full.dtype, indices, g)
+        found_in, outside, winner = "", [_no_array()] * 2, _no_array()
+        if rule == "last" and _has_tiles(g):
+            found_in, outside = "neighbours", self._outside_window(full.dtype, indices, g, rule)
             if not _has_few_neighbours(g.window):
                 launch = _place(indices.shape, mx.uint8, indices.dtype, g, "codes")
                 found_in = "codes"
                 winner = launch(self.dialect, _no_array(), indices, *[_no_array()] * 2)[0]
-        else:
+        elif rule == "last":
             found_in, winner = "numbers", self._winner(indices, g)
         launch = _pick(full.shape, full.dtype, indices.shape, indices.dtype, g, found_in)
         return launch(self.dialect, full, indices, *outside, winner)[0]
 
     def _outside_window(
-        self, dtype: mx.Dtype, indices: mx.array, g: WindowGeometry
+        self, dtype: mx.Dtype, indices: mx.array, g: WindowGeometry, rule: Rule
     ) -> list[mx.array]:
         """The outputs of the kernels ``outside_window`` and ``outside_winners``."""
-        if is_window(indices.dtype):
+        if rule == "sum" or is_window(indices.dtype):
             return [_no_array()] * 2
         mark, find = _outside_window(indices.shape, dtype, indices.dtype, g)
         (outside_window,) = mark(self.dialect, indices)
@@ -253,7 +231,7 @@ def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtyp
 def _place(
     shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry, task: str
 ) -> Launch:
-    """``task``: write the last value (``"keep"``), the ``"sum"``, or the last window (``"codes"``)."""
+    """``task``: write the last value (``"last"``), the ``"sum"``, or the last window (``"codes"``)."""
     batch, *_, channels = shape
     flat, stride, tiles = not is_window(index_dtype), g.window.stride, _tiles(g)
     columns = _columns(dtype, shape, g, tiles[2], stride[2], most=16 if task == "codes" else 8)
@@ -267,7 +245,7 @@ def _place(
         "SUM": task == "sum",
         "CODES": task == "codes",
         "FLAT": flat,
-        "OUTSIDE": flat and task == "keep",
+        "OUTSIDE": flat and task == "last",
         "INDEX": _index_type(index_dtype, g),
         "NAMED": _index_type(index_dtype, g) if flat else mx.int32,
         **_work_template(dtype, shape, columns, g, lanes),
@@ -284,7 +262,7 @@ def _place_work(dtype: mx.Dtype, channels: int, window: Window, task: str) -> tu
     lanes, tile = _lanes(dtype, channels), prod(window.stride)
     if task == "codes":  # window codes (see windows.h) of a tile of one element take few registers
         return mx.uint16, max(lanes, gcd(channels, 32)) if tile == 1 else lanes
-    if task == "keep" or window.disjoint:
+    if task == "last" or window.disjoint:
         return dtype, lanes
     acc = TRAITS[dtype].accumulation
     # The sums of a larger tile in a wider dtype take many registers.
@@ -372,36 +350,37 @@ def _last_writer(shape: Shape, index_dtype: mx.Dtype, g: Geometry) -> Launch:
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
-def _pool_large(
+def _pool_any(
     shape: Shape, dtype: mx.Dtype, columns: int, g: Geometry, index_dtype: mx.Dtype | None
 ) -> list[Launch]:
     """One launch, or two if each window is divided into chunks for several threads."""
     batch, *_, channels = shape
     d, h, w = g.pooled
+    # Each channel needs its own thread if channels have different windows.
     lanes = _lanes(dtype, channels) if columns == 1 else 1
     groups = -(-channels // lanes)
-    # Chunks per window: at most the root of the number of elements, and no more threads than fill a GPU.
-    elements = prod(g.longest) if isinstance(g, RegionGeometry) else prod(_window_of(g)[:3])
-    threads = batch * d * h * w * groups
-    chunks = max(1, min(_power_of_two(int(elements**0.5)), _FULL_GPU_THREADS // threads))
+    longest = g.longest if isinstance(g, RegionGeometry) else _window_of(g)[:3]
+    elements, chunks = prod(longest), 1
+    if elements > _MAX_ELEMENTS:
+        # At most the root of the number of elements, and no more threads than fill a GPU.
+        most = _FULL_GPU_THREADS // (batch * d * h * w * groups)
+        chunks = max(1, min(_power_of_two(int(elements**0.5)), most))
     number_type = _index_type(index_dtype, g)
     template: dict[str, Any] = {
         "FLAT": index_dtype is None or not is_window(index_dtype),
         "INDEX": number_type,
-        "V": lanes,
+        **_work_template(dtype, shape, 1, g, lanes),
         "OFFSET": _offset_type(shape, g, chunks),
-        "AXIS": _axis_type(g),
     }
-    regions, size = {"REGIONS": isinstance(g, RegionGeometry)}, (*g.pooled, chunks)
+    first, size = template | {"REGIONS": isinstance(g, RegionGeometry)}, (*g.pooled, chunks)
+    first |= {"AT_ONCE": min(longest[2], _MAX_AT_ONCE), "SPLIT": chunks > 1}
     grid, part_grid = ((n * groups, d * h, batch) for n in (w, w * chunks))
     outputs, types = _pooled((batch, *g.pooled, channels), dtype, index_dtype)
     if chunks == 1:
-        template |= types | regions
-        return [_launch(POOL_LARGE, template, grid, outputs, _window_of(g), size)]
+        return [_launch(POOL_ANY, first | types, grid, outputs, _window_of(g), size)]
     parts, part_types = _pooled((batch, d, h, w * chunks, channels), dtype, number_type)
-    large = template | part_types | regions
     return [
-        _launch(POOL_LARGE, large, part_grid, parts, _window_of(g), size),
+        _launch(POOL_ANY, first | part_types, part_grid, parts, _window_of(g), size),
         _launch(POOL_CHUNKS, template | types, grid, outputs, size),
     ]
 
@@ -411,21 +390,6 @@ def _pooled(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype | None) -> tupl
     if index_dtype is None:  # values only; the second output, of one element, is not used
         return [(shape, dtype), ((1,), mx.uint8)], {"T": dtype, "I": mx.uint8, "VALUES": True}
     return [(shape, dtype), (shape, index_dtype)], {"T": dtype, "I": index_dtype, "VALUES": False}
-
-
-@functools.lru_cache(_LAUNCH_CACHE_SIZE)
-def _pool_regions(
-    shape: Shape, dtype: mx.Dtype, columns: int, g: RegionGeometry, index_dtype: mx.Dtype | None
-) -> Launch:
-    outputs, template = _pooled((shape[0], *g.pooled, shape[4]), dtype, index_dtype)
-    template |= {
-        "INDEX": _index_type(index_dtype, g),
-        # Each channel needs its own thread if channels have different windows.
-        **_work_template(dtype, shape, 1, g, lanes=None if columns == 1 else 1),
-    }
-    lanes = template["V"]
-    grid = (g.pooled[2] * -(-shape[4] // lanes), g.pooled[0] * g.pooled[1], shape[0])
-    return _launch(POOL_REGIONS, template, grid, outputs, g.pooled)
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
@@ -454,7 +418,7 @@ def _accumulate_regions(
 
 
 def _is_large(g: Any) -> bool:
-    """Whether ``pool_large`` is used, a kernel with window sizes as arguments, not constants."""
+    """Whether ``pool_any`` is used for equal windows, a kernel whose arguments they are, not constants."""
     if isinstance(g, RegionGeometry):
         return prod(g.longest) > _MAX_ELEMENTS
     return g.window.elements > (_MAX_UNROLLED if g.varied else _MAX_ELEMENTS)
@@ -586,7 +550,7 @@ def _rows(g: WindowGeometry) -> int:
     """The number of rows of windows per thread of ``pool``: more if windows overlap by half or more."""
     kernel, stride = g.window.kernel[1], g.window.stride[1]
     overlapping = 2 * stride <= kernel and g.window.dilation[1] == 1
-    if not overlapping or g.window.elements <= _MAX_UNROLLED:
+    if not overlapping or g.window.elements < _MAX_UNROLLED:
         return 1
     return _SHARED_ROWS * (1 if g.window.kernel[0] == 1 else 2)
 

@@ -50,6 +50,7 @@ WINDOWS = [  # shape, window, options
     ((1, 34, 34, 8), (17, 17), {"dtype": mx.bfloat16, **OFFSETS}),  # uint16 indices
     ((1, 40, 41, 3), (9, 1, 4), {"dilation": 2}),  # a large window, dilation > stride
     *(((1, 40, 41, 3), (9, 8), {"dtype": dtype}) for dtype in DTYPES),  # windows of several threads
+    ((1, 12, 12, 12, 4), (9, 3), {}),  # and in three dimensions
     *((LARGE, window, {"dtype": mx.uint8}) for window in ((3, 2, 1), (9, 8))),
     ((2, 20, 30, 1), (2, 2), {}),  # rows that threads do not divide evenly
 ]
@@ -128,8 +129,7 @@ MISTAKES = [
     ("pool", "best[j][v] = lowest<T>();", "x[from + v] = lowest<T>();"),
     ("pick", "int D = full_shape[1]", "int D = full_strides[0]"),
     ("place", "T value[AT_ONCE][V];", "half4 value[AT_ONCE][V];"),
-    ("pool_large", "Run<AXIS> d, h, w;", "Run<AXIS> d, h;"),
-    ("pool_regions", "bounds[bd]", "bounds.at(bd)"),
+    ("pool_any", "Run<AXIS> d, h, w;", "Run<AXIS> d, h;"),
     ("pool_chunks", "number[v] = -1;", "numbers[v] = -1;"),
     ("accumulate_regions", "Cover<AXIS> cd, ch, cw;", "Cover<AXIS> cd, ch;"),
     ("outside_window", "set_bits(", "atomic_fetch_or_explicit("),

@@ -40,7 +40,7 @@ def adaptive_sums(length: int) -> Callable[[], object]:
     """The derivative of adaptive pooling of one axis, without a table of all positions."""
     g = adaptive_geometry((1, 1, length), (1, 1, 5))
     pooled = huge((1, 1, 1, 5, 1), mx.int8), huge((1, 1, 1, 5, 1), mx.int32)
-    return lambda: _backends.get("metal").accumulate(*pooled, g)
+    return lambda: _backends.get("metal").scatter(*pooled, g, "sum")
 
 
 END = 2**31 - 1  # the longest axis
@@ -110,14 +110,14 @@ class Marked(Sparse):
         return [mx.ones(s, t) if s == (1, 1) else huge(s, t) for s, t in launch.outputs]
 
 
-@pytest.mark.parametrize("primitive", ["place", "pick_winners"])
+@pytest.mark.parametrize("primitive", ["scatter", "gather"])
 def test_bit_sets_of_the_largest_planes_with_32_bit_indices(primitive):
     size = (1, 1, 2**31 - 21)
     plane, indices = huge((1, *size, 1), mx.int8), huge((1, *size, 1), mx.int32)
     device = Marked()
     with device.installed():
         getattr(_backends.get("metal"), primitive)(
-            plane, indices, WindowGeometry(size, size, Window())
+            plane, indices, WindowGeometry(size, size, Window()), "last"
         )
 
 
@@ -129,7 +129,7 @@ def test_numbers_of_pooled_values_are_32_bits_wide(height, width):
 
     def place() -> None:
         g = Geometry((1, 4, 4), pooled[1:4])
-        _backends.get("metal").place(huge(pooled, mx.int8), huge(pooled, mx.int32), g)
+        _backends.get("metal").scatter(huge(pooled, mx.int8), huge(pooled, mx.int32), g, "last")
 
     with device.installed():
         if height * width < 2**31:

@@ -18,7 +18,8 @@ import pytest
 from kernel_cases import huge
 
 import mlx_unpool
-from mlx_unpool import _backends, _kernels
+from mlx_unpool import _backends
+from mlx_unpool._backends import kernel_source
 from mlx_unpool._geometry import Window, WindowGeometry, adaptive_geometry
 from mlx_unpool._layout import bounds_array
 
@@ -76,16 +77,14 @@ MISTAKES = {
         ("pool", TWICE, "TAIL &&", "false &&"),
         ("pool ties", DIFFERS, "rank > held", "rank >= held"),
     ],
-    "pool_large": [
-        ("global ties", BOUNDS, " + 1 : INDEX(0)", " + 2 : INDEX(0)"),
+    "pool_any": [
+        ("global ties", BOUNDS, "INDEX(nh) * h.step;", "INDEX(nh + 1) * h.step;"),
         ("global ties", DIFFERS, "rank > order[v]", "rank >= order[v]"),
+        ("global ties", BOUNDS, "n < w.count ? n : w.count - 1;\n        load", "n;\n        load"),
+        ("adaptive", DIFFERS, "(line + OD + OFFSET(s.h))", "(line + OFFSET(s.h))"),
     ],
     "pool_chunks": [
         ("global ties", DIFFERS, "given[e][v] < number[v]", "given[e][v] > number[v]"),
-    ],
-    "pool_regions": [
-        ("adaptive", BOUNDS, "h < stop_h;", "h <= stop_h;"),
-        ("adaptive", DIFFERS, "(line + OD + OFFSET(s.h))", "(line + OFFSET(s.h))"),
     ],
     "place": [
         ("unpool window", BOUNDS, "within(oh, OH)", "within(oh, OH + 1)"),
@@ -130,7 +129,7 @@ ALL_MISTAKES = [(kernel, *mistake) for kernel, mistakes in MISTAKES.items() for 
 
 def wrong(kernel: str, old: str, new: str) -> Callable[[str], str]:
     """An edit of the source of one kernel."""
-    source = _kernels.text(f"{kernel}.metal")
+    source = kernel_source.text(f"{kernel}.metal")
     assert old in source, f"{kernel}.metal no longer contains {old!r}"
     return lambda text: text.replace(old, new) if text == source else text
 
@@ -297,7 +296,7 @@ def test_indices_outside_windows_among_more_than_2_to_the_31_elements():
 
 def test_a_pick_from_more_than_2_to_the_31_elements():
     g = WindowGeometry((1, *HUGE[1:3]), (1, *POOLED[1:3]), Window((1, 2, 2), (1, 2, 2)))
-    pick = lambda x, i: _backends.get("metal").pick(x, i, g)  # noqa: E731
+    pick = lambda x, i: _backends.get("metal").gather(x, i, g, "sum")  # noqa: E731
     (launch,) = traced(pick, huge((1, *HUGE), mx.float16), huge((1, *POOLED), mx.int32))
     known = dict.fromkeys(("outside_window", "winner_bits", "winner"), NO_ARRAY)
     check_ends(launch, {"full": [9.0], "indices": [LAST]}, {"out": [9.0]}, **known)
@@ -325,7 +324,7 @@ def test_an_adaptive_pool_of_more_than_2_to_the_31_elements():
 def test_sums_of_an_adaptive_pool_of_more_than_2_to_the_31_elements():
     size, pooled = (1, *HUGE[1:3]), (1, 3, 9)
     g = adaptive_geometry(size, pooled)
-    accumulate = lambda v, i: _backends.get("metal").accumulate(v, i, g)  # noqa: E731
+    accumulate = lambda v, i: _backends.get("metal").scatter(v, i, g, "sum")  # noqa: E731
     given = huge((1, *pooled, 2), mx.float16), huge((1, *pooled, 2), mx.int32)
     (launch,) = traced(accumulate, *given)
     covering = np.array(bounds_array(None, g.covering, size))

@@ -51,11 +51,11 @@ def planes(window: str, dtype: mx.Dtype, channels: int, count: int) -> Iterator[
         for d in (mx.uint8, mx.int32):
             i = mx.zeros(values.shape, d)
             calls |= {
-                ("pool", d): lambda x=full, g=g, d=d: metal.pool(x, g, d),
-                ("place", d): lambda x=values, i=i, g=g: metal.place(x, i, g),
-                ("accumulate", d): lambda x=values, i=i, g=g: metal.accumulate(x, i, g),
-                ("pick", d): lambda x=full, i=i, g=g: metal.pick(x, i, g),
-                ("pick_winners", d): lambda x=full, i=i, g=g: metal.pick_winners(x, i, g),
+                ("pool", d): lambda x=full, g=g, d=d: metal.pool((x,), g, d),
+                ("place", d): lambda x=values, i=i, g=g: metal.scatter(x, i, g, "last"),
+                ("accumulate", d): lambda x=values, i=i, g=g: metal.scatter(x, i, g, "sum"),
+                ("pick", d): lambda x=full, i=i, g=g: metal.gather(x, i, g, "sum"),
+                ("pick_winners", d): lambda x=full, i=i, g=g: metal.gather(x, i, g, "last"),
             }
         yield calls
 
@@ -81,7 +81,7 @@ def test_planes_of_100_sizes_share_a_few_kernels(window, dtype, channels, most):
 
 @pytest.mark.parametrize("channels", [64, 1])
 @pytest.mark.parametrize("counts", [(7,), (1, 2, 3, 6)], ids=str)
-def test_adaptive_pools_of_300_sizes_share_30_kernels(counts, channels):
+def test_adaptive_pools_of_300_sizes_share_36_kernels(counts, channels):
     random = np.random.default_rng(4)
     device = Names()
     with device.installed():
@@ -90,7 +90,7 @@ def test_adaptive_pools_of_300_sizes_share_30_kernels(counts, channels):
                 pool = AdaptiveMaxPool2d(count)
                 x = mx.zeros((1, height, width, channels))
                 mx.vjp(pool, [x], [mx.zeros((1, count, count, channels))])
-    assert len(set(device.launches)) <= 30
+    assert len(set(device.launches)) <= 36
 
 
 def test_there_are_as_many_kernels_as_sources():

@@ -7,21 +7,20 @@ avoided: ``mx.where``, ``|`` of bools, gathers with several index arrays, ``mx.p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import mlx.core as mx
 
 from ..._geometry import Geometry, RegionGeometry, Triple, WindowGeometry, pitches
-from ..._types import LARGEST_AXIS, TRAITS, is_float, is_window
+from ..._types import LARGEST_AXIS, TRAITS, Rule, is_float, is_window
 from . import positions as at
 from .arrays import along, constant, narrowest, unfused
 from .maxima import Maxima, irregular_windows, keys, windows
 from .padding import clamped
 from .spread import can_spread, spread
 
-_LARGE_BYTES = 2**25  # larger arrays are split; MLX caches free CPU buffers up to this total
-_PARTS = 8  # at most
 _NO_SHIFTS: list[mx.array | None] = [None] * 3  # see ``clamped``
 
 
@@ -31,10 +30,13 @@ class Ops:
     on_gpu = False
 
     def pool(
-        self, x: mx.array, g: WindowGeometry, index_dtype: mx.Dtype
+        self, source: Sequence[mx.array], g: Any, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
-        """Values and indices of every window."""
+        """See ``Backend``."""
+        x, *bounds = source
         _check_limit(x, g)
+        if bounds:
+            return self._pool_regions(x, bounds[0], g, index_dtype)
         flat = not is_window(index_dtype)
         steps = g.steps_in_plane if flat else g.steps_in_window
         are_keys = x.dtype == mx.float16
@@ -50,16 +52,15 @@ class Ops:
             empty = _empty_windows(g)
             indices = mx.where(empty, mx.array(-1 if flat else 0, index_dtype), indices)
         if are_keys:
-            values = self.pick(x, indices, g)
+            values = self.gather(x, indices, g, "sum")
         if g.may_have_empty_windows:
             values = mx.where(empty, _lowest(x.dtype), values)
         return values, indices
 
-    def pool_regions(
+    def _pool_regions(
         self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
-        """See ``Backend``."""
-        _check_limit(x, g)
+        """Like :meth:`pool`, for windows between bounds."""
         ends = _ends(bounds, g)
         are_keys = x.dtype == mx.float16
         maxima = _region_maxima(Maxima(keys(x) if are_keys else x, are_keys=are_keys), ends, g)
@@ -74,38 +75,30 @@ class Ops:
             position = mx.minimum(start + (offsets // pitch).astype(index_dtype), stop - 1)
             indices = indices * constant(length, index_dtype) + position
             offsets = offsets % pitch
-        return self.pick(x, indices, g) if are_keys else maxima.values, indices
+        return self.gather(x, indices, g, "sum") if are_keys else maxima.values, indices
 
-    def pool_values(
-        self, x: mx.array, bounds: mx.array | None, g: Any, index_dtype: mx.Dtype
-    ) -> mx.array:
-        """Only the values of :meth:`pool` or :meth:`pool_regions`, bit for bit."""
+    def pool_values(self, source: Sequence[mx.array], g: Any, index_dtype: mx.Dtype) -> mx.array:
+        """See ``Backend``; bit for bit the values of :meth:`pool`."""
+        x, *bounds = source
         if x.dtype == mx.float16:
             # Sort keys lose the sign of zero, so the values must be read at the indices.
-            if bounds is not None:
-                return self.pool_regions(x, bounds, g, index_dtype)[0]
-            return self.pool(x, g, index_dtype)[0]
+            return self.pool(source, g, index_dtype)[0]
         _check_limit(x, g)
         elements = Maxima(x, values_only=True)
-        if bounds is not None:
-            return _region_maxima(elements, _ends(bounds, g), g).values
+        if bounds:
+            return _region_maxima(elements, _ends(bounds[0], g), g).values
         values = _maxima(elements, g, g.steps_in_window).values
         if g.may_have_empty_windows:
             values = mx.where(_empty_windows(g), _lowest(x.dtype), values)
         return values
 
-    def place(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
+    def scatter(self, values: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """See ``Backend``."""
         _check_limit(values, g)
-        if can_spread(g, indices):
-            return spread(values, indices, g)
-        return at.put(values, at.checked(indices, g), g.size)
-
-    def accumulate(self, values: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """See ``Backend``."""
-        _check_limit(values, g)
-        if can_spread(g, indices):
-            return spread(values, indices, g)
+        if rule == "last":
+            if can_spread(g, indices):
+                return spread(values, indices, g)
+            return at.put(values, at.checked(indices, g), g.size)
         positions = at.of_pool(indices, g)
         if isinstance(g, WindowGeometry) and g.window.disjoint:
             return at.put(values, positions, g.size)
@@ -116,43 +109,21 @@ class Ops:
             [mx.zeros(positions.shape, wide)],
             [values.reshape(positions.elements.shape).astype(wide)],
         )
-        if values.dtype != mx.float16:
+        if values.dtype != mx.float16 or values.size >= sums.size:
             return at.plane(sums, positions, values, g.size).astype(values.dtype)
-        # Rounding to float16 is slow, so only the sums at the indices are rounded.
+        # Rounding to float16 is slow, so only the sums at the indices are rounded, if these are fewer.
         sums = mx.take_along_axis(sums, positions.elements, axis=1).astype(values.dtype)
         return at.put(sums.reshape(values.shape), positions, g.size)
 
-    def pick(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
+    def gather(self, full: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """See ``Backend``."""
         _check_limit(full, g)
-        positions = at.of_pool(indices, g)
-        return at.take(full, positions).reshape(indices.shape)
-
-    def pick_winners(self, full: mx.array, indices: mx.array, g: Geometry) -> mx.array:
-        """See ``Backend``."""
-        _check_limit(full, g)
-        images = len(full)
-        if images > 1 and full.nbytes > _LARGE_BYTES and not is_window(indices.dtype):
-            # In parts, to limit the memory of the intermediate arrays.
-            cuts = [part * images // min(images, _PARTS) for part in range(1, min(images, _PARTS))]
-            parts = zip(mx.split(full, cuts), mx.split(indices, cuts))
-            return mx.concatenate([self.pick_winners(*part, g) for part in parts])
+        if rule == "sum":
+            return at.take(full, at.of_pool(indices, g)).reshape(indices.shape)
         positions = at.checked(indices, g)
-        if not (is_window(indices.dtype) and isinstance(g, WindowGeometry) and g.window.disjoint):
-            # Scatter the number of each value to its position, where the last write wins. (Channels have
-            # separate positions.) Spare elements are set to 0; numbers start at 1.
-            count = prod(g.pooled)
-            dtype = narrowest(count)
-            number = mx.arange(1, count + 1, dtype=dtype)[:, None]
-            number = number + mx.zeros(indices.shape[4], dtype)
-            number = mx.broadcast_to(number.reshape(1, -1), positions.elements.shape)
-            winner = mx.zeros(positions.shape, dtype)
-            winner = mx.put_along_axis(winner, positions.elements, number, axis=1)
-            if positions.spare:
-                winner[:, positions.end :] = 0
-            wins = mx.take_along_axis(winner, positions.elements, axis=1) == number
-            positions = positions._replace(keep=wins)
-        return at.take(full, positions).reshape(indices.shape)
+        is_unique = is_window(indices.dtype) and isinstance(g, WindowGeometry) and g.window.disjoint
+        picked = at.take(full, positions) if is_unique else at.take_back(full, positions)
+        return picked.reshape(indices.shape)
 
 
 def _check_limit(x: mx.array, g: Geometry) -> None:

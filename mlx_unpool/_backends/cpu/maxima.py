@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import isqrt, prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import mlx.core as mx
 
@@ -52,20 +52,7 @@ class Maxima(NamedTuple):
         self, axis: int, kernel: int, stride: int, dilation: int, count: int
     ) -> Iterable[Maxima]:
         """The first elements of ``count`` windows along an axis, the second ones, and so on."""
-        length = self.values.shape[axis + 1]
-        if not (stride == kernel and dilation == 1 and count * kernel == length):
-            return (self.rows(axis, n * dilation, stride, count) for n in range(kernel))
-
-        def split(x: mx.array | None) -> Any:
-            if x is None or x.shape[axis + 1] == 1:
-                return [x] * kernel
-            # After merging the axis with the next one, one split gives each element of all windows.
-            shape = list(x.shape)
-            shape[axis + 1 : axis + 3] = count, kernel * shape[axis + 2]
-            return mx.split(x.reshape(shape), kernel, axis + 2)
-
-        parts = zip(split(self.values), split(self.offsets))
-        return [Maxima(x, y, *self[2:]) for x, y in parts]
+        return (self.rows(axis, n * dilation, stride, count) for n in range(kernel))
 
     def plus(self, number: int) -> Maxima:
         """The same maxima, with ``number`` added to all offsets."""

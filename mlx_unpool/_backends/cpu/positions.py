@@ -62,6 +62,20 @@ def take(full: mx.array, positions: Positions) -> mx.array:
     return picked if keep is None else masked(picked, keep)
 
 
+def take_back(full: mx.array, positions: Positions) -> mx.array:
+    """Like :func:`take`, but zero for a value that is not the last at its position.
+
+    The last value at each position writes its number there, and the full array is scattered to these numbers.
+    """
+    rows, count = positions.elements.shape
+    number = mx.arange(1, count + 1, dtype=narrowest(count + 1))
+    number = mx.broadcast_to(number, positions.elements.shape)
+    winner = mx.zeros(positions.shape, number.dtype)
+    winner = mx.put_along_axis(winner, positions.elements, number, axis=1)[:, : positions.end]
+    picked = mx.zeros((rows, count + 1), full.dtype)  # element 0: positions without a value
+    return mx.put_along_axis(picked, winner, full.reshape(winner.shape), axis=1)[:, 1:]
+
+
 def masked(x: mx.array, keep: mx.array) -> mx.array:
     """``x`` where ``keep``, else zero; multiplies integers because NaN * 0 is NaN and -1.0 * 0 is -0.0."""
     bits = x.view(TRAITS[x.dtype].unsigned)
@@ -116,10 +130,7 @@ def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
     window, size = g.window, g.size
     batch, channels = indices.shape[0], indices.shape[4]
     spare = int(is_checked and not window.disjoint)
-    slabs = _slabs(g, spare)
-    pooled = [count // n for count, n in zip(g.pooled, slabs)]
-    rows, end = batch * prod(slabs), prod(size) * channels // prod(slabs)
-    shape = rows, indices.size // rows
+    end, shape = prod(size) * channels, (batch, indices.size // batch)
     dtype = narrowest(end + spare * end)
     elements = [pitch * channels for pitch in pitches(size)]
     table = _element_table(g, elements, dtype, spare * end)
@@ -130,10 +141,10 @@ def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
         offset = _at_most(indices, window.elements - 1)
         keep = (offset == indices).reshape(shape)
     position = mx.take_along_axis(table, offset.flatten(), axis=0)
-    position = position.reshape(rows, *pooled, channels)
+    position = position.reshape(indices.shape)
     for number in (2, 1, 0):
         axis, step = g.axes[number], elements[number]
-        start = starts(axis.first * step, axis.stride * step, pooled[number], dtype)
+        start = starts(axis.first * step, axis.stride * step, g.pooled[number], dtype)
         start = along(number, start)
         if number == 2:
             start = start + mx.arange(channels, dtype=dtype)
@@ -142,21 +153,6 @@ def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
     if spare:
         position = mx.minimum(position, constant(end, dtype))
     return Positions(position.reshape(shape), end, spare, keep)
-
-
-def _slabs(g: WindowGeometry, spare: int) -> Triple:
-    """The number of parts into which each axis can be cut without cutting a window; 1 with a spare element.
-
-    Positions in a part are smaller numbers than positions in the plane, so a narrower dtype may suffice.
-    """
-    slabs = [1, 1, 1]
-    for number, axis in enumerate(g.axes):
-        if spare or not axis.is_tiled:
-            break
-        slabs[number] = axis.count
-        if axis.stride > 1:
-            break
-    return tuple(slabs)
 
 
 def by_window(indices: mx.array, g: WindowGeometry) -> Positions:

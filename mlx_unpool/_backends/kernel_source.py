@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-_PACKAGE = Path(__file__).parent
+_PACKAGE = Path(__file__).parent.parent
 # An installed package contains the folder; in a checkout it is next to the package.
 _FOLDER = _PACKAGE / "_metal"
 if not _FOLDER.is_dir():
