@@ -1,5 +1,4 @@
-// Loads and stores. A thread loads the elements that it needs from a row in accesses as wide as possible, and stores them
-// in the same way.
+// Loads and stores of neighbouring elements, which a compiler can combine.
 
 // Loads `lanes` channels of COUNT neighbouring columns, starting at column `first`, of the row of `length` columns that
 // starts at offset `row`. The values of columns outside the row are unspecified. With RUN all channels of the columns are
@@ -11,11 +10,9 @@ inline void load_columns(
     const OFFSET start = row + OFFSET(first) * V, last = size - COUNT * V;
     const OFFSET near = INSIDE ? start : start < 0 ? OFFSET(0) : start > last ? last : start;
     const P run = from + near;
-    if (!load_words<COUNT * V>(to[0], from, run, COUNT * V, uint(length) * V | uint(first) * V)) {
-      #pragma unroll
-      for (int n = 0; n < COUNT * V; ++n) {
-        to[n / V][n % V] = T(run[n]);
-      }
+    #pragma unroll
+    for (int n = 0; n < COUNT * V; ++n) {
+      to[n / V][n % V] = T(run[n]);
     }
     if (INSIDE || near == start) {
       return; // all threads except those at the ends of the array
@@ -26,11 +23,9 @@ inline void load_columns(
     const AXIS column = INSIDE ? first + e : AXIS(clamped(first + e, length));
     const P source = from + (row + OFFSET(column) * C);
     const bool there = INSIDE || !RUN || within(first + e, length);
-    if (!load_words<V>(to[e], from, source, there ? lanes : 0, uint(C))) {
-      #pragma unroll
-      for (int v = 0; v < V; ++v) {
-        to[e][v] = v < lanes && there ? T(source[v]) : T(0);
-      }
+    #pragma unroll
+    for (int v = 0; v < V; ++v) {
+      to[e][v] = v < lanes && there ? T(source[v]) : T(0);
     }
   }
 }
@@ -77,11 +72,9 @@ template <int COUNT, int V, bool RUN, bool INSIDE, typename T, typename P, typen
 inline void store_columns(P to, const thread T (*from)[V], OFFSET row, AXIS first, int length, int C, int lanes) {
   if (RUN && INSIDE) {
     const P run = to + (row + OFFSET(first) * V);
-    if (!store_words<COUNT * V>(to, run, from[0], COUNT * V, uint(length) * V | uint(first) * V)) {
-      #pragma unroll
-      for (int n = 0; n < COUNT * V; ++n) {
-        run[n] = from[n / V][n % V];
-      }
+    #pragma unroll
+    for (int n = 0; n < COUNT * V; ++n) {
+      run[n] = from[n / V][n % V];
     }
     return;
   }
@@ -89,12 +82,10 @@ inline void store_columns(P to, const thread T (*from)[V], OFFSET row, AXIS firs
   for (int e = 0; e < COUNT; ++e) {
     if (INSIDE || within(first + e, length)) {
       const P target = to + (row + OFFSET(first + e) * C);
-      if (!store_words<V>(to, target, from[e], lanes, uint(C))) {
-        #pragma unroll
-        for (int v = 0; v < V; ++v) {
-          if (v < lanes) {
-            target[v] = from[e][v];
-          }
+      #pragma unroll
+      for (int v = 0; v < V; ++v) {
+        if (v < lanes) {
+          target[v] = from[e][v];
         }
       }
     }

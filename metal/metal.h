@@ -31,8 +31,3 @@ METAL_FUNC uint32_t set_bits(device atomic<uint32_t>* word, uint32_t bits) {
 METAL_FUNC void raise_to(device atomic<int32_t>* number, int32_t least) {
   atomic_fetch_max_explicit(number, least, memory_order_relaxed);
 }
-
-// Load or store N neighbouring elements as vectors and return whether that was possible. Always false for Metal, because
-// Apple's compiler combines neighbouring accesses itself. See cuda.h.
-template <int N, typename T, typename P> METAL_FUNC bool load_words(thread T*, P, P, int, uint) { return false; }
-template <int N, typename T, typename P> METAL_FUNC bool store_words(P, P, const thread T*, int, uint) { return false; }
