@@ -90,8 +90,8 @@ class Case:
             return unpool, (values, indices)
         backward = operation == "pool backward"
         name, rule, x = ("scatter", "sum", values) if backward else ("gather", "last", self.full)
-        place = _backends.where(None)
-        linear = lambda x, i: _derivatives.linear(name, rule, x, (i,), self.geometry, place)  # noqa: E731
+        target = _backends.target_of(None)
+        linear = lambda x, i: _derivatives.linear(name, rule, x, (i,), self.geometry, target)  # noqa: E731
         return linear, (x[:, None], indices[:, None])
 
     def rivals(self, operation: str) -> dict[str, Callable[[], Any]]:

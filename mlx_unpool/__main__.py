@@ -10,7 +10,7 @@ from .selftest import device_name, print_versions
 
 def main() -> None:
     """Print the report."""
-    backend = _backends.where(None).backend
+    backend = _backends.target_of(None).backend
     name = next(name for name in _backends.BACKENDS if _backends.get(name) is backend)
     missing = "" if _backends.is_available(name) else ", not available on this machine"
     kinds = (kind for kind in (mx.cpu, mx.gpu) if mx.is_available(kind))

@@ -16,7 +16,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from ._backends import Where
+from ._backends import Target
+from ._geometry import Geometry
 from ._settings import set_inside
 from ._types import TRAITS, Rule, is_float
 
@@ -68,43 +69,45 @@ def exporting() -> Iterator[None]:
         raise
 
 
-def pool(source: Arrays, g: Any, index_dtype: mx.Dtype, where: Where) -> tuple[mx.array, mx.array]:
+def pool(
+    source: Arrays, g: Geometry, index_dtype: mx.Dtype, target: Target
+) -> tuple[mx.array, mx.array]:
     """Values and indices of every window; ``source`` as in :class:`Backend`."""
 
     def forward(*source):
-        return where.backend.pool(source, g, index_dtype)
+        return target.backend.pool(source, g, index_dtype)
 
     def vjp(source, cotangents, outputs):
-        return linear("scatter", "sum", cotangents[0], outputs[1:], g, where), *_zeros(source[1:])
+        return linear("scatter", "sum", cotangents[0], outputs[1:], g, target), *_zeros(source[1:])
 
     def jvp(source, tangents):
-        values, indices = pool(source, g, index_dtype, where)
+        values, indices = pool(source, g, index_dtype, target)
         if tangents[0] is None:
             return _zeros((values, indices))
-        return linear("gather", "sum", tangents[0], (indices,), g, where), *_zeros((indices,))
+        return linear("gather", "sum", tangents[0], (indices,), g, target), *_zeros((indices,))
 
-    return _run(forward, vjp, jvp, where, source)
+    return _run(forward, vjp, jvp, target, source)
 
 
 def pool_values(
-    source: Arrays, g: Any, index_dtype: mx.Dtype, where: Where, training: bool
+    source: Arrays, g: Geometry, index_dtype: mx.Dtype, target: Target, training: bool
 ) -> mx.array:
     """Values of every window. ``training``: on a GPU, keep the indices, which derivatives need."""
-    if training and where.backend.on_gpu and not _exporting.get():
-        return pool(source, g, index_dtype, where)[0]
+    if training and target.backend.on_gpu and not _exporting.get():
+        return pool(source, g, index_dtype, target)[0]
 
     def forward(*source):
-        return where.backend.pool_values(source, g, index_dtype)
+        return target.backend.pool_values(source, g, index_dtype)
 
     def vjp(source, cotangents, outputs):
-        summed = linear("scatter", "sum", cotangents[0], source, g, where, index_dtype)
+        summed = linear("scatter", "sum", cotangents[0], source, g, target, index_dtype)
         return summed, *_zeros(source[1:])
 
     def jvp(source, tangents):
         tangent = _zeros(source)[0] if tangents[0] is None else tangents[0]
-        return linear("gather", "sum", tangent, source, g, where, index_dtype)
+        return linear("gather", "sum", tangent, source, g, target, index_dtype)
 
-    return _run(forward, vjp, jvp, where, source)
+    return _run(forward, vjp, jvp, target, source)
 
 
 def linear(
@@ -112,8 +115,8 @@ def linear(
     rule: Rule,
     x: mx.array,
     source: Arrays,
-    g: Any,
-    where: Where,
+    g: Geometry,
+    target: Target,
     index_dtype: mx.Dtype | None = None,
 ) -> mx.array:
     """Run the primitive ``name``, ``"scatter"`` or ``"gather"``, which is linear in ``x``.
@@ -123,23 +126,23 @@ def linear(
 
     def forward(x, *source):
         # Computed again: as outputs of the pool they would be evaluated even without a gradient.
-        indices = where.backend.pool(source, g, index_dtype)[1] if index_dtype else source[0]
-        return getattr(where.backend, name)(x, indices, g, rule)
+        indices = target.backend.pool(source, g, index_dtype)[1] if index_dtype else source[0]
+        return getattr(target.backend, name)(x, indices, g, rule)
 
     def vjp(primals, cotangents, outputs):
         _, *source = primals
-        transposed = linear(TRANSPOSE[name], rule, cotangents[0], source, g, where, index_dtype)
+        transposed = linear(TRANSPOSE[name], rule, cotangents[0], source, g, target, index_dtype)
         return transposed, *_zeros(source)
 
     def jvp(primals, tangents):
         x, *source = primals
         tangent = _zeros((x,))[0] if tangents[0] is None else tangents[0]
-        return linear(name, rule, tangent, source, g, where, index_dtype)
+        return linear(name, rule, tangent, source, g, target, index_dtype)
 
-    return _run(forward, vjp, jvp, where, (x, *source))
+    return _run(forward, vjp, jvp, target, (x, *source))
 
 
-def _run(forward: Function, vjp: Function, jvp: Function, where: Where, arrays: Arrays) -> Any:
+def _run(forward: Function, vjp: Function, jvp: Function, target: Target, arrays: Arrays) -> Any:
     """Run ``forward`` with the given derivatives; ``mx.vmap`` merges the mapped axis into the batch.
 
     Everything runs on one stream, including the operations that MLX adds to a custom function.
@@ -147,11 +150,11 @@ def _run(forward: Function, vjp: Function, jvp: Function, where: Where, arrays: 
 
     def vmap(arrays, axes):
         # Rebuild the function: a stored reference would create a reference cycle.
-        with mx.stream(where.stream):
-            run = partial(_run, forward, vjp, jvp, where)
+        with mx.stream(target.stream):
+            run = partial(_run, forward, vjp, jvp, target)
             return _map_batch(run, _as_tuple(arrays), _as_tuple(axes))
 
-    with mx.stream(where.stream):
+    with mx.stream(target.stream):
         if _exporting.get():
             return forward(*map(_without_derivative, arrays))
         # Without stop_gradient MLX would differentiate the operations inside the custom function as well.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import gcd, prod
 from typing import Any
@@ -100,13 +100,14 @@ class Window:
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
-    """The size of a plane and the number of windows in it; the positions of the windows are unknown.
+    """The size of a plane and the number of pooled values.
 
     Everything that depends only on the shape is computed once per geometry and cached.
     """
 
     size: Triple  # of the plane
     pooled: Triple  # the number of windows on each axis
+    window: Window | None = field(default=None, kw_only=True)  # None: windows differ or are unknown
 
     @cached_property
     def most_positions(self) -> int:
@@ -192,7 +193,7 @@ class WindowGeometry(Geometry):
     """Equal windows at equal distances."""
 
     window: Window
-    varied: bool = False  # overlapping adaptive windows, which differ between sizes of the plane
+    depends_on_size: bool = False  # overlapping adaptive windows
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:

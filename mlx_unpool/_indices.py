@@ -104,13 +104,13 @@ def check(caller: str, indices: mx.array, layout: Layout, g: Geometry) -> None:
     if not indices.size or not mx.any(invalid).item():
         return
     rest = int(mx.argmax(invalid.reshape(-1)))
-    where: tuple[int, ...] = ()
+    found: tuple[int, ...] = ()
     for length in reversed(indices.shape):
         rest, here = divmod(rest, length)
-        where = (here, *where)
+        found = (here, *found)
     raise ValueError(
-        f"[{caller}] 'indices' must be {_allowed(indices.dtype, g)} but got {indices[where].item()} at "
-        f"{where}.{_hint(g, layout.rank)}"
+        f"[{caller}] 'indices' must be {_allowed(indices.dtype, g)} but got {indices[found].item()} at "
+        f"{found}.{_hint(g, layout.rank)}"
     )
 
 
@@ -144,13 +144,13 @@ def _allowed(dtype: mx.Dtype, g: Geometry) -> str:
         most, hint = g.window.elements - 1, "convert positions in the plane to int32"
         kind = f"{dtype} indices are offsets in the window; {hint}"
         return f"from 0 to {most} ({kind}) and refer to a position inside the plane"
-    window = " and in their own window" if isinstance(g, WindowGeometry) else ""
+    window = " and in their own window" if g.window else ""
     return f"from 0 to {prod(g.size) - 1}{window}"
 
 
 def _hint(g: Geometry, rank: int) -> str:
     """The likely causes: another output size, or another window."""
-    if not isinstance(g, WindowGeometry):
+    if g.window is None:
         return ""
     axes = zip("DHW", g.window.unpooled_size(g.pooled), g.window.stride)
     sizes = ", ".join(f"{name} {n} to {n + s - 1}" for name, n, s in list(axes)[3 - rank :])

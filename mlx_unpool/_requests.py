@@ -19,9 +19,10 @@ import mlx.core as mx
 
 from . import _arguments as check
 from . import _derivatives, _indices
-from ._backends import Where, where
+from ._backends import Target, target_of
 from ._geometry import (
     AdaptiveGeometry,
+    FractionalGeometry,
     Geometry,
     Triple,
     Window,
@@ -117,20 +118,20 @@ class _Request:
         """The entries of a (depth, height, width) triple for the caller's spatial axes."""
         return numbers[3 - self.rank :]
 
-    def where(self, x: Any, stream: Any) -> Where:
+    def target(self, x: Any, stream: Any) -> Target:
         """Check ``x`` and ``stream``; return the stream and the backend of the call."""
         check.values(self.caller, x)
         check.stream(self.caller, stream)
-        chosen = where(stream)
-        if x.dtype == mx.float64 and chosen.backend.on_gpu:
-            got = f"{x.dtype} on {chosen.stream}"
+        target = target_of(stream)
+        if x.dtype == mx.float64 and target.backend.on_gpu:
+            got = f"{x.dtype} on {target.stream}"
             needed = "must not be float64 on a GPU, which does not support it"
             raise TypeError(f"[{self.caller}] 'x' {needed}, but got {got}.")
-        return chosen
+        return target
 
-    def check_limit(self, plan: Plan, where: Where) -> None:
+    def check_limit(self, plan: Plan, target: Target) -> None:
         """Check the limit of array sizes on the CPU."""
-        if not (plan.fits_cpu or where.backend.on_gpu):
+        if not (plan.fits_cpu or target.backend.on_gpu):
             is_larger = prod(plan.shape) > prod(plan.folded) and not isinstance(self, MaxPooling)
             name = "output_size" if is_larger else "x"
             raise ValueError(
@@ -146,30 +147,39 @@ class _Pooling(_Request):
 
     return_indices: bool
 
-    def shapes(self, x: mx.array, *drawn: Any) -> tuple[Any, ...]:
-        """The shapes that a plan depends on. ``drawn``: the samples and the key of fractional pooling."""
+    def shapes(self, x: mx.array, samples: mx.array | None) -> tuple[Any, ...]:
+        """The shapes that a plan depends on; ``samples`` are those of fractional pooling."""
         return (x.shape,)
 
-    def bounds(self, plan: Plan, *drawn: Any) -> mx.array | None:
+    def bounds(self, plan: Plan, samples: mx.array | None, key: mx.array | None) -> mx.array | None:
         """Start and stop of every window, or None for equal windows.
 
         The shape is (B, n, 2, 1) or (B, n, 2, C), where n is OD + OH + OW.
         """
         return None
 
-    def __call__(self, x: Any, stream: Any = None, *drawn: Any, training: bool = True) -> Any:
+    def __call__(
+        self,
+        x: Any,
+        stream: Any = None,
+        *,
+        training: bool = True,
+        samples: Any = None,
+        key: Any = None,
+    ) -> Any:
         """The pooled values, or ``(values, indices)`` if indices are requested.
 
-        ``training``: whether a gradient is likely, so that on a GPU the indices are kept for it.
+        ``training``: whether a gradient is likely, so that on a GPU the indices are kept for it. ``samples``
+        and ``key`` are for fractional pooling only.
         """
-        where = self.where(x, stream)
-        plan = _plan(self, *self.shapes(x, *drawn))
-        self.check_limit(plan, where)
-        with mx.stream(where.stream):
-            return self.run(x, plan, where, self.bounds(plan, *drawn), training)
+        target = self.target(x, stream)
+        plan = _plan(self, *self.shapes(x, samples))
+        self.check_limit(plan, target)
+        with mx.stream(target.stream):
+            return self.run(x, plan, target, self.bounds(plan, samples, key), training)
 
     def run(
-        self, x: mx.array, plan: Plan, where: Where, bounds: mx.array | None, training: bool
+        self, x: mx.array, plan: Plan, target: Target, bounds: mx.array | None, training: bool
     ) -> Any:
         """The result of a call, on the current stream."""
         if plan.is_empty:
@@ -177,7 +187,7 @@ class _Pooling(_Request):
             return (values, indices) if self.return_indices else values
         folded = mx.reshape(x, plan.folded)
         source = (folded,) if bounds is None else (folded, bounds)
-        arguments = (source, plan.geometry, plan.index_dtype, where)
+        arguments = (source, plan.geometry, plan.index_dtype, target)
         if not self.return_indices:
             return mx.reshape(_derivatives.pool_values(*arguments, training), plan.shape)
         values, indices = _derivatives.pool(*arguments)
@@ -281,7 +291,7 @@ class MaxUnpooling(_Request):
         self, x: Any, indices: Any, output_size: Any = None, stream: Any = None
     ) -> mx.array:
         """The values ``x`` at the positions of ``indices``, zeros elsewhere."""
-        where = self.where(x, stream)
+        target = self.target(x, stream)
         check.indices(self.caller, indices, x)
         if indices.shape != x.shape:
             raise self.error("indices", f"have the shape of 'x', {x.shape},", indices.shape)
@@ -290,14 +300,14 @@ class MaxUnpooling(_Request):
         if output_size is not None:
             output_size = check.shape(self.caller, "output_size", output_size, self.rank)
         plan = _plan(self, x.shape, output_size)
-        self.check_limit(plan, where)
-        with mx.stream(where.stream):
+        self.check_limit(plan, target)
+        with mx.stream(target.stream):
             if plan.is_empty:
                 return mx.zeros(plan.shape, x.dtype)
             if _indices.is_checking():
                 _indices.check_if_possible(self.caller, indices, plan.layout, plan.geometry)
             values, indices = mx.reshape(x, plan.folded), mx.reshape(indices, plan.folded)
-            full = _derivatives.linear("scatter", "last", values, (indices,), plan.geometry, where)
+            full = _derivatives.linear("scatter", "last", values, (indices,), plan.geometry, target)
             return mx.reshape(full, plan.shape)
 
     def plan(self, shape: tuple[int, ...], output_size: tuple[int, ...] | None) -> Plan:
@@ -395,7 +405,7 @@ class AdaptivePooling(_Pooling):
         g = adaptive_geometry(size, pooled)
         return Plan.of(layout, g, self.index_dtype(g))
 
-    def bounds(self, plan: Plan, *drawn: Any) -> mx.array | None:
+    def bounds(self, plan: Plan, samples: mx.array | None, key: mx.array | None) -> mx.array | None:
         """See :class:`_Pooling`."""
         g = plan.geometry
         if not isinstance(g, AdaptiveGeometry):
@@ -434,14 +444,19 @@ class FractionalPooling(_Pooling):
         else:
             output_ratio = check.ratios(caller, "output_ratio", output_ratio, rank)
         check.flag(caller, "return_indices", return_indices)
-        first, fields = (
-            channels_come_first(caller, data_format),
-            (kernel, output_size, output_ratio),
-        )
-        return _interned(FractionalPooling, caller, rank, first, return_indices, *fields)
+        first, size = channels_come_first(caller, data_format), (output_size, output_ratio)
+        return _interned(FractionalPooling, caller, rank, first, return_indices, kernel, *size)
 
-    def shapes(self, x: mx.array, samples: Any = None, key: Any = None) -> tuple[Any, ...]:
-        """Check the samples and the key, which may be None. Return the shapes of ``x`` and the samples."""
+    def __call__(
+        self,
+        x: Any,
+        stream: Any = None,
+        *,
+        training: bool = True,
+        samples: Any = None,
+        key: Any = None,
+    ) -> Any:
+        """See :class:`_Pooling`."""
         if samples is not None and key is not None:
             raise self.error("key", "be None if 'random_samples' is given", key)
         for name, given, needed, is_right in (
@@ -454,13 +469,18 @@ class FractionalPooling(_Pooling):
                 raise TypeError(f"[{self.caller}] '{name}' must be {needed} but got {got}.")
         if key is not None and key.shape != (2,):
             raise self.error("key", "have the shape (2,)", key.shape)
+        return super().__call__(x, stream, training=training, samples=samples, key=key)
+
+    def shapes(self, x: mx.array, samples: mx.array | None) -> tuple[Any, ...]:
+        """See :class:`_Pooling`."""
         return x.shape, None if samples is None else samples.shape
 
-    def bounds(self, plan: Plan, samples: Any = None, key: Any = None) -> mx.array:
+    def bounds(self, plan: Plan, samples: mx.array | None, key: mx.array | None) -> mx.array:
         """See :class:`_Pooling`."""
         if samples is None:
             shape = (plan.layout.batch, plan.layout.channels, self.rank)
             samples = mx.random.uniform(shape=shape, key=key)
+        assert isinstance(plan.geometry, FractionalGeometry)
         # Window positions have no derivative. Without stop_gradient MLX would differentiate mx.random.
         bounds = _fractional_bounds(mx.stop_gradient(samples), plan.geometry)
         return plan.layout.fold_bounds(bounds)
@@ -523,7 +543,7 @@ def _window(kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bo
     return Window(triple(kernel), triple(stride), triple(padding, 0), triple(dilation), ceil_mode)
 
 
-def _fractional_bounds(samples: mx.array, g: Any) -> mx.array:
+def _fractional_bounds(samples: mx.array, g: FractionalGeometry) -> mx.array:
     """Start and stop of every window, (N, C, OD + OH + OW, 2), from samples ``u`` (N, C, rank).
 
     Window ``i`` starts at ``floor((i + u) * a) - floor(u * a)`` with ``a = (L - k) / (n - 1)``, the last one
@@ -538,9 +558,9 @@ def _fractional_bounds(samples: mx.array, g: Any) -> mx.array:
         last, number = length - k, axis - (3 - rank)
         if n > 1 and number >= 0:
             u, step = samples[..., number, None], last / (n - 1)
-            drawn = mx.floor((mx.arange(n - 1) + u) * step) - mx.floor(u * step)
+            start = mx.floor((mx.arange(n - 1) + u) * step) - mx.floor(u * step)
             # float32 cannot represent odd numbers above 2^24, so rounding up could exceed the axis.
-            starts.append(mx.minimum(drawn.astype(mx.int32), last))
+            starts.append(mx.minimum(start.astype(mx.int32), last))
         starts.append(mx.full((batch, channels, 1), last, mx.int32))
         lengths.append(mx.full((n,), k, mx.int32))
     start = mx.concatenate(starts, axis=2)

@@ -6,6 +6,7 @@ The examples assume ``import mlx.core as mx`` and ``import mlx_unpool``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import mlx.core as mx
 
@@ -40,8 +41,7 @@ def max_pool1d(
 
     See also: :class:`MaxPool1d` for sizes, ties and NaN; :func:`max_unpool1d` for the partial inverse.
     """
-    given = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-    return MaxPooling.of("max_pool1d", 1, *given, index_format, data_format)(x, stream)
+    return _max_pool(1, **locals())
 
 
 @check.signature
@@ -102,8 +102,7 @@ def max_pool2d(
 
     See also: :class:`MaxPool2d` for sizes, ties and NaN; :func:`max_unpool2d` for the partial inverse.
     """
-    given = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-    return MaxPooling.of("max_pool2d", 2, *given, index_format, data_format)(x, stream)
+    return _max_pool(2, **locals())
 
 
 @check.signature
@@ -132,8 +131,7 @@ def max_pool3d(
 
     See also: :class:`MaxPool3d` for sizes, ties and NaN; :func:`max_unpool3d` for the partial inverse.
     """
-    given = (kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-    return MaxPooling.of("max_pool3d", 3, *given, index_format, data_format)(x, stream)
+    return _max_pool(3, **locals())
 
 
 @check.signature
@@ -161,8 +159,7 @@ def max_unpool1d(
 
     See also: :class:`MaxUnpool1d` for sizes and equal or invalid indices; :func:`max_pool1d`.
     """
-    given = (kernel_size, stride, padding, dilation, data_format)
-    return MaxUnpooling.of("max_unpool1d", 1, *given)(x, indices, output_size, stream)
+    return _max_unpool(1, **locals())
 
 
 @check.signature
@@ -220,8 +217,7 @@ def max_unpool2d(
 
     See also: :class:`MaxUnpool2d` for sizes and equal or invalid indices; :func:`max_pool2d`.
     """
-    given = (kernel_size, stride, padding, dilation, data_format)
-    return MaxUnpooling.of("max_unpool2d", 2, *given)(x, indices, output_size, stream)
+    return _max_unpool(2, **locals())
 
 
 @check.signature
@@ -251,8 +247,7 @@ def max_unpool3d(
 
     See also: :class:`MaxUnpool3d` for sizes and equal or invalid indices; :func:`max_pool3d`.
     """
-    given = (kernel_size, stride, padding, dilation, data_format)
-    return MaxUnpooling.of("max_unpool3d", 3, *given)(x, indices, output_size, stream)
+    return _max_unpool(3, **locals())
 
 
 @check.signature
@@ -276,8 +271,7 @@ def adaptive_max_pool1d(
 
     See also: :class:`AdaptiveMaxPool1d` for the windows; :func:`max_unpool1d`, with ``kernel_size=None``.
     """
-    given = (output_size, return_indices, data_format)
-    return AdaptivePooling.of("adaptive_max_pool1d", 1, *given)(x, stream)
+    return _adaptive_max_pool(1, **locals())
 
 
 @check.signature
@@ -323,8 +317,7 @@ def adaptive_max_pool2d(
 
     See also: :class:`AdaptiveMaxPool2d` for the windows; :func:`max_unpool2d`, with ``kernel_size=None``.
     """
-    given = (output_size, return_indices, data_format)
-    return AdaptivePooling.of("adaptive_max_pool2d", 2, *given)(x, stream)
+    return _adaptive_max_pool(2, **locals())
 
 
 @check.signature
@@ -347,8 +340,7 @@ def adaptive_max_pool3d(
 
     See also: :class:`AdaptiveMaxPool3d` for the windows; :func:`max_unpool3d`, with ``kernel_size=None``.
     """
-    given = (output_size, return_indices, data_format)
-    return AdaptivePooling.of("adaptive_max_pool3d", 3, *given)(x, stream)
+    return _adaptive_max_pool(3, **locals())
 
 
 @check.signature
@@ -408,8 +400,7 @@ def fractional_max_pool2d(
 
     See also: :class:`FractionalMaxPool2d` for the windows; :func:`max_unpool2d`, with ``kernel_size=None``.
     """
-    given = (kernel_size, output_size, output_ratio, return_indices, data_format)
-    return FractionalPooling.of("fractional_max_pool2d", 2, *given)(x, stream, random_samples, key)
+    return _fractional_max_pool(2, **locals())
 
 
 @check.signature
@@ -436,5 +427,29 @@ def fractional_max_pool3d(
 
     See also: :class:`FractionalMaxPool3d` for the windows; :func:`max_unpool3d`, with ``kernel_size=None``.
     """
-    given = (kernel_size, output_size, output_ratio, return_indices, data_format)
-    return FractionalPooling.of("fractional_max_pool3d", 3, *given)(x, stream, random_samples, key)
+    return _fractional_max_pool(3, **locals())
+
+
+# Each function passes its arguments on by name: those of the call are listed here, the others are options
+# of the request.
+
+
+def _max_pool(rank: int, x: Any, stream: Any, **options: Any) -> Any:
+    return MaxPooling.of(f"max_pool{rank}d", rank, **options)(x, stream)
+
+
+def _max_unpool(
+    rank: int, x: Any, indices: Any, output_size: Any, stream: Any, **options: Any
+) -> Any:
+    return MaxUnpooling.of(f"max_unpool{rank}d", rank, **options)(x, indices, output_size, stream)
+
+
+def _adaptive_max_pool(rank: int, x: Any, stream: Any, **options: Any) -> Any:
+    return AdaptivePooling.of(f"adaptive_max_pool{rank}d", rank, **options)(x, stream)
+
+
+def _fractional_max_pool(
+    rank: int, x: Any, random_samples: Any, key: Any, stream: Any, **options: Any
+) -> Any:
+    request = FractionalPooling.of(f"fractional_max_pool{rank}d", rank, **options)
+    return request(x, stream, samples=random_samples, key=key)

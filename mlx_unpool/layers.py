@@ -95,13 +95,13 @@ _REPR_DEFAULTS = {
 }
 
 
-def _normalised(value: Any) -> Any:
+def _normalised(value: Any, depth: int = 2) -> Any:
     """An argument as a layer stores it: plain integers, and tuples instead of lists.
 
-    ``mlx.nn.Module`` treats a list as a list of modules.
+    ``mlx.nn.Module`` treats a list as a list of modules. A list can contain itself, hence the ``depth``.
     """
     if isinstance(value, list):
-        return tuple(map(_normalised, value))
+        return tuple(_normalised(item, depth - 1) for item in value) if depth else tuple(value)
     numbers = check.all_integers([value])  # including NumPy's
     return value if numbers is None else numbers[0]
 
@@ -324,7 +324,7 @@ class _FractionalMaxPool(_Pool):
             TypeError: If ``x``, ``random_samples`` or ``key`` is not an array of a supported dtype,
                 or ``stream`` is not a stream or device.
         """
-        return self._request()(x, stream, random_samples, key, training=self.training)
+        return self._request()(x, stream, training=self.training, samples=random_samples, key=key)
 
 
 class _MaxUnpool(_Layer):

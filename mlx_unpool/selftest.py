@@ -21,7 +21,7 @@ from typing import Any
 import mlx.core as mx
 
 from . import __version__, _backends
-from ._geometry import Geometry, WindowGeometry, adaptive_geometry
+from ._geometry import AdaptiveGeometry, Geometry, WindowGeometry, adaptive_geometry
 from ._layout import bounds_array
 from ._requests import window_of
 
@@ -62,7 +62,8 @@ def calls(
     x = mx.array(_VALUES).astype(dtype)[mx.random.randint(0, len(_VALUES), shape, key=keys[0])]
     index_dtype, bounds = mx.int32 if flat else mx.uint8, None
     if isinstance(window, int):
-        g: Any = adaptive_geometry(plane, (1, window, window))
+        g = adaptive_geometry(plane, (1, window, window))
+        assert isinstance(g, AdaptiveGeometry)
         ends = bounds_array(g.bounds_table, g.ends, g.pooled)[None, ..., None]
         bounds = mx.broadcast_to(ends, (shape[0], *ends.shape[1:]))
     else:

@@ -39,7 +39,7 @@ _requests
 _derivatives
 _backends
 _backends.gpu _backends.cpu
-_backends.cpu.padding _backends.cpu.maxima _backends.cpu.positions _backends.cpu.spread
+_backends.cpu.padding _backends.cpu.maxima _backends.cpu.positions _backends.cpu.tiles
 _backends.cpu.arrays _backends.kernel_source
 _indices
 _arguments _layout

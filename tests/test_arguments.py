@@ -260,6 +260,12 @@ def test_a_tuple_with_a_traced_array_is_not_printed():
     fails(lambda: call(mx.array([2, 3])), TypeError, "max_pool2d", *parts)
 
 
+def test_a_list_that_contains_itself_is_refused():
+    size: list = [2]
+    size.append(size)
+    fails(lambda: mlx_unpool.MaxPool2d(size), TypeError, "MaxPool2d", "kernel_size", "integer")
+
+
 # function, layer or method, the start of its parameters in a message
 WINDOW = "kernel_size, stride=None, padding=0,"
 PARAMETERS = {

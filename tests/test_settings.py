@@ -120,6 +120,11 @@ def test_a_backend_can_be_chosen():
         assert gradient(mx.array([[1.0], [float("nan")]])).tolist() == [[0], [1]]
 
 
+class Unprintable:
+    def __repr__(self):
+        raise RuntimeError
+
+
 NAMES = {
     "a string": ("gpu", "'gpu'"),
     "a long string": (1000 * "x", "a very long str"),
@@ -127,13 +132,14 @@ NAMES = {
     "a list": (["ops"], "['ops']"),
     "a NumPy array": (np.array([2, 2]), "array([2, 2])"),
     "an array": (mx.zeros((2,)), "an array of shape (2,)"),
+    "an object without a repr": (Unprintable(), "an unprintable Unprintable"),
 }
 
 
 @pytest.mark.parametrize(("name", "printed"), NAMES.values(), ids=NAMES)
 def test_an_unknown_backend_is_refused(name, printed):
-    with pytest.raises(ValueError, match="must be") as caught, mlx_unpool.use_backend(name):
-        pass
+    with pytest.raises(ValueError, match="must be") as caught:
+        mlx_unpool.use_backend(name)  # also without ``with``
     expected = "[use_backend] 'name' must be 'ops' or 'metal' or 'cuda' but got"
     assert str(caught.value) == f"{expected} {printed}."
 
@@ -147,4 +153,4 @@ def test_a_backend_that_this_mlx_lacks_is_an_error_in_a_call(name):
 def test_plain_operations_run_on_the_cpu_whatever_the_stream_of_a_call():
     stream = SimpleNamespace(device=SimpleNamespace(type=mx.gpu))  # a GPU stream, without a GPU
     with mlx_unpool.use_backend("ops"):
-        assert _backends.where(stream) == (mx.default_stream(mx.cpu), _backends.get("ops"))
+        assert _backends.target_of(stream) == (mx.default_stream(mx.cpu), _backends.get("ops"))

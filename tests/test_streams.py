@@ -145,7 +145,7 @@ def watch(monkeypatch):
 
     def start(stream: mx.Stream) -> list[tuple[str, mx.Stream]]:
         seen: list[tuple[str, mx.Stream]] = []
-        backend = type(_backends.where(stream).backend)
+        backend = type(_backends.target_of(stream).backend)
         for primitive in ("pool", "pool_values", "scatter", "gather"):
             run = getattr(backend, primitive)
 

@@ -6,8 +6,8 @@ The backend depends on the device of the call's stream, unless one is forced.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol
 
@@ -59,7 +59,7 @@ _BACKENDS: dict[str, Backend] = {
 _forced = ContextVar("forced backend", default=os.environ.get(VARIABLE) or None)
 
 
-class Where(NamedTuple):
+class Target(NamedTuple):
     """The stream and the backend of a call and of all its derivatives."""
 
     stream: mx.Stream | mx.ThreadLocalStream
@@ -71,9 +71,8 @@ def is_available(name: str) -> bool:
     return name == "ops" or getattr(mx, name).is_available()
 
 
-@contextmanager
 @check.signature
-def use_backend(name: BackendName) -> Iterator[None]:
+def use_backend(name: BackendName) -> AbstractContextManager[None]:
     """Return a context manager inside which every call uses one backend.
 
     The default depends on the device of the stream: ``"metal"`` or ``"cuda"`` kernels on a GPU, ``"ops"``
@@ -100,8 +99,7 @@ def use_backend(name: BackendName) -> Iterator[None]:
     See also: :func:`exporting`, to export for another machine; :doc:`/docs/kernels`.
     """
     check.choice("use_backend", "name", name, BACKENDS)
-    with set_inside(_forced, name):
-        yield
+    return set_inside(_forced, name)
 
 
 def get(name: str) -> Any:
@@ -109,7 +107,7 @@ def get(name: str) -> Any:
     return _BACKENDS[name]
 
 
-def where(stream: Any) -> Where:
+def target_of(stream: Any) -> Target:
     """The stream and the backend of a call on ``stream``, or on the default stream if that is None."""
     if stream is None:
         stream = mx.default_stream(mx.default_device())
@@ -123,7 +121,7 @@ def where(stream: Any) -> Where:
         check.choice("mlx_unpool", VARIABLE, name, BACKENDS)
     if name == "ops" and gpu_stream:
         stream = mx.default_stream(mx.cpu)
-    return Where(stream, _BACKENDS[name])
+    return Target(stream, _BACKENDS[name])
 
 
 def on_gpu(stream: Any) -> bool:

@@ -138,18 +138,20 @@ class Kernels:
         self.dialect = dialect
 
     def pool(
-        self, source: Sequence[mx.array], g: Any, index_dtype: mx.Dtype | None
+        self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype | None
     ) -> tuple[mx.array, mx.array]:
         """See ``Backend``. Without ``index_dtype`` the second array has one element and is not used."""
         x, *bounds = source
-        if not (bounds or _is_large(g)):
+        if isinstance(g, WindowGeometry) and not _is_large(g):
             return _pool(x.shape, x.dtype, g, index_dtype)(self.dialect, x)
         columns = bounds[0].shape[3] if bounds else 1
         first, *rest = _pool_any(x.shape, x.dtype, columns, g, index_dtype)
         parts = first(self.dialect, x, *bounds or [_no_array()])
         return rest[0](self.dialect, *parts) if rest else parts
 
-    def pool_values(self, source: Sequence[mx.array], g: Any, index_dtype: mx.Dtype) -> mx.array:
+    def pool_values(
+        self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
+    ) -> mx.array:
         """See ``Backend``."""
         return self.pool(source, g, None)[0]
 
@@ -275,7 +277,7 @@ def _pick(
 ) -> Launch:
     """``found_in``: how winners are found (see ``pick.metal``), or ``""`` to pick all pooled values."""
     flat = not is_window(index_dtype)
-    codes = g.window if isinstance(g, WindowGeometry) and found_in == "codes" else Window()
+    codes = g.window if g.window and found_in == "codes" else Window()
     if not isinstance(g, WindowGeometry) or (flat and found_in != "neighbours"):
         g = _without_window(g)  # flat indices do not need it
     columns = _columns(dtype, shape, g, pooled[3])
@@ -400,7 +402,7 @@ def _accumulate_regions(
     # Only outputs are accessed as contiguous runs, so the window does not matter. The number of columns
     # need not divide the width: a bounds check takes little time compared with finding the windows.
     columns = _columns(dtype, shape, _without_window(Geometry(g.size, g.size)))
-    window = g.window if isinstance(g, WindowGeometry) else Window()
+    window = g.window or Window()
     if window.dilation[2] > window.stride[2]:
         columns = 1  # neighbouring outputs belong to different windows
     template: dict[str, Any] = {
@@ -417,11 +419,9 @@ def _accumulate_regions(
     return _launch(ACCUMULATE_REGIONS, template, grid, [(full, dtype)], _window_of(g), g.size)
 
 
-def _is_large(g: Any) -> bool:
+def _is_large(g: WindowGeometry) -> bool:
     """Whether ``pool_any`` is used for equal windows, a kernel whose arguments they are, not constants."""
-    if isinstance(g, RegionGeometry):
-        return prod(g.longest) > _MAX_ELEMENTS
-    return g.window.elements > (_MAX_UNROLLED if g.varied else _MAX_ELEMENTS)
+    return g.window.elements > (_MAX_UNROLLED if g.depends_on_size else _MAX_ELEMENTS)
 
 
 def _has_tiles(g: Geometry) -> TypeGuard[WindowGeometry]:
@@ -448,7 +448,7 @@ def _without_window(g: Geometry) -> WindowGeometry:
 
 def _window_of(g: Geometry) -> tuple[int, ...]:
     """The window parameters as a kernel argument: kernel, stride, padding, dilation."""
-    window = g.window if isinstance(g, WindowGeometry) else Window()
+    window = g.window or Window()
     return (*window.kernel, *window.stride, *window.padding, *window.dilation)
 
 
@@ -493,7 +493,7 @@ def _extents(g: Geometry, chunks: int = 1) -> list[int]:
 
     Windows and tiles may extend beyond the plane, and the last thread of a row beyond the last window.
     """
-    w = g.window if isinstance(g, WindowGeometry) else Window()
+    w = g.window or Window()
     axes = zip(g.size, (*g.pooled[:2], g.pooled[2] * chunks), w.kernel, w.stride, w.padding, w.span)
     extents = []
     for n, m, k, s, p, span in axes:

@@ -33,7 +33,7 @@ def copies_bits(stream: mx.Stream | None = None) -> bool:
 
     The CPU of a Mac does not: ``mx.maximum`` returns the second of two NaNs, and 0 for -0 and 0.
     """
-    return _backends.where(stream).backend.on_gpu or _keeps_sign(mx.maximum)
+    return _backends.target_of(stream).backend.on_gpu or _keeps_sign(mx.maximum)
 
 
 @lru_cache

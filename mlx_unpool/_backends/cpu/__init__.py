@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import mlx.core as mx
 
 from ..._geometry import Geometry, RegionGeometry, Triple, WindowGeometry, pitches
 from ..._types import LARGEST_AXIS, TRAITS, Rule, is_float, is_window
-from . import positions as at
 from .arrays import along, constant, narrowest, unfused
 from .maxima import Maxima, irregular_windows, keys, windows
 from .padding import clamped
-from .spread import can_spread, spread
+from .positions import checked, of_pool, origins, plane_of, put, take, take_last
+from .tiles import scatter_to_tiles, windows_are_tiles
 
 _NO_SHIFTS: list[mx.array | None] = [None] * 3  # see ``clamped``
 
@@ -30,13 +29,14 @@ class Ops:
     on_gpu = False
 
     def pool(
-        self, source: Sequence[mx.array], g: Any, index_dtype: mx.Dtype
+        self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """See ``Backend``."""
         x, *bounds = source
         _check_limit(x, g)
-        if bounds:
+        if isinstance(g, RegionGeometry):
             return self._pool_regions(x, bounds[0], g, index_dtype)
+        assert isinstance(g, WindowGeometry)
         flat = not is_window(index_dtype)
         steps = g.steps_in_plane if flat else g.steps_in_window
         are_keys = x.dtype == mx.float16
@@ -45,7 +45,7 @@ class Ops:
         if indices.dtype != index_dtype:
             indices = unfused(indices).astype(index_dtype)
         if flat:
-            indices = unfused(indices) + at.origins(g, indices.shape, index_dtype)
+            indices = unfused(indices) + origins(g, indices.shape, index_dtype)
         elif g.first_offset:
             indices = indices + constant(g.first_offset).astype(index_dtype)
         if g.may_have_empty_windows:
@@ -77,16 +77,22 @@ class Ops:
             offsets = offsets % pitch
         return self.gather(x, indices, g, "sum") if are_keys else maxima.values, indices
 
-    def pool_values(self, source: Sequence[mx.array], g: Any, index_dtype: mx.Dtype) -> mx.array:
+    def pool_values(
+        self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
+    ) -> mx.array:
         """See ``Backend``; bit for bit the values of :meth:`pool`."""
         x, *bounds = source
-        if x.dtype == mx.float16:
-            # Sort keys lose the sign of zero, so the values must be read at the indices.
+        in_separate_runs = g.window and g.window.disjoint and x.shape[4] == 1
+        if x.dtype == mx.float16 and not in_separate_runs:
+            # Sort keys are compared faster than float16, but lose the sign of zero, so that the values must be
+            # read at the indices. For separate windows of one channel this saves no time and needs three
+            # times the memory.
             return self.pool(source, g, index_dtype)[0]
         _check_limit(x, g)
         elements = Maxima(x, values_only=True)
-        if bounds:
+        if isinstance(g, RegionGeometry):
             return _region_maxima(elements, _ends(bounds[0], g), g).values
+        assert isinstance(g, WindowGeometry)
         values = _maxima(elements, g, g.steps_in_window).values
         if g.may_have_empty_windows:
             values = mx.where(_empty_windows(g), _lowest(x.dtype), values)
@@ -96,12 +102,12 @@ class Ops:
         """See ``Backend``."""
         _check_limit(values, g)
         if rule == "last":
-            if can_spread(g, indices):
-                return spread(values, indices, g)
-            return at.put(values, at.checked(indices, g), g.size)
-        positions = at.of_pool(indices, g)
-        if isinstance(g, WindowGeometry) and g.window.disjoint:
-            return at.put(values, positions, g.size)
+            if windows_are_tiles(g, indices):
+                return scatter_to_tiles(values, indices, g)
+            return put(values, checked(indices, g), g.size)
+        positions = of_pool(indices, g)
+        if g.window and g.window.disjoint:
+            return put(values, positions, g.size)
         wide = TRAITS[values.dtype].accumulation
         # MLX has no scatter-add along an axis, but it is the derivative of a gather.
         _, (sums,) = mx.vjp(
@@ -110,19 +116,19 @@ class Ops:
             [values.reshape(positions.elements.shape).astype(wide)],
         )
         if values.dtype != mx.float16 or values.size >= sums.size:
-            return at.plane(sums, positions, values, g.size).astype(values.dtype)
+            return plane_of(sums, positions, values, g.size).astype(values.dtype)
         # Rounding to float16 is slow, so only the sums at the indices are rounded, if these are fewer.
         sums = mx.take_along_axis(sums, positions.elements, axis=1).astype(values.dtype)
-        return at.put(sums.reshape(values.shape), positions, g.size)
+        return put(sums.reshape(values.shape), positions, g.size)
 
     def gather(self, full: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """See ``Backend``."""
         _check_limit(full, g)
         if rule == "sum":
-            return at.take(full, at.of_pool(indices, g)).reshape(indices.shape)
-        positions = at.checked(indices, g)
-        is_unique = is_window(indices.dtype) and isinstance(g, WindowGeometry) and g.window.disjoint
-        picked = at.take(full, positions) if is_unique else at.take_back(full, positions)
+            return take(full, of_pool(indices, g)).reshape(indices.shape)
+        positions = checked(indices, g)
+        is_unique = is_window(indices.dtype) and g.window and g.window.disjoint
+        picked = take(full, positions) if is_unique else take_last(full, positions)
         return picked.reshape(indices.shape)
 
 

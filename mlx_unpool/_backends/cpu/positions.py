@@ -39,10 +39,10 @@ def put(values: mx.array, positions: Positions, size: Triple) -> mx.array:
         pooled = masked(pooled, positions.keep)
     full = mx.zeros(positions.shape, values.dtype)
     full = mx.put_along_axis(full, positions.elements, pooled, axis=1)
-    return plane(full, positions, values, size)
+    return plane_of(full, positions, values, size)
 
 
-def plane(full: mx.array, positions: Positions, values: mx.array, size: Triple) -> mx.array:
+def plane_of(full: mx.array, positions: Positions, values: mx.array, size: Triple) -> mx.array:
     """A full array, flattened to rows, as planes of ``size`` without the spare elements."""
     if positions.spare:
         full = full[:, : positions.end]
@@ -62,7 +62,7 @@ def take(full: mx.array, positions: Positions) -> mx.array:
     return picked if keep is None else masked(picked, keep)
 
 
-def take_back(full: mx.array, positions: Positions) -> mx.array:
+def take_last(full: mx.array, positions: Positions) -> mx.array:
     """Like :func:`take`, but zero for a value that is not the last at its position.
 
     The last value at each position writes its number there, and the full array is scattered to these numbers.

@@ -11,7 +11,7 @@ from ..._types import TRAITS, is_window
 from .arrays import repeated, unfused
 
 
-def can_spread(g: Geometry, indices: mx.array) -> TypeGuard[WindowGeometry]:
+def windows_are_tiles(g: Geometry, indices: mx.array) -> TypeGuard[WindowGeometry]:
     """Whether small windows cover the plane exactly and there are enough channels for vector operations."""
     return (
         is_window(indices.dtype)
@@ -23,7 +23,7 @@ def can_spread(g: Geometry, indices: mx.array) -> TypeGuard[WindowGeometry]:
     )
 
 
-def spread(values: mx.array, indices: mx.array, g: WindowGeometry) -> mx.array:
+def scatter_to_tiles(values: mx.array, indices: mx.array, g: WindowGeometry) -> mx.array:
     """Every value at its offset in its window and zeros elsewhere; an invalid offset matches no element."""
     batch, d, h, w, channels = indices.shape
     kd, kh, kw = g.window.kernel
