@@ -52,7 +52,9 @@ def short_repr(value: Any) -> str:
         return f"an array of shape {value.shape}"
     try:
         text = repr(value)
-    except Exception:  # an integer of thousands of digits, a traced array, a __repr__ with a mistake
+    except (
+        Exception
+    ):  # an integer of thousands of digits, a traced array, a __repr__ with a mistake
         return f"an unprintable {type(value).__name__}"
     return text if len(text) <= 200 else f"a very long {type(value).__name__}"
 

@@ -147,36 +147,27 @@ class _Pooling(_Request):
 
     return_indices: bool
 
-    def shapes(self, x: mx.array, samples: mx.array | None) -> tuple[Any, ...]:
-        """The shapes that a plan depends on; ``samples`` are those of fractional pooling."""
+    def shapes(self, x: mx.array, **random: Any) -> tuple[Any, ...]:
+        """The shapes that a plan depends on. ``random``: arguments of fractional pooling only."""
         return (x.shape,)
 
-    def bounds(self, plan: Plan, samples: mx.array | None, key: mx.array | None) -> mx.array | None:
+    def bounds(self, plan: Plan, **random: Any) -> mx.array | None:
         """Start and stop of every window, or None for equal windows.
 
         The shape is (B, n, 2, 1) or (B, n, 2, C), where n is OD + OH + OW.
         """
         return None
 
-    def __call__(
-        self,
-        x: Any,
-        stream: Any = None,
-        *,
-        training: bool = True,
-        samples: Any = None,
-        key: Any = None,
-    ) -> Any:
+    def __call__(self, x: Any, stream: Any = None, training: bool = True, **random: Any) -> Any:
         """The pooled values, or ``(values, indices)`` if indices are requested.
 
-        ``training``: whether a gradient is likely, so that on a GPU the indices are kept for it. ``samples``
-        and ``key`` are for fractional pooling only.
+        ``training``: whether a gradient is likely, so that on a GPU the indices are kept for it.
         """
         target = self.target(x, stream)
-        plan = _plan(self, *self.shapes(x, samples))
+        plan = _plan(self, *self.shapes(x, **random))
         self.check_limit(plan, target)
         with mx.stream(target.stream):
-            return self.run(x, plan, target, self.bounds(plan, samples, key), training)
+            return self.run(x, plan, target, self.bounds(plan, **random), training)
 
     def run(
         self, x: mx.array, plan: Plan, target: Target, bounds: mx.array | None, training: bool
@@ -405,7 +396,7 @@ class AdaptivePooling(_Pooling):
         g = adaptive_geometry(size, pooled)
         return Plan.of(layout, g, self.index_dtype(g))
 
-    def bounds(self, plan: Plan, samples: mx.array | None, key: mx.array | None) -> mx.array | None:
+    def bounds(self, plan: Plan, **random: Any) -> mx.array | None:
         """See :class:`_Pooling`."""
         g = plan.geometry
         if not isinstance(g, AdaptiveGeometry):
@@ -447,16 +438,9 @@ class FractionalPooling(_Pooling):
         first, size = channels_come_first(caller, data_format), (output_size, output_ratio)
         return _interned(FractionalPooling, caller, rank, first, return_indices, kernel, *size)
 
-    def __call__(
-        self,
-        x: Any,
-        stream: Any = None,
-        *,
-        training: bool = True,
-        samples: Any = None,
-        key: Any = None,
-    ) -> Any:
+    def __call__(self, x: Any, stream: Any = None, training: bool = True, **random: Any) -> Any:
         """See :class:`_Pooling`."""
+        samples, key = random["random_samples"], random["key"]
         if samples is not None and key is not None:
             raise self.error("key", "be None if 'random_samples' is given", key)
         for name, given, needed, is_right in (
@@ -469,17 +453,19 @@ class FractionalPooling(_Pooling):
                 raise TypeError(f"[{self.caller}] '{name}' must be {needed} but got {got}.")
         if key is not None and key.shape != (2,):
             raise self.error("key", "have the shape (2,)", key.shape)
-        return super().__call__(x, stream, training=training, samples=samples, key=key)
+        return super().__call__(x, stream, training, **random)
 
-    def shapes(self, x: mx.array, samples: mx.array | None) -> tuple[Any, ...]:
+    def shapes(self, x: mx.array, **random: Any) -> tuple[Any, ...]:
         """See :class:`_Pooling`."""
+        samples = random["random_samples"]
         return x.shape, None if samples is None else samples.shape
 
-    def bounds(self, plan: Plan, samples: mx.array | None, key: mx.array | None) -> mx.array:
+    def bounds(self, plan: Plan, **random: Any) -> mx.array:
         """See :class:`_Pooling`."""
+        samples = random["random_samples"]
         if samples is None:
             shape = (plan.layout.batch, plan.layout.channels, self.rank)
-            samples = mx.random.uniform(shape=shape, key=key)
+            samples = mx.random.uniform(shape=shape, key=random["key"])
         assert isinstance(plan.geometry, FractionalGeometry)
         # Window positions have no derivative. Without stop_gradient MLX would differentiate mx.random.
         bounds = _fractional_bounds(mx.stop_gradient(samples), plan.geometry)

@@ -14,6 +14,19 @@ from . import _arguments as check
 from ._requests import AdaptivePooling, FractionalPooling, MaxPooling, MaxUnpooling
 from ._types import ArrayOrPair, DataFormat, IndexFormat, IntOrTuple, Stream
 
+_CALL_ARGUMENTS = {  # the other arguments of a function are those of ``of``
+    MaxPooling: ("x", "stream"),
+    MaxUnpooling: ("x", "indices", "output_size", "stream"),
+    AdaptivePooling: ("x", "stream"),
+    FractionalPooling: ("x", "stream", "random_samples", "key"),
+}
+
+
+def _call(request_type: Any, caller: str, rank: int, given: dict[str, Any]) -> Any:
+    """Make a request from the arguments of a public function, by name, and call it."""
+    arguments = {name: given.pop(name) for name in _CALL_ARGUMENTS[request_type]}
+    return request_type.of(caller, rank, **given)(**arguments)
+
 
 @check.signature
 def max_pool1d(
@@ -41,7 +54,7 @@ def max_pool1d(
 
     See also: :class:`MaxPool1d` for sizes, ties and NaN; :func:`max_unpool1d` for the partial inverse.
     """
-    return _max_pool(1, **locals())
+    return _call(MaxPooling, "max_pool1d", 1, locals())
 
 
 @check.signature
@@ -102,7 +115,7 @@ def max_pool2d(
 
     See also: :class:`MaxPool2d` for sizes, ties and NaN; :func:`max_unpool2d` for the partial inverse.
     """
-    return _max_pool(2, **locals())
+    return _call(MaxPooling, "max_pool2d", 2, locals())
 
 
 @check.signature
@@ -131,7 +144,7 @@ def max_pool3d(
 
     See also: :class:`MaxPool3d` for sizes, ties and NaN; :func:`max_unpool3d` for the partial inverse.
     """
-    return _max_pool(3, **locals())
+    return _call(MaxPooling, "max_pool3d", 3, locals())
 
 
 @check.signature
@@ -159,7 +172,7 @@ def max_unpool1d(
 
     See also: :class:`MaxUnpool1d` for sizes and equal or invalid indices; :func:`max_pool1d`.
     """
-    return _max_unpool(1, **locals())
+    return _call(MaxUnpooling, "max_unpool1d", 1, locals())
 
 
 @check.signature
@@ -217,7 +230,7 @@ def max_unpool2d(
 
     See also: :class:`MaxUnpool2d` for sizes and equal or invalid indices; :func:`max_pool2d`.
     """
-    return _max_unpool(2, **locals())
+    return _call(MaxUnpooling, "max_unpool2d", 2, locals())
 
 
 @check.signature
@@ -247,7 +260,7 @@ def max_unpool3d(
 
     See also: :class:`MaxUnpool3d` for sizes and equal or invalid indices; :func:`max_pool3d`.
     """
-    return _max_unpool(3, **locals())
+    return _call(MaxUnpooling, "max_unpool3d", 3, locals())
 
 
 @check.signature
@@ -271,7 +284,7 @@ def adaptive_max_pool1d(
 
     See also: :class:`AdaptiveMaxPool1d` for the windows; :func:`max_unpool1d`, with ``kernel_size=None``.
     """
-    return _adaptive_max_pool(1, **locals())
+    return _call(AdaptivePooling, "adaptive_max_pool1d", 1, locals())
 
 
 @check.signature
@@ -317,7 +330,7 @@ def adaptive_max_pool2d(
 
     See also: :class:`AdaptiveMaxPool2d` for the windows; :func:`max_unpool2d`, with ``kernel_size=None``.
     """
-    return _adaptive_max_pool(2, **locals())
+    return _call(AdaptivePooling, "adaptive_max_pool2d", 2, locals())
 
 
 @check.signature
@@ -340,7 +353,7 @@ def adaptive_max_pool3d(
 
     See also: :class:`AdaptiveMaxPool3d` for the windows; :func:`max_unpool3d`, with ``kernel_size=None``.
     """
-    return _adaptive_max_pool(3, **locals())
+    return _call(AdaptivePooling, "adaptive_max_pool3d", 3, locals())
 
 
 @check.signature
@@ -400,7 +413,7 @@ def fractional_max_pool2d(
 
     See also: :class:`FractionalMaxPool2d` for the windows; :func:`max_unpool2d`, with ``kernel_size=None``.
     """
-    return _fractional_max_pool(2, **locals())
+    return _call(FractionalPooling, "fractional_max_pool2d", 2, locals())
 
 
 @check.signature
@@ -427,29 +440,4 @@ def fractional_max_pool3d(
 
     See also: :class:`FractionalMaxPool3d` for the windows; :func:`max_unpool3d`, with ``kernel_size=None``.
     """
-    return _fractional_max_pool(3, **locals())
-
-
-# Each function passes its arguments on by name: those of the call are listed here, the others are options
-# of the request.
-
-
-def _max_pool(rank: int, x: Any, stream: Any, **options: Any) -> Any:
-    return MaxPooling.of(f"max_pool{rank}d", rank, **options)(x, stream)
-
-
-def _max_unpool(
-    rank: int, x: Any, indices: Any, output_size: Any, stream: Any, **options: Any
-) -> Any:
-    return MaxUnpooling.of(f"max_unpool{rank}d", rank, **options)(x, indices, output_size, stream)
-
-
-def _adaptive_max_pool(rank: int, x: Any, stream: Any, **options: Any) -> Any:
-    return AdaptivePooling.of(f"adaptive_max_pool{rank}d", rank, **options)(x, stream)
-
-
-def _fractional_max_pool(
-    rank: int, x: Any, random_samples: Any, key: Any, stream: Any, **options: Any
-) -> Any:
-    request = FractionalPooling.of(f"fractional_max_pool{rank}d", rank, **options)
-    return request(x, stream, samples=random_samples, key=key)
+    return _call(FractionalPooling, "fractional_max_pool3d", 3, locals())

@@ -130,7 +130,7 @@ class _Pool(_Layer):
                 arrays are too large for the device (about 2^31 elements on the CPU).
             TypeError: If ``x`` is not an array of a supported dtype, or ``stream`` is not a stream or device.
         """
-        return self._request()(x, stream, training=self.training)
+        return self._request()(x, stream, self.training)
 
 
 class _MaxPool(_Pool):
@@ -324,7 +324,8 @@ class _FractionalMaxPool(_Pool):
             TypeError: If ``x``, ``random_samples`` or ``key`` is not an array of a supported dtype,
                 or ``stream`` is not a stream or device.
         """
-        return self._request()(x, stream, training=self.training, samples=random_samples, key=key)
+        random = {"random_samples": random_samples, "key": key}
+        return self._request()(x, stream, self.training, **random)
 
 
 class _MaxUnpool(_Layer):

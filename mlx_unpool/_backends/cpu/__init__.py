@@ -82,11 +82,10 @@ class Ops:
     ) -> mx.array:
         """See ``Backend``; bit for bit the values of :meth:`pool`."""
         x, *bounds = source
-        in_separate_runs = g.window and g.window.disjoint and x.shape[4] == 1
-        if x.dtype == mx.float16 and not in_separate_runs:
-            # Sort keys are compared faster than float16, but lose the sign of zero, so that the values must be
-            # read at the indices. For separate windows of one channel this saves no time and needs three
-            # times the memory.
+        is_simple = g.window and g.window.disjoint and x.shape[4] == 1
+        if x.dtype == mx.float16 and not is_simple:
+            # Sort keys are compared faster, but lose the sign of zero, so that values must be read at the
+            # indices. For disjoint windows of one channel this saves no time and takes 3 times the memory.
             return self.pool(source, g, index_dtype)[0]
         _check_limit(x, g)
         elements = Maxima(x, values_only=True)
