@@ -19,7 +19,7 @@ INTRODUCTION = """# API reference
 
 A layer is an `mlx.nn.Module` without parameters, and every layer has an equivalent function. A *plane* is one
 channel of one sequence, image or volume: `W`, `H` x `W` or `D` x `H` x `W` positions. The examples assume
-`import mlx.core as mx` and `import mlx_unpool`.
+`import mlx.core as mx` and `import mlx_unpool`. An entry for one, two and three spatial axes describes the version for two.
 
 See also: [dtypes](indices_and_sizes.md#dtypes), [layouts](indices_and_sizes.md#nhwc-or-nchw),
 [types and attributes](indices_and_sizes.md#types-and-attributes).
@@ -128,27 +128,57 @@ def markdown(text: str) -> str:
     return text
 
 
-def described(call: str, thing: Any) -> list[str]:
-    """A signature and a docstring, as paragraphs of Markdown."""
-    return [f"```python\n{signature(call, thing)}\n```", markdown(docstring(thing))]
+def families(names: list[str]) -> list[list[str]]:
+    """The names in groups that differ only in the number of spatial axes."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(re.sub(r"\dd$", "", name), []).append(name)
+    return list(found.values())
+
+
+def described(calls: list[str], things: list[Any]) -> list[str]:
+    """The signatures of a family and one docstring, as paragraphs of Markdown.
+
+    The text is that of two dimensions, or of the first member. Shapes and examples are those of all members.
+    """
+    main = next((thing for call, thing in zip(calls, things) if "2d" in call), things[0])
+    text, ranks = docstring(main), "|".join(f"{call[-2]}-D" for call in calls)
+    for section, prefix in (("Shape", True), ("Example", False)):
+        bodies = [
+            re.search(rf"^{section}:\n((?:    .*\n|\n)+)", docstring(t), re.M) for t in things
+        ]
+        if len(things) > 1 and all(bodies):
+            parts = [body[1].rstrip() for body in bodies if body]
+            if prefix:
+                pairs = zip(ranks.split("|"), parts)
+                parts = [re.sub(r"- (?=\w)", f"- {rank}: ", part) for rank, part in pairs]
+            old = bodies[things.index(main)]
+            text = text.replace(old[1].rstrip(), "\n".join(parts)) if old else text
+    signatures = "\n".join(map(signature, calls, things))
+    return [f"```python\n{signatures}\n```", markdown(text)]
 
 
 def entries(names: list[str]) -> str:
-    """A table of names, and a section for each of them."""
-    things = {name: getattr(mlx_unpool, name) for name in names}
-    rows = [
-        f"| [`{n}`](#{n.lower()}) | {markdown(summary(thing))} |" for n, thing in things.items()
-    ]
-    paragraphs = ["\n".join(["| name | |", "|---|---|", *rows])]
-    for name, thing in things.items():
-        paragraphs += [f"### {name}", *described(name, thing)]
-        if isinstance(thing, type):
-            is_pool = not hasattr(thing, "from_pool")
-            paragraphs += ["**Call**", *described("pool" if is_pool else "unpool", thing.__call__)]
+    """A table of names, and a section for each family of them."""
+    paragraphs, rows = [], []
+    for family in families(names):
+        things = [getattr(mlx_unpool, name) for name in family]
+        titles = ", ".join(f"[`{name}`](#{name.lower()})" for name in family)
+        about = re.sub(
+            r"over a sequence|over height and width", "over the spatial axes", summary(things[0])
+        )
+        rows.append(f"| {titles} | {markdown(about)} |")
+        # GitHub's anchor of the heading contains all names.
+        anchors = "".join(f'<a id="{name.lower()}"></a>' for name in family) if family[1:] else ""
+        paragraphs += [f"{anchors}\n\n### {', '.join(family)}", *described(family, things)]
+        if isinstance(things[0], type):
+            is_pool = not hasattr(things[0], "from_pool")
+            call = ["pool" if is_pool else "unpool"]
+            paragraphs += ["**Call**", *described(call, [things[0].__call__])]
             if not is_pool:
-                method = f"{name}.from_pool"
-                paragraphs += [f"#### {method}", *described(method, thing.from_pool)]
-    return "\n\n".join(paragraphs)
+                methods = [f"{name}.from_pool" for name in family]
+                paragraphs += ["#### from_pool", *described(methods, [t.from_pool for t in things])]
+    return "\n\n".join(["\n".join(["| name | |", "|---|---|", *rows]), *paragraphs])
 
 
 def page(members: Callable[[list[str]], str] = entries) -> str:
