@@ -19,7 +19,8 @@ INTRODUCTION = """# API reference
 
 A layer is an `mlx.nn.Module` without parameters, and every layer has an equivalent function. A *plane* is one
 channel of one sequence, image or volume: `W`, `H` x `W` or `D` x `H` x `W` positions. The examples assume
-`import mlx.core as mx` and `import mlx_unpool`. An entry for one, two and three spatial axes describes the version for two.
+`import mlx.core as mx` and `import mlx_unpool`. An entry for one, two and three spatial axes describes the
+version for two.
 
 See also: [dtypes](indices_and_sizes.md#dtypes), [layouts](indices_and_sizes.md#nhwc-or-nchw),
 [types and attributes](indices_and_sizes.md#types-and-attributes).

@@ -16,11 +16,9 @@ from ..._geometry import Geometry, RegionGeometry, Triple, WindowGeometry, pitch
 from ..._types import LARGEST_AXIS, TRAITS, Rule, is_float, is_window
 from .arrays import along, constant, narrowest, unfused
 from .maxima import Maxima, irregular_windows, keys, windows
-from .padding import clamped
+from .padding import used_rows
 from .positions import checked, of_pool, origins, plane_of, put, take, take_last
 from .tiles import scatter_to_tiles, windows_are_tiles
-
-_NO_SHIFTS: list[mx.array | None] = [None] * 3  # see ``clamped``
 
 
 class Ops:
@@ -143,10 +141,8 @@ def _check_limit(x: mx.array, g: Geometry) -> None:
 
 def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:
     """The maximum of every window."""
-    shifts = _NO_SHIFTS
-    if not g.is_inside:
-        plane, shifts = clamped(elements.values, g)
-        elements = elements._replace(values=plane)
+    plane, shifts = used_rows(elements.values, g)
+    elements = elements._replace(values=plane)
     for number in (2, 1, 0):
         axis, step, shift = g.axes[number], steps[number], shifts[number]
         if axis.is_kept:

@@ -14,18 +14,22 @@ from ..._geometry import Axis, WindowGeometry
 from .arrays import along, constant, gathered, position_dtype, unfused
 
 
-def clamped(x: mx.array, g: WindowGeometry) -> tuple[mx.array, list[mx.array | None]]:
+def used_rows(x: mx.array, g: WindowGeometry) -> tuple[mx.array, list[mx.array | None]]:
     """The rows from ``first`` to ``stop`` of each axis, those outside ``x`` replaced by rows inside.
 
     Also, for each axis, the distance from each row to its replacement, in window elements. ``Axis.after`` is
     added to make it non-negative. None for an axis whose rows are all inside.
     """
+    if any(axis.before or axis.after for axis in g.axes):
+        return _clamped(x, g)
+    if any(axis.first for axis in g.axes):
+        x = x[(slice(None), *(slice(axis.first, axis.stop) for axis in g.axes))]
+    return x, [None] * 3
+
+
+def _clamped(x: mx.array, g: WindowGeometry) -> tuple[mx.array, list[mx.array | None]]:
+    """Like :func:`used_rows`, for windows that extend beyond the plane."""
     axes, table = g.axes, g.nearest_table
-    if not any(axis.before or axis.after for axis in axes):
-        if any(axis.first for axis in axes):
-            slices = [slice(axis.first, axis.stop) for axis in axes]
-            x = x[(slice(None), *slices)]
-        return x, [None] * 3
     source = mx.arange(x.shape[0], dtype=position_dtype(x)).reshape(-1, 1, 1, 1, 1)
     shifts: list[mx.array | None] = []
     for number, axis in enumerate(axes):
