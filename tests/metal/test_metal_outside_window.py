@@ -7,9 +7,15 @@ import metal_host
 import mlx.core as mx
 import numpy as np
 import pytest
-from kernel_cases import huge
+import reference
+from arrays import Case, generated_cases
+from kernel_cases import CHOSEN, huge
 
 import mlx_unpool
+from mlx_unpool import _backends
+from mlx_unpool._backends import gpu
+from mlx_unpool._geometry import WindowGeometry, triple
+from mlx_unpool._requests import window_of
 
 
 def plane_indices(kind: str, side: int) -> np.ndarray:
@@ -66,6 +72,45 @@ def test_an_index_between_the_elements_of_a_dilated_window_is_outside(kernel, st
     expected = emulator.evaluated(call, "cpu")
     assert mx.array_equal(expected, mlx_unpool.max_unpool1d(values, indices, None, **layout))
     assert mx.array_equal(emulator.evaluated(call, "emulated"), expected)
+
+
+DILATED = [case for case in CHOSEN if max(case.pool.dilation) in (2, 3)]
+
+
+def folded_geometry(case: Case) -> tuple[WindowGeometry, tuple[int, ...]]:
+    """The geometry of a case, and the shape (B, OD, OH, OW, C) of its pooled values."""
+    first, batch = case.layout.data_format == "channels_first", case.layout.batch or 1
+    planes, channels = (case.layout.planes, 1) if first else (batch, case.layout.channels)
+    window = window_of("", case.layout.rank, *case.parameters, case.pool.dilation)
+    size, cells = triple(case.size), triple(case.cells)
+    return WindowGeometry(size, cells, window), (planes, *cells, channels)
+
+
+def test_marks_are_the_channel_groups_with_an_index_outside_its_window():
+    """In both directions: a missing mark gives wrong results, and a wrong one hides a missing one."""
+    random = np.random.default_rng(0)
+    cases = generated_cases(120, seed=5, dtypes=(mx.float32, mx.float16))
+    for case in [*DILATED, *cases]:
+        shape = (case.layout.planes, *case.cells)
+        own, near = case.expected()[1], reference.near_windows(random, case.pool, case.size, shape)
+        flat = np.where(random.random(shape) < 1 / np.prod(case.cells), near, own)
+        elements = [
+            set(reference.window_elements(case.pool, window, case.size)[1].tolist())
+            for window in np.ndindex(case.cells)
+        ]
+        each = flat.reshape(case.layout.planes, -1).tolist()
+        outside = np.array(
+            [any(n >= 0 and n not in e for n, e in zip(row, elements)) for row in each]
+        )
+        indices, (g, folded) = case.layout.arrange(flat, mx.int32), folded_geometry(case)
+        channels = folded[-1]
+        lanes = gpu._lanes(case.dtype, channels)
+        rows = outside.reshape(-1, channels)
+        groups = [rows[:, n : n + lanes].any(axis=1) for n in range(0, channels, lanes)]
+        with emulator.device("emulated"):
+            kernels = _backends.get("metal")
+            marks = kernels._outside_window(case.dtype, indices.reshape(folded), g, "last")[0]
+        np.testing.assert_array_equal(np.array(marks) != 0, np.stack(groups, axis=1), str(case))
 
 
 # ---- outside_winners: no thread of a channel makes many dependent accesses

@@ -18,6 +18,7 @@ from arrays import (
     generated_cases,
     irregular_cases,
 )
+from reference import near_windows
 
 import mlx_unpool
 from mlx_unpool._types import is_float
@@ -92,6 +93,17 @@ CHOSEN = [
     *(window_case(3, 1, 2**30, 2**30, size=(n,), layout=last(1, 1, 1)) for n in (1, 2)),
     # layers that share elements, and few other windows that do
     window_case((3, 1, 2), (2, 1, 1), (1, 0, 0), size=(5, 2, 4), layout=last(2, 3)),
+    # Dilated windows, whose elements have gaps, with one to eight windows per thread.
+    window_case(2, 3, dilation=2, size=(96,), layout=first(1, 1, 9)),
+    window_case(2, 3, dilation=2, size=(96,), layout=first(1, 1, 9), dtype=mx.float16),
+    window_case(3, 1, 2, 3, size=(96,), layout=last(2, 1, 9)),
+    window_case((2, 3), (1, 4), (1, 2), (3, 3), size=(9, 40), layout=first(2, 2, 9)),
+    window_case(2, (1, 2, 3), 0, 2, size=(5, 6, 40), layout=first(1, 3, 9)),
+    window_case((1, 2), 1, 0, (1, 3), size=(9, 20), layout=first(3), dtype=mx.bfloat16),
+    window_case(2, 2, 0, 3, size=(9, 20), layout=last(5)),
+    # large windows
+    window_case((9, 8), (4, 3), (8, 9), (2, 3), size=(20, 19), layout=last(2)),
+    window_case((13, 8), (5, 1), (3, 14), (1, 4), size=(21, 17), layout=first(2), dtype=mx.float16),
     # windows without a place on one axis or on two
     window_case((2, 2, 1), 1, (2, 2, 0), (4, 4, 1), size=(3, 3, 2), layout=last(2, 3)),
 ]
@@ -109,9 +121,13 @@ def results(case: Case, seed: int) -> Callable[[], list[mx.array]]:
     wild_window = random.integers(0, min(256, taps + 2), shape)
     few_outside = case.expected()[1]
     few_outside[random.random(shape) < 0.05] = random.integers(places)
+    # About one per plane, alone: of several indices outside their windows, a kernel needs to find only one.
+    near = near_windows(random, case.pool, case.size, shape)
+    near[random.random(shape) > 1 / np.prod(case.cells)] = -1
     indices = {
         "wild flat": case.layout.arrange(wild_flat, mx.int32),
         "few outside": case.layout.arrange(few_outside, mx.int64),
+        "near windows": case.layout.arrange(near, mx.int32),
         "wild window": case.layout.arrange(wild_window, mx.uint8),
     }
 

@@ -146,6 +146,21 @@ def flat_of_window(offsets: np.ndarray, pool: Pool, size: Size, pooled: Size) ->
     return flat
 
 
+def near_windows(random: np.random.Generator, pool: Pool, size: Size, shape: Size) -> np.ndarray:
+    """Flat indices of positions from the first to the last element of each window, a few next to the window.
+
+    ``shape`` is (P, *pooled). Coordinates outside the plane are clipped to it.
+    """
+    index = np.zeros(shape, np.int64)
+    windows = np.indices(shape[1:])
+    for w, length, k, s, p, d in zip(
+        windows, size, pool.kernel, pool.stride, pool.padding, pool.dilation
+    ):
+        ahead = random.integers(0, d * (k - 1) + 1, shape) + random.integers(-9, 10, shape) // 9
+        index = index * length + np.clip(w * s - p + ahead, 0, length - 1)
+    return index
+
+
 def _written(flat: np.ndarray, size: Size):
     """(plane, number of the pooled value, flat index) of every index inside its plane."""
     for plane, numbers in enumerate(flat.reshape(len(flat), -1).tolist()):
