@@ -304,6 +304,9 @@ def test_values_alone_are_those_of_the_indices(rank, kernel, stride, dilation, l
         transposed = mx.contiguous(x.swapaxes(0, -1)).swapaxes(0, -1)
         for y in (x, strided, transposed):
             assert same_bits(pool(y, kernel, **window), expected)
+        first = window | {"data_format": "channels_first"}  # one channel per plane
+        y, expected = mx.moveaxis(x, -1, 1), mx.moveaxis(expected, -1, 1)
+        assert same_bits(pool(y, kernel, **first), mx.contiguous(expected))
 
 
 def unpool_overlapping(x: mx.array) -> mx.array:

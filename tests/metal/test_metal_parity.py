@@ -145,6 +145,16 @@ def test_large_windows_without_an_element(batch, index_format, name):
 
 
 @pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("batch", [16400, 22000], ids=["3 chunks", "2 chunks"])
+def test_windows_of_two_or_three_chunks(batch, name):
+    x = mx.random.randint(0, 99, (batch, 66, 1)).astype(mx.int8)
+    found = evaluated(lambda: mlx_unpool.max_pool1d(x, 66, return_indices=True), name)
+    assert_same_bits(
+        found, evaluated(lambda: mlx_unpool.max_pool1d(x, 66, return_indices=True), "cpu")
+    )
+
+
+@pytest.mark.parametrize("name", DEVICES)
 def test_a_training_step_of_a_segnet_agrees(name):
     mx.random.seed(3)
     model = SegNet()
