@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import mlx.core as mx
 
-from ._types import LARGEST_AXIS, TRAITS, is_float
+from ._types import LARGEST_AXIS, PADDINGS, TRAITS, is_float
 
 PAIR_HINT = (
     "A pool with return_indices=True returns a pair: values, indices = pool(x), then "
@@ -134,6 +134,29 @@ def integers(caller: str, name: str, value: Any, count: int, least: int) -> tupl
         raise ValueError(message(caller, name, f"be {least} or more", value))
     _check_lengths(caller, name, value, numbers)
     return numbers
+
+
+def paddings(caller: str, value: Any, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Check a padding; return the padding before and after each axis, zeros for "same"."""
+    if type(value) is int and 0 <= value <= LARGEST_AXIS:  # the usual case, fast
+        return (value,) * count, (value,) * count
+    if isinstance(value, str):
+        choice(caller, "padding", value, PADDINGS)
+        return (0,) * count, (0,) * count
+    needed = (
+        f"be an integer, 'same', 'valid' or a tuple of {count} integers or pairs (before, after)"
+    )
+    given = value if isinstance(value, (tuple, list)) else [value] * count
+    pairs = [tuple(p) if isinstance(p, (tuple, list)) else (p, p) for p in given]
+    numbers = all_integers([side for pair in pairs for side in pair])
+    if numbers is None:
+        raise TypeError(message(caller, "padding", needed, value))
+    if len(pairs) != count or any(len(pair) != 2 for pair in pairs):
+        raise ValueError(message(caller, "padding", needed, value))
+    if min(numbers) < 0:
+        raise ValueError(message(caller, "padding", "be 0 or more", value))
+    _check_lengths(caller, "padding", value, numbers)
+    return numbers[::2], numbers[1::2]
 
 
 def ratios(caller: str, name: str, value: Any, count: int) -> tuple[float, ...]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import gcd, prod
+from operator import sub
 from typing import Any
 
 Triple = tuple[int, ...]  # always three: for depth, height and width
@@ -38,9 +39,11 @@ class Window:
 
     kernel: Triple = (1, 1, 1)
     stride: Triple = (1, 1, 1)
-    padding: Triple = (0, 0, 0)
+    padding: Triple = (0, 0, 0)  # before the plane; backends and kernels need no other padding
     dilation: Triple = (1, 1, 1)
     ceil_mode: bool = False
+    padding_after: Triple = (0, 0, 0)
+    same: bool = False  # the padding depends on the size of the plane; see ``resolved``
 
     @property
     def elements(self) -> int:
@@ -54,8 +57,19 @@ class Window:
 
     @cached_property
     def padding_fits(self) -> bool:
-        """Whether padding is at most half the window."""
-        return all(2 * p <= n for p, n in zip(self.padding, self.span))
+        """Whether padding is less than the window on each side, so that no window is in it completely."""
+        return all(max(p, q) < n for p, q, n in zip(self.padding, self.padding_after, self.span))
+
+    def resolved(self, size: Triple) -> Window:
+        """The window with its padding for planes of ``size``: with ``same``, ``ceil(L / s)`` windows."""
+        if not self.same:
+            return self
+        total = [
+            max((-(-length // s) - 1) * s + n - length, 0)
+            for length, n, s in zip(size, self.span, self.stride)
+        ]
+        before = tuple(n // 2 for n in total)
+        return replace(self, padding=before, padding_after=tuple(map(sub, total, before)))
 
     @property
     def reach(self) -> Triple:
@@ -70,12 +84,14 @@ class Window:
     def pooled_size(self, size: Triple) -> Triple:
         """The number of windows on each axis of a plane of ``size``.
 
-        ``floor((L + 2p - d(k-1) - 1) / s) + 1``, below 1 if no window fits. With ``ceil_mode`` the
-        quotient is rounded up, but a last window that starts at ``L`` or later is left out.
+        ``floor((L + p + q - d(k-1) - 1) / s) + 1`` with the padding ``p`` before and ``q`` after the plane;
+        below 1 if no window fits. With ``ceil_mode`` the quotient is rounded up, but a last window that
+        starts at ``L`` or later is left out.
         """
         pooled = []
-        for length, n, s, p in zip(size, self.span, self.stride, self.padding):
-            steps = length + 2 * p - n
+        sides = zip(self.padding, self.padding_after)
+        for length, n, s, (p, q) in zip(size, self.span, self.stride, sides):
+            steps = length + p + q - n
             if self.ceil_mode:
                 count = -(-steps // s) + 1
                 if (count - 1) * s >= length + p:
@@ -86,16 +102,22 @@ class Window:
         return tuple(pooled)
 
     def unpooled_size(self, pooled: Triple) -> Triple:
-        """The default size of a plane with ``pooled`` windows: ``(n-1)s - 2p + d(k-1) + 1``."""
-        return tuple(
-            (count - 1) * s - 2 * p + n
-            for count, n, s, p in zip(pooled, self.span, self.stride, self.padding)
-        )
+        """The default size of a plane with ``pooled`` windows: ``(n-1)s - p - q + d(k-1) + 1``.
+
+        With ``same``, which has no default unless all strides are 1, the smallest size.
+        """
+        if self.same:
+            return tuple((count - 1) * s + 1 for count, s in zip(pooled, self.stride))
+        axes = zip(pooled, self.span, self.stride, self.padding, self.padding_after)
+        return tuple((count - 1) * s - p - q + n for count, n, s, p, q in axes)
 
     def unpooled_ranges(self, pooled: Triple) -> list[range]:
-        """The sizes that differ from the default by less than one stride, for each axis."""
-        default = self.unpooled_size(pooled)
-        return [range(max(1, n - s + 1), n + s) for n, s in zip(default, self.stride)]
+        """The sizes, for each axis, that differ from the default by less than one stride.
+
+        With ``same``, those that are pooled to ``pooled`` windows.
+        """
+        axes = zip(self.unpooled_size(pooled), self.stride)
+        return [range(n if self.same else max(1, n - s + 1), n + s) for n, s in axes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,8 +226,8 @@ class WindowGeometry(Geometry):
     @cached_property
     def every_element_inside(self) -> bool:
         """Whether every element of every window is inside the plane."""
-        covered = self.window.unpooled_size(self.pooled)
-        return not any(self.window.padding) and all(n <= m for n, m in zip(covered, self.size))
+        ends = (axis.last + n <= axis.length for axis, n in zip(self.axes, self.window.span))
+        return not any(self.window.padding) and all(ends)
 
     @cached_property
     def steps_in_plane(self) -> Triple:

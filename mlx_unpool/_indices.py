@@ -153,10 +153,11 @@ def _hint(g: Geometry, rank: int) -> str:
     if g.window is None:
         return ""
     axes = zip("DHW", g.window.unpooled_size(g.pooled), g.window.stride)
+    smaller = "" if g.window.same else " (or smaller ones with ceil_mode)"
     sizes = ", ".join(f"{name} {n} to {n + s - 1}" for name, n, s in list(axes)[3 - rank :])
     return (
-        f" Inputs with {sizes} have this pooled size (or smaller ones with ceil_mode). Pass the shape of the "
-        "pool's input as 'output_size', and the pool's kernel_size, stride, padding and dilation."
+        f" Inputs with {sizes} have this pooled size{smaller}. Pass the shape of the pool's input as "
+        "'output_size', and the pool's kernel_size, stride, padding and dilation."
     )
 
 

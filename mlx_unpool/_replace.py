@@ -23,9 +23,10 @@ def replace_max_pools(model: nn.Module) -> nn.Module:
     The model is changed in place. Parameters, other layers and their order stay the same. Pools are found
     in attributes, lists, tuples and dicts, and a shared pool stays shared. Class attributes and pools
     created in ``__call__`` are not replaced. One ``UserWarning`` lists the pools that are left in the model:
-    subclasses of these layers, pools with padding above half the window, pools with other attributes than a
-    new pool with the same window (for example different padding before and after), and pools in a subclass
-    of ``tuple`` other than a named tuple. A model without any pool also gives a ``UserWarning``.
+    subclasses of these layers, pools with padding of the length of the window or more, pools with padding
+    only after the axes (set by hand; ``mlx.nn`` does not apply it), pools with other attributes than a new
+    pool with the same window and padding, and pools in a subclass of ``tuple`` other than a named tuple. A
+    model without any pool also gives a ``UserWarning``.
 
     Call this function before ``mx.compile``. Afterwards, export the model inside
     :func:`exporting`, even if it was not needed before.
@@ -105,15 +106,18 @@ def _layer_like(pool: Any) -> nn.Module:
     if kind not in _LAYERS:
         raise ValueError(f"{kind.__name__} is a subclass of an mlx.nn pool.")
     try:
-        sizes = pool._kernel_size, pool._stride, [before for before, _ in pool._padding]
-        window = [list(map(int, size)) for size in sizes]
-        same = kind(*window)
+        kernel, stride = (list(map(int, sizes)) for sizes in (pool._kernel_size, pool._stride))
+        sides = [(int(before), int(after)) for before, after in pool._padding]
+        same = kind(kernel, stride)
     except (AttributeError, TypeError, ValueError) as error:
         message = f"[replace_max_pools] cannot read the window of {kind.__name__} in MLX {version('mlx')}."
         raise RuntimeError(message) from error
     attributes, changed = {**pool, **vars(pool), "_training": True, "_no_grad": set()}, True
     with suppress(ValueError):  # an attribute that is an array has no truth value
-        changed = attributes != {**same, **vars(same)}
+        changed = attributes != {**same, **vars(same), "_padding": pool._padding}
     if changed:
         raise ValueError(f"attributes of this {kind.__name__} were changed.")
-    return _LAYERS[kind](*window).train(pool.training)
+    if any(after for _, after in sides) and not any(before for before, _ in sides):
+        raise ValueError(f"padding {sides} is only after the axes: mlx.nn does not apply it.")
+    padding = [before if before == after else (before, after) for before, after in sides]
+    return _LAYERS[kind](kernel, stride, padding).train(pool.training)

@@ -40,6 +40,7 @@ from ._types import (
     DataFormat,
     IndexFormat,
     IntOrTuple,
+    Padding,
     flat_dtype,
     is_float,
     is_window,
@@ -213,7 +214,7 @@ class MaxPooling(_Pooling):
         rank: int,
         kernel_size: IntOrTuple,
         stride: IntOrTuple | None,
-        padding: IntOrTuple,
+        padding: Padding,
         dilation: IntOrTuple,
         ceil_mode: bool,
         return_indices: bool,
@@ -236,14 +237,16 @@ class MaxPooling(_Pooling):
         """See :class:`_Request`."""
         layout = self.layout(shape)
         size = layout.size(shape)
-        pooled = self.window.pooled_size(size)
+        window = self.window.resolved(size)
+        pooled = window.pooled_size(size)
         if min(size) < 1 or min(pooled) < 1:
-            span, padding, got = map(self.spatial, (self.window.span, self.window.padding, size))
+            pads = tuple(zip(window.padding, window.padding_after))
+            span, padding, got = map(self.spatial, (window.span, pads, size))
             raise ValueError(
                 f"[{self.caller}] 'kernel_size' must fit into the padded input: a window covers {span} "
                 f"positions and 'padding' is {padding}, but got an input of spatial shape {got}."
             )
-        g = WindowGeometry(size, pooled, self.window)
+        g = WindowGeometry(size, pooled, window)
         return Plan.of(layout, g, self.index_dtype(g, self.index_format))
 
 
@@ -260,7 +263,7 @@ class MaxUnpooling(_Request):
         rank: int,
         kernel_size: IntOrTuple | None,
         stride: IntOrTuple | None,
-        padding: IntOrTuple,
+        padding: Padding,
         dilation: IntOrTuple,
         data_format: DataFormat,
         from_pool: bool = False,
@@ -275,7 +278,7 @@ class MaxUnpooling(_Request):
                 if type(value) is not type(default) or value != default:
                     needed = f"be left at {default} if 'kernel_size' is None"
                     raise ValueError(check.message(caller, name, needed, value))
-        is_ambiguous = window is None or (from_pool and max(window.stride) > 1)
+        is_ambiguous = window is None or (max(window.stride) > 1 and (from_pool or window.same))
         return _interned(MaxUnpooling, caller, rank, first, window, is_ambiguous)
 
     def __call__(
@@ -311,7 +314,7 @@ class MaxUnpooling(_Request):
             size = self._given_size(layout, pooled, output_size)
         g = Geometry(size, pooled)
         if self.window is not None:
-            g = WindowGeometry(size, pooled, self.window)
+            g = WindowGeometry(size, pooled, self.window.resolved(size))
         elif prod(pooled) >= 2**31:
             needed = "have fewer than 2^31 values per plane if 'kernel_size' is None"
             raise self.error("x", needed, prod(pooled))
@@ -323,10 +326,11 @@ class MaxUnpooling(_Request):
             raise self.error("output_size", "be given if 'kernel_size' is None", None)
         default = self.window.unpooled_size(pooled)
         if self.needs_output_size:
+            case = "padding='same'" if self.window.same else "a layer made by from_pool"
             raise ValueError(
-                f"[{self.caller}] 'output_size' must be given for a layer made by from_pool with a stride "
-                "above 1, because inputs of several sizes have this pooled size, but got None. Pass the "
-                "shape of the array that was pooled: output_size=x.shape."
+                f"[{self.caller}] 'output_size' must be given for {case} with a stride above 1, because "
+                "inputs of several sizes have this pooled size, but got None. Pass the shape of the array "
+                "that was pooled: output_size=x.shape."
             )
         if min(default) < 1 or max(default) > LARGEST_AXIS:
             why = "empty" if min(default) < 1 else "longer than 2^31 - 1 on an axis"
@@ -351,8 +355,10 @@ class MaxUnpooling(_Request):
             ranges = self.window.unpooled_ranges(pooled)
             if any(n not in allowed for n, allowed in zip(size, ranges)):
                 text = self.spatial(tuple(f"{r.start} to {r.stop - 1}" for r in ranges))
-                default = f"the default for {self.spatial(pooled)} windows"
-                needed = f"differ by less than one stride from {default}, which allows ({', '.join(text)}),"
+                allowed = f"{self.spatial(pooled)} windows, which allows ({', '.join(text)}),"
+                needed = f"differ by less than one stride from the default for {allowed}"
+                if self.window.same:
+                    needed = f"be pooled with padding='same' to {allowed}"
                 raise self.error("output_size", needed, output_size)
         return size
 
@@ -513,20 +519,24 @@ def window_of(
     """The window over ``rank`` axes with these arguments, checked."""
     kernel = check.integers(caller, "kernel_size", kernel_size, rank, least=1)
     strides = kernel if stride is None else check.integers(caller, "stride", stride, rank, least=1)
-    pads = check.integers(caller, "padding", padding, rank, least=0)
+    same = padding == "same" if isinstance(padding, str) else False
+    pads = check.paddings(caller, padding, rank)
     dilations = check.integers(caller, "dilation", dilation, rank, least=1)
     check.flag(caller, "ceil_mode", ceil_mode)
-    window = _window(kernel, strides, pads, dilations, ceil_mode)
+    window = _window(kernel, strides, *pads, dilations, ceil_mode, same)
     if not window.padding_fits:
         span = f"dilation * (kernel_size - 1) + 1 = {window.span[3 - rank :]} positions"
-        needed = f"be at most half the window ({span})"
+        needed = f"be less than the window ({span}) on each side"
         raise ValueError(check.message(caller, "padding", needed, padding))
     return window
 
 
 @lru_cache(_REQUEST_CACHE_SIZE)
-def _window(kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Window:
-    return Window(triple(kernel), triple(stride), triple(padding, 0), triple(dilation), ceil_mode)
+def _window(
+    kernel: Any, stride: Any, before: Any, after: Any, dilation: Any, ceil_mode: bool, same: bool
+) -> Window:
+    sizes = triple(kernel), triple(stride), triple(before, 0), triple(dilation)
+    return Window(*sizes, ceil_mode, triple(after, 0), same)
 
 
 def _fractional_bounds(samples: mx.array, g: FractionalGeometry) -> mx.array:

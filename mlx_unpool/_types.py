@@ -16,6 +16,7 @@ import mlx.core as mx
 from ._geometry import Triple
 
 IntOrTuple = int | Sequence[int]
+Padding = int | Sequence[int | Sequence[int]] | Literal["same", "valid"]
 Stream = mx.Stream | mx.ThreadLocalStream | mx.Device | mx.DeviceType | None
 
 # What a pool returns: an array, or with return_indices a pair of arrays. Which one depends on a
@@ -31,6 +32,7 @@ ConvertibleFormat = Literal[  # "pytorch" is another name for "flat"
 ]
 
 BACKENDS, DATA_FORMATS = get_args(BackendName), get_args(DataFormat)
+PADDINGS = ("same", "valid")
 INDEX_FORMATS, CONVERTIBLE_FORMATS = get_args(IndexFormat), get_args(ConvertibleFormat)
 
 

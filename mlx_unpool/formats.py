@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -20,6 +21,7 @@ from ._types import (
     ConvertibleFormat,
     DataFormat,
     IntOrTuple,
+    Padding,
     flat_dtype,
     is_window,
 )
@@ -30,10 +32,10 @@ def convert_indices(
     indices: mx.array,
     source: ConvertibleFormat,
     target: ConvertibleFormat,
-    output_size: IntOrTuple,
+    output_size: Sequence[int],
     kernel_size: IntOrTuple | None = None,
     stride: IntOrTuple | None = None,
-    padding: IntOrTuple = 0,
+    padding: Padding = 0,
     *,
     dilation: IntOrTuple = 1,
     data_format: DataFormat = "channels_last",
@@ -65,12 +67,12 @@ def convert_indices(
             uint16 for ``"window"`` and any other integer type for the other formats.
         source (str): Format of ``indices``, from the table. ``"pytorch"`` is the same as ``"flat"``.
         target (str): Format of the result.
-        output_size (int or tuple of int): Spatial shape of the array that was pooled (an int in 1-D,
-            otherwise a tuple), or its full shape if it has a batch. Without a batch pass the spatial
-            shape: in 2-D and 3-D, a full shape would be read as that of a batch with one axis fewer.
+        output_size (tuple of int): Spatial shape of the array that was pooled, or its full shape if it has a
+            batch. The length gives the number of spatial axes. Without a batch pass the spatial shape:
+            in 2-D and 3-D, a full shape would be read as that of a batch with one axis fewer.
         kernel_size (int or tuple of int, optional): Window of the pooling. Required if either format is
             ``"window"``; otherwise the four arguments of the window are ignored.
-        stride, padding, dilation (int or tuple of int): Must match the pooling.
+        stride, padding, dilation: Must match the pooling.
         data_format (str): Layout of ``indices``, ``"channels_last"`` or ``"channels_first"``. It does not
             change the values of the indices.
         target_data_format (str, optional): Layout of the result. Default: ``data_format``.
@@ -133,7 +135,7 @@ class _Planes:
             raise ValueError(check.message(caller, "kernel_size", needed, None))
         window = window_of(caller, self.layout.rank, kernel_size, stride, padding, dilation)
         g = self.geometry
-        return _Planes(self.layout, WindowGeometry(g.size, g.pooled, window))
+        return _Planes(self.layout, WindowGeometry(g.size, g.pooled, window.resolved(g.size)))
 
     def positions(self, indices: mx.array, source: str) -> mx.array:
         """The indices converted to flat ones, as int64; -1 for an index outside its own plane or window."""
@@ -200,6 +202,9 @@ def _planes(caller: str, indices: mx.array, output_size: Any, data_format: Any) 
     """The planes described by ``output_size``, a spatial or a full shape; its length gives the rank."""
     first = channels_come_first(caller, data_format)
     given = check.shape(caller, "output_size", output_size)
+    if not isinstance(output_size, (tuple, list)):
+        needed = "be a tuple with one integer per spatial axis, or a full shape,"
+        raise ValueError(check.message(caller, "output_size", needed, output_size))
     # A full shape has as many numbers as the indices have axes.
     is_full = len(given) == indices.ndim
     rank = max(1, len(given) - 2) if is_full else len(given)
@@ -212,6 +217,8 @@ def _planes(caller: str, indices: mx.array, output_size: Any, data_format: Any) 
         other = Layout.of(caller, "indices", indices.shape, rank, not first)
         hint = layout_hint(not first) if other.spatial_of_full_shape(given) else ""
         needed = f"have the batch and channels of 'indices' {indices.shape} if it is a full shape"
+        if rank < 3:
+            hint += " If the indices have no batch, pass the spatial shape."
         raise ValueError(check.message(caller, "output_size", needed, output_size) + hint)
     if min(spatial) < 1:
         needed = "be 1 or more on each axis"
@@ -235,10 +242,10 @@ def _laid_out(x: mx.array, layout: Layout, data_format: str) -> mx.array:
 @check.signature
 def check_indices(
     indices: mx.array,
-    output_size: IntOrTuple,
+    output_size: Sequence[int],
     kernel_size: IntOrTuple | None = None,
     stride: IntOrTuple | None = None,
-    padding: IntOrTuple = 0,
+    padding: Padding = 0,
     *,
     dilation: IntOrTuple = 1,
     data_format: DataFormat = "channels_last",
@@ -254,11 +261,11 @@ def check_indices(
         indices (array): Flat indices (any integer dtype except uint8 and uint16) or window indices (uint8 or
             uint16) of shape ``(N, [D_out, [H_out,]] W_out, C)``, or ``(N, C, [D_out, [H_out,]] W_out)`` with
             ``data_format="channels_first"``; the batch dimension is optional.
-        output_size (int or tuple of int): Spatial shape of the output of the unpooling (an int in 1-D,
-            otherwise a tuple), or its full shape if it has a batch, as for :func:`convert_indices`.
+        output_size (tuple of int): Spatial shape of the output of the unpooling, or its full shape if it has
+            a batch, as for :func:`convert_indices`.
         kernel_size (int or tuple of int, optional): Window of the pooling. Required for window indices. If
             given, each flat index must also be in its window.
-        stride, padding, dilation (int or tuple of int): Must match the pooling.
+        stride, padding, dilation: Must match the pooling.
         data_format (str): ``"channels_last"`` or ``"channels_first"``.
 
     Raises:
@@ -271,8 +278,8 @@ def check_indices(
         TypeError: If ``indices`` is not an array of integers, or a size is not an integer.
 
     Example:
-        >>> mlx_unpool.check_indices(mx.array([[[0], [5]]]), 6)
-        >>> mlx_unpool.check_indices(mx.array([[[0], [6]]]), 6)
+        >>> mlx_unpool.check_indices(mx.array([[[0], [5]]]), (6,))
+        >>> mlx_unpool.check_indices(mx.array([[[0], [6]]]), (6,))
         Traceback (most recent call last):
         ...
         ValueError: [check_indices] 'indices' must be from 0 to 5 but got 6 at (0, 1, 0).

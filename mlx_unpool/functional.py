@@ -12,7 +12,7 @@ import mlx.core as mx
 
 from . import _arguments as check
 from ._requests import AdaptivePooling, FractionalPooling, MaxPooling, MaxUnpooling
-from ._types import ArrayOrPair, DataFormat, IndexFormat, IntOrTuple, Stream
+from ._types import ArrayOrPair, DataFormat, IndexFormat, IntOrTuple, Padding, Stream
 
 _CALL_ARGUMENTS = {  # the other arguments of a function are those of ``of``
     MaxPooling: ("x", "stream"),
@@ -33,7 +33,7 @@ def max_pool1d(
     x: mx.array,
     kernel_size: IntOrTuple,
     stride: IntOrTuple | None = None,
-    padding: IntOrTuple = 0,
+    padding: Padding = 0,
     *,
     dilation: IntOrTuple = 1,
     ceil_mode: bool = False,
@@ -62,7 +62,7 @@ def max_pool2d(
     x: mx.array,
     kernel_size: IntOrTuple,
     stride: IntOrTuple | None = None,
-    padding: IntOrTuple = 0,
+    padding: Padding = 0,
     *,
     dilation: IntOrTuple = 1,
     ceil_mode: bool = False,
@@ -78,7 +78,9 @@ def max_pool2d(
             floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`).
         kernel_size (int or tuple of int): Size of the window.
         stride (int or tuple of int, optional): Distance between windows. Default: ``kernel_size``.
-        padding (int or tuple of int): Implicit padding on both sides of each axis.
+        padding (int, tuple or str): Implicit padding of each axis: an integer for all sides, a tuple with an
+            integer or a pair ``(before, after)`` per axis, or ``"same"``: ``ceil(L / stride)`` windows, as in
+            TensorFlow. ``"valid"``: 0.
         dilation (int or tuple of int): Distance between the elements of a window.
         ceil_mode (bool): Round the pooled size up instead of down.
         return_indices (bool): Return ``(values, indices)``.
@@ -95,7 +97,7 @@ def max_pool2d(
 
     Raises:
         ValueError: If ``x`` has the wrong number of axes or an empty spatial axis, the window does not fit
-            into the padded ``x``, ``padding`` is more than half the dilated window, a size is out of range, a
+            into the padded ``x``, ``padding`` is not less than the dilated window, a size is out of range, a
             tuple has the wrong length, ``index_format`` or ``data_format`` is unknown, ``index_format`` is
             ``"window"`` and the window has more than 65,536 elements, ``stream`` is not available, or the
             arrays are too large for the device (about 2^31 elements on the CPU).
@@ -123,7 +125,7 @@ def max_pool3d(
     x: mx.array,
     kernel_size: IntOrTuple,
     stride: IntOrTuple | None = None,
-    padding: IntOrTuple = 0,
+    padding: Padding = 0,
     *,
     dilation: IntOrTuple = 1,
     ceil_mode: bool = False,
@@ -153,7 +155,7 @@ def max_unpool1d(
     indices: mx.array,
     kernel_size: IntOrTuple | None,
     stride: IntOrTuple | None = None,
-    padding: IntOrTuple = 0,
+    padding: Padding = 0,
     output_size: IntOrTuple | None = None,
     *,
     dilation: IntOrTuple = 1,
@@ -181,7 +183,7 @@ def max_unpool2d(
     indices: mx.array,
     kernel_size: IntOrTuple | None,
     stride: IntOrTuple | None = None,
-    padding: IntOrTuple = 0,
+    padding: Padding = 0,
     output_size: IntOrTuple | None = None,
     *,
     dilation: IntOrTuple = 1,
@@ -198,7 +200,7 @@ def max_unpool2d(
         kernel_size (int or tuple of int or None): Window of the pooling. None is for flat indices
             whose windows differ or are unknown, for example from adaptive pooling; ``output_size``
             is then required.
-        stride, padding, dilation (int or tuple of int): Must match the pooling, which has the same defaults.
+        stride, padding, dilation: Must match the pooling, which has the same defaults.
         output_size (int or tuple of int, optional): Shape of the array that was pooled: its spatial
             shape, or its full shape with or without the batch. Always pass it. Each axis may differ
             by less than one stride from its length without ``output_size``. If ``kernel_size`` is
@@ -239,7 +241,7 @@ def max_unpool3d(
     indices: mx.array,
     kernel_size: IntOrTuple | None,
     stride: IntOrTuple | None = None,
-    padding: IntOrTuple = 0,
+    padding: Padding = 0,
     output_size: IntOrTuple | None = None,
     *,
     dilation: IntOrTuple = 1,

@@ -15,7 +15,7 @@ import mlx.nn as nn
 
 from . import _arguments as check
 from ._requests import AdaptivePooling, FractionalPooling, MaxPooling, MaxUnpooling
-from ._types import ArrayOrPair, DataFormat, IndexFormat, IntOrTuple, Stream
+from ._types import ArrayOrPair, DataFormat, IndexFormat, IntOrTuple, Padding, Stream
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -141,7 +141,7 @@ class _MaxPool(_Pool):
         self,
         kernel_size: IntOrTuple,
         stride: IntOrTuple | None = None,
-        padding: IntOrTuple = 0,
+        padding: Padding = 0,
         *,
         dilation: IntOrTuple = 1,
         ceil_mode: bool = False,
@@ -153,10 +153,10 @@ class _MaxPool(_Pool):
 
         The number of windows on a spatial axis of length ``L`` is::
 
-            1 + floor((L + 2 * padding - dilation * (kernel_size - 1) - 1) / stride)
+            1 + floor((L + before + after - dilation * (kernel_size - 1) - 1) / stride)
 
-        With ``ceil_mode`` the quotient is rounded up instead, but a last window that would
-        start after the end of the input is left out.
+        with the padding ``before`` and ``after`` the axis. With ``ceil_mode`` the quotient is rounded up
+        instead, but a last window that would start after the end of the input is left out.
 
         Ties go to the first element in row-major order. NaN counts as larger than any number; of several NaNs
         the last is used. Padding is never the maximum. A window without an element inside the input gives
@@ -167,8 +167,11 @@ class _MaxPool(_Pool):
         Args:
             kernel_size (int or tuple of int): Size of the window.
             stride (int or tuple of int, optional): Distance between windows. Default: ``kernel_size``.
-            padding (int or tuple of int): Implicit padding on both sides of each axis, at most half the
-                dilated window.
+            padding (int, tuple or str): Implicit padding of each axis, on each side less than the dilated
+                window: an integer for all sides, or a tuple with an integer or a pair ``(before, after)``
+                per axis, such as ``((0, 1), 2)`` in 2-D and ``((0, 1),)`` in 1-D. ``"same"``:
+                ``ceil(L / stride)`` windows, as in TensorFlow, the smaller half of the padding before the
+                axis. ``"valid"``: 0.
             dilation (int or tuple of int): Distance between the elements of a window.
             ceil_mode (bool): Round the pooled size up instead of down.
             return_indices (bool): Return ``(values, indices)``, for an unpooling layer.
@@ -183,7 +186,7 @@ class _MaxPool(_Pool):
 
         Raises:
             ValueError: If ``kernel_size``, ``stride`` or ``dilation`` is out of range, ``padding`` is
-                negative or more than half the dilated window, a tuple has the wrong length,
+                negative, not less than the dilated window or an unknown word, a tuple has the wrong length,
                 ``index_format`` or ``data_format`` is not one of the names above, or
                 ``index_format`` is ``"window"`` and the window has more than 65,536 elements.
             TypeError: If a size is not an integer or a flag is not a bool.
@@ -337,7 +340,7 @@ class _MaxUnpool(_Layer):
         self,
         kernel_size: IntOrTuple | None,
         stride: IntOrTuple | None = None,
-        padding: IntOrTuple = 0,
+        padding: Padding = 0,
         *,
         dilation: IntOrTuple = 1,
         data_format: DataFormat = "channels_last",
@@ -346,7 +349,9 @@ class _MaxUnpool(_Layer):
 
         Without ``output_size``, the length of a spatial axis with ``n`` windows becomes::
 
-            (n - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + 1
+            (n - 1) * stride - before - after + dilation * (kernel_size - 1) + 1
+
+        With ``padding="same"`` it becomes ``n`` if all strides are 1; otherwise ``output_size`` is required.
 
         If several values have the same index, the last one in row-major order is kept. A value whose index is
         outside the output is dropped; :func:`check_indices` and :func:`checking` find such indices.
@@ -360,8 +365,7 @@ class _MaxUnpool(_Layer):
             kernel_size (int or tuple of int or None): Must match the pooling layer. None is for
                 flat indices whose windows differ or are unknown, for example from adaptive pooling;
                 every call must then pass ``output_size``.
-            stride, padding, dilation (int or tuple of int): Must match the pooling layer, which has the same
-                defaults.
+            stride, padding, dilation: Must match the pooling layer, which has the same defaults.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
         Values can have any floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`), and the
@@ -370,7 +374,7 @@ class _MaxUnpool(_Layer):
 
         Raises:
             ValueError: If ``kernel_size``, ``stride`` or ``dilation`` is out of range, ``padding`` is
-                negative or more than half the dilated window, a tuple has the wrong length,
+                negative, not less than the dilated window or an unknown word, a tuple has the wrong length,
                 ``data_format`` is not one of the names above, or ``kernel_size`` is None and
                 ``stride``, ``padding`` or ``dilation`` is not the default.
             TypeError: If a size is not an integer.
@@ -439,8 +443,9 @@ class _MaxUnpool(_Layer):
                 the shape of ``x``. :func:`convert_indices` converts indices of TensorFlow and ONNX.
             output_size (int or tuple of int, optional): Shape of the array that was pooled: its spatial
                 shape, or its full shape with or without the batch. An int applies to all axes. Each axis may
-                differ by less than one stride from its length without ``output_size``; the batch and channels
-                of a full shape are ignored. If ``kernel_size`` is None, any spatial shape is allowed, but
+                differ by less than one stride from its length without ``output_size`` (with
+                ``padding="same"`` it must be pooled to the size of ``x``); the batch and channels of a full
+                shape are ignored. If ``kernel_size`` is None, any spatial shape is allowed, but
                 batch and channels must be those of ``x``.
             stream (Stream or Device, optional): Stream or device to run on.
 

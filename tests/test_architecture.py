@@ -128,7 +128,7 @@ def test_no_conversion_looks_at_a_number(evaluation_refused):
         indices = mx.zeros((2, 3, 4, 5), mx.uint8 if source == "window" else mx.int32)
         mlx_unpool.convert_indices(indices, source, target, (6, 8), 2)
     with pytest.raises(AssertionError, match="was evaluated"):
-        mlx_unpool.check_indices(mx.zeros((1, 2, 1), mx.int32), 4)
+        mlx_unpool.check_indices(mx.zeros((1, 2, 1), mx.int32), (4,))
 
 
 def test_importing_the_package_chooses_no_device():

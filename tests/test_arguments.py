@@ -36,7 +36,8 @@ WINDOWS = [
     *(("stride", value, *ONE_OR_MORE) for value in (0, -1)),
     *(("stride", value, *INTEGER) for value in (False, 1.5)),
     ("padding", -1, ValueError, "0 or more"),
-    ("padding", 2, ValueError, "at most half the window"),
+    ("padding", 4, ValueError, "less than the window"),
+    ("padding", "SAME", ValueError, "be 'same' or 'valid'"),
     ("padding", True, *INTEGER),
     ("dilation", 0, *ONE_OR_MORE),
     *(("dilation", value, *INTEGER) for value in (True, 1.0)),
@@ -194,7 +195,7 @@ CALLS = {
         ((L32, 0), {}, ValueError, "output_size"),
         ((L32, 8.0), {}, TypeError, "output_size"),
         ((L32, (2, 2, 2)), {}, ValueError, "output_size", "(1, 4, 1)"),
-        ((L32, 8), {"stride": 2}, ValueError, "stride", "'kernel_size' is None"),
+        ((L32, (8,)), {"stride": 2}, ValueError, "stride", "'kernel_size' is None"),
     ],
     "convert_indices": [
         ((I32, "torch", "flat", (4, 4)), {}, ValueError, "source", "'torch'"),
@@ -207,7 +208,11 @@ CALLS = {
         ((I32, "flat", "onnx", (4, 0)), {}, ValueError, "output_size", "(4, 0)"),
         ((I32, "flat", "onnx", (4, 4, 4, 4)), {}, ValueError, "output_size", "(4, 4, 4, 4)"),
         ((I32, "flat", "onnx", (4.0, 4)), {}, TypeError, "output_size", "(4.0, 4)"),
-        ((I32, "flat", "onnx", 4), {}, ValueError, "output_size", "(1, 4, 4, 1)", "4."),
+        *(
+            ((given, "flat", "onnx", 4), {}, ValueError, "output_size", "a tuple with one integer per", "4.")
+            for given in (I32, I32[0], I32[0, 0])
+        ),
+        ((I32[0], "flat", "onnx", (8, 8, 1)), {}, ValueError, "output_size", "no batch, pass the spatial"),
         ((mx.array(3), "flat", "onnx", ()), {}, ValueError, "output_size", "()"),
         ((I32[:, :2], "flat", "onnx", (1, 2, 8, 2)), {}, ValueError, "output_size", "channels_first"),
         (TO_ONNX, {"data_format": "NCHW"}, ValueError, "data_format", "'NCHW'"),

@@ -84,7 +84,7 @@ def test_inside_transformations_nothing_is_checked():
 def test_check_indices_accepts_full_shapes_and_windows():
     _, indices = OTHER_SIZE
     sequence = mx.array([[1], [3]])  # without a batch
-    for given, *sizes in ((indices, (4, 5), (1, 4, 5, 1)), (sequence, (5, 1), 5)):
+    for given, *sizes in ((indices, (4, 5), (1, 4, 5, 1)), (sequence, (5, 1), (5,))):
         for size in sizes:
             assert check_indices(given, size) is None
             assert check_indices(given, size, 2) is None
@@ -126,4 +126,4 @@ def test_a_message_takes_no_search_over_sizes():
     """A stride of 5e7 allows 1e8 sizes, so the message must not try them one by one."""
     sizes = "Inputs with W 2 to 50000001 have this pooled size"
     with pytest.raises(ValueError, match=sizes):
-        check_indices(mx.array([[[70000000]]]), 5, 2, 5 * 10**7)
+        check_indices(mx.array([[[70000000]]]), (5,), 2, 5 * 10**7)

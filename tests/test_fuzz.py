@@ -92,17 +92,28 @@ def legal_words(options: dict) -> bool:
     return all(is_word(options[name], *WORDS[name]) for name in WORDS.keys() & options.keys())
 
 
+def pads_per_axis(value: Any, rank: int) -> tuple[tuple[int, ...], ...] | None:
+    """A legal padding as one pair per axis, zeros for "same"; None for any other."""
+    if isinstance(value, str):
+        return ((0, 0),) * rank if value in ("same", "valid") else None
+    given = value if isinstance(value, (tuple, list)) else [value] * rank
+    pairs = [per_axis(n if isinstance(n, (tuple, list)) else [n, n], 2, 0) for n in given]
+    return tuple(pairs) if len(pairs) == rank and None not in pairs else None
+
+
 def legal_window(rank: int, options: dict) -> reference.Pool | None:
     """The window of a call; None if it is not legal."""
     kernel = per_axis(options["kernel_size"], rank, 1)
     stride = kernel if options["stride"] is None else per_axis(options["stride"], rank, 1)
-    padding = per_axis(options["padding"], rank, 0)
+    padding = pads_per_axis(options["padding"], rank)
     dilation = per_axis(options["dilation"], rank, 1)
     if None in (kernel, stride, padding, dilation):
         return None
-    if any(2 * p > d * (k - 1) + 1 for k, p, d in zip(kernel, padding, dilation)):
+    if any(max(p) > d * (k - 1) for k, p, d in zip(kernel, padding, dilation)):
         return None
-    return reference.Pool(kernel, stride, padding, dilation, options.get("ceil_mode", False))
+    same = isinstance(options["padding"], str) and options["padding"] == "same"
+    ceil_mode = options.get("ceil_mode", False)
+    return reference.Pool(kernel, stride, padding, dilation, ceil_mode, same)
 
 
 @dataclass(frozen=True)
@@ -179,11 +190,14 @@ def attempt(legal: bool, function) -> Any:
 
 
 def window_options(rank: int, size: tuple[int, ...], **more: st.SearchStrategy):
+    pairs = st.tuples(*[st.one_of(st.integers(0, 2), numbers(2, 0, 3))] * rank)
     return st.fixed_dictionaries(
         {
             "kernel_size": numbers(rank, 1, 4),
             "stride": st.one_of(st.none(), numbers(rank, 1, 4)),
-            "padding": st.one_of(st.just(0), numbers(rank, 0, 2)),
+            "padding": st.one_of(
+                st.just(0), numbers(rank, 0, 2), pairs, st.sampled_from(["same", "same", "valid"])
+            ),
             "dilation": st.one_of(st.just(1), numbers(rank, 1, 3)),
             **more,
         }
@@ -214,6 +228,7 @@ def failure(defaults: dict, rank: int = 1, **options: Any) -> Call:
 )
 def test_pooling(call):
     window = legal_window(call.rank, call.options)
+    window = window and reference.resolved(window, call.size)
     legal = window is not None and legal_words(call.options)
     legal = legal and min(reference.pooled_size(window, call.size)) >= 1
     if attempt(legal, lambda: call.run("max_pool", call.x)) is not None:
@@ -284,6 +299,7 @@ def test_unpooling(call, index_dtype):
     size = None if window is None and not anywhere else legal_unpooled_size(call, window)
     legal = size is not None and legal_words(options)
     legal = legal and not (anywhere and (is_window or not nothing_given))
+    window = reference.resolved(window, size) if window and size else window
     random_ = np.random.default_rng(call.seed)
     limits = mx.iinfo(index_dtype)
     values = call.planes()
@@ -389,8 +405,8 @@ def test_conversion_and_check(call, index_dtype, source, target):
     """Valid indices survive a conversion and pass the check; others do not."""
     options, layout = call.options, call.layout
     is_window = index_dtype in (mx.uint8, mx.uint16)
-    window = legal_window(call.rank, options)
-    size = tuple(n + 2 for n in call.size)
+    window, size = legal_window(call.rank, options), tuple(n + 2 for n in call.size)
+    window = window and reference.resolved(window, size)
     needs_window = is_word(source, "window") or is_word(target, "window")
     legal = is_word(source, *FORMATS) and is_word(target, *FORMATS) and legal_words(options)
     legal = legal and is_window == (source == "window")

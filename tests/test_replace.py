@@ -71,6 +71,14 @@ def test_a_model_that_is_a_pool_is_returned_as_a_new_layer():
     assert replace_max_pools(new) is new
 
 
+@pytest.mark.parametrize("padding", [[(1, 2), (0, 1)], [[2, 0], [2, 2]], [(1, 1), (1, 1)]])
+def test_padding_that_was_set_by_hand_is_kept(padding):
+    pool = nn.MaxPool2d(3, 2)
+    pool._padding = padding
+    x = mx.random.normal((2, 8, 9, 3))
+    assert mx.array_equal(replace_max_pools(pool)(x), pool(x))
+
+
 def test_what_is_shared_stays_shared_and_cycles_end():
     model = nn.Module()
     model.a = pool = nn.MaxPool2d(2)
@@ -106,8 +114,8 @@ def test_one_warning_lists_what_is_left():
     assert first == "[replace_max_pools] not replaced:"
     names = [line.split(":")[0].strip() for line in lines]
     assert names == ["wide", "uneven", "blocks.2", "blocks.1.layers.0"]
-    assert "'padding' must be at most half the window" in lines[0]
-    assert "attributes of this MaxPool2d were changed" in lines[1]
+    assert "'padding' must be less than the window" in lines[0]
+    assert "padding [(0, 1), (0, 1)] is only after the axes" in lines[1]
     assert "Blocks is a subclass of tuple" in lines[2]
     assert "Subclass is a subclass" in lines[3]
     after = [model.blocks[1].layers[0], model.blocks[2], model.wide, model.uneven, model.kept]
@@ -222,7 +230,8 @@ CALLS = {
     "`mx.jvp`": (BOTH, lambda of: mx.jvp(of.MaxPool2d(3, 2, 1), [X], [X + 1])[1][0]),
     "`mx.grad` of `mx.grad`": (BOTH, lambda of: second_gradient(of.MaxPool2d(2))),
     "`mx.vmap` of windows that tile the input": (BOTH, lambda of: mx.vmap(of.MaxPool2d(2))(X[None])),
-    "padding above half the window": (MLX_ONLY, lambda of: of.MaxPool2d(2, 2, 2)(X)),
+    "padding of the length of the window or more": (MLX_ONLY, lambda of: of.MaxPool2d(2, 2, 2)(X)),
+    'different padding before and after, `"same"`': (OURS_ONLY, lambda of: of.MaxPool1d(2, 2, "same")(X[0])),
     "bool": (MLX_ONLY, lambda of: of.MaxPool2d(2)(X > 0)),
     "complex64": (MLX_ONLY, lambda of: on_cpu(of.MaxPool2d(2), mx.complex64)),
     "a window larger than the input (an empty result)": (MLX_ONLY, lambda of: of.MaxPool2d(20)(X)),

@@ -83,7 +83,7 @@ def folded_geometry(case: Case) -> tuple[WindowGeometry, tuple[int, ...]]:
     planes, channels = (case.layout.planes, 1) if first else (batch, case.layout.channels)
     window = window_of("", case.layout.rank, *case.parameters, case.pool.dilation)
     size, cells = triple(case.size), triple(case.cells)
-    return WindowGeometry(size, cells, window), (planes, *cells, channels)
+    return WindowGeometry(size, cells, window.resolved(size)), (planes, *cells, channels)
 
 
 def test_marks_are_the_channel_groups_with_an_index_outside_its_window():

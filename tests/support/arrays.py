@@ -105,10 +105,11 @@ class Case(Generated):
     """A call of a pool with equal windows."""
 
     pool: reference.Pool
+    same: bool = False  # whether the padding of ``pool`` is passed as "same"
 
     @property
     def parameters(self) -> tuple:
-        return self.pool.kernel, self.pool.stride, self.pool.padding
+        return self.pool.kernel, self.pool.stride, "same" if self.same else self.pool.padding
 
     @property
     def cells(self) -> tuple[int, ...]:
@@ -196,15 +197,21 @@ def generated_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS) -> list[Cas
         kernel = tuple(choose.randint(1, 4) for _ in range(rank))
         dilation = tuple(choose.choice((1, 1, 2, 3)) for _ in range(rank))
         stride = tuple(choose.choice((k, k, 1, 2, 3, 5)) for k in kernel)
-        half = ((d * (k - 1) + 1) // 2 for k, d in zip(kernel, dilation))
-        padding = tuple(choose.randint(0, most) for most in half)
-        pool = reference.Pool(kernel, stride, padding, dilation, choose.random() < 0.4)
         size = tuple(choose.randint(1, (40, 11, 7)[rank - 1]) for _ in range(rank))
+        most = [d * (k - 1) for k, d in zip(kernel, dilation)]
+        kind = choose.choice(("equal", "equal", "pairs", "same"))
+        if kind == "equal":
+            padding = tuple(choose.randint(0, (n + 1) // 2) for n in most)
+        elif kind == "pairs":
+            padding = tuple((choose.randint(0, n), choose.randint(0, n)) for n in most)
+        else:
+            padding = reference.same_padding(kernel, stride, dilation, size)
+        pool = reference.Pool(kernel, stride, padding, dilation, choose.random() < 0.4)
         if min(reference.pooled_size(pool, size)) < 1:
             continue
         layout, dtype = drawn_layout(rank, choose), choose.choice(dtypes)
         x = planes(layout, size, dtype, choose, random_)
-        cases.append(Case(layout, size, dtype, x, pool))
+        cases.append(Case(layout, size, dtype, x, pool, kind == "same"))
     return cases
 
 

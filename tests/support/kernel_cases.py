@@ -101,6 +101,10 @@ CHOSEN = [
     window_case(2, (1, 2, 3), 0, 2, size=(5, 6, 40), layout=first(1, 3, 9)),
     window_case((1, 2), 1, 0, (1, 3), size=(9, 20), layout=first(3), dtype=mx.bfloat16),
     window_case(2, 2, 0, 3, size=(9, 20), layout=last(5)),
+    # padding that differs between the sides, above half the window
+    window_case(3, 2, ((0, 1), (2, 0)), size=(8, 9), layout=last(4)),
+    window_case(3, 1, ((2, 0), (1, 2)), 2, size=(7, 9), layout=first(2), dtype=mx.float16),
+    window_case((4, 9), (2, 3), ((3, 1), (8, 0)), 2, size=(9, 20), layout=last(3)),
     # large windows
     window_case((9, 8), (4, 3), (8, 9), (2, 3), size=(20, 19), layout=last(2)),
     window_case((13, 8), (5, 1), (3, 14), (1, 4), size=(21, 17), layout=first(2), dtype=mx.float16),

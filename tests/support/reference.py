@@ -7,7 +7,7 @@ are passed as float32. Nothing here uses the library.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from math import ceil, floor, prod
@@ -24,16 +24,39 @@ class Pool:
 
     kernel: Size
     stride: Size
-    padding: Size
+    padding: tuple[int | tuple[int, int], ...]  # for both sides of an axis, or before and after
     dilation: Size
     ceil_mode: bool = False
+    same: bool = False  # the padding depends on the size; see ``resolved``
+
+    @property
+    def sides(self) -> list[tuple[int, int]]:
+        """The padding before and after each axis."""
+        return [p if isinstance(p, tuple) else (p, p) for p in self.padding]
+
+
+def same_padding(
+    kernel: Size, stride: Size, dilation: Size, size: Size
+) -> tuple[tuple[int, int], ...]:
+    """TensorFlow's padding "SAME": ``ceil(length / stride)`` windows, the smaller half before."""
+    sides = []
+    for length, k, s, d in zip(size, kernel, stride, dilation):
+        total = max((ceil(length / s) - 1) * s + d * (k - 1) + 1 - length, 0)
+        sides.append((total // 2, total - total // 2))
+    return tuple(sides)
+
+
+def resolved(pool: Pool, size: Size) -> Pool:
+    """The pool with its padding for planes of ``size``."""
+    padding = same_padding(pool.kernel, pool.stride, pool.dilation, size)
+    return replace(pool, padding=padding) if pool.same else pool
 
 
 def pooled_size(pool: Pool, size: Size) -> Size:
     """The number of windows along each axis."""
     counts = []
-    for length, k, s, p, d in zip(size, pool.kernel, pool.stride, pool.padding, pool.dilation):
-        steps = (length + 2 * p - d * (k - 1) - 1) / s
+    for length, k, s, (p, q), d in zip(size, pool.kernel, pool.stride, pool.sides, pool.dilation):
+        steps = (length + p + q - d * (k - 1) - 1) / s
         count = (ceil(steps) if pool.ceil_mode else floor(steps)) + 1
         if pool.ceil_mode and (count - 1) * s >= length + p:
             count -= 1
@@ -41,14 +64,21 @@ def pooled_size(pool: Pool, size: Size) -> Size:
     return tuple(counts)
 
 
-def default_unpooled_size(pool: Pool, pooled: Size) -> Size:
-    """The size of an unpooled plane without ``output_size``."""
-    each = zip(pooled, pool.kernel, pool.stride, pool.padding, pool.dilation)
-    return tuple((n - 1) * s - 2 * p + d * (k - 1) + 1 for n, k, s, p, d in each)
+def default_unpooled_size(pool: Pool, pooled: Size) -> Size | None:
+    """The size of an unpooled plane without ``output_size``; None if that is required."""
+    if pool.same:
+        return pooled if max(pool.stride) == 1 else None
+    each = zip(pooled, pool.kernel, pool.stride, pool.sides, pool.dilation)
+    return tuple((n - 1) * s - p - q + d * (k - 1) + 1 for n, k, s, (p, q), d in each)
 
 
 def allowed_output_sizes(pool: Pool, pooled: Size) -> list[range]:
-    """The sizes of each axis that unpooling accepts: they differ from the default by less than a stride."""
+    """The sizes of each axis that unpooling accepts: they differ from the default by less than a stride.
+
+    With ``same``, those with this number of windows.
+    """
+    if pool.same:
+        return [range((n - 1) * s + 1, n * s + 1) for n, s in zip(pooled, pool.stride)]
     default = default_unpooled_size(pool, pooled)
     return [range(max(1, n - s + 1), n + s) for n, s in zip(default, pool.stride)]
 
@@ -65,8 +95,8 @@ def _row_major(numbers: Iterable[np.ndarray], lengths: Size) -> np.ndarray:
 def window_elements(pool: Pool, window: Size, size: Size) -> tuple[np.ndarray, np.ndarray]:
     """Offsets in the window and flat positions of its elements inside the plane, in row-major order."""
     elements, positions = [], []
-    for w, length, k, s, p, d in zip(
-        window, size, pool.kernel, pool.stride, pool.padding, pool.dilation
+    for w, length, k, s, (p, _), d in zip(
+        window, size, pool.kernel, pool.stride, pool.sides, pool.dilation
     ):
         element = np.arange(k)
         position = w * s - p + element * d
@@ -153,8 +183,8 @@ def near_windows(random: np.random.Generator, pool: Pool, size: Size, shape: Siz
     """
     index = np.zeros(shape, np.int64)
     windows = np.indices(shape[1:])
-    for w, length, k, s, p, d in zip(
-        windows, size, pool.kernel, pool.stride, pool.padding, pool.dilation
+    for w, length, k, s, (p, _), d in zip(
+        windows, size, pool.kernel, pool.stride, pool.sides, pool.dilation
     ):
         ahead = random.integers(0, d * (k - 1) + 1, shape) + random.integers(-9, 10, shape) // 9
         index = index * length + np.clip(w * s - p + ahead, 0, length - 1)

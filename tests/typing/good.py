@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         values, indices = mlx_unpool.max_pool2d(x, 2, return_indices=True)
         return values, indices
 
+    mx.eval(MaxPool2d(3, 2, "same")(x), mlx_unpool.max_pool2d(x, 3, 2, [1, (0, 2)]))
     pool = MaxPool2d(2, return_indices=True, data_format="channels_first")
     values, indices = pool(x)
     unpool = MaxUnpool2d.from_pool(pool)
@@ -37,11 +38,11 @@ if TYPE_CHECKING:
     assert_type(unpool(values, indices, output_size=x.shape), mx.array)
     assert_type(mlx_unpool.MaxUnpool1d(None), mlx_unpool.MaxUnpool1d)
 
-    assert_type(mlx_unpool.convert_indices(indices, "flat", "tensorflow_batch", 4), mx.array)
+    assert_type(mlx_unpool.convert_indices(indices, "flat", "tensorflow_batch", (4, 6)), mx.array)
     first = mlx_unpool.convert_indices(
         indices, "pytorch", "window", x.shape, (2, 2), target_data_format="channels_first"
     )
-    mlx_unpool.check_indices(first, (4, 6), 2, padding=(0, 1), data_format="channels_first")
+    mlx_unpool.check_indices(first, (4, 6), 2, padding=((0, 1), 1), data_format="channels_first")
     with mlx_unpool.use_backend("ops"):
         mx.eval(first)
 
@@ -60,4 +61,4 @@ class Network(nn.Module):
 
 
 with mlx_unpool.checking(), mlx_unpool.exporting():
-    mlx_unpool.check_indices(mx.array([[[0]]]), 2)
+    mlx_unpool.check_indices(mx.array([[[0]]]), (2,))

@@ -16,13 +16,15 @@ mlx_unpool.max_unpool2d(x, x, 2, data_format="last")  # wrong
 mlx_unpool.max_unpool2d((x, x), x, 2)  # wrong
 MaxPool2d(2, index_format="windw")  # wrong
 MaxPool2d("2")  # wrong
+MaxPool2d(2, padding="SAME")  # wrong
+mlx_unpool.check_indices(x, 4)  # wrong
 print(MaxPool2d(2)(x).shapee)  # wrong
 mlx_unpool.AdaptiveMaxPool2d(2, return_indices=1.5)  # wrong
 MaxUnpool2d.from_pool(2)  # wrong
-mlx_unpool.convert_indices(x, "pytorh", "flat", 4)  # wrong
-mlx_unpool.convert_indices(x, source="flat", target="NCHW", output_size=4)  # wrong
-mlx_unpool.convert_indices(x, "flat", "onnx", 4, target_data_format="first")  # wrong
-mlx_unpool.check_indices(x, 4, data_format="NCHW")  # wrong
+mlx_unpool.convert_indices(x, "pytorh", "flat", (4, 4))  # wrong
+mlx_unpool.convert_indices(x, source="flat", target="NCHW", output_size=(4, 4))  # wrong
+mlx_unpool.convert_indices(x, "flat", "onnx", (4, 4), target_data_format="first")  # wrong
+mlx_unpool.check_indices(x, (4, 4), data_format="NCHW")  # wrong
 mlx_unpool.use_backend("gpu")  # wrong
 
 

@@ -1,0 +1,104 @@
+"""Padding that differs between the two sides of an axis or depends on the size. Generated cases have both."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import pytest
+from errors import fails
+
+import mlx_unpool
+from mlx_unpool import MaxPool2d, MaxUnpool2d, max_pool1d, max_pool2d, max_unpool1d, max_unpool2d
+
+X = mx.random.normal((2, 7, 8, 3), key=mx.random.key(0))
+LINE = mx.array([3.0, 1, 2, 5, 4]).reshape(1, 5, 1)
+
+# padding, values and flat indices of windows of 3 with stride 2
+LINES = {
+    "before": ([[2, 0]], [3, 3, 5], [0, 0, 3]),
+    "after": ([(0, 2)], [3, 5, 4], [0, 3, 4]),
+    "both": (((2, 1),), [3, 3, 5], [0, 0, 3]),
+    "same": ("same", [3, 5, 5], [0, 3, 3]),
+    "valid": ("valid", [3, 5], [0, 3]),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_literal_results(name):
+    padding, values, indices = LINES[name]
+    got = max_pool1d(LINE, 3, 2, padding, return_indices=True)
+    assert [x.flatten().tolist() for x in got] == [values, indices]
+
+
+@pytest.mark.parametrize(
+    ("length", "kernel", "stride", "dilation", "sides"),
+    [  # from the formula of TensorFlow's documentation; the smaller half is before
+        *((n, 2, 2, 1, (0, n % 2)) for n in (4, 5)),
+        *((n, 3, 2, 1, (n % 2, 1)) for n in (4, 5)),
+        (7, 4, 1, 1, (1, 2)),
+        (7, 2, 3, 1, (0, 1)),
+        (6, 2, 3, 1, (0, 0)),
+        (6, 3, 1, 2, (2, 2)),
+        (6, 2, 1, 3, (1, 2)),
+    ],
+)  # fmt: skip
+def test_same_is_a_padding_that_depends_on_the_size(length, kernel, stride, dilation, sides):
+    x, given = mx.random.normal((2, length, 3)), {"dilation": dilation, "return_indices": True}
+    values, indices = max_pool1d(x, kernel, stride, "same", **given)
+    assert values.shape[1] == -(-length // stride)
+    pairs = max_pool1d(x, kernel, stride, (sides,), **given)
+    assert mx.array_equal(values, pairs[0])
+    assert mx.array_equal(indices, pairs[1])
+
+
+@pytest.mark.parametrize("padding", ["same", ((0, 1), (2, 0)), (1, (0, 2))])
+@pytest.mark.parametrize("index_format", ["flat", "window"])
+def test_layers_and_transforms(padding, index_format):
+    pool = MaxPool2d(3, 2, padding, return_indices=True, index_format=index_format)
+    unpool = MaxUnpool2d.from_pool(pool)
+    assert repr(unpool) == f"MaxUnpool2d(kernel_size=3, stride=2, padding={padding!r})"
+
+    def step(x):
+        return (unpool(*pool(x), output_size=x.shape) ** 2).sum()
+
+    gradient = mx.grad(step)(X)
+    kept = unpool(*pool(X), output_size=X.shape)
+    assert mx.array_equal(gradient != 0, kept != 0)
+    assert mx.allclose(mx.jvp(step, [X], [X])[1][0], (gradient * X).sum())
+    assert mx.allclose(mx.vmap(mx.grad(step))(X[:, None])[:, 0], gradient)
+    for changed in (X, X[:, 1:, 2:]):  # another size, with another padding
+        assert mx.allclose(mx.compile(mx.grad(step))(changed), mx.grad(step)(changed))
+    with mlx_unpool.checking():
+        unpool(*pool(X), output_size=X.shape)
+
+
+def test_unpooling_with_same_needs_the_size_that_was_pooled():
+    values, indices = max_pool2d(X, 3, 2, "same", return_indices=True)
+    for size in ((7, 7), (7, 8), (8, 8), (8, 7)):
+        assert max_unpool2d(values, indices, 3, 2, "same", output_size=size).shape[1:3] == size
+    for size in ((6, 8), (9, 8), (7, 9), (7, 6)):
+        unpool = lambda size=size: max_unpool2d(values, indices, 3, 2, "same", output_size=size)  # noqa: E731
+        fails(
+            unpool, ValueError, "max_unpool2d", "output_size", "'same'", "7 to 8, 7 to 8", str(size)
+        )
+    unpool = lambda: max_unpool2d(values, indices, 3, 2, "same")  # noqa: E731
+    fails(
+        unpool, ValueError, "max_unpool2d", "output_size", "padding='same'", "output_size=x.shape"
+    )
+    values, indices = max_pool1d(LINE, 4, 1, "same", return_indices=True)
+    assert max_unpool1d(values, indices, 4, 1, "same").shape == LINE.shape
+    wrong = lambda: mlx_unpool.check_indices(indices + 4, (5,), 4, 1, "same")  # noqa: E731
+    fails(
+        wrong, ValueError, "check_indices", "indices", "Inputs with W 5 to 5 have this pooled size."
+    )
+
+
+@pytest.mark.parametrize(
+    ("padding", "error"),
+    [
+        *((value, ValueError) for value in ("SAME", "", (1,), ((1, 2),), ((1, 2, 3), 1), ((), 1))),
+        *((value, ValueError) for value in (((0, -1), 1), ((0, 3), 1), (1, (3, 0)), ((1, 2), (1, 2), 0))),
+        *((value, TypeError) for value in (((1, "2"), 1), ((True, 1), 1), (((1, 2),) * 2, 1), None, 1.5)),
+    ],
+)  # fmt: skip
+def test_errors(padding, error):
+    fails(lambda: max_pool2d(X, 3, 2, padding), error, "max_pool2d", "padding", repr(padding))
