@@ -73,6 +73,7 @@ CALLS = {
     "max_pool1d": (X[0], (3, 2, 1), INDICES),
     "max_pool2d": (X, (3, 2, 1), INDICES),
     "max_pool2d, values": (X, (3, 2, 1), {}),
+    "max_pool2d, same": (X, (3, 2, "same"), INDICES),
     "max_pool3d": (X, (2,), INDICES),
     "max_unpool1d": (X[0], (2,), {}),
     "max_unpool2d": (X, (2,), SIZE),
