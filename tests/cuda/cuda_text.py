@@ -1,7 +1,7 @@
-"""The kernels as CUDA: the source that MLX generates, compiled by NVIDIA's compiler or run on the CPU.
+"""The kernels as CUDA: the source that MLX generates, compiled by NVIDIA's compiler.
 
-``Emulator`` replaces ``mx.fast.cuda_kernel``. ``unit`` consists, character by character, of the source that
-MLX's ``mlx/backend/cuda/custom_kernel.cpp`` generates. ``compile_text`` compiles it with NVRTC, which needs
+``Emulator`` replaces ``mx.fast.cuda_kernel`` and records launches. ``unit`` consists, character by character,
+of the source that MLX's ``mlx/backend/cuda/custom_kernel.cpp`` generates. ``compile_text`` compiles it with NVRTC, which needs
 no GPU, and the options of MLX's ``jit_module.cpp``. A CPU build of MLX does not contain its CUDA header, so
 ``UTILS`` declares what a signature needs of it.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import platform
-import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -51,35 +50,7 @@ TYPES = {mx.float32: "float", mx.float16: "__half", mx.bfloat16: "__nv_bfloat16"
 NAMES = {mx.float32: "float", mx.float16: "float16_t", mx.bfloat16: "bfloat16_t", **_INTEGERS}
 SUFFIXES = {"_shape": "Shape", "_strides": "Strides", "_ndim": "int"}  # what describes an input
 
-# ---- launches, recorded or run on the CPU as C++
-
-# The parts of CUDA that the kernels use, for a C++ compiler
-WORDS = """
-typedef half __half;
-typedef bfloat __nv_bfloat16;
-typedef const int32_t* Shape;
-#define __global__ inline
-#define __grid_constant__
-inline __half __float2half(float value) { return __half(value); }
-inline __nv_bfloat16 __float2bfloat16(float value) { return __nv_bfloat16(value); }
-inline int32_t __float_as_int(float value) { return as_type<int32_t>(value); }
-inline uint16_t __bfloat16_as_ushort(__nv_bfloat16 value) { return value.bits; }
-inline uint32_t atomicOr(uint32_t* word, uint32_t bits) {
-  auto atomic = (metal::atomic<uint32_t>*)word;
-  return metal::atomic_fetch_or_explicit(atomic, bits, metal::memory_order_relaxed);
-}
-inline int32_t atomicMax(int32_t* number, int32_t least) {
-  auto atomic = (metal::atomic<int32_t>*)number;
-  return metal::atomic_fetch_max_explicit(atomic, least, metal::memory_order_relaxed);
-}
-namespace cuda { namespace std { using metal::numeric_limits; } }
-"""
-# A thread's built-in variables, and the attributes in walk.h that give them
-ATTRIBUTES = {
-    "blockIdx": "threadgroup_position_in_grid",
-    "threadIdx": "thread_position_in_threadgroup",
-    "blockDim": "threads_per_threadgroup",
-}
+# ---- launches
 
 Triple = tuple[int, int, int]
 
@@ -92,39 +63,16 @@ def blocks_of(grid: Triple, threadgroup: Triple) -> tuple[Triple, Triple]:
 
 @dataclass(frozen=True, kw_only=True)
 class Launch(metal_host.Launch):
-    """One launch on CUDA. ``text``, which runs on the CPU, consists of ``header`` and ``function``."""
+    """One launch on CUDA, whose ``text`` consists of ``header`` and ``function``."""
 
     body: str  # "pool", "place", ...
     header: str
     function: str
     template: tuple[tuple[str, Any], ...]
 
-    @functools.cached_property
-    def parameters(self) -> list[dict[str, str]]:
-        found = re.search(rf"void {self.name}\(\n(.*?)\) {{\n", self.text, re.DOTALL)
-        assert found, self.text
-        parameters = [{"attribute": attribute} for attribute in ATTRIBUTES.values()]
-        for number, line in enumerate(found[1].split(",\n")):
-            kind, name = line.strip().rsplit(" ", 1)
-            kind = "const int32_t" if kind.endswith(" Shape") else kind.removesuffix("*")
-            kind = kind.replace("__half", "half").replace("__nv_bfloat16", "bfloat")
-            buffer = {"attribute": "buffer", "number": str(number), "name": name}
-            parameters.append({**buffer, "type": kind, "reference": ""})
-        return parameters
-
-    @property
-    def instance(self) -> str:
-        return self.name
-
-    @property
-    def compiled_text(self) -> str:
-        own = "".join(f"uint3 {name}, " for name in ATTRIBUTES)
-        text = self.text.replace(f"void {self.name}(", f"void {self.name}({own}")
-        return WORDS + text
-
 
 class Emulator(emulator.Emulator):
-    """A CUDA device emulated on the CPU."""
+    """A CUDA device that records launches; no kernel runs."""
 
     backend = "cuda"
 
