@@ -1,9 +1,9 @@
 """The kernels as CUDA: the source that MLX generates, compiled by NVIDIA's compiler.
 
 ``Emulator`` replaces ``mx.fast.cuda_kernel`` and records launches. ``unit`` consists, character by character,
-of the source that MLX's ``mlx/backend/cuda/custom_kernel.cpp`` generates. ``compile_text`` compiles it with NVRTC, which needs
-no GPU, and the options of MLX's ``jit_module.cpp``. A CPU build of MLX does not contain its CUDA header, so
-``UTILS`` declares what a signature needs of it.
+of the source that MLX's ``mlx/backend/cuda/custom_kernel.cpp`` generates. ``compile_text`` compiles it with
+NVRTC, which needs no GPU, and the options of MLX's ``jit_module.cpp``. A CPU build of MLX does not contain
+its CUDA header, so ``UTILS`` declares what a signature needs of it.
 """
 
 from __future__ import annotations
