@@ -40,8 +40,9 @@ WINDOWS = [
     ("padding", True, *INTEGER),
     ("dilation", 0, *ONE_OR_MORE),
     *(("dilation", value, *INTEGER) for value in (True, 1.0)),
-    ("data_format", "NCHW", *FORMAT, "NCHW is 'channels_first'."),
-    ("data_format", "NHWC", *FORMAT, "NHWC is 'channels_last'."),
+    ("data_format", "NCHW", *FORMAT),
+    ("data_format", "NCHW", ValueError, " NCHW is 'channels_first'."),
+    ("data_format", "NLC", ValueError, " NLC is 'channels_last'."),
 ]
 POOLS = [
     ("ceil_mode", 1, *FLAG),
