@@ -68,9 +68,24 @@ intersphinx_mapping = {
     "numpy": ("https://numpy.org/doc/stable/", "docs/inventories/numpy.txt"),
 }
 PREFIXES = {"mx.": "mlx.core.", "nn.": "mlx.nn.", "np.": "numpy."}
+REPOSITORY = "https://github.com/mlx-unpool/mlx-unpool"
+GITHUB = f"""
+```{{toctree}}
+:hidden:
+:caption: GitHub
+
+Repository <{REPOSITORY}>
+Report a bug or results <{REPOSITORY}/issues/new/choose>
+```
+"""
 # Headings of the sections that a search for these words lists first.
 SEARCHES = {
     "## Dtypes\n": "! dtype, ! float16, ! bfloat16, ! float64",
+    "# mlx_unpool\n": "! install, ! license, ! licence",
+    "# Benchmarks\n": "! speed",
+    "## Metal\n": "! mac, ! m1",
+    "## Pass the size that was pooled\n": "! output_size",
+    "# Error messages\n": "! error",
     "# The model zoo\n": "! segnet, ! enet, ! quicknat, ! fastsurfer",
 }
 
@@ -91,7 +106,7 @@ def change_page(app: Any, docname: str, source: list[str]) -> None:
     if docname == root_doc:
         pages = (FOLDER / "README.md").read_text().split("\n## ")[1:]
         pages[-1] += "- [All pages](README.md)\n"
-        source[0] += "".join(map(contents, pages))
+        source[0] += "".join(map(contents, pages)) + GITHUB
     if docname == "docs/api":
         source[0] = write_api.page(write_api.table_of_the_site)
     for heading, words in SEARCHES.items():

@@ -193,7 +193,7 @@ def main() -> int:
     rows = {f"IoU {name}": value for name, value in test["iou"].items() if value is not None}
     rows |= {"mean IoU": test["miou"], "pixel accuracy": test["pixel_accuracy"]}
     print("\n".join(f"{name:18}{value:8.3f}" for name, value in rows.items()))
-    parameters = sum(v.size for v in dict(tree_flatten(model.parameters())).values())
+    parameters = sum(v.size for v in dict(tree_flatten(model.trainable_parameters())).values())
     report |= {"model": model.model_type, "parameters": parameters, "steps": steps}
     (arguments.output / f"{model.model_type}.json").write_text(json.dumps(report, indent=2) + "\n")
     draw(model, splits["test"], arguments.output / f"{model.model_type}.png")

@@ -293,7 +293,7 @@ def main() -> int:
         results[decoder].append(run)
 
     parameters = {
-        name: sum(v.size for v in dict(tree_flatten(model.parameters())).values())
+        name: sum(v.size for v in dict(tree_flatten(model.trainable_parameters())).values())
         for name, model in models.items()
     }
     print_table(results)

@@ -18,6 +18,8 @@ PAIR_HINT = (
     "A pool with return_indices=True returns a pair: values, indices = pool(x), then "
     "unpool(values, indices, output_size=x.shape)."
 )
+LAYOUTS = dict.fromkeys(("NCL", "NCW", "NCHW", "NCDHW"), "channels_first")
+LAYOUTS |= dict.fromkeys(("NLC", "NWC", "NHWC", "NDHWC"), "channels_last")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -38,6 +40,12 @@ def signature(function: F) -> F:
             if args and plain and plain[0].name in ("self", "cls"):
                 is_method = plain.pop(0).name == "self"
                 caller = type(args[0]).__name__ if is_method else f"{args[0].__name__}.{caller}"
+                args = args[1:]
+            if problem.startswith("takes "):  # Python counts self
+                limit = sum(p.kind is not p.KEYWORD_ONLY for p in plain)
+                named = ", ".join(f"'{p.name}'" for p in plain[limit : len(args)])
+                problem = f"got {len(args)} positional arguments but the limit is {limit}"
+                problem += f": pass {named} by name" if named else ""
             hint = f" {PAIR_HINT}" if "'indices'" in problem and "npool" in caller else ""
             raise TypeError(
                 f"[{caller}] {problem}; the arguments are {inspect.Signature(plain)}.{hint}"
@@ -111,7 +119,9 @@ def choice(caller: str, name: str, value: Any, allowed: Sequence[str]) -> None:
     """Check an option that must be one of the strings in ``allowed``."""
     if not isinstance(value, str) or value not in allowed:
         options = " or ".join(f"'{option}'" for option in allowed)
-        raise ValueError(message(caller, name, f"be {options}", value))
+        same = LAYOUTS.get(value) if isinstance(value, str) else None
+        hint = f" {value} is '{same}'." if same in allowed else ""
+        raise ValueError(message(caller, name, f"be {options}", value) + hint)
 
 
 def flag(caller: str, name: str, value: Any) -> None:

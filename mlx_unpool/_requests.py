@@ -384,7 +384,7 @@ class AdaptivePooling(_Pooling):
             needed = f"be an integer or a tuple of {rank} integers or Nones"
             raise TypeError(check.message(caller, "output_size", needed, output_size))
         if len(given) != rank or not all(1 <= n <= LARGEST_AXIS for n in numbers):
-            needed = f"be 1 or more and at most 2^31 - 1, or None, on each of {rank} axes"
+            needed = f"be an integer or a tuple of {rank}, each 1 or more and below 2^31, or None,"
             raise ValueError(check.message(caller, "output_size", needed, output_size))
         check.flag(caller, "return_indices", return_indices)
         sizes = tuple(None if n is None else operator.index(n) for n in given)

@@ -42,6 +42,8 @@ WINDOWS = [
     ("dilation", 0, *ONE_OR_MORE),
     *(("dilation", value, *INTEGER) for value in (True, 1.0)),
     ("data_format", "NCHW", *FORMAT),
+    ("data_format", "NCHW", ValueError, " NCHW is 'channels_first'."),
+    ("data_format", "NLC", ValueError, " NLC is 'channels_last'."),
 ]
 POOLS = [
     ("ceil_mode", 1, *FLAG),
@@ -50,7 +52,7 @@ POOLS = [
 ]
 ADAPTIVE = [
     *(("output_size", value, *ONE_OR_MORE) for value in (0, -1, (2, 0))),
-    *(("output_size", value, ValueError, "2 axes") for value in ((2, 2, 2), ())),
+    *(("output_size", value, ValueError, "a tuple of 2") for value in ((5,), (2, 2, 2), ())),
     *(("output_size", value, *INTEGER) for value in (None, 2.0, True, (2, "3"))),
     ("return_indices", 1, *FLAG),
     ("data_format", None, *FORMAT),
@@ -294,7 +296,7 @@ for rank in RANKS:
         PARAMETERS[f"FractionalMaxPool{rank}d"] = "kernel_size, *, output_size=None"
 PROBLEMS = {
     r"missing \d required positional arguments?: .*": ((), {}),
-    r"takes (from \d to )?\d positional arguments? but \d+ were given": ([2] * 20, {}),
+    r"got 20 positional arguments but the limit is \d(: pass '.*' by name)?": ([2] * 20, {}),
     "got an unexpected keyword argument 'strides'": ([2] * 4, {"strides": 2}),
 }
 
@@ -306,6 +308,14 @@ def test_functions_and_layers_list_their_arguments_if_a_call_does_not_fit_them(n
         expected = rf"^\[{re.escape(name)}\] {problem}; the arguments are \({parameters}.*\)\.$"
         with pytest.raises(TypeError, match=expected):
             attrgetter(name)(mlx_unpool)(*arguments, **options)
+
+
+def test_arguments_passed_by_position_are_counted_without_self_and_named():
+    expected = r"^\[MaxPool2d\] got 5 .* the limit is 3: pass 'dilation', 'ceil_mode' by name; "
+    with pytest.raises(TypeError, match=expected):
+        mlx_unpool.MaxPool2d(2, 2, 0, 1, True)
+    with pytest.raises(TypeError, match=r"got 2 .* the limit is 1; the arguments are \(pool\)"):
+        mlx_unpool.MaxUnpool2d.from_pool(1, 2)
 
 
 WIDE, POOLED = mx.zeros((2, 3, 20, 20)), mx.zeros((1, 16, 4, 4))

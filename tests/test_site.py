@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html.parser
+import json
 import re
 import subprocess
 import sys
@@ -65,9 +66,31 @@ def test_every_link_leads_somewhere_and_every_public_name_has_a_page(site, pages
             if not target.is_file() or parts.fragment not in anchors:
                 dead.append((str(path.relative_to(site)), link))
     assert not dead
+    project = (ROOT / "pyproject.toml").read_text()
+    forms = set(re.findall('^(?:Repository|Issues) = "(.*)"$', project, re.MULTILINE))
+    forms = {link + "/new/choose" * link.endswith("issues") for link in forms}
+    assert forms <= set(pages[site / "index.html"].links)
     for name in mlx_unpool.__all__:
         page = pages[site / f"docs/reference/mlx_unpool.{name}.html"]
         assert f"mlx_unpool.{name}" in page.anchors
+
+
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("install license licence", "index"),
+        ("speed", "docs/benchmarks"),
+        ("mac m1", "docs/kernels"),
+        ("output_size", "docs/indices_and_sizes"),
+        ("error", "docs/errors"),
+    ],
+)
+def test_the_search_lists_the_right_page_for_words_of_users(site, words, page):
+    text = (site / "searchindex.js").read_text()
+    index = json.loads(text[text.index("{") : text.rindex("}") + 1])
+    for word in words.split():
+        main = [index["docnames"][n] for n, _, first in index["indexentries"][word] if first]
+        assert main == [page], word
 
 
 def test_every_page_is_described_and_has_one_address(site, pages):
