@@ -13,7 +13,7 @@ help: ## list these commands
 	    while IFS='|' read -r name text; do printf '%-22s %s\n' "$$name" "$$text"; done
 	@echo "Options of a program: make demo ARGS=\"--compare --seeds 0 1 2\", make demo ARGS=--help"
 
-demo: $(VENV)/.examples ## train a SegNet on handwritten digits over photographs (minutes); picture in demo/
+demo: $(VENV)/.examples ## train SegNets on digits over photographs (a minute or two); picture in demo/
 	$(RUN) examples/segnet_digits.py $(ARGS)
 
 # Further programs, each with a picture in demo/.

@@ -1,6 +1,6 @@
-"""Draw docs/hero.png, the picture of the README, with the networks of two runs of the demo.
+"""Draw docs/hero.png, the picture of the README, with the networks of the demo.
 
-    make demo && make demo ARGS="--decoder nearest"
+    make demo
     python docs/draw_hero.py demo
 
 The rows are the first two test scenes. Titles are readable on a light page, on a dark one and on a telephone.
@@ -33,7 +33,9 @@ def main(folder: Path) -> None:
     for title, decoder in (("with\nunpooling", "unpool"), ("with nearest\nneighbour", "nearest")):
         model = segnet_digits.load(decoder, segnet_digits.weights_path(decoder, 0, folder))
         columns[title] = segnet_digits.predict(model, images)
-    colours = ListedColormap(["#15151c", *map(colormaps["tab10"], range(10))])
+    colours = ListedColormap(
+        ["#15151c", *map(colormaps["tab10"], range(len(segnet_digits.CLASS_NAMES) - 1))]
+    )
     side, top = WIDTH / len(columns), 2.7 * FONT
     figure, axes = plt.subplots(
         ROWS, len(columns), figsize=(WIDTH / 72, (ROWS * side + top) / 72), squeeze=False

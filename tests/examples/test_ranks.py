@@ -177,7 +177,8 @@ def test_the_launcher_of_mlx_runs_the_example(tmp_path):
     launcher = shutil.which("mlx.launch", path=Path(sys.executable).parent)
     assert launcher  # it comes with MLX
     command = [launcher, "-n", 2, "--backend", "ring", "--starting-port", free_ports(2), "--"]
-    options = "--steps", 2, "--batch", 2, "--scenes", 1, "--output", tmp_path / "run"
+    options = "--decoder", "unpool", "--steps", 2, "--batch", 2, "--scenes", 1
+    options += "--output", tmp_path / "run"
     program = [sys.executable, PROGRAM, *options]
     run = Run([start([*command, *program], tmp_path / "log")], [tmp_path / "log"])
     try:
