@@ -76,6 +76,7 @@ def measure() -> dict[str, float]:
     """The shortest time of each operation in seconds."""
     import mlx.core as mx
 
+    mx.set_cache_limit(2**30)  # MLX's default on the CPU, 32 MB, causes page faults in every call
     times = {}
     for name, (run, evaluated) in operations().items():
         once = (lambda run=run: mx.eval(run())) if evaluated else run

@@ -37,7 +37,7 @@ def test_the_report_has_a_row_for_each_window(small, capsys):
     header, *table = rows(said).items()
     assert [name for name, _ in table] == list(benchmark._CASES)
     assert len(benchmark._CASES) == 6
-    ratios = [f"{measure}, mlx.nn / mlx_unpool" for measure in ("forward", "training")]
+    ratios = [f"{measure}, mlx.nn / mlx_unpool" for measure in ("forward", "forward and gradient")]
     assert header[1][::3] == ratios
     for _, numbers in table:
         assert len(numbers) == len(header[1]) == 6
@@ -50,7 +50,7 @@ def test_it_says_where_mlx_nn_is_faster(small, monkeypatch, capsys):
     monkeypatch.setattr(benchmark, "medians", lambda runs, _: [next(times, 1e-6) for _ in runs])
     assert benchmark.main(["--seconds", "0"]) == 0
     said = capsys.readouterr().out
-    assert "mlx.nn is faster in: 2x2/2 forward, 3x3x3/2 training." in said
+    assert "mlx.nn is faster in: 2x2/2 forward, 3x3x3/2 forward and gradient." in said
     table = rows(said)
     assert (table["2x2/2"][0], table["2x2/2"][3]) == ("0.50x", "1.00x")
     assert table["3x3x3/2"][3] == "0.33x"
@@ -118,3 +118,26 @@ def test_a_measurement_ends_and_takes_turns(monkeypatch):
     runs = [lambda name=name: calls.append(name) or [] for name in "ab"]
     assert min(benchmark.medians(runs, 0)) > 0
     assert calls == ["a", "a", "b", "b"] * 2
+
+
+@pytest.mark.parametrize(("before", "expected"), [(2**25, 2**30), (2**32, 2**32)])
+def test_the_limit_of_free_buffers_is_raised_and_never_lowered(before, expected):
+    original = mx.set_cache_limit(before)
+    try:
+        assert benchmark.keep_free_buffers() == expected
+        assert mx.set_cache_limit(before) == expected
+    finally:
+        mx.set_cache_limit(original)
+
+
+def test_forward_runs_in_eval_mode_and_the_gradient_in_training_mode():
+    modes = []
+
+    class Recorder(nn.Module):
+        def __call__(self, x):
+            modes.append(self.training)
+            return x
+
+    for run in benchmark.passes(Recorder(), mx.ones(3)):
+        run()
+    assert modes == [False, True]

@@ -15,7 +15,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from mlx_unpool.benchmark import keep_free_buffers
+
 RESULTS = Path(__file__).parent.parent / "results"
+CACHE_LIMIT = keep_free_buffers()  # bytes
 clock = time.perf_counter  # or time.process_time, on a machine that is busy with other work
 
 
@@ -75,6 +78,8 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "versions": versions,
+        "cache_limit": CACHE_LIMIT,
+        "load": os.getloadavg(),
     }
 
 
