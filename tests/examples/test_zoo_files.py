@@ -41,7 +41,8 @@ def test_a_saved_model_comes_back(model_type, tmp_path):
     metadata = mx.load(str(folder / "model.safetensors"), return_metadata=True)[1]
     saved, card = ((folder / name).read_text() for name in ("config.json", "README.md"))
     saved = json.loads(saved)
-    assert (metadata, saved["model_type"]) == ({"format": "mlx"}, model_type)
+    expected = {"format": "mlx", "saved": saved["saved"]}, model_type
+    assert (metadata, saved["model_type"]) == expected
     assert saved["about"]["classes"] == classes
     assert set(saved["about"]["input"]) == {"planes", "size", "multiple_of", "normalisation"}
     assert saved["about"]["input"]["planes"] == x.shape[-1]

@@ -6,9 +6,12 @@ import functools
 import inspect
 import json
 import re
+import reprlib
 import tempfile
+import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -23,6 +26,7 @@ from typing_extensions import NotRequired, TypedDict
 import mlx_unpool
 
 from . import pytorch
+from .files import write_arrays, write_together
 
 M = TypeVar("M", bound="Model")
 WEIGHTS = "model.safetensors"
@@ -34,12 +38,15 @@ Counts = Annotated[Sequence[Annotated[int, Field(gt=0, le=64)]], Field(min_lengt
 Channel = Annotated[int, Field(ge=0, le=255)]  # of a colour
 # The normalisation of pictures from 0 to 255 for networks trained on ImageNet.
 IMAGENET: Any = {"scale": 1 / 255, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+DTYPES = {name: getattr(mx, name) for name in ("float32", "float16", "bfloat16", "float64")}
 AXES = {1: "L", 2: "H, W", 3: "D, H, W"}
 # Other spellings of an argument in the authors' configurations.
 ALIASES = dict.fromkeys(("classes", "num_class", "n_classes"), "num_classes")
 # Licences with an identifier on the Hub; all others are "other" with a name and a link.
 LICENCES = ("apache-2.0", "mit", "bsd-3-clause", "bsd-2-clause", "cc0-1.0", "cc-by-4.0", "gpl-3.0")
 MODELS: dict[str, type[Model]] = {}
+SHORT = reprlib.Repr()
+SHORT.maxstring = SHORT.maxother = 60
 
 
 class Class(TypedDict):
@@ -63,7 +70,7 @@ class Input(TypedDict, total=False):
 
     planes: PositiveInt
     size: str
-    multiple_of: PositiveInt
+    multiple_of: Annotated[int, Field(gt=0, le=4096)]
     normalisation: Normalisation | None
 
 
@@ -84,6 +91,14 @@ class About(BaseModel):
     converter: str = ""
 
 
+class Quantization(TypedDict):
+    """How a layer is quantised."""
+
+    group_size: PositiveInt
+    bits: PositiveInt
+    mode: str
+
+
 class Configuration(BaseModel):
     """The content of ``config.json``."""
 
@@ -92,14 +107,16 @@ class Configuration(BaseModel):
     model_type: str
     config: dict[str, Any]
     about: dict[str, Any]
-    quantization: dict[str, dict[str, Any]] = {}  # the arguments of each quantised layer
+    quantization: dict[str, Quantization] = {}  # of each quantised layer
+    saved: str | None = None  # the same in the weights that were saved with it
 
 
 def in_one_line(error: ValidationError) -> str:
     """The errors of pydantic, each with the name, the value and what is allowed."""
     lines = []
     for each in error.errors(include_url=False):
-        name, got = ".".join(map(str, each["loc"])), repr(each["input"])
+        # Not repr: a small list that contains another one twice, and so on, has an endless one.
+        name, got = ".".join(map(str, each["loc"])), SHORT.repr(each["input"])
         got = "" if each["type"].startswith("missing") else f", but got {got[:60]}"
         lines.append(f"{name!r}: {each['msg']}{got}" if name else f"{each['msg']}{got}")
     return "; ".join(lines)
@@ -117,6 +134,14 @@ def downloaded(name: str, **options: Any) -> Path:
         raise OSError(f"{nothing}, and the Hugging Face Hub says: {error}") from error
 
 
+def renamed(given: Mapping[str, Any], known: Container[str] = ()) -> dict[str, Any]:
+    """Arguments by their names in the constructors; those in ``known`` keep their names."""
+    return {
+        name if name in known or ALIASES.get(name, name) in given else ALIASES[name]: value
+        for name, value in given.items()
+    }
+
+
 def checked(init: Callable[..., None]) -> Callable[..., None]:
     """A constructor that checks its arguments and stores them, with defaults, as ``config``."""
     signature = inspect.signature(init)
@@ -125,17 +150,20 @@ def checked(init: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(init)
     def call(self: Model, *args: Any, **kwargs: Any) -> None:
         try:
-            given = signature.bind(self, *args, **kwargs)
+            given = signature.bind(self, *args, **renamed(kwargs, signature.parameters))
             given.apply_defaults()
             arguments = {name: v for name, v in given.arguments.items() if name != "self"}
-            if "config" not in vars(self):  # not the constructor of a base class
+            if outermost := "config" not in vars(self):  # not the constructor of a base class
                 # mlx.nn.Module would treat the entries of a dict as parameters.
                 object.__setattr__(self, "config", arguments)
                 self.about = self.default_about.model_copy(deep=True)
-                self.about.classes = self.class_tables.get(arguments.get("num_classes"), [])
             validated(self, **arguments)
+            if outermost:
+                self.about.classes = self.class_tables.get(arguments.get("num_classes"), [])
         except ValidationError as error:
             raise ValueError(f"[{type(self).__name__}] {in_one_line(error)}") from None
+        except TypeError as error:  # a missing or unexpected argument
+            raise TypeError(f"[{type(self).__name__}] {error}") from None
 
     return call
 
@@ -155,6 +183,7 @@ class Model(nn.Module):
     segments: ClassVar[bool] = True  # autoencoders do not
     modalities: ClassVar[int] = 1  # scans of one head in the channels of an input
     class_tables: ClassVar[Mapping[Any, list[Any]]] = {}  # by number of classes
+    published_tables: ClassVar[Mapping[Any, list[Any]]] = {}  # the same, for weights of the authors
     # Entries of the authors' configurations that do not affect the model.
     without_effect: ClassVar[frozenset[str]] = frozenset()
 
@@ -179,6 +208,8 @@ class Model(nn.Module):
             if len(found) not in allowed:
                 wanted = " or ".join(map(str, allowed))
                 raise ValueError(f"{name!r} must have {wanted} entries but got {len(found)}.")
+        if (planes := about.input.get("planes", channels)) != channels:
+            raise ValueError(f"'planes' must be {channels} but got {planes}.")
 
     # Loading and saving.
 
@@ -215,17 +246,25 @@ class Model(nn.Module):
         if not folder.is_dir():
             options = {"revision": revision, "token": token, "cache_dir": cache_dir}
             folder = downloaded(str(folder), local_files_only=local_files_only, **options)
-        file = folder / "config.json"
         try:
-            model, quantization = cls._configured(file.read_bytes(), arguments)
-            if (folder / "LICENSE").is_file():
-                model.about.licence_text = (folder / "LICENSE").read_text(encoding="utf-8")
+            for attempt in range(20):  # another process may save a model at the same time
+                time.sleep(attempt and 0.1)
+                file = folder / "config.json"
+                model, found = cls._configured(file.read_bytes(), renamed(arguments))
+                file = folder / WEIGHTS
+                weights, metadata = pytorch.load_safetensors(file)
+                if found.saved in (None, metadata.get("saved", found.saved)):
+                    break
+            else:
+                raise ValueError("these weights were not saved together with config.json.")
+            if (file := folder / "LICENSE").is_file():
+                model.about.licence_text = file.read_text(encoding="utf-8")
             file = folder / WEIGHTS
-            weights, metadata = pytorch.load_safetensors(file)
             if metadata.get("format") == "pt":  # published for PyTorch
                 weights = model.sanitize(weights, strict=strict)
-            if quantization:
-                nn.quantize(model, class_predicate=lambda path, _: quantization.get(path, False))
+            how: dict[str, Any] = {**found.quantization}
+            if how:
+                nn.quantize(model, class_predicate=lambda path, _: dict(how.get(path, ())) or False)
             return model._load(weights, dtype, strict, ignore_mismatched_sizes)
         except (ValueError, TypeError) as error:
             said = in_one_line(error) if isinstance(error, ValidationError) else str(error)
@@ -234,9 +273,12 @@ class Model(nn.Module):
     @classmethod
     def _configured(
         cls: type[M], text: bytes, arguments: dict[str, Any]
-    ) -> tuple[M, dict[str, Any]]:
-        """A new model as described by ``config.json``, and how it is quantised."""
-        content = json.loads(text)
+    ) -> tuple[M, Configuration]:
+        """A new model as described by ``config.json``, before it is quantised, and the content."""
+        try:
+            content = json.loads(text)
+        except RecursionError:
+            raise ValueError("its lists or objects are nested too deeply.") from None
         if isinstance(content, dict) and "config" in content and "about" not in content:
             raise ValueError(
                 "this folder is of an earlier version. Convert the weights again: python -m "
@@ -253,10 +295,14 @@ class Model(nn.Module):
         if "num_classes" in arguments:  # a new head
             found.about.pop("classes", None)
         defaults = model.about.model_dump()
-        found.about["input"] = defaults["input"] | found.about.get("input", {})
+        if isinstance(given := found.about.get("input", {}), dict):
+            found.about["input"] = defaults["input"] | given
         model.about = About(**defaults | found.about)
         model.check_about()
-        return model, found.quantization
+        layers = dict(model.named_modules())
+        if bad := [n for n in found.quantization if not hasattr(layers.get(n), "to_quantized")]:
+            raise ValueError(f"'quantization' must name Linear layers, but got {pytorch.cut(bad)}.")
+        return model, found
 
     def _load(
         self: M,
@@ -274,6 +320,9 @@ class Model(nn.Module):
         if not ignore_mismatched_sizes:
             lines += [f"shape {weights[n].shape} instead of {own[n].shape}: {n}" for n in other]
         lines += [f"not used: {n}" for n in unused if strict]
+        lines += [
+            line for n in own if n in weights for line in pytorch.wrong_type(n, weights[n], own[n])
+        ]
         if lines:
             raise pytorch.mismatch(type(self).__name__, lines)
         if new := [*missing, *other]:
@@ -282,9 +331,9 @@ class Model(nn.Module):
             warnings.warn(f"Parameters that are ignored: {', '.join(unused)}", stacklevel=3)
         self.load_weights([(n, weights[n]) for n in own.keys() - new], strict=False)
         if dtype is not None:
-            wanted = getattr(mx, dtype, None) if isinstance(dtype, str) else dtype
-            if wanted not in (mx.float32, mx.float16, mx.bfloat16, mx.float64):
-                raise ValueError(f"'dtype' must be a floating-point type but got {dtype!r}.")
+            wanted = DTYPES.get(dtype) if isinstance(dtype, str) else dtype
+            if not isinstance(wanted, mx.Dtype) or wanted not in DTYPES.values():
+                raise ValueError(f"'dtype' must be one of {', '.join(DTYPES)} but got {dtype!r}.")
             self.set_dtype(wanted)
         found = dict(tree_flatten(self.parameters()))
         if bad := [name for name, value in found.items() if not mx.isfinite(value).all()]:
@@ -293,7 +342,13 @@ class Model(nn.Module):
         return self
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Save the model as a folder with weights, configuration, model card and licence."""
+        """Save the model as a folder with weights, configuration, model card and licence.
+
+        A process that loads the folder meanwhile gets the old model or the new one.
+
+        Raises:
+            OSError: If a file cannot be written. The folder is then unchanged.
+        """
         self.check_about()
         about = self.about.model_dump()
         config = {"model_type": self.model_type, "config": self.config, "about": about}
@@ -302,13 +357,18 @@ class Model(nn.Module):
             for name, layer in self.named_modules()
             if isinstance(layer, nn.QuantizedLinear)
         }
-        folder, weights = Path(folder), dict(tree_flatten(self.parameters()))
-        folder.mkdir(parents=True, exist_ok=True)
-        mx.save_safetensors(str(folder / WEIGHTS), weights, {"format": "mlx"})
-        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        self.model_card().save(folder / "README.md")
-        if self.about.licence_text:
-            (folder / "LICENSE").write_text(self.about.licence_text, encoding="utf-8")
+        config["saved"] = saved = f"{zlib.crc32(json.dumps(config).encode()):08x}"
+        weights = dict(tree_flatten(self.parameters()))
+        metadata = {"format": "mlx", "saved": saved}
+        texts = {"README.md": str(self.model_card()), "LICENSE": self.about.licence_text}
+        texts["config.json"] = json.dumps(config, indent=2) + "\n"
+        writers: dict[Path, Callable[[Path], object]] = {
+            Path(folder, name): functools.partial(Path.write_text, data=text, encoding="utf-8")
+            for name, text in texts.items()
+            if text
+        }
+        writers[Path(folder, WEIGHTS)] = lambda path: write_arrays(path, weights, metadata)
+        write_together(writers)
 
     def push_to_hub(
         self, repo_id: str, *, private: bool | None = None, token: str | None = None
@@ -373,6 +433,8 @@ class Model(nn.Module):
         try:
             model = cls._inferred(state, published, arguments)
             model.about.converter = f"mlx_unpool {mlx_unpool.__version__}"
+            table = cls.published_tables.get(model.config.get("num_classes"), [])
+            model.about.classes = model.about.classes or table
             return model._load(model.sanitize(state, strict=strict), dtype, strict)
         except (ValueError, TypeError) as error:
             others = [n for n, kind in MODELS.items() if kind is not cls and kind.fits(state)]
@@ -390,11 +452,9 @@ class Model(nn.Module):
                 f"these are not weights of {cls.model_type} with its authors' names: there is no {error} "
                 f"but {pytorch.cut(list(state))}."
             ) from None
-        renamed = [
-            {ALIASES.get(n, n): v for n, v in given.items()} for given in (published, arguments)
-        ]
-        file = {n: v for n, v in renamed[0].items() if n in known}
-        given = {n: v for n, v in renamed[1].items() if n in known or n not in cls.without_effect}
+        file = {n: v for n, v in renamed(published, known).items() if n in known}
+        given = renamed(arguments, known)
+        given = {n: v for n, v in given.items() if n in known or n not in cls.without_effect}
         return cls(**file | inferred | given)
 
     @classmethod

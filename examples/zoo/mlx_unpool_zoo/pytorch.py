@@ -30,6 +30,7 @@ Shapes = Mapping[str, Sequence[int]]
 KEYS = ("state_dict", "model_state", "model_state_dict", "model", "network")
 # Entries of a state dict without a counterpart in MLX.
 COUNTERS = "num_batches_tracked"
+MOST_MODULES, MOST_LEVELS = 20_000, 100  # of a pickled model
 HOW_TO_EXPORT = (
     "In an environment with the model's code, export its state dict: "
     "torch.save(model.state_dict(), 'weights.pth')."
@@ -61,6 +62,7 @@ def mismatch(model: str, lines: Sequence[str]) -> ValueError:
 
 def load_safetensors(path: str | Path) -> tuple[dict[str, mx.array], dict[str, str]]:
     """The arrays and the metadata of a safetensors file."""
+    Path(path).open("rb").close()  # raises an error with the path
     try:
         # MLX does not validate the header: a malicious one can cause a crash or an infinite loop.
         with safe_open(path, "numpy"):
@@ -192,7 +194,8 @@ def split_state(checkpoint: Any) -> tuple[dict[str, Any], list[str]]:
 def config_of(checkpoint: Any) -> dict[str, Any]:
     """The configuration of the model in a checkpoint (a dict or YAML), with names in lower case."""
     config = checkpoint.get("config") if isinstance(checkpoint, Mapping) else None
-    if isinstance(config, str):  # as FastSurfer saves it
+    if isinstance(config, str) and "<<" not in config:  # as FastSurfer saves it; without merges,
+        # because a few that each refer twice to another take forever
         with contextlib.suppress(yaml.YAMLError, RecursionError):
             config = yaml.safe_load(config)
     if isinstance(config, Mapping):
@@ -200,18 +203,28 @@ def config_of(checkpoint: Any) -> dict[str, Any]:
     return {str(n).lower(): v for n, v in config.items()} if isinstance(config, Mapping) else {}
 
 
-def state_of_foreign(model: Foreign, prefix: str = "") -> dict[str, Any]:
+def state_of_foreign(model: Foreign) -> dict[str, Any]:
     """The state dict of a pickled model whose class is not available."""
-    parts = getattr(model, "state", None)
+    state: dict[str, Any] = {}
     kinds = ("_parameters", "_buffers", "_modules")
-    if not (isinstance(parts, dict) and all(isinstance(parts.get(kind), dict) for kind in kinds)):
-        raise ValueError(f"not a model but {described(model)}. {HOW_TO_EXPORT}")
-    left_out = parts.get("_non_persistent_buffers_set", ())
-    own = parts["_parameters"] | {n: v for n, v in parts["_buffers"].items() if n not in left_out}
-    state = {prefix + name: value for name, value in own.items() if value is not None}
-    for name, child in parts["_modules"].items():
-        if child is not None:
-            state |= state_of_foreign(child, f"{prefix}{name}.")
+    left, count = [("", 0, model)], 0
+    while left:
+        prefix, depth, module = left.pop()
+        parts, count = getattr(module, "state", None), count + 1
+        if not isinstance(parts, dict) or not all(isinstance(parts.get(k), dict) for k in kinds):
+            raise ValueError(f"not a model but {described(module)}. {HOW_TO_EXPORT}")
+        # A module may be in several others, but a few that are each twice in the next are endless.
+        if depth > MOST_LEVELS or count > MOST_MODULES:
+            raise ValueError(
+                f"a model must have at most {MOST_MODULES:,} modules in {MOST_LEVELS} levels, but this one "
+                f"has more, or a module contains itself. {HOW_TO_EXPORT}"
+            )
+        left_out = parts.get("_non_persistent_buffers_set", ())
+        buffers = {n: v for n, v in parts["_buffers"].items() if n not in left_out}
+        own = parts["_parameters"] | buffers
+        state |= {f"{prefix}{name}": value for name, value in own.items() if value is not None}
+        children = [(n, c) for n, c in parts["_modules"].items() if c is not None]
+        left += [(f"{prefix}{n}.", depth + 1, c) for n, c in reversed(children)]
     return state
 
 
@@ -225,14 +238,29 @@ def arrays_of(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Tensors and arrays of any framework as NumPy arrays; floating-point ones become float32."""
     arrays = {}
     for name, value in state.items():
-        if hasattr(value, "detach"):  # a PyTorch tensor on any device
-            value = value.detach().cpu()
-            value = (value.float() if value.is_floating_point() else value).numpy()
-        elif isinstance(value, mx.array) and value.dtype == mx.bfloat16:
-            value = value.astype(mx.float32)
-        array = np.asarray(value)
+        kind = f"of {getattr(value, 'dtype', type(value))}"
+        try:
+            if hasattr(value, "detach"):  # a PyTorch tensor on any device
+                kind += f", {value.layout}, on {value.device}"
+                value = value.detach().cpu()
+                value = (value.float() if value.is_floating_point() else value).numpy()
+            elif isinstance(value, mx.array) and value.dtype == mx.bfloat16:
+                value = value.astype(mx.float32)
+            array = np.asarray(value)
+        except (TypeError, RuntimeError):  # sparse, quantised or without values
+            array = np.array("")
+        if array.dtype.kind not in "fiubc":
+            raise ValueError(f"{name} must be a dense array of numbers, but it is {kind}.")
         arrays[name] = array.astype(np.float32) if array.dtype.kind == "f" else array
     return arrays
+
+
+def wrong_type(name: str, value: mx.array, parameter: mx.array) -> list[str]:
+    """A line about a value whose type does not suit a parameter."""
+    floating = mx.issubdtype(parameter.dtype, mx.floating)
+    if mx.issubdtype(value.dtype, mx.floating) if floating else value.dtype == parameter.dtype:
+        return []
+    return [f"type {value.dtype} instead of {parameter.dtype}: {name}"]
 
 
 def fold_weight_norm(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -283,7 +311,7 @@ def load_state_dict(
         The names of the arrays that were loaded and of those that were not.
 
     Raises:
-        ValueError: If the state dict does not fit. The message lists every difference.
+        ValueError: If the state dict does not fit. The message lists up to ten differences.
     """
     state, ignored = split_state(state_dict)
     arrays = arrays_of(state)
@@ -313,12 +341,7 @@ def matched(
     strict: bool = True,
 ) -> tuple[dict[str, mx.array], list[str], list[str]]:
     """The weights by MLX name, the missing names, and the names that are not in the model."""
-    flatten, unflatten = flatten or {}, unflatten or {}
-    layers = dict(model.named_modules())
-    if unknown := [name for name in (*flatten, *unflatten) if name not in layers]:
-        raise ValueError(
-            f"'flatten' and 'unflatten' must name layers of the model, but got {cut(unknown)}."
-        )
+    flatten, unflatten = checked_shapes(model, flatten, unflatten)
     names = names or sequential_names(model)
     state = fold_weight_norm(state)
     rest = {name: value for name, value in state.items() if not name.endswith(COUNTERS)}
@@ -339,12 +362,9 @@ def matched(
         if value.shape != expected:
             wrong.append(f"shape {value.shape} instead of {expected}: {key}")
             continue
-        layer, _, kind = name.rpartition(".")
-        if kind == "weight" and layer in flatten:
-            value = channels_last(value, flatten[layer], axis=1, name=layer)
-        if layer in unflatten:
-            value = channels_last(value, unflatten[layer], axis=0, name=layer)
+        value = reordered(value, name, flatten, unflatten)
         weights[name] = mx.array(value.transpose(axes).copy(order="C"))
+        wrong += wrong_type(key, weights[name], parameter)
     if wrong or (strict and (missing or rest)):
         lines = [f"missing: {key}" for key in missing] if strict else []
         unused = [f"not used: {key}" for key in rest] if strict else []
@@ -352,15 +372,36 @@ def matched(
     return weights, missing, list(rest)
 
 
-def channels_last(value: np.ndarray, shape: Sequence[int], axis: int, name: str) -> np.ndarray:
-    """Reorder an axis of a weight from a feature map flattened channels first to channels last."""
-    if np.prod(shape) != value.shape[axis]:
+def checked_shapes(
+    model: nn.Module, flatten: Shapes | None, unflatten: Shapes | None
+) -> tuple[Shapes, Shapes]:
+    """The two arguments of :func:`load_state_dict`, whose layers must exist."""
+    flatten, unflatten = flatten or {}, unflatten or {}
+    layers = dict(model.named_modules())
+    if unknown := [name for name in (*flatten, *unflatten) if name not in layers]:
         raise ValueError(
-            f"'flatten' and 'unflatten' must have the shape (channels, ...) of a feature map with "
-            f"{value.shape[axis]} elements for {name!r}, but got {tuple(shape)}."
+            f"'flatten' and 'unflatten' must name layers of the model, but got {cut(unknown)}."
         )
-    order = np.moveaxis(np.arange(value.shape[axis]).reshape(shape), 0, -1).reshape(-1)
-    return value.take(order, axis=axis)
+    return flatten, unflatten
+
+
+def reordered(
+    value: np.ndarray, name: str, flatten: Shapes, unflatten: Shapes, back: bool = False
+) -> np.ndarray:
+    """A parameter for feature maps flattened channels last instead of channels first, or ``back``."""
+    layer, _, kind = name.rpartition(".")
+    for axis, shapes in ((1, flatten if kind == "weight" else {}), (0, unflatten)):
+        if layer not in shapes:
+            continue
+        size, shape = value.shape[axis], tuple(shapes[layer])
+        if np.prod(shape) != size:
+            raise ValueError(
+                f"'flatten' and 'unflatten' must have the shape (channels, ...) of a feature map with "
+                f"{size} elements for {layer!r}, but got {shape}."
+            )
+        order = np.moveaxis(np.arange(size).reshape(shape), 0, -1).reshape(-1)
+        value = value.take(np.argsort(order) if back else order, axis=axis)
+    return value
 
 
 def sequential_names(model: nn.Module) -> Names:
@@ -378,13 +419,28 @@ def sequential_names(model: nn.Module) -> Names:
     return names
 
 
-def to_state_dict(model: nn.Module, names: Names | None = None) -> dict[str, np.ndarray]:
-    """The parameters of an MLX model as a PyTorch state dict, for ``load_state_dict(strict=True)``."""
+def to_state_dict(
+    model: nn.Module,
+    names: Names | None = None,
+    *,
+    flatten: Shapes | None = None,
+    unflatten: Shapes | None = None,
+    arrays: Any = None,
+) -> dict[str, np.ndarray]:
+    """The parameters of an MLX model as a PyTorch state dict, for ``load_state_dict(strict=True)``.
+
+    ``names``, ``flatten`` and ``unflatten`` must be those with which the model was loaded. ``arrays`` is a
+    tree such as the gradients, whose arrays replace the parameters. bfloat16 becomes float32.
+    """
     names = names or sequential_names(model)
+    shapes = checked_shapes(model, flatten, unflatten)
     state: dict[str, np.ndarray] = {}
-    for name, parameter in dict(tree_flatten(model.parameters())).items():
+    tree = model.parameters() if arrays is None else arrays
+    for name, array in dict(tree_flatten(tree)).items():
+        wide = array.astype(mx.float32) if array.dtype == mx.bfloat16 else array
         axes = np.argsort(pytorch_axes(model, name))
-        state |= {key: np.array(parameter).transpose(axes).copy(order="C") for key in names(name)}
+        value = reordered(np.array(wide).transpose(axes), name, *shapes, back=True)
+        state |= {key: value.copy(order="C") for key in names(name)}
     return state
 
 
