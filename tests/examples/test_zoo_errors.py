@@ -68,7 +68,6 @@ CONFIGS: list[tuple[Any, str]] = [
     ({"about": {"input": {"multiple_of": 10**12}}}, "'input.multiple_of': .* or equal to 4096"),
     ({"about": {"input": {"planes": 99}}}, "'planes' must be 1 but got 99"),
     ({"quantization": {"head": BITS}}, "'quantization' must name Linear layers, but got head"),
-    ({"quantization": {"head": {"bits": 4}}}, "'quantization.head.group_size': Field required"),
     ({"about": None, "sha256": "0"}, "python -m mlx_unpool_zoo.convert quicknat WEIGHTS FOLDER"),
 ]
 
@@ -283,17 +282,14 @@ def test_arguments_that_a_model_refuses():
         (lambda: zoo.SegNet(2, (4, 6), (1, 2, 2)), "must have the same length, but got"),
         (lambda: zoo.SegNet(2, (4,), (65536,)), "'convolutions.0': .* less than or equal to 64"),
         (lambda: zoo.SegNet(2, (4,) * 17, (1,) * 17), "'channels': .* at most 16 items"),
-        (lambda: zoo.SegNet(classes=2, num_class=2, inputs=0), r"\[SegNet\] 'inputs': .* than 0"),
         (lambda: vinn(x, [1.0, 1.0, 1.0]), "'scale_factor' must be a number"),
         (lambda: vinn(x, 0), "'scale_factor' must be positive"),
         (lambda: vinn(x, [[1.0, float("nan")]]), "'scale_factor' must be positive"),
     ):
         with pytest.raises(ValueError, match=says):
             call()
-    assert zoo.ENet(classes=7).config == {"num_classes": 7}
-    for wrong in ({}, {"classes": 2, "num_classes": 3}):
-        with pytest.raises(TypeError, match=r"^\[ENet\] .* argument"):
-            zoo.ENet(**wrong)
+    with pytest.raises(TypeError, match=r"^\[ENet\] missing a required argument: 'num_classes'"):
+        zoo.ENet()
     for weights in (1.0, (1, 0, 0), [[1, 0], [0, 1]]):
         with pytest.raises(ValueError, match="'weight_factor' must be two numbers, the same for"):
             hypvinn(mx.concatenate([pair, pair]), weight_factor=weights)

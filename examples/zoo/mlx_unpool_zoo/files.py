@@ -12,17 +12,20 @@ from typing import Any
 import mlx.core as mx
 
 
-def write_together(writers: Mapping[Path, Callable[[Path], object]]) -> None:
-    """Write each file with its function, which gets a temporary path; rename all files at the end.
+def write_together(contents: Mapping[Path, str | Callable[[Path], object]]) -> None:
+    """Write files, each a text or a function that gets a temporary path; rename all at the end.
 
     Raises:
         OSError: If a file cannot be written, for example because the disk is full. No file has then changed.
     """
     with ExitStack() as stack:
-        for path, write in writers.items():
+        for path, content in contents.items():
             partial = stack.enter_context(replacing(path))
             try:
-                write(partial)
+                if isinstance(content, str):
+                    partial.write_text(content, encoding="utf-8")
+                else:
+                    content(partial)
                 synchronise(
                     partial
                 )  # so that little time passes between the first rename and the last

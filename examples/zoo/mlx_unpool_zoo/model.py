@@ -11,7 +11,7 @@ import tempfile
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -45,8 +45,6 @@ ALIASES = dict.fromkeys(("classes", "num_class", "n_classes"), "num_classes")
 # Licences with an identifier on the Hub; all others are "other" with a name and a link.
 LICENCES = ("apache-2.0", "mit", "bsd-3-clause", "bsd-2-clause", "cc0-1.0", "cc-by-4.0", "gpl-3.0")
 MODELS: dict[str, type[Model]] = {}
-SHORT = reprlib.Repr()
-SHORT.maxstring = SHORT.maxother = 60
 
 
 class Class(TypedDict):
@@ -91,14 +89,6 @@ class About(BaseModel):
     converter: str = ""
 
 
-class Quantization(TypedDict):
-    """How a layer is quantised."""
-
-    group_size: PositiveInt
-    bits: PositiveInt
-    mode: str
-
-
 class Configuration(BaseModel):
     """The content of ``config.json``."""
 
@@ -107,7 +97,7 @@ class Configuration(BaseModel):
     model_type: str
     config: dict[str, Any]
     about: dict[str, Any]
-    quantization: dict[str, Quantization] = {}  # of each quantised layer
+    quantization: dict[str, dict[str, Any]] = {}  # the arguments of each quantised layer
     saved: str | None = None  # the same in the weights that were saved with it
 
 
@@ -115,9 +105,8 @@ def in_one_line(error: ValidationError) -> str:
     """The errors of pydantic, each with the name, the value and what is allowed."""
     lines = []
     for each in error.errors(include_url=False):
-        # Not repr: a small list that contains another one twice, and so on, has an endless one.
-        name, got = ".".join(map(str, each["loc"])), SHORT.repr(each["input"])
-        got = "" if each["type"].startswith("missing") else f", but got {got[:60]}"
+        name, got = ".".join(map(str, each["loc"])), reprlib.repr(each["input"])
+        got = "" if each["type"].startswith("missing") else f", but got {got}"
         lines.append(f"{name!r}: {each['msg']}{got}" if name else f"{each['msg']}{got}")
     return "; ".join(lines)
 
@@ -134,14 +123,6 @@ def downloaded(name: str, **options: Any) -> Path:
         raise OSError(f"{nothing}, and the Hugging Face Hub says: {error}") from error
 
 
-def renamed(given: Mapping[str, Any], known: Container[str] = ()) -> dict[str, Any]:
-    """Arguments by their names in the constructors; those in ``known`` keep their names."""
-    return {
-        name if name in known or ALIASES.get(name, name) in given else ALIASES[name]: value
-        for name, value in given.items()
-    }
-
-
 def checked(init: Callable[..., None]) -> Callable[..., None]:
     """A constructor that checks its arguments and stores them, with defaults, as ``config``."""
     signature = inspect.signature(init)
@@ -150,16 +131,20 @@ def checked(init: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(init)
     def call(self: Model, *args: Any, **kwargs: Any) -> None:
         try:
-            given = signature.bind(self, *args, **renamed(kwargs, signature.parameters))
+            given = signature.bind(self, *args, **kwargs)
             given.apply_defaults()
             arguments = {name: v for name, v in given.arguments.items() if name != "self"}
-            if outermost := "config" not in vars(self):  # not the constructor of a base class
+            if "config" not in vars(self):  # not the constructor of a base class
                 # mlx.nn.Module would treat the entries of a dict as parameters.
                 object.__setattr__(self, "config", arguments)
                 self.about = self.default_about.model_copy(deep=True)
+                count = str(
+                    arguments.get("num_classes")
+                )  # it may be a list, as it is not checked yet
+                self.about.classes = {str(n): t for n, t in self.class_tables.items()}.get(
+                    count, []
+                )
             validated(self, **arguments)
-            if outermost:
-                self.about.classes = self.class_tables.get(arguments.get("num_classes"), [])
         except ValidationError as error:
             raise ValueError(f"[{type(self).__name__}] {in_one_line(error)}") from None
         except TypeError as error:  # a missing or unexpected argument
@@ -250,7 +235,7 @@ class Model(nn.Module):
             for attempt in range(20):  # another process may save a model at the same time
                 time.sleep(attempt and 0.1)
                 file = folder / "config.json"
-                model, found = cls._configured(file.read_bytes(), renamed(arguments))
+                model, found = cls._configured(file.read_bytes(), arguments)
                 file = folder / WEIGHTS
                 weights, metadata = pytorch.load_safetensors(file)
                 if found.saved in (None, metadata.get("saved", found.saved)):
@@ -262,9 +247,8 @@ class Model(nn.Module):
             file = folder / WEIGHTS
             if metadata.get("format") == "pt":  # published for PyTorch
                 weights = model.sanitize(weights, strict=strict)
-            how: dict[str, Any] = {**found.quantization}
-            if how:
-                nn.quantize(model, class_predicate=lambda path, _: dict(how.get(path, ())) or False)
+            if how := found.quantization:
+                nn.quantize(model, class_predicate=lambda path, _: how.get(path, False))
             return model._load(weights, dtype, strict, ignore_mismatched_sizes)
         except (ValueError, TypeError) as error:
             said = in_one_line(error) if isinstance(error, ValidationError) else str(error)
@@ -344,10 +328,8 @@ class Model(nn.Module):
     def save_pretrained(self, folder: str | Path) -> None:
         """Save the model as a folder with weights, configuration, model card and licence.
 
-        A process that loads the folder meanwhile gets the old model or the new one.
-
-        Raises:
-            OSError: If a file cannot be written. The folder is then unchanged.
+        A process that loads the folder meanwhile gets the old model or the new one. After an OSError, for
+        example because the disk is full, the folder is unchanged.
         """
         self.check_about()
         about = self.about.model_dump()
@@ -360,15 +342,13 @@ class Model(nn.Module):
         config["saved"] = saved = f"{zlib.crc32(json.dumps(config).encode()):08x}"
         weights = dict(tree_flatten(self.parameters()))
         metadata = {"format": "mlx", "saved": saved}
-        texts = {"README.md": str(self.model_card()), "LICENSE": self.about.licence_text}
-        texts["config.json"] = json.dumps(config, indent=2) + "\n"
-        writers: dict[Path, Callable[[Path], object]] = {
-            Path(folder, name): functools.partial(Path.write_text, data=text, encoding="utf-8")
-            for name, text in texts.items()
-            if text
+        contents: dict[str, str | Callable[[Path], object]] = {
+            WEIGHTS: lambda path: write_arrays(path, weights, metadata),
+            "config.json": json.dumps(config, indent=2) + "\n",
+            "README.md": str(self.model_card()),
+            "LICENSE": self.about.licence_text,
         }
-        writers[Path(folder, WEIGHTS)] = lambda path: write_arrays(path, weights, metadata)
-        write_together(writers)
+        write_together({Path(folder, name): each for name, each in contents.items() if each})
 
     def push_to_hub(
         self, repo_id: str, *, private: bool | None = None, token: str | None = None
@@ -452,9 +432,11 @@ class Model(nn.Module):
                 f"these are not weights of {cls.model_type} with its authors' names: there is no {error} "
                 f"but {pytorch.cut(list(state))}."
             ) from None
-        file = {n: v for n, v in renamed(published, known).items() if n in known}
-        given = renamed(arguments, known)
-        given = {n: v for n, v in given.items() if n in known or n not in cls.without_effect}
+        renamed = [
+            {ALIASES.get(n, n): v for n, v in given.items()} for given in (published, arguments)
+        ]
+        file = {n: v for n, v in renamed[0].items() if n in known}
+        given = {n: v for n, v in renamed[1].items() if n in known or n not in cls.without_effect}
         return cls(**file | inferred | given)
 
     @classmethod

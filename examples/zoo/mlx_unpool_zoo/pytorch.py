@@ -30,7 +30,6 @@ Shapes = Mapping[str, Sequence[int]]
 KEYS = ("state_dict", "model_state", "model_state_dict", "model", "network")
 # Entries of a state dict without a counterpart in MLX.
 COUNTERS = "num_batches_tracked"
-MOST_MODULES, MOST_LEVELS = 20_000, 100  # of a pickled model
 HOW_TO_EXPORT = (
     "In an environment with the model's code, export its state dict: "
     "torch.save(model.state_dict(), 'weights.pth')."
@@ -203,28 +202,26 @@ def config_of(checkpoint: Any) -> dict[str, Any]:
     return {str(n).lower(): v for n, v in config.items()} if isinstance(config, Mapping) else {}
 
 
-def state_of_foreign(model: Foreign) -> dict[str, Any]:
+def state_of_foreign(model: Foreign, prefix: str = "", visited: Any = None) -> dict[str, Any]:
     """The state dict of a pickled model whose class is not available."""
-    state: dict[str, Any] = {}
+    visited = [] if visited is None else visited
+    visited.append(model)
+    # A module may be in several others, but in a small file each can be twice in the next one, without end.
+    if len(visited) > 20_000 or prefix.count(".") > 100:
+        raise ValueError(
+            "a model must have at most 20,000 modules in 100 levels, but this one has more, or a module "
+            f"contains itself. {HOW_TO_EXPORT}"
+        )
+    parts = getattr(model, "state", None)
     kinds = ("_parameters", "_buffers", "_modules")
-    left, count = [("", 0, model)], 0
-    while left:
-        prefix, depth, module = left.pop()
-        parts, count = getattr(module, "state", None), count + 1
-        if not isinstance(parts, dict) or not all(isinstance(parts.get(k), dict) for k in kinds):
-            raise ValueError(f"not a model but {described(module)}. {HOW_TO_EXPORT}")
-        # A module may be in several others, but a few that are each twice in the next are endless.
-        if depth > MOST_LEVELS or count > MOST_MODULES:
-            raise ValueError(
-                f"a model must have at most {MOST_MODULES:,} modules in {MOST_LEVELS} levels, but this one "
-                f"has more, or a module contains itself. {HOW_TO_EXPORT}"
-            )
-        left_out = parts.get("_non_persistent_buffers_set", ())
-        buffers = {n: v for n, v in parts["_buffers"].items() if n not in left_out}
-        own = parts["_parameters"] | buffers
-        state |= {f"{prefix}{name}": value for name, value in own.items() if value is not None}
-        children = [(n, c) for n, c in parts["_modules"].items() if c is not None]
-        left += [(f"{prefix}{n}.", depth + 1, c) for n, c in reversed(children)]
+    if not (isinstance(parts, dict) and all(isinstance(parts.get(kind), dict) for kind in kinds)):
+        raise ValueError(f"not a model but {described(model)}. {HOW_TO_EXPORT}")
+    left_out = parts.get("_non_persistent_buffers_set", ())
+    own = parts["_parameters"] | {n: v for n, v in parts["_buffers"].items() if n not in left_out}
+    state = {f"{prefix}{name}": value for name, value in own.items() if value is not None}
+    for name, child in parts["_modules"].items():
+        if child is not None:
+            state |= state_of_foreign(child, f"{prefix}{name}.", visited)
     return state
 
 
@@ -341,7 +338,7 @@ def matched(
     strict: bool = True,
 ) -> tuple[dict[str, mx.array], list[str], list[str]]:
     """The weights by MLX name, the missing names, and the names that are not in the model."""
-    flatten, unflatten = checked_shapes(model, flatten, unflatten)
+    reordered = reordering(model, flatten, unflatten)
     names = names or sequential_names(model)
     state = fold_weight_norm(state)
     rest = {name: value for name, value in state.items() if not name.endswith(COUNTERS)}
@@ -362,7 +359,7 @@ def matched(
         if value.shape != expected:
             wrong.append(f"shape {value.shape} instead of {expected}: {key}")
             continue
-        value = reordered(value, name, flatten, unflatten)
+        value = reordered(value, name)
         weights[name] = mx.array(value.transpose(axes).copy(order="C"))
         wrong += wrong_type(key, weights[name], parameter)
     if wrong or (strict and (missing or rest)):
@@ -372,36 +369,32 @@ def matched(
     return weights, missing, list(rest)
 
 
-def checked_shapes(
-    model: nn.Module, flatten: Shapes | None, unflatten: Shapes | None
-) -> tuple[Shapes, Shapes]:
-    """The two arguments of :func:`load_state_dict`, whose layers must exist."""
-    flatten, unflatten = flatten or {}, unflatten or {}
+def reordering(
+    model: nn.Module, flatten: Shapes | None, unflatten: Shapes | None, back: bool = False
+) -> Callable[[np.ndarray, str], np.ndarray]:
+    """A function that reorders parameters for feature maps flattened channels last, or ``back``."""
     layers = dict(model.named_modules())
-    if unknown := [name for name in (*flatten, *unflatten) if name not in layers]:
+    if unknown := [name for name in (*(flatten or ()), *(unflatten or ())) if name not in layers]:
         raise ValueError(
             f"'flatten' and 'unflatten' must name layers of the model, but got {cut(unknown)}."
         )
-    return flatten, unflatten
 
+    def reordered(value: np.ndarray, name: str) -> np.ndarray:
+        layer, _, kind = name.rpartition(".")
+        for axis, shapes in ((1, flatten), (0, unflatten)):
+            if not shapes or layer not in shapes or (axis and kind != "weight"):
+                continue
+            size, shape = value.shape[axis], tuple(shapes[layer])
+            if np.prod(shape) != size:
+                raise ValueError(
+                    f"'flatten' and 'unflatten' must have the shape (channels, ...) of a feature map with "
+                    f"{size} elements for {layer!r}, but got {shape}."
+                )
+            order = np.moveaxis(np.arange(size).reshape(shape), 0, -1).reshape(-1)
+            value = value.take(np.argsort(order) if back else order, axis=axis)
+        return value
 
-def reordered(
-    value: np.ndarray, name: str, flatten: Shapes, unflatten: Shapes, back: bool = False
-) -> np.ndarray:
-    """A parameter for feature maps flattened channels last instead of channels first, or ``back``."""
-    layer, _, kind = name.rpartition(".")
-    for axis, shapes in ((1, flatten if kind == "weight" else {}), (0, unflatten)):
-        if layer not in shapes:
-            continue
-        size, shape = value.shape[axis], tuple(shapes[layer])
-        if np.prod(shape) != size:
-            raise ValueError(
-                f"'flatten' and 'unflatten' must have the shape (channels, ...) of a feature map with "
-                f"{size} elements for {layer!r}, but got {shape}."
-            )
-        order = np.moveaxis(np.arange(size).reshape(shape), 0, -1).reshape(-1)
-        value = value.take(np.argsort(order) if back else order, axis=axis)
-    return value
+    return reordered
 
 
 def sequential_names(model: nn.Module) -> Names:
@@ -433,13 +426,13 @@ def to_state_dict(
     tree such as the gradients, whose arrays replace the parameters. bfloat16 becomes float32.
     """
     names = names or sequential_names(model)
-    shapes = checked_shapes(model, flatten, unflatten)
+    reordered = reordering(model, flatten, unflatten, back=True)
     state: dict[str, np.ndarray] = {}
     tree = model.parameters() if arrays is None else arrays
     for name, array in dict(tree_flatten(tree)).items():
         wide = array.astype(mx.float32) if array.dtype == mx.bfloat16 else array
         axes = np.argsort(pytorch_axes(model, name))
-        value = reordered(np.array(wide).transpose(axes), name, *shapes, back=True)
+        value = reordered(np.array(wide).transpose(axes), name)
         state |= {key: value.copy(order="C") for key in names(name)}
     return state
 
