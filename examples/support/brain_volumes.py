@@ -78,7 +78,7 @@ def read_scan(path: Path) -> SpatialImage:
         )
     if not (0.1 <= sides.min() <= sides.max() <= 10 and np.abs(image.affine).max() <= 1e5):
         raise ValueError(
-            f"{path} must have voxels of 0.1 to 10 mm, at most 100 m from the origin, but its affine matrix is "
+            f"{path} must have voxels of 0.1 to 10 mm, at most 100 m from the origin, but its affine is "
             f"{image.affine[:3].tolist()}."
         )
     return image

@@ -179,7 +179,7 @@ def test_a_quantised_model_comes_back(tmp_path):
     assert mx.array_equal(again(x), model(x))
 
 
-@pytest.mark.parametrize("page", ["docs/porting.md", "docs/zoo.md"])
+@pytest.mark.parametrize("page", ["docs/porting.md", "docs/zoo.md", "docs/fine_tuning.md"])
 def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
@@ -187,7 +187,7 @@ def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Parameters with new random values")
             exec(compile(block, page, "exec"), names)
-    assert page == "docs/porting.md" or names["classes"].shape == (3, 32, 32)
+    assert page != "docs/zoo.md" or names["classes"].shape == (3, 32, 32)
 
 
 # Layers.

@@ -85,12 +85,19 @@ def pooled_indices(
 
 @dataclasses.dataclass
 class Comparison:
-    """How a port differs from its original; see :func:`compare_port`."""
+    """How a port differs from its original; see :func:`compare_port`.
 
-    flips: list[int]  # how many indices of each pooling layer differ
-    gap: float  # the largest relative difference of the two values of a window; near-ties: 1e-6 or less
-    scores: float  # the largest difference, divided by the range (maximum - minimum)
-    gradients: dict[str, float]  # the norm of the difference divided by the norm, largest first
+    Attributes:
+        flips: How many indices of each pooling layer differ.
+        gap: The largest of the ``gaps`` of :func:`pooled_indices`. Those of near-ties are 1e-6 or less.
+        scores: The largest difference of the scores, divided by their range (maximum - minimum).
+        gradients: For each parameter the norm of the difference divided by the norm, largest first.
+    """
+
+    flips: list[int]
+    gap: float
+    scores: float
+    gradients: dict[str, float]
 
 
 def compare_port(

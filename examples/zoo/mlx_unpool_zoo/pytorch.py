@@ -38,12 +38,19 @@ HOW_TO_EXPORT = (
 
 @dataclasses.dataclass
 class Report:
-    """The result of :func:`load_state_dict`, as names of the state dict unless stated otherwise."""
+    """The result of :func:`load_state_dict`, as names of the state dict unless stated otherwise.
 
-    loaded: list[str]  # parameters of the model with new values, by their MLX names
-    missing: list[str]  # parameters that the state dict lacks; they keep their values
-    unexpected: list[str]  # arrays that have no parameter in the model
-    ignored: list[str]  # entries that are not arrays, and counters of BatchNorm
+    Attributes:
+        loaded: Parameters of the model with new values, by their MLX names.
+        missing: Parameters that the state dict lacks; they keep their values.
+        unexpected: Arrays that have no parameter in the model.
+        ignored: Entries that are not arrays, and counters of BatchNorm.
+    """
+
+    loaded: list[str]
+    missing: list[str]
+    unexpected: list[str]
+    ignored: list[str]
 
 
 def cut(names: Sequence[str], separator: str = ", ") -> str:
