@@ -12,7 +12,7 @@ from typing import Any
 import mlx.core as mx
 from mlx_unpool_zoo.files import replacing as replacing
 from mlx_unpool_zoo.files import write_arrays, write_together
-from safetensors import SafetensorError, safe_open
+from mlx_unpool_zoo.pytorch import load_safetensors
 
 CHECKSUM = "crc32"  # the metadata key of the checksum
 
@@ -76,19 +76,13 @@ def load_arrays(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
         OSError: If the file cannot be opened.
         ValueError: If it is damaged, or not a safetensors file.
     """
-    path.open("rb").close()  # raises an error with the path
     try:
-        # MLX does not validate the header: a malicious one can cause a crash or an infinite loop.
-        with safe_open(path, "numpy"):
-            found: Any = mx.load(str(path), format="safetensors", return_metadata=True)
-        arrays, metadata = found
-        mx.eval(arrays)
-    except (SafetensorError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"{path} is damaged, or not a safetensors file: {reason}") from None
+        arrays, metadata = load_safetensors(path)
+    except ValueError as error:
+        raise ValueError(f"{path}: {str(error).splitlines()[0]}") from None
     expected = metadata.pop(CHECKSUM, None)
     if expected not in (None, checksum(arrays, metadata)):
-        raise ValueError(f"{path} is damaged: its checksum does not match its contents.")
+        raise ValueError(f"{path}: it is damaged: its checksum does not match its contents.")
     return arrays, metadata
 
 
