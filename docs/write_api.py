@@ -1,6 +1,6 @@
-"""Write docs/api.md, the API reference on GitHub, from the docstrings: python docs/write_api.py
+"""Write docs/api.md and docs/zoo_api.md from the docstrings: python docs/write_api.py
 
-The site has a page for each name instead, with the same sections in the same order (conf.py).
+Instead of api.md the site has a page for each name, with the same sections in the same order (conf.py).
 """
 
 from __future__ import annotations
@@ -15,6 +15,57 @@ from typing import Any
 import mlx_unpool
 
 PAGE = Path(__file__).with_name("api.md")
+ZOO_PAGE = PAGE.with_name("zoo_api.md")
+NOTE = "<!-- Written by docs/write_api.py from the docstrings. Do not edit. -->"
+ZOO_INTRODUCTION = """# Reference of the model zoo
+
+The functions and models of `mlx_unpool_zoo`; [The model zoo](zoo.md) describes how to use them. All models
+have the methods of [`Model`](#model).
+"""
+METHODS = (
+    "from_pretrained",
+    "from_pytorch",
+    "save_pretrained",
+    "push_to_hub",
+    "preprocess",
+    "predict",
+)
+ZOO = {  # title: names in mlx_unpool_zoo
+    "Load, save and predict": [
+        "from_pretrained",
+        "from_pytorch",
+        "Model",
+        *(f"Model.{m}" for m in METHODS),
+    ],
+    "Models": [],  # those in MODELS
+    "Classes of segmentation models": ["read_classes"],
+    "Weights of PyTorch": [
+        f"pytorch.{name}"
+        for name in (
+            "load_state_dict",
+            "to_state_dict",
+            "convert_state_dict",
+            "read_state",
+            "read_checkpoint",
+            "state_of",
+            "Report",
+        )
+    ],
+    "Compare a port with its original": ["compare_port", "Comparison", "pooled_indices"],
+    "Metrics": [
+        f"metrics.{name}"
+        for name in (
+            "confusion_matrix",
+            "iou",
+            "class_iou",
+            "boundary_f_score",
+            "boundaries",
+            "dice",
+            "segmentation_metrics",
+        )
+    ],
+    "Layers": ["layers.BatchNorm", "fastsurfer.resize"],
+}
 INTRODUCTION = """# API reference
 
 A layer is an `mlx.nn.Module` without parameters, and every layer has an equivalent function. A *plane* is one
@@ -81,10 +132,10 @@ def markdown(text: str) -> str:
 
     def section(match: re.Match[str]) -> str:
         title, body = match[1], textwrap.dedent(match[2]).strip()
-        if title in ("Args", "Returns", "Raises"):
+        if title in ("Args", "Attributes", "Returns", "Raises"):
             body = re.sub(r"\s*\n\s*" if title == "Returns" else r"\n\s+", " ", body)
-            names = r"^(?:\w+, )*\w+(?= \(|:)"
-            body = re.sub(names, lambda m: re.sub(r"\w+", r"`\g<0>`", m[0]), body, flags=re.M)
+            names = r"^(?:\**\w+, )*\**\w+(?= \(|:)"
+            body = re.sub(names, lambda m: re.sub(r"\**\w+", r"`\g<0>`", m[0]), body, flags=re.M)
             body = re.sub(r"^", "- ", body, flags=re.MULTILINE)
         return f"**{title}**\n\n{body}\n\n"
 
@@ -115,7 +166,7 @@ def markdown(text: str) -> str:
     indented = r"\n((?:(?:    .*)?(?:\n|$))+)"
     for pattern, replacement in (
         (r"^(=+(?:  =+)+)\n(?:.+\n)+\1", table),
-        (rf"^(Args|Shape|Returns|Raises|Example):{indented}", section),
+        (rf"^(Args|Attributes|Shape|Returns|Raises|Example):{indented}", section),
         (rf"^Warning:{indented}", box),
         (r"^See also: ", "**See also** "),
         (r":doc:`/docs/(\w+)`", page_link),
@@ -187,8 +238,33 @@ def page(members: Callable[[list[str]], str] = entries) -> str:
     parts = [
         f"## {title}\n\n{about}\n\n{members(names)}" for title, (about, names) in groups().items()
     ]
-    note = "<!-- Written by docs/write_api.py from the docstrings. Do not edit. -->"
-    return re.sub(r"\n{3,}", "\n\n", "\n\n".join([note, INTRODUCTION, *parts])) + "\n"
+    return re.sub(r"\n{3,}", "\n\n", "\n\n".join([NOTE, INTRODUCTION, *parts])) + "\n"
+
+
+def zoo_page() -> str:
+    """The reference of the zoo, which needs its libraries."""
+    import mlx_unpool_zoo as zoo
+
+    models = [kind.__name__ for kind in zoo.MODELS.values()]
+    groups = ZOO | {"Models": [n for m in models for n in (m, f"{m}.vgg16") if attribute(zoo, n)]}
+    parts = [NOTE, ZOO_INTRODUCTION]
+    for title, names in groups.items():
+        things = {name: attribute(zoo, name) for name in names}
+        rows = [
+            f"| [`{n}`](#{n.lower().replace('.', '')}) | {markdown(summary(thing))} |"
+            for n, thing in things.items()
+        ]
+        parts += [f"## {title}", "\n".join(["| name | |", "|---|---|", *rows])]
+        for name, thing in things.items():
+            parts += [f"### {name}", *described(name, thing)]
+    return re.sub(r"\n{3,}", "\n\n", "\n\n".join(parts)) + "\n"
+
+
+def attribute(module: Any, name: str) -> Any:
+    """A function, a class or a method by its name, or None."""
+    for part in name.split("."):
+        module = getattr(module, part, None)
+    return module
 
 
 def table_of_the_site(names: list[str]) -> str:
@@ -216,3 +292,4 @@ def write_pages_of_the_site() -> None:
 
 if __name__ == "__main__":
     PAGE.write_text(page())
+    ZOO_PAGE.write_text(zoo_page())

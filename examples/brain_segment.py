@@ -11,10 +11,14 @@ and a picture (labels.png). It needs about 4.4 GiB of memory.
 from __future__ import annotations
 
 import argparse
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-import matplotlib
+try:
+    import matplotlib
+except ImportError:
+    sys.exit('brain_segment.py needs the extra [examples]: pip install ".[examples]" in a clone')
 
 matplotlib.use("Agg")
 

@@ -121,3 +121,14 @@ def test_the_api_reference_on_github_is_up_to_date():
     import write_api
 
     assert write_api.page() == write_api.PAGE.read_text(), "run: python docs/write_api.py"
+
+
+def test_the_reference_of_the_zoo_is_up_to_date_and_complete():
+    import mlx_unpool_zoo as zoo
+    import write_api
+
+    page = write_api.zoo_page()
+    assert page == write_api.ZOO_PAGE.read_text(), "run: python docs/write_api.py"
+    headings = set(re.findall(r"^### (\w+)", page, re.MULTILINE))
+    data = {"About", "CAMVID", "CEREBNET", "FASTSURFER", "MODELS", "__version__"}
+    assert set(zoo.__all__) - headings == data

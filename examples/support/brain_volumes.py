@@ -17,6 +17,7 @@ import mlx_unpool_zoo
 import nibabel
 import numpy as np
 from nibabel.freesurfer.mghformat import MGHHeader
+from nibabel.openers import ImageOpener
 from nibabel.processing import resample_from_to
 from nibabel.spatialimages import SpatialImage
 from scipy import ndimage
@@ -44,18 +45,23 @@ def read_scan(path: Path) -> SpatialImage:
 
     Raises:
         OSError: If there is no such file.
-        ValueError: If it is not a volume of real numbers, has several frames, or has an inconsistent header.
+        ValueError: If it is damaged, is not a volume of real numbers, has several frames, or its header is
+            inconsistent or has voxels that are not between 0.1 and 10 mm long.
     """
     path.open("rb").close()  # raises an error that gives the reason
     try:
-        image = nibabel.squeeze_image(nibabel.load(path))
+        image = nibabel.load(path)
+        for name in {part.filename for part in image.file_map.values()}:
+            read_to_the_end(Path(name))
+        image = nibabel.squeeze_image(image)
+        image.set_filename(path)  # for messages
         values = np.asanyarray(image.dataobj)
     except Exception as error:  # formats and damaged files raise many kinds of errors
         raise ValueError(f"{path} cannot be read as a volume: {first_line(error)}.") from None
     sizes = image.header.get_zooms()[:3]
     sides = np.linalg.norm(image.affine[:3, :3], axis=0)
     problem = None
-    if image.ndim != 3:
+    if image.ndim != 3 or not values.size:
         problem = f"its shape is {image.shape}"
     elif values.dtype.kind not in "iuf":
         problem = f"its type is {values.dtype}"
@@ -70,7 +76,20 @@ def read_scan(path: Path) -> SpatialImage:
             f"{path} must have the same voxel size in its header and its affine matrix, but got "
             f"{np.round(sizes, 4).tolist()} mm and {np.round(sides, 4).tolist()} mm."
         )
+    if not (0.1 <= sides.min() <= sides.max() <= 10 and np.abs(image.affine).max() <= 1e5):
+        raise ValueError(
+            f"{path} must have voxels of 0.1 to 10 mm, at most 100 m from the origin, but its affine is "
+            f"{image.affine[:3].tolist()}."
+        )
     return image
+
+
+def read_to_the_end(path: Path) -> None:
+    """Read a file, which may be compressed: its checksum, at the end, is then compared."""
+    if path.is_file():
+        with ImageOpener(path) as file:
+            while file.read(2**20):
+                pass
 
 
 def first_line(error: Exception) -> str:
@@ -114,7 +133,13 @@ def conform(image: SpatialImage, size: int = SIZE) -> nibabel.MGHImage:
     if not eight_bits:
         lowest, factor = brightness(values)
         found = np.where(found == 0, 0, np.clip(factor * (found - lowest), 0, 255))
-    return nibabel.MGHImage(np.clip(np.rint(found), 0, 255).astype(np.uint8), target)
+    conformed = np.clip(np.rint(found), 0, 255).astype(np.uint8)
+    if conformed.min() == conformed.max():
+        raise ValueError(
+            f"{image.get_filename() or 'the scan'} is empty after resampling to voxels of 1 mm: all values "
+            f"are {conformed.max()}."
+        )
+    return nibabel.MGHImage(conformed, target)
 
 
 def brightness(values: np.ndarray) -> tuple[float, float]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-from safetensors import SafetensorError, safe_open
+from mlx_unpool_zoo.files import replacing as replacing
+from mlx_unpool_zoo.files import write_arrays, write_together
+from mlx_unpool_zoo.pytorch import load_safetensors
 
 CHECKSUM = "crc32"  # the metadata key of the checksum
 
@@ -53,45 +53,6 @@ def _check_access(option: str, path: Path, existing: Path, mode: int) -> None:
         raise ValueError(f"{option} must be writable but got {path}: no permission for {existing}.")
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path and rename it to ``path`` when the block ends.
-
-    A reader of ``path`` always finds a complete file, old or new. If there are several writers, the last one
-    to finish wins. File and folder are synchronised to the disk. If the block raises (a full disk, Ctrl-C),
-    ``path`` is unchanged, and the temporary file and the folders created for it are removed. Only a process
-    that is killed leaves its ``partial-*`` file.
-    """
-    if ".." in path.parts:
-        # Resolved by the operating system, so the folder before ".." must exist.
-        path = path.parent.resolve(strict=True) / path.name
-    path = Path(os.path.realpath(path))  # keeps symbolic links
-    created = [folder for folder in path.parents if not folder.exists()]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Keeps the suffix, because writers choose the format by it.
-    partial = path.with_name(f"partial-{secrets.token_hex(8)}-{path.name}")
-    try:
-        yield partial
-        synchronise(partial)
-        partial.replace(path)
-        synchronise(path.parent)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        with suppress(OSError):  # another writer may use them
-            for folder in created:
-                folder.rmdir()
-        raise
-
-
-def synchronise(path: Path) -> None:
-    """Wait until a file, or the entries of a folder, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def save_arrays(
     path: Path, arrays: dict[str, mx.array], metadata: dict[str, str] | None = None
 ) -> None:
@@ -102,12 +63,7 @@ def save_arrays(
     """
     metadata = dict(metadata or {})
     metadata[CHECKSUM] = checksum(arrays, metadata)
-    with replacing(path) as partial:
-        try:
-            with partial.open("wb") as file:  # MLX appends a suffix to a name without one
-                mx.save_safetensors(file, arrays, metadata)
-        except (RuntimeError, OSError) as error:
-            raise OSError(f"{path} cannot be written: {error}") from None
+    write_together({path: lambda partial: write_arrays(partial, arrays, metadata)})
 
 
 def load_arrays(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
@@ -120,19 +76,13 @@ def load_arrays(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
         OSError: If the file cannot be opened.
         ValueError: If it is damaged, or not a safetensors file.
     """
-    path.open("rb").close()  # raises an error with the path
     try:
-        # MLX does not validate the header: a malicious one can cause a crash or an infinite loop.
-        with safe_open(path, "numpy"):
-            found: Any = mx.load(str(path), format="safetensors", return_metadata=True)
-        arrays, metadata = found
-        mx.eval(arrays)
-    except (SafetensorError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"{path} is damaged, or not a safetensors file: {reason}") from None
+        arrays, metadata = load_safetensors(path)
+    except ValueError as error:
+        raise ValueError(f"{path}: {str(error).splitlines()[0]}") from None
     expected = metadata.pop(CHECKSUM, None)
     if expected not in (None, checksum(arrays, metadata)):
-        raise ValueError(f"{path} is damaged: its checksum does not match its contents.")
+        raise ValueError(f"{path}: it is damaged: its checksum does not match its contents.")
     return arrays, metadata
 
 

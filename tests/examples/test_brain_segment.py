@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import shutil
 import signal
 from pathlib import Path
@@ -14,7 +15,7 @@ import nibabel
 import numpy as np
 import pytest
 from mlx_unpool_zoo.near_ties import pooled_indices
-from programs import call
+from programs import call, environment, errors_of
 from scipy import ndimage
 from scipy.ndimage import map_coordinates
 from support.brain_volumes import (
@@ -152,6 +153,10 @@ def nifti(values: np.ndarray, voxels: float = 1.0) -> nibabel.Nifti1Image:
     return nibabel.Nifti1Image(values, None, image.header)
 
 
+def sized(voxel: float, offset: float = 0) -> nibabel.Nifti1Image:
+    return nibabel.Nifti1Image(VALUES, affine(np.diag([voxel] * 3), (offset, 0, 0)))
+
+
 VALUES = head((8, 8, 8)).astype(np.float32)
 WITH_NAN = np.where(np.indices(VALUES.shape).sum(0) == 9, np.nan, VALUES)
 BROKEN = {
@@ -160,6 +165,10 @@ BROKEN = {
     "nan": (nifti(WITH_NAN), "not finite"),
     "empty": (nifti(0 * VALUES), "all of its values are 0.0"),
     "voxels": (nifti(VALUES, 2.0), r"\[1.0, 1.0, 1.0\] mm and \[2.0, 1.0, 1.0\]"),
+    "small voxels": (sized(0.01), r"must have voxels of 0.1 to 10 mm, .* \[\[0.009"),
+    "large voxels": (sized(1e6), "must have voxels of 0.1 to 10 mm"),
+    "infinite offset": (sized(1, np.inf), "at most 100 m from the origin, but .* inf"),
+    "large offset": (sized(1, 1e30), r"at most 100 m from the origin, but .*e\+30"),
     "truncated": (nifti(VALUES).to_bytes()[:200], "cannot be read as a volume"),
     "no volume": (b"this is no volume", "cannot be read as a volume"),
 }
@@ -177,6 +186,38 @@ def test_other_files_are_refused_in_one_line(tmp_path, kind):
         read_scan(path)
     (line,) = str(info.value).splitlines()
     assert str(path) in line
+
+
+@pytest.mark.parametrize("suffix", [".nii.gz", ".mgz", ".nii.bz2"])
+def test_a_flipped_bit_in_a_compressed_scan_is_noticed(tmp_path, suffix):
+    path, random = tmp_path / f"scan{suffix}", np.random.default_rng(0)
+    kind = nibabel.MGHImage if suffix == ".mgz" else nibabel.Nifti1Image
+    nibabel.save(kind((900 * head((20, 20, 20))).astype(np.int16), np.eye(4)), path)
+    contents, expected = path.read_bytes(), read_scan(path).get_fdata()
+    for _ in range(30):
+        damaged = bytearray(contents)
+        damaged[random.integers(20, len(contents))] ^= 1 << random.integers(8)
+        path.write_bytes(damaged)
+        try:  # some bits have no meaning, such as those after the end of the last block
+            assert np.array_equal(read_scan(path).get_fdata(), expected)
+        except ValueError as error:
+            (line,) = str(error).splitlines()
+            assert line.startswith(f"{path} cannot be read as a volume: ")
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 2), (8, 8, 1)])
+def test_a_scan_without_content_on_the_grid_is_refused(tmp_path, shape):
+    values = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    nibabel.save(nibabel.Nifti1Image(values, np.eye(4)), tmp_path / "scan.nii.gz")
+    with pytest.raises(ValueError, match=r"scan\.nii\.gz is empty after resampling"):
+        conform(read_scan(tmp_path / "scan.nii.gz"), 32)
+
+
+def test_the_program_says_what_to_install(tmp_path):
+    (tmp_path / "matplotlib.py").write_text("raise ImportError")
+    path = f"{tmp_path}{os.pathsep}{environment()['PYTHONPATH']}"
+    (line,) = errors_of("brain_segment.py", env=environment() | {"PYTHONPATH": path})
+    assert line.endswith('needs the extra [examples]: pip install ".[examples]" in a clone')
 
 
 # Slices and sums.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 import random
@@ -12,10 +13,14 @@ import textwrap
 from pathlib import Path
 
 import mlx.core as mx
+import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
+from mlx.utils import tree_flatten, tree_map
+from mlx_unpool_zoo import convert
 from mlx_unpool_zoo.pytorch import read_state
 from programs import Bomb, environment
+from small_models import save_state
 from support.files import load_arrays, replacing, save_arrays
 
 ARRAYS = {
@@ -82,6 +87,77 @@ def test_two_writers_killed_while_they_write_leave_a_whole_file_of_one(tmp_path)
     assert last in (before, before + 2)  # printed, or about to be
 
 
+# Saves models whose weights are all one number, which is in the configuration as well.
+SAVER = """
+    import itertools, sys
+    import mlx.core as mx, mlx_unpool_zoo as zoo
+    from mlx.utils import tree_map
+    mx.set_default_device(mx.cpu)
+    for number in itertools.count(1):
+        classes = 2 + number % int(sys.argv[2])
+        model = zoo.SegNet(classes, (8,), (2,))
+        model.update(tree_map(lambda v: mx.full(v.shape, float(number % 100)), model.parameters()))
+        model.about.source = str(number % 100)
+        model.save_pretrained(sys.argv[1])
+        print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("kinds", [1, 2], ids=["same shapes", "other shapes"])
+def test_a_model_that_is_saved_meanwhile_is_loaded_whole(tmp_path, kinds):
+    command = [sys.executable, "-c", textwrap.dedent(SAVER), tmp_path, str(kinds)]
+    writer = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True)
+    seen = set()
+    try:
+        writer.stdout.readline()
+        for _ in range(60):
+            model = zoo.from_pretrained(tmp_path)
+            (number,) = {v.item() for _, v in tree_flatten(tree_map(mx.max, model.parameters()))}
+            assert model.about.source == str(int(number))
+            seen.add(number)
+    finally:
+        writer.kill()
+        writer.communicate()
+    assert len(seen) > 5
+
+
+def test_files_of_two_models_are_refused(tmp_path):
+    for number in range(2):
+        zoo.SegNet(2 + number, (8,), (2,)).save_pretrained(tmp_path / str(number))
+    (tmp_path / "0" / "config.json").replace(tmp_path / "1" / "config.json")
+    with pytest.raises(ValueError, match=r"these weights were not saved together with config.json"):
+        zoo.from_pretrained(tmp_path / "1")
+
+
+def test_a_full_disk_leaves_the_old_model(tmp_path, monkeypatch, capsys):
+    model, folder, source = zoo.ENet(12), tmp_path / "model", tmp_path / "enet.safetensors"
+    model.save_pretrained(folder)
+    save_state(source, model)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    model.about.source = "x" * 2_000_000
+    for limit, file in ((1_000_000, "model.safetensors"), (1_900_000, "config.json")):
+        with disk_of(limit), pytest.raises(OSError, match=f"^{folder / file} cannot be written: "):
+            model.save_pretrained(folder)
+        assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    monkeypatch.setattr(sys, "argv", ["convert", "enet", str(source), str(tmp_path / "new" / "a")])
+    with disk_of(1_000_000):
+        assert convert.main() == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{tmp_path / 'new' / 'a' / 'model.safetensors'} cannot be written: ")
+    assert sorted(tmp_path.iterdir()) == [source, folder]
+
+
+@contextlib.contextmanager
+def disk_of(size: int):
+    """No file can be longer than ``size`` bytes."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
 def interrupted(partial: Path) -> None:
     partial.write_text("ne")
     raise KeyboardInterrupt
@@ -90,13 +166,9 @@ def interrupted(partial: Path) -> None:
 def test_a_full_disk_and_an_interruption_leave_the_old_file(tmp_path):
     path, link = tmp_path / "file.safetensors", tmp_path / "link"
     save_arrays(path, {"a": mx.zeros(5)})
-    before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
-    try:
-        with pytest.raises(OSError, match=f"{path} cannot be written: "):
-            save_arrays(path, {name: mx.zeros(100_000) for name in "abc"})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    before = path.read_bytes()
+    with disk_of(100_000), pytest.raises(OSError, match=f"{path} cannot be written: "):
+        save_arrays(path, {name: mx.zeros(100_000) for name in "abc"})
     with pytest.raises(KeyboardInterrupt), replacing(path) as partial:
         interrupted(partial)
     assert path.read_bytes() == before
@@ -113,7 +185,7 @@ def test_a_full_disk_and_an_interruption_leave_the_old_file(tmp_path):
 
 def refused(path: Path, contents: bytes) -> None:
     path.write_bytes(contents)
-    with pytest.raises(ValueError, match=f"{path} is damaged") as info:
+    with pytest.raises(ValueError, match=f"{path}: it is damaged") as info:
         load_arrays(path)
     assert len(str(info.value).splitlines()) == 1
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
@@ -86,21 +85,19 @@ def worst_gradient(name: str, seed: int) -> float:
     scores, twin_indices = theirs(name, twin, x)
     target = np.random.default_rng(2).normal(size=first_to_last(scores).shape).astype(np.float32)
     (scores * last_to_first(target)).mean().backward()
-    expected = {n: v.grad.numpy() for n, v in twin.named_parameters() if v.grad is not None}
-    assert len(expected) > 20
-
-    def loss_of(model, x):
-        return (ours(name, model, x) * mx.array(target)).mean()
-
-    with pooled_indices(feed=twin_indices):
-        _, gradients = nn.value_and_grad(model, loss_of)(model, mx.array(x))
-    model.update(gradients)  # so that they get the names and the layout of PyTorch
-    found = to_state_dict(model, model.pytorch_names)
-    return max(
-        np.linalg.norm(found[key] - value) / np.linalg.norm(value)
-        for key, value in expected.items()
-        if np.linalg.norm(value) > 1e-6
+    found = zoo.compare_port(
+        model,
+        [mx.array(x), *CASES[name].further],
+        first_to_last(scores.detach()),
+        twin_indices,
+        loss=lambda found: (found * mx.array(target)).mean(),
+        gradients={name: value.grad for name, value in twin.named_parameters()},
+        names=model.pytorch_names,
     )
+    assert len(found.gradients) > 20
+    assert found.scores < 1e-5
+    assert found.gap < 1e-6
+    return next(iter(found.gradients.values()))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -176,7 +173,7 @@ def test_sizes_are_those_of_tensors_or_of_python_floats():
     assert differ > 10  # so that the two are distinguished
 
 
-@pytest.mark.parametrize("kind", [list, torch.tensor])
+@pytest.mark.parametrize("kind", [list, torch.tensor, lambda v: torch.tensor(v).numpy()])
 @pytest.mark.parametrize(("size", "voxel"), [((311, 293), 1 / 1.2), ((77, 73), 0.8)])
 def test_classes_of_a_scan_whose_sizes_depend_on_the_last_bit(size, voxel, kind):
     torch.manual_seed(0)
@@ -184,9 +181,12 @@ def test_classes_of_a_scan_whose_sizes_depend_on_the_last_bit(size, voxel, kind)
     model = zoo.from_pytorch("fastsurfer_vinn", twin.state_dict(), height=256, width=256)
     x = np.random.default_rng(0).normal(size=(1, *size, 7)).astype(np.float32)
     with torch.no_grad():
-        expected, indices = indices_of(twin, last_to_first(x), kind([1 / voxel]))
+        given = kind([1 / voxel])
+        expected, indices = indices_of(
+            twin, last_to_first(x), torch.as_tensor(given) if kind is not list else given
+        )
     expected = first_to_last(expected)
-    scale = 1 / voxel if kind is list else mx.array([1 / voxel])
+    scale = mx.array(given) if kind is torch.tensor else given
     with pooled_indices(feed=[first_to_last(i) for i in indices]):
         scores = np.array(model(mx.array(x), scale))
     assert np.abs(scores - expected).max() < 1e-5 * np.ptp(expected)

@@ -42,6 +42,7 @@ def about_input(**entries: Any) -> dict[str, Any]:
     return {"about": {"input": {"normalisation": {"scale": 1, "mean": [0], "std": [1]} | entries}}}
 
 
+BITS = {"group_size": 64, "bits": 4, "mode": "affine"}
 GREY = {"name": "sky", "colour": [1, 2, 3]}
 CONFIGS: list[tuple[Any, str]] = [
     ("{", "Expecting property name"),
@@ -62,6 +63,11 @@ CONFIGS: list[tuple[Any, str]] = [
     (about_input(std=[0]), "'input.normalisation.std.0': .* greater than 0, but got 0"),
     (about_input(mean=[1, 2]), "'mean' must have 1 entries but got 2"),
     ({"about": {"input": {"normalisation": {"scale": 1}}}}, "'input.normalisation.mean': Field"),
+    ("[" * 100_000, "nested too deeply"),
+    ({"about": {"input": [1]}}, "'input': Input should be a valid dictionary, but got"),
+    ({"about": {"input": {"multiple_of": 10**12}}}, "'input.multiple_of': .* or equal to 4096"),
+    ({"about": {"input": {"planes": 99}}}, "'planes' must be 1 but got 99"),
+    ({"quantization": {"head": BITS}}, "'quantization' must name Linear layers, but got head"),
     ({"about": None, "sha256": "0"}, "python -m mlx_unpool_zoo.convert quicknat WEIGHTS FOLDER"),
 ]
 
@@ -120,6 +126,31 @@ def test_damaged_weights_are_refused(quicknat, tmp_path):
             zoo.from_pretrained(folder)
 
 
+@pytest.mark.parametrize("dtype", [mx.int32, mx.bool_, mx.complex64, mx.uint8], ids=str)
+def test_weights_of_other_types_are_refused_by_name(quicknat, tmp_path, dtype):
+    model = small_model("quicknat")[0]
+    name = "classifier.conv.weight"
+    says = rf"type {dtype} instead of mlx.core.float32: {name}\nQuickNAT cannot load .* 1 differ"
+    model.classifier.conv.weight = model.classifier.conv.weight.astype(dtype)
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=says):
+        zoo.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=says):
+        zoo.from_pytorch("quicknat", to_state_dict(model))
+
+
+def test_other_files_in_a_folder_are_named_in_one_line(quicknat, tmp_path):
+    folder = copy_of(quicknat, tmp_path / "model")
+    (folder / "LICENSE").write_bytes("Lizenz für alle".encode("latin-1"))
+    with pytest.raises(ValueError, match=rf"^{folder}/LICENSE: 'utf-8' codec can't decode [^\n]*$"):
+        zoo.from_pretrained(folder)
+    file = folder / "model.safetensors"
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(OSError, match=f"{file}"):
+        zoo.from_pretrained(folder)
+
+
 def test_weights_that_are_not_finite_are_refused(quicknat, tmp_path):
     state = to_state_dict(small_model("quicknat")[0])
     state["classifier.conv.bias"] = np.full(33, 1e6, np.float32)
@@ -148,8 +179,10 @@ def test_a_new_head_keeps_the_other_weights(quicknat, tmp_path):
     assert (new.config["num_classes"], new.about.classes) == (5, [])
     assert new.classifier.conv.weight.shape[0] == 5
     assert mx.array_equal(new.encode1.conv1.weight, model.encode1.conv1.weight)
-    with pytest.raises(ValueError, match="'dtype' must be a floating-point type but got 'int8'"):
-        zoo.from_pretrained(tmp_path, dtype="int8")
+    for dtype in ("int8", "fp16", "half", mx.int8, np.float32):
+        says = "'dtype' must be one of float32, float16, bfloat16, float64 but got"
+        with pytest.raises(ValueError, match=says):
+            zoo.from_pretrained(tmp_path, dtype=dtype)
 
 
 def test_a_name_that_is_neither_a_folder_nor_on_the_hub(quicknat, tmp_path, monkeypatch):
@@ -255,6 +288,8 @@ def test_arguments_that_a_model_refuses():
     ):
         with pytest.raises(ValueError, match=says):
             call()
+    with pytest.raises(TypeError, match=r"^\[ENet\] missing a required argument: 'num_classes'"):
+        zoo.ENet()
     for weights in (1.0, (1, 0, 0), [[1, 0], [0, 1]]):
         with pytest.raises(ValueError, match="'weight_factor' must be two numbers, the same for"):
             hypvinn(mx.concatenate([pair, pair]), weight_factor=weights)

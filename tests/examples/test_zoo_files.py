@@ -41,7 +41,8 @@ def test_a_saved_model_comes_back(model_type, tmp_path):
     metadata = mx.load(str(folder / "model.safetensors"), return_metadata=True)[1]
     saved, card = ((folder / name).read_text() for name in ("config.json", "README.md"))
     saved = json.loads(saved)
-    assert (metadata, saved["model_type"]) == ({"format": "mlx"}, model_type)
+    expected = {"format": "mlx", "saved": saved["saved"]}, model_type
+    assert (metadata, saved["model_type"]) == expected
     assert saved["about"]["classes"] == classes
     assert set(saved["about"]["input"]) == {"planes", "size", "multiple_of", "normalisation"}
     assert saved["about"]["input"]["planes"] == x.shape[-1]
@@ -178,7 +179,7 @@ def test_a_quantised_model_comes_back(tmp_path):
     assert mx.array_equal(again(x), model(x))
 
 
-@pytest.mark.parametrize("page", ["docs/porting.md", "docs/zoo.md"])
+@pytest.mark.parametrize("page", ["docs/porting.md", "docs/zoo.md", "docs/fine_tuning.md"])
 def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
@@ -186,7 +187,7 @@ def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Parameters with new random values")
             exec(compile(block, page, "exec"), names)
-    assert page == "docs/porting.md" or names["classes"].shape == (3, 32, 32)
+    assert page != "docs/zoo.md" or names["classes"].shape == (3, 32, 32)
 
 
 # Layers.
@@ -236,3 +237,46 @@ def test_indices_are_recorded_and_replaced_in_the_order_of_the_calls():
     with pooled_indices(feed=[mx.zeros_like(i) for i in found]):
         assert not np.allclose(model(x), scores)
     assert mx.array_equal(model(x), scores)  # the layers are restored
+
+
+class Port(nn.Module):
+    """Unpools an image, whose first two elements are equal, after pooling."""
+
+    def __init__(self, data_format: str) -> None:
+        super().__init__()
+        x = mx.random.normal((1, 4, 6, 3), key=mx.random.key(0))
+        x[0, 0, :2] = 5.0
+        self.image = x if data_format == "channels_last" else x.transpose(0, 3, 1, 2)
+        self.pool = mlx_unpool.MaxPool2d(2, return_indices=True, data_format=data_format)
+        self.unpool = mlx_unpool.MaxUnpool2d.from_pool(self.pool)
+
+    def __call__(self, factor: float) -> mx.array:
+        values, indices = self.pool(factor * self.image)
+        return self.unpool(values, indices, output_size=(4, 6))
+
+
+@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
+def test_a_near_tie_is_told_from_a_mistake(data_format):
+    port = Port(data_format)
+    values, indices = port.pool(port.image)
+    other = np.array(indices)
+    other[other == 0] = 1  # as if the second element were larger in the last bit
+    scores = port.unpool(values, mx.array(other), output_size=(4, 6))
+    gradient = np.array(2 * scores)  # of the sum of the squares
+    options = {
+        "loss": lambda full: mx.square(full).sum(),
+        "gradients": {"image": gradient, "a": None},
+    }
+    found = zoo.compare_port(port, [1.0], scores, [other], **options)
+    assert found == zoo.Comparison(flips=[3], gap=0.0, scores=0.0, gradients={"image": 0.0})
+    with pooled_indices([other]):  # without the values there
+        ours = nn.value_and_grad(port, lambda: mx.square(port(1.0)).sum())()[1]["image"]
+    assert not np.allclose(ours, gradient)
+    found = zoo.compare_port(port, [-1.0], scores, [other])
+    assert min(found.flips[0] / 18, found.gap, found.scores) > 0.3
+    with pytest.raises(ValueError, match="these 'gradients': bias"):
+        zoo.compare_port(port, [1.0], scores, [other], loss=mx.sum, gradients={"bias": np.ones(2)})
+    with pytest.raises(ValueError, match=r"'scores' must have the shape \(1, .* but got \(2,\)"):
+        zoo.compare_port(port, [1.0], np.zeros(2), [other])
+    with pytest.raises(ValueError, match=r"call 1 got \(\d, \d, \d\) instead of \(1, "):
+        zoo.compare_port(port, [1.0], scores, [other[0]])

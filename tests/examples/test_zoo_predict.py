@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import mlx.core as mx
+import mlx.nn as nn
+import mlx.optimizers as optim
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
+import scipy.ndimage
+import sklearn.metrics
+from mlx.utils import tree_flatten, tree_map
 from mlx_unpool_zoo.layers import BatchNorm
 from PIL import Image
 from small_models import SMALL, small_model
@@ -163,6 +168,70 @@ def test_models_unpool_with_window_indices(kind, monkeypatch):
     with zoo.pooled_indices() as found:
         assert mx.array_equal(model(x), scores)
     assert {indices.dtype for indices in found} == {mx.int32}
+
+
+def test_segnet_of_the_paper_and_the_small_one_say_what_they_are():
+    paper, small = zoo.SegNet.vgg16(12), zoo.SegNet(12)
+    sizes = [sum(v.size for _, v in tree_flatten(m.parameters())) for m in (paper, small)]
+    assert sizes[0] == pytest.approx(29.5e6, rel=2e-3)
+    assert sizes[1] < 1e5
+    similar = "2481-2495. This is a similar network with [12, 24, 48] channels"
+    assert [similar in str(model.model_card()) for model in (paper, small)] == [False, True]
+
+
+def test_statistics_stay_frozen_and_a_resumed_fine_tuning_step_is_the_same(tmp_path):
+    """As with mlx.nn.BatchNorm alone: AdamW would let them decay."""
+    model, x = small_model("enet")
+    labels = mx.zeros(x.shape[:-1], mx.int32)
+
+    def step(model, optimizer):
+        def loss_of(model):
+            return nn.losses.cross_entropy(model(x), labels, reduction="mean")
+
+        mx.random.seed(2)  # of dropout
+        _, gradients = nn.value_and_grad(model.train(), loss_of)(model)
+        optimizer.update(model, gradients)
+        mx.eval(model.parameters(), optimizer.state)
+
+    for freezing in (lambda m: m.freeze().unfreeze(), lambda m: m.stage4[1].freeze().unfreeze()):
+        freezing(model)
+        names = [name for name, _ in tree_flatten(model.trainable_parameters())]
+        assert names
+        assert not [name for name in names if "running_" in name]
+    continued = optim.AdamW(1e-2)
+    step(model, continued)
+    model.save_pretrained(tmp_path)
+    resumed, again = optim.AdamW(1e-2), zoo.from_pretrained(tmp_path)
+    resumed.state = tree_map(lambda v: v, continued.state)
+    for each in ((model, continued), (again, resumed)):
+        step(*each)
+    for (name, found), (_, expected) in zip(
+        tree_flatten(again.parameters()), tree_flatten(model.parameters())
+    ):
+        assert mx.array_equal(found, expected), name
+
+
+def test_the_metrics_are_those_of_scikit_learn_and_scipy():
+    random = np.random.default_rng(0)
+    truth, prediction = random.integers(0, 5, (2, 3, 20, 30))
+    ignoring = np.where(random.random(truth.shape) < 0.2, 255, truth)
+    expected = sklearn.metrics.confusion_matrix(
+        ignoring.ravel(), prediction.ravel(), labels=range(6)
+    )
+    counts = zoo.metrics.confusion_matrix(ignoring.astype(np.uint8), prediction, 6)
+    assert np.array_equal(counts, expected)
+    ious = sklearn.metrics.jaccard_score(truth.ravel(), prediction.ravel(), average=None)
+    assert np.allclose(zoo.metrics.class_iou(truth, prediction, 6), [*ious, np.nan], equal_nan=True)
+    mask, cross = truth == 4, np.zeros((3, 3, 3), bool)
+    cross[1] = scipy.ndimage.generate_binary_structure(2, 1)
+    grown = scipy.ndimage.binary_dilation(mask, cross, iterations=2)
+    assert np.array_equal(zoo.metrics.dilated(mask, 2), grown)
+    for wrong, says in (
+        (prediction[:1], "must have the shape"),
+        (prediction + 2, "must be 0 to 4"),
+    ):
+        with pytest.raises(ValueError, match=f"'prediction' {says}"):
+            zoo.metrics.confusion_matrix(truth, wrong, 5)
 
 
 @pytest.mark.parametrize("shape", [(2, 79, 172, 16), (3, 5000, 4), (2, 3, 5, 4, 4), (6, 8)])

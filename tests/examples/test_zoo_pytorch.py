@@ -10,6 +10,7 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
 from mlx.utils import tree_flatten
@@ -39,6 +40,11 @@ def test_a_linear_layer_after_a_flatten_is_reordered_on_request():
     assert set(report.loaded) == {name for name, _ in tree_flatten(model.parameters())}
     assert (report.missing, report.unexpected) == ([], [])
     assert report.ignored == ["encoder.1.num_batches_tracked"]
+    there = to_state_dict(model, **layers)
+    twin.load_state_dict({name: torch.from_numpy(value) for name, value in there.items()})
+    assert largest_difference(model, twin, (2, 7, 8, 1)) < 1e-6
+    with pytest.raises(ValueError, match="must name layers of the model, but got head"):
+        to_state_dict(model, flatten={"head": SHAPE})
     pytorch.load_state_dict(model, twin)  # without the request, the order of PyTorch is kept
     assert largest_difference(model, twin, (2, 7, 8, 1)) > 0.01
     with pytest.raises(ValueError, match=r"with 120 elements for 'fc', but got \(4, 5, 5\)"):
@@ -165,6 +171,7 @@ PUBLISHER = """
             self.norm = nn.BatchNorm2d(2)
             self.blocks = nn.Sequential(nn.PReLU(), nn.Linear(2, 3, bias=False))
             self.log_sigma = nn.Parameter(torch.zeros(()))
+            self.twin = self.norm  # listed twice
             self.register_buffer("scratch", torch.zeros(1), persistent=False)
 
     torch.manual_seed(0)
@@ -181,11 +188,56 @@ def test_a_whole_pickled_model_is_read_without_its_code(tmp_path):
     script.write_text(textwrap.dedent(PUBLISHER))
     subprocess.run([sys.executable, script, *names], check=True)
     expected = read_state(names[2])
-    assert "blocks.1.weight" in expected
+    assert {"blocks.1.weight", "twin.weight"} <= expected.keys()
     for path in names[:2]:
         found = read_state(path)  # its class is defined in another script
         assert found.keys() == expected.keys()
         assert all(np.array_equal(found[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize("kind", ["twice", "nested", "itself"])
+def test_pickled_modules_without_end_are_refused(kind, tmp_path):
+    """The first has 2^20 modules in a few kilobytes."""
+    model = torch.nn.Module()
+    model.weight = torch.nn.Parameter(torch.ones(1))
+    for _ in range({"twice": 20, "nested": 110, "itself": 0}[kind]):
+        outer = torch.nn.Module()
+        outer.a = outer.b = model
+        if kind == "nested":
+            del outer.b
+        model = outer
+    if kind == "itself":
+        model.a = model
+    torch.save(model, tmp_path / "model.pth")
+    says = (
+        r"model\.pth: a model must have at most 20,000 modules in 100 levels, but this one has more"
+    )
+    with pytest.raises(ValueError, match=says):
+        read_state(tmp_path / "model.pth")
+
+
+def test_arrays_without_numbers_are_refused_by_name(tmp_path):
+    for value, kind in (
+        (torch.eye(3).to_sparse(), "torch.float32, torch.sparse_coo, on cpu"),
+        (torch.ones(3, device="meta"), "torch.float32, torch.strided, on meta"),
+        (np.array(["a"]), "<U1"),
+        (np.array([None]), "object"),
+    ):
+        says = f"^a.weight must be a dense array of numbers, but it is of {kind}.$"
+        with pytest.raises(ValueError, match=says):
+            pytorch.arrays_of({"a.weight": value})
+    # A list that is 2^40 lists when it is printed, and YAML that merges a mapping 2^40 times.
+    lists: list = []
+    for _ in range(40):
+        lists = [lists, lists]
+    merges = "a0: &a0 {}\n"
+    merges += "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 40))
+    state = {"fullconv.weight": torch.ones(16, 2, 3, 3)}
+    torch.save({"state_dict": state, "config": merges}, tmp_path / "enet.pth")
+    checkpoint = pytorch.read_checkpoint(tmp_path / "enet.pth")
+    assert pytorch.config_of(checkpoint) == {}
+    with pytest.raises(ValueError, match=r"'num_classes': Input .* but got \[\[\["):
+        zoo.from_pytorch("enet", checkpoint, num_classes=lists)
 
 
 def test_code_in_a_checkpoint_is_never_run(tmp_path):

@@ -16,21 +16,21 @@ except ImportError as error:
 
 from mlx_unpool import __version__
 
-from . import pytorch
+from . import metrics, pytorch
 from .autoencoders import ConvAutoencoder3d, InceptionAutoencoder
 from .classes import CAMVID, CEREBNET, FASTSURFER, read_classes
 from .enet import ENet
 from .fastsurfer import CerebNet, FastSurferCNN, FastSurferVINN, HypVINN
 from .model import MODELS, About, Model, from_pretrained, from_pytorch
-from .near_ties import pooled_indices
+from .near_ties import Comparison, compare_port, pooled_indices
 from .quicknat import QuickNAT
 from .segnet import SegNet
 
 # fmt: off
 __all__ = [
-    "CAMVID", "CEREBNET", "FASTSURFER", "MODELS", "About", "CerebNet", "ConvAutoencoder3d", "ENet",
-    "FastSurferCNN", "FastSurferVINN", "HypVINN", "InceptionAutoencoder", "Model", "QuickNAT",
-    "SegNet", "__version__", "from_pretrained", "from_pytorch", "pooled_indices", "pytorch",
-    "read_classes",
+    "CAMVID", "CEREBNET", "FASTSURFER", "MODELS", "About", "CerebNet", "Comparison",
+    "ConvAutoencoder3d", "ENet", "FastSurferCNN", "FastSurferVINN", "HypVINN",
+    "InceptionAutoencoder", "Model", "QuickNAT", "SegNet", "__version__", "compare_port",
+    "from_pretrained", "from_pytorch", "metrics", "pooled_indices", "pytorch", "read_classes",
 ]
 # fmt: on

@@ -22,7 +22,7 @@ from mlx.utils import tree_flatten
 from pydantic import ValidationError
 
 from . import pytorch
-from .classes import CAMVID, read_classes
+from .classes import read_classes
 from .model import IMAGENET, MODELS, Plane, from_pytorch, in_one_line
 
 
@@ -85,13 +85,11 @@ def convert(arguments: argparse.Namespace) -> str:
         model = from_pytorch(arguments.model, checkpoint, **dict(arguments.config))
     except ValueError as error:
         raise ValueError(f"{source}: {error}") from None
-    about, classes = model.about, model.config.get("num_classes", 0)
+    about = model.about
     if arguments.input:
         about.input["normalisation"] = IMAGENET if arguments.input == "normalised" else None
     if arguments.classes:
         about.classes = read_classes(arguments.classes)
-    elif arguments.model in ("segnet", "enet") and classes == len(CAMVID):
-        about.classes = CAMVID
     if model.medical and model.segments:
         about.plane = plane
     about.source = arguments.source or source.name

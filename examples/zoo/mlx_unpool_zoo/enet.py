@@ -16,6 +16,7 @@ import numpy as np
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
+from .classes import CAMVID
 from .layers import BatchNorm
 from .model import About, Model, Size
 
@@ -157,6 +158,7 @@ class ENet(Model):
         },
         base_model="ntkhoa95/ENet_PyTorch",
     )
+    published_tables: ClassVar[Mapping[int, list[Any]]] = {12: CAMVID}
 
     def __init__(self, num_classes: Size) -> None:
         super().__init__()

@@ -389,9 +389,9 @@ class FastSurferVINN(FastSurferCNN):
             x: Slices (N, H, W, num_channels).
             scale_factor: Positions of the scan per position of the inner feature maps: 1 mm divided by the
                 voxel size. One number for all images, one per image, (N,) or (N, 1), or two per image,
-                (N, 2), for rows and columns. As in the authors' code, the sizes are computed in float64 from
-                numbers and NumPy arrays, and in float32 from arrays of MLX, which correspond to tensors: a
-                size can depend on the last bit.
+                (N, 2), for rows and columns. As in the authors' code, sizes are computed in float32 from
+                float32 arrays and all arrays of MLX, and in float64 from numbers and other arrays: a size
+                can depend on the last bit.
             scale_factor_out: The same for the output, if its resolution is different.
 
         Returns:
@@ -566,8 +566,10 @@ class HypVINN(FastSurferVINN):
 
 
 def per_image(scale: Any, count: int) -> list[list[Any]]:
-    """The factors of rows and columns for each image: float32 if given as an array of MLX, else float64."""
-    array: Any = np.asarray(scale, np.float32 if isinstance(scale, mx.array) else np.float64)
+    """The factors of rows and columns for each image: float32 for float32 and MLX arrays, else float64."""
+    array: Any = np.asarray(scale)
+    single = isinstance(scale, mx.array) or array.dtype == np.float32
+    array = array.astype(np.float32 if single else np.float64)
     if array.ndim == 1 and len(array) == 2 != count and count == 1:
         array = array[None]  # rows and columns of the only image
     if array.ndim < 2:

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import mlx.core as mx
 import mlx.nn as nn
 
 
+class Frozen(set[str]):
+    """The names of frozen parameters. The running statistics are always among them."""
+
+    def __contains__(self, name: object) -> bool:
+        return name in ("running_mean", "running_var") or super().__contains__(name)
+
+
 class BatchNorm(nn.BatchNorm):
-    """``mlx.nn.BatchNorm`` that also accepts volumes (N, D, H, W, C), with more accurate statistics."""
+    """``mlx.nn.BatchNorm`` that also accepts volumes (N, D, H, W, C), with more accurate statistics.
+
+    ``unfreeze`` of a module that contains it never makes the running statistics trainable.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._no_grad = Frozen(self._no_grad)
 
     def __call__(self, x: mx.array) -> mx.array:
         if x.ndim < 5:

@@ -6,8 +6,11 @@ import functools
 import inspect
 import json
 import re
+import reprlib
 import tempfile
+import time
 import warnings
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -23,6 +26,7 @@ from typing_extensions import NotRequired, TypedDict
 import mlx_unpool
 
 from . import pytorch
+from .files import write_arrays, write_together
 
 M = TypeVar("M", bound="Model")
 WEIGHTS = "model.safetensors"
@@ -34,6 +38,7 @@ Counts = Annotated[Sequence[Annotated[int, Field(gt=0, le=64)]], Field(min_lengt
 Channel = Annotated[int, Field(ge=0, le=255)]  # of a colour
 # The normalisation of pictures from 0 to 255 for networks trained on ImageNet.
 IMAGENET: Any = {"scale": 1 / 255, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+DTYPES = {name: getattr(mx, name) for name in ("float32", "float16", "bfloat16", "float64")}
 AXES = {1: "L", 2: "H, W", 3: "D, H, W"}
 # Other spellings of an argument in the authors' configurations.
 ALIASES = dict.fromkeys(("classes", "num_class", "n_classes"), "num_classes")
@@ -63,7 +68,7 @@ class Input(TypedDict, total=False):
 
     planes: PositiveInt
     size: str
-    multiple_of: PositiveInt
+    multiple_of: Annotated[int, Field(gt=0, le=4096)]
     normalisation: Normalisation | None
 
 
@@ -93,14 +98,15 @@ class Configuration(BaseModel):
     config: dict[str, Any]
     about: dict[str, Any]
     quantization: dict[str, dict[str, Any]] = {}  # the arguments of each quantised layer
+    saved: str | None = None  # the same in the weights that were saved with it
 
 
 def in_one_line(error: ValidationError) -> str:
     """The errors of pydantic, each with the name, the value and what is allowed."""
     lines = []
     for each in error.errors(include_url=False):
-        name, got = ".".join(map(str, each["loc"])), repr(each["input"])
-        got = "" if each["type"].startswith("missing") else f", but got {got[:60]}"
+        name, got = ".".join(map(str, each["loc"])), reprlib.repr(each["input"])
+        got = "" if each["type"].startswith("missing") else f", but got {got}"
         lines.append(f"{name!r}: {each['msg']}{got}" if name else f"{each['msg']}{got}")
     return "; ".join(lines)
 
@@ -132,10 +138,17 @@ def checked(init: Callable[..., None]) -> Callable[..., None]:
                 # mlx.nn.Module would treat the entries of a dict as parameters.
                 object.__setattr__(self, "config", arguments)
                 self.about = self.default_about.model_copy(deep=True)
-                self.about.classes = self.class_tables.get(arguments.get("num_classes"), [])
+                count = str(
+                    arguments.get("num_classes")
+                )  # it may be a list, as it is not checked yet
+                self.about.classes = {str(n): t for n, t in self.class_tables.items()}.get(
+                    count, []
+                )
             validated(self, **arguments)
         except ValidationError as error:
             raise ValueError(f"[{type(self).__name__}] {in_one_line(error)}") from None
+        except TypeError as error:  # a missing or unexpected argument
+            raise TypeError(f"[{type(self).__name__}] {error}") from None
 
     return call
 
@@ -155,6 +168,7 @@ class Model(nn.Module):
     segments: ClassVar[bool] = True  # autoencoders do not
     modalities: ClassVar[int] = 1  # scans of one head in the channels of an input
     class_tables: ClassVar[Mapping[Any, list[Any]]] = {}  # by number of classes
+    published_tables: ClassVar[Mapping[Any, list[Any]]] = {}  # the same, for weights of the authors
     # Entries of the authors' configurations that do not affect the model.
     without_effect: ClassVar[frozenset[str]] = frozenset()
 
@@ -179,6 +193,8 @@ class Model(nn.Module):
             if len(found) not in allowed:
                 wanted = " or ".join(map(str, allowed))
                 raise ValueError(f"{name!r} must have {wanted} entries but got {len(found)}.")
+        if (planes := about.input.get("planes", channels)) != channels:
+            raise ValueError(f"'planes' must be {channels} but got {planes}.")
 
     # Loading and saving.
 
@@ -215,17 +231,24 @@ class Model(nn.Module):
         if not folder.is_dir():
             options = {"revision": revision, "token": token, "cache_dir": cache_dir}
             folder = downloaded(str(folder), local_files_only=local_files_only, **options)
-        file = folder / "config.json"
         try:
-            model, quantization = cls._configured(file.read_bytes(), arguments)
-            if (folder / "LICENSE").is_file():
-                model.about.licence_text = (folder / "LICENSE").read_text(encoding="utf-8")
+            for attempt in range(20):  # another process may save a model at the same time
+                time.sleep(attempt and 0.1)
+                file = folder / "config.json"
+                model, found = cls._configured(file.read_bytes(), arguments)
+                file = folder / WEIGHTS
+                weights, metadata = pytorch.load_safetensors(file)
+                if found.saved in (None, metadata.get("saved", found.saved)):
+                    break
+            else:
+                raise ValueError("these weights were not saved together with config.json.")
+            if (file := folder / "LICENSE").is_file():
+                model.about.licence_text = file.read_text(encoding="utf-8")
             file = folder / WEIGHTS
-            weights, metadata = pytorch.load_safetensors(file)
             if metadata.get("format") == "pt":  # published for PyTorch
                 weights = model.sanitize(weights, strict=strict)
-            if quantization:
-                nn.quantize(model, class_predicate=lambda path, _: quantization.get(path, False))
+            if how := found.quantization:
+                nn.quantize(model, class_predicate=lambda path, _: how.get(path, False))
             return model._load(weights, dtype, strict, ignore_mismatched_sizes)
         except (ValueError, TypeError) as error:
             said = in_one_line(error) if isinstance(error, ValidationError) else str(error)
@@ -234,9 +257,12 @@ class Model(nn.Module):
     @classmethod
     def _configured(
         cls: type[M], text: bytes, arguments: dict[str, Any]
-    ) -> tuple[M, dict[str, Any]]:
-        """A new model as described by ``config.json``, and how it is quantised."""
-        content = json.loads(text)
+    ) -> tuple[M, Configuration]:
+        """A new model as described by ``config.json``, before it is quantised, and the content."""
+        try:
+            content = json.loads(text)
+        except RecursionError:
+            raise ValueError("its lists or objects are nested too deeply.") from None
         if isinstance(content, dict) and "config" in content and "about" not in content:
             raise ValueError(
                 "this folder is of an earlier version. Convert the weights again: python -m "
@@ -253,10 +279,14 @@ class Model(nn.Module):
         if "num_classes" in arguments:  # a new head
             found.about.pop("classes", None)
         defaults = model.about.model_dump()
-        found.about["input"] = defaults["input"] | found.about.get("input", {})
+        if isinstance(given := found.about.get("input", {}), dict):
+            found.about["input"] = defaults["input"] | given
         model.about = About(**defaults | found.about)
         model.check_about()
-        return model, found.quantization
+        layers = dict(model.named_modules())
+        if bad := [n for n in found.quantization if not hasattr(layers.get(n), "to_quantized")]:
+            raise ValueError(f"'quantization' must name Linear layers, but got {pytorch.cut(bad)}.")
+        return model, found
 
     def _load(
         self: M,
@@ -274,6 +304,9 @@ class Model(nn.Module):
         if not ignore_mismatched_sizes:
             lines += [f"shape {weights[n].shape} instead of {own[n].shape}: {n}" for n in other]
         lines += [f"not used: {n}" for n in unused if strict]
+        lines += [
+            line for n in own if n in weights for line in pytorch.wrong_type(n, weights[n], own[n])
+        ]
         if lines:
             raise pytorch.mismatch(type(self).__name__, lines)
         if new := [*missing, *other]:
@@ -282,9 +315,9 @@ class Model(nn.Module):
             warnings.warn(f"Parameters that are ignored: {', '.join(unused)}", stacklevel=3)
         self.load_weights([(n, weights[n]) for n in own.keys() - new], strict=False)
         if dtype is not None:
-            wanted = getattr(mx, dtype, None) if isinstance(dtype, str) else dtype
-            if wanted not in (mx.float32, mx.float16, mx.bfloat16, mx.float64):
-                raise ValueError(f"'dtype' must be a floating-point type but got {dtype!r}.")
+            wanted = DTYPES.get(dtype) if isinstance(dtype, str) else dtype
+            if not isinstance(wanted, mx.Dtype) or wanted not in DTYPES.values():
+                raise ValueError(f"'dtype' must be one of {', '.join(DTYPES)} but got {dtype!r}.")
             self.set_dtype(wanted)
         found = dict(tree_flatten(self.parameters()))
         if bad := [name for name, value in found.items() if not mx.isfinite(value).all()]:
@@ -293,7 +326,11 @@ class Model(nn.Module):
         return self
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Save the model as a folder with weights, configuration, model card and licence."""
+        """Save the model as a folder with weights, configuration, model card and licence.
+
+        A process that loads the folder meanwhile gets the old model or the new one. After an OSError, for
+        example because the disk is full, the folder is unchanged.
+        """
         self.check_about()
         about = self.about.model_dump()
         config = {"model_type": self.model_type, "config": self.config, "about": about}
@@ -302,13 +339,16 @@ class Model(nn.Module):
             for name, layer in self.named_modules()
             if isinstance(layer, nn.QuantizedLinear)
         }
-        folder, weights = Path(folder), dict(tree_flatten(self.parameters()))
-        folder.mkdir(parents=True, exist_ok=True)
-        mx.save_safetensors(str(folder / WEIGHTS), weights, {"format": "mlx"})
-        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        self.model_card().save(folder / "README.md")
-        if self.about.licence_text:
-            (folder / "LICENSE").write_text(self.about.licence_text, encoding="utf-8")
+        config["saved"] = saved = f"{zlib.crc32(json.dumps(config).encode()):08x}"
+        weights = dict(tree_flatten(self.parameters()))
+        metadata = {"format": "mlx", "saved": saved}
+        contents: dict[str, str | Callable[[Path], object]] = {
+            WEIGHTS: lambda path: write_arrays(path, weights, metadata),
+            "config.json": json.dumps(config, indent=2) + "\n",
+            "README.md": str(self.model_card()),
+            "LICENSE": self.about.licence_text,
+        }
+        write_together({Path(folder, name): each for name, each in contents.items() if each})
 
     def push_to_hub(
         self, repo_id: str, *, private: bool | None = None, token: str | None = None
@@ -373,6 +413,8 @@ class Model(nn.Module):
         try:
             model = cls._inferred(state, published, arguments)
             model.about.converter = f"mlx_unpool {mlx_unpool.__version__}"
+            table = cls.published_tables.get(model.config.get("num_classes"), [])
+            model.about.classes = model.about.classes or table
             return model._load(model.sanitize(state, strict=strict), dtype, strict)
         except (ValueError, TypeError) as error:
             others = [n for n, kind in MODELS.items() if kind is not cls and kind.fits(state)]

@@ -1,4 +1,4 @@
-"""Find out whether two frameworks differ because of near-ties.
+"""Compare a port with its original, and find out whether they differ because of near-ties.
 
 If two values in a window differ only in the last bit, their order can change in another framework. Then the
 index is different, and the unpooled value is at another position. With the indices of the other framework, a
@@ -8,16 +8,24 @@ correctly ported network gives the same scores up to rounding.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+from unittest import mock
 
 import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
 
 from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d
 
+from . import pytorch
+
 
 @contextlib.contextmanager
-def pooled_indices(feed: Sequence[Any] | None = None) -> Iterator[list[mx.array]]:
+def pooled_indices(
+    feed: Sequence[Any] | None = None, *, values: bool = False, gaps: list[mx.array] | None = None
+) -> Iterator[list[mx.array]]:
     """Record the flat indices of pooling layers, in the order of the calls, and optionally replace them.
 
     Only the layers ``MaxPool1d``, ``MaxPool2d`` and ``MaxPool3d`` with ``return_indices=True`` are recorded.
@@ -25,40 +33,118 @@ def pooled_indices(feed: Sequence[Any] | None = None) -> Iterator[list[mx.array]
 
     Args:
         feed: Indices to return instead: one array per call of a layer with indices, in the layer's layout.
+        values: Whether the layers also return the values at these indices, so that gradients go there.
+        gaps: A list to which each call appends the largest difference between the maximum of a window and the
+            value at the index in ``feed``, divided by the largest absolute value of the layer's input.
 
     Yields the list to which each call appends the indices that it computed.
     """
     found: list[mx.array] = []
-    layers = (MaxPool1d, MaxPool2d, MaxPool3d)
-    originals = [layer.__call__ for layer in layers]
 
-    def noting(original: Any) -> Any:
+    def noting(original: Any, dims: int) -> Any:
         def call(self: Any, x: mx.array, **options: Any) -> Any:
             if not self.return_indices:
                 return original(self, x, **options)
-            index_format, self.index_format = self.index_format, "flat"  # as in other frameworks
-            try:
-                values, indices = original(self, x, **options)
-            finally:
-                self.index_format = index_format
+            with mock.patch.object(self, "index_format", "flat"):  # as in other frameworks
+                maxima, indices = original(self, x, **options)
             found.append(indices)
-            if feed is not None and len(found) > len(feed):
+            if feed is None:
+                return maxima, indices
+            if len(found) > len(feed):
                 raise ValueError(
                     f"[pooled_indices] 'feed' has {len(feed)} arrays, but there are more calls of layers."
                 )
-            return values, indices if feed is None else mx.array(feed[len(found) - 1])
+            fed = mx.array(feed[len(found) - 1])
+            if fed.shape != indices.shape:
+                raise ValueError(
+                    f"[pooled_indices] 'feed' must have arrays of the shapes of the indices, but call "
+                    f"{len(found)} got {fed.shape} instead of {indices.shape}."
+                )
+            last = -1 if self.data_format == "channels_first" else -2  # spatial axis
+            planes, flat = (a.flatten(last - dims + 1, last) for a in (x, fed))
+            flat = mx.clip(flat, 0, planes.shape[last] - 1)
+            there = mx.take_along_axis(planes, flat, axis=last).reshape(fed.shape)
+            there = mx.where(fed < 0, maxima, there)  # a window without an element
+            if gaps is not None:
+                gaps.append(mx.abs(maxima - there).max() / mx.abs(x).max())
+            return there if values else maxima, fed
 
         return call
 
-    for layer, original in zip(layers, originals):
-        layer.__call__ = noting(original)  # type: ignore[method-assign]
-    try:
+    with contextlib.ExitStack() as stack:
+        for dims, layer in enumerate((MaxPool1d, MaxPool2d, MaxPool3d), start=1):
+            replaced = noting(layer.__call__, dims)
+            stack.enter_context(mock.patch.object(layer, "__call__", replaced))
         yield found
-        if feed is not None and len(found) < len(feed):
-            raise ValueError(
-                f"[pooled_indices] 'feed' has {len(feed)} arrays, but {len(found)} calls of layers were "
-                "recorded. Calls of functions such as mlx_unpool.max_pool2d are not recorded."
-            )
-    finally:
-        for layer, original in zip(layers, originals):
-            layer.__call__ = original  # type: ignore[method-assign]
+    if feed is not None and len(found) < len(feed):
+        raise ValueError(
+            f"[pooled_indices] 'feed' has {len(feed)} arrays, but {len(found)} calls of layers were "
+            "recorded. Calls of functions such as mlx_unpool.max_pool2d are not recorded."
+        )
+
+
+@dataclasses.dataclass
+class Comparison:
+    """How a port differs from its original; see :func:`compare_port`.
+
+    Attributes:
+        flips: How many indices of each pooling layer differ.
+        gap: The largest of the ``gaps`` of :func:`pooled_indices`. Those of near-ties are 1e-6 or less.
+        scores: The largest difference of the scores, divided by their range (maximum - minimum).
+        gradients: For each parameter the norm of the difference divided by the norm, largest first.
+    """
+
+    flips: list[int]
+    gap: float
+    scores: float
+    gradients: dict[str, float]
+
+
+def compare_port(
+    model: nn.Module,
+    inputs: Sequence[Any],
+    scores: Any,
+    indices: Sequence[Any],
+    *,
+    loss: Callable[[mx.array], mx.array] | None = None,
+    gradients: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Comparison:
+    """Compare a port with its original, whose results for the same inputs are given as arrays or tensors.
+
+    Args:
+        model: The port, with the weights and the mode of the original. It gets the original's ``indices``.
+        inputs: The arguments of a call.
+        scores: The output of the original, in the layout of the port.
+        indices: The original's flat indices, as ``feed`` of :func:`pooled_indices`.
+        loss: A function of the output, needed for gradients.
+        gradients: The original's gradients of this loss by parameter name. Those below a millionth of the
+            largest norm are ignored, and those that are None.
+        **options: ``names``, ``flatten`` and ``unflatten`` of :func:`pytorch.load_state_dict`.
+    """
+    expected = pytorch.arrays_of({"scores": scores})["scores"]
+    feed = list(pytorch.arrays_of({str(n): array for n, array in enumerate(indices)}).values())
+    gaps: list[mx.array] = []
+    with pooled_indices(feed, gaps=gaps) as found:
+        output = pytorch.arrays_of({"scores": model(*inputs)})["scores"]
+    if output.shape != expected.shape:
+        raise ValueError(f"'scores' must have the shape {output.shape} but got {expected.shape}.")
+    flips = [int((np.array(own) != other).sum()) for own, other in zip(found, feed)]
+    worst = float(np.abs(output - expected).max() / np.ptp(expected))
+    result = Comparison(flips, max(map(float, gaps), default=0.0), worst, {})
+    if loss is None or not gradients:
+        return result
+    with pooled_indices(feed, values=True):
+        _, tree = nn.value_and_grad(model, lambda *given: loss(model(*given)))(*inputs)
+    ours = pytorch.to_state_dict(model, arrays=tree, **options)
+    theirs = pytorch.arrays_of({n: v for n, v in gradients.items() if v is not None})
+    if unknown := [name for name in theirs if name not in ours]:
+        raise ValueError(f"no trainable parameter has these 'gradients': {pytorch.cut(unknown)}.")
+    norms = {name: float(np.linalg.norm(value)) for name, value in theirs.items()}
+    differences = {
+        name: float(np.linalg.norm(ours[name] - theirs[name])) / norm
+        for name, norm in norms.items()
+        if norm > 1e-6 * max(norms.values())
+    }
+    result.gradients = dict(sorted(differences.items(), key=lambda item: -item[1]))
+    return result

@@ -38,12 +38,19 @@ HOW_TO_EXPORT = (
 
 @dataclasses.dataclass
 class Report:
-    """The result of :func:`load_state_dict`, as names of the state dict unless stated otherwise."""
+    """The result of :func:`load_state_dict`, as names of the state dict unless stated otherwise.
 
-    loaded: list[str]  # parameters of the model with new values, by their MLX names
-    missing: list[str]  # parameters that the state dict lacks; they keep their values
-    unexpected: list[str]  # arrays that have no parameter in the model
-    ignored: list[str]  # entries that are not arrays, and counters of BatchNorm
+    Attributes:
+        loaded: Parameters of the model with new values, by their MLX names.
+        missing: Parameters that the state dict lacks; they keep their values.
+        unexpected: Arrays that have no parameter in the model.
+        ignored: Entries that are not arrays, and counters of BatchNorm.
+    """
+
+    loaded: list[str]
+    missing: list[str]
+    unexpected: list[str]
+    ignored: list[str]
 
 
 def cut(names: Sequence[str], separator: str = ", ") -> str:
@@ -61,6 +68,7 @@ def mismatch(model: str, lines: Sequence[str]) -> ValueError:
 
 def load_safetensors(path: str | Path) -> tuple[dict[str, mx.array], dict[str, str]]:
     """The arrays and the metadata of a safetensors file."""
+    Path(path).open("rb").close()  # raises an error with the path
     try:
         # MLX does not validate the header: a malicious one can cause a crash or an infinite loop.
         with safe_open(path, "numpy"):
@@ -192,7 +200,8 @@ def split_state(checkpoint: Any) -> tuple[dict[str, Any], list[str]]:
 def config_of(checkpoint: Any) -> dict[str, Any]:
     """The configuration of the model in a checkpoint (a dict or YAML), with names in lower case."""
     config = checkpoint.get("config") if isinstance(checkpoint, Mapping) else None
-    if isinstance(config, str):  # as FastSurfer saves it
+    if isinstance(config, str) and "<<" not in config:  # as FastSurfer saves it; without merges,
+        # because a few that each refer twice to another take forever
         with contextlib.suppress(yaml.YAMLError, RecursionError):
             config = yaml.safe_load(config)
     if isinstance(config, Mapping):
@@ -200,18 +209,26 @@ def config_of(checkpoint: Any) -> dict[str, Any]:
     return {str(n).lower(): v for n, v in config.items()} if isinstance(config, Mapping) else {}
 
 
-def state_of_foreign(model: Foreign, prefix: str = "") -> dict[str, Any]:
+def state_of_foreign(model: Foreign, prefix: str = "", visited: Any = None) -> dict[str, Any]:
     """The state dict of a pickled model whose class is not available."""
+    visited = [] if visited is None else visited
+    visited.append(model)
+    # A module may be in several others, but in a small file each can be twice in the next one, without end.
+    if len(visited) > 20_000 or prefix.count(".") > 100:
+        raise ValueError(
+            "a model must have at most 20,000 modules in 100 levels, but this one has more, or a module "
+            f"contains itself. {HOW_TO_EXPORT}"
+        )
     parts = getattr(model, "state", None)
     kinds = ("_parameters", "_buffers", "_modules")
     if not (isinstance(parts, dict) and all(isinstance(parts.get(kind), dict) for kind in kinds)):
         raise ValueError(f"not a model but {described(model)}. {HOW_TO_EXPORT}")
     left_out = parts.get("_non_persistent_buffers_set", ())
     own = parts["_parameters"] | {n: v for n, v in parts["_buffers"].items() if n not in left_out}
-    state = {prefix + name: value for name, value in own.items() if value is not None}
+    state = {f"{prefix}{name}": value for name, value in own.items() if value is not None}
     for name, child in parts["_modules"].items():
         if child is not None:
-            state |= state_of_foreign(child, f"{prefix}{name}.")
+            state |= state_of_foreign(child, f"{prefix}{name}.", visited)
     return state
 
 
@@ -225,14 +242,29 @@ def arrays_of(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Tensors and arrays of any framework as NumPy arrays; floating-point ones become float32."""
     arrays = {}
     for name, value in state.items():
-        if hasattr(value, "detach"):  # a PyTorch tensor on any device
-            value = value.detach().cpu()
-            value = (value.float() if value.is_floating_point() else value).numpy()
-        elif isinstance(value, mx.array) and value.dtype == mx.bfloat16:
-            value = value.astype(mx.float32)
-        array = np.asarray(value)
+        kind = f"of {getattr(value, 'dtype', type(value))}"
+        try:
+            if hasattr(value, "detach"):  # a PyTorch tensor on any device
+                kind += f", {value.layout}, on {value.device}"
+                value = value.detach().cpu()
+                value = (value.float() if value.is_floating_point() else value).numpy()
+            elif isinstance(value, mx.array) and value.dtype == mx.bfloat16:
+                value = value.astype(mx.float32)
+            array = np.asarray(value)
+        except (TypeError, RuntimeError):  # sparse, quantised or without values
+            array = np.array("")
+        if array.dtype.kind not in "fiubc":
+            raise ValueError(f"{name} must be a dense array of numbers, but it is {kind}.")
         arrays[name] = array.astype(np.float32) if array.dtype.kind == "f" else array
     return arrays
+
+
+def wrong_type(name: str, value: mx.array, parameter: mx.array) -> list[str]:
+    """A line about a value whose type does not suit a parameter."""
+    floating = mx.issubdtype(parameter.dtype, mx.floating)
+    if mx.issubdtype(value.dtype, mx.floating) if floating else value.dtype == parameter.dtype:
+        return []
+    return [f"type {value.dtype} instead of {parameter.dtype}: {name}"]
 
 
 def fold_weight_norm(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -283,7 +315,7 @@ def load_state_dict(
         The names of the arrays that were loaded and of those that were not.
 
     Raises:
-        ValueError: If the state dict does not fit. The message lists every difference.
+        ValueError: If the state dict does not fit. The message lists up to ten differences.
     """
     state, ignored = split_state(state_dict)
     arrays = arrays_of(state)
@@ -313,12 +345,7 @@ def matched(
     strict: bool = True,
 ) -> tuple[dict[str, mx.array], list[str], list[str]]:
     """The weights by MLX name, the missing names, and the names that are not in the model."""
-    flatten, unflatten = flatten or {}, unflatten or {}
-    layers = dict(model.named_modules())
-    if unknown := [name for name in (*flatten, *unflatten) if name not in layers]:
-        raise ValueError(
-            f"'flatten' and 'unflatten' must name layers of the model, but got {cut(unknown)}."
-        )
+    reordered = reordering(model, flatten, unflatten)
     names = names or sequential_names(model)
     state = fold_weight_norm(state)
     rest = {name: value for name, value in state.items() if not name.endswith(COUNTERS)}
@@ -339,12 +366,9 @@ def matched(
         if value.shape != expected:
             wrong.append(f"shape {value.shape} instead of {expected}: {key}")
             continue
-        layer, _, kind = name.rpartition(".")
-        if kind == "weight" and layer in flatten:
-            value = channels_last(value, flatten[layer], axis=1, name=layer)
-        if layer in unflatten:
-            value = channels_last(value, unflatten[layer], axis=0, name=layer)
+        value = reordered(value, name)
         weights[name] = mx.array(value.transpose(axes).copy(order="C"))
+        wrong += wrong_type(key, weights[name], parameter)
     if wrong or (strict and (missing or rest)):
         lines = [f"missing: {key}" for key in missing] if strict else []
         unused = [f"not used: {key}" for key in rest] if strict else []
@@ -352,15 +376,32 @@ def matched(
     return weights, missing, list(rest)
 
 
-def channels_last(value: np.ndarray, shape: Sequence[int], axis: int, name: str) -> np.ndarray:
-    """Reorder an axis of a weight from a feature map flattened channels first to channels last."""
-    if np.prod(shape) != value.shape[axis]:
+def reordering(
+    model: nn.Module, flatten: Shapes | None, unflatten: Shapes | None, back: bool = False
+) -> Callable[[np.ndarray, str], np.ndarray]:
+    """A function that reorders parameters for feature maps flattened channels last, or ``back``."""
+    layers = dict(model.named_modules())
+    if unknown := [name for name in (*(flatten or ()), *(unflatten or ())) if name not in layers]:
         raise ValueError(
-            f"'flatten' and 'unflatten' must have the shape (channels, ...) of a feature map with "
-            f"{value.shape[axis]} elements for {name!r}, but got {tuple(shape)}."
+            f"'flatten' and 'unflatten' must name layers of the model, but got {cut(unknown)}."
         )
-    order = np.moveaxis(np.arange(value.shape[axis]).reshape(shape), 0, -1).reshape(-1)
-    return value.take(order, axis=axis)
+
+    def reordered(value: np.ndarray, name: str) -> np.ndarray:
+        layer, _, kind = name.rpartition(".")
+        for axis, shapes in ((1, flatten), (0, unflatten)):
+            if not shapes or layer not in shapes or (axis and kind != "weight"):
+                continue
+            size, shape = value.shape[axis], tuple(shapes[layer])
+            if np.prod(shape) != size:
+                raise ValueError(
+                    f"'flatten' and 'unflatten' must have the shape (channels, ...) of a feature map with "
+                    f"{size} elements for {layer!r}, but got {shape}."
+                )
+            order = np.moveaxis(np.arange(size).reshape(shape), 0, -1).reshape(-1)
+            value = value.take(np.argsort(order) if back else order, axis=axis)
+        return value
+
+    return reordered
 
 
 def sequential_names(model: nn.Module) -> Names:
@@ -378,13 +419,28 @@ def sequential_names(model: nn.Module) -> Names:
     return names
 
 
-def to_state_dict(model: nn.Module, names: Names | None = None) -> dict[str, np.ndarray]:
-    """The parameters of an MLX model as a PyTorch state dict, for ``load_state_dict(strict=True)``."""
+def to_state_dict(
+    model: nn.Module,
+    names: Names | None = None,
+    *,
+    flatten: Shapes | None = None,
+    unflatten: Shapes | None = None,
+    arrays: Any = None,
+) -> dict[str, np.ndarray]:
+    """The parameters of an MLX model as a PyTorch state dict, for ``load_state_dict(strict=True)``.
+
+    ``names``, ``flatten`` and ``unflatten`` must be those with which the model was loaded. ``arrays`` is a
+    tree such as the gradients, whose arrays replace the parameters. bfloat16 becomes float32.
+    """
     names = names or sequential_names(model)
+    reordered = reordering(model, flatten, unflatten, back=True)
     state: dict[str, np.ndarray] = {}
-    for name, parameter in dict(tree_flatten(model.parameters())).items():
+    tree = model.parameters() if arrays is None else arrays
+    for name, array in dict(tree_flatten(tree)).items():
+        wide = array.astype(mx.float32) if array.dtype == mx.bfloat16 else array
         axes = np.argsort(pytorch_axes(model, name))
-        state |= {key: np.array(parameter).transpose(axes).copy(order="C") for key in names(name)}
+        value = reordered(np.array(wide).transpose(axes), name)
+        state |= {key: value.copy(order="C") for key in names(name)}
     return state
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d, MaxUnpool2d, MaxUnpool3d
 
 from . import pytorch
+from .classes import CAMVID
 from .layers import BatchNorm
 from .model import IMAGENET, About, Counts, Model, Size, Sizes
 
@@ -29,6 +30,7 @@ CITATION = """
   volume  = {39}, pages = {2481--2495}, year = {2017}
 }
 """
+VGG16 = [64, 128, 256, 512, 512]  # channels of each stage in the paper
 Decoder = Literal["unpool", "nearest", "bilinear", "skip"]
 Norm = Literal["batch", "group"]
 DECODERS, NORMS = get_args(Decoder), get_args(Norm)
@@ -61,6 +63,8 @@ class ConvBlock(nn.Module):
 class SegNet(Model):
     """SegNet: an encoder and a decoder with the same number of stages, for inputs of any size in 1-D to 3-D.
 
+    The defaults make a small network; :meth:`vgg16` makes that of the paper.
+
     Args:
         num_classes: Number of classes.
         channels: Channels of each encoder stage.
@@ -81,7 +85,7 @@ class SegNet(Model):
     citation: ClassVar[str] = CITATION
     without_effect: ClassVar[frozenset[str]] = frozenset(
         {"width"}
-    )  # arguments of segnet_vgg16, which are inferred from the shapes
+    )  # an argument of vgg16, which are inferred from the shapes
     default_about: ClassVar[About] = About(
         paper="Badrinarayanan, Kendall and Cipolla, SegNet, IEEE TPAMI 39 (2017), 2481-2495",
         input={
@@ -91,6 +95,7 @@ class SegNet(Model):
             "normalisation": IMAGENET,
         },
     )
+    published_tables: ClassVar[Mapping[int, list[Any]]] = {12: CAMVID}
 
     def __init__(
         self,
@@ -110,6 +115,8 @@ class SegNet(Model):
     ) -> None:
         super().__init__()
         self.takes(inputs, dims)
+        if list(channels) != VGG16:
+            self.about.paper += f". This is a similar network with {list(channels)} channels"
         if inputs != 3 or dims != 2:
             self.about.input["normalisation"] = None
         decoder_convolutions = decoder_convolutions or (1,) * len(channels)
@@ -145,6 +152,26 @@ class SegNet(Model):
         self.classifier = convolution(dims, channels[0], num_classes, classifier_kernel)
         if coarse:
             self.coarse_classifier = convolution(dims, channels[-1], num_classes, 1)
+
+    @classmethod
+    def vgg16(cls, num_classes: int, width: float = 1.0) -> SegNet:
+        """SegNet as in the paper: 13 convolutions as in VGG-16 in the encoder, and 13 in the decoder.
+
+        Args:
+            num_classes: Number of classes.
+            width: Factor for the channels of every stage. With 1 the model has the 29.5 million parameters of
+                the paper and can use the weights of VGG-16.
+        """
+        return cls(
+            num_classes,
+            channels=[max(1, round(width * c)) for c in VGG16],
+            convolutions=[2, 2, 3, 3, 3],
+            decoder_convolutions=[1, 2, 3, 3, 3],  # and the classifier
+            decoder_kernel=3,
+            classifier_kernel=3,
+            bias=True,
+            coarse=False,
+        )
 
     def __call__(self, x: mx.array) -> mx.array:
         """Class scores (N, ..., classes) of inputs (N, ..., channels)."""
@@ -265,24 +292,7 @@ class SegNet(Model):
         return (name.replace(".layers.", "."),)
 
 
-def segnet_vgg16(classes: int, width: float = 1.0) -> SegNet:
-    """SegNet as in the paper, with the 13 convolutions of VGG-16 in the encoder and 13 in the decoder.
-
-    Args:
-        classes: Number of classes.
-        width: Factor for the channels of every stage. With 1 the model has the 29.5 million parameters of the
-            paper and can use the weights of VGG-16.
-    """
-    return SegNet(
-        classes,
-        channels=tuple(max(1, round(width * c)) for c in (64, 128, 256, 512, 512)),
-        convolutions=(2, 2, 3, 3, 3),
-        decoder_convolutions=(1, 2, 3, 3, 3),  # and the classifier
-        decoder_kernel=3,
-        classifier_kernel=3,
-        bias=True,
-        coarse=False,
-    )
+segnet_vgg16 = SegNet.vgg16  # the name in earlier versions
 
 
 def vgg16_names(name: str) -> tuple[str, ...]:

@@ -1,0 +1,99 @@
+"""Metrics of segmentation quality."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def confusion_matrix(truth: np.ndarray, prediction: np.ndarray, classes: int) -> np.ndarray:
+    """How many pixels of each class (rows) were predicted as each class (columns); those of batches add up.
+
+    Pixels whose true class is not one of 0 to ``classes - 1``, such as 255 for no class, do not count.
+
+    Raises:
+        ValueError: If the shapes differ, or the predicted class of another pixel is not one of these.
+    """
+    truth, prediction = np.asarray(truth), np.asarray(prediction)
+    counted = (truth >= 0) & (truth < classes)
+    if truth.shape != prediction.shape:
+        raise ValueError(
+            f"'prediction' must have the shape {truth.shape} of 'truth' but got {prediction.shape}."
+        )
+    rows, columns = truth[counted].astype(np.int64), prediction[counted].astype(np.int64)
+    if columns.size and not 0 <= columns.min() <= columns.max() < classes:
+        raise ValueError(
+            f"'prediction' must be 0 to {classes - 1} but got {columns.min()} to {columns.max()}."
+        )
+    return np.bincount(rows * classes + columns, minlength=classes**2).reshape(classes, classes)
+
+
+def iou(counts: np.ndarray) -> np.ndarray:
+    """The intersection over union of each class of a confusion matrix; NaN for a class without pixels.
+
+    The mean IoU is ``np.nanmean`` of the result.
+    """
+    both = np.diag(counts)
+    either = counts.sum(axis=0) + counts.sum(axis=1) - both
+    return np.where(either > 0, both / np.maximum(either, 1), np.nan)
+
+
+def class_iou(truth: np.ndarray, prediction: np.ndarray, classes: int) -> np.ndarray:
+    """The intersection over union of each class over all pixels; NaN for a class that does not occur."""
+    return iou(confusion_matrix(truth, prediction, classes))
+
+
+def boundary_f_score(truth: np.ndarray, prediction: np.ndarray, tolerance: int = 1) -> float:
+    """The agreement of boundaries between classes to within ``tolerance`` pixels.
+
+    The harmonic mean of precision (predicted boundary near a true one) and recall (true boundary near a
+    predicted one), over scenes (N, H, W); Csurka et al., "What is a good evaluation measure for semantic
+    segmentation?", BMVC 2013. The result is 1 if neither has a boundary.
+    """
+    true_edges, predicted_edges = boundaries(truth), boundaries(prediction)
+    if not true_edges.any() and not predicted_edges.any():
+        return 1.0
+    near_true, near_predicted = (dilated(e, tolerance) for e in (true_edges, predicted_edges))
+    precision = (predicted_edges & near_true).sum() / max(predicted_edges.sum(), 1)
+    recall = (true_edges & near_predicted).sum() / max(true_edges.sum(), 1)
+    return float(2 * precision * recall / max(precision + recall, 1e-9))
+
+
+def boundaries(classes: np.ndarray) -> np.ndarray:
+    """A mask of the pixels of scenes (N, H, W) whose right or lower neighbour has another class."""
+    edges = np.zeros(classes.shape, bool)
+    edges[:, :-1] |= classes[:, 1:] != classes[:, :-1]
+    edges[:, :, :-1] |= classes[:, :, 1:] != classes[:, :, :-1]
+    return edges
+
+
+def dilated(mask: np.ndarray, steps: int) -> np.ndarray:
+    """A mask (N, H, W) and the pixels within this many steps along rows and columns."""
+    for _ in range(steps):
+        padded = np.pad(mask, [(0, 0), (1, 1), (1, 1)])
+        mask = padded[:, :-2, 1:-1] | padded[:, 2:, 1:-1] | padded[:, 1:-1, :-2]
+        mask |= padded[:, 1:-1, 2:] | padded[:, 1:-1, 1:-1]
+    return mask
+
+
+def dice(
+    truth: np.ndarray, prediction: np.ndarray, class_names: tuple[str, ...]
+) -> dict[str, float]:
+    """The Dice coefficient (twice the common volume over the sum of both) of every class but the first."""
+    found = {}
+    for number, name in enumerate(class_names[1:], start=1):
+        true, said = truth == number, prediction == number
+        found[name] = float(2 * (true & said).sum() / (true.sum() + said.sum()))
+    return found
+
+
+def segmentation_metrics(
+    truth: np.ndarray, prediction: np.ndarray, class_names: tuple[str, ...]
+) -> dict:
+    """All metrics of scenes (N, H, W), in types that JSON supports."""
+    found = class_iou(truth, prediction, len(class_names))
+    return {
+        "iou": {name: float(value) for name, value in zip(class_names, found, strict=True)},
+        "miou": float(np.nanmean(found)),
+        "boundary_f_score": boundary_f_score(truth, prediction),
+        "pixel_accuracy": float((truth == prediction).mean()),
+    }
