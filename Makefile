@@ -17,7 +17,7 @@ demo: $(VENV)/.examples ## train a SegNet on handwritten digits over photographs
 	$(RUN) examples/segnet_digits.py $(ARGS)
 
 # Further programs, each with a picture in demo/.
-train: $(VENV)/.examples ## train ENet on your pictures: ARGS="--data FOLDER" (without it, on drawn streets)
+train: $(VENV)/.examples ## train ENet on your pictures: ARGS="--data FOLDER" (without it, on drawn digits)
 	$(RUN) examples/train.py $(ARGS)
 
 brain: $(VENV)/.examples ## train a 3-D SegNet on simulated brain scans (minutes)

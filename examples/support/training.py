@@ -103,11 +103,11 @@ def train(
         # Batches before the checkpoint are generated again and skipped.
         for batch in islice(batches, done, steps):
             mx.random.seed((1_000_003 * seed + done) * world.size() + world.rank())
-            stop = mx.array(float(stop_request.made))
             if compiled:
-                loss = compiled_step(*batch)
+                loss, stop = compiled_step(*batch), mx.array(float(stop_request.made))
             else:
                 loss, gradients = value_and_gradients(model, *share_of(batch))
+                stop = mx.array(float(stop_request.made))
                 names, statistics = running_statistics(model)
                 loss, stop, gradients, *statistics = mean_over_processes(
                     [loss, stop, gradients, *statistics]
