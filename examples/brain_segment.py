@@ -55,9 +55,9 @@ WEIGHTS = f"""weights:
   FastSurfer publishes a checkpoint for each plane at {PUBLISHED}.
   Download all three and convert them (this needs PyTorch, but runs no code from the files):
 
-    python examples/convert.py fastsurfer_vinn {CHECKPOINTS["coronal"]} fastsurfer/coronal
-    python examples/convert.py fastsurfer_vinn {CHECKPOINTS["sagittal"]} fastsurfer/sagittal
-    python examples/convert.py fastsurfer_vinn {CHECKPOINTS["axial"]} fastsurfer/axial
+    python -m mlx_unpool_zoo.convert fastsurfer_vinn {CHECKPOINTS["coronal"]} fastsurfer/coronal
+    python -m mlx_unpool_zoo.convert fastsurfer_vinn {CHECKPOINTS["sagittal"]} fastsurfer/sagittal
+    python -m mlx_unpool_zoo.convert fastsurfer_vinn {CHECKPOINTS["axial"]} fastsurfer/axial
 
   The plane is read from the file name; pass --plane for files with other names.
   Checkpoints of FastSurfer 1 (.../Coronal_Weights_FastSurferCNN/ckpts/Epoch_30_training_state.pkl and so on)
@@ -76,7 +76,7 @@ def load_models(folder: Path, classes: list[dict]) -> dict[str, zoo.Model]:
         raise ValueError(
             f"--models must have a model in {', '.join(str(folder / name) for name in missing)}: download "
             f"{', '.join(CHECKPOINTS[name] for name in missing)} from {PUBLISHED} and convert each with "
-            f"'python examples/convert.py fastsurfer_vinn FILE {folder}/PLANE'; see --help."
+            f"'python -m mlx_unpool_zoo.convert fastsurfer_vinn FILE {folder}/PLANE'; see --help."
         )
     models = {name: zoo.from_pretrained(folder / name) for name in CHECKPOINTS}
     for name, model in models.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,27 @@ def show_classes(
     """Draw the class numbers of pixels (H, W) in the colours of the classes."""
     options: dict = {"vmin": 0, "vmax": len(classes) - 1, "interpolation": "nearest"}
     axis.imshow(numbers, cmap=colour_map(classes), alpha=alpha, **options)
+
+
+def draw_rows(
+    columns: dict[str, Sequence[np.ndarray]], classes: list[dict[str, Any]], path: Path
+) -> None:
+    """Draw a column per entry and a row per picture (H, W, 3) or class map (H, W), with a legend."""
+    first = next(iter(columns.values()))
+    ratios = [array.shape[0] / array.shape[1] for array in first]
+    size = 3.6 * len(columns), 3.6 * sum(ratios) + 0.6 + 0.25 * -(-len(classes) // 6)
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(len(first), len(columns), squeeze=False, height_ratios=ratios)
+    for across, (title, arrays) in zip(axes.T, columns.items(), strict=True):
+        across[0].set_title(title)
+        for axis, array in zip(across, arrays, strict=True):
+            if array.ndim == 3:
+                axis.imshow(array)
+            else:
+                show_classes(axis, np.ma.masked_greater_equal(array, len(classes)), classes)
+            frame(axis)
+    class_legend(figure, classes)
+    save(figure, path)
 
 
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".tiff", ".pdf", ".svg")

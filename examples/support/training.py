@@ -42,6 +42,8 @@ def train(
     seed: int = 0,
     resume: bool = False,
     description: str = "",
+    compiled: bool = False,
+    at_checkpoint: Callable[[], str] | None = None,
 ) -> list[float]:
     """Train a model and save a checkpoint every ``save_every`` steps and at the end.
 
@@ -61,6 +63,8 @@ def train(
         seed: Seed of MLX's random numbers, which are seeded again before each step.
         resume: Whether to continue from ``checkpoint`` if it exists.
         description: The name of the run on its progress bar.
+        compiled: Whether to compile the step with ``mx.compile``, in one process only.
+        at_checkpoint: Called by the first process after each checkpoint; its result is printed.
 
     Returns:
         The losses of the steps of this call.
@@ -71,6 +75,8 @@ def train(
     """
     settings = settings or {}
     world = mx.distributed.init()
+    if compiled and world.size() > 1:
+        raise ValueError(f"--compile needs one process, but there are {world.size()}.")
     first = world.rank() == 0
     optimizer.init(model.trainable_parameters())
     if resume and first and checkpoint.exists():
@@ -78,6 +84,14 @@ def train(
     start_like_the_first_process(model, optimizer)
     done = optimizer.step.item()
     value_and_gradients = nn.value_and_grad(model, loss_of)
+    state = [model.state, optimizer.state, mx.random.state]
+
+    def whole_step(*batch: mx.array) -> mx.array:
+        loss, gradients = value_and_gradients(model, *batch)
+        optimizer.update(model, gradients)
+        return loss
+
+    compiled_step = mx.compile(whole_step, inputs=state, outputs=state)
     model.train()
     losses = []
     with (
@@ -89,14 +103,17 @@ def train(
         # Batches before the checkpoint are generated again and skipped.
         for batch in islice(batches, done, steps):
             mx.random.seed((1_000_003 * seed + done) * world.size() + world.rank())
-            loss, gradients = value_and_gradients(model, *share_of(batch))
-            stop = mx.array(float(stop_request.made))
-            names, statistics = running_statistics(model)
-            loss, stop, gradients, *statistics = mean_over_processes(
-                [loss, stop, gradients, *statistics]
-            )
-            optimizer.update(model, gradients)
-            model.load_weights(list(zip(names, statistics, strict=True)), strict=False)
+            if compiled:
+                loss, stop = compiled_step(*batch), mx.array(float(stop_request.made))
+            else:
+                loss, gradients = value_and_gradients(model, *share_of(batch))
+                stop = mx.array(float(stop_request.made))
+                names, statistics = running_statistics(model)
+                loss, stop, gradients, *statistics = mean_over_processes(
+                    [loss, stop, gradients, *statistics]
+                )
+                optimizer.update(model, gradients)
+                model.load_weights(list(zip(names, statistics, strict=True)), strict=False)
             mx.eval(loss, stop, model.state, optimizer.state)
 
             losses.append(loss.item())
@@ -106,6 +123,8 @@ def train(
             stopped = stop.item() > 0
             if first and (done % save_every == 0 or done == steps or stopped):
                 save_checkpoint(checkpoint, model, optimizer, settings)
+                if at_checkpoint and not stopped:
+                    progress.write(f"step {done}: {at_checkpoint()}")
             if stopped:
                 progress.close()
                 if first:

@@ -415,7 +415,7 @@ def test_each_error_is_one_line_and_leaves_no_folder(folders, tmp_path):
 
     assert "none.nii.gz" in fails(tmp_path / "none.nii.gz", "--models", models)
     missing = fails(scan, "--models", tmp_path / "none")
-    assert "convert.py fastsurfer_vinn" in missing
+    assert "mlx_unpool_zoo.convert fastsurfer_vinn" in missing
     for plane in PLANES:
         assert f"aparc_vinn_{plane.name}_v2.0.0.pkl" in missing
     assert "79 classes" in fails_with("sagittal")

@@ -15,12 +15,12 @@ FOLDERS = {
     "segnet_digits": "--output {}",
     "segnet_brain": "--output {}",
     "segnet_ecg": "--output {}",
-    "camvid_train": "--output {}",
+    "train": "--output {}",
     "brain_segment": "no_scan.nii.gz --output {}",
-    "convert": "enet no_weights.pth {}",
+    "mlx_unpool_zoo.convert": "enet no_weights.pth {}",
 }
 FILES = {
-    "camvid_predict": "no_model no_picture.png --output {}",
+    "predict": "no_model no_picture.png --output {}",
     "export": "no_model {} --shape 1",
 }
 
@@ -31,7 +31,7 @@ def refused(program: str, output: Path) -> str:
     result = call(program, *(word.format(output) for word in words), status=1)
     (line,) = result.stderr.splitlines()
     assert result.stdout == ""
-    option = {"convert": "folder", "export": "file"}.get(program, "--output")
+    option = {"mlx_unpool_zoo.convert": "folder", "export": "file"}.get(program, "--output")
     assert line.startswith(f"{option} must ")
     assert str(output) in line
     return line
@@ -55,14 +55,14 @@ def test_a_folder_is_not_a_file(program, tmp_path):
 def test_pictures_and_exported_files_need_a_folder_and_pictures_a_suffix(tmp_path):
     path = tmp_path / "file"
     path.write_text("")
-    assert "must be in an existing folder" in refused("camvid_predict", path / "new" / "name.png")
+    assert "must be in an existing folder" in refused("predict", path / "new" / "name.png")
     assert "must be in an existing folder" in refused("export", path / "name.mlxfn")
     assert "is not a folder" in refused("export", path / "inside" / "name.mlxfn")
     for name in ("classes", "classes.png.gz"):
-        assert "must end in .png or .jpg or" in refused("camvid_predict", tmp_path / name)
+        assert "must end in .png or .jpg or" in refused("predict", tmp_path / name)
 
 
-@pytest.mark.parametrize("program", ["segnet_digits", "camvid_predict"])
+@pytest.mark.parametrize("program", ["segnet_digits", "predict"])
 def test_a_folder_without_permission(program, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
     missing = tmp_path / "new" if program in FOLDERS else tmp_path
@@ -90,7 +90,7 @@ HELP = {  # what some of them must mention
     "segnet_digits.py": ("--decoder", "--compare", "--smoke", "--seeds", "--output", "Ctrl-C"),
     "brain_segment.py": (
         "zenodo.org",
-        *(f"convert.py fastsurfer_vinn aparc_vinn_{p.name}_v2.0.0.pkl" for p in BRAIN),
+        *(f"mlx_unpool_zoo.convert fastsurfer_vinn aparc_vinn_{p.name}_v2.0.0.pkl" for p in BRAIN),
     ),
 }
 

@@ -141,11 +141,7 @@ RUNS = {  # what a program writes and prints, and further options
     "segnet_digits.py": ("segnet.png", digit_scenes.CLASS_NAMES, ["--save-every", 2]),
     "segnet_ecg.py": ("ecg.png", ecg.CLASS_NAMES, []),
     "segnet_brain.py": ("brain.png", brain_scans.CLASS_NAMES[1:], []),
-    "camvid_train.py": (
-        "enet.png",
-        ["IoU sky", "mean IoU"],
-        ["--model", "enet", "--batch", 1],
-    ),  # has dropout
+    "train.py": ("predictions.png", ["IoU background", "IoU 7", "mean IoU"], []),  # has dropout
 }
 
 

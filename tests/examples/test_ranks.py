@@ -191,6 +191,16 @@ def test_the_launcher_of_mlx_runs_the_example(tmp_path):
     assert {path.name for path in (tmp_path / "run").iterdir()} == RESULTS
 
 
+def test_two_processes_train_on_pictures_and_the_first_one_writes(tmp_path):
+    folders = machines(tmp_path, 2)
+    with started(PROGRAM.with_name("train.py"), folders, "--smoke", "--model", "segnet") as run:
+        first, second = run.finish()
+    assert first.count("step 3: validation mean IoU") == 1
+    assert second == ""
+    assert {p.name for p in folders[0].iterdir()} == {"segnet", "metrics.json", "predictions.png"}
+    assert not folders[1].exists()
+
+
 def train_linear(checkpoint: Path, steps: int, **options: Any) -> tuple[list, int]:
     """Train a linear layer; its weights, and how many steps were taken."""
     model, batches = nn.Linear(2, 1), iter([(mx.ones((1, 2)),)] * 9)
@@ -207,6 +217,9 @@ def test_checkpoints_are_read_only_on_request_and_with_the_same_settings(tmp_pat
     path.write_text("not a checkpoint")
     weights, taken = train_linear(path, 3, settings=settings)
     assert taken == 3
+    mx.random.seed(0)  # the same first weights
+    compiled, _ = train_linear(tmp_path / "compiled.safetensors", 3, compiled=True)
+    assert np.abs(np.array(compiled) - weights).max() < 1e-6
     # A finished run takes no more steps.
     assert train_linear(path, 3, settings=settings, resume=True) == (weights, 0)
     with pytest.raises(ValueError, match=r"checkpoint.safetensors .*: batch 8, now 4$"):

@@ -19,7 +19,6 @@ from mlx_unpool_zoo.pytorch import to_state_dict
 from PIL import Image
 from programs import errors_of, run
 from small_models import SMALL, edit_config, save_state, sizes_of, small_model
-from support import segmenter
 
 import mlx_unpool
 
@@ -349,7 +348,7 @@ def test_converting_stores_classes_plane_and_licence(tmp_path):
     (tmp_path / "colours.tsv").write_text(head + "".join(rows))
     sizes = ["--config", "height=16", "width=32"]
     options = ["--licence", "Apache-2.0", "--licence-file", "copy.txt", "--classes", "colours.tsv"]
-    command = ["convert.py", "fastsurfer_vinn", source, "axial", *sizes, *options]
+    command = ["mlx_unpool_zoo.convert", "fastsurfer_vinn", source, "axial", *sizes, *options]
     result = run(*command, "--source", "the authors", cwd=tmp_path)
     assert result.stdout.rstrip().endswith("axial slices")
     again = zoo.from_pretrained(tmp_path / "axial")
@@ -360,7 +359,14 @@ def test_converting_stores_classes_plane_and_licence(tmp_path):
     assert (tmp_path / "axial" / "LICENSE").read_text() == "Apache License\n"
     assert "Licence of the weights: Apache-2.0" in (tmp_path / "axial" / "README.md").read_text()
 
-    command = ["convert.py", "fastsurfer_vinn", source, tmp_path / "x", *sizes, "--plane"]
+    command = [
+        "mlx_unpool_zoo.convert",
+        "fastsurfer_vinn",
+        source,
+        tmp_path / "x",
+        *sizes,
+        "--plane",
+    ]
     (line,) = errors_of(*command, "coronal")
     assert line == f"--plane must be axial, as in {source.name}, but got coronal."
     run(*command, "axial")
@@ -375,20 +381,20 @@ def test_a_converted_enet_predicts(tmp_path):
     Image.new("RGB", (24, 16), "red").save(tmp_path / "street.png")
     named = {"raw": ["--input", "raw"], "normalised": ["--input", "normalised"], "default": []}
     for name, options in named.items():
-        run("convert.py", "enet", source, tmp_path / name, *options)
-        loaded = segmenter.load(tmp_path / name)
+        run("mlx_unpool_zoo.convert", "enet", source, tmp_path / name, *options)
+        loaded = zoo.from_pretrained(tmp_path / name)
         normalised = loaded.about.input["normalisation"] is not None
         assert normalised == (name == "normalised")
         assert [entry["name"] for entry in loaded.about.classes][:2] == ["sky", "building"]
     street, drawing = tmp_path / "street.png", tmp_path / "classes.png"
-    run("camvid_predict.py", tmp_path / "raw", street, "--output", drawing)
+    run("predict.py", tmp_path / "raw", street, "--output", drawing)
     assert drawing.exists()
     with Image.open(tmp_path / "classes-street.png") as labels, Image.open(street) as picture:
         assert np.array_equal(labels, zoo.from_pretrained(tmp_path / "raw").predict(picture))
         colour = zoo.CAMVID[labels.getpixel((3, 4))]["colour"]
         assert labels.convert("RGB").getpixel((3, 4)) == tuple(colour)
     other = tmp_path / "raw" / "street.png"
-    (line,) = errors_of("camvid_predict.py", tmp_path / "raw", street, other, "--output", drawing)
+    (line,) = errors_of("predict.py", tmp_path / "raw", street, other, "--output", drawing)
     assert line == "pictures must have different names, but got street, street."
 
 
@@ -403,7 +409,7 @@ def test_converting_other_weights_leaves_nothing(tmp_path):
         (["quicknat", source, tmp_path / "a", "--licence-file", tmp_path / "none"], ""),
         (["quicknat", missing, tmp_path / "a"], f"{missing}: there is no such file."),
     ):
-        lines = errors_of("convert.py", *words)
+        lines = errors_of("mlx_unpool_zoo.convert", *words)
         assert 0 < len(lines) <= 13
         assert says in "\n".join(lines)
         assert sorted(tmp_path.iterdir()) == before

@@ -64,11 +64,15 @@ class Normalisation(TypedDict):
 
 
 class Input(TypedDict, total=False):
-    """Channels of the input, supported sizes, of which each size must be a multiple, and normalisation."""
+    """Channels of the input, supported sizes, of which each size must be a multiple, and normalisation.
+
+    ``side``: the shorter side of the pictures in training; larger ones were reduced.
+    """
 
     planes: PositiveInt
     size: str
     multiple_of: Annotated[int, Field(gt=0, le=4096)]
+    side: PositiveInt
     normalisation: Normalisation | None
 
 

@@ -27,8 +27,9 @@ def environment() -> dict[str, str]:
 
 
 def run(program: str, *options: object, status: int = 0, **more: Any) -> Any:
-    """Run an example program, which must end with this status, and capture its output as text."""
-    command = [sys.executable, EXAMPLES / program, *options]
+    """Run an example program or a module, which must end with this status, and capture its output as text."""
+    file = [EXAMPLES / program] if program.endswith(".py") else ["-m", program]
+    command = [sys.executable, *file, *options]
     more = {"capture_output": True, "text": True, "env": environment()} | more
     result = subprocess.run([str(word) for word in command], **more)
     assert result.returncode == status, result.stderr
@@ -38,7 +39,7 @@ def run(program: str, *options: object, status: int = 0, **more: Any) -> Any:
 def call(program: str, *options: object, status: int = 0) -> SimpleNamespace:
     """Run an example program in this process, without the seconds that its imports take in another."""
     out, errors = io.StringIO(), io.StringIO()
-    main = importlib.import_module(Path(program).stem).main
+    main = importlib.import_module(program.removesuffix(".py")).main
     with (
         pytest.MonkeyPatch.context() as patch,
         contextlib.redirect_stdout(out),

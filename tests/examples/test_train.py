@@ -1,0 +1,341 @@
+"""The programs that train on pictures and masks and that label pictures; weights from PyTorch for both."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import mlx.core as mx
+import mlx_unpool_zoo as zoo
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+from mlx_unpool_zoo.enet import ENet
+from mlx_unpool_zoo.pytorch import read_state
+from mlx_unpool_zoo.segnet import segnet_vgg16, vgg16_names
+from PIL import Image
+from programs import call, run
+from small_models import randomised, save_state, small_model
+from support.folders import Pictures, folders_of, read_folders
+
+ROOT = Path(__file__).parents[2]
+# A published checkpoint, two pictures of CamVid, and the scores and classes of PyTorch for them.
+ENET_CAMVID = Path(os.environ.get("ENET_CAMVID", ROOT.parent / "shared" / "enet_camvid"))
+TRUTH = np.array([[0, 1, 2, 0], [1, 2, 0, 1], [2, 0, 1, 2]], np.uint8)
+COLOURS = np.array([[0, 0, 0], [0, 160, 255], [255, 80, 0]], np.uint8)  # in the order of numbers
+
+
+def write(folder: Path, masks: dict[str, object], names: str = "images masks") -> Path:
+    """A folder with a mask, an array or a picture, for each name, and a picture of the same size."""
+    images_in, masks_in = (folder / name for name in names.split())
+    for number, (name, mask) in enumerate(masks.items()):
+        image = mask if isinstance(mask, Image.Image) else Image.fromarray(np.asarray(mask))
+        for inside in (images_in, masks_in):
+            inside.mkdir(parents=True, exist_ok=True)
+        image.save(masks_in / f"{name}.png")
+        colour = (40 * (number % 6), 250, 90)
+        Image.new("RGB", image.size, colour).save(images_in / f"{name}.png")
+    return folder
+
+
+def palette(numbers: np.ndarray) -> Image.Image:
+    image = Image.fromarray(numbers)
+    image.putpalette(COLOURS.tobytes())
+    return image
+
+
+# Data.
+
+
+@pytest.mark.parametrize(
+    ("mask", "truth", "names"),
+    [
+        (TRUTH * 7, TRUTH, "0 7 14"),
+        (np.where(TRUTH, TRUTH, 255).astype(np.uint8), np.where(TRUTH, TRUTH - 1, 255), "1 2"),
+        (TRUTH.astype(np.uint16) * 500, TRUTH, "0 500 1000"),
+        (palette(TRUTH), TRUTH, "0 1 2"),
+        (COLOURS[TRUTH], TRUTH, "#000000 #00a0ff #ff5000"),
+        (np.where(TRUTH, 255, 0).astype(np.uint8), TRUTH > 0, "0 255"),
+        (TRUTH > 0, TRUTH > 0, "False True"),
+    ],
+    ids=["numbers", "255 ignored", "16 bits", "palette", "colours", "0 and 255", "bits"],
+)
+def test_masks_of_every_kind(mask, truth, names, tmp_path):
+    data = read_folders([write(tmp_path, {"a": mask})], 256)
+    names = names.replace("False True", "0 1")
+    assert [entry["name"] for entry in data.classes] == names.split()
+    assert np.array_equal(data.pairs[0][1], truth)
+    # A table gives other names and another order; "void" does not count.
+    if names == "0 7 14" or names.startswith("#"):
+        (tmp_path / "classes.txt").write_text("14 road 255 80 0\n7 Void 0 160 255\n0 sky 0 0 0\n")
+        data = read_folders([tmp_path], 256)
+        assert [entry["name"] for entry in data.classes] == ["road", "Void", "sky"]
+        assert np.array_equal(data.pairs[0][1], np.array([2, 255, 0])[TRUTH])
+
+
+def test_camvid_has_its_own_layout_and_classes(tmp_path):
+    for split in ("train", "val"):
+        write(tmp_path, {"a": TRUTH + 9}, f"{split} {split}annot")
+    data = read_folders([tmp_path], 256)
+    assert [entry["name"] for entry in data.classes] == [entry["name"] for entry in zoo.CAMVID]
+    assert np.array_equal(data.pairs[0][1], np.array([9, 10, 255])[TRUTH])
+    assert folders_of([tmp_path], "val") == (tmp_path / "val", tmp_path / "valannot")
+
+
+def test_photographs_are_turned_and_reduced_with_their_masks(tmp_path):
+    truth = np.kron(TRUTH % 2, np.ones((20, 20), np.uint8))  # 60 x 80
+    write(tmp_path, {"a": truth})
+    (tmp_path / "images" / "a.png").unlink()
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was turned: shown after a quarter turn clockwise
+    photograph = Image.fromarray(np.rot90(truth * 255)).convert("RGB")
+    photograph.save(tmp_path / "images" / "a.JPG", exif=exif, quality=95)
+    ((picture, reduced),) = read_folders([tmp_path], 30).pairs
+    assert (picture.shape, reduced.shape) == ((30, 40, 3), (30, 40))
+    middle = np.s_[5::10, 5::10]
+    assert np.array_equal(picture[..., 0][middle] > 127, TRUTH % 2)
+    assert np.array_equal(reduced, truth[1::2, 1::2])
+
+
+def test_batches_are_squares_mirrored_with_their_classes_and_padding_does_not_count():
+    random, truths = np.random.default_rng(0), [(20, 24), (17, 30), (8, 16)]
+    pairs = [(t[..., None].repeat(3, 2) * 9, t) for t in (random.integers(0, 3, s) for s in truths)]
+    data = Pictures([(p.astype(np.uint8), t.astype(np.uint8)) for p, t in pairs], [{}] * 3)
+    model = ENet(3)
+    model.about.input["normalisation"] = None
+    weights, flips = data.class_weights(), set()
+    counts = np.bincount(np.concatenate([t.ravel() for _, t in pairs]))
+    assert weights[:3] == pytest.approx(1 / np.log(1.02 + counts / counts.sum()))
+    assert weights[255] == 0
+    for _, (inputs, classes, weight) in zip(range(40), data.batches(model, 2, 0)):
+        assert inputs.shape == (2, 16, 16, 3)  # a multiple of 8 below the median of 17
+        for picture, truth, each in zip(*map(np.array, (inputs, classes, weight)), strict=True):
+            counted = each > 0
+            assert counted.all() or (~counted).sum() == 8 * 16  # the flat picture, padded below
+            assert np.array_equal(picture[counted][:, 0], truth[counted] * 9)
+            assert np.array_equal(each[counted], weights[truth[counted]])
+            small = pairs[2][1][:, :16]
+            flips.update(s for s in (1, -1) if np.array_equal(truth[:8], small[:, ::s]))
+    assert flips == {1, -1}
+
+
+def test_metrics_leave_ignored_pixels_and_classes_out(monkeypatch):
+    truth = np.array([[0, 0, 1, 1], [255] * 4], np.uint8)
+    names = ("sky", "road", "unlabelled", "absent")
+    data = Pictures([(truth, truth)], [{"name": name} for name in names])
+    model = ENet(4)
+    said = np.array([[0, 0, 0, 2], [1] * 4], np.uint8)
+    monkeypatch.setattr(model, "predict", lambda picture: said)
+    assert data.metrics_of(model) == {
+        "miou": pytest.approx(1 / 3),
+        "pixel_accuracy": 1 / 2,
+        "iou": {"sky": pytest.approx(2 / 3), "road": 0},
+    }
+
+
+def test_what_does_not_fit_is_named_before_training(tmp_path):
+    def line(masks: dict, *files: tuple[str, object], options: tuple = ()) -> str:
+        """The line that the program prints about a folder whose files were changed or removed (None)."""
+        shutil.rmtree(tmp_path / "d", ignore_errors=True)
+        folder = write(tmp_path / "d", masks)
+        for name, content in files:
+            if isinstance(content, bytes):
+                (folder / name).write_bytes(content)
+            elif content is None:
+                (folder / name).unlink()
+            else:
+                Image.fromarray(content).save(folder / name)
+        words = ["--data", folder, *options, "--output", tmp_path / "out"]
+        (said,) = call("train.py", *words, status=1).stderr.splitlines()
+        return said.replace(f"{folder}/", "")
+
+    five, table = dict.fromkeys("abcde", TRUTH), b"0 x 1 1 1\n1 y 2 2 2\n"
+    png = (write(tmp_path / "p", {"a": TRUTH}) / "masks" / "a.png").read_bytes()
+    for said, *change in (
+        ("classes.txt must be UTF-8", ("classes.txt", b"\xff")),
+        ("masks/a.png has values that are no class: 2. Classes: x, y.", ("classes.txt", table)),
+        ("has the same number twice: 1", ("classes.txt", table + b"1 z 3 3 3\n")),
+        ("colours from 0 to 255, but not those of z", ("classes.txt", table + b"2 z 256 0 0\n")),
+        ("masks/e.png cannot be read as a picture: ", ("masks/e.png", png[:-30])),
+        ("images/e.png cannot be read as a picture: cannot identify", ("images/e.png", b"GIF")),
+        ("masks/e.png must have the size of its picture", ("masks/e.png", TRUTH.T)),
+        ("masks/a.png has numbers, but masks/e.png has colours", ("masks/e.png", COLOURS[TRUTH])),
+        ("1 of 5 files have no mask in ", ("masks/e.png", None)),
+        ("1 of 5 files have no picture in ", ("images/e.png", None)),
+        ("images/e.jpg and e.png have the same name", ("images/e.jpg", TRUTH)),
+    ):
+        assert said in line(five, *change)
+    assert "masks must have 2 to 254 classes, but has 1." in line(dict.fromkeys("ab", TRUTH * 0))
+    shades = np.arange(300, dtype=np.uint16)[None]
+    assert "must have 2 to 254 classes, but has 299" in line(dict.fromkeys("ab", shades))
+    assert "--validation is needed for fewer than 5 pictures" in line(dict.fromkeys("abc", TRUTH))
+    nowhere = "--validation", tmp_path / "no"
+    assert "no is no folder: it must contain images/ and masks/" in line(five, options=nowhere)
+    assert "--model must be enet, segnet or" in line(five, options=("--model", "no/such"))
+    small_model("quicknat")[0].save_pretrained(tmp_path / "q")
+    assert "--model must label the pixels of" in line(five, options=("--model", tmp_path / "q"))
+    assert not (tmp_path / "out").exists()
+
+
+# Weights from PyTorch.
+
+
+def vgg16_state() -> dict[str, np.ndarray]:
+    """A state dict with the names and shapes of torchvision's ``vgg16_bn``."""
+    random, state, number, inputs = np.random.default_rng(0), {}, 0, 3
+    for channels in (64, 64, 0, 128, 128, 0, *[256] * 3, 0, *[512] * 3, 0, *[512] * 3):
+        if not channels:  # a pooling layer
+            number += 1
+            continue
+        state[f"features.{number}.weight"] = random.normal(0, 0.02, (channels, inputs, 3, 3))
+        state[f"features.{number}.bias"] = random.normal(size=channels)
+        for kind in ("weight", "bias", "running_mean", "running_var"):
+            state[f"features.{number + 1}.{kind}"] = random.uniform(0.5, 1.5, channels)
+        state[f"features.{number + 1}.num_batches_tracked"] = np.array(7)
+        number, inputs = number + 3, channels
+    state["classifier.0.weight"] = np.zeros((2, 2))
+    return {name: value.astype(np.float32) for name, value in state.items()}
+
+
+def test_segnet_starts_from_the_weights_of_vgg16(tmp_path):
+    state, target = vgg16_state(), tmp_path / "start"
+    source = save_state(tmp_path / "vgg16_bn.safetensors", state)
+    command = ["mlx_unpool_zoo.convert", "segnet", source, target, "--config", "num_classes=12"]
+    call(*command)
+    model = zoo.from_pretrained(target)
+    expected = json.loads(json.dumps(segnet_vgg16(12).config))  # lists instead of tuples
+    assert json.loads(json.dumps(model.config)) == expected
+    named = []
+    for name, value in tree_flatten(model.parameters()):
+        for key in vgg16_names(name):
+            named.append(key)
+            wanted = state[key].transpose(0, 2, 3, 1) if value.ndim == 4 else state[key]
+            assert np.array_equal(value, wanted), name
+    assert len(named) == len(set(named)) == 13 * 6
+    size = sum(value.size for _, value in tree_flatten(model.trainable_parameters()))
+    assert 29.4e6 < size < 29.5e6  # as in the paper
+    with pytest.raises(ValueError, match="missing a required argument: 'num_classes'"):
+        zoo.from_pytorch("segnet", state)
+    del state["features.24.bias"]
+    save_state(source, state)
+    shutil.rmtree(target)
+    assert call(*command, status=1).stderr.splitlines() == [
+        f"{source}: missing: encoder.3.0.conv.bias",
+        "SegNet cannot load the weights: 1 difference, listed above.",
+    ]
+    assert not target.exists()
+
+
+def test_enet_names_the_sizes_that_it_accepts():
+    with pytest.raises(ValueError, match=r"multiples of 8, but got \(1, 48, 60, 3\)"):
+        ENet(12)(mx.zeros((1, 48, 60, 3)))
+
+
+@(
+    pytest.mark.external
+    if ENET_CAMVID.is_dir()
+    else pytest.mark.skip("the trained ENet is not here (ENET_CAMVID)")
+)
+def test_a_trained_enet_gives_what_pytorch_gives_on_camvid(tmp_path):
+    pytest.importorskip("torch", reason="reads the checkpoint")
+    state, expected = (
+        read_state(ENET_CAMVID / "best_model.pth"),
+        np.load(ENET_CAMVID / "reference.npz"),
+    )
+    model = zoo.from_pytorch("enet", state)
+    names = "0001TP_006690", "0016E5_07959"
+    for name in names:
+        with Image.open(ENET_CAMVID / f"{name}.png") as image:
+            picture = mx.array(np.asarray(image.convert("RGB"))[None].astype(np.float32))
+        scores = np.array(model(picture)[0])
+        logits = expected[f"{name}_logits"].transpose(1, 2, 0)
+        assert np.abs(scores[::4, ::4] - logits).max() < 2e-3 * np.abs(logits).max()
+        best = np.sort(scores, axis=-1)
+        clear = best[..., -1] - best[..., -2] > 1e-3
+        assert clear.mean() > 0.99
+        assert np.array_equal(scores.argmax(-1)[clear], expected[f"{name}_classes"][clear])
+    # The same by the programs.
+    call(
+        "mlx_unpool_zoo.convert",
+        "enet",
+        ENET_CAMVID / "best_model.pth",
+        tmp_path / "enet",
+        "--input",
+        "raw",
+    )
+    pictures = [ENET_CAMVID / f"{name}.png" for name in names]
+    call("predict.py", tmp_path / "enet", *pictures, "--output", tmp_path / "classes.png")
+    for name in names:
+        with Image.open(tmp_path / f"classes-{name}.png") as labels:
+            assert (np.array(labels) == expected[f"{name}_classes"]).mean() > 0.9999
+
+
+# Training and prediction.
+
+
+def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp_path):
+    blocks = np.kron(TRUTH, np.ones((8, 8), np.uint8))  # 24 x 32
+    data = write(tmp_path / "data", {str(n): COLOURS[np.roll(blocks, n)] for n in range(6)})
+    (data / "classes.txt").write_text("0 rock 0 0 0\n1 sea 0 160 255\n2 fire 255 80 0\n")
+    output, folder = tmp_path / "out", tmp_path / "out" / "segnet"
+    said = call("train.py", "--smoke", "--model", "segnet", "--data", data, "--output", output)
+    assert said.stdout.startswith(
+        "segnet: 5 pictures, 1 for validation, 3 classes (rock, sea, fire)"
+    )
+    assert {path.name for path in output.iterdir()} == {"segnet", "metrics.json", "predictions.png"}
+    report, model = json.loads((output / "metrics.json").read_text()), zoo.from_pretrained(folder)
+    assert f"step 3: validation mean IoU {report['miou']:.3f}" in said.stdout
+    held = read_folders([data], 256).divided()[1]
+    assert held.metrics_of(model) == report  # of the weights that were written
+    assert model.about.input["side"] == 256
+
+    # A second run: fewer classes, held-out pictures of their own, half the size.
+    other = write(tmp_path / "other", dict.fromkeys("ab", blocks % 2))
+    options = "--data", other, "--validation", other / "images", other / "masks", "--side", 12
+    with pytest.warns(UserWarning, match="new random values: classifier"):
+        said = call("train.py", "--smoke", "--model", folder, *options, "--output", tmp_path / "b")
+    assert said.stdout.startswith("segnet: 2 pictures, 2 for validation, 2 classes (0, 1)")
+    again = zoo.from_pretrained(tmp_path / "b" / "segnet")
+    assert [entry["name"] for entry in again.about.classes] == ["0", "1"]
+
+    # Larger pictures are reduced as in training; their label maps have the size of the pictures.
+    picture, drawing = other / "images" / "a.png", tmp_path / "classes.png"
+    call("predict.py", tmp_path / "b" / "segnet", picture, "--output", drawing)
+    with Image.open(picture) as image, Image.open(tmp_path / "classes-a.png") as labels:
+        expected = again.predict(image.resize((16, 12))).repeat(2, 0).repeat(2, 1)
+        assert np.array_equal(labels, expected)
+    assert drawing.read_bytes().startswith(b"\x89PNG")
+
+
+def test_labelling_needs_no_names_but_a_model_for_pictures(tmp_path):
+    model, drawing = randomised(ENet(40)), tmp_path / "x.png"
+    model.save_pretrained(tmp_path / "m")
+    picture = write(tmp_path, {"a": TRUTH}) / "images" / "a.png"
+    options = "--output", drawing
+    assert "a.png: " in call("predict.py", tmp_path / "m", picture, *options).stdout
+    with Image.open(picture) as image, Image.open(tmp_path / "x-a.png") as labels:
+        assert np.array_equal(labels, model.predict(image))
+    for name, says in (
+        ("quicknat", "does not label pictures: it is a quicknat, 2-D, for 1 channels"),
+        ("conv_autoencoder_3d", "a conv_autoencoder_3d, 3-D, for 1 channels"),
+    ):
+        small_model(name)[0].save_pretrained(tmp_path / name)
+        (line,) = call(
+            "predict.py", tmp_path / name, picture, *options, status=1
+        ).stderr.splitlines()
+        assert says in line
+    drawing.unlink()
+    (tmp_path / "b.png").write_bytes(b"no picture")
+    pair = picture, tmp_path / "b.png"
+    (line,) = call("predict.py", tmp_path / "m", *pair, *options, status=1).stderr.splitlines()
+    assert line.startswith(f"{tmp_path / 'b.png'} cannot be read as a picture: ")
+    assert not drawing.exists()
+
+
+def test_without_matplotlib_a_line_says_what_to_install(tmp_path, monkeypatch):
+    (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('No matplotlib')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (line,) = run("predict.py", "model", "picture.png", status=1).stderr.splitlines()
+    assert line == 'No matplotlib. predict.py needs the extra [examples]: pip install ".[examples]"'
