@@ -256,7 +256,7 @@ def zoo_page() -> str:
         ]
         parts += [f"## {title}", "\n".join(["| name | |", "|---|---|", *rows])]
         for name, thing in things.items():
-            parts += [f"### {name}", *described(name, thing)]
+            parts += [f"### {name}", *described([name], [thing])]
     return re.sub(r"\n{3,}", "\n\n", "\n\n".join(parts)) + "\n"
 
 

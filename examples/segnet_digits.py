@@ -30,12 +30,12 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
 from mlx.utils import tree_flatten
+from mlx_unpool_zoo.metrics import segmentation_metrics
 from mlx_unpool_zoo.segnet import DECODERS, NORMS, SegNet
 from support.command_line import run_program
 from support.digit_scenes import CLASS_NAMES, Scenes
 from support.drawing import add_legend, frame, save
 from support.files import check_output_folder
-from support.metrics import segmentation_metrics
 from support.training import adamw, save_weights, train, weighted_cross_entropy
 
 CLASSES = len(CLASS_NAMES)

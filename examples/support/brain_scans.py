@@ -12,9 +12,8 @@ from collections.abc import Iterator
 
 import mlx.core as mx
 import numpy as np
+from mlx_unpool_zoo.metrics import dice
 from nilearn import datasets
-
-from support.metrics import dice
 
 CLASS_NAMES = ("other", "grey matter", "white matter")
 # Coronal slices of 2 mm. Left and right halves would not be independent, because the template is symmetric.

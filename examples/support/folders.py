@@ -11,11 +11,10 @@ import mlx.core as mx
 import numpy as np
 from matplotlib import colormaps
 from mlx_unpool_zoo import CAMVID, Model, read_classes
+from mlx_unpool_zoo.metrics import class_iou
 from mlx_unpool_zoo.pytorch import cut
 from PIL import Image, ImageOps
 from tqdm import tqdm
-
-from support.metrics import class_iou
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
 IGNORED = 255  # the class of pixels that count neither in the loss nor in the metrics

@@ -110,7 +110,7 @@ def test_a_model_that_is_saved_meanwhile_is_loaded_whole(tmp_path, kinds):
     seen = set()
     try:
         writer.stdout.readline()
-        for _ in range(60):
+        while len(seen) < 6:
             model = zoo.from_pretrained(tmp_path)
             (number,) = {v.item() for _, v in tree_flatten(tree_map(mx.max, model.parameters()))}
             assert model.about.source == str(int(number))
@@ -118,7 +118,6 @@ def test_a_model_that_is_saved_meanwhile_is_loaded_whole(tmp_path, kinds):
     finally:
         writer.kill()
         writer.communicate()
-    assert len(seen) > 5
 
 
 def test_files_of_two_models_are_refused(tmp_path):
