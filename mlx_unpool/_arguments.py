@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import mlx.core as mx
 
-from ._types import LARGEST_AXIS, PADDINGS, TRAITS, is_float
+from ._types import LARGEST_AXIS, TRAITS, is_float
 
 PAIR_HINT = (
     "A pool with return_indices=True returns a pair: values, indices = pool(x), then "
@@ -146,13 +146,13 @@ def integers(caller: str, name: str, value: Any, count: int, least: int) -> tupl
     return numbers
 
 
-def paddings(caller: str, value: Any, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Check a padding; return the padding before and after each axis, zeros for "same"."""
+def padding(caller: str, value: Any, count: int) -> tuple[int | tuple[int, int], ...] | None:
+    """Check a padding; return an integer or, if the sides differ, a pair per axis, and None for "same"."""
     if type(value) is int and 0 <= value <= LARGEST_AXIS:  # the usual case, fast
-        return (value,) * count, (value,) * count
+        return (value,) * count
     if isinstance(value, str):
-        choice(caller, "padding", value, PADDINGS)
-        return (0,) * count, (0,) * count
+        choice(caller, "padding", value, ("same", "valid"))
+        return None if value == "same" else (0,) * count
     needed = (
         f"be an integer, 'same', 'valid' or a tuple of {count} integers or pairs (before, after)"
     )
@@ -166,7 +166,7 @@ def paddings(caller: str, value: Any, count: int) -> tuple[tuple[int, ...], tupl
     if min(numbers) < 0:
         raise ValueError(message(caller, "padding", "be 0 or more", value))
     _check_lengths(caller, "padding", value, numbers)
-    return numbers[::2], numbers[1::2]
+    return tuple(p if p == q else (p, q) for p, q in zip(numbers[::2], numbers[1::2]))
 
 
 def ratios(caller: str, name: str, value: Any, count: int) -> tuple[float, ...]:

@@ -224,6 +224,11 @@ class WindowGeometry(Geometry):
         return tuple(map(Axis, self.size, self.pooled, w.kernel, w.stride, w.padding, w.dilation))
 
     @cached_property
+    def is_inside(self) -> bool:
+        """Whether :attr:`Axis.is_inside` holds for every axis."""
+        return all(axis.is_inside for axis in self.axes)
+
+    @cached_property
     def every_element_inside(self) -> bool:
         """Whether every element of every window is inside the plane."""
         ends = (axis.last + n <= axis.length for axis, n in zip(self.axes, self.window.span))

@@ -519,11 +519,10 @@ def window_of(
     """The window over ``rank`` axes with these arguments, checked."""
     kernel = check.integers(caller, "kernel_size", kernel_size, rank, least=1)
     strides = kernel if stride is None else check.integers(caller, "stride", stride, rank, least=1)
-    same = padding == "same" if isinstance(padding, str) else False
-    pads = check.paddings(caller, padding, rank)
+    pads = check.padding(caller, padding, rank)
     dilations = check.integers(caller, "dilation", dilation, rank, least=1)
     check.flag(caller, "ceil_mode", ceil_mode)
-    window = _window(kernel, strides, *pads, dilations, ceil_mode, same)
+    window = _window(kernel, strides, pads, dilations, ceil_mode)
     if not window.padding_fits:
         span = f"dilation * (kernel_size - 1) + 1 = {window.span[3 - rank :]} positions"
         needed = f"be less than the window ({span}) on each side"
@@ -532,11 +531,11 @@ def window_of(
 
 
 @lru_cache(_REQUEST_CACHE_SIZE)
-def _window(
-    kernel: Any, stride: Any, before: Any, after: Any, dilation: Any, ceil_mode: bool, same: bool
-) -> Window:
-    sizes = triple(kernel), triple(stride), triple(before, 0), triple(dilation)
-    return Window(*sizes, ceil_mode, triple(after, 0), same)
+def _window(kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Window:
+    sides = [p if isinstance(p, tuple) else (p, p) for p in padding or ()]
+    before, after = (triple(side, 0) for side in zip(*sides)) if sides else ((0, 0, 0),) * 2
+    sizes = triple(kernel), triple(stride), before, triple(dilation)
+    return Window(*sizes, ceil_mode, after, same=padding is None)
 
 
 def _fractional_bounds(samples: mx.array, g: FractionalGeometry) -> mx.array:

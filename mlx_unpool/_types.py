@@ -32,7 +32,6 @@ ConvertibleFormat = Literal[  # "pytorch" is another name for "flat"
 ]
 
 BACKENDS, DATA_FORMATS = get_args(BackendName), get_args(DataFormat)
-PADDINGS = ("same", "valid")
 INDEX_FORMATS, CONVERTIBLE_FORMATS = get_args(IndexFormat), get_args(ConvertibleFormat)
 
 

@@ -100,7 +100,7 @@ def _normalised(value: Any, depth: int = 2) -> Any:
 
     ``mlx.nn.Module`` treats a list as a list of modules. A list can contain itself, hence the ``depth``.
     """
-    if isinstance(value, list):
+    if isinstance(value, list) or (type(value) is tuple and list in map(type, value)):
         return tuple(_normalised(item, depth - 1) for item in value) if depth else tuple(value)
     numbers = check.all_integers([value])  # including NumPy's
     return value if numbers is None else numbers[0]

@@ -129,3 +129,10 @@ def test_the_network_of_the_porting_guide_is_that_of_tensorflow():
 )  # fmt: skip
 def test_errors(padding, error):
     fails(lambda: max_pool2d(X, 3, 2, padding), error, "max_pool2d", "padding", repr(padding))
+
+
+def test_a_layer_stores_pairs_as_tuples():
+    for padding in ([[0, 1], [2, 0]], ([0, 1], [2, 0]), [(0, 1), (2, 0)]):
+        pool = MaxPool2d(3, 2, padding)
+        assert repr(pool).endswith("padding=((0, 1), (2, 0)))")  # a list could be changed unnoticed
+        assert mx.array_equal(pool(X), max_pool2d(X, 3, 2, padding))

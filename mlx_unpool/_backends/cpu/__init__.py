@@ -21,6 +21,9 @@ from .positions import checked, of_pool, origins, plane_of, put, take, take_last
 from .tiles import scatter_to_tiles, windows_are_tiles
 
 
+_NO_SHIFTS: list[mx.array | None] = [None] * 3  # see ``used_rows``
+
+
 class Ops:
     """The primitives on arrays (B, D, H, W, C)."""
 
@@ -141,8 +144,10 @@ def _check_limit(x: mx.array, g: Geometry) -> None:
 
 def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:
     """The maximum of every window."""
-    plane, shifts = used_rows(elements.values, g)
-    elements = elements._replace(values=plane)
+    shifts = _NO_SHIFTS
+    if not g.is_inside:
+        plane, shifts = used_rows(elements.values, g)
+        elements = elements._replace(values=plane)
     for number in (2, 1, 0):
         axis, step, shift = g.axes[number], steps[number], shifts[number]
         if axis.is_kept:
