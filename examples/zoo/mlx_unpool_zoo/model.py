@@ -142,12 +142,9 @@ def checked(init: Callable[..., None]) -> Callable[..., None]:
                 # mlx.nn.Module would treat the entries of a dict as parameters.
                 object.__setattr__(self, "config", arguments)
                 self.about = self.default_about.model_copy(deep=True)
-                count = str(
-                    arguments.get("num_classes")
-                )  # it may be a list, as it is not checked yet
-                self.about.classes = {str(n): t for n, t in self.class_tables.items()}.get(
-                    count, []
-                )
+                count = arguments.get("num_classes")  # not checked yet: it may be a list
+                count = count if isinstance(count, int) else None
+                self.about.classes = self.class_tables.get(count, [])
             validated(self, **arguments)
         except ValidationError as error:
             raise ValueError(f"[{type(self).__name__}] {in_one_line(error)}") from None
