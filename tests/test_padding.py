@@ -20,22 +20,6 @@ NUMBERS = Path(__file__).parent / "support" / "same_padding_in_tensorflow.json"
 X = mx.random.normal((2, 7, 8, 3), key=mx.random.key(0))
 LINE = mx.array([3.0, 1, 2, 5, 4]).reshape(1, 5, 1)
 
-# padding, values and flat indices of windows of 3 with stride 2
-LINES = {
-    "before": ([[2, 0]], [3, 3, 5], [0, 0, 3]),
-    "after": ([(0, 2)], [3, 5, 4], [0, 3, 4]),
-    "both": (((2, 1),), [3, 3, 5], [0, 0, 3]),
-    "same": ("same", [3, 5, 5], [0, 3, 3]),
-    "valid": ("valid", [3, 5], [0, 3]),
-}
-
-
-@pytest.mark.parametrize("name", LINES)
-def test_literal_results(name):
-    padding, values, indices = LINES[name]
-    got = max_pool1d(LINE, 3, 2, padding, return_indices=True)
-    assert [x.flatten().tolist() for x in got] == [values, indices]
-
 
 @pytest.mark.parametrize(
     ("length", "kernel", "stride", "dilation", "sides"),

@@ -20,7 +20,6 @@ from .padding import used_rows
 from .positions import checked, of_pool, origins, plane_of, put, take, take_last
 from .tiles import scatter_to_tiles, windows_are_tiles
 
-
 _NO_SHIFTS: list[mx.array | None] = [None] * 3  # see ``used_rows``
 
 
