@@ -95,7 +95,7 @@ $(VENV)/.test: SIZE = 1.3 GB
 $(VENV)/.external: EXTRAS = examples,test,parity,cuda-check
 $(VENV)/.notebooks: EXTRAS = notebooks
 $(VENV)/.lint: EXTRAS = lint
-$(VENV)/.docs: EXTRAS = docs
+$(VENV)/.docs: EXTRAS = docs,zoo
 $(VENV)/.dist: EXTRAS = dist
 $(VENV)/.bench: EXTRAS = bench
 
