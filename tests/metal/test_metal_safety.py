@@ -324,9 +324,9 @@ def test_an_adaptive_pool_of_more_than_2_to_the_31_elements():
 def test_sums_of_an_adaptive_pool_of_more_than_2_to_the_31_elements():
     size, pooled = (1, *HUGE[1:3]), (1, 3, 9)
     g = adaptive_geometry(size, pooled)
-    accumulate = lambda v, i: _backends.get("metal").scatter(v, i, g, "sum")  # noqa: E731
+    total = lambda v, i: _backends.get("metal").scatter(v, i, g, "sum")  # noqa: E731
     given = huge((1, *pooled, 2), mx.float16), huge((1, *pooled, 2), mx.int32)
-    (launch,) = traced(accumulate, *given)
+    (launch,) = traced(total, *given)
     covering = np.array(bounds_array(None, g.covering, size))
     known = {"covering": covering, "window": WINDOW_OF_ONE, "size": size}
     check_ends(launch, {"values": [7.0], "indices": [LAST]}, {"out": [0.0, 7.0]}, **known)

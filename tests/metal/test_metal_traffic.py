@@ -15,7 +15,8 @@ import mlx_unpool
 INTERMEDIATE = ("outside_window", "winner_bits", "winner")  # arrays between two kernels of a call
 NHWC, VOLUME = (1, 56, 56, 64), (1, 8, 28, 28, 64)
 NCHW = (1, 8, 56, 56)
-EVERY, UNPOOLED = ("pool", "place", "accumulate"), ("place", "accumulate")
+UNPOOLED = ("scatter last", "scatter sum")
+EVERY = ("pool", *UNPOOLED)
 # shape, window, index format, primitives, and the most lines that SIMD groups touch, over unique bytes
 LIMITS = [
     (NHWC, (2, 2), "window", EVERY, 1.15),
@@ -24,7 +25,7 @@ LIMITS = [
     (VOLUME, (2, 2), "flat", EVERY, 1.35),
     (NHWC, (3, 2, 1), "window", UNPOOLED, 2.0),
     (NHWC, (3, 2, 1), "flat", UNPOOLED, 2.0),
-    (NCHW, (2, 2), "window", ("pool", "place"), 2.5),
+    (NCHW, (2, 2), "window", ("pool", "scatter last"), 2.5),
 ]
 DTYPES = (mx.float32, mx.float16)
 
@@ -43,11 +44,11 @@ def primitives(shape, window, index_format, dtype) -> dict[str, tuple[Callable[[
     return {
         "pool": (lambda: pool(x), 1),
         # Two kernels find the winners of flat indices outside their windows.
-        "place": (
+        "scatter last": (
             lambda: unpool(values, indices, output_size=shape),
             3 if index_format == "flat" else 1,
         ),
-        "accumulate": (lambda: mx.vjp(lambda x: pool(x)[0], [x], [values])[1], 1),
+        "scatter sum": (lambda: mx.vjp(lambda x: pool(x)[0], [x], [values])[1], 1),
     }
 
 

@@ -52,10 +52,10 @@ def planes(window: str, dtype: mx.Dtype, channels: int, count: int) -> Iterator[
             i = mx.zeros(values.shape, d)
             calls |= {
                 ("pool", d): lambda x=full, g=g, d=d: metal.pool((x,), g, d),
-                ("place", d): lambda x=values, i=i, g=g: metal.scatter(x, i, g, "last"),
-                ("accumulate", d): lambda x=values, i=i, g=g: metal.scatter(x, i, g, "sum"),
-                ("pick", d): lambda x=full, i=i, g=g: metal.gather(x, i, g, "sum"),
-                ("pick_winners", d): lambda x=full, i=i, g=g: metal.gather(x, i, g, "last"),
+                ("scatter last", d): lambda x=values, i=i, g=g: metal.scatter(x, i, g, "last"),
+                ("scatter sum", d): lambda x=values, i=i, g=g: metal.scatter(x, i, g, "sum"),
+                ("gather sum", d): lambda x=full, i=i, g=g: metal.gather(x, i, g, "sum"),
+                ("gather last", d): lambda x=full, i=i, g=g: metal.gather(x, i, g, "last"),
             }
         yield calls
 
@@ -73,8 +73,8 @@ def test_planes_of_100_sizes_share_a_few_kernels(window, dtype, channels, most):
                 call()
                 for kernel in device.launches:
                     found.setdefault((*primitive, kernel[0]), set()).add(kernel)
-    # Five primitives in two formats. place and pick_winners search flat indices for those outside their
-    # window with two kernels each. Where many windows overlap, another kernel finds the winners.
+    # Five primitives in two formats. With the rule "last", flat indices outside their windows are found by
+    # two kernels. Where many windows overlap, another kernel finds the winners.
     assert len(found) == 14 + 2 * (window == "3x3/1")
     assert {key: len(kernels) for key, kernels in found.items() if len(kernels) > most} == {}
 
