@@ -26,9 +26,7 @@ def write_together(contents: Mapping[Path, str | Callable[[Path], object]]) -> N
                     partial.write_text(content, encoding="utf-8")
                 else:
                     content(partial)
-                synchronise(
-                    partial
-                )  # so that little time passes between the first rename and the last
+                synchronise(partial)  # here, so that the renames follow each other closely
             except (RuntimeError, OSError) as error:  # MLX raises RuntimeError
                 raise OSError(f"{path} cannot be written: {error}") from None
 
