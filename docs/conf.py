@@ -29,7 +29,7 @@ version = release = mlx_unpool.__version__
 
 root_doc = "index"  # README.md, see below
 include_patterns = ["*.md", "docs/reference/*.rst", "examples/notebooks/*.ipynb"]
-for folder in ("docs", "benchmarks", "examples", "examples/deploy", "tests/metal"):
+for folder in ("docs", "metal", "examples", "examples/deploy", "tests/metal"):
     include_patterns.append(f"{folder}/*.md")
 exclude_patterns = [".*", "*/.*", "site", "demo", "dist", "build"]
 extensions = ["myst_nb", "sphinx_copybutton", "sphinxext.opengraph"]

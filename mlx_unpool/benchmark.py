@@ -1,22 +1,24 @@
 """Compare the max pooling of mlx.nn with that of mlx_unpool on this machine, in less than a minute.
 
-Print a report that can be pasted into an issue: forward passes of layers in eval() mode, and forward and
-gradient (of a sum of squares) for six windows, on MLX's default device. A ratio is the time of mlx.nn
-divided by that of mlx_unpool, both medians of alternating measurements: above 1, mlx_unpool is faster.
-GB/s counts each input and output of a pass once.
+Print a Markdown table that can be pasted into an issue: forward passes of layers in eval() mode, and
+forward and gradient (of a sum of squares) for six windows, on MLX's default device. A ratio is the time
+of mlx.nn divided by that of mlx_unpool: above 1, mlx_unpool is faster. It is the median of alternating
+measurements, with the lowest and the highest. GB/s counts each input and output of a pass once.
 
-With --model, print the time of a training step of a network with the pools of each library instead.
+With --model, print the time of a training step of a network with the pools of each library instead. With
+--all, check the kernels as mlx_unpool.selftest does, then print both tables.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -24,7 +26,7 @@ import mlx.optimizers as optim
 
 from . import layers
 from ._replace import replace_max_pools
-from .selftest import device_name, print_versions
+from .selftest import check, device_name, print_versions
 
 _CASES = {  # name: class, kernel_size, stride and padding, shape of one image
     "2x2/2": ("MaxPool2d", (2, 2, 0), (112, 112, 64)),
@@ -35,8 +37,9 @@ _CASES = {  # name: class, kernel_size, stride and padding, shape of one image
     "3x3x3/2": ("MaxPool3d", (3, 2, 1), (32, 32, 32, 32)),
 }
 _GPU_BATCH = 16  # 50 MB, so that a pass takes longer than building its graph
-_TURNS = 3  # measurements per median
+_TURNS = 5  # measurements per median
 _WARM_UP = 1.0  # seconds, enough for a GPU to raise its clock rate
+_NOISE = 1.3  # highest ratio of a row divided by its lowest, above which there is a warning
 
 
 def keep_free_buffers(least: int = 2**30) -> int:
@@ -65,15 +68,29 @@ def seconds_per_call(run: Callable[[], Any], seconds: float) -> float:
     return (time.perf_counter() - start) / calls
 
 
-def in_turns(runs: list[Callable[[], Any]], seconds: float, turns: int) -> list[list[float]]:
-    """Sorted times per call of each of ``runs``. The runs take turns of ``seconds`` each."""
-    times = [[seconds_per_call(run, seconds) for run in runs] for _ in range(turns)]
-    return [sorted(of_run) for of_run in zip(*times)]
+class Comparison(NamedTuple):
+    """Median seconds per call of two functions, and the sorted ratios of all turns."""
+
+    ours: float
+    theirs: float
+    ratios: list[float]
+
+    def __str__(self) -> str:
+        low, median, high = self.ratios[0], statistics.median(self.ratios), self.ratios[-1]
+        return f"{median:.2f} ({low:.2f} to {high:.2f})"
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether the ratios differ so much that the machine was busy with other work."""
+        return self.ratios[-1] > _NOISE * self.ratios[0]
 
 
-def medians(runs: list[Callable[[], Any]], seconds: float) -> list[float]:
-    """Median time per call of each of ``runs``."""
-    return [statistics.median(times) for times in in_turns(runs, seconds, _TURNS)]
+def compared(ours: Callable[[], Any], theirs: Callable[[], Any], seconds: float) -> Comparison:
+    """Compare the time per call of two functions, which take turns of ``seconds`` each."""
+    turns = [[seconds_per_call(run, seconds) for run in (ours, theirs)] for _ in range(_TURNS)]
+    ratios = sorted(their_time / our_time for our_time, their_time in turns)
+    our_median, their_median = map(statistics.median, zip(*turns))
+    return Comparison(our_median, their_median, ratios)
 
 
 def passes(pool: nn.Module, x: mx.array) -> list[Callable[[], Any]]:
@@ -93,16 +110,67 @@ class _Join(nn.Module):
         return self.join(*[path(x) for path in self.paths])
 
 
-def _block(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> nn.Module:
+def _concatenated(*arrays: mx.array) -> mx.array:
+    return mx.concatenate(list(arrays), -1)
+
+
+def _block(inputs: int, outputs: int, kernel: int = 3, stride: int = 1, *then: Any) -> Any:
     convolution = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
-    return nn.Sequential(convolution, nn.BatchNorm(outputs))
+    return nn.Sequential(convolution, nn.BatchNorm(outputs), *then)
+
+
+class _SPPF(nn.Module):
+    """The pooling pyramid of YOLOv5 and later versions, for feature maps with 256 channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reduce, self.join = _block(256, 128, 1, 1, nn.silu), _block(512, 256, 1, 1, nn.silu)
+        self.pool = nn.MaxPool2d(5, 1, 2)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        maps = [self.reduce(x)]
+        for _ in range(3):
+            maps.append(self.pool(maps[-1]))
+        return self.join(_concatenated(*maps))
+
+
+def _inception(inputs: int, *outputs: int) -> Any:
+    one, before_second, second, before_third, third, pooled = outputs
+    paths = [
+        _block(inputs, one, 1, 1, nn.relu),
+        _block(inputs, before_second, 1, 1, nn.relu, _block(before_second, second, 3, 1, nn.relu)),
+        _block(inputs, before_third, 1, 1, nn.relu, _block(before_third, third, 3, 1, nn.relu)),
+        nn.Sequential(nn.MaxPool2d(3, 1, 1), _block(inputs, pooled, 1, 1, nn.relu)),
+    ]
+    return _Join(_concatenated, *paths)
+
+
+_INCEPTIONS = [
+    (192, 64, 96, 128, 16, 32, 32),
+    (256, 128, 128, 192, 32, 96, 64),
+    (480, 192, 96, 208, 16, 48, 64),
+    (512, 160, 112, 224, 24, 64, 64),
+    (512, 128, 128, 256, 24, 64, 64),
+    (512, 112, 144, 288, 32, 64, 64),
+    (528, 256, 160, 320, 32, 128, 128),
+    (832, 256, 160, 320, 32, 128, 128),
+    (832, 384, 192, 384, 48, 128, 128),
+]
+
+
+def _googlenet() -> nn.Module:
+    blocks = [_inception(*channels) for channels in _INCEPTIONS]
+    blocks[7:7], blocks[2:2] = [nn.MaxPool2d(2)], [nn.MaxPool2d(3, 2, 1)]
+    stem = [_block(3, 64, 7, 2, nn.relu), nn.MaxPool2d(3, 2, 1), _block(64, 64, 1, 1, nn.relu)]
+    stem += [_block(64, 192, 3, 1, nn.relu), nn.MaxPool2d(3, 2, 1)]
+    return nn.Sequential(*stem, *blocks, lambda x: x.mean(axis=(1, 2)), nn.Linear(1024, 1000))
 
 
 def _resnet18() -> nn.Module:
-    layers = [_block(3, 64, 7, 2), nn.relu, nn.MaxPool2d(3, 2, 1)]
+    layers = [_block(3, 64, 7, 2, nn.relu), nn.MaxPool2d(3, 2, 1)]
     for inputs, outputs in pairwise((64, 64, 64, 128, 128, 256, 256, 512, 512)):
         stride = outputs // inputs
-        body = nn.Sequential(_block(inputs, outputs, 3, stride), nn.relu, _block(outputs, outputs))
+        body = _block(inputs, outputs, 3, stride, nn.relu, _block(outputs, outputs))
         skip = nn.Identity() if stride == 1 else _block(inputs, outputs, 1, stride)
         layers += [_Join(mx.add, body, skip), nn.relu]
     return nn.Sequential(*layers, lambda x: x.mean(axis=(1, 2)), nn.Linear(512, 1000))
@@ -112,12 +180,17 @@ def _unet() -> nn.Module:
     level = _block(64, 128)
     for inputs, outputs in ((32, 64), (16, 32), (3, 16)):
         inside = nn.Sequential(nn.MaxPool2d(2), level, nn.relu, nn.Upsample(2))
-        join = _Join(lambda *paths: mx.concatenate(list(paths), -1), nn.Identity(), inside)
-        level = nn.Sequential(_block(inputs, outputs), nn.relu, join, _block(3 * outputs, outputs))
+        join = _Join(_concatenated, nn.Identity(), inside)
+        level = _block(inputs, outputs, 3, 1, nn.relu, join, _block(3 * outputs, outputs))
     return nn.Sequential(level, nn.relu, nn.Conv2d(16, 2, 1))
 
 
-_MODELS = {"resnet18": _resnet18, "unet": _unet}
+_MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {  # shape of one input
+    "sppf": (_SPPF, (20, 20, 256)),  # an image of 640x640 in YOLOv5
+    "googlenet": (_googlenet, ()),  # an image of --size
+    "resnet18": (_resnet18, ()),
+    "unet": (_unet, ()),
+}
 
 
 def training_step(model: nn.Module, x: mx.array) -> Callable[[], Any]:
@@ -134,25 +207,27 @@ def training_step(model: nn.Module, x: mx.array) -> Callable[[], Any]:
     return step
 
 
-def compare_training(options: argparse.Namespace) -> None:
-    """Print the time of a training step with the pools of each library."""
-    new, size, batch = _MODELS[options.model], options.size, options.batch
-    images = f"{batch} image{'s' * (batch > 1)} of {size}x{size}"
-    print(f"{options.model}, {images}: training step, median (range) of 5\n")
-    x = mx.random.normal((batch, size, size, 3))
-    steps = [training_step(model, x) for model in (new(), replace_max_pools(new()))]
-    theirs, ours = times = in_turns(steps, options.seconds, 5)
-    for library, (low, _, median, _, high) in zip(("mlx.nn", "mlx_unpool"), times):
-        print(f"- {library}: {median:.4g} s ({low:.4g} to {high:.4g})")
-    is_clear = ours[-1] < theirs[0] or theirs[-1] < ours[0]
-    ratio = f"The ratio, mlx.nn / mlx_unpool, is {theirs[2] / ours[2]:.3f}."
-    print("", ratio if is_clear else "The ranges overlap: no measurable difference.", sep="\n")
+def compare_models(names: Iterable[str], size: int, batch: int, seconds: float) -> list[str]:
+    """Print a table of training steps with the pools of each library. Return the noisy rows."""
+    print("| training step | input | mlx.nn, ms | mlx_unpool, ms | mlx.nn / mlx_unpool |")
+    print("|---|---|---|---|---|")
+    noisy = []
+    for name in names:
+        new, shape = _MODELS[name]
+        x = mx.random.normal((batch, *(shape or (size, size, 3))))
+        ours, theirs = (training_step(model, x) for model in (replace_max_pools(new()), new()))
+        found = compared(ours, theirs, seconds)
+        times = f"{1e3 * found.theirs:.4g} | {1e3 * found.ours:.4g}"
+        print(f"| {name} | {'x'.join(map(str, x.shape))} | {times} | {found} |", flush=True)
+        noisy += [name] * found.is_noisy
+        mx.clear_cache()
+    return noisy
 
 
-def compare_windows(options: argparse.Namespace) -> None:
-    """Print a table of forward passes, and of forward and gradient."""
-    batch = _GPU_BATCH if mx.default_device().type == mx.gpu else 1
-    measures, seconds, slower = ("forward", "forward and gradient"), options.seconds, []
+def compare_windows(on_gpu: bool, seconds: float) -> list[str]:
+    """Print a table of forward passes, and of forward and gradient. Return the noisy rows."""
+    batch = _GPU_BATCH if on_gpu else 1
+    measures, noisy = ("forward", "forward and gradient"), []
     columns = (f" {name}, mlx.nn / mlx_unpool | GB/s | mlx.nn GB/s |" for name in measures)
     print("| window |", *columns, "\n", "|---" * 7, "|", sep="")
     x = mx.random.normal((batch, 112, 112, 64))
@@ -163,39 +238,58 @@ def compare_windows(options: argparse.Namespace) -> None:
         size = x.nbytes + ours(x).nbytes
         cells = [name]
         runs = zip(measures, passes(ours, x), passes(theirs, x))
-        for count, (kind, *pair) in enumerate(runs, 1):
-            times = medians(pair, seconds)
-            ratio = times[1] / times[0]
-            cells += [f"{ratio:.2f}x", *(f"{count * size / t / 1e9:.2f}" for t in times)]
-            if round(ratio, 2) < 1:
-                slower.append(f"{name} {kind}")
+        for count, (kind, our_pass, their_pass) in enumerate(runs, 1):
+            found = compared(our_pass, their_pass, seconds)
+            cells += [str(found), *(f"{count * size / t / 1e9:.2f}" for t in found[:2])]
+            noisy += [f"{name} {kind}"] * found.is_noisy
         print(f"| {' | '.join(cells)} |", flush=True)
         mx.clear_cache()
-    (copy,) = medians([lambda: x + 1], seconds)
+    copy = statistics.median(seconds_per_call(lambda: x + 1, seconds) for _ in range(_TURNS))
     print(f"\nx + 1, for comparison: {2 * x.nbytes / copy / 1e9:.2f} GB/s.")
-    print(f"mlx.nn is faster in: {', '.join(slower) or 'none of these'}.")
+    return noisy
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the report."""
+    """Print the report. Return 1 if the self-test of ``--all`` finds a kernel that does not agree."""
+    on_gpu = mx.default_device().type == mx.gpu
+    size, batch = (224, 32) if on_gpu else (96, 2)
     parser = argparse.ArgumentParser(prog="python -m mlx_unpool.benchmark", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
-    add("--seconds", type=float, default=0.4, help="seconds per measurement (default 0.4)")
+    add(
+        "--all",
+        action="store_true",
+        help="the self-test, layers and models (about a minute on a GPU)",
+    )
     add("--model", choices=_MODELS, help="measure training steps instead")
-    add("--size", type=int, default=224, help="height and width of --model's images (default 224)")
-    add("--batch", type=int, default=32, help="images per step (default 32)")
+    add("--seconds", type=float, default=0.2, help="seconds per measurement (default 0.2)")
+    add("--size", type=int, default=size, help=f"height and width of images (default {size})")
+    add("--batch", type=int, default=batch, help=f"inputs per step (default {batch})")
     options = parser.parse_args(arguments)
-    if options.size % 32 or min(options.size, options.batch) < 1:
-        parser.error("--size must be a multiple of 32 and --batch 1 or more")
-    if options.model == "resnet18" and options.size * options.batch == 32:
-        parser.error("--batch must be 2 or more for --model resnet18 with --size 32")
+    if options.size % 32 or options.size < 64 or options.batch < 1:
+        parser.error("--size must be a multiple of 32 above 32, and --batch 1 or more")
     print("```text")
-    limit = keep_free_buffers()
-    print_versions(device=device_name(mx.default_device()))
-    print(f"limit of free buffers (mx.set_cache_limit): {limit / 2**30:.4g} GiB")
+    status = 0
+    if options.all:
+        status = check()
+    else:
+        print_versions(device=device_name(mx.default_device()))
+    limit, load = keep_free_buffers(), os.getloadavg()[0]
+    print(f"limit of free buffers (mx.set_cache_limit): {limit / 2**30:.4g} GiB; load: {load:.2f}")
     print("```\n")
-    (compare_training if options.model else compare_windows)(options)
-    return 0
+    start, cpu_start, noisy = time.perf_counter(), time.process_time(), []
+    if not options.model:
+        noisy += compare_windows(on_gpu, options.seconds)
+    if options.model or options.all:
+        print()
+        names = [options.model] if options.model else _MODELS
+        noisy += compare_models(names, options.size, options.batch, options.seconds)
+    cpu = time.process_time() - cpu_start
+    print(f"\nElapsed: {time.perf_counter() - start:.1f} s, CPU time: {cpu:.1f} s.")
+    if noisy:
+        print(f"The ratios of the turns differ by more than 30 % in: {', '.join(noisy)}.")
+        print("Was the machine busy? Please run it again.")
+    return int(status == 1)
 
 
 if __name__ == "__main__":

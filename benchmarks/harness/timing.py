@@ -11,89 +11,127 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 from mlx_unpool.benchmark import keep_free_buffers
 
+ROOT = Path(__file__).parent.parent.parent
 RESULTS = Path(__file__).parent.parent / "results"
 CACHE_LIMIT = keep_free_buffers()  # bytes
-clock = time.perf_counter  # or time.process_time, on a machine that is busy with other work
+MOST_WAITING, WAKE_UP = 1.15, 2e-5  # elapsed time per CPU time, and seconds to wake MLX's thread
+PACKAGES = ("mlx", "mlx-cpu", "mlx-cuda-13", "torch", "numpy", "mlx-unpool")
+END = "<!-- end of table -->"
+Times = list[float]  # elapsed time and CPU time of all threads, in seconds
 
 
 def medians(
     rivals: dict[str, Callable[[], Any]], turns: int = 3, seconds: float = 0.03
-) -> dict[str, float]:
-    """The median time of each function in seconds. The functions take turns.
+) -> dict[str, Times]:
+    """The median times of each function. The functions take turns.
 
     In a turn, a function first runs for ``seconds`` (at least two runs) without counting. This fills the
     caches again and wakes MLX's thread, which takes tens of milliseconds on a busy machine. Then it runs for
     ``seconds`` (at least three runs) that count.
     """
-    times: dict[str, list[float]] = {name: [] for name in rivals}
+    times: dict[str, list[Times]] = {name: [] for name in rivals}
     for _ in range(turns):
         for name, run in rivals.items():
             each(run, 2, seconds)
             times[name] += each(run, 3, seconds)
-    return {name: statistics.median(measured) for name, measured in times.items()}
+    return {name: median_times(measured) for name, measured in times.items()}
 
 
-def each(run: Callable[[], Any], least: int, seconds: float) -> list[float]:
+def each(run: Callable[[], Any], least: int, seconds: float) -> list[Times]:
     """The times of at least ``least`` runs, or of as many as fit into ``seconds``."""
-    times: list[float] = []
-    while len(times) < least or sum(times) < seconds:
-        start = clock()
+    times: list[Times] = []
+    end = time.perf_counter() + seconds
+    while len(times) < least or time.perf_counter() < end:
+        start, cpu_start = time.perf_counter(), time.process_time()
         run()
-        times.append(clock() - start)
+        times.append([time.perf_counter() - start, time.process_time() - cpu_start])
     return times
 
 
-def ratio(figures: dict[str, float], numerator: str, denominator: str) -> float:
-    """Divide one of the figures by another."""
-    return figures[numerator] / figures[denominator]
+def median_times(times: list[Times]) -> Times:
+    """The median of the elapsed times, and that of the CPU times."""
+    return [statistics.median(kind) for kind in zip(*times)]
 
 
-def geometric_mean(numbers: list[float]) -> float:
-    """The geometric mean, which is the appropriate mean for ratios."""
-    return statistics.geometric_mean(numbers)
+def is_quiet(times: Times) -> bool:
+    """Whether the elapsed time is at most 15 % above the CPU time, so that no other work was measured."""
+    elapsed, cpu = times
+    return elapsed <= MOST_WAITING * cpu + WAKE_UP
 
 
 def machine() -> dict[str, Any]:
-    """The machine and the versions, which belong to every result."""
-    versions = {}
-    for package in ("mlx", "mlx-cpu", "mlx-cuda-13", "torch", "numpy", "mlx-unpool"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
+    """The machine, the versions and the time, which belong to every result."""
+    found = {d.metadata["Name"]: d.version for d in distributions()}
     processor = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
         processor = names[0].partition(":")[2].strip() if names else processor
     return {
+        "time": time.time(),
+        "load": os.getloadavg()[0],
         "system": platform.system(),
         "processor": processor,
         "cores": os.cpu_count(),
         "python": platform.python_version(),
-        "versions": versions,
+        "versions": {name: found[name] for name in PACKAGES if name in found},
         "cache_limit": CACHE_LIMIT,
-        "load": os.getloadavg(),
     }
 
 
-def save(name: str, rows: list[dict[str, Any]]) -> None:
-    """Write the rows of a benchmark and the machine as JSON."""
+def description(runs: list[dict[str, Any]]) -> str:
+    """The machine of some runs of one benchmark, in words."""
+    facts = runs[-1]["machine"]
+    versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
+    days = {time.strftime("%Y-%m-%d", time.gmtime(run["machine"]["time"])) for run in runs}
+    loads = " and ".join(f"{run['machine']['load']:.2f}" for run in runs)
+    return (
+        f"{facts['processor']}, {facts['cores']} cores, {facts['system']}, Python {facts['python']}, "
+        f"{versions}, {' and '.join(sorted(days))}, load {loads}, `mx.set_cache_limit(2**30)`"
+    )
+
+
+def save(name: str, start: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """Store a run beside the run before it: the result of ``machine()`` at its start, and its rows."""
+    path = RESULTS / f"{name}.json"
+    runs = load(name)[-1:] if path.exists() else []
+    texts = []
+    for run in [*runs, {"machine": start, "rows": rows}]:
+        lines = ",\n".join(map(json.dumps, run["rows"]))
+        texts.append(f'{{"machine": {json.dumps(run["machine"])}, "rows": [\n{lines}\n]}}')
     RESULTS.mkdir(exist_ok=True)
-    content = {"benchmark": name, "machine": machine(), "rows": rows}
-    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
+    path.write_text("[\n" + ",\n".join(texts) + "\n]\n")
 
 
-def table(header: list[str], rows: list[list[Any]]) -> str:
-    """A Markdown table. Floats have two decimals."""
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    for row in rows:
-        cells = [f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in row]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+def load(name: str) -> list[dict[str, Any]]:
+    """The stored runs of a benchmark, at most two."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def two_runs(name: str) -> list[dict[str, Any]]:
+    """The stored runs, which must be two, an hour apart, each started at a load below 1."""
+    runs = load(name)
+    starts = [run["machine"] for run in runs]
+    if len(runs) < 2 or starts[1]["time"] - starts[0]["time"] < 3600:
+        raise SystemExit(f"{name}: pages show what two runs confirm that are an hour apart.")
+    if max(start["load"] for start in starts) >= 1:
+        raise SystemExit(f"{name}: a run started at a load of 1 or more.")
+    return runs
+
+
+def put(page: str, table: str, report: str) -> str:
+    """The text of a page with ``report`` in the place of one of its tables."""
+    before, begin, rest = page.partition(f"<!-- table: {table} -->")
+    return f"{before}{begin}\n\n{report}\n\n{rest[rest.index(END) :]}"
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

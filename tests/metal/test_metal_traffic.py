@@ -8,7 +8,9 @@ from typing import Any
 import emulator
 import mlx.core as mx
 import mlx_nn
+import ops
 import pytest
+from harness import timing
 
 import mlx_unpool
 
@@ -198,3 +200,18 @@ def test_kernels_access_each_byte_once_and_mlx_nn_at_least_twice_as_many(name):
     assert indices == 2 * pooled.size  # one byte per pooled value, written once and read once
     for theirs, ours in zip(figures["mlx.nn, compiled"], figures["ours"]):
         assert theirs > 2 * ours
+
+
+def test_the_pages_show_the_stored_results():
+    runs = timing.two_runs("mlx_nn")
+    for page, text in mlx_nn.pages(runs).items():
+        assert page.read_text() == text, "run: python benchmarks/mlx_nn.py --write"
+    assert ops.PAGE.read_text() == ops.page(timing.two_runs("ops"))
+
+
+def test_a_row_is_the_slower_of_two_runs_and_not_shown_if_the_machine_was_busy():
+    def row(ours: float, cpu: float) -> dict[str, Any]:
+        return {"step": {"ours": [ours, cpu], "mlx.nn": [2.0, 2.0]}}
+
+    runs = [{"rows": [row(1, 1), row(1, 0.8)]}, {"rows": [row(1.1, 1), row(1, 1)]}]
+    assert mlx_nn.confirmed(runs, "step") == [row(1.1, 1)]
