@@ -186,27 +186,15 @@ def parse_arguments() -> argparse.Namespace:
         epilog=WEIGHTS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("scan", type=Path, help="a T1-weighted head (.nii.gz, .mgz, ...)")
-    parser.add_argument(
-        "--models",
-        type=Path,
-        default=Path("fastsurfer"),
-        help="folder with one model per plane, see below (default: fastsurfer)",
-    )
-    parser.add_argument("--output", type=Path, default=Path("segmented"), help="default: segmented")
-    parser.add_argument("--device", choices=("cpu", "gpu"), help="default: the one that MLX uses")
-    parser.add_argument("--batch", type=int, default=4, help="slices per batch (default: 4)")
-    parser.add_argument(
-        "--labels",
-        type=Path,
-        default=LABELS,
-        help="colour table of the classes of the axial network (default: FastSurfer's)",
-    )
-    parser.add_argument(
-        "--size",
-        type=int,
-        default=SIZE,
-        help=f"voxels along each axis (default: {SIZE}); smaller values are for tests",
+    add = parser.add_argument
+    add("scan", type=Path, help="a T1-weighted head (.nii.gz, .mgz, ...)")
+    add("--models", type=Path, default=Path("fastsurfer"), help="folder with one model per plane")
+    add("--output", type=Path, default=Path("segmented"), help="default: segmented")
+    add("--device", choices=("cpu", "gpu"), help="default: the one that MLX uses")
+    add("--batch", type=int, default=4, help="slices per batch (default: 4)")
+    add("--labels", type=Path, default=LABELS, help="colour table (default: FastSurfer's)")
+    add(
+        "--size", type=int, default=SIZE, help=f"voxels along each axis, for tests; default: {SIZE}"
     )
     arguments = parser.parse_args()
     if arguments.batch < 1 or arguments.size < 16 or arguments.size % 16:

@@ -72,14 +72,8 @@ def main() -> int:
     )
     parser.add_argument("model", help="folder of a model, or its name on the Hugging Face Hub")
     parser.add_argument("file", type=Path, help="file to write (.mlxfn)")
-    parser.add_argument(
-        "--shape",
-        type=int,
-        nargs="+",
-        action="append",
-        required=True,
-        help="shape of an input, such as 1 256 256 7; may be given several times",
-    )
+    shape = "shape of an input, such as 1 256 256 7; may be given several times"
+    parser.add_argument("--shape", type=int, nargs="+", action="append", required=True, help=shape)
     parser.add_argument("--device", choices=("cpu", "gpu"), help="device to export for")
     arguments = parser.parse_args()
     check_output_file("file", arguments.file, creates_folder=True)

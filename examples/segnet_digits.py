@@ -53,36 +53,20 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__.split("\n\n")[0],
         epilog="Ctrl-C stops after the current step and saves a checkpoint; --resume continues from it.",
     )
-    parser.add_argument(
-        "--decoder", choices=DECODERS, help="train only one, with this way to upsample"
+    add = parser.add_argument
+    add("--decoder", choices=DECODERS, help="train only one, with this way to upsample")
+    add("--compare", action="store_true", help="train all four decoders")
+    add("--seeds", type=int, nargs="+", default=[0], help="one run per seed")
+    add("--steps", type=int, default=300, help="training steps (default: 300)")
+    add("--batch", type=int, default=8, help="scenes per step, over all processes (default: 8)")
+    add(
+        "--norm", choices=NORMS, default="batch", help="over the images of a process, or each image"
     )
-    parser.add_argument("--compare", action="store_true", help="train all four decoders")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="one run per seed")
-    parser.add_argument("--steps", type=int, default=300, help="training steps (default: 300)")
-    parser.add_argument(
-        "--batch", type=int, default=8, help="scenes per step, over all processes (default: 8)"
-    )
-    parser.add_argument(
-        "--norm",
-        choices=NORMS,
-        default="batch",
-        help="normalisation over the batch of a process, or within each scene",
-    )
-    parser.add_argument(
-        "--scenes", type=int, default=100, help="scenes to evaluate on (default: 100)"
-    )
-    parser.add_argument(
-        "--save-every", type=int, default=100, help="steps between checkpoints (default: 100)"
-    )
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue interrupted runs; runs without a checkpoint start from scratch",
-    )
-    parser.add_argument("--output", type=Path, default=Path("demo"), help="folder (default: demo)")
-    parser.add_argument(
-        "--smoke", action="store_true", help="a few steps only, to check that everything runs"
-    )
+    add("--scenes", type=int, default=100, help="scenes to evaluate on (default: 100)")
+    add("--save-every", type=int, default=100, help="steps between checkpoints (default: 100)")
+    add("--resume", action="store_true", help="continue runs that have a checkpoint")
+    add("--output", type=Path, default=Path("demo"), help="folder (default: demo)")
+    add("--smoke", action="store_true", help="a few steps only, to check that everything runs")
     arguments = parser.parse_args()
     if arguments.smoke:
         arguments.steps, arguments.scenes = 6, 5

@@ -145,29 +145,19 @@ def how_to_resume() -> str:
 def add_options(parser: argparse.ArgumentParser, batch: int, output: str) -> None:
     """Add the options that training programs have in common."""
     parser.epilog = "Ctrl-C stops the training after a step; --resume continues from there."
-    parser.add_argument(
-        "--batch",
-        type=int,
-        default=batch,
-        help=f"batch size per step, over all processes (default: {batch})",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of weights and data (default: 0)")
-    parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
-    parser.add_argument(
-        "--output", type=Path, default=Path(output), help=f"folder (default: {output})"
-    )
-    parser.add_argument(
-        "--smoke", action="store_true", help="a few steps only, to check that it runs"
-    )
+    add, size = parser.add_argument, f"batch size per step, over all processes (default: {batch})"
+    add("--batch", type=int, default=batch, help=size)
+    add("--seed", type=int, default=0, help="seed of weights and data (default: 0)")
+    add("--resume", action="store_true", help="continue an interrupted run")
+    add("--output", type=Path, default=Path(output), help=f"folder (default: {output})")
+    add("--smoke", action="store_true", help="a few steps only, to check that it runs")
 
 
 def parse_options(
     parser: argparse.ArgumentParser, steps: int, batch: int, output: str
 ) -> argparse.Namespace:
     """Parse and check the command line of a program with --steps and the options of :func:`add_options`."""
-    parser.add_argument(
-        "--steps", type=int, default=steps, help=f"training steps (default: {steps})"
-    )
+    parser.add_argument("--steps", type=int, default=steps, help=f"default: {steps}")
     add_options(parser, batch, output)
     arguments = parser.parse_args()
     if arguments.smoke:

@@ -14,7 +14,6 @@ import pytest
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo.enet import ENet
 from mlx_unpool_zoo.pytorch import read_state
-from mlx_unpool_zoo.segnet import segnet_vgg16, vgg16_names
 from PIL import Image
 from programs import call, run
 from small_models import randomised, save_state, small_model
@@ -205,15 +204,16 @@ def test_segnet_starts_from_the_weights_of_vgg16(tmp_path):
     command = ["mlx_unpool_zoo.convert", "segnet", source, target, "--config", "num_classes=12"]
     call(*command)
     model = zoo.from_pretrained(target)
-    expected = json.loads(json.dumps(segnet_vgg16(12).config))  # lists instead of tuples
+    expected = json.loads(json.dumps(zoo.SegNet.vgg16(12).config))  # lists instead of tuples
     assert json.loads(json.dumps(model.config)) == expected
-    named = []
-    for name, value in tree_flatten(model.parameters()):
-        for key in vgg16_names(name):
-            named.append(key)
-            wanted = state[key].transpose(0, 2, 3, 1) if value.ndim == 4 else state[key]
-            assert np.array_equal(value, wanted), name
-    assert len(named) == len(set(named)) == 13 * 6
+    numbers = sorted({int(name.split(".")[1]) for name in state if name.startswith("features.")})
+    blocks = [block for stage in model.encoder for block in stage.layers]
+    layers = [layer for block in blocks for layer in (block.conv, block.norm)]
+    for number, layer in zip(numbers, layers, strict=True):
+        for kind, value in tree_flatten(layer.parameters()):
+            wanted = state[f"features.{number}.{kind}"]
+            wanted = wanted.transpose(0, 2, 3, 1) if wanted.ndim == 4 else wanted
+            assert np.array_equal(value, wanted), (number, kind)
     size = sum(value.size for _, value in tree_flatten(model.trainable_parameters()))
     assert 29.4e6 < size < 29.5e6  # as in the paper
     with pytest.raises(ValueError, match="missing a required argument: 'num_classes'"):
@@ -240,10 +240,8 @@ def test_enet_names_the_sizes_that_it_accepts():
 )
 def test_a_trained_enet_gives_what_pytorch_gives_on_camvid(tmp_path):
     pytest.importorskip("torch", reason="reads the checkpoint")
-    state, expected = (
-        read_state(ENET_CAMVID / "best_model.pth"),
-        np.load(ENET_CAMVID / "reference.npz"),
-    )
+    state = read_state(ENET_CAMVID / "best_model.pth")
+    expected = np.load(ENET_CAMVID / "reference.npz")
     model = zoo.from_pytorch("enet", state)
     names = "0001TP_006690", "0016E5_07959"
     for name in names:
@@ -257,14 +255,8 @@ def test_a_trained_enet_gives_what_pytorch_gives_on_camvid(tmp_path):
         assert clear.mean() > 0.99
         assert np.array_equal(scores.argmax(-1)[clear], expected[f"{name}_classes"][clear])
     # The same by the programs.
-    call(
-        "mlx_unpool_zoo.convert",
-        "enet",
-        ENET_CAMVID / "best_model.pth",
-        tmp_path / "enet",
-        "--input",
-        "raw",
-    )
+    source = ENET_CAMVID / "best_model.pth"
+    call("mlx_unpool_zoo.convert", "enet", source, tmp_path / "enet", "--input", "raw")
     pictures = [ENET_CAMVID / f"{name}.png" for name in names]
     call("predict.py", tmp_path / "enet", *pictures, "--output", tmp_path / "classes.png")
     for name in names:
@@ -307,6 +299,22 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
         expected = again.predict(image.resize((16, 12))).repeat(2, 0).repeat(2, 1)
         assert np.array_equal(labels, expected)
     assert drawing.read_bytes().startswith(b"\x89PNG")
+
+
+def test_training_on_camvid_and_with_names_of_classes(tmp_path):
+    """The pictures of ``val`` are for validation; a file may name the classes elsewhere."""
+    blocks = np.kron(TRUTH, np.ones((8, 8), np.uint8))
+    write(tmp_path / "c", {str(n): np.roll(blocks, n) for n in range(3)}, "train trainannot")
+    write(tmp_path / "c", {"a": blocks, "b": blocks.T.copy()}, "val valannot")
+    output = "--output", tmp_path / "out"
+    said = call("train.py", "--smoke", "--data", tmp_path / "c", *output).stdout
+    assert said.startswith("enet: 3 pictures, 2 for validation, 12 classes (sky, building, pole")
+    (tmp_path / "names.txt").write_text("0 rock 0 0 0\n1 sea 0 160 255\n2 fire 255 80 0\n")
+    options = "--data", tmp_path / "c", "--classes", tmp_path / "names.txt", *output
+    said = call("train.py", "--smoke", *options).stdout
+    assert "3 classes (rock, sea, fire)" in said
+    model = zoo.from_pretrained(tmp_path / "out" / "enet")
+    assert model.about.classes[1] == {"name": "sea", "colour": [0, 160, 255]}
 
 
 def test_labelling_needs_no_names_but_a_model_for_pictures(tmp_path):

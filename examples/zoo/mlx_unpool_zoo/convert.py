@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any, get_args
@@ -73,11 +72,6 @@ def parser() -> argparse.ArgumentParser:
 def convert(arguments: argparse.Namespace) -> str:
     """Convert the weights and return a line about the result."""
     source, folder = arguments.weights, arguments.folder
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not existing.is_dir():
-        raise ValueError(f"folder must be a folder but got {folder}: {existing} is not a folder.")
-    if not os.access(existing, os.W_OK):
-        raise ValueError(f"folder must be writable but got {folder}: no permission for {existing}.")
     plane = plane_of(source, arguments.plane)
     mx.random.seed(0)  # for parameters that are not in the file
     try:

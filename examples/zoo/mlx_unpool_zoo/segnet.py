@@ -83,17 +83,10 @@ class SegNet(Model):
 
     model_type: ClassVar[str] = "segnet"
     citation: ClassVar[str] = CITATION
-    without_effect: ClassVar[frozenset[str]] = frozenset(
-        {"width"}
-    )  # an argument of vgg16, which are inferred from the shapes
+    without_effect: ClassVar[frozenset[str]] = frozenset(["width"])  # of vgg16: the shapes tell
     default_about: ClassVar[About] = About(
         paper="Badrinarayanan, Kendall and Cipolla, SegNet, IEEE TPAMI 39 (2017), 2481-2495",
-        input={
-            "planes": 3,
-            "size": "any",
-            "multiple_of": 1,
-            "normalisation": IMAGENET,
-        },
+        input={"planes": 3, "size": "any", "multiple_of": 1, "normalisation": IMAGENET},
     )
     published_tables: ClassVar[Mapping[int, list[Any]]] = {12: CAMVID}
 
@@ -290,20 +283,6 @@ class SegNet(Model):
     def pytorch_names(name: str) -> tuple[str, ...]:
         """The name without MLX's ``layers``, as PyTorch names parameters in an ``nn.Sequential``."""
         return (name.replace(".layers.", "."),)
-
-
-segnet_vgg16 = SegNet.vgg16  # the name in earlier versions
-
-
-def vgg16_names(name: str) -> tuple[str, ...]:
-    """The name in torchvision's ``vgg16_bn`` of an encoder weight of :func:`segnet_vgg16`, if any."""
-    if not name.startswith("encoder."):
-        return ()
-    _, stage, _, block, layer, kind = name.split(".")
-    # A block is convolution, normalisation, ReLU; a stage ends with a pooling.
-    before = sum((2, 2, 3, 3, 3)[: int(stage)]) + int(block)
-    number = 3 * before + int(stage) + (layer == "norm")
-    return (f"features.{number}.{kind}",)
 
 
 def convolution(
