@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import emulator
@@ -19,7 +21,14 @@ NHWC, VOLUME = (1, 56, 56, 64), (1, 8, 28, 28, 64)
 NCHW = (1, 8, 56, 56)
 UNPOOLED = ("scatter last", "scatter sum")
 EVERY = ("pool", *UNPOOLED)
-# shape, window, index format, primitives, and the most lines that SIMD groups touch, over unique bytes
+PAGE = Path(__file__).parents[2] / "metal" / "README.md"
+# primitive, rule, windows, then figures for window indices and for flat indices
+ROW = r"^\| `(\w+)`(?:, `(\w+)`)? \| (.+?) \| ([\d.]+) / ([\d.]+) \| ([\d.]+) / ([\d.]+) \|$"
+TABLE = re.findall(ROW, PAGE.read_text(), re.MULTILINE)
+WINDOWS = {"2x2/2": (NHWC, (2, 2)), "2x2x2/2": (VOLUME, (2, 2))}
+WINDOWS |= {"3x3/2": (NHWC, (3, 2, 1)), "3x3/1": (NHWC, (3, 1, 1))}
+# shape, window, index format, primitives, and the most lines that SIMD groups touch, over unique bytes:
+# for float16, because the table of the page is for float32
 LIMITS = [
     (NHWC, (2, 2), "window", EVERY, 1.15),
     (VOLUME, (2, 2), "window", EVERY, 1.15),
@@ -29,7 +38,6 @@ LIMITS = [
     (NHWC, (3, 2, 1), "flat", UNPOOLED, 2.0),
     (NCHW, (2, 2), "window", ("pool", "scatter last"), 2.5),
 ]
-DTYPES = (mx.float32, mx.float16)
 
 
 def primitives(shape, window, index_format, dtype) -> dict[str, tuple[Callable[[], Any], int]]:
@@ -43,20 +51,17 @@ def primitives(shape, window, index_format, dtype) -> dict[str, tuple[Callable[[
     with mx.stream(mx.cpu):
         values, indices = pool(x)
         mx.eval(x, values, indices)
+    with_outside = 3 if index_format == "flat" else 1  # two kernels find indices outside windows
+    forward = lambda values: unpool(values, indices, output_size=shape)  # noqa: E731
     return {
         "pool": (lambda: pool(x), 1),
-        # Two kernels find the winners of flat indices outside their windows.
-        "scatter last": (
-            lambda: unpool(values, indices, output_size=shape),
-            3 if index_format == "flat" else 1,
-        ),
+        "scatter last": (lambda: forward(values), with_outside),
         "scatter sum": (lambda: mx.vjp(lambda x: pool(x)[0], [x], [values])[1], 1),
+        "gather last": (lambda: mx.vjp(forward, [values], [x])[1], with_outside),
     }
 
 
-CALLS = [
-    primitives(*limit[:3], dtype)[name] for limit in LIMITS for dtype in DTYPES for name in limit[3]
-]
+CALLS = [primitives(*limit[:3], mx.float16)[name] for limit in LIMITS for name in limit[3]]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -78,14 +83,23 @@ def lines_over_bytes(call: Callable[[], Any], last: int, lines: str = "simd_line
     return touched / sum(n for (name, _), n in unique.items() if name not in INTERMEDIATE)
 
 
+@pytest.mark.parametrize(("primitive", "rule", "windows", *"abcd"), TABLE)
+def test_the_page_shows_the_counted_lines(primitive, rule, windows, a, b, c, d):
+    for window in windows.split(", "):
+        for index_format, *figures in (("window", a, b), ("flat", c, d)):
+            calls = primitives(*WINDOWS[window], index_format, mx.float32)
+            call = calls[f"{primitive} {rule}".strip()]
+            counted = [lines_over_bytes(*call, lines) for lines in ("simd_lines", "group_lines")]
+            assert counted == pytest.approx(list(map(float, figures)), abs=0.01), window
+
+
 @pytest.mark.parametrize(("shape", "window", "index_format", "names", "most"), LIMITS)
 def test_groups_of_threads_touch_few_lines_twice(shape, window, index_format, names, most):
-    for dtype in DTYPES:
-        calls = primitives(shape, window, index_format, dtype)
-        for name in names:
-            assert lines_over_bytes(*calls[name]) <= most, (name, dtype)
-            if shape == NCHW:
-                assert lines_over_bytes(*calls[name], "group_lines") <= 1.15, (name, dtype)
+    calls = primitives(shape, window, index_format, mx.float16)
+    for name in names:
+        assert lines_over_bytes(*calls[name]) <= most, name
+        if shape == NCHW:
+            assert lines_over_bytes(*calls[name], "group_lines") <= 1.15, name
 
 
 # ---- inference: no indices are written
