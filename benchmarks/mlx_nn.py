@@ -349,17 +349,20 @@ def readme_table(runs: list[dict[str, Any]]) -> str:
     return timing.table(["time of `mlx.nn` / time of `mlx_unpool`", *MEASURES], lines)
 
 
-TABLES = {"times": times_table, "memory": memory_table, "steps": steps_table, "bytes": bytes_table}
+def machine(runs: list[dict[str, Any]]) -> str:
+    """The machine and the version of MLX."""
+    return timing.description(runs, "mlx")
+
+
+TABLES = {"machine": machine, "times": times_table, "steps": steps_table}
+TABLES |= {"memory": memory_table, "bytes": bytes_table}
 
 
 def pages(runs: list[dict[str, Any]]) -> dict[Path, str]:
     """The text of each page with the tables of these runs."""
     page = USERS_PAGE.read_text()
     for name, table in TABLES.items():
-        report = table(runs)
-        if name != "bytes":
-            report += f"\n\nMachine: {timing.description(runs)}."
-        page = timing.put(page, f"{WRITE}: {name}", report)
+        page = timing.put(page, f"{WRITE}: {name}", table(runs))
     return {USERS_PAGE: page, README: timing.put(README.read_text(), WRITE, readme_table(runs))}
 
 
@@ -381,7 +384,7 @@ def main() -> None:
     if not options.quick:
         timing.save("mlx_nn", start, rows)
     run = {"machine": start, "rows": rows}
-    print("\n\n".join([*(table([run]) for table in TABLES.values()), timing.description([run])]))
+    print("\n\n".join(table([run]) for table in TABLES.values()))
 
 
 if __name__ == "__main__":

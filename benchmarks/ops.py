@@ -153,7 +153,7 @@ def table(runs: list[dict[str, Any]], devices: list[str]) -> str:
 
 def page(runs: list[dict[str, Any]]) -> str:
     """The text of docs/benchmarks.md with the table of these runs."""
-    report = f"{table(runs, ['cpu'])}\n\nMachine: {timing.description(runs)}."
+    report = f"{table(runs, ['cpu'])}\n\n{timing.description(runs, 'mlx', 'torch')}"
     return timing.put(PAGE.read_text(), "python benchmarks/ops.py --write", report)
 
 
@@ -177,7 +177,7 @@ def main() -> None:
     if not options.quick:
         timing.save("ops", start, rows)
     run = {"machine": start, "rows": rows}
-    print(f"{table([run], devices())}\n\n{timing.description([run])}")
+    print(f"{table([run], devices())}\n\n{timing.description([run], 'mlx', 'torch')}")
 
 
 if __name__ == "__main__":

@@ -85,15 +85,16 @@ def machine() -> dict[str, Any]:
     }
 
 
-def description(runs: list[dict[str, Any]]) -> str:
+def description(runs: list[dict[str, Any]], *packages: str) -> str:
     """The machine of some runs of one benchmark, in words."""
     facts = runs[-1]["machine"]
-    versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
-    days = {time.strftime("%Y-%m-%d", time.gmtime(run["machine"]["time"])) for run in runs}
+    versions = ", ".join(f"{name} {facts['versions'][name]}" for name in packages)
+    times = (time.gmtime(run["machine"]["time"]) for run in runs)
+    days = dict.fromkeys(time.strftime("%Y-%m-%d", moment) for moment in times)
     loads = " and ".join(f"{run['machine']['load']:.2f}" for run in runs)
     return (
-        f"{facts['processor']}, {facts['cores']} cores, {facts['system']}, Python {facts['python']}, "
-        f"{versions}, {' and '.join(sorted(days))}, load {loads}, `mx.set_cache_limit(2**30)`"
+        f"Machine: {facts['processor']}, {facts['cores']} cores, {facts['system']}; {versions}, "
+        f"Python {facts['python']}; {' and '.join(days)}, load at the start {loads}."
     )
 
 
