@@ -37,7 +37,7 @@ from support.brain_scans import (
 )
 from support.command_line import run_program
 from support.drawing import add_legend, frame, save
-from support.training import adamw, parse_options, save_weights, train
+from support.training import parse_options, train_and_save
 
 LEARNING_RATE = 0.01
 COARSE_WEIGHT = 0.3  # of the auxiliary loss on the last pooling stage
@@ -47,9 +47,8 @@ def loss_of(model: SegNet, volumes: mx.array, classes: mx.array) -> mx.array:
     """The mean loss over voxels, plus the loss of the coarse scores at the middle voxel of each window."""
     scores, coarse = model.scores(volumes)
     x, y, z = coarse.shape[1:4]
-    middles = classes[:, 2::4, 2::4, 2::4][
-        :, :x, :y, :z
-    ]  # after two poolings a window is 4 voxels wide
+    # After two poolings a window is 4 voxels wide.
+    middles = classes[:, 2::4, 2::4, 2::4][:, :x, :y, :z]
     return nn.losses.cross_entropy(scores, classes, reduction="mean") + (
         COARSE_WEIGHT * nn.losses.cross_entropy(coarse, middles, reduction="mean")
     )
@@ -82,9 +81,7 @@ def main() -> int:
     """Run the program and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--decoder", choices=DECODERS, default="unpool", help="how to upsample")
-    parser.add_argument(
-        "--scans", type=int, default=20, help="simulated scans to test on (default: 20)"
-    )
+    parser.add_argument("--scans", type=int, default=20, help="simulated scans to test on")
     arguments = parse_options(parser, 800, 4, "demo/brain")
     if arguments.smoke:
         arguments.scans = 2
@@ -103,33 +100,11 @@ def main() -> int:
         dims=3,
         decoder=arguments.decoder,
     )
-    checkpoint = arguments.output / f"checkpoint-{arguments.decoder}.safetensors"
-    try:
-        train(
-            model,
-            adamw(LEARNING_RATE, arguments.steps),
-            loss_of,
-            training_batches(bright, classes, arguments.batch, arguments.seed),
-            arguments.steps,
-            checkpoint,
-            settings={name: getattr(arguments, name) for name in ("steps", "batch", "seed")},
-            save_every=100,
-            seed=arguments.seed,
-            resume=arguments.resume,
-            description=arguments.decoder,
-        )
-    except KeyboardInterrupt:
-        return 130
-    if mx.distributed.init().rank() > 0:
+    batches = training_batches(bright, classes, arguments.batch, arguments.seed)
+    checkpoint = train_and_save(model, arguments, LEARNING_RATE, loss_of, batches, save_every=100)
+    if checkpoint is None:
         return 0
-
-    save_weights(arguments.output / f"segnet-{arguments.decoder}.safetensors", model)
-    model.eval()
-    report: dict = {
-        "steps": arguments.steps,
-        "batch": arguments.batch,
-        "decoder": arguments.decoder,
-    }
+    report = {name: getattr(arguments, name) for name in ("steps", "batch", "decoder")}
     thresholds = None
     for split, count in (("validation", min(5, arguments.scans)), ("test", arguments.scans)):
         scans, truth = scans_of(split, bright, classes, count)

@@ -265,10 +265,7 @@ def main() -> int:
     results: dict[str, list[dict]] = {decoder: [] for decoder in decoders}
     models: dict[str, SegNet] = {}
     for decoder, seed in runs:
-        try:
-            train_segnet(decoder, seed, arguments)
-        except KeyboardInterrupt:
-            return 130
+        train_segnet(decoder, seed, arguments)
         if not first:
             continue
         weights = weights_path(decoder, seed, arguments.output)

@@ -31,7 +31,7 @@ from mlx_unpool_zoo.segnet import DECODERS, SegNet
 from support.command_line import run_program
 from support.drawing import add_legend, save
 from support.ecg import CLASS_NAMES, COLOURS, SAMPLES, recordings, training_batches
-from support.training import adamw, parse_options, save_weights, train
+from support.training import parse_options, train_and_save
 
 LEARNING_RATE = 0.01
 
@@ -79,33 +79,11 @@ def main() -> int:
         decoder=arguments.decoder,
         coarse=False,
     )
-    checkpoint = arguments.output / f"checkpoint-{arguments.decoder}.safetensors"
-    try:
-        train(
-            model,
-            adamw(LEARNING_RATE, arguments.steps),
-            loss_of,
-            training_batches(arguments.batch, arguments.seed),
-            arguments.steps,
-            checkpoint,
-            settings={name: getattr(arguments, name) for name in ("steps", "batch", "seed")},
-            save_every=50,
-            seed=arguments.seed,
-            resume=arguments.resume,
-            description=arguments.decoder,
-        )
-    except KeyboardInterrupt:
-        return 130
-    if mx.distributed.init().rank() > 0:
+    batches = training_batches(arguments.batch, arguments.seed)
+    checkpoint = train_and_save(model, arguments, LEARNING_RATE, loss_of, batches, save_every=50)
+    if checkpoint is None:
         return 0
-
-    save_weights(arguments.output / f"segnet-{arguments.decoder}.safetensors", model)
-    model.eval()
-    report: dict = {
-        "steps": arguments.steps,
-        "batch": arguments.batch,
-        "decoder": arguments.decoder,
-    }
+    report = {name: getattr(arguments, name) for name in ("steps", "batch", "decoder")}
     for number, split in enumerate(("validation", "test")):
         signals, truth = recordings(split, 200, np.random.default_rng([1, number]))
         predicted = np.array(mx.argmax(model(mx.array(signals[..., None])), axis=-1))

@@ -168,6 +168,40 @@ def parse_options(
     return arguments
 
 
+def train_and_save(
+    model: nn.Module,
+    arguments: argparse.Namespace,
+    learning_rate: float,
+    loss_of: Callable[..., mx.array],
+    batches: Iterator[tuple[mx.array, ...]],
+    save_every: int,
+) -> Path | None:
+    """Train a SegNet with the options of its program and write its weights, for evaluation.
+
+    Returns the path of the checkpoint, to be removed after the evaluation, or None if this is not the first
+    process.
+    """
+    checkpoint = arguments.output / f"checkpoint-{arguments.decoder}.safetensors"
+    train(
+        model,
+        adamw(learning_rate, arguments.steps),
+        loss_of,
+        batches,
+        arguments.steps,
+        checkpoint,
+        settings={name: getattr(arguments, name) for name in ("steps", "batch", "seed")},
+        save_every=save_every,
+        seed=arguments.seed,
+        resume=arguments.resume,
+        description=arguments.decoder,
+    )
+    if mx.distributed.init().rank() > 0:
+        return None
+    save_weights(arguments.output / f"segnet-{arguments.decoder}.safetensors", model)
+    model.eval()
+    return checkpoint
+
+
 def adamw(learning_rate: float, steps: int) -> optim.Optimizer:
     """AdamW with a linear warm-up over a tenth of the steps and a cosine decay of the learning rate."""
     warm_up = max(1, steps // 10)
