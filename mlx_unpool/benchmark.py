@@ -256,11 +256,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m mlx_unpool.benchmark", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
-    add(
-        "--all",
-        action="store_true",
-        help="the self-test, layers and models (about a minute on a GPU)",
-    )
+    add("--all", action="store_true", help="the self-test, layers and models")
     add("--model", choices=_MODELS, help="measure training steps instead")
     add("--seconds", type=float, default=0.2, help="seconds per measurement (default 0.2)")
     add("--size", type=int, default=size, help=f"height and width of images (default {size})")
