@@ -255,9 +255,9 @@ def main(arguments: list[str] | None = None) -> int:
     size, batch = (224, 32) if on_gpu else (96, 2)
     parser = argparse.ArgumentParser(prog="python -m mlx_unpool.benchmark", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    add = parser.add_argument
-    add("--all", action="store_true", help="the self-test, layers and models")
-    add("--model", choices=_MODELS, help="measure training steps instead")
+    either, add = parser.add_mutually_exclusive_group(), parser.add_argument
+    either.add_argument("--all", action="store_true", help="the self-test, layers and models")
+    either.add_argument("--model", choices=_MODELS, help="measure training steps instead")
     add("--seconds", type=float, default=0.2, help="seconds per measurement (default 0.2)")
     add("--size", type=int, default=size, help=f"height and width of images (default {size})")
     add("--batch", type=int, default=batch, help=f"inputs per step (default {batch})")
@@ -289,4 +289,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    finally:
+        mx.clear_streams()  # otherwise MLX may crash when the interpreter exits
