@@ -100,6 +100,7 @@ def main() -> None:
     if arguments.measure:
         print(json.dumps(measure()))
         return
+    print(f"mx.set_cache_limit(2**30), load {os.getloadavg()[0]:.2f}")
     rounds: dict[Path, list[dict[str, float]]] = {ROOT: [], arguments.other: []}
     for _ in range(ROUNDS):
         for checkout, measured in rounds.items():
