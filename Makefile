@@ -56,7 +56,6 @@ test-oldest: ## the core with the oldest MLX that pyproject.toml allows
 fuzz: $(VENV)/.test ## many random calls against the reference (minutes)
 	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),20000) $(RUN) -m pytest -n 2 tests/test_fuzz.py $(ARGS)
 
-# Tables on the screen, JSON in benchmarks/results/.
 bench: $(VENV)/.bench ## the benchmarks: compared with PyTorch, and with mlx.nn
 	$(RUN) benchmarks/ops.py
 	$(RUN) benchmarks/mlx_nn.py

@@ -1,7 +1,8 @@
 """Compare max pooling in this library with max pooling in mlx.nn: layers and whole training steps.
 
-    python benchmarks/mlx_nn.py            measure, print the tables and store the run (about 5 minutes)
-    python benchmarks/mlx_nn.py --quick    small arrays, nothing stored, to check that the program runs
+    python benchmarks/mlx_nn.py            measure and print the tables (about 5 minutes)
+    python benchmarks/mlx_nn.py --store    the same, and store the run beside the last one
+    python benchmarks/mlx_nn.py --quick    the same with small arrays, to check that the program runs
     python benchmarks/mlx_nn.py --write    write the tables of docs/benchmarks.md and README.md
 
 The pages show the last two stored runs, of each row the one with the smaller ratio. The runs must be an
@@ -372,7 +373,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     either = parser.add_mutually_exclusive_group()
-    either.add_argument("--quick", action="store_true", help="use small arrays, store nothing")
+    either.add_argument("--quick", action="store_true", help="use small arrays")
+    either.add_argument("--store", action="store_true", help="store the run")
     either.add_argument("--write", action="store_true", help="write the tables of the stored runs")
     options = parser.parse_args()
     if options.write:
@@ -381,7 +383,7 @@ def main() -> None:
         return
     start = timing.machine()
     rows = measure_all(options.quick)
-    if not options.quick:
+    if options.store:
         timing.save("mlx_nn", start, rows)
     run = {"machine": start, "rows": rows}
     print("\n\n".join(table([run]) for table in TABLES.values()))

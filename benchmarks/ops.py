@@ -1,7 +1,8 @@
 """Compare pooling with indices, unpooling and their derivatives with PyTorch on one thread.
 
-    python benchmarks/ops.py            measure, print the table and store the run (about 4 minutes)
-    python benchmarks/ops.py --quick    one small size, nothing stored, to check that the program runs
+    python benchmarks/ops.py            measure and print the table (a minute or two)
+    python benchmarks/ops.py --store    the same, and store the run beside the last one
+    python benchmarks/ops.py --quick    the same with one small size, to check that the program runs
     python benchmarks/ops.py --write    write the table of docs/benchmarks.md
 
 The page shows the last two stored runs, of each figure the larger one. On a GPU, PyTorch's GPU is measured
@@ -163,7 +164,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     either = parser.add_mutually_exclusive_group()
-    either.add_argument("--quick", action="store_true", help="use one small size, store nothing")
+    either.add_argument("--quick", action="store_true", help="use one small size")
+    either.add_argument("--store", action="store_true", help="store the run")
     either.add_argument("--write", action="store_true", help="write the table of the stored runs")
     options = parser.parse_args()
     if options.write:
@@ -174,7 +176,7 @@ def main() -> None:
     torch.set_num_threads(1)
     start = timing.machine()
     rows = [measured(o, w, options.quick) for o in OPERATIONS for w in WINDOWS]
-    if not options.quick:
+    if options.store:
         timing.save("ops", start, rows)
     run = {"machine": start, "rows": rows}
     print(f"{table([run], devices())}\n\n{timing.description([run], 'mlx', 'torch')}")
