@@ -207,6 +207,8 @@ def described(calls: list[str], things: list[Any]) -> list[str]:
             old = bodies[things.index(main)]
             text = text.replace(old[1].rstrip(), "\n".join(parts)) if old else text
     signatures = "\n".join(map(signature, calls, things))
+    if len(things) > 1:
+        text = text.replace("over height and width", "over the spatial axes", 1)
     return [f"```python\n{signatures}\n```", markdown(text)]
 
 
@@ -229,7 +231,9 @@ def entries(names: list[str]) -> str:
             paragraphs += ["**Call**", *described(call, [things[0].__call__])]
             if not is_pool:
                 methods = [f"{name}.from_pool" for name in family]
-                paragraphs += ["#### from_pool", *described(methods, [t.from_pool for t in things])]
+                anchors = "".join(f'<a id="{name.lower()}from_pool"></a>' for name in family)
+                paragraphs += [f"{anchors}\n\n#### from_pool"]
+                paragraphs += described(methods, [t.from_pool for t in things])
     return "\n\n".join(["\n".join(["| name | |", "|---|---|", *rows]), *paragraphs])
 
 

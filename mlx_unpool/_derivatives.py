@@ -33,9 +33,9 @@ def exporting() -> Iterator[None]:
     """Return a context manager inside which pooling and unpooling can be exported.
 
     Elsewhere ``mx.export_function`` fails with ``[export_function] Unable to serialize primitive
-    CustomTransforms``. Inside this context pooling and unpooling are traced as their kernels or operations,
-    which can be exported but not differentiated; pools without ``return_indices`` store no indices. The
-    exported file runs without this package, on the kind of device that it was traced for.
+    CustomTransforms``. Inside this context pooling and unpooling are traced as plain operations or
+    kernels, without derivatives; pools without ``return_indices`` store no indices. The exported file runs
+    without this package, on the kind of device that it was traced for.
 
     It applies to the current thread and to ``asyncio`` tasks created inside, not to other threads.
 

@@ -57,9 +57,9 @@ def convert_indices(
     ========================  ===================================  ======================================
 
     In one and two dimensions, the missing axes have length 1. An index outside its plane (or, if
-    either format is ``"window"``, outside its window) becomes -1, or the largest number of the
-    dtype if ``target`` is ``"window"``, which therefore needs windows of fewer than 65,536
-    elements. Unpooling drops values with such an index. The function does not evaluate its input.
+    either format is ``"window"``, outside its window) becomes -1, or with the target
+    ``"window"`` 255 or 65,535, the largest number of the dtype; a window may therefore have at most
+    65,535 elements. Unpooling drops values with such an index. The function does not evaluate its input.
 
     Args:
         indices (array): Shape ``(N, [D_out, [H_out,]] W_out, C)``, or ``(N, C, [D_out, [H_out,]] W_out)``
@@ -69,7 +69,7 @@ def convert_indices(
         target (str): Format of the result.
         output_size (tuple of int): Spatial shape of the array that was pooled, or its full shape if it has a
             batch. The length gives the number of spatial axes. Without a batch pass the spatial shape:
-            in 2-D and 3-D, a full shape would be read as that of a batch with one axis fewer.
+            a full shape ``(H, W, C)`` would be read as ``(N, W, C)``.
         kernel_size (int or tuple of int, optional): Window of the pooling. Required if either format is
             ``"window"``; otherwise the four arguments of the window are ignored.
         stride, padding, dilation: Must match the pooling.
@@ -79,8 +79,7 @@ def convert_indices(
 
     Returns:
         array: int32 for ``"flat"`` (int64 for planes of 2^31 positions or more), uint8 for
-        ``"window"`` (uint16 for windows of more than 255 elements, not 256 as in pooling, because
-        the largest number marks an invalid index), int64 for the other formats.
+        ``"window"`` (uint16 for windows of more than 255 elements), int64 for the other formats.
 
     Raises:
         ValueError: If a format or a layout is unknown, a size is out of range, ``output_size`` has the
@@ -270,7 +269,7 @@ def check_indices(
 
     Raises:
         ValueError: If an index is invalid: the message gives the first one, where it is in ``indices``,
-            the valid range and, with a window, the likely cause. The index of a window without an
+            the valid range and, with a window, the likely cause. The -1 of a window without an
             element inside the plane is also invalid. Also if a size is out of range, ``output_size``
             has the wrong number of axes or is a full shape with another batch or channels,
             ``data_format`` is unknown, ``kernel_size`` is missing but needed, or the indices depend on
