@@ -22,49 +22,24 @@ ZOO_INTRODUCTION = """# Reference of the model zoo
 The functions and models of `mlx_unpool_zoo`; [The model zoo](zoo.md) describes how to use them. All models
 have the methods of [`Model`](#model).
 """
-METHODS = (
-    "from_pretrained",
-    "from_pytorch",
-    "save_pretrained",
-    "push_to_hub",
-    "preprocess",
-    "predict",
-)
-ZOO = {  # title: names in mlx_unpool_zoo
-    "Load, save and predict": [
-        "from_pretrained",
-        "from_pytorch",
-        "Model",
-        *(f"Model.{m}" for m in METHODS),
-    ],
-    "Models": [],  # those in MODELS
-    "Classes of segmentation models": ["read_classes"],
-    "Weights of PyTorch": [
-        f"pytorch.{name}"
-        for name in (
-            "load_state_dict",
-            "to_state_dict",
-            "convert_state_dict",
-            "read_state",
-            "read_checkpoint",
-            "state_of",
-            "Report",
-        )
-    ],
-    "Compare a port with its original": ["compare_port", "Comparison", "pooled_indices"],
-    "Metrics": [
-        f"metrics.{name}"
-        for name in (
-            "confusion_matrix",
-            "iou",
-            "class_iou",
-            "boundary_f_score",
-            "boundaries",
-            "dice",
-            "segmentation_metrics",
-        )
-    ],
-    "Layers": ["layers.BatchNorm", "fastsurfer.resize"],
+ZOO = {  # title: a module or class, and its names
+    "Load, save and predict": ("", "from_pretrained from_pytorch Model"),
+    "Methods of models": (
+        "Model.",
+        "from_pretrained from_pytorch save_pretrained push_to_hub preprocess predict",
+    ),
+    "Models": ("", ""),  # those in MODELS
+    "Classes of segmentation models": ("", "read_classes"),
+    "Weights of PyTorch": (
+        "pytorch.",
+        "load_state_dict to_state_dict convert_state_dict read_state read_checkpoint state_of Report",
+    ),
+    "Compare a port with its original": ("", "compare_port Comparison pooled_indices"),
+    "Metrics": (
+        "metrics.",
+        "confusion_matrix iou class_iou boundary_f_score boundaries dice segmentation_metrics",
+    ),
+    "Layers": ("", "layers.BatchNorm fastsurfer.resize"),
 }
 INTRODUCTION = """# API reference
 
@@ -250,7 +225,8 @@ def zoo_page() -> str:
     import mlx_unpool_zoo as zoo
 
     models = [kind.__name__ for kind in zoo.MODELS.values()]
-    groups = ZOO | {"Models": [n for m in models for n in (m, f"{m}.vgg16") if attribute(zoo, n)]}
+    groups = {title: [of + name for name in names.split()] for title, (of, names) in ZOO.items()}
+    groups["Models"] = [n for m in models for n in (m, f"{m}.vgg16") if attribute(zoo, n)]
     parts = [NOTE, ZOO_INTRODUCTION]
     for title, names in groups.items():
         things = {name: attribute(zoo, name) for name in names}
