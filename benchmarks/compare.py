@@ -92,9 +92,7 @@ def measure() -> dict[str, float]:
 def main() -> None:
     """Print the ratios of medians, from large to small, and their geometric mean."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "other", nargs="?", type=Path, help="folder of a checkout of the other version"
-    )
+    parser.add_argument("other", nargs="?", type=Path, help="folder of a checkout of the other version")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:

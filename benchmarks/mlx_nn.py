@@ -53,10 +53,7 @@ class Case(NamedTuple):
     def pools(self) -> dict[str, nn.Module]:
         """The pooling layer of each library."""
         name = f"MaxPool{len(self.shape) - 2}d"
-        return {
-            "ours": getattr(mlx_unpool, name)(*self.window),
-            "mlx.nn": getattr(nn, name)(*self.window),
-        }
+        return {"ours": getattr(mlx_unpool, name)(*self.window), "mlx.nn": getattr(nn, name)(*self.window)}
 
 
 PLANE, VOLUME = (1, 112, 112, 64), (1, 32, 32, 32, 32)
@@ -258,9 +255,7 @@ def confirmed(runs: list[dict[str, Any]], measure: str) -> list[dict[str, Any]]:
     """The rows with a measure: of each row that is quiet in all runs, the one with the smaller ratio."""
     found = []
     for rows in zip(*(run["rows"] for run in runs)):
-        if measure in rows[0] and all(
-            timing.is_quiet(t) for r in rows for t in r[measure].values()
-        ):
+        if measure in rows[0] and all(timing.is_quiet(t) for r in rows for t in r[measure].values()):
             found.append(min(rows, key=lambda row: ratio(row, measure)))
     return found
 
@@ -344,9 +339,7 @@ def readme_table(runs: list[dict[str, Any]]) -> str:
         for name in README_CASES
     ]
     (step,) = (row for row in confirmed(runs, "step") if row["model"] == "sppf")
-    lines.append(
-        ["YOLO's SPPF block (three 5x5/1 pools), a training step", "", factor(ratio(step, "step"))]
-    )
+    lines.append(["YOLO's SPPF block (three 5x5/1 pools), a training step", "", factor(ratio(step, "step"))])
     return timing.table(["time of `mlx.nn` / time of `mlx_unpool`", *MEASURES], lines)
 
 
@@ -369,9 +362,7 @@ def pages(runs: list[dict[str, Any]]) -> dict[Path, str]:
 
 def main() -> None:
     """Measure, or write the pages."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--quick", action="store_true", help="use small arrays")
     either.add_argument("--store", action="store_true", help="store the run")

@@ -96,12 +96,8 @@ class Case:
             "gradient of the pool": lambda: torch.ops.aten.max_pool2d_with_indices_backward(
                 values, x, *attributes, indices
             ),
-            "unpool": lambda: functional.max_unpool2d(
-                values, indices, *self.window, output_size=self.size
-            ),
-            "gradient of the unpool": lambda: torch.autograd.grad(
-                y, unpooled, full, retain_graph=True
-            ),
+            "unpool": lambda: functional.max_unpool2d(values, indices, *self.window, output_size=self.size),
+            "gradient of the unpool": lambda: torch.autograd.grad(y, unpooled, full, retain_graph=True),
         }[operation]
         wait = {"cpu": lambda: None, "cuda": torch.cuda.synchronize, "mps": torch.mps.synchronize}
         return lambda: (run(), wait[device]())
@@ -135,9 +131,7 @@ def ratio(row: dict[str, Any], ours: str, theirs: str) -> float:
     pairs = list(zip(row["seconds"][ours], row["seconds"][theirs]))
     if not all(timing.is_quiet(times) for times, _ in pairs):
         return math.nan
-    return statistics.geometric_mean(
-        our_times[0] / their_times[0] for our_times, their_times in pairs
-    )
+    return statistics.geometric_mean(our_times[0] / their_times[0] for our_times, their_times in pairs)
 
 
 def table(runs: list[dict[str, Any]], devices: list[str]) -> str:
@@ -160,9 +154,7 @@ def page(runs: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Measure, or write the page."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--quick", action="store_true", help="use one small size")
     either.add_argument("--store", action="store_true", help="store the run")

@@ -114,9 +114,7 @@ def change_page(app: Any, docname: str, source: list[str]) -> None:
     source[0] = source[0].replace("## Dtypes\n", "(dtypes)=\n## Dtypes\n")  # for docstrings
 
 
-def complete_docstring(
-    app: Any, kind: str, name: str, thing: Any, options: Any, lines: list[str]
-) -> None:
+def complete_docstring(app: Any, kind: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
     """Add the sections that the docstring of a 1-D or 3-D function refers to."""
     if kind == "function":
         lines[:] = write_api.docstring(thing).splitlines()

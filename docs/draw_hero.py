@@ -33,9 +33,7 @@ def main(folder: Path) -> None:
     for title, decoder in (("with\nunpooling", "unpool"), ("with nearest\nneighbour", "nearest")):
         model = segnet_digits.load(decoder, segnet_digits.weights_path(decoder, 0, folder))
         columns[title] = segnet_digits.predict(model, images)
-    colours = ListedColormap(
-        ["#15151c", *map(colormaps["tab10"], range(len(segnet_digits.CLASS_NAMES) - 1))]
-    )
+    colours = ListedColormap(["#15151c", *map(colormaps["tab10"], range(len(segnet_digits.CLASS_NAMES) - 1))])
     side, top = WIDTH / len(columns), 2.7 * FONT
     figure, axes = plt.subplots(
         ROWS, len(columns), figsize=(WIDTH / 72, (ROWS * side + top) / 72), squeeze=False

@@ -76,9 +76,7 @@ def groups() -> dict[str, tuple[str, list[str]]]:
 def docstring(thing: Any) -> str:
     """A docstring. That of a 1-D or 3-D function gets the sections Args to Raises of the 2-D function."""
     text = inspect.getdoc(thing) or ""
-    reference = re.search(
-        r"^Arguments, results and errors are as in :func:`(\w+)`.*\n\n", text, re.M
-    )
+    reference = re.search(r"^Arguments, results and errors are as in :func:`(\w+)`.*\n\n", text, re.M)
     if not reference:
         return text
     sections = inspect.getdoc(getattr(mlx_unpool, reference[1])) or ""
@@ -118,15 +116,11 @@ def markdown(text: str) -> str:
         rule, header, *rows = match[0].replace("\n" + match[1], "").splitlines()
         starts = [column.start() for column in re.finditer("=+", rule)]
         columns = [slice(*ends) for ends in zip(starts, [*starts[1:], None])]
-        cells = [
-            "| " + " | ".join(row[c].strip() for c in columns) + " |" for row in (header, *rows)
-        ]
+        cells = ["| " + " | ".join(row[c].strip() for c in columns) + " |" for row in (header, *rows)]
         return "\n".join([cells[0], "|---" * len(columns) + "|", *cells[1:]])
 
     def box(match: re.Match[str]) -> str:
-        return (
-            "> [!WARNING]\n" + re.sub(r"^ *", "> ", match[1].rstrip(), flags=re.MULTILINE) + "\n\n"
-        )
+        return "> [!WARNING]\n" + re.sub(r"^ *", "> ", match[1].rstrip(), flags=re.MULTILINE) + "\n\n"
 
     def link(match: re.Match[str]) -> str:
         name = match[1].removeprefix("mlx_unpool.")
@@ -171,9 +165,7 @@ def described(calls: list[str], things: list[Any]) -> list[str]:
     main = next((thing for call, thing in zip(calls, things) if "2d" in call), things[0])
     text, ranks = docstring(main), "|".join(f"{call[-2]}-D" for call in calls)
     for section, prefix in (("Shape", True), ("Example", False)):
-        bodies = [
-            re.search(rf"^{section}:\n((?:    .*\n|\n)+)", docstring(t), re.M) for t in things
-        ]
+        bodies = [re.search(rf"^{section}:\n((?:    .*\n|\n)+)", docstring(t), re.M) for t in things]
         if len(things) > 1 and all(bodies):
             parts = [body[1].rstrip() for body in bodies if body]
             if prefix:
@@ -193,9 +185,7 @@ def entries(names: list[str]) -> str:
     for family in families(names):
         things = [getattr(mlx_unpool, name) for name in family]
         titles = ", ".join(f"[`{name}`](#{name.lower()})" for name in family)
-        about = re.sub(
-            r"over a sequence|over height and width", "over the spatial axes", summary(things[0])
-        )
+        about = re.sub(r"over a sequence|over height and width", "over the spatial axes", summary(things[0]))
         rows.append(f"| {titles} | {markdown(about)} |")
         # GitHub's anchor of the heading contains all names.
         anchors = "".join(f'<a id="{name.lower()}"></a>' for name in family) if family[1:] else ""
@@ -214,9 +204,7 @@ def entries(names: list[str]) -> str:
 
 def page(members: Callable[[list[str]], str] = entries) -> str:
     """The page: an introduction and, for each group of names, what ``members`` returns."""
-    parts = [
-        f"## {title}\n\n{about}\n\n{members(names)}" for title, (about, names) in groups().items()
-    ]
+    parts = [f"## {title}\n\n{about}\n\n{members(names)}" for title, (about, names) in groups().items()]
     return re.sub(r"\n{3,}", "\n\n", "\n\n".join([NOTE, INTRODUCTION, *parts])) + "\n"
 
 

@@ -118,9 +118,7 @@ def scores_of(
             channels = sagittal_channels(classes)
         count = volume.shape[plane.axes[0]]
         with tqdm(total=count, desc=f"{plane.name:8}", unit="slice") as progress:
-            add_plane(
-                sums, volume, plane, model, channels=channels, batch=batch, done=progress.update
-            )
+            add_plane(sums, volume, plane, model, channels=channels, batch=batch, done=progress.update)
     return sums
 
 
@@ -135,9 +133,7 @@ def labels_of(
 def on_the_grid_of(scan: SpatialImage, labels: nibabel.MGHImage) -> nibabel.Nifti1Image:
     """The label of the nearest voxel for each voxel of a scan, 0 outside the labels."""
     volume = nibabel.Nifti1Image(np.asarray(labels.dataobj), labels.affine)
-    return resample_to_img(
-        volume, scan, interpolation="nearest", force_resample=True, copy_header=False
-    )
+    return resample_to_img(volume, scan, interpolation="nearest", force_resample=True, copy_header=False)
 
 
 def draw(volume: np.ndarray, labels: np.ndarray, classes: list[dict], path: Path) -> None:
@@ -193,9 +189,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--device", choices=("cpu", "gpu"), help="default: the one that MLX uses")
     add("--batch", type=int, default=4, help="slices per batch (default: 4)")
     add("--labels", type=Path, default=LABELS, help="colour table (default: FastSurfer's)")
-    add(
-        "--size", type=int, default=SIZE, help=f"voxels along each axis, for tests; default: {SIZE}"
-    )
+    add("--size", type=int, default=SIZE, help=f"voxels along each axis, for tests; default: {SIZE}")
     arguments = parser.parse_args()
     if arguments.batch < 1 or arguments.size < 16 or arguments.size % 16:
         parser.error("--batch must be 1 or more, --size a multiple of 16")
@@ -219,9 +213,7 @@ def main() -> int:
     names = {entry["label"]: entry["name"] for entry in named}
     for label, count in sorted(zip(found, counts), key=lambda pair: -pair[1])[:5]:
         print(f"{names[label]:32}{count / 1000:9.1f} ml")
-    print(
-        f"{len(found)} structures, {counts.sum() / 1000:.1f} ml. Results are in {arguments.output}/."
-    )
+    print(f"{len(found)} structures, {counts.sum() / 1000:.1f} ml. Results are in {arguments.output}/.")
     return 0
 
 

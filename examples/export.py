@@ -82,9 +82,7 @@ def main() -> int:
     model = zoo.from_pretrained(arguments.model)
     far = export(model, [tuple(shape) for shape in arguments.shape], arguments.file)
     size = arguments.file.stat().st_size / 2**20
-    print(
-        f"{arguments.file}: {size:.1f} MiB, scores differ from the model's by {far:.0e} of their range."
-    )
+    print(f"{arguments.file}: {size:.1f} MiB, scores differ from the model's by {far:.0e} of their range.")
     return 0
 
 

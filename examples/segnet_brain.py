@@ -27,14 +27,7 @@ import mlx.nn as nn
 import numpy as np
 from matplotlib.colors import ListedColormap
 from mlx_unpool_zoo.segnet import DECODERS, SegNet
-from support.brain_scans import (
-    CLASS_NAMES,
-    brain,
-    dice_of_scans,
-    scans_of,
-    training_batches,
-    two_thresholds,
-)
+from support.brain_scans import CLASS_NAMES, brain, dice_of_scans, scans_of, training_batches, two_thresholds
 from support.command_line import run_program
 from support.drawing import add_legend, frame, save
 from support.training import parse_options, train_and_save

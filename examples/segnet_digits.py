@@ -59,9 +59,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--seeds", type=int, nargs="+", default=[0], help="one run per seed")
     add("--steps", type=int, default=300, help="training steps (default: 300)")
     add("--batch", type=int, default=8, help="scenes per step, over all processes (default: 8)")
-    add(
-        "--norm", choices=NORMS, default="batch", help="over the images of a process, or each image"
-    )
+    add("--norm", choices=NORMS, default="batch", help="over the images of a process, or each image")
     add("--scenes", type=int, default=100, help="scenes to evaluate on (default: 100)")
     add("--save-every", type=int, default=100, help="steps between checkpoints (default: 100)")
     add("--resume", action="store_true", help="continue runs that have a checkpoint")
@@ -196,9 +194,7 @@ def print_table(results: dict[str, list[dict]]) -> None:
             values.append(value)
         return float(np.mean(values))
 
-    rows: list[tuple[str, tuple[str, ...]]] = [
-        (f"IoU {name}", ("iou", name)) for name in CLASS_NAMES
-    ]
+    rows: list[tuple[str, tuple[str, ...]]] = [(f"IoU {name}", ("iou", name)) for name in CLASS_NAMES]
     rows += [
         ("mean IoU", ("miou",)),
         ("boundary F-score", ("boundary_f_score",)),
@@ -224,9 +220,7 @@ def draw(
     columns = [("input", images), ("truth", truth)]
     columns += [(f"predicted: {name}", predict(model, images)) for name, model in models.items()]
     kept = next(iter(models.values())).kept_positions(normalised(images))
-    stages = [
-        (f"kept by pool {n}", np.array(positions)) for n, positions in enumerate(kept, start=1)
-    ]
+    stages = [(f"kept by pool {n}", np.array(positions)) for n, positions in enumerate(kept, start=1)]
 
     figure, axes = plt.subplots(
         len(images),

@@ -139,9 +139,7 @@ def main() -> int:
         partial.write_text(json.dumps(report, indent=2) + "\n")
     for name, value in report["iou"].items():
         print(f"{f'IoU {name}':22}{value:8.3f}")
-    print(
-        f"{'mean IoU':22}{report['miou']:8.3f}\n{'pixel accuracy':22}{report['pixel_accuracy']:8.3f}"
-    )
+    print(f"{'mean IoU':22}{report['miou']:8.3f}\n{'pixel accuracy':22}{report['pixel_accuracy']:8.3f}")
     shown, truth = zip(*held.pairs[:4], strict=True)
     columns = {"picture": shown, "truth": truth, "predicted": [*map(model.predict, shown)]}
     draw_rows(columns, model.about.classes, output / "predictions.png")

@@ -60,9 +60,7 @@ def short_repr(value: Any) -> str:
         return f"an array of shape {value.shape}"
     try:
         text = repr(value)
-    except (
-        Exception
-    ):  # an integer of thousands of digits, a traced array, a __repr__ with a mistake
+    except Exception:  # an integer of thousands of digits, a traced array, a __repr__ with a mistake
         return f"an unprintable {type(value).__name__}"
     return text if len(text) <= 200 else f"a very long {type(value).__name__}"
 
@@ -153,9 +151,7 @@ def padding(caller: str, value: Any, count: int) -> tuple[int | tuple[int, int],
     if isinstance(value, str):
         choice(caller, "padding", value, ("same", "valid"))
         return None if value == "same" else (0,) * count
-    needed = (
-        f"be an integer, 'same', 'valid' or a tuple of {count} integers or pairs (before, after)"
-    )
+    needed = f"be an integer, 'same', 'valid' or a tuple of {count} integers or pairs (before, after)"
     given = value if isinstance(value, (tuple, list)) else [value] * count
     pairs = [tuple(p) if isinstance(p, (tuple, list)) else (p, p) for p in given]
     numbers = all_integers([side for pair in pairs for side in pair])

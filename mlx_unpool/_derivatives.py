@@ -69,9 +69,7 @@ def exporting() -> Iterator[None]:
         raise
 
 
-def pool(
-    source: Arrays, g: Geometry, index_dtype: mx.Dtype, target: Target
-) -> tuple[mx.array, mx.array]:
+def pool(source: Arrays, g: Geometry, index_dtype: mx.Dtype, target: Target) -> tuple[mx.array, mx.array]:
     """Values and indices of every window; ``source`` as in :class:`Backend`."""
 
     def forward(*source):

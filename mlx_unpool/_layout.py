@@ -78,9 +78,7 @@ class Layout:
         end = len(shape) - (not self.channels_first)
         return tuple(shape[end - self.rank : end])
 
-    def spatial_of_full_shape(
-        self, shape: Sequence[int], exact: bool = True
-    ) -> tuple[int, ...] | None:
+    def spatial_of_full_shape(self, shape: Sequence[int], exact: bool = True) -> tuple[int, ...] | None:
         """The spatial part of a full shape, with or without batch, or None if ``shape`` is not full.
 
         If ``exact``, also None if the batch or the channels differ from this layout.

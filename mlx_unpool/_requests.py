@@ -170,9 +170,7 @@ class _Pooling(_Request):
         with mx.stream(target.stream):
             return self.run(x, plan, target, self.bounds(plan, **random), training)
 
-    def run(
-        self, x: mx.array, plan: Plan, target: Target, bounds: mx.array | None, training: bool
-    ) -> Any:
+    def run(self, x: mx.array, plan: Plan, target: Target, bounds: mx.array | None, training: bool) -> Any:
         """The result of a call, on the current stream."""
         if plan.is_empty:
             values, indices = mx.zeros(plan.shape, x.dtype), mx.zeros(plan.shape, plan.index_dtype)
@@ -281,9 +279,7 @@ class MaxUnpooling(_Request):
         is_ambiguous = window is None or (max(window.stride) > 1 and (from_pool or window.same))
         return _interned(MaxUnpooling, caller, rank, first, window, is_ambiguous)
 
-    def __call__(
-        self, x: Any, indices: Any, output_size: Any = None, stream: Any = None
-    ) -> mx.array:
+    def __call__(self, x: Any, indices: Any, output_size: Any = None, stream: Any = None) -> mx.array:
         """The values ``x`` at the positions of ``indices``, zeros elsewhere."""
         target = self.target(x, stream)
         check.indices(self.caller, indices, x)

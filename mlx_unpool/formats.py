@@ -125,9 +125,7 @@ class _Planes:
     layout: Layout
     geometry: Geometry
 
-    def with_window(
-        self, caller: str, kernel_size: Any, stride: Any, padding: Any, dilation: Any
-    ) -> _Planes:
+    def with_window(self, caller: str, kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> _Planes:
         """The same planes with windows."""
         if kernel_size is None:
             needed = "be given for window indices"

@@ -51,9 +51,7 @@ class _Layer(nn.Module):
                 setattr(cls, name, check.signature(vars(cls)[name]))
 
     def _extra_repr(self) -> str:
-        changed = [
-            n for n, old in _REPR_DEFAULTS.items() if repr(getattr(self, n, old)) != repr(old)
-        ]
+        changed = [n for n, old in _REPR_DEFAULTS.items() if repr(getattr(self, n, old)) != repr(old)]
         names = [*self._repr_names, *changed]
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
@@ -427,12 +425,7 @@ class _MaxUnpool(_Layer):
         return unpool
 
     def __call__(
-        self,
-        x: mx.array,
-        indices: mx.array,
-        output_size: IntOrTuple | None = None,
-        *,
-        stream: Stream = None,
+        self, x: mx.array, indices: mx.array, output_size: IntOrTuple | None = None, *, stream: Stream = None
     ) -> mx.array:
         """Unpool ``x``.
 

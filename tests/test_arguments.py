@@ -74,9 +74,7 @@ KINDS = [
     ("adaptive_max_pool", [2], {"output_size": 2}, ADAPTIVE),
     ("fractional_max_pool", [2], {"kernel_size": 3, "output_size": 2}, FRACTIONAL),
 ]
-ROWS = [
-    (kind, n, needed, row) for kind, ranks, needed, rows in KINDS for n in ranks for row in rows
-]
+ROWS = [(kind, n, needed, row) for kind, ranks, needed, rows in KINDS for n in ranks for row in rows]
 
 
 @pytest.mark.parametrize(("kind", "rank", "needed", "row"), ROWS)
@@ -324,9 +322,7 @@ OTHER_LAYOUTS = {
     "a window": lambda **o: mlx_unpool.max_pool2d(WIDE, 7, **o),
     "a layer": lambda **o: mlx_unpool.MaxPool2d(7, **o)(WIDE),
     "a size": lambda **o: mlx_unpool.max_unpool2d(POOLED, POSITIONS, 2, output_size=8, **o),
-    "a fractional window": lambda **o: mlx_unpool.fractional_max_pool2d(
-        WIDE, 7, output_size=5, **o
-    ),
+    "a fractional window": lambda **o: mlx_unpool.fractional_max_pool2d(WIDE, 7, output_size=5, **o),
     "random samples": lambda **o: mlx_unpool.fractional_max_pool2d(
         POOLED, 2, output_size=3, random_samples=mx.zeros((1, 16, 2)), **o
     ),

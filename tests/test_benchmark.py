@@ -112,9 +112,7 @@ def test_training_steps_of_a_network_are_compared(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("status", [0, 1, 2])
-def test_all_checks_the_kernels_and_measures_layers_and_models(
-    status, small, times, monkeypatch, capsys
-):
+def test_all_checks_the_kernels_and_measures_layers_and_models(status, small, times, monkeypatch, capsys):
     times(1)
     monkeypatch.setattr(benchmark, "check", lambda: print("self-test") or status)
     monkeypatch.setitem(benchmark._MODELS, "resnet18", benchmark._MODELS["unet"])

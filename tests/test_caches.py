@@ -76,9 +76,7 @@ def test_no_array_is_kept():
     values, indices = mlx_unpool.max_pool2d(x, 2, return_indices=True)
     full = mlx_unpool.max_unpool2d(values, indices, 2, output_size=x.shape)
     mx.eval(
-        full,
-        mlx_unpool.adaptive_max_pool2d(x, 3),
-        mx.grad(lambda x: mlx_unpool.max_pool2d(x, 3, 2).sum())(x),
+        full, mlx_unpool.adaptive_max_pool2d(x, 3), mx.grad(lambda x: mlx_unpool.max_pool2d(x, 3, 2).sum())(x)
     )
     del x, values, indices, full
     assert mx.get_active_memory() - before < 2**12
@@ -108,10 +106,7 @@ def test_a_second_call_uses_the_cache_of_the_first_one():
         if event == "call" and own:
             seen.append(frame.f_code.co_name)
 
-    for call, most in (
-        (lambda: pool(x), 22),
-        (lambda: unpool(values, indices, output_size=(8, 8)), 30),
-    ):
+    for call, most in ((lambda: pool(x), 22), (lambda: unpool(values, indices, output_size=(8, 8)), 30)):
         call()
         seen.clear()
         sys.setprofile(note)

@@ -46,10 +46,7 @@ class SegNet(nn.Module):
 
 @pytest.mark.parametrize("index_format", ["flat", "window"])
 def test_a_whole_segnet_of_two_sizes_runs_without_the_package(tmp_path, index_format):
-    model, sizes = (
-        SegNet(index_format).eval(),
-        [(1, 16, 16, 3), (2, 22, 35, 3)],
-    )  # not multiples of 4
+    model, sizes = (SegNet(index_format).eval(), [(1, 16, 16, 3), (2, 22, 35, 3)])  # not multiples of 4
     given = {f"input{n}": mx.random.normal(size) for n, size in enumerate(sizes)}
     path, inputs, results = (str(tmp_path / name) for name in ("net.mlxfn", "in.npz", "out.npz"))
     with mlx_unpool.exporting(), mx.exporter(path, model) as exporter:

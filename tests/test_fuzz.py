@@ -223,9 +223,7 @@ def failure(defaults: dict, rank: int = 1, **options: Any) -> Call:
 @given(calls(pool_options))
 @example(failure(POOL, kernel_size=2, stride=1, padding=1, dilation=2))  # an empty window
 @example(failure(POOL, kernel_size=2, data_format=np.array([2, 2])))  # == gives an array
-@example(
-    failure(POOL, kernel_size=2, stride=1, padding=1, return_indices=False, index_format="window")
-)
+@example(failure(POOL, kernel_size=2, stride=1, padding=1, return_indices=False, index_format="window"))
 def test_pooling(call):
     window = legal_window(call.rank, call.options)
     window = window and reference.resolved(window, call.size)
@@ -308,9 +306,7 @@ def test_unpooling(call, index_dtype):
     if legal and window and not is_window and call.seed % 2:
         near = reference.near_windows(random_, window, size, values.shape)
         numbers_ = np.minimum(near, min(limits.max, 2**62))
-        if (
-            call.seed % 4 == 1
-        ):  # few, as one index outside its window can hide that a kernel misses another
+        if call.seed % 4 == 1:  # few, as one index outside its window can hide that a kernel misses another
             numbers_[random_.random(values.shape) > 1 / prod(call.size)] = max(limits.min, -1)
     numbers_[random_.random(values.shape) < 0.05] = max(limits.min, -(2**62))
     numbers_[random_.random(values.shape) < 0.05] = min(limits.max, 2**62)
@@ -398,9 +394,7 @@ def test_fractional_pooling(call):
 
 
 @fuzz(0.16)
-@given(
-    calls(unpool_options), st.sampled_from(INTEGERS), *[or_nonsense(st.sampled_from(FORMATS))] * 2
-)
+@given(calls(unpool_options), st.sampled_from(INTEGERS), *[or_nonsense(st.sampled_from(FORMATS))] * 2)
 def test_conversion_and_check(call, index_dtype, source, target):
     """Valid indices survive a conversion and pass the check; others do not."""
     options, layout = call.options, call.layout

@@ -242,9 +242,7 @@ def test_a_pool_without_indices_computes_values_only(window, dtype):
     assert {"Maximum", "Greater"} <= set(operations(indices))
 
 
-@pytest.mark.parametrize(
-    ("kernel", "length", "most"), [(32, 512, 16), (13, 512, 16), (3, 1024, 40)]
-)
+@pytest.mark.parametrize(("kernel", "length", "most"), [(32, 512, 16), (13, 512, 16), (3, 1024, 40)])
 @pytest.mark.parametrize("padded", [False, True])
 def test_unpooling_window_indices_takes_little_memory(kernel, length, most, padded):
     """In MB. A table of all elements of all windows would take up to 1.9 GB."""

@@ -79,9 +79,7 @@ def test_the_first_page_has_no_relative_link_on_a_package_index(dist, wheel):
             own, pictures = own + 1, pictures + bool(mark)
     assert own > 10
     assert pictures >= 1
-    subprocess.run(
-        [sys.executable, "-m", "twine", "check", "--strict", *dist.iterdir()], check=True
-    )
+    subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *dist.iterdir()], check=True)
 
 
 def test_the_wheel_works_without_the_checkout(wheel, tmp_path):

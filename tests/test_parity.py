@@ -10,15 +10,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 import reference
-from arrays import (
-    FLOATS,
-    INTEGERS,
-    Case,
-    Generated,
-    IrregularCase,
-    generated_cases,
-    irregular_cases,
-)
+from arrays import FLOATS, INTEGERS, Case, Generated, IrregularCase, generated_cases, irregular_cases
 from properties import check_case, cotangent, equal
 
 pytestmark = pytest.mark.external

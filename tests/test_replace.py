@@ -157,9 +157,7 @@ def test_pools_of_a_later_mlx_are_left_or_a_clear_error():
     for name, value in {"_dilation": [2, 2], "_padding_value": np.array([1.0, 2.0])}.items():
         pool = nn.MaxPool2d(2)
         setattr(pool, name, value)
-        with pytest.warns(
-            UserWarning, match="the model: attributes of this MaxPool2d were changed"
-        ):
+        with pytest.warns(UserWarning, match="the model: attributes of this MaxPool2d were changed"):
             assert type(replace_max_pools(pool)) is nn.MaxPool2d
 
 

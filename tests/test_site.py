@@ -112,9 +112,7 @@ def test_the_picture_of_unpooling_shows_what_the_library_computes():
     x = mx.array(numbers[:16]).reshape(1, 4, 4, 1)
     values, indices = mlx_unpool.max_pool2d(x, 2, return_indices=True)
     full = mlx_unpool.max_unpool2d(values, indices, 2)
-    assert numbers[16:] == [
-        n for array in (values, indices, full) for n in array.flatten().tolist()
-    ]
+    assert numbers[16:] == [n for array in (values, indices, full) for n in array.flatten().tolist()]
 
 
 def test_the_api_reference_on_github_is_up_to_date():

@@ -150,10 +150,7 @@ WIDE = {
     "adaptive to 1": mlx_unpool.AdaptiveMaxPool1d(1),
     "adaptive to 3": mlx_unpool.AdaptiveMaxPool1d(3),
     "fractional": lambda x: mlx_unpool.fractional_max_pool2d(
-        x[:, None],
-        (1, 50),
-        output_size=(1, 4),
-        random_samples=mx.full((len(x), x.shape[2], 2), 0.5),
+        x[:, None], (1, 50), output_size=(1, 4), random_samples=mx.full((len(x), x.shape[2], 2), 0.5)
     ),
 }
 
@@ -166,8 +163,6 @@ def test_wide_windows_are_mapped(name):
     each = lambda f, x: mx.stack([mx.stack([f(y) for y in row]) for row in x])  # noqa: E731
     for function in (pool, mx.grad(total)):
         assert mx.array_equal(mx.vmap(mx.vmap(function))(x), each(function, x))
-        assert mx.array_equal(
-            mx.vmap(function, in_axes=1)(x[0].swapaxes(0, 1)), each(function, x)[0]
-        )
+        assert mx.array_equal(mx.vmap(function, in_axes=1)(x[0].swapaxes(0, 1)), each(function, x)[0])
     mapped = mx.grad(lambda x: mx.vmap(total)(x).sum())(x[0])
     assert mx.array_equal(mapped, each(mx.grad(total), x)[0])

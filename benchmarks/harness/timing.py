@@ -26,9 +26,7 @@ END = "<!-- end of table -->"
 Times = list[float]  # elapsed time and CPU time of all threads, in seconds
 
 
-def medians(
-    rivals: dict[str, Callable[[], Any]], turns: int = 3, seconds: float = 0.03
-) -> dict[str, Times]:
+def medians(rivals: dict[str, Callable[[], Any]], turns: int = 3, seconds: float = 0.03) -> dict[str, Times]:
     """The median times of each function. The functions take turns.
 
     In a turn, a function first runs for ``seconds`` (at least two runs) without counting. This fills the

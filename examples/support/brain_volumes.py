@@ -127,9 +127,7 @@ def conform(image: SpatialImage, size: int = SIZE) -> nibabel.MGHImage:
     if eight_bits and like_this:
         return nibabel.MGHImage(values, image.affine)
     as_floats = nibabel.Nifti1Image(values.astype(np.float64), image.affine)
-    found = resample_from_to(as_floats, ((size,) * 3, target), order=1).get_fdata(
-        caching="unchanged"
-    )
+    found = resample_from_to(as_floats, ((size,) * 3, target), order=1).get_fdata(caching="unchanged")
     if not eight_bits:
         lowest, factor = brightness(values)
         found = np.where(found == 0, 0, np.clip(factor * (found - lowest), 0, 255))
@@ -246,9 +244,7 @@ def sagittal_channels(classes: list[dict]) -> list[int]:
     own = [c["name"] for c in classes if not c["name"].startswith(("Left-", "ctx-rh-"))]
     twins = {name: name for name in own}
     twins |= {name.replace("Right-", "Left-"): name for name in own if name.startswith("Right-")}
-    twins |= {
-        name.replace("ctx-lh-", "ctx-rh-"): name for name in own if name.startswith("ctx-lh-")
-    }
+    twins |= {name.replace("ctx-lh-", "ctx-rh-"): name for name in own if name.startswith("ctx-lh-")}
     return [own.index(twins[c["name"]]) for c in classes]
 
 

@@ -40,17 +40,13 @@ def frame(axis: Axes) -> None:
     axis.spines[:].set_color(GREY)
 
 
-def show_classes(
-    axis: Axes, numbers: np.ndarray, classes: list[dict[str, Any]], alpha: float = 1
-) -> None:
+def show_classes(axis: Axes, numbers: np.ndarray, classes: list[dict[str, Any]], alpha: float = 1) -> None:
     """Draw the class numbers of pixels (H, W) in the colours of the classes."""
     options: dict = {"vmin": 0, "vmax": len(classes) - 1, "interpolation": "nearest"}
     axis.imshow(numbers, cmap=colour_map(classes), alpha=alpha, **options)
 
 
-def draw_rows(
-    columns: dict[str, Sequence[np.ndarray]], classes: list[dict[str, Any]], path: Path
-) -> None:
+def draw_rows(columns: dict[str, Sequence[np.ndarray]], classes: list[dict[str, Any]], path: Path) -> None:
     """Draw a column per entry and a row per picture (H, W, 3) or class map (H, W), with a legend."""
     first = next(iter(columns.values()))
     ratios = [array.shape[0] / array.shape[1] for array in first]

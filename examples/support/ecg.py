@@ -33,9 +33,7 @@ def beat(split: str) -> tuple[np.ndarray, np.ndarray]:
     return trace / trace.max(), classes
 
 
-def recordings(
-    split: str, count: int, random: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def recordings(split: str, count: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Recordings (count, SAMPLES) of a split's beat with varying rate and amplitude, and their classes."""
     trace, classes = beat(split)
     signals = np.zeros((count, SAMPLES), np.float32)

@@ -35,9 +35,7 @@ def check_output_file(
         raise ValueError(f"{option} must be a file but got the folder {path}.")
     folder = _existing(path.parent) if creates_folder else path.parent
     if not folder.is_dir():
-        raise ValueError(
-            f"{option} must be in an existing folder but got {path}: {folder} is not a folder."
-        )
+        raise ValueError(f"{option} must be in an existing folder but got {path}: {folder} is not a folder.")
     _check_access(option, path, folder, os.W_OK | os.X_OK)
     if path.exists():
         _check_access(option, path, path, os.W_OK)
@@ -53,9 +51,7 @@ def _check_access(option: str, path: Path, existing: Path, mode: int) -> None:
         raise ValueError(f"{option} must be writable but got {path}: no permission for {existing}.")
 
 
-def save_arrays(
-    path: Path, arrays: dict[str, mx.array], metadata: dict[str, str] | None = None
-) -> None:
+def save_arrays(path: Path, arrays: dict[str, mx.array], metadata: dict[str, str] | None = None) -> None:
     """Write a safetensors file atomically, with a checksum in its metadata.
 
     Raises:

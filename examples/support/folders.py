@@ -84,9 +84,7 @@ class Pictures:
         return {"miou": float(np.mean([*named.values()])), "pixel_accuracy": accuracy, "iou": named}
 
 
-def read_folders(
-    folders: Sequence[Path], side: int, classes: Path | list[Any] | None = None
-) -> Pictures:
+def read_folders(folders: Sequence[Path], side: int, classes: Path | list[Any] | None = None) -> Pictures:
     """Read pictures and the masks of the same names, and hold them in memory.
 
     Args:
@@ -104,9 +102,7 @@ def read_folders(
     files = files_of(images, masks)
     values: dict[Path, np.ndarray] = {}
     pictures, in_colours = [], None
-    for picture_file, mask_file in tqdm(
-        files, "Reading", unit="picture", leave=False, disable=None
-    ):
+    for picture_file, mask_file in tqdm(files, "Reading", unit="picture", leave=False, disable=None):
         image, (numbers, colours) = read_image(picture_file), read_mask(mask_file)
         if in_colours not in (None, colours):
             kinds = ("numbers", "colours") if colours else ("colours", "numbers")
@@ -169,9 +165,7 @@ def files_of(images: Path, masks: Path) -> list[tuple[Path, Path]]:
             if path.suffix.lower() in suffixes and not path.name.startswith("."):
                 other = found[-1].setdefault(path.stem, path)
                 if other != path:
-                    raise ValueError(
-                        f"{other} and {path.name} have the same name: which one counts?"
-                    )
+                    raise ValueError(f"{other} and {path.name} have the same name: which one counts?")
     pictures, named = found
     for some, others, what in ((pictures, named, "mask"), (named, pictures, "picture")):
         folder = masks if what == "mask" else images
@@ -208,9 +202,7 @@ def read_mask(path: Path) -> tuple[np.ndarray, bool]:
         return as_numbers(np.array(image.convert("RGB"))), True
     values = np.array(image)
     if values.ndim != 2 or values.dtype.kind not in "biu":
-        raise ValueError(
-            f"{path} must have numbers or colours (RGB), but its mode is {image.mode}."
-        )
+        raise ValueError(f"{path} must have numbers or colours (RGB), but its mode is {image.mode}.")
     return values.astype(np.int64), False
 
 
@@ -234,9 +226,7 @@ def table_of(path: Path) -> list[Any]:
     for key in ("label", "name", "colour"):
         entries = [str(c[key]) for c in classes]
         if twice := [e for e in dict.fromkeys(entries) if entries.count(e) > 1]:
-            raise ValueError(
-                f"{path} has the same {key.replace('label', 'number')} twice: {cut(twice)}."
-            )
+            raise ValueError(f"{path} has the same {key.replace('label', 'number')} twice: {cut(twice)}.")
     if wrong := [c["name"] for c in classes if max(c["colour"]) > 255]:
         raise ValueError(f"{path} must have colours from 0 to 255, but not those of {cut(wrong)}.")
     return checked(path, classes)
@@ -248,9 +238,7 @@ def found_in(masks: Path, values: Any, in_colours: bool) -> list[Any]:
     if not in_colours and found != [0, IGNORED]:  # only 0 and 255 are two classes
         found = [value for value in found if value != IGNORED]
     if not in_colours:
-        return checked(
-            masks, [{"name": str(v), "label": v} | colour_of(n) for n, v in enumerate(found)]
-        )
+        return checked(masks, [{"name": str(v), "label": v} | colour_of(n) for n, v in enumerate(found)])
     parts = [[v >> 16, v >> 8 & 255, v & 255] for v in found]
     named = zip(found, parts, strict=True)
     return checked(masks, [{"name": f"#{v:06x}", "colour": c, "label": v} for v, c in named])
@@ -279,8 +267,6 @@ def classes_of(
     if unknown := np.setdiff1d(numbers[~fits], [] if in_colours else [IGNORED]).tolist():
         wrong = [f"#{value:06x}" if in_colours else str(value) for value in unknown]
         names = [c["name"] for c in listed]
-        raise ValueError(
-            f"{path} has values that are no class: {cut(wrong)}. Classes: {cut(names)}."
-        )
+        raise ValueError(f"{path} has values that are no class: {cut(wrong)}. Classes: {cut(names)}.")
     ignored = np.array([c["name"].lower() in NAMED_IGNORED for c in listed])
     return np.where(fits & ~ignored[place], place, IGNORED).astype(np.uint8)

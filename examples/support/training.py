@@ -96,9 +96,7 @@ def train(
     losses = []
     with (
         StopRequest() as stop_request,
-        tqdm(
-            total=steps, initial=done, desc=description, unit="step", disable=not first
-        ) as progress,
+        tqdm(total=steps, initial=done, desc=description, unit="step", disable=not first) as progress,
     ):
         # Batches before the checkpoint are generated again and skipped.
         for batch in islice(batches, done, steps):
@@ -109,9 +107,7 @@ def train(
                 loss, gradients = value_and_gradients(model, *share_of(batch))
                 stop = mx.array(float(stop_request.made))
                 names, statistics = running_statistics(model)
-                loss, stop, gradients, *statistics = mean_over_processes(
-                    [loss, stop, gradients, *statistics]
-                )
+                loss, stop, gradients, *statistics = mean_over_processes([loss, stop, gradients, *statistics])
                 optimizer.update(model, gradients)
                 model.load_weights(list(zip(names, statistics, strict=True)), strict=False)
             mx.eval(loss, stop, model.state, optimizer.state)
@@ -153,9 +149,7 @@ def add_options(parser: argparse.ArgumentParser, batch: int, output: str) -> Non
     add("--smoke", action="store_true", help="a few steps only, to check that it runs")
 
 
-def parse_options(
-    parser: argparse.ArgumentParser, steps: int, batch: int, output: str
-) -> argparse.Namespace:
+def parse_options(parser: argparse.ArgumentParser, steps: int, batch: int, output: str) -> argparse.Namespace:
     """Parse and check the command line of a program with --steps and the options of :func:`add_options`."""
     parser.add_argument("--steps", type=int, default=steps, help=f"default: {steps}")
     add_options(parser, batch, output)
@@ -285,16 +279,12 @@ def start_like_the_first_process(model: nn.Module, optimizer: optim.Optimizer) -
     set_state(model, optimizer, state)
 
 
-def save_checkpoint(
-    path: Path, model: nn.Module, optimizer: optim.Optimizer, settings: dict
-) -> None:
+def save_checkpoint(path: Path, model: nn.Module, optimizer: optim.Optimizer, settings: dict) -> None:
     """Write everything that is needed to continue a run."""
     save_arrays(path, state_of(model, optimizer), {"settings": json.dumps(settings)})
 
 
-def load_checkpoint(
-    path: Path, model: nn.Module, optimizer: optim.Optimizer, settings: dict
-) -> None:
+def load_checkpoint(path: Path, model: nn.Module, optimizer: optim.Optimizer, settings: dict) -> None:
     """Restore the state of a model and its optimizer from a checkpoint.
 
     Raises:

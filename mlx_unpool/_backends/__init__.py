@@ -36,9 +36,7 @@ class Backend(Protocol):
     ) -> tuple[mx.array, mx.array]:
         """Values and indices of every window."""
 
-    def pool_values(
-        self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
-    ) -> mx.array:
+    def pool_values(self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype) -> mx.array:
         """The values alone of :meth:`pool`."""
 
     def scatter(self, values: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
@@ -51,11 +49,7 @@ class Backend(Protocol):
         """
 
 
-_BACKENDS: dict[str, Backend] = {
-    "ops": cpu.Ops(),
-    "metal": gpu.Kernels("metal"),
-    "cuda": gpu.Kernels("cuda"),
-}
+_BACKENDS: dict[str, Backend] = {"ops": cpu.Ops(), "metal": gpu.Kernels("metal"), "cuda": gpu.Kernels("cuda")}
 _forced = ContextVar("forced backend", default=os.environ.get(VARIABLE) or None)
 
 

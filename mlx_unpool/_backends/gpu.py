@@ -149,9 +149,7 @@ class Kernels:
         parts = first(self.dialect, x, *bounds or [_no_array()])
         return rest[0](self.dialect, *parts) if rest else parts
 
-    def pool_values(
-        self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
-    ) -> mx.array:
+    def pool_values(self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype) -> mx.array:
         """See ``Backend``."""
         return self.pool(source, g, None)[0]
 
@@ -230,9 +228,7 @@ def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtyp
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
-def _place(
-    shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry, task: str
-) -> Launch:
+def _place(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry, task: str) -> Launch:
     """``task``: write the last value (``"last"``), the ``"sum"``, or the last window (``"codes"``)."""
     batch, *_, channels = shape
     flat, stride, tiles = not is_window(index_dtype), g.window.stride, _tiles(g)
@@ -395,9 +391,7 @@ def _pooled(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype | None) -> tupl
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
-def _accumulate_regions(
-    shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Geometry
-) -> Launch:
+def _accumulate_regions(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Geometry) -> Launch:
     full = (shape[0], *g.size, shape[4])
     # Only outputs are accessed as contiguous runs, so the window does not matter. The number of columns
     # need not divide the width: a bounds check takes little time compared with finding the windows.

@@ -42,9 +42,7 @@ OPENING = "namespace mlx::core::cu {\n\nnamespace cg = cooperative_groups;\n\n"
 CLOSING = "\n} // namespace mlx::core::cu\n"
 # A dtype in the source of a kernel, and in its name.
 _INTEGERS = {
-    getattr(mx, f"{sign}int{bits}"): f"{sign}int{bits}_t"
-    for sign in ("", "u")
-    for bits in (8, 16, 32, 64)
+    getattr(mx, f"{sign}int{bits}"): f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)
 }
 TYPES = {mx.float32: "float", mx.float16: "__half", mx.bfloat16: "__nv_bfloat16", **_INTEGERS}
 NAMES = {mx.float32: "float", mx.float16: "float16_t", mx.bfloat16: "bfloat16_t", **_INTEGERS}

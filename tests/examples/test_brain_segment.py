@@ -46,9 +46,7 @@ def affine(voxels: np.ndarray, origin: tuple[float, ...]) -> np.ndarray:
 def head(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
     """Structure at several scales inside an ellipsoid, with values from 0 to 1."""
     random = np.random.default_rng(seed)
-    values = sum(
-        ndimage.gaussian_filter(random.random(shape), sigma) * sigma for sigma in (1, 2, 4)
-    )
+    values = sum(ndimage.gaussian_filter(random.random(shape), sigma) * sigma for sigma in (1, 2, 4))
     values = (values - values.min()) / np.ptp(values)
     middle = [(n - 1) / 2 for n in shape]
     radii = np.indices(shape) - np.reshape(middle, (3, 1, 1, 1))
@@ -63,11 +61,7 @@ TILTED = np.array([[0.02, -1.2, 0.1], [0.9, 0.05, 0.2], [-0.15, 0.1, 1.4]])
 
 @pytest.mark.parametrize(
     ("voxels", "dtype", "highest"),
-    [
-        (np.diag([-0.8, 1.1, 2.0]), np.int16, 900),
-        (TILTED, np.float64, 1e5),
-        (TILTED, np.uint8, 250),
-    ],
+    [(np.diag([-0.8, 1.1, 2.0]), np.int16, 900), (TILTED, np.float64, 1e5), (TILTED, np.uint8, 250)],
     ids=["straight", "tilted", "8 bits"],
 )
 def test_a_conformed_scan_has_the_values_of_the_scan_at_the_same_points(voxels, dtype, highest):
@@ -79,13 +73,9 @@ def test_a_conformed_scan_has_the_values_of_the_scan_at_the_same_points(voxels, 
     assert found.dtype == np.uint8
     assert np.array_equal(conformed.affine[:3, :3], ORIENTATION)
     # The centre, as FreeSurfer counts: voxel (n / 2) of both.
-    assert np.allclose(
-        conformed.affine @ [24, 24, 24, 1], image.affine @ [37 / 2, 15, 11, 1], atol=1e-4
-    )
+    assert np.allclose(conformed.affine @ [24, 24, 24, 1], image.affine @ [37 / 2, 15, 11, 1], atol=1e-4)
     to_scan = np.linalg.inv(image.affine) @ conformed.affine
-    points = (
-        np.tensordot(to_scan[:3, :3], np.indices(found.shape), 1) + to_scan[:3, 3, None, None, None]
-    )
+    points = np.tensordot(to_scan[:3, :3], np.indices(found.shape), 1) + to_scan[:3, 3, None, None, None]
     expected = map_coordinates(values.astype(float), points, order=1)
     if dtype != np.uint8:
         lowest, factor = brightness(values)
@@ -326,9 +316,7 @@ def test_labels_are_those_of_a_pytorch_pipeline():
         padded = np.pad(slices, ((0, 0), (0, 0), (3, 3)), mode="edge")
         thick = [padded[:, :, n : n + 7].transpose(2, 0, 1) for n in range(slices.shape[2])]
         with torch.no_grad():
-            scores, found = indices_of(
-                twin, torch.from_numpy(np.stack(thick).astype(np.float32) / 255)
-            )
+            scores, found = indices_of(twin, torch.from_numpy(np.stack(thick).astype(np.float32) / 255))
         if name == "sagittal":
             scores = scores[:, sagittal_channels(CLASSES)]
         total.add_(scores.permute(permuted), alpha=0.2 if name == "sagittal" else 0.4)

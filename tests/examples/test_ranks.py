@@ -132,8 +132,7 @@ def test_two_processes_have_the_losses_of_one_and_the_same_state(pair, tmp_path)
     folder, said = pair
     train_small(tmp_path, 1, "--runs", "group")
     one, two = (
-        np.array(json.loads((path / "machine-0" / "group.json").read_text()))
-        for path in (tmp_path, folder)
+        np.array(json.loads((path / "machine-0" / "group.json").read_text())) for path in (tmp_path, folder)
     )
     assert len(one) == len(two) == 40
     assert one[-1] < one[0] - 0.25  # the network learns

@@ -273,9 +273,7 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
     (data / "classes.txt").write_text("0 rock 0 0 0\n1 sea 0 160 255\n2 fire 255 80 0\n")
     output, folder = tmp_path / "out", tmp_path / "out" / "segnet"
     said = call("train.py", "--smoke", "--model", "segnet", "--data", data, "--output", output)
-    assert said.stdout.startswith(
-        "segnet: 5 pictures, 1 for validation, 3 classes (rock, sea, fire)"
-    )
+    assert said.stdout.startswith("segnet: 5 pictures, 1 for validation, 3 classes (rock, sea, fire)")
     assert {path.name for path in output.iterdir()} == {"segnet", "metrics.json", "predictions.png"}
     report, model = json.loads((output / "metrics.json").read_text()), zoo.from_pretrained(folder)
     assert f"step 3: validation mean IoU {report['miou']:.3f}" in said.stdout
@@ -330,9 +328,7 @@ def test_labelling_needs_no_names_but_a_model_for_pictures(tmp_path):
         ("conv_autoencoder_3d", "a conv_autoencoder_3d, 3-D, for 1 channels"),
     ):
         small_model(name)[0].save_pretrained(tmp_path / name)
-        (line,) = call(
-            "predict.py", tmp_path / name, picture, *options, status=1
-        ).stderr.splitlines()
+        (line,) = call("predict.py", tmp_path / name, picture, *options, status=1).stderr.splitlines()
         assert says in line
     drawing.unlink()
     (tmp_path / "b.png").write_bytes(b"no picture")

@@ -17,13 +17,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.external
 
 from brain_twins import FastSurferVINNTwin, inverse, zoomed  # noqa: E402
-from pytorch_twins import (  # noqa: E402
-    first_to_last,
-    indices_of,
-    last_to_first,
-    randomise,
-    share_of_flips,
-)
+from pytorch_twins import first_to_last, indices_of, last_to_first, randomise, share_of_flips  # noqa: E402
 from zoo_cases import CASES  # noqa: E402
 
 

@@ -72,9 +72,7 @@ CONFIGS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("changes", "says"), CONFIGS, ids=lambda v: str(v)[:40])
-def test_errors_of_a_configuration_are_one_line_with_the_file_and_the_key(
-    quicknat, tmp_path, changes, says
-):
+def test_errors_of_a_configuration_are_one_line_with_the_file_and_the_key(quicknat, tmp_path, changes, says):
     folder = copy_of(quicknat, tmp_path / "model")
     if isinstance(changes, str):
         (folder / "config.json").write_text(changes)
@@ -153,9 +151,7 @@ def test_other_files_in_a_folder_are_named_in_one_line(quicknat, tmp_path):
 def test_weights_that_are_not_finite_are_refused(quicknat, tmp_path):
     state = to_state_dict(small_model("quicknat")[0])
     state["classifier.conv.bias"] = np.full(33, 1e6, np.float32)
-    with pytest.raises(
-        ValueError, match=r"must be finite, but these are not: classifier.conv.bias"
-    ):
+    with pytest.raises(ValueError, match=r"must be finite, but these are not: classifier.conv.bias"):
         zoo.from_pytorch("quicknat", state, dtype="float16")
     state["classifier.conv.bias"][3] = np.nan
     folder = copy_of(quicknat, tmp_path / "model")
@@ -207,9 +203,7 @@ def test_a_name_that_is_neither_a_folder_nor_on_the_hub(quicknat, tmp_path, monk
         "hypvinn": {"HEIGHT": 16, "WIDTH": 32, "MODE": "t1t2", "MULTI_AUTO_W": True},
     }.items(),
 )
-def test_the_authors_configurations_are_accepted_as_arguments_and_in_a_checkpoint(
-    model_type, published
-):
+def test_the_authors_configurations_are_accepted_as_arguments_and_in_a_checkpoint(model_type, published):
     model, _ = small_model(model_type)
     state = to_state_dict(model)
     config = {name.lower(): value for name, value in published.items()}
@@ -265,9 +259,7 @@ def test_weights_that_do_not_fit_are_listed_and_the_cause_is_last(quicknat):
     assert len(differences) == 10
     assert more.startswith("... and ")
     assert cause.startswith("QuickNAT cannot load the weights: ")
-    with pytest.raises(
-        ValueError, match=r"(?s)safetensors: shape.*QuickNAT cannot load.*\d+"
-    ) as error:
+    with pytest.raises(ValueError, match=r"(?s)safetensors: shape.*QuickNAT cannot load.*\d+") as error:
         zoo.from_pretrained(quicknat, num_filters=5)
     assert len(str(error.value).splitlines()) == 12
 
@@ -359,14 +351,7 @@ def test_converting_stores_classes_plane_and_licence(tmp_path):
     assert (tmp_path / "axial" / "LICENSE").read_text() == "Apache License\n"
     assert "Licence of the weights: Apache-2.0" in (tmp_path / "axial" / "README.md").read_text()
 
-    command = [
-        "mlx_unpool_zoo.convert",
-        "fastsurfer_vinn",
-        source,
-        tmp_path / "x",
-        *sizes,
-        "--plane",
-    ]
+    command = ["mlx_unpool_zoo.convert", "fastsurfer_vinn", source, tmp_path / "x", *sizes, "--plane"]
     (line,) = errors_of(*command, "coronal")
     assert line == f"--plane must be axial, as in {source.name}, but got coronal."
     run(*command, "axial")
@@ -416,9 +401,7 @@ def test_converting_other_weights_leaves_nothing(tmp_path):
     with pytest.raises(ValueError, match="number name red green blue"):
         zoo.read_classes(tmp_path / "empty.txt")
     (tmp_path / "words.txt").write_text("1 see pages 2 3\n4 name 5 6 7 0\n")
-    assert zoo.read_classes(tmp_path / "words.txt") == [
-        {"name": "name", "colour": [5, 6, 7], "label": 4}
-    ]
+    assert zoo.read_classes(tmp_path / "words.txt") == [{"name": "name", "colour": [5, 6, 7], "label": 4}]
 
 
 @pytest.mark.parametrize("name", ["huggingface_hub", "numpy", "pydantic", "safetensors"])

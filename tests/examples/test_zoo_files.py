@@ -46,12 +46,7 @@ def test_a_saved_model_comes_back(model_type, tmp_path):
     assert saved["about"]["classes"] == classes
     assert set(saved["about"]["input"]) == {"planes", "size", "multiple_of", "normalisation"}
     assert saved["about"]["input"]["planes"] == x.shape[-1]
-    for said in (
-        "random numbers",
-        "sky" if classes else "",
-        model.about.paper,
-        "bibtex\n@article{",
-    ):
+    for said in ("random numbers", "sky" if classes else "", model.about.paper, "bibtex\n@article{"):
         assert said in card
     head = yaml.safe_load(card.split("---")[1])
     assert (head["license"], "pipeline_tag" in head) == ("cc0-1.0", model.segments)
@@ -106,11 +101,7 @@ def test_the_card_has_what_the_hub_reads(tmp_path):
         "base_model": "Deep-MI/FastSurfer",
         "tags": ["mlx", "mlx-unpool", "fastsurfer_vinn", "axial"],
     }
-    said = (
-        "# FastSurferVINN for MLX, axial slices",
-        "**Not for clinical use.**",
-        "@article{henschel",
-    )
+    said = ("# FastSurferVINN for MLX, axial slices", "**Not for clinical use.**", "@article{henschel")
     made = "Weights: Zenodo 10390573", f"Converted by: mlx_unpool {mlx_unpool.__version__}"
     assert [text for text in (*said, *made) if text not in body] == []
     assert (tmp_path / "LICENSE").read_text() == "Apache License\n"
@@ -263,10 +254,7 @@ def test_a_near_tie_is_told_from_a_mistake(data_format):
     other[other == 0] = 1  # as if the second element were larger in the last bit
     scores = port.unpool(values, mx.array(other), output_size=(4, 6))
     gradient = np.array(2 * scores)  # of the sum of the squares
-    options = {
-        "loss": lambda full: mx.square(full).sum(),
-        "gradients": {"image": gradient, "a": None},
-    }
+    options = {"loss": lambda full: mx.square(full).sum(), "gradients": {"image": gradient, "a": None}}
     found = zoo.compare_port(port, [1.0], scores, [other], **options)
     assert found == zoo.Comparison(flips=[3], gap=0.0, scores=0.0, gradients={"image": 0.0})
     with pooled_indices([other]):  # without the values there

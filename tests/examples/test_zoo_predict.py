@@ -28,12 +28,7 @@ def test_a_prediction_has_the_size_of_the_image():
     padded = np.pad(PICTURE, [(0, 5), (0, 6), (0, 0)], mode="edge")
     expected = mx.argmax(model(mx.array(padded[None].astype(np.float32))), axis=-1)
     assert np.array_equal(classes, np.array(expected)[0, :43, :50])
-    others = (
-        PICTURE / 255,
-        (PICTURE / 255).astype(np.float32),
-        mx.array(PICTURE),
-        mx.array(PICTURE / 255),
-    )
+    others = (PICTURE / 255, (PICTURE / 255).astype(np.float32), mx.array(PICTURE), mx.array(PICTURE / 255))
     for same in (PICTURE, *others, Image.fromarray(PICTURE).convert("RGBA")):
         assert (model.predict(same) == classes).mean() > 0.99
     for batch in (np.stack([PICTURE] * 2), [PICTURE] * 2, [Image.fromarray(PICTURE)] * 2):
@@ -45,9 +40,7 @@ def test_the_input_is_normalised_and_has_the_type_of_the_model():
     mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
     found = np.array(segnet.preprocess(PICTURE))[0]
     assert np.allclose(found, (PICTURE / 255 - mean) / std, atol=1e-6)
-    assert np.array_equal(
-        quicknat.preprocess(np.full((4, 4), 255, np.uint8)), np.ones((1, 4, 4, 1))
-    )
+    assert np.array_equal(quicknat.preprocess(np.full((4, 4), 255, np.uint8)), np.ones((1, 4, 4, 1)))
     quicknat.set_dtype(mx.bfloat16)
     assert quicknat.preprocess(np.zeros((4, 4))).dtype == mx.bfloat16
     assert small_model("enet")[0].preprocess(PICTURE).shape == (1, 48, 56, 3)
@@ -56,9 +49,7 @@ def test_the_input_is_normalised_and_has_the_type_of_the_model():
 @pytest.mark.parametrize("kind", ["fastsurfer_cnn", "hypvinn", "quicknat"])
 def test_slices_of_a_volume_have_their_neighbours_as_channels(kind):
     model, x = small_model(kind)
-    volume = (
-        np.random.default_rng(1).integers(0, 256, (5, 32, 48, model.modalities)).astype(np.uint8)
-    )
+    volume = np.random.default_rng(1).integers(0, 256, (5, 32, 48, model.modalities)).astype(np.uint8)
     parts = []
     for modality in range(model.modalities):
         half = x.shape[-1] // model.modalities // 2
@@ -108,13 +99,9 @@ def test_images_that_are_refused(says):
 def test_what_a_model_does_not_accept():
     for kind in SMALL:
         model, x = small_model(kind)
-        with pytest.raises(
-            TypeError, match=r"must be arrays of MLX, but got ndarray: pass mx.array"
-        ):
+        with pytest.raises(TypeError, match=r"must be arrays of MLX, but got ndarray: pass mx.array"):
             model(np.array(x))
-    with pytest.raises(
-        ValueError, match=r"^\[ConvAutoencoder3d\] predict needs a model with classes"
-    ):
+    with pytest.raises(ValueError, match=r"^\[ConvAutoencoder3d\] predict needs a model with classes"):
         model.predict(x)
     quicknat = small_model("quicknat")[0]
     with pytest.raises(ValueError, match=r"or a volume, .* but got the shape \(2, 1\)"):
@@ -134,11 +121,7 @@ def test_signals_are_not_scaled():
 
 def test_the_classes_of_the_authors():
     for model, count, names in (
-        (
-            zoo.FastSurferVINN,
-            79,
-            ("Background", "Left-Cerebral-White-Matter", "ctx-rh-superiorfrontal"),
-        ),
+        (zoo.FastSurferVINN, 79, ("Background", "Left-Cerebral-White-Matter", "ctx-rh-superiorfrontal")),
         (zoo.FastSurferCNN, 51, ("Background", "3rd-Ventricle", "ctx-lh-insula")),
         (zoo.CerebNet, 28, ("Unknown", "Left_I_IV", "Right_Corpus_Medullare")),
         (zoo.CerebNet, 17, ("Unknown", "I_IV", "Corpus_Medullare")),
@@ -152,9 +135,7 @@ def test_the_classes_of_the_authors():
     assert zoo.CEREBNET[28][8] == {"name": "Left_CrusI", "colour": [230, 148, 34], "label": 8}
     assert zoo.HypVINN(79, num_filters=2, num_filters_interpol=2).about.classes == []
     for model in (zoo.ENet(12), zoo.SegNet(12)):
-        again = zoo.from_pytorch(
-            model.model_type, pytorch.to_state_dict(model, model.pytorch_names)
-        )
+        again = zoo.from_pytorch(model.model_type, pytorch.to_state_dict(model, model.pytorch_names))
         assert (model.about.classes, again.about.classes) == ([], zoo.CAMVID)
     assert zoo.__version__ == mlx_unpool.__version__
 
@@ -220,9 +201,7 @@ def test_statistics_stay_frozen_and_a_resumed_fine_tuning_step_is_the_same(tmp_p
 def test_the_metrics_are_those_of_scikit_learn_and_scipy():
     random = np.random.default_rng(0)
     truth, prediction = random.integers(0, 5, (2, 3, 20, 30))
-    ignoring = np.where(
-        random.random(truth.shape) < 0.2, random.choice([5, 255], truth.shape), truth
-    )
+    ignoring = np.where(random.random(truth.shape) < 0.2, random.choice([5, 255], truth.shape), truth)
     flat = ignoring.ravel(), prediction.ravel()
     expected = sklearn.metrics.confusion_matrix(*flat, labels=range(5))
     counts = zoo.metrics.confusion_matrix(ignoring.astype(np.uint8), prediction, 5)
@@ -233,10 +212,7 @@ def test_the_metrics_are_those_of_scikit_learn_and_scipy():
     cross[1] = scipy.ndimage.generate_binary_structure(2, 1)
     grown = scipy.ndimage.binary_dilation(mask, cross, iterations=2)
     assert np.array_equal(zoo.metrics.dilated(mask, 2), grown)
-    for wrong, says in (
-        (prediction[:1], "must have the shape"),
-        (prediction + 2, "must be 0 to 4"),
-    ):
+    for wrong, says in ((prediction[:1], "must have the shape"), (prediction + 2, "must be 0 to 4")):
         with pytest.raises(ValueError, match=f"'prediction' {says}"):
             zoo.metrics.confusion_matrix(truth, wrong, 5)
 
@@ -256,8 +232,6 @@ def test_batch_norm_is_as_accurate_as_that_of_pytorch(shape, training):
         assert np.allclose(norm.running_mean, 0.1 * mean, rtol=1e-6, atol=1e-8)
         assert np.allclose(norm.running_var, 0.9 + 0.1 * var * count / (count - 1), rtol=1e-6)
     norm.set_dtype(mx.float16)
-    half = norm.train()(
-        mx.array(100 * x).astype(mx.float16)
-    )  # the sum of the squares would overflow
+    half = norm.train()(mx.array(100 * x).astype(mx.float16))  # the sum of the squares would overflow
     assert half.dtype == mx.float16
     assert np.abs(np.array(half) - (wide - mean) / np.sqrt(var)).max() < 0.02

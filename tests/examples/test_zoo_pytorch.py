@@ -83,9 +83,7 @@ def test_entries_that_are_not_arrays_are_ignored_with_a_note():
 def test_a_part_of_the_weights_can_be_loaded():
     layer = nn.Linear(2, 3)
     before = layer.bias
-    report = pytorch.load_state_dict(
-        layer, {"weight": np.ones((3, 2)), "head": np.ones(4)}, strict=False
-    )
+    report = pytorch.load_state_dict(layer, {"weight": np.ones((3, 2)), "head": np.ones(4)}, strict=False)
     assert report == pytorch.Report(["weight"], ["bias"], ["head"], [])
     assert mx.array_equal(layer.bias, before)
     with pytest.raises(ValueError, match=r"^missing: bias\nnot used: head\nLinear cannot load"):
@@ -123,9 +121,7 @@ def test_parameters_at_the_root_and_weights_of_all_ranks_go_both_ways():
     model = WithRoot()
     twin = torch.nn.Module()
     twin.log_sigma = torch.nn.Parameter(torch.tensor(0.0))
-    twin.layers = torch.nn.ModuleList(
-        getattr(torch.nn, name)(*sizes) for name, sizes in LAYERS.items()
-    )
+    twin.layers = torch.nn.ModuleList(getattr(torch.nn, name)(*sizes) for name, sizes in LAYERS.items())
     state = to_state_dict(model)
     twin.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
     assert twin.log_sigma.item() == 0.5
@@ -209,9 +205,7 @@ def test_pickled_modules_without_end_are_refused(kind, tmp_path):
     if kind == "itself":
         model.a = model
     torch.save(model, tmp_path / "model.pth")
-    says = (
-        r"model\.pth: a model must have at most 20,000 modules in 100 levels, but this one has more"
-    )
+    says = r"model\.pth: a model must have at most 20,000 modules in 100 levels, but this one has more"
     with pytest.raises(ValueError, match=says):
         read_state(tmp_path / "model.pth")
 
@@ -269,9 +263,7 @@ def test_a_checkpoint_without_weights_says_how_to_export_them(tmp_path):
             read_state(path)
     scripted = torch.jit.trace(torch.nn.Linear(2, 3), torch.zeros(1, 2))
     scripted.save(path)
-    with pytest.raises(
-        ValueError, match=r"TorchScript file.*torch.save\(model.state_dict"
-    ) as error:
+    with pytest.raises(ValueError, match=r"TorchScript file.*torch.save\(model.state_dict") as error:
         read_state(path)
     assert "weights_only" not in str(error.value)
 

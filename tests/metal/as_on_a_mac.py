@@ -27,11 +27,7 @@ FOLDERS = (HERE / "emulated_mac", HERE, ROOT, ROOT / "tests" / "support", ROOT /
 def environment() -> dict[str, str]:
     """The environment of a Python that runs as on a Mac."""
     paths = [*map(str, FOLDERS), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        "PYTEST_PLUGINS": "emulated_pytest",
-    }
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTEST_PLUGINS": "emulated_pytest"}
 
 
 def core_tests() -> list[str]:

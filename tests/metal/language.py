@@ -78,8 +78,7 @@ def complaints(launches: Sequence[Launch]) -> dict[str, list[str]]:
     assert compiler, "no clang"
     sources = [source for source, _ in metal_host.namespaces(launches)]
     text = '#include "mlx/backend/metal/kernels/utils.h"\n' + "\n".join(
-        f'namespace unit_{n} {{\n#line 1 "KERNEL{n}"\n{source}\n}}'
-        for n, source in enumerate(sources)
+        f'namespace unit_{n} {{\n#line 1 "KERNEL{n}"\n{source}\n}}' for n, source in enumerate(sources)
     )
     opencl, tree = _errors([*compiler, *_OPENCL.split()], text)
     return {

@@ -49,9 +49,7 @@ ALIGNMENT = 16  # bytes: the widest load of a GPU
 CONSTANT_ALIGNMENT = 4  # bytes, of the start of a buffer in constant memory
 
 _SIGNATURE = re.compile(r"\[\[kernel\]\] void (\w+)\(\n(.*?)\) \{\n", re.DOTALL)
-_INSTANCE = re.compile(
-    r'template \[\[host_name\("(\w+)"\)\]\] \[\[kernel\]\] (decltype\((\w+<[^>]*>)\) \3;)'
-)
+_INSTANCE = re.compile(r'template \[\[host_name\("(\w+)"\)\]\] \[\[kernel\]\] (decltype\((\w+<[^>]*>)\) \3;)')
 _KERNEL = re.compile(r"^(?:template <[^>]*>\n)?(?:\[\[kernel\]\]|__global__) void ", re.MULTILINE)
 _PARAMETER = re.compile(
     r"^\s*(?P<type>.*?)(?P<reference>[*&]?)\s+(?P<name>\w+) "
@@ -72,9 +70,7 @@ class Launch:
     inputs: tuple[tuple[tuple[int, ...], mx.Dtype], ...]
     outputs: tuple[tuple[tuple[int, ...], mx.Dtype], ...]
     safe_math: bool = True  # whether the compiler must preserve comparisons such as v != v
-    optimised: bool = (
-        False  # how it is compiled here: counts of accesses need it, compiling takes longer
-    )
+    optimised: bool = False  # how it is compiled here: counts of accesses need it, compiling takes longer
 
     @functools.cached_property
     def parameters(self) -> list[dict[str, str]]:
@@ -159,12 +155,8 @@ def prelude() -> Path:
     """The folder of MLX's Metal header ``utils.h`` with two edits that C++14 needs."""
     name = Path("mlx/backend/metal/kernels/utils.h")
     text = (MLX_INCLUDE / name).read_text()
-    text = text.replace(
-        "inline static constexpr constant complex_t", "static constexpr constant complex_t"
-    )
-    text = re.sub(
-        r"constant const int64_t strides\[[23]\]", "constant const int64_t* strides", text
-    )
+    text = text.replace("inline static constexpr constant complex_t", "static constexpr constant complex_t")
+    text = re.sub(r"constant const int64_t strides\[[23]\]", "constant const int64_t* strides", text)
     folder = CACHE / hashlib.sha256(text.encode()).hexdigest()[:16]
     if not (folder / name).exists():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -377,9 +369,7 @@ def offset_of(x: mx.array) -> int:
     return (_misalignment(view) - _fresh()) % ALIGNMENT
 
 
-def input_offsets(
-    launch: Launch, arrays: Sequence[mx.array | None], shift: int | None
-) -> list[int]:
+def input_offsets(launch: Launch, arrays: Sequence[mx.array | None], shift: int | None) -> list[int]:
     """For each input buffer of a launch, the number of bytes after a fully aligned address.
 
     ``shift``: the number of elements by which arrays are shifted, not those in constant memory; None for
@@ -425,9 +415,7 @@ class _Traffic(ctypes.Structure):
 class Run:
     """A context in which the buffers of a launch are in memory and its threads can run."""
 
-    def __init__(
-        self, launch: Launch, arrays: Sequence[mx.array | None], shift: int | None = 0
-    ) -> None:
+    def __init__(self, launch: Launch, arrays: Sequence[mx.array | None], shift: int | None = 0) -> None:
         """``arrays``: the inputs; None stands for zeros that take no memory. ``shift``: see ``run``."""
         compile_launches([launch])
         self.launch = launch
@@ -443,19 +431,13 @@ class Run:
             assert base, "the address range of a buffer is occupied"
             self.starts.append(base + offset)
         if launch.init_value is not None:
-            inputs += [
-                np.full(shape, launch.init_value, NUMPY[dtype]) for shape, dtype in launch.outputs
-            ]
+            inputs += [np.full(shape, launch.init_value, NUMPY[dtype]) for shape, dtype in launch.outputs]
         for start, x in zip(self.starts, inputs):
             if not isinstance(x, int):
                 ctypes.memmove(start, x.ctypes.data, x.nbytes)
 
     def walk(
-        self,
-        order: Sequence[int] | None,
-        track: bool = True,
-        count: bool = False,
-        flush: bool = False,
+        self, order: Sequence[int] | None, track: bool = True, count: bool = False, flush: bool = False
     ) -> Report:
         """Run threads and report what they did. ``order``: their numbers; None for all, in natural order.
 

@@ -71,16 +71,12 @@ BAD = {
     ),
     "device memory for a thread pointer": ("OpenCL", FROM_DEVICE, ON_THREAD),
     "a parameter without address space": ("OpenCL", FROM_THREAD, ON_NOTHING),
-    "a pointer to rows without address space": (
-        *("OpenCL", FROM_ROWS, ON_ROWS.replace("thread ", "")),
-    ),
+    "a pointer to rows without address space": (*("OpenCL", FROM_ROWS, ON_ROWS.replace("thread ", "")),),
     "a local reference without address space": ("OpenCL", "T v = x[e]; T& r = v; out[e] = r;"),
     "a mutable variable at program scope": ("OpenCL", "out[e] = x[e] + T(N0++);", "int N0 = 3;\n"),
     "a bool that counts": ("OpenCL", "bool b = false; b++; out[e] = T(b);"),
     "new": ("OpenCL", "int* p = new int; out[e] = T(*p);"),
-    "virtual": (
-        *("OpenCL", "B b; out[e] = T(b.f());", "struct B { virtual int f() { return 1; } };\n"),
-    ),
+    "virtual": (*("OpenCL", "B b; out[e] = T(b.f());", "struct B { virtual int f() { return 1; } };\n"),),
     "float to bfloat": ("pedantic", "float v = float(x[e]) * 2.0f; out[e] = v;", "", BFLOAT),
     "double": ("words", "double d = x[e]; out[e] = T(d);"),
     "long long": ("words", "long long d = e; out[d] = x[e];"),

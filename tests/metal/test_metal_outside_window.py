@@ -99,9 +99,7 @@ def test_marks_are_the_channel_groups_with_an_index_outside_its_window():
             for window in np.ndindex(case.cells)
         ]
         each = flat.reshape(case.layout.planes, -1).tolist()
-        outside = np.array(
-            [any(n >= 0 and n not in e for n, e in zip(row, elements)) for row in each]
-        )
+        outside = np.array([any(n >= 0 and n not in e for n, e in zip(row, elements)) for row in each])
         indices, (g, folded) = case.layout.arrange(flat, mx.int32), folded_geometry(case)
         channels = folded[-1]
         lanes = gpu._lanes(case.dtype, channels)

@@ -12,14 +12,7 @@ import numpy as np
 import pytest
 import reference
 from emulator import DEVICES, evaluated
-from kernel_cases import (
-    CHOSEN,
-    CHOSEN_CALLS,
-    GENERATED_CALLS,
-    SegNet,
-    assert_same_bits,
-    segnet_step,
-)
+from kernel_cases import CHOSEN, CHOSEN_CALLS, GENERATED_CALLS, SegNet, assert_same_bits, segnet_step
 from metal_host import Launch
 from mlx.utils import tree_flatten
 
@@ -127,9 +120,7 @@ def test_of_several_nans_the_last_wins(window, name):
 
 @pytest.mark.parametrize("name", DEVICES)
 @pytest.mark.parametrize("index_format", ["flat", "window"])
-@pytest.mark.parametrize(
-    "batch", [2, 33000], ids=["several threads a window", "one thread a window"]
-)
+@pytest.mark.parametrize("batch", [2, 33000], ids=["several threads a window", "one thread a window"])
 def test_large_windows_without_an_element(batch, index_format, name):
     window = {"kernel_size": 70, "stride": 1, "padding": 69, "dilation": 2}  # at -69, -67, ..., 69
     options = {"return_indices": True, "index_format": index_format}
@@ -149,9 +140,7 @@ def test_large_windows_without_an_element(batch, index_format, name):
 def test_windows_of_two_or_three_chunks(batch, name):
     x = mx.random.randint(0, 99, (batch, 66, 1)).astype(mx.int8)
     found = evaluated(lambda: mlx_unpool.max_pool1d(x, 66, return_indices=True), name)
-    assert_same_bits(
-        found, evaluated(lambda: mlx_unpool.max_pool1d(x, 66, return_indices=True), "cpu")
-    )
+    assert_same_bits(found, evaluated(lambda: mlx_unpool.max_pool1d(x, 66, return_indices=True), "cpu"))
 
 
 @pytest.mark.parametrize("name", DEVICES)

@@ -83,9 +83,7 @@ MISTAKES = {
         ("global ties", BOUNDS, "n < w.count ? n : w.count - 1;\n        load", "n;\n        load"),
         ("adaptive", DIFFERS, "(line + OD + OFFSET(s.h))", "(line + OFFSET(s.h))"),
     ],
-    "pool_chunks": [
-        ("global ties", DIFFERS, "given[e][v] < number[v]", "given[e][v] > number[v]"),
-    ],
+    "pool_chunks": [("global ties", DIFFERS, "given[e][v] < number[v]", "given[e][v] > number[v]")],
     "place": [
         ("unpool window", BOUNDS, "within(oh, OH)", "within(oh, OH + 1)"),
         ("unpool window", UNWRITTEN, "row, w0, W, C, lanes", "row, w0, W - 1, C, lanes"),
@@ -104,11 +102,7 @@ MISTAKES = {
     ],
     "outside_window": [("unpool outside", DIFFERS, "any |= named", "any |= false & named")],
     "outside_winners": [
-        (
-            *("unpool outside", BOUNDS),
-            "index[n] >= 0 && index[n] < elements && (spread",
-            "(spread",
-        ),
+        (*("unpool outside", BOUNDS), "index[n] >= 0 && index[n] < elements && (spread", "(spread"),
         (
             *("unpool outside", TWICE, "set_bits(lost + (left - 1 - n) / 32, "),
             "(lost[(left - 1 - n) / 32].value |= ",
@@ -208,8 +202,7 @@ class Ends(metal_host.Run):
         inputs = dict(zip([launch.buffers[n] for n in firsts], launch.inputs, strict=True))
         dtypes = {name: metal_host.NUMPY[dtype] for name, (_, dtype) in inputs.items()}
         super().__init__(
-            launch,
-            [mx.array(np.array(known[n], dtypes[n])) if n in known else None for n in inputs],
+            launch, [mx.array(np.array(known[n], dtypes[n])) if n in known else None for n in inputs]
         )
         outputs = zip(launch.buffers[self.input_count :], launch.outputs, strict=True)
         self.dtypes = dtypes | {name: metal_host.NUMPY[dtype] for name, (_, dtype) in outputs}

@@ -120,9 +120,7 @@ def written(call: Any) -> tuple[int, int]:
     with device.installed():
         values = call()
     traffic = device.reports[-1].traffic
-    return sum(
-        t["unique_bytes"] for (_, kind), t in traffic.items() if kind == "write"
-    ), values.nbytes
+    return sum(t["unique_bytes"] for (_, kind), t in traffic.items() if kind == "write"), values.nbytes
 
 
 @pytest.mark.parametrize("name", LAYERS)

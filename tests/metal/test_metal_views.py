@@ -125,9 +125,7 @@ def test_an_input_in_constant_memory_must_be_4_byte_aligned():
     for size, first in ((7, 4), (8, 1)):  # 8 elements are not in constant memory
         x = part(mx.arange(size).astype(mx.int8), first)
         assert mx.array_equal(evaluated(lambda x=x: call(x), "emulated"), x)
-    with pytest.raises(
-        AssertionError, match="constant input that is not 4-byte aligned: x, byte 1"
-    ):
+    with pytest.raises(AssertionError, match="constant input that is not 4-byte aligned: x, byte 1"):
         evaluated(lambda: call(part(mx.arange(7).astype(mx.int8), 1)), "emulated")
 
 

@@ -17,10 +17,7 @@ from mlx_unpool import _backends
 FLOATS = (mx.float32, mx.float16, mx.bfloat16)
 # The smallest positive number of each dtype. Multiples of it below 128 are subnormal as well.
 SMALLEST = {mx.float32: 2.0**-149, mx.float16: 2.0**-24, mx.bfloat16: 2.0**-133}
-INTEGERS = (
-    *(mx.int8, mx.int16, mx.int32, mx.int64),
-    *(mx.uint8, mx.uint16, mx.uint32, mx.uint64),
-)
+INTEGERS = (*(mx.int8, mx.int16, mx.int32, mx.int64), *(mx.uint8, mx.uint16, mx.uint32, mx.uint64))
 
 
 def to_numpy(x: mx.array) -> np.ndarray:

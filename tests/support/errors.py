@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 
-def fails(
-    call: Callable[[], Any], error: type[Exception], owner: str, name: str, *parts: str
-) -> None:
+def fails(call: Callable[[], Any], error: type[Exception], owner: str, name: str, *parts: str) -> None:
     """Check that ``call`` raises ``error`` with the caller, the argument, the value and ``parts``."""
     with pytest.raises(error) as caught:
         call()

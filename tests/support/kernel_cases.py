@@ -25,16 +25,7 @@ from mlx_unpool._types import is_float
 
 
 def window_case(
-    kernel,
-    stride,
-    padding=0,
-    dilation=1,
-    *,
-    size,
-    layout,
-    dtype=mx.float32,
-    ceil_mode=False,
-    seed=0,
+    kernel, stride, padding=0, dilation=1, *, size, layout, dtype=mx.float32, ceil_mode=False, seed=0
 ) -> Case:
     """A case with the given parameters."""
     each = lambda value: value if isinstance(value, tuple) else (value,) * len(size)  # noqa: E731
@@ -288,9 +279,7 @@ GENERATED_CALLS = {
 }
 
 
-def pool_windows(
-    shape, *window, dtype=mx.float32, index_format="flat", index_dtype=None, **options
-) -> None:
+def pool_windows(shape, *window, dtype=mx.float32, index_format="flat", index_dtype=None, **options) -> None:
     """Pools and unpools in every way and computes all derivatives."""
     x = huge(shape, dtype)
     layout = {k: v for k, v in options.items() if k == "data_format"}
@@ -300,9 +289,7 @@ def pool_windows(
     max_unpool = getattr(mlx_unpool, f"max_unpool{rank}d")
 
     def call(x):
-        values, indices = max_pool(
-            x, *window, return_indices=True, index_format=index_format, **options
-        )
+        values, indices = max_pool(x, *window, return_indices=True, index_format=index_format, **options)
         if index_dtype is not None:
             indices = indices.astype(index_dtype)
         dilated = {k: v for k, v in options.items() if k != "ceil_mode"}

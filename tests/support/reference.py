@@ -35,9 +35,7 @@ class Pool:
         return [p if isinstance(p, tuple) else (p, p) for p in self.padding]
 
 
-def same_padding(
-    kernel: Size, stride: Size, dilation: Size, size: Size
-) -> tuple[tuple[int, int], ...]:
+def same_padding(kernel: Size, stride: Size, dilation: Size, size: Size) -> tuple[tuple[int, int], ...]:
     """TensorFlow's padding "SAME": ``ceil(length / stride)`` windows, the smaller half before."""
     sides = []
     for length, k, s, d in zip(size, kernel, stride, dilation):
@@ -95,9 +93,7 @@ def _row_major(numbers: Iterable[np.ndarray], lengths: Size) -> np.ndarray:
 def window_elements(pool: Pool, window: Size, size: Size) -> tuple[np.ndarray, np.ndarray]:
     """Offsets in the window and flat positions of its elements inside the plane, in row-major order."""
     elements, positions = [], []
-    for w, length, k, s, (p, _), d in zip(
-        window, size, pool.kernel, pool.stride, pool.sides, pool.dilation
-    ):
+    for w, length, k, s, (p, _), d in zip(window, size, pool.kernel, pool.stride, pool.sides, pool.dilation):
         element = np.arange(k)
         position = w * s - p + element * d
         inside = (position >= 0) & (position < length)
@@ -183,9 +179,7 @@ def near_windows(random: np.random.Generator, pool: Pool, size: Size, shape: Siz
     """
     index = np.zeros(shape, np.int64)
     windows = np.indices(shape[1:])
-    for w, length, k, s, (p, _), d in zip(
-        windows, size, pool.kernel, pool.stride, pool.sides, pool.dilation
-    ):
+    for w, length, k, s, (p, _), d in zip(windows, size, pool.kernel, pool.stride, pool.sides, pool.dilation):
         ahead = random.integers(0, d * (k - 1) + 1, shape) + random.integers(-9, 10, shape) // 9
         index = index * length + np.clip(w * s - p + ahead, 0, length - 1)
     return index

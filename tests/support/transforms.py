@@ -97,14 +97,9 @@ def max_unpool(rank: int) -> list[Case]:
 
 
 def adaptive_max_pool(rank: int) -> list[Case]:
-    function, size, x = (
-        getattr(mlx_unpool, f"adaptive_max_pool{rank}d"),
-        SIZES[rank],
-        distinct(rank),
-    )
+    function, size, x = (getattr(mlx_unpool, f"adaptive_max_pool{rank}d"), SIZES[rank], distinct(rank))
     more, fewer = (
-        partial(function, output_size=cells)
-        for cells in (size[::-1], tuple((n + 1) // 2 for n in size))
+        partial(function, output_size=cells) for cells in (size[::-1], tuple((n + 1) // 2 for n in size))
     )
     return cases_of(more, x, more) + cases_of(fewer, x, with_indices(fewer))
 
@@ -124,9 +119,7 @@ def fractional_max_pool(rank: int) -> list[Case]:
 
 POOLS = {max_pool: 1, max_unpool: 1, adaptive_max_pool: 1, fractional_max_pool: 2}  # the least rank
 ROWS: dict[str, list[Case]] = {
-    f"{make.__name__}{rank}d": make(rank)
-    for make, least in POOLS.items()
-    for rank in range(least, 4)
+    f"{make.__name__}{rank}d": make(rank) for make, least in POOLS.items() for rank in range(least, 4)
 }
 
 

@@ -41,9 +41,7 @@ CLINICADL = """
 class Inception(nn.Module):
     """Parallel convolutions of three lengths, and a convolution of the maxima of overlapping windows."""
 
-    def __init__(
-        self, inputs: int, filters: int, kernel_sizes: Sequence[int], bottleneck: int
-    ) -> None:
+    def __init__(self, inputs: int, filters: int, kernel_sizes: Sequence[int], bottleneck: int) -> None:
         super().__init__()
         if inputs > 1:
             self.bottleneck = nn.Conv1d(inputs, bottleneck, 1, bias=False)
@@ -66,9 +64,7 @@ class Inception(nn.Module):
 class InceptionTranspose(nn.Module):
     """The decoder's counterpart of :class:`Inception`: transposed convolutions and unpooling."""
 
-    def __init__(
-        self, inputs: int, outputs: int, kernel_sizes: Sequence[int], bottleneck: int
-    ) -> None:
+    def __init__(self, inputs: int, outputs: int, kernel_sizes: Sequence[int], bottleneck: int) -> None:
         super().__init__()
         for number, size in enumerate(kernel_sizes, start=1):
             self[f"conv_to_bottleneck_{number}"] = nn.ConvTranspose1d(
@@ -89,12 +85,7 @@ class InceptionBlock(nn.Module):
     """Three inception layers with a shortcut connection."""
 
     def __init__(
-        self,
-        inputs: int,
-        filters: int,
-        kernel_sizes: Sequence[int],
-        bottleneck: int,
-        use_residual: bool,
+        self, inputs: int, filters: int, kernel_sizes: Sequence[int], bottleneck: int, use_residual: bool
     ) -> None:
         super().__init__()
         for number in (1, 2, 3):
@@ -115,19 +106,12 @@ class InceptionTransposeBlock(nn.Module):
     """The decoder's counterpart of :class:`InceptionBlock`."""
 
     def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        kernel_sizes: Sequence[int],
-        bottleneck: int,
-        use_residual: bool,
+        self, inputs: int, outputs: int, kernel_sizes: Sequence[int], bottleneck: int, use_residual: bool
     ) -> None:
         super().__init__()
         for number in (1, 2, 3):
             channels = outputs if number == 3 else inputs
-            self[f"inception_{number}"] = InceptionTranspose(
-                inputs, channels, kernel_sizes, bottleneck
-            )
+            self[f"inception_{number}"] = InceptionTranspose(inputs, channels, kernel_sizes, bottleneck)
         if use_residual:
             self.residual = [nn.ConvTranspose1d(inputs, outputs, 1), BatchNorm(outputs)]
 
@@ -194,10 +178,7 @@ class InceptionAutoencoder(Model):
     @classmethod
     def canonical(cls, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Rename the two blocks to ``encoder`` and ``decoder``, whatever they are called."""
-        marks = {
-            "encoder.": "conv_from_bottleneck_1.weight",
-            "decoder.": "conv_to_bottleneck_1.weight",
-        }
+        marks = {"encoder.": "conv_from_bottleneck_1.weight", "decoder.": "conv_to_bottleneck_1.weight"}
         for own, mark in marks.items():
             end = f"inception_1.{mark}"
             found = [name.removesuffix(end) for name in state if name.endswith(end)]

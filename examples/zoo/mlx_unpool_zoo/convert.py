@@ -47,9 +47,7 @@ def argument(text: str) -> tuple[str, Any]:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
-        "python -m mlx_unpool_zoo.convert", description="Convert weights."
-    )
+    made = argparse.ArgumentParser("python -m mlx_unpool_zoo.convert", description="Convert weights.")
     add = made.add_argument
     add("model", choices=MODELS, help="type of the model")
     add("weights", type=Path, help="checkpoint (.pth, .pkl, .safetensors, ...)")

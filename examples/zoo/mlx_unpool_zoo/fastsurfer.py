@@ -170,9 +170,7 @@ class FastSurferCNN(Model):
 
     model_type: ClassVar[str] = "fastsurfer_cnn"
     default_about: ClassVar[About] = About(
-        paper="Henschel et al., FastSurfer, NeuroImage 219 (2020), 117012",
-        input=INPUT,
-        base_model=BASE_MODEL,
+        paper="Henschel et al., FastSurfer, NeuroImage 219 (2020), 117012", input=INPUT, base_model=BASE_MODEL
     )
     citation: ClassVar[str] = CITATIONS["cnn"]
     class_tables: ClassVar[Mapping[Any, list[Any]]] = FASTSURFER
@@ -380,9 +378,7 @@ class FastSurferVINN(FastSurferCNN):
             **options,
         )
 
-    def __call__(
-        self, x: mx.array, scale_factor: Any = 1.0, scale_factor_out: Any = None
-    ) -> mx.array:
+    def __call__(self, x: mx.array, scale_factor: Any = 1.0, scale_factor_out: Any = None) -> mx.array:
         """Class scores of slices at the resolution of the scan.
 
         Args:
@@ -408,10 +404,7 @@ class FastSurferVINN(FastSurferCNN):
         back = used
         if scale_factor_out is not None:
             wanted = per_image(scale_factor_out, len(skip))
-            back = [
-                [type(s)(w * u / s) for w, u, s in zip(*image)]
-                for image in zip(wanted, used, scales)
-            ]
+            back = [[type(s)(w * u / s) for w, u, s in zip(*image)] for image in zip(wanted, used, scales)]
         inverse = [[type(factor)(1) / factor for factor in image] for image in back]
         outside, _ = self.zoom(inside, inverse, skip.shape[1:3])
         return self.classifier(self.outp_block(mx.concatenate([outside, skip], axis=-1)))
@@ -426,9 +419,7 @@ class FastSurferVINN(FastSurferCNN):
         pairs = [self.zoom_alike(x[n : n + 1], scale, target) for n, scale in enumerate(scales)]
         return mx.concatenate([image for image, _ in pairs]), [used for _, used in pairs]
 
-    def zoom_alike(
-        self, x: mx.array, scale: list[Any], target: Sequence[int]
-    ) -> tuple[mx.array, list[Any]]:
+    def zoom_alike(self, x: mx.array, scale: list[Any], target: Sequence[int]) -> tuple[mx.array, list[Any]]:
         """Images resized by the same factors of rows and columns."""
         vertical = horizontal = "middle" if self.crop_position == "center" else "start"
         vertical = "end" if self.crop_position.startswith("bottom") else vertical
@@ -580,15 +571,11 @@ def per_image(scale: Any, count: int) -> list[list[Any]]:
             f"but its shape is {np.shape(scale)}."
         )
     if not (np.isfinite(array) & (array > 0)).all():
-        raise ValueError(
-            f"[FastSurferVINN] 'scale_factor' must be positive, but got {array.tolist()}."
-        )
+        raise ValueError(f"[FastSurferVINN] 'scale_factor' must be positive, but got {array.tolist()}.")
     return [list(row) for row in np.broadcast_to(array, (count, 2))]
 
 
-def fitted(
-    size: int, target: int, scale: Any, alignment: str
-) -> tuple[slice, tuple[int, int], int, Any]:
+def fitted(size: int, target: int, scale: Any, alignment: str) -> tuple[slice, tuple[int, int], int, Any]:
     """How to crop or pad an axis of ``size`` positions and resize it by about 1 / ``scale`` to ``target``.
 
     Numbers are rounded to the type of ``scale`` in the same places as in the authors' code, because an

@@ -75,9 +75,7 @@ def dilated(mask: np.ndarray, steps: int) -> np.ndarray:
     return mask
 
 
-def dice(
-    truth: np.ndarray, prediction: np.ndarray, class_names: tuple[str, ...]
-) -> dict[str, float]:
+def dice(truth: np.ndarray, prediction: np.ndarray, class_names: tuple[str, ...]) -> dict[str, float]:
     """The Dice coefficient (twice the common volume over the sum of both) of every class but the first."""
     found = {}
     for number, name in enumerate(class_names[1:], start=1):
@@ -86,9 +84,7 @@ def dice(
     return found
 
 
-def segmentation_metrics(
-    truth: np.ndarray, prediction: np.ndarray, class_names: tuple[str, ...]
-) -> dict:
+def segmentation_metrics(truth: np.ndarray, prediction: np.ndarray, class_names: tuple[str, ...]) -> dict:
     """All metrics of scenes (N, H, W), in types that JSON supports."""
     found = class_iou(truth, prediction, len(class_names))
     return {

@@ -256,9 +256,7 @@ class Model(nn.Module):
             raise ValueError(f"{file}: {said}") from None
 
     @classmethod
-    def _configured(
-        cls: type[M], text: bytes, arguments: dict[str, Any]
-    ) -> tuple[M, Configuration]:
+    def _configured(cls: type[M], text: bytes, arguments: dict[str, Any]) -> tuple[M, Configuration]:
         """A new model as described by ``config.json``, before it is quantised, and the content."""
         try:
             content = json.loads(text)
@@ -305,9 +303,7 @@ class Model(nn.Module):
         if not ignore_mismatched_sizes:
             lines += [f"shape {weights[n].shape} instead of {own[n].shape}: {n}" for n in other]
         lines += [f"not used: {n}" for n in unused if strict]
-        lines += [
-            line for n in own if n in weights for line in pytorch.wrong_type(n, weights[n], own[n])
-        ]
+        lines += [line for n in own if n in weights for line in pytorch.wrong_type(n, weights[n], own[n])]
         if lines:
             raise pytorch.mismatch(type(self).__name__, lines)
         if new := [*missing, *other]:
@@ -351,9 +347,7 @@ class Model(nn.Module):
         }
         write_together({Path(folder, name): each for name, each in contents.items() if each})
 
-    def push_to_hub(
-        self, repo_id: str, *, private: bool | None = None, token: str | None = None
-    ) -> str:
+    def push_to_hub(self, repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
         """Upload the model to a repository, created if necessary, and return the address of the commit."""
         api = HfApi(token=token)
         repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
@@ -433,9 +427,7 @@ class Model(nn.Module):
                 f"these are not weights of {cls.model_type} with its authors' names: there is no {error} "
                 f"but {pytorch.cut(list(state))}."
             ) from None
-        renamed = [
-            {ALIASES.get(n, n): v for n, v in given.items()} for given in (published, arguments)
-        ]
+        renamed = [{ALIASES.get(n, n): v for n, v in given.items()} for given in (published, arguments)]
         file = {n: v for n, v in renamed[0].items() if n in known}
         given = {n: v for n, v in renamed[1].items() if n in known or n not in cls.without_effect}
         return cls(**file | inferred | given)
@@ -553,9 +545,7 @@ class Model(nn.Module):
                 return values, single
         shapes = f"([N,] {AXES[dims]}, {channels}){' or a volume' * self.medical}"
         kinds = ", of uint8 (0 to 255) or floating-point numbers (0 to 1)" * (dims == 2)
-        raise ValueError(
-            f"[{type(self).__name__}] 'images' must be {shapes}{kinds}, but got {problem}."
-        )
+        raise ValueError(f"[{type(self).__name__}] 'images' must be {shapes}{kinds}, but got {problem}.")
 
     def _normalised(self, values: np.ndarray) -> mx.array:
         """A batch as the model was trained on it, padded with its edges to a multiple of the size."""

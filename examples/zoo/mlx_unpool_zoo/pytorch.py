@@ -382,9 +382,7 @@ def reordering(
     """A function that reorders parameters for feature maps flattened channels last, or ``back``."""
     layers = dict(model.named_modules())
     if unknown := [name for name in (*(flatten or ()), *(unflatten or ())) if name not in layers]:
-        raise ValueError(
-            f"'flatten' and 'unflatten' must name layers of the model, but got {cut(unknown)}."
-        )
+        raise ValueError(f"'flatten' and 'unflatten' must name layers of the model, but got {cut(unknown)}.")
 
     def reordered(value: np.ndarray, name: str) -> np.ndarray:
         layer, _, kind = name.rpartition(".")

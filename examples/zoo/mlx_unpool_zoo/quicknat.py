@@ -167,9 +167,7 @@ class QuickNAT(Model):
 
         def block(inputs: int) -> DenseBlock:
             kernel = (kernel_h, kernel_w)
-            return DenseBlock(
-                inputs, num_filters, kernel, stride_conv, se_block or "NONE", drop_out
-            )
+            return DenseBlock(inputs, num_filters, kernel, stride_conv, se_block or "NONE", drop_out)
 
         self.encode1 = block(num_channels)
         for name in ("encode2", "encode3", "encode4"):

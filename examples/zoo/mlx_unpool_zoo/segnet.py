@@ -132,13 +132,9 @@ class SegNet(Model):
             inner = [i] * (count - 1)
             first = 2 * i if decoder == "skip" else i  # in addition to the encoder's channels
             self.decoder.append(
-                nn.Sequential(
-                    *(block(a, b, decoder_kernel) for a, b in zip([first, *inner], [*inner, o]))
-                )
+                nn.Sequential(*(block(a, b, decoder_kernel) for a, b in zip([first, *inner], [*inner, o])))
             )
-        self.pool = (MaxPool1d, MaxPool2d, MaxPool3d)[dims - 1](
-            2, return_indices=True, index_format="window"
-        )
+        self.pool = (MaxPool1d, MaxPool2d, MaxPool3d)[dims - 1](2, return_indices=True, index_format="window")
         self.unpool = (MaxUnpool1d, MaxUnpool2d, MaxUnpool3d)[dims - 1].from_pool(self.pool)
         self.upsample = nn.Upsample(2, "nearest" if decoder == "nearest" else "linear")
         self.decoder_kind = decoder
@@ -285,9 +281,7 @@ class SegNet(Model):
         return (name.replace(".layers.", "."),)
 
 
-def convolution(
-    dims: int, inputs: int, outputs: int, kernel_size: int, bias: bool = True
-) -> nn.Module:
+def convolution(dims: int, inputs: int, outputs: int, kernel_size: int, bias: bool = True) -> nn.Module:
     """A convolution in 1, 2 or 3 dimensions that keeps the size; ``kernel_size`` is odd."""
     layer = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dims - 1]
     return layer(inputs, outputs, kernel_size, padding=kernel_size // 2, bias=bias)

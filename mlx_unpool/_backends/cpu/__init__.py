@@ -66,9 +66,7 @@ class Ops:
         maxima = _region_maxima(Maxima(keys(x) if are_keys else x, are_keys=are_keys), ends, g)
         # Wide enough for the divisors as well: the first one may be the number of elements itself.
         offsets = _window_offsets(maxima)
-        offsets = offsets.astype(
-            max(offsets.dtype, narrowest(prod(g.longest)), key=lambda d: d.size)
-        )
+        offsets = offsets.astype(max(offsets.dtype, narrowest(prod(g.longest)), key=lambda d: d.size))
         indices = mx.zeros((), index_dtype)
         for length, step, (start, stop) in zip(g.size, pitches(g.longest), ends):
             pitch = constant(step, offsets.dtype)
@@ -77,9 +75,7 @@ class Ops:
             offsets = offsets % pitch
         return self.gather(x, indices, g, "sum") if are_keys else maxima.values, indices
 
-    def pool_values(
-        self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
-    ) -> mx.array:
+    def pool_values(self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype) -> mx.array:
         """See ``Backend``; bit for bit the values of :meth:`pool`."""
         x, *bounds = source
         is_simple = g.window and g.window.disjoint and x.shape[4] == 1

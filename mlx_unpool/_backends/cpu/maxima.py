@@ -48,9 +48,7 @@ class Maxima(NamedTuple):
             offsets = offsets[index]
         return Maxima(values, offsets, *self[2:])
 
-    def elements(
-        self, axis: int, kernel: int, stride: int, dilation: int, count: int
-    ) -> Iterable[Maxima]:
+    def elements(self, axis: int, kernel: int, stride: int, dilation: int, count: int) -> Iterable[Maxima]:
         """The first elements of ``count`` windows along an axis, the second ones, and so on."""
         return (self.rows(axis, n * dilation, stride, count) for n in range(kernel))
 
@@ -144,9 +142,7 @@ def windows(
         last = kernel - 1
         result = windows(sets, axis, last, stride, dilation, count, step)
         return result.merge(sets.rows(axis, last * dilation, stride, count).plus(last * step))
-    twice = sets.rows(axis, 0, apart, pairs).merge(
-        sets.rows(axis, dilation, apart, pairs).plus(step)
-    )
+    twice = sets.rows(axis, 0, apart, pairs).merge(sets.rows(axis, dilation, apart, pairs).plus(step))
     steps = (stride, 2 * dilation) if apart == 1 else (stride // apart, 1)
     return windows(twice, axis, kernel // 2, *steps, count, 2 * step)
 
@@ -160,9 +156,7 @@ def _pairs(kernel: int, stride: int, dilation: int, count: int) -> tuple[int, in
     return apart, ((kernel // 2 - 1) * 2 * dilation + (count - 1) * stride) // apart + 1
 
 
-def _can_reduce(
-    sets: Maxima, axis: int, kernel: int, stride: int, dilation: int, count: int
-) -> bool:
+def _can_reduce(sets: Maxima, axis: int, kernel: int, stride: int, dilation: int, count: int) -> bool:
     """Whether :func:`_reduced_windows` applies: to separate windows whose offsets are not tracked."""
     if dilation > 1 or not sets.values_only:
         return False
@@ -194,9 +188,7 @@ def can_separate(sets: Maxima, kernel: int, stride: int, dilation: int, count: i
     return count == 1 or (stride == kernel and dilation == 1)
 
 
-def _separate_windows(
-    sets: Maxima, axis: int, kernel: int, dilation: int, count: int, step: int
-) -> Maxima:
+def _separate_windows(sets: Maxima, axis: int, kernel: int, dilation: int, count: int, step: int) -> Maxima:
     """Like :func:`windows`, but for adjacent windows: each is reduced separately.
 
     A window is divided into blocks of about ``sqrt(kernel)`` elements. First the maximum of each

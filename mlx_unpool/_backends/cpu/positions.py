@@ -56,9 +56,7 @@ def take(full: mx.array, positions: Positions) -> mx.array:
         end = constant(positions.end, elements.dtype)
         keep = elements < end if keep is None else keep
         elements = mx.minimum(elements, constant(positions.end - 1, elements.dtype))
-    picked = mx.take_along_axis(
-        full.reshape(full.size // positions.end, positions.end), elements, axis=1
-    )
+    picked = mx.take_along_axis(full.reshape(full.size // positions.end, positions.end), elements, axis=1)
     return picked if keep is None else masked(picked, keep)
 
 
@@ -116,9 +114,7 @@ def by_number(indices: mx.array, size: Triple, is_checked: bool) -> Positions:
     if channels > 1:
         position = position * channels + mx.arange(channels, dtype=position.dtype)
     end = prod(size) * channels
-    return Positions(
-        position.reshape(batch, position.size // batch), end, channels if is_checked else 0
-    )
+    return Positions(position.reshape(batch, position.size // batch), end, channels if is_checked else 0)
 
 
 def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positions:
@@ -189,9 +185,7 @@ def _at_most(offsets: mx.array, most: int) -> mx.array:
     return mx.minimum(offsets, min(most, mx.iinfo(offsets.dtype).max))
 
 
-def _element_table(
-    g: WindowGeometry, steps: Sequence[int], dtype: mx.Dtype, invalid: int
-) -> mx.array:
+def _element_table(g: WindowGeometry, steps: Sequence[int], dtype: mx.Dtype, invalid: int) -> mx.array:
     """The distance of every window element to the first used one.
 
     It is ``invalid`` or more for unused elements. Unless 0, ``invalid`` is also the last entry.

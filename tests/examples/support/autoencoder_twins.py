@@ -12,9 +12,7 @@ class InceptionTwin(nn.Module):
         super().__init__()
         self.bottleneck = nn.Conv1d(inputs, narrow, 1, bias=False) if inputs > 1 else nn.Identity()
         for number, size in enumerate(sizes, 1):
-            layer = nn.Conv1d(
-                narrow if inputs > 1 else 1, filters, size, padding=size // 2, bias=False
-            )
+            layer = nn.Conv1d(narrow if inputs > 1 else 1, filters, size, padding=size // 2, bias=False)
             self.add_module(f"conv_from_bottleneck_{number}", layer)
         self.max_pool = nn.MaxPool1d(3, 1, 1, return_indices=True)
         self.conv_from_maxpool = nn.Conv1d(inputs, filters, 1, bias=False)
@@ -45,9 +43,7 @@ class TransposedTwin(nn.Module):
     def forward(self, x, indices):
         parts = [self.get_submodule(f"conv_to_bottleneck_{n}")(x) for n in (1, 2, 3)]
         narrow = self.bottleneck(torch.cat(parts, 1))
-        return torch.relu(
-            self.batch_norm(narrow + LastWins.apply(self.conv_to_maxpool(x), indices))
-        )
+        return torch.relu(self.batch_norm(narrow + LastWins.apply(self.conv_to_maxpool(x), indices)))
 
 
 class LastWins(torch.autograd.Function):
@@ -83,9 +79,7 @@ class InceptionAutoencoderTwin(nn.Module):
             layer = TransposedTwin(wide, inputs if number == 3 else wide, sizes, narrow)
             self.decoder.add_module(f"inception_{number}", layer)
         self.encoder.residual = nn.Sequential(nn.Conv1d(inputs, wide, 1), nn.BatchNorm1d(wide))
-        self.decoder.residual = nn.Sequential(
-            nn.ConvTranspose1d(wide, inputs, 1), nn.BatchNorm1d(inputs)
-        )
+        self.decoder.residual = nn.Sequential(nn.ConvTranspose1d(wide, inputs, 1), nn.BatchNorm1d(inputs))
         self.log_sigma = nn.Parameter(torch.zeros(1))
 
     def forward(self, x):

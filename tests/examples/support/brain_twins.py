@@ -110,14 +110,10 @@ class FastSurferVINNTwin(FastSurferCNNTwin):
             scales = [s if isinstance(s, list) else [s, s] for s in scale]
         else:
             scales = scale[:, None].expand(-1, 2) if scale.ndim == 1 else scale
-        images, factors = zip(
-            *(zoomed(image[None], s, self.inner) for image, s in zip(skip, scales))
-        )
+        images, factors = zip(*(zoomed(image[None], s, self.inner) for image, s in zip(skip, scales)))
         inside = self.features(torch.cat(images))
         size = skip.shape[2:]
-        back = [
-            zoomed(image[None], inverse(factor), size)[0] for image, factor in zip(inside, factors)
-        ]
+        back = [zoomed(image[None], inverse(factor), size)[0] for image, factor in zip(inside, factors)]
         return self.classifier(self.outp_block(torch.cat([torch.cat(back), skip], dim=1)))
 
 

@@ -25,9 +25,7 @@ class SegNetTwin(nn.Module):
         self.encoder, decoder = nn.ModuleList(), []
         inputs, outputs = (3, *channels), (channels[0], *channels)
         for i, o, count in zip(inputs, channels, (2, 2, 3, 3, 3)):
-            self.encoder.append(
-                nn.Sequential(block(i, o), *(block(o, o) for _ in range(count - 1)))
-            )
+            self.encoder.append(nn.Sequential(block(i, o), *(block(o, o) for _ in range(count - 1))))
         for i, o, count in zip(channels, outputs, (1, 2, 3, 3, 3)):
             decoder.append(nn.Sequential(*(block(i, i) for _ in range(count - 1)), block(i, o)))
         self.decoder = nn.ModuleList(decoder[::-1])

@@ -7,13 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autoencoder_twins import ConvAutoencoder3dTwin, InceptionAutoencoderTwin
-from brain_twins import (
-    CerebNetTwin,
-    FastSurferCNNTwin,
-    FastSurferVINNTwin,
-    HypVINNTwin,
-    QuickNATTwin,
-)
+from brain_twins import CerebNetTwin, FastSurferCNNTwin, FastSurferVINNTwin, HypVINNTwin, QuickNATTwin
 from pytorch_twins import ENetTwin, SegNetTwin
 
 
@@ -48,18 +42,14 @@ CASES = {
     "segnet": Case("segnet", lambda: SegNetTwin(5, (4, 6, 8, 8, 8)), (2, 64, 48, 3)),
     "segnet, odd": Case("segnet", lambda: SegNetTwin(5, (8, 16, 32, 64, 64)), (2, 53, 70, 3)),
     "enet": Case("enet", lambda: ENetTwin(5), (2, 48, 64, 3)),
-    "fastsurfer_cnn": Case(
-        "fastsurfer_cnn", lambda: FastSurferCNNTwin(79, filters=8), (2, 64, 48, 7)
-    ),
+    "fastsurfer_cnn": Case("fastsurfer_cnn", lambda: FastSurferCNNTwin(79, filters=8), (2, 64, 48, 7)),
     "fastsurfer_cnn, sagittal": Case(
         "fastsurfer_cnn", lambda: FastSurferCNNTwin(51, filters=8, kernel=3), (1, 64, 48, 7)
     ),
     "fastsurfer_vinn, cropped": vinn(79, 48, 1.1, (64, 80)),
     "fastsurfer_vinn, padded": vinn(51, 64, 1.25, (64, 48)),
     "cerebnet": Case("cerebnet", lambda: CerebNetTwin(28, filters=8), (2, 64, 48, 7)),
-    "cerebnet, sagittal": Case(
-        "cerebnet", lambda: CerebNetTwin(17, filters=8, kernel=3), (1, 32, 48, 7)
-    ),
+    "cerebnet, sagittal": Case("cerebnet", lambda: CerebNetTwin(17, filters=8, kernel=3), (1, 32, 48, 7)),
     "hypvinn, learnt weights": hypvinn((0.5, 0.5)),
     "hypvinn, T1 alone": hypvinn((1.0, 0.0)),
     "hypvinn, T2 alone": hypvinn((0.0, 1.0)),
@@ -74,9 +64,7 @@ CASES = {
         "inception_autoencoder", lambda: InceptionAutoencoderTwin(filters=8, narrow=8), (4, 301, 1)
     ),
     "inception_autoencoder, 3 channels": Case(
-        "inception_autoencoder",
-        lambda: InceptionAutoencoderTwin(3, 4, (5, 11, 23), 6),
-        (2, 160, 3),
+        "inception_autoencoder", lambda: InceptionAutoencoderTwin(3, 4, (5, 11, 23), 6), (2, 160, 3)
     ),
     "conv_autoencoder_3d": Case(
         "conv_autoencoder_3d", lambda: ConvAutoencoder3dTwin(channels=(4, 8, 8)), (1, 21, 26, 19, 1)
