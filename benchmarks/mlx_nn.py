@@ -79,7 +79,7 @@ SMALL = [
 ]
 MEASURES = {
     "forward": lambda pool: pool.eval(),
-    "forward and gradient": lambda pool: mx.value_and_grad(lambda x: pool(x).square().sum()),
+    "forward and gradient": lambda pool: mx.value_and_grad(lambda x: pool.train()(x).square().sum()),
 }
 README_CASES = ["2x2/2", "3x3/2", "3x3/1"]
 NAMES = {
