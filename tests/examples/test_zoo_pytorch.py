@@ -210,6 +210,17 @@ def test_pickled_modules_without_end_are_refused(kind, tmp_path):
         read_state(tmp_path / "model.pth")
 
 
+def test_nested_tuples_and_expanded_tensors_take_neither_time_nor_memory(tmp_path):
+    """A key of a dict with 2^100 elements, which Python would count, and a tensor of a petabyte."""
+    nested = b"".join(b"q%ch%c\x86" % (n, n) for n in range(100))  # PUT n, GET n, TUPLE2
+    (tmp_path / "keys.pth").write_bytes(b"\x80\x02}K\x01\x85" + nested + b"K\x01s.")
+    with pytest.raises(ValueError, match=r"keys\.pth: it cannot be read .* tuples with more than 100,000"):
+        read_state(tmp_path / "keys.pth")
+    torch.save({"weight": torch.zeros(1).expand(10**8, 10**7)}, tmp_path / "expanded.pth")
+    with pytest.raises(ValueError, match=r"shape \(100000000, 10000000\) instead of \(3, 2\): weight"):
+        pytorch.load_state_dict(nn.Linear(2, 3), read_state(tmp_path / "expanded.pth"), strict=False)
+
+
 def test_arrays_without_numbers_are_refused_by_name(tmp_path):
     for value, kind in (
         (torch.eye(3).to_sparse(), "torch.float32, torch.sparse_coo, on cpu"),
@@ -263,9 +274,8 @@ def test_a_checkpoint_without_weights_says_how_to_export_them(tmp_path):
             read_state(path)
     scripted = torch.jit.trace(torch.nn.Linear(2, 3), torch.zeros(1, 2))
     scripted.save(path)
-    with pytest.raises(ValueError, match=r"TorchScript file.*torch.save\(model.state_dict") as error:
+    with pytest.raises(ValueError, match=r"TorchScript file.*torch.save\(model.state_dict"):
         read_state(path)
-    assert "weights_only" not in str(error.value)
 
 
 def test_files_that_are_not_checkpoints_are_refused_in_one_line(tmp_path):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -105,17 +106,13 @@ def read_checkpoint(path: str | Path) -> Any:
         raise ValueError("PyTorch is needed, except for .safetensors files.") from None
     inert: Any = ModuleType("inert_pickle")
     inert.Unpickler, inert.load = InertUnpickler, lambda file, **_: InertUnpickler(file).load()
+    is_script = ValueError(f"it is a TorchScript file. {HOW_TO_EXPORT}")  # loading one could run its code
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), mock.patch.object(torch.jit, "load", side_effect=is_script):
             warnings.simplefilter("ignore")  # old file formats
-            try:
-                return torch.load(path, map_location="cpu", weights_only=True)
-            except pickle.UnpicklingError:
-                options: Any = {"weights_only": False, "pickle_module": inert}
-                return torch.load(path, map_location="cpu", **options)
+            return torch.load(path, map_location="cpu", weights_only=False, pickle_module=inert)
     except Exception as error:  # damaged and malicious files raise many kinds of errors
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        reason = f"it is a TorchScript file. {HOW_TO_EXPORT}" if "TorchScript" in reason else reason
         raise ValueError(f"it cannot be read as a checkpoint: {reason}") from None
 
 
@@ -137,13 +134,38 @@ class Foreign:
     append = extend = add = __setitem__ = __init__
 
 
-class InertUnpickler(pickle.Unpickler):
+def counting(load: Callable[[Any], None]) -> Callable[[Any], None]:
+    """An opcode that creates a tuple, for tuples with at most 100,000 elements, those in others included.
+
+    A few nested tuples that contain the one below twice have so many that no key of a dict can be hashed.
+    """
+
+    def load_tuple(self: Any) -> None:
+        load(self)
+        made = self.stack[-1]
+        length = len(made) + sum(self.lengths.get(id(item), 0) for item in made if isinstance(item, tuple))
+        if length > 100_000:
+            raise pickle.UnpicklingError("it contains tuples with more than 100,000 elements")
+        self.lengths[id(made)] = length
+
+    return load_tuple
+
+
+class InertUnpickler(pickle._Unpickler):  # written in Python, so that opcodes can be replaced
     """An unpickler for tensors, sets and ordered dicts; everything else becomes :class:`Foreign`."""
 
     HARMLESS = (
         *("collections.OrderedDict", "builtins.set", "__builtin__.set", "torch.Size"),
         *(f"torch._utils._rebuild_{kind}" for kind in ("tensor", "tensor_v2", "parameter")),
     )
+    dispatch = pickle._Unpickler.dispatch | {
+        opcode[0]: counting(pickle._Unpickler.dispatch[opcode[0]])
+        for opcode in (pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3)
+    }
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.lengths: dict[int, int] = {}  # of tuples, by id
 
     def find_class(self, module: str, name: str) -> Any:
         is_storage = module == "torch" and name.endswith("Storage")
@@ -255,7 +277,7 @@ def arrays_of(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
             array = np.array("")
         if array.dtype.kind not in "fiubc":
             raise ValueError(f"{name} must be a dense array of numbers, but it is {kind}.")
-        arrays[name] = array.astype(np.float32) if array.dtype.kind == "f" else array
+        arrays[name] = array.astype(np.float32, copy=False) if array.dtype.kind == "f" else array
     return arrays
 
 
