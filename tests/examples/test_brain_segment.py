@@ -410,7 +410,6 @@ def test_each_error_is_one_line_and_leaves_no_folder(folders, tmp_path):
     says = f"{wrong / 'coronal' / 'config.json'}: 'plane' must be 'coronal', but got 'axial'"
     assert says in fails_with("axial")
     assert "must have different weights, but they are" in fails_with("axial", plane="coronal")
-    # As earlier versions converted them.
     assert "'plane' must be 'coronal', but got None" in fails_with("coronal", plane=None)
     weights = wrong / "coronal" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])

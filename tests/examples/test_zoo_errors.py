@@ -67,7 +67,6 @@ CONFIGS: list[tuple[Any, str]] = [
     ({"about": {"input": {"multiple_of": 10**12}}}, "'input.multiple_of': .* or equal to 4096"),
     ({"about": {"input": {"planes": 99}}}, "'planes' must be 1 but got 99"),
     ({"quantization": {"head": BITS}}, "'quantization' must name Linear layers, but got head"),
-    ({"about": None, "sha256": "0"}, "python -m mlx_unpool_zoo.convert quicknat WEIGHTS FOLDER"),
 ]
 
 

@@ -262,11 +262,6 @@ class Model(nn.Module):
             content = json.loads(text)
         except RecursionError:
             raise ValueError("its lists or objects are nested too deeply.") from None
-        if isinstance(content, dict) and "config" in content and "about" not in content:
-            raise ValueError(
-                "this folder is of an earlier version. Convert the weights again: python -m "
-                f"mlx_unpool_zoo.convert {content.get('model_type')} WEIGHTS FOLDER"
-            )
         found = Configuration.model_validate(content)
         if found.model_extra:
             warnings.warn(f"Unknown keys of config.json: {[*found.model_extra]}", stacklevel=4)
