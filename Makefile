@@ -38,7 +38,7 @@ CORE := $(PARALLEL) $(foreach folder,metal cuda examples,--ignore tests/$(folder
 check: $(VENV)/.check ## the tests of the core only (15 seconds)
 	$(RUN) -m pytest -q $(CORE)
 
-test: $(VENV)/.test ## all tests that need neither PyTorch nor NVIDIA's compiler (about 6 minutes)
+test: $(VENV)/.test ## all tests that need neither PyTorch nor NVIDIA's compiler (3 to 6 minutes)
 	$(RUN) -m pytest $(PARALLEL)
 
 test-external: $(VENV)/.external ## the tests that need PyTorch or NVIDIA's compiler

@@ -6,7 +6,7 @@
     python benchmarks/mlx_nn.py --write    write the tables of docs/benchmarks.md and README.md
 
 The pages show the last two stored runs, of each row the one with the smaller ratio. The runs must be an
-hour apart. A cell says "busy" if the elapsed time is more than 15 % above the CPU time.
+hour apart. A cell says "machine busy" if the elapsed time is more than 15 % above the CPU time.
 
 Times are medians of five rounds in one process on MLX's default device. The two libraries take turns. The
 bytes that a GPU would move are counted, not measured, and are the same on every machine: for mlx.nn from
@@ -81,7 +81,7 @@ MEASURES = {
     "forward": lambda pool: pool.eval(),
     "forward and gradient": lambda pool: mx.value_and_grad(lambda x: pool.train()(x).square().sum()),
 }
-README_CASES = ["2x2/2", "3x3/2", "3x3/1"]
+README_CASES = ["2x2/2", "3x3/2", "3x3/1", "2x2/2, 14x14x512"]
 NAMES = {
     "sppf": "SPPF block of YOLOv5",
     "googlenet": "GoogLeNet",
@@ -260,11 +260,6 @@ def confirmed(runs: list[dict[str, Any]], measure: str) -> list[dict[str, Any]]:
     return found
 
 
-def factor(ratio: float) -> str:
-    """How many times faster: two digits, or two after the point if it is below 1."""
-    return f"{ratio:.{2 if round(ratio, 2) < 1 else 1 if ratio < 9.95 else 0}f}x"
-
-
 def in_ms(times: list[float]) -> str:
     """An elapsed time in milliseconds with three significant digits."""
     time = 1e3 * times[0]
@@ -280,7 +275,7 @@ def times_table(runs: list[dict[str, Any]]) -> str:
         for measure in MEASURES:
             row = found[measure].get(name)
             times = [in_ms(row[measure][who]) for who in ("mlx.nn", "ours")] if row else ["", ""]
-            line += [*times, factor(ratio(row, measure)) if row else "busy"]
+            line += [*times, timing.factor(ratio(row, measure)) if row else "machine busy"]
         lines.append(line)
     header = ["times in ms"]
     for measure in MEASURES:
@@ -315,32 +310,35 @@ def steps_table(runs: list[dict[str, Any]]) -> str:
 
 
 def bytes_table(runs: list[dict[str, Any]]) -> str:
-    """Bytes and kernel launches."""
-    lines = []
+    """Bytes, and how many kernels are launched."""
+    lines, launches = [], []
     for row in runs[-1]["rows"]:
         if "bytes" in row:
             found = row["bytes"]
             ours, uncached, _ = found["ours"]
-            line = [row["case"], *(f"{cost[0] / 1e6:.1f}" for cost in found.values())]
+            line = [row["case"], *(f"{found[who][0] / 1e6:.1f}" for who in ("mlx.nn", "ours"))]
             line += [f"{found[who][0] / ours:.1f}" for who in ("mlx.nn", "mlx.nn, compiled")]
-            line += [f"{found['mlx.nn'][1] / uncached:.1f}"]
-            lines.append([*line, *(str(cost[2]) for cost in found.values())])
-    who = ["`mlx.nn`", "`mlx.nn`, compiled", "`mlx_unpool`"]
-    header = ["forward and gradient", *(f"MB, {name}" for name in who)]
+            lines.append([*line, f"{found['mlx.nn'][1] / uncached:.1f}"])
+            launches.append([cost[2] for cost in found.values()])
+    header = ["forward and gradient", "MB, `mlx.nn`", "MB, `mlx_unpool`"]
     header += ["ratio", "ratio, compiled", "ratio without a cache"]
-    return timing.table([*header, *(f"launches, {name}" for name in who)], lines)
+    plain, compiled, ours = (" to ".join(map(str, sorted({min(n), max(n)}))) for n in zip(*launches))
+    counts = f"Kernel launches: `mlx.nn` {plain}, compiled {compiled}; `mlx_unpool` {ours}."
+    return f"{timing.table(header, lines)}\n\n{counts}"
 
 
 def readme_table(runs: list[dict[str, Any]]) -> str:
     """The table of README.md."""
     found = {m: {row["case"]: row for row in confirmed(runs, m)} for m in MEASURES}
     lines = [
-        [name, *(factor(ratio(rows[name], measure)) for measure, rows in found.items())]
+        [name, *(timing.factor(ratio(rows[name], measure)) for measure, rows in found.items())]
         for name in README_CASES
     ]
     (step,) = (row for row in confirmed(runs, "step") if row["model"] == "sppf")
-    lines.append(["YOLO's SPPF block (three 5x5/1 pools), a training step", "", factor(ratio(step, "step"))])
-    return timing.table(["time of `mlx.nn` / time of `mlx_unpool`", *MEASURES], lines)
+    lines.append(
+        ["YOLO's SPPF block (three 5x5/1 pools), a training step", "", timing.factor(ratio(step, "step"))]
+    )
+    return timing.table(["speed-up", *MEASURES], lines)
 
 
 def machine(runs: list[dict[str, Any]]) -> str:

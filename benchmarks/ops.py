@@ -5,7 +5,7 @@
     python benchmarks/ops.py --quick    the same with one small size, to check that the program runs
     python benchmarks/ops.py --write    write the table of docs/benchmarks.md
 
-The page shows the last two stored runs, of each figure the larger one. On a GPU, PyTorch's GPU is measured
+The page shows the last two stored runs, of each speed-up the smaller one. On a GPU, PyTorch's GPU is measured
 as well, and only the table on the screen shows it.
 """
 
@@ -127,20 +127,20 @@ def measured(operation: str, window: str, quick: bool) -> dict[str, Any]:
 
 
 def ratio(row: dict[str, Any], ours: str, theirs: str) -> float:
-    """The geometric mean of this library's times divided by those of PyTorch. NaN if one is not quiet."""
+    """The geometric mean of PyTorch's times divided by those of this library. NaN if one is not quiet."""
     pairs = list(zip(row["seconds"][ours], row["seconds"][theirs]))
     if not all(timing.is_quiet(times) for times, _ in pairs):
         return math.nan
-    return statistics.geometric_mean(our_times[0] / their_times[0] for our_times, their_times in pairs)
+    return statistics.geometric_mean(torch[0] / mlx[0] for mlx, torch in pairs)
 
 
 def table(runs: list[dict[str, Any]], devices: list[str]) -> str:
-    """The ratios: the larger one of the runs."""
+    """The speed-ups: the smaller one of the runs."""
     columns = [(f, f"{layout}, {d}") for d in devices for layout in LAYOUTS for f in FORMATS]
     lines = []
     for rows in zip(*(run["rows"] for run in runs)):
         found = [[ratio(row, *column) for row in rows] for column in columns]
-        cells = ["busy" if any(map(math.isnan, r)) else f"{max(r):.2f}" for r in found]
+        cells = ["machine busy" if any(map(math.isnan, r)) else timing.factor(min(r)) for r in found]
         lines.append([rows[0]["operation"], rows[0]["window"], *cells])
     header = [f"{ours} indices, PyTorch {theirs.removesuffix(', cpu')}" for ours, theirs in columns]
     return timing.table(["operation", "window", *header], lines)

@@ -3,7 +3,8 @@
 Print a Markdown table that can be pasted into an issue: forward passes of layers in eval() mode, and
 forward and gradient (of a sum of squares) for six windows, on MLX's default device. A ratio is the time
 of mlx.nn divided by that of mlx_unpool: above 1, mlx_unpool is faster. It is the median of alternating
-measurements, with the lowest and the highest. GB/s counts each input and output of a pass once.
+measurements, with the lowest and the highest; each call is built while the one before it runs. GB/s
+counts each input and output of a pass once.
 
 With --model, print the time of a training step of a network with the pools of each library instead. With
 --all, check the kernels as mlx_unpool.selftest does, then print both tables.
@@ -229,14 +230,14 @@ def compare_windows(on_gpu: bool, seconds: float) -> list[str]:
     batch = _GPU_BATCH if on_gpu else 1
     measures, noisy = ("forward", "forward and gradient"), []
     columns = (f" {name}, mlx.nn / mlx_unpool | GB/s | mlx.nn GB/s |" for name in measures)
-    print("| window |", *columns, "\n", "|---" * 7, "|", sep="")
+    print("| window | input |", *columns, "\n", "|---" * 8, "|", sep="")
     x = mx.random.normal((batch, 112, 112, 64))
     seconds_per_call(lambda: x + 1, _WARM_UP if seconds else 0)
     for name, (layer, window, shape) in _CASES.items():
         x = mx.random.normal((batch, *shape))
         ours, theirs = (getattr(library, layer)(*window) for library in (layers, nn))
         size = x.nbytes + ours(x).nbytes
-        cells = [name]
+        cells = [name, "x".join(map(str, x.shape))]
         runs = zip(measures, passes(ours, x), passes(theirs, x))
         for count, (kind, our_pass, their_pass) in enumerate(runs, 1):
             found = compared(our_pass, their_pass, seconds)

@@ -237,7 +237,11 @@ CALLS = {
     "no batch dimension": (OURS_ONLY, lambda of: of.MaxPool2d(2)(X[0])),
     "NumPy integers as arguments": (OURS_ONLY, lambda of: of.MaxPool2d(np.int64(2))(X)),
     "`mx.vmap` of windows that do not tile the input": (OURS_ONLY, lambda of: mx.vmap(of.MaxPool1d(3))(X)),
-    "`mx.compile(shapeless=True)`": (NEITHER, lambda of: resized(of.MaxPool2d(2))),
+    "`mx.compile(shapeless=True)`, one size, windows that tile the input": (
+        MLX_ONLY,
+        lambda of: mx.compile(of.MaxPool2d(2), shapeless=True)(X),
+    ),
+    "`mx.compile(shapeless=True)`, several sizes": (NEITHER, lambda of: resized(of.MaxPool2d(2))),
 }  # fmt: skip
 
 

@@ -130,6 +130,11 @@ def put(page: str, table: str, report: str) -> str:
     return f"{before}{begin}\n\n{report}\n\n{rest[rest.index(END) :]}"
 
 
+def factor(ratio: float) -> str:
+    """How many times faster: two digits, or two after the point if it is below 1."""
+    return f"{ratio:.{2 if round(ratio, 2) < 1 else 1 if ratio < 9.95 else 0}f}x"
+
+
 def table(header: list[str], rows: list[list[str]]) -> str:
     """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
