@@ -3,7 +3,8 @@
     make demo
     python docs/draw_hero.py demo
 
-The rows are the first two test scenes. Titles are readable on a light page, on a dark one and on a telephone.
+The rows are two test scenes, chosen for their truth, which has all four digits with closed outlines. Titles
+are readable on a light page, on a dark one and on a telephone.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ sys.path.append(str(Path(__file__).parent.parent / "examples"))
 import segnet_digits
 from support.drawing import GREY, frame
 
-ROWS, WIDTH, FONT = 2, 480, 17
+SCENES, WIDTH, FONT = [4, 6], 480, 17
+ROWS = len(SCENES)
 
 
 def main(folder: Path) -> None:
     """Draw input, truth and the predictions of both decoders, one row per scene."""
-    images, truth = (part[:ROWS] for part in segnet_digits.evaluation_scenes("test", ROWS))
+    images, truth = (part[SCENES] for part in segnet_digits.evaluation_scenes("test", max(SCENES) + 1))
     columns = {"input": images, "truth": truth}
     for title, decoder in (("with\nunpooling", "unpool"), ("with nearest\nneighbour", "nearest")):
         model = segnet_digits.load(decoder, segnet_digits.weights_path(decoder, 0, folder))
