@@ -87,6 +87,7 @@ SEARCHES = {
     "## Pass the size that was pooled\n": "! output_size",
     "# Error messages\n": "! error",
     "# The model zoo\n": "! segnet, ! enet, ! quicknat, ! fastsurfer",
+    "# Fine-tune a model\n": "! finetune, ! fine-tuning",
 }
 
 
@@ -109,6 +110,8 @@ def change_page(app: Any, docname: str, source: list[str]) -> None:
         source[0] += "".join(map(contents, pages)) + GITHUB
     if docname == "docs/api":
         source[0] = write_api.page(write_api.table_of_the_site)
+    if docname == "docs/zoo_api":
+        source[0] = re.sub(r"^### (.+)\n", r"\g<0>\n```{index} \1\n```\n", source[0], flags=re.MULTILINE)
     for heading, words in SEARCHES.items():
         source[0] = source[0].replace(heading, f"{heading}\n```{{index}} {words}\n```\n")
     source[0] = source[0].replace("## Dtypes\n", "(dtypes)=\n## Dtypes\n")  # for docstrings

@@ -20,7 +20,7 @@ NOTE = "<!-- Written by docs/write_api.py from the docstrings. Do not edit. -->"
 ZOO_INTRODUCTION = """# Reference of the model zoo
 
 The functions and models of `mlx_unpool_zoo`; [The model zoo](zoo.md) describes how to use them. All models
-have the methods of [`Model`](#model).
+have the methods of [`Model`](#model), but `predict` needs a model with classes: the autoencoders have none.
 """
 ZOO = {  # title: a module or class, and its names
     "Load, save and predict": ("", "from_pretrained from_pytorch Model"),
@@ -45,12 +45,12 @@ INTRODUCTION = """# API reference
 
 A layer is an `mlx.nn.Module` without parameters, and every layer has an equivalent function. A *plane* is one
 channel of one sequence, image or volume: `W`, `H` x `W` or `D` x `H` x `W` positions. The examples assume
-`import mlx.core as mx` and `import mlx_unpool`. An entry for one, two and three spatial axes describes the
-version for two.
+`import mlx.core as mx` and `import mlx_unpool`.
 
 See also: [dtypes](indices_and_sizes.md#dtypes), [layouts](indices_and_sizes.md#nhwc-or-nchw),
 [types and attributes](indices_and_sizes.md#types-and-attributes).
 """
+OF_TWO = "\nAn entry for one, two and three spatial axes describes the version for two.\n"
 POOLING = "Return the largest element of each window and, with `return_indices=True`, its position."
 GROUPS = {  # title: what the members have in common, and the pattern of their names
     "Max pooling": (POOLING, r"(MaxPool|max_pool)\dd"),
@@ -205,7 +205,14 @@ def entries(names: list[str]) -> str:
 def page(members: Callable[[list[str]], str] = entries) -> str:
     """The page: an introduction and, for each group of names, what ``members`` returns."""
     parts = [f"## {title}\n\n{about}\n\n{members(names)}" for title, (about, names) in groups().items()]
-    return re.sub(r"\n{3,}", "\n\n", "\n\n".join([NOTE, INTRODUCTION, *parts])) + "\n"
+    return (
+        re.sub(
+            r"\n{3,}",
+            "\n\n",
+            "\n\n".join([NOTE, INTRODUCTION + (OF_TWO if members is entries else ""), *parts]),
+        )
+        + "\n"
+    )
 
 
 def zoo_page() -> str:

@@ -39,8 +39,8 @@ def exporting() -> Iterator[None]:
 
     It applies to the current thread and to ``asyncio`` tasks created inside, not to other threads.
 
-    Not supported: ``shapeless=True``, because the graph depends on the size. ``mx.exporter`` can write one
-    function per size into one file.
+    Not supported: ``shapeless=True``. The export succeeds, but the file accepts only the traced size.
+    ``mx.exporter`` can write one function per size into one file.
 
     Raises:
         ValueError: If a derivative is taken inside.

@@ -200,7 +200,7 @@ def max_unpool2d(
         kernel_size (int or tuple of int or None): Window of the pooling. None is for flat indices
             whose windows differ or are unknown, for example from adaptive pooling; ``output_size``
             is then required.
-        stride, padding, dilation: Must match the pooling, which has the same defaults.
+        stride, padding, dilation: Must match the pooling, which has the same types and defaults.
         output_size (int or tuple of int, optional): Shape of the array that was pooled: its spatial
             shape, or its full shape with or without the batch. Always pass it. Each axis may differ
             by less than one stride from its length without ``output_size``. If ``kernel_size`` is

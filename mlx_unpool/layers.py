@@ -123,9 +123,9 @@ class _Pool(_Layer):
             array or tuple of array: Values or, with ``return_indices``, ``(values, indices)`` of equal shape.
 
         Raises:
-            ValueError: If ``x`` has the wrong number of axes or an empty spatial axis, the window of a
-                ``MaxPool`` layer does not fit into the padded input, ``stream`` is not available, or the
-                arrays are too large for the device (about 2^31 elements on the CPU).
+            ValueError: If ``x`` has the wrong number of axes or an empty spatial axis, a window does not fit
+                into the padded input, ``stream`` is not available, or the arrays are too large for the
+                device (about 2^31 elements on the CPU).
             TypeError: If ``x`` is not an array of a supported dtype, or ``stream`` is not a stream or device.
         """
         return self._request()(x, stream, self.training)
@@ -345,7 +345,8 @@ class _MaxUnpool(_Layer):
     ) -> None:
         """Create the layer; :meth:`from_pool` copies the arguments of a pool.
 
-        Without ``output_size``, the length of a spatial axis with ``n`` windows becomes::
+        Without ``output_size``, the length of a spatial axis with ``n`` windows, and the padding ``before``
+        and ``after`` it, becomes::
 
             (n - 1) * stride - before - after + dilation * (kernel_size - 1) + 1
 
@@ -363,7 +364,7 @@ class _MaxUnpool(_Layer):
             kernel_size (int or tuple of int or None): Must match the pooling layer. None is for
                 flat indices whose windows differ or are unknown, for example from adaptive pooling;
                 every call must then pass ``output_size``.
-            stride, padding, dilation: Must match the pooling layer, which has the same defaults.
+            stride, padding, dilation: Must match the pooling layer, which has the same types and defaults.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
         Values can have any floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`), and the

@@ -206,7 +206,7 @@ def adamw(learning_rate: float, steps: int) -> optim.Optimizer:
         ],
         [warm_up],
     )
-    # Without bias correction, Adam's first steps are ten times too large for this schedule.
+    # Without bias correction, Adam's first steps are three to seven times too large.
     return optim.AdamW(schedule, weight_decay=1e-4, bias_correction=True)
 
 

@@ -96,6 +96,12 @@ def test_images_that_are_refused(says):
         small_model("enet")[0].predict(BAD[says])
 
 
+@pytest.mark.parametrize("images", [[PICTURE, PICTURE[:8]], []])
+def test_images_in_a_list_have_the_same_shape(images):
+    with pytest.raises(ValueError, match=r"^'images' must be one or more images of the same shape"):
+        small_model("enet")[0].predict(images)
+
+
 def test_what_a_model_does_not_accept():
     for kind in SMALL:
         model, x = small_model(kind)
@@ -212,6 +218,8 @@ def test_the_metrics_are_those_of_scikit_learn_and_scipy():
     cross[1] = scipy.ndimage.generate_binary_structure(2, 1)
     grown = scipy.ndimage.binary_dilation(mask, cross, iterations=2)
     assert np.array_equal(zoo.metrics.dilated(mask, 2), grown)
+    one, several = (zoo.metrics.boundary_f_score(truth[n], prediction[n], 0) for n in (0, slice(1)))
+    assert 0 < one == several < 1
     for wrong, says in ((prediction[:1], "must have the shape"), (prediction + 2, "must be 0 to 4")):
         with pytest.raises(ValueError, match=f"'prediction' {says}"):
             zoo.metrics.confusion_matrix(truth, wrong, 5)

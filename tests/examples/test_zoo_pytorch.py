@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -21,6 +23,7 @@ from programs import Bomb
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.external
+ROOT = Path(__file__).parents[2]
 
 from pytorch_twins import first_to_last, last_to_first  # noqa: E402
 
@@ -99,6 +102,32 @@ def test_nan_is_equal_to_nan_in_shared_parameters():
     pytorch.load_state_dict(layer, state | {"twin": state["weight"]}, names.get)
     with pytest.raises(ValueError, match="not shared with weight: twin"):
         pytorch.load_state_dict(layer, state | {"twin": np.ones((3, 2))}, names.get)
+
+
+class Original(torch.nn.Module):
+    """The network of docs/porting.md in PyTorch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        convolution = torch.nn.Conv2d(3, 16, 3, padding=1)
+        self.encoder = torch.nn.Sequential(convolution, torch.nn.BatchNorm2d(16), torch.nn.ReLU())
+        self.pool = torch.nn.MaxPool2d(2, return_indices=True)
+        self.unpool, self.decoder = torch.nn.MaxUnpool2d(2), torch.nn.Conv2d(16, 5, 3, padding=1)
+
+    def forward(self, x: Any) -> Any:
+        return self.decoder(self.unpool(*self.pool(self.encoder(x))))
+
+
+def test_the_comparison_of_the_page_runs_with_pytorch():
+    torch.manual_seed(0)
+    page = (ROOT / "docs" / "porting.md").read_text()
+    names: dict[str, Any] = {"original": Original().eval()}
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)[:2]:
+        exec(block, names)
+    names["port"] = names["model"]
+    pytorch.load_state_dict(names["port"], names["original"])
+    exec(*re.findall(r"```py\n(.*?)```", page, re.DOTALL), names)
+    assert set(names["found"].gradients) == {name for name, _ in names["original"].named_parameters()}
 
 
 # Published weights.

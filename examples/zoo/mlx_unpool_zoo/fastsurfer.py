@@ -311,8 +311,8 @@ class FastSurferVINN(FastSurferCNN):
         stride_conv: Stride of every convolution.
         pool: Size of the pooling window.
         stride_pool: Stride of the pooling window.
-        height: Columns of the inner feature maps, as in the authors' code.
-        width: Rows of the inner feature maps.
+        height: Number of columns of the inner feature maps: the authors' code exchanges the two names.
+        width: Number of rows of the inner feature maps.
         interpolation_mode: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or ``"area"``.
         crop_position: Where slices are cropped or padded if they do not fit: ``"center"``, ``"top_left"``,
             ``"top_right"``, ``"bottom_left"`` or ``"bottom_right"``.
@@ -460,8 +460,8 @@ class HypVINN(FastSurferVINN):
         stride_conv: Stride of every convolution.
         pool: Size of the pooling window.
         stride_pool: Stride of the pooling window.
-        height: Columns of the inner feature maps, as in the authors' code.
-        width: Rows of the inner feature maps.
+        height: Number of columns of the inner feature maps: the authors' code exchanges the two names.
+        width: Number of rows of the inner feature maps.
         interpolation_mode: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or ``"area"``.
         crop_position: Where slices are cropped or padded if they do not fit: ``"center"``, ``"top_left"``,
             ``"top_right"``, ``"bottom_left"`` or ``"bottom_right"``.

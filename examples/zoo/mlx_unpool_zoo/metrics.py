@@ -46,7 +46,7 @@ def boundary_f_score(truth: np.ndarray, prediction: np.ndarray, tolerance: int =
     """The agreement of boundaries between classes to within ``tolerance`` pixels.
 
     The harmonic mean of precision (predicted boundary near a true one) and recall (true boundary near a
-    predicted one), over scenes (N, H, W); Csurka et al., "What is a good evaluation measure for semantic
+    predicted one), over scenes ([N,] H, W); Csurka et al., "What is a good evaluation measure for semantic
     segmentation?", BMVC 2013. The result is 1 if neither has a boundary.
     """
     true_edges, predicted_edges = boundaries(truth), boundaries(prediction)
@@ -59,24 +59,24 @@ def boundary_f_score(truth: np.ndarray, prediction: np.ndarray, tolerance: int =
 
 
 def boundaries(classes: np.ndarray) -> np.ndarray:
-    """A mask of the pixels of scenes (N, H, W) whose right or lower neighbour has another class."""
+    """A mask of the pixels of scenes ([N,] H, W) whose right or lower neighbour has another class."""
     edges = np.zeros(classes.shape, bool)
-    edges[:, :-1] |= classes[:, 1:] != classes[:, :-1]
-    edges[:, :, :-1] |= classes[:, :, 1:] != classes[:, :, :-1]
+    edges[..., :-1, :] |= classes[..., 1:, :] != classes[..., :-1, :]
+    edges[..., :-1] |= classes[..., 1:] != classes[..., :-1]
     return edges
 
 
 def dilated(mask: np.ndarray, steps: int) -> np.ndarray:
-    """A mask (N, H, W) and the pixels within this many steps along rows and columns."""
+    """A mask ([N,] H, W) and the pixels within this many steps along rows and columns."""
     for _ in range(steps):
-        padded = np.pad(mask, [(0, 0), (1, 1), (1, 1)])
-        mask = padded[:, :-2, 1:-1] | padded[:, 2:, 1:-1] | padded[:, 1:-1, :-2]
-        mask |= padded[:, 1:-1, 2:] | padded[:, 1:-1, 1:-1]
+        padded = np.pad(mask, [(0, 0)] * (mask.ndim - 2) + [(1, 1), (1, 1)])
+        mask = padded[..., :-2, 1:-1] | padded[..., 2:, 1:-1] | padded[..., 1:-1, :-2]
+        mask |= padded[..., 1:-1, 2:] | padded[..., 1:-1, 1:-1]
     return mask
 
 
 def dice(truth: np.ndarray, prediction: np.ndarray, class_names: tuple[str, ...]) -> dict[str, float]:
-    """The Dice coefficient (twice the common volume over the sum of both) of every class but the first."""
+    """The Dice coefficient (twice the common volume over the sum of both) of all classes but the first."""
     found = {}
     for number, name in enumerate(class_names[1:], start=1):
         true, said = truth == number, prediction == number
@@ -85,7 +85,7 @@ def dice(truth: np.ndarray, prediction: np.ndarray, class_names: tuple[str, ...]
 
 
 def segmentation_metrics(truth: np.ndarray, prediction: np.ndarray, class_names: tuple[str, ...]) -> dict:
-    """All metrics of scenes (N, H, W), in types that JSON supports."""
+    """``iou`` by class name, ``miou``, ``boundary_f_score`` and ``pixel_accuracy`` of scenes ([N,] H, W)."""
     found = class_iou(truth, prediction, len(class_names))
     return {
         "iou": {name: float(value) for name, value in zip(class_names, found, strict=True)},

@@ -217,7 +217,8 @@ class Model(nn.Module):
 
         Args:
             path_or_hub_id: A folder, or a repository, which is downloaded.
-            dtype: The type of the parameters, such as ``"bfloat16"``. Default: as in the file.
+            dtype: The type of the parameters and of preprocessed inputs, such as ``"bfloat16"``. Default: as
+                in the file.
             strict: Whether the file must have exactly the parameters of the model. If False, missing ones
                 get new random values and others are ignored, with a warning.
             ignore_mismatched_sizes: Whether parameters of another shape get new random values as well.
@@ -478,13 +479,13 @@ class Model(nn.Module):
         raise ValueError(f"[{type(self).__name__}] {message}")
 
     def preprocess(self, images: Any) -> mx.array:
-        """The input of the model for images: normalised, and padded to a size that the model supports.
+        """The input of the model for images: normalised, and padded at the end to a supported size.
 
         Args:
-            images: A picture of Pillow or an array (H, W, channels), or several in a list or an array. Values
-                are 0 to 255 (uint8) or 0 to 1 (floating point). An axis of one channel may be left out. For a
-                medical model also a volume (N, H, W), or (N, H, W, 2) for two modalities, whose slices get
-                their neighbours as channels. Signals and 3-D inputs are not scaled.
+            images: A picture of Pillow or an array (H, W, channels), or several of the same size in a list or
+                an array. Values are 0 to 255 (uint8) or 0 to 1 (floating point). An axis of one channel may
+                be left out. For a medical model also a volume (N, H, W), or (N, H, W, 2) for two modalities,
+                whose slices get their neighbours as channels. Signals and 3-D inputs are not scaled.
         """
         return self._normalised(self._batch(images)[0])
 
@@ -559,7 +560,11 @@ class Model(nn.Module):
 def array_of(images: Any, mode: str) -> np.ndarray:
     """Arrays of any framework, pictures of Pillow converted to a mode, or a list of either."""
     if isinstance(images, list | tuple):
-        return np.stack([array_of(image, mode) for image in images])
+        arrays = [array_of(image, mode) for image in images]
+        if len({array.shape for array in arrays}) != 1:
+            sizes = pytorch.cut([str(array.shape) for array in arrays])
+            raise ValueError(f"'images' must be one or more images of the same shape, but got [{sizes}].")
+        return np.stack(arrays)
     if hasattr(images, "convert"):
         images = images.convert(mode)
     is_bfloat16 = isinstance(images, mx.array) and images.dtype == mx.bfloat16
@@ -570,7 +575,7 @@ from_pretrained = Model.from_pretrained  # a model of any type
 
 
 def from_pytorch(model_type: str, state_dict: Mapping[str, Any], **options: Any) -> Model:
-    """Create a model of a type in :data:`MODELS` from PyTorch weights; see :meth:`Model.from_pytorch`."""
+    """Create a model of a type such as ``"enet"`` from PyTorch weights; see :meth:`Model.from_pytorch`."""
     if model_type not in MODELS:
         raise ValueError(f"'model_type' must be one of {', '.join(MODELS)} but got {model_type!r}.")
     return MODELS[model_type].from_pytorch(state_dict, **options)

@@ -121,6 +121,9 @@ def compare_port(
         gradients: The original's gradients of this loss by parameter name. Those below a millionth of the
             largest norm are ignored, and those that are None.
         **options: ``names``, ``flatten`` and ``unflatten`` of :func:`pytorch.load_state_dict`.
+
+    Returns:
+        A :class:`Comparison`.
     """
     expected = pytorch.arrays_of({"scores": scores})["scores"]
     feed = list(pytorch.arrays_of({str(n): array for n, array in enumerate(indices)}).values())

@@ -93,7 +93,7 @@ def read_checkpoint(path: str | Path) -> Any:
     """Read a ``.safetensors`` file or, if PyTorch is installed, a file of ``torch.save``.
 
     No code in the file is run and no module is imported, not even for a whole pickled model: objects of
-    unknown classes become :class:`Foreign`.
+    unknown classes become placeholders.
     """
     path = Path(path)
     if not path.is_file():
@@ -177,7 +177,8 @@ class InertUnpickler(pickle._Unpickler):  # written in Python, so that opcodes c
 def state_of(checkpoint: Any) -> dict[str, Any]:
     """The arrays of the state dict in a checkpoint, without the prefix ``module.`` of ``DataParallel``.
 
-    A checkpoint is a state dict, a dict that contains one under a key in :data:`KEYS`, or a whole model.
+    A checkpoint is a state dict, a whole model, or a dict that contains either under ``state_dict``,
+    ``model_state``, ``model_state_dict``, ``model`` or ``network``.
     Entries that are not arrays, such as ``_extra_state``, are ignored with a warning.
     """
     state, ignored = split_state(checkpoint)
@@ -334,7 +335,7 @@ def load_state_dict(
             parameters keep their values and other arrays are ignored; shapes must still fit.
 
     Returns:
-        The names of the arrays that were loaded and of those that were not.
+        A :class:`Report` of the arrays that were loaded and of those that were not.
 
     Raises:
         ValueError: If the state dict does not fit. The message lists up to ten differences.

@@ -78,7 +78,7 @@ class SegNet(Model):
         norm: ``"batch"``, or ``"group"``: groups of 4 channels of one image, so that the result does not
             depend on the rest of the batch.
         bias: Whether convolutions before a normalisation have a bias, which only matters for ported weights.
-        coarse: Whether the last pooling stage has class scores, for an auxiliary loss.
+        coarse: Whether to add a classifier of the last pooled values, for an auxiliary loss; see ``scores``.
     """
 
     model_type: ClassVar[str] = "segnet"
