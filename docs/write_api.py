@@ -24,10 +24,7 @@ have the methods of [`Model`](#model), but `predict` needs a model with classes:
 """
 ZOO = {  # title: a module or class, and its names
     "Load, save and predict": ("", "from_pretrained from_pytorch Model"),
-    "Methods of models": (
-        "Model.",
-        "from_pretrained from_pytorch save_pretrained push_to_hub preprocess predict",
-    ),
+    "Methods of models": ("Model.", "from_pytorch save_pretrained push_to_hub preprocess predict"),
     "Models": ("", ""),  # those in MODELS
     "Classes of segmentation models": ("", "read_classes"),
     "Weights of PyTorch": (
