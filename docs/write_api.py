@@ -47,7 +47,7 @@ channel of one sequence, image or volume: `W`, `H` x `W` or `D` x `H` x `W` posi
 See also: [dtypes](indices_and_sizes.md#dtypes), [layouts](indices_and_sizes.md#nhwc-or-nchw),
 [types and attributes](indices_and_sizes.md#types-and-attributes).
 """
-OF_TWO = "\nAn entry for one, two and three spatial axes describes the version for two.\n"
+OF_TWO = "\nWhere an entry has functions for one, two and three spatial axes, the text is that for two.\n"
 POOLING = "Return the largest element of each window and, with `return_indices=True`, its position."
 GROUPS = {  # title: what the members have in common, and the pattern of their names
     "Max pooling": (POOLING, r"(MaxPool|max_pool)\dd"),

@@ -43,9 +43,9 @@ def signature(function: F) -> F:
                 args = args[1:]
             if problem.startswith("takes "):  # Python counts self
                 limit = sum(p.kind is not p.KEYWORD_ONLY for p in plain)
-                named = ", ".join(f"'{p.name}'" for p in plain[limit : len(args)])
                 problem = f"got {len(args)} positional arguments but the limit is {limit}"
-                problem += f": pass {named} by name" if named else ""
+                if len(plain) > limit:  # in an order that differs between PyTorch's layers and functions
+                    problem += f": pass '{plain[limit].name}' and all after it by name"
             hint = f" {PAIR_HINT}" if "'indices'" in problem and "npool" in caller else ""
             raise TypeError(
                 f"[{caller}] {problem}; the arguments are {inspect.Signature(plain)}.{hint}"
