@@ -202,14 +202,8 @@ def entries(names: list[str]) -> str:
 def page(members: Callable[[list[str]], str] = entries) -> str:
     """The page: an introduction and, for each group of names, what ``members`` returns."""
     parts = [f"## {title}\n\n{about}\n\n{members(names)}" for title, (about, names) in groups().items()]
-    return (
-        re.sub(
-            r"\n{3,}",
-            "\n\n",
-            "\n\n".join([NOTE, INTRODUCTION + (OF_TWO if members is entries else ""), *parts]),
-        )
-        + "\n"
-    )
+    introduction = INTRODUCTION + OF_TWO if members is entries else INTRODUCTION
+    return re.sub(r"\n{3,}", "\n\n", "\n\n".join([NOTE, introduction, *parts])) + "\n"
 
 
 def zoo_page() -> str:
