@@ -1,6 +1,6 @@
     // Sums the pooled values that refer to each position (zero if there are none), for large windows or windows of different
     // sizes. Each output is written once, by one thread.
-    //   values, indices (B, OD, OH, OW, C), size = (D, H, W), window as in `pool_any`,
+    //   values, indices (B, OD, OH, OW, C), size = (D, H, W), window and starts as in `pool_any`,
     //   covering (D + H + W, 2): for each position of an axis the range (first, stop) of the windows that may cover it;
     //   used only with REGIONS  ->  out (B, D, H, W, C)
     // One thread: V neighbouring channels of X neighbouring outputs. Grid: (W / X * channel groups, D * H, B).
@@ -22,9 +22,9 @@
       ch = cover_between<AXIS>(covering, row, row);
       cw = cover_between<AXIS>(covering, columns + OFFSET(s.w), columns + OFFSET(last));
     } else {
-      cd = cover_of<DILATED>(s.d, s.d, window[0], window[3], window[6], window[9], OD);
-      ch = cover_of<DILATED>(s.h, s.h, window[1], window[4], window[7], window[10], OH);
-      cw = cover_of<DILATED>(s.w, last, window[2], window[5], window[8], window[11], OW);
+      cd = cover_of<DILATED>(s.d, s.d, window[0], starts[0], starts[3], window[3], OD);
+      ch = cover_of<DILATED>(s.h, s.h, window[1], starts[1], starts[4], window[4], OH);
+      cw = cover_of<DILATED>(s.w, last, window[2], starts[2], starts[5], window[5], OW);
     }
 
     ACC sum[X][V];
@@ -46,8 +46,8 @@
         // The offset of the first window element in the output's row. If there is none, -2^30, which matches no index.
         int line = 0;
         if (!FLAT) {
-          const int kd = element_of<AXIS>(s.d + window[6] - od * window[3], window[0], window[9]);
-          const int kh = element_of<AXIS>(s.h + window[7] - oh * window[4], window[1], window[10]);
+          const int kd = element_of<AXIS>(s.d + starts[3] - od * starts[0], window[0], window[3]);
+          const int kh = element_of<AXIS>(s.h + starts[4] - oh * starts[1], window[1], window[4]);
           line = kd < 0 || kh < 0 ? -(1 << 30) : (kd * window[1] + kh) * window[2];
         }
         for (int nw = 0; nw < cw.count; ++nw) {
@@ -59,13 +59,13 @@
           INDEX index[1][V];
           load_columns<1, V, false, true>(value, values, row, ow, OW, C, lanes, OFFSET(0));
           load_columns<1, V, false, true>(index, indices, row, ow, OW, C, lanes, OFFSET(0));
-          const AXIS start = ow * window[5] - window[8] - s.w; // of the window, relative to the thread's first output
+          const AXIS start = ow * starts[2] - starts[5] - s.w; // of the window, relative to the thread's first output
           #pragma unroll
           for (int v = 0; v < V; ++v) {
             INDEX named = index[0][v]; // if not FLAT, converted to the number of an output of this thread
             if (!FLAT) {
               const int kw = int(named) - line;
-              named = within(kw, window[2]) ? INDEX(start + AXIS(kw) * window[11]) : INDEX(-1);
+              named = within(kw, window[2]) ? INDEX(start + AXIS(kw) * window[5]) : INDEX(-1);
             }
             #pragma unroll
             for (int i = 0; i < X; ++i) {

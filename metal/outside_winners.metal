@@ -1,7 +1,7 @@
     // Finds the last pooled value of each position in the channel groups marked by `outside_window`, where an index may refer
     // to any position.
     //   indices (B, OD, OH, OW, C), outside_window (B, channel groups), size = (D, H, W, group, threads):
-    //   `group` channels per group, `threads` threads per channel
+    //   `group` channels per group, `threads` threads per channel, a power of two
     //   ->  winner_bits (B, C, words), initialised to 0: one bit per position, set if an index refers to it, then one bit per
     //   pooled value, set if a later value has the same index
     // One thread: all indices of one channel, from the last to the first. The threads of a channel update different words of
@@ -32,11 +32,11 @@
       }
       #pragma unroll
       for (int n = 0; n < 16; ++n) {
-        const INDEX word = index[n] / 32;
+        const INDEX word = index[n] >> 5;
         // A hash, so that regular indices are distributed evenly over the threads.
-        const uint spread = uint(word) * 0x9e3779b1u;
-        if (n < left && index[n] >= 0 && index[n] < elements && (spread >> 16) % uint(threads) == thread_number) {
-          const uint32_t bit = uint32_t(1) << uint(index[n] % 32);
+        const uint owner = (uint(word) * 0x9e3779b1u >> 16) & (uint(threads) - 1);
+        if (n < left && index[n] >= 0 && index[n] < elements && owner == thread_number) {
+          const uint32_t bit = uint32_t(1) << uint(index[n] & 31);
           if (word != current || (bits & bit) == 0) {
             bits = set_bits(named + word, bit);
             current = word;

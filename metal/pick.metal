@@ -1,8 +1,7 @@
     // Gathers the elements of the full array at the indices; 0 for an index outside the plane. Optionally also 0 for a pooled
     // value if a later value has the same index. Such a value is found by comparison with the indices of overlapping
     // windows (LATER), in `winner_bits` for the channel groups marked in `outside_window` (OUTSIDE), or in `winner`
-    // (HAS_WINNER). For each position, `winner` has the code of the last window with that index (with CODES, see `place`)
-    // or the number of the last pooled value with that index.
+    // (HAS_WINNER): for each position, the number of the last pooled value with that index.
     //   full (B, D, H, W, C), indices (B, OD, OH, OW, C), outside_window, winner_bits, winner (B, D, H, W, C)
     //   ->  out (B, OD, OH, OW, C)
     // One thread: V neighbouring channels of X neighbouring pooled values. Grid: (OW / X * channel groups, OD * OH, B).
@@ -102,7 +101,7 @@
       }
     }
     const OFFSET plane = OFFSET(at.z) * D * H * W;
-    const uint code = (winner_code(s.d, QD, MD) * MH + winner_code(s.h, QH, MH)) * MW + 1, number = at.y * uint(OW) + uint(s.w);
+    const uint number = at.y * uint(OW) + uint(s.w);
     T picked[X][V];
     #pragma unroll
     for (int i = 0; i < X; ++i) {
@@ -123,7 +122,7 @@
         }
         const OFFSET from = (plane + (named ? position : OFFSET(0))) * C + s.c + (v < lanes ? v : 0);
         if (HAS_WINNER) {
-          lost[i][v] |= !marked & (winner[from] != (CODES ? code + winner_code(s.w + i, QW, MW) : number + uint(i)));
+          lost[i][v] |= uint(winner[from]) != number + uint(i);
         }
         const bool found = named & !lost[i][v];
         const T value = full[from];

@@ -1,6 +1,5 @@
     // Scatters pooled values to their positions, zero elsewhere. If several values have the same position, the last one is
-    // written or, with SUM, their sum. With CODES, the output is the code of the last value's window (see `winner_code`), which
-    // requires that all indices are in their own windows. Each output is written once.
+    // written or, with SUM, their sum. Each output is written once.
     //   values, indices (B, OD, OH, OW, C), outside_window, winner_bits, size = (D, H, W)  ->  out (B, D, H, W, C)
     // One thread: V neighbouring channels of X neighbouring tiles of outputs. A tile is one stride long on each axis, and
     // tile t starts where window t would start without padding.
@@ -73,15 +72,12 @@
     for (int line = 0; line < ND * NH; ++line) {
       const AXIS ad = covering_window<AXIS>(line / NH, KD, SD, PD, DD), od = s.d + ad;
       const AXIS ah = covering_window<AXIS>(line % NH, KH, SH, PH, DH), oh = s.h + ah;
-      const uint line_code = winner_code(od, QD, MD) * MH + winner_code(oh, QH, MH); // with CODES
       if ((WHOLE && ND * NH == 1) || (within(od, OD) && within(oh, OH))) {
         const OFFSET row = (pooled + (OFFSET(od) * OH + OFFSET(oh)) * OW) * C + s.c;
         T value[AT_ONCE][V];
         NAMED index[AT_ONCE][V];
         if (RUN) {
-          if (!CODES) {
-            load_columns<AT_ONCE, V, RUN, ALONE>(value, values, row, s.w - LW, OW, C, lanes, all);
-          }
+          load_columns<AT_ONCE, V, RUN, ALONE>(value, values, row, s.w - LW, OW, C, lanes, all);
           load_indices<AT_ONCE, V, X, RUN, ALONE, WHOLE>(index, indices, row, s.w, -LW, OW, C, lanes, all);
         }
         #pragma unroll(COLUMNS)
@@ -89,9 +85,7 @@
           const AXIS aw = covering_window<AXIS>(n, KW, SW, PW, DW);
           const bool there = ALONE || RUN || within(s.w + aw, OW);
           if (!RUN) {
-            if (!CODES) {
-              load_columns<AT_ONCE, V, RUN, ALONE>(value, values, row, s.w + aw, OW, C, lanes, all);
-            }
+            load_columns<AT_ONCE, V, RUN, ALONE>(value, values, row, s.w + aw, OW, C, lanes, all);
             load_columns<AT_ONCE, V, RUN, ALONE>(index, indices, row, s.w + aw, OW, C, lanes, all);
           }
           #pragma unroll
@@ -104,10 +98,9 @@
               const int kw = element_at<AXIS>(o % SW + PW - aw * SW, KW, DW), i = RUN ? o / SW + n : 0;
               if (kd >= 0 && kh >= 0 && kw >= 0) {
                 const NAMED wanted = FLAT ? NAMED(position + o) : NAMED(there ? (kd * KH + kh) * KW + kw : -1);
-                const ACC code = ACC(line_code * MW + winner_code(s.w + (o / SW + aw), QW, MW) + 1);
                 #pragma unroll
                 for (int v = 0; v < V; ++v) {
-                  const ACC given = CODES ? code : SUM ? ACC(result[r][o][v] + ACC(value[i][v])) : ACC(value[i][v]);
+                  const ACC given = SUM ? ACC(result[r][o][v] + ACC(value[i][v])) : ACC(value[i][v]);
                   const bool same = (index[i][v] == wanted) & (!FLAT || there);
                   result[r][o][v] = same ? given : result[r][o][v];
                 }

@@ -1,9 +1,9 @@
     // Computes the maximum of each chunk of a window, and its index: -1 for an empty chunk, but 0 if a window has one chunk
     // and indices are window offsets. With SPLIT, a window has several chunks, which `pool_chunks` reduces.
     // With REGIONS, windows differ: `bounds` has those of the depth axis, then those of the height and of the width, and a
-    // window covers the positions from bounds[.., 0, ..] to bounds[.., 1, ..] - 1. Otherwise they depend on `window`: kernel,
-    // stride, padding, dilation (3 numbers each).
-    //   x (B, D, H, W, C), bounds (B, OD + OH + OW, 2, 1 or C), window, size = (OD, OH, OW, chunks)
+    // window covers the positions from bounds[.., 0, ..] to bounds[.., 1, ..] - 1. Otherwise they depend on `window`
+    // (kernel, dilation) and `starts` (stride, padding), with 3 numbers each.
+    //   x (B, D, H, W, C), bounds (B, OD + OH + OW, 2, 1 or C), window, starts, size = (OD, OH, OW, chunks)
     //   ->  out, indices (B, OD, OH, OW * chunks, C)
     // One thread: V neighbouring channels of one chunk; V is 1 if the bounds differ between channels. Each row of a window is
     // divided into runs of at most AT_ONCE elements, whose loads are independent. Chunk n has the runs n, n + chunks, ...
@@ -25,9 +25,9 @@
       h = run_between<AXIS>(bounds, (line + OD + OFFSET(s.h)) * 2 * columns + column, columns);
       w = run_between<AXIS>(bounds, (line + OD + OH + OFFSET(ow)) * 2 * columns + column, columns);
     } else {
-      d = run_of(s.d, window[0], window[3], window[6], window[9], D);
-      h = run_of(s.h, window[1], window[4], window[7], window[10], H);
-      w = run_of(ow, window[2], window[5], window[8], window[11], W);
+      d = run_of(s.d, window[0], starts[0], starts[3], window[3], D);
+      h = run_of(s.h, window[1], starts[1], starts[4], window[4], H);
+      w = run_of(ow, window[2], starts[2], starts[5], window[5], W);
     }
     // The coordinates of a run in the window (in runs, rows and layers), and their increments per step of `chunks` runs.
     const uint row = (uint(w.count) + (AT_ONCE - 1)) / AT_ONCE, layer = h.count;

@@ -165,12 +165,6 @@ template <bool DILATED, typename AXIS> inline AXIS window_of(Cover<AXIS> cover, 
   return start >= 0 && window * cover.stride == start && window < cover.windows ? window : AXIS(-1);
 }
 
-// The code of a window on one axis, which differs between all windows that share a position. The numbers of these windows
-// differ by multiples of `apart`, and there are at most `most` of them, a power of two.
-template <typename AXIS> inline uint winner_code(AXIS window, int apart, int most) {
-  return uint(window) / uint(apart) % uint(most);
-}
-
 // Whether element k of a window is also an element of a window of the same size that starts `later` elements after it.
 template <int K> inline bool both_have(int k, int later) {
   return later == 0 || (later > 0 ? k >= later : k < K + later);
@@ -191,13 +185,13 @@ template <int KD, int KH, int KW, typename N> inline N weigh(int offset, N layer
   return ahead + N(offset) * column;
 }
 
-// The flat position of an offset in a window, or -1 if it is outside; `window` has the window parameters.
+// The flat position of an offset in a window, or -1 if it is outside; `window` and `starts` as in pool_any.metal.
 template <typename INDEX, typename AXIS, typename P>
-inline INDEX position_of(INDEX offset, AXIS od, AXIS oh, AXIS ow, P window, int D, int H, int W) {
+inline INDEX position_of(INDEX offset, AXIS od, AXIS oh, AXIS ow, P window, P starts, int D, int H, int W) {
   const int n = int(offset), line = n / window[2], kd = line / window[1], kh = line - kd * window[1];
-  const AXIS d = od * window[3] - window[6] + AXIS(kd) * window[9];
-  const AXIS h = oh * window[4] - window[7] + AXIS(kh) * window[10];
-  const AXIS w = ow * window[5] - window[8] + AXIS(n - line * window[2]) * window[11];
+  const AXIS d = od * starts[0] - starts[3] + AXIS(kd) * window[3];
+  const AXIS h = oh * starts[1] - starts[4] + AXIS(kh) * window[4];
+  const AXIS w = ow * starts[2] - starts[5] + AXIS(n - line * window[2]) * window[5];
   const bool inside = kd < window[0] && within(d, D) && within(h, H) && within(w, W);
   return inside ? (INDEX(d) * H + INDEX(h)) * W + INDEX(w) : INDEX(-1);
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import gcd, prod
+from math import prod
 from typing import Any, TypeGuard
 
 import mlx.core as mx
@@ -23,19 +23,19 @@ HEADERS = ("windows.h", "memory.h", "order.h")  # included by every kernel, afte
 
 _MAX_AXIS_THREADS = 2**31 - 1  # per grid axis: MLX stores the number in a C int
 _MAX_THREADGROUP, _MAX_DEEP = 1024, 64  # threads per threadgroup, and along its third axis
-_USUAL_THREADGROUP = 256
+_USUAL_THREADGROUP, _ROWS = 256, 4
 _MAX_BLOCKS = 65535  # along the second and third axis of a CUDA grid
 _LAUNCH_CACHE_SIZE = 1024  # launches of each kind
 _MAX_ELEMENTS = 64  # elements of the largest window that one thread reads
 _MAX_AT_ONCE = 4  # of these, loaded at once if windows are not constants
-_MAX_NEIGHBOURS = 9  # overlapping windows that one thread compares, at most
+_MAX_NEIGHBOURS = 27  # overlapping windows that one thread compares, at most
 _MAX_OUTPUTS = 16  # outputs of the largest tile that one thread writes
 _MAX_NUMBER = 2**31 - 1  # pooled values per plane, whose numbers are int32
 _MAX_LOADED = 8  # elements per row that a thread with several windows reads, at most
 _FULL_GPU_THREADS = 2**16  # threads that occupy a GPU fully
 _MAX_UNROLLED = 9  # elements of the largest window whose loop is unrolled
 _SHARED_ROWS = 2  # rows of overlapping large windows per thread; twice as many in 3-D
-_MAX_SPLIT = 64  # threads per channel in outside_winners
+_SPLIT, _MAX_SPLIT = 64, 1024  # threads per channel in outside_winners
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,18 @@ class Kernel:
 
 
 POOL = Kernel("pool", ("x", "size"), ("out", "indices"))
-POOL_ANY = Kernel("pool_any", ("x", "bounds", "window", "size"), ("out", "indices"))
+POOL_ANY = Kernel("pool_any", ("x", "bounds", "window", "starts", "size"), ("out", "indices"))
 POOL_CHUNKS = Kernel("pool_chunks", ("values", "numbers", "size"), ("out", "indices"))
 PLACE = Kernel("place", ("values", "indices", "outside_window", "winner_bits", "size"), ("out",))
 ACCUMULATE_REGIONS = Kernel(
-    "accumulate_regions", ("values", "indices", "covering", "window", "size"), ("out",)
+    "accumulate_regions", ("values", "indices", "covering", "window", "starts", "size"), ("out",)
 )
 PICK = Kernel("pick", ("full", "indices", "outside_window", "winner_bits", "winner"), ("out",))
 OUTSIDE_WINDOW = Kernel("outside_window", ("indices", "size"), ("outside_window",), atomic=True)
 OUTSIDE_WINNERS = Kernel(
     "outside_winners", ("indices", "outside_window", "size"), ("winner_bits",), atomic=True
 )
-LAST_WRITER = Kernel("last_writer", ("indices", "window", "size"), ("winner",), atomic=True)
+LAST_WRITER = Kernel("last_writer", ("indices", "window", "starts", "size"), ("winner",), atomic=True)
 KERNELS = (
     *(POOL, POOL_ANY, POOL_CHUNKS),
     *(PLACE, ACCUMULATE_REGIONS, PICK, OUTSIDE_WINDOW, OUTSIDE_WINNERS, LAST_WRITER),
@@ -170,12 +170,8 @@ class Kernels:
     def gather(self, full: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """See ``Backend``."""
         found_in, outside, winner = "", [_no_array()] * 2, _no_array()
-        if rule == "last" and _has_tiles(g):
+        if rule == "last" and _has_tiles(g) and _has_few_neighbours(g.window):
             found_in, outside = "neighbours", self._outside_window(full.dtype, indices, g, rule)
-            if not _has_few_neighbours(g.window):
-                launch = _place(indices.shape, mx.uint8, indices.dtype, g, "codes")
-                found_in = "codes"
-                winner = launch(self.dialect, _no_array(), indices, *[_no_array()] * 2)[0]
         elif rule == "last":
             found_in, winner = "numbers", self._winner(indices, g)
         launch = _pick(full.shape, full.dtype, indices.shape, indices.dtype, g, found_in)
@@ -228,39 +224,34 @@ def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtyp
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
-def _place(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry, task: str) -> Launch:
-    """``task``: write the last value (``"last"``), the ``"sum"``, or the last window (``"codes"``)."""
+def _place(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry, rule: Rule) -> Launch:
     batch, *_, channels = shape
     flat, stride, tiles = not is_window(index_dtype), g.window.stride, _tiles(g)
-    columns = _columns(dtype, shape, g, tiles[2], stride[2], most=16 if task == "codes" else 8)
+    columns = _columns(dtype, shape, g, tiles[2], stride[2])
     if g.window.dilation[2] > stride[2]:
         columns = 1  # the windows of a tile are not neighbours
-    acc, lanes = _place_work(dtype, channels, g.window, task)
+    acc, lanes = _place_work(dtype, channels, g.window, rule)
     whole = all(n * s == length for n, s, length in zip(g.pooled, stride, g.size))
     template: dict[str, Any] = {
         "T": dtype,
         "ACC": acc,
-        "SUM": task == "sum",
-        "CODES": task == "codes",
+        "SUM": rule == "sum",
         "FLAT": flat,
-        "OUTSIDE": flat and task == "last",
+        "OUTSIDE": flat and rule == "last",
         "INDEX": _index_type(index_dtype, g),
         "NAMED": _index_type(index_dtype, g) if flat else mx.int32,
         **_work_template(dtype, shape, columns, g, lanes),
         "WHOLE": whole and tiles[2] % columns == 0,
         **_constants(g.window),
-        **_code_constants(g.window),
     }
     grid = _grid(lanes, (batch, *tiles, channels), columns)
     return _launch(PLACE, template, grid, [((batch, *g.size, channels), dtype)], g.size)
 
 
-def _place_work(dtype: mx.Dtype, channels: int, window: Window, task: str) -> tuple[mx.Dtype, int]:
+def _place_work(dtype: mx.Dtype, channels: int, window: Window, rule: Rule) -> tuple[mx.Dtype, int]:
     """The accumulation dtype of ``place`` and its number of channels per thread."""
     lanes, tile = _lanes(dtype, channels), prod(window.stride)
-    if task == "codes":  # window codes (see windows.h) of a tile of one element take few registers
-        return mx.uint16, max(lanes, gcd(channels, 32)) if tile == 1 else lanes
-    if task == "last" or window.disjoint:
+    if rule == "last" or window.disjoint:
         return dtype, lanes
     acc = TRAITS[dtype].accumulation
     # The sums of a larger tile in a wider dtype take many registers.
@@ -273,7 +264,6 @@ def _pick(
 ) -> Launch:
     """``found_in``: how winners are found (see ``pick.metal``), or ``""`` to pick all pooled values."""
     flat = not is_window(index_dtype)
-    codes = g.window if g.window and found_in == "codes" else Window()
     if not isinstance(g, WindowGeometry) or (flat and found_in != "neighbours"):
         g = _without_window(g)  # flat indices do not need it
     columns = _columns(dtype, shape, g, pooled[3])
@@ -283,14 +273,12 @@ def _pick(
         "FLAT": flat,
         "NAMED": index if flat else mx.uint16,
         "LATER": found_in == "neighbours" and not g.window.disjoint,
-        "OUTSIDE": flat and found_in in ("neighbours", "codes"),
-        "HAS_WINNER": found_in in ("codes", "numbers"),
-        "CODES": found_in == "codes",
+        "OUTSIDE": flat and found_in == "neighbours",
+        "HAS_WINNER": found_in == "numbers",
         **_work_template(dtype, shape, columns, g),
         "INSIDE": flat or _inside(g, columns),
         "EVEN": pooled[3] % columns == 0,
         **_constants(g.window),
-        **_code_constants(codes),
     }
     return _launch(PICK, template, _grid(template["V"], pooled, columns), [(pooled, dtype)])
 
@@ -315,7 +303,10 @@ def _outside_window(
     grid = _grid(work["V"], shape, columns)
     mark = _launch(OUTSIDE_WINDOW, template, grid, outputs, g.size, init_value=0)
 
-    threads = min(_MAX_SPLIT, _power_of_two(max(1, _FULL_GPU_THREADS // (batch * channels))))
+    # Each thread reads all indices of its channel, and a SIMD group waits for the accesses of its threads
+    # one after the other. With more threads in large planes these are at most 2^17, up to 2^22 pooled values.
+    most = min(_MAX_SPLIT, max(_SPLIT, prod(g.pooled) // 4096))
+    threads = _power_of_two(min(most, _FULL_GPU_THREADS // 4 // (batch * channels)))
     words = sum(-(-prod(axes) // 32) for axes in (g.size, g.pooled))
     find = _launch(
         OUTSIDE_WINNERS,
@@ -344,7 +335,7 @@ def _last_writer(shape: Shape, index_dtype: mx.Dtype, g: Geometry) -> Launch:
         )
     grid = (g.pooled[2] * -(-channels // template["V"]), g.pooled[0] * g.pooled[1], batch)
     outputs = [((batch, *g.size, channels), mx.int32)]
-    return _launch(LAST_WRITER, template, grid, outputs, _window_of(g), g.size, init_value=-1)
+    return _launch(LAST_WRITER, template, grid, outputs, *_window_of(g), g.size, init_value=-1)
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
@@ -357,7 +348,7 @@ def _pool_any(
     # Each channel needs its own thread if channels have different windows.
     lanes = _lanes(dtype, channels) if columns == 1 else 1
     groups = -(-channels // lanes)
-    longest = g.longest if isinstance(g, RegionGeometry) else _window_of(g)[:3]
+    longest = g.longest if isinstance(g, RegionGeometry) else _window_of(g)[0][:3]
     elements, chunks = prod(longest), 1
     if elements > _MAX_ELEMENTS:
         # At most the root of the number of elements, and no more threads than fill a GPU.
@@ -375,10 +366,10 @@ def _pool_any(
     grid, part_grid = ((n * groups, d * h, batch) for n in (w, w * chunks))
     outputs, types = _pooled((batch, *g.pooled, channels), dtype, index_dtype)
     if chunks == 1:
-        return [_launch(POOL_ANY, first | types, grid, outputs, _window_of(g), size)]
+        return [_launch(POOL_ANY, first | types, grid, outputs, *_window_of(g), size)]
     parts, part_types = _pooled((batch, d, h, w * chunks, channels), dtype, number_type)
     return [
-        _launch(POOL_ANY, first | part_types, part_grid, parts, _window_of(g), size),
+        _launch(POOL_ANY, first | part_types, part_grid, parts, *_window_of(g), size),
         _launch(POOL_CHUNKS, template | types, grid, outputs, size),
     ]
 
@@ -410,7 +401,7 @@ def _accumulate_regions(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g:
         "EVEN": g.size[2] % columns == 0,
     }
     grid = _grid(template["V"], full, columns)
-    return _launch(ACCUMULATE_REGIONS, template, grid, [(full, dtype)], _window_of(g), g.size)
+    return _launch(ACCUMULATE_REGIONS, template, grid, [(full, dtype)], *_window_of(g), g.size)
 
 
 def _is_large(g: WindowGeometry) -> bool:
@@ -440,17 +431,21 @@ def _without_window(g: Geometry) -> WindowGeometry:
     return WindowGeometry(g.size, g.pooled, Window())
 
 
-def _window_of(g: Geometry) -> tuple[int, ...]:
-    """The window parameters as a kernel argument: kernel, stride, padding, dilation."""
+def _window_of(g: Geometry) -> tuple[Shape, Shape]:
+    """The window parameters as two kernel arguments: kernel and dilation, stride and padding.
+
+    All 12 numbers in one array would not be in Metal's constant memory (see ``_aligned``).
+    """
     window = g.window or Window()
-    return (*window.kernel, *window.stride, *window.padding, *window.dilation)
+    return (*window.kernel, *window.dilation), (*window.stride, *window.padding)
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def threadgroup(
     grid: tuple[int, int, int], dialect: str = "cuda", caller: str = "threadgroup"
 ) -> tuple[int, int, int]:
-    """A threadgroup (in CUDA, a block) of at most 256 threads, as long as possible on the first axis.
+    """A threadgroup (in CUDA, a block) of at most 256 threads: four rows, which share the elements of
+    overlapping windows, as long as possible on the first axis.
 
     If a CUDA grid would otherwise have too many blocks along an axis, a block has up to 1,024. The
     number of rows is a power of two, which keeps accesses aligned with cache lines.
@@ -471,7 +466,8 @@ def threadgroup(
                 f"with CUDA, and a block at most {_MAX_THREADGROUP} threads ({_MAX_DEEP} on the third axis), "
                 f"but got {grid}. Split the batch."
             )
-    x = max(1, min(grid[0], _USUAL_THREADGROUP // (y * z)))
+    rows = max(y, _power_of_two(min(grid[1], _ROWS)))
+    x = max(1, min(grid[0], _USUAL_THREADGROUP // (rows * z)))
     y = max(y, _power_of_two(min(grid[1], _USUAL_THREADGROUP // (x * z))))
     z = max(z, _power_of_two(min(grid[2], _MAX_DEEP, _USUAL_THREADGROUP // (x * y))))
     return x, y, z
@@ -526,14 +522,12 @@ def _lanes(dtype: mx.Dtype, channels: int) -> int:
     return max(1, min(16 // dtype.size, 8, channels))
 
 
-def _columns(
-    dtype: mx.Dtype, shape: Shape, g: WindowGeometry, width: int = 0, tile: int = 1, most: int = 8
-) -> int:
+def _columns(dtype: mx.Dtype, shape: Shape, g: WindowGeometry, width: int = 0, tile: int = 1) -> int:
     """The number of neighbouring windows or tiles per thread: more if there are few channels.
 
     A number that divides the width, if given, saves a bounds check in the kernel.
     """
-    most = _power_of_two(min(16 // dtype.size, most) // shape[4] // tile)
+    most = _power_of_two(min(16 // dtype.size, 8) // shape[4] // tile)
     run = most * g.window.stride[2] + 2 * g.window.span[2]
     if run > min(prod(g.size), prod(g.pooled)) * shape[0]:  # tiny arrays
         return 1
@@ -585,16 +579,6 @@ def _constants(window: Window) -> dict[str, int]:
         for letter, numbers in zip("KSPD", parameters)
         for axis, number in zip("DHW", numbers)
     }
-
-
-def _code_constants(window: Window) -> dict[str, int]:
-    """The numbering of overlapping windows on each axis (see ``winner_code`` in windows.h)."""
-    constants: dict[str, int] = {}
-    for axis, k, s, d in zip("DHW", window.kernel, window.stride, window.dilation):
-        apart = d // gcd(d, s) if d > s else 1
-        most = k if d > s else (k - 1) * d // s + 1
-        constants |= {"Q" + axis: apart, "M" + axis: _power_of_two(most, up=True)}
-    return constants
 
 
 def _no_array() -> mx.array:

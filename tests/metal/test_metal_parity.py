@@ -165,4 +165,6 @@ def test_the_calls_reach_every_kernel_and_both_address_spaces(compiled):
         spaces.setdefault(parameter.get("name", ""), set()).update(found)
     for name in ("x", "indices", "values", "full", "outside_window", "bounds", "covering"):
         assert spaces[name] == {"constant", "device"}, name
+    for name in ("window", "starts", "size"):
+        assert spaces[name] == {"constant"}, name
     assert len({launch.text for launch in compiled}) > 500

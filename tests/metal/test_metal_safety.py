@@ -102,7 +102,7 @@ MISTAKES = {
     ],
     "outside_window": [("unpool outside", DIFFERS, "any |= named", "any |= false & named")],
     "outside_winners": [
-        (*("unpool outside", BOUNDS), "index[n] >= 0 && index[n] < elements && (spread", "(spread"),
+        ("unpool outside", BOUNDS, "index[n] >= 0 && index[n] < elements && owner", "owner"),
         (
             *("unpool outside", TWICE, "set_bits(lost + (left - 1 - n) / 32, "),
             "(lost[(left - 1 - n) / 32].value |= ",
