@@ -15,7 +15,7 @@ import mlx.core as mx
 from ..._geometry import Geometry, RegionGeometry, Triple, WindowGeometry, pitches
 from ..._types import LARGEST_AXIS, TRAITS, Rule, is_float, is_window
 from .arrays import along, constant, narrowest, unfused
-from .maxima import Maxima, irregular_windows, keys, windows
+from .maxima import Maxima, irregular_windows, small_windows, windows
 from .padding import used_rows
 from .positions import checked, of_pool, origins, plane_of, put, take, take_last
 from .tiles import scatter_to_tiles, windows_are_tiles
@@ -39,8 +39,7 @@ class Ops:
         assert isinstance(g, WindowGeometry)
         flat = not is_window(index_dtype)
         steps = g.steps_in_plane if flat else g.steps_in_window
-        are_keys = x.dtype == mx.float16
-        maxima = _maxima(Maxima(keys(x) if are_keys else x, are_keys=are_keys), g, steps)
+        maxima = _maxima(Maxima(x), g, steps)
         values, indices = maxima.values, _window_offsets(maxima)
         if indices.dtype != index_dtype:
             indices = unfused(indices).astype(index_dtype)
@@ -51,8 +50,6 @@ class Ops:
         if g.may_have_empty_windows:
             empty = _empty_windows(g)
             indices = mx.where(empty, mx.array(-1 if flat else 0, index_dtype), indices)
-        if are_keys:
-            values = self.gather(x, indices, g, "sum")
         if g.may_have_empty_windows:
             values = mx.where(empty, _lowest(x.dtype), values)
         return values, indices
@@ -62,8 +59,7 @@ class Ops:
     ) -> tuple[mx.array, mx.array]:
         """Like :meth:`pool`, for windows between bounds."""
         ends = _ends(bounds, g)
-        are_keys = x.dtype == mx.float16
-        maxima = _region_maxima(Maxima(keys(x) if are_keys else x, are_keys=are_keys), ends, g)
+        maxima = _region_maxima(Maxima(x), ends, g)
         # Wide enough for the divisors as well: the first one may be the number of elements itself.
         offsets = _window_offsets(maxima)
         offsets = offsets.astype(max(offsets.dtype, narrowest(prod(g.longest)), key=lambda d: d.size))
@@ -73,16 +69,11 @@ class Ops:
             position = mx.minimum(start + (offsets // pitch).astype(index_dtype), stop - 1)
             indices = indices * constant(length, index_dtype) + position
             offsets = offsets % pitch
-        return self.gather(x, indices, g, "sum") if are_keys else maxima.values, indices
+        return maxima.values, indices
 
     def pool_values(self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype) -> mx.array:
         """See ``Backend``; bit for bit the values of :meth:`pool`."""
         x, *bounds = source
-        is_simple = g.window and g.window.disjoint and x.shape[4] == 1
-        if x.dtype == mx.float16 and not is_simple:
-            # Sort keys are compared faster, but lose the sign of zero, so that values must be read at the
-            # indices. For disjoint windows of one channel this saves no time and takes 3 times the memory.
-            return self.pool(source, g, index_dtype)[0]
         _check_limit(x, g)
         elements = Maxima(x, values_only=True)
         if isinstance(g, RegionGeometry):
@@ -96,9 +87,9 @@ class Ops:
     def scatter(self, values: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """See ``Backend``."""
         _check_limit(values, g)
+        if windows_are_tiles(g, indices):
+            return scatter_to_tiles(values, indices, g)
         if rule == "last":
-            if windows_are_tiles(g, indices):
-                return scatter_to_tiles(values, indices, g)
             return put(values, checked(indices, g), g.size)
         positions = of_pool(indices, g)
         if g.window and g.window.disjoint:
@@ -110,11 +101,7 @@ class Ops:
             [mx.zeros(positions.shape, wide)],
             [values.reshape(positions.elements.shape).astype(wide)],
         )
-        if values.dtype != mx.float16 or values.size >= sums.size:
-            return plane_of(sums, positions, values, g.size).astype(values.dtype)
-        # Rounding to float16 is slow, so only the sums at the indices are rounded, if these are fewer.
-        sums = mx.take_along_axis(sums, positions.elements, axis=1).astype(values.dtype)
-        return put(sums.reshape(values.shape), positions, g.size)
+        return plane_of(sums, positions, values, g.size).astype(values.dtype)
 
     def gather(self, full: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """See ``Backend``."""
@@ -143,6 +130,8 @@ def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:
     if not g.is_inside:
         plane, shifts = used_rows(elements.values, g)
         elements = elements._replace(values=plane)
+    if elements.values_only and g.window.disjoint and g.window.elements <= 9:
+        return small_windows(elements, g)
     for number in (2, 1, 0):
         axis, step, shift = g.axes[number], steps[number], shifts[number]
         if axis.is_kept:

@@ -5,16 +5,16 @@ The last axis is reduced first, so ties are resolved in row-major order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import isqrt, prod
 from typing import NamedTuple
 
 import mlx.core as mx
 
+from ..._geometry import WindowGeometry
 from ..._types import LARGEST_AXIS, TRAITS, is_float
 from .arrays import constant, gathered_along, narrowest, repeated, unfused
 
-_INFINITE_KEY = 0x7800  # the key of infinity; the keys of NaNs are larger
 _SMALL_SIZE = 2**16  # elements; for fewer, extra operations take as long as a pass over all
 _SEPARATE_KERNEL = 100  # elements; for fewer, combining pairs is faster than _separate_windows
 _BEFORE = tuple((slice(None),) * (axis + 1) for axis in range(3))  # slices of preceding axes
@@ -30,7 +30,6 @@ class Maxima(NamedTuple):
     values: mx.array
     offsets: mx.array | None = None  # broadcast along axes of length 1; None: all are ``largest``
     largest: int = 0
-    are_keys: bool = False  # whether the values are the sort keys of float16 numbers
     values_only: bool = False  # whether offsets are not tracked
 
     def map(self, function: Callable[[mx.array], mx.array]) -> Maxima:
@@ -41,7 +40,10 @@ class Maxima(NamedTuple):
     def rows(self, axis: int, start: int, stride: int, count: int) -> Maxima:
         """``count`` rows of an axis, ``stride`` apart."""
         values, offsets = self[:2]
-        index = _BEFORE[axis] + (slice(start, start + (count - 1) * stride + 1, stride),)
+        selected: slice | mx.array = slice(start, start + (count - 1) * stride + 1, stride)
+        if count * stride > LARGEST_AXIS:  # MLX computes the length of a slice in 32 bits
+            selected = mx.arange(start, start + count * stride, stride, dtype=mx.uint32)
+        index = (*_BEFORE[axis], selected)
         if values.shape[axis + 1] > 1:
             values = values[index]
         if offsets is not None and offsets.shape[axis + 1] > 1:
@@ -77,7 +79,7 @@ class Maxima(NamedTuple):
         Of equal maxima the earlier one is kept. A NaN in ``later`` replaces any value. Sets may share
         elements that have the same offsets.
         """
-        values, offsets, _, are_keys, values_only = self
+        values, offsets, _, values_only = self
         theirs, their_offsets, largest, *_ = later
         # mx.maximum returns a NaN in its first operand, and the second operand if both are equal.
         maxima = mx.maximum(theirs, values)
@@ -85,12 +87,9 @@ class Maxima(NamedTuple):
             return Maxima(unfused(maxima), values_only=True)
         dtype = narrowest(largest)
         narrow = mx.uint8 if their_offsets is None else mx.int8
-        best = values
-        if are_keys:
-            best = mx.minimum(best, repeated(mx.array(_INFINITE_KEY, mx.int16), best.shape))
         # Views keep mx.compile from fusing operations on strided and contiguous arrays into a strided loop.
-        wins = (theirs > best).view(narrow)
-        if not are_keys and is_float(theirs.dtype):
+        wins = (theirs > values).view(narrow)
+        if is_float(theirs.dtype):
             wins = wins | (theirs != theirs).view(narrow)
         shape = wins.shape
         if their_offsets is None:
@@ -105,7 +104,7 @@ class Maxima(NamedTuple):
             # Offsets increase from element to element, so the maximum selects the later one.
             offsets = repeated(_astype(offsets, dtype), shape)
             their_offsets = mx.maximum(offsets, their_offsets)
-        return Maxima(maxima, their_offsets, largest, are_keys)
+        return Maxima(maxima, their_offsets, largest)
 
 
 def _astype(x: mx.array, dtype: mx.Dtype) -> mx.array:
@@ -132,7 +131,10 @@ def windows(
     if kernel == 1:
         return sets if length == count else sets.rows(axis, 0, stride, count)
     if _can_reduce(sets, axis, kernel, stride, dilation, count):
-        return _reduced_windows(sets, axis, kernel, stride, count)
+        window = [1, 1, 1], [1, 1, 1], list(sets.values.shape[1:4])
+        for triple, number in zip(window, (kernel, stride, count)):
+            triple[axis] = number
+        return _reduced(sets, *window)
     if can_separate(sets, kernel, stride, dilation, count):
         return _separate_windows(sets, axis, kernel, dilation, count, step)
     apart, pairs = _pairs(kernel, stride, dilation, count) if kernel > 3 else (0, 0)
@@ -157,28 +159,39 @@ def _pairs(kernel: int, stride: int, dilation: int, count: int) -> tuple[int, in
 
 
 def _can_reduce(sets: Maxima, axis: int, kernel: int, stride: int, dilation: int, count: int) -> bool:
-    """Whether :func:`_reduced_windows` applies: to separate windows whose offsets are not tracked."""
+    """Whether :func:`_reduced` applies: to long separate windows whose offsets are not tracked."""
     if dilation > 1 or not sets.values_only:
         return False
     length, pitch = sets.values.shape[axis + 1], prod(sets.values.shape[axis + 2 :])
-    is_short = length * pitch * sets.values.dtype.size <= LARGEST_AXIS
     is_separate = 3 < kernel <= stride and count * stride <= length
-    return is_separate and pitch > 1 and is_short
+    return is_separate and pitch > 1 and pitch * sets.values.dtype.size <= LARGEST_AXIS
 
 
-def _reduced_windows(sets: Maxima, axis: int, kernel: int, stride: int, count: int) -> Maxima:
-    """Like :func:`windows`, but with one reduction, which takes less time and memory.
+def _reduced(sets: Maxima, kernel: Sequence[int], stride: Sequence[int], count: Sequence[int]) -> Maxima:
+    """The maximum of every window, computed with one reduction, which takes less memory.
 
     MLX reduces row by row, so that the first of equal zeros and the last NaN remain, but only if rows have
     more than one element and are contiguous.
     """
-    shape = sets.values.shape
-    before, pitch = prod(shape[: axis + 1]), prod(shape[axis + 2 :])
-    x = sets.values.reshape(before, shape[axis + 1] * pitch)
-    x = x.view(mx.uint8).view(x.dtype)  # copies an array that is not contiguous
-    x = x[:, : count * stride * pitch].reshape(before, count, stride, pitch)
-    best = x[:, :, :kernel].max(axis=2)
-    return sets._replace(values=best.reshape(*shape[: axis + 1], count, *shape[axis + 2 :]))
+    (kd, kh, kw), (sd, sh, sw), (d, h, w) = kernel, stride, count
+    x = sets.values.view(mx.uint8).view(sets.values.dtype)  # copies an array that is not contiguous
+    x = x[:, : d * sd, : h * sh, : w * sw].reshape(x.shape[0], d, sd, h, sh, w, sw, x.shape[4])
+    return sets._replace(values=x[:, :, :kd, :, :kh, :, :kw].max(axis=(2, 4, 6)))
+
+
+def small_windows(sets: Maxima, g: WindowGeometry) -> Maxima:
+    """The values of disjoint windows of few elements, without an array larger than the result."""
+    kernel, x = g.window.kernel, sets.values
+    # Bytes per position; for fewer, merging is faster than a reduction, most in arrays that a cache holds.
+    long_row = 512 if x.nbytes <= 2**23 else 256
+    is_fast = x.size <= _SMALL_SIZE or long_row <= x.shape[4] * x.dtype.size <= LARGEST_AXIS
+    if is_fast and x.shape[4] > 1 and kernel == g.window.stride and g.every_element_inside:
+        return _reduced(sets, kernel, kernel, g.pooled)
+    elements = [sets]
+    for number, axis in enumerate(g.axes):
+        along = (number, axis.used, axis.stride, axis.dilation, axis.count)
+        elements = [each for rows in elements for each in rows.elements(*along)]
+    return _reduce_in_order(elements, 0)
 
 
 def can_separate(sets: Maxima, kernel: int, stride: int, dilation: int, count: int) -> bool:
@@ -195,17 +208,12 @@ def _separate_windows(sets: Maxima, axis: int, kernel: int, dilation: int, count
     block is computed, then the position of the window's maximum in its block. For small arrays
     this would take longer than one pass over all elements.
     """
+    sets = sets.rows(axis, 0, dilation, count * kernel)
     shape = sets.values.shape
     before, after = prod(shape[: axis + 1]), prod(shape[axis + 2 :])
-
-    def split(x: mx.array) -> mx.array:
-        """The elements of each window, (before, windows, elements, after)."""
-        x = x[(*_BEFORE[axis], slice(0, (count * kernel - 1) * dilation + 1, dilation))]
-        return x.reshape(before, count, kernel, after)
-
-    x = split(sets.values)
+    x = sets.values.reshape(before, count, kernel, after)
     if x.size <= _SMALL_SIZE:
-        offset = _where_maximum(x, sets.are_keys)
+        offset = _where_maximum(x)
     else:
         root = isqrt(kernel)
         size = next((n for n in range(root, root // 2, -1) if kernel % n == 0), root)
@@ -215,28 +223,28 @@ def _separate_windows(sets: Maxima, axis: int, kernel: int, dilation: int, count
         if number * size < kernel:
             last = x[:, :, kernel - size :].max(axis=2, keepdims=True)
             best = mx.concatenate([best, last], axis=2)
-        start = _where_maximum(best, sets.are_keys) * constant(size)
+        start = _where_maximum(best) * constant(size)
         start = mx.minimum(start, constant(kernel - size))
         block = mx.take_along_axis(x, start + mx.arange(size)[:, None], axis=2)
-        offset = start + _where_maximum(block, sets.are_keys)
+        offset = start + _where_maximum(block)
     largest = sets.largest + (kernel - 1) * step
     dtype = narrowest(largest)
     offsets = offset.astype(dtype) * constant(step, dtype)
     if sets.offsets is not None:
-        earlier = split(mx.broadcast_to(sets.offsets, shape))
+        earlier = mx.broadcast_to(sets.offsets, shape).reshape(x.shape)
         offsets = offsets + mx.take_along_axis(earlier, offset, axis=2)
-    result = Maxima(mx.take_along_axis(x, offset, axis=2), offsets, largest, sets.are_keys)
+    result = Maxima(mx.take_along_axis(x, offset, axis=2), offsets, largest)
     return result.map(lambda x: x.reshape(*shape[: axis + 1], count, *shape[axis + 2 :]))
 
 
-def _where_maximum(x: mx.array, are_keys: bool) -> mx.array:
+def _where_maximum(x: mx.array) -> mx.array:
     """The number of the first maximum, or of the last NaN, along axis 2 of an array with four axes."""
     best = x.max(axis=2, keepdims=True)
     result = _first_true(x == repeated(best, x.shape))
-    if not is_float(x.dtype) and not are_keys:
+    if not is_float(x.dtype):
         return result
-    nan, is_nan = ((y > _INFINITE_KEY if are_keys else y != y) for y in (x, best))
-    return mx.where(is_nan, constant(x.shape[2] - 1) - _first_true(nan[:, :, ::-1]), result)
+    last_nan = constant(x.shape[2] - 1) - _first_true((x != x)[:, :, ::-1])
+    return mx.where(best != best, last_nan, result)
 
 
 def _first_true(hits: mx.array) -> mx.array:
@@ -271,12 +279,3 @@ def irregular_windows(
     later = at(halves, last)
     later = later.shifted((last - start) * constant(step), (longest - half) * step)
     return at(halves, start).merge(later)
-
-
-def keys(x: mx.array) -> mx.array:
-    """int16 sort keys of float16 values: zeros have the same key, and NaNs larger keys than infinity.
-
-    Comparing float16 takes ten times as long as comparing int16.
-    """
-    bits = x.view(mx.int16)
-    return (mx.abs(bits) ^ (bits & -0x8000)) - 0x400
