@@ -125,7 +125,9 @@ def linear(
     def forward(x, *source):
         # Computed again: as outputs of the pool they would be evaluated even without a gradient.
         indices = target.backend.pool(source, g, index_dtype)[1] if index_dtype else source[0]
-        return getattr(target.backend, name)(x, indices, g, rule)
+        if name == "scatter":
+            return target.backend.scatter(x, indices, g, rule)
+        return target.backend.gather(x, indices, g, rule)
 
     def vjp(primals, cotangents, outputs):
         _, *source = primals

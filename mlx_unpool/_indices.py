@@ -1,6 +1,6 @@
 """Index arithmetic: the position and the window offset that an index refers to, and whether it is valid.
 
-Everything here works on folded arrays (B, D, H, W, C) and their geometry.
+:func:`positions` and :func:`offsets` take folded arrays (B, D, H, W, C), the checks those of callers.
 """
 
 from __future__ import annotations

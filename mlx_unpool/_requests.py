@@ -1,8 +1,8 @@
 """Requests, which contain the checked arguments of a call, and plans, which also depend on the shapes.
 
-A public function or layer builds a request (``MaxPooling.of(...)`` checks the arguments) and calls it with
-its arrays. Equal arguments give the same request object, which is the cache key of its plans. Both caches
-are bounded and contain neither arrays nor streams.
+A public function or layer builds a request (``MaxPooling.of(...)`` checks the arguments) and passes its
+arrays to the method ``pooled`` or ``unpooled``. Equal arguments give the same request object, which is the
+cache key of its plans. Both caches are bounded and contain neither arrays nor streams.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class _Pooling(_Request):
         """
         return None
 
-    def __call__(self, x: Any, stream: Any = None, training: bool = True, **random: Any) -> Any:
+    def pooled(self, x: Any, stream: Any = None, training: bool = True, **random: Any) -> Any:
         """The pooled values, or ``(values, indices)`` if indices are requested.
 
         ``training``: whether a gradient is likely, so that on a GPU the indices are kept for it.
@@ -177,10 +177,11 @@ class _Pooling(_Request):
             return (values, indices) if self.return_indices else values
         folded = mx.reshape(x, plan.folded)
         source = (folded,) if bounds is None else (folded, bounds)
-        arguments = (source, plan.geometry, plan.index_dtype, target)
+        g, index_dtype = plan.geometry, plan.index_dtype
         if not self.return_indices:
-            return mx.reshape(_derivatives.pool_values(*arguments, training), plan.shape)
-        values, indices = _derivatives.pool(*arguments)
+            values = _derivatives.pool_values(source, g, index_dtype, target, training)
+            return mx.reshape(values, plan.shape)
+        values, indices = _derivatives.pool(source, g, index_dtype, target)
         return mx.reshape(values, plan.shape), mx.reshape(indices, plan.shape)
 
     def index_dtype(self, g: Geometry, index_format: str = "flat") -> mx.Dtype:
@@ -279,7 +280,7 @@ class MaxUnpooling(_Request):
         is_ambiguous = window is None or (max(window.stride) > 1 and (from_pool or window.same))
         return _interned(MaxUnpooling, caller, rank, first, window, is_ambiguous)
 
-    def __call__(self, x: Any, indices: Any, output_size: Any = None, stream: Any = None) -> mx.array:
+    def unpooled(self, x: Any, indices: Any, output_size: Any = None, stream: Any = None) -> mx.array:
         """The values ``x`` at the positions of ``indices``, zeros elsewhere."""
         target = self.target(x, stream)
         check.indices(self.caller, indices, x)
@@ -440,8 +441,8 @@ class FractionalPooling(_Pooling):
         first, size = channels_come_first(caller, data_format), (output_size, output_ratio)
         return _interned(FractionalPooling, caller, rank, first, return_indices, kernel, *size)
 
-    def __call__(self, x: Any, stream: Any = None, training: bool = True, **random: Any) -> Any:
-        """See :class:`_Pooling`."""
+    def shapes(self, x: mx.array, **random: Any) -> tuple[Any, ...]:
+        """See :class:`_Pooling`. Checks the arguments."""
         samples, key = random["random_samples"], random["key"]
         if samples is not None and key is not None:
             raise self.error("key", "be None if 'random_samples' is given", key)
@@ -455,11 +456,6 @@ class FractionalPooling(_Pooling):
                 raise TypeError(f"[{self.caller}] '{name}' must be {needed} but got {got}.")
         if key is not None and key.shape != (2,):
             raise self.error("key", "have the shape (2,)", key.shape)
-        return super().__call__(x, stream, training, **random)
-
-    def shapes(self, x: mx.array, **random: Any) -> tuple[Any, ...]:
-        """See :class:`_Pooling`."""
-        samples = random["random_samples"]
         return x.shape, None if samples is None else samples.shape
 
     def bounds(self, plan: Plan, **random: Any) -> mx.array:

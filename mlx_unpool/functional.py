@@ -6,26 +6,12 @@ The examples assume ``import mlx.core as mx`` and ``import mlx_unpool``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import mlx.core as mx
 
 from . import _arguments as check
 from ._requests import AdaptivePooling, FractionalPooling, MaxPooling, MaxUnpooling
 from ._types import ArrayOrPair, DataFormat, IndexFormat, IntOrTuple, Padding, Stream
-
-_CALL_ARGUMENTS = {  # the other arguments of a function are those of ``of``
-    MaxPooling: ("x", "stream"),
-    MaxUnpooling: ("x", "indices", "output_size", "stream"),
-    AdaptivePooling: ("x", "stream"),
-    FractionalPooling: ("x", "stream", "random_samples", "key"),
-}
-
-
-def _call(request_type: Any, caller: str, rank: int, given: dict[str, Any]) -> Any:
-    """Make a request from the arguments of a public function, by name, and call it."""
-    arguments = {name: given.pop(name) for name in _CALL_ARGUMENTS[request_type]}
-    return request_type.of(caller, rank, **given)(**arguments)
 
 
 @check.signature
@@ -54,7 +40,9 @@ def max_pool1d(
 
     See also: :class:`MaxPool1d` for sizes, ties and NaN; :func:`max_unpool1d` for the partial inverse.
     """
-    return _call(MaxPooling, "max_pool1d", 1, locals())
+    options = return_indices, index_format, data_format
+    request = MaxPooling.of("max_pool1d", 1, kernel_size, stride, padding, dilation, ceil_mode, *options)
+    return request.pooled(x, stream)
 
 
 @check.signature
@@ -117,7 +105,9 @@ def max_pool2d(
 
     See also: :class:`MaxPool2d` for sizes, ties and NaN; :func:`max_unpool2d` for the partial inverse.
     """
-    return _call(MaxPooling, "max_pool2d", 2, locals())
+    options = return_indices, index_format, data_format
+    request = MaxPooling.of("max_pool2d", 2, kernel_size, stride, padding, dilation, ceil_mode, *options)
+    return request.pooled(x, stream)
 
 
 @check.signature
@@ -146,7 +136,9 @@ def max_pool3d(
 
     See also: :class:`MaxPool3d` for sizes, ties and NaN; :func:`max_unpool3d` for the partial inverse.
     """
-    return _call(MaxPooling, "max_pool3d", 3, locals())
+    options = return_indices, index_format, data_format
+    request = MaxPooling.of("max_pool3d", 3, kernel_size, stride, padding, dilation, ceil_mode, *options)
+    return request.pooled(x, stream)
 
 
 @check.signature
@@ -174,7 +166,8 @@ def max_unpool1d(
 
     See also: :class:`MaxUnpool1d` for sizes and equal or invalid indices; :func:`max_pool1d`.
     """
-    return _call(MaxUnpooling, "max_unpool1d", 1, locals())
+    request = MaxUnpooling.of("max_unpool1d", 1, kernel_size, stride, padding, dilation, data_format)
+    return request.unpooled(x, indices, output_size, stream)
 
 
 @check.signature
@@ -232,7 +225,8 @@ def max_unpool2d(
 
     See also: :class:`MaxUnpool2d` for sizes and equal or invalid indices; :func:`max_pool2d`.
     """
-    return _call(MaxUnpooling, "max_unpool2d", 2, locals())
+    request = MaxUnpooling.of("max_unpool2d", 2, kernel_size, stride, padding, dilation, data_format)
+    return request.unpooled(x, indices, output_size, stream)
 
 
 @check.signature
@@ -262,7 +256,8 @@ def max_unpool3d(
 
     See also: :class:`MaxUnpool3d` for sizes and equal or invalid indices; :func:`max_pool3d`.
     """
-    return _call(MaxUnpooling, "max_unpool3d", 3, locals())
+    request = MaxUnpooling.of("max_unpool3d", 3, kernel_size, stride, padding, dilation, data_format)
+    return request.unpooled(x, indices, output_size, stream)
 
 
 @check.signature
@@ -286,7 +281,8 @@ def adaptive_max_pool1d(
 
     See also: :class:`AdaptiveMaxPool1d` for the windows; :func:`max_unpool1d`, with ``kernel_size=None``.
     """
-    return _call(AdaptivePooling, "adaptive_max_pool1d", 1, locals())
+    request = AdaptivePooling.of("adaptive_max_pool1d", 1, output_size, return_indices, data_format)
+    return request.pooled(x, stream)
 
 
 @check.signature
@@ -332,7 +328,8 @@ def adaptive_max_pool2d(
 
     See also: :class:`AdaptiveMaxPool2d` for the windows; :func:`max_unpool2d`, with ``kernel_size=None``.
     """
-    return _call(AdaptivePooling, "adaptive_max_pool2d", 2, locals())
+    request = AdaptivePooling.of("adaptive_max_pool2d", 2, output_size, return_indices, data_format)
+    return request.pooled(x, stream)
 
 
 @check.signature
@@ -355,7 +352,8 @@ def adaptive_max_pool3d(
 
     See also: :class:`AdaptiveMaxPool3d` for the windows; :func:`max_unpool3d`, with ``kernel_size=None``.
     """
-    return _call(AdaptivePooling, "adaptive_max_pool3d", 3, locals())
+    request = AdaptivePooling.of("adaptive_max_pool3d", 3, output_size, return_indices, data_format)
+    return request.pooled(x, stream)
 
 
 @check.signature
@@ -415,7 +413,11 @@ def fractional_max_pool2d(
 
     See also: :class:`FractionalMaxPool2d` for the windows; :func:`max_unpool2d`, with ``kernel_size=None``.
     """
-    return _call(FractionalPooling, "fractional_max_pool2d", 2, locals())
+    size = output_size, output_ratio
+    request = FractionalPooling.of(
+        "fractional_max_pool2d", 2, kernel_size, *size, return_indices, data_format
+    )
+    return request.pooled(x, stream, random_samples=random_samples, key=key)
 
 
 @check.signature
@@ -442,4 +444,8 @@ def fractional_max_pool3d(
 
     See also: :class:`FractionalMaxPool3d` for the windows; :func:`max_unpool3d`, with ``kernel_size=None``.
     """
-    return _call(FractionalPooling, "fractional_max_pool3d", 3, locals())
+    size = output_size, output_ratio
+    request = FractionalPooling.of(
+        "fractional_max_pool3d", 3, kernel_size, *size, return_indices, data_format
+    )
+    return request.pooled(x, stream, random_samples=random_samples, key=key)

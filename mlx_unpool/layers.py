@@ -128,7 +128,7 @@ class _Pool(_Layer):
                 device (about 2^31 elements on the CPU).
             TypeError: If ``x`` is not an array of a supported dtype, or ``stream`` is not a stream or device.
         """
-        return self._request()(x, stream, self.training)
+        return self._request().pooled(x, stream, self.training)
 
 
 class _MaxPool(_Pool):
@@ -326,7 +326,7 @@ class _FractionalMaxPool(_Pool):
                 or ``stream`` is not a stream or device.
         """
         random = {"random_samples": random_samples, "key": key}
-        return self._request()(x, stream, self.training, **random)
+        return self._request().pooled(x, stream, self.training, **random)
 
 
 class _MaxUnpool(_Layer):
@@ -454,7 +454,7 @@ class _MaxUnpool(_Layer):
             TypeError: If ``x`` is not an array of a supported dtype, ``indices`` is not an array of integers,
                 ``output_size`` is not an int or a tuple of ints, or ``stream`` is not a stream or device.
         """
-        return self._request()(x, indices, output_size, stream)
+        return self._request().unpooled(x, indices, output_size, stream)
 
 
 class MaxPool1d(_MaxPool):

@@ -1,6 +1,6 @@
 """The primitives as plain ``mlx.core`` operations, for the CPU.
 
-The operations were chosen by measurement (see ``docs/kernels.md``): few passes over memory, each in a loop
+The operations were chosen by measurement (see ``metal/README.md``): few passes over memory, each in a loop
 that MLX's CPU backend vectorises or at least runs without branches. Where possible, slow operations are
 avoided: ``mx.where``, ``|`` of bools, gathers with several index arrays, ``mx.pad`` and ``mx.concatenate``.
 """

@@ -1,7 +1,6 @@
 """Array operations that several modules of this package use.
 
-``reshape`` is called with -1 only for constant arrays, because -1 fails for an empty batch inside
-``mx.vmap``. A *row* is all elements of an array at one position of an axis.
+A *row* is all elements of an array at one position of an axis.
 """
 
 from __future__ import annotations
