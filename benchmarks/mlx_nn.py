@@ -27,6 +27,7 @@ from unittest import mock
 
 import mlx.core as mx
 import mlx.nn as nn
+import networks
 from harness import timing
 
 import mlx_unpool
@@ -214,7 +215,7 @@ def counted(case: Case) -> dict[str, Any]:
 
 def trained(name: str, quick: bool) -> dict[str, Any]:
     """Times of a training step with the pooling layers of each library, and of the pools of mlx.nn alone."""
-    make, shape = benchmark._MODELS[name]
+    make, shape = networks.MODELS[name]
     x = mx.random.normal((2, *(shape or ((64, 64, 3) if quick else (96, 96, 3)))))
     found, call = [], nn.MaxPool2d.__call__
 
@@ -240,7 +241,7 @@ def measure_all(quick: bool) -> list[dict[str, Any]]:
     rounds = []
     for _ in range(1 if quick else ROUNDS):
         rounds.append([measured(case) for case in (*cases, *small)])
-        rounds[-1] += [trained(name, quick) for name in benchmark._MODELS]
+        rounds[-1] += [trained(name, quick) for name in networks.MODELS]
     rows = [median_row(same) for same in zip(*rounds)]
     with mx.stream(mx.cpu):
         return rows + [counted(case) for case in cases]

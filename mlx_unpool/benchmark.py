@@ -6,8 +6,8 @@ of mlx.nn divided by that of mlx_unpool: above 1, mlx_unpool is faster. It is th
 measurements, with the lowest and the highest; each call is built while the one before it runs. GB/s
 counts each input and output of a pass once.
 
-With --model, print the time of a training step of a network with the pools of each library instead. With
---all, check the kernels as mlx_unpool.selftest does, then print both tables.
+With --all, check the kernels as mlx_unpool.selftest does, print the table, and then the time of a training
+step of YOLO's SPPF block with the pools of each library.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable
-from itertools import pairwise
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import mlx.core as mx
@@ -100,98 +99,24 @@ def passes(pool: nn.Module, x: mx.array) -> list[Callable[[], Any]]:
     return [lambda: pool.eval()(x), lambda: gradient(x)]
 
 
-class _Join(nn.Module):
-    """Paths from the same input, and a function that joins their results."""
-
-    def __init__(self, join: Callable[..., mx.array], *paths: Any) -> None:
-        super().__init__()
-        self.join, self.paths = join, list(paths)
-
-    def __call__(self, x: mx.array) -> mx.array:
-        return self.join(*[path(x) for path in self.paths])
-
-
-def _concatenated(*arrays: mx.array) -> mx.array:
-    return mx.concatenate(list(arrays), -1)
-
-
-def _block(inputs: int, outputs: int, kernel: int = 3, stride: int = 1, *then: Any) -> Any:
+def block(inputs: int, outputs: int, kernel: int = 3, stride: int = 1, *then: Any) -> Any:
     convolution = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
     return nn.Sequential(convolution, nn.BatchNorm(outputs), *then)
 
 
-class _SPPF(nn.Module):
+class SPPF(nn.Module):
     """The pooling pyramid of YOLOv5 and later versions, for feature maps with 256 channels."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.reduce, self.join = _block(256, 128, 1, 1, nn.silu), _block(512, 256, 1, 1, nn.silu)
+        self.reduce, self.join = block(256, 128, 1, 1, nn.silu), block(512, 256, 1, 1, nn.silu)
         self.pool = nn.MaxPool2d(5, 1, 2)
 
     def __call__(self, x: mx.array) -> mx.array:
         maps = [self.reduce(x)]
         for _ in range(3):
             maps.append(self.pool(maps[-1]))
-        return self.join(_concatenated(*maps))
-
-
-def _inception(inputs: int, *outputs: int) -> Any:
-    one, before_second, second, before_third, third, pooled = outputs
-    paths = [
-        _block(inputs, one, 1, 1, nn.relu),
-        _block(inputs, before_second, 1, 1, nn.relu, _block(before_second, second, 3, 1, nn.relu)),
-        _block(inputs, before_third, 1, 1, nn.relu, _block(before_third, third, 3, 1, nn.relu)),
-        nn.Sequential(nn.MaxPool2d(3, 1, 1), _block(inputs, pooled, 1, 1, nn.relu)),
-    ]
-    return _Join(_concatenated, *paths)
-
-
-_INCEPTIONS = [
-    (192, 64, 96, 128, 16, 32, 32),
-    (256, 128, 128, 192, 32, 96, 64),
-    (480, 192, 96, 208, 16, 48, 64),
-    (512, 160, 112, 224, 24, 64, 64),
-    (512, 128, 128, 256, 24, 64, 64),
-    (512, 112, 144, 288, 32, 64, 64),
-    (528, 256, 160, 320, 32, 128, 128),
-    (832, 256, 160, 320, 32, 128, 128),
-    (832, 384, 192, 384, 48, 128, 128),
-]
-
-
-def _googlenet() -> nn.Module:
-    blocks = [_inception(*channels) for channels in _INCEPTIONS]
-    blocks[7:7], blocks[2:2] = [nn.MaxPool2d(2)], [nn.MaxPool2d(3, 2, 1)]
-    stem = [_block(3, 64, 7, 2, nn.relu), nn.MaxPool2d(3, 2, 1), _block(64, 64, 1, 1, nn.relu)]
-    stem += [_block(64, 192, 3, 1, nn.relu), nn.MaxPool2d(3, 2, 1)]
-    return nn.Sequential(*stem, *blocks, lambda x: x.mean(axis=(1, 2)), nn.Linear(1024, 1000))
-
-
-def _resnet18() -> nn.Module:
-    layers = [_block(3, 64, 7, 2, nn.relu), nn.MaxPool2d(3, 2, 1)]
-    for inputs, outputs in pairwise((64, 64, 64, 128, 128, 256, 256, 512, 512)):
-        stride = outputs // inputs
-        body = _block(inputs, outputs, 3, stride, nn.relu, _block(outputs, outputs))
-        skip = nn.Identity() if stride == 1 else _block(inputs, outputs, 1, stride)
-        layers += [_Join(mx.add, body, skip), nn.relu]
-    return nn.Sequential(*layers, lambda x: x.mean(axis=(1, 2)), nn.Linear(512, 1000))
-
-
-def _unet() -> nn.Module:
-    level = _block(64, 128)
-    for inputs, outputs in ((32, 64), (16, 32), (3, 16)):
-        inside = nn.Sequential(nn.MaxPool2d(2), level, nn.relu, nn.Upsample(2))
-        join = _Join(_concatenated, nn.Identity(), inside)
-        level = _block(inputs, outputs, 3, 1, nn.relu, join, _block(3 * outputs, outputs))
-    return nn.Sequential(level, nn.relu, nn.Conv2d(16, 2, 1))
-
-
-_MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {  # shape of one input
-    "sppf": (_SPPF, (20, 20, 256)),  # an image of 640x640 in YOLOv5
-    "googlenet": (_googlenet, ()),  # an image of --size
-    "resnet18": (_resnet18, ()),
-    "unet": (_unet, ()),
-}
+        return self.join(mx.concatenate(maps, -1))
 
 
 def training_step(model: nn.Module, x: mx.array) -> Callable[[], Any]:
@@ -208,21 +133,16 @@ def training_step(model: nn.Module, x: mx.array) -> Callable[[], Any]:
     return step
 
 
-def compare_models(names: Iterable[str], size: int, batch: int, seconds: float) -> list[str]:
-    """Print a table of training steps with the pools of each library. Return the noisy rows."""
-    print("| training step | input | mlx.nn, ms | mlx_unpool, ms | mlx.nn / mlx_unpool |")
+def compare_block(batch: int, seconds: float) -> list[str]:
+    """Print a table of a training step with the pools of each library. Return the noisy rows."""
+    x = mx.random.normal((batch, 20, 20, 256))  # of an image of 640x640 in YOLOv5
+    ours, theirs = (training_step(model, x) for model in (replace_max_pools(SPPF()), SPPF()))
+    found = compared(ours, theirs, seconds)
+    print("\n| training step | input | mlx.nn, ms | mlx_unpool, ms | mlx.nn / mlx_unpool |")
     print("|---|---|---|---|---|")
-    noisy = []
-    for name in names:
-        new, shape = _MODELS[name]
-        x = mx.random.normal((batch, *(shape or (size, size, 3))))
-        ours, theirs = (training_step(model, x) for model in (replace_max_pools(new()), new()))
-        found = compared(ours, theirs, seconds)
-        times = f"{1e3 * found.theirs:.4g} | {1e3 * found.ours:.4g}"
-        print(f"| {name} | {'x'.join(map(str, x.shape))} | {times} | {found} |", flush=True)
-        noisy += [name] * found.is_noisy
-        mx.clear_cache()
-    return noisy
+    shape = "x".join(map(str, x.shape))
+    print(f"| SPPF block | {shape} | {1e3 * found.theirs:.4g} | {1e3 * found.ours:.4g} | {found} |")
+    return ["SPPF block"] * found.is_noisy
 
 
 def compare_windows(on_gpu: bool, seconds: float) -> list[str]:
@@ -253,18 +173,11 @@ def compare_windows(on_gpu: bool, seconds: float) -> list[str]:
 def main(arguments: list[str] | None = None) -> int:
     """Print the report. Return 1 if the self-test of ``--all`` finds a kernel that does not agree."""
     on_gpu = mx.default_device().type == mx.gpu
-    size, batch = (224, 32) if on_gpu else (96, 2)
     parser = argparse.ArgumentParser(prog="python -m mlx_unpool.benchmark", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    either, add = parser.add_mutually_exclusive_group(), parser.add_argument
-    either.add_argument("--all", action="store_true", help="the self-test, layers and models")
-    either.add_argument("--model", choices=_MODELS, help="measure training steps instead")
-    add("--seconds", type=float, default=0.2, help="seconds per measurement (default 0.2)")
-    add("--size", type=int, default=size, help=f"height and width of images (default {size})")
-    add("--batch", type=int, default=batch, help=f"inputs per step (default {batch})")
+    parser.add_argument("--all", action="store_true", help="the self-test, layers and a block of YOLO")
+    parser.add_argument("--seconds", type=float, default=0.2, help="seconds per measurement (default 0.2)")
     options = parser.parse_args(arguments)
-    if options.size % 32 or options.size < 64 or options.batch < 1:
-        parser.error("--size must be a multiple of 32 above 32, and --batch 1 or more")
     print("```text")
     status = 0
     if options.all:
@@ -274,13 +187,10 @@ def main(arguments: list[str] | None = None) -> int:
     limit, load = keep_free_buffers(), os.getloadavg()[0]
     print(f"limit of free buffers (mx.set_cache_limit): {limit / 2**30:.4g} GiB; load: {load:.2f}")
     print("```\n")
-    start, cpu_start, noisy = time.perf_counter(), time.process_time(), []
-    if not options.model:
-        noisy += compare_windows(on_gpu, options.seconds)
-    if options.model or options.all:
-        print()
-        names = [options.model] if options.model else _MODELS
-        noisy += compare_models(names, options.size, options.batch, options.seconds)
+    start, cpu_start = time.perf_counter(), time.process_time()
+    noisy = compare_windows(on_gpu, options.seconds)
+    if options.all:
+        noisy += compare_block(_GPU_BATCH if on_gpu else 2, options.seconds)
     cpu = time.process_time() - cpu_start
     print(f"\nElapsed: {time.perf_counter() - start:.1f} s, CPU time: {cpu:.1f} s.")
     if noisy:
