@@ -116,7 +116,8 @@ def stream(caller: str, value: Any) -> None:
 def choice(caller: str, name: str, value: Any, allowed: Sequence[str]) -> None:
     """Check an option that must be one of the strings in ``allowed``."""
     if not isinstance(value, str) or value not in allowed:
-        options = " or ".join(f"'{option}'" for option in allowed)
+        *others, last = (f"'{option}'" for option in allowed)
+        options = f"{', '.join(others)} or {last}"
         same = LAYOUTS.get(value) if isinstance(value, str) else None
         hint = f" {value} is '{same}'." if same in allowed else ""
         raise ValueError(message(caller, name, f"be {options}", value) + hint)

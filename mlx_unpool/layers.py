@@ -408,10 +408,15 @@ class _MaxUnpool(_Layer):
             ValueError: If ``pool`` returns no indices.
         """
         if not isinstance(pool, _Pool) or pool.rank != cls.rank:
-            kind = type(pool)
+            kind = pool if isinstance(pool, type) else type(pool)
+            hint = " The pools of mlx.nn return no indices." if kind.__module__.startswith("mlx.nn") else ""
+            if isinstance(pool, _Pool):
+                hint = f" Use MaxUnpool{pool.rank}d.from_pool."
+            if isinstance(pool, type):
+                hint = " Pass a layer, not its class."
             raise TypeError(
                 f"[{cls.__name__}] 'pool' must be a {cls.rank}-D pooling layer of mlx_unpool but got "
-                f"{kind.__module__}.{kind.__name__}. The pools of mlx.nn return no indices."
+                f"{kind.__module__}.{kind.__name__}.{hint}"
             )
         if not pool.return_indices:
             raise ValueError(
