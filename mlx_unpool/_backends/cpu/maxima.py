@@ -133,16 +133,16 @@ def windows(
     if kernel == 1:
         return sets if length == count else sets.rows(axis, 0, stride, count)
     if _can_reduce(sets, axis, kernel, stride, dilation, count):
-        once, lengths = (1, 1, 1), sets.values.shape[1:4]
-        return reduced(sets, *_with(axis, (once, kernel), (once, stride), (lengths, count)))
+        counts = _at(axis, count, sets.values.shape[1:4])
+        return reduced(sets, _at(axis, kernel), _at(axis, stride), counts)
     if can_separate(sets, kernel, stride, dilation, count):
         return _separate_windows(sets, axis, kernel, dilation, count, step)
     return _merged_windows(sets, axis, kernel, stride, dilation, count, step)
 
 
-def _with(axis: int, *changes: tuple[Triple, int]) -> Iterable[Triple]:
-    """Each triple with another number for one axis."""
-    return ((*numbers[:axis], number, *numbers[axis + 1 :]) for numbers, number in changes)
+def _at(axis: int, number: int, others: Triple = (1, 1, 1)) -> Triple:
+    """``others`` with another number for one axis."""
+    return (*others[:axis], number, *others[axis + 1 :])
 
 
 def _merged_windows(
