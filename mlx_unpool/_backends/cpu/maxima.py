@@ -194,9 +194,9 @@ def reduced(sets: Maxima, kernel: Triple, stride: Triple, count: Triple) -> Maxi
 def reduces_all_axes(x: mx.array, g: WindowGeometry) -> bool:
     """Whether one reduction of small adjacent windows takes less time than one pass per axis.
 
-    It does for few values, because it is one operation, and for arrays that exceed the caches, because it
-    stores no intermediate array. 16-bit floats are compared more slowly than they are stored, and short rows
-    take as long as longer ones.
+    It does for few values, because it is one operation, and for arrays larger than the caches, because it
+    needs no intermediate array. It does not for short rows, each of which has a fixed cost, nor for 16-bit
+    floats, whose comparison takes longer than reading them.
     """
     window, channels = g.window, x.shape[4]
     if not (window.kernel == window.stride and window.dilation == (1, 1, 1) and g.every_element_inside):
