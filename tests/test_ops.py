@@ -108,7 +108,7 @@ def test_strides_and_dilations_of_a_plane_of_nearly_2_to_the_31_positions(kernel
 
 
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16, mx.int8], ids=str)
-@pytest.mark.parametrize("shape", [(1, 14, 14, 128), (2, 64, 64, 16), (1, 128, 128, 1), (1, 64, 32, 2048)])
+@pytest.mark.parametrize("shape", [(1, 14, 14, 128), (1, 64, 64, 2), (1, 128, 128, 1), (1, 64, 32, 2048)])
 def test_memory_of_the_values_of_2x2_windows(shape, dtype):
     """One array of half the size of the input, and none for few values and for large arrays."""
     x = mx.zeros(shape, dtype)

@@ -17,7 +17,7 @@ from .arrays import constant, gathered_along, narrowest, repeated, unfused
 
 _SMALL_SIZE = 2**16  # elements; for fewer, extra operations take as long as a pass over all
 _SEPARATE_KERNEL = 100  # elements; for fewer, combining pairs is faster than _separate_windows
-_FEW_VALUES = 2**13  # pooled values; for fewer, one reduction is faster than a pass per axis
+_FEW_VALUES = 2**13  # pooled values, for windows of few channels as many as for 64: see reduces_all_axes
 _LARGE_ARRAY = 12 * 2**20  # bytes, beyond the caches: see reduces_all_axes
 _BEFORE = tuple((slice(None),) * (axis + 1) for axis in range(3))  # slices of preceding axes
 
@@ -195,17 +195,17 @@ def reduces_all_axes(x: mx.array, g: WindowGeometry) -> bool:
     """Whether one reduction of small adjacent windows takes less time than one pass per axis.
 
     It does for few values, because it is one operation, and for arrays larger than the caches, because it
-    needs no intermediate array. It does not for short rows, each of which has a fixed cost, nor for 16-bit
-    floats, whose comparison takes longer than reading them.
+    needs no intermediate array. Each row that it reads has a fixed cost, so that many short rows take longer,
+    as do large arrays of 16-bit floats, whose comparison takes longer than reading them.
     """
     window, channels = g.window, x.shape[4]
     if not (window.kernel == window.stride and window.dilation == (1, 1, 1) and g.every_element_inside):
         return False
     if max(window.kernel) > 3 or window.kernel.count(1) > 1 or channels == 1:
         return False
-    if x.shape[0] * prod(g.pooled) * channels <= _FEW_VALUES:
+    if x.shape[0] * prod(g.pooled) * max(channels, 64) <= _FEW_VALUES:
         return True
-    is_long = 2048 <= window.elements * channels * x.dtype.size <= LARGEST_AXIS
+    is_long = 2048 <= min(window.elements, 9) * channels * x.dtype.size <= LARGEST_AXIS
     return is_long and x.nbytes >= _LARGE_ARRAY and x.dtype not in (mx.float16, mx.bfloat16)
 
 
