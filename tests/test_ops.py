@@ -280,9 +280,15 @@ def test_the_gradient_of_a_large_window_lists_none_of_its_elements():
     assert most < 2**20
 
 
-# Separate windows: rank, kernel, stride, dilation, length
+# Separate windows, and dilated ones: rank, kernel, stride, dilation, length
 SEPARATE = [(1, 4, 4, 1, 13), (2, (5, 9), (5, 12), 1, 24), (3, 4, 11, 3, 22), (3, 8, 8, 1, 19)]
-SEPARATE += [(2, 2, 2, 1, 13), (2, (2, 3), (2, 3), 1, 3), (3, 2, 2, 1, 5), (3, (3, 1, 2), (3, 1, 2), 1, 6)]
+SEPARATE += [
+    (2, 2, 2, 1, 13),
+    (2, 2, 2, 2, 13),
+    (2, (2, 3), (2, 3), 1, 3),
+    (3, 2, 2, 1, 5),
+    (3, (3, 1, 2), (3, 1, 2), 1, 6),
+]
 
 
 @pytest.mark.parametrize(("rank", "kernel", "stride", "dilation", "length"), SEPARATE)
