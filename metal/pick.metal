@@ -19,7 +19,7 @@
 
     const OFFSET all = OFFSET(full_shape[0]) * OD * OH * OW * C;
     NAMED index[X][V];
-    load_columns<X, V, RUN, EVEN>(index, indices, row, s.w, OW, C, lanes, all);
+    load_columns<X, V, X, EVEN>(index, indices, row, s.w, OW, C, lanes, all);
     bool lost[X][V];
     #pragma unroll
     for (int i = 0; i < X; ++i) {
@@ -45,7 +45,7 @@
         }
       }
     } else if (LATER) {
-      const int AT_ONCE = RUN ? X + 2 * RW : 1;
+      const int AT_ONCE = X > 1 ? X + 2 * RW : 1;
       NAMED later[AT_ONCE][V];
       const int ROWS = 2 * RH + 1;
       #pragma unroll
@@ -66,22 +66,22 @@
               again[i][v] = false;
             }
           }
-          if (RUN) {
-            load_indices<AT_ONCE, V, X, RUN, false, EVEN>(later, indices, there, s.w, AXIS(-RW), OW, C, lanes, all);
+          if (X > 1) {
+            load_indices<AT_ONCE, V, X, false, EVEN>(later, indices, there, s.w, AXIS(-RW), OW, C, lanes, all);
           }
           #pragma unroll
           for (int ew = -RW; ew <= RW; ++ew) {
             const int fw = ew * SW / DW;
             if (ew * SW % DW == 0 && (ed > 0 || eh > 0 || ew > 0)) {
-              if (!RUN) {
-                load_indices<AT_ONCE, V, X, RUN, false, EVEN>(later, indices, there, s.w, AXIS(ew), OW, C, lanes, all);
+              if (X == 1) {
+                load_indices<AT_ONCE, V, X, false, EVEN>(later, indices, there, s.w, AXIS(ew), OW, C, lanes, all);
               }
               const int less = (fd * KH + fh) * KW + fw;
               #pragma unroll
               for (int i = 0; i < X; ++i) {
                 #pragma unroll
                 for (int v = 0; v < V; ++v) {
-                  const NAMED n = index[i][v], other = later[RUN ? i + ew + RW : 0][v];
+                  const NAMED n = index[i][v], other = later[X > 1 ? i + ew + RW : 0][v];
                   const bool common = FLAT || both_have<KW>(int(column[i][v]), fw);
                   again[i][v] |= common & (other == NAMED(FLAT ? n : int(n) - less));
                 }
@@ -129,4 +129,4 @@
         picked[i][v] = found ? value : T(0);
       }
     }
-    store_columns<X, V, RUN, EVEN>(out, picked, row, s.w, OW, C, lanes);
+    store_columns<X, V, X, EVEN>(out, picked, row, s.w, OW, C, lanes);

@@ -53,6 +53,18 @@ def test_a_kernel_that_does_not_agree_is_reported(run):
     assert re.search(r"\d+ DO NOT AGREE\.", said)
 
 
+def test_a_kernel_that_needs_aligned_inputs_is_reported(run):
+    """As if a compiler merged two loads of 16 bits into one that ignores a bit of its address."""
+    old = "load_columns<COUNT, V, X, INSIDE>(value, x, from,"
+    new = old.replace("from", "OFFSET(from - (from > 0 && uintptr_t(x) % 4))")
+    assert kernel_source.text("pool.metal").count(old) == 1
+    status, said = run(lambda text: text.replace(old, new))
+    assert status == 1
+    assert re.search(r"^2x2/2 flat +float32 +yes .* yes .* yes .* yes .* yes .* yes ", said, re.M)
+    assert re.search(r"^3x3/1 +float16 +OFFSET .* OFFSET .* yes .* yes .* yes .* yes ", said, re.M)
+    assert re.search(r"^[48] DO NOT AGREE\.", said, re.M)
+
+
 def test_it_runs_every_kernel_and_almost_every_branch():
     device = Names()
     with device.installed(), mx.stream(mx.cpu):
@@ -65,6 +77,4 @@ def test_it_runs_every_kernel_and_almost_every_branch():
         for flag, value in template:
             if isinstance(value, bool):
                 found.setdefault((name.removeprefix("unpool_"), flag), set()).add(value)
-    assert {key for key, values in found.items() if len(values) == 1} == {
-        (kernel, "RUN") for kernel in ("pool_any", "pool_chunks")
-    }
+    assert not {key for key, values in found.items() if len(values) == 1}
