@@ -52,15 +52,15 @@ inline void outermost_again(thread T (*row)[V], AXIS first, int length) {
 }
 
 // Loads the indices of COUNT neighbouring pooled values of a row, starting `ahead` columns after column `w`, the first of
-// the thread's X columns. FULL means that these X columns are inside the row. Indices outside the row become -1.
+// the thread's X columns. FULL means that these X columns are inside the row. Indices outside the row become -1 if `check`.
 template <
     int COUNT, int V, int X, bool INSIDE, bool FULL, typename N, typename P, typename OFFSET, typename AXIS>
 inline void load_indices(
-    thread N (*to)[V], P from, OFFSET row, AXIS w, AXIS ahead, int length, int C, int lanes, OFFSET size) {
+    thread N (*to)[V], P from, OFFSET row, AXIS w, AXIS ahead, int length, int C, int lanes, OFFSET size, bool check) {
   load_columns<COUNT, V, X, INSIDE>(to, from, row, w + ahead, length, C, lanes, size);
   #pragma unroll
   for (int n = 0; n < COUNT; ++n) {
-    const bool inside = (FULL && ahead + n >= 0 && ahead + n < X) || within(w + ahead + n, length);
+    const bool inside = !check || (FULL && ahead + n >= 0 && ahead + n < X) || within(w + ahead + n, length);
     #pragma unroll
     for (int v = 0; v < V; ++v) {
       to[n][v] = inside ? to[n][v] : N(-1);

@@ -78,7 +78,7 @@
         NAMED index[AT_ONCE][V];
         if (X > 1) {
           load_columns<AT_ONCE, V, X, ALONE>(value, values, row, s.w - LW, OW, C, lanes, all);
-          load_indices<AT_ONCE, V, X, ALONE, WHOLE>(index, indices, row, s.w, -LW, OW, C, lanes, all);
+          load_indices<AT_ONCE, V, X, ALONE, WHOLE>(index, indices, row, s.w, -LW, OW, C, lanes, all, true);
         }
         #pragma unroll(COLUMNS)
         for (int n = 0; n < NW; ++n) {
