@@ -35,7 +35,7 @@ _MAX_LOADED = 8  # elements per row that a thread with several windows reads, at
 _FULL_GPU_THREADS = 2**16  # threads that occupy a GPU fully
 _MAX_UNROLLED = 9  # elements of the largest window whose loop is unrolled
 _SHARED_ROWS = 2  # rows of overlapping large windows per thread; twice as many in 3-D
-_MAX_SPLIT = 1024  # threads per channel in outside_winners, if there is only one channel
+_MIN_SPLIT, _MAX_SPLIT = 64, 1024  # threads per channel in outside_winners, fewer if there are many channels
 
 
 @dataclass(frozen=True)
@@ -308,9 +308,9 @@ def _outside_window(
     mark = _launch(OUTSIDE_WINDOW, template, grid, outputs, g.size, init_value=0)
 
     # Each thread reads all indices of its channel, and a SIMD group waits for the updates of its 32 threads
-    # one after the other. More threads per channel read more and wait less; estimated from machine code, the
-    # best number is proportional to 1 / sqrt(channels). Each thread updates whole words.
-    most = min(isqrt(_MAX_SPLIT**2 // (batch * channels)), -(-prod(g.size) // 32))
+    # one after the other. With more threads per channel, all threads together read more and each waits less.
+    # Estimated from machine code, the sum is lowest with about 1024 / sqrt(channels) threads in large planes.
+    most = min(max(_MIN_SPLIT, prod(g.pooled) // 256), isqrt(_MAX_SPLIT**2 // (batch * channels)))
     threads = _power_of_two(most)
     words = sum(-(-prod(axes) // 32) for axes in (g.size, g.pooled))
     find = _launch(
