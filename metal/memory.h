@@ -2,8 +2,8 @@
 // above 1, V is C and neighbouring columns are contiguous. INSIDE means that no accessed column is outside the row.
 
 // Loads `lanes` channels of COUNT neighbouring columns, starting at column `first`, of the row of `length` columns that
-// starts at offset `row`. The values of columns outside the row are unspecified. Contiguous columns are loaded as one run;
-// the array has `size` elements, at least as many as the run.
+// starts at offset `row`. A column outside the row is replaced by the nearest one or, with X above 1, has unspecified values.
+// Contiguous columns are loaded as one run; the array has `size` elements, at least as many as the run.
 template <int COUNT, int V, int X, bool INSIDE, typename T, typename P, typename OFFSET, typename AXIS>
 inline void load_columns(
     thread T (*to)[V], P from, OFFSET row, AXIS first, int length, int C, int lanes, OFFSET size) {

@@ -79,8 +79,8 @@
               wanted[i][v] = common ? index[i][v] - (FLAT ? 0 : (fd * KH + fh) * KW) : NONE;
             }
           }
-          // Outside a row, load_columns may return another index of the row. A flat index of a later row still is one of a
-          // later window.
+          // Without `check`, the nearest column replaces one outside the row. In a later row, its flat index is that of a later
+          // window as well.
           const bool check = FLAT && (X > 1 || near == RH);
           if (X > 1) {
             load_indices<AT_ONCE, V, X, false, EVEN>(later, indices, there, s.w, AXIS(-RW), OW, C, lanes, all, check);
