@@ -121,7 +121,7 @@ def test_all_checks_the_kernels_and_measures_layers_and_a_block(status, small, t
     monkeypatch.setattr(benchmark, "check", lambda: print("self-test") or status)
     assert benchmark.main(["--all"]) == (status == 1)
     said = capsys.readouterr().out
-    assert said.startswith("```text\nself-test\nlimit")
+    assert said.startswith("```text\nself-test\nfirst call")
     assert {*benchmark._CASES, "SPPF block"} < set(rows(said))
 
 
