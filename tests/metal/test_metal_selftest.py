@@ -85,7 +85,7 @@ def test_the_first_call_of_the_benchmark_compiles_a_kernel():
     """Not one that the self-test or the table compiles as well, in whatever order they run."""
     device = Names()
     with device.installed(), mx.stream(mx.cpu):
-        benchmark.first_calls()
+        benchmark.first_call()
         (kernel,) = set(device.launches)
         assert kernel[0] == "unpool_pool"
         device.launches.clear()
