@@ -193,7 +193,7 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         print_versions(device=device_name(mx.default_device()))
     limit, load = keep_free_buffers(), os.getloadavg()[0]
-    print(f"first call of MaxPool2d(4, 3): {1e3 * first_call():.4g} ms")
+    print(f"first call of MaxPool2d(4, 3): {1e3 * first_call():.1f} ms")
     print(f"limit of free buffers (mx.set_cache_limit): {limit / 2**30:.4g} GiB; load: {load:.2f}")
     print("```\n")
     start, cpu_start = time.perf_counter(), time.process_time()

@@ -262,7 +262,7 @@ def _place_work(dtype: mx.Dtype, channels: int, window: Window, rule: Rule) -> t
 def _pick(
     shape: Shape, dtype: mx.Dtype, pooled: Shape, index_dtype: mx.Dtype, g: Geometry, found_in: str
 ) -> Launch:
-    """``found_in``: how overwritten values are found, with ``"neighbours"``, ``"numbers"`` or ``""`` (not)."""
+    """``found_in``: how overwritten values are found: ``"neighbours"``, ``"numbers"`` or ``""`` (not)."""
     flat = not is_window(index_dtype)
     if not isinstance(g, WindowGeometry) or (flat and found_in != "neighbours"):
         g = _without_window(g)  # flat indices do not need it
