@@ -121,7 +121,7 @@ def results(case: Case, seed: int) -> Callable[[], list[mx.array]]:
     near = near_windows(random, case.pool, case.size, shape)
     near[random.random(shape) > 1 / np.prod(case.cells)] = -1
     indices = {
-        "own": case.layout.arrange(case.expected()[1], mx.int32),  # no channel has an index outside its window
+        "own": case.layout.arrange(case.expected()[1], mx.int32),  # none outside its window
         "wild flat": case.layout.arrange(wild_flat, mx.int32),
         "few outside": case.layout.arrange(few_outside, mx.int64),
         "near windows": case.layout.arrange(near, mx.int32),
