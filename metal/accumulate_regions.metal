@@ -57,8 +57,8 @@
           }
           T value[1][V];
           INDEX index[1][V];
-          load_columns<1, V, false, true>(value, values, row, ow, OW, C, lanes, OFFSET(0));
-          load_columns<1, V, false, true>(index, indices, row, ow, OW, C, lanes, OFFSET(0));
+          load_columns<1, V, 1, true>(value, values, row, ow, OW, C, lanes, OFFSET(0));
+          load_columns<1, V, 1, true>(index, indices, row, ow, OW, C, lanes, OFFSET(0));
           const AXIS start = ow * starts[2] - starts[5] - s.w; // of the window, relative to the thread's first output
           #pragma unroll
           for (int v = 0; v < V; ++v) {
@@ -84,4 +84,4 @@
       }
     }
     const OFFSET to = (OFFSET(at.z) * D * H + at.y) * W * C + s.c;
-    store_columns<X, V, RUN, EVEN>(out, written, to, s.w, W, C, lanes);
+    store_columns<X, V, X, EVEN>(out, written, to, s.w, W, C, lanes);

@@ -15,7 +15,7 @@
     const OFFSET row = (OFFSET(at.z) * OD * OH + at.y) * OW * C + s.c;
 
     INDEX index[X][V];
-    load_columns<X, V, RUN, EVEN>(index, indices, row, s.w, OW, C, lanes, OFFSET(indices_shape[0]) * OD * OH * OW * C);
+    load_columns<X, V, X, EVEN>(index, indices, row, s.w, OW, C, lanes, OFFSET(indices_shape[0]) * OD * OH * OW * C);
     bool any = false;
     #pragma unroll
     for (int i = 0; i < X; ++i) {

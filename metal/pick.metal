@@ -1,7 +1,6 @@
     // Gathers the elements of the full array at the indices; 0 for an index outside the plane. Optionally also 0 for a pooled
-    // value if a later value has the same index. Such a value is found by comparison with the indices of overlapping
-    // windows (LATER), in `winner_bits` for the channel groups marked in `outside_window` (OUTSIDE), or in `winner`
-    // (HAS_WINNER): for each position, the number of the last pooled value with that index.
+    // value that a later one overwrites, found by comparison with the indices of overlapping windows (LATER), in `winner_bits`
+    // for the channel groups marked in `outside_window` (OUTSIDE), or in the output of `last_writer`, `winner` (HAS_WINNER).
     //   full (B, D, H, W, C), indices (B, OD, OH, OW, C), outside_window, winner_bits, winner (B, D, H, W, C)
     //   ->  out (B, OD, OH, OW, C)
     // One thread: V neighbouring channels of X neighbouring pooled values. Grid: (OW / X * channel groups, OD * OH, B).
@@ -18,21 +17,13 @@
     const OFFSET row = (OFFSET(at.z) * OD * OH + at.y) * OW * C + s.c;
 
     const OFFSET all = OFFSET(full_shape[0]) * OD * OH * OW * C;
-    NAMED index[X][V];
-    load_columns<X, V, RUN, EVEN>(index, indices, row, s.w, OW, C, lanes, all);
-    bool lost[X][V];
+    NAMED index[X][V], kept[X][V]; // kept: the index, or -1 if a later value overwrites this one
+    load_columns<X, V, X, EVEN>(index, indices, row, s.w, OW, C, lanes, all);
     #pragma unroll
-    for (int i = 0; i < X; ++i) {
-      #pragma unroll
-      for (int v = 0; v < V; ++v) {
-        lost[i][v] = false;
-      }
+    for (int n = 0; n < X * V; ++n) {
+      kept[n / V][n % V] = index[n / V][n % V];
     }
-    // The number of windows that overlap a window on each side of it.
-    const int RD = LATER ? (KD - 1) * DD / SD : 0, RH = LATER ? (KH - 1) * DH / SH : 0;
-    const int RW = LATER ? (KW - 1) * DW / SW : 0;
-    const bool marked = OUTSIDE && outside_window[OFFSET(at.z) * ((C + V - 1) / V) + s.group];
-    if (marked) {
+    if (OUTSIDE && outside_window[OFFSET(at.z) * ((C + V - 1) / V) + s.group]) {
       const NAMED elements = NAMED(D) * H * W, count = NAMED(OD) * OH * OW;
       #pragma unroll
       for (int i = 0; i < X; ++i) {
@@ -40,61 +31,74 @@
         for (int v = 0; v < V; ++v) {
           if (v < lanes && (EVEN || s.w + i < OW)) {
             const OFFSET words = (OFFSET(at.z) * C + s.c + v) * OFFSET(words_of(elements) + words_of(count));
-            lost[i][v] = has_bit(winner_bits + (words + OFFSET(words_of(elements))), NAMED(at.y) * OW + NAMED(s.w + i));
+            const auto lost = winner_bits + (words + OFFSET(words_of(elements)));
+            kept[i][v] = has_bit(lost, NAMED(at.y) * OW + NAMED(s.w + i)) ? NAMED(-1) : index[i][v];
           }
         }
       }
     } else if (LATER) {
-      const int AT_ONCE = RUN ? X + 2 * RW : 1;
+      // The number of windows that overlap a window on each side of it.
+      const int RD = LATER ? (KD - 1) * DD / SD : 0, RH = LATER ? (KH - 1) * DH / SH : 0;
+      const int RW = LATER ? (KW - 1) * DW / SW : 0;
+      const int AT_ONCE = X > 1 ? X + 2 * RW : 1, ROWS = 2 * RH + 1;
+      // A flat index is the same in all windows. In a window that starts (fd, fh, fw) elements later, the index of the same
+      // position is smaller by (fd * KH + fh) * KW + fw, if the element is in both windows on each axis. Otherwise NONE is
+      // added, which gives a number that is no index.
+      typedef decltype(NAMED(0) + 0) WIDE;
+      const WIDE NONE = 1 << 20;
       NAMED later[AT_ONCE][V];
-      const int ROWS = 2 * RH + 1;
+      WIDE change[2 * RW + 1][X][V]; // -fw, or NONE, also if the window does not exist
+      #pragma unroll
+      for (int e = 0; e < 2 * RW + 1; ++e) {
+        const int fw = (e - RW) * SW / DW;
+        #pragma unroll
+        for (int i = 0; i < X; ++i) {
+          const int column = i + e - RW;
+          const bool exists = (EVEN && column >= 0 && column < X) || within(s.w + column, OW);
+          #pragma unroll
+          for (int v = 0; v < V; ++v) {
+            const bool common = FLAT || both_have<KW>(weigh<KD, KH, KW>(int(index[i][v]), 0, 0, 1), fw);
+            change[e][i][v] = FLAT ? WIDE(0) : exists & common ? WIDE(-fw) : NONE;
+          }
+        }
+      }
       #pragma unroll
       for (int near = RH; near < (RD + 1) * ROWS; ++near) {
         const int ed = near / ROWS, eh = near % ROWS - RH;
-        // The distance in elements between the starts of the window and of the later one.
         const int fd = ed * SD / DD, fh = eh * SH / DH;
         const bool apart = ed * SD % DD != 0 || eh * SH % DH != 0;
         if (!apart && (ed == 0 || s.d + ed < OD) && (eh == 0 || within(s.h + eh, OH))) {
           const OFFSET there = row + OFFSET(ed * OH + eh) * OW * C;
-          NAMED column[X][V]; // kw of the window element that an index refers to
-          bool again[X][V];   // whether the index of a later window in this row may refer to the same position
+          WIDE wanted[X][V]; // the index of the same position in a window of this row with fw = 0
           #pragma unroll
           for (int i = 0; i < X; ++i) {
             #pragma unroll
             for (int v = 0; v < V; ++v) {
-              column[i][v] = NAMED(FLAT ? 0 : weigh<KD, KH, KW>(int(index[i][v]), 0, 0, 1));
-              again[i][v] = false;
+              const int n = int(index[i][v]), kd = weigh<KD, KH, KW>(n, 1, 0, 0), kh = weigh<KD, KH, KW>(n, 0, 1, 0);
+              const bool common = FLAT || (both_have<KD>(kd, fd) & both_have<KH>(kh, fh));
+              wanted[i][v] = common ? index[i][v] - (FLAT ? 0 : (fd * KH + fh) * KW) : NONE;
             }
           }
-          if (RUN) {
-            load_indices<AT_ONCE, V, X, RUN, false, EVEN>(later, indices, there, s.w, AXIS(-RW), OW, C, lanes, all);
+          // Without `check`, the nearest column replaces one outside the row. In a later row, its flat index is that of a later
+          // window as well.
+          const bool check = FLAT && (X > 1 || near == RH);
+          if (X > 1) {
+            load_indices<AT_ONCE, V, X, false, EVEN>(later, indices, there, s.w, AXIS(-RW), OW, C, lanes, all, check);
           }
           #pragma unroll
           for (int ew = -RW; ew <= RW; ++ew) {
-            const int fw = ew * SW / DW;
             if (ew * SW % DW == 0 && (ed > 0 || eh > 0 || ew > 0)) {
-              if (!RUN) {
-                load_indices<AT_ONCE, V, X, RUN, false, EVEN>(later, indices, there, s.w, AXIS(ew), OW, C, lanes, all);
+              if (X == 1) {
+                load_indices<AT_ONCE, V, X, false, EVEN>(later, indices, there, s.w, AXIS(ew), OW, C, lanes, all, check);
               }
-              const int less = (fd * KH + fh) * KW + fw;
               #pragma unroll
               for (int i = 0; i < X; ++i) {
                 #pragma unroll
                 for (int v = 0; v < V; ++v) {
-                  const NAMED n = index[i][v], other = later[RUN ? i + ew + RW : 0][v];
-                  const bool common = FLAT || both_have<KW>(int(column[i][v]), fw);
-                  again[i][v] |= common & (other == NAMED(FLAT ? n : int(n) - less));
+                  const WIDE other = later[X > 1 ? i + ew + RW : 0][v];
+                  kept[i][v] = other == wanted[i][v] + change[ew + RW][i][v] ? NAMED(-1) : kept[i][v];
                 }
               }
-            }
-          }
-          #pragma unroll
-          for (int i = 0; i < X; ++i) {
-            #pragma unroll
-            for (int v = 0; v < V; ++v) {
-              const int n = int(index[i][v]);
-              lost[i][v] |= again[i][v] & (FLAT ||
-                  (both_have<KD>(weigh<KD, KH, KW>(n, 1, 0, 0), fd) & both_have<KH>(weigh<KD, KH, KW>(n, 0, 1, 0), fh)));
             }
           }
         }
@@ -107,7 +111,7 @@
     for (int i = 0; i < X; ++i) {
       #pragma unroll
       for (int v = 0; v < V; ++v) {
-        const NAMED n = index[i][v];
+        const NAMED n = kept[i][v];
         bool named;
         OFFSET position;
         if (FLAT) {
@@ -121,12 +125,9 @@
           position = start + i * SW + weigh<KD, KH, KW>(int(n), OFFSET(DD) * H * W, OFFSET(DH) * W, OFFSET(DW));
         }
         const OFFSET from = (plane + (named ? position : OFFSET(0))) * C + s.c + (v < lanes ? v : 0);
-        if (HAS_WINNER) {
-          lost[i][v] |= uint(winner[from]) != number + uint(i);
-        }
-        const bool found = named & !lost[i][v];
+        const bool found = named & (!HAS_WINNER || uint(winner[from]) == number + uint(i));
         const T value = full[from];
         picked[i][v] = found ? value : T(0);
       }
     }
-    store_columns<X, V, RUN, EVEN>(out, picked, row, s.w, OW, C, lanes);
+    store_columns<X, V, X, EVEN>(out, picked, row, s.w, OW, C, lanes);

@@ -19,7 +19,7 @@
     const int ND = covering_count<AXIS>(KD, SD, PD, DD), NH = covering_count<AXIS>(KH, SH, PH, DH);
     const int NW = covering_count<AXIS>(KW, SW, PW, DW);
     const AXIS LW = -covering_window<AXIS>(0, KW, SW, PW, DW); // columns from a tile back to the first window that covers it
-    const int AT_ONCE = RUN ? X + NW - 1 : 1;                  // columns of pooled values that are loaded together
+    const int AT_ONCE = X > 1 ? X + NW - 1 : 1;                // columns of pooled values that are loaded together
     const bool ALONE = WHOLE && NW == 1;                       // along W, tile t is covered only by window t
     // Loops over small windows are unrolled; larger windows are looped over by row or by window, to limit the code size.
     const bool MANY = KD * KH * KW > 9;
@@ -76,17 +76,17 @@
         const OFFSET row = (pooled + (OFFSET(od) * OH + OFFSET(oh)) * OW) * C + s.c;
         T value[AT_ONCE][V];
         NAMED index[AT_ONCE][V];
-        if (RUN) {
-          load_columns<AT_ONCE, V, RUN, ALONE>(value, values, row, s.w - LW, OW, C, lanes, all);
-          load_indices<AT_ONCE, V, X, RUN, ALONE, WHOLE>(index, indices, row, s.w, -LW, OW, C, lanes, all);
+        if (X > 1) {
+          load_columns<AT_ONCE, V, X, ALONE>(value, values, row, s.w - LW, OW, C, lanes, all);
+          load_indices<AT_ONCE, V, X, ALONE, WHOLE>(index, indices, row, s.w, -LW, OW, C, lanes, all, true);
         }
         #pragma unroll(COLUMNS)
         for (int n = 0; n < NW; ++n) {
           const AXIS aw = covering_window<AXIS>(n, KW, SW, PW, DW);
-          const bool there = ALONE || RUN || within(s.w + aw, OW);
-          if (!RUN) {
-            load_columns<AT_ONCE, V, RUN, ALONE>(value, values, row, s.w + aw, OW, C, lanes, all);
-            load_columns<AT_ONCE, V, RUN, ALONE>(index, indices, row, s.w + aw, OW, C, lanes, all);
+          const bool there = ALONE || X > 1 || within(s.w + aw, OW);
+          if (X == 1) {
+            load_columns<AT_ONCE, V, X, ALONE>(value, values, row, s.w + aw, OW, C, lanes, all);
+            load_columns<AT_ONCE, V, X, ALONE>(index, indices, row, s.w + aw, OW, C, lanes, all);
           }
           #pragma unroll
           for (int r = 0; r < SD * SH; ++r) {
@@ -95,7 +95,7 @@
             const NAMED position = FLAT ? NAMED((NAMED(d0 + r / SH) * H + NAMED(h0 + r % SH)) * W + NAMED(w0)) : NAMED(0);
             #pragma unroll
             for (int o = 0; o < X * SW; ++o) {
-              const int kw = element_at<AXIS>(o % SW + PW - aw * SW, KW, DW), i = RUN ? o / SW + n : 0;
+              const int kw = element_at<AXIS>(o % SW + PW - aw * SW, KW, DW), i = X > 1 ? o / SW + n : 0;
               if (kd >= 0 && kh >= 0 && kw >= 0) {
                 const NAMED wanted = FLAT ? NAMED(position + o) : NAMED(there ? (kd * KH + kh) * KW + kw : -1);
                 #pragma unroll
@@ -122,6 +122,6 @@
           }
         }
         const OFFSET row = (plane + (OFFSET(d0 + r / SH) * H + OFFSET(h0 + r % SH)) * W) * C + s.c;
-        store_columns<X * SW, V, RUN, WHOLE>(out, written, row, w0, W, C, lanes);
+        store_columns<X * SW, V, X, WHOLE>(out, written, row, w0, W, C, lanes);
       }
     }

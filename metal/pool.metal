@@ -53,14 +53,14 @@
       const OFFSET from = (plane + OFFSET(row)) * C + s.c;
       T value[COUNT][V];
       if (DW == 1 && PARTS == 1) {
-        load_columns<COUNT, V, RUN, INSIDE>(value, x, from, w0, W, C, lanes, all);
-        outermost_again<COUNT, V, PW, RUN && !INSIDE>(value, w0, W);
+        load_columns<COUNT, V, X, INSIDE>(value, x, from, w0, W, C, lanes, all);
+        outermost_again<COUNT, V, PW, (X > 1 && !INSIDE)>(value, w0, W);
       } else {
         #pragma unroll
         for (int e = 0; e < COUNT; ++e) { // X is 1
           const int k = part + e < KW ? part + e : KW - 1;
           const int w = clamped(w0 + AXIS(nearest_inside<AXIS>(k, w0, DW, W, PW)) * DW, W);
-          load_columns<1, V, RUN, true>(value + e, x, from, w, W, C, lanes, all);
+          load_columns<1, V, 1, true>(value + e, x, from, w, W, C, lanes, all);
         }
       }
       #pragma unroll
@@ -126,7 +126,7 @@
       const AXIS oh = s.h * Y + y;
       if (Y == 1 || oh < OH) {
         const OFFSET to = ((OFFSET(at.z) * OD + OFFSET(s.d)) * OH + OFFSET(oh)) * OW * C + s.c;
-        store_columns<X, V, RUN, EVEN>(out, best + y * X, to, s.w, OW, C, lanes);
-        store_indices<VALUES, X, V, RUN, EVEN>(indices, indices_of, to, s.w, OW, C, lanes);
+        store_columns<X, V, X, EVEN>(out, best + y * X, to, s.w, OW, C, lanes);
+        store_indices<VALUES, X, V, X, EVEN>(indices, indices_of, to, s.w, OW, C, lanes);
       }
     }

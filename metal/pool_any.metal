@@ -59,7 +59,7 @@
       #pragma unroll
       for (int e = 0; e < AT_ONCE; ++e) {
         const int n = int(nw) * AT_ONCE + e, near = n < w.count ? n : w.count - 1;
-        load_columns<1, V, false, true>(
+        load_columns<1, V, 1, true>(
             value + e, x, (plane + OFFSET(first)) * C + s.c, near * w.step, W, C, lanes, OFFSET(0));
       }
       #pragma unroll
@@ -81,5 +81,5 @@
       nh -= nh >= layer ? layer : 0;
     }
     const OFFSET to = (OFFSET(at.z) * OD * OH + at.y) * OW * chunks * C + s.c;
-    store_columns<1, V, false, true>(out, best, to, s.w, OW * chunks, C, lanes);
-    store_indices<VALUES, 1, V, false, true>(indices, where, to, s.w, OW * chunks, C, lanes);
+    store_columns<1, V, 1, true>(out, best, to, s.w, OW * chunks, C, lanes);
+    store_indices<VALUES, 1, V, 1, true>(indices, where, to, s.w, OW * chunks, C, lanes);

@@ -26,8 +26,8 @@
       #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const AXIS column = s.w * chunks + (n + e < chunks ? n + e : chunks - 1);
-        load_columns<1, V, false, true>(value + e, values, row, column, OW * chunks, C, lanes, OFFSET(0));
-        load_columns<1, V, false, true>(given + e, numbers, row, column, OW * chunks, C, lanes, OFFSET(0));
+        load_columns<1, V, 1, true>(value + e, values, row, column, OW * chunks, C, lanes, OFFSET(0));
+        load_columns<1, V, 1, true>(given + e, numbers, row, column, OW * chunks, C, lanes, OFFSET(0));
       }
       #pragma unroll
       for (int e = 0; e < 4; ++e) {
@@ -50,5 +50,5 @@
       where[0][v] = FLAT || number[v] >= 0 ? I(number[v]) : I(0);
     }
     const OFFSET to = (OFFSET(at.z) * OD * OH + at.y) * OW * C + s.c;
-    store_columns<1, V, false, true>(out, best, to, s.w, OW, C, lanes);
-    store_indices<VALUES, 1, V, false, true>(indices, where, to, s.w, OW, C, lanes);
+    store_columns<1, V, 1, true>(out, best, to, s.w, OW, C, lanes);
+    store_indices<VALUES, 1, V, 1, true>(indices, where, to, s.w, OW, C, lanes);

@@ -6,7 +6,6 @@
 //   FLAT     indices are flat, not window offsets
 //   ONE      V is C, so there is one channel group
 //   TAIL     the last channel group has fewer than V channels
-//   RUN      X is above 1 and V is C, so neighbouring columns are contiguous
 //   PLANAR   all arrays have depth 1
 //   EVEN     X divides the number of columns
 //   INSIDE   no accessed column or window element is outside the plane

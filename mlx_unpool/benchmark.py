@@ -4,7 +4,7 @@ Print a Markdown table that can be pasted into an issue: forward passes of layer
 forward and gradient (of a sum of squares) for six windows, on MLX's default device. A ratio is the time
 of mlx.nn divided by that of mlx_unpool: above 1, mlx_unpool is faster. It is the median of alternating
 measurements, with the lowest and the highest; each call is built while the one before it runs. GB/s
-counts each input and output of a pass once.
+counts each input and output of a pass once. The first call of a layer compiles a kernel on a GPU.
 
 With --all, check the kernels as mlx_unpool.selftest does, print the table, and then the time of a training
 step of YOLO's SPPF block with the pools of each library.
@@ -145,6 +145,14 @@ def compare_block(batch: int, seconds: float) -> list[str]:
     return ["SPPF block"] * found.is_noisy
 
 
+def first_call() -> float:
+    """Seconds of the first call of a layer, which compiles its kernel on a GPU."""
+    mx.eval(x := mx.random.normal((1, 56, 56, 64)))
+    start = time.perf_counter()
+    mx.eval(layers.MaxPool2d(4, 3)(x))  # a window that neither the self-test nor the table below has
+    return time.perf_counter() - start
+
+
 def compare_windows(on_gpu: bool, seconds: float) -> list[str]:
     """Print a table of forward passes, and of forward and gradient. Return the noisy rows."""
     batch = _GPU_BATCH if on_gpu else 1
@@ -185,6 +193,7 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         print_versions(device=device_name(mx.default_device()))
     limit, load = keep_free_buffers(), os.getloadavg()[0]
+    print(f"first call of MaxPool2d(4, 3): {1e3 * first_call():.1f} ms")
     print(f"limit of free buffers (mx.set_cache_limit): {limit / 2**30:.4g} GiB; load: {load:.2f}")
     print("```\n")
     start, cpu_start = time.perf_counter(), time.process_time()

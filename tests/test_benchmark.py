@@ -46,6 +46,7 @@ def test_the_report_has_a_row_for_each_window(small, capsys):
     said = capsys.readouterr().out
     assert re.match(r"```text\nmlx_unpool +\d.*\nmlx +\d.*\nPython .*\nsystem .*\ndevice +\w", said)
     assert re.search(r"\nlimit of free buffers .*: [\d.]+ GiB; load: [\d.]+\n```\n", said)
+    assert re.search(r"\nfirst call of MaxPool2d\(4, 3\): [\d.]+ ms\n", said)
     header, *table = rows(said).items()
     assert [name for name, _ in table] == list(benchmark._CASES)
     assert len(benchmark._CASES) == 6
@@ -120,7 +121,7 @@ def test_all_checks_the_kernels_and_measures_layers_and_a_block(status, small, t
     monkeypatch.setattr(benchmark, "check", lambda: print("self-test") or status)
     assert benchmark.main(["--all"]) == (status == 1)
     said = capsys.readouterr().out
-    assert said.startswith("```text\nself-test\nlimit")
+    assert said.startswith("```text\nself-test\nfirst call")
     assert {*benchmark._CASES, "SPPF block"} < set(rows(said))
 
 

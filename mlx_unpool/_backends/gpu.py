@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import isqrt, prod
 from typing import Any, TypeGuard
 
 import mlx.core as mx
@@ -23,19 +23,19 @@ HEADERS = ("windows.h", "memory.h", "order.h")  # included by every kernel, afte
 
 _MAX_AXIS_THREADS = 2**31 - 1  # per grid axis: MLX stores the number in a C int
 _MAX_THREADGROUP, _MAX_DEEP = 1024, 64  # threads per threadgroup, and along its third axis
-_USUAL_THREADGROUP, _ROWS = 256, 4
+_USUAL_THREADGROUP, _ROWS = 256, 4  # threads of a usual threadgroup, and its rows
 _MAX_BLOCKS = 65535  # along the second and third axis of a CUDA grid
 _LAUNCH_CACHE_SIZE = 1024  # launches of each kind
 _MAX_ELEMENTS = 64  # elements of the largest window that one thread reads
 _MAX_AT_ONCE = 4  # of these, loaded at once if windows are not constants
-_MAX_NEIGHBOURS = 27  # overlapping windows that one thread compares, at most
+_MAX_NEIGHBOURS = 27  # windows that overlap with a window, itself included, if one thread compares them
 _MAX_OUTPUTS = 16  # outputs of the largest tile that one thread writes
 _MAX_NUMBER = 2**31 - 1  # pooled values per plane, whose numbers are int32
 _MAX_LOADED = 8  # elements per row that a thread with several windows reads, at most
 _FULL_GPU_THREADS = 2**16  # threads that occupy a GPU fully
 _MAX_UNROLLED = 9  # elements of the largest window whose loop is unrolled
 _SHARED_ROWS = 2  # rows of overlapping large windows per thread; twice as many in 3-D
-_SPLIT, _MAX_SPLIT = 64, 1024  # threads per channel in outside_winners
+_MIN_SPLIT, _MAX_SPLIT = 64, 1024  # threads per channel in outside_winners, fewer if there are many channels
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ def _place_work(dtype: mx.Dtype, channels: int, window: Window, rule: Rule) -> t
 def _pick(
     shape: Shape, dtype: mx.Dtype, pooled: Shape, index_dtype: mx.Dtype, g: Geometry, found_in: str
 ) -> Launch:
-    """``found_in``: how winners are found (see ``pick.metal``), or ``""`` to pick all pooled values."""
+    """``found_in``: how overwritten values are found: ``"neighbours"``, ``"numbers"`` or ``""`` (not)."""
     flat = not is_window(index_dtype)
     if not isinstance(g, WindowGeometry) or (flat and found_in != "neighbours"):
         g = _without_window(g)  # flat indices do not need it
@@ -303,10 +303,11 @@ def _outside_window(
     grid = _grid(work["V"], shape, columns)
     mark = _launch(OUTSIDE_WINDOW, template, grid, outputs, g.size, init_value=0)
 
-    # Each thread reads all indices of its channel, and a SIMD group waits for the accesses of its threads
-    # one after the other. With more threads in large planes these are at most 2^17, up to 2^22 pooled values.
-    most = min(_MAX_SPLIT, max(_SPLIT, prod(g.pooled) // 4096))
-    threads = _power_of_two(min(most, _FULL_GPU_THREADS // 4 // (batch * channels)))
+    # Each thread reads all indices of its channel, and a SIMD group waits for the updates of its 32 threads
+    # one after the other. With more threads per channel, all threads together read more and each waits less.
+    # Estimated from machine code, the sum is lowest with about 1024 / sqrt(channels) threads in large planes.
+    most = min(max(_MIN_SPLIT, prod(g.pooled) // 256), isqrt(_MAX_SPLIT**2 // (batch * channels)))
+    threads = _power_of_two(most)
     words = sum(-(-prod(axes) // 32) for axes in (g.size, g.pooled))
     find = _launch(
         OUTSIDE_WINNERS,
@@ -434,7 +435,7 @@ def _without_window(g: Geometry) -> WindowGeometry:
 def _window_of(g: Geometry) -> tuple[Shape, Shape]:
     """The window parameters as two kernel arguments: kernel and dilation, stride and padding.
 
-    All 12 numbers in one array would not be in Metal's constant memory (see ``_aligned``).
+    Two, because MLX passes arrays of 8 or more elements in device memory, which is slower to read.
     """
     window = g.window or Window()
     return (*window.kernel, *window.dilation), (*window.stride, *window.padding)
@@ -444,10 +445,10 @@ def _window_of(g: Geometry) -> tuple[Shape, Shape]:
 def threadgroup(
     grid: tuple[int, int, int], dialect: str = "cuda", caller: str = "threadgroup"
 ) -> tuple[int, int, int]:
-    """A threadgroup (in CUDA, a block) of at most 256 threads: four rows, which share the elements of
-    overlapping windows, as long as possible on the first axis.
+    """A threadgroup (in CUDA, a block) of at most 256 threads.
 
-    If a CUDA grid would otherwise have too many blocks along an axis, a block has up to 1,024. The
+    It has four rows, because the windows of neighbouring rows share elements, or more if rows are short. If
+    a CUDA grid would otherwise have too many blocks along an axis, a block has up to 1,024 threads. The
     number of rows is a power of two, which keeps accesses aligned with cache lines.
 
     Raises:
@@ -466,8 +467,8 @@ def threadgroup(
                 f"with CUDA, and a block at most {_MAX_THREADGROUP} threads ({_MAX_DEEP} on the third axis), "
                 f"but got {grid}. Split the batch."
             )
-    rows = max(y, _power_of_two(min(grid[1], _ROWS)))
-    x = max(1, min(grid[0], _USUAL_THREADGROUP // (rows * z)))
+    y = max(y, _power_of_two(min(grid[1], _ROWS)))
+    x = max(1, min(grid[0], _USUAL_THREADGROUP // (y * z)))
     y = max(y, _power_of_two(min(grid[1], _USUAL_THREADGROUP // (x * z))))
     z = max(z, _power_of_two(min(grid[2], _MAX_DEEP, _USUAL_THREADGROUP // (x * y))))
     return x, y, z
@@ -553,7 +554,6 @@ def _work_template(
         "TAIL": shape[4] % lanes != 0,
         "ONE": shape[4] == lanes,
         "X": columns,
-        "RUN": columns > 1,
         "PLANAR": g.size[0] == g.pooled[0] == 1,
         "OFFSET": _offset_type(shape, g),
         "AXIS": _axis_type(g),

@@ -42,8 +42,8 @@ WINDOWS = [  # shape, window, options
     ((1, 31, 3), (5, 3, 2), {"dilation": 2}),
     ((1, 9, 8, 7, 4), ((3, 2, 3), (2, 2, 1), 1), {"ceil_mode": True}),
     ((1, 9, 8, 7, 4), (3, 1, 1), {"dtype": mx.float16, **OFFSETS}),
-    ((1, 9, 8, 32), (3, 1, 1), OFFSETS),  # winner bits of 32 channels
-    ((2, 20, 30, 1), (3, 1, 1), OFFSETS),  # and of 16 columns
+    ((1, 9, 8, 7, 8), (3, 2, 1), {"dtype": mx.float16, **OFFSETS}),  # 27 windows compared by a thread
+    ((2, 20, 30, 1), (3, 1, 1), OFFSETS),  # several columns per thread
     ((1, 11, 12, 3), (2, 5), OFFSETS),  # stride > kernel
     *(((1, 11, 12, 20), (5, 1, 2), {"index_format": f}) for f in FORMATS),  # several rows a thread
     *(((1, 5, 1), (3, 1, 2**30), {"index_format": f, "dilation": 2**30}) for f in FORMATS),
@@ -191,10 +191,13 @@ def test_grids_keep_cudas_limits(shape, window, options):
         assert_cuda_can_launch(launch.grid, launch.threadgroup)
 
 
-# A grid at each limit, with its threadgroups on CUDA and on Metal.
+# Usual grids and one at each limit, with its threadgroups on CUDA and on Metal.
 MOST_ROWS, MOST_PLANES = 65535 * 1024, 65535 * 64
 THREADGROUPS = {
     (2**31 - 1, 1, 1): ((256, 1, 1), (256, 1, 1)),
+    (448, 56, 8): ((64, 4, 1), (64, 4, 1)),
+    (448, 3, 8): ((128, 2, 1), (128, 2, 1)),
+    (20, 56, 2): ((20, 8, 1), (20, 8, 1)),
     (300, 65535, 1): ((64, 4, 1), (64, 4, 1)),
     (300, 65536, 1): ((64, 4, 1), (64, 4, 1)),
     (300, 2 * 65535, 1): ((64, 4, 1), (64, 4, 1)),
@@ -207,7 +210,7 @@ THREADGROUPS = {
 
 
 @pytest.mark.parametrize("grid", THREADGROUPS)
-def test_threadgroups_at_each_limit(grid):
+def test_threadgroups_have_four_rows_and_keep_limits(grid):
     cuda, metal = THREADGROUPS[grid]
     assert (threadgroup(grid, "cuda"), threadgroup(grid, "metal")) == (cuda, metal)
     assert_cuda_can_launch(grid, cuda)

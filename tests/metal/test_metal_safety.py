@@ -71,7 +71,7 @@ DIFFERS = "another result"  # no access is wrong
 # For each kernel and kind of failure: a call, what is reported, a piece of the source and its replacement.
 MISTAKES = {
     "pool": [
-        ("pool", BOUNDS, "<COUNT, V, RUN, INSIDE>", "<COUNT, V, RUN, true>"),
+        ("pool", BOUNDS, "<COUNT, V, X, INSIDE>", "<COUNT, V, X, true>"),
         ("pool", INPUT, "    store_columns", "((device T*)x)[to] = T(1); store_columns"),
         ("pool", UNDEFINED, "const int ROW =", "volatile int n = 1 << 30; n *= 2; const int ROW ="),
         ("pool", TWICE, "TAIL &&", "false &&"),

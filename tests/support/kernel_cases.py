@@ -71,6 +71,7 @@ CHOSEN = [
     window_case(3, 1, 1, size=(6, 5), layout=last(4)),
     window_case(3, 1, 1, size=(40, 3), layout=first(3)),
     window_case(2, 2, size=(4, 4, 6), layout=last(4, 3)),
+    window_case(3, 2, 1, size=(5, 6, 7), layout=last(2, 3)),  # each window overlaps up to 27 windows
     window_case((3, 2, 3), (2, 2, 1), (1, 0, 1), size=(5, 4, 6), layout=last(2, 3)),
     window_case(2, 5, size=(12, 11), layout=last(2)),  # stride > kernel
     window_case(4, 2, 2, size=(8, 8), layout=last(4)),
@@ -120,6 +121,7 @@ def results(case: Case, seed: int) -> Callable[[], list[mx.array]]:
     near = near_windows(random, case.pool, case.size, shape)
     near[random.random(shape) > 1 / np.prod(case.cells)] = -1
     indices = {
+        "own": case.layout.arrange(case.expected()[1], mx.int32),  # none outside its window
         "wild flat": case.layout.arrange(wild_flat, mx.int32),
         "few outside": case.layout.arrange(few_outside, mx.int64),
         "near windows": case.layout.arrange(near, mx.int32),
