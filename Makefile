@@ -52,9 +52,10 @@ OLDEST := $(shell sed -n 's/.*"mlx>=\([0-9.]*\);.*/\1/p' pyproject.toml)
 test-oldest: ## the core with the oldest MLX that pyproject.toml allows
 	$(MAKE) check VENV=.venv-oldest MLX=mlx==$(OLDEST)
 
-# The same properties as in `make test`, on new random calls.
+# The tests that draw calls, with new ones; ARGS=--hypothesis-seed=0 draws the same ones in every run.
 fuzz: $(VENV)/.test ## many random calls against the reference (minutes)
-	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),20000) $(RUN) -m pytest -n 2 tests/test_fuzz.py $(ARGS)
+	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),20000) $(RUN) -m pytest -n 2 \
+	    $(foreach name,fuzz reference formats,tests/test_$(name).py) $(ARGS)
 
 bench: $(VENV)/.bench ## the benchmarks: compared with PyTorch, and with mlx.nn
 	$(RUN) benchmarks/ops.py
