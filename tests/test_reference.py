@@ -21,6 +21,7 @@ from properties import check_case, check_unpool, draws
 
 import mlx_unpool
 from mlx_unpool import _geometry, _requests
+from mlx_unpool._backends.cpu import maxima
 from mlx_unpool._geometry import WindowGeometry, adaptive_geometry, fractional_geometry
 from mlx_unpool._layout import bounds_array
 
@@ -35,18 +36,20 @@ def test_generated_pools(seed):
 
 
 @pytest.fixture
-def no_tables_of_positions(monkeypatch):
-    """As for axes of more than 2,048 positions, whose nearest elements inside are computed."""
+def as_if_large(monkeypatch):
+    """The algorithms for long axes and windows, and for arrays of many elements."""
     monkeypatch.setattr(_geometry, "MAX_TABLE_SIZE", -1)
+    for name, threshold in (("_SMALL_SIZE", 0), ("_FEW_VALUES", 0), ("_SEPARATE_KERNEL", 2)):
+        monkeypatch.setattr(maxima, name, threshold)
     _requests._plan.cache_clear()
     yield
     _requests._plan.cache_clear()
 
 
-@pytest.mark.usefixtures("no_tables_of_positions")
+@pytest.mark.usefixtures("as_if_large")
 @draws(80, shrink=False)
 @given(SEEDS)
-def test_generated_pools_without_tables_of_positions(seed):
+def test_generated_pools_as_if_they_were_large(seed):
     check_case(*generated_cases(1, seed, DTYPES))
 
 

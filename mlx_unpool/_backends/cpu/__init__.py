@@ -15,7 +15,7 @@ import mlx.core as mx
 from ..._geometry import Geometry, RegionGeometry, Triple, WindowGeometry, pitches
 from ..._types import LARGEST_AXIS, TRAITS, Rule, is_float, is_window
 from .arrays import along, constant, narrowest, unfused
-from .maxima import Maxima, irregular_windows, small_windows, windows
+from .maxima import Maxima, irregular_windows, reduced, reduces_all_axes, windows
 from .padding import used_rows
 from .positions import checked, of_pool, origins, plane_of, put, take, take_last
 from .tiles import scatter_to_tiles, windows_are_tiles
@@ -50,7 +50,6 @@ class Ops:
         if g.may_have_empty_windows:
             empty = _empty_windows(g)
             indices = mx.where(empty, mx.array(-1 if flat else 0, index_dtype), indices)
-        if g.may_have_empty_windows:
             values = mx.where(empty, _lowest(x.dtype), values)
         return values, indices
 
@@ -79,6 +78,8 @@ class Ops:
         if isinstance(g, RegionGeometry):
             return _region_maxima(elements, _ends(bounds[0], g), g).values
         assert isinstance(g, WindowGeometry)
+        if reduces_all_axes(x, g):
+            return reduced(elements, g.window.kernel, g.window.stride, g.pooled).values
         values = _maxima(elements, g, g.steps_in_window).values
         if g.may_have_empty_windows:
             values = mx.where(_empty_windows(g), _lowest(x.dtype), values)
@@ -130,8 +131,6 @@ def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:
     if not g.is_inside:
         plane, shifts = used_rows(elements.values, g)
         elements = elements._replace(values=plane)
-    if elements.values_only and g.window.disjoint and g.window.elements <= 9:
-        return small_windows(elements, g)
     for number in (2, 1, 0):
         axis, step, shift = g.axes[number], steps[number], shifts[number]
         if axis.is_kept:

@@ -5,18 +5,20 @@ The last axis is reduced first, so ties are resolved in row-major order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from math import isqrt, prod
 from typing import NamedTuple
 
 import mlx.core as mx
 
-from ..._geometry import WindowGeometry
+from ..._geometry import Triple, WindowGeometry
 from ..._types import LARGEST_AXIS, TRAITS, is_float
 from .arrays import constant, gathered_along, narrowest, repeated, unfused
 
 _SMALL_SIZE = 2**16  # elements; for fewer, extra operations take as long as a pass over all
 _SEPARATE_KERNEL = 100  # elements; for fewer, combining pairs is faster than _separate_windows
+_FEW_VALUES = 2**13  # pooled values; for fewer, one reduction is faster than a pass per axis
+_LARGE_ARRAY = 12 * 2**20  # bytes, beyond the caches: see reduces_all_axes
 _BEFORE = tuple((slice(None),) * (axis + 1) for axis in range(3))  # slices of preceding axes
 
 
@@ -131,12 +133,22 @@ def windows(
     if kernel == 1:
         return sets if length == count else sets.rows(axis, 0, stride, count)
     if _can_reduce(sets, axis, kernel, stride, dilation, count):
-        window = [1, 1, 1], [1, 1, 1], list(sets.values.shape[1:4])
-        for triple, number in zip(window, (kernel, stride, count)):
-            triple[axis] = number
-        return _reduced(sets, *window)
+        counts = _at(axis, count, sets.values.shape[1:4])
+        return reduced(sets, _at(axis, kernel), _at(axis, stride), counts)
     if can_separate(sets, kernel, stride, dilation, count):
         return _separate_windows(sets, axis, kernel, dilation, count, step)
+    return _merged_windows(sets, axis, kernel, stride, dilation, count, step)
+
+
+def _at(axis: int, number: int, others: Triple = (1, 1, 1)) -> Triple:
+    """``others`` with another number for one axis."""
+    return (*others[:axis], number, *others[axis + 1 :])
+
+
+def _merged_windows(
+    sets: Maxima, axis: int, kernel: int, stride: int, dilation: int, count: int, step: int
+) -> Maxima:
+    """Like :func:`windows`, by merging pairs of elements or, for short windows, one element at a time."""
     apart, pairs = _pairs(kernel, stride, dilation, count) if kernel > 3 else (0, 0)
     if kernel <= 3 or (kernel < 32 and pairs > kernel // 2 * count):
         return _reduce_in_order(sets.elements(axis, kernel, stride, dilation, count), step)
@@ -159,7 +171,7 @@ def _pairs(kernel: int, stride: int, dilation: int, count: int) -> tuple[int, in
 
 
 def _can_reduce(sets: Maxima, axis: int, kernel: int, stride: int, dilation: int, count: int) -> bool:
-    """Whether :func:`_reduced` applies: to long separate windows whose offsets are not tracked."""
+    """Whether :func:`reduced` applies: to long separate windows whose offsets are not tracked."""
     if dilation > 1 or not sets.values_only:
         return False
     length, pitch = sets.values.shape[axis + 1], prod(sets.values.shape[axis + 2 :])
@@ -167,8 +179,8 @@ def _can_reduce(sets: Maxima, axis: int, kernel: int, stride: int, dilation: int
     return is_separate and pitch > 1 and pitch * sets.values.dtype.size <= LARGEST_AXIS
 
 
-def _reduced(sets: Maxima, kernel: Sequence[int], stride: Sequence[int], count: Sequence[int]) -> Maxima:
-    """The maximum of every window, computed with one reduction, which takes less memory.
+def reduced(sets: Maxima, kernel: Triple, stride: Triple, count: Triple) -> Maxima:
+    """The maxima of separate windows, computed with one reduction.
 
     MLX reduces row by row, so that the first of equal zeros and the last NaN remain, but only if rows have
     more than one element and are contiguous.
@@ -179,19 +191,22 @@ def _reduced(sets: Maxima, kernel: Sequence[int], stride: Sequence[int], count: 
     return sets._replace(values=x[:, :, :kd, :, :kh, :, :kw].max(axis=(2, 4, 6)))
 
 
-def small_windows(sets: Maxima, g: WindowGeometry) -> Maxima:
-    """The values of disjoint windows of few elements, without an array larger than the result."""
-    kernel, x = g.window.kernel, sets.values
-    # Bytes per position; for fewer, merging is faster than a reduction, most in arrays that a cache holds.
-    long_row = 512 if x.nbytes <= 2**23 else 256
-    is_fast = x.size <= _SMALL_SIZE or long_row <= x.shape[4] * x.dtype.size <= LARGEST_AXIS
-    if is_fast and x.shape[4] > 1 and kernel == g.window.stride and g.every_element_inside:
-        return _reduced(sets, kernel, kernel, g.pooled)
-    elements = [sets]
-    for number, axis in enumerate(g.axes):
-        along = (number, axis.used, axis.stride, axis.dilation, axis.count)
-        elements = [each for rows in elements for each in rows.elements(*along)]
-    return _reduce_in_order(elements, 0)
+def reduces_all_axes(x: mx.array, g: WindowGeometry) -> bool:
+    """Whether one reduction of small adjacent windows takes less time than one pass per axis.
+
+    It does for few values, because it is one operation, and for arrays that exceed the caches, because it
+    stores no intermediate array. 16-bit floats are compared more slowly than they are stored, and short rows
+    take as long as longer ones.
+    """
+    window, channels = g.window, x.shape[4]
+    if not (window.kernel == window.stride and window.dilation == (1, 1, 1) and g.every_element_inside):
+        return False
+    if max(window.kernel) > 3 or window.kernel.count(1) > 1 or channels == 1:
+        return False
+    if x.shape[0] * prod(g.pooled) * channels <= _FEW_VALUES:
+        return True
+    is_long = 2048 <= window.elements * channels * x.dtype.size <= LARGEST_AXIS
+    return is_long and x.nbytes >= _LARGE_ARRAY and x.dtype not in (mx.float16, mx.bfloat16)
 
 
 def can_separate(sets: Maxima, kernel: int, stride: int, dilation: int, count: int) -> bool:

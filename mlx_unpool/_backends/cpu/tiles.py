@@ -1,4 +1,4 @@
-"""Unpooling without a scatter, for small windows that cover the plane exactly."""
+"""Scatters by comparison instead of by index, for small windows that cover the plane exactly."""
 
 from __future__ import annotations
 
