@@ -31,7 +31,7 @@ notebooks: $(VENV)/.notebooks ## open the notebooks in JupyterLab
 
 # Two files at a time, in alphabetical order: the arrays of some tests are large, so not as many as there are cores.
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
-# The core: without kernels, programs and the site, PyTorch, random calls, the wheel and types.
+# The core: without kernels, programs and the site, PyTorch, random arguments, the wheel and types.
 CORE := $(PARALLEL) $(foreach folder,metal cuda examples,--ignore tests/$(folder)) \
     $(foreach name,site parity fuzz package typing,--ignore tests/test_$(name).py)
 
