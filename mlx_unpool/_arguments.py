@@ -20,6 +20,7 @@ PAIR_HINT = (
 )
 LAYOUTS = dict.fromkeys(("NCL", "NCW", "NCHW", "NCDHW"), "channels_first")
 LAYOUTS |= dict.fromkeys(("NLC", "NWC", "NHWC", "NDHWC"), "channels_last")
+KERAS = {"pool_size": "kernel_size", "strides": "stride"}
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -35,8 +36,8 @@ def signature(function: F) -> F:
                 raise  # from inside the function
             caller, problem = function.__name__, str(error).partition("() ")[2]
             problem = problem.partition(". Did you mean")[0]  # a hint of Python 3.13 and later
-            parameters = inspect.signature(function).parameters.values()
-            plain = [p.replace(annotation=p.empty) for p in parameters]
+            parameters = inspect.signature(function).parameters
+            plain = [p.replace(annotation=p.empty) for p in parameters.values()]
             if args and plain and plain[0].name in ("self", "cls"):
                 is_method = plain.pop(0).name == "self"
                 caller = type(args[0]).__name__ if is_method else f"{args[0].__name__}.{caller}"
@@ -46,6 +47,9 @@ def signature(function: F) -> F:
                 problem = f"got {len(args)} positional arguments but the limit is {limit}"
                 if len(plain) > limit:  # in an order that differs between PyTorch's layers and functions
                     problem += f": pass '{plain[limit].name}' and all after it by name"
+            for name, ours in KERAS.items():
+                if problem.endswith(f"argument '{name}'") and ours in parameters:
+                    problem += f" (in PyTorch and here '{ours}')"
             hint = f" {PAIR_HINT}" if "'indices'" in problem and "npool" in caller else ""
             raise TypeError(
                 f"[{caller}] {problem}; the arguments are {inspect.Signature(plain)}.{hint}"
@@ -134,7 +138,7 @@ def integers(caller: str, name: str, value: Any, count: int, least: int) -> tupl
     if type(value) is int and least <= value <= LARGEST_AXIS:  # the usual case, fast
         return (value,) * count
     needed = "be an integer" + (f" or a tuple of {count} integers" if count > 1 else "")
-    numbers = all_integers(value if isinstance(value, (tuple, list)) else [value] * count)
+    numbers = all_integers(_sequence(value, count))
     if numbers is None:
         raise TypeError(message(caller, name, needed, value))
     if len(numbers) != count:
@@ -145,30 +149,28 @@ def integers(caller: str, name: str, value: Any, count: int, least: int) -> tupl
     return numbers
 
 
-def padding(caller: str, value: Any, count: int) -> tuple[int | tuple[int, int], ...] | None:
-    """Check a padding; return an integer or, if the sides differ, a pair per axis, and None for "same"."""
+def padding(caller: str, value: Any, count: int) -> tuple[tuple[int, int], ...] | None:
+    """Check a padding; return a pair (before, after) per axis, or None for "same"."""
     if type(value) is int and 0 <= value <= LARGEST_AXIS:  # the usual case, fast
-        return (value,) * count
+        return ((value, value),) * count
     if isinstance(value, str):
         choice(caller, "padding", value, ("same", "valid"))
-        return None if value == "same" else (0,) * count
-    needed = f"be an integer, 'same', 'valid' or a tuple of {count} integers or pairs (before, after)"
-    given = value if isinstance(value, (tuple, list)) else [value] * count
-    pairs = [tuple(p) if isinstance(p, (tuple, list)) else (p, p) for p in given]
-    numbers = all_integers([side for pair in pairs for side in pair])
-    if numbers is None:
-        raise TypeError(message(caller, "padding", needed, value))
-    if len(pairs) != count or any(len(pair) != 2 for pair in pairs):
-        raise ValueError(message(caller, "padding", needed, value))
+        return None if value == "same" else ((0, 0),) * count
+    pairs = [tuple(_sequence(sides, 2)) for sides in _sequence(value, count)]
+    numbers = all_integers(sum(pairs, ()))
+    if numbers is None or [*map(len, pairs)] != [2] * count:
+        several = f"a tuple of {count} integers or pairs (before, after)"
+        needed = f"be an integer, 'same', 'valid' or {several if count > 1 else '((before, after),)'}"
+        raise (TypeError if numbers is None else ValueError)(message(caller, "padding", needed, value))
     if min(numbers) < 0:
         raise ValueError(message(caller, "padding", "be 0 or more", value))
     _check_lengths(caller, "padding", value, numbers)
-    return tuple(p if p == q else (p, q) for p, q in zip(numbers[::2], numbers[1::2]))
+    return tuple(zip(numbers[::2], numbers[1::2]))
 
 
 def ratios(caller: str, name: str, value: Any, count: int) -> tuple[float, ...]:
     """Check a number or a sequence; return one number between 0 and 1 per axis."""
-    given = value if isinstance(value, (tuple, list)) else [value] * count
+    given = _sequence(value, count)
     if any(isinstance(r, bool) or not isinstance(r, Real) for r in given):
         raise TypeError(message(caller, name, f"be a number or a tuple of {count} numbers", value))
     if len(given) != count or not all(0 < r < 1 for r in given):
@@ -181,7 +183,7 @@ def shape(caller: str, name: str, value: Any, rank: int = 1) -> tuple[int, ...]:
     """Check a shape, given as a sequence or as one integer for all of ``rank`` axes, and return it."""
     if type(value) is tuple and all(type(n) is int and n <= LARGEST_AXIS for n in value):
         return value  # the usual case, fast
-    numbers = all_integers(value if isinstance(value, (tuple, list)) else [value] * rank)
+    numbers = all_integers(_sequence(value, rank))
     if numbers is None:
         hint = f" Pass its shape: {name}={value.shape}." if isinstance(value, mx.array) else ""
         needed = "be an integer or a tuple of integers"
@@ -194,6 +196,11 @@ def _check_lengths(caller: str, name: str, value: Any, numbers: Sequence[int]) -
     if max(numbers, default=0) > LARGEST_AXIS:
         needed = "be at most 2^31 - 1, the longest axis of an mlx array,"
         raise ValueError(message(caller, name, needed, value))
+
+
+def _sequence(value: Any, count: int) -> Sequence[Any]:
+    """A tuple or list itself; any other value ``count`` times."""
+    return value if isinstance(value, (tuple, list)) else [value] * count
 
 
 def all_integers(numbers: Sequence[Any]) -> tuple[int, ...] | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import mlx.core as mx
 
@@ -23,8 +23,9 @@ from ._types import TRAITS, Rule, is_float
 
 Arrays = Sequence[mx.array]
 Function = Callable[..., Any]
+Linear = Literal["scatter", "gather"]  # a primitive of a backend
 
-TRANSPOSE = {"scatter": "gather", "gather": "scatter"}
+TRANSPOSE: dict[Linear, Linear] = {"scatter": "gather", "gather": "scatter"}
 _exporting = ContextVar("exporting", default=False)
 
 
@@ -109,7 +110,7 @@ def pool_values(
 
 
 def linear(
-    name: str,
+    name: Linear,
     rule: Rule,
     x: mx.array,
     source: Arrays,
@@ -117,7 +118,7 @@ def linear(
     target: Target,
     index_dtype: mx.Dtype | None = None,
 ) -> mx.array:
-    """Run the primitive ``name``, ``"scatter"`` or ``"gather"``, which is linear in ``x``.
+    """Run the primitive ``name``, which is linear in ``x``.
 
     ``source`` is the indices or, with ``index_dtype``, the source of the pool that computes them.
     """

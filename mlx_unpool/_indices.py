@@ -50,7 +50,8 @@ def checking() -> Iterator[None]:
         ...
         ValueError: [max_unpool2d] 'indices' must be from 0 to 15 and in their own window but got 6 at \
 (0, 0, 0, 0). Inputs with H 4 to 5, W 4 to 5 have this pooled size (or smaller ones with ceil_mode). Pass \
-the shape of the pool's input as 'output_size', and the pool's kernel_size, stride, padding and dilation.
+the shape of the pool's input as 'output_size', and the pool's kernel_size, stride, padding and dilation \
+(kernel_size=None for an adaptive or fractional pool).
 
     See also: :func:`check_indices`; :func:`max_unpool2d`.
     """
@@ -157,7 +158,8 @@ def _hint(g: Geometry, rank: int) -> str:
     sizes = ", ".join(f"{name} {n} to {n + s - 1}" for name, n, s in list(axes)[3 - rank :])
     return (
         f" Inputs with {sizes} have this pooled size{smaller}. Pass the shape of the pool's input as "
-        "'output_size', and the pool's kernel_size, stride, padding and dilation."
+        "'output_size', and the pool's kernel_size, stride, padding and dilation (kernel_size=None for an "
+        "adaptive or fractional pool)."
     )
 
 

@@ -6,18 +6,19 @@ import operator
 import warnings
 from contextlib import suppress
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import mlx.nn as nn
 
 from . import _arguments as check
 from .layers import MaxPool1d, MaxPool2d, MaxPool3d, _Pool
 
-_LAYERS = {nn.MaxPool1d: MaxPool1d, nn.MaxPool2d: MaxPool2d, nn.MaxPool3d: MaxPool3d}
+M = TypeVar("M", bound=nn.Module)
+_LAYERS: dict[type, type] = {nn.MaxPool1d: MaxPool1d, nn.MaxPool2d: MaxPool2d, nn.MaxPool3d: MaxPool3d}
 
 
 @check.signature
-def replace_max_pools(model: nn.Module) -> nn.Module:
+def replace_max_pools(model: M) -> M:
     """Replace every ``mlx.nn.MaxPool1d/2d/3d`` in a model with this library's equivalent layer.
 
     The model is changed in place. Parameters, other layers and their order stay the same. Pools are found
@@ -107,7 +108,7 @@ def _layer_like(pool: Any) -> nn.Module:
         raise ValueError(f"{kind.__name__} is a subclass of an mlx.nn pool.")
     try:
         kernel, stride = (list(map(int, sizes)) for sizes in (pool._kernel_size, pool._stride))
-        sides = [(int(before), int(after)) for before, after in pool._padding]
+        before, after = zip(*(map(int, sides) for sides in pool._padding))
         same = kind(kernel, stride)
     except (AttributeError, TypeError, ValueError) as error:
         message = f"[replace_max_pools] cannot read the window of {kind.__name__} in MLX {version('mlx')}."
@@ -117,7 +118,7 @@ def _layer_like(pool: Any) -> nn.Module:
         changed = attributes != {**same, **vars(same), "_padding": pool._padding}
     if changed:
         raise ValueError(f"attributes of this {kind.__name__} were changed.")
-    if any(after for _, after in sides) and not any(before for before, _ in sides):
-        raise ValueError(f"padding {sides} is only after the axes: mlx.nn does not apply it.")
-    padding = [before if before == after else (before, after) for before, after in sides]
+    if any(after) and not any(before):
+        raise ValueError(f"padding {[*zip(before, after)]} is only after the axes: mlx.nn does not apply it.")
+    padding = [p if p == q else (p, q) for p, q in zip(before, after)]
     return _LAYERS[kind](kernel, stride, padding).train(pool.training)

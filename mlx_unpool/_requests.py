@@ -285,7 +285,8 @@ class MaxUnpooling(_Request):
         target = self.target(x, stream)
         check.indices(self.caller, indices, x)
         if indices.shape != x.shape:
-            raise self.error("indices", f"have the shape of 'x', {x.shape},", indices.shape)
+            got = f"but got {x.shape} and {indices.shape}"
+            raise ValueError(f"[{self.caller}] 'x' and 'indices' must have the same shape {got}.")
         if self.window is None and is_window(indices.dtype):
             raise self.error("kernel_size", f"be given for window indices ({indices.dtype})", None)
         if output_size is not None:
@@ -356,7 +357,8 @@ class MaxUnpooling(_Request):
                 needed = f"differ by less than one stride from the default for {allowed}"
                 if self.window.same:
                     needed = f"be pooled with padding='same' to {allowed}"
-                raise self.error("output_size", needed, output_size)
+                hint = " For indices of an adaptive or fractional pool pass kernel_size=None."
+                raise ValueError(check.message(self.caller, "output_size", needed, output_size) + hint)
         return size
 
 
@@ -524,8 +526,7 @@ def window_of(
 
 @lru_cache(_REQUEST_CACHE_SIZE)
 def _window(kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Window:
-    sides = [p if isinstance(p, tuple) else (p, p) for p in padding or ()]
-    before, after = (triple(side, 0) for side in zip(*sides)) if sides else ((0, 0, 0),) * 2
+    before, after = (triple(side, 0) for side in zip(*padding)) if padding else ((0, 0, 0),) * 2
     sizes = triple(kernel), triple(stride), before, triple(dilation)
     return Window(*sizes, ceil_mode, after, same=padding is None)
 

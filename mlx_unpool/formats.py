@@ -259,7 +259,8 @@ def check_indices(
             uint16) of shape ``(N, [D_out, [H_out,]] W_out, C)``, or ``(N, C, [D_out, [H_out,]] W_out)`` with
             ``data_format="channels_first"``; the batch dimension is optional.
         output_size (tuple of int): Spatial shape of the output of the unpooling, or its full shape if it has
-            a batch, as for :func:`convert_indices`.
+            a batch. For indices with four axes, ``(12, 12, 1)`` is the spatial shape of a 3-D plane, not
+            ``(H, W, C)``.
         kernel_size (int or tuple of int, optional): Window of the pooling. Required for window indices. If
             given, each flat index must also be in its window.
         stride, padding, dilation: Must match the pooling.

@@ -413,10 +413,8 @@ def fractional_max_pool2d(
 
     See also: :class:`FractionalMaxPool2d` for the windows; :func:`max_unpool2d`, with ``kernel_size=None``.
     """
-    size = output_size, output_ratio
-    request = FractionalPooling.of(
-        "fractional_max_pool2d", 2, kernel_size, *size, return_indices, data_format
-    )
+    options = output_size, output_ratio, return_indices, data_format
+    request = FractionalPooling.of("fractional_max_pool2d", 2, kernel_size, *options)
     return request.pooled(x, stream, random_samples=random_samples, key=key)
 
 
@@ -444,8 +442,6 @@ def fractional_max_pool3d(
 
     See also: :class:`FractionalMaxPool3d` for the windows; :func:`max_unpool3d`, with ``kernel_size=None``.
     """
-    size = output_size, output_ratio
-    request = FractionalPooling.of(
-        "fractional_max_pool3d", 3, kernel_size, *size, return_indices, data_format
-    )
+    options = output_size, output_ratio, return_indices, data_format
+    request = FractionalPooling.of("fractional_max_pool3d", 3, kernel_size, *options)
     return request.pooled(x, stream, random_samples=random_samples, key=key)

@@ -408,12 +408,13 @@ class _MaxUnpool(_Layer):
             ValueError: If ``pool`` returns no indices.
         """
         if not isinstance(pool, _Pool) or pool.rank != cls.rank:
-            kind = pool if isinstance(pool, type) else type(pool)
-            hint = " The pools of mlx.nn return no indices." if kind.__module__.startswith("mlx.nn") else ""
-            if isinstance(pool, _Pool):
-                hint = f" Use MaxUnpool{pool.rank}d.from_pool."
+            kind, hint = type(pool), ""
             if isinstance(pool, type):
-                hint = " Pass a layer, not its class."
+                kind, hint = pool, " Pass a layer, not its class."
+            elif isinstance(pool, _Pool):
+                hint = f" Use MaxUnpool{pool.rank}d.from_pool."
+            elif isinstance(pool, (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)):
+                hint = " The pools of mlx.nn return no indices."
             raise TypeError(
                 f"[{cls.__name__}] 'pool' must be a {cls.rank}-D pooling layer of mlx_unpool but got "
                 f"{kind.__module__}.{kind.__name__}.{hint}"

@@ -102,6 +102,7 @@ CALLS = {
     "max_pool1d": [
         *(((mx.zeros((1, 4, 1), d), 2), {}, TypeError, "x", str(d)) for d in (mx.complex64, mx.bool_)),
         *(((value, 2), {}, TypeError, "x", type(value).__name__) for value in NO_ARRAYS),
+        ((LINE, 3, 2, (0, 1)), {}, ValueError, "padding", "'valid' or ((before, after),)", "(0, 1)"),
     ],
     "max_pool2d": [
         *(
@@ -139,16 +140,13 @@ CALLS = {
             for d in (mx.float32, mx.float16, mx.bool_, mx.complex64)
         ),
         *(
-            ((SQUARE, mx.zeros(s, mx.int32), 2), {}, ValueError, "indices", "(1, 4, 4, 1)", str(s))
-            for s in ((1, 4, 4), (1, 4, 5, 1), (4, 4, 1), (1, 4, 4, 2))
-        ),
-        *(
             ((SQUARE, I32, 2), {"output_size": size}, error, "output_size", part)
             for error, part, *sizes in (
                 (ValueError, "2 integers", (8,), [], (8, 8, 8, 8, 8)),
                 (TypeError, "integer", (8.0, 8), (True, 8), "88"),
                 (ValueError, "1 or more", (0, 8), (-8, 8)),
                 (ValueError, "7 to 9, 7 to 9", 6, (6, 8), (10, 8), (8, 100), (1, 8, 100, 1), (1, 1, 8, 8)),
+                (ValueError, "indices of an adaptive or fractional pool pass kernel_size=None.", 28),
             )
             for size in sizes
         ),
@@ -233,6 +231,14 @@ def test_functions_name_what_is_wrong(caller, row):
     fails(lambda: getattr(mlx_unpool, caller)(*arguments, **options), error, caller, *parts)
 
 
+@pytest.mark.parametrize("shape", [(1, 4, 4), (1, 4, 5, 1), (4, 4, 1), (1, 4, 4, 2)])
+def test_values_and_indices_of_different_shapes_are_both_named(shape):
+    with pytest.raises(ValueError, match="must have") as caught:
+        mlx_unpool.max_unpool2d(SQUARE, mx.zeros(shape, mx.int32), 2)
+    shapes = f"must have the same shape but got (1, 4, 4, 1) and {shape}."
+    assert str(caught.value) == f"[max_unpool2d] 'x' and 'indices' {shapes}"
+
+
 UNPOOL = mlx_unpool.MaxUnpool2d(2)
 LAYER_CALLS = {
     "MaxPool2d": [
@@ -295,7 +301,7 @@ for rank in RANKS:
 PROBLEMS = {
     r"missing \d required positional arguments?: .*": ((), {}),
     r"got 20 positional arguments but the limit is \d(: pass '.*' and all after it by name)?": ([2] * 20, {}),
-    "got an unexpected keyword argument 'strides'": ([2] * 4, {"strides": 2}),
+    "got an unexpected keyword argument 'size'": ([2] * 4, {"size": 2}),
 }
 
 
@@ -306,6 +312,18 @@ def test_functions_and_layers_list_their_arguments_if_a_call_does_not_fit_them(n
         expected = rf"^\[{re.escape(name)}\] {problem}; the arguments are \({parameters}.*\)\.$"
         with pytest.raises(TypeError, match=expected):
             attrgetter(name)(mlx_unpool)(*arguments, **options)
+
+
+def test_names_of_keras_are_translated_where_there_is_such_an_argument():
+    for name, ours, call in (
+        ("pool_size", "kernel_size", lambda **o: mlx_unpool.max_pool2d(SQUARE, **o)),
+        ("strides", "stride", lambda **o: mlx_unpool.MaxUnpool1d(2, **o)),
+    ):
+        expected = rf"unexpected keyword argument '{name}' \(in PyTorch and here '{ours}'\); the arguments"
+        with pytest.raises(TypeError, match=expected):
+            call(**{name: 2})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'strides'; the arguments"):
+        mlx_unpool.AdaptiveMaxPool2d(2, strides=2)
 
 
 def test_arguments_passed_by_position_are_counted_without_self_and_named():

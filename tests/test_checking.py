@@ -89,7 +89,8 @@ def test_check_indices_accepts_full_shapes_and_windows():
             assert check_indices(given, size) is None
             assert check_indices(given, size, 2) is None
     call = lambda: check_indices(indices, (5, 4), 2)  # noqa: E731
-    fails(call, ValueError, "check_indices", "indices", "in their own window", "output_size")
+    hint = "'output_size', and the pool's kernel_size, stride, padding and dilation (kernel_size=None for an "
+    fails(call, ValueError, "check_indices", "indices", "in their own window", hint)
     call = lambda: check_indices(indices, (2, 4, 5, 1))  # noqa: E731
     fails(call, ValueError, "check_indices", "output_size", "(1, 2, 2, 1)", "(2, 4, 5, 1)")
 

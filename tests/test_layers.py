@@ -107,11 +107,13 @@ def test_from_pool_copies_every_parameter():
 
 WITHOUT_INDICES = (ValueError, "return_indices=True")
 NO_POOLS = [
-    (mlx_unpool.MaxPool1d(2), TypeError, "got mlx_unpool.layers.MaxPool1d"),
-    (mlx_unpool.AdaptiveMaxPool1d(2, **WITH_INDICES), TypeError, "layers.AdaptiveMaxPool1d"),
-    (nn.MaxPool2d(2), TypeError, "got mlx.nn.layers.pooling.MaxPool2d", "mlx.nn return no"),
-    (MaxUnpool2d(2), TypeError, "got mlx_unpool.layers.MaxUnpool2d"),
-    (2, TypeError, "got builtins.int"),
+    (mlx_unpool.MaxPool1d(2), TypeError, "layers.MaxPool1d. Use MaxUnpool1d.from_pool.$"),
+    (mlx_unpool.AdaptiveMaxPool1d(2, **WITH_INDICES), TypeError, "layers.AdaptiveMaxPool1d. Use"),
+    (MaxPool2d, TypeError, "got mlx_unpool.layers.MaxPool2d. Pass a layer, not its class.$"),
+    (nn.MaxPool2d(2), TypeError, "got mlx.nn.layers.pooling.MaxPool2d. The pools of mlx.nn return no"),
+    (nn.ReLU(), TypeError, "got mlx.nn.layers.activations.ReLU.$"),
+    (MaxUnpool2d(2), TypeError, "got mlx_unpool.layers.MaxUnpool2d.$"),
+    (2, TypeError, "got builtins.int.$"),
     (MaxPool2d(2), *WITHOUT_INDICES, "MaxPool2d(kernel_size=2, stride=2, padding=0)"),
     (AdaptiveMaxPool2d(3), *WITHOUT_INDICES, "AdaptiveMaxPool2d(output_size=3)"),
 ]

@@ -105,7 +105,7 @@ def test_the_module_prints_versions_devices_and_the_backend(name):
 
 
 def test_an_unknown_backend_in_the_environment_is_refused():
-    message = "[mlx_unpool] 'MLX_UNPOOL_BACKEND' must be 'ops' or 'metal' or 'cuda' but got 'gpu'."
+    message = "[mlx_unpool] 'MLX_UNPOOL_BACKEND' must be 'ops', 'metal' or 'cuda' but got 'gpu'."
     done = report("gpu")
     assert (done.returncode, done.stdout, done.stderr.strip()) == (1, "", message)
     with set_inside(_backends._forced, "gpu"), pytest.raises(ValueError, match="must be") as caught:
@@ -140,7 +140,7 @@ NAMES = {
 def test_an_unknown_backend_is_refused(name, printed):
     with pytest.raises(ValueError, match="must be") as caught:
         mlx_unpool.use_backend(name)  # also without ``with``
-    expected = "[use_backend] 'name' must be 'ops' or 'metal' or 'cuda' but got"
+    expected = "[use_backend] 'name' must be 'ops', 'metal' or 'cuda' but got"
     assert str(caught.value) == f"{expected} {printed}."
 
 

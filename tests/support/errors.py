@@ -9,7 +9,10 @@ import pytest
 
 
 def fails(call: Callable[[], Any], error: type[Exception], owner: str, name: str, *parts: str) -> None:
-    """Check that ``call`` raises ``error`` with the caller, the argument, the value and ``parts``."""
+    """Check that ``call`` raises ``error`` with the caller, the argument, the value and ``parts``.
+
+    A part with a ``$`` at its end is the end of the message.
+    """
     with pytest.raises(error) as caught:
         call()
     message = str(caught.value)
@@ -17,4 +20,4 @@ def fails(call: Callable[[], Any], error: type[Exception], owner: str, name: str
     assert message.startswith(f"[{owner}] '{name}' must")
     assert "but got" in message
     for part in parts:
-        assert part in message, message
+        assert part in f"{message}$", message

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     assert_type(unpool, MaxUnpool2d)
     assert_type(unpool(values, indices, output_size=x.shape), mx.array)
     assert_type(mlx_unpool.MaxUnpool1d(None), mlx_unpool.MaxUnpool1d)
+    assert_type(mlx_unpool.replace_max_pools(nn.Sequential(nn.MaxPool2d(2))), nn.Sequential)
 
     assert_type(mlx_unpool.convert_indices(indices, "flat", "tensorflow_batch", (4, 6)), mx.array)
     first = mlx_unpool.convert_indices(
