@@ -149,6 +149,13 @@ def test_an_offset_on_two_axes_may_need_a_wider_dtype_than_each_of_them():
     assert indices.reshape(-1).tolist()[0] == 99 * 661 + 97
 
 
+def test_window_indices_of_as_many_elements_as_16_bits_can_number():
+    x = mx.zeros((1, 256, 256, 1))
+    x[0, 255, 255] = 1
+    _, indices = mlx_unpool.max_pool2d(x, 256, return_indices=True, index_format="window")
+    assert (indices.dtype, indices.item()) == (mx.uint16, 2**16 - 1)
+
+
 # Size, pooled size, kernel of a fractional pool
 IRREGULAR = [((length,), (n,), None) for length, n in ((100, 1), (100, 7), (1000, 3), (150, 33))]
 IRREGULAR += [((101,), (9,), None), ((640,), (10,), None), ((30, 30), (9, 9), (21, 21))]
