@@ -32,7 +32,7 @@ DTYPES = FLOATS * 4 + INTEGERS  # three of five calls have floats, and so a grad
 @draws(330, shrink=False)
 @given(SEEDS)
 def test_generated_pools(seed):
-    check_case(*generated_cases(1, seed, DTYPES))
+    check_case(*generated_cases(1, seed, DTYPES, adjacent=0.25))
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def as_if_large(monkeypatch):
 @draws(80, shrink=False)
 @given(SEEDS)
 def test_generated_pools_as_if_they_were_large(seed):
-    check_case(*generated_cases(1, seed, DTYPES))
+    check_case(*generated_cases(1, seed, DTYPES, adjacent=0.25))
 
 
 @draws(330, shrink=False)
@@ -58,7 +58,7 @@ def test_generated_pools_as_if_they_were_large(seed):
 def test_generated_indices(seed):
     """Unpooling of random indices, some of them outside their windows or outside the plane."""
     random = np.random.default_rng(seed)
-    (case,) = generated_cases(1, seed, DTYPES)
+    (case,) = generated_cases(1, seed, DTYPES, adjacent=0.25)
     positions, shape = prod(case.size), (case.layout.planes, *case.cells)
     values = planes(case.layout, case.cells, case.dtype, Random(seed), random)
     anywhere = random.integers(-2, positions + 2, shape)

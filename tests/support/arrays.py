@@ -184,8 +184,11 @@ def irregular_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS) -> list[Irr
     return cases
 
 
-def generated_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS) -> list[Case]:
-    """Cases over ranks, layouts, windows, sizes, dtypes and kinds of data."""
+def generated_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS, adjacent: float = 0) -> list[Case]:
+    """Cases over ranks, layouts, windows, sizes, dtypes and kinds of data.
+
+    ``adjacent`` is the proportion of cases with the usual windows, whose stride is the kernel on all axes.
+    """
     choose = random.Random(seed)
     random_ = np.random.default_rng(seed)
     cases: list[Case] = []
@@ -194,6 +197,9 @@ def generated_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS) -> list[Cas
         kernel = tuple(choose.randint(1, 4) for _ in range(rank))
         dilation = tuple(choose.choice((1, 1, 2, 3)) for _ in range(rank))
         stride = tuple(choose.choice((k, k, 1, 2, 3, 5)) for k in kernel)
+        if adjacent and choose.random() < adjacent:
+            kernel = stride = (choose.randint(2, 3),) * rank
+            dilation = (1,) * rank
         size = tuple(choose.randint(1, (40, 11, 7)[rank - 1]) for _ in range(rank))
         most = [d * (k - 1) for k, d in zip(kernel, dilation)]
         kind = choose.choice(("equal", "equal", "pairs", "same"))
