@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from itertools import product
 
@@ -10,6 +11,9 @@ import numpy as np
 import pytest
 import reference
 from arrays import generated_cases
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import draws, equal
 
 import mlx_unpool
 from mlx_unpool import convert_indices
@@ -71,36 +75,45 @@ def number(index, name, n, c, N, C, size):
     }[name]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@draws(60, shrink=False)
+@given(st.integers(0, 2**32 - 1))
 def test_generated_indices_have_the_numbers_of_the_table_and_come_back(seed):
-    random = np.random.default_rng(seed)
-    for case in generated_cases(25, seed):
-        layout, C = case.layout, case.layout.channels
-        given = dict(zip(("kernel_size", "stride", "padding"), case.parameters))
-        given |= {"dilation": case.pool.dilation, "data_format": layout.data_format}
-        convert = partial(convert_indices, output_size=case.size, **given)
-        flat, window = (case.max_pool(case.x, name)[1] for name in FORMATS[:2])
-        assert mx.array_equal(convert(window, "window", "flat"), flat), str(case)
-        numbers = layout.planes_of(flat).reshape(layout.planes, -1).tolist()
-        for name in FORMATS[2:]:
-            expected = [
-                -1 if i < 0 else number(i, name, *divmod(n, C), layout.batch or 1, C, case.size)
-                for n, row in enumerate(numbers)
-                for i in row
-            ]
-            assert layout.planes_of(convert(flat, "flat", name)).ravel().tolist() == expected
-        for middle, other in product(FORMATS, FORMATS):
-            there = convert(convert(flat, "flat", middle), middle, other)
-            assert mx.array_equal(convert(there, other, "flat"), flat), (middle, other, str(case))
-        # any flat index becomes its offset in the window or the largest number
-        drawn = random.integers(-1, np.prod(case.size) + 1, (layout.planes, *case.cells))
-        expected = np.full(drawn.shape, 255)
-        for offset in range(np.prod(case.pool.kernel)):
-            offsets = np.full(drawn.shape, offset)
-            found = reference.flat_of_window(offsets, case.pool, case.size, case.cells)
-            expected[(found == drawn) & (drawn >= 0)] = offset
-        found = convert(layout.arrange(drawn, mx.int32), "flat", "window")
-        np.testing.assert_array_equal(layout.planes_of(found), expected, err_msg=str(case))
+    (case,) = generated_cases(1, seed)
+    layout, C = case.layout, case.layout.channels
+    given = dict(zip(("kernel_size", "stride", "padding"), case.parameters))
+    given |= {"dilation": case.pool.dilation, "data_format": layout.data_format}
+    convert = partial(convert_indices, output_size=case.size, **given)
+    flat, window = (case.max_pool(case.x, name)[1] for name in FORMATS[:2])
+    assert mx.array_equal(convert(window, "window", "flat"), flat), str(case)
+    numbers = layout.planes_of(flat).reshape(layout.planes, -1).tolist()
+    for name in FORMATS[2:]:
+        expected = [
+            -1 if i < 0 else number(i, name, *divmod(n, C), layout.batch or 1, C, case.size)
+            for n, row in enumerate(numbers)
+            for i in row
+        ]
+        assert layout.planes_of(convert(flat, "flat", name)).ravel().tolist() == expected
+    for middle, other in product(FORMATS, FORMATS):
+        there = convert(convert(flat, "flat", middle), middle, other)
+        assert mx.array_equal(convert(there, other, "flat"), flat), (middle, other, str(case))
+    # any flat index becomes its offset in the window or the largest number, any offset its flat index or -1
+    random, shape = np.random.default_rng(seed), (layout.planes, *case.cells)
+    elements = np.prod(case.pool.kernel)
+    flat = random.integers(-1, np.prod(case.size) + 1, shape)
+    offsets = random.integers(0, elements + random.integers(2), shape)
+    flat_of = partial(reference.flat_of_window, pool=case.pool, size=case.size, pooled=case.cells)
+    offsets_of_flat = np.full(shape, 255)
+    for offset in range(elements):
+        offsets_of_flat[(flat >= 0) & (flat_of(np.full(shape, offset)) == flat)] = offset
+    for source, target, dtype, drawn, expected, invalid in (
+        ("flat", "window", mx.int32, flat, offsets_of_flat, 255),
+        ("window", "flat", mx.uint8, offsets, flat_of(offsets), -1),
+    ):
+        indices = layout.arrange(drawn, dtype)
+        equal(layout.planes_of(convert(indices, source, target)), expected, case)
+        refused = pytest.raises(ValueError, match="must be from")
+        with refused if (expected == invalid).any() else nullcontext():
+            mlx_unpool.check_indices(indices, case.size, **given)
 
 
 @pytest.mark.parametrize("name", ["flat", *FORMATS[2:]])

@@ -79,6 +79,7 @@ LONG = [
     *(((100,), 21, 4, 5, 3), ((200,), 40, 3, 20, 2), ((90,), 17, 30, 8, 2)),
     *(((10,), 200, 1, 100, 1), ((10,), 90, 5, 130, 3)),
     ((7,), 8, 3, 28, 8),  # some windows have no element in the plane
+    ((400,), 100, 100, 0, 2),  # adjacent only without the dilation
     *(((40, 40), 36, 1, 3, 1), ((40, 40), 40, 40, 0, 1), ((40, 40), 34, 3, 17, 1)),
 ]
 CALLS = [(window, mx.float32) for window in LONG]
@@ -105,6 +106,15 @@ def test_strides_and_dilations_of_a_plane_of_nearly_2_to_the_31_positions(kernel
     x = mx.broadcast_to(mx.array([[[5]]], mx.int8), (1, length, 1))  # takes no memory
     _, indices = mlx_unpool.max_pool1d(x, kernel, stride, dilation=dilation, return_indices=True)
     assert indices.reshape(-1).tolist() == [*range(0, length - (kernel - 1) * dilation, stride)]
+
+
+@pytest.mark.parametrize("padding", [((1, 0), 0), ((0, 1), (1, 0)), ((1, 0), (1, 0))])
+def test_padding_moves_windows_that_are_as_many_as_without(padding):
+    """Two windows of two positions on four, but not as tiles of the plane."""
+    pool = reference.Pool((2, 2), (2, 2), padding, (1, 1))
+    check_case(
+        Case(Layout(2, 1, 16, "channels_last"), (4, 4), mx.float32, planes((4, 4), "", count=16), pool)
+    )
 
 
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16, mx.int8], ids=str)
@@ -134,6 +144,21 @@ def test_the_maximum_is_found_at_every_position_of_a_long_window(kernel, dtype):
             chosen.reshape(1, -1, 1), kernel, return_indices=True, index_format="window"
         )
         assert indices.reshape(-1).tolist() == [*range(kernel), last]
+
+
+@pytest.mark.usefixtures("small_size")
+def test_an_offset_on_two_axes_may_need_a_wider_dtype_than_each_of_them():
+    x = mx.zeros((1, 100, 661, 1))
+    x[0, 99, 97] = 1  # the last of 98 columns: 97 fits into 8 bits, 99 * 661 and 99 * 98 + 97 into 16
+    _, indices = mlx_unpool.max_pool2d(x, (100, 98), return_indices=True)
+    assert indices.reshape(-1).tolist()[0] == 99 * 661 + 97
+
+
+def test_window_indices_of_as_many_elements_as_16_bits_can_number():
+    x = mx.zeros((1, 256, 256, 1))
+    x[0, 255, 255] = 1
+    _, indices = mlx_unpool.max_pool2d(x, 256, return_indices=True, index_format="window")
+    assert (indices.dtype, indices.item()) == (mx.uint16, 2**16 - 1)
 
 
 # Size, pooled size, kernel of a fractional pool

@@ -1,68 +1,96 @@
-"""Generated calls of every rank, layout, window and dtype agree with the NumPy reference."""
+"""Generated calls of every rank, layout, window and dtype agree with the NumPy reference.
+
+`make test` generates the same calls in every run, `make fuzz` new ones.
+"""
 
 from __future__ import annotations
 
 import itertools
 import sys
+from math import prod
+from random import Random
 
 import mlx.core as mx
 import numpy as np
 import pytest
 import reference
-from arrays import copies_bits, generated_cases, irregular_cases
-from properties import check_case, check_unpool
+from arrays import FLOATS, INTEGERS, copies_bits, generated_cases, irregular_cases, planes
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import check_case, check_unpool, draws
 
 import mlx_unpool
 from mlx_unpool import _geometry, _requests
+from mlx_unpool._backends.cpu import maxima
 from mlx_unpool._geometry import WindowGeometry, adaptive_geometry, fractional_geometry
 from mlx_unpool._layout import bounds_array
 
-SEEDS = range(8)
-COUNT = 60  # calls per seed
+SEEDS = st.integers(0, 2**32 - 1)
+DTYPES = FLOATS * 4 + INTEGERS  # three of five calls have floats, and so a gradient
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@draws(330, shrink=False)
+@given(SEEDS)
 def test_generated_pools(seed):
-    for case in generated_cases(COUNT, seed):
-        check_case(case)
+    check_case(*generated_cases(1, seed, DTYPES, adjacent=0.25))
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_generated_pools_without_tables_of_positions(seed, monkeypatch):
-    """As for axes of more than 2,048 positions, whose nearest elements inside are computed."""
+@pytest.fixture
+def as_if_large(monkeypatch):
+    """The algorithms for long axes and windows, and for arrays of many elements."""
     monkeypatch.setattr(_geometry, "MAX_TABLE_SIZE", -1)
+    for name, threshold in (("_SMALL_SIZE", 0), ("_FEW_VALUES", 0), ("_SEPARATE_KERNEL", 2)):
+        monkeypatch.setattr(maxima, name, threshold)
     _requests._plan.cache_clear()
-    for case in generated_cases(COUNT, seed + 600):
-        check_case(case)
+    yield
     _requests._plan.cache_clear()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.usefixtures("as_if_large")
+@draws(80, shrink=False)
+@given(SEEDS)
+def test_generated_pools_as_if_they_were_large(seed):
+    check_case(*generated_cases(1, seed, DTYPES, adjacent=0.25))
+
+
+@draws(330, shrink=False)
+@given(SEEDS)
 def test_generated_indices(seed):
-    """Unpooling of random indices, some of them outside the plane."""
+    """Unpooling of random indices, some of them outside their windows or outside the plane."""
     random = np.random.default_rng(seed)
-    for case in generated_cases(COUNT, seed + 200):
-        positions = int(np.prod(case.size))
-        shape = (case.layout.planes, *case.cells)
-        values = random.integers(-9, 9, shape).astype(np.float32)
-        flat = random.integers(-2, positions + 2, shape)
-        offsets = random.integers(0, min(int(np.prod(case.pool.kernel)) + 2, 256), shape)
-        offsets[random.random(shape) < 0.05] = 255
-        flat_of_offsets = reference.flat_of_window(offsets, case.pool, case.size, case.cells)
-        narrow = [mx.int16] if positions + 2 < 2**15 else []
-        for numbers, dtypes, expected, run in (
-            (flat, [mx.int32, mx.int64, *narrow], flat, case.max_unpool),
-            (offsets, [mx.uint8, mx.uint16], flat_of_offsets, case.max_unpool),
-            (flat, [mx.int32], flat, case.unpool_anywhere),
-        ):
-            indices = case.layout.arrange(numbers, dtypes[random.integers(len(dtypes))])
-            unpool = lambda v, run=run, indices=indices: run(v, indices)  # noqa: E731
-            check_unpool(unpool, values, mx.float32, case.layout, expected, case.size, case)
+    (case,) = generated_cases(1, seed, DTYPES, adjacent=0.25)
+    positions, shape = prod(case.size), (case.layout.planes, *case.cells)
+    values = planes(case.layout, case.cells, case.dtype, Random(seed), random)
+    anywhere = random.integers(-2, positions + 2, shape)
+    near = reference.near_windows(random, case.pool, case.size, shape)
+    if seed % 2:  # few, as one index outside its window can hide that a kernel misses another
+        near[random.random(shape) > 1 / prod(case.cells)] = -1
+    for flat in (anywhere, near):
+        flat[random.random(shape) < 0.03] = -(2**62)
+        flat[random.random(shape) < 0.03] = 2**62
+    offsets = random.integers(0, min(prod(case.pool.kernel) + 2, 256), shape)
+    offsets[random.random(shape) < 0.05] = 255
+    of_windows = mx.uint8, mx.uint16
+    of_planes = [d for d in INTEGERS if d not in of_windows and positions + 2 <= mx.iinfo(d).max]
+    for drawn, dtypes, run in (
+        (anywhere, of_planes, case.max_unpool),
+        (near, of_planes, case.max_unpool),
+        (anywhere, of_planes, case.unpool_anywhere),
+        (offsets, of_windows, case.max_unpool),
+    ):
+        dtype = dtypes[random.integers(len(dtypes))]
+        flat = drawn.clip(mx.iinfo(dtype).min, min(mx.iinfo(dtype).max, 2**62))
+        indices = case.layout.arrange(flat, dtype)
+        if drawn is offsets:
+            flat = reference.flat_of_window(offsets, case.pool, case.size, case.cells)
+        unpool = lambda v, run=run, indices=indices: run(v, indices)  # noqa: E731
+        check_unpool(unpool, values, case.dtype, case.layout, flat, case.size, case)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@draws(100, shrink=False)
+@given(SEEDS)
 def test_generated_adaptive_and_fractional_pools(seed):
-    for case in irregular_cases(50, seed):
+    for case in irregular_cases(2, seed, DTYPES):
         check_case(case)
 
 
@@ -85,7 +113,7 @@ def test_on_the_cpu_of_a_mac_numbers_are_compared_instead_of_bits(request):
     request.getfixturevalue("maximum_of_a_mac")
     with mlx_unpool.use_backend("ops"):
         assert not copies_bits()
-        for case in (*generated_cases(COUNT, 900), *irregular_cases(50, 900)):
+        for case in (*generated_cases(60, 900), *irregular_cases(50, 900)):
             check_case(case)
 
 
@@ -127,6 +155,6 @@ def test_where_adaptive_windows_lie_is_what_their_definition_says():
             (g.bounds_table, g.ends, g.pooled, ends),
             (g.covering_table, g.covering, g.size, walked),
         ):
-            for given in (table, None):
-                found = bounds_array(given, formula, counts)
+            for pairs in (table, None):
+                found = bounds_array(pairs, formula, counts)
                 assert list(map(tuple, found[2:].tolist())) == expected

@@ -184,8 +184,11 @@ def irregular_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS) -> list[Irr
     return cases
 
 
-def generated_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS) -> list[Case]:
-    """Cases over ranks, layouts, windows, sizes, dtypes and kinds of data."""
+def generated_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS, adjacent: float = 0) -> list[Case]:
+    """Cases over ranks, layouts, windows, sizes, dtypes and kinds of data.
+
+    ``adjacent`` is the proportion of cases with the usual windows, whose stride is the kernel on all axes.
+    """
     choose = random.Random(seed)
     random_ = np.random.default_rng(seed)
     cases: list[Case] = []
@@ -194,6 +197,9 @@ def generated_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS) -> list[Cas
         kernel = tuple(choose.randint(1, 4) for _ in range(rank))
         dilation = tuple(choose.choice((1, 1, 2, 3)) for _ in range(rank))
         stride = tuple(choose.choice((k, k, 1, 2, 3, 5)) for k in kernel)
+        if adjacent and choose.random() < adjacent:
+            kernel = stride = (choose.randint(2, 3),) * rank
+            dilation = (1,) * rank
         size = tuple(choose.randint(1, (40, 11, 7)[rank - 1]) for _ in range(rank))
         most = [d * (k - 1) for k, d in zip(kernel, dilation)]
         kind = choose.choice(("equal", "equal", "pairs", "same"))
@@ -213,23 +219,22 @@ def generated_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS) -> list[Cas
 
 
 def planes(layout, size, dtype, choose: random.Random, random_) -> np.ndarray:
-    """Planes of one dtype with ties, NaN, infinities or subnormal numbers, or without any of these."""
-    shape = (layout.planes, *size)
-    kind = choose.choice(("spread", "ties", "nan", "low", "subnormal"))
+    """Planes of one dtype: of different numbers, with ties and special numbers, or subnormal."""
+    shape, kind = (layout.planes, *size), choose.choice(("different", *["special"] * 3, "subnormal"))
     if dtype in INTEGERS:
         limits = mx.iinfo(dtype)
         low, high = max(limits.min, -(2**53)), min(limits.max, 2**53)
-        if kind in ("ties", "low"):
-            low = 0 if kind == "ties" else limits.min
-            high = low + 3
-        return random_.integers(low, high, shape, str(dtype)[9:], endpoint=True)
-    x = random_.standard_normal(shape).astype(np.float32)
-    if kind == "ties":
-        x = np.round(x) * 0.5  # has zeros of both signs
-    if kind == "nan":
-        x[random_.random(shape) < 0.25] = np.nan
-    if kind == "low":
-        x[random_.random(shape) < 0.7] = -np.inf
-    if kind == "subnormal":  # with zeros of both signs
-        x = np.round(x * 20) * np.float32(SMALLEST[dtype])
-    return to_numpy(mx.array(x).astype(dtype)).astype(np.float32)
+        x = random_.integers(low, high, shape, str(dtype)[9:], endpoint=True)
+        special = np.array([limits.min, limits.min + 1, 0, 1, limits.max], x.dtype)
+    else:
+        x = random_.standard_normal(shape).astype(np.float32)
+        special = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0], np.float32)
+        if kind == "special":
+            x = np.round(x) * 0.5
+        if kind == "subnormal":  # with zeros of both signs
+            x = np.round(x * 20) * np.float32(SMALLEST[dtype])
+    if kind == "special":  # in other proportions in each plane; the last part of it keeps its numbers
+        ends = random_.dirichlet([0.5] * 6, layout.planes)[:, :5].cumsum(axis=1)
+        number = (random_.random((*shape, 1)) > ends.reshape(-1, *[1] * len(size), 5)).sum(axis=-1)
+        x = np.where(number < 5, special[number % 5], x)
+    return x if dtype in INTEGERS else to_numpy(mx.array(x).astype(dtype)).astype(np.float32)

@@ -5,6 +5,7 @@ Cotangents are small integers, so that sums are exact in every dtype and in any 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 
@@ -12,8 +13,26 @@ import mlx.core as mx
 import numpy as np
 import reference
 from arrays import Case, IrregularCase, Layout, copies_bits
+from hypothesis import HealthCheck, Phase, settings
 
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))  # of all tests; 0: the usual ones
+USUAL = 1500  # the approximate sum of ``usual`` over all tests that use ``draws``
 SMALL = np.random.default_rng(0).integers(-3, 4, 2**16).astype(np.float32)
+
+
+def draws(usual: int, shrink: bool = True) -> settings:
+    """Settings of a test that draws ``usual`` examples, the same in every run.
+
+    With the environment variable FUZZ_EXAMPLES it draws new ones: its part of that number in all tests.
+    """
+    return settings(
+        max_examples=max(1, EXAMPLES * usual // USUAL) if EXAMPLES else usual,
+        derandomize=not EXAMPLES,
+        deadline=None,
+        print_blob=True,
+        phases=[phase for phase in Phase if shrink or phase != Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 def cotangent(layout: Layout, size: tuple[int, ...]) -> np.ndarray:
@@ -89,8 +108,10 @@ def check_unpool(
         found = [y for ys in mx.vjp(run, [x], [layout.arrange(grows, dtype)]) for y in ys]
         wanted.append(reference.max_unpool_vjp(grows, flat, size))
     assert {y.dtype for y in found} == {dtype}
-    for planes, expected in zip(planes_of(layout, *found), wanted, strict=True):
+    got = planes_of(layout, *found)
+    for planes, expected in zip(got, wanted, strict=True):
         equal(planes, expected, note)
+    equal(np.signbit(got[0]), np.signbit(wanted[0]), note)
 
 
 def check_case(case: Case | IrregularCase) -> None:
