@@ -28,8 +28,8 @@ from harness import timing
 
 import mlx_unpool
 from mlx_unpool import _backends, _derivatives
+from mlx_unpool._arguments import window_of
 from mlx_unpool._geometry import WindowGeometry
-from mlx_unpool._requests import window_of
 
 PAGE = timing.ROOT / "docs" / "benchmarks.md"
 SIZES = [(112, 64), (56, 128), (28, 256)]  # (height and width, channels) of a SegNet decoder

@@ -1,10 +1,10 @@
 """Max pooling with indices and max unpooling for MLX."""
 
 from ._backends import use_backend
+from ._checks import check_indices, checking
 from ._derivatives import exporting
-from ._indices import checking
 from ._replace import replace_max_pools
-from .formats import check_indices, convert_indices
+from .formats import convert_indices
 from .functional import (
     adaptive_max_pool1d,
     adaptive_max_pool2d,

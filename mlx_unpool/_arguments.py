@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 import mlx.core as mx
 
-from ._types import LARGEST_AXIS, TRAITS, is_float
+from ._geometry import Window, triple
+from ._types import DATA_FORMATS, LARGEST_AXIS, TRAITS, is_float
 
 PAIR_HINT = (
     "A pool with return_indices=True returns a pair: values, indices = pool(x), then "
@@ -149,7 +150,7 @@ def integers(caller: str, name: str, value: Any, count: int, least: int) -> tupl
     return numbers
 
 
-def padding(caller: str, value: Any, count: int) -> tuple[tuple[int, int], ...] | None:
+def padding_pairs(caller: str, value: Any, count: int) -> tuple[tuple[int, int], ...] | None:
     """Check a padding; return a pair (before, after) per axis, or None for "same"."""
     if type(value) is int and 0 <= value <= LARGEST_AXIS:  # the usual case, fast
         return ((value, value),) * count
@@ -166,6 +167,51 @@ def padding(caller: str, value: Any, count: int) -> tuple[tuple[int, int], ...] 
         raise ValueError(message(caller, "padding", "be 0 or more", value))
     _check_lengths(caller, "padding", value, numbers)
     return tuple(zip(numbers[::2], numbers[1::2]))
+
+
+def channels_come_first(caller: str, data_format: Any) -> bool:
+    """Check ``data_format`` and return whether it is ``"channels_first"``."""
+    choice(caller, "data_format", data_format, DATA_FORMATS)
+    return data_format == "channels_first"
+
+
+def window_of(
+    caller: str,
+    rank: int,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: Any = False,
+) -> Window:
+    """The window over ``rank`` axes with these arguments, checked."""
+    kernel = integers(caller, "kernel_size", kernel_size, rank, least=1)
+    strides = kernel if stride is None else integers(caller, "stride", stride, rank, least=1)
+    pads = padding_pairs(caller, padding, rank)
+    dilations = integers(caller, "dilation", dilation, rank, least=1)
+    flag(caller, "ceil_mode", ceil_mode)
+    window = _window(kernel, strides, pads, dilations, ceil_mode)
+    if not window.padding_fits:
+        span = f"dilation * (kernel_size - 1) + 1 = {window.span[3 - rank :]} positions"
+        needed = f"be less than the window ({span}) on each side"
+        raise ValueError(message(caller, "padding", needed, padding))
+    return window
+
+
+@functools.lru_cache(256)
+def _window(kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Window:
+    before, after = (triple(side, 0) for side in zip(*padding)) if padding else ((0, 0, 0),) * 2
+    sizes = triple(kernel), triple(stride), before, triple(dilation)
+    return Window(*sizes, ceil_mode, after, same=padding is None)
+
+
+def no_window(caller: str, stride: Any, padding: Any, dilation: Any) -> None:
+    """Check that the arguments of the window are left at their defaults, because 'kernel_size' is None."""
+    given = ("stride", stride, None), ("padding", padding, 0), ("dilation", dilation, 1)
+    for name, value, default in given:
+        if type(value) is not type(default) or value != default:
+            needed = f"be left at {default} if 'kernel_size' is None"
+            raise ValueError(message(caller, name, needed, value))
 
 
 def ratios(caller: str, name: str, value: Any, count: int) -> tuple[float, ...]:

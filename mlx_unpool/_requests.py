@@ -18,7 +18,8 @@ from typing import Any
 import mlx.core as mx
 
 from . import _arguments as check
-from . import _derivatives, _indices
+from . import _checks, _derivatives
+from ._arguments import channels_come_first, window_of
 from ._backends import Target, target_of
 from ._geometry import (
     AdaptiveGeometry,
@@ -33,7 +34,6 @@ from ._geometry import (
 )
 from ._layout import Layout, bounds_array, layout_hint
 from ._types import (
-    DATA_FORMATS,
     INDEX_FORMATS,
     LARGEST_AXIS,
     MAX_WINDOW_INDICES,
@@ -268,11 +268,7 @@ class MaxUnpooling(_Request):
         if kernel_size is not None:
             window = window_of(caller, rank, kernel_size, stride, padding, dilation)
         else:
-            given = ("stride", stride, None), ("padding", padding, 0), ("dilation", dilation, 1)
-            for name, value, default in given:
-                if type(value) is not type(default) or value != default:
-                    needed = f"be left at {default} if 'kernel_size' is None"
-                    raise ValueError(check.message(caller, name, needed, value))
+            check.no_window(caller, stride, padding, dilation)
         is_ambiguous = window is None or (max(window.stride) > 1 and (from_pool or window.same))
         return _interned(MaxUnpooling, caller, rank, first, window, is_ambiguous)
 
@@ -292,8 +288,8 @@ class MaxUnpooling(_Request):
         with mx.stream(target.stream):
             if plan.is_empty:
                 return mx.zeros(plan.shape, x.dtype)
-            if _indices.is_checking():
-                _indices.check_if_possible(self.caller, indices, plan.layout, plan.geometry)
+            if _checks.is_checking():
+                _checks.check_if_possible(self.caller, indices, plan.layout, plan.geometry)
             values, indices = mx.reshape(x, plan.folded), mx.reshape(indices, plan.folded)
             full = _derivatives.linear("scatter", "last", values, (indices,), plan.geometry, target)
             return mx.reshape(full, plan.shape)
@@ -489,42 +485,6 @@ class FractionalPooling(_Pooling):
             raise self.error("random_samples", f"have the shape {of_uniform}", of_samples)
         g = fractional_geometry(size, triple(count), triple(self.kernel))
         return Plan.of(layout, g, flat_dtype(size))
-
-
-def channels_come_first(caller: str, data_format: Any) -> bool:
-    """Check ``data_format`` and return whether it is ``"channels_first"``."""
-    check.choice(caller, "data_format", data_format, DATA_FORMATS)
-    return data_format == "channels_first"
-
-
-def window_of(
-    caller: str,
-    rank: int,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: Any = False,
-) -> Window:
-    """The window over ``rank`` axes with these arguments, checked."""
-    kernel = check.integers(caller, "kernel_size", kernel_size, rank, least=1)
-    strides = kernel if stride is None else check.integers(caller, "stride", stride, rank, least=1)
-    pads = check.padding(caller, padding, rank)
-    dilations = check.integers(caller, "dilation", dilation, rank, least=1)
-    check.flag(caller, "ceil_mode", ceil_mode)
-    window = _window(kernel, strides, pads, dilations, ceil_mode)
-    if not window.padding_fits:
-        span = f"dilation * (kernel_size - 1) + 1 = {window.span[3 - rank :]} positions"
-        needed = f"be less than the window ({span}) on each side"
-        raise ValueError(check.message(caller, "padding", needed, padding))
-    return window
-
-
-@lru_cache(_REQUEST_CACHE_SIZE)
-def _window(kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Window:
-    before, after = (triple(side, 0) for side in zip(*padding)) if padding else ((0, 0, 0),) * 2
-    sizes = triple(kernel), triple(stride), before, triple(dilation)
-    return Window(*sizes, ceil_mode, after, same=padding is None)
 
 
 def _fractional_bounds(samples: mx.array, g: FractionalGeometry) -> mx.array:

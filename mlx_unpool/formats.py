@@ -1,19 +1,18 @@
-"""Conversion between index formats, and a check for invalid indices."""
+"""Conversion between index formats."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import mlx.core as mx
 
 from . import _arguments as check
 from . import _indices
-from ._geometry import Geometry, WindowGeometry, triple
-from ._layout import Layout, layout_hint
-from ._requests import MaxUnpooling, channels_come_first, window_of
+from ._checks import planes_of, with_window
+from ._geometry import Geometry, WindowGeometry
+from ._layout import Layout
 from ._types import (
     CONVERTIBLE_FORMATS,
     DATA_FORMATS,
@@ -107,15 +106,15 @@ def convert_indices(
             f"[{caller}] 'indices' must have dtype uint8 or uint16 if 'source' is 'window', and another "
             f"integer dtype otherwise, but got {indices.dtype} and '{source}'."
         )
-    planes = _planes(caller, indices, output_size, data_format)
+    layout, g = planes_of(caller, indices, output_size, data_format)
     if "window" in (source, target):
-        planes = planes.with_window(caller, kernel_size, stride, padding, dilation)
+        g = with_window(caller, layout.rank, g, kernel_size, stride, padding, dilation)
+    planes = _Planes(layout, g)
     if target_data_format is None:
         target_data_format = data_format
     check.choice(caller, "target_data_format", target_data_format, DATA_FORMATS)
-    positions = planes.positions(planes.layout.fold(indices), source)
-    result = planes.layout.unfold(planes.indices(positions, target))
-    return _laid_out(result, planes.layout, target_data_format)
+    positions = planes.positions(layout.fold(indices), source)
+    return _laid_out(layout.unfold(planes.indices(positions, target)), layout, target_data_format)
 
 
 @dataclass(frozen=True)
@@ -124,15 +123,6 @@ class _Planes:
 
     layout: Layout
     geometry: Geometry
-
-    def with_window(self, caller: str, kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> _Planes:
-        """The same planes with windows."""
-        if kernel_size is None:
-            needed = "be given for window indices"
-            raise ValueError(check.message(caller, "kernel_size", needed, None))
-        window = window_of(caller, self.layout.rank, kernel_size, stride, padding, dilation)
-        g = self.geometry
-        return _Planes(self.layout, WindowGeometry(g.size, g.pooled, window.resolved(g.size)))
 
     def positions(self, indices: mx.array, source: str) -> mx.array:
         """The indices converted to flat ones, as int64; -1 for an index outside its own plane or window."""
@@ -195,100 +185,9 @@ class _Planes:
         return mx.where(index >= 0, index, mx.iinfo(dtype).max).astype(dtype)
 
 
-def _planes(caller: str, indices: mx.array, output_size: Any, data_format: Any) -> _Planes:
-    """The planes described by ``output_size``, a spatial or a full shape; its length gives the rank."""
-    first = channels_come_first(caller, data_format)
-    given = check.shape(caller, "output_size", output_size)
-    if not isinstance(output_size, (tuple, list)):
-        needed = "be a tuple with one integer per spatial axis, or a full shape,"
-        raise ValueError(check.message(caller, "output_size", needed, output_size))
-    # A full shape has as many numbers as the indices have axes.
-    is_full = len(given) == indices.ndim
-    rank = max(1, len(given) - 2) if is_full else len(given)
-    if rank not in (1, 2, 3) or indices.ndim not in (rank + 1, rank + 2):
-        needed = f"be a spatial shape, or a full shape, for indices of shape {indices.shape}"
-        raise ValueError(check.message(caller, "output_size", needed, output_size))
-    layout = Layout.of(caller, "indices", indices.shape, rank, first)
-    spatial = layout.spatial_of_full_shape(given) if is_full else given
-    if spatial is None:
-        other = Layout.of(caller, "indices", indices.shape, rank, not first)
-        hint = layout_hint(not first) if other.spatial_of_full_shape(given) else ""
-        needed = f"have the batch and channels of 'indices' {indices.shape} if it is a full shape"
-        if rank < 3:
-            hint += " If the indices have no batch, pass the spatial shape."
-        raise ValueError(check.message(caller, "output_size", needed, output_size) + hint)
-    if min(spatial) < 1:
-        needed = "be 1 or more on each axis"
-        raise ValueError(check.message(caller, "output_size", needed, output_size))
-    size = triple(spatial)
-    planes = max(1, layout.batch) * max(1, layout.channels)
-    if prod(size) * planes >= 2**63:
-        needed = f"give fewer than 2^63 positions in total, for {planes} planes,"
-        raise ValueError(check.message(caller, "output_size", needed, output_size))
-    return _Planes(layout, Geometry(size, layout.size(indices.shape)))
-
-
 def _laid_out(x: mx.array, layout: Layout, data_format: str) -> mx.array:
     """``x`` transposed from ``layout`` to ``data_format``."""
     first = -layout.rank - 1
     if layout.channels_first == (data_format == "channels_first"):
         return x
     return mx.moveaxis(x, first, -1) if layout.channels_first else mx.moveaxis(x, -1, first)
-
-
-@check.signature
-def check_indices(
-    indices: mx.array,
-    output_size: Sequence[int],
-    kernel_size: IntOrTuple | None = None,
-    stride: IntOrTuple | None = None,
-    padding: Padding = 0,
-    *,
-    dilation: IntOrTuple = 1,
-    data_format: DataFormat = "channels_last",
-) -> None:
-    """Raise ValueError if an index is outside a plane of ``output_size`` or outside its window.
-
-    Unpooling raises no error for such an index, because a GPU kernel cannot. It drops a value with
-    a flat index outside the plane or an invalid window index, and puts a value with any other wrong
-    index at a wrong position. This function evaluates ``indices``. Use :func:`checking` to check
-    the indices of every unpooling call.
-
-    Args:
-        indices (array): Flat indices (any integer dtype except uint8 and uint16) or window indices (uint8 or
-            uint16) of shape ``(N, [D_out, [H_out,]] W_out, C)``, or ``(N, C, [D_out, [H_out,]] W_out)`` with
-            ``data_format="channels_first"``; the batch dimension is optional.
-        output_size (tuple of int): Spatial shape of the output of the unpooling, or its full shape if it has
-            a batch. For indices with four axes, ``(12, 12, 1)`` is the spatial shape of a 3-D plane, not
-            ``(H, W, C)``.
-        kernel_size (int or tuple of int, optional): Window of the pooling. Required for window indices. If
-            given, each flat index must also be in its window.
-        stride, padding, dilation: Must match the pooling.
-        data_format (str): ``"channels_last"`` or ``"channels_first"``.
-
-    Raises:
-        ValueError: If an index is invalid: the message gives the first one, where it is in ``indices``,
-            the valid range and, with a window, the likely cause. The -1 of a window without an
-            element inside the plane is also invalid. Also if a size is out of range, ``output_size``
-            has the wrong number of axes or is a full shape with another batch or channels,
-            ``data_format`` is unknown, ``kernel_size`` is missing but needed, or the indices depend on
-            the arguments of a function inside ``mx.compile`` or ``mx.vmap``.
-        TypeError: If ``indices`` is not an array of integers, or a size is not an integer.
-
-    Example:
-        >>> mlx_unpool.check_indices(mx.array([[[0], [5]]]), (6,))
-        >>> mlx_unpool.check_indices(mx.array([[[0], [6]]]), (6,))
-        Traceback (most recent call last):
-        ...
-        ValueError: [check_indices] 'indices' must be from 0 to 5 but got 6 at (0, 1, 0).
-
-    See also: :func:`checking`; :func:`convert_indices`; :func:`max_unpool2d`.
-    """
-    caller = "check_indices"
-    check.indices(caller, indices)
-    planes = _planes(caller, indices, output_size, data_format)
-    if kernel_size is not None or is_window(indices.dtype):
-        planes = planes.with_window(caller, kernel_size, stride, padding, dilation)
-    else:  # the others must be left at their defaults
-        MaxUnpooling.of(caller, planes.layout.rank, None, stride, padding, dilation, data_format)
-    _indices.check(caller, indices, planes.layout, planes.geometry)

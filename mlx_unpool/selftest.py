@@ -22,9 +22,9 @@ from typing import Any
 import mlx.core as mx
 
 from . import __version__, _backends
+from ._arguments import window_of
 from ._geometry import AdaptiveGeometry, Geometry, WindowGeometry, adaptive_geometry
 from ._layout import bounds_array
-from ._requests import window_of
 
 _GROUP = (2, 1, 24, 24, 64)  # (B, D, H, W, C)
 # name: shape, window (kernel, stride, padding, dilation) or number of adaptive windows, flat indices

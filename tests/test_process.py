@@ -45,7 +45,7 @@ def test_workers_that_are_forked_before_mlx_runs_work():
 INTERRUPTED = """
 import random, signal
 import mlx.core as mx, mlx_unpool
-from mlx_unpool import _backends, _derivatives, _indices
+from mlx_unpool import _backends, _checks, _derivatives
 
 def repeat_until_a_signal(call, seconds):
     try:
@@ -69,7 +69,7 @@ def evaluate():
     z = mlx_unpool.adaptive_max_pool2d(x, next(sizes) % 15 + 1)
     mx.eval(there(x), y, z, mx.vmap(there)(x[None]), gradient(x))
 
-state = lambda: [v.get() for v in (_derivatives._exporting, _backends._forced, _indices._checking)]
+state = lambda: [v.get() for v in (_derivatives._exporting, _backends._forced, _checks._checking)]
 before, sizes, x = state(), iter(range(10**9)), mx.random.normal((2, 17, 19, 4))
 gradient = mx.grad(lambda x: (there(x) ** 2).sum())
 expected = gradient(x)

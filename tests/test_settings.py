@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 import mlx_unpool
-from mlx_unpool import _backends, _derivatives, _indices
+from mlx_unpool import _backends, _checks, _derivatives
 from mlx_unpool._settings import set_inside
 from mlx_unpool._types import BACKENDS
 
 BLOCKS = {
     "exporting": (mlx_unpool.exporting, _derivatives._exporting.get, False, True),
-    "checking": (mlx_unpool.checking, _indices.is_checking, False, True),
+    "checking": (mlx_unpool.checking, _checks.is_checking, False, True),
     "use_backend": (lambda: mlx_unpool.use_backend("metal"), _backends._forced.get, None, "metal"),
 }
 

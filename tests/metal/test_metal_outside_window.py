@@ -13,9 +13,9 @@ from kernel_cases import CHOSEN, huge
 
 import mlx_unpool
 from mlx_unpool import _backends
+from mlx_unpool._arguments import window_of
 from mlx_unpool._backends import gpu
 from mlx_unpool._geometry import WindowGeometry, triple
-from mlx_unpool._requests import window_of
 
 
 def plane_indices(kind: str, side: int) -> np.ndarray:

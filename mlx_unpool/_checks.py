@@ -1,0 +1,237 @@
+"""Checks of index values: :func:`check_indices` for one array, :func:`checking` for every unpooling."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from math import prod
+from typing import Any
+
+import mlx.core as mx
+
+from . import _arguments as arguments
+from ._geometry import Geometry, WindowGeometry, triple
+from ._indices import offsets, positions
+from ._layout import Layout, layout_hint
+from ._settings import set_inside
+from ._types import DataFormat, IntOrTuple, Padding, is_window
+
+VARIABLE = "MLX_UNPOOL_CHECK"
+_SWITCH = {"": False, "0": False, "false": False, "no": False, "off": False}
+_SWITCH |= {"1": True, "true": True, "yes": True, "on": True}
+_checking: ContextVar[bool | None] = ContextVar("checking", default=None)
+
+
+@contextmanager
+def checking() -> Iterator[None]:
+    """Return a context manager inside which every unpooling checks its indices.
+
+    Elsewhere unpooling raises no error for invalid indices, because a GPU kernel cannot. Inside
+    this context (or, with the environment variable ``MLX_UNPOOL_CHECK=1``, in the whole process)
+    each call evaluates its indices and raises what :func:`check_indices` raises. Use it to find a
+    mistake: it costs one evaluation per call.
+
+    It applies to the current thread and to ``asyncio`` tasks created inside, not to other threads.
+    Inside ``mx.compile`` and ``mx.vmap`` the values of the function's arguments are unavailable, so
+    indices that depend on them are not checked.
+
+    Raises:
+        ValueError: In a call inside the block, if an index is outside the output or, where a window
+            is given, outside its window.
+
+    Example:
+        >>> x = mx.arange(20.0).reshape(1, 4, 5, 1)
+        >>> values, indices = mlx_unpool.max_pool2d(x, 2, return_indices=True)
+        >>> with mlx_unpool.checking():
+        ...     mlx_unpool.max_unpool2d(values, indices, 2)  # 4 x 4, but the indices are for 4 x 5
+        Traceback (most recent call last):
+        ...
+        ValueError: [max_unpool2d] 'indices' must be from 0 to 15 and in their own window but got 6 at \
+(0, 0, 0, 0). Inputs with H 4 to 5, W 4 to 5 have this pooled size (or smaller ones with ceil_mode). Pass \
+the shape of the pool's input as 'output_size', and the pool's kernel_size, stride, padding and dilation \
+(kernel_size=None for an adaptive or fractional pool).
+
+    See also: :func:`check_indices`; :func:`max_unpool2d`.
+    """
+    with set_inside(_checking, True):
+        yield
+
+
+def is_checking() -> bool:
+    """Whether unpooling has to check its indices."""
+    inside = _checking.get()
+    if inside is not None:
+        return inside
+    given = os.environ.get(VARIABLE, "")
+    if given.lower() not in _SWITCH:
+        allowed = ", ".join(repr(word) for word in _SWITCH)
+        raise ValueError(f"[mlx_unpool] '{VARIABLE}' must be one of {allowed} but got {given!r}.")
+    return _SWITCH[given.lower()]
+
+
+@arguments.signature
+def check_indices(
+    indices: mx.array,
+    output_size: Sequence[int],
+    kernel_size: IntOrTuple | None = None,
+    stride: IntOrTuple | None = None,
+    padding: Padding = 0,
+    *,
+    dilation: IntOrTuple = 1,
+    data_format: DataFormat = "channels_last",
+) -> None:
+    """Raise ValueError if an index is outside a plane of ``output_size`` or outside its window.
+
+    Unpooling raises no error for such an index, because a GPU kernel cannot. It drops a value with
+    a flat index outside the plane or an invalid window index, and puts a value with any other wrong
+    index at a wrong position. This function evaluates ``indices``. Use :func:`checking` to check
+    the indices of every unpooling call.
+
+    Args:
+        indices (array): Flat indices (any integer dtype except uint8 and uint16) or window indices (uint8 or
+            uint16) of shape ``(N, [D_out, [H_out,]] W_out, C)``, or ``(N, C, [D_out, [H_out,]] W_out)`` with
+            ``data_format="channels_first"``; the batch dimension is optional.
+        output_size (tuple of int): Spatial shape of the output of the unpooling, or its full shape if it has
+            a batch. For indices with four axes, ``(12, 12, 1)`` is the spatial shape of a 3-D plane, not
+            ``(H, W, C)``.
+        kernel_size (int or tuple of int, optional): Window of the pooling. Required for window indices. If
+            given, each flat index must also be in its window.
+        stride, padding, dilation: Must match the pooling.
+        data_format (str): ``"channels_last"`` or ``"channels_first"``.
+
+    Raises:
+        ValueError: If an index is invalid: the message gives the first one, where it is in ``indices``,
+            the valid range and, with a window, the likely cause. The -1 of a window without an
+            element inside the plane is also invalid. Also if a size is out of range, ``output_size``
+            has the wrong number of axes or is a full shape with another batch or channels,
+            ``data_format`` is unknown, ``kernel_size`` is missing but needed, or the indices depend on
+            the arguments of a function inside ``mx.compile`` or ``mx.vmap``.
+        TypeError: If ``indices`` is not an array of integers, or a size is not an integer.
+
+    Example:
+        >>> mlx_unpool.check_indices(mx.array([[[0], [5]]]), (6,))
+        >>> mlx_unpool.check_indices(mx.array([[[0], [6]]]), (6,))
+        Traceback (most recent call last):
+        ...
+        ValueError: [check_indices] 'indices' must be from 0 to 5 but got 6 at (0, 1, 0).
+
+    See also: :func:`checking`; :func:`convert_indices`; :func:`max_unpool2d`.
+    """
+    caller = "check_indices"
+    arguments.indices(caller, indices)
+    layout, g = planes_of(caller, indices, output_size, data_format)
+    if kernel_size is not None or is_window(indices.dtype):
+        g = with_window(caller, layout.rank, g, kernel_size, stride, padding, dilation)
+    else:
+        arguments.no_window(caller, stride, padding, dilation)
+    check(caller, indices, layout, g)
+
+
+def check(caller: str, indices: mx.array, layout: Layout, g: Geometry) -> None:
+    """Raise ValueError for the first invalid index of a caller's indices."""
+    invalid = layout.unfold(_invalid(layout.fold(indices), g))
+    if not indices.size or not mx.any(invalid).item():
+        return
+    rest = int(mx.argmax(invalid.reshape(-1)))
+    found: tuple[int, ...] = ()
+    for length in reversed(indices.shape):
+        rest, here = divmod(rest, length)
+        found = (here, *found)
+    raise ValueError(
+        f"[{caller}] 'indices' must be {_allowed(indices.dtype, g)} but got {indices[found].item()} at "
+        f"{found}.{_hint(g, layout.rank)}"
+    )
+
+
+def check_if_possible(caller: str, indices: mx.array, layout: Layout, g: Geometry) -> None:
+    """Like :func:`check`, but without effect in a transformation, where values are unavailable."""
+    try:
+        mx.eval(indices)
+    except ValueError as error:
+        if "transformation" in str(error):
+            return
+        raise
+    check(caller, indices, layout, g)
+
+
+def _invalid(indices: mx.array, g: Geometry) -> mx.array:
+    """Whether each index is outside the plane or, with a window, outside its own window."""
+    if is_window(indices.dtype):
+        assert isinstance(g, WindowGeometry)  # window indices without a window raised an error
+        return positions(indices, g) < 0
+    # As unsigned numbers, negative indices are too large as well.
+    invalid = indices.astype(mx.uint64) >= mx.array(prod(g.size), mx.uint64)
+    if isinstance(g, WindowGeometry):
+        invalid = invalid | (offsets(indices.astype(mx.int64), g) < 0)
+    return invalid
+
+
+def _allowed(dtype: mx.Dtype, g: Geometry) -> str:
+    """The valid indices, for a message."""
+    if is_window(dtype):
+        assert isinstance(g, WindowGeometry)
+        most, hint = g.window.elements - 1, "convert positions in the plane to int32"
+        kind = f"{dtype} indices are offsets in the window; {hint}"
+        return f"from 0 to {most} ({kind}) and refer to a position inside the plane"
+    window = " and in their own window" if g.window else ""
+    return f"from 0 to {prod(g.size) - 1}{window}"
+
+
+def _hint(g: Geometry, rank: int) -> str:
+    """The likely causes: another output size, or another window."""
+    if g.window is None:
+        return ""
+    axes = zip("DHW", g.window.unpooled_size(g.pooled), g.window.stride)
+    smaller = "" if g.window.same else " (or smaller ones with ceil_mode)"
+    sizes = ", ".join(f"{name} {n} to {n + s - 1}" for name, n, s in list(axes)[3 - rank :])
+    return (
+        f" Inputs with {sizes} have this pooled size{smaller}. Pass the shape of the pool's input as "
+        "'output_size', and the pool's kernel_size, stride, padding and dilation (kernel_size=None for an "
+        "adaptive or fractional pool)."
+    )
+
+
+def planes_of(caller: str, indices: mx.array, output_size: Any, data_format: Any) -> tuple[Layout, Geometry]:
+    """The layout of ``indices`` and their planes of ``output_size``, a spatial or a full shape."""
+    first = arguments.channels_come_first(caller, data_format)
+    given = arguments.shape(caller, "output_size", output_size)
+    if not isinstance(output_size, (tuple, list)):
+        needed = "be a tuple with one integer per spatial axis, or a full shape,"
+        raise ValueError(arguments.message(caller, "output_size", needed, output_size))
+    # A full shape has as many numbers as the indices have axes.
+    is_full = len(given) == indices.ndim
+    rank = max(1, len(given) - 2) if is_full else len(given)
+    if rank not in (1, 2, 3) or indices.ndim not in (rank + 1, rank + 2):
+        needed = f"be a spatial shape, or a full shape, for indices of shape {indices.shape}"
+        raise ValueError(arguments.message(caller, "output_size", needed, output_size))
+    layout = Layout.of(caller, "indices", indices.shape, rank, first)
+    spatial = layout.spatial_of_full_shape(given) if is_full else given
+    if spatial is None:
+        other = Layout.of(caller, "indices", indices.shape, rank, not first)
+        hint = layout_hint(not first) if other.spatial_of_full_shape(given) else ""
+        needed = f"have the batch and channels of 'indices' {indices.shape} if it is a full shape"
+        if rank < 3:
+            hint += " If the indices have no batch, pass the spatial shape."
+        raise ValueError(arguments.message(caller, "output_size", needed, output_size) + hint)
+    if min(spatial) < 1:
+        needed = "be 1 or more on each axis"
+        raise ValueError(arguments.message(caller, "output_size", needed, output_size))
+    size = triple(spatial)
+    planes = max(1, layout.batch) * max(1, layout.channels)
+    if prod(size) * planes >= 2**63:
+        needed = f"give fewer than 2^63 positions in total, for {planes} planes,"
+        raise ValueError(arguments.message(caller, "output_size", needed, output_size))
+    return layout, Geometry(size, layout.size(indices.shape))
+
+
+def with_window(
+    caller: str, rank: int, g: Geometry, kernel_size: Any, stride: Any, padding: Any, dilation: Any
+) -> WindowGeometry:
+    """The geometry with the window of these arguments, which index format or dtype require."""
+    if kernel_size is None:
+        needed = "be given for window indices"
+        raise ValueError(arguments.message(caller, "kernel_size", needed, None))
+    window = arguments.window_of(caller, rank, kernel_size, stride, padding, dilation)
+    return WindowGeometry(g.size, g.pooled, window.resolved(g.size))
