@@ -44,8 +44,8 @@ def about_input(**entries: Any) -> dict[str, Any]:
 BITS = {"group_size": 64, "bits": 4, "mode": "affine"}
 GREY = {"name": "sky", "colour": [1, 2, 3]}
 CONFIGS: list[tuple[Any, str]] = [
-    ("{", "Expecting property name"),
-    ("[1]", "Input should be a valid dictionary"),
+    ("{", "Invalid JSON: EOF while parsing an object at line 1 column 1"),
+    ("[1]", "Input should be an object"),
     ({"model_type": "unet"}, "'model_type' must be one of .*quicknat.*, but got 'unet'"),
     ({"model_type": None}, "'model_type': Field required"),
     ({"config": {"num_filters": "4"}}, "'num_filters': Input .* valid integer, but got '4'"),
@@ -62,7 +62,7 @@ CONFIGS: list[tuple[Any, str]] = [
     (about_input(std=[0]), "'input.normalisation.std.0': .* greater than 0, but got 0"),
     (about_input(mean=[1, 2]), "'mean' must have 1 entries but got 2"),
     ({"about": {"input": {"normalisation": {"scale": 1}}}}, "'input.normalisation.mean': Field"),
-    ("[" * 100_000, "nested too deeply"),
+    ("[" * 100_000, "Invalid JSON: recursion limit exceeded"),
     ({"about": {"input": [1]}}, "'input': Input should be a valid dictionary, but got"),
     ({"about": {"input": {"multiple_of": 10**12}}}, "'input.multiple_of': .* or equal to 4096"),
     ({"about": {"input": {"planes": 99}}}, "'planes' must be 1 but got 99"),
@@ -116,9 +116,14 @@ def test_damaged_weights_are_refused(quicknat, tmp_path):
     folder = copy_of(quicknat, tmp_path / "model")
     file = folder / "model.safetensors"
     contents = file.read_bytes()
-    for damaged in (contents[:-4], contents[9:], b"something else", b""):
+    flipped = (
+        contents[:-9] + bytes([contents[-9] ^ 1]) + contents[-8:],
+        contents.replace(b"unknown", b"unknowm"),
+    )
+    for damaged in (*flipped, contents[:-4], contents[9:], b"something else", b""):
         file.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"model\.safetensors: it is damaged, or not a safe"):
+        says = "its checksum does not match" if damaged in flipped else "or not a safetensors file"
+        with pytest.raises(ValueError, match=rf"model\.safetensors: it is damaged.* {says}"):
             zoo.from_pretrained(folder)
 
 
@@ -137,8 +142,8 @@ def test_weights_of_other_types_are_refused_by_name(quicknat, tmp_path, dtype):
 
 def test_other_files_in_a_folder_are_named_in_one_line(quicknat, tmp_path):
     folder = copy_of(quicknat, tmp_path / "model")
-    (folder / "LICENSE").write_bytes("Lizenz für alle".encode("latin-1"))
-    with pytest.raises(ValueError, match=rf"^{folder}/LICENSE: 'utf-8' codec can't decode [^\n]*$"):
+    (folder / "config.json").write_bytes("Lizenz für alle".encode("latin-1"))
+    with pytest.raises(ValueError, match=rf"^{folder}/config.json: 'utf-8' codec can't decode [^\n]*$"):
         zoo.from_pretrained(folder)
     file = folder / "model.safetensors"
     file.unlink()
@@ -163,7 +168,7 @@ def test_a_new_head_keeps_the_other_weights(quicknat, tmp_path):
     model, _ = small_model("quicknat")
     model.about.classes = [GREY] * 33
     model.save_pretrained(tmp_path)
-    says = r"shape \(33, 1, 1, 4\) instead of \(5, 1, 1, 4\): classifier.conv.weight"
+    says = r"(?s)shape \(33, .* instead of \(5, .* classifier.conv.weight.* ignore_mismatched_sizes=True"
     with pytest.raises(ValueError, match=says):
         zoo.from_pretrained(tmp_path, num_classes=5)
     with pytest.warns(UserWarning, match="new random") as said:
@@ -226,7 +231,7 @@ SURPLUS = {f"a{n}": np.zeros(1) for n in range(12)}
         ("unet", SURPLUS, {}, r"'model_type' must be one of .*segnet.* but got 'unet'"),
         ("quicknat", None, {"depth": 3}, "unexpected keyword argument 'depth'"),
         ("quicknat", None, {"num_classes": "33"}, "'num_classes': Input should be a valid integer"),
-        ("quicknat", SURPLUS, {}, r"no 'encode1.conv1.weight' but a0, .*, a9, ... and 2 more"),
+        ("quicknat", SURPLUS, {}, r"names of ai-med/quick.* no 'encode1.conv1.weight' but a0, .* and 2 more"),
         ("cerebnet", "quicknat", {}, "The weights look like those of quicknat"),
         ("fastsurfer_cnn", "fastsurfer_vinn", {}, "The weights look like those of fastsurfer_vinn"),
         (
@@ -258,6 +263,7 @@ def test_weights_that_do_not_fit_are_listed_and_the_cause_is_last(quicknat):
     assert len(differences) == 10
     assert more.startswith("... and ")
     assert cause.startswith("QuickNAT cannot load the weights: ")
+    assert cause.endswith("listed above. The names must be those of ai-med/quickNAT_pytorch.")
     with pytest.raises(ValueError, match=r"(?s)safetensors: shape.*QuickNAT cannot load.*\d+") as error:
         zoo.from_pretrained(quicknat, num_filters=5)
     assert len(str(error.value).splitlines()) == 12
@@ -278,8 +284,9 @@ def test_arguments_that_a_model_refuses():
     ):
         with pytest.raises(ValueError, match=says):
             call()
-    with pytest.raises(TypeError, match=r"^\[ENet\] missing a required argument: 'num_classes'"):
-        zoo.ENet()
+    says = r"^\[ENet\] missing .* 'num_classes', and got 'classes'; the arguments are num_classes\.$"
+    with pytest.raises(TypeError, match=says):
+        zoo.ENet(classes=3)
     for weights in (1.0, (1, 0, 0), [[1, 0], [0, 1]]):
         with pytest.raises(ValueError, match="'weight_factor' must be two numbers, the same for"):
             hypvinn(mx.concatenate([pair, pair]), weight_factor=weights)

@@ -27,7 +27,7 @@ import numpy as np
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
 from .classes import CEREBNET, FASTSURFER
-from .layers import BatchNorm
+from .layers import BatchNorm, Classifier
 from .model import About, Model, Size
 
 ResizeMode = Literal["nearest", "bilinear", "bicubic", "area"]
@@ -142,17 +142,6 @@ class CompetitiveBlock(nn.Module):
         return self[f"{self.norm}{self.last + 1}"](self[f"conv{self.last}"](x))
 
 
-class Classifier(nn.Module):
-    """The convolution that computes the scores."""
-
-    def __init__(self, inputs: int, classes: int, kernel_size: int, stride: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(inputs, classes, kernel_size, stride)
-
-    def __call__(self, x: mx.array) -> mx.array:
-        return self.conv(x)
-
-
 class FastSurferCNN(Model):
     """FastSurferCNN: competitive dense blocks, four poolings with indices and four unpoolings.
 
@@ -192,21 +181,15 @@ class FastSurferCNN(Model):
     ) -> None:
         super().__init__()
         self.takes(num_channels)
-        self._build(num_channels, num_filters, (kernel_h, kernel_w), stride_conv)
+        kernel, stride, count = (kernel_h, kernel_w), stride_conv, self.convolutions
+        self.encode1 = CompetitiveBlock(
+            num_channels, num_filters, kernel, stride, start="normalise", convolutions=count
+        )
+        for name in ("encode2", "encode3", "encode4", "bottleneck", *(f"decode{n}" for n in (4, 3, 2, 1))):
+            self[name] = CompetitiveBlock(num_filters, num_filters, kernel, stride, convolutions=count)
         self.classifier = Classifier(num_filters, num_classes, kernel_c, stride_conv)
         self.maxpool = MaxPool2d(pool, stride_pool, return_indices=True, index_format="window")
         self.unpool = MaxUnpool2d.from_pool(self.maxpool)
-
-    def _build(self, inputs: int, filters: int, kernel: tuple[int, int], stride: int) -> None:
-        """The encoder, the bottleneck and the decoder."""
-        count = self.convolutions
-        self.encode1 = CompetitiveBlock(
-            inputs, filters, kernel, stride, start="normalise", convolutions=count
-        )
-        for name in ("encode2", "encode3", "encode4", "bottleneck"):
-            self[name] = CompetitiveBlock(filters, filters, kernel, stride, convolutions=count)
-        for name in ("decode4", "decode3", "decode2", "decode1"):
-            self[name] = CompetitiveBlock(filters, filters, kernel, stride, convolutions=count)
 
     def __call__(self, x: mx.array) -> mx.array:
         """Class scores (N, H, W, num_classes) of slices (N, H, W, num_channels)."""
@@ -281,17 +264,7 @@ class CerebNet(FastSurferCNN):
         pool: Size = 2,
         stride_pool: Size = 2,
     ) -> None:
-        super().__init__(
-            num_classes,
-            num_channels,
-            num_filters,
-            kernel_h,
-            kernel_w,
-            kernel_c,
-            stride_conv,
-            pool,
-            stride_pool,
-        )
+        super().__init__(**arguments_in(locals()))
 
 
 class FastSurferVINN(FastSurferCNN):
@@ -343,39 +316,21 @@ class FastSurferVINN(FastSurferCNN):
         interpolation_mode: ResizeMode = "bilinear",
         crop_position: CropPosition = "top_left",
     ) -> None:
-        super().__init__(
-            num_classes,
-            num_filters_interpol,
-            num_filters,
-            kernel_h,
-            kernel_w,
-            kernel_c,
-            stride_conv,
-            pool,
-            stride_pool,
-        )
+        inner = arguments_in(locals()) | {"num_channels": num_filters_interpol}
+        for name in ("num_filters_interpol", "height", "width", "interpolation_mode", "crop_position"):
+            del inner[name]
+        super().__init__(**inner)
         # As in the authors' code, ``width`` is the number of rows and ``height`` that of columns.
         self.inner_size = (width, height)
         self.interpolation_mode, self.crop_position = interpolation_mode, crop_position
         self.takes(num_channels)
-        options: dict[str, Any] = {"norm": "gn"}
-        blocks = ["inp_block"] if self.modalities == 1 else ["m1_inp_block", "m2_inp_block"]
-        for name in blocks:
+        kernel, inputs = (kernel_h, kernel_w), num_channels // self.modalities
+        for name in ["inp_block"] if self.modalities == 1 else ["m1_inp_block", "m2_inp_block"]:
             self[name] = CompetitiveBlock(
-                num_channels // self.modalities,
-                num_filters_interpol,
-                (kernel_h, kernel_w),
-                stride_conv,
-                start="normalise",
-                **options,
+                inputs, num_filters_interpol, kernel, stride_conv, start="normalise", norm="gn"
             )
         self.outp_block = CompetitiveBlock(
-            num_filters + num_filters_interpol,
-            num_filters,
-            (kernel_h, kernel_w),
-            stride_conv,
-            start="activate",
-            **options,
+            num_filters + num_filters_interpol, num_filters, kernel, stride_conv, start="activate", norm="gn"
         )
 
     def __call__(self, x: mx.array, scale_factor: Any = 1.0, scale_factor_out: Any = None) -> mx.array:
@@ -503,22 +458,7 @@ class HypVINN(FastSurferVINN):
             raise ValueError(
                 f"[HypVINN] 'num_channels' must be even, for two modalities, but got {num_channels}."
             )
-        super().__init__(
-            num_classes,
-            num_channels,
-            num_filters,
-            num_filters_interpol,
-            kernel_h,
-            kernel_w,
-            kernel_c,
-            stride_conv,
-            pool,
-            stride_pool,
-            height,
-            width,
-            interpolation_mode,
-            crop_position,
-        )
+        super().__init__(**arguments_in(locals()))
         self.mod_weights = mx.full((2,), 0.5)
 
     def __call__(  # type: ignore[override]
@@ -554,6 +494,11 @@ class HypVINN(FastSurferVINN):
         first, second = mx.split(x, 2, axis=-1)
         skip = weights[0] * self.m1_inp_block(first) + weights[1] * self.m2_inp_block(second)
         return self.resized(skip, scale_factor, scale_factor_out)
+
+
+def arguments_in(variables: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a constructor, from its ``locals()``."""
+    return {name: value for name, value in variables.items() if name not in ("self", "__class__")}
 
 
 def per_image(scale: Any, count: int) -> list[list[Any]]:

@@ -1,41 +1,87 @@
-"""Write files atomically."""
+"""Write files atomically and check them when they are read."""
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import secrets
+import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+from safetensors import SafetensorError, safe_open
+
+CHECKSUM = "crc32"  # the metadata key of the checksum
 
 
-def write_together(contents: Mapping[Path, str | Callable[[Path], object]]) -> None:
-    """Write files, each a text or a function that gets a temporary path; rename all at the end.
+def save_arrays(path: Path, arrays: Mapping[str, mx.array], metadata: Mapping[str, str] | None = None) -> str:
+    """Write a safetensors file with a checksum in its metadata, and return the checksum.
+
+    Also removes the temporary files that processes killed more than an hour ago left in the folder.
+    """
+    contents = {**(metadata or {}), CHECKSUM: checksum(arrays, metadata or {})}
+    # An opened file, because MLX appends a suffix to a path without one.
+    write_file(path, lambda file: mx.save_safetensors(file, dict(arrays), contents))
+    for partial in path.parent.glob(f"partial-{'[0-9a-f]' * 16}-*"):
+        with suppress(OSError):  # another process may remove it
+            if time.time() - partial.stat().st_mtime > 3600:
+                partial.unlink()
+    return contents[CHECKSUM]
+
+
+def load_arrays(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
+    """Read the arrays and the metadata of a safetensors file.
+
+    Truncated and damaged files are refused. Changed values are detected only in files of :func:`save_arrays`,
+    which have a checksum. Nothing in the file is executed.
 
     Raises:
-        OSError: If a file cannot be written, for example because the disk is full. No file has then changed.
+        OSError: If the file cannot be opened.
+        ValueError: If it is damaged, or not a safetensors file. The message does not have the path.
     """
-    with ExitStack() as stack:
-        for path, content in contents.items():
-            partial = stack.enter_context(replacing(path))
-            try:
-                if isinstance(content, str):
-                    partial.write_text(content, encoding="utf-8")
-                else:
-                    content(partial)
-                synchronise(partial)  # here, so that the renames follow each other closely
-            except (RuntimeError, OSError) as error:  # MLX raises RuntimeError
-                raise OSError(f"{path} cannot be written: {error}") from None
+    path.open("rb").close()  # raises an error with the path
+    try:
+        # MLX does not validate the header: a malicious one can cause a crash or an infinite loop.
+        with safe_open(path, "numpy"):
+            found: Any = mx.load(str(path), format="safetensors", return_metadata=True)
+        mx.eval(found[0])
+    except (SafetensorError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"it is damaged, or not a safetensors file: {reason}") from None
+    arrays, metadata = found
+    if metadata.get(CHECKSUM) not in (None, checksum(arrays, metadata)):
+        raise ValueError("it is damaged: its checksum does not match its contents.")
+    return arrays, metadata
 
 
-def write_arrays(path: Path, arrays: Mapping[str, mx.array], metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file. ``mx.save_safetensors`` appends a suffix to a path without one."""
-    with path.open("wb") as file:
-        opened: Any = file
-        mx.save_safetensors(opened, dict(arrays), dict(metadata))
+def checksum(arrays: Mapping[str, mx.array], metadata: Mapping[str, str]) -> str:
+    """A CRC-32 of the names, types, shapes and values of arrays and of the metadata, in hexadecimal."""
+    rest = {name: text for name, text in metadata.items() if name != CHECKSUM}
+    result = zlib.crc32(json.dumps(rest, sort_keys=True).encode())
+    for name, array in sorted(arrays.items()):
+        result = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), result)
+        flat = mx.flatten(mx.contiguous(array, stream=mx.cpu), stream=mx.cpu)
+        octets: Any = mx.view(flat, mx.uint8, stream=mx.cpu)
+        result = zlib.crc32(memoryview(octets), result)
+    return f"{result:08x}"
+
+
+def write_file(path: Path, content: bytes | Callable[[Any], object]) -> None:
+    """Write a file atomically: bytes, or what a function writes into the opened file.
+
+    Raises:
+        OSError: If the file cannot be written, for example because the disk is full. It is then unchanged.
+    """
+    try:
+        with replacing(path) as partial, partial.open("wb") as file:
+            file.write(content) if isinstance(content, bytes) else content(file)
+    except (RuntimeError, OSError) as error:  # MLX raises RuntimeError
+        raise OSError(f"{path} cannot be written: {error}") from None
 
 
 @contextmanager
@@ -47,14 +93,11 @@ def replacing(path: Path) -> Iterator[Path]:
     ``path`` is unchanged, and the temporary file and the folders created for it are removed. Only a process
     that is killed leaves its ``partial-*`` file.
     """
-    if ".." in path.parts:
-        # Resolved by the operating system, so the folder before ".." must exist.
-        path = path.parent.resolve(strict=True) / path.name
     path = Path(os.path.realpath(path))  # keeps symbolic links
     created = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Keeps the suffix, because writers choose the format by it.
-    partial = path.with_name(f"partial-{secrets.token_hex(8)}-{path.name}")
+    # Keeps the suffix, because writers choose the format by it, and is not too long for a file system.
+    partial = path.with_name(f"partial-{secrets.token_hex(8)}-{path.name[-50:]}")
     try:
         yield partial
         synchronise(partial)
@@ -73,5 +116,8 @@ def synchronise(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system that cannot synchronise folders
+            raise
     finally:
         os.close(descriptor)

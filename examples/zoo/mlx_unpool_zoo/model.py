@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import json
 import re
 import reprlib
 import tempfile
-import time
 import warnings
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -19,14 +18,14 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from huggingface_hub import HfApi, ModelCard, ModelCardData, snapshot_download
-from mlx.utils import tree_flatten
+from mlx.utils import tree_flatten, tree_map
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, validate_call
 from typing_extensions import NotRequired, TypedDict
 
 import mlx_unpool
 
 from . import pytorch
-from .files import write_arrays, write_together
+from .files import CHECKSUM, load_arrays, save_arrays, write_file
 
 M = TypeVar("M", bound="Model")
 WEIGHTS = "model.safetensors"
@@ -102,7 +101,7 @@ class Configuration(BaseModel):
     config: dict[str, Any]
     about: dict[str, Any]
     quantization: dict[str, dict[str, Any]] = {}  # the arguments of each quantised layer
-    saved: str | None = None  # the same in the weights that were saved with it
+    saved: str | None = None  # the checksum of the weights that were saved with it
 
 
 def in_one_line(error: ValidationError) -> str:
@@ -149,7 +148,10 @@ def checked(init: Callable[..., None]) -> Callable[..., None]:
         except ValidationError as error:
             raise ValueError(f"[{type(self).__name__}] {in_one_line(error)}") from None
         except TypeError as error:  # a missing or unexpected argument
-            raise TypeError(f"[{type(self).__name__}] {error}") from None
+            unknown = [repr(name) for name in kwargs if name not in signature.parameters]
+            hint = f", and got {', '.join(unknown)}" if unknown and "missing" in str(error) else ""
+            known = ", ".join(list(signature.parameters)[1:])
+            raise TypeError(f"[{type(self).__name__}] {error}{hint}; the arguments are {known}.") from None
 
     return call
 
@@ -226,25 +228,27 @@ class Model(nn.Module):
             **arguments: Arguments of the model that replace those in ``config.json``.
 
         Raises:
-            OSError: If there is no such folder or repository, or a file is missing.
-            ValueError: If the folder does not contain a model of this class, or the weights do not fit.
+            OSError: If there is no such repository, or a file is missing.
+            ValueError: If the folder does not contain a model of this class, the weights do not fit, or there
+                is no such folder and the name is not of the form "owner/name".
         """
         folder = Path(path_or_hub_id)
         if not folder.is_dir():
             options = {"revision": revision, "token": token, "cache_dir": cache_dir}
             folder = downloaded(str(folder), local_files_only=local_files_only, **options)
         try:
-            for attempt in range(20):  # another process may save a model at the same time
-                time.sleep(attempt and 0.1)
-                file = folder / "config.json"
-                model, found = cls._configured(file.read_bytes(), arguments)
-                file = folder / WEIGHTS
-                weights, metadata = pytorch.load_safetensors(file)
-                if found.saved in (None, metadata.get("saved", found.saved)):
-                    break
-            else:
-                raise ValueError("these weights were not saved together with config.json.")
-            if (file := folder / "LICENSE").is_file():
+            file = folder / WEIGHTS
+            weights, metadata = load_arrays(file)
+            own, file = metadata.get("config.json"), folder / "config.json"
+            text = file.read_text(encoding="utf-8-sig") if own is None or file.is_file() else own
+            found = Configuration.model_validate_json(text)
+            if own is not None and found.saved != metadata.get(CHECKSUM):
+                if text is not own:  # a process is saving a model, or was killed meanwhile
+                    warnings.warn(f"{file} is ignored: it was not saved with {WEIGHTS}.", stacklevel=2)
+                found = Configuration.model_validate_json(own)
+            model = cls._configured(found, arguments)
+            model.about.licence_text = metadata.get("LICENSE", "")
+            if own is None and (file := folder / "LICENSE").is_file():
                 model.about.licence_text = file.read_text(encoding="utf-8")
             file = folder / WEIGHTS
             if metadata.get("format") == "pt":  # published for PyTorch
@@ -257,13 +261,8 @@ class Model(nn.Module):
             raise ValueError(f"{file}: {said}") from None
 
     @classmethod
-    def _configured(cls: type[M], text: bytes, arguments: dict[str, Any]) -> tuple[M, Configuration]:
-        """A new model as described by ``config.json``, before it is quantised, and the content."""
-        try:
-            content = json.loads(text)
-        except RecursionError:
-            raise ValueError("its lists or objects are nested too deeply.") from None
-        found = Configuration.model_validate(content)
+    def _configured(cls: type[M], found: Configuration, arguments: dict[str, Any]) -> M:
+        """A new model as described by a configuration, before it is quantised."""
         if found.model_extra:
             warnings.warn(f"Unknown keys of config.json: {[*found.model_extra]}", stacklevel=4)
         kinds = {name: kind for name, kind in MODELS.items() if issubclass(kind, cls)}
@@ -281,7 +280,7 @@ class Model(nn.Module):
         layers = dict(model.named_modules())
         if bad := [n for n in found.quantization if not hasattr(layers.get(n), "to_quantized")]:
             raise ValueError(f"'quantization' must name Linear layers, but got {pytorch.cut(bad)}.")
-        return model, found
+        return model
 
     def _load(
         self: M,
@@ -301,7 +300,11 @@ class Model(nn.Module):
         lines += [f"not used: {n}" for n in unused if strict]
         lines += [line for n in own if n in weights for line in pytorch.wrong_type(n, weights[n], own[n])]
         if lines:
-            raise pytorch.mismatch(type(self).__name__, lines)
+            error = pytorch.mismatch(type(self).__name__, lines)
+            if len(other) == len(lines):  # a new head, probably
+                hint = "ignore_mismatched_sizes=True gives these parameters new random values."
+                raise ValueError(f"{error} {hint}")
+            raise error
         if new := [*missing, *other]:
             warnings.warn(f"Parameters with new random values: {', '.join(new)}", stacklevel=3)
         if unused:
@@ -321,8 +324,9 @@ class Model(nn.Module):
     def save_pretrained(self, folder: str | Path) -> None:
         """Save the model as a folder with weights, configuration, model card and licence.
 
-        A process that loads the folder meanwhile gets the old model or the new one. After an OSError, for
-        example because the disk is full, the folder is unchanged.
+        The weights contain the configuration and the licence; the other files are for people and the Hub.
+        Therefore the folder always contains the old model or the new one, even if another process loads or
+        saves it meanwhile, or an OSError is raised, for example because the disk is full.
         """
         self.check_about()
         about = self.about.model_dump()
@@ -332,16 +336,16 @@ class Model(nn.Module):
             for name, layer in self.named_modules()
             if isinstance(layer, nn.QuantizedLinear)
         }
-        config["saved"] = saved = f"{zlib.crc32(json.dumps(config).encode()):08x}"
+        card, licence = str(self.model_card()), self.about.licence_text
+        metadata = {"format": "mlx", "config.json": json.dumps(config), "LICENSE": licence}
         weights = dict(tree_flatten(self.parameters()))
-        metadata = {"format": "mlx", "saved": saved}
-        contents: dict[str, str | Callable[[Path], object]] = {
-            WEIGHTS: lambda path: write_arrays(path, weights, metadata),
-            "config.json": json.dumps(config, indent=2) + "\n",
-            "README.md": str(self.model_card()),
-            "LICENSE": self.about.licence_text,
-        }
-        write_together({Path(folder, name): each for name, each in contents.items() if each})
+        config["saved"] = save_arrays(Path(folder, WEIGHTS), weights, metadata)
+        files = {"config.json": json.dumps(config, indent=2) + "\n", "README.md": card, "LICENSE": licence}
+        for name, text in files.items():
+            if text:
+                write_file(Path(folder, name), text.encode())
+            else:  # the licence of the model before
+                Path(folder, name).unlink(missing_ok=True)
 
     def push_to_hub(self, repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
         """Upload the model to a repository, created if necessary, and return the address of the commit."""
@@ -410,6 +414,8 @@ class Model(nn.Module):
         except (ValueError, TypeError) as error:
             others = [n for n, kind in MODELS.items() if kind is not cls and kind.fits(state)]
             hint = f" The weights look like those of {' or '.join(others)}." * bool(others)
+            if not others and "cannot load" in str(error) and cls.default_about.base_model:
+                hint = f" The names must be those of {cls.default_about.base_model}."
             raise ValueError(f"{error}{hint}") from None
 
     @classmethod
@@ -420,8 +426,9 @@ class Model(nn.Module):
             inferred = cls.config_of(state)
         except (KeyError, IndexError, StopIteration) as error:
             raise ValueError(
-                f"these are not weights of {cls.model_type} with its authors' names: there is no {error} "
-                f"but {pytorch.cut(list(state))}."
+                f"these are not weights of {cls.model_type} with the names of "
+                f"{cls.default_about.base_model or 'its authors'}: there is no {error} but "
+                f"{pytorch.cut(list(state))}."
             ) from None
         renamed = [{ALIASES.get(n, n): v for n, v in given.items()} for given in (published, arguments)]
         file = {n: v for n, v in renamed[0].items() if n in known}
@@ -504,16 +511,12 @@ class Model(nn.Module):
         if not self.segments:
             raise ValueError(f"[{type(self).__name__}] predict needs a model with classes.")
         (values, single), found = self._batch(images), []
-        training = [module for module in self.modules() if module.training]
-        self.eval()
-        try:
-            for number in range(len(values)):
-                scores = self(self._normalised(values[number : number + 1]), *args, **kwargs)
-                kind = mx.uint8 if scores.shape[-1] <= 256 else mx.uint32
-                found.append(np.array(mx.argmax(scores[0], axis=-1).astype(kind)))
-        finally:
-            for module in training:
-                module._training = True
+        # A change of the mode would affect other threads that use the model.
+        model: Any = copied(self).eval() if any(module.training for module in self.modules()) else self
+        for number in range(len(values)):
+            scores = model(model._normalised(values[number : number + 1]), *args, **kwargs)
+            kind = mx.uint8 if scores.shape[-1] <= 256 else mx.uint32
+            found.append(np.array(mx.argmax(scores[0], axis=-1).astype(kind)))
         size = tuple(slice(n) for n in values.shape[1:-1])
         return found[0][size] if single else np.stack(found)[(slice(None), *size)]
 
@@ -557,6 +560,15 @@ class Model(nn.Module):
         return mx.array(values.astype(np.float32)).astype(dtype)
 
 
+def copied(value: Any) -> Any:
+    """A copy of a module and the modules in it, with the same arrays."""
+    if not isinstance(value, nn.Module):
+        return value
+    made = copy.copy(value)
+    dict.update(made, tree_map(copied, dict(value), is_leaf=lambda v: isinstance(v, nn.Module)))
+    return made
+
+
 def array_of(images: Any, mode: str) -> np.ndarray:
     """Arrays of any framework, pictures of Pillow converted to a mode, or a list of either."""
     if isinstance(images, list | tuple):
@@ -565,6 +577,9 @@ def array_of(images: Any, mode: str) -> np.ndarray:
             sizes = pytorch.cut([str(array.shape) for array in arrays])
             raise ValueError(f"'images' must be one or more images of the same shape, but got [{sizes}].")
         return np.stack(arrays)
+    if isinstance(images, str | Path):
+        path = str(images)
+        raise TypeError(f"'images' must be a picture or an array, not a path: PIL.Image.open({path!r}).")
     if hasattr(images, "convert"):
         images = images.convert(mode)
     is_bfloat16 = isinstance(images, mx.array) and images.dtype == mx.bfloat16

@@ -24,7 +24,7 @@ from . import pytorch
 
 @contextlib.contextmanager
 def pooled_indices(
-    feed: Sequence[Any] | None = None, *, values: bool = False, gaps: list[mx.array] | None = None
+    feed: Sequence[Any] | None = None, *, values: bool = False, gaps: list[Any] | None = None
 ) -> Iterator[list[mx.array]]:
     """Record the flat indices of pooling layers, in the order of the calls, and optionally replace them.
 
@@ -34,8 +34,9 @@ def pooled_indices(
     Args:
         feed: Indices to return instead: one array per call of a layer with indices, in the layer's layout.
         values: Whether the layers also return the values at these indices, so that gradients go there.
-        gaps: A list to which each call appends the largest difference between the maximum of a window and the
-            value at the index in ``feed``, divided by the largest absolute value of the layer's input.
+        gaps: A list to which each call appends its layer and the largest difference between the maximum of a
+            window and the value at the index in ``feed``, divided by the largest absolute value of the
+            layer's input, as a tuple.
 
     Yields the list to which each call appends the indices that it computed.
     """
@@ -66,7 +67,7 @@ def pooled_indices(
             there = mx.take_along_axis(planes, flat, axis=last).reshape(fed.shape)
             there = mx.where(fed < 0, maxima, there)  # a window without an element
             if gaps is not None:
-                gaps.append(mx.abs(maxima - there).max() / mx.abs(x).max())
+                gaps.append((self, mx.abs(maxima - there).max() / mx.abs(x).max()))
             return there if values else maxima, fed
 
         return call
@@ -88,14 +89,17 @@ class Comparison:
     """How a port differs from its original; see :func:`compare_port`.
 
     Attributes:
-        flips: How many indices of each pooling layer differ.
-        gap: The largest of the ``gaps`` of :func:`pooled_indices`. Those of near-ties are 1e-6 or less.
+        layers: The name of the pooling layer of each call.
+        flips: How many indices differ, for each call.
+        gap: The largest of the ``gaps`` of :func:`pooled_indices`, or None if no index was recorded. Those of
+            near-ties are 1e-6 or less.
         scores: The largest difference of the scores, divided by their range (maximum - minimum).
         gradients: For each parameter the norm of the difference divided by the norm, largest first.
     """
 
+    layers: list[str]
     flips: list[int]
-    gap: float
+    gap: float | None
     scores: float
     gradients: dict[str, float]
 
@@ -127,14 +131,17 @@ def compare_port(
     """
     expected = pytorch.arrays_of({"scores": scores})["scores"]
     feed = list(pytorch.arrays_of({str(n): array for n, array in enumerate(indices)}).values())
-    gaps: list[mx.array] = []
+    gaps: list[tuple[nn.Module, mx.array]] = []
     with pooled_indices(feed, gaps=gaps) as found:
         output = pytorch.arrays_of({"scores": model(*inputs)})["scores"]
     if output.shape != expected.shape:
         raise ValueError(f"'scores' must have the shape {output.shape} but got {expected.shape}.")
     flips = [int((np.array(own) != other).sum()) for own, other in zip(found, feed)]
     worst = float(np.abs(output - expected).max() / np.ptp(expected))
-    result = Comparison(flips, max(map(float, gaps), default=0.0), worst, {})
+    names = {id(layer): name for name, layer in model.named_modules()}
+    layers = [names.get(id(layer), "not in the model") for layer, _ in gaps]
+    gap = max((float(gap) for _, gap in gaps), default=None)
+    result = Comparison(layers, flips, gap, worst, {})
     if loss is None or not gradients:
         return result
     with pooled_indices(feed, values=True):

@@ -23,7 +23,8 @@ import mlx.nn as nn
 import numpy as np
 import yaml
 from mlx.utils import tree_flatten
-from safetensors import SafetensorError, safe_open
+
+from .files import load_arrays
 
 Names = Callable[[str], tuple[str, ...]]
 Shapes = Mapping[str, Sequence[int]]
@@ -67,19 +68,6 @@ def mismatch(model: str, lines: Sequence[str]) -> ValueError:
     return ValueError(f"{text}\n{model} cannot load the weights: {count}, listed above.")
 
 
-def load_safetensors(path: str | Path) -> tuple[dict[str, mx.array], dict[str, str]]:
-    """The arrays and the metadata of a safetensors file."""
-    Path(path).open("rb").close()  # raises an error with the path
-    try:
-        # MLX does not validate the header: a malicious one can cause a crash or an infinite loop.
-        with safe_open(path, "numpy"):
-            found: Any = mx.load(str(path), format="safetensors", return_metadata=True)
-        mx.eval(found[0])
-    except (SafetensorError, RuntimeError) as error:
-        raise ValueError(f"it is damaged, or not a safetensors file: {error}") from None
-    return found
-
-
 def read_state(path: str | Path) -> dict[str, np.ndarray]:
     """Read the arrays of a checkpoint as float32; see :func:`read_checkpoint` and :func:`state_of`."""
     try:
@@ -99,7 +87,7 @@ def read_checkpoint(path: str | Path) -> Any:
     if not path.is_file():
         raise ValueError("there is no such file.")
     if path.suffix == ".safetensors":
-        return load_safetensors(path)[0]
+        return load_arrays(path)[0]
     try:
         import torch
     except ImportError:
@@ -113,11 +101,15 @@ def read_checkpoint(path: str | Path) -> Any:
             return torch.load(path, map_location="cpu", weights_only=False, pickle_module=inert)
     except Exception as error:  # damaged and malicious files raise many kinds of errors
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if isinstance(error, KeyError):  # the number of an unknown opcode of pickle
+            reason = "it is not a file of torch.save."
         raise ValueError(f"it cannot be read as a checkpoint: {reason}") from None
 
 
 class Foreign:
     """A placeholder for an object of a class, or the result of a function, that is not imported."""
+
+    dump_patches = False  # torch.load reads it if the source of a layer, saved with an old model, has changed
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Foreign:
         return super().__new__(cls)
@@ -156,6 +148,7 @@ class InertUnpickler(pickle._Unpickler):  # written in Python, so that opcodes c
 
     HARMLESS = (
         *("collections.OrderedDict", "builtins.set", "__builtin__.set", "torch.Size"),
+        "torch.nn.parameter.Parameter",  # of models pickled before PyTorch 0.4
         *(f"torch._utils._rebuild_{kind}" for kind in ("tensor", "tensor_v2", "parameter")),
     )
     dispatch = pickle._Unpickler.dispatch | {
@@ -232,26 +225,28 @@ def config_of(checkpoint: Any) -> dict[str, Any]:
     return {str(n).lower(): v for n, v in config.items()} if isinstance(config, Mapping) else {}
 
 
-def state_of_foreign(model: Foreign, prefix: str = "", visited: Any = None) -> dict[str, Any]:
+def state_of_foreign(model: Foreign) -> dict[str, Any]:
     """The state dict of a pickled model whose class is not available."""
-    visited = [] if visited is None else visited
-    visited.append(model)
-    # A module may be in several others, but in a small file each can be twice in the next one, without end.
-    if len(visited) > 20_000 or prefix.count(".") > 100:
-        raise ValueError(
-            "a model must have at most 20,000 modules in 100 levels, but this one has more, or a module "
-            f"contains itself. {HOW_TO_EXPORT}"
-        )
-    parts = getattr(model, "state", None)
-    kinds = ("_parameters", "_buffers", "_modules")
-    if not (isinstance(parts, dict) and all(isinstance(parts.get(kind), dict) for kind in kinds)):
-        raise ValueError(f"not a model but {described(model)}. {HOW_TO_EXPORT}")
-    left_out = parts.get("_non_persistent_buffers_set", ())
-    own = parts["_parameters"] | {n: v for n, v in parts["_buffers"].items() if n not in left_out}
-    state = {f"{prefix}{name}": value for name, value in own.items() if value is not None}
-    for name, child in parts["_modules"].items():
-        if child is not None:
-            state |= state_of_foreign(child, f"{prefix}{name}.", visited)
+    state: dict[str, Any] = {}
+    rest: list[tuple[str, Any]] = [("", model)]
+    length, kinds = 0, ("_parameters", "_buffers", "_modules")
+    while rest:
+        prefix, module = rest.pop()
+        parts = getattr(module, "state", None)
+        if not (isinstance(parts, dict) and all(isinstance(parts.get(kind), dict) for kind in kinds)):
+            raise ValueError(f"not a model but {described(module)}. {HOW_TO_EXPORT}")
+        left_out = parts.get("_non_persistent_buffers_set", ())
+        own = parts["_parameters"] | {n: v for n, v in parts["_buffers"].items() if n not in left_out}
+        # A module may be in several others, but in a small file each can be twice in the next one, on and on.
+        length += sum(len(prefix) + len(str(name)) + 1 for name in (*own, *parts["_modules"]))
+        if length > 10**7:
+            raise ValueError(
+                "the names in a model must have at most 10 million characters, but these have more, or a "
+                f"module contains itself. {HOW_TO_EXPORT}"
+            )
+        state |= {f"{prefix}{name}": value for name, value in own.items() if value is not None}
+        children = [(f"{prefix}{name}.", child) for name, child in parts["_modules"].items()]
+        rest += [each for each in reversed(children) if each[1] is not None]
     return state
 
 
@@ -270,6 +265,8 @@ def arrays_of(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
             if hasattr(value, "detach"):  # a PyTorch tensor on any device
                 kind += f", {value.layout}, on {value.device}"
                 value = value.detach().cpu()
+                if value.numel() > max(10**6, value.untyped_storage().nbytes()):
+                    raise ValueError(f"{name} is a small tensor expanded to {tuple(value.shape)}.")
                 value = (value.float() if value.is_floating_point() else value).numpy()
             elif isinstance(value, mx.array) and value.dtype == mx.bfloat16:
                 value = value.astype(mx.float32)
@@ -385,6 +382,12 @@ def matched(
             if not np.array_equal(same[other], value, equal_nan=True)
         ]
         axes = pytorch_axes(model, name)
+        if name.endswith("weight") and len(axes) > 2 and axes == tuple(range(len(axes))):
+            warnings.warn(
+                f"{name!r} has {len(axes)} axes, but its module is no convolution of mlx.nn: the axes keep "
+                "their order. To transpose them, derive the module from mlx.nn.Conv2d, for example.",
+                stacklevel=4,
+            )
         expected = tuple(parameter.shape[axes.index(axis)] for axis in range(parameter.ndim))
         if value.shape != expected:
             wrong.append(f"shape {value.shape} instead of {expected}: {key}")

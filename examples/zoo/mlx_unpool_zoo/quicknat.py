@@ -18,7 +18,7 @@ from pydantic import Field
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
-from .layers import BatchNorm
+from .layers import BatchNorm, Classifier
 from .model import About, Model, Size
 
 SEBlock = Literal["NONE", "CSE", "SSE", "CSSE"]
@@ -103,17 +103,6 @@ class DenseBlock(nn.Module):
         """Apply a block, then squeeze and excitation, then dropout."""
         x = self(x)
         return self.drop_out(self.SELayer(x) if "SELayer" in self else x)
-
-
-class Classifier(nn.Module):
-    """The convolution that computes the scores."""
-
-    def __init__(self, inputs: int, classes: int, kernel_size: int, stride: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(inputs, classes, kernel_size, stride)
-
-    def __call__(self, x: mx.array) -> mx.array:
-        return self.conv(x)
 
 
 class QuickNAT(Model):
