@@ -17,6 +17,7 @@ combined by their elementwise maximum.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, get_args
 
@@ -264,7 +265,7 @@ class CerebNet(FastSurferCNN):
         pool: Size = 2,
         stride_pool: Size = 2,
     ) -> None:
-        super().__init__(**arguments_in(locals()))
+        super().__init__(**self.config)
 
 
 class FastSurferVINN(FastSurferCNN):
@@ -316,10 +317,9 @@ class FastSurferVINN(FastSurferCNN):
         interpolation_mode: ResizeMode = "bilinear",
         crop_position: CropPosition = "top_left",
     ) -> None:
-        inner = arguments_in(locals()) | {"num_channels": num_filters_interpol}
-        for name in ("num_filters_interpol", "height", "width", "interpolation_mode", "crop_position"):
-            del inner[name]
-        super().__init__(**inner)
+        inner = inspect.signature(FastSurferCNN.__init__).parameters
+        shared = {name: value for name, value in self.config.items() if name in inner}
+        super().__init__(**shared | {"num_channels": num_filters_interpol})
         # As in the authors' code, ``width`` is the number of rows and ``height`` that of columns.
         self.inner_size = (width, height)
         self.interpolation_mode, self.crop_position = interpolation_mode, crop_position
@@ -458,7 +458,7 @@ class HypVINN(FastSurferVINN):
             raise ValueError(
                 f"[HypVINN] 'num_channels' must be even, for two modalities, but got {num_channels}."
             )
-        super().__init__(**arguments_in(locals()))
+        super().__init__(**self.config)
         self.mod_weights = mx.full((2,), 0.5)
 
     def __call__(  # type: ignore[override]
@@ -494,11 +494,6 @@ class HypVINN(FastSurferVINN):
         first, second = mx.split(x, 2, axis=-1)
         skip = weights[0] * self.m1_inp_block(first) + weights[1] * self.m2_inp_block(second)
         return self.resized(skip, scale_factor, scale_factor_out)
-
-
-def arguments_in(variables: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a constructor, from its ``locals()``."""
-    return {name: value for name, value in variables.items() if name not in ("self", "__class__")}
 
 
 def per_image(scale: Any, count: int) -> list[list[Any]]:
