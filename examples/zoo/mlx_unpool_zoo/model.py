@@ -21,7 +21,6 @@ from huggingface_hub import HfApi, ModelCard, ModelCardData, snapshot_download
 from mlx.utils import tree_flatten, tree_map
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, validate_call
 from pydantic_core import from_json
-from safetensors import SafetensorError, safe_open
 from typing_extensions import NotRequired, TypedDict
 
 import mlx_unpool
@@ -46,6 +45,11 @@ ALIASES = dict.fromkeys(("classes", "num_class", "n_classes"), "num_classes")
 # Licences with an identifier on the Hub; all others are "other" with a name and a link.
 LICENCES = ("apache-2.0", "mit", "bsd-3-clause", "bsd-2-clause", "cc0-1.0", "cc-by-4.0", "gpl-3.0")
 MODELS: dict[str, type[Model]] = {}
+# BibTeX by key.
+CITATIONS = {
+    text.split("{")[1].split(",")[0]: text
+    for text in Path(__file__).with_name("citations.bib").read_text(encoding="utf-8").strip().split("\n\n")
+}
 
 
 class Class(TypedDict):
@@ -143,17 +147,6 @@ def configuration(file: Path, metadata: Mapping[str, str]) -> Configuration:
     ):  # saved by an older version
         raise ValueError(f"it was not saved together with {WEIGHTS}.")
     return Configuration.model_validate(content)
-
-
-def has_own_licence(path: Path) -> bool:
-    """Whether the LICENSE beside weights is that of the model, and not a file that somebody else wrote."""
-    try:
-        text = path.with_name("LICENSE").read_text(encoding="utf-8")
-        with safe_open(path, "numpy") as file:
-            metadata = file.metadata() or {}
-    except (OSError, ValueError, SafetensorError):
-        return False
-    return "config.json" not in metadata or metadata.get("LICENSE") == text
 
 
 def downloaded(name: str, **options: Any) -> Path:
@@ -370,8 +363,8 @@ class Model(nn.Module):
 
         The weights contain the configuration and the licence; the other files are for people and the Hub.
         Therefore the folder always contains the old model or the new one, even if another process loads or
-        saves it meanwhile, or this one is killed. A LICENSE is removed if it is that of the old model, and
-        the new one has none.
+        saves it meanwhile, or this one is killed. If this model has no licence text, the LICENSE of the
+        old model is renamed to LICENSE.old.
 
         Raises:
             OSError: If the weights cannot be written, for example because the disk is full. The folder is
@@ -390,18 +383,15 @@ class Model(nn.Module):
         path, licence = Path(folder, WEIGHTS), self.about.licence_text
         metadata = {"format": "mlx", "config.json": json.dumps(config), "LICENSE": licence}
         files = {"README.md": str(self.model_card()).encode(), "LICENSE": licence.encode()}
-        stale = not licence and has_own_licence(path)
+        replaces_model = path.exists()
         config["saved"] = save_arrays(path, dict(tree_flatten(self.parameters())), metadata)
         files = {"config.json": f"{json.dumps(config, indent=2)}\n".encode()} | files
         for name, content in files.items():
             try:
                 if content:
                     write_file(path.with_name(name), content)
-                elif stale:
-                    path.with_name(name).unlink(missing_ok=True)
-                elif path.with_name(name).is_file():
-                    said = f"{path.with_name(name)} is kept, but it is not that of the model"
-                    warnings.warn(f"{said}: set about.licence_text, or delete the file.", stacklevel=2)
+                elif replaces_model and path.with_name(name).exists():  # a licence of the old model
+                    path.with_name(name).replace(path.with_name(f"{name}.old"))
             except OSError as error:
                 said = f"The model is saved, in {WEIGHTS}, but {name} is still that of the model before"
                 warnings.warn(f"{said}: {error}", stacklevel=2)
@@ -526,9 +516,10 @@ class Model(nn.Module):
 
     # Inputs and predictions.
 
-    def takes(self, channels: int, dims: int = 2) -> None:
-        """Set the number of channels and of spatial dimensions of the inputs."""
+    def takes(self, channels: int, dims: int = 2, smallest: int = 1) -> None:
+        """Set the number of channels and of spatial dimensions of the inputs, and the smallest size."""
         object.__setattr__(self, "_inputs", (channels, dims))
+        object.__setattr__(self, "_smallest", smallest)
         self.about.input["planes"] = channels
 
     def check_input(self, x: mx.array) -> None:
@@ -538,7 +529,10 @@ class Model(nn.Module):
             got = f"got {type(x).__name__}: pass mx.array(x), or call preprocess or predict for images."
             raise TypeError(f"[{type(self).__name__}] inputs must be arrays of MLX, but {got}")
         if x.ndim == dims + 2 and x.shape[-1] == channels:
-            return
+            if min(x.shape[1:-1]) >= self._smallest:
+                return
+            least = f"at least {self._smallest} positions on each axis"
+            raise ValueError(f"[{type(self).__name__}] inputs must have {least}, but got {x.shape}.")
         message = f"inputs must be (N, {AXES[dims]}, {channels}), channels last, but got {x.shape}."
         if x.ndim == dims + 2 and x.shape[1] == channels:
             axes = ", ".join(map(str, (0, *range(2, dims + 2), 1)))

@@ -99,8 +99,8 @@ def read_checkpoint(path: str | Path) -> Any:
             return torch.load(path, map_location="cpu", weights_only=False, pickle_module=inert)
     except Exception as error:  # damaged and malicious files raise many kinds of errors
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        if isinstance(error, KeyError):  # the number of an unknown opcode of pickle
-            reason = "it is not a file of torch.save."
+        if isinstance(error, KeyError | IndexError | EOFError):  # not a pickle
+            reason = "it is damaged, or not a file of torch.save."
         raise ValueError(f"it cannot be read as a checkpoint: {reason}") from None
 
 
