@@ -252,7 +252,7 @@ def test_weights_that_do_not_fit_are_listed_and_the_cause_is_last(quicknat):
     state = to_state_dict(small_model("quicknat")[0])
     del state["decode2.prelu.weight"]
     state["extra\nmore"] = np.zeros(2)
-    says = r"^QuickNAT cannot load the weights: missing: decode2.prelu.weight; not used: 'extra\\nmore'. The"
+    says = r"^QuickNAT cannot load the weights: missing: decode2.prelu.weight; not used: extra\\nmore\. The"
     with pytest.raises(ValueError, match=says):
         zoo.from_pytorch("quicknat", state)
     few = {name: value for name, value in state.items() if name.startswith(("encode1", "class"))}

@@ -121,7 +121,7 @@ def test_what_a_model_does_not_accept():
     says = r"'classes.0.colour': Field required; 'classes.1.colour': .*; ... and 30 more$"
     with pytest.raises(ValueError, match=rf"^\[About\] {says}"):
         quicknat.about.classes = [{"name": "sky"}] * 33
-    quicknat.about.classes += [{"name": "sky"}] * 33
+    quicknat.about.classes.extend([{"name": "sky"}] * 33)
     with pytest.raises(ValueError, match=rf"^'about' is invalid: {says}"):
         quicknat.predict(np.zeros((16, 16), np.uint8))
     quicknat.about.classes.clear()
