@@ -163,16 +163,13 @@ def test_parameters_at_the_root_and_weights_of_all_ranks_go_both_ways():
         assert largest_difference(ours, theirs, shape) < 1e-5, name
 
 
-@pytest.mark.parametrize("shape", [(13, 3, 3, 3), (2, 3, 4, 4), (3, 1, 1, 1)])
-def test_a_weight_that_may_not_be_transposed_by_mistake_is_a_warning(shape, recwarn):
-    """Only if both layouts have the same shape: any other mistake is an error."""
+@pytest.mark.parametrize("shape", [(13, 3, 3, 3), (2, 3, 4, 4)])
+def test_a_weight_that_may_be_in_another_layout_is_a_warning(shape, recwarn):
     layer = nn.Module()
     layer.weight = mx.zeros(shape)
-    pytorch.load_state_dict(layer, {"weight": np.arange(np.prod(shape)).reshape(shape) * 1.0})
-    says = [str(w.message)[:70] for w in recwarn]
-    wanted = "'weight' is not transposed, because its module is not a convolution of"
-    assert says == [wanted] * (shape == (13, 3, 3, 3))
-    assert layer.weight.flatten().tolist() == list(range(np.prod(shape)))
+    pytorch.load_state_dict(layer, {"weight": np.zeros(shape)})
+    said = [str(each.message) for each in recwarn]
+    assert ["'weight' is not transposed, because" in text for text in said] == [True] * (shape[0] == 13)
 
 
 AROUND = [
@@ -335,9 +332,11 @@ def test_a_checkpoint_without_weights_says_how_to_export_them(tmp_path):
 def test_files_that_are_not_checkpoints_are_refused_in_one_line(tmp_path):
     with pytest.raises(ValueError, match="there is no such file"):
         read_state(tmp_path / "missing.pth")
-    names = ["text.pth", "text.safetensors"]
+    names = ["text.pth", "text.safetensors", "text.h5"]
     for name in names:
         (tmp_path / name).write_text("not a checkpoint")
-        with pytest.raises(ValueError, match=f"{name}: it (cannot be read|is damaged)") as error:
+        with pytest.raises(
+            ValueError, match=f"{name}: it .*not a (file of torch.save|safetensors file)"
+        ) as error:
             read_state(tmp_path / name)
         assert "\n" not in str(error.value)
