@@ -335,8 +335,6 @@ def test_files_that_are_not_checkpoints_are_refused_in_one_line(tmp_path):
     names = ["text.pth", "text.safetensors", "text.h5"]
     for name in names:
         (tmp_path / name).write_text("not a checkpoint")
-        with pytest.raises(
-            ValueError, match=f"{name}: it .*not a (file of torch.save|safetensors file)"
-        ) as error:
+        with pytest.raises(ValueError, match=f"{name}: it .*not a (file of torch|safetensors)") as error:
             read_state(tmp_path / name)
         assert "\n" not in str(error.value)
