@@ -59,14 +59,14 @@ def test_paths_and_modes_are_kept_and_only_old_temporary_files_removed(tmp_path,
     path, link = Path("../new/folder", "x" * 240), Path("link")
     save_arrays(path, ARRAYS)
     link.symlink_to(path)
-    path.chmod(0o600)
+    path.chmod(0o640)
     names = [f"partial-0123456789abcdef-{n}" for n in "ab"] + ["partial-0123-x", "partial-notes"]
     for name, age in zip(names, (4000, 3000, 4000, 4000)):
         path.with_name(name).touch()
         os.utime(path.with_name(name), 2 * (time.time() - age,))
     save_arrays(link, {"a": mx.ones(1)})
     assert link.is_symlink()
-    assert (path.stat().st_mode & 0o777, [*load_arrays(path)[0]]) == (0o600, ["a"])
+    assert (path.stat().st_mode & 0o777, [*load_arrays(path)[0]]) == (0o640, ["a"])
     assert {file.name for file in path.parent.iterdir()} == {*names[1:], path.name}
 
 
