@@ -1,20 +1,16 @@
-"""Write files atomically and check them when they are read."""
+"""Check outputs before a run; read and write files with the functions of the zoo."""
 
 from __future__ import annotations
 
-import json
 import os
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import mlx.core as mx
+from mlx_unpool_zoo import files
+from mlx_unpool_zoo.files import checksum as checksum
 from mlx_unpool_zoo.files import replacing as replacing
-from mlx_unpool_zoo.files import write_arrays, write_together
-from mlx_unpool_zoo.pytorch import load_safetensors
-
-CHECKSUM = "crc32"  # the metadata key of the checksum
+from mlx_unpool_zoo.files import save_arrays as save_arrays
 
 
 def check_output_folder(option: str, path: Path) -> None:
@@ -51,43 +47,9 @@ def _check_access(option: str, path: Path, existing: Path, mode: int) -> None:
         raise ValueError(f"{option} must be writable but got {path}: no permission for {existing}.")
 
 
-def save_arrays(path: Path, arrays: dict[str, mx.array], metadata: dict[str, str] | None = None) -> None:
-    """Write a safetensors file atomically, with a checksum in its metadata.
-
-    Raises:
-        OSError: If the file cannot be written. An existing file is then unchanged.
-    """
-    metadata = dict(metadata or {})
-    metadata[CHECKSUM] = checksum(arrays, metadata)
-    write_together({path: lambda partial: write_arrays(partial, arrays, metadata)})
-
-
 def load_arrays(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
-    """Read the arrays and the metadata of a safetensors file.
-
-    Truncated and damaged files are refused. Changed numbers are detected only in files from
-    :func:`save_arrays`, which have a checksum. Nothing in the file is executed.
-
-    Raises:
-        OSError: If the file cannot be opened.
-        ValueError: If it is damaged, or not a safetensors file.
-    """
+    """Read arrays and metadata with ``mlx_unpool_zoo.files.load_arrays``, whose errors get the path."""
     try:
-        arrays, metadata = load_safetensors(path)
+        return files.load_arrays(path)
     except ValueError as error:
-        raise ValueError(f"{path}: {str(error).splitlines()[0]}") from None
-    expected = metadata.pop(CHECKSUM, None)
-    if expected not in (None, checksum(arrays, metadata)):
-        raise ValueError(f"{path}: it is damaged: its checksum does not match its contents.")
-    return arrays, metadata
-
-
-def checksum(arrays: dict[str, mx.array], metadata: dict[str, str]) -> str:
-    """A CRC-32 of the names, types, shapes and values of arrays and of the metadata, in hexadecimal."""
-    result = zlib.crc32(json.dumps(metadata, sort_keys=True).encode())
-    for name, array in sorted(arrays.items()):
-        result = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), result)
-        flat = mx.flatten(mx.contiguous(array, stream=mx.cpu), stream=mx.cpu)
-        octets: Any = mx.view(flat, mx.uint8, stream=mx.cpu)
-        result = zlib.crc32(memoryview(octets), result)
-    return f"{result:08x}"
+        raise ValueError(f"{path}: {error}") from None

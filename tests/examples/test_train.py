@@ -221,10 +221,8 @@ def test_segnet_starts_from_the_weights_of_vgg16(tmp_path):
     del state["features.24.bias"]
     save_state(source, state)
     shutil.rmtree(target)
-    assert call(*command, status=1).stderr.splitlines() == [
-        f"{source}: missing: encoder.3.0.conv.bias",
-        "SegNet cannot load the weights: 1 difference, listed above.",
-    ]
+    says = f"{source}: SegNet cannot load the weights: missing: encoder.3.0.conv.bias.\n"
+    assert call(*command, status=1).stderr == says
     assert not target.exists()
 
 

@@ -63,18 +63,22 @@ def test_slices_of_a_volume_have_their_neighbours_as_channels(kind):
     assert np.array_equal(classes[2], model.predict(slices[2]))
 
 
-def test_predict_leaves_the_mode_of_every_layer():
-    model, _ = small_model("segnet")
+@pytest.mark.parametrize("kind", ["segnet", "enet"])
+def test_predict_leaves_the_mode_of_every_layer(kind, monkeypatch):
+    model, _ = small_model(kind)
     expected = model.predict(PICTURE)
     model.train()
-    model.encoder[0].eval()
+    model.modules()[1].eval()
     modes = [module.training for module in model.modules()]
+    original, during = type(model).__call__, []
+
+    def call(self, x):
+        during.append((self.training, [module.training for module in model.modules()]))
+        return original(self, x)
+
+    monkeypatch.setattr(type(model), "__call__", call)
     assert np.array_equal(model.predict(PICTURE), expected)
-    assert [module.training for module in model.modules()] == modes
-    model.unpool = None
-    with pytest.raises(TypeError):
-        model.predict(PICTURE)
-    assert model.training
+    assert during == [(False, modes)]  # as other threads that use the model see it
 
 
 BAD = {
@@ -112,6 +116,11 @@ def test_what_a_model_does_not_accept():
     quicknat = small_model("quicknat")[0]
     with pytest.raises(ValueError, match=r"or a volume, .* but got the shape \(2, 1\)"):
         quicknat.predict(np.zeros(2, np.uint8))
+    with pytest.raises(TypeError, match=r"not a path: PIL.Image.open\('street.png'\)"):
+        quicknat.predict("street.png")
+    says = r"'classes.0.colour': Field required; 'classes.1.colour': .*; ... and 30 more$"
+    with pytest.raises(ValueError, match=rf"^\[About\] {says}"):
+        quicknat.about.classes = [{"name": "sky"}] * 33
     quicknat.about.input["normalisation"]["mean"] = []
     with pytest.raises(ValueError, match="'mean' must have 1 entries but got 0"):
         quicknat.predict(np.zeros((4, 4), np.uint8))
@@ -223,6 +232,19 @@ def test_the_metrics_are_those_of_scikit_learn_and_scipy():
     for wrong, says in ((prediction[:1], "must have the shape"), (prediction + 2, "must be 0 to 4")):
         with pytest.raises(ValueError, match=f"'prediction' {says}"):
             zoo.metrics.confusion_matrix(truth, wrong, 5)
+
+
+def test_void_and_outlines_near_it_do_not_count_in_the_metrics():
+    truth = np.repeat([[0] * 9 + [1] * 3], 9, axis=0)
+    plain, predictions = truth.copy(), np.stack([truth] * 3)
+    for count, prediction in enumerate(predictions, start=1):  # a line whose end is near void, or not
+        prediction[3, 3 : 3 + count] = 1
+    truth[3, 3] = 255
+    same, near, far = (zoo.metrics.boundary_f_score(truth, each, 2) for each in predictions)
+    assert same == near == 1 > far
+    assert zoo.metrics.boundary_f_score(np.where(truth == 255, truth, predictions[1]), plain, 2) == 1
+    found = zoo.metrics.segmentation_metrics(truth, predictions[0], ("a", "b"))
+    assert found == {"iou": {"a": 1, "b": 1}, "miou": 1, "boundary_f_score": 1, "pixel_accuracy": 1}
 
 
 @pytest.mark.parametrize("shape", [(2, 79, 172, 16), (3, 5000, 4), (2, 3, 5, 4, 4), (6, 8)])

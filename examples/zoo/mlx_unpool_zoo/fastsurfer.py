@@ -17,6 +17,7 @@ combined by their elementwise maximum.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, get_args
 
@@ -27,8 +28,8 @@ import numpy as np
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
 from .classes import CEREBNET, FASTSURFER
-from .layers import BatchNorm
-from .model import About, Model, Size
+from .layers import BatchNorm, Classifier
+from .model import CITATIONS, About, Model, Size
 
 ResizeMode = Literal["nearest", "bilinear", "bicubic", "area"]
 CropPosition = Literal["center", "top_left", "top_right", "bottom_left", "bottom_right"]
@@ -39,60 +40,13 @@ INPUT: Any = {
     "normalisation": {"scale": 1 / 255, "mean": [0.0] * 7, "std": [1.0] * 7},
 }
 BASE_MODEL = "Deep-MI/FastSurfer"
-WITHOUT_EFFECT = frozenset(
-    {
-        "base_res",
-        "dilation",
-        "duplicate_input",
-        "hetero_input",
-        "loss_func",
-        "mode",
-        "model_name",
-        "multi_auto_w",
-        "multi_auto_w_channels",
-        "num_blocks",
-        "num_classes_sag",
-        "num_filters_interpol_last",
-        "num_filters_last",
-        "out_tensor_height",
-        "out_tensor_width",
-        "padded_size",
-        "weight_mask",
-    }
-)
-CITATIONS = {
-    "cnn": """
-@article{henschel2020fastsurfer,
-  title   = {{FastSurfer} - A fast and accurate deep learning based neuroimaging pipeline},
-  author  = {Henschel, Leonie and Conjeti, Sailesh and Estrada, Santiago and Diers, Kersten and Fischl,
-             Bruce and Reuter, Martin},
-  journal = {NeuroImage}, volume = {219}, pages = {117012}, year = {2020}
-}
-""",
-    "vinn": """
-@article{henschel2022fastsurfervinn,
-  title   = {{FastSurferVINN}: Building resolution-independence into deep learning segmentation methods},
-  author  = {Henschel, Leonie and K{\\"u}gler, David and Reuter, Martin},
-  journal = {NeuroImage}, volume = {251}, pages = {118933}, year = {2022}
-}
-""",
-    "cerebnet": """
-@article{faber2022cerebnet,
-  title   = {{CerebNet}: A fast and reliable deep-learning pipeline for detailed cerebellum
-             sub-segmentation},
-  author  = {Faber, Jennifer and K{\\"u}gler, David and Bahrami, Emad and others},
-  journal = {NeuroImage}, volume = {264}, pages = {119703}, year = {2022}
-}
-""",
-    "hypvinn": """
-@article{estrada2023hypvinn,
-  title   = {{FastSurfer-HypVINN}: Automated sub-segmentation of the hypothalamus and adjacent structures
-             on high-resolutional brain {MRI}},
-  author  = {Estrada, Santiago and K{\\"u}gler, David and Bahrami, Emad and others},
-  journal = {Imaging Neuroscience}, volume = {1}, year = {2023}
-}
-""",
-}
+# fmt: off
+WITHOUT_EFFECT = frozenset([
+    "base_res", "dilation", "duplicate_input", "hetero_input", "loss_func", "mode", "model_name",
+    "multi_auto_w", "multi_auto_w_channels", "num_blocks", "num_classes_sag", "num_filters_interpol_last",
+    "num_filters_last", "out_tensor_height", "out_tensor_width", "padded_size", "weight_mask",
+])
+# fmt: on
 
 
 class CompetitiveBlock(nn.Module):
@@ -142,17 +96,6 @@ class CompetitiveBlock(nn.Module):
         return self[f"{self.norm}{self.last + 1}"](self[f"conv{self.last}"](x))
 
 
-class Classifier(nn.Module):
-    """The convolution that computes the scores."""
-
-    def __init__(self, inputs: int, classes: int, kernel_size: int, stride: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(inputs, classes, kernel_size, stride)
-
-    def __call__(self, x: mx.array) -> mx.array:
-        return self.conv(x)
-
-
 class FastSurferCNN(Model):
     """FastSurferCNN: competitive dense blocks, four poolings with indices and four unpoolings.
 
@@ -172,7 +115,7 @@ class FastSurferCNN(Model):
     default_about: ClassVar[About] = About(
         paper="Henschel et al., FastSurfer, NeuroImage 219 (2020), 117012", input=INPUT, base_model=BASE_MODEL
     )
-    citation: ClassVar[str] = CITATIONS["cnn"]
+    citation: ClassVar[str] = CITATIONS["henschel2020fastsurfer"]
     class_tables: ClassVar[Mapping[Any, list[Any]]] = FASTSURFER
     medical: ClassVar[bool] = True
     convolutions: ClassVar[int] = 4  # of a block
@@ -192,21 +135,15 @@ class FastSurferCNN(Model):
     ) -> None:
         super().__init__()
         self.takes(num_channels)
-        self._build(num_channels, num_filters, (kernel_h, kernel_w), stride_conv)
+        kernel, stride, count = (kernel_h, kernel_w), stride_conv, self.convolutions
+        self.encode1 = CompetitiveBlock(
+            num_channels, num_filters, kernel, stride, start="normalise", convolutions=count
+        )
+        for name in ("encode2", "encode3", "encode4", "bottleneck", *(f"decode{n}" for n in (4, 3, 2, 1))):
+            self[name] = CompetitiveBlock(num_filters, num_filters, kernel, stride, convolutions=count)
         self.classifier = Classifier(num_filters, num_classes, kernel_c, stride_conv)
         self.maxpool = MaxPool2d(pool, stride_pool, return_indices=True, index_format="window")
         self.unpool = MaxUnpool2d.from_pool(self.maxpool)
-
-    def _build(self, inputs: int, filters: int, kernel: tuple[int, int], stride: int) -> None:
-        """The encoder, the bottleneck and the decoder."""
-        count = self.convolutions
-        self.encode1 = CompetitiveBlock(
-            inputs, filters, kernel, stride, start="normalise", convolutions=count
-        )
-        for name in ("encode2", "encode3", "encode4", "bottleneck"):
-            self[name] = CompetitiveBlock(filters, filters, kernel, stride, convolutions=count)
-        for name in ("decode4", "decode3", "decode2", "decode1"):
-            self[name] = CompetitiveBlock(filters, filters, kernel, stride, convolutions=count)
 
     def __call__(self, x: mx.array) -> mx.array:
         """Class scores (N, H, W, num_classes) of slices (N, H, W, num_channels)."""
@@ -265,7 +202,7 @@ class CerebNet(FastSurferCNN):
     )
     # "height" and "width" are those of the patches that the authors train on.
     without_effect: ClassVar[frozenset[str]] = WITHOUT_EFFECT | {"height", "width", "plane"}
-    citation: ClassVar[str] = CITATIONS["cerebnet"]
+    citation: ClassVar[str] = CITATIONS["faber2022cerebnet"]
     class_tables: ClassVar[Mapping[Any, list[Any]]] = CEREBNET
     convolutions: ClassVar[int] = 3
 
@@ -281,17 +218,7 @@ class CerebNet(FastSurferCNN):
         pool: Size = 2,
         stride_pool: Size = 2,
     ) -> None:
-        super().__init__(
-            num_classes,
-            num_channels,
-            num_filters,
-            kernel_h,
-            kernel_w,
-            kernel_c,
-            stride_conv,
-            pool,
-            stride_pool,
-        )
+        super().__init__(**self.config)
 
 
 class FastSurferVINN(FastSurferCNN):
@@ -324,7 +251,7 @@ class FastSurferVINN(FastSurferCNN):
         input=INPUT | {"size": "any; 320 x 320 as published", "multiple_of": 1},
         base_model=BASE_MODEL,
     )
-    citation: ClassVar[str] = CITATIONS["vinn"]
+    citation: ClassVar[str] = CITATIONS["henschel2022fastsurfervinn"]
 
     def __init__(
         self,
@@ -343,39 +270,20 @@ class FastSurferVINN(FastSurferCNN):
         interpolation_mode: ResizeMode = "bilinear",
         crop_position: CropPosition = "top_left",
     ) -> None:
-        super().__init__(
-            num_classes,
-            num_filters_interpol,
-            num_filters,
-            kernel_h,
-            kernel_w,
-            kernel_c,
-            stride_conv,
-            pool,
-            stride_pool,
-        )
+        inner = inspect.signature(FastSurferCNN.__init__).parameters
+        shared = {name: value for name, value in self.config.items() if name in inner}
+        super().__init__(**shared | {"num_channels": num_filters_interpol})
         # As in the authors' code, ``width`` is the number of rows and ``height`` that of columns.
         self.inner_size = (width, height)
         self.interpolation_mode, self.crop_position = interpolation_mode, crop_position
         self.takes(num_channels)
-        options: dict[str, Any] = {"norm": "gn"}
-        blocks = ["inp_block"] if self.modalities == 1 else ["m1_inp_block", "m2_inp_block"]
-        for name in blocks:
+        kernel, inputs = (kernel_h, kernel_w), num_channels // self.modalities
+        for name in ["inp_block"] if self.modalities == 1 else ["m1_inp_block", "m2_inp_block"]:
             self[name] = CompetitiveBlock(
-                num_channels // self.modalities,
-                num_filters_interpol,
-                (kernel_h, kernel_w),
-                stride_conv,
-                start="normalise",
-                **options,
+                inputs, num_filters_interpol, kernel, stride_conv, start="normalise", norm="gn"
             )
         self.outp_block = CompetitiveBlock(
-            num_filters + num_filters_interpol,
-            num_filters,
-            (kernel_h, kernel_w),
-            stride_conv,
-            start="activate",
-            **options,
+            num_filters + num_filters_interpol, num_filters, kernel, stride_conv, start="activate", norm="gn"
         )
 
     def __call__(self, x: mx.array, scale_factor: Any = 1.0, scale_factor_out: Any = None) -> mx.array:
@@ -454,17 +362,8 @@ class HypVINN(FastSurferVINN):
         num_channels: Slices per input over both modalities: 7 of T1, then 7 of T2.
         num_filters: Channels of the inner network.
         num_filters_interpol: Channels of the first blocks, which are resized.
-        kernel_h: Height of every kernel.
-        kernel_w: Width of every kernel.
-        kernel_c: Size of the last kernel.
-        stride_conv: Stride of every convolution.
-        pool: Size of the pooling window.
-        stride_pool: Stride of the pooling window.
-        height: Number of columns of the inner feature maps: the authors' code exchanges the two names.
-        width: Number of rows of the inner feature maps.
-        interpolation_mode: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or ``"area"``.
-        crop_position: Where slices are cropped or padded if they do not fit: ``"center"``, ``"top_left"``,
-            ``"top_right"``, ``"bottom_left"`` or ``"bottom_right"``.
+
+    The other arguments are those of :class:`FastSurferVINN`.
     """
 
     model_type: ClassVar[str] = "hypvinn"
@@ -478,7 +377,7 @@ class HypVINN(FastSurferVINN):
         },
         base_model=BASE_MODEL,
     )
-    citation: ClassVar[str] = CITATIONS["hypvinn"]
+    citation: ClassVar[str] = CITATIONS["estrada2023hypvinn"]
     class_tables: ClassVar[Mapping[Any, list[Any]]] = {}
     modalities: ClassVar[int] = 2
 
@@ -503,22 +402,7 @@ class HypVINN(FastSurferVINN):
             raise ValueError(
                 f"[HypVINN] 'num_channels' must be even, for two modalities, but got {num_channels}."
             )
-        super().__init__(
-            num_classes,
-            num_channels,
-            num_filters,
-            num_filters_interpol,
-            kernel_h,
-            kernel_w,
-            kernel_c,
-            stride_conv,
-            pool,
-            stride_pool,
-            height,
-            width,
-            interpolation_mode,
-            crop_position,
-        )
+        super().__init__(**self.config)
         self.mod_weights = mx.full((2,), 0.5)
 
     def __call__(  # type: ignore[override]

@@ -1,41 +1,87 @@
-"""Write files atomically."""
+"""Write files atomically and check them when they are read."""
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
+import shutil
+import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+from safetensors import SafetensorError, safe_open
+
+CHECKSUM = "crc32"  # the metadata key of the checksum
 
 
-def write_together(contents: Mapping[Path, str | Callable[[Path], object]]) -> None:
-    """Write files, each a text or a function that gets a temporary path; rename all at the end.
+def save_arrays(path: Path, arrays: Mapping[str, mx.array], metadata: Mapping[str, str] | None = None) -> str:
+    """Write a safetensors file with a checksum in its metadata, and return the checksum.
+
+    First removes the temporary files that killed processes left in the folder more than an hour ago.
+    """
+    contents = {**(metadata or {}), CHECKSUM: checksum(arrays, metadata or {})}
+    for partial in Path(os.path.realpath(path)).parent.glob(f"partial-{'[0-9a-f]' * 16}-*"):
+        with suppress(OSError):  # another process may remove it
+            if time.time() - partial.lstat().st_mtime > 3600:
+                partial.unlink()
+    # An opened file, because MLX appends a suffix to a path without one.
+    write_file(path, lambda file: mx.save_safetensors(file, dict(arrays), contents))
+    return contents[CHECKSUM]
+
+
+def load_arrays(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
+    """Read the arrays and the metadata of a safetensors file.
+
+    Truncated and damaged files are refused. Changed values are detected only in files of :func:`save_arrays`,
+    which have a checksum. Nothing in the file is executed.
 
     Raises:
-        OSError: If a file cannot be written, for example because the disk is full. No file has then changed.
+        OSError: If the file cannot be opened.
+        ValueError: If it is damaged, or not a safetensors file. The message does not have the path.
     """
-    with ExitStack() as stack:
-        for path, content in contents.items():
-            partial = stack.enter_context(replacing(path))
-            try:
-                if isinstance(content, str):
-                    partial.write_text(content, encoding="utf-8")
-                else:
-                    content(partial)
-                synchronise(partial)  # here, so that the renames follow each other closely
-            except (RuntimeError, OSError) as error:  # MLX raises RuntimeError
-                raise OSError(f"{path} cannot be written: {error}") from None
+    path.open("rb").close()  # raises an error with the path
+    try:
+        # MLX does not validate the header: a malicious one can cause a crash or an infinite loop.
+        with safe_open(path, "numpy"):
+            found: Any = mx.load(str(path), format="safetensors", return_metadata=True)
+        mx.eval(found[0])
+    except (SafetensorError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"it is damaged, or not a safetensors file: {reason}") from None
+    arrays, metadata = found
+    if metadata.get(CHECKSUM) not in (None, checksum(arrays, metadata)):
+        raise ValueError("it is damaged: its checksum does not match its contents.")
+    return arrays, metadata
 
 
-def write_arrays(path: Path, arrays: Mapping[str, mx.array], metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file. ``mx.save_safetensors`` appends a suffix to a path without one."""
-    with path.open("wb") as file:
-        opened: Any = file
-        mx.save_safetensors(opened, dict(arrays), dict(metadata))
+def checksum(arrays: Mapping[str, mx.array], metadata: Mapping[str, str]) -> str:
+    """A CRC-32 of the names, types, shapes and values of arrays and of the metadata, in hexadecimal."""
+    rest = {name: text for name, text in metadata.items() if name != CHECKSUM}
+    result = zlib.crc32(json.dumps(rest, sort_keys=True).encode())
+    for name, array in sorted(arrays.items()):
+        result = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), result)
+        flat = mx.flatten(mx.contiguous(array, stream=mx.cpu), stream=mx.cpu)
+        octets: Any = mx.view(flat, mx.uint8, stream=mx.cpu)
+        result = zlib.crc32(memoryview(octets), result)
+    return f"{result:08x}"
+
+
+def write_file(path: Path, content: bytes | Callable[[Any], object]) -> None:
+    """Write a file atomically: bytes, or what a function writes into the opened file.
+
+    Raises:
+        OSError: If the file cannot be written, for example because the disk is full. It is then unchanged.
+    """
+    try:
+        with replacing(path) as partial, partial.open("wb") as file:
+            file.write(content) if isinstance(content, bytes) else content(file)
+    except (RuntimeError, OSError) as error:  # MLX raises RuntimeError
+        raise OSError(f"{path} cannot be written: {error}") from None
 
 
 @contextmanager
@@ -43,35 +89,34 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path and rename it to ``path`` when the block ends.
 
     A reader of ``path`` always finds a complete file, old or new. If there are several writers, the last one
-    to finish wins. File and folder are synchronised to the disk. If the block raises (a full disk, Ctrl-C),
-    ``path`` is unchanged, and the temporary file and the folders created for it are removed. Only a process
-    that is killed leaves its ``partial-*`` file.
+    to finish wins. The contents are on the disk before the file is renamed. An existing file keeps its mode.
+    If the block raises (a full disk, Ctrl-C), ``path`` is unchanged, and the temporary file and the folders
+    created for it are removed. Only a process that is killed leaves its ``partial-*`` file.
     """
-    if ".." in path.parts:
-        # Resolved by the operating system, so the folder before ".." must exist.
-        path = path.parent.resolve(strict=True) / path.name
     path = Path(os.path.realpath(path))  # keeps symbolic links
     created = [folder for folder in path.parents if not folder.exists()]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Keeps the suffix, because writers choose the format by it.
-    partial = path.with_name(f"partial-{secrets.token_hex(8)}-{path.name}")
+    # Keeps the suffix, because writers choose the format by it, and is not too long for a file system.
+    partial = path.with_name(f"partial-{secrets.token_hex(8)}-{path.name[-50:]}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            partial.touch(0o600)  # nobody else can read it before it gets the mode of the existing file
         yield partial
-        synchronise(partial)
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        if path.exists():
+            shutil.copymode(path, partial)
         partial.replace(path)
-        synchronise(path.parent)
     except BaseException:
-        partial.unlink(missing_ok=True)
-        with suppress(OSError):  # another writer may use them
-            for folder in created:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+            for folder in created:  # another writer may use them
                 folder.rmdir()
         raise
-
-
-def synchronise(path: Path) -> None:
-    """Wait until a file, or the entries of a folder, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    # Some file systems cannot synchronise a folder. Without it, a power failure can restore the old file.
+    with suppress(OSError):
+        opened = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)

@@ -1,4 +1,4 @@
-"""Batch normalisation for all models."""
+"""Layers that several models have."""
 
 from __future__ import annotations
 
@@ -39,6 +39,17 @@ class BatchNorm(nn.BatchNorm):
         mean = sum_in_stages(wide) / count
         variance = sum_in_stages(mx.square(wide - mean)) / (count - ddof)
         return mean.astype(x.dtype), variance.astype(x.dtype)
+
+
+class Classifier(nn.Module):
+    """The convolution that computes the scores."""
+
+    def __init__(self, inputs: int, classes: int, kernel_size: int, stride: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, classes, kernel_size, stride)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self.conv(x)
 
 
 def sum_in_stages(x: mx.array, length: int = 64) -> mx.array:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import json
 import re
 import reprlib
 import tempfile
-import time
 import warnings
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -19,14 +18,15 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from huggingface_hub import HfApi, ModelCard, ModelCardData, snapshot_download
-from mlx.utils import tree_flatten
+from mlx.utils import tree_flatten, tree_map
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, validate_call
+from pydantic_core import from_json
 from typing_extensions import NotRequired, TypedDict
 
 import mlx_unpool
 
 from . import pytorch
-from .files import write_arrays, write_together
+from .files import CHECKSUM, load_arrays, save_arrays, write_file
 
 M = TypeVar("M", bound="Model")
 WEIGHTS = "model.safetensors"
@@ -45,6 +45,11 @@ ALIASES = dict.fromkeys(("classes", "num_class", "n_classes"), "num_classes")
 # Licences with an identifier on the Hub; all others are "other" with a name and a link.
 LICENCES = ("apache-2.0", "mit", "bsd-3-clause", "bsd-2-clause", "cc0-1.0", "cc-by-4.0", "gpl-3.0")
 MODELS: dict[str, type[Model]] = {}
+# BibTeX by key.
+CITATIONS = {
+    text.split("{")[1].split(",")[0]: text
+    for text in Path(__file__).with_name("citations.bib").read_text(encoding="utf-8").strip().split("\n\n")
+}
 
 
 class Class(TypedDict):
@@ -92,6 +97,13 @@ class About(BaseModel):
     licence_text: str = Field(default="", exclude=True)  # a separate file
     converter: str = ""
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an entry. Raise ValueError if it is invalid."""
+        try:
+            super().__setattr__(name, value)
+        except ValidationError as error:
+            raise ValueError(f"[About] {in_one_line(error)}") from None
+
 
 class Configuration(BaseModel):
     """The content of ``config.json``."""
@@ -102,17 +114,46 @@ class Configuration(BaseModel):
     config: dict[str, Any]
     about: dict[str, Any]
     quantization: dict[str, dict[str, Any]] = {}  # the arguments of each quantised layer
-    saved: str | None = None  # the same in the weights that were saved with it
+    saved: str | None = None  # the checksum of the weights that were saved with it
 
 
 def in_one_line(error: ValidationError) -> str:
-    """The errors of pydantic, each with the name, the value and what is allowed."""
+    """The first errors of pydantic, each with the name, the value and what is allowed."""
     lines = []
     for each in error.errors(include_url=False):
         name, got = ".".join(map(str, each["loc"])), reprlib.repr(each["input"])
         got = "" if each["type"].startswith("missing") else f", but got {got}"
         lines.append(f"{name!r}: {each['msg']}{got}" if name else f"{each['msg']}{got}")
-    return "; ".join(lines)
+    return pytorch.cut(lines, 3, "; ")
+
+
+def configuration(file: Path, metadata: Mapping[str, str]) -> Configuration:
+    """The configuration for weights with this metadata: that of config.json, or the one in the metadata.
+
+    config.json, which somebody may have edited, is used if it has the checksum of the weights, or if the
+    weights have no configuration.
+    """
+    own, tag = metadata.get("config.json"), metadata.get(CHECKSUM)
+    if own is not None and not file.is_file():
+        return Configuration.model_validate_json(own)
+    try:
+        content: Any = from_json(file.read_text(encoding="utf-8-sig"))
+    except ValueError as error:
+        hint = f" Correct or delete it: {WEIGHTS} contains the configuration as well." * (own is not None)
+        raise ValueError(f"it is not valid JSON: {error}.{hint}") from None
+    saved = content.get("saved") if isinstance(content, dict) else None
+    if own is not None and saved != tag:  # a process is saving a model, or was killed meanwhile
+        warnings.warn(
+            f"{file} is ignored, because it was not saved with {WEIGHTS}, which contains the configuration. "
+            "If you did not edit it, delete it; saving the model replaces it.",
+            stacklevel=3,
+        )
+        return Configuration.model_validate_json(own)
+    if (
+        own is None and saved is not None and metadata.get("saved", saved) != saved
+    ):  # saved by an older version
+        raise ValueError(f"it was not saved together with {WEIGHTS}.")
+    return Configuration.model_validate(content)
 
 
 def downloaded(name: str, **options: Any) -> Path:
@@ -136,6 +177,12 @@ def checked(init: Callable[..., None]) -> Callable[..., None]:
     def call(self: Model, *args: Any, **kwargs: Any) -> None:
         try:
             given = signature.bind(self, *args, **kwargs)
+        except TypeError as error:  # a missing or unexpected argument
+            unknown = [repr(name) for name in kwargs if name not in signature.parameters]
+            hint = f", and got {', '.join(unknown)}" if unknown and "missing" in str(error) else ""
+            known = ", ".join(list(signature.parameters)[1:])
+            raise TypeError(f"[{type(self).__name__}] {error}{hint}; the arguments are {known}.") from None
+        try:
             given.apply_defaults()
             arguments = {name: v for name, v in given.arguments.items() if name != "self"}
             if "config" not in vars(self):  # not the constructor of a base class
@@ -148,8 +195,6 @@ def checked(init: Callable[..., None]) -> Callable[..., None]:
             validated(self, **arguments)
         except ValidationError as error:
             raise ValueError(f"[{type(self).__name__}] {in_one_line(error)}") from None
-        except TypeError as error:  # a missing or unexpected argument
-            raise TypeError(f"[{type(self).__name__}] {error}") from None
 
     return call
 
@@ -185,7 +230,10 @@ class Model(nn.Module):
 
     def check_about(self) -> None:
         """Raise ValueError if an entry of ``about`` is invalid or does not fit the model."""
-        about = About(**self.about.model_dump())  # lists and dicts may have been changed in place
+        try:  # lists and dicts may have been changed in place
+            about = About(**self.about.model_dump(warnings=False))
+        except ValidationError as error:
+            raise ValueError(f"'about' is invalid: {in_one_line(error)}") from None
         count, channels = self.config.get("num_classes"), self._inputs[0]
         lengths = {"classes": (about.classes, (0, count))}
         for name in ("mean", "std") if about.input.get("normalisation") else ():
@@ -226,25 +274,23 @@ class Model(nn.Module):
             **arguments: Arguments of the model that replace those in ``config.json``.
 
         Raises:
-            OSError: If there is no such folder or repository, or a file is missing.
-            ValueError: If the folder does not contain a model of this class, or the weights do not fit.
+            OSError: If there is no such repository, or a file is missing.
+            ValueError: If the folder does not contain a model of this class, the weights do not fit, or there
+                is no such folder and the name is not of the form "owner/name".
         """
         folder = Path(path_or_hub_id)
         if not folder.is_dir():
             options = {"revision": revision, "token": token, "cache_dir": cache_dir}
             folder = downloaded(str(folder), local_files_only=local_files_only, **options)
+        file = folder / WEIGHTS
         try:
-            for attempt in range(20):  # another process may save a model at the same time
-                time.sleep(attempt and 0.1)
-                file = folder / "config.json"
-                model, found = cls._configured(file.read_bytes(), arguments)
-                file = folder / WEIGHTS
-                weights, metadata = pytorch.load_safetensors(file)
-                if found.saved in (None, metadata.get("saved", found.saved)):
-                    break
-            else:
-                raise ValueError("these weights were not saved together with config.json.")
-            if (file := folder / "LICENSE").is_file():
+            weights, metadata = load_arrays(file)
+            file = folder / "config.json"
+            found = configuration(file, metadata)
+            model = cls._configured(found, arguments)
+            model.about.licence_text = metadata.get("LICENSE", "")
+            file = folder / "LICENSE"
+            if "config.json" not in metadata and file.is_file():
                 model.about.licence_text = file.read_text(encoding="utf-8")
             file = folder / WEIGHTS
             if metadata.get("format") == "pt":  # published for PyTorch
@@ -257,13 +303,8 @@ class Model(nn.Module):
             raise ValueError(f"{file}: {said}") from None
 
     @classmethod
-    def _configured(cls: type[M], text: bytes, arguments: dict[str, Any]) -> tuple[M, Configuration]:
-        """A new model as described by ``config.json``, before it is quantised, and the content."""
-        try:
-            content = json.loads(text)
-        except RecursionError:
-            raise ValueError("its lists or objects are nested too deeply.") from None
-        found = Configuration.model_validate(content)
+    def _configured(cls: type[M], found: Configuration, arguments: dict[str, Any]) -> M:
+        """A new model as described by a configuration, before it is quantised."""
         if found.model_extra:
             warnings.warn(f"Unknown keys of config.json: {[*found.model_extra]}", stacklevel=4)
         kinds = {name: kind for name, kind in MODELS.items() if issubclass(kind, cls)}
@@ -281,7 +322,7 @@ class Model(nn.Module):
         layers = dict(model.named_modules())
         if bad := [n for n in found.quantization if not hasattr(layers.get(n), "to_quantized")]:
             raise ValueError(f"'quantization' must name Linear layers, but got {pytorch.cut(bad)}.")
-        return model, found
+        return model
 
     def _load(
         self: M,
@@ -301,30 +342,44 @@ class Model(nn.Module):
         lines += [f"not used: {n}" for n in unused if strict]
         lines += [line for n in own if n in weights for line in pytorch.wrong_type(n, weights[n], own[n])]
         if lines:
-            raise pytorch.mismatch(type(self).__name__, lines)
+            hint = "ignore_mismatched_sizes=True gives these parameters new random values."
+            new_head = len(other) == len(lines)  # probably
+            raise pytorch.mismatch(type(self).__name__, lines, hint * new_head)
         if new := [*missing, *other]:
-            warnings.warn(f"Parameters with new random values: {', '.join(new)}", stacklevel=3)
+            warnings.warn(f"Parameters with new random values: {pytorch.cut(new)}", stacklevel=3)
         if unused:
-            warnings.warn(f"Parameters that are ignored: {', '.join(unused)}", stacklevel=3)
+            warnings.warn(f"Parameters that are ignored: {pytorch.cut(unused)}", stacklevel=3)
         self.load_weights([(n, weights[n]) for n in own.keys() - new], strict=False)
         if dtype is not None:
             wanted = DTYPES.get(dtype) if isinstance(dtype, str) else dtype
             if not isinstance(wanted, mx.Dtype) or wanted not in DTYPES.values():
                 raise ValueError(f"'dtype' must be one of {', '.join(DTYPES)} but got {dtype!r}.")
             self.set_dtype(wanted)
+        self._check_finite()
+        self.eval()
+        return self
+
+    def _check_finite(self) -> None:
+        """Raise ValueError if a weight is NaN or infinite."""
         found = dict(tree_flatten(self.parameters()))
         if bad := [name for name, value in found.items() if not mx.isfinite(value).all()]:
             raise ValueError(f"the weights must be finite, but these are not: {pytorch.cut(bad)}")
-        self.eval()
-        return self
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Save the model as a folder with weights, configuration, model card and licence.
 
-        A process that loads the folder meanwhile gets the old model or the new one. After an OSError, for
-        example because the disk is full, the folder is unchanged.
+        The weights contain the configuration and the licence; the other files are for people and the Hub.
+        Therefore the folder always contains the old model or the new one, even if another process loads or
+        saves it meanwhile, or this one is killed. If this model has no licence text, the LICENSE of the
+        old model is renamed to LICENSE.old.
+
+        Raises:
+            OSError: If the weights cannot be written, for example because the disk is full. The folder is
+                then unchanged. If another file cannot be written, there is a warning.
+            ValueError: If a weight is not finite, or ``about`` is invalid.
         """
         self.check_about()
+        self._check_finite()
         about = self.about.model_dump()
         config = {"model_type": self.model_type, "config": self.config, "about": about}
         config["quantization"] = {
@@ -332,16 +387,21 @@ class Model(nn.Module):
             for name, layer in self.named_modules()
             if isinstance(layer, nn.QuantizedLinear)
         }
-        config["saved"] = saved = f"{zlib.crc32(json.dumps(config).encode()):08x}"
-        weights = dict(tree_flatten(self.parameters()))
-        metadata = {"format": "mlx", "saved": saved}
-        contents: dict[str, str | Callable[[Path], object]] = {
-            WEIGHTS: lambda path: write_arrays(path, weights, metadata),
-            "config.json": json.dumps(config, indent=2) + "\n",
-            "README.md": str(self.model_card()),
-            "LICENSE": self.about.licence_text,
-        }
-        write_together({Path(folder, name): each for name, each in contents.items() if each})
+        path, licence = Path(folder, WEIGHTS), self.about.licence_text
+        metadata = {"format": "mlx", "config.json": json.dumps(config), "LICENSE": licence}
+        files = {"README.md": str(self.model_card()).encode(), "LICENSE": licence.encode()}
+        replaces_model = path.exists()
+        config["saved"] = save_arrays(path, dict(tree_flatten(self.parameters())), metadata)
+        files = {"config.json": f"{json.dumps(config, indent=2)}\n".encode()} | files
+        for name, content in files.items():
+            try:
+                if content:
+                    write_file(path.with_name(name), content)
+                elif replaces_model and path.with_name(name).exists():  # a licence of the old model
+                    path.with_name(name).replace(path.with_name(f"{name}.old"))
+            except OSError as error:
+                said = f"The model is saved, in {WEIGHTS}, but {name} is still that of the model before"
+                warnings.warn(f"{said}: {error}", stacklevel=2)
 
     def push_to_hub(self, repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
         """Upload the model to a repository, created if necessary, and return the address of the commit."""
@@ -349,7 +409,8 @@ class Model(nn.Module):
         repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
         with tempfile.TemporaryDirectory() as folder:
             self.save_pretrained(folder)
-            return str(api.upload_folder(repo_id=repo_id, folder_path=folder))
+            # The licence of a model before; uploaded files are not deleted.
+            return str(api.upload_folder(repo_id=repo_id, folder_path=folder, delete_patterns="LICENSE"))
 
     def model_card(self) -> Any:
         """A model card with the Hub's metadata and all facts that a user of the weights needs."""
@@ -410,6 +471,8 @@ class Model(nn.Module):
         except (ValueError, TypeError) as error:
             others = [n for n, kind in MODELS.items() if kind is not cls and kind.fits(state)]
             hint = f" The weights look like those of {' or '.join(others)}." * bool(others)
+            if not others and cls.default_about.base_model and re.search("missing: |not used: ", str(error)):
+                hint = f" The names must be those of {cls.default_about.base_model}."
             raise ValueError(f"{error}{hint}") from None
 
     @classmethod
@@ -420,8 +483,9 @@ class Model(nn.Module):
             inferred = cls.config_of(state)
         except (KeyError, IndexError, StopIteration) as error:
             raise ValueError(
-                f"these are not weights of {cls.model_type} with its authors' names: there is no {error} "
-                f"but {pytorch.cut(list(state))}."
+                f"these are not weights of {cls.model_type} with the names of "
+                f"{cls.default_about.base_model or 'its authors'}: there is no {error} but "
+                f"{pytorch.cut(list(state))}."
             ) from None
         renamed = [{ALIASES.get(n, n): v for n, v in given.items()} for given in (published, arguments)]
         file = {n: v for n, v in renamed[0].items() if n in known}
@@ -459,9 +523,10 @@ class Model(nn.Module):
 
     # Inputs and predictions.
 
-    def takes(self, channels: int, dims: int = 2) -> None:
-        """Set the number of channels and of spatial dimensions of the inputs."""
+    def takes(self, channels: int, dims: int = 2, smallest: int = 1) -> None:
+        """Set the number of channels and of spatial dimensions of the inputs, and the smallest size."""
         object.__setattr__(self, "_inputs", (channels, dims))
+        object.__setattr__(self, "_smallest", smallest)
         self.about.input["planes"] = channels
 
     def check_input(self, x: mx.array) -> None:
@@ -471,7 +536,10 @@ class Model(nn.Module):
             got = f"got {type(x).__name__}: pass mx.array(x), or call preprocess or predict for images."
             raise TypeError(f"[{type(self).__name__}] inputs must be arrays of MLX, but {got}")
         if x.ndim == dims + 2 and x.shape[-1] == channels:
-            return
+            if min(x.shape[1:-1]) >= self._smallest:
+                return
+            least = f"at least {self._smallest} positions on each axis"
+            raise ValueError(f"[{type(self).__name__}] inputs must have {least}, but got {x.shape}.")
         message = f"inputs must be (N, {AXES[dims]}, {channels}), channels last, but got {x.shape}."
         if x.ndim == dims + 2 and x.shape[1] == channels:
             axes = ", ".join(map(str, (0, *range(2, dims + 2), 1)))
@@ -504,16 +572,12 @@ class Model(nn.Module):
         if not self.segments:
             raise ValueError(f"[{type(self).__name__}] predict needs a model with classes.")
         (values, single), found = self._batch(images), []
-        training = [module for module in self.modules() if module.training]
-        self.eval()
-        try:
-            for number in range(len(values)):
-                scores = self(self._normalised(values[number : number + 1]), *args, **kwargs)
-                kind = mx.uint8 if scores.shape[-1] <= 256 else mx.uint32
-                found.append(np.array(mx.argmax(scores[0], axis=-1).astype(kind)))
-        finally:
-            for module in training:
-                module._training = True
+        # A change of the mode would affect other threads that use the model.
+        model: Any = copied(self).eval() if any(module.training for module in self.modules()) else self
+        for number in range(len(values)):
+            scores = model(model._normalised(values[number : number + 1]), *args, **kwargs)
+            kind = mx.uint8 if scores.shape[-1] <= 256 else mx.uint32
+            found.append(np.array(mx.argmax(scores[0], axis=-1).astype(kind)))
         size = tuple(slice(n) for n in values.shape[1:-1])
         return found[0][size] if single else np.stack(found)[(slice(None), *size)]
 
@@ -557,6 +621,15 @@ class Model(nn.Module):
         return mx.array(values.astype(np.float32)).astype(dtype)
 
 
+def copied(value: Any) -> Any:
+    """A copy of a module and the modules in it, with the same arrays."""
+    if not isinstance(value, nn.Module):
+        return value
+    made = copy.copy(value)
+    dict.update(made, tree_map(copied, dict(value), is_leaf=lambda v: isinstance(v, nn.Module)))
+    return made
+
+
 def array_of(images: Any, mode: str) -> np.ndarray:
     """Arrays of any framework, pictures of Pillow converted to a mode, or a list of either."""
     if isinstance(images, list | tuple):
@@ -565,6 +638,9 @@ def array_of(images: Any, mode: str) -> np.ndarray:
             sizes = pytorch.cut([str(array.shape) for array in arrays])
             raise ValueError(f"'images' must be one or more images of the same shape, but got [{sizes}].")
         return np.stack(arrays)
+    if isinstance(images, str | Path):
+        path = str(images)
+        raise TypeError(f"'images' must be a picture or an array, not a path: PIL.Image.open({path!r}).")
     if hasattr(images, "convert"):
         images = images.convert(mode)
     is_bfloat16 = isinstance(images, mx.array) and images.dtype == mx.bfloat16

@@ -23,7 +23,8 @@ import mlx.nn as nn
 import numpy as np
 import yaml
 from mlx.utils import tree_flatten
-from safetensors import SafetensorError, safe_open
+
+from .files import load_arrays
 
 Names = Callable[[str], tuple[str, ...]]
 Shapes = Mapping[str, Sequence[int]]
@@ -54,30 +55,15 @@ class Report:
     ignored: list[str]
 
 
-def cut(names: Sequence[str], separator: str = ", ") -> str:
-    """The first ten names, and how many more there are."""
-    more = [f"... and {len(names) - 10:,} more"] if len(names) > 10 else []
-    return separator.join([*names[:10], *more])
+def cut(names: Sequence[str], count: int = 10, separator: str = ", ") -> str:
+    """The first names, which may come from a damaged file, in one line, and how many more there are."""
+    more = [f"... and {len(names) - count:,} more"] if len(names) > count else []
+    return separator.join([*(n if n.isprintable() else repr(n)[1:-1] for n in names[:count]), *more])
 
 
-def mismatch(model: str, lines: Sequence[str]) -> ValueError:
+def mismatch(model: str, differences: Sequence[str], hint: str = "") -> ValueError:
     """An error for weights that do not fit a model."""
-    count = "1 difference" if len(lines) == 1 else f"{len(lines):,} differences"
-    text = cut(lines, chr(10))
-    return ValueError(f"{text}\n{model} cannot load the weights: {count}, listed above.")
-
-
-def load_safetensors(path: str | Path) -> tuple[dict[str, mx.array], dict[str, str]]:
-    """The arrays and the metadata of a safetensors file."""
-    Path(path).open("rb").close()  # raises an error with the path
-    try:
-        # MLX does not validate the header: a malicious one can cause a crash or an infinite loop.
-        with safe_open(path, "numpy"):
-            found: Any = mx.load(str(path), format="safetensors", return_metadata=True)
-        mx.eval(found[0])
-    except (SafetensorError, RuntimeError) as error:
-        raise ValueError(f"it is damaged, or not a safetensors file: {error}") from None
-    return found
+    return ValueError(f"{model} cannot load the weights: {cut(differences, 3, '; ')}. {hint}".rstrip())
 
 
 def read_state(path: str | Path) -> dict[str, np.ndarray]:
@@ -99,7 +85,7 @@ def read_checkpoint(path: str | Path) -> Any:
     if not path.is_file():
         raise ValueError("there is no such file.")
     if path.suffix == ".safetensors":
-        return load_safetensors(path)[0]
+        return load_arrays(path)[0]
     try:
         import torch
     except ImportError:
@@ -113,11 +99,15 @@ def read_checkpoint(path: str | Path) -> Any:
             return torch.load(path, map_location="cpu", weights_only=False, pickle_module=inert)
     except Exception as error:  # damaged and malicious files raise many kinds of errors
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if isinstance(error, KeyError | IndexError | EOFError):  # not a pickle
+            reason = "it is damaged, or not a file of torch.save."
         raise ValueError(f"it cannot be read as a checkpoint: {reason}") from None
 
 
 class Foreign:
     """A placeholder for an object of a class, or the result of a function, that is not imported."""
+
+    dump_patches = False  # torch.load reads it if the source of a layer, saved with an old model, has changed
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Foreign:
         return super().__new__(cls)
@@ -135,15 +125,16 @@ class Foreign:
 
 
 def counting(load: Callable[[Any], None]) -> Callable[[Any], None]:
-    """An opcode that creates a tuple, for tuples with at most 100,000 elements, those in others included.
+    """An opcode that creates a tuple or frozenset of at most 100,000 elements, those in others included.
 
-    A few nested tuples that contain the one below twice have so many that no key of a dict can be hashed.
+    A few nested ones that contain the one below twice have so many that no key of a dict can be hashed.
     """
 
     def load_tuple(self: Any) -> None:
         load(self)
         made = self.stack[-1]
-        length = len(made) + sum(self.lengths.get(id(item), 0) for item in made if isinstance(item, tuple))
+        nested = (item for item in made if isinstance(item, tuple | frozenset))
+        length = len(made) + sum(self.lengths.get(id(item), 0) for item in nested)
         if length > 100_000:
             raise pickle.UnpicklingError("it contains tuples with more than 100,000 elements")
         self.lengths[id(made)] = length
@@ -156,11 +147,12 @@ class InertUnpickler(pickle._Unpickler):  # written in Python, so that opcodes c
 
     HARMLESS = (
         *("collections.OrderedDict", "builtins.set", "__builtin__.set", "torch.Size"),
+        "torch.nn.parameter.Parameter",  # of models pickled before PyTorch 0.4
         *(f"torch._utils._rebuild_{kind}" for kind in ("tensor", "tensor_v2", "parameter")),
     )
     dispatch = pickle._Unpickler.dispatch | {
         opcode[0]: counting(pickle._Unpickler.dispatch[opcode[0]])
-        for opcode in (pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3)
+        for opcode in (pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3, pickle.FROZENSET)
     }
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -232,26 +224,29 @@ def config_of(checkpoint: Any) -> dict[str, Any]:
     return {str(n).lower(): v for n, v in config.items()} if isinstance(config, Mapping) else {}
 
 
-def state_of_foreign(model: Foreign, prefix: str = "", visited: Any = None) -> dict[str, Any]:
+def state_of_foreign(model: Foreign) -> dict[str, Any]:
     """The state dict of a pickled model whose class is not available."""
-    visited = [] if visited is None else visited
-    visited.append(model)
-    # A module may be in several others, but in a small file each can be twice in the next one, without end.
-    if len(visited) > 20_000 or prefix.count(".") > 100:
-        raise ValueError(
-            "a model must have at most 20,000 modules in 100 levels, but this one has more, or a module "
-            f"contains itself. {HOW_TO_EXPORT}"
-        )
-    parts = getattr(model, "state", None)
-    kinds = ("_parameters", "_buffers", "_modules")
-    if not (isinstance(parts, dict) and all(isinstance(parts.get(kind), dict) for kind in kinds)):
-        raise ValueError(f"not a model but {described(model)}. {HOW_TO_EXPORT}")
-    left_out = parts.get("_non_persistent_buffers_set", ())
-    own = parts["_parameters"] | {n: v for n, v in parts["_buffers"].items() if n not in left_out}
-    state = {f"{prefix}{name}": value for name, value in own.items() if value is not None}
-    for name, child in parts["_modules"].items():
-        if child is not None:
-            state |= state_of_foreign(child, f"{prefix}{name}.", visited)
+    state: dict[str, Any] = {}
+    rest: list[tuple[str, Any]] = [("", model)]
+    length, kinds = 0, ("_parameters", "_buffers", "_modules")
+    while rest:
+        prefix, module = rest.pop()
+        parts = getattr(module, "state", None)
+        if not (isinstance(parts, dict) and all(isinstance(parts.get(kind), dict) for kind in kinds)):
+            raise ValueError(f"not a model but {described(module)}. {HOW_TO_EXPORT}")
+        left_out = parts.get("_non_persistent_buffers_set")
+        left_out = left_out if isinstance(left_out, set) else ()
+        own = parts["_parameters"] | {n: v for n, v in parts["_buffers"].items() if n not in left_out}
+        # A module may be in several others, but in a small file each can be twice in the next one, on and on.
+        length += sum(len(prefix) + len(str(name)) + 1 for name in (*own, *parts["_modules"]))
+        if length > 10**7:
+            raise ValueError(
+                "the names in a model must have at most 10 million characters, but these have more, or a "
+                f"module contains itself. {HOW_TO_EXPORT}"
+            )
+        state |= {f"{prefix}{name}": value for name, value in own.items() if value is not None}
+        children = [(f"{prefix}{name}.", child) for name, child in parts["_modules"].items()]
+        rest += [each for each in reversed(children) if each[1] is not None]
     return state
 
 
@@ -262,19 +257,27 @@ def described(value: Any) -> str:
 
 
 def arrays_of(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Tensors and arrays of any framework as NumPy arrays; floating-point ones become float32."""
-    arrays = {}
+    """Tensors and arrays of any framework as NumPy arrays; floating-point ones become float32.
+
+    Tensors that are parts or expansions of a few small ones, and would fill the memory, are refused.
+    """
+    arrays, storages, left = {}, set(), 10**6
     for name, value in state.items():
         kind = f"of {getattr(value, 'dtype', type(value))}"
         try:
             if hasattr(value, "detach"):  # a PyTorch tensor on any device
                 kind += f", {value.layout}, on {value.device}"
                 value = value.detach().cpu()
+                storage = value.untyped_storage()
+                left += 4 * storage.nbytes() * (storage.data_ptr() not in storages) - value.numel()
+                storages.add(storage.data_ptr())
+                if left < 0:
+                    raise ValueError(f"{name} {tuple(value.shape)} is expanded from a few stored elements.")
                 value = (value.float() if value.is_floating_point() else value).numpy()
             elif isinstance(value, mx.array) and value.dtype == mx.bfloat16:
                 value = value.astype(mx.float32)
             array = np.asarray(value)
-        except (TypeError, RuntimeError):  # sparse, quantised or without values
+        except (AttributeError, TypeError, RuntimeError):  # sparse, quantised or without values
             array = np.array("")
         if array.dtype.kind not in "fiubc":
             raise ValueError(f"{name} must be a dense array of numbers, but it is {kind}.")
@@ -338,7 +341,7 @@ def load_state_dict(
         A :class:`Report` of the arrays that were loaded and of those that were not.
 
     Raises:
-        ValueError: If the state dict does not fit. The message lists up to ten differences.
+        ValueError: If the state dict does not fit. The message lists up to three differences.
     """
     state, ignored = split_state(state_dict)
     arrays = arrays_of(state)
@@ -385,6 +388,14 @@ def matched(
             if not np.array_equal(same[other], value, equal_nan=True)
         ]
         axes = pytorch_axes(model, name)
+        shape, unchanged = parameter.shape[1:], axes == tuple(range(parameter.ndim))
+        if name.endswith("weight") and unchanged and len(shape) > 1 and len(set(shape)) == 1 < shape[0]:
+            warnings.warn(
+                f"{name!r} is not transposed, because its module is not a convolution of mlx.nn; its shape "
+                f"{parameter.shape} would be the same. To transpose it, use a subclass of mlx.nn.Conv2d, "
+                "for example.",
+                stacklevel=3,
+            )
         expected = tuple(parameter.shape[axes.index(axis)] for axis in range(parameter.ndim))
         if value.shape != expected:
             wrong.append(f"shape {value.shape} instead of {expected}: {key}")

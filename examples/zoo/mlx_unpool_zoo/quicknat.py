@@ -18,17 +18,10 @@ from pydantic import Field
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
-from .layers import BatchNorm
-from .model import About, Model, Size
+from .layers import BatchNorm, Classifier
+from .model import CITATIONS, About, Model, Size
 
 SEBlock = Literal["NONE", "CSE", "SSE", "CSSE"]
-CITATION = """
-@article{roy2019quicknat,
-  title   = {{QuickNAT}: A fully convolutional network for quick and accurate segmentation of neuroanatomy},
-  author  = {Guha Roy, Abhijit and Conjeti, Sailesh and Navab, Nassir and Wachinger, Christian},
-  journal = {NeuroImage}, volume = {186}, pages = {713--727}, year = {2019}
-}
-"""
 DECODERS = ("decode4", "decode1", "decode2", "decode3")  # in the order of the forward pass
 
 
@@ -105,17 +98,6 @@ class DenseBlock(nn.Module):
         return self.drop_out(self.SELayer(x) if "SELayer" in self else x)
 
 
-class Classifier(nn.Module):
-    """The convolution that computes the scores."""
-
-    def __init__(self, inputs: int, classes: int, kernel_size: int, stride: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(inputs, classes, kernel_size, stride)
-
-    def __call__(self, x: mx.array) -> mx.array:
-        return self.conv(x)
-
-
 class QuickNAT(Model):
     """QuickNAT: densely connected blocks, four poolings with indices, four unpoolings; slices of any size.
 
@@ -136,7 +118,7 @@ class QuickNAT(Model):
 
     model_type: ClassVar[str] = "quicknat"
     medical: ClassVar[bool] = True
-    citation: ClassVar[str] = CITATION
+    citation: ClassVar[str] = CITATIONS["roy2019quicknat"]
     default_about: ClassVar[About] = About(
         paper="Roy et al., QuickNAT, NeuroImage 186 (2019), 713-727",
         input={
@@ -163,7 +145,10 @@ class QuickNAT(Model):
         drop_out: Annotated[float, Field(ge=0, lt=1)] = 0.2,
     ) -> None:
         super().__init__()
-        self.takes(num_channels)
+        smallest = 1
+        for _ in DECODERS:  # each pooling needs a window
+            smallest = (smallest - 1) * stride_pool + pool
+        self.takes(num_channels, smallest=smallest)
 
         def block(inputs: int) -> DenseBlock:
             kernel = (kernel_h, kernel_w)
