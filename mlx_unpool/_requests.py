@@ -167,22 +167,18 @@ class _Pooling(_Request):
         target = self.target(x, stream)
         plan = _plan(self, *self.shapes(x, **random))
         self.check_limit(plan, target)
-        with mx.stream(target.stream):
-            return self.run(x, plan, target, self.bounds(plan, **random), training)
-
-    def run(self, x: mx.array, plan: Plan, target: Target, bounds: mx.array | None, training: bool) -> Any:
-        """The result of a call, on the current stream."""
-        if plan.is_empty:
-            values, indices = mx.zeros(plan.shape, x.dtype), mx.zeros(plan.shape, plan.index_dtype)
-            return (values, indices) if self.return_indices else values
-        folded = mx.reshape(x, plan.folded)
-        source = (folded,) if bounds is None else (folded, bounds)
         g, index_dtype = plan.geometry, plan.index_dtype
-        if not self.return_indices:
-            values = _derivatives.pool_values(source, g, index_dtype, target, training)
-            return mx.reshape(values, plan.shape)
-        values, indices = _derivatives.pool(source, g, index_dtype, target)
-        return mx.reshape(values, plan.shape), mx.reshape(indices, plan.shape)
+        with mx.stream(target.stream):
+            if plan.is_empty:
+                values, indices = mx.zeros(plan.shape, x.dtype), mx.zeros(plan.shape, index_dtype)
+                return (values, indices) if self.return_indices else values
+            folded, bounds = mx.reshape(x, plan.folded), self.bounds(plan, **random)
+            source = (folded,) if bounds is None else (folded, bounds)
+            if not self.return_indices:
+                values = _derivatives.pool_values(source, g, index_dtype, target, training)
+                return mx.reshape(values, plan.shape)
+            values, indices = _derivatives.pool(source, g, index_dtype, target)
+            return mx.reshape(values, plan.shape), mx.reshape(indices, plan.shape)
 
     def index_dtype(self, g: Geometry, index_format: str = "flat") -> mx.Dtype:
         """The dtype of the indices: the smallest possible one if only the gradient uses them."""

@@ -40,9 +40,8 @@ def max_pool1d(
 
     See also: :class:`MaxPool1d` for sizes, ties and NaN; :func:`max_unpool1d` for the partial inverse.
     """
-    options = return_indices, index_format, data_format
-    request = MaxPooling.of("max_pool1d", 1, kernel_size, stride, padding, dilation, ceil_mode, *options)
-    return request.pooled(x, stream)
+    options = dilation, ceil_mode, return_indices, index_format, data_format
+    return MaxPooling.of("max_pool1d", 1, kernel_size, stride, padding, *options).pooled(x, stream)
 
 
 @check.signature
@@ -105,9 +104,8 @@ def max_pool2d(
 
     See also: :class:`MaxPool2d` for sizes, ties and NaN; :func:`max_unpool2d` for the partial inverse.
     """
-    options = return_indices, index_format, data_format
-    request = MaxPooling.of("max_pool2d", 2, kernel_size, stride, padding, dilation, ceil_mode, *options)
-    return request.pooled(x, stream)
+    options = dilation, ceil_mode, return_indices, index_format, data_format
+    return MaxPooling.of("max_pool2d", 2, kernel_size, stride, padding, *options).pooled(x, stream)
 
 
 @check.signature
@@ -136,9 +134,8 @@ def max_pool3d(
 
     See also: :class:`MaxPool3d` for sizes, ties and NaN; :func:`max_unpool3d` for the partial inverse.
     """
-    options = return_indices, index_format, data_format
-    request = MaxPooling.of("max_pool3d", 3, kernel_size, stride, padding, dilation, ceil_mode, *options)
-    return request.pooled(x, stream)
+    options = dilation, ceil_mode, return_indices, index_format, data_format
+    return MaxPooling.of("max_pool3d", 3, kernel_size, stride, padding, *options).pooled(x, stream)
 
 
 @check.signature

@@ -408,10 +408,9 @@ class _MaxUnpool(_Layer):
             ValueError: If ``pool`` returns no indices.
         """
         if not isinstance(pool, _Pool) or pool.rank != cls.rank:
-            kind, hint = type(pool), ""
-            if isinstance(pool, type):
-                kind, hint = pool, " Pass a layer, not its class."
-            elif isinstance(pool, _Pool):
+            kind = pool if isinstance(pool, type) else type(pool)
+            hint = " Pass a layer, not its class." if kind is pool else ""
+            if isinstance(pool, _Pool):
                 hint = f" Use MaxUnpool{pool.rank}d.from_pool."
             elif isinstance(pool, (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)):
                 hint = " The pools of mlx.nn return no indices."

@@ -118,14 +118,19 @@ def test_padding_moves_windows_that_are_as_many_as_without(padding):
 
 
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16, mx.int8], ids=str)
-@pytest.mark.parametrize("shape", [(1, 14, 14, 128), (2, 64, 64, 16), (1, 128, 128, 1), (1, 64, 32, 2048)])
+@pytest.mark.parametrize("shape", [(1, 14, 14, 128), (1, 64, 64, 2), (1, 128, 128, 1), (1, 64, 64, 2048)])
 def test_memory_of_the_values_of_2x2_windows(shape, dtype):
-    """One array of half the size of the input, and none for few values and for large arrays."""
+    """One array of half the size of the input, and none where one reduction is faster."""
     x = mx.zeros(shape, dtype)
     mx.eval(x)
     is_reduced = shape[3] == 128 or (shape[3] == 2048 and dtype == mx.float32)
     most = (1 if is_reduced else 3) * x.nbytes / 4
-    assert peak_bytes(lambda: mlx_unpool.max_pool2d(x, 2)) <= most + 4096
+    assert 0.9 * most <= peak_bytes(lambda: mlx_unpool.max_pool2d(x, 2)) <= most + 4096
+
+
+def test_the_gradient_of_2x2_windows_needs_no_scatter():
+    gradient = mx.grad(lambda x: mlx_unpool.max_pool2d(x, 2).sum())(mx.zeros((1, 8, 8, 16)))
+    assert not [name for name in operations(gradient) if "Scatter" in name]
 
 
 @pytest.mark.usefixtures("small_size")
@@ -305,9 +310,15 @@ def test_the_gradient_of_a_large_window_lists_none_of_its_elements():
     assert most < 2**20
 
 
-# Separate windows: rank, kernel, stride, dilation, length
+# Separate windows, and dilated ones: rank, kernel, stride, dilation, length
 SEPARATE = [(1, 4, 4, 1, 13), (2, (5, 9), (5, 12), 1, 24), (3, 4, 11, 3, 22), (3, 8, 8, 1, 19)]
-SEPARATE += [(2, 2, 2, 1, 13), (2, (2, 3), (2, 3), 1, 3), (3, 2, 2, 1, 5), (3, (3, 1, 2), (3, 1, 2), 1, 6)]
+SEPARATE += [
+    (2, 2, 2, 1, 13),
+    (2, 2, 2, 2, 13),
+    (2, (2, 3), (2, 3), 1, 3),
+    (3, 2, 2, 1, 5),
+    (3, (3, 1, 2), (3, 1, 2), 1, 6),
+]
 
 
 @pytest.mark.parametrize(("rank", "kernel", "stride", "dilation", "length"), SEPARATE)

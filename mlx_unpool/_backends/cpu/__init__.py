@@ -79,7 +79,7 @@ class Ops:
             return _region_maxima(elements, _ends(bounds[0], g), g).values
         assert isinstance(g, WindowGeometry)
         if reduces_all_axes(x, g):
-            return reduced(elements, g.window.kernel, g.window.stride, g.pooled).values
+            return reduced(elements, [*zip(g.window.kernel, g.window.stride, g.pooled)]).values
         values = _maxima(elements, g, g.steps_in_window).values
         if g.may_have_empty_windows:
             values = mx.where(_empty_windows(g), _lowest(x.dtype), values)

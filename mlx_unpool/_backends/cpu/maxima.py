@@ -5,19 +5,19 @@ The last axis is reduced first, so ties are resolved in row-major order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import isqrt, prod
 from typing import NamedTuple
 
 import mlx.core as mx
 
-from ..._geometry import Triple, WindowGeometry
+from ..._geometry import WindowGeometry
 from ..._types import LARGEST_AXIS, TRAITS, is_float
 from .arrays import constant, gathered_along, narrowest, repeated, unfused
 
 _SMALL_SIZE = 2**16  # elements; for fewer, extra operations take as long as a pass over all
 _SEPARATE_KERNEL = 100  # elements; for fewer, combining pairs is faster than _separate_windows
-_FEW_VALUES = 2**13  # pooled values; for fewer, one reduction is faster than a pass per axis
+_FEW_VALUES = 2**13  # pooled values, for windows of few channels as many as for 64: see reduces_all_axes
 _LARGE_ARRAY = 12 * 2**20  # bytes, beyond the caches: see reduces_all_axes
 _BEFORE = tuple((slice(None),) * (axis + 1) for axis in range(3))  # slices of preceding axes
 
@@ -42,6 +42,8 @@ class Maxima(NamedTuple):
     def rows(self, axis: int, start: int, stride: int, count: int) -> Maxima:
         """``count`` rows of an axis, ``stride`` apart."""
         values, offsets = self[:2]
+        if start == 0 and count == values.shape[axis + 1]:
+            return self
         selected: slice | mx.array = slice(start, start + (count - 1) * stride + 1, stride)
         if count * stride > LARGEST_AXIS:  # MLX computes the length of a slice in 32 bits
             selected = mx.arange(start, start + count * stride, stride, dtype=mx.uint32)
@@ -129,26 +131,14 @@ def windows(
 
     O(1) operations for long adjacent windows, otherwise O(log kernel).
     """
-    length = sets.values.shape[axis + 1]
     if kernel == 1:
-        return sets if length == count else sets.rows(axis, 0, stride, count)
+        return sets.rows(axis, 0, stride, count)
     if _can_reduce(sets, axis, kernel, stride, dilation, count):
-        counts = _at(axis, count, sets.values.shape[1:4])
-        return reduced(sets, _at(axis, kernel), _at(axis, stride), counts)
+        axes = [(1, 1, length) for length in sets.values.shape[1:4]]
+        axes[axis] = kernel, stride, count
+        return reduced(sets, axes)
     if can_separate(sets, kernel, stride, dilation, count):
         return _separate_windows(sets, axis, kernel, dilation, count, step)
-    return _merged_windows(sets, axis, kernel, stride, dilation, count, step)
-
-
-def _at(axis: int, number: int, others: Triple = (1, 1, 1)) -> Triple:
-    """``others`` with another number for one axis."""
-    return (*others[:axis], number, *others[axis + 1 :])
-
-
-def _merged_windows(
-    sets: Maxima, axis: int, kernel: int, stride: int, dilation: int, count: int, step: int
-) -> Maxima:
-    """Like :func:`windows`, by merging pairs of elements or, for short windows, one element at a time."""
     apart, pairs = _pairs(kernel, stride, dilation, count) if kernel > 3 else (0, 0)
     if kernel <= 3 or (kernel < 32 and pairs > kernel // 2 * count):
         return _reduce_in_order(sets.elements(axis, kernel, stride, dilation, count), step)
@@ -179,13 +169,13 @@ def _can_reduce(sets: Maxima, axis: int, kernel: int, stride: int, dilation: int
     return is_separate and pitch > 1 and pitch * sets.values.dtype.size <= LARGEST_AXIS
 
 
-def reduced(sets: Maxima, kernel: Triple, stride: Triple, count: Triple) -> Maxima:
-    """The maxima of separate windows, computed with one reduction.
+def reduced(sets: Maxima, axes: Sequence[tuple[int, int, int]]) -> Maxima:
+    """The maxima of separate windows, computed with one reduction; ``axes``: kernel, stride and count.
 
     MLX reduces row by row, so that the first of equal zeros and the last NaN remain, but only if rows have
     more than one element and are contiguous.
     """
-    (kd, kh, kw), (sd, sh, sw), (d, h, w) = kernel, stride, count
+    (kd, sd, d), (kh, sh, h), (kw, sw, w) = axes
     x = sets.values.view(mx.uint8).view(sets.values.dtype)  # copies an array that is not contiguous
     x = x[:, : d * sd, : h * sh, : w * sw].reshape(x.shape[0], d, sd, h, sh, w, sw, x.shape[4])
     return sets._replace(values=x[:, :, :kd, :, :kh, :, :kw].max(axis=(2, 4, 6)))
@@ -194,18 +184,18 @@ def reduced(sets: Maxima, kernel: Triple, stride: Triple, count: Triple) -> Maxi
 def reduces_all_axes(x: mx.array, g: WindowGeometry) -> bool:
     """Whether one reduction of small adjacent windows takes less time than one pass per axis.
 
-    It does for few values, because it is one operation, and for arrays that exceed the caches, because it
-    stores no intermediate array. 16-bit floats are compared more slowly than they are stored, and short rows
-    take as long as longer ones.
+    It does for few values, because it is one operation, and for arrays larger than the caches, because it
+    needs no intermediate array. Each row that it reads has a fixed cost, so that many short rows take longer,
+    as do large arrays of 16-bit floats, whose comparison takes longer than reading them.
     """
     window, channels = g.window, x.shape[4]
     if not (window.kernel == window.stride and window.dilation == (1, 1, 1) and g.every_element_inside):
         return False
     if max(window.kernel) > 3 or window.kernel.count(1) > 1 or channels == 1:
         return False
-    if x.shape[0] * prod(g.pooled) * channels <= _FEW_VALUES:
+    if x.shape[0] * prod(g.pooled) * max(channels, 64) <= _FEW_VALUES:
         return True
-    is_long = 2048 <= window.elements * channels * x.dtype.size <= LARGEST_AXIS
+    is_long = 2048 <= min(window.elements, 9) * channels * x.dtype.size <= LARGEST_AXIS
     return is_long and x.nbytes >= _LARGE_ARRAY and x.dtype not in (mx.float16, mx.bfloat16)
 
 
