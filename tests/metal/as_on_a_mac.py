@@ -5,7 +5,7 @@
     python tests/metal/as_on_a_mac.py --all                              what CI runs
 
 Processes that the program starts run in the same way. ``--all`` runs the core's tests, with the examples in
-docstrings and pages, then the first notebook, and every program that needs no arguments, in its smoke mode if
+docstrings and pages and with fewer generated calls, then the first notebook, and every program that needs no arguments, in its smoke mode if
 it has one. The other notebooks train the models of these programs.
 """
 
@@ -21,6 +21,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+REFERENCE = str(ROOT / "tests" / "test_reference.py")
 FOLDERS = (HERE / "emulated_mac", HERE, ROOT, ROOT / "tests" / "support", ROOT / "benchmarks")
 
 
@@ -35,7 +36,7 @@ def core_tests() -> list[str]:
     sys.path.insert(0, str(HERE / "emulated_mac"))
     from emulated_pytest import listed
 
-    others = "site", "package", "typing", "ops"  # the last one: the CPU's primitives
+    others = "site", "package", "typing", "reference", "ops"  # the last one: the CPU's primitives
     files = [
         path
         for path in sorted((ROOT / "tests").glob("test_*.py"))
@@ -67,6 +68,7 @@ def run_all() -> int:
     with tempfile.TemporaryDirectory() as folder:
         commands = [
             [*pytest, *core_tests()],
+            [*pytest, REFERENCE, "--hypothesis-seed=0"],
             [*pytest, str(ROOT / "tests" / "examples" / "test_notebooks.py"), "-k", "first_tour"],
             *programs(folder),
         ]
@@ -75,7 +77,8 @@ def run_all() -> int:
             name = " ".join(command[:4]).replace(f"{ROOT}/", "")
             print(f"== {name}", flush=True)
             start, before = time.monotonic(), processor_time()
-            done = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment())
+            fewer = {"FUZZ_EXAMPLES": "100"} if REFERENCE in command else {}  # each compiles kernels
+            done = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment() | fewer)
             print(
                 f"== {time.monotonic() - start:.0f} s, {processor_time() - before:.0f} s of processor "
                 f"time, exit status {done.returncode}",
