@@ -5,8 +5,8 @@
     python tests/metal/as_on_a_mac.py --all                              what CI runs
 
 Processes that the program starts run in the same way. ``--all`` runs the core's tests, with the examples in
-docstrings and pages and with fewer generated calls, then the first notebook, and every program that needs no arguments, in its smoke mode if
-it has one. The other notebooks train the models of these programs.
+docstrings and pages, fewer generated calls than on the CPU, then the first notebook, and every program that
+needs no arguments, in its smoke mode if it has one. The other notebooks train the models of these programs.
 """
 
 from __future__ import annotations
