@@ -11,17 +11,12 @@ and a picture (labels.png). It needs about 4.4 GiB of memory.
 from __future__ import annotations
 
 import argparse
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-try:
-    import matplotlib
-except ImportError:
-    sys.exit('brain_segment.py needs the extra [examples]: pip install ".[examples]" in a clone')
+import support.installed  # noqa: F401
 
-matplotlib.use("Agg")
-
+# isort: split
 import matplotlib.pyplot as plt
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
@@ -117,7 +112,7 @@ def scores_of(
         if model.config["num_classes"] != len(classes):
             channels = sagittal_channels(classes)
         count = volume.shape[plane.axes[0]]
-        with tqdm(total=count, desc=f"{plane.name:8}", unit="slice") as progress:
+        with tqdm(total=count, desc=f"{plane.name:8}", unit="slice", disable=None) as progress:
             add_plane(sums, volume, plane, model, channels=channels, batch=batch, done=progress.update)
     return sums
 

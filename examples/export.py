@@ -76,7 +76,7 @@ def main() -> int:
     parser.add_argument("--shape", type=int, nargs="+", action="append", required=True, help=shape)
     parser.add_argument("--device", choices=("cpu", "gpu"), help="device to export for")
     arguments = parser.parse_args()
-    check_output_file("file", arguments.file, creates_folder=True)
+    check_output_file("file", arguments.file)
     if arguments.device:
         mx.set_default_device(getattr(mx, arguments.device))
     model = zoo.from_pretrained(arguments.model)

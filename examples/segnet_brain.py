@@ -17,10 +17,9 @@ import json
 import time
 from pathlib import Path
 
-import matplotlib
+import support.installed  # noqa: F401
 
-matplotlib.use("Agg")
-
+# isort: split
 import matplotlib.pyplot as plt
 import mlx.core as mx
 import mlx.nn as nn
@@ -94,7 +93,7 @@ def main() -> int:
         decoder=arguments.decoder,
     )
     batches = training_batches(bright, classes, arguments.batch, arguments.seed)
-    checkpoint = train_and_save(model, arguments, LEARNING_RATE, loss_of, batches, save_every=100)
+    checkpoint = train_and_save(model, arguments, LEARNING_RATE, loss_of, batches)
     if checkpoint is None:
         return 0
     report = {name: getattr(arguments, name) for name in ("steps", "batch", "decoder")}

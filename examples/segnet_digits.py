@@ -20,10 +20,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import matplotlib
+import support.installed  # noqa: F401
 
-matplotlib.use("Agg")
-
+# isort: split
 import matplotlib.pyplot as plt
 import mlx.core as mx
 import numpy as np
@@ -136,7 +135,8 @@ def train_segnet(decoder: str, seed: int, arguments: argparse.Namespace) -> None
     weights = weights_path(decoder, seed, arguments.output)
     checkpoint = checkpoint_path(decoder, seed, arguments.output)
     first = mx.distributed.init().rank() == 0
-    if first and arguments.resume and not checkpoint.exists():
+    resume = arguments.resume and (checkpoint.exists() or not first)
+    if first and resume != arguments.resume:
         print(f"{checkpoint} does not exist: this run starts from scratch.", flush=True)
     try:
         train(
@@ -148,7 +148,7 @@ def train_segnet(decoder: str, seed: int, arguments: argparse.Namespace) -> None
             checkpoint,
             settings={name: getattr(arguments, name) for name in ("steps", "batch", "norm")},
             save_every=arguments.save_every,
-            resume=arguments.resume,
+            resume=resume,
             description=f"{decoder}, seed {seed}",
         )
     except KeyboardInterrupt:
@@ -255,6 +255,8 @@ def main() -> int:
     if first:
         announce(decoders, arguments)
     runs = [(decoder, seed) for seed in arguments.seeds for decoder in decoders]
+    if first and arguments.resume and not any(checkpoint_path(*r, arguments.output).exists() for r in runs):
+        raise ValueError(f"There is nothing to resume: {arguments.output} has no checkpoint of these runs.")
     splits = {split: evaluation_scenes(split, arguments.scenes) for split in ("validation", "test")}
     results: dict[str, list[dict]] = {decoder: [] for decoder in decoders}
     models: dict[str, SegNet] = {}

@@ -17,10 +17,9 @@ import json
 import time
 from pathlib import Path
 
-import matplotlib
+import support.installed  # noqa: F401
 
-matplotlib.use("Agg")
-
+# isort: split
 import matplotlib.pyplot as plt
 import mlx.core as mx
 import mlx.nn as nn
@@ -80,7 +79,7 @@ def main() -> int:
         coarse=False,
     )
     batches = training_batches(arguments.batch, arguments.seed)
-    checkpoint = train_and_save(model, arguments, LEARNING_RATE, loss_of, batches, save_every=50)
+    checkpoint = train_and_save(model, arguments, LEARNING_RATE, loss_of, batches)
     if checkpoint is None:
         return 0
     report = {name: getattr(arguments, name) for name in ("steps", "batch", "decoder")}

@@ -4,13 +4,17 @@
     python examples/train.py --data CamVid      the layout of CamVid: train/, trainannot/, val/, valannot/
     python examples/train.py --data train masks --validation test test_masks      pairs of folders
     python examples/train.py                    handwritten digits, drawn over photographs
-    python examples/train.py --data photos --model demo/train/enet      start from a model of the zoo
+    python examples/train.py --data photos --model model/enet --output new    start from a model of the zoo
+    python examples/train.py --data photos --resume --steps 600         continue, here also beyond the end
 
+Further layouts: JPEGImages/ with SegmentationClass/ (VOC, CVAT, labelme), and a.jpg with a_mask.png.
 The pixels of a mask (PNG) are class numbers or colours. 255 does not count, unless 0 and 255 are the only
 numbers, and neither do classes called "unlabelled" or "void". Names and colours of the classes are in
-photos/classes.txt, one per line: "number name red green blue"; without this file they are those that occur
-in the masks. All pictures are held in memory. The program writes the model (a folder of the zoo, for
-predict.py and export.py), the results (JSON) and a picture into the folder --output.
+photos/classes.txt, one per line: "number name red green blue", or in the file of labelme (class_names.txt) or
+CVAT (labelmap.txt); without a file they are those that occur in the masks. All pictures are held in memory.
+The program writes into the folder --output: the model with the best validation mean IoU of all checkpoints
+(a folder of the zoo, for predict.py and export.py), its results (JSON) and a picture, the log (CSV) and the
+state of the run.
 """
 
 from __future__ import annotations
@@ -20,6 +24,9 @@ import json
 import math
 from pathlib import Path
 
+import support.installed  # noqa: F401
+
+# isort: split
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
@@ -45,6 +52,8 @@ def parse_arguments() -> argparse.Namespace:
     add("--side", type=int, default=256, help="reduce pictures to this shorter side (default: 256)")
     add("--learning-rate", type=float, default=0.01, help="peak, of AdamW (default: 0.01)")
     add("--compile", action="store_true", help="compile the step; minutes on a CPU")
+    add("--no-augmentation", action="store_true", help="do not mirror, scale or brighten pictures")
+    add("--patience", type=int, help="stop after this many checkpoints without a better model")
     arguments = parse_options(parser, 300, 4, "demo/train")
     if arguments.side < 8 or not 0 < arguments.learning_rate < math.inf:
         parser.error("--side must be 8 or more, and --learning-rate positive and finite")
@@ -109,31 +118,52 @@ def main() -> int:
     mx.random.seed(arguments.seed)
     model = model_of(arguments.model, data, arguments.side)
     kind, folder = model.model_type, output / model.model_type
+    checkpoint = output / f"checkpoint-{kind}.safetensors"
     if world.rank() == 0:
+        if checkpoint.exists() and not arguments.resume:
+            raise ValueError(f"{checkpoint} is of an earlier run: pass --resume, or another --output.")
         names = cut([entry["name"] for entry in data.classes])
         pictures = f"{len(data.pairs)} pictures, {len(held.pairs)} for validation"
         print(f"{kind}: {pictures}, {len(data.classes)} classes ({names}).", flush=True)
-    checkpoint = output / f"checkpoint-{kind}.safetensors"
-    kept = ("data", "validation", "model", "side", "steps", "batch", "seed", "learning_rate")
+    source = " ".join(path.name for path in arguments.data or [Path("drawn digits")])
+    model.about.source = f"trained by examples/train.py on {source}"
+
+    def keep_the_best(rows: list[list[float]], stopped: bool) -> tuple[str, bool]:
+        """Save the model if its validation mean IoU is the best so far, or after Ctrl-C if there is none."""
+        scores = [score for *_, score in rows[:-1] if not math.isnan(score)]
+        if stopped:
+            if not scores:
+                model.save_pretrained(folder)
+            return f". {folder}/ has {'the best model so far' if scores else 'this model'}.", False
+        scores.append(round(held.metrics_of(model)["miou"], 6))
+        rows[-1][-1], best = scores[-1], scores.index(max(scores))
+        since = len(scores) - 1 - best
+        if not since:
+            model.save_pretrained(folder)
+        text = f", validation mean IoU {scores[-1]:.3f}{', the best so far' * (not since)}"
+        return text, since == arguments.patience
+
+    kept = ("data", "validation", "model", "side", "batch", "seed", "learning_rate", "no_augmentation")
     train(
         model,
         adamw(arguments.learning_rate, arguments.steps),
         loss_of,
-        data.batches(model, arguments.batch, arguments.seed),
+        data.batches(model, arguments.batch, arguments.seed, not arguments.no_augmentation),
         arguments.steps,
         checkpoint,
-        settings={name: str(getattr(arguments, name)) for name in kept},
+        settings={name: str(getattr(arguments, name)) for name in kept}
+        | {"classes": [entry["name"] for entry in data.classes]},
+        save_every=arguments.save_every,
         seed=arguments.seed,
         resume=arguments.resume,
         description=kind,
         compiled=arguments.compile,
-        at_checkpoint=lambda: f"validation mean IoU {held.metrics_of(model)['miou']:.3f}",
+        log=output / f"log-{kind}.csv",
+        at_checkpoint=keep_the_best,
     )
     if world.rank() > 0:
         return 0
-    source = " ".join(path.name for path in arguments.data or [Path("drawn digits")])
-    model.about.source = f"trained by examples/train.py on {source}"
-    model.save_pretrained(folder)
+    model = zoo.from_pretrained(folder)
     report = held.metrics_of(model)
     with replacing(output / "metrics.json") as partial:
         partial.write_text(json.dumps(report, indent=2) + "\n")
@@ -143,9 +173,9 @@ def main() -> int:
     shown, truth = zip(*held.pairs[:4], strict=True)
     columns = {"picture": shown, "truth": truth, "predicted": [*map(model.predict, shown)]}
     draw_rows(columns, model.about.classes, output / "predictions.png")
-    checkpoint.unlink()
-    print(f"Wrote {folder}/, {output}/metrics.json and {output}/predictions.png.")
+    print(f"Wrote the best model, {folder}/, and {output}/metrics.json, predictions.png and log-{kind}.csv.")
     print(f"Label your pictures: python examples/predict.py {folder} PICTURE ...")
+    print(f"Train longer: the same command with --resume --steps {2 * arguments.steps}")
     return 0
 
 

@@ -21,15 +21,13 @@ def check_output_folder(option: str, path: Path) -> None:
     _check_access(option, path, found, os.W_OK | os.X_OK)
 
 
-def check_output_file(
-    option: str, path: Path, suffixes: Sequence[str] = (), creates_folder: bool = False
-) -> None:
+def check_output_file(option: str, path: Path, suffixes: Sequence[str] = ()) -> None:
     """Raise ValueError, naming the option, if a file cannot be written or ends in none of ``suffixes``."""
     if suffixes and path.suffix.lower() not in suffixes:
         raise ValueError(f"{option} must end in {' or '.join(suffixes)} but got {path}.")
     if path.is_dir():
         raise ValueError(f"{option} must be a file but got the folder {path}.")
-    folder = _existing(path.parent) if creates_folder else path.parent
+    folder = _existing(path.parent)
     if not folder.is_dir():
         raise ValueError(f"{option} must be in an existing folder but got {path}: {folder} is not a folder.")
     _check_access(option, path, folder, os.W_OK | os.X_OK)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +12,16 @@ import mlx.core as mx
 import numpy as np
 from matplotlib import colormaps
 from mlx_unpool_zoo import CAMVID, Model, read_classes
-from mlx_unpool_zoo.metrics import class_iou
+from mlx_unpool_zoo.metrics import confusion_matrix, iou
+from mlx_unpool_zoo.model import reduced
 from mlx_unpool_zoo.pytorch import cut
 from PIL import Image, ImageOps
 from tqdm import tqdm
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
 IGNORED = 255  # the class of pixels that count neither in the loss nor in the metrics
-NAMED_IGNORED = ("unlabelled", "unlabeled", "void", "ignore")
+NAMED_IGNORED = ("unlabelled", "unlabeled", "void", "ignore", "ignored")
+TABLES = ("classes.txt", "class_names.txt", "labelmap.txt")  # of this program, labelme and CVAT
 
 
 @dataclass
@@ -47,10 +50,13 @@ class Pictures:
         weights[IGNORED] = 0
         return weights.astype(np.float32)
 
-    def batches(self, model: Model, count: int, seed: int) -> Iterator[tuple[mx.array, ...]]:
-        """Endless batches of inputs, classes and weights: squares of random pictures, half mirrored.
+    def batches(
+        self, model: Model, count: int, seed: int, augmented: bool = True
+    ) -> Iterator[tuple[mx.array, ...]]:
+        """Endless batches of inputs, classes and weights: squares of random pictures.
 
-        Their side is the median of the shorter sides. Smaller pictures are padded with ignored pixels.
+        Their side is the median of the shorter sides. Smaller pictures are padded with ignored pixels. If
+        ``augmented``, half are mirrored, and their scale (2/3 to 3/2) and brightness (3/4 to 4/3) vary.
         """
         random, multiple = np.random.default_rng(seed), model.about.input.get("multiple_of") or 1
         weights = self.class_weights()
@@ -59,80 +65,85 @@ class Pictures:
         while True:
             parts = []
             for number in random.choice(len(self.pairs), count, replace=len(self.pairs) < count):
+                scale, light, flip = (2.0 * random.random(3) - 1) * augmented
                 picture, truth = self.pairs[number]
-                below = [(0, max(0, side - size)) for size in truth.shape]
+                cut_out = min(round(side * 1.5**scale), max(side, min(truth.shape)))
+                below = [(0, max(0, cut_out - size)) for size in truth.shape]
                 picture = np.pad(picture, [*below, (0, 0)], "edge")
-                truth, flip = np.pad(truth, below, constant_values=IGNORED), random.choice((1, -1))
-                y, x = (random.integers(size - side + 1) for size in truth.shape)
-                parts.append([a[y : y + side, x : x + side][:, ::flip] for a in (picture, truth)])
+                truth = np.pad(truth, below, constant_values=IGNORED)
+                y, x = (random.integers(size - cut_out + 1) for size in truth.shape)
+                box, how = (x, y, x + cut_out, y + cut_out), Image.Resampling
+                picture = Image.fromarray(picture).resize((side, side), how.BILINEAR, box)
+                truth = Image.fromarray(truth).resize((side, side), how.NEAREST, box)
+                picture = (np.array(picture) * (4 / 3) ** light).clip(0, 255).astype(np.uint8)
+                parts.append([a[:, :: -1 if flip < 0 else 1] for a in (picture, np.array(truth))])
             pictures, classes = (np.stack(part) for part in zip(*parts, strict=True))
             numbers = classes.clip(max=len(self.classes) - 1).astype(np.int32)
             yield model.preprocess(pictures), mx.array(numbers), mx.array(weights[classes])
 
     def metrics_of(self, model: Model) -> dict[str, Any]:
-        """Intersection over union of each class, its mean, and the accuracy, over pixels that count."""
-        pairs = [(truth, model.predict(picture)) for picture, truth in self.pairs]
-        truth, said = (np.concatenate([a.ravel() for a in part]) for part in zip(*pairs))
-        truth, said = truth[truth != IGNORED], said[truth != IGNORED]
-        if not truth.size:
+        """IoU of each class, mean IoU, accuracy, confusion matrix (rows: truth), over pixels that count."""
+        counts = sum(confusion_matrix(t, model.predict(p), len(self.classes)) for p, t in self.pairs)
+        if not counts.any():
             raise ValueError("every pixel of the validation pictures is ignored.")
-        iou, named = class_iou(truth, said, len(self.classes)), {}
-        for entry, value in zip(self.classes, iou, strict=True):
-            if entry["name"].lower() not in NAMED_IGNORED and not np.isnan(value):
-                named[entry["name"]] = float(value)
-        accuracy = float((truth == said).mean())
-        return {"miou": float(np.mean([*named.values()])), "pixel_accuracy": accuracy, "iou": named}
+        names = [entry["name"] for entry in self.classes]
+        named = {
+            name: float(value)
+            for name, value in zip(names, iou(counts), strict=True)
+            if name.lower() not in NAMED_IGNORED and not np.isnan(value)
+        }
+        return {
+            "miou": float(np.mean([*named.values()])),
+            "pixel_accuracy": float(np.trace(counts) / counts.sum()),
+            "iou": named,
+            "classes": names,
+            "confusion": counts.tolist(),
+        }
 
 
 def read_folders(folders: Sequence[Path], side: int, classes: Path | list[Any] | None = None) -> Pictures:
     """Read pictures and the masks of the same names, and hold them in memory.
 
     Args:
-        folders: One folder that contains ``images`` and ``masks``, or ``train`` and ``trainannot`` (CamVid),
-            or a folder of pictures and one of masks.
+        folders: A folder in one of the layouts of :func:`folders_of`, or the folders of pictures and masks.
         side: Larger pictures are reduced, so that their shorter side has this many pixels.
-        classes: The classes, or a file with a line ``number name red green blue`` for each. Default:
-            ``classes.txt`` beside the masks, the classes of CamVid for its layout, or the numbers or colours
-            that occur in the masks.
+        classes: The classes, or a file with a line ``number name red green blue`` for each, or with the name
+            of labelme's or CVAT's file in :data:`TABLES`. Default: such a file beside the masks' folder, the
+            classes of CamVid for its layout, or the numbers or colours that occur in the masks.
 
     Raises:
         ValueError: If a picture has no mask, a file cannot be read, or a mask does not fit.
     """
     images, masks = folders_of(folders)
     files = files_of(images, masks)
-    values: dict[Path, np.ndarray] = {}
-    pictures, in_colours = [], None
+    pictures, truths = [], []
     for picture_file, mask_file in tqdm(files, "Reading", unit="picture", leave=False, disable=None):
-        image, (numbers, colours) = read_image(picture_file), read_mask(mask_file)
-        if in_colours not in (None, colours):
-            kinds = ("numbers", "colours") if colours else ("colours", "numbers")
-            raise ValueError(f"{files[0][1]} has {kinds[0]}, but {mask_file} has {kinds[1]}.")
-        if numbers.shape != image.size[::-1]:
+        picture, mask = read_picture(picture_file), read_image(mask_file)
+        if mask.size != picture.size:
             raise ValueError(
                 f"{mask_file} must have the size of its picture (turned as its EXIF data says), "
-                f"{image.size}, but has {numbers.shape[::-1]}."
+                f"{picture.size}, but has {mask.size}."
             )
-        image = image.convert("RGB")
-        size = reduced(image.size, side)
-        pictures.append(np.array(image if size == image.size else image.resize(size)))
-        rows, columns = (
-            ((np.arange(new) + 0.5) * old / new).astype(int)
-            for new, old in zip(size[::-1], numbers.shape, strict=True)
-        )
-        values[mask_file], in_colours = numbers[rows][:, columns], colours
-    table = masks.parent / "classes.txt"
-    if classes is None and masks.name == "trainannot" and not table.exists():
+        pictures.append(reduced(np.array(picture), side))
+        mask = mask.resize(pictures[-1].shape[1::-1], Image.Resampling.NEAREST)
+        truths.append(values_of(mask_file, mask))
+        if truths[-1][2] != truths[0][2]:
+            kinds = ("numbers", "colours") if truths[-1][2] else ("colours", "numbers")
+            raise ValueError(f"{files[0][1]} has {kinds[0]}, but {mask_file} has {kinds[1]}.")
+    in_colours = truths[0][2]
+    table = next((file for name in TABLES if (file := masks.parent / name).exists()), None)
+    if classes is None and masks.name == "trainannot" and not table:
         classes = CAMVID
-    if classes or table.exists():
+    if classes or table:
         listed = classes if isinstance(classes, list) else table_of(classes or table)
     else:
-        listed = found_in(masks, values.values(), bool(in_colours))
+        listed = found_in(masks, [values for values, *_ in truths], in_colours)
     known = np.array([c["label"] for c in listed])
     if in_colours:
         known = as_numbers(np.array([c["colour"] for c in listed]))
     pairs = [
-        (picture, classes_of(path, numbers, known, listed, bool(in_colours)))
-        for picture, (path, numbers) in zip(pictures, values.items(), strict=True)
+        (picture, classes_of(path, values, known, listed, in_colours)[places])
+        for picture, (_, path), (values, places, _) in zip(pictures, files, truths, strict=True)
     ]
     return Pictures(pairs, listed)
 
@@ -141,19 +152,21 @@ def folders_of(folders: Sequence[Path], split: str = "train") -> tuple[Path, Pat
     """The folders of pictures and of masks."""
     if len(folders) > 2:
         raise ValueError(f"pass one folder or two, but got {', '.join(map(str, folders))}.")
-    if len(folders) == 1:
-        folder = folders[0]
-        for names in (("images", "masks"), (split, f"{split}annot")):
-            if all((folder / name).is_dir() for name in names):
-                return folder / names[0], folder / names[1]
-        what = "is no folder" if not folder.is_dir() else "has neither"
-        raise ValueError(
-            f"{folder} {what}: it must contain images/ and masks/, or {split}/ and {split}annot/."
-        )
     for folder in folders:
         if not folder.is_dir():
             raise ValueError(f"{folder} is no folder.")
-    return folders[0], folders[1]
+    if len(folders) == 2:
+        return folders[0], folders[1]
+    voc = [("JPEGImages", f"SegmentationClass{end}") for end in ("PNG", "")]  # labelme; CVAT, VOC
+    for images, masks in (("images", "masks"), (split, f"{split}annot"), *voc):
+        if (folder / images).is_dir() and (folder / masks).is_dir():
+            return folder / images, folder / masks
+    if any(folder.glob("*_mask.png")):
+        return folder, folder
+    raise ValueError(
+        f"{folder} must contain images/ and masks/, {split}/ and {split}annot/, JPEGImages/ and "
+        "SegmentationClass/, or a.jpg with a_mask.png."
+    )
 
 
 def files_of(images: Path, masks: Path) -> list[tuple[Path, Path]]:
@@ -161,12 +174,16 @@ def files_of(images: Path, masks: Path) -> list[tuple[Path, Path]]:
     found: list[dict[str, Path]] = []
     for folder, suffixes in ((images, SUFFIXES), (masks, (".png",))):  # JPEG changes numbers
         found.append({})
-        for path in sorted(folder.iterdir()):
-            if path.suffix.lower() in suffixes and not path.name.startswith("."):
-                other = found[-1].setdefault(path.stem, path)
-                if other != path:
-                    raise ValueError(f"{other} and {path.name} have the same name: which one counts?")
+        for path in files_in(folder, suffixes):
+            stem = path.stem.removesuffix("_mask")
+            if images == masks and (stem != path.stem) != (len(found) == 2):
+                continue  # in one folder, the masks are those with this suffix
+            other = found[-1].setdefault(stem, path)
+            if other != path:
+                raise ValueError(f"{other} and {path.name} have the same name: which one counts?")
     pictures, named = found
+    if images.name == "JPEGImages":  # also has pictures for other tasks
+        pictures = {stem: path for stem, path in pictures.items() if stem in named}
     for some, others, what in ((pictures, named, "mask"), (named, pictures, "picture")):
         folder = masks if what == "mask" else images
         if alone := [path for stem, path in some.items() if stem not in others]:
@@ -180,8 +197,13 @@ def files_of(images: Path, masks: Path) -> list[tuple[Path, Path]]:
     return [(path, named[stem]) for stem, path in sorted(pictures.items())]
 
 
+def files_in(folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
+    """The files of a folder with these suffixes, sorted."""
+    return sorted(p for p in folder.iterdir() if p.suffix.lower() in suffixes and p.name[0] != ".")
+
+
 def read_image(path: Path) -> Image.Image:
-    """Read a picture, turned as its EXIF data says.
+    """Read a picture, turned as its EXIF data says. ``info["raw"]`` is the mode in the file.
 
     Raises:
         ValueError: If it is damaged, is no picture or is very large.
@@ -189,21 +211,36 @@ def read_image(path: Path) -> Image.Image:
     path.open("rb").close()  # raises an error that gives the reason
     try:
         with Image.open(path) as image:
+            image.info["raw"] = image.tile[0][3] if image.tile else ""
             return ImageOps.exif_transpose(image)
     except Exception as error:  # formats and damaged files raise many kinds of errors
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"{path} cannot be read as a picture: {reason}") from None
 
 
-def read_mask(path: Path) -> tuple[np.ndarray, bool]:
-    """The number of each pixel (H, W), and whether it is a colour: red * 65536 + green * 256 + blue."""
+def read_picture(path: Path, mode: str = "RGB") -> Image.Image:
+    """Read a picture in a mode. Values of more than 8 bits are scaled: smallest to 0, largest to 255."""
     image = read_image(path)
-    if image.mode in ("RGB", "RGBA"):
-        return as_numbers(np.array(image.convert("RGB"))), True
-    values = np.array(image)
-    if values.ndim != 2 or values.dtype.kind not in "biu":
-        raise ValueError(f"{path} must have numbers or colours (RGB), but its mode is {image.mode}.")
-    return values.astype(np.int64), False
+    if image.mode[0] in "IF":  # Pillow would clip them to 255
+        values = np.array(image, np.float64)
+        if not np.isfinite(values).all():
+            raise ValueError(f"{path} must have finite values.")
+        values = (values - values.min()) * (255 / max(np.ptp(values), 1e-9))
+        image = Image.fromarray(values.round().astype(np.uint8))
+    return image.convert(mode)
+
+
+def values_of(path: Path, mask: Image.Image) -> tuple[np.ndarray, np.ndarray, bool]:
+    """The numbers or colours that occur in a mask, the place of each pixel's among them, and if colours."""
+    in_colours = mask.mode in ("RGB", "RGBA")
+    numbers = as_numbers(np.array(mask.convert("RGB"))) if in_colours else np.array(mask)
+    if numbers.ndim != 2 or numbers.dtype.kind not in "biu":
+        raise ValueError(f"{path} must have numbers or colours (RGB), but its mode is {mask.mode}.")
+    values, places = np.unique(numbers, return_inverse=True)
+    if mask.info["raw"] in ("L;2", "L;4"):  # Pillow scales numbers of 2 and 4 bits to 255
+        values = values // (85 if mask.info["raw"] == "L;2" else 17)
+    places = places.reshape(numbers.shape).astype(np.min_scalar_type(len(values)))
+    return values.astype(np.int64), places, in_colours
 
 
 def as_numbers(colours: np.ndarray) -> np.ndarray:
@@ -211,16 +248,19 @@ def as_numbers(colours: np.ndarray) -> np.ndarray:
     return colours.astype(np.int64) @ np.array([1 << 16, 1 << 8, 1])
 
 
-def reduced(size: tuple[int, int], side: int) -> tuple[int, int]:
-    """The width and height of a picture whose shorter side is at most ``side``."""
-    factor = max(1, min(size) / side)
-    return round(size[0] / factor), round(size[1] / factor)
-
-
 def table_of(path: Path) -> list[Any]:
     """The classes in a file. Their numbers, names and colours must be different and fit."""
     try:
-        classes = read_classes(path)
+        text = path.read_text("utf-8")
+        if path.name == "class_names.txt":  # a name per line
+            named = [(name, colour_of(n)["colour"]) for n, name in enumerate(text.split("\n")) if name]
+        elif path.name == "labelmap.txt":  # name:red,green,blue:parts:actions
+            found = re.findall(r"^([^#:\n]+):(\d+),(\d+),(\d+)", text, re.MULTILINE)
+            named = [(name, [*map(int, colour)]) for name, *colour in found]
+        else:
+            named = []
+        classes = [{"name": name, "colour": c, "label": n} for n, (name, c) in enumerate(named)]
+        classes = classes or read_classes(path)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be UTF-8: {error}") from None
     for key in ("label", "name", "colour"):
@@ -234,7 +274,7 @@ def table_of(path: Path) -> list[Any]:
 
 def found_in(masks: Path, values: Any, in_colours: bool) -> list[Any]:
     """The classes that occur in masks."""
-    found = sorted(set().union(*(np.unique(each).tolist() for each in values)))
+    found = sorted(set().union(*(each.tolist() for each in values)))
     if not in_colours and found != [0, IGNORED]:  # only 0 and 255 are two classes
         found = [value for value in found if value != IGNORED]
     if not in_colours:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shlex
 import signal
 import sys
@@ -23,10 +24,13 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
+import numpy as np
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
 from tqdm import tqdm
 
-from support.files import check_output_folder, load_arrays, save_arrays
+from support.files import check_output_folder, load_arrays, replacing, save_arrays
+
+LOG = ("step", "loss", "learning_rate", "validation_miou")  # the last is nan except at checkpoints
 
 
 def train(
@@ -41,9 +45,10 @@ def train(
     save_every: int = 100,
     seed: int = 0,
     resume: bool = False,
-    description: str = "",
+    description: str = "training",
     compiled: bool = False,
-    at_checkpoint: Callable[[], str] | None = None,
+    log: Path | None = None,
+    at_checkpoint: Callable[[list[list[float]], bool], tuple[str, bool]] = lambda *_: ("", False),
 ) -> list[float]:
     """Train a model and save a checkpoint every ``save_every`` steps and at the end.
 
@@ -58,20 +63,24 @@ def train(
         batches: The whole batches from the first step on, the same ones in every process and in every run.
         steps: The total number of steps, including those before a resumed run.
         checkpoint: The file that the first process writes.
-        settings: Values, for JSON, that a resumed run must have in common with the run that it continues.
+        settings: Values, for JSON, that a resumed run must have in common with the run that it continues. If
+            they leave ``steps`` out, a run that has ended can continue with more steps.
         save_every: Steps between checkpoints, which is also the most that a killed run loses.
         seed: Seed of MLX's random numbers, which are seeded again before each step.
-        resume: Whether to continue from ``checkpoint`` if it exists.
-        description: The name of the run on its progress bar.
+        resume: Whether to continue from ``checkpoint``.
+        description: The name of the run in its output.
         compiled: Whether to compile the step with ``mx.compile``, in one process only.
-        at_checkpoint: Called by the first process after each checkpoint; its result is printed.
+        log: A CSV file with a row of :data:`LOG` per step, which the first process writes at each checkpoint.
+        at_checkpoint: Called by the first process before each checkpoint with the rows of the log, whose last
+            one it may change, and whether Ctrl-C was pressed. Returns a text to print, and whether to stop.
 
     Returns:
         The losses of the steps of this call.
 
     Raises:
         KeyboardInterrupt: After Ctrl-C, with a checkpoint saved.
-        ValueError: If the checkpoint was saved with other settings, or a batch cannot be divided equally.
+        ValueError: If there is no checkpoint to resume from, or it was saved with other settings, a batch
+            cannot be divided equally, or the loss or a parameter is not finite, which is never saved.
     """
     settings = settings or {}
     world = mx.distributed.init()
@@ -79,8 +88,11 @@ def train(
         raise ValueError(f"--compile needs one process, but there are {world.size()}.")
     first = world.rank() == 0
     optimizer.init(model.trainable_parameters())
-    if resume and first and checkpoint.exists():
+    rows: list[list[float]] = []
+    if resume and first:
         load_checkpoint(checkpoint, model, optimizer, settings)
+        rows = read_log(log, optimizer.step.item())
+        print(f"Resuming after step {optimizer.step.item()} of {steps}.", flush=True)
     start_like_the_first_process(model, optimizer)
     done = optimizer.step.item()
     value_and_gradients = nn.value_and_grad(model, loss_of)
@@ -93,40 +105,70 @@ def train(
 
     compiled_step = mx.compile(whole_step, inputs=state, outputs=state)
     model.train()
-    losses = []
-    with (
-        StopRequest() as stop_request,
-        tqdm(total=steps, initial=done, desc=description, unit="step", disable=not first) as progress,
-    ):
+    losses, enough = [], False
+    bar = {"desc": description, "unit": "step", "disable": None if first else True}
+    with StopRequest() as stop_request, tqdm(total=steps, initial=done, **bar) as progress:
         # Batches before the checkpoint are generated again and skipped.
         for batch in islice(batches, done, steps):
             mx.random.seed((1_000_003 * seed + done) * world.size() + world.rank())
             if compiled:
-                loss, stop = compiled_step(*batch), mx.array(float(stop_request.made))
+                loss = compiled_step(*batch)
+                stop = mx.array([stop_request.made, enough], mx.float32)
             else:
                 loss, gradients = value_and_gradients(model, *share_of(batch))
-                stop = mx.array(float(stop_request.made))
+                stop = mx.array([stop_request.made, enough], mx.float32)
                 names, statistics = running_statistics(model)
                 loss, stop, gradients, *statistics = mean_over_processes([loss, stop, gradients, *statistics])
                 optimizer.update(model, gradients)
                 model.load_weights(list(zip(names, statistics, strict=True)), strict=False)
             mx.eval(loss, stop, model.state, optimizer.state)
 
+            stopped, ended = (stop > 0).tolist()
+            if ended:  # this step came after the last checkpoint
+                break
+            done += 1
+            saves = done % save_every == 0 or done == steps or stopped
+            check_finite(done, loss, [value for _, value in tree_flatten(model.parameters()) if saves])
             losses.append(loss.item())
+            rows.append([done, losses[-1], optimizer.learning_rate.item(), math.nan])
             progress.update()
             progress.set_postfix(loss=f"{losses[-1]:.3f}")
-            done += 1
-            stopped = stop.item() > 0
-            if first and (done % save_every == 0 or done == steps or stopped):
+            if first and saves:
+                text, enough = at_checkpoint(rows, stopped)
+                write_log(log, rows)
                 save_checkpoint(checkpoint, model, optimizer, settings)
-                if at_checkpoint and not stopped:
-                    progress.write(f"step {done}: {at_checkpoint()}")
+                progress.write(f"{description}, step {done} of {steps}: loss {losses[-1]:.3f}{text}")
+                sys.stdout.flush()
             if stopped:
                 progress.close()
                 if first:
                     print(f"Stopped after {done} of {steps} steps. {how_to_resume()}", flush=True)
                 raise KeyboardInterrupt
     return losses
+
+
+def check_finite(step: int, loss: mx.array, parameters: list[mx.array]) -> None:
+    """Raise ValueError if the loss or a parameter is infinite or NaN."""
+    if not all(mx.isfinite(value).all().item() for value in (loss, *parameters)):
+        raise ValueError(
+            f"The loss or a parameter is not finite in step {step} (loss {loss.item()}). Nothing was saved "
+            "since the last checkpoint. A lower learning rate may help."
+        )
+
+
+def read_log(path: Path | None, steps: int) -> list[list[float]]:
+    """The rows of a log up to a step."""
+    if not path or not path.exists():
+        return []
+    rows = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2)
+    return rows[rows[:, 0] <= steps].tolist()
+
+
+def write_log(path: Path | None, rows: list[list[float]]) -> None:
+    """Write the rows of a log."""
+    if path:
+        with replacing(path) as partial:
+            np.savetxt(partial, rows, "%.7g", ",", header=",".join(LOG), comments="")
 
 
 def how_to_resume() -> str:
@@ -145,6 +187,7 @@ def add_options(parser: argparse.ArgumentParser, batch: int, output: str) -> Non
     add("--batch", type=int, default=batch, help=size)
     add("--seed", type=int, default=0, help="seed of weights and data (default: 0)")
     add("--resume", action="store_true", help="continue an interrupted run")
+    add("--save-every", type=int, default=100, help="steps between checkpoints (default: 100)")
     add("--output", type=Path, default=Path(output), help=f"folder (default: {output})")
     add("--smoke", action="store_true", help="a few steps only, to check that it runs")
 
@@ -156,8 +199,8 @@ def parse_options(parser: argparse.ArgumentParser, steps: int, batch: int, outpu
     arguments = parser.parse_args()
     if arguments.smoke:
         arguments.steps = 3
-    if min(arguments.steps, arguments.batch) < 1:
-        parser.error("--steps and --batch must be 1 or more")
+    if min(arguments.steps, arguments.batch, arguments.save_every) < 1:
+        parser.error("--steps, --batch and --save-every must be 1 or more")
     check_output_folder("--output", arguments.output)
     return arguments
 
@@ -168,7 +211,6 @@ def train_and_save(
     learning_rate: float,
     loss_of: Callable[..., mx.array],
     batches: Iterator[tuple[mx.array, ...]],
-    save_every: int,
 ) -> Path | None:
     """Train a SegNet with the options of its program and write its weights, for evaluation.
 
@@ -184,7 +226,7 @@ def train_and_save(
         arguments.steps,
         checkpoint,
         settings={name: getattr(arguments, name) for name in ("steps", "batch", "seed")},
-        save_every=save_every,
+        save_every=arguments.save_every,
         seed=arguments.seed,
         resume=arguments.resume,
         description=arguments.decoder,
@@ -288,8 +330,10 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: optim.Optimizer, se
     """Restore the state of a model and its optimizer from a checkpoint.
 
     Raises:
-        ValueError: If the file is damaged or not a checkpoint, or was saved with other settings.
+        ValueError: If the file is missing, damaged or not a checkpoint, or was saved with other settings.
     """
+    if not path.exists():
+        raise ValueError(f"There is nothing to resume: {path} does not exist.")
     state, metadata = load_arrays(path)
     if "settings" not in metadata:
         raise ValueError(f"{path} is not a checkpoint of a training run.")

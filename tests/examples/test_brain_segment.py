@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import shutil
 import signal
 from pathlib import Path
@@ -15,7 +14,7 @@ import nibabel
 import numpy as np
 import pytest
 from mlx_unpool_zoo.near_ties import pooled_indices
-from programs import call, environment, errors_of
+from programs import call
 from scipy import ndimage
 from scipy.ndimage import map_coordinates
 from support.brain_volumes import (
@@ -201,13 +200,6 @@ def test_a_scan_without_content_on_the_grid_is_refused(tmp_path, shape):
     nibabel.save(nibabel.Nifti1Image(values, np.eye(4)), tmp_path / "scan.nii.gz")
     with pytest.raises(ValueError, match=r"scan\.nii\.gz is empty after resampling"):
         conform(read_scan(tmp_path / "scan.nii.gz"), 32)
-
-
-def test_the_program_says_what_to_install(tmp_path):
-    (tmp_path / "matplotlib.py").write_text("raise ImportError")
-    path = f"{tmp_path}{os.pathsep}{environment()['PYTHONPATH']}"
-    (line,) = errors_of("brain_segment.py", env=environment() | {"PYTHONPATH": path})
-    assert line.endswith('needs the extra [examples]: pip install ".[examples]" in a clone')
 
 
 # Slices and sums.

@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
+import subprocess
+import sys
 from pathlib import Path
+from zlib import compress, crc32
 
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
+import train
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo.enet import ENet
 from mlx_unpool_zoo.pytorch import read_state
 from PIL import Image
-from programs import call, run
+from programs import call, environment
+from scipy.ndimage import maximum_filter, minimum_filter
 from small_models import randomised, save_state, small_model
-from support.folders import Pictures, folders_of, read_folders
+from support.folders import Pictures, folders_of, read_folders, read_image, read_picture, values_of
 
 ROOT = Path(__file__).parents[2]
 # A published checkpoint, two pictures of CamVid, and the scores and classes of PyTorch for them.
@@ -57,13 +63,12 @@ def palette(numbers: np.ndarray) -> Image.Image:
         (palette(TRUTH), TRUTH, "0 1 2"),
         (COLOURS[TRUTH], TRUTH, "#000000 #00a0ff #ff5000"),
         (np.where(TRUTH, 255, 0).astype(np.uint8), TRUTH > 0, "0 255"),
-        (TRUTH > 0, TRUTH > 0, "False True"),
+        (TRUTH > 0, TRUTH > 0, "0 1"),
     ],
     ids=["numbers", "255 ignored", "16 bits", "palette", "colours", "0 and 255", "bits"],
 )
 def test_masks_of_every_kind(mask, truth, names, tmp_path):
     data = read_folders([write(tmp_path, {"a": mask})], 256)
-    names = names.replace("False True", "0 1")
     assert [entry["name"] for entry in data.classes] == names.split()
     assert np.array_equal(data.pairs[0][1], truth)
     # A table gives other names and another order; "void" does not count.
@@ -83,6 +88,63 @@ def test_camvid_has_its_own_layout_and_classes(tmp_path):
     assert folders_of([tmp_path], "val") == (tmp_path / "val", tmp_path / "valannot")
 
 
+@pytest.mark.parametrize(
+    ("mask", "names", "table", "text"),
+    [
+        (TRUTH, "JPEGImages SegmentationClassPNG", "class_names.txt", "sky\nrock face\nsea"),
+        (COLOURS[TRUTH], "JPEGImages SegmentationClass", "labelmap.txt", "# label:color_rgb:parts:actions\n"
+         "sky:0,0,0::\nrock face:0,160,255::\nsea:255,80,0::\n"),
+    ],
+    ids=["labelme", "CVAT"],
+)  # fmt: skip
+def test_layouts_of_other_tools(mask, names, table, text, tmp_path):
+    write(tmp_path, {"a": mask}, names)
+    (tmp_path / table).write_text(text)
+    Image.new("RGB", (4, 3)).save(tmp_path / "JPEGImages" / "of another task.jpg")
+    data = read_folders([tmp_path], 256)
+    assert [entry["name"] for entry in data.classes] == ["sky", "rock face", "sea"]
+    (pair,) = data.pairs
+    assert np.array_equal(pair[1], TRUTH)
+
+
+def test_masks_called_mask_may_be_beside_their_pictures(tmp_path):
+    write(tmp_path, {"a": TRUTH})
+    for masks in (tmp_path / "masks", tmp_path / "images"):
+        (tmp_path / "masks" / "a.png").rename(masks / "a_mask.png")
+        ((_, truth),) = read_folders([tmp_path / "images", masks], 256).pairs
+        assert np.array_equal(truth, TRUTH)
+        write(tmp_path, {"a": TRUTH})
+    ((_, truth),) = read_folders([tmp_path / "images"], 256).pairs
+    assert np.array_equal(truth, TRUTH)
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+def test_masks_of_few_bits_have_their_numbers(bits, tmp_path):
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", crc32(kind + content))
+
+    packed = np.packbits(np.unpackbits(TRUTH[..., None], axis=-1)[..., -bits:].reshape(3, -1), axis=1)
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 4, 3, bits, 0, 0, 0, 0))
+    rows = chunk(b"IDAT", compress(b"".join(b"\0" + row.tobytes() for row in packed)))
+    write(tmp_path, {"a": TRUTH})
+    (tmp_path / "masks" / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + header + rows + chunk(b"IEND", b""))
+    data = read_folders([tmp_path], 256)
+    assert [entry["name"] for entry in data.classes] == ["0", "1", "2"]
+    assert np.array_equal(data.pairs[0][1], TRUTH)
+    _, places, _ = values_of(tmp_path, read_image(tmp_path / "masks" / "a.png"))
+    assert places.dtype == np.uint8  # they stay in memory
+
+
+@pytest.mark.parametrize(("kind", "name"), [(np.uint16, "a.png"), (np.float32, "a.tif"), (np.int32, "a.tif")])
+def test_pictures_of_more_than_8_bits_are_scaled(kind, name, tmp_path):
+    Image.fromarray(TRUTH.astype(kind) * 1000).save(tmp_path / name)
+    assert np.array_equal(read_picture(tmp_path / name, "L"), np.array([0, 128, 255])[TRUTH])
+    if kind == np.float32:
+        Image.fromarray(np.full((2, 2), np.nan, kind)).save(tmp_path / name)
+        with pytest.raises(ValueError, match=r"a.tif must have finite values"):
+            read_picture(tmp_path / name)
+
+
 def test_photographs_are_turned_and_reduced_with_their_masks(tmp_path):
     truth = np.kron(TRUTH % 2, np.ones((20, 20), np.uint8))  # 60 x 80
     write(tmp_path, {"a": truth})
@@ -98,26 +160,43 @@ def test_photographs_are_turned_and_reduced_with_their_masks(tmp_path):
     assert np.array_equal(reduced, truth[1::2, 1::2])
 
 
-def test_batches_are_squares_mirrored_with_their_classes_and_padding_does_not_count():
+def test_batches_are_squares_with_their_classes_and_padding_does_not_count():
     random, truths = np.random.default_rng(0), [(20, 24), (17, 30), (8, 16)]
     pairs = [(t[..., None].repeat(3, 2) * 9, t) for t in (random.integers(0, 3, s) for s in truths)]
     data = Pictures([(p.astype(np.uint8), t.astype(np.uint8)) for p, t in pairs], [{}] * 3)
     model = ENet(3)
     model.about.input["normalisation"] = None
-    weights, flips = data.class_weights(), set()
+    weights = data.class_weights()
     counts = np.bincount(np.concatenate([t.ravel() for _, t in pairs]))
     assert weights[:3] == pytest.approx(1 / np.log(1.02 + counts / counts.sum()))
     assert weights[255] == 0
-    for _, (inputs, classes, weight) in zip(range(40), data.batches(model, 2, 0)):
+    for _, (inputs, classes, weight) in zip(range(40), data.batches(model, 2, 0, augmented=False)):
         assert inputs.shape == (2, 16, 16, 3)  # a multiple of 8 below the median of 17
         for picture, truth, each in zip(*map(np.array, (inputs, classes, weight)), strict=True):
             counted = each > 0
             assert counted.all() or (~counted).sum() == 8 * 16  # the flat picture, padded below
             assert np.array_equal(picture[counted][:, 0], truth[counted] * 9)
             assert np.array_equal(each[counted], weights[truth[counted]])
-            small = pairs[2][1][:, :16]
-            flips.update(s for s in (1, -1) if np.array_equal(truth[:8], small[:, ::s]))
-    assert flips == {1, -1}
+
+
+def test_augmented_pictures_are_mirrored_scaled_and_brightened_with_their_classes():
+    truth = np.zeros((48, 64), np.uint8)
+    truth[:, 16:] = 1
+    pictures = [np.repeat((truth * 120 + 60)[..., None], 3, 2)] * 3
+    data, model = Pictures([(picture, truth) for picture in pictures], [{}] * 2), ENet(2)
+    model.about.input["normalisation"] = None
+    found = []
+    for _, (inputs, classes, _) in zip(range(40), data.batches(model, 1, 0)):
+        picture, mask = np.array(inputs)[0, :, :, 0], np.array(classes)[0]
+        near = maximum_filter(mask, 5) == minimum_filter(mask, 5)  # bilinear elsewhere
+        dark, bright = (np.unique(picture[near & (mask == n)]) for n in (0, 1))
+        assert len(dark) <= 1 == len(bright)
+        assert 133 < bright[0] <= 240
+        found.append((bright[0], mask[0, 0] < mask[0, -1], (mask[0] == 0).sum()))
+    light, mirrored, width = zip(*found, strict=True)
+    assert len(set(light)) > 20
+    assert {*mirrored} == {True, False}
+    assert max(width) > 18
 
 
 def test_metrics_leave_ignored_pixels_and_classes_out(monkeypatch):
@@ -131,6 +210,8 @@ def test_metrics_leave_ignored_pixels_and_classes_out(monkeypatch):
         "miou": pytest.approx(1 / 3),
         "pixel_accuracy": 1 / 2,
         "iou": {"sky": pytest.approx(2 / 3), "road": 0},
+        "classes": [*names],
+        "confusion": [[2, 0, 0, 0], [1, 0, 1, 0], [0] * 4, [0] * 4],
     }
 
 
@@ -171,7 +252,9 @@ def test_what_does_not_fit_is_named_before_training(tmp_path):
     assert "must have 2 to 254 classes, but has 299" in line(dict.fromkeys("ab", shades))
     assert "--validation is needed for fewer than 5 pictures" in line(dict.fromkeys("abc", TRUTH))
     nowhere = "--validation", tmp_path / "no"
-    assert "no is no folder: it must contain images/ and masks/" in line(five, options=nowhere)
+    assert "no is no folder." in line(five, options=nowhere)
+    nowhere = "--validation", tmp_path
+    assert "must contain images/ and masks/, train/ and trainannot/, JPEG" in line(five, options=nowhere)
     assert "--model must be enet, segnet or" in line(five, options=("--model", "no/such"))
     small_model("quicknat")[0].save_pretrained(tmp_path / "q")
     assert "--model must label the pixels of" in line(five, options=("--model", tmp_path / "q"))
@@ -274,9 +357,10 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
     output, folder = tmp_path / "out", tmp_path / "out" / "segnet"
     said = call("train.py", "--smoke", "--model", "segnet", "--data", data, "--output", output)
     assert said.stdout.startswith("segnet: 5 pictures, 1 for validation, 3 classes (rock, sea, fire)")
-    assert {path.name for path in output.iterdir()} == {"segnet", "metrics.json", "predictions.png"}
+    written = {"segnet", "metrics.json", "predictions.png", "log-segnet.csv"}
+    assert {path.name for path in output.iterdir()} == written | {"checkpoint-segnet.safetensors"}
     report, model = json.loads((output / "metrics.json").read_text()), zoo.from_pretrained(folder)
-    assert f"step 3: validation mean IoU {report['miou']:.3f}" in said.stdout
+    assert f"validation mean IoU {report['miou']:.3f}, the best so far" in said.stdout
     held = read_folders([data], 256).divided()[1]
     assert held.metrics_of(model) == report  # of the weights that were written
     assert model.about.input["side"] == 256
@@ -291,11 +375,13 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
     assert [entry["name"] for entry in again.about.classes] == ["0", "1"]
 
     # Larger pictures are reduced as in training; their label maps have the size of the pictures.
-    picture, drawing = other / "images" / "a.png", tmp_path / "classes.png"
-    call("predict.py", tmp_path / "b" / "segnet", picture, "--output", drawing)
-    with Image.open(picture) as image, Image.open(tmp_path / "classes-a.png") as labels:
+    pictures, drawing = other / "images", tmp_path / "new" / "classes.png"
+    call("predict.py", tmp_path / "b" / "segnet", pictures, "--output", drawing)
+    with Image.open(pictures / "a.png") as image, Image.open(tmp_path / "new" / "classes-a.png") as labels:
         expected = again.predict(image.resize((16, 12))).repeat(2, 0).repeat(2, 1)
         assert np.array_equal(labels, expected)
+        assert np.array_equal(again.predict(image), expected)
+        assert np.abs(again.predict(np.array(image) / 255) != expected).mean() < 0.01
     assert drawing.read_bytes().startswith(b"\x89PNG")
 
 
@@ -304,15 +390,51 @@ def test_training_on_camvid_and_with_names_of_classes(tmp_path):
     blocks = np.kron(TRUTH, np.ones((8, 8), np.uint8))
     write(tmp_path / "c", {str(n): np.roll(blocks, n) for n in range(3)}, "train trainannot")
     write(tmp_path / "c", {"a": blocks, "b": blocks.T.copy()}, "val valannot")
-    output = "--output", tmp_path / "out"
-    said = call("train.py", "--smoke", "--data", tmp_path / "c", *output).stdout
+    said = call("train.py", "--smoke", "--data", tmp_path / "c", "--output", tmp_path / "all").stdout
     assert said.startswith("enet: 3 pictures, 2 for validation, 12 classes (sky, building, pole")
     (tmp_path / "names.txt").write_text("0 rock 0 0 0\n1 sea 0 160 255\n2 fire 255 80 0\n")
-    options = "--data", tmp_path / "c", "--classes", tmp_path / "names.txt", *output
-    said = call("train.py", "--smoke", *options).stdout
+    options = "--data", tmp_path / "c", "--classes", tmp_path / "names.txt", "--no-augmentation"
+    said = call("train.py", "--smoke", *options, "--output", tmp_path / "out").stdout
     assert "3 classes (rock, sea, fire)" in said
     model = zoo.from_pretrained(tmp_path / "out" / "enet")
     assert model.about.classes[1] == {"name": "sea", "colour": [0, 160, 255]}
+
+
+def test_the_best_model_is_kept_and_a_run_continues_beyond_its_end(tmp_path, monkeypatch):
+    blocks = np.kron(TRUTH, np.ones((8, 8), np.uint8))
+    data = write(tmp_path / "data", {str(n): np.roll(blocks, n) for n in range(6)})
+    output, scores, seen = tmp_path / "out", iter((0.5, 0.7, 0.6, 0, 0.7, 0.6, 0)), []
+    options = ["--model", "segnet", "--data", data, "--batch", 1, "--save-every", 1, "--output", output]
+
+    def metrics_of(data: Pictures, model: zoo.Model) -> dict:
+        seen.append(dict(tree_flatten(model.parameters())))
+        return {"miou": next(scores), "pixel_accuracy": 0, "iou": {}}
+
+    def kept() -> dict:
+        return {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+
+    monkeypatch.setattr(Pictures, "metrics_of", metrics_of)
+    (line,) = call("train.py", *options, "--resume", status=1).stderr.splitlines()
+    assert line.startswith("There is nothing to resume: ")
+    call("train.py", *options, "--steps", 3)
+    best = dict(tree_flatten(zoo.from_pretrained(output / "segnet").parameters()))
+    assert all(mx.array_equal(seen[1][name], best[name]) for name in best)
+    (line,) = call("train.py", *options, "--steps", 3, status=1).stderr.splitlines()
+    assert "is of an earlier run: pass --resume" in line
+
+    said = call("train.py", *options, "--steps", 9, "--patience", 3, "--resume").stdout
+    assert "Resuming after step 3 of 9." in said
+    assert [n for n in range(10) if f"step {n} of 9: " in said] == [4, 5]  # 0.7 at step 2 was the best
+    log = np.genfromtxt(output / "log-segnet.csv", delimiter=",", names=True)
+    assert log["step"].tolist() == [1, 2, 3, 4, 5]
+    assert log["validation_miou"].tolist() == [0.5, 0.7, 0.6, 0.7, 0.6]
+    assert (log["loss"] > 0).all()
+
+    before = kept()
+    monkeypatch.setattr(train, "loss_of", lambda model, x, *_: model(x).sum() * mx.nan)
+    (line,) = call("train.py", *options, "--steps", 9, "--resume", status=1).stderr.splitlines()
+    assert line.startswith("The loss or a parameter is not finite in step 6 (loss nan)")
+    assert kept() == before
 
 
 def test_labelling_needs_no_names_but_a_model_for_pictures(tmp_path):
@@ -333,13 +455,24 @@ def test_labelling_needs_no_names_but_a_model_for_pictures(tmp_path):
     drawing.unlink()
     (tmp_path / "b.png").write_bytes(b"no picture")
     pair = picture, tmp_path / "b.png"
-    (line,) = call("predict.py", tmp_path / "m", *pair, *options, status=1).stderr.splitlines()
+    line, last = call("predict.py", tmp_path / "m", *pair, *options, status=1).stderr.splitlines()
     assert line.startswith(f"{tmp_path / 'b.png'} cannot be read as a picture: ")
-    assert not drawing.exists()
+    assert last == "1 of 2 pictures were not labelled."
+    assert drawing.exists()
+    for output in (picture, tmp_path / "a.png"):  # this one has the label map a-b.png
+        before = (tmp_path / "b.png").rename(tmp_path / "a-b.png") if output != picture else None
+        pair = [picture, *([tmp_path / "b.png", before] if before else [])]
+        (tmp_path / "b.png").write_bytes(b"")
+        (line,) = call("predict.py", tmp_path / "m", *pair, "--output", output, status=1).stderr.splitlines()
+        assert line == f"--output would replace the picture {before or picture}: choose another name."
 
 
-def test_without_matplotlib_a_line_says_what_to_install(tmp_path, monkeypatch):
-    (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('No matplotlib')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    (line,) = run("predict.py", "model", "picture.png", status=1).stderr.splitlines()
-    assert line == 'No matplotlib. predict.py needs the extra [examples]: pip install ".[examples]"'
+PROGRAMS = ["predict", "train", "segnet_digits", "segnet_brain", "segnet_ecg", "brain_segment"]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_without_matplotlib_a_line_says_what_to_install(program):
+    code = f"import sys; sys.argv, sys.modules['matplotlib'] = ['{program}.py'], None; import {program}"
+    result = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
+    expected = f'There is no matplotlib. {program}.py needs the extra [examples]: pip install ".[examples]"\n'
+    assert (result.stderr, result.returncode) == (expected, 1)

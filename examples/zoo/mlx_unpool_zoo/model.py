@@ -65,7 +65,7 @@ class Normalisation(TypedDict):
 class Input(TypedDict, total=False):
     """Channels of the input, supported sizes, of which each size must be a multiple, and normalisation.
 
-    ``side``: the shorter side of the pictures in training; larger ones were reduced.
+    ``side``: the shorter side of the pictures in training, to which ``predict`` reduces larger ones.
     """
 
     planes: PositiveInt
@@ -499,7 +499,8 @@ class Model(nn.Module):
     def predict(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
         """The class of every position, an index into ``about.classes``, for images of any size.
 
-        Images are processed one by one in evaluation mode. The mode of the model does not change.
+        Images are processed one by one in evaluation mode. The mode of the model does not change. Pictures
+        whose shorter side is larger than ``about.input["side"]`` are reduced, and their classes enlarged.
 
         Args:
             images: As for :meth:`preprocess`.
@@ -513,12 +514,15 @@ class Model(nn.Module):
         (values, single), found = self._batch(images), []
         # A change of the mode would affect other threads that use the model.
         model: Any = copied(self).eval() if any(module.training for module in self.modules()) else self
-        for number in range(len(values)):
-            scores = model(model._normalised(values[number : number + 1]), *args, **kwargs)
+        for image in values:
+            small = reduced(image, self.about.input.get("side"))
+            scores = model(model._normalised(small[None]), *args, **kwargs)
             kind = mx.uint8 if scores.shape[-1] <= 256 else mx.uint32
-            found.append(np.array(mx.argmax(scores[0], axis=-1).astype(kind)))
-        size = tuple(slice(n) for n in values.shape[1:-1])
-        return found[0][size] if single else np.stack(found)[(slice(None), *size)]
+            classes = np.array(mx.argmax(scores[0], axis=-1).astype(kind))
+            sizes = zip(image.shape[:-1], small.shape)
+            nearest = [((np.arange(large) + 0.5) * n / large).astype(int) for large, n in sizes]
+            found.append(classes[np.ix_(*nearest)])
+        return found[0] if single else np.stack(found)
 
     def _batch(self, images: Any) -> tuple[np.ndarray, bool]:
         """Images as an array (N, ..., channels), and whether there was only one, without an axis N."""
@@ -567,6 +571,20 @@ def copied(value: Any) -> Any:
     made = copy.copy(value)
     dict.update(made, tree_map(copied, dict(value), is_leaf=lambda v: isinstance(v, nn.Module)))
     return made
+
+
+def reduced(picture: np.ndarray, side: int | None) -> np.ndarray:
+    """A picture (H, W, channels), or a smaller one whose shorter side is ``side``."""
+    height, width = picture.shape[:2]
+    if not side or min(height, width) <= side:
+        return picture
+    from PIL import Image
+
+    factor = min(height, width) / side
+    size = round(width / factor), round(height / factor)
+    kind = np.uint8 if picture.dtype == np.uint8 else np.float32
+    channels = [Image.fromarray(c.astype(kind)).resize(size) for c in np.moveaxis(picture, -1, 0)]
+    return np.stack([np.asarray(channel) for channel in channels], -1).clip(0, 255 if kind is np.uint8 else 1)
 
 
 def array_of(images: Any, mode: str) -> np.ndarray:

@@ -1,0 +1,10 @@
+"""Ends a program, with one line, if a package of the extra [examples] is missing. To be imported first."""
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+PACKAGES = ("numpy", "pydantic", "sklearn", "scipy", "matplotlib", "PIL", "tqdm", "nilearn", "pywt")
+if missing := [name for name in PACKAGES if not find_spec(name)]:
+    program, names = Path(sys.argv[0]).name, ", ".join(missing)
+    sys.exit(f'There is no {names}. {program} needs the extra [examples]: pip install ".[examples]"')
