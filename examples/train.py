@@ -32,12 +32,15 @@ import mlx_unpool_zoo as zoo
 import numpy as np
 from mlx_unpool_zoo.model import IMAGENET
 from mlx_unpool_zoo.pytorch import cut
+from mlx_unpool_zoo.segnet import DECODERS
 from support.command_line import run_program
-from support.digit_scenes import CLASS_NAMES, Scenes
+from support.digit_scenes import CLASS_NAMES, SPLITS, Scenes
 from support.drawing import draw_rows
 from support.files import replacing
 from support.folders import Pictures, colour_of, folders_of, read_folders
 from support.training import adamw, parse_options, train, weighted_cross_entropy
+
+SCORES = {"miou": "mean IoU", "boundary_f_score": "boundary F-score", "pixel_accuracy": "pixel accuracy"}
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -49,31 +52,47 @@ def parse_arguments() -> argparse.Namespace:
     add("--validation", type=Path, nargs="+", help="the same (default: val/, or a fifth of --data)")
     add("--classes", type=Path, help="names and colours (default: classes.txt beside the masks)")
     add("--model", default="enet", help="enet (default), segnet, or the folder of a model")
+    add("--decoder", choices=DECODERS, help="of --model segnet (default: unpool)")
+    add("--decoder-kernel", type=int, help="width of its convolutions in the decoder (default: 3)")
+    add("--test", type=Path, nargs="+", help="like --validation, for the best model at the end")
+    add("--crop", type=int, help="side of the training squares (default: median of the shorter sides)")
     add("--side", type=int, default=256, help="reduce pictures to this shorter side (default: 256)")
     add("--learning-rate", type=float, default=0.01, help="peak, of AdamW (default: 0.01)")
     add("--compile", action="store_true", help="compile the step; minutes on a CPU")
-    add("--no-augmentation", action="store_true", help="do not mirror, scale or brighten pictures")
-    add("--patience", type=int, help="stop after this many checkpoints without a better model")
+    add("--augment", action="store_true", help=argparse.SUPPRESS)
     arguments = parse_options(parser, 300, 4, "demo/train")
     if arguments.side < 8 or not 0 < arguments.learning_rate < math.inf:
         parser.error("--side must be 8 or more, and --learning-rate positive and finite")
-    if not arguments.data and (arguments.validation or arguments.classes):
-        parser.error("--validation and --classes need --data")
+    if not arguments.data and (arguments.validation or arguments.test or arguments.classes):
+        parser.error("--validation, --test and --classes need --data")
+    if arguments.model != "segnet" and (arguments.decoder or arguments.decoder_kernel):
+        parser.error("--decoder and --decoder-kernel need --model segnet")
+    if arguments.model == "segnet":
+        arguments.decoder = arguments.decoder or "unpool"
+        arguments.decoder_kernel = arguments.decoder_kernel or 3
+        if arguments.decoder_kernel < 1 or arguments.decoder_kernel % 2 == 0:
+            parser.error("--decoder-kernel must be odd and positive")
+    if arguments.crop is not None and arguments.crop < 8:
+        parser.error("--crop must be 8 or more")
     return arguments
 
 
-def read_data(arguments: argparse.Namespace) -> tuple[Pictures, Pictures]:
-    """The pictures for training and for validation."""
+def read_data(arguments: argparse.Namespace) -> dict[str, Pictures]:
+    """The pictures for training, for validation and, if there are any, for a test."""
     if not arguments.data:
-        count = 4 if arguments.smoke else 200
-        return drawn("train", count), drawn("validation", max(1, count // 5))
+        counts = dict(zip(SPLITS, (4, 1, 1) if arguments.smoke else (200, 40, 40), strict=True))
+        return {split: drawn(split, count) for split, count in counts.items()}
     data = read_folders(arguments.data, arguments.side, arguments.classes)
-    validation = arguments.validation
-    if not validation and folders_of(arguments.data)[0].name == "train":
-        validation = folders_of(arguments.data, "val")
-    if not validation:
-        return data.divided()
-    return data, read_folders(validation, arguments.side, data.classes)
+    found, camvid = {"train": data}, folders_of(arguments.data)[0].name == "train"
+    for split, folder in (("validation", "val"), ("test", "test")):
+        folders = getattr(arguments, split)
+        if not folders and camvid and (arguments.data[0] / f"{folder}annot").is_dir():
+            folders = folders_of(arguments.data, folder)
+        if folders:
+            found[split] = read_folders(folders, arguments.side, data.classes)
+    if "validation" not in found:
+        found["train"], found["validation"] = data.divided()
+    return found
 
 
 def drawn(split: str, count: int) -> Pictures:
@@ -83,14 +102,15 @@ def drawn(split: str, count: int) -> Pictures:
     return Pictures([*pairs], [{"name": n} | colour_of(i) for i, n in enumerate(CLASS_NAMES)])
 
 
-def model_of(name: str, data: Pictures, side: int) -> zoo.Model:
+def model_of(arguments: argparse.Namespace, data: Pictures) -> zoo.Model:
     """A new model, or the one in a folder, with new weights where the number of classes differs."""
-    count = len(data.classes)
+    count, name = len(data.classes), arguments.model
     if name == "enet":
         model: zoo.Model = zoo.ENet(count)
         model.about.input["normalisation"] = IMAGENET
     elif name == "segnet":
-        model = zoo.SegNet(count, decoder_kernel=3, coarse=False)
+        options = {"decoder": arguments.decoder, "decoder_kernel": arguments.decoder_kernel}
+        model = zoo.SegNet(count, coarse=False, **options)
     elif not Path(name).is_dir():
         raise ValueError(f"--model must be enet, segnet or the folder of a model, but got {name}.")
     else:
@@ -100,7 +120,7 @@ def model_of(name: str, data: Pictures, side: int) -> zoo.Model:
         options = {"num_classes": count, "ignore_mismatched_sizes": True, "dtype": "float32"}
         model = zoo.from_pretrained(name, **options)
     model.about.classes = [{"name": c["name"], "colour": c["colour"]} for c in data.classes]
-    model.about.input["side"] = side
+    model.about.input["side"] = arguments.side
     return model
 
 
@@ -113,10 +133,11 @@ def main() -> int:
     """Run the program and return the exit status."""
     arguments = parse_arguments()
     output, world = arguments.output, mx.distributed.init()
-    data, held = read_data(arguments)
+    splits = read_data(arguments)
+    data, held = splits.pop("train"), splits["validation"]
     data.class_weights()  # raises an error if no pixel counts
     mx.random.seed(arguments.seed)
-    model = model_of(arguments.model, data, arguments.side)
+    model = model_of(arguments, data)
     kind, folder = model.model_type, output / model.model_type
     checkpoint = output / f"checkpoint-{kind}.safetensors"
     if world.rank() == 0:
@@ -124,6 +145,8 @@ def main() -> int:
             raise ValueError(f"{checkpoint} is of an earlier run: pass --resume, or another --output.")
         names = cut([entry["name"] for entry in data.classes])
         pictures = f"{len(data.pairs)} pictures, {len(held.pairs)} for validation"
+        if "test" in splits:
+            pictures += f", {len(splits['test'].pairs)} for the test"
         print(f"{kind}: {pictures}, {len(data.classes)} classes ({names}).", flush=True)
     source = " ".join(path.name for path in arguments.data or [Path("drawn digits")])
     model.about.source = f"trained by examples/train.py on {source}"
@@ -141,18 +164,20 @@ def main() -> int:
         if not since:
             model.save_pretrained(folder)
         text = f", validation mean IoU {scores[-1]:.3f}{', the best so far' * (not since)}"
-        return text, since == arguments.patience
+        return text, False
 
-    kept = ("data", "validation", "model", "side", "batch", "seed", "learning_rate", "no_augmentation")
+    kept = ("model", "decoder", "decoder_kernel", "crop", "side", "batch", "seed", "learning_rate", "augment")
+    settings = {name: getattr(arguments, name) for name in kept}
+    settings |= {"classes": [entry["name"] for entry in data.classes], "data": data.summary()}
+    settings |= {"validation": held.summary()}
     train(
         model,
         adamw(arguments.learning_rate, arguments.steps),
         loss_of,
-        data.batches(model, arguments.batch, arguments.seed, not arguments.no_augmentation),
+        data.batches(model, arguments.batch, arguments.seed, arguments.crop, arguments.augment),
         arguments.steps,
         checkpoint,
-        settings={name: str(getattr(arguments, name)) for name in kept}
-        | {"classes": [entry["name"] for entry in data.classes]},
+        settings=settings,
         save_every=arguments.save_every,
         seed=arguments.seed,
         resume=arguments.resume,
@@ -164,12 +189,15 @@ def main() -> int:
     if world.rank() > 0:
         return 0
     model = zoo.from_pretrained(folder)
-    report = held.metrics_of(model)
+    report = {split: pictures.metrics_of(model) for split, pictures in splits.items()}
     with replacing(output / "metrics.json") as partial:
-        partial.write_text(json.dumps(report, indent=2) + "\n")
-    for name, value in report["iou"].items():
-        print(f"{f'IoU {name}':22}{value:8.3f}")
-    print(f"{'mean IoU':22}{report['miou']:8.3f}\n{'pixel accuracy':22}{report['pixel_accuracy']:8.3f}")
+        partial.write_text(json.dumps({"settings": settings} | report, indent=2) + "\n")
+    print(f"{'':22}" + "".join(f"{split:>12}" for split in report))
+    for name in report["validation"]["classes"]:
+        values = (found["iou"].get(name) for found in report.values())
+        print(f"{f'IoU {name}':22}" + "".join(f"{'-' if v is None else f'{v:.3f}':>12}" for v in values))
+    for key, name in SCORES.items():
+        print(f"{name:22}" + "".join(f"{found[key]:12.3f}" for found in report.values()))
     shown, truth = zip(*held.pairs[:4], strict=True)
     columns = {"picture": shown, "truth": truth, "predicted": [*map(model.predict, shown)]}
     draw_rows(columns, model.about.classes, output / "predictions.png")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import mlx.core as mx
 import numpy as np
 from matplotlib import colormaps
 from mlx_unpool_zoo import CAMVID, Model, read_classes
-from mlx_unpool_zoo.metrics import confusion_matrix, iou
+from mlx_unpool_zoo.metrics import boundary_f_score, confusion_matrix, iou
 from mlx_unpool_zoo.model import reduced
 from mlx_unpool_zoo.pytorch import cut
 from PIL import Image, ImageOps
@@ -41,6 +44,11 @@ class Pictures:
         rest = [pair for n, pair in enumerate(self.pairs) if n % every != every - 1]
         return Pictures(rest, self.classes), Pictures(self.pairs[last], self.classes)
 
+    def summary(self) -> str:
+        """The number of pictures and a checksum of them and their masks."""
+        sum_of = functools.reduce(lambda crc, a: zlib.crc32(a.tobytes(), crc), chain(*self.pairs), 0)
+        return f"{len(self.pairs)} pictures with the checksum {sum_of:08x}"
+
     def class_weights(self) -> np.ndarray:
         """The weight of each value of a pixel: ``1 / ln(1.02 + share)`` as in ENet's paper, 0 if ignored."""
         counts = sum(np.bincount(truth.ravel(), minlength=256) for _, truth in self.pairs)
@@ -51,41 +59,53 @@ class Pictures:
         return weights.astype(np.float32)
 
     def batches(
-        self, model: Model, count: int, seed: int, augmented: bool = True
+        self, model: Model, count: int, seed: int, crop: int | None = None, augment: bool = False
     ) -> Iterator[tuple[mx.array, ...]]:
-        """Endless batches of inputs, classes and weights: squares of random pictures.
+        """Endless batches of inputs, classes and weights: squares of random pictures, half mirrored.
 
-        Their side is the median of the shorter sides. Smaller pictures are padded with ignored pixels. If
-        ``augmented``, half are mirrored, and their scale (2/3 to 3/2) and brightness (3/4 to 4/3) vary.
+        Their side is ``crop``, by default the median of the shorter sides. Smaller pictures are padded with
+        ignored pixels. With ``augment``, scale (2/3 to 3/2) and brightness (3/4 to 4/3) vary.
         """
         random, multiple = np.random.default_rng(seed), model.about.input.get("multiple_of") or 1
         weights = self.class_weights()
         median = int(np.median([min(truth.shape) for _, truth in self.pairs]))
-        side = max(multiple, median // multiple * multiple)
+        side = crop or max(multiple, median // multiple * multiple)
+        if side % multiple:
+            raise ValueError(f"--crop must be a multiple of {multiple} for this model, but got {crop}.")
         while True:
             parts = []
             for number in random.choice(len(self.pairs), count, replace=len(self.pairs) < count):
-                scale, light, flip = (2.0 * random.random(3) - 1) * augmented
                 picture, truth = self.pairs[number]
+                scale, light = random.uniform(-1, 1, 2) if augment else (0, 0)
                 cut_out = min(round(side * 1.5**scale), max(side, min(truth.shape)))
                 below = [(0, max(0, cut_out - size)) for size in truth.shape]
                 picture = np.pad(picture, [*below, (0, 0)], "edge")
-                truth = np.pad(truth, below, constant_values=IGNORED)
+                truth, flip = np.pad(truth, below, constant_values=IGNORED), random.choice((1, -1))
                 y, x = (random.integers(size - cut_out + 1) for size in truth.shape)
-                box, how = (x, y, x + cut_out, y + cut_out), Image.Resampling
-                picture = Image.fromarray(picture).resize((side, side), how.BILINEAR, box)
-                truth = Image.fromarray(truth).resize((side, side), how.NEAREST, box)
-                picture = (np.array(picture) * (4 / 3) ** light).clip(0, 255).astype(np.uint8)
-                parts.append([a[:, :: -1 if flip < 0 else 1] for a in (picture, np.array(truth))])
+                if augment:
+                    box, how = (x, y, x + cut_out, y + cut_out), Image.Resampling
+                    picture = np.array(Image.fromarray(picture).resize((side, side), how.BILINEAR, box))
+                    picture = (picture * (4 / 3) ** light).clip(0, 255).astype(np.uint8)
+                    truth = np.array(Image.fromarray(truth).resize((side, side), how.NEAREST, box))
+                    y = x = 0
+                parts.append([a[y : y + side, x : x + side][:, ::flip] for a in (picture, truth)])
             pictures, classes = (np.stack(part) for part in zip(*parts, strict=True))
             numbers = classes.clip(max=len(self.classes) - 1).astype(np.int32)
             yield model.preprocess(pictures), mx.array(numbers), mx.array(weights[classes])
 
     def metrics_of(self, model: Model) -> dict[str, Any]:
-        """IoU of each class, mean IoU, accuracy, confusion matrix (rows: truth), over pixels that count."""
-        counts = sum(confusion_matrix(t, model.predict(p), len(self.classes)) for p, t in self.pairs)
+        """IoU of each class, its mean, boundary F-score (1 pixel), accuracy and confusion matrix.
+
+        They are computed over the pixels of all pictures that count. The rows of the confusion matrix are the
+        true classes.
+        """
+        training = model.training
+        model.eval()  # once, because predict copies a model in training mode
+        truths, found = zip(*((truth, model.predict(picture)) for picture, truth in self.pairs))
+        model.train(training)
+        counts = sum(confusion_matrix(*pair, len(self.classes)) for pair in zip(truths, found))
         if not counts.any():
-            raise ValueError("every pixel of the validation pictures is ignored.")
+            raise ValueError("every pixel of the validation or test pictures is ignored.")
         names = [entry["name"] for entry in self.classes]
         named = {
             name: float(value)
@@ -94,11 +114,19 @@ class Pictures:
         }
         return {
             "miou": float(np.mean([*named.values()])),
+            "boundary_f_score": boundary_f_score(stacked(truths), stacked(found)),
             "pixel_accuracy": float(np.trace(counts) / counts.sum()),
             "iou": named,
             "classes": names,
             "confusion": counts.tolist(),
         }
+
+
+def stacked(planes: Sequence[np.ndarray]) -> np.ndarray:
+    """Planes (H, W) of any sizes as one array, padded with ignored pixels."""
+    size = np.max([plane.shape for plane in planes], axis=0)
+    padded = [np.pad(p, [(0, a - b) for a, b in zip(size, p.shape)], constant_values=IGNORED) for p in planes]
+    return np.stack(padded)
 
 
 def read_folders(folders: Sequence[Path], side: int, classes: Path | list[Any] | None = None) -> Pictures:

@@ -273,7 +273,7 @@ def weighted_cross_entropy(scores: mx.array, classes: mx.array, weights: mx.arra
     It is normalised by the mean total weight per process, so that the losses and gradients of the processes
     average to those of the whole batch.
     """
-    total = mean_over_processes(weights.sum())
+    total = mx.maximum(mean_over_processes(weights.sum()), 1e-6)  # 0 if every position is ignored
     return nn.losses.cross_entropy(scores, classes, weights, reduction="sum") / total
 
 
