@@ -134,7 +134,7 @@ def main() -> int:
     arguments = parse_arguments()
     output, world = arguments.output, mx.distributed.init()
     splits = read_data(arguments)
-    data, held = splits.pop("train"), splits["validation"]
+    data, held = splits["train"], splits["validation"]
     data.class_weights()  # raises an error if no pixel counts
     mx.random.seed(arguments.seed)
     model = model_of(arguments, data)
@@ -189,7 +189,7 @@ def main() -> int:
     if world.rank() > 0:
         return 0
     model = zoo.from_pretrained(folder)
-    report = {split: pictures.metrics_of(model) for split, pictures in splits.items()}
+    report = {split: splits[split].metrics_of(model) for split in SPLITS[1:] if split in splits}
     with replacing(output / "metrics.json") as partial:
         partial.write_text(json.dumps({"settings": settings} | report, indent=2) + "\n")
     print(f"{'':22}" + "".join(f"{split:>12}" for split in report))
