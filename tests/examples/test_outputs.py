@@ -12,7 +12,6 @@ from support.brain_volumes import PLANES as BRAIN
 # The arguments of each program, with {} for its output.
 FOLDERS = {
     "segnet_digits": "--output {}",
-    "segnet_brain": "--output {}",
     "segnet_ecg": "--output {}",
     "train": "--output {}",
     "brain_segment": "no_scan.nii.gz --output {}",

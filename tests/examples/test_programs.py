@@ -141,7 +141,6 @@ def test_metrics_of_small_cases():
 RUNS = {  # what a program writes and prints, and further options
     "segnet_digits.py": ("segnet.png", digit_scenes.CLASS_NAMES, ["--save-every", 2]),
     "segnet_ecg.py": ("ecg.png", ecg.CLASS_NAMES, []),
-    "segnet_brain.py": ("brain.png", brain_scans.CLASS_NAMES[1:], []),
     "train.py": ("predictions.png", ["IoU background", "IoU 7", "mean IoU"], []),  # has dropout
 }
 
