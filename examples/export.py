@@ -13,6 +13,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import support.installed  # noqa: F401
+
+# isort: split
 import mlx.core as mx
 import mlx.nn as nn
 import mlx_unpool_zoo as zoo

@@ -19,12 +19,13 @@ import support.installed  # noqa: F401
 # isort: split
 import mlx_unpool_zoo as zoo
 import numpy as np
+from mlx_unpool_zoo.model import array_of
 from mlx_unpool_zoo.pytorch import cut
 from PIL import Image
 from support.command_line import run_program
 from support.drawing import PICTURE_SUFFIXES, draw_rows
 from support.files import check_output_file, replacing
-from support.folders import colour_of, files_in, read_picture
+from support.folders import colour_of, files_in, read_image
 from tqdm import tqdm
 
 ROWS = 20  # of the picture
@@ -53,9 +54,10 @@ def pictures_of(paths: list[Path], output: Path) -> dict[Path, Path]:
         raise ValueError(f"there is no picture in {', '.join(map(str, paths))}.")
     if len(found) < len(files):
         raise ValueError(f"pictures must have different names, but got {cut([p.stem for p in files])}.")
-    inputs = {path.resolve() for path in files}
-    if taken := [path for path in (output, *found) if path.resolve() in inputs]:
-        raise ValueError(f"--output would replace the picture {taken[0]}: choose another name.")
+    inputs = {(path.stat().st_dev, path.stat().st_ino) for path in files if path.exists()}
+    for path in (output, *found):
+        if path.exists() and (path.stat().st_dev, path.stat().st_ino) in inputs:
+            raise ValueError(f"--output would replace the picture {path}: choose another name.")
     return found
 
 
@@ -83,11 +85,11 @@ def main() -> int:
     failed = []
     for target, path in tqdm(pictures.items(), unit="picture", disable=None):
         try:
-            image = read_picture(path, "RGB" if model._inputs[0] == 3 else "L")
+            image = read_image(path)
+            numbers = model.predict(image)
         except (ValueError, OSError) as error:
-            failed.append(str(error))
+            failed.append(str(error) if str(path) in str(error) else f"{path}: {error}")
             continue
-        numbers = model.predict(image)
         fractions = np.bincount(numbers.ravel(), minlength=len(classes)) / numbers.size
         largest = [n for n in np.argsort(-fractions)[:4] if fractions[n]]
         parts = [f"{classes[n]['name']} {fractions[n]:.0%}" for n in largest]
@@ -98,8 +100,9 @@ def main() -> int:
             labels.save(partial)
         tqdm.write(f"{path.name}: {', '.join(parts)}\nWrote {target}.")
         if len(columns["both"]) < ROWS:
+            image = Image.fromarray(array_of(image, "RGB", model.about.input.get("white_level")))
             image.thumbnail((512, 512))
-            picture, numbers = np.array(image.convert("RGB")), np.array(labels.resize(image.size))
+            picture, numbers = np.array(image), np.array(labels.resize(image.size))
             # Colours are mixed in, except nearly black ones, such as that of the background.
             share = 0.45 * (colours[numbers].max(-1, keepdims=True) > 40)
             both = ((1 - share) * picture + share * colours[numbers]).astype(np.uint8)

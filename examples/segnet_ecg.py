@@ -30,7 +30,7 @@ from mlx_unpool_zoo.segnet import DECODERS, SegNet
 from support.command_line import run_program
 from support.drawing import add_legend, save
 from support.ecg import CLASS_NAMES, COLOURS, SAMPLES, recordings, training_batches
-from support.training import parse_options, train_and_save
+from support.training import adamw, parse_options, save_weights, train
 
 LEARNING_RATE = 0.01
 
@@ -79,9 +79,25 @@ def main() -> int:
         coarse=False,
     )
     batches = training_batches(arguments.batch, arguments.seed)
-    checkpoint = train_and_save(model, arguments, LEARNING_RATE, loss_of, batches)
-    if checkpoint is None:
+    decoder, output, steps = arguments.decoder, arguments.output, arguments.steps
+    checkpoint = output / f"checkpoint-{decoder}.safetensors"
+    train(
+        model,
+        adamw(LEARNING_RATE, steps),
+        loss_of,
+        batches,
+        steps,
+        checkpoint,
+        settings={name: getattr(arguments, name) for name in ("steps", "batch", "seed")},
+        save_every=arguments.save_every,
+        seed=arguments.seed,
+        resume=arguments.resume,
+        description=decoder,
+    )
+    if mx.distributed.init().rank() > 0:
         return 0
+    save_weights(output / f"segnet-{decoder}.safetensors", model)
+    model.eval()
     report = {name: getattr(arguments, name) for name in ("steps", "batch", "decoder")}
     for number, split in enumerate(("validation", "test")):
         signals, truth = recordings(split, 200, np.random.default_rng([1, number]))
@@ -96,11 +112,11 @@ def main() -> int:
     for name, value in report["test"]["iou"].items():
         print(f"{'IoU ' + name:18}{value:8.3f}")
     print(f"{'mean IoU':18}{report['test']['miou']:8.3f}")
-    draw(signals[:3], truth[:3], predicted[:3], arguments.output / "ecg.png")
-    (arguments.output / "metrics.json").write_text(json.dumps(report, indent=2) + "\n")
+    draw(signals[:3], truth[:3], predicted[:3], output / "ecg.png")
+    (output / "metrics.json").write_text(json.dumps(report, indent=2) + "\n")
     checkpoint.unlink()
-    names = ", ".join(sorted(path.name for path in arguments.output.iterdir()))
-    print(f"\n{time.perf_counter() - started:.0f} s. Files in {arguments.output}/: {names}")
+    names = ", ".join(sorted(path.name for path in output.iterdir()))
+    print(f"\n{time.perf_counter() - started:.0f} s. Files in {output}/: {names}")
     return 0
 
 

@@ -23,6 +23,7 @@ import argparse
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import support.installed  # noqa: F401
 
@@ -30,13 +31,13 @@ import support.installed  # noqa: F401
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
-from mlx_unpool_zoo.model import IMAGENET
+from mlx_unpool_zoo.model import IMAGENET, WEIGHTS
 from mlx_unpool_zoo.pytorch import cut
 from mlx_unpool_zoo.segnet import DECODERS
 from support.command_line import run_program
 from support.digit_scenes import CLASS_NAMES, SPLITS, Scenes
 from support.drawing import draw_rows
-from support.files import replacing
+from support.files import reserved, write_file
 from support.folders import Pictures, colour_of, folders_of, read_folders
 from support.training import adamw, parse_options, train, weighted_cross_entropy
 
@@ -59,6 +60,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--side", type=int, default=256, help="reduce pictures to this shorter side (default: 256)")
     add("--learning-rate", type=float, default=0.01, help="peak, of AdamW (default: 0.01)")
     add("--compile", action="store_true", help="compile the step; minutes on a CPU")
+    add("--overwrite", action="store_true", help="replace the run in --output (without --resume)")
     add("--augment", action="store_true", help=argparse.SUPPRESS)
     arguments = parse_options(parser, 300, 4, "demo/train")
     if arguments.side < 8 or not 0 < arguments.learning_rate < math.inf:
@@ -89,7 +91,7 @@ def read_data(arguments: argparse.Namespace) -> dict[str, Pictures]:
         if not folders and camvid and (arguments.data[0] / f"{folder}annot").is_dir():
             folders = folders_of(arguments.data, folder)
         if folders:
-            found[split] = read_folders(folders, arguments.side, data.classes)
+            found[split] = read_folders(folders, arguments.side, like=data)
     if "validation" not in found:
         found["train"], found["validation"] = data.divided()
     return found
@@ -121,6 +123,11 @@ def model_of(arguments: argparse.Namespace, data: Pictures) -> zoo.Model:
         model = zoo.from_pretrained(name, **options)
     model.about.classes = [{"name": c["name"], "colour": c["colour"]} for c in data.classes]
     model.about.input["side"] = arguments.side
+    model.about.input.pop("white_level", None)
+    if data.white_level:
+        model.about.input["white_level"] = data.white_level
+    source = " ".join(path.name for path in arguments.data or [Path("drawn digits")])
+    model.about.source = f"trained by examples/train.py on {source}"
     return model
 
 
@@ -132,79 +139,112 @@ def loss_of(model: zoo.Model, inputs: mx.array, classes: mx.array, weights: mx.a
 def main() -> int:
     """Run the program and return the exit status."""
     arguments = parse_arguments()
-    output, world = arguments.output, mx.distributed.init()
     splits = read_data(arguments)
-    data, held = splits["train"], splits["validation"]
-    data.class_weights()  # raises an error if no pixel counts
+    splits["train"].class_weights()  # raises an error if no pixel counts
     mx.random.seed(arguments.seed)
-    model = model_of(arguments, data)
-    kind, folder = model.model_type, output / model.model_type
-    checkpoint = output / f"checkpoint-{kind}.safetensors"
-    if world.rank() == 0:
-        if checkpoint.exists() and not arguments.resume:
-            raise ValueError(f"{checkpoint} is of an earlier run: pass --resume, or another --output.")
-        names = cut([entry["name"] for entry in data.classes])
-        pictures = f"{len(data.pairs)} pictures, {len(held.pairs)} for validation"
-        if "test" in splits:
-            pictures += f", {len(splits['test'].pairs)} for the test"
-        print(f"{kind}: {pictures}, {len(data.classes)} classes ({names}).", flush=True)
-    source = " ".join(path.name for path in arguments.data or [Path("drawn digits")])
-    model.about.source = f"trained by examples/train.py on {source}"
+    model = model_of(arguments, splits["train"])
+    if mx.distributed.init().rank() > 0:
+        train_model(model, splits, arguments)
+        return 0
+    with reserved("--output", arguments.output):
+        run = files_of(model, arguments.output)
+        if not arguments.resume:
+            if (old := [path for path in run.values() if path.exists()]) and not arguments.overwrite:
+                hint = "pass --resume to continue its run, --overwrite to replace it, or another --output."
+                raise ValueError(f"{old[0]} exists: {hint}")
+            for name in ("checkpoint", "log"):
+                run[name].unlink(missing_ok=True)
+        print(f"{model.model_type}: {description_of(splits)}", flush=True)
+        train_model(model, splits, arguments)
+        write_report(zoo.from_pretrained(run["model"]), splits, arguments)
+    return 0
 
-    def keep_the_best(rows: list[list[float]], stopped: bool) -> tuple[str, bool]:
-        """Save the model if its validation mean IoU is the best so far, or after Ctrl-C if there is none."""
-        scores = [score for *_, score in rows[:-1] if not math.isnan(score)]
-        if stopped:
-            if not scores:
-                model.save_pretrained(folder)
-            return f". {folder}/ has {'the best model so far' if scores else 'this model'}.", False
-        scores.append(round(held.metrics_of(model)["miou"], 6))
-        rows[-1][-1], best = scores[-1], scores.index(max(scores))
-        since = len(scores) - 1 - best
-        if not since:
-            model.save_pretrained(folder)
-        text = f", validation mean IoU {scores[-1]:.3f}{', the best so far' * (not since)}"
-        return text, False
 
+def files_of(model: zoo.Model, output: Path) -> dict[str, Path]:
+    """The files of a run, and the folder of its model."""
+    kind = model.model_type
+    names = {"model": kind, "checkpoint": f"checkpoint-{kind}.safetensors", "log": "log.csv"}
+    names |= {"metrics": "metrics.json", "picture": "predictions.png"}
+    return {key: output / name for key, name in names.items()}
+
+
+def description_of(splits: dict[str, Pictures]) -> str:
+    """The pictures and the classes, in one line."""
+    data = splits["train"]
+    others = "".join(f", {len(splits[name].pairs)} for {name}" for name in SPLITS[1:] if name in splits)
+    names = cut([entry["name"] for entry in data.classes])
+    text = f"{len(data.pairs)} pictures{others}, {len(data.classes)} classes ({names})."
+    if data.white_level:
+        text += f" In pictures of more than 8 bits, white is {data.white_level:g}."
+    return text
+
+
+def settings_of(splits: dict[str, Pictures], arguments: argparse.Namespace) -> dict[str, Any]:
+    """Everything that a resumed run must have in common with the run that it continues."""
     kept = ("model", "decoder", "decoder_kernel", "crop", "side", "batch", "seed", "learning_rate", "augment")
-    settings = {name: getattr(arguments, name) for name in kept}
-    settings |= {"classes": [entry["name"] for entry in data.classes], "data": data.summary()}
-    settings |= {"validation": held.summary()}
+    data = {"data": splits["train"].summary(), "validation": splits["validation"].summary()}
+    classes = {"classes": [entry["name"] for entry in splits["train"].classes]}
+    return {name: getattr(arguments, name) for name in kept} | classes | data
+
+
+def train_model(model: zoo.Model, splits: dict[str, Pictures], arguments: argparse.Namespace) -> None:
+    """Train a model. The folder of the run has the one with the best validation mean IoU so far."""
+    run, held = files_of(model, arguments.output), splits["validation"]
+    folder, best = run["model"], None if arguments.resume else -math.inf
+
+    def keep_the_best(stopped: bool) -> tuple[str, float]:
+        nonlocal best
+        exists = (folder / WEIGHTS).exists()
+        if stopped and not exists:
+            model.save_pretrained(folder)
+        if stopped:
+            kind = "an earlier" if best == -math.inf else "the best"
+            return f". {folder}/ has {kind if exists else 'this'} model.", math.nan
+        if best is None:  # that of the run which this one continues
+            best = held.metrics_of(zoo.from_pretrained(folder))["miou"] if exists else -math.inf
+        score = held.metrics_of(model)["miou"]
+        is_best, best = score > best, max(score, best)
+        if is_best:
+            model.save_pretrained(folder)
+        return f", validation mean IoU {score:.3f}{', the best so far' * is_best}", score
+
+    data = splits["train"]
     train(
         model,
         adamw(arguments.learning_rate, arguments.steps),
         loss_of,
         data.batches(model, arguments.batch, arguments.seed, arguments.crop, arguments.augment),
         arguments.steps,
-        checkpoint,
-        settings=settings,
+        run["checkpoint"],
+        settings=settings_of(splits, arguments),
         save_every=arguments.save_every,
         seed=arguments.seed,
         resume=arguments.resume,
-        description=kind,
+        description=model.model_type,
         compiled=arguments.compile,
-        log=output / f"log-{kind}.csv",
+        log=run["log"],
         at_checkpoint=keep_the_best,
     )
-    if world.rank() > 0:
-        return 0
-    model = zoo.from_pretrained(folder)
+
+
+def write_report(model: zoo.Model, splits: dict[str, Pictures], arguments: argparse.Namespace) -> None:
+    """Write and print the metrics of a model for validation and test, and draw some predictions."""
+    run, output = files_of(model, arguments.output), arguments.output
     report = {split: splits[split].metrics_of(model) for split in SPLITS[1:] if split in splits}
-    with replacing(output / "metrics.json") as partial:
-        partial.write_text(json.dumps({"settings": settings} | report, indent=2) + "\n")
+    text = json.dumps({"settings": settings_of(splits, arguments)} | report, indent=2)
+    write_file(run["metrics"], f"{text}\n".encode())
     print(f"{'':22}" + "".join(f"{split:>12}" for split in report))
     for name in report["validation"]["classes"]:
         values = (found["iou"].get(name) for found in report.values())
         print(f"{f'IoU {name}':22}" + "".join(f"{'-' if v is None else f'{v:.3f}':>12}" for v in values))
     for key, name in SCORES.items():
         print(f"{name:22}" + "".join(f"{found[key]:12.3f}" for found in report.values()))
-    shown, truth = zip(*held.pairs[:4], strict=True)
+    shown, truth = zip(*splits["validation"].pairs[:4], strict=True)
     columns = {"picture": shown, "truth": truth, "predicted": [*map(model.predict, shown)]}
-    draw_rows(columns, model.about.classes, output / "predictions.png")
-    print(f"Wrote the best model, {folder}/, and {output}/metrics.json, predictions.png and log-{kind}.csv.")
-    print(f"Label your pictures: python examples/predict.py {folder} PICTURE ...")
+    draw_rows(columns, model.about.classes, run["picture"])
+    print(f"Wrote the best model, {run['model']}/, and {output}/metrics.json, predictions.png and log.csv.")
+    print(f"Label your pictures: python examples/predict.py {run['model']} PICTURE ...")
     print(f"Train longer: the same command with --resume --steps {2 * arguments.steps}")
-    return 0
 
 
 if __name__ == "__main__":

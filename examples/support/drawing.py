@@ -15,6 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 
+from support.files import write_file
+
 matplotlib.use("Agg")
 GREY = "#7a7a7a"  # readable on light and dark pages
 
@@ -74,5 +76,6 @@ def save(figure: Figure, path: Path, dpi: int = 100) -> None:
     """Save and close a figure. It is transparent with grey text, so it suits light and dark pages."""
     for words in figure.findobj(Text):
         words.set_color(GREY)
-    figure.savefig(path, dpi=dpi, transparent=True)
+    kind = path.suffix[1:].lower()
+    write_file(path, lambda file: figure.savefig(file, dpi=dpi, transparent=True, format=kind))
     plt.close(figure)

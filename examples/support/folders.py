@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import math
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import numpy as np
 from matplotlib import colormaps
 from mlx_unpool_zoo import CAMVID, Model, read_classes
 from mlx_unpool_zoo.metrics import boundary_f_score, confusion_matrix, iou
-from mlx_unpool_zoo.model import reduced
+from mlx_unpool_zoo.model import array_of, reduced
 from mlx_unpool_zoo.pytorch import cut
 from PIL import Image, ImageOps
 from tqdm import tqdm
@@ -29,10 +31,14 @@ TABLES = ("classes.txt", "class_names.txt", "labelmap.txt")  # of this program, 
 
 @dataclass
 class Pictures:
-    """Pictures (H, W, 3) with the class of every pixel (H, W), all uint8, and the classes."""
+    """Pictures (H, W, 3) with the class of every pixel (H, W), all uint8, and the classes.
+
+    ``white_level``: the value that became 255 in pictures of more than 8 bits.
+    """
 
     pairs: list[tuple[np.ndarray, np.ndarray]]
     classes: list[dict[str, Any]]
+    white_level: float | None = None
 
     def divided(self, every: int = 5) -> tuple[Pictures, Pictures]:
         """The pictures without and with every fifth."""
@@ -42,7 +48,7 @@ class Pictures:
             )
         last = slice(every - 1, None, every)
         rest = [pair for n, pair in enumerate(self.pairs) if n % every != every - 1]
-        return Pictures(rest, self.classes), Pictures(self.pairs[last], self.classes)
+        return replace(self, pairs=rest), replace(self, pairs=self.pairs[last])
 
     def summary(self) -> str:
         """The number of pictures and a checksum of them and their masks."""
@@ -129,51 +135,59 @@ def stacked(planes: Sequence[np.ndarray]) -> np.ndarray:
     return np.stack(padded)
 
 
-def read_folders(folders: Sequence[Path], side: int, classes: Path | list[Any] | None = None) -> Pictures:
+def read_folders(
+    folders: Sequence[Path], side: int, classes: Path | None = None, like: Pictures | None = None
+) -> Pictures:
     """Read pictures and the masks of the same names, and hold them in memory.
 
     Args:
         folders: A folder in one of the layouts of :func:`folders_of`, or the folders of pictures and masks.
         side: Larger pictures are reduced, so that their shorter side has this many pixels.
-        classes: The classes, or a file with a line ``number name red green blue`` for each, or with the name
-            of labelme's or CVAT's file in :data:`TABLES`. Default: such a file beside the masks' folder, the
+        classes: A file with a line ``number name red green blue`` for each class, or with the name of
+            labelme's or CVAT's file in :data:`TABLES`. Default: such a file beside the masks' folder, the
             classes of CamVid for its layout, or the numbers or colours that occur in the masks.
+        like: Pictures of another split, whose classes and white level are used.
 
     Raises:
         ValueError: If a picture has no mask, a file cannot be read, or a mask does not fit.
     """
     images, masks = folders_of(folders)
     files = files_of(images, masks)
-    pictures, truths = [], []
+    white = like.white_level if like else white_level_of(files)
+    table = classes or next((file for name in TABLES if (file := masks.parent / name).exists()), None)
+    if like:
+        listed = like.classes
+    elif table or masks.name == "trainannot":
+        listed = table_of(table) if table else CAMVID
+    else:
+        listed = found_in(masks, files)
+    in_colours = read_mask(files[0][1])[1]
+    known = {IGNORED: IGNORED} if not in_colours else {}
+    for number, entry in enumerate(listed):
+        value = as_numbers(np.array(entry["colour"])).item() if in_colours else entry["label"]
+        known[value] = IGNORED if entry["name"].lower() in NAMED_IGNORED else number
+    pairs = []
     for picture_file, mask_file in tqdm(files, "Reading", unit="picture", leave=False, disable=None):
-        picture, mask = read_picture(picture_file), read_image(mask_file)
-        if mask.size != picture.size:
+        picture, (mask, colours) = read_picture(picture_file, white), read_mask(mask_file)
+        if colours != in_colours:
+            kinds = ("numbers", "colours") if colours else ("colours", "numbers")
+            raise ValueError(f"{files[0][1]} has {kinds[0]}, but {mask_file} has {kinds[1]}.")
+        if mask.shape != picture.shape[:2]:
             raise ValueError(
                 f"{mask_file} must have the size of its picture (turned as its EXIF data says), "
-                f"{picture.size}, but has {mask.size}."
+                f"{picture.shape[1::-1]}, but has {mask.shape[::-1]}."
             )
-        pictures.append(reduced(np.array(picture), side))
-        mask = mask.resize(pictures[-1].shape[1::-1], Image.Resampling.NEAREST)
-        truths.append(values_of(mask_file, mask))
-        if truths[-1][2] != truths[0][2]:
-            kinds = ("numbers", "colours") if truths[-1][2] else ("colours", "numbers")
-            raise ValueError(f"{files[0][1]} has {kinds[0]}, but {mask_file} has {kinds[1]}.")
-    in_colours = truths[0][2]
-    table = next((file for name in TABLES if (file := masks.parent / name).exists()), None)
-    if classes is None and masks.name == "trainannot" and not table:
-        classes = CAMVID
-    if classes or table:
-        listed = classes if isinstance(classes, list) else table_of(classes or table)
-    else:
-        listed = found_in(masks, [values for values, *_ in truths], in_colours)
-    known = np.array([c["label"] for c in listed])
-    if in_colours:
-        known = as_numbers(np.array([c["colour"] for c in listed]))
-    pairs = [
-        (picture, classes_of(path, values, known, listed, in_colours)[places])
-        for picture, (_, path), (values, places, _) in zip(pictures, files, truths, strict=True)
-    ]
-    return Pictures(pairs, listed)
+        picture = reduced(picture, side)
+        sizes = zip(picture.shape, mask.shape)
+        mask = mask[np.ix_(*(((np.arange(new) + 0.5) * old / new).astype(int) for new, old in sizes))]
+        values, places = np.unique(mask, return_inverse=True)
+        if unknown := [value for value in values.tolist() if value not in known]:
+            wrong = [f"#{value:06x}" if in_colours else str(value) for value in unknown]
+            names = cut([entry["name"] for entry in listed])
+            raise ValueError(f"{mask_file} has values that are no class: {cut(wrong)}. Classes: {names}.")
+        truth = np.array([known[value] for value in values.tolist()], np.uint8)
+        pairs.append((picture, truth[places].reshape(mask.shape)))
+    return Pictures(pairs, listed, white)
 
 
 def folders_of(folders: Sequence[Path], split: str = "train") -> tuple[Path, Path]:
@@ -189,11 +203,9 @@ def folders_of(folders: Sequence[Path], split: str = "train") -> tuple[Path, Pat
     for images, masks in (("images", "masks"), (split, f"{split}annot"), *voc):
         if (folder / images).is_dir() and (folder / masks).is_dir():
             return folder / images, folder / masks
-    if any(folder.glob("*_mask.png")):
-        return folder, folder
     raise ValueError(
-        f"{folder} must contain images/ and masks/, {split}/ and {split}annot/, JPEGImages/ and "
-        "SegmentationClass/, or a.jpg with a_mask.png."
+        f"{folder} must contain images/ and masks/, {split}/ and {split}annot/, or JPEGImages/ and "
+        "SegmentationClass/."
     )
 
 
@@ -203,10 +215,7 @@ def files_of(images: Path, masks: Path) -> list[tuple[Path, Path]]:
     for folder, suffixes in ((images, SUFFIXES), (masks, (".png",))):  # JPEG changes numbers
         found.append({})
         for path in files_in(folder, suffixes):
-            stem = path.stem.removesuffix("_mask")
-            if images == masks and (stem != path.stem) != (len(found) == 2):
-                continue  # in one folder, the masks are those with this suffix
-            other = found[-1].setdefault(stem, path)
+            other = found[-1].setdefault(path.stem, path)
             if other != path:
                 raise ValueError(f"{other} and {path.name} have the same name: which one counts?")
     pictures, named = found
@@ -246,34 +255,40 @@ def read_image(path: Path) -> Image.Image:
         raise ValueError(f"{path} cannot be read as a picture: {reason}") from None
 
 
-def read_picture(path: Path, mode: str = "RGB") -> Image.Image:
-    """Read a picture in a mode. Values of more than 8 bits are scaled: smallest to 0, largest to 255."""
+def read_picture(path: Path, white: float | None = None) -> np.ndarray:
+    """Read a picture as :meth:`Model.preprocess` does: uint8 (H, W, 3)."""
     image = read_image(path)
-    if image.mode[0] in "IF":  # Pillow would clip them to 255
-        values = np.array(image, np.float64)
-        if not np.isfinite(values).all():
-            raise ValueError(f"{path} must have finite values.")
-        values = (values - values.min()) * (255 / max(np.ptp(values), 1e-9))
-        image = Image.fromarray(values.round().astype(np.uint8))
-    return image.convert(mode)
+    try:
+        return array_of(image, "RGB", white)
+    except ValueError as error:  # its values, or a mode that cannot be converted
+        raise ValueError(f"{path}: {error}") from None
 
 
-def values_of(path: Path, mask: Image.Image) -> tuple[np.ndarray, np.ndarray, bool]:
-    """The numbers or colours that occur in a mask, the place of each pixel's among them, and if colours."""
+def white_level_of(files: Sequence[tuple[Path, Path]]) -> float | None:
+    """The largest value of the pictures of more than 8 bits, rounded up to a power of 2; None without any."""
+    largest = []
+    for path, _ in files:
+        with contextlib.suppress(Exception), Image.open(path) as image:  # damaged files are reported later
+            if image.mode[0] in "IF":
+                largest.append(np.max(image).item())
+    finite = [value for value in largest if 1 < value < math.inf]
+    return 2.0 ** math.ceil(math.log2(max(finite, default=1))) if largest else None
+
+
+def read_mask(path: Path) -> tuple[np.ndarray, bool]:
+    """The numbers of the pixels of a mask (H, W), or their colours as numbers, and whether it has colours."""
+    mask = read_image(path)
     in_colours = mask.mode in ("RGB", "RGBA")
     numbers = as_numbers(np.array(mask.convert("RGB"))) if in_colours else np.array(mask)
     if numbers.ndim != 2 or numbers.dtype.kind not in "biu":
         raise ValueError(f"{path} must have numbers or colours (RGB), but its mode is {mask.mode}.")
-    values, places = np.unique(numbers, return_inverse=True)
-    if mask.info["raw"] in ("L;2", "L;4"):  # Pillow scales numbers of 2 and 4 bits to 255
-        values = values // (85 if mask.info["raw"] == "L;2" else 17)
-    places = places.reshape(numbers.shape).astype(np.min_scalar_type(len(values)))
-    return values.astype(np.int64), places, in_colours
+    # Pillow scales the numbers of grey pictures of 2 and 4 bits to 255.
+    return numbers // {"L;2": 85, "L;4": 17}.get(mask.info["raw"], 1), in_colours
 
 
 def as_numbers(colours: np.ndarray) -> np.ndarray:
     """Each colour (..., 3) as one number."""
-    return colours.astype(np.int64) @ np.array([1 << 16, 1 << 8, 1])
+    return colours.astype(np.int32) @ np.array([1 << 16, 1 << 8, 1], np.int32)
 
 
 def table_of(path: Path) -> list[Any]:
@@ -281,7 +296,8 @@ def table_of(path: Path) -> list[Any]:
     try:
         text = path.read_text("utf-8")
         if path.name == "class_names.txt":  # a name per line
-            named = [(name, colour_of(n)["colour"]) for n, name in enumerate(text.split("\n")) if name]
+            lines = enumerate(text.split("\n"))
+            named = [(name.strip(), colour_of(n)["colour"]) for n, name in lines if name.strip()]
         elif path.name == "labelmap.txt":  # name:red,green,blue:parts:actions
             found = re.findall(r"^([^#:\n]+):(\d+),(\d+),(\d+)", text, re.MULTILINE)
             named = [(name, [*map(int, colour)]) for name, *colour in found]
@@ -300,16 +316,21 @@ def table_of(path: Path) -> list[Any]:
     return checked(path, classes)
 
 
-def found_in(masks: Path, values: Any, in_colours: bool) -> list[Any]:
+def found_in(masks: Path, files: Sequence[tuple[Path, Path]]) -> list[Any]:
     """The classes that occur in masks."""
-    found = sorted(set().union(*(each.tolist() for each in values)))
-    if not in_colours and found != [0, IGNORED]:  # only 0 and 255 are two classes
+    values, kinds = set(), set()
+    for _, path in files:
+        numbers, in_colours = read_mask(path)
+        values.update(np.unique(numbers).tolist())
+        kinds.add(in_colours)
+    found = sorted(values)
+    if kinds == {True}:
+        parts = [[v >> 16, v >> 8 & 255, v & 255] for v in found]
+        named = zip(found, parts, strict=True)
+        return checked(masks, [{"name": f"#{v:06x}", "colour": c, "label": v} for v, c in named])
+    if found != [0, IGNORED]:  # only 0 and 255 are two classes
         found = [value for value in found if value != IGNORED]
-    if not in_colours:
-        return checked(masks, [{"name": str(v), "label": v} | colour_of(n) for n, v in enumerate(found)])
-    parts = [[v >> 16, v >> 8 & 255, v & 255] for v in found]
-    named = zip(found, parts, strict=True)
-    return checked(masks, [{"name": f"#{v:06x}", "colour": c, "label": v} for v, c in named])
+    return checked(masks, [{"name": str(v), "label": v} | colour_of(n) for n, v in enumerate(found)])
 
 
 def colour_of(number: int) -> dict[str, Any]:
@@ -323,18 +344,3 @@ def checked(path: Path, classes: list[Any]) -> list[Any]:
     if not 2 <= len(classes) < IGNORED:
         raise ValueError(f"{path} must have 2 to {IGNORED - 1} classes, but has {len(classes)}.")
     return classes
-
-
-def classes_of(
-    path: Path, numbers: np.ndarray, known: np.ndarray, listed: list[Any], in_colours: bool
-) -> np.ndarray:
-    """The class of each pixel of a mask, IGNORED for those that do not count."""
-    order = np.argsort(known)
-    place = order[np.searchsorted(known, numbers, sorter=order).clip(max=len(order) - 1)]
-    fits = known[place] == numbers
-    if unknown := np.setdiff1d(numbers[~fits], [] if in_colours else [IGNORED]).tolist():
-        wrong = [f"#{value:06x}" if in_colours else str(value) for value in unknown]
-        names = [c["name"] for c in listed]
-        raise ValueError(f"{path} has values that are no class: {cut(wrong)}. Classes: {cut(names)}.")
-    ignored = np.array([c["name"].lower() in NAMED_IGNORED for c in listed])
-    return np.where(fits & ~ignored[place], place, IGNORED).astype(np.uint8)

@@ -4,7 +4,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-PACKAGES = ("numpy", "pydantic", "sklearn", "scipy", "matplotlib", "PIL", "tqdm", "nilearn", "pywt")
-if missing := [name for name in PACKAGES if not find_spec(name)]:
+PACKAGES = "mlx_unpool mlx_unpool_zoo numpy sklearn scipy matplotlib PIL tqdm pydantic yaml safetensors"
+PACKAGES += " huggingface_hub nibabel nilearn pywt"
+if missing := [name for name in PACKAGES.split() if not find_spec(name)]:
     program, names = Path(sys.argv[0]).name, ", ".join(missing)
     sys.exit(f'There is no {names}. {program} needs the extra [examples]: pip install ".[examples]"')

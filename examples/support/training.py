@@ -24,11 +24,10 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
-import numpy as np
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
 from tqdm import tqdm
 
-from support.files import check_output_folder, load_arrays, replacing, save_arrays
+from support.files import check_output_folder, load_arrays, save_arrays, write_file
 
 LOG = ("step", "loss", "learning_rate", "validation_miou")  # the last is nan except at checkpoints
 
@@ -48,7 +47,7 @@ def train(
     description: str = "training",
     compiled: bool = False,
     log: Path | None = None,
-    at_checkpoint: Callable[[list[list[float]], bool], tuple[str, bool]] = lambda *_: ("", False),
+    at_checkpoint: Callable[[bool], tuple[str, float]] = lambda _: ("", math.nan),
 ) -> list[float]:
     """Train a model and save a checkpoint every ``save_every`` steps and at the end.
 
@@ -71,16 +70,17 @@ def train(
         description: The name of the run in its output.
         compiled: Whether to compile the step with ``mx.compile``, in one process only.
         log: A CSV file with a row of :data:`LOG` per step, which the first process writes at each checkpoint.
-        at_checkpoint: Called by the first process before each checkpoint with the rows of the log, whose last
-            one it may change, and whether Ctrl-C was pressed. Returns a text to print, and whether to stop.
+        at_checkpoint: Called by the first process before each checkpoint, with True after Ctrl-C. Returns a
+            text to print, and the validation score for the log.
 
     Returns:
         The losses of the steps of this call.
 
     Raises:
         KeyboardInterrupt: After Ctrl-C, with a checkpoint saved.
-        ValueError: If there is no checkpoint to resume from, or it was saved with other settings, a batch
-            cannot be divided equally, or the loss or a parameter is not finite, which is never saved.
+        ConnectionError: If another process has ended.
+        ValueError: If there is no checkpoint to resume from, or it was saved with other settings or after
+            more steps, a batch cannot be divided equally, or the loss or a parameter is not finite.
     """
     settings = settings or {}
     world = mx.distributed.init()
@@ -90,9 +90,12 @@ def train(
     optimizer.init(model.trainable_parameters())
     rows: list[list[float]] = []
     if resume and first:
-        load_checkpoint(checkpoint, model, optimizer, settings)
-        rows = read_log(log, optimizer.step.item())
-        print(f"Resuming after step {optimizer.step.item()} of {steps}.", flush=True)
+        rows = load_checkpoint(checkpoint, model, optimizer, settings)
+        if len(rows) > steps:
+            raise ValueError(
+                f"--steps must be at least {len(rows)}, which {checkpoint} has, but got {steps}."
+            )
+        print(f"Resuming after step {len(rows)} of {steps}.", flush=True)
     start_like_the_first_process(model, optimizer)
     done = optimizer.step.item()
     value_and_gradients = nn.value_and_grad(model, loss_of)
@@ -105,38 +108,35 @@ def train(
 
     compiled_step = mx.compile(whole_step, inputs=state, outputs=state)
     model.train()
-    losses, enough = [], False
+    losses = []
     bar = {"desc": description, "unit": "step", "disable": None if first else True}
     with StopRequest() as stop_request, tqdm(total=steps, initial=done, **bar) as progress:
         # Batches before the checkpoint are generated again and skipped.
         for batch in islice(batches, done, steps):
             mx.random.seed((1_000_003 * seed + done) * world.size() + world.rank())
             if compiled:
-                loss = compiled_step(*batch)
-                stop = mx.array([stop_request.made, enough], mx.float32)
+                loss, stop = compiled_step(*batch), mx.array(float(stop_request.made))
             else:
                 loss, gradients = value_and_gradients(model, *share_of(batch))
-                stop = mx.array([stop_request.made, enough], mx.float32)
+                stop = mx.array(float(stop_request.made))
                 names, statistics = running_statistics(model)
                 loss, stop, gradients, *statistics = mean_over_processes([loss, stop, gradients, *statistics])
                 optimizer.update(model, gradients)
                 model.load_weights(list(zip(names, statistics, strict=True)), strict=False)
             mx.eval(loss, stop, model.state, optimizer.state)
 
-            stopped, ended = (stop > 0).tolist()
-            if ended:  # this step came after the last checkpoint
-                break
-            done += 1
+            done, stopped = done + 1, stop.item() > 0
             saves = done % save_every == 0 or done == steps or stopped
-            check_finite(done, loss, [value for _, value in tree_flatten(model.parameters()) if saves])
+            check_finite(done, loss, state_of(model, optimizer) if saves else {})
             losses.append(loss.item())
             rows.append([done, losses[-1], optimizer.learning_rate.item(), math.nan])
             progress.update()
             progress.set_postfix(loss=f"{losses[-1]:.3f}")
             if first and saves:
-                text, enough = at_checkpoint(rows, stopped)
-                write_log(log, rows)
-                save_checkpoint(checkpoint, model, optimizer, settings)
+                text, rows[-1][-1] = at_checkpoint(stopped)
+                save_checkpoint(checkpoint, model, optimizer, settings, rows)
+                if log:
+                    write_log(log, rows)
                 progress.write(f"{description}, step {done} of {steps}: loss {losses[-1]:.3f}{text}")
                 sys.stdout.flush()
             if stopped:
@@ -147,28 +147,19 @@ def train(
     return losses
 
 
-def check_finite(step: int, loss: mx.array, parameters: list[mx.array]) -> None:
-    """Raise ValueError if the loss or a parameter is infinite or NaN."""
-    if not all(mx.isfinite(value).all().item() for value in (loss, *parameters)):
+def check_finite(step: int, loss: mx.array, state: dict[str, mx.array]) -> None:
+    """Raise ValueError if the loss or an array of the state is infinite or NaN."""
+    if not all(mx.isfinite(value).all().item() for value in (loss, *state.values())):
         raise ValueError(
             f"The loss or a parameter is not finite in step {step} (loss {loss.item()}). Nothing was saved "
             "since the last checkpoint. A lower learning rate may help."
         )
 
 
-def read_log(path: Path | None, steps: int) -> list[list[float]]:
-    """The rows of a log up to a step."""
-    if not path or not path.exists():
-        return []
-    rows = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2)
-    return rows[rows[:, 0] <= steps].tolist()
-
-
-def write_log(path: Path | None, rows: list[list[float]]) -> None:
-    """Write the rows of a log."""
-    if path:
-        with replacing(path) as partial:
-            np.savetxt(partial, rows, "%.7g", ",", header=",".join(LOG), comments="")
+def write_log(path: Path, rows: list[list[float]]) -> None:
+    """Write the rows of a log; a score that was not computed is empty."""
+    lines = [",".join(f"{v:.7g}".replace("nan", "") for v in row) for row in rows]
+    write_file(path, "\n".join([",".join(LOG), *lines, ""]).encode())
 
 
 def how_to_resume() -> str:
@@ -205,39 +196,6 @@ def parse_options(parser: argparse.ArgumentParser, steps: int, batch: int, outpu
     return arguments
 
 
-def train_and_save(
-    model: nn.Module,
-    arguments: argparse.Namespace,
-    learning_rate: float,
-    loss_of: Callable[..., mx.array],
-    batches: Iterator[tuple[mx.array, ...]],
-) -> Path | None:
-    """Train a SegNet with the options of its program and write its weights, for evaluation.
-
-    Returns the path of the checkpoint, to be removed after the evaluation, or None if this is not the first
-    process.
-    """
-    checkpoint = arguments.output / f"checkpoint-{arguments.decoder}.safetensors"
-    train(
-        model,
-        adamw(learning_rate, arguments.steps),
-        loss_of,
-        batches,
-        arguments.steps,
-        checkpoint,
-        settings={name: getattr(arguments, name) for name in ("steps", "batch", "seed")},
-        save_every=arguments.save_every,
-        seed=arguments.seed,
-        resume=arguments.resume,
-        description=arguments.decoder,
-    )
-    if mx.distributed.init().rank() > 0:
-        return None
-    save_weights(arguments.output / f"segnet-{arguments.decoder}.safetensors", model)
-    model.eval()
-    return checkpoint
-
-
 def adamw(learning_rate: float, steps: int) -> optim.Optimizer:
     """AdamW with a linear warm-up over a tenth of the steps and a cosine decay of the learning rate."""
     warm_up = max(1, steps // 10)
@@ -258,13 +216,21 @@ def mean_over_processes(tree: Any) -> Any:
     tree = tree_map(mx.stop_gradient, tree)
     if mx.distributed.init().size() == 1:
         return tree
+    return exchanged(nn.average_gradients, tree)
+
+
+def exchanged(operation: Callable[[Any], Any], tree: Any) -> Any:
+    """The result of an operation that communicates with the other processes."""
     # Metal aborts GPU work that waits for 5 seconds, and another process may take longer. Therefore the GPU
-    # never waits for a process: the arrays are evaluated first, and then averaged on the CPU.
+    # never waits for a process: the arrays are evaluated first, and then exchanged on the CPU.
     mx.eval(tree)
-    with mx.stream(mx.cpu):
-        means = nn.average_gradients(tree)
-        mx.eval(means)
-    return means
+    try:
+        with mx.stream(mx.cpu):
+            result = operation(tree)
+            mx.eval(result)
+    except RuntimeError as error:
+        raise ConnectionError(f"Another process has ended: {error}. Start all again with --resume.") from None
+    return result
 
 
 def weighted_cross_entropy(scores: mx.array, classes: mx.array, weights: mx.array) -> mx.array:
@@ -312,22 +278,26 @@ def set_state(model: nn.Module, optimizer: optim.Optimizer, state: dict[str, mx.
 
 def start_like_the_first_process(model: nn.Module, optimizer: optim.Optimizer) -> None:
     """Copy the state of the first process, which may have loaded a checkpoint, to all processes."""
-    state = state_of(model, optimizer)
-    mx.eval(state)
-    with mx.stream(mx.cpu):
+
+    def of_the_first_process(state: dict[str, mx.array]) -> dict[str, mx.array]:
         # Sorted by name, because all processes must send arrays in the same order.
-        state = {name: mx.distributed.all_gather(state[name][None])[0] for name in sorted(state)}
-        mx.eval(state)
-    set_state(model, optimizer, state)
+        return {name: mx.distributed.all_gather(state[name][None])[0] for name in sorted(state)}
+
+    set_state(model, optimizer, exchanged(of_the_first_process, state_of(model, optimizer)))
 
 
-def save_checkpoint(path: Path, model: nn.Module, optimizer: optim.Optimizer, settings: dict) -> None:
-    """Write everything that is needed to continue a run."""
-    save_arrays(path, state_of(model, optimizer), {"settings": json.dumps(settings)})
+def save_checkpoint(
+    path: Path, model: nn.Module, optimizer: optim.Optimizer, settings: dict, rows: list[list[float]]
+) -> None:
+    """Write everything that is needed to continue a run, with the rows of its log."""
+    state = state_of(model, optimizer) | {"log": mx.array(rows, mx.float32)}
+    save_arrays(path, state, {"settings": json.dumps(settings)})
 
 
-def load_checkpoint(path: Path, model: nn.Module, optimizer: optim.Optimizer, settings: dict) -> None:
-    """Restore the state of a model and its optimizer from a checkpoint.
+def load_checkpoint(
+    path: Path, model: nn.Module, optimizer: optim.Optimizer, settings: dict
+) -> list[list[float]]:
+    """Restore the state of a model and its optimizer from a checkpoint, and return the rows of the log.
 
     Raises:
         ValueError: If the file is missing, damaged or not a checkpoint, or was saved with other settings.
@@ -344,7 +314,9 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: optim.Optimizer, se
             f"{path} was saved by a run with other settings: "
             + ", ".join(f"{name} {saved.get(name)}, now {settings.get(name)}" for name in differ)
         )
+    rows: Any = state.pop("log").tolist()
     set_state(model, optimizer, state)
+    return rows
 
 
 def save_weights(path: Path, model: nn.Module, metadata: dict[str, str] | None = None) -> None:

@@ -66,12 +66,14 @@ class Input(TypedDict, total=False):
     """Channels of the input, supported sizes, of which each size must be a multiple, and normalisation.
 
     ``side``: the shorter side of the pictures in training, to which ``predict`` reduces larger ones.
+    ``white_level``: the value that is white in pictures of more than 8 bits.
     """
 
     planes: PositiveInt
     size: str
     multiple_of: Annotated[int, Field(gt=0, le=4096)]
     side: PositiveInt
+    white_level: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     normalisation: Normalisation | None
 
 
@@ -491,8 +493,11 @@ class Model(nn.Module):
         Args:
             images: A picture of Pillow or an array (H, W, channels), or several of the same size in a list or
                 an array. Values are 0 to 255 (uint8) or 0 to 1 (floating point). An axis of one channel may
-                be left out. For a medical model also a volume (N, H, W), or (N, H, W, 2) for two modalities,
-                whose slices get their neighbours as channels. Signals and 3-D inputs are not scaled.
+                be left out. Pictures of Pillow may have any mode; transparency is ignored. In grey ones of
+                more than 8 bits, ``about.input["white_level"]`` becomes 255 (default: 65535, or 1 for
+                floating point), and larger or negative values are an error. For a medical model also a
+                volume (N, H, W), or (N, H, W, 2) for two modalities, whose slices get their neighbours as
+                channels. Signals and 3-D inputs are not scaled.
         """
         return self._normalised(self._batch(images)[0])
 
@@ -528,7 +533,7 @@ class Model(nn.Module):
         """Images as an array (N, ..., channels), and whether there was only one, without an axis N."""
         self.check_about()
         channels, dims = self._inputs
-        values = array_of(images, "RGB" if channels == 3 else "L")
+        values = array_of(images, "RGB" if channels == 3 else "L", self.about.input.get("white_level"))
         if channels == 1 and values.shape[-1:] != (1,):
             values = values[..., None]
         elif self.medical and values.ndim in (3, 4) and values.shape[-1] != channels:
@@ -548,7 +553,10 @@ class Model(nn.Module):
                 return values, single
         shapes = f"([N,] {AXES[dims]}, {channels}){' or a volume' * self.medical}"
         kinds = ", of uint8 (0 to 255) or floating-point numbers (0 to 1)" * (dims == 2)
-        raise ValueError(f"[{type(self).__name__}] 'images' must be {shapes}{kinds}, but got {problem}.")
+        hint = ' Pass a picture of Pillow, or its .convert("RGB").' * (dims == 2 and channels == 3)
+        raise ValueError(
+            f"[{type(self).__name__}] 'images' must be {shapes}{kinds}, but got {problem}.{hint}"
+        )
 
     def _normalised(self, values: np.ndarray) -> mx.array:
         """A batch as the model was trained on it, padded with its edges to a multiple of the size."""
@@ -587,10 +595,10 @@ def reduced(picture: np.ndarray, side: int | None) -> np.ndarray:
     return np.stack([np.asarray(channel) for channel in channels], -1).clip(0, 255 if kind is np.uint8 else 1)
 
 
-def array_of(images: Any, mode: str) -> np.ndarray:
-    """Arrays of any framework, pictures of Pillow converted to a mode, or a list of either."""
+def array_of(images: Any, mode: str, white: float | None = None) -> np.ndarray:
+    """Arrays of any framework, pictures of Pillow as uint8 in a mode, or a list of either."""
     if isinstance(images, list | tuple):
-        arrays = [array_of(image, mode) for image in images]
+        arrays = [array_of(image, mode, white) for image in images]
         if len({array.shape for array in arrays}) != 1:
             sizes = pytorch.cut([str(array.shape) for array in arrays])
             raise ValueError(f"'images' must be one or more images of the same shape, but got [{sizes}].")
@@ -598,6 +606,14 @@ def array_of(images: Any, mode: str) -> np.ndarray:
     if isinstance(images, str | Path):
         path = str(images)
         raise TypeError(f"'images' must be a picture or an array, not a path: PIL.Image.open({path!r}).")
+    if hasattr(images, "convert") and images.mode[0] in "IF":  # Pillow would clip the values to 255
+        values, white = np.asarray(images, np.float32), white or (1 if images.mode == "F" else 65535)
+        low, high = values.min(), values.max()
+        if not 0 <= low <= high <= white:  # or NaN
+            raise ValueError(f"the values of the picture must be 0 to {white:g} but are {low:g} to {high:g}.")
+        from PIL import Image
+
+        images = Image.fromarray((values * (255 / white)).round().astype(np.uint8))
     if hasattr(images, "convert"):
         images = images.convert(mode)
     is_bfloat16 = isinstance(images, mx.array) and images.dtype == mx.bfloat16
