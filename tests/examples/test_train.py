@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import struct
 import subprocess
 import sys
 from pathlib import Path
-from zlib import compress, crc32
+from zlib import crc32
 
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
@@ -21,9 +20,9 @@ from mlx_unpool_zoo.enet import ENet
 from mlx_unpool_zoo.pytorch import read_state
 from PIL import Image
 from programs import call, environment
-from scipy.ndimage import maximum_filter, minimum_filter
 from small_models import randomised, save_state, small_model
-from support.folders import Pictures, folders_of, read_folders, read_image, read_picture, values_of
+from support.files import reserved
+from support.folders import Pictures, folders_of, read_folders
 
 ROOT = Path(__file__).parents[2]
 # A published checkpoint, two pictures of CamVid, and the scores and classes of PyTorch for them.
@@ -107,42 +106,61 @@ def test_layouts_of_other_tools(mask, names, table, text, tmp_path):
     assert np.array_equal(pair[1], TRUTH)
 
 
-def test_masks_called_mask_may_be_beside_their_pictures(tmp_path):
-    write(tmp_path, {"a": TRUTH})
-    for masks in (tmp_path / "masks", tmp_path / "images"):
-        (tmp_path / "masks" / "a.png").rename(masks / "a_mask.png")
-        ((_, truth),) = read_folders([tmp_path / "images", masks], 256).pairs
-        assert np.array_equal(truth, TRUTH)
-        write(tmp_path, {"a": TRUTH})
-    ((_, truth),) = read_folders([tmp_path / "images"], 256).pairs
-    assert np.array_equal(truth, TRUTH)
-
-
 @pytest.mark.parametrize("bits", [2, 4])
-def test_masks_of_few_bits_have_their_numbers(bits, tmp_path):
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", crc32(kind + content))
+def test_grey_masks_of_few_bits_have_their_numbers(bits, tmp_path):
+    write(tmp_path, {"a": palette(TRUTH)})
+    path = tmp_path / "masks" / "a.png"
+    palette(TRUTH).save(path, bits=bits)
+    png = bytearray(path.read_bytes())
+    png[25] = 0  # the type of the colours: grey instead of a palette
+    png[29:33] = crc32(png[12:29]).to_bytes(4, "big")
+    path.write_bytes(png)
+    ((_, truth),) = read_folders([tmp_path], 256).pairs
+    assert np.array_equal(truth, TRUTH)
+    assert truth.dtype == np.uint8  # the masks of all pictures are in memory
 
-    packed = np.packbits(np.unpackbits(TRUTH[..., None], axis=-1)[..., -bits:].reshape(3, -1), axis=1)
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 4, 3, bits, 0, 0, 0, 0))
-    rows = chunk(b"IDAT", compress(b"".join(b"\0" + row.tobytes() for row in packed)))
-    write(tmp_path, {"a": TRUTH})
-    (tmp_path / "masks" / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + header + rows + chunk(b"IEND", b""))
+
+@pytest.mark.parametrize(
+    ("name", "kind", "largest", "white"),
+    [("a.png", np.uint16, 3000, 4096), ("a.png", np.uint16, 65535, 65536), ("a.tif", np.int32, 70, 128),
+     ("a.tif", np.float32, 0.5, 1), ("a.tif", np.float32, 300, 512)],
+)  # fmt: skip
+def test_pictures_of_more_than_8_bits_have_one_white_level(name, kind, largest, white, tmp_path):
+    """It is that of the training folder, and the same in prediction."""
+    blocks, model = np.kron(TRUTH, np.ones((8, 8), np.uint8)), randomised(ENet(3))
+    write(tmp_path, {"a": blocks, "b": blocks})
+    (tmp_path / "images" / "a.png").unlink()
+    grey = (blocks * (largest / 2)).astype(kind)
+    Image.fromarray(grey).save(tmp_path / "images" / name)
     data = read_folders([tmp_path], 256)
-    assert [entry["name"] for entry in data.classes] == ["0", "1", "2"]
-    assert np.array_equal(data.pairs[0][1], TRUTH)
-    _, places, _ = values_of(tmp_path, read_image(tmp_path / "masks" / "a.png"))
-    assert places.dtype == np.uint8  # they stay in memory
-
-
-@pytest.mark.parametrize(("kind", "name"), [(np.uint16, "a.png"), (np.float32, "a.tif"), (np.int32, "a.tif")])
-def test_pictures_of_more_than_8_bits_are_scaled(kind, name, tmp_path):
-    Image.fromarray(TRUTH.astype(kind) * 1000).save(tmp_path / name)
-    assert np.array_equal(read_picture(tmp_path / name, "L"), np.array([0, 128, 255])[TRUTH])
+    assert data.white_level == white
+    picture = data.pairs[0][0]
+    assert np.array_equal(picture, (grey * (255 / white)).round()[..., None].repeat(3, -1))
+    assert (data.pairs[1][0] == (40, 250, 90)).all()  # 8 bits
+    model.about.input["white_level"] = data.white_level
+    with Image.open(tmp_path / "images" / name) as image:
+        assert np.array_equal(model.predict(image), model.predict(picture))
+        model.about.input["white_level"] = white / 4
+        with pytest.raises(ValueError, match=rf"must be 0 to {white / 4:g} but are 0 to {largest:g}"):
+            model.predict(image)
+    with pytest.raises(ValueError, match=rf"{name}: the values of the picture must be 0 to"):
+        read_folders([tmp_path], 256, like=Pictures([], data.classes, white / 4))
     if kind == np.float32:
-        Image.fromarray(np.full((2, 2), np.nan, kind)).save(tmp_path / name)
-        with pytest.raises(ValueError, match=r"a.tif must have finite values"):
-            read_picture(tmp_path / name)
+        Image.fromarray(grey * np.nan).save(tmp_path / "images" / name)
+        with pytest.raises(ValueError, match=r"a.tif: the values of .* but are nan"):
+            read_folders([tmp_path], 256)
+
+
+def test_pictures_of_every_mode_are_labelled_and_unclear_arrays_refused():
+    random, model = np.random.default_rng(0), randomised(ENet(3))
+    image = Image.fromarray(random.integers(0, 256, (16, 24, 4), np.uint8), "RGBA")
+    expected = model.predict(image.convert("RGB"))
+    assert np.array_equal(model.predict(image), expected)
+    for array in (np.array(image), np.array(image.convert("L")), np.ones((16, 24, 3), np.uint16)):
+        with pytest.raises(ValueError, match=r'Pass a picture of Pillow, or its .convert\("RGB"\).$'):
+            model.predict(array)
+    grey = Image.fromarray(np.full((16, 24), 300, np.uint16))  # 65535 is white by default
+    assert np.array_equal(model.predict(grey), model.predict(np.ones((16, 24, 3), np.uint8)))
 
 
 def test_photographs_are_turned_and_reduced_with_their_masks(tmp_path):
@@ -160,43 +178,32 @@ def test_photographs_are_turned_and_reduced_with_their_masks(tmp_path):
     assert np.array_equal(reduced, truth[1::2, 1::2])
 
 
-def test_batches_are_squares_with_their_classes_and_padding_does_not_count():
+def test_batches_are_squares_mirrored_with_their_classes_and_padding_does_not_count():
     random, truths = np.random.default_rng(0), [(20, 24), (17, 30), (8, 16)]
     pairs = [(t[..., None].repeat(3, 2) * 9, t) for t in (random.integers(0, 3, s) for s in truths)]
     data = Pictures([(p.astype(np.uint8), t.astype(np.uint8)) for p, t in pairs], [{}] * 3)
     model = ENet(3)
     model.about.input["normalisation"] = None
-    weights = data.class_weights()
+    weights, flips = data.class_weights(), set()
     counts = np.bincount(np.concatenate([t.ravel() for _, t in pairs]))
     assert weights[:3] == pytest.approx(1 / np.log(1.02 + counts / counts.sum()))
     assert weights[255] == 0
-    for _, (inputs, classes, weight) in zip(range(40), data.batches(model, 2, 0, augmented=False)):
+    for _, (inputs, classes, weight) in zip(range(40), data.batches(model, 2, 0)):
         assert inputs.shape == (2, 16, 16, 3)  # a multiple of 8 below the median of 17
         for picture, truth, each in zip(*map(np.array, (inputs, classes, weight)), strict=True):
             counted = each > 0
             assert counted.all() or (~counted).sum() == 8 * 16  # the flat picture, padded below
             assert np.array_equal(picture[counted][:, 0], truth[counted] * 9)
             assert np.array_equal(each[counted], weights[truth[counted]])
-
-
-def test_augmented_pictures_are_mirrored_scaled_and_brightened_with_their_classes():
-    truth = np.zeros((48, 64), np.uint8)
-    truth[:, 16:] = 1
-    pictures = [np.repeat((truth * 120 + 60)[..., None], 3, 2)] * 3
-    data, model = Pictures([(picture, truth) for picture in pictures], [{}] * 2), ENet(2)
-    model.about.input["normalisation"] = None
-    found = []
-    for _, (inputs, classes, _) in zip(range(40), data.batches(model, 1, 0)):
-        picture, mask = np.array(inputs)[0, :, :, 0], np.array(classes)[0]
-        near = maximum_filter(mask, 5) == minimum_filter(mask, 5)  # bilinear elsewhere
-        dark, bright = (np.unique(picture[near & (mask == n)]) for n in (0, 1))
-        assert len(dark) <= 1 == len(bright)
-        assert 133 < bright[0] <= 240
-        found.append((bright[0], mask[0, 0] < mask[0, -1], (mask[0] == 0).sum()))
-    light, mirrored, width = zip(*found, strict=True)
-    assert len(set(light)) > 20
-    assert {*mirrored} == {True, False}
-    assert max(width) > 18
+            small = pairs[2][1][:, :16]
+            flips.update(s for s in (1, -1) if np.array_equal(truth[:8], small[:, ::s]))
+    assert flips == {1, -1}
+    assert next(data.batches(model, 2, 0, crop=24))[0].shape == (2, 24, 24, 3)
+    with pytest.raises(ValueError, match="--crop must be a multiple of 8 for this model, but got 20"):
+        next(data.batches(model, 2, 0, crop=20))
+    with np.errstate(all="raise"):  # a batch whose pixels are all ignored changes nothing
+        loss = weighted_cross_entropy(mx.zeros((1, 2, 2, 3)), mx.zeros((1, 2, 2), int), mx.zeros((1, 2, 2)))
+    assert loss.item() == 0
 
 
 def test_metrics_leave_ignored_pixels_and_classes_out(monkeypatch):
