@@ -20,22 +20,7 @@ from pydantic import Field
 from mlx_unpool import MaxPool1d, MaxPool3d, MaxUnpool1d, MaxUnpool3d
 
 from .layers import BatchNorm
-from .model import About, Model, Size, Sizes
-
-INCEPTION_TIME = """
-@article{fawaz2020inceptiontime,
-  title   = {{InceptionTime}: Finding {AlexNet} for time series classification},
-  author  = {Ismail Fawaz, Hassan and others},
-  journal = {Data Mining and Knowledge Discovery}, volume = {34}, pages = {1936--1962}, year = {2020}
-}
-"""
-CLINICADL = """
-@article{thibeausutre2022clinicadl,
-  title   = {{ClinicaDL}: An open-source deep learning software for reproducible neuroimaging processing},
-  author  = {Thibeau-Sutre, Elina and others},
-  journal = {Computer Methods and Programs in Biomedicine}, volume = {220}, pages = {106818}, year = {2022}
-}
-"""
+from .model import CITATIONS, About, Model, Size, Sizes
 
 
 class Inception(nn.Module):
@@ -147,7 +132,7 @@ class InceptionAutoencoder(Model):
 
     model_type: ClassVar[str] = "inception_autoencoder"
     segments: ClassVar[bool] = False
-    citation: ClassVar[str] = INCEPTION_TIME
+    citation: ClassVar[str] = CITATIONS["fawaz2020inceptiontime"]
     default_about: ClassVar[About] = About(
         paper="Fawaz et al., InceptionTime, Data Mining and Knowledge Discovery 34 (2020), 1936-1962",
         input={"planes": 1, "size": "any length", "multiple_of": 1, "normalisation": None},
@@ -248,7 +233,7 @@ class ConvAutoencoder3d(Model):
     model_type: ClassVar[str] = "conv_autoencoder_3d"
     segments: ClassVar[bool] = False
     medical: ClassVar[bool] = True
-    citation: ClassVar[str] = CLINICADL
+    citation: ClassVar[str] = CITATIONS["thibeausutre2022clinicadl"]
     default_about: ClassVar[About] = About(
         paper="Thibeau-Sutre et al., ClinicaDL, Comput. Methods Programs Biomed. 220 (2022), 106818",
         input={"planes": 1, "size": "any", "multiple_of": 1, "normalisation": None},

@@ -18,15 +18,7 @@ from mlx_unpool import MaxPool2d, MaxUnpool2d
 
 from .classes import CAMVID
 from .layers import BatchNorm
-from .model import About, Model, Size
-
-CITATION = """
-@article{paszke2016enet,
-  title   = {{ENet}: A deep neural network architecture for real-time semantic segmentation},
-  author  = {Paszke, Adam and Chaurasia, Abhishek and Kim, Sangpil and Culurciello, Eugenio},
-  journal = {arXiv:1606.02147}, year = {2016}
-}
-"""
+from .model import CITATIONS, About, Model, Size
 
 
 class Initial(nn.Module):
@@ -147,7 +139,7 @@ class ENet(Model):
     """
 
     model_type: ClassVar[str] = "enet"
-    citation: ClassVar[str] = CITATION
+    citation: ClassVar[str] = CITATIONS["paszke2016enet"]
     default_about: ClassVar[About] = About(
         paper="Paszke, Chaurasia, Kim and Culurciello, ENet, arXiv:1606.02147 (2016)",
         input={

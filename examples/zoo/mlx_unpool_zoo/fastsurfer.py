@@ -17,6 +17,7 @@ combined by their elementwise maximum.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, get_args
 
@@ -28,7 +29,7 @@ from mlx_unpool import MaxPool2d, MaxUnpool2d
 
 from .classes import CEREBNET, FASTSURFER
 from .layers import BatchNorm, Classifier
-from .model import About, Model, Size
+from .model import CITATIONS, About, Model, Size
 
 ResizeMode = Literal["nearest", "bilinear", "bicubic", "area"]
 CropPosition = Literal["center", "top_left", "top_right", "bottom_left", "bottom_right"]
@@ -39,60 +40,13 @@ INPUT: Any = {
     "normalisation": {"scale": 1 / 255, "mean": [0.0] * 7, "std": [1.0] * 7},
 }
 BASE_MODEL = "Deep-MI/FastSurfer"
-WITHOUT_EFFECT = frozenset(
-    {
-        "base_res",
-        "dilation",
-        "duplicate_input",
-        "hetero_input",
-        "loss_func",
-        "mode",
-        "model_name",
-        "multi_auto_w",
-        "multi_auto_w_channels",
-        "num_blocks",
-        "num_classes_sag",
-        "num_filters_interpol_last",
-        "num_filters_last",
-        "out_tensor_height",
-        "out_tensor_width",
-        "padded_size",
-        "weight_mask",
-    }
-)
-CITATIONS = {
-    "cnn": """
-@article{henschel2020fastsurfer,
-  title   = {{FastSurfer} - A fast and accurate deep learning based neuroimaging pipeline},
-  author  = {Henschel, Leonie and Conjeti, Sailesh and Estrada, Santiago and Diers, Kersten and Fischl,
-             Bruce and Reuter, Martin},
-  journal = {NeuroImage}, volume = {219}, pages = {117012}, year = {2020}
-}
-""",
-    "vinn": """
-@article{henschel2022fastsurfervinn,
-  title   = {{FastSurferVINN}: Building resolution-independence into deep learning segmentation methods},
-  author  = {Henschel, Leonie and K{\\"u}gler, David and Reuter, Martin},
-  journal = {NeuroImage}, volume = {251}, pages = {118933}, year = {2022}
-}
-""",
-    "cerebnet": """
-@article{faber2022cerebnet,
-  title   = {{CerebNet}: A fast and reliable deep-learning pipeline for detailed cerebellum
-             sub-segmentation},
-  author  = {Faber, Jennifer and K{\\"u}gler, David and Bahrami, Emad and others},
-  journal = {NeuroImage}, volume = {264}, pages = {119703}, year = {2022}
-}
-""",
-    "hypvinn": """
-@article{estrada2023hypvinn,
-  title   = {{FastSurfer-HypVINN}: Automated sub-segmentation of the hypothalamus and adjacent structures
-             on high-resolutional brain {MRI}},
-  author  = {Estrada, Santiago and K{\\"u}gler, David and Bahrami, Emad and others},
-  journal = {Imaging Neuroscience}, volume = {1}, year = {2023}
-}
-""",
-}
+# fmt: off
+WITHOUT_EFFECT = frozenset([
+    "base_res", "dilation", "duplicate_input", "hetero_input", "loss_func", "mode", "model_name",
+    "multi_auto_w", "multi_auto_w_channels", "num_blocks", "num_classes_sag", "num_filters_interpol_last",
+    "num_filters_last", "out_tensor_height", "out_tensor_width", "padded_size", "weight_mask",
+])
+# fmt: on
 
 
 class CompetitiveBlock(nn.Module):
@@ -161,7 +115,7 @@ class FastSurferCNN(Model):
     default_about: ClassVar[About] = About(
         paper="Henschel et al., FastSurfer, NeuroImage 219 (2020), 117012", input=INPUT, base_model=BASE_MODEL
     )
-    citation: ClassVar[str] = CITATIONS["cnn"]
+    citation: ClassVar[str] = CITATIONS["henschel2020fastsurfer"]
     class_tables: ClassVar[Mapping[Any, list[Any]]] = FASTSURFER
     medical: ClassVar[bool] = True
     convolutions: ClassVar[int] = 4  # of a block
@@ -248,7 +202,7 @@ class CerebNet(FastSurferCNN):
     )
     # "height" and "width" are those of the patches that the authors train on.
     without_effect: ClassVar[frozenset[str]] = WITHOUT_EFFECT | {"height", "width", "plane"}
-    citation: ClassVar[str] = CITATIONS["cerebnet"]
+    citation: ClassVar[str] = CITATIONS["faber2022cerebnet"]
     class_tables: ClassVar[Mapping[Any, list[Any]]] = CEREBNET
     convolutions: ClassVar[int] = 3
 
@@ -264,7 +218,7 @@ class CerebNet(FastSurferCNN):
         pool: Size = 2,
         stride_pool: Size = 2,
     ) -> None:
-        super().__init__(**arguments_in(locals()))
+        super().__init__(**self.config)
 
 
 class FastSurferVINN(FastSurferCNN):
@@ -297,7 +251,7 @@ class FastSurferVINN(FastSurferCNN):
         input=INPUT | {"size": "any; 320 x 320 as published", "multiple_of": 1},
         base_model=BASE_MODEL,
     )
-    citation: ClassVar[str] = CITATIONS["vinn"]
+    citation: ClassVar[str] = CITATIONS["henschel2022fastsurfervinn"]
 
     def __init__(
         self,
@@ -316,10 +270,9 @@ class FastSurferVINN(FastSurferCNN):
         interpolation_mode: ResizeMode = "bilinear",
         crop_position: CropPosition = "top_left",
     ) -> None:
-        inner = arguments_in(locals()) | {"num_channels": num_filters_interpol}
-        for name in ("num_filters_interpol", "height", "width", "interpolation_mode", "crop_position"):
-            del inner[name]
-        super().__init__(**inner)
+        inner = inspect.signature(FastSurferCNN.__init__).parameters
+        shared = {name: value for name, value in self.config.items() if name in inner}
+        super().__init__(**shared | {"num_channels": num_filters_interpol})
         # As in the authors' code, ``width`` is the number of rows and ``height`` that of columns.
         self.inner_size = (width, height)
         self.interpolation_mode, self.crop_position = interpolation_mode, crop_position
@@ -433,7 +386,7 @@ class HypVINN(FastSurferVINN):
         },
         base_model=BASE_MODEL,
     )
-    citation: ClassVar[str] = CITATIONS["hypvinn"]
+    citation: ClassVar[str] = CITATIONS["estrada2023hypvinn"]
     class_tables: ClassVar[Mapping[Any, list[Any]]] = {}
     modalities: ClassVar[int] = 2
 
@@ -458,7 +411,7 @@ class HypVINN(FastSurferVINN):
             raise ValueError(
                 f"[HypVINN] 'num_channels' must be even, for two modalities, but got {num_channels}."
             )
-        super().__init__(**arguments_in(locals()))
+        super().__init__(**self.config)
         self.mod_weights = mx.full((2,), 0.5)
 
     def __call__(  # type: ignore[override]
@@ -494,11 +447,6 @@ class HypVINN(FastSurferVINN):
         first, second = mx.split(x, 2, axis=-1)
         skip = weights[0] * self.m1_inp_block(first) + weights[1] * self.m2_inp_block(second)
         return self.resized(skip, scale_factor, scale_factor_out)
-
-
-def arguments_in(variables: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a constructor, from its ``locals()``."""
-    return {name: value for name, value in variables.items() if name not in ("self", "__class__")}
 
 
 def per_image(scale: Any, count: int) -> list[list[Any]]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import secrets
+import shutil
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -22,15 +22,15 @@ CHECKSUM = "crc32"  # the metadata key of the checksum
 def save_arrays(path: Path, arrays: Mapping[str, mx.array], metadata: Mapping[str, str] | None = None) -> str:
     """Write a safetensors file with a checksum in its metadata, and return the checksum.
 
-    Also removes the temporary files that processes killed more than an hour ago left in the folder.
+    First removes the temporary files that killed processes left in the folder more than an hour ago.
     """
     contents = {**(metadata or {}), CHECKSUM: checksum(arrays, metadata or {})}
+    for partial in Path(os.path.realpath(path)).parent.glob(f"partial-{'[0-9a-f]' * 16}-*"):
+        with suppress(OSError):  # another process may remove it
+            if time.time() - partial.lstat().st_mtime > 3600:
+                partial.unlink()
     # An opened file, because MLX appends a suffix to a path without one.
     write_file(path, lambda file: mx.save_safetensors(file, dict(arrays), contents))
-    for partial in path.parent.glob(f"partial-{'[0-9a-f]' * 16}-*"):
-        with suppress(OSError):  # another process may remove it
-            if time.time() - partial.stat().st_mtime > 3600:
-                partial.unlink()
     return contents[CHECKSUM]
 
 
@@ -89,35 +89,34 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path and rename it to ``path`` when the block ends.
 
     A reader of ``path`` always finds a complete file, old or new. If there are several writers, the last one
-    to finish wins. File and folder are synchronised to the disk. If the block raises (a full disk, Ctrl-C),
-    ``path`` is unchanged, and the temporary file and the folders created for it are removed. Only a process
-    that is killed leaves its ``partial-*`` file.
+    to finish wins. The contents are on the disk before the file is renamed. An existing file keeps its mode.
+    If the block raises (a full disk, Ctrl-C), ``path`` is unchanged, and the temporary file and the folders
+    created for it are removed. Only a process that is killed leaves its ``partial-*`` file.
     """
     path = Path(os.path.realpath(path))  # keeps symbolic links
     created = [folder for folder in path.parents if not folder.exists()]
-    path.parent.mkdir(parents=True, exist_ok=True)
     # Keeps the suffix, because writers choose the format by it, and is not too long for a file system.
     partial = path.with_name(f"partial-{secrets.token_hex(8)}-{path.name[-50:]}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            partial.touch(0o600)  # nobody else can read it before it gets the mode of the existing file
         yield partial
-        synchronise(partial)
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        if path.exists():
+            shutil.copymode(path, partial)
         partial.replace(path)
-        synchronise(path.parent)
     except BaseException:
-        partial.unlink(missing_ok=True)
-        with suppress(OSError):  # another writer may use them
-            for folder in created:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+            for folder in created:  # another writer may use them
                 folder.rmdir()
         raise
-
-
-def synchronise(path: Path) -> None:
-    """Wait until a file, or the entries of a folder, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # a file system that cannot synchronise folders
-            raise
-    finally:
-        os.close(descriptor)
+    # Some file systems cannot synchronise a folder. Without it, a power failure can restore the old file.
+    with suppress(OSError):
+        opened = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+VOID = 255  # the number of pixels without a class
+
 
 def confusion_matrix(truth: np.ndarray, prediction: np.ndarray, classes: int) -> np.ndarray:
     """How many pixels of each class (rows) were predicted as each class (columns); those of batches add up.
@@ -47,12 +49,16 @@ def boundary_f_score(truth: np.ndarray, prediction: np.ndarray, tolerance: int =
 
     The harmonic mean of precision (predicted boundary near a true one) and recall (true boundary near a
     predicted one), over scenes ([N,] H, W); Csurka et al., "What is a good evaluation measure for semantic
-    segmentation?", BMVC 2013. The result is 1 if neither has a boundary.
+    segmentation?", BMVC 2013. Boundaries of pixels with the true class 255 (void), and within ``tolerance``
+    of such pixels, do not count. The result is 1 if neither has a boundary.
     """
-    true_edges, predicted_edges = boundaries(truth), boundaries(prediction)
+    void = truth == VOID
+    counted = ~dilated(void, max(tolerance, 1))
+    true_edges, predicted_edges = boundaries(truth) & ~dilated(void, 1), boundaries(prediction)
+    near_true, near_predicted = (dilated(e, tolerance) for e in (true_edges, predicted_edges))
+    true_edges, predicted_edges = true_edges & counted, predicted_edges & counted
     if not true_edges.any() and not predicted_edges.any():
         return 1.0
-    near_true, near_predicted = (dilated(e, tolerance) for e in (true_edges, predicted_edges))
     precision = (predicted_edges & near_true).sum() / max(predicted_edges.sum(), 1)
     recall = (true_edges & near_predicted).sum() / max(true_edges.sum(), 1)
     return float(2 * precision * recall / max(precision + recall, 1e-9))
@@ -85,11 +91,15 @@ def dice(truth: np.ndarray, prediction: np.ndarray, class_names: tuple[str, ...]
 
 
 def segmentation_metrics(truth: np.ndarray, prediction: np.ndarray, class_names: tuple[str, ...]) -> dict:
-    """``iou`` by class name, ``miou``, ``boundary_f_score`` and ``pixel_accuracy`` of scenes ([N,] H, W)."""
-    found = class_iou(truth, prediction, len(class_names))
+    """``iou`` by class name, ``miou``, ``boundary_f_score`` and ``pixel_accuracy`` of scenes ([N,] H, W).
+
+    Pixels whose true class is not one of these, such as 255 for no class (void), do not count.
+    """
+    counts = confusion_matrix(truth, prediction, len(class_names))
+    found = iou(counts)
     return {
         "iou": {name: float(value) for name, value in zip(class_names, found, strict=True)},
         "miou": float(np.nanmean(found)),
         "boundary_f_score": boundary_f_score(truth, prediction),
-        "pixel_accuracy": float((truth == prediction).mean()),
+        "pixel_accuracy": float(np.trace(counts) / counts.sum()),
     }

@@ -20,6 +20,7 @@ import numpy as np
 from huggingface_hub import HfApi, ModelCard, ModelCardData, snapshot_download
 from mlx.utils import tree_flatten, tree_map
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, validate_call
+from pydantic_core import from_json
 from typing_extensions import NotRequired, TypedDict
 
 import mlx_unpool
@@ -44,6 +45,11 @@ ALIASES = dict.fromkeys(("classes", "num_class", "n_classes"), "num_classes")
 # Licences with an identifier on the Hub; all others are "other" with a name and a link.
 LICENCES = ("apache-2.0", "mit", "bsd-3-clause", "bsd-2-clause", "cc0-1.0", "cc-by-4.0", "gpl-3.0")
 MODELS: dict[str, type[Model]] = {}
+# BibTeX by key.
+CITATIONS = {
+    text.split("{")[1].split(",")[0]: text
+    for text in Path(__file__).with_name("citations.bib").read_text(encoding="utf-8").strip().split("\n\n")
+}
 
 
 class Class(TypedDict):
@@ -107,13 +113,42 @@ class Configuration(BaseModel):
 
 
 def in_one_line(error: ValidationError) -> str:
-    """The errors of pydantic, each with the name, the value and what is allowed."""
+    """The first errors of pydantic, each with the name, the value and what is allowed."""
     lines = []
     for each in error.errors(include_url=False):
         name, got = ".".join(map(str, each["loc"])), reprlib.repr(each["input"])
         got = "" if each["type"].startswith("missing") else f", but got {got}"
         lines.append(f"{name!r}: {each['msg']}{got}" if name else f"{each['msg']}{got}")
-    return "; ".join(lines)
+    return pytorch.cut(lines, 3, "; ")
+
+
+def configuration(file: Path, metadata: Mapping[str, str]) -> Configuration:
+    """The configuration for weights with this metadata: that of config.json, or the one in the metadata.
+
+    config.json, which somebody may have edited, is used if it has the checksum of the weights, or if the
+    weights have no configuration.
+    """
+    own, tag = metadata.get("config.json"), metadata.get(CHECKSUM)
+    if own is not None and not file.is_file():
+        return Configuration.model_validate_json(own)
+    try:
+        content: Any = from_json(file.read_text(encoding="utf-8-sig"))
+    except ValueError as error:
+        hint = f" Correct or delete it: {WEIGHTS} contains the configuration as well." * (own is not None)
+        raise ValueError(f"it is not valid JSON: {error}.{hint}") from None
+    saved = content.get("saved") if isinstance(content, dict) else None
+    if own is not None and saved != tag:  # a process is saving a model, or was killed meanwhile
+        warnings.warn(
+            f"{file} is ignored, because it was not saved with {WEIGHTS}, which contains the configuration. "
+            "If you did not edit it, delete it; saving the model replaces it.",
+            stacklevel=3,
+        )
+        return Configuration.model_validate_json(own)
+    if (
+        own is None and saved is not None and metadata.get("saved", saved) != saved
+    ):  # saved by an older version
+        raise ValueError(f"it was not saved together with {WEIGHTS}.")
+    return Configuration.model_validate(content)
 
 
 def downloaded(name: str, **options: Any) -> Path:
@@ -137,6 +172,12 @@ def checked(init: Callable[..., None]) -> Callable[..., None]:
     def call(self: Model, *args: Any, **kwargs: Any) -> None:
         try:
             given = signature.bind(self, *args, **kwargs)
+        except TypeError as error:  # a missing or unexpected argument
+            unknown = [repr(name) for name in kwargs if name not in signature.parameters]
+            hint = f", and got {', '.join(unknown)}" if unknown and "missing" in str(error) else ""
+            known = ", ".join(list(signature.parameters)[1:])
+            raise TypeError(f"[{type(self).__name__}] {error}{hint}; the arguments are {known}.") from None
+        try:
             given.apply_defaults()
             arguments = {name: v for name, v in given.arguments.items() if name != "self"}
             if "config" not in vars(self):  # not the constructor of a base class
@@ -149,11 +190,6 @@ def checked(init: Callable[..., None]) -> Callable[..., None]:
             validated(self, **arguments)
         except ValidationError as error:
             raise ValueError(f"[{type(self).__name__}] {in_one_line(error)}") from None
-        except TypeError as error:  # a missing or unexpected argument
-            unknown = [repr(name) for name in kwargs if name not in signature.parameters]
-            hint = f", and got {', '.join(unknown)}" if unknown and "missing" in str(error) else ""
-            known = ", ".join(list(signature.parameters)[1:])
-            raise TypeError(f"[{type(self).__name__}] {error}{hint}; the arguments are {known}.") from None
 
     return call
 
@@ -189,7 +225,10 @@ class Model(nn.Module):
 
     def check_about(self) -> None:
         """Raise ValueError if an entry of ``about`` is invalid or does not fit the model."""
-        about = About(**self.about.model_dump())  # lists and dicts may have been changed in place
+        try:  # lists and dicts may have been changed in place
+            about = About(**self.about.model_dump(warnings=False))
+        except ValidationError as error:
+            raise ValueError(f"'about' is invalid: {in_one_line(error)}") from None
         count, channels = self.config.get("num_classes"), self._inputs[0]
         lengths = {"classes": (about.classes, (0, count))}
         for name in ("mean", "std") if about.input.get("normalisation") else ():
@@ -238,19 +277,15 @@ class Model(nn.Module):
         if not folder.is_dir():
             options = {"revision": revision, "token": token, "cache_dir": cache_dir}
             folder = downloaded(str(folder), local_files_only=local_files_only, **options)
+        file = folder / WEIGHTS
         try:
-            file = folder / WEIGHTS
             weights, metadata = load_arrays(file)
-            own, file = metadata.get("config.json"), folder / "config.json"
-            text = file.read_text(encoding="utf-8-sig") if own is None or file.is_file() else own
-            found = Configuration.model_validate_json(text)
-            if own is not None and found.saved != metadata.get(CHECKSUM):
-                if text is not own:  # a process is saving a model, or was killed meanwhile
-                    warnings.warn(f"{file} is ignored: it was not saved with {WEIGHTS}.", stacklevel=2)
-                found = Configuration.model_validate_json(own)
+            file = folder / "config.json"
+            found = configuration(file, metadata)
             model = cls._configured(found, arguments)
             model.about.licence_text = metadata.get("LICENSE", "")
-            if own is None and (file := folder / "LICENSE").is_file():
+            file = folder / "LICENSE"
+            if "config.json" not in metadata and file.is_file():
                 model.about.licence_text = file.read_text(encoding="utf-8")
             file = folder / WEIGHTS
             if metadata.get("format") == "pt":  # published for PyTorch
@@ -302,35 +337,44 @@ class Model(nn.Module):
         lines += [f"not used: {n}" for n in unused if strict]
         lines += [line for n in own if n in weights for line in pytorch.wrong_type(n, weights[n], own[n])]
         if lines:
-            error = pytorch.mismatch(type(self).__name__, lines)
-            if len(other) == len(lines):  # a new head, probably
-                hint = "ignore_mismatched_sizes=True gives these parameters new random values."
-                raise ValueError(f"{error} {hint}")
-            raise error
+            hint = "ignore_mismatched_sizes=True gives these parameters new random values."
+            new_head = len(other) == len(lines)  # probably
+            raise pytorch.mismatch(type(self).__name__, lines, hint * new_head)
         if new := [*missing, *other]:
-            warnings.warn(f"Parameters with new random values: {', '.join(new)}", stacklevel=3)
+            warnings.warn(f"Parameters with new random values: {pytorch.cut(new)}", stacklevel=3)
         if unused:
-            warnings.warn(f"Parameters that are ignored: {', '.join(unused)}", stacklevel=3)
+            warnings.warn(f"Parameters that are ignored: {pytorch.cut(unused)}", stacklevel=3)
         self.load_weights([(n, weights[n]) for n in own.keys() - new], strict=False)
         if dtype is not None:
             wanted = DTYPES.get(dtype) if isinstance(dtype, str) else dtype
             if not isinstance(wanted, mx.Dtype) or wanted not in DTYPES.values():
                 raise ValueError(f"'dtype' must be one of {', '.join(DTYPES)} but got {dtype!r}.")
             self.set_dtype(wanted)
+        self._check_finite()
+        self.eval()
+        return self
+
+    def _check_finite(self) -> None:
+        """Raise ValueError if a weight is NaN or infinite."""
         found = dict(tree_flatten(self.parameters()))
         if bad := [name for name, value in found.items() if not mx.isfinite(value).all()]:
             raise ValueError(f"the weights must be finite, but these are not: {pytorch.cut(bad)}")
-        self.eval()
-        return self
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Save the model as a folder with weights, configuration, model card and licence.
 
         The weights contain the configuration and the licence; the other files are for people and the Hub.
         Therefore the folder always contains the old model or the new one, even if another process loads or
-        saves it meanwhile, or an OSError is raised, for example because the disk is full.
+        saves it meanwhile, or this one is killed. If this model has no licence text, the LICENSE of the
+        old model is renamed to LICENSE.old.
+
+        Raises:
+            OSError: If the weights cannot be written, for example because the disk is full. The folder is
+                then unchanged. If another file cannot be written, there is a warning.
+            ValueError: If a weight is not finite, or ``about`` is invalid.
         """
         self.check_about()
+        self._check_finite()
         about = self.about.model_dump()
         config = {"model_type": self.model_type, "config": self.config, "about": about}
         config["quantization"] = {
@@ -338,16 +382,21 @@ class Model(nn.Module):
             for name, layer in self.named_modules()
             if isinstance(layer, nn.QuantizedLinear)
         }
-        card, licence = str(self.model_card()), self.about.licence_text
+        path, licence = Path(folder, WEIGHTS), self.about.licence_text
         metadata = {"format": "mlx", "config.json": json.dumps(config), "LICENSE": licence}
-        weights = dict(tree_flatten(self.parameters()))
-        config["saved"] = save_arrays(Path(folder, WEIGHTS), weights, metadata)
-        files = {"config.json": json.dumps(config, indent=2) + "\n", "README.md": card, "LICENSE": licence}
-        for name, text in files.items():
-            if text:
-                write_file(Path(folder, name), text.encode())
-            else:  # the licence of the model before
-                Path(folder, name).unlink(missing_ok=True)
+        files = {"README.md": str(self.model_card()).encode(), "LICENSE": licence.encode()}
+        replaces_model = path.exists()
+        config["saved"] = save_arrays(path, dict(tree_flatten(self.parameters())), metadata)
+        files = {"config.json": f"{json.dumps(config, indent=2)}\n".encode()} | files
+        for name, content in files.items():
+            try:
+                if content:
+                    write_file(path.with_name(name), content)
+                elif replaces_model and path.with_name(name).exists():  # a licence of the old model
+                    path.with_name(name).replace(path.with_name(f"{name}.old"))
+            except OSError as error:
+                said = f"The model is saved, in {WEIGHTS}, but {name} is still that of the model before"
+                warnings.warn(f"{said}: {error}", stacklevel=2)
 
     def push_to_hub(self, repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
         """Upload the model to a repository, created if necessary, and return the address of the commit."""
@@ -355,7 +404,8 @@ class Model(nn.Module):
         repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
         with tempfile.TemporaryDirectory() as folder:
             self.save_pretrained(folder)
-            return str(api.upload_folder(repo_id=repo_id, folder_path=folder))
+            # The licence of a model before; uploaded files are not deleted.
+            return str(api.upload_folder(repo_id=repo_id, folder_path=folder, delete_patterns="LICENSE"))
 
     def model_card(self) -> Any:
         """A model card with the Hub's metadata and all facts that a user of the weights needs."""
@@ -416,7 +466,7 @@ class Model(nn.Module):
         except (ValueError, TypeError) as error:
             others = [n for n, kind in MODELS.items() if kind is not cls and kind.fits(state)]
             hint = f" The weights look like those of {' or '.join(others)}." * bool(others)
-            if not others and "cannot load" in str(error) and cls.default_about.base_model:
+            if not others and cls.default_about.base_model and re.search("missing: |not used: ", str(error)):
                 hint = f" The names must be those of {cls.default_about.base_model}."
             raise ValueError(f"{error}{hint}") from None
 
@@ -468,9 +518,10 @@ class Model(nn.Module):
 
     # Inputs and predictions.
 
-    def takes(self, channels: int, dims: int = 2) -> None:
-        """Set the number of channels and of spatial dimensions of the inputs."""
+    def takes(self, channels: int, dims: int = 2, smallest: int = 1) -> None:
+        """Set the number of channels and of spatial dimensions of the inputs, and the smallest size."""
         object.__setattr__(self, "_inputs", (channels, dims))
+        object.__setattr__(self, "_smallest", smallest)
         self.about.input["planes"] = channels
 
     def check_input(self, x: mx.array) -> None:
@@ -480,7 +531,10 @@ class Model(nn.Module):
             got = f"got {type(x).__name__}: pass mx.array(x), or call preprocess or predict for images."
             raise TypeError(f"[{type(self).__name__}] inputs must be arrays of MLX, but {got}")
         if x.ndim == dims + 2 and x.shape[-1] == channels:
-            return
+            if min(x.shape[1:-1]) >= self._smallest:
+                return
+            least = f"at least {self._smallest} positions on each axis"
+            raise ValueError(f"[{type(self).__name__}] inputs must have {least}, but got {x.shape}.")
         message = f"inputs must be (N, {AXES[dims]}, {channels}), channels last, but got {x.shape}."
         if x.ndim == dims + 2 and x.shape[1] == channels:
             axes = ", ".join(map(str, (0, *range(2, dims + 2), 1)))

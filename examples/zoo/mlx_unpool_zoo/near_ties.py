@@ -10,21 +10,27 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 from unittest import mock
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
-from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d
+from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d, convert_indices
 
 from . import pytorch
+
+Format = Literal["flat", "tensorflow", "tensorflow_batch", "onnx", "onnx_column_major", "pytorch"]
 
 
 @contextlib.contextmanager
 def pooled_indices(
-    feed: Sequence[Any] | None = None, *, values: bool = False, gaps: list[Any] | None = None
+    feed: Sequence[Any] | None = None,
+    *,
+    values: bool = False,
+    gaps: list[Any] | None = None,
+    format: Format = "flat",
 ) -> Iterator[list[mx.array]]:
     """Record the flat indices of pooling layers, in the order of the calls, and optionally replace them.
 
@@ -34,9 +40,10 @@ def pooled_indices(
     Args:
         feed: Indices to return instead: one array per call of a layer with indices, in the layer's layout.
         values: Whether the layers also return the values at these indices, so that gradients go there.
-        gaps: A list to which each call appends its layer and the largest difference between the maximum of a
-            window and the value at the index in ``feed``, divided by the largest absolute value of the
-            layer's input, as a tuple.
+        gaps: A list to which each call appends a tuple: its layer, how many indices in ``feed`` differ from
+            the computed ones, and the largest difference between the maximum of a window and the value at
+            the index in ``feed``, divided by the largest absolute value of the layer's input.
+        format: The format of ``feed``, a ``source`` of ``convert_indices`` other than ``"window"``.
 
     Yields the list to which each call appends the indices that it computed.
     """
@@ -62,12 +69,16 @@ def pooled_indices(
                     f"{len(found)} got {fed.shape} instead of {indices.shape}."
                 )
             last = -1 if self.data_format == "channels_first" else -2  # spatial axis
+            if format != "flat":
+                size = x.shape[x.ndim + last - dims + 1 :][:dims]
+                fed = convert_indices(fed, format, "flat", size, data_format=self.data_format)
             planes, flat = (a.flatten(last - dims + 1, last) for a in (x, fed))
             flat = mx.clip(flat, 0, planes.shape[last] - 1)
             there = mx.take_along_axis(planes, flat, axis=last).reshape(fed.shape)
-            there = mx.where(fed < 0, maxima, there)  # a window without an element
+            there = mx.where(indices < 0, maxima, there)  # a window without an element
             if gaps is not None:
-                gaps.append((self, mx.abs(maxima - there).max() / mx.abs(x).max()))
+                gap = mx.abs(maxima - there).max() / mx.abs(x).max()
+                gaps.append((self, (fed != indices).sum(), gap))
             return there if values else maxima, fed
 
         return call
@@ -112,6 +123,7 @@ def compare_port(
     *,
     loss: Callable[[mx.array], mx.array] | None = None,
     gradients: Mapping[str, Any] | None = None,
+    format: Format = "flat",
     **options: Any,
 ) -> Comparison:
     """Compare a port with its original, whose results for the same inputs are given as arrays or tensors.
@@ -120,10 +132,11 @@ def compare_port(
         model: The port, with the weights and the mode of the original. It gets the original's ``indices``.
         inputs: The arguments of a call.
         scores: The output of the original, in the layout of the port.
-        indices: The original's flat indices, as ``feed`` of :func:`pooled_indices`.
+        indices: The original's indices, as ``feed`` of :func:`pooled_indices`.
         loss: A function of the output, needed for gradients.
         gradients: The original's gradients of this loss by parameter name. Those below a millionth of the
             largest norm are ignored, and those that are None.
+        format: The format of ``indices``, such as ``"tensorflow"``.
         **options: ``names``, ``flatten`` and ``unflatten`` of :func:`pytorch.load_state_dict`.
 
     Returns:
@@ -131,20 +144,19 @@ def compare_port(
     """
     expected = pytorch.arrays_of({"scores": scores})["scores"]
     feed = list(pytorch.arrays_of({str(n): array for n, array in enumerate(indices)}).values())
-    gaps: list[tuple[nn.Module, mx.array]] = []
-    with pooled_indices(feed, gaps=gaps) as found:
+    gaps: list[tuple[nn.Module, mx.array, mx.array]] = []
+    with pooled_indices(feed, gaps=gaps, format=format):
         output = pytorch.arrays_of({"scores": model(*inputs)})["scores"]
     if output.shape != expected.shape:
         raise ValueError(f"'scores' must have the shape {output.shape} but got {expected.shape}.")
-    flips = [int((np.array(own) != other).sum()) for own, other in zip(found, feed)]
     worst = float(np.abs(output - expected).max() / np.ptp(expected))
     names = {id(layer): name for name, layer in model.named_modules()}
-    layers = [names.get(id(layer), "not in the model") for layer, _ in gaps]
-    gap = max((float(gap) for _, gap in gaps), default=None)
-    result = Comparison(layers, flips, gap, worst, {})
+    layers = [names.get(id(layer), "not in the model") for layer, _, _ in gaps]
+    gap = max((float(gap) for *_, gap in gaps), default=None)
+    result = Comparison(layers, [int(count) for _, count, _ in gaps], gap, worst, {})
     if loss is None or not gradients:
         return result
-    with pooled_indices(feed, values=True):
+    with pooled_indices(feed, values=True, format=format):
         _, tree = nn.value_and_grad(model, lambda *given: loss(model(*given)))(*inputs)
     ours = pytorch.to_state_dict(model, arrays=tree, **options)
     theirs = pytorch.arrays_of({n: v for n, v in gradients.items() if v is not None})

@@ -55,17 +55,15 @@ class Report:
     ignored: list[str]
 
 
-def cut(names: Sequence[str], separator: str = ", ") -> str:
-    """The first ten names, and how many more there are."""
-    more = [f"... and {len(names) - 10:,} more"] if len(names) > 10 else []
-    return separator.join([*names[:10], *more])
+def cut(names: Sequence[str], count: int = 10, separator: str = ", ") -> str:
+    """The first names, which may come from a damaged file, in one line, and how many more there are."""
+    more = [f"... and {len(names) - count:,} more"] if len(names) > count else []
+    return separator.join([*(n if n.isprintable() else repr(n) for n in names[:count]), *more])
 
 
-def mismatch(model: str, lines: Sequence[str]) -> ValueError:
+def mismatch(model: str, differences: Sequence[str], hint: str = "") -> ValueError:
     """An error for weights that do not fit a model."""
-    count = "1 difference" if len(lines) == 1 else f"{len(lines):,} differences"
-    text = cut(lines, chr(10))
-    return ValueError(f"{text}\n{model} cannot load the weights: {count}, listed above.")
+    return ValueError(f"{model} cannot load the weights: {cut(differences, 3, '; ')}. {hint}".rstrip())
 
 
 def read_state(path: str | Path) -> dict[str, np.ndarray]:
@@ -101,8 +99,8 @@ def read_checkpoint(path: str | Path) -> Any:
             return torch.load(path, map_location="cpu", weights_only=False, pickle_module=inert)
     except Exception as error:  # damaged and malicious files raise many kinds of errors
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        if isinstance(error, KeyError):  # the number of an unknown opcode of pickle
-            reason = "it is not a file of torch.save."
+        if isinstance(error, KeyError | IndexError | EOFError):  # not a pickle
+            reason = "it is damaged, or not a file of torch.save."
         raise ValueError(f"it cannot be read as a checkpoint: {reason}") from None
 
 
@@ -127,15 +125,16 @@ class Foreign:
 
 
 def counting(load: Callable[[Any], None]) -> Callable[[Any], None]:
-    """An opcode that creates a tuple, for tuples with at most 100,000 elements, those in others included.
+    """An opcode that creates a tuple or frozenset of at most 100,000 elements, those in others included.
 
-    A few nested tuples that contain the one below twice have so many that no key of a dict can be hashed.
+    A few nested ones that contain the one below twice have so many that no key of a dict can be hashed.
     """
 
     def load_tuple(self: Any) -> None:
         load(self)
         made = self.stack[-1]
-        length = len(made) + sum(self.lengths.get(id(item), 0) for item in made if isinstance(item, tuple))
+        nested = (item for item in made if isinstance(item, tuple | frozenset))
+        length = len(made) + sum(self.lengths.get(id(item), 0) for item in nested)
         if length > 100_000:
             raise pickle.UnpicklingError("it contains tuples with more than 100,000 elements")
         self.lengths[id(made)] = length
@@ -153,7 +152,7 @@ class InertUnpickler(pickle._Unpickler):  # written in Python, so that opcodes c
     )
     dispatch = pickle._Unpickler.dispatch | {
         opcode[0]: counting(pickle._Unpickler.dispatch[opcode[0]])
-        for opcode in (pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3)
+        for opcode in (pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3, pickle.FROZENSET)
     }
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -235,7 +234,8 @@ def state_of_foreign(model: Foreign) -> dict[str, Any]:
         parts = getattr(module, "state", None)
         if not (isinstance(parts, dict) and all(isinstance(parts.get(kind), dict) for kind in kinds)):
             raise ValueError(f"not a model but {described(module)}. {HOW_TO_EXPORT}")
-        left_out = parts.get("_non_persistent_buffers_set", ())
+        left_out = parts.get("_non_persistent_buffers_set")
+        left_out = left_out if isinstance(left_out, set) else ()
         own = parts["_parameters"] | {n: v for n, v in parts["_buffers"].items() if n not in left_out}
         # A module may be in several others, but in a small file each can be twice in the next one, on and on.
         length += sum(len(prefix) + len(str(name)) + 1 for name in (*own, *parts["_modules"]))
@@ -257,21 +257,27 @@ def described(value: Any) -> str:
 
 
 def arrays_of(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Tensors and arrays of any framework as NumPy arrays; floating-point ones become float32."""
-    arrays = {}
+    """Tensors and arrays of any framework as NumPy arrays; floating-point ones become float32.
+
+    Tensors that are parts or expansions of a few small ones, and would fill the memory, are refused.
+    """
+    arrays, storages, left = {}, set(), 10**6
     for name, value in state.items():
         kind = f"of {getattr(value, 'dtype', type(value))}"
         try:
             if hasattr(value, "detach"):  # a PyTorch tensor on any device
                 kind += f", {value.layout}, on {value.device}"
                 value = value.detach().cpu()
-                if value.numel() > max(10**6, value.untyped_storage().nbytes()):
-                    raise ValueError(f"{name} is a small tensor expanded to {tuple(value.shape)}.")
+                storage = value.untyped_storage()
+                left += 4 * storage.nbytes() * (storage.data_ptr() not in storages) - value.numel()
+                storages.add(storage.data_ptr())
+                if left < 0:
+                    raise ValueError(f"{name} {tuple(value.shape)} is expanded from a few stored elements.")
                 value = (value.float() if value.is_floating_point() else value).numpy()
             elif isinstance(value, mx.array) and value.dtype == mx.bfloat16:
                 value = value.astype(mx.float32)
             array = np.asarray(value)
-        except (TypeError, RuntimeError):  # sparse, quantised or without values
+        except (AttributeError, TypeError, RuntimeError):  # sparse, quantised or without values
             array = np.array("")
         if array.dtype.kind not in "fiubc":
             raise ValueError(f"{name} must be a dense array of numbers, but it is {kind}.")
@@ -335,7 +341,7 @@ def load_state_dict(
         A :class:`Report` of the arrays that were loaded and of those that were not.
 
     Raises:
-        ValueError: If the state dict does not fit. The message lists up to ten differences.
+        ValueError: If the state dict does not fit. The message lists up to three differences.
     """
     state, ignored = split_state(state_dict)
     arrays = arrays_of(state)
@@ -382,11 +388,13 @@ def matched(
             if not np.array_equal(same[other], value, equal_nan=True)
         ]
         axes = pytorch_axes(model, name)
-        if name.endswith("weight") and len(axes) > 2 and axes == tuple(range(len(axes))):
+        shape, unchanged = parameter.shape[1:], axes == tuple(range(parameter.ndim))
+        if name.endswith("weight") and unchanged and len(shape) > 1 and len(set(shape)) == 1 < shape[0]:
             warnings.warn(
-                f"{name!r} has {len(axes)} axes, but its module is no convolution of mlx.nn: the axes keep "
-                "their order. To transpose them, derive the module from mlx.nn.Conv2d, for example.",
-                stacklevel=4,
+                f"{name!r} is not transposed, because its module is not a convolution of mlx.nn; its shape "
+                f"{parameter.shape} would be the same. To transpose it, use a subclass of mlx.nn.Conv2d, "
+                "for example.",
+                stacklevel=3,
             )
         expected = tuple(parameter.shape[axes.index(axis)] for axis in range(parameter.ndim))
         if value.shape != expected:

@@ -19,16 +19,9 @@ from pydantic import Field
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
 from .layers import BatchNorm, Classifier
-from .model import About, Model, Size
+from .model import CITATIONS, About, Model, Size
 
 SEBlock = Literal["NONE", "CSE", "SSE", "CSSE"]
-CITATION = """
-@article{roy2019quicknat,
-  title   = {{QuickNAT}: A fully convolutional network for quick and accurate segmentation of neuroanatomy},
-  author  = {Guha Roy, Abhijit and Conjeti, Sailesh and Navab, Nassir and Wachinger, Christian},
-  journal = {NeuroImage}, volume = {186}, pages = {713--727}, year = {2019}
-}
-"""
 DECODERS = ("decode4", "decode1", "decode2", "decode3")  # in the order of the forward pass
 
 
@@ -125,7 +118,7 @@ class QuickNAT(Model):
 
     model_type: ClassVar[str] = "quicknat"
     medical: ClassVar[bool] = True
-    citation: ClassVar[str] = CITATION
+    citation: ClassVar[str] = CITATIONS["roy2019quicknat"]
     default_about: ClassVar[About] = About(
         paper="Roy et al., QuickNAT, NeuroImage 186 (2019), 713-727",
         input={
@@ -152,7 +145,10 @@ class QuickNAT(Model):
         drop_out: Annotated[float, Field(ge=0, lt=1)] = 0.2,
     ) -> None:
         super().__init__()
-        self.takes(num_channels)
+        smallest = 1
+        for _ in DECODERS:  # each pooling needs a window
+            smallest = (smallest - 1) * stride_pool + pool
+        self.takes(num_channels, smallest=smallest)
 
         def block(inputs: int) -> DenseBlock:
             kernel = (kernel_h, kernel_w)

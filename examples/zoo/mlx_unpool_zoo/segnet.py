@@ -20,16 +20,8 @@ from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d, MaxUnpool2d
 from . import pytorch
 from .classes import CAMVID
 from .layers import BatchNorm
-from .model import IMAGENET, About, Counts, Model, Size, Sizes
+from .model import CITATIONS, IMAGENET, About, Counts, Model, Size, Sizes
 
-CITATION = """
-@article{badrinarayanan2017segnet,
-  title   = {{SegNet}: A deep convolutional encoder-decoder architecture for image segmentation},
-  author  = {Badrinarayanan, Vijay and Kendall, Alex and Cipolla, Roberto},
-  journal = {IEEE Transactions on Pattern Analysis and Machine Intelligence},
-  volume  = {39}, pages = {2481--2495}, year = {2017}
-}
-"""
 VGG16 = [64, 128, 256, 512, 512]  # channels of each stage in the paper
 Decoder = Literal["unpool", "nearest", "bilinear", "skip"]
 Norm = Literal["batch", "group"]
@@ -82,7 +74,7 @@ class SegNet(Model):
     """
 
     model_type: ClassVar[str] = "segnet"
-    citation: ClassVar[str] = CITATION
+    citation: ClassVar[str] = CITATIONS["badrinarayanan2017segnet"]
     without_effect: ClassVar[frozenset[str]] = frozenset(["width"])  # of vgg16: the shapes tell
     default_about: ClassVar[About] = About(
         paper="Badrinarayanan, Kendall and Cipolla, SegNet, IEEE TPAMI 39 (2017), 2481-2495",
@@ -107,7 +99,7 @@ class SegNet(Model):
         coarse: bool = True,
     ) -> None:
         super().__init__()
-        self.takes(inputs, dims)
+        self.takes(inputs, dims, 2 ** len(channels))
         if list(channels) != VGG16:
             self.about.paper += f". This is a similar network with {list(channels)} channels"
         if inputs != 3 or dims != 2:
