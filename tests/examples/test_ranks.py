@@ -196,8 +196,8 @@ def test_two_processes_train_on_pictures_and_the_first_one_writes(tmp_path):
         first, second = run.finish()
     assert first.count("validation mean IoU") == 1
     assert second == ""
-    written = {"segnet", "metrics.json", "predictions.png", "log-segnet.csv"}
-    assert {p.name for p in folders[0].iterdir()} == written | {"checkpoint-segnet.safetensors"}
+    written = {"segnet", "metrics.json", "predictions.png", "log.csv", "checkpoint-segnet.safetensors"}
+    assert {p.name for p in folders[0].iterdir()} == written
     assert not folders[1].exists()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,10 +20,12 @@ from mlx.utils import tree_flatten
 from mlx_unpool_zoo.enet import ENet
 from mlx_unpool_zoo.pytorch import read_state
 from PIL import Image
-from programs import call, environment
+from programs import EXAMPLES, call, environment
 from small_models import randomised, save_state, small_model
+from support import training
 from support.files import reserved
 from support.folders import Pictures, folders_of, read_folders
+from support.training import weighted_cross_entropy
 
 ROOT = Path(__file__).parents[2]
 # A published checkpoint, two pictures of CamVid, and the scores and classes of PyTorch for them.
@@ -201,25 +204,26 @@ def test_batches_are_squares_mirrored_with_their_classes_and_padding_does_not_co
     assert next(data.batches(model, 2, 0, crop=24))[0].shape == (2, 24, 24, 3)
     with pytest.raises(ValueError, match="--crop must be a multiple of 8 for this model, but got 20"):
         next(data.batches(model, 2, 0, crop=20))
-    with np.errstate(all="raise"):  # a batch whose pixels are all ignored changes nothing
-        loss = weighted_cross_entropy(mx.zeros((1, 2, 2, 3)), mx.zeros((1, 2, 2), int), mx.zeros((1, 2, 2)))
-    assert loss.item() == 0
+    ignored = mx.zeros((1, 2, 2, 3)), mx.zeros((1, 2, 2), mx.int32), mx.zeros((1, 2, 2))
+    assert weighted_cross_entropy(*ignored).item() == 0
 
 
 def test_metrics_leave_ignored_pixels_and_classes_out(monkeypatch):
-    truth = np.array([[0, 0, 1, 1], [255] * 4], np.uint8)
+    truths = [[[0, 0, 1, 1], [255] * 4], [[0, 1]] * 2]
+    said = iter(np.array(each, np.uint8) for each in ([[0, 0, 0, 2], [1] * 4], [[0, 0]] * 2))
     names = ("sky", "road", "unlabelled", "absent")
-    data = Pictures([(truth, truth)], [{"name": name} for name in names])
+    pairs = [(np.zeros((1, 1, 3), np.uint8), np.array(truth, np.uint8)) for truth in truths]
     model = ENet(4)
-    said = np.array([[0, 0, 0, 2], [1] * 4], np.uint8)
-    monkeypatch.setattr(model, "predict", lambda picture: said)
-    assert data.metrics_of(model) == {
-        "miou": pytest.approx(1 / 3),
+    monkeypatch.setattr(model, "predict", lambda picture: next(said))
+    assert Pictures(pairs, [{"name": name} for name in names]).metrics_of(model) == {
+        "miou": pytest.approx(4 / 7 / 2),
         "pixel_accuracy": 1 / 2,
-        "iou": {"sky": pytest.approx(2 / 3), "road": 0},
+        "boundary_f_score": 0,  # only the boundary in the second picture counts
+        "iou": {"sky": pytest.approx(4 / 7), "road": 0},
         "classes": [*names],
-        "confusion": [[2, 0, 0, 0], [1, 0, 1, 0], [0] * 4, [0] * 4],
+        "confusion": [[4, 0, 0, 0], [3, 0, 1, 0], [0] * 4, [0] * 4],
     }
+    assert model.training
 
 
 def test_what_does_not_fit_is_named_before_training(tmp_path):
@@ -261,7 +265,7 @@ def test_what_does_not_fit_is_named_before_training(tmp_path):
     nowhere = "--validation", tmp_path / "no"
     assert "no is no folder." in line(five, options=nowhere)
     nowhere = "--validation", tmp_path
-    assert "must contain images/ and masks/, train/ and trainannot/, JPEG" in line(five, options=nowhere)
+    assert "must contain images/ and masks/, train/ and trainannot/, or JPEG" in line(five, options=nowhere)
     assert "--model must be enet, segnet or" in line(five, options=("--model", "no/such"))
     small_model("quicknat")[0].save_pretrained(tmp_path / "q")
     assert "--model must label the pixels of" in line(five, options=("--model", tmp_path / "q"))
@@ -357,39 +361,49 @@ def test_a_trained_enet_gives_what_pytorch_gives_on_camvid(tmp_path):
 # Training and prediction.
 
 
+RESULTS = {"segnet", "metrics.json", "predictions.png", "log.csv", "checkpoint-segnet.safetensors"}
+
+
 def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp_path):
     blocks = np.kron(TRUTH, np.ones((8, 8), np.uint8))  # 24 x 32
     data = write(tmp_path / "data", {str(n): COLOURS[np.roll(blocks, n)] for n in range(6)})
     (data / "classes.txt").write_text("0 rock 0 0 0\n1 sea 0 160 255\n2 fire 255 80 0\n")
     output, folder = tmp_path / "out", tmp_path / "out" / "segnet"
-    said = call("train.py", "--smoke", "--model", "segnet", "--data", data, "--output", output)
-    assert said.stdout.startswith("segnet: 5 pictures, 1 for validation, 3 classes (rock, sea, fire)")
-    written = {"segnet", "metrics.json", "predictions.png", "log-segnet.csv"}
-    assert {path.name for path in output.iterdir()} == written | {"checkpoint-segnet.safetensors"}
+    options = "--model", "segnet", "--decoder", "skip", "--decoder-kernel", 5, "--crop", 20, "--test", data
+    said = call("train.py", "--smoke", *options, "--data", data, "--output", output)
+    assert said.stdout.startswith("segnet: 5 pictures, 1 for validation, 6 for test, 3 classes (rock, sea, f")
+    assert {path.name for path in output.iterdir()} == RESULTS
     report, model = json.loads((output / "metrics.json").read_text()), zoo.from_pretrained(folder)
-    assert f"validation mean IoU {report['miou']:.3f}, the best so far" in said.stdout
-    held = read_folders([data], 256).divided()[1]
-    assert held.metrics_of(model) == report  # of the weights that were written
+    assert (model.config["decoder"], model.config["decoder_kernel"]) == ("skip", 5)
+    assert f"validation mean IoU {report['validation']['miou']:.3f}, the best so far" in said.stdout
+    whole = read_folders([data], 256)
+    for name, pictures in (("validation", whole.divided()[1]), ("test", whole)):
+        assert pictures.metrics_of(model) == report[name]  # of the weights that were written
     assert model.about.input["side"] == 256
 
-    # A second run: fewer classes, held-out pictures of their own, half the size.
+    # A second run: fewer classes, held-out pictures of their own, half the size, of 16 bits.
     other = write(tmp_path / "other", dict.fromkeys("ab", blocks % 2))
+    grey = Image.fromarray(blocks.astype(np.uint16) * 400)
+    grey.save(other / "images" / "a.png")
     options = "--data", other, "--validation", other / "images", other / "masks", "--side", 12
     with pytest.warns(UserWarning, match="new random values: classifier"):
-        said = call("train.py", "--smoke", "--model", folder, *options, "--output", tmp_path / "b")
-    assert said.stdout.startswith("segnet: 2 pictures, 2 for validation, 2 classes (0, 1)")
+        said = call("train.py", "--smoke", "--model", folder, *options, "--output", tmp_path / "b").stdout
+    assert said.startswith(
+        "segnet: 2 pictures, 2 for validation, 2 classes (0, 1). In pictures of more than "
+    )
+    assert "white is 1024.\n" in said
     again = zoo.from_pretrained(tmp_path / "b" / "segnet")
     assert [entry["name"] for entry in again.about.classes] == ["0", "1"]
 
     # Larger pictures are reduced as in training; their label maps have the size of the pictures.
-    pictures, drawing = other / "images", tmp_path / "new" / "classes.png"
-    call("predict.py", tmp_path / "b" / "segnet", pictures, "--output", drawing)
-    with Image.open(pictures / "a.png") as image, Image.open(tmp_path / "new" / "classes-a.png") as labels:
-        expected = again.predict(image.resize((16, 12))).repeat(2, 0).repeat(2, 1)
-        assert np.array_equal(labels, expected)
-        assert np.array_equal(again.predict(image), expected)
-        assert np.abs(again.predict(np.array(image) / 255) != expected).mean() < 0.01
+    drawing, before = tmp_path / "new" / "classes.png", (other / "images" / "a.png").read_bytes()
+    call("predict.py", tmp_path / "b" / "segnet", other / "images", "--output", drawing)
+    (seen, _), _ = read_folders([other], 12, like=Pictures([], whole.classes, 1024)).pairs
+    with Image.open(tmp_path / "new" / "classes-a.png") as labels:
+        assert np.array_equal(labels, again.predict(seen).repeat(2, 0).repeat(2, 1))
+        assert np.array_equal(labels, again.predict(grey))
     assert drawing.read_bytes().startswith(b"\x89PNG")
+    assert (other / "images" / "a.png").read_bytes() == before
 
 
 def test_training_on_camvid_and_with_names_of_classes(tmp_path):
@@ -397,87 +411,138 @@ def test_training_on_camvid_and_with_names_of_classes(tmp_path):
     blocks = np.kron(TRUTH, np.ones((8, 8), np.uint8))
     write(tmp_path / "c", {str(n): np.roll(blocks, n) for n in range(3)}, "train trainannot")
     write(tmp_path / "c", {"a": blocks, "b": blocks.T.copy()}, "val valannot")
+    write(tmp_path / "c", {"a": blocks}, "test testannot")
     said = call("train.py", "--smoke", "--data", tmp_path / "c", "--output", tmp_path / "all").stdout
-    assert said.startswith("enet: 3 pictures, 2 for validation, 12 classes (sky, building, pole")
+    assert said.startswith("enet: 3 pictures, 2 for validation, 1 for test, 12 classes (sky, building, pole")
     (tmp_path / "names.txt").write_text("0 rock 0 0 0\n1 sea 0 160 255\n2 fire 255 80 0\n")
-    options = "--data", tmp_path / "c", "--classes", tmp_path / "names.txt", "--no-augmentation"
+    options = "--data", tmp_path / "c", "--classes", tmp_path / "names.txt"
     said = call("train.py", "--smoke", *options, "--output", tmp_path / "out").stdout
     assert "3 classes (rock, sea, fire)" in said
     model = zoo.from_pretrained(tmp_path / "out" / "enet")
     assert model.about.classes[1] == {"name": "sea", "colour": [0, 160, 255]}
 
 
-def test_the_best_model_is_kept_and_a_run_continues_beyond_its_end(tmp_path, monkeypatch):
+def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeypatch):
     blocks = np.kron(TRUTH, np.ones((8, 8), np.uint8))
     data = write(tmp_path / "data", {str(n): np.roll(blocks, n) for n in range(6)})
-    output, scores, seen = tmp_path / "out", iter((0.5, 0.7, 0.6, 0, 0.7, 0.6, 0)), []
+    output, scores, seen = tmp_path / "out", iter(()), []
     options = ["--model", "segnet", "--data", data, "--batch", 1, "--save-every", 1, "--output", output]
 
     def metrics_of(data: Pictures, model: zoo.Model) -> dict:
         seen.append(dict(tree_flatten(model.parameters())))
-        return {"miou": next(scores), "pixel_accuracy": 0, "iou": {}}
+        return {"miou": next(scores), "boundary_f_score": 0, "pixel_accuracy": 0, "iou": {}, "classes": []}
 
-    def kept() -> dict:
-        return {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+    def refused(*more: object) -> str:
+        """The line of a run that is refused and changes nothing."""
+        before = {path: path.read_bytes() for path in output.rglob("*.*")}
+        (line,) = call("train.py", *options, *more, status=1).stderr.splitlines()
+        assert before == {path: path.read_bytes() for path in output.rglob("*.*")}
+        return line
+
+    def best_is(weights: dict) -> bool:
+        return all(
+            mx.array_equal(weights[name], value)
+            for name, value in tree_flatten(zoo.from_pretrained(output / "segnet").parameters())
+        )
 
     monkeypatch.setattr(Pictures, "metrics_of", metrics_of)
-    (line,) = call("train.py", *options, "--resume", status=1).stderr.splitlines()
-    assert line.startswith("There is nothing to resume: ")
+    assert refused("--resume").startswith("There is nothing to resume: ")
+    scores = iter((0.5, 0.7, 0.6, 0))
     call("train.py", *options, "--steps", 3)
-    best = dict(tree_flatten(zoo.from_pretrained(output / "segnet").parameters()))
-    assert all(mx.array_equal(seen[1][name], best[name]) for name in best)
-    (line,) = call("train.py", *options, "--steps", 3, status=1).stderr.splitlines()
-    assert "is of an earlier run: pass --resume" in line
+    assert best_is(seen[1])
+    assert refused().endswith(
+        "pass --resume to continue its run, --overwrite to replace it, or another --output."
+    )
+    assert refused("--model", "enet").startswith(f"{output}/log.csv exists: ")
+    assert "--steps must be at least 3" in refused("--resume", "--steps", 2)
+    with reserved("--output", output):
+        assert refused("--resume") == f"--output must be another folder: a run writes into {output} now."
 
-    said = call("train.py", *options, "--steps", 9, "--patience", 3, "--resume").stdout
-    assert "Resuming after step 3 of 9." in said
-    assert [n for n in range(10) if f"step {n} of 9: " in said] == [4, 5]  # 0.7 at step 2 was the best
-    log = np.genfromtxt(output / "log-segnet.csv", delimiter=",", names=True)
+    # The best model of the first run, with 0.7, stays until there is a better one.
+    scores = iter((0.7, 0.6, 0.8, 0))
+    said = call("train.py", *options, "--steps", 5, "--resume").stdout
+    assert "Resuming after step 3 of 5." in said
+    assert best_is(seen[-2])
+    log = np.genfromtxt(output / "log.csv", delimiter=",", names=True)
     assert log["step"].tolist() == [1, 2, 3, 4, 5]
-    assert log["validation_miou"].tolist() == [0.5, 0.7, 0.6, 0.7, 0.6]
+    assert log["validation_miou"].tolist() == [0.5, 0.7, 0.6, 0.6, 0.8]
     assert (log["loss"] > 0).all()
 
-    before = kept()
-    monkeypatch.setattr(train, "loss_of", lambda model, x, *_: model(x).sum() * mx.nan)
-    (line,) = call("train.py", *options, "--steps", 9, "--resume", status=1).stderr.splitlines()
-    assert line.startswith("The loss or a parameter is not finite in step 6 (loss nan)")
-    assert kept() == before
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "loss_of", lambda model, x, *_: model(x).sum() * mx.nan)
+        line = refused("--steps", 9, "--resume")
+        assert line.startswith("The loss or a parameter is not finite in step 6 (loss nan)")
+    scores = iter((0.1, 0))
+    call("train.py", *options, "--overwrite", "--steps", 1)
+    assert best_is(seen[-2])
+
+
+def test_ctrl_c_keeps_the_best_model_and_a_failing_kernel_says_how_to_go_on(tmp_path, monkeypatch):
+    output, folder = tmp_path / "out", tmp_path / "out" / "segnet"
+    options = ["--smoke", "--model", "segnet", "--save-every", 1, "--output", output]
+    steps = iter((None, mx.array(signal.SIGINT)))
+
+    def ends_in_the_second_step(*batch: mx.array) -> list[mx.array]:
+        if next(steps) is not None:
+            signal.raise_signal(signal.SIGINT)
+        return share_of(batch)
+
+    share_of = training.share_of
+    monkeypatch.setattr(training, "share_of", lambda batch: ends_in_the_second_step(*batch))
+    said = call("train.py", *options, status=130).stdout
+    assert "step 2 of 3: loss" in said
+    assert f". {folder}/ has the best model." in said
+    assert len(zoo.from_pretrained(folder).about.classes) == 5
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("[metal::Device] Unable to load kernel\nmore")
+
+    monkeypatch.setattr(training, "share_of", fails)
+    (line,) = call("train.py", *options, "--resume", status=1).stderr.splitlines()
+    assert line.startswith("[metal::Device] Unable to load kernel. If a GPU kernel failed, set ")
+    assert "MLX_UNPOOL_BACKEND=ops" in line
+    assert "/issues/new/choose" in line
 
 
 def test_labelling_needs_no_names_but_a_model_for_pictures(tmp_path):
-    model, drawing = randomised(ENet(40)), tmp_path / "x.png"
+    model, drawing = randomised(ENet(40)), tmp_path / "new" / "x.png"
     model.save_pretrained(tmp_path / "m")
-    picture = write(tmp_path, {"a": TRUTH}) / "images" / "a.png"
+    pictures = write(tmp_path, dict.fromkeys("ab", TRUTH)) / "images"
     options = "--output", drawing
-    assert "a.png: " in call("predict.py", tmp_path / "m", picture, *options).stdout
-    with Image.open(picture) as image, Image.open(tmp_path / "x-a.png") as labels:
+    (pictures / "b.png").write_bytes(b"no picture")
+    result = call("predict.py", tmp_path / "m", pictures, *options, status=1)
+    assert "a.png: " in result.stdout
+    line, last = result.stderr.splitlines()
+    assert line.startswith(f"{pictures / 'b.png'} cannot be read as a picture: ")
+    assert last == "1 of 2 pictures were not labelled."
+    assert {path.name for path in drawing.parent.iterdir()} == {"x.png", "x-a.png"}
+    with Image.open(pictures / "a.png") as image, Image.open(tmp_path / "new" / "x-a.png") as labels:
         assert np.array_equal(labels, model.predict(image))
     for name, says in (
         ("quicknat", "does not label pictures: it is a quicknat, 2-D, for 1 channels"),
         ("conv_autoencoder_3d", "a conv_autoencoder_3d, 3-D, for 1 channels"),
     ):
         small_model(name)[0].save_pretrained(tmp_path / name)
-        (line,) = call("predict.py", tmp_path / name, picture, *options, status=1).stderr.splitlines()
+        (line,) = call("predict.py", tmp_path / name, pictures, *options, status=1).stderr.splitlines()
         assert says in line
-    drawing.unlink()
-    (tmp_path / "b.png").write_bytes(b"no picture")
-    pair = picture, tmp_path / "b.png"
-    line, last = call("predict.py", tmp_path / "m", *pair, *options, status=1).stderr.splitlines()
-    assert line.startswith(f"{tmp_path / 'b.png'} cannot be read as a picture: ")
-    assert last == "1 of 2 pictures were not labelled."
-    assert drawing.exists()
-    for output in (picture, tmp_path / "a.png"):  # this one has the label map a-b.png
-        before = (tmp_path / "b.png").rename(tmp_path / "a-b.png") if output != picture else None
-        pair = [picture, *([tmp_path / "b.png", before] if before else [])]
-        (tmp_path / "b.png").write_bytes(b"")
-        (line,) = call("predict.py", tmp_path / "m", *pair, "--output", output, status=1).stderr.splitlines()
-        assert line == f"--output would replace the picture {before or picture}: choose another name."
 
 
-PROGRAMS = ["predict", "train", "segnet_digits", "segnet_brain", "segnet_ecg", "brain_segment"]
+def test_labelling_never_replaces_a_picture(tmp_path):
+    randomised(ENet(3)).save_pretrained(tmp_path / "m")
+    pictures = write(tmp_path, {"a": TRUTH, "x-a": TRUTH}) / "images"
+    (tmp_path / "linked.png").hardlink_to(pictures / "a.png")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.png")}
+    for output in (pictures / "a.png", pictures / "x.png", tmp_path / "linked.png"):
+        (line,) = call(
+            "predict.py", tmp_path / "m", pictures, "--output", output, status=1
+        ).stderr.splitlines()
+        assert line.startswith("--output would replace the picture ")
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*.png")}
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    "program", [path.stem for path in EXAMPLES.glob("*.py") if path.stem != "first_steps"]
+)
 def test_without_matplotlib_a_line_says_what_to_install(program):
     code = f"import sys; sys.argv, sys.modules['matplotlib'] = ['{program}.py'], None; import {program}"
     result = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
