@@ -14,17 +14,6 @@ import argparse
 from contextlib import ExitStack
 from pathlib import Path
 
-import support.installed  # noqa: F401
-
-# isort: split
-import matplotlib.pyplot as plt
-import mlx.core as mx
-import mlx_unpool_zoo as zoo
-import nibabel
-import numpy as np
-from mlx.utils import tree_flatten
-from nibabel.spatialimages import SpatialImage
-from nilearn.image import resample_to_img
 from support.brain_volumes import (
     LABELS,
     PLANES,
@@ -41,6 +30,15 @@ from support.brain_volumes import (
 from support.command_line import run_program
 from support.drawing import frame, show_classes
 from support.files import check_output_folder, checksum, replacing
+
+import matplotlib.pyplot as plt
+import mlx.core as mx
+import mlx_unpool_zoo as zoo
+import nibabel
+import numpy as np
+from mlx.utils import tree_flatten
+from nibabel.spatialimages import SpatialImage
+from nilearn.image import resample_to_img
 from tqdm import tqdm
 
 PUBLISHED = "https://zenodo.org/records/10390573"

@@ -13,15 +13,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import support.installed  # noqa: F401
+from support.command_line import run_program
+from support.files import check_output_file, replacing
 
-# isort: split
 import mlx.core as mx
 import mlx.nn as nn
 import mlx_unpool_zoo as zoo
 from mlx.utils import tree_map
-from support.command_line import run_program
-from support.files import check_output_file, replacing
 
 import mlx_unpool
 

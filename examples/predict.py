@@ -14,18 +14,16 @@ import argparse
 import sys
 from pathlib import Path
 
-import support.installed  # noqa: F401
+from support.command_line import run_program
+from support.drawing import PICTURE_SUFFIXES, draw_rows
+from support.files import check_output_file, replacing
+from support.folders import colour_of, files_in, read_image
 
-# isort: split
 import mlx_unpool_zoo as zoo
 import numpy as np
 from mlx_unpool_zoo.model import array_of
 from mlx_unpool_zoo.pytorch import cut
 from PIL import Image
-from support.command_line import run_program
-from support.drawing import PICTURE_SUFFIXES, draw_rows
-from support.files import check_output_file, replacing
-from support.folders import colour_of, files_in, read_image
 from tqdm import tqdm
 
 ROWS = 20  # of the picture

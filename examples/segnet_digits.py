@@ -20,9 +20,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import support.installed  # noqa: F401
+from support.command_line import run_program
+from support.digit_scenes import CLASS_NAMES, Scenes
+from support.drawing import add_legend, frame, save
+from support.files import check_output_folder
+from support.training import adamw, save_weights, train, weighted_cross_entropy
 
-# isort: split
 import matplotlib.pyplot as plt
 import mlx.core as mx
 import numpy as np
@@ -31,11 +34,6 @@ from matplotlib.colors import ListedColormap
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo.metrics import segmentation_metrics
 from mlx_unpool_zoo.segnet import DECODERS, NORMS, SegNet
-from support.command_line import run_program
-from support.digit_scenes import CLASS_NAMES, Scenes
-from support.drawing import add_legend, frame, save
-from support.files import check_output_folder
-from support.training import adamw, save_weights, train, weighted_cross_entropy
 
 CLASSES = len(CLASS_NAMES)
 BACKGROUND_WEIGHT = 0.2  # most pixels are background

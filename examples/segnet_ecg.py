@@ -17,9 +17,11 @@ import json
 import time
 from pathlib import Path
 
-import support.installed  # noqa: F401
+from support.command_line import run_program
+from support.drawing import add_legend, save
+from support.ecg import CLASS_NAMES, COLOURS, SAMPLES, recordings, training_batches
+from support.training import adamw, parse_options, save_weights, train
 
-# isort: split
 import matplotlib.pyplot as plt
 import mlx.core as mx
 import mlx.nn as nn
@@ -27,10 +29,6 @@ import numpy as np
 from matplotlib.colors import to_rgba_array
 from mlx_unpool_zoo.metrics import class_iou
 from mlx_unpool_zoo.segnet import DECODERS, SegNet
-from support.command_line import run_program
-from support.drawing import add_legend, save
-from support.ecg import CLASS_NAMES, COLOURS, SAMPLES, recordings, training_batches
-from support.training import adamw, parse_options, save_weights, train
 
 LEARNING_RATE = 0.01
 

@@ -25,15 +25,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import support.installed  # noqa: F401
-
-# isort: split
-import mlx.core as mx
-import mlx_unpool_zoo as zoo
-import numpy as np
-from mlx_unpool_zoo.model import IMAGENET, WEIGHTS
-from mlx_unpool_zoo.pytorch import cut
-from mlx_unpool_zoo.segnet import DECODERS
 from support.command_line import run_program
 from support.digit_scenes import CLASS_NAMES, SPLITS, Scenes
 from support.drawing import draw_rows
@@ -41,6 +32,15 @@ from support.files import reserved, write_file
 from support.folders import Pictures, colour_of, folders_of, read_folders
 from support.training import adamw, parse_options, train, weighted_cross_entropy
 
+import mlx.core as mx
+import mlx_unpool_zoo as zoo
+import numpy as np
+from mlx_unpool_zoo.model import IMAGENET, WEIGHTS
+from mlx_unpool_zoo.segnet import DECODERS
+
+FILES = ("checkpoint.safetensors", "log.csv", "metrics.json", "predictions.png")
+# What a resumed run must have in common with the run that it continues, besides the data.
+SETTINGS = ("model", "decoder", "decoder_kernel", "crop", "side", "batch", "seed", "learning_rate")
 SCORES = {"miou": "mean IoU", "boundary_f_score": "boundary F-score", "pixel_accuracy": "pixel accuracy"}
 
 
@@ -61,7 +61,6 @@ def parse_arguments() -> argparse.Namespace:
     add("--learning-rate", type=float, default=0.01, help="peak, of AdamW (default: 0.01)")
     add("--compile", action="store_true", help="compile the step; minutes on a CPU")
     add("--overwrite", action="store_true", help="replace the run in --output (without --resume)")
-    add("--augment", action="store_true", help=argparse.SUPPRESS)
     arguments = parse_options(parser, 300, 4, "demo/train")
     if arguments.side < 8 or not 0 < arguments.learning_rate < math.inf:
         parser.error("--side must be 8 or more, and --learning-rate positive and finite")
@@ -140,57 +139,45 @@ def main() -> int:
     """Run the program and return the exit status."""
     arguments = parse_arguments()
     splits = read_data(arguments)
-    splits["train"].class_weights()  # raises an error if no pixel counts
+    data, held, output = splits["train"], splits["validation"], arguments.output
+    data.class_weights()  # raises an error if no pixel counts
     mx.random.seed(arguments.seed)
-    model = model_of(arguments, splits["train"])
+    model = model_of(arguments, data)
+    settings = {name: getattr(arguments, name) for name in SETTINGS}
+    settings |= {"classes": [entry["name"] for entry in data.classes]}
+    settings |= {"data": data.summary(), "validation": held.summary()}
     if mx.distributed.init().rank() > 0:
-        train_model(model, splits, arguments)
+        train_model(model, data, held, settings, arguments)
         return 0
-    with reserved("--output", arguments.output):
-        run = files_of(model, arguments.output)
+    with reserved("--output", output):
         if not arguments.resume:
-            if (old := [path for path in run.values() if path.exists()]) and not arguments.overwrite:
+            files = [output / name for name in (model.model_type, *FILES)]
+            if (old := [path for path in files if path.exists()]) and not arguments.overwrite:
                 hint = "pass --resume to continue its run, --overwrite to replace it, or another --output."
                 raise ValueError(f"{old[0]} exists: {hint}")
-            for name in ("checkpoint", "log"):
-                run[name].unlink(missing_ok=True)
-        print(f"{model.model_type}: {description_of(splits)}", flush=True)
-        train_model(model, splits, arguments)
-        write_report(zoo.from_pretrained(run["model"]), splits, arguments)
+            for path in files[1:]:
+                path.unlink(missing_ok=True)
+        others = "".join(f", {len(splits[name].pairs)} for {name}" for name in SPLITS[1:] if name in splits)
+        print(f"{model.model_type}: {len(data.pairs)} pictures{others}, {data.description()}", flush=True)
+        train_model(model, data, held, settings, arguments)
+        model = zoo.from_pretrained(output / model.model_type)
+        report = {split: splits[split].metrics_of(model) for split in SPLITS[1:] if split in splits}
+        write_file(output / FILES[2], json.dumps({"settings": settings} | report, indent=2).encode())
+        print_report(report)
+        shown, truth = zip(*held.pairs[:4], strict=True)
+        columns = {"picture": shown, "truth": truth, "predicted": [*map(model.predict, shown)]}
+        draw_rows(columns, model.about.classes, output / FILES[3])
+    print(f"Wrote the best model, {output / model.model_type}/, and {', '.join(FILES)} in {output}/.")
+    print(f"Label your pictures: python examples/predict.py {output / model.model_type} PICTURE ...")
+    print(f"Train longer: the same command with --resume --steps {2 * arguments.steps}")
     return 0
 
 
-def files_of(model: zoo.Model, output: Path) -> dict[str, Path]:
-    """The files of a run, and the folder of its model."""
-    kind = model.model_type
-    names = {"model": kind, "checkpoint": f"checkpoint-{kind}.safetensors", "log": "log.csv"}
-    names |= {"metrics": "metrics.json", "picture": "predictions.png"}
-    return {key: output / name for key, name in names.items()}
-
-
-def description_of(splits: dict[str, Pictures]) -> str:
-    """The pictures and the classes, in one line."""
-    data = splits["train"]
-    others = "".join(f", {len(splits[name].pairs)} for {name}" for name in SPLITS[1:] if name in splits)
-    names = cut([entry["name"] for entry in data.classes])
-    text = f"{len(data.pairs)} pictures{others}, {len(data.classes)} classes ({names})."
-    if data.white_level:
-        text += f" In pictures of more than 8 bits, white is {data.white_level:g}."
-    return text
-
-
-def settings_of(splits: dict[str, Pictures], arguments: argparse.Namespace) -> dict[str, Any]:
-    """Everything that a resumed run must have in common with the run that it continues."""
-    kept = ("model", "decoder", "decoder_kernel", "crop", "side", "batch", "seed", "learning_rate", "augment")
-    data = {"data": splits["train"].summary(), "validation": splits["validation"].summary()}
-    classes = {"classes": [entry["name"] for entry in splits["train"].classes]}
-    return {name: getattr(arguments, name) for name in kept} | classes | data
-
-
-def train_model(model: zoo.Model, splits: dict[str, Pictures], arguments: argparse.Namespace) -> None:
-    """Train a model. The folder of the run has the one with the best validation mean IoU so far."""
-    run, held = files_of(model, arguments.output), splits["validation"]
-    folder, best = run["model"], None if arguments.resume else -math.inf
+def train_model(
+    model: zoo.Model, data: Pictures, held: Pictures, settings: dict[str, Any], arguments: argparse.Namespace
+) -> None:
+    """Train a model. The folder ``--output`` has the one with the best validation mean IoU so far."""
+    folder, best = arguments.output / model.model_type, None if arguments.resume else -math.inf
 
     def keep_the_best(stopped: bool) -> tuple[str, float]:
         nonlocal best
@@ -208,43 +195,33 @@ def train_model(model: zoo.Model, splits: dict[str, Pictures], arguments: argpar
             model.save_pretrained(folder)
         return f", validation mean IoU {score:.3f}{', the best so far' * is_best}", score
 
-    data = splits["train"]
     train(
         model,
         adamw(arguments.learning_rate, arguments.steps),
         loss_of,
-        data.batches(model, arguments.batch, arguments.seed, arguments.crop, arguments.augment),
+        data.batches(model, arguments.batch, arguments.seed, arguments.crop),
         arguments.steps,
-        run["checkpoint"],
-        settings=settings_of(splits, arguments),
+        arguments.output / FILES[0],
+        settings=settings,
         save_every=arguments.save_every,
         seed=arguments.seed,
         resume=arguments.resume,
         description=model.model_type,
         compiled=arguments.compile,
-        log=run["log"],
+        log=arguments.output / FILES[1],
         at_checkpoint=keep_the_best,
     )
 
 
-def write_report(model: zoo.Model, splits: dict[str, Pictures], arguments: argparse.Namespace) -> None:
-    """Write and print the metrics of a model for validation and test, and draw some predictions."""
-    run, output = files_of(model, arguments.output), arguments.output
-    report = {split: splits[split].metrics_of(model) for split in SPLITS[1:] if split in splits}
-    text = json.dumps({"settings": settings_of(splits, arguments)} | report, indent=2)
-    write_file(run["metrics"], f"{text}\n".encode())
+def print_report(report: dict[str, Any]) -> None:
+    """Print the metrics of each split in a column."""
     print(f"{'':22}" + "".join(f"{split:>12}" for split in report))
-    for name in report["validation"]["classes"]:
-        values = (found["iou"].get(name) for found in report.values())
-        print(f"{f'IoU {name}':22}" + "".join(f"{'-' if v is None else f'{v:.3f}':>12}" for v in values))
-    for key, name in SCORES.items():
-        print(f"{name:22}" + "".join(f"{found[key]:12.3f}" for found in report.values()))
-    shown, truth = zip(*splits["validation"].pairs[:4], strict=True)
-    columns = {"picture": shown, "truth": truth, "predicted": [*map(model.predict, shown)]}
-    draw_rows(columns, model.about.classes, run["picture"])
-    print(f"Wrote the best model, {run['model']}/, and {output}/metrics.json, predictions.png and log.csv.")
-    print(f"Label your pictures: python examples/predict.py {run['model']} PICTURE ...")
-    print(f"Train longer: the same command with --resume --steps {2 * arguments.steps}")
+    rows = {
+        f"IoU {n}": [found["iou"].get(n) for found in report.values()] for n in report["validation"]["iou"]
+    }
+    rows |= {name: [found[key] for found in report.values()] for key, name in SCORES.items()}
+    for name, values in rows.items():
+        print(f"{name:22}" + "".join(f"{'-' if v is None else f'{v:.3f}':>12}" for v in values))
 
 
 if __name__ == "__main__":

@@ -50,6 +50,12 @@ class Pictures:
         rest = [pair for n, pair in enumerate(self.pairs) if n % every != every - 1]
         return replace(self, pairs=rest), replace(self, pairs=self.pairs[last])
 
+    def description(self) -> str:
+        """The classes and the white level, in one line."""
+        text = f"{len(self.classes)} classes ({cut([entry['name'] for entry in self.classes])})."
+        white = f" In pictures of more than 8 bits, white is {self.white_level or 0:g}."
+        return text + white * (self.white_level is not None)
+
     def summary(self) -> str:
         """The number of pictures and a checksum of them and their masks."""
         sum_of = functools.reduce(lambda crc, a: zlib.crc32(a.tobytes(), crc), chain(*self.pairs), 0)
@@ -65,12 +71,12 @@ class Pictures:
         return weights.astype(np.float32)
 
     def batches(
-        self, model: Model, count: int, seed: int, crop: int | None = None, augment: bool = False
+        self, model: Model, count: int, seed: int, crop: int | None = None
     ) -> Iterator[tuple[mx.array, ...]]:
         """Endless batches of inputs, classes and weights: squares of random pictures, half mirrored.
 
         Their side is ``crop``, by default the median of the shorter sides. Smaller pictures are padded with
-        ignored pixels. With ``augment``, scale (2/3 to 3/2) and brightness (3/4 to 4/3) vary.
+        ignored pixels.
         """
         random, multiple = np.random.default_rng(seed), model.about.input.get("multiple_of") or 1
         weights = self.class_weights()
@@ -82,18 +88,10 @@ class Pictures:
             parts = []
             for number in random.choice(len(self.pairs), count, replace=len(self.pairs) < count):
                 picture, truth = self.pairs[number]
-                scale, light = random.uniform(-1, 1, 2) if augment else (0, 0)
-                cut_out = min(round(side * 1.5**scale), max(side, min(truth.shape)))
-                below = [(0, max(0, cut_out - size)) for size in truth.shape]
+                below = [(0, max(0, side - size)) for size in truth.shape]
                 picture = np.pad(picture, [*below, (0, 0)], "edge")
                 truth, flip = np.pad(truth, below, constant_values=IGNORED), random.choice((1, -1))
-                y, x = (random.integers(size - cut_out + 1) for size in truth.shape)
-                if augment:
-                    box, how = (x, y, x + cut_out, y + cut_out), Image.Resampling
-                    picture = np.array(Image.fromarray(picture).resize((side, side), how.BILINEAR, box))
-                    picture = (picture * (4 / 3) ** light).clip(0, 255).astype(np.uint8)
-                    truth = np.array(Image.fromarray(truth).resize((side, side), how.NEAREST, box))
-                    y = x = 0
+                y, x = (random.integers(size - side + 1) for size in truth.shape)
                 parts.append([a[y : y + side, x : x + side][:, ::flip] for a in (picture, truth)])
             pictures, classes = (np.stack(part) for part in zip(*parts, strict=True))
             numbers = classes.clip(max=len(self.classes) - 1).astype(np.int32)

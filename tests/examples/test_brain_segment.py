@@ -7,16 +7,6 @@ import shutil
 import signal
 from pathlib import Path
 
-import brain_segment
-import mlx.core as mx
-import mlx_unpool_zoo as zoo
-import nibabel
-import numpy as np
-import pytest
-from mlx_unpool_zoo.near_ties import pooled_indices
-from programs import call
-from scipy import ndimage
-from scipy.ndimage import map_coordinates
 from support.brain_volumes import (
     LABELS,
     ORIENTATION,
@@ -31,6 +21,17 @@ from support.brain_volumes import (
     split_hemispheres,
     with_both_hemispheres,
 )
+
+import brain_segment
+import mlx.core as mx
+import mlx_unpool_zoo as zoo
+import nibabel
+import numpy as np
+import pytest
+from mlx_unpool_zoo.near_ties import pooled_indices
+from programs import call
+from scipy import ndimage
+from scipy.ndimage import map_coordinates
 
 CLASSES = zoo.read_classes(LABELS)
 COUNTS = {"coronal": 79, "sagittal": 51, "axial": 79}  # classes of the network of each plane

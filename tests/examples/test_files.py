@@ -18,6 +18,8 @@ import warnings
 from pathlib import Path
 from unittest import mock
 
+from support.files import load_arrays, replacing, save_arrays
+
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
@@ -26,7 +28,6 @@ from mlx_unpool_zoo import convert
 from mlx_unpool_zoo.pytorch import read_state
 from programs import Bomb, environment
 from small_models import save_state
-from support.files import load_arrays, replacing, save_arrays
 
 FILES = ["README.md", "config.json", "model.safetensors"]
 ARRAYS = {

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from support.brain_volumes import PLANES as BRAIN
+
 import pytest
 from programs import EXAMPLES, call, run
-from support.brain_volumes import PLANES as BRAIN
 
 # The arguments of each program, with {} for its output.
 FOLDERS = {

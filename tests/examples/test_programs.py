@@ -9,6 +9,8 @@ import signal
 import sys
 from pathlib import Path
 
+from support import brain_scans, digit_scenes, ecg, training
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -16,7 +18,6 @@ import segnet_digits
 from mlx_unpool_zoo import metrics
 from mlx_unpool_zoo.segnet import SegNet
 from programs import call, run
-from support import brain_scans, digit_scenes, ecg, training
 
 from mlx_unpool import MaxUnpool2d
 

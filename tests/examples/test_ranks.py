@@ -17,6 +17,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from support import training
+
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
@@ -24,7 +26,6 @@ import numpy as np
 import pytest
 import segnet_digits
 from programs import environment
-from support import training
 
 PROGRAM = Path(segnet_digits.__file__)
 SMALL = Path(__file__).parent / "support" / "small_training.py"

@@ -11,6 +11,11 @@ import sys
 from pathlib import Path
 from zlib import crc32
 
+from support import training
+from support.files import reserved
+from support.folders import Pictures, folders_of, read_folders
+from support.training import weighted_cross_entropy
+
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
@@ -22,10 +27,6 @@ from mlx_unpool_zoo.pytorch import read_state
 from PIL import Image
 from programs import EXAMPLES, call, environment
 from small_models import randomised, save_state, small_model
-from support import training
-from support.files import reserved
-from support.folders import Pictures, folders_of, read_folders
-from support.training import weighted_cross_entropy
 
 ROOT = Path(__file__).parents[2]
 # A published checkpoint, two pictures of CamVid, and the scores and classes of PyTorch for them.
