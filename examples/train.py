@@ -7,14 +7,13 @@
     python examples/train.py --data photos --model model/enet --output new    start from a model of the zoo
     python examples/train.py --data photos --resume --steps 600         continue, here also beyond the end
 
-Further layouts: JPEGImages/ with SegmentationClass/ (VOC, CVAT, labelme), and a.jpg with a_mask.png.
+Further layout: JPEGImages/ with SegmentationClass/ or SegmentationClassPNG/ (VOC, CVAT, labelme).
 The pixels of a mask (PNG) are class numbers or colours. 255 does not count, unless 0 and 255 are the only
 numbers, and neither do classes called "unlabelled" or "void". Names and colours of the classes are in
 photos/classes.txt, one per line: "number name red green blue", or in the file of labelme (class_names.txt) or
 CVAT (labelmap.txt); without a file they are those that occur in the masks. All pictures are held in memory.
-The program writes into the folder --output: the model with the best validation mean IoU of all checkpoints
-(a folder of the zoo, for predict.py and export.py), its results (JSON) and a picture, the log (CSV) and the
-state of the run.
+The folder --output gets the model with the best validation mean IoU of all checkpoints (a folder of the zoo,
+for predict.py and export.py), its metrics (JSON), a picture, the log (CSV) and the state of the run.
 """
 
 from __future__ import annotations
@@ -36,6 +35,7 @@ import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
 from mlx_unpool_zoo.model import IMAGENET, WEIGHTS
+from mlx_unpool_zoo.pytorch import cut
 from mlx_unpool_zoo.segnet import DECODERS
 
 FILES = ("checkpoint.safetensors", "log.csv", "metrics.json", "predictions.png")
@@ -51,30 +51,29 @@ def parse_arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--data", type=Path, nargs="+", help="folder with images/ and masks/, or both folders")
     add("--validation", type=Path, nargs="+", help="the same (default: val/, or a fifth of --data)")
+    add("--test", type=Path, nargs="+", help="the same, for the best model at the end")
     add("--classes", type=Path, help="names and colours (default: classes.txt beside the masks)")
     add("--model", default="enet", help="enet (default), segnet, or the folder of a model")
     add("--decoder", choices=DECODERS, help="of --model segnet (default: unpool)")
-    add("--decoder-kernel", type=int, help="width of its convolutions in the decoder (default: 3)")
-    add("--test", type=Path, nargs="+", help="like --validation, for the best model at the end")
-    add("--crop", type=int, help="side of the training squares (default: median of the shorter sides)")
+    add("--decoder-kernel", type=int, choices=(1, 3, 5, 7), help="of its convolutions (default: 3)")
     add("--side", type=int, default=256, help="reduce pictures to this shorter side (default: 256)")
+    add("--crop", type=int, help="side of the training squares (default: median of the shorter sides)")
     add("--learning-rate", type=float, default=0.01, help="peak, of AdamW (default: 0.01)")
     add("--compile", action="store_true", help="compile the step; minutes on a CPU")
+    add("--seed", type=int, default=0, help="seed of weights and data (default: 0)")
     add("--overwrite", action="store_true", help="replace the run in --output (without --resume)")
     arguments = parse_options(parser, 300, 4, "demo/train")
-    if arguments.side < 8 or not 0 < arguments.learning_rate < math.inf:
-        parser.error("--side must be 8 or more, and --learning-rate positive and finite")
+    if arguments.side < 8 or (arguments.crop is not None and arguments.crop < 8):
+        parser.error("--side and --crop must be 8 or more")
+    if not 0 < arguments.learning_rate < math.inf:
+        parser.error("--learning-rate must be positive and finite")
     if not arguments.data and (arguments.validation or arguments.test or arguments.classes):
         parser.error("--validation, --test and --classes need --data")
-    if arguments.model != "segnet" and (arguments.decoder or arguments.decoder_kernel):
-        parser.error("--decoder and --decoder-kernel need --model segnet")
     if arguments.model == "segnet":
         arguments.decoder = arguments.decoder or "unpool"
         arguments.decoder_kernel = arguments.decoder_kernel or 3
-        if arguments.decoder_kernel < 1 or arguments.decoder_kernel % 2 == 0:
-            parser.error("--decoder-kernel must be odd and positive")
-    if arguments.crop is not None and arguments.crop < 8:
-        parser.error("--crop must be 8 or more")
+    elif arguments.decoder or arguments.decoder_kernel:
+        parser.error("--decoder and --decoder-kernel need --model segnet")
     return arguments
 
 
@@ -158,7 +157,11 @@ def main() -> int:
             for path in files[1:]:
                 path.unlink(missing_ok=True)
         others = "".join(f", {len(splits[name].pairs)} for {name}" for name in SPLITS[1:] if name in splits)
-        print(f"{model.model_type}: {len(data.pairs)} pictures{others}, {data.description()}", flush=True)
+        text = f"{model.model_type}: {len(data.pairs)} pictures{others}, {len(data.classes)} classes"
+        text += f" ({cut(settings['classes'])})."
+        if data.white_level:
+            text += f" In pictures of more than 8 bits, white is {data.white_level:g}."
+        print(text, flush=True)
         train_model(model, data, held, settings, arguments)
         model = zoo.from_pretrained(output / model.model_type)
         report = {split: splits[split].metrics_of(model) for split in SPLITS[1:] if split in splits}

@@ -26,12 +26,6 @@ def colour_map(classes: list[dict[str, Any]]) -> ListedColormap:
     return ListedColormap([np.array(entry["colour"]) / 255 for entry in classes])
 
 
-def class_legend(figure: Figure, classes: list[dict[str, Any]], columns: int = 6) -> None:
-    """Add a legend with the names and colours of classes below a figure."""
-    colours = colour_map(classes)
-    add_legend(figure, {entry["name"]: colours(n) for n, entry in enumerate(classes)}, columns)
-
-
 def add_legend(figure: Figure, colours: dict[str, Any], columns: int) -> None:
     """Add a legend with names and their colours below a figure."""
     patches = [Patch(facecolor=c, edgecolor=GREY, label=name) for name, c in colours.items()]
@@ -65,7 +59,8 @@ def draw_rows(columns: dict[str, Sequence[np.ndarray]], classes: list[dict[str, 
             else:
                 show_classes(axis, np.ma.masked_greater_equal(array, len(classes)), classes)
             frame(axis)
-    class_legend(figure, classes)
+    colours = colour_map(classes)
+    add_legend(figure, {entry["name"]: colours(n) for n, entry in enumerate(classes)}, 6)
     save(figure, path)
 
 

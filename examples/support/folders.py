@@ -50,12 +50,6 @@ class Pictures:
         rest = [pair for n, pair in enumerate(self.pairs) if n % every != every - 1]
         return replace(self, pairs=rest), replace(self, pairs=self.pairs[last])
 
-    def description(self) -> str:
-        """The classes and the white level, in one line."""
-        text = f"{len(self.classes)} classes ({cut([entry['name'] for entry in self.classes])})."
-        white = f" In pictures of more than 8 bits, white is {self.white_level or 0:g}."
-        return text + white * (self.white_level is not None)
-
     def summary(self) -> str:
         """The number of pictures and a checksum of them and their masks."""
         sum_of = functools.reduce(lambda crc, a: zlib.crc32(a.tobytes(), crc), chain(*self.pairs), 0)
@@ -153,14 +147,14 @@ def read_folders(
     files = files_of(images, masks)
     white = like.white_level if like else white_level_of(files)
     table = classes or next((file for name in TABLES if (file := masks.parent / name).exists()), None)
+    in_colours = read_mask(files[0][1])[1]
     if like:
         listed = like.classes
     elif table or masks.name == "trainannot":
         listed = table_of(table) if table else CAMVID
     else:
-        listed = found_in(masks, files)
-    in_colours = read_mask(files[0][1])[1]
-    known = {IGNORED: IGNORED} if not in_colours else {}
+        listed = found_in(masks, files, in_colours)
+    known = {} if in_colours else {IGNORED: IGNORED}
     for number, entry in enumerate(listed):
         value = as_numbers(np.array(entry["colour"])).item() if in_colours else entry["label"]
         known[value] = IGNORED if entry["name"].lower() in NAMED_IGNORED else number
@@ -314,21 +308,16 @@ def table_of(path: Path) -> list[Any]:
     return checked(path, classes)
 
 
-def found_in(masks: Path, files: Sequence[tuple[Path, Path]]) -> list[Any]:
+def found_in(masks: Path, files: Sequence[tuple[Path, Path]], in_colours: bool) -> list[Any]:
     """The classes that occur in masks."""
-    values, kinds = set(), set()
-    for _, path in files:
-        numbers, in_colours = read_mask(path)
-        values.update(np.unique(numbers).tolist())
-        kinds.add(in_colours)
-    found = sorted(values)
-    if kinds == {True}:
-        parts = [[v >> 16, v >> 8 & 255, v & 255] for v in found]
-        named = zip(found, parts, strict=True)
-        return checked(masks, [{"name": f"#{v:06x}", "colour": c, "label": v} for v, c in named])
-    if found != [0, IGNORED]:  # only 0 and 255 are two classes
+    found = sorted({value for _, path in files for value in np.unique(read_mask(path)[0]).tolist()})
+    if not in_colours and found != [0, IGNORED]:  # only 0 and 255 are two classes
         found = [value for value in found if value != IGNORED]
-    return checked(masks, [{"name": str(v), "label": v} | colour_of(n) for n, v in enumerate(found)])
+    entries: list[Any] = [{"name": str(v), "label": v} | colour_of(n) for n, v in enumerate(found)]
+    for entry in entries if in_colours else ():
+        value = entry["label"]
+        entry |= {"name": f"#{value:06x}", "colour": [value >> 16, value >> 8 & 255, value & 255]}
+    return checked(masks, entries)
 
 
 def colour_of(number: int) -> dict[str, Any]:

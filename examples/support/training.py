@@ -171,25 +171,21 @@ def how_to_resume() -> str:
     return f"To continue{launcher}:\n    {command}"
 
 
-def add_options(parser: argparse.ArgumentParser, batch: int, output: str) -> None:
-    """Add the options that training programs have in common."""
+def parse_options(
+    parser: argparse.ArgumentParser, steps: int, batch: int, output: str, smoke: int = 3
+) -> argparse.Namespace:
+    """Add the options that training programs have in common, and parse and check the command line."""
     parser.epilog = "Ctrl-C stops the training after a step; --resume continues from there."
-    add, size = parser.add_argument, f"batch size per step, over all processes (default: {batch})"
-    add("--batch", type=int, default=batch, help=size)
-    add("--seed", type=int, default=0, help="seed of weights and data (default: 0)")
+    add = parser.add_argument
+    add("--steps", type=int, default=steps, help=f"default: {steps}")
+    add("--batch", type=int, default=batch, help=f"size, over all processes (default: {batch})")
     add("--resume", action="store_true", help="continue an interrupted run")
     add("--save-every", type=int, default=100, help="steps between checkpoints (default: 100)")
     add("--output", type=Path, default=Path(output), help=f"folder (default: {output})")
-    add("--smoke", action="store_true", help="a few steps only, to check that it runs")
-
-
-def parse_options(parser: argparse.ArgumentParser, steps: int, batch: int, output: str) -> argparse.Namespace:
-    """Parse and check the command line of a program with --steps and the options of :func:`add_options`."""
-    parser.add_argument("--steps", type=int, default=steps, help=f"default: {steps}")
-    add_options(parser, batch, output)
+    add("--smoke", action="store_true", help=f"{smoke} steps only, to check that everything runs")
     arguments = parser.parse_args()
     if arguments.smoke:
-        arguments.steps = 3
+        arguments.steps = smoke
     if min(arguments.steps, arguments.batch, arguments.save_every) < 1:
         parser.error("--steps, --batch and --save-every must be 1 or more")
     check_output_folder("--output", arguments.output)

@@ -9,12 +9,13 @@ import signal
 import sys
 from pathlib import Path
 
-from support import brain_scans, digit_scenes, ecg, training
+from support import brain_scans, digit_scenes, training
 
 import mlx.core as mx
 import numpy as np
 import pytest
 import segnet_digits
+import segnet_ecg
 from mlx_unpool_zoo import metrics
 from mlx_unpool_zoo.segnet import SegNet
 from programs import call, run
@@ -114,7 +115,7 @@ def test_training_validation_and_test_data_are_disjoint():
     assert sum(map(len, ids)) == len(set.union(*ids)) == 720
     for spans in (
         sorted(digit_scenes._FLOWER_COLUMNS.values()),
-        sorted(beat[:2] for beat in ecg.BEATS.values()),
+        sorted(beat[:2] for beat in segnet_ecg.BEATS.values()),
     ):
         assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
 
@@ -141,7 +142,7 @@ def test_metrics_of_small_cases():
 
 RUNS = {  # what a program writes and prints, and further options
     "segnet_digits.py": ("segnet.png", digit_scenes.CLASS_NAMES, ["--save-every", 2]),
-    "segnet_ecg.py": ("ecg.png", ecg.CLASS_NAMES, []),
+    "segnet_ecg.py": ("ecg.png", segnet_ecg.CLASS_NAMES, []),
     "train.py": ("predictions.png", ["IoU background", "IoU 7", "mean IoU"], []),  # has dropout
 }
 
