@@ -91,29 +91,27 @@ def test_camvid_has_its_own_layout_and_classes(tmp_path):
     assert folders_of([tmp_path], "val") == (tmp_path / "val", tmp_path / "valannot")
 
 
+LABELMAP = "# label:color_rgb:parts:actions\nsky:0,0,0::\nrock face:0,160,255::\nsea:255,80,0::\n"
+
+
 @pytest.mark.parametrize(
-    ("mask", "names", "table", "text"),
-    [
-        (TRUTH, "JPEGImages SegmentationClassPNG", "class_names.txt", "sky\nrock face\nsea"),
-        (COLOURS[TRUTH], "JPEGImages SegmentationClass", "labelmap.txt", "# label:color_rgb:parts:actions\n"
-         "sky:0,0,0::\nrock face:0,160,255::\nsea:255,80,0::\n"),
-    ],
+    ("mask", "masks", "table", "text"),
+    [(TRUTH, "SegmentationClassPNG", "class_names.txt", "sky\nrock face\nsea"),
+     (COLOURS[TRUTH], "SegmentationClass", "labelmap.txt", LABELMAP)],
     ids=["labelme", "CVAT"],
 )  # fmt: skip
-def test_layouts_of_other_tools(mask, names, table, text, tmp_path):
-    write(tmp_path, {"a": mask}, names)
+def test_layouts_of_other_tools(mask, masks, table, text, tmp_path):
+    write(tmp_path, {"a": mask}, f"JPEGImages {masks}")
     (tmp_path / table).write_text(text)
     Image.new("RGB", (4, 3)).save(tmp_path / "JPEGImages" / "of another task.jpg")
     data = read_folders([tmp_path], 256)
     assert [entry["name"] for entry in data.classes] == ["sky", "rock face", "sea"]
-    (pair,) = data.pairs
-    assert np.array_equal(pair[1], TRUTH)
+    assert np.array_equal([truth for _, truth in data.pairs], [TRUTH])
 
 
 @pytest.mark.parametrize("bits", [2, 4])
 def test_grey_masks_of_few_bits_have_their_numbers(bits, tmp_path):
-    write(tmp_path, {"a": palette(TRUTH)})
-    path = tmp_path / "masks" / "a.png"
+    path = write(tmp_path, {"a": TRUTH}) / "masks" / "a.png"
     palette(TRUTH).save(path, bits=bits)
     png = bytearray(path.read_bytes())
     png[25] = 0  # the type of the colours: grey instead of a palette
@@ -124,42 +122,34 @@ def test_grey_masks_of_few_bits_have_their_numbers(bits, tmp_path):
     assert truth.dtype == np.uint8  # the masks of all pictures are in memory
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "largest", "white"),
-    [("a.png", np.uint16, 3000, 4096), ("a.png", np.uint16, 65535, 65536), ("a.tif", np.int32, 70, 128),
-     ("a.tif", np.float32, 0.5, 1), ("a.tif", np.float32, 300, 512)],
-)  # fmt: skip
-def test_pictures_of_more_than_8_bits_have_one_white_level(name, kind, largest, white, tmp_path):
+WHITE = [("png", np.uint16, 3000, 4096), ("tif", np.int32, 70, 128), ("tif", np.float32, 0.5, 1)]
+
+
+@pytest.mark.parametrize(("suffix", "kind", "largest", "white"), [*WHITE, ("tif", np.float32, 300, 512)])
+def test_pictures_of_more_than_8_bits_have_one_white_level(suffix, kind, largest, white, tmp_path):
     """It is that of the training folder, and the same in prediction."""
     blocks, model = np.kron(TRUTH, np.ones((8, 8), np.uint8)), randomised(ENet(3))
-    write(tmp_path, {"a": blocks, "b": blocks})
-    (tmp_path / "images" / "a.png").unlink()
-    grey = (blocks * (largest / 2)).astype(kind)
-    Image.fromarray(grey).save(tmp_path / "images" / name)
+    path = write(tmp_path, {"a": blocks, "b": blocks}) / "images" / f"a.{suffix}"
+    path.with_suffix(".png").unlink()
+    image = Image.fromarray((blocks * (largest / 2)).astype(kind))
+    image.save(path)
     data = read_folders([tmp_path], 256)
     assert data.white_level == white
-    picture = data.pairs[0][0]
-    assert np.array_equal(picture, (grey * (255 / white)).round()[..., None].repeat(3, -1))
-    assert (data.pairs[1][0] == (40, 250, 90)).all()  # 8 bits
-    model.about.input["white_level"] = data.white_level
-    with Image.open(tmp_path / "images" / name) as image:
-        assert np.array_equal(model.predict(image), model.predict(picture))
-        model.about.input["white_level"] = white / 4
-        with pytest.raises(ValueError, match=rf"must be 0 to {white / 4:g} but are 0 to {largest:g}"):
-            model.predict(image)
-    with pytest.raises(ValueError, match=rf"{name}: the values of the picture must be 0 to"):
-        read_folders([tmp_path], 256, like=Pictures([], data.classes, white / 4))
+    (picture, _), (other, _) = data.pairs
+    assert np.array_equal(picture, (np.array(image) * (255 / white)).round()[..., None].repeat(3, -1))
+    assert (other == (40, 250, 90)).all()  # 8 bits
+    model.about.input["white_level"] = white
+    assert np.array_equal(model.predict(image), model.predict(picture))
     if kind == np.float32:
-        Image.fromarray(grey * np.nan).save(tmp_path / "images" / name)
-        with pytest.raises(ValueError, match=r"a.tif: the values of .* but are nan"):
-            read_folders([tmp_path], 256)
+        Image.fromarray(np.array(image) * np.float32(np.nan)).save(path)
+    with pytest.raises(ValueError, match=rf"a.{suffix}: the values of the picture must be 0 to .* but are "):
+        read_folders([tmp_path], 256, like=Pictures([], data.classes, white / 4))
 
 
 def test_pictures_of_every_mode_are_labelled_and_unclear_arrays_refused():
     random, model = np.random.default_rng(0), randomised(ENet(3))
     image = Image.fromarray(random.integers(0, 256, (16, 24, 4), np.uint8), "RGBA")
-    expected = model.predict(image.convert("RGB"))
-    assert np.array_equal(model.predict(image), expected)
+    assert np.array_equal(model.predict(image), model.predict(image.convert("RGB")))
     for array in (np.array(image), np.array(image.convert("L")), np.ones((16, 24, 3), np.uint16)):
         with pytest.raises(ValueError, match=r'Pass a picture of Pillow, or its .convert\("RGB"\).$'):
             model.predict(array)
@@ -362,7 +352,7 @@ def test_a_trained_enet_gives_what_pytorch_gives_on_camvid(tmp_path):
 # Training and prediction.
 
 
-RESULTS = {"segnet", "metrics.json", "predictions.png", "log.csv", "checkpoint-segnet.safetensors"}
+RESULTS = {"segnet", "metrics.json", "predictions.png", "log.csv", "checkpoint.safetensors"}
 
 
 def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp_path):
@@ -426,12 +416,12 @@ def test_training_on_camvid_and_with_names_of_classes(tmp_path):
 def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeypatch):
     blocks = np.kron(TRUTH, np.ones((8, 8), np.uint8))
     data = write(tmp_path / "data", {str(n): np.roll(blocks, n) for n in range(6)})
-    output, scores, seen = tmp_path / "out", iter(()), []
+    output, scores, seen = tmp_path / "out", [], []
     options = ["--model", "segnet", "--data", data, "--batch", 1, "--save-every", 1, "--output", output]
 
     def metrics_of(data: Pictures, model: zoo.Model) -> dict:
         seen.append(dict(tree_flatten(model.parameters())))
-        return {"miou": next(scores), "boundary_f_score": 0, "pixel_accuracy": 0, "iou": {}, "classes": []}
+        return {"miou": scores.pop(0), "boundary_f_score": 0, "pixel_accuracy": 0, "iou": {}}
 
     def refused(*more: object) -> str:
         """The line of a run that is refused and changes nothing."""
@@ -440,65 +430,56 @@ def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeyp
         assert before == {path: path.read_bytes() for path in output.rglob("*.*")}
         return line
 
-    def best_is(weights: dict) -> bool:
-        return all(
-            mx.array_equal(weights[name], value)
-            for name, value in tree_flatten(zoo.from_pretrained(output / "segnet").parameters())
-        )
+    def trained(*more: object) -> list[int]:
+        """Train; the evaluations whose weights were those of the folder in the end."""
+        seen.clear()
+        call("train.py", *options, *more)
+        kept = tree_flatten(zoo.from_pretrained(output / "segnet").parameters())
+        return [n for n, each in enumerate(seen) if all(mx.array_equal(each[name], v) for name, v in kept)]
 
     monkeypatch.setattr(Pictures, "metrics_of", metrics_of)
     assert refused("--resume").startswith("There is nothing to resume: ")
-    scores = iter((0.5, 0.7, 0.6, 0))
-    call("train.py", *options, "--steps", 3)
-    assert best_is(seen[1])
-    assert refused().endswith(
-        "pass --resume to continue its run, --overwrite to replace it, or another --output."
-    )
-    assert refused("--model", "enet").startswith(f"{output}/log.csv exists: ")
+    scores += [0.5, 0.7, 0.6, 0]
+    assert trained("--steps", 3) == [1, 3]  # the last is that of the report
+    says = "pass --resume to continue its run, --overwrite to replace it, or another --output."
+    assert refused() == f"{output / 'segnet'} exists: {says}"
+    assert refused("--model", "enet").startswith(f"{output / 'checkpoint.safetensors'} exists: ")
     assert "--steps must be at least 3" in refused("--resume", "--steps", 2)
     with reserved("--output", output):
         assert refused("--resume") == f"--output must be another folder: a run writes into {output} now."
 
-    # The best model of the first run, with 0.7, stays until there is a better one.
-    scores = iter((0.7, 0.6, 0.8, 0))
-    said = call("train.py", *options, "--steps", 5, "--resume").stdout
-    assert "Resuming after step 3 of 5." in said
-    assert best_is(seen[-2])
+    scores += [0.7, 0.6, 0.8, 0]  # the first one is that of the model in the folder
+    assert trained("--steps", 5, "--resume") == [2, 3]
     log = np.genfromtxt(output / "log.csv", delimiter=",", names=True)
     assert log["step"].tolist() == [1, 2, 3, 4, 5]
     assert log["validation_miou"].tolist() == [0.5, 0.7, 0.6, 0.6, 0.8]
     assert (log["loss"] > 0).all()
-
     with monkeypatch.context() as patch:
         patch.setattr(train, "loss_of", lambda model, x, *_: model(x).sum() * mx.nan)
         line = refused("--steps", 9, "--resume")
         assert line.startswith("The loss or a parameter is not finite in step 6 (loss nan)")
-    scores = iter((0.1, 0))
-    call("train.py", *options, "--overwrite", "--steps", 1)
-    assert best_is(seen[-2])
+    scores += [0.1, 0]
+    assert trained("--overwrite", "--steps", 1) == [0, 1]
 
 
 def test_ctrl_c_keeps_the_best_model_and_a_failing_kernel_says_how_to_go_on(tmp_path, monkeypatch):
     output, folder = tmp_path / "out", tmp_path / "out" / "segnet"
     options = ["--smoke", "--model", "segnet", "--save-every", 1, "--output", output]
-    steps = iter((None, mx.array(signal.SIGINT)))
+    share_of, steps = training.share_of, iter((False, True))
 
-    def ends_in_the_second_step(*batch: mx.array) -> list[mx.array]:
-        if next(steps) is not None:
+    def stopped_in_the_second_step(batch: tuple) -> list[mx.array]:
+        if next(steps):
             signal.raise_signal(signal.SIGINT)
         return share_of(batch)
 
-    share_of = training.share_of
-    monkeypatch.setattr(training, "share_of", lambda batch: ends_in_the_second_step(*batch))
-    said = call("train.py", *options, status=130).stdout
-    assert "step 2 of 3: loss" in said
-    assert f". {folder}/ has the best model." in said
-    assert len(zoo.from_pretrained(folder).about.classes) == 5
-
-    def fails(*_: object) -> None:
+    def failing(batch: tuple) -> None:
         raise RuntimeError("[metal::Device] Unable to load kernel\nmore")
 
-    monkeypatch.setattr(training, "share_of", fails)
+    monkeypatch.setattr(training, "share_of", stopped_in_the_second_step)
+    said = call("train.py", *options, status=130).stdout
+    assert f". {folder}/ has the best model." in said
+    assert len(zoo.from_pretrained(folder).about.classes) == 5
+    monkeypatch.setattr(training, "share_of", failing)
     (line,) = call("train.py", *options, "--resume", status=1).stderr.splitlines()
     assert line.startswith("[metal::Device] Unable to load kernel. If a GPU kernel failed, set ")
     assert "MLX_UNPOOL_BACKEND=ops" in line
