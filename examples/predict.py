@@ -59,6 +59,12 @@ def pictures_of(paths: list[Path], output: Path) -> dict[Path, Path]:
     return found
 
 
+def overlaid(picture: np.ndarray, colours: np.ndarray) -> np.ndarray:
+    """A picture with a share of the colours of its classes, except nearly black ones (the background)."""
+    share = 0.45 * (colours.max(-1, keepdims=True) > 40)
+    return ((1 - share) * picture + share * colours).astype(np.uint8)
+
+
 def main() -> int:
     """Run the program and return the exit status."""
     form = argparse.RawDescriptionHelpFormatter
@@ -100,10 +106,9 @@ def main() -> int:
         if len(columns["both"]) < ROWS:
             image = Image.fromarray(array_of(image, "RGB", model.about.input.get("white_level")))
             image.thumbnail((512, 512))
-            picture, numbers = np.array(image), np.array(labels.resize(image.size))
-            # Colours are mixed in, except nearly black ones, such as that of the background.
-            share = 0.45 * (colours[numbers].max(-1, keepdims=True) > 40)
-            both = ((1 - share) * picture + share * colours[numbers]).astype(np.uint8)
+            picture = np.array(image)
+            numbers = np.array(labels.resize(image.size, Image.Resampling.NEAREST))
+            both = overlaid(picture, colours[numbers])
             for column, array in zip(columns.values(), (picture, numbers, both), strict=True):
                 column.append(array)
     if done := len(pictures) - len(failed):

@@ -219,9 +219,8 @@ def train_model(
 def print_report(report: dict[str, Any]) -> None:
     """Print the metrics of each split in a column."""
     print(f"{'':22}" + "".join(f"{split:>12}" for split in report))
-    rows = {
-        f"IoU {n}": [found["iou"].get(n) for found in report.values()] for n in report["validation"]["iou"]
-    }
+    names = dict.fromkeys(name for found in report.values() for name in found["iou"])
+    rows = {f"IoU {name}": [found["iou"].get(name) for found in report.values()] for name in names}
     rows |= {name: [found[key] for found in report.values()] for key, name in SCORES.items()}
     for name, values in rows.items():
         print(f"{name:22}" + "".join(f"{'-' if v is None else f'{v:.3f}':>12}" for v in values))

@@ -153,7 +153,9 @@ def read_folders(
     elif table or masks.name == "trainannot":
         listed = table_of(table) if table else CAMVID
     else:
-        listed = found_in(masks, files, in_colours)
+        listed = found_in(files, in_colours)
+    if not 2 <= len(listed) < IGNORED:
+        raise ValueError(f"{table or masks} must have 2 to {IGNORED - 1} classes, but has {len(listed)}.")
     known = {} if in_colours else {IGNORED: IGNORED}
     for number, entry in enumerate(listed):
         value = as_numbers(np.array(entry["colour"])).item() if in_colours else entry["label"]
@@ -305,10 +307,10 @@ def table_of(path: Path) -> list[Any]:
             raise ValueError(f"{path} has the same {key.replace('label', 'number')} twice: {cut(twice)}.")
     if wrong := [c["name"] for c in classes if max(c["colour"]) > 255]:
         raise ValueError(f"{path} must have colours from 0 to 255, but not those of {cut(wrong)}.")
-    return checked(path, classes)
+    return classes
 
 
-def found_in(masks: Path, files: Sequence[tuple[Path, Path]], in_colours: bool) -> list[Any]:
+def found_in(files: Sequence[tuple[Path, Path]], in_colours: bool) -> list[Any]:
     """The classes that occur in masks."""
     found = sorted({value for _, path in files for value in np.unique(read_mask(path)[0]).tolist()})
     if not in_colours and found != [0, IGNORED]:  # only 0 and 255 are two classes
@@ -317,17 +319,10 @@ def found_in(masks: Path, files: Sequence[tuple[Path, Path]], in_colours: bool) 
     for entry in entries if in_colours else ():
         value = entry["label"]
         entry |= {"name": f"#{value:06x}", "colour": [value >> 16, value >> 8 & 255, value & 255]}
-    return checked(masks, entries)
+    return entries
 
 
 def colour_of(number: int) -> dict[str, Any]:
     """A colour for a class without one; the first is nearly black."""
     colour = [round(255 * part) for part in colormaps["tab20"]((number - 1) * 2 % 19)[:3]]
     return {"colour": colour if number else [21, 21, 28]}
-
-
-def checked(path: Path, classes: list[Any]) -> list[Any]:
-    """Classes whose number is one that a mask can have."""
-    if not 2 <= len(classes) < IGNORED:
-        raise ValueError(f"{path} must have 2 to {IGNORED - 1} classes, but has {len(classes)}.")
-    return classes

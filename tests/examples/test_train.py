@@ -19,6 +19,7 @@ from support.training import weighted_cross_entropy
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
+import predict
 import pytest
 import train
 from mlx.utils import tree_flatten
@@ -520,6 +521,11 @@ def test_labelling_never_replaces_a_picture(tmp_path):
         ).stderr.splitlines()
         assert line.startswith("--output would replace the picture ")
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*.png")}
+
+
+def test_an_overlay_shows_the_picture_and_the_classes():
+    picture, colours = np.array([[[200, 100, 0]] * 2], np.uint8), np.array([[[21, 21, 28], [0, 200, 100]]])
+    assert predict.overlaid(picture, colours).tolist() == [[[200, 100, 0], [110, 145, 45]]]
 
 
 @pytest.mark.parametrize(
