@@ -152,8 +152,8 @@ def main() -> int:
         if not arguments.resume:
             files = [output / name for name in (model.model_type, *FILES)]
             if (old := [path for path in files if path.exists()]) and not arguments.overwrite:
-                hint = "pass --resume to continue its run, --overwrite to replace it, or another --output."
-                raise ValueError(f"{old[0]} exists: {hint}")
+                hint = "--resume to continue its run, " * files[1].exists() + "--overwrite to replace it, or"
+                raise ValueError(f"{old[0]} exists: pass {hint} another --output.")
             for path in files[1:]:
                 path.unlink(missing_ok=True)
         others = "".join(f", {len(splits[name].pairs)} for {name}" for name in SPLITS[1:] if name in splits)

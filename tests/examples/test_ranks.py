@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -25,6 +26,8 @@ import mlx.optimizers as optim
 import numpy as np
 import pytest
 import segnet_digits
+from mlx_unpool_zoo import from_pretrained
+from PIL import Image
 from programs import environment
 
 PROGRAM = Path(segnet_digits.__file__)
@@ -197,9 +200,25 @@ def test_two_processes_train_on_pictures_and_the_first_one_writes(tmp_path):
         first, second = run.finish()
     assert first.count("validation mean IoU") == 1
     assert second == ""
-    written = {"segnet", "metrics.json", "predictions.png", "log.csv", "checkpoint-segnet.safetensors"}
+    written = {"segnet", "metrics.json", "predictions.png", "log.csv", "checkpoint.safetensors"}
     assert {p.name for p in folders[0].iterdir()} == written
     assert not folders[1].exists()
+
+
+def test_if_one_process_is_killed_the_other_ends_with_one_line_and_the_best_model_is_there(tmp_path):
+    for name in ("images", "masks"):
+        (tmp_path / name).mkdir()
+        for number in range(5):
+            Image.fromarray(np.eye(16, dtype=np.uint8)).save(tmp_path / name / f"{number}.png")
+    options = "--data", tmp_path, "--model", "segnet", "--batch", 2, "--save-every", 1, "--steps", 10_000
+    with started(PROGRAM.with_name("train.py"), machines(tmp_path / "run", 2), *options) as run:
+        run.wait_until(lambda: "the best so far" in run.said()[0])
+        run.processes[0].kill()
+        assert run.processes[1].wait(TIMEOUT) == 1
+        *others, line = run.said()[1].splitlines()
+    assert all(other.startswith("[ring] ") for other in others)  # from MLX
+    assert re.fullmatch(r"Another process has ended: .*\. Start all again with --resume\.", line)
+    assert from_pretrained(tmp_path / "run" / "machine-0" / "segnet").segments
 
 
 def train_linear(checkpoint: Path, steps: int, **options: Any) -> tuple[list, int]:
