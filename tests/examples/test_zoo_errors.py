@@ -44,8 +44,7 @@ def about_input(**entries: Any) -> dict[str, Any]:
 BITS = {"group_size": 64, "bits": 4, "mode": "affine"}
 GREY = {"name": "sky", "colour": [1, 2, 3]}
 CONFIGS: list[tuple[Any, str]] = [
-    ("{", "Invalid JSON: EOF while parsing an object at line 1 column 1"),
-    ("[1]", "Input should be an object"),
+    ("{", "not valid JSON: EOF while .* at line 1 column 1. Correct or delete it: model.safetensors con"),
     ({"model_type": "unet"}, "'model_type' must be one of .*quicknat.*, but got 'unet'"),
     ({"model_type": None}, "'model_type': Field required"),
     ({"config": {"num_filters": "4"}}, "'num_filters': Input .* valid integer, but got '4'"),
@@ -62,7 +61,7 @@ CONFIGS: list[tuple[Any, str]] = [
     (about_input(std=[0]), "'input.normalisation.std.0': .* greater than 0, but got 0"),
     (about_input(mean=[1, 2]), "'mean' must have 1 entries but got 2"),
     ({"about": {"input": {"normalisation": {"scale": 1}}}}, "'input.normalisation.mean': Field"),
-    ("[" * 100_000, "Invalid JSON: recursion limit exceeded"),
+    ("[" * 100_000, "not valid JSON: recursion limit exceeded"),
     ({"about": {"input": [1]}}, "'input': Input should be a valid dictionary, but got"),
     ({"about": {"input": {"multiple_of": 10**12}}}, "'input.multiple_of': .* or equal to 4096"),
     ({"about": {"input": {"planes": 99}}}, "'planes' must be 1 but got 99"),
@@ -102,6 +101,7 @@ def test_models_of_the_hub_are_loaded_and_uploaded_by_its_library(quicknat, monk
 
     def upload(folder_path: str, **options: Any) -> str:
         uploaded.update({path.name: path.read_bytes() for path in Path(folder_path).iterdir()})
+        assert options["delete_patterns"] == "LICENSE"  # of the model before
         return options["repo_id"]
 
     api.create_repo.return_value.repo_id = "someone/it"
@@ -116,14 +116,13 @@ def test_damaged_weights_are_refused(quicknat, tmp_path):
     folder = copy_of(quicknat, tmp_path / "model")
     file = folder / "model.safetensors"
     contents = file.read_bytes()
-    flipped = (
-        contents[:-9] + bytes([contents[-9] ^ 1]) + contents[-8:],
-        contents.replace(b"unknown", b"unknowm"),
-    )
+    random, flipped = np.random.default_rng(0), []
+    for position in [*random.integers(len(contents), size=40), -9, contents.index(b"unknown")]:
+        flipped.append(bytearray(contents))
+        flipped[-1][position] ^= 1 << random.integers(8)
     for damaged in (*flipped, contents[:-4], contents[9:], b"something else", b""):
         file.write_bytes(damaged)
-        says = "its checksum does not match" if damaged in flipped else "or not a safetensors file"
-        with pytest.raises(ValueError, match=rf"model\.safetensors: it is damaged.* {says}"):
+        with pytest.raises(ValueError, match=r"/model\.safetensors: it is damaged[^\n]*$"):
             zoo.from_pretrained(folder)
 
 
@@ -131,7 +130,7 @@ def test_damaged_weights_are_refused(quicknat, tmp_path):
 def test_weights_of_other_types_are_refused_by_name(quicknat, tmp_path, dtype):
     model = small_model("quicknat")[0]
     name = "classifier.conv.weight"
-    says = rf"type {dtype} instead of mlx.core.float32: {name}\nQuickNAT cannot load .* 1 differ"
+    says = rf"QuickNAT cannot load the weights: type {dtype} instead of mlx.core.float32: {name}.$"
     model.classifier.conv.weight = model.classifier.conv.weight.astype(dtype)
     model.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=says):
@@ -143,7 +142,7 @@ def test_weights_of_other_types_are_refused_by_name(quicknat, tmp_path, dtype):
 def test_other_files_in_a_folder_are_named_in_one_line(quicknat, tmp_path):
     folder = copy_of(quicknat, tmp_path / "model")
     (folder / "config.json").write_bytes("Lizenz für alle".encode("latin-1"))
-    with pytest.raises(ValueError, match=rf"^{folder}/config.json: 'utf-8' codec can't decode [^\n]*$"):
+    with pytest.raises(ValueError, match=rf"^{folder}/config.json: .* 'utf-8' codec can't decode [^\n]*$"):
         zoo.from_pretrained(folder)
     file = folder / "model.safetensors"
     file.unlink()
@@ -168,7 +167,7 @@ def test_a_new_head_keeps_the_other_weights(quicknat, tmp_path):
     model, _ = small_model("quicknat")
     model.about.classes = [GREY] * 33
     model.save_pretrained(tmp_path)
-    says = r"(?s)shape \(33, .* instead of \(5, .* classifier.conv.weight.* ignore_mismatched_sizes=True"
+    says = r"shape \(33, .* instead of \(5, .* classifier.conv.weight; .* ignore_mismatched_sizes=True"
     with pytest.raises(ValueError, match=says):
         zoo.from_pretrained(tmp_path, num_classes=5)
     with pytest.warns(UserWarning, match="new random") as said:
@@ -252,21 +251,16 @@ def test_weights_and_arguments_of_another_model(model_type, state, options, says
 def test_weights_that_do_not_fit_are_listed_and_the_cause_is_last(quicknat):
     state = to_state_dict(small_model("quicknat")[0])
     del state["decode2.prelu.weight"]
-    state["extra"] = np.zeros(2)
-    says = r"^missing: decode2.prelu.weight\nnot used: extra\nQuickNAT"
+    state["extra\nmore"] = np.zeros(2)
+    says = r"^QuickNAT cannot load the weights: missing: decode2.prelu.weight; not used: extra\\nmore\. The"
     with pytest.raises(ValueError, match=says):
         zoo.from_pytorch("quicknat", state)
     few = {name: value for name, value in state.items() if name.startswith(("encode1", "class"))}
-    with pytest.raises(ValueError, match=r"^missing: ") as error:
+    says = r"(missing: [\w.]+; ){3}... and \d+ more\. The names must be those of ai-med/quickNAT_pytorch\.$"
+    with pytest.raises(ValueError, match=says):
         zoo.from_pytorch("quicknat", few)
-    *differences, more, cause = str(error.value).splitlines()
-    assert len(differences) == 10
-    assert more.startswith("... and ")
-    assert cause.startswith("QuickNAT cannot load the weights: ")
-    assert cause.endswith("listed above. The names must be those of ai-med/quickNAT_pytorch.")
-    with pytest.raises(ValueError, match=r"(?s)safetensors: shape.*QuickNAT cannot load.*\d+") as error:
+    with pytest.raises(ValueError, match=r"safetensors: QuickNAT cannot load .*: shape.*; ... and \d+ more"):
         zoo.from_pretrained(quicknat, num_filters=5)
-    assert len(str(error.value).splitlines()) == 12
 
 
 def test_arguments_that_a_model_refuses():
@@ -281,6 +275,8 @@ def test_arguments_that_a_model_refuses():
         (lambda: vinn(x, [1.0, 1.0, 1.0]), "'scale_factor' must be a number"),
         (lambda: vinn(x, 0), "'scale_factor' must be positive"),
         (lambda: vinn(x, [[1.0, float("nan")]]), "'scale_factor' must be positive"),
+        (lambda: zoo.SegNet(2).predict(np.zeros((3, 3, 3), np.uint8)), r"at least 8 pos.* \(1, 3, 3, 3\)"),
+        (lambda: zoo.QuickNAT(pool=3).predict(np.zeros((3, 3), np.uint8)), "at least 31 positions"),
     ):
         with pytest.raises(ValueError, match=says):
             call()

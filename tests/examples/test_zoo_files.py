@@ -58,6 +58,16 @@ def test_a_saved_model_comes_back(model_type, tmp_path):
     assert again.about == model.about
     assert json.loads(json.dumps(again.config)) == json.loads(json.dumps(model.config))
     assert mx.array_equal(again(x), model(x))
+    # As e740e53 and the versions before it saved models.
+    (tmp_path / "LICENSE").write_text("CC0")
+    (tmp_path / "config.json").write_text(json.dumps(saved | {"saved": "0a"}))
+    weights = dict(tree_flatten(model.parameters()))
+    save_state(tmp_path / "model.safetensors", weights, {"format": "mlx", "saved": "0a"})
+    old = zoo.from_pretrained(tmp_path)
+    assert (old.about.licence_text, mx.array_equal(old(x), model(x))) == ("CC0", True)
+    (tmp_path / "config.json").write_text(json.dumps(saved))  # of another save
+    with pytest.raises(ValueError, match=r"/config\.json: it was not saved together with model\.safetensors"):
+        zoo.from_pretrained(tmp_path)
     again.save_pretrained(tmp_path / "b")
     saved_again, first = (f / "model.safetensors" for f in (tmp_path / "b", folder))
     assert saved_again.read_bytes() == first.read_bytes()
@@ -145,7 +155,7 @@ def test_loading_that_is_not_strict_keeps_the_initial_values_of_missing_arrays(t
     weights = dict(tree_flatten(model.parameters()))
     weights["head.weight"] = weights.pop("classifier.conv.bias")
     save_state(tmp_path / "model.safetensors", weights, {"format": "mlx"})
-    with pytest.raises(ValueError, match=r"missing: classifier.conv.bias\nnot used: head.weight"):
+    with pytest.raises(ValueError, match=r"missing: classifier.conv.bias; not used: head.weight"):
         zoo.from_pretrained(tmp_path)
     new, ignored = "new random values: classifier.conv.bias", "ignored: head.weight"
     with pytest.warns(UserWarning, match=new), pytest.warns(UserWarning, match=ignored):
@@ -258,6 +268,11 @@ def test_a_near_tie_is_told_from_a_mistake(data_format):
     found = zoo.compare_port(port, [1.0], scores, [other], **options)
     assert found == zoo.Comparison(["pool"], flips=[3], gap=0.0, scores=0.0, gradients={"image": 0.0})
     assert zoo.compare_port(nn.Linear(2, 2), [mx.zeros(2)], mx.arange(2), []).gap is None
+    shape = port.image.shape if data_format == "channels_last" else (1, 4, 6, 3)
+    given = mx.array(other), "flat", "tensorflow", shape[1:3]
+    theirs = np.array(mlx_unpool.convert_indices(*given, data_format=data_format))
+    assert zoo.compare_port(port, [1.0], scores, [theirs], format="tensorflow", **options) == found
+    assert zoo.compare_port(port, [1.0], scores, [theirs]).gap > 0.01
     with pooled_indices([other]):  # without the values there
         ours = nn.value_and_grad(port, lambda: mx.square(port(1.0)).sum())()[1]["image"]
     assert not np.allclose(ours, gradient)

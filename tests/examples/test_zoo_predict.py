@@ -116,6 +116,11 @@ def test_what_a_model_does_not_accept():
     quicknat = small_model("quicknat")[0]
     with pytest.raises(ValueError, match=r"or a volume, .* but got the shape \(2, 1\)"):
         quicknat.predict(np.zeros(2, np.uint8))
+    with pytest.raises(TypeError, match=r"not a path: PIL.Image.open\('street.png'\)"):
+        quicknat.predict("street.png")
+    says = r"'classes.0.colour': Field required; 'classes.1.colour': .*; ... and 30 more$"
+    with pytest.raises(ValueError, match=rf"^\[About\] {says}"):
+        quicknat.about.classes = [{"name": "sky"}] * 33
     quicknat.about.input["normalisation"]["mean"] = []
     with pytest.raises(ValueError, match="'mean' must have 1 entries but got 0"):
         quicknat.predict(np.zeros((4, 4), np.uint8))
@@ -227,6 +232,18 @@ def test_the_metrics_are_those_of_scikit_learn_and_scipy():
     for wrong, says in ((prediction[:1], "must have the shape"), (prediction + 2, "must be 0 to 4")):
         with pytest.raises(ValueError, match=f"'prediction' {says}"):
             zoo.metrics.confusion_matrix(truth, wrong, 5)
+
+
+def test_void_and_outlines_near_it_do_not_count_in_the_metrics():
+    truth = np.repeat([[0] * 9 + [1] * 3], 9, axis=0)
+    predictions = np.stack([truth] * 3)
+    for count, prediction in enumerate(predictions, start=1):  # a line whose end is near void, or not
+        prediction[3, 3 : 3 + count] = 1
+    truth[3, 3] = 255
+    same, near, far = (zoo.metrics.boundary_f_score(truth, each, 2) for each in predictions)
+    assert same == near == 1 > far
+    found = zoo.metrics.segmentation_metrics(truth, predictions[0], ("a", "b"))
+    assert found == {"iou": {"a": 1, "b": 1}, "miou": 1, "boundary_f_score": 1, "pixel_accuracy": 1}
 
 
 @pytest.mark.parametrize("shape", [(2, 79, 172, 16), (3, 5000, 4), (2, 3, 5, 4, 4), (6, 8)])

@@ -18,11 +18,10 @@ from typing import Any, get_args
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
-from pydantic import ValidationError
 
 from . import pytorch
 from .classes import read_classes
-from .model import IMAGENET, MODELS, Plane, from_pytorch, in_one_line
+from .model import IMAGENET, MODELS, Plane, from_pytorch
 
 
 def plane_of(path: Path, given: str | None = None) -> Any:
@@ -102,7 +101,7 @@ def main() -> int:
     try:
         print(convert(arguments))
     except (ValueError, OSError) as error:
-        print(in_one_line(error) if isinstance(error, ValidationError) else error, file=sys.stderr)
+        print(error, file=sys.stderr)
         return 1
     return 0
 

@@ -362,17 +362,8 @@ class HypVINN(FastSurferVINN):
         num_channels: Slices per input over both modalities: 7 of T1, then 7 of T2.
         num_filters: Channels of the inner network.
         num_filters_interpol: Channels of the first blocks, which are resized.
-        kernel_h: Height of every kernel.
-        kernel_w: Width of every kernel.
-        kernel_c: Size of the last kernel.
-        stride_conv: Stride of every convolution.
-        pool: Size of the pooling window.
-        stride_pool: Stride of the pooling window.
-        height: Number of columns of the inner feature maps: the authors' code exchanges the two names.
-        width: Number of rows of the inner feature maps.
-        interpolation_mode: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or ``"area"``.
-        crop_position: Where slices are cropped or padded if they do not fit: ``"center"``, ``"top_left"``,
-            ``"top_right"``, ``"bottom_left"`` or ``"bottom_right"``.
+
+    The other arguments are those of :class:`FastSurferVINN`.
     """
 
     model_type: ClassVar[str] = "hypvinn"

@@ -99,6 +99,13 @@ class About(BaseModel):
     licence_text: str = Field(default="", exclude=True)  # a separate file
     converter: str = ""
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an entry. Raise ValueError if it is invalid."""
+        try:
+            super().__setattr__(name, value)
+        except ValidationError as error:
+            raise ValueError(f"[About] {in_one_line(error)}") from None
+
 
 class Configuration(BaseModel):
     """The content of ``config.json``."""

@@ -58,7 +58,7 @@ class Report:
 def cut(names: Sequence[str], count: int = 10, separator: str = ", ") -> str:
     """The first names, which may come from a damaged file, in one line, and how many more there are."""
     more = [f"... and {len(names) - count:,} more"] if len(names) > count else []
-    return separator.join([*(n if n.isprintable() else repr(n) for n in names[:count]), *more])
+    return separator.join([*(n if n.isprintable() else repr(n)[1:-1] for n in names[:count]), *more])
 
 
 def mismatch(model: str, differences: Sequence[str], hint: str = "") -> ValueError:
