@@ -554,11 +554,10 @@ class Model(nn.Module):
         Args:
             images: A picture of Pillow or an array (H, W, channels), or several of the same size in a list or
                 an array. Values are 0 to 255 (uint8) or 0 to 1 (floating point). An axis of one channel may
-                be left out. Pictures of Pillow may have any mode; transparency is ignored. In grey ones of
-                more than 8 bits, ``about.input["white_level"]`` becomes 255 (default: 65535, or 1 for
-                floating point), and larger or negative values are an error. For a medical model also a
-                volume (N, H, W), or (N, H, W, 2) for two modalities, whose slices get their neighbours as
-                channels. Signals and 3-D inputs are not scaled.
+                be left out. Grey pictures of Pillow of more than 8 bits: 0 to ``about.input["white_level"]``
+                (default: 65535, or 1 for floating point). For a medical model also a volume (N, H, W), or
+                (N, H, W, 2) for two modalities, whose slices get their neighbours as channels. Signals and
+                3-D inputs are not scaled.
         """
         return self._normalised(self._batch(images)[0])
 
@@ -585,9 +584,8 @@ class Model(nn.Module):
             scores = model(model._normalised(small[None]), *args, **kwargs)
             kind = mx.uint8 if scores.shape[-1] <= 256 else mx.uint32
             classes = np.array(mx.argmax(scores[0], axis=-1).astype(kind))
-            sizes = zip(image.shape[:-1], small.shape)
-            nearest = [((np.arange(large) + 0.5) * n / large).astype(int) for large, n in sizes]
-            found.append(classes[np.ix_(*nearest)])
+            sizes = zip(small.shape, image.shape[:-1])
+            found.append(classes[np.ix_(*(((np.arange(n) + 0.5) * old / n).astype(int) for old, n in sizes))])
         return found[0] if single else np.stack(found)
 
     def _batch(self, images: Any) -> tuple[np.ndarray, bool]:
@@ -614,10 +612,8 @@ class Model(nn.Module):
                 return values, single
         shapes = f"([N,] {AXES[dims]}, {channels}){' or a volume' * self.medical}"
         kinds = ", of uint8 (0 to 255) or floating-point numbers (0 to 1)" * (dims == 2)
-        hint = ' Pass a picture of Pillow, or its .convert("RGB").' * (dims == 2 and channels == 3)
-        raise ValueError(
-            f"[{type(self).__name__}] 'images' must be {shapes}{kinds}, but got {problem}.{hint}"
-        )
+        problem += '. Pass a picture of Pillow, or its .convert("RGB")' * (dims == 2 and channels == 3)
+        raise ValueError(f"[{type(self).__name__}] 'images' must be {shapes}{kinds}, but got {problem}.")
 
     def _normalised(self, values: np.ndarray) -> mx.array:
         """A batch as the model was trained on it, padded with its edges to a multiple of the size."""
@@ -644,16 +640,14 @@ def copied(value: Any) -> Any:
 
 def reduced(picture: np.ndarray, side: int | None) -> np.ndarray:
     """A picture (H, W, channels), or a smaller one whose shorter side is ``side``."""
-    height, width = picture.shape[:2]
-    if not side or min(height, width) <= side:
+    if not side or min(picture.shape[:2]) <= side:
         return picture
     from PIL import Image
 
-    factor = min(height, width) / side
-    size = round(width / factor), round(height / factor)
+    size = [round(n / (min(picture.shape[:2]) / side)) for n in picture.shape[1::-1]]
     kind = np.uint8 if picture.dtype == np.uint8 else np.float32
-    channels = [Image.fromarray(c.astype(kind)).resize(size) for c in np.moveaxis(picture, -1, 0)]
-    return np.stack([np.asarray(channel) for channel in channels], -1).clip(0, 255 if kind is np.uint8 else 1)
+    channels = [Image.fromarray(c).resize(size) for c in np.moveaxis(picture.astype(kind), -1, 0)]
+    return np.stack([np.asarray(c) for c in channels], -1).clip(0, 255 if kind is np.uint8 else 1)
 
 
 def array_of(images: Any, mode: str, white: float | None = None) -> np.ndarray:
@@ -672,9 +666,7 @@ def array_of(images: Any, mode: str, white: float | None = None) -> np.ndarray:
         low, high = values.min(), values.max()
         if not 0 <= low <= high <= white:  # or NaN
             raise ValueError(f"the values of the picture must be 0 to {white:g} but are {low:g} to {high:g}.")
-        from PIL import Image
-
-        images = Image.fromarray((values * (255 / white)).round().astype(np.uint8))
+        images = np.stack([(values * (255 / white)).round().astype(np.uint8)] * len(mode), axis=-1)
     if hasattr(images, "convert"):
         images = images.convert(mode)
     is_bfloat16 = isinstance(images, mx.array) and images.dtype == mx.bfloat16
