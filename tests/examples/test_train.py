@@ -13,7 +13,7 @@ from zlib import crc32
 
 from support import training
 from support.files import reserved
-from support.folders import Pictures, folders_of, read_folders
+from support.folders import Pictures, read_folders
 from support.training import weighted_cross_entropy
 
 import mlx.core as mx
@@ -84,12 +84,9 @@ def test_masks_of_every_kind(mask, truth, names, tmp_path):
 
 
 def test_camvid_has_its_own_layout_and_classes(tmp_path):
-    for split in ("train", "val"):
-        write(tmp_path, {"a": TRUTH + 9}, f"{split} {split}annot")
-    data = read_folders([tmp_path], 256)
+    data = read_folders([write(tmp_path, {"a": TRUTH + 9}, "train trainannot")], 256)
     assert [entry["name"] for entry in data.classes] == [entry["name"] for entry in zoo.CAMVID]
     assert np.array_equal(data.pairs[0][1], np.array([9, 10, 255])[TRUTH])
-    assert folders_of([tmp_path], "val") == (tmp_path / "val", tmp_path / "valannot")
 
 
 LABELMAP = "# label:color_rgb:parts:actions\nsky:0,0,0::\nrock face:0,160,255::\nsea:255,80,0::\n"
@@ -123,10 +120,10 @@ def test_grey_masks_of_few_bits_have_their_numbers(bits, tmp_path):
     assert truth.dtype == np.uint8  # the masks of all pictures are in memory
 
 
-WHITE = [("png", np.uint16, 3000, 4096), ("tif", np.int32, 70, 128), ("tif", np.float32, 0.5, 1)]
-
-
-@pytest.mark.parametrize(("suffix", "kind", "largest", "white"), [*WHITE, ("tif", np.float32, 300, 512)])
+@pytest.mark.parametrize(
+    ("suffix", "kind", "largest", "white"),
+    [("png", np.uint16, 3000, 4096), ("tif", np.int32, 70, 128), ("tif", np.float32, 0.5, 1)],
+)
 def test_pictures_of_more_than_8_bits_have_one_white_level(suffix, kind, largest, white, tmp_path):
     """It is that of the training folder, and the same in prediction."""
     blocks, model = np.kron(TRUTH, np.ones((8, 8), np.uint8)), randomised(ENet(3))
@@ -307,10 +304,8 @@ def test_segnet_starts_from_the_weights_of_vgg16(tmp_path):
     del state["features.24.bias"]
     save_state(source, state)
     shutil.rmtree(target)
-    assert call(*command, status=1).stderr.splitlines() == [
-        f"{source}: missing: encoder.3.0.conv.bias",
-        "SegNet cannot load the weights: 1 difference, listed above.",
-    ]
+    (line,) = call(*command, status=1).stderr.splitlines()
+    assert line == f"{source}: SegNet cannot load the weights: missing: encoder.3.0.conv.bias."
     assert not target.exists()
 
 
@@ -516,11 +511,9 @@ def test_labelling_never_replaces_a_picture(tmp_path):
     (tmp_path / "linked.png").hardlink_to(pictures / "a.png")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.png")}
     for output in (pictures / "a.png", pictures / "x.png", tmp_path / "linked.png"):
-        (line,) = call(
-            "predict.py", tmp_path / "m", pictures, "--output", output, status=1
-        ).stderr.splitlines()
-        assert line.startswith("--output would replace the picture ")
-    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*.png")}
+        said = call("predict.py", tmp_path / "m", pictures, "--output", output, status=1).stderr
+        assert said.startswith("--output would replace the picture ")
+        assert before == {path: path.read_bytes() for path in tmp_path.rglob("*.png")}
 
 
 def test_an_overlay_shows_the_picture_and_the_classes():
@@ -528,9 +521,7 @@ def test_an_overlay_shows_the_picture_and_the_classes():
     assert predict.overlaid(picture, colours).tolist() == [[[200, 100, 0], [110, 145, 45]]]
 
 
-@pytest.mark.parametrize(
-    "program", [path.stem for path in EXAMPLES.glob("*.py") if path.stem != "first_steps"]
-)
+@pytest.mark.parametrize("program", sorted({p.stem for p in EXAMPLES.glob("*.py")} - {"first_steps"}))
 def test_without_matplotlib_a_line_says_what_to_install(program):
     code = f"import sys; sys.argv, sys.modules['matplotlib'] = ['{program}.py'], None; import {program}"
     result = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)

@@ -553,11 +553,10 @@ class Model(nn.Module):
 
         Args:
             images: A picture of Pillow or an array (H, W, channels), or several of the same size in a list or
-                an array. Values are 0 to 255 (uint8) or 0 to 1 (floating point). An axis of one channel may
-                be left out. Grey pictures of Pillow of more than 8 bits: 0 to ``about.input["white_level"]``
-                (default: 65535, or 1 for floating point). For a medical model also a volume (N, H, W), or
-                (N, H, W, 2) for two modalities, whose slices get their neighbours as channels. Signals and
-                3-D inputs are not scaled.
+                an array. Values are 0 to 255 (uint8) or 0 to 1 (floating point), and in grey pictures of
+                Pillow of more than 8 bits 0 to ``about.input["white_level"]`` (default: 65535, or 1). An axis
+                of one channel may be left out. For a medical model also a volume (N, H, W), or (N, H, W, 2)
+                for two modalities; neighbouring slices are its channels. Signals and 3-D inputs: not scaled.
         """
         return self._normalised(self._batch(images)[0])
 
