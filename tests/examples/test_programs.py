@@ -205,13 +205,3 @@ def test_training_patches_do_not_overlap_the_slabs(monkeypatch):
     assert len(seen) > 60
     for first, last in brain_scans.SLABS.values():
         assert not ((seen >= first - brain_scans.GAP) & (seen < last + brain_scans.GAP)).any()
-
-
-def test_two_thresholds_have_the_best_scores_of_a_grid():
-    random, names = np.random.default_rng(0), brain_scans.CLASS_NAMES
-    truth, volume = random.integers(0, 3, 200), random.uniform(0, 5, 200)
-    best = max(
-        itertools.combinations(np.linspace(1, 4, 25), 2),
-        key=lambda pair: sum(metrics.dice(truth, np.digitize(volume, pair), names).values()),
-    )
-    assert brain_scans.two_thresholds(volume, truth) == best
