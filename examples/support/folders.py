@@ -172,8 +172,8 @@ def read_folders(
                 f"{picture.shape[1::-1]}, but has {mask.shape[::-1]}."
             )
         picture = reduced(picture, side)
-        sizes = zip(mask.shape, picture.shape)
-        mask = mask[np.ix_(*(((np.arange(n) + 0.5) * old / n).astype(int) for old, n in sizes))]
+        numbers, nearest = Image.fromarray(mask.astype(np.int32)), Image.Resampling.NEAREST
+        mask = np.array(numbers.resize(picture.shape[1::-1], nearest))
         values, places = np.unique(mask, return_inverse=True)
         if unknown := [value for value in values.tolist() if value not in known]:
             wrong = [f"#{value:06x}" if in_colours else str(value) for value in unknown]

@@ -255,6 +255,8 @@ def test_what_does_not_fit_is_named_before_training(tmp_path):
     assert "no is no folder." in line(five, options=nowhere)
     nowhere = "--validation", tmp_path
     assert "must contain images/ and masks/, train/ and trainannot/, or JPEG" in line(five, options=nowhere)
+    others = "--validation", write(tmp_path / "v", {"a": TRUTH + 5})
+    assert "has values that are no class: 5, 6, 7. Classes: 0, 1, 2." in line(five, options=others)
     assert "--model must be enet, segnet or" in line(five, options=("--model", "no/such"))
     small_model("quicknat")[0].save_pretrained(tmp_path / "q")
     assert "--model must label the pixels of" in line(five, options=("--model", tmp_path / "q"))
