@@ -29,7 +29,8 @@ def run_program(main: Callable[[], int]) -> None:
     except RuntimeError as error:
         if type(error) is not RuntimeError:
             raise
-        print(f"{str(error).splitlines()[0]}. {HINT}", file=sys.stderr)
+        first, _, _ = str(error).partition("\n")
+        print(f"{first}. {HINT}", file=sys.stderr)
         status = 1
     except KeyboardInterrupt:
         status = 130
