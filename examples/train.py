@@ -161,6 +161,8 @@ def main() -> int:
         text += f" ({cut(settings['classes'])})."
         if data.white_level:
             text += f" In pictures of more than 8 bits, white is {data.white_level:g}."
+        if absent := data.absent_classes():
+            text += f" No pixel of the training masks is {cut(absent)}."
         print(text, flush=True)
         train_model(model, data, held, settings, arguments)
         model = zoo.from_pretrained(output / model.model_type)

@@ -50,6 +50,12 @@ class Pictures:
         rest = [pair for n, pair in enumerate(self.pairs) if n % every != every - 1]
         return replace(self, pairs=rest), replace(self, pairs=self.pairs[last])
 
+    def absent_classes(self) -> list[str]:
+        """The names of the classes that no pixel has, except those that are ignored."""
+        seen = np.unique([number for _, truth in self.pairs for number in np.unique(truth)])
+        names = [entry["name"] for number, entry in enumerate(self.classes) if number not in seen]
+        return [name for name in names if name.lower() not in NAMED_IGNORED]
+
     def summary(self) -> str:
         """The number of pictures and a checksum of them and their masks."""
         sum_of = functools.reduce(lambda crc, a: zlib.crc32(a.tobytes(), crc), chain(*self.pairs), 0)

@@ -399,6 +399,7 @@ def test_training_on_camvid_and_with_names_of_classes(tmp_path):
     write(tmp_path / "c", {"a": blocks}, "test testannot")
     said = call("train.py", "--smoke", "--data", tmp_path / "c", "--output", tmp_path / "all").stdout
     assert said.startswith("enet: 3 pictures, 2 for validation, 1 for test, 12 classes (sky, building, pole")
+    assert "training masks is road, pavement, tree, sign, fence, car, pedestrian, bicyclist." in said
     (tmp_path / "names.txt").write_text("0 rock 0 0 0\n1 sea 0 160 255\n2 fire 255 80 0\n")
     options = "--data", tmp_path / "c", "--classes", tmp_path / "names.txt"
     said = call("train.py", "--smoke", *options, "--output", tmp_path / "out").stdout

@@ -272,7 +272,8 @@ def test_a_near_tie_is_told_from_a_mistake(data_format):
     given = mx.array(other), "flat", "tensorflow", shape[1:3]
     theirs = np.array(mlx_unpool.convert_indices(*given, data_format=data_format))
     assert zoo.compare_port(port, [1.0], scores, [theirs], format="tensorflow", **options) == found
-    assert zoo.compare_port(port, [1.0], scores, [theirs]).gap > 0.01
+    for wrong in (theirs, np.full_like(other, -1)):
+        assert zoo.compare_port(port, [1.0], scores, [wrong]).gap > 0.01
     with pooled_indices([other]):  # without the values there
         ours = nn.value_and_grad(port, lambda: mx.square(port(1.0)).sum())()[1]["image"]
     assert not np.allclose(ours, gradient)

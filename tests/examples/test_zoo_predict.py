@@ -236,12 +236,13 @@ def test_the_metrics_are_those_of_scikit_learn_and_scipy():
 
 def test_void_and_outlines_near_it_do_not_count_in_the_metrics():
     truth = np.repeat([[0] * 9 + [1] * 3], 9, axis=0)
-    predictions = np.stack([truth] * 3)
+    plain, predictions = truth.copy(), np.stack([truth] * 3)
     for count, prediction in enumerate(predictions, start=1):  # a line whose end is near void, or not
         prediction[3, 3 : 3 + count] = 1
     truth[3, 3] = 255
     same, near, far = (zoo.metrics.boundary_f_score(truth, each, 2) for each in predictions)
     assert same == near == 1 > far
+    assert zoo.metrics.boundary_f_score(np.where(truth == 255, truth, predictions[1]), plain, 2) == 1
     found = zoo.metrics.segmentation_metrics(truth, predictions[0], ("a", "b"))
     assert found == {"iou": {"a": 1, "b": 1}, "miou": 1, "boundary_f_score": 1, "pixel_accuracy": 1}
 
