@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: help demo train brain ecg notebooks check test test-external test-emulated test-oldest fuzz lint docs dist bench clean
+.PHONY: help demo train ecg notebooks check test test-external test-emulated test-oldest fuzz lint docs dist bench clean
 
 help: ## list these commands
 	@echo "Each command sets up what it needs in $(VENV) first."
@@ -19,9 +19,6 @@ demo: $(VENV)/.examples ## train SegNets on digits over photographs (a minute or
 # Further programs, each with a picture in demo/.
 train: $(VENV)/.examples ## train ENet on your pictures: ARGS="--data FOLDER" (without it, on drawn digits)
 	$(RUN) examples/train.py $(ARGS)
-
-brain: $(VENV)/.examples ## train a 3-D SegNet on simulated brain scans (minutes)
-	$(RUN) examples/segnet_brain.py $(ARGS)
 
 ecg: $(VENV)/.examples ## train a 1-D SegNet on heartbeats (minutes)
 	$(RUN) examples/segnet_ecg.py $(ARGS)

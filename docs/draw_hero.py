@@ -21,8 +21,9 @@ from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
 
 sys.path.append(str(Path(__file__).parent.parent / "examples"))
-import segnet_digits
 from support.drawing import GREY, frame
+
+import segnet_digits
 
 SCENES, WIDTH, FONT = [4, 6], 480, 17
 ROWS = len(SCENES)

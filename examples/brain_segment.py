@@ -11,25 +11,9 @@ and a picture (labels.png). It needs about 4.4 GiB of memory.
 from __future__ import annotations
 
 import argparse
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-try:
-    import matplotlib
-except ImportError:
-    sys.exit('brain_segment.py needs the extra [examples]: pip install ".[examples]" in a clone')
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
-import mlx.core as mx
-import mlx_unpool_zoo as zoo
-import nibabel
-import numpy as np
-from mlx.utils import tree_flatten
-from nibabel.spatialimages import SpatialImage
-from nilearn.image import resample_to_img
 from support.brain_volumes import (
     LABELS,
     PLANES,
@@ -46,6 +30,15 @@ from support.brain_volumes import (
 from support.command_line import run_program
 from support.drawing import frame, show_classes
 from support.files import check_output_folder, checksum, replacing
+
+import matplotlib.pyplot as plt
+import mlx.core as mx
+import mlx_unpool_zoo as zoo
+import nibabel
+import numpy as np
+from mlx.utils import tree_flatten
+from nibabel.spatialimages import SpatialImage
+from nilearn.image import resample_to_img
 from tqdm import tqdm
 
 PUBLISHED = "https://zenodo.org/records/10390573"
@@ -117,7 +110,7 @@ def scores_of(
         if model.config["num_classes"] != len(classes):
             channels = sagittal_channels(classes)
         count = volume.shape[plane.axes[0]]
-        with tqdm(total=count, desc=f"{plane.name:8}", unit="slice") as progress:
+        with tqdm(total=count, desc=f"{plane.name:8}", unit="slice", disable=None) as progress:
             add_plane(sums, volume, plane, model, channels=channels, batch=batch, done=progress.update)
     return sums
 

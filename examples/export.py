@@ -13,12 +13,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from support.command_line import run_program
+from support.files import check_output_file, replacing
+
 import mlx.core as mx
 import mlx.nn as nn
 import mlx_unpool_zoo as zoo
 from mlx.utils import tree_map
-from support.command_line import run_program
-from support.files import check_output_file, replacing
 
 import mlx_unpool
 
@@ -76,7 +77,7 @@ def main() -> int:
     parser.add_argument("--shape", type=int, nargs="+", action="append", required=True, help=shape)
     parser.add_argument("--device", choices=("cpu", "gpu"), help="device to export for")
     arguments = parser.parse_args()
-    check_output_file("file", arguments.file, creates_folder=True)
+    check_output_file("file", arguments.file)
     if arguments.device:
         mx.set_default_device(getattr(mx, arguments.device))
     model = zoo.from_pretrained(arguments.model)

@@ -1,9 +1,11 @@
 """Label the pixels of pictures, draw each beside a map of its classes, and save its label map.
 
     python examples/predict.py demo/train/enet street.png --output classes.png
+    python examples/predict.py demo/train/enet folder --output labels/all.png     all pictures of a folder
 
 The model is a folder written by train.py or by the converter. Pictures may have any size. The label map of
-street.png is classes-street.png: its pixels are class numbers, its palette has their colours.
+street.png is classes-street.png: its pixels are class numbers, its palette has their colours. A picture that
+cannot be read is reported, and the others are labelled. Then the exit status is 1.
 """
 
 from __future__ import annotations
@@ -12,17 +14,17 @@ import argparse
 import sys
 from pathlib import Path
 
-try:
-    import mlx_unpool_zoo as zoo
-    import numpy as np
-    from PIL import Image
-    from support.command_line import run_program
-    from support.drawing import PICTURE_SUFFIXES, draw_rows
-    from support.files import check_output_file, replacing
-    from support.folders import colour_of, read_image, reduced
-    from tqdm import tqdm
-except ImportError as error:
-    sys.exit(f'{error}. predict.py needs the extra [examples]: pip install ".[examples]"')
+from support.command_line import run_program
+from support.drawing import PICTURE_SUFFIXES, draw_rows
+from support.files import check_output_file, replacing
+from support.folders import colour_of, files_in, read_image
+
+import mlx_unpool_zoo as zoo
+import numpy as np
+from mlx_unpool_zoo.model import array_of
+from mlx_unpool_zoo.pytorch import cut
+from PIL import Image
+from tqdm import tqdm
 
 ROWS = 20  # of the picture
 
@@ -42,51 +44,80 @@ def model_of(path: Path) -> zoo.Model:
     return model
 
 
+def pictures_of(paths: list[Path], output: Path) -> dict[Path, Path]:
+    """The pictures, also those in folders, by the label maps to write."""
+    files = [file for path in paths for file in (files_in(path) if path.is_dir() else [path])]
+    found = {output.with_name(f"{output.stem}-{path.stem}.png"): path for path in files}
+    if not files:
+        raise ValueError(f"there is no picture in {', '.join(map(str, paths))}.")
+    if len(found) < len(files):
+        raise ValueError(f"pictures must have different names, but got {cut([p.stem for p in files])}.")
+    inputs = {(path.stat().st_dev, path.stat().st_ino) for path in files if path.exists()}
+    for path in (output, *found):
+        if path.exists() and (path.stat().st_dev, path.stat().st_ino) in inputs:
+            raise ValueError(f"--output would replace the picture {path}: choose another name.")
+    return found
+
+
+def overlaid(picture: np.ndarray, colours: np.ndarray) -> np.ndarray:
+    """A picture with a share of the colours of its classes, except nearly black ones (the background)."""
+    share = 0.45 * (colours.max(-1, keepdims=True) > 40)
+    return ((1 - share) * picture + share * colours).astype(np.uint8)
+
+
 def main() -> int:
     """Run the program and return the exit status."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("model", type=Path, help="folder of a model")
-    parser.add_argument("pictures", type=Path, nargs="+", help="picture files that Pillow reads")
+    parser.add_argument("pictures", type=Path, nargs="+", help="pictures that Pillow reads, or folders")
     parser.add_argument("--output", type=Path, default=Path("classes.png"), help="picture to write")
     side = "reduce pictures to this shorter side (default: as in training, if the model says so)"
     parser.add_argument("--side", type=int, help=side)
     arguments = parser.parse_args()
     if arguments.side is not None and arguments.side < 8:
         parser.error("--side must be 8 or more")
-    check_output_file("--output", arguments.output, PICTURE_SUFFIXES)
-    stems = [path.stem for path in arguments.pictures]
-    if len(set(stems)) < len(stems):
-        raise ValueError(f"pictures must have different names, but got {', '.join(stems)}.")
+    output = arguments.output
+    check_output_file("--output", output, PICTURE_SUFFIXES)
+    pictures = pictures_of(arguments.pictures, output)
     model = model_of(arguments.model)
-    classes, side = model.about.classes, arguments.side or model.about.input.get("side")
+    classes = model.about.classes
+    if arguments.side:
+        model.about.input["side"] = arguments.side
     colours = np.array([entry["colour"] for entry in classes], np.uint8)
     columns: dict[str, list[np.ndarray]] = {"picture": [], "classes": [], "both": []}
-    lines = []
-    for path in tqdm(arguments.pictures, unit="picture", disable=None):
-        original = read_image(path).convert("RGB" if model._inputs[0] == 3 else "L")
-        image = original.resize(reduced(original.size, side)) if side else original
-        numbers = model.predict(np.array(image))
+    failed = []
+    for target, path in tqdm(pictures.items(), unit="picture", disable=None):
+        try:
+            image = read_image(path)
+            numbers = model.predict(image)
+        except (ValueError, OSError) as error:
+            failed.append(str(error) if str(path) in str(error) else f"{path}: {error}")
+            continue
         fractions = np.bincount(numbers.ravel(), minlength=len(classes)) / numbers.size
         largest = [n for n in np.argsort(-fractions)[:4] if fractions[n]]
         parts = [f"{classes[n]['name']} {fractions[n]:.0%}" for n in largest]
-        labels = Image.fromarray(numbers).resize(original.size, Image.Resampling.NEAREST)
+        labels = Image.fromarray(numbers)
         if len(classes) <= 256:
             labels.putpalette(colours.tobytes())
-        target = arguments.output.with_name(f"{arguments.output.stem}-{path.stem}.png")
         with replacing(target) as partial:
             labels.save(partial)
-        lines.append(f"{path.name}: {', '.join(parts)}\nWrote {target}.")
-        if len(lines) <= ROWS:
-            picture = np.array(image.convert("RGB"))
-            both = (0.4 * picture + 0.6 * colours[numbers]).astype(np.uint8)
+        tqdm.write(f"{path.name}: {', '.join(parts)}\nWrote {target}.")
+        if len(columns["both"]) < ROWS:
+            image = Image.fromarray(array_of(image, "RGB", model.about.input.get("white_level")))
+            image.thumbnail((512, 512))
+            picture = np.array(image)
+            numbers = np.array(labels.resize(image.size, Image.Resampling.NEAREST))
+            both = overlaid(picture, colours[numbers])
             for column, array in zip(columns.values(), (picture, numbers, both), strict=True):
                 column.append(array)
-    draw_rows(columns, classes, arguments.output)
-    print("\n".join(lines))
-    first = f" with the first {ROWS} pictures" if len(lines) > ROWS else ""
-    print(f"Wrote {arguments.output}{first}.")
-    return 0
+    if done := len(pictures) - len(failed):
+        draw_rows(columns, classes, output)
+        print(f"Wrote {output}{f' with the first {ROWS} pictures' if done > ROWS else ''}.")
+    if failed:
+        summary = f"{len(failed)} of {len(pictures)} pictures were not labelled."
+        print(*failed, summary, sep="\n", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -20,9 +20,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
+from support.command_line import run_program
+from support.digit_scenes import CLASS_NAMES, Scenes
+from support.drawing import add_legend, frame, save
+from support.training import adamw, parse_options, save_weights, train, weighted_cross_entropy
 
 import matplotlib.pyplot as plt
 import mlx.core as mx
@@ -32,11 +33,6 @@ from matplotlib.colors import ListedColormap
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo.metrics import segmentation_metrics
 from mlx_unpool_zoo.segnet import DECODERS, NORMS, SegNet
-from support.command_line import run_program
-from support.digit_scenes import CLASS_NAMES, Scenes
-from support.drawing import add_legend, frame, save
-from support.files import check_output_folder
-from support.training import adamw, save_weights, train, weighted_cross_entropy
 
 CLASSES = len(CLASS_NAMES)
 BACKGROUND_WEIGHT = 0.2  # most pixels are background
@@ -49,28 +45,18 @@ LEARNING_RATES = {"unpool": 0.01, "nearest": 0.01, "bilinear": 0.005, "skip": 0.
 
 def parse_arguments() -> argparse.Namespace:
     """Parse and check the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n\n")[0],
-        epilog="Ctrl-C stops after the current step and saves a checkpoint; --resume continues from it.",
-    )
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     add = parser.add_argument
     add("--decoder", choices=DECODERS, help="train only one, with this way to upsample")
     add("--compare", action="store_true", help="train all four decoders")
     add("--seeds", type=int, nargs="+", default=[0], help="one run per seed")
-    add("--steps", type=int, default=300, help="training steps (default: 300)")
-    add("--batch", type=int, default=8, help="scenes per step, over all processes (default: 8)")
     add("--norm", choices=NORMS, default="batch", help="over the images of a process, or each image")
     add("--scenes", type=int, default=100, help="scenes to evaluate on (default: 100)")
-    add("--save-every", type=int, default=100, help="steps between checkpoints (default: 100)")
-    add("--resume", action="store_true", help="continue runs that have a checkpoint")
-    add("--output", type=Path, default=Path("demo"), help="folder (default: demo)")
-    add("--smoke", action="store_true", help="a few steps only, to check that everything runs")
-    arguments = parser.parse_args()
+    arguments = parse_options(parser, 300, 8, "demo", smoke=6)
     if arguments.smoke:
-        arguments.steps, arguments.scenes = 6, 5
-    if min(arguments.steps, arguments.batch, arguments.scenes, arguments.save_every) < 1:
-        parser.error("--steps, --batch, --scenes and --save-every must be 1 or more")
-    check_output_folder("--output", arguments.output)
+        arguments.scenes = 5
+    if arguments.scenes < 1:
+        parser.error("--scenes must be 1 or more")
     return arguments
 
 
@@ -136,7 +122,8 @@ def train_segnet(decoder: str, seed: int, arguments: argparse.Namespace) -> None
     weights = weights_path(decoder, seed, arguments.output)
     checkpoint = checkpoint_path(decoder, seed, arguments.output)
     first = mx.distributed.init().rank() == 0
-    if first and arguments.resume and not checkpoint.exists():
+    resume = arguments.resume and (checkpoint.exists() or not first)
+    if first and resume != arguments.resume:
         print(f"{checkpoint} does not exist: this run starts from scratch.", flush=True)
     try:
         train(
@@ -148,7 +135,7 @@ def train_segnet(decoder: str, seed: int, arguments: argparse.Namespace) -> None
             checkpoint,
             settings={name: getattr(arguments, name) for name in ("steps", "batch", "norm")},
             save_every=arguments.save_every,
-            resume=arguments.resume,
+            resume=resume,
             description=f"{decoder}, seed {seed}",
         )
     except KeyboardInterrupt:
@@ -255,6 +242,8 @@ def main() -> int:
     if first:
         announce(decoders, arguments)
     runs = [(decoder, seed) for seed in arguments.seeds for decoder in decoders]
+    if first and arguments.resume and not any(checkpoint_path(*r, arguments.output).exists() for r in runs):
+        raise ValueError(f"There is nothing to resume: {arguments.output} has no checkpoint of these runs.")
     splits = {split: evaluation_scenes(split, arguments.scenes) for split in ("validation", "test")}
     results: dict[str, list[dict]] = {decoder: [] for decoder in decoders}
     models: dict[str, SegNet] = {}

@@ -4,13 +4,16 @@
     python examples/train.py --data CamVid      the layout of CamVid: train/, trainannot/, val/, valannot/
     python examples/train.py --data train masks --validation test test_masks      pairs of folders
     python examples/train.py                    handwritten digits, drawn over photographs
-    python examples/train.py --data photos --model demo/train/enet      start from a model of the zoo
+    python examples/train.py --data photos --model model/enet --output new    start from a model of the zoo
+    python examples/train.py --data photos --resume --steps 600         continue, here also beyond the end
 
+Further layout: JPEGImages/ with SegmentationClass/ or SegmentationClassPNG/ (VOC, CVAT, labelme).
 The pixels of a mask (PNG) are class numbers or colours. 255 does not count, unless 0 and 255 are the only
 numbers, and neither do classes called "unlabelled" or "void". Names and colours of the classes are in
-photos/classes.txt, one per line: "number name red green blue"; without this file they are those that occur
-in the masks. All pictures are held in memory. The program writes the model (a folder of the zoo, for
-predict.py and export.py), the results (JSON) and a picture into the folder --output.
+photos/classes.txt, one per line: "number name red green blue", or in the file of labelme (class_names.txt) or
+CVAT (labelmap.txt); without a file they are those that occur in the masks. All pictures are held in memory.
+The folder --output gets the model with the best validation mean IoU of all checkpoints (a folder of the zoo,
+for predict.py and export.py), its metrics (JSON), a picture, the log (CSV) and the state of the run.
 """
 
 from __future__ import annotations
@@ -19,18 +22,26 @@ import argparse
 import json
 import math
 from pathlib import Path
+from typing import Any
+
+from support.command_line import run_program
+from support.digit_scenes import CLASS_NAMES, SPLITS, Scenes
+from support.drawing import draw_rows
+from support.files import reserved, write_file
+from support.folders import Pictures, colour_of, folders_of, read_folders
+from support.training import adamw, parse_options, train, weighted_cross_entropy
 
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
-from mlx_unpool_zoo.model import IMAGENET
+from mlx_unpool_zoo.model import IMAGENET, WEIGHTS
 from mlx_unpool_zoo.pytorch import cut
-from support.command_line import run_program
-from support.digit_scenes import CLASS_NAMES, Scenes
-from support.drawing import draw_rows
-from support.files import replacing
-from support.folders import Pictures, colour_of, folders_of, read_folders
-from support.training import adamw, parse_options, train, weighted_cross_entropy
+from mlx_unpool_zoo.segnet import DECODERS
+
+FILES = ("checkpoint.safetensors", "log.csv", "metrics.json", "predictions.png")
+# What a resumed run must have in common with the run that it continues, besides the data.
+SETTINGS = ("model", "decoder", "decoder_kernel", "crop", "side", "batch", "seed", "learning_rate")
+SCORES = {"miou": "mean IoU", "boundary_f_score": "boundary F-score", "pixel_accuracy": "pixel accuracy"}
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -40,31 +51,48 @@ def parse_arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--data", type=Path, nargs="+", help="folder with images/ and masks/, or both folders")
     add("--validation", type=Path, nargs="+", help="the same (default: val/, or a fifth of --data)")
+    add("--test", type=Path, nargs="+", help="the same, for the best model at the end")
     add("--classes", type=Path, help="names and colours (default: classes.txt beside the masks)")
     add("--model", default="enet", help="enet (default), segnet, or the folder of a model")
+    add("--decoder", choices=DECODERS, help="of --model segnet (default: unpool)")
+    add("--decoder-kernel", type=int, choices=(1, 3, 5, 7), help="of its convolutions (default: 3)")
     add("--side", type=int, default=256, help="reduce pictures to this shorter side (default: 256)")
+    add("--crop", type=int, help="side of the training squares (default: median of the shorter sides)")
     add("--learning-rate", type=float, default=0.01, help="peak, of AdamW (default: 0.01)")
     add("--compile", action="store_true", help="compile the step; minutes on a CPU")
+    add("--seed", type=int, default=0, help="seed of weights and data (default: 0)")
+    add("--overwrite", action="store_true", help="replace the run in --output (without --resume)")
     arguments = parse_options(parser, 300, 4, "demo/train")
-    if arguments.side < 8 or not 0 < arguments.learning_rate < math.inf:
-        parser.error("--side must be 8 or more, and --learning-rate positive and finite")
-    if not arguments.data and (arguments.validation or arguments.classes):
-        parser.error("--validation and --classes need --data")
+    if arguments.side < 8 or (arguments.crop is not None and arguments.crop < 8):
+        parser.error("--side and --crop must be 8 or more")
+    if not 0 < arguments.learning_rate < math.inf:
+        parser.error("--learning-rate must be positive and finite")
+    if not arguments.data and (arguments.validation or arguments.test or arguments.classes):
+        parser.error("--validation, --test and --classes need --data")
+    if arguments.model == "segnet":
+        arguments.decoder = arguments.decoder or "unpool"
+        arguments.decoder_kernel = arguments.decoder_kernel or 3
+    elif arguments.decoder or arguments.decoder_kernel:
+        parser.error("--decoder and --decoder-kernel need --model segnet")
     return arguments
 
 
-def read_data(arguments: argparse.Namespace) -> tuple[Pictures, Pictures]:
-    """The pictures for training and for validation."""
+def read_data(arguments: argparse.Namespace) -> dict[str, Pictures]:
+    """The pictures for training, for validation and, if there are any, for a test."""
     if not arguments.data:
-        count = 4 if arguments.smoke else 200
-        return drawn("train", count), drawn("validation", max(1, count // 5))
+        counts = dict(zip(SPLITS, (4, 1, 1) if arguments.smoke else (200, 40, 40), strict=True))
+        return {split: drawn(split, count) for split, count in counts.items()}
     data = read_folders(arguments.data, arguments.side, arguments.classes)
-    validation = arguments.validation
-    if not validation and folders_of(arguments.data)[0].name == "train":
-        validation = folders_of(arguments.data, "val")
-    if not validation:
-        return data.divided()
-    return data, read_folders(validation, arguments.side, data.classes)
+    found, camvid = {"train": data}, folders_of(arguments.data)[0].name == "train"
+    for split, folder in (("validation", "val"), ("test", "test")):
+        folders = getattr(arguments, split)
+        if not folders and camvid and (arguments.data[0] / f"{folder}annot").is_dir():
+            folders = folders_of(arguments.data, folder)
+        if folders:
+            found[split] = read_folders(folders, arguments.side, like=data)
+    if "validation" not in found:
+        found["train"], found["validation"] = data.divided()
+    return found
 
 
 def drawn(split: str, count: int) -> Pictures:
@@ -74,14 +102,15 @@ def drawn(split: str, count: int) -> Pictures:
     return Pictures([*pairs], [{"name": n} | colour_of(i) for i, n in enumerate(CLASS_NAMES)])
 
 
-def model_of(name: str, data: Pictures, side: int) -> zoo.Model:
+def model_of(arguments: argparse.Namespace, data: Pictures) -> zoo.Model:
     """A new model, or the one in a folder, with new weights where the number of classes differs."""
-    count = len(data.classes)
+    count, name = len(data.classes), arguments.model
     if name == "enet":
         model: zoo.Model = zoo.ENet(count)
         model.about.input["normalisation"] = IMAGENET
     elif name == "segnet":
-        model = zoo.SegNet(count, decoder_kernel=3, coarse=False)
+        options = {"decoder": arguments.decoder, "decoder_kernel": arguments.decoder_kernel}
+        model = zoo.SegNet(count, coarse=False, **options)
     elif not Path(name).is_dir():
         raise ValueError(f"--model must be enet, segnet or the folder of a model, but got {name}.")
     else:
@@ -91,7 +120,12 @@ def model_of(name: str, data: Pictures, side: int) -> zoo.Model:
         options = {"num_classes": count, "ignore_mismatched_sizes": True, "dtype": "float32"}
         model = zoo.from_pretrained(name, **options)
     model.about.classes = [{"name": c["name"], "colour": c["colour"]} for c in data.classes]
-    model.about.input["side"] = side
+    model.about.input["side"] = arguments.side
+    model.about.input.pop("white_level", None)
+    if data.white_level:
+        model.about.input["white_level"] = data.white_level
+    source = " ".join(path.name for path in arguments.data or [Path("drawn digits")])
+    model.about.source = f"trained by examples/train.py on {source}"
     return model
 
 
@@ -103,50 +137,95 @@ def loss_of(model: zoo.Model, inputs: mx.array, classes: mx.array, weights: mx.a
 def main() -> int:
     """Run the program and return the exit status."""
     arguments = parse_arguments()
-    output, world = arguments.output, mx.distributed.init()
-    data, held = read_data(arguments)
+    splits = read_data(arguments)
+    data, held, output = splits["train"], splits["validation"], arguments.output
     data.class_weights()  # raises an error if no pixel counts
     mx.random.seed(arguments.seed)
-    model = model_of(arguments.model, data, arguments.side)
-    kind, folder = model.model_type, output / model.model_type
-    if world.rank() == 0:
-        names = cut([entry["name"] for entry in data.classes])
-        pictures = f"{len(data.pairs)} pictures, {len(held.pairs)} for validation"
-        print(f"{kind}: {pictures}, {len(data.classes)} classes ({names}).", flush=True)
-    checkpoint = output / f"checkpoint-{kind}.safetensors"
-    kept = ("data", "validation", "model", "side", "steps", "batch", "seed", "learning_rate")
+    model = model_of(arguments, data)
+    settings = {name: getattr(arguments, name) for name in SETTINGS}
+    settings |= {"classes": [entry["name"] for entry in data.classes]}
+    settings |= {"data": data.summary(), "validation": held.summary()}
+    if mx.distributed.init().rank() > 0:
+        train_model(model, data, held, settings, arguments)
+        return 0
+    with reserved("--output", output):
+        if not arguments.resume:
+            files = [output / name for name in (model.model_type, *FILES)]
+            if (old := [path for path in files if path.exists()]) and not arguments.overwrite:
+                hint = "--resume to continue its run, " * files[1].exists() + "--overwrite to replace it, or"
+                raise ValueError(f"{old[0]} exists: pass {hint} another --output.")
+            for path in files[1:]:
+                path.unlink(missing_ok=True)
+        others = "".join(f", {len(splits[name].pairs)} for {name}" for name in SPLITS[1:] if name in splits)
+        text = f"{model.model_type}: {len(data.pairs)} pictures{others}, {len(data.classes)} classes"
+        text += f" ({cut(settings['classes'])})."
+        if data.white_level:
+            text += f" In pictures of more than 8 bits, white is {data.white_level:g}."
+        if absent := data.absent_classes():
+            text += f" No pixel of the training masks is {cut(absent)}."
+        print(text, flush=True)
+        train_model(model, data, held, settings, arguments)
+        model = zoo.from_pretrained(output / model.model_type)
+        report = {split: splits[split].metrics_of(model) for split in SPLITS[1:] if split in splits}
+        write_file(output / FILES[2], json.dumps({"settings": settings} | report, indent=2).encode())
+        print_report(report)
+        shown, truth = zip(*held.pairs[:4], strict=True)
+        columns = {"picture": shown, "truth": truth, "predicted": [*map(model.predict, shown)]}
+        draw_rows(columns, model.about.classes, output / FILES[3])
+    print(f"Wrote the best model, {output / model.model_type}/, and {', '.join(FILES)} in {output}/.")
+    print(f"Label your pictures: python examples/predict.py {output / model.model_type} PICTURE ...")
+    print(f"Train longer: the same command with --resume --steps {2 * arguments.steps}")
+    return 0
+
+
+def train_model(
+    model: zoo.Model, data: Pictures, held: Pictures, settings: dict[str, Any], arguments: argparse.Namespace
+) -> None:
+    """Train a model. The folder ``--output`` has the one with the best validation mean IoU so far."""
+    folder, best = arguments.output / model.model_type, None if arguments.resume else -math.inf
+
+    def keep_the_best(stopped: bool) -> tuple[str, float]:
+        nonlocal best
+        exists = (folder / WEIGHTS).exists()
+        if stopped and not exists:
+            model.save_pretrained(folder)
+        if stopped:
+            kind = "an earlier" if best == -math.inf else "the best"
+            return f". {folder}/ has {kind if exists else 'this'} model.", math.nan
+        if best is None:  # that of the run which this one continues
+            best = held.metrics_of(zoo.from_pretrained(folder))["miou"] if exists else -math.inf
+        score = held.metrics_of(model)["miou"]
+        is_best, best = score > best, max(score, best)
+        if is_best:
+            model.save_pretrained(folder)
+        return f", validation mean IoU {score:.3f}{', the best so far' * is_best}", score
+
     train(
         model,
         adamw(arguments.learning_rate, arguments.steps),
         loss_of,
-        data.batches(model, arguments.batch, arguments.seed),
+        data.batches(model, arguments.batch, arguments.seed, arguments.crop),
         arguments.steps,
-        checkpoint,
-        settings={name: str(getattr(arguments, name)) for name in kept},
+        arguments.output / FILES[0],
+        settings=settings,
+        save_every=arguments.save_every,
         seed=arguments.seed,
         resume=arguments.resume,
-        description=kind,
+        description=model.model_type,
         compiled=arguments.compile,
-        at_checkpoint=lambda: f"validation mean IoU {held.metrics_of(model)['miou']:.3f}",
+        log=arguments.output / FILES[1],
+        at_checkpoint=keep_the_best,
     )
-    if world.rank() > 0:
-        return 0
-    source = " ".join(path.name for path in arguments.data or [Path("drawn digits")])
-    model.about.source = f"trained by examples/train.py on {source}"
-    model.save_pretrained(folder)
-    report = held.metrics_of(model)
-    with replacing(output / "metrics.json") as partial:
-        partial.write_text(json.dumps(report, indent=2) + "\n")
-    for name, value in report["iou"].items():
-        print(f"{f'IoU {name}':22}{value:8.3f}")
-    print(f"{'mean IoU':22}{report['miou']:8.3f}\n{'pixel accuracy':22}{report['pixel_accuracy']:8.3f}")
-    shown, truth = zip(*held.pairs[:4], strict=True)
-    columns = {"picture": shown, "truth": truth, "predicted": [*map(model.predict, shown)]}
-    draw_rows(columns, model.about.classes, output / "predictions.png")
-    checkpoint.unlink()
-    print(f"Wrote {folder}/, {output}/metrics.json and {output}/predictions.png.")
-    print(f"Label your pictures: python examples/predict.py {folder} PICTURE ...")
-    return 0
+
+
+def print_report(report: dict[str, Any]) -> None:
+    """Print the metrics of each split in a column."""
+    print(f"{'':22}" + "".join(f"{split:>12}" for split in report))
+    names = dict.fromkeys(name for found in report.values() for name in found["iou"])
+    rows = {f"IoU {name}": [found["iou"].get(name) for found in report.values()] for name in names}
+    rows |= {name: [found[key] for found in report.values()] for key, name in SCORES.items()}
+    for name, values in rows.items():
+        print(f"{name:22}" + "".join(f"{'-' if v is None else f'{v:.3f}':>12}" for v in values))
 
 
 if __name__ == "__main__":

@@ -1,1 +1,11 @@
-"""Modules used by several example programs: training, metrics, drawing and data sets."""
+"""What the example programs share. Ends a program, in one line, if a package of its extra is missing."""
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+PACKAGES = "mlx_unpool mlx_unpool_zoo numpy sklearn scipy matplotlib PIL tqdm pydantic yaml safetensors"
+PACKAGES += " huggingface_hub nibabel nilearn pywt"
+if missing := [name for name in PACKAGES.split() if not find_spec(name)]:
+    program, names = Path(sys.argv[0]).name, ", ".join(missing)
+    sys.exit(f'There is no {names}. {program} needs the extra [examples]: pip install ".[examples]"')

@@ -6,19 +6,31 @@ import signal
 import sys
 from collections.abc import Callable
 
+HINT = (
+    "If a GPU kernel failed, set the environment variable MLX_UNPOOL_BACKEND=ops and run the program again, "
+    "and please report it with the form at https://github.com/mlx-unpool/mlx-unpool/issues/new/choose"
+)
+
 
 def run_program(main: Callable[[], int]) -> None:
     """Run a program and exit with the status that it returns.
 
     A ValueError or OSError, such as a missing file or a refused argument, is printed as one line on standard
     error, and the exit status is 1. After Ctrl-C the exit status is 130, and 143 after SIGTERM, which raises
-    SystemExit, so that the program removes its partial files.
+    SystemExit, so that the program removes its partial files. A RuntimeError of MLX, such as that of a kernel
+    which fails on a GPU, is also printed as one line, which says how to go on.
     """
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         status = main()
     except (ValueError, OSError) as error:
         print(error, file=sys.stderr)
+        status = 1
+    except RuntimeError as error:
+        if type(error) is not RuntimeError:
+            raise
+        first, _, _ = str(error).partition("\n")
+        print(f"{first}. {HINT}", file=sys.stderr)
         status = 1
     except KeyboardInterrupt:
         status = 130

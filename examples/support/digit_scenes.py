@@ -59,7 +59,7 @@ class Scenes:
             colour = self.random.uniform(0.65, 1.0, 3)
             area = np.s_[y : y + pixels, x : x + pixels]
             image[area] += ink[..., None] * (colour - image[area])
-            classes[area][ink > 0.5] = 1 + DIGITS.index(digit_data().target[digit])
+            classes[area][ink > 0.3] = 1 + DIGITS.index(digit_data().target[digit])
         return image, classes
 
     def _background(self) -> np.ndarray:

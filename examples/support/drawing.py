@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from support.files import write_file
+
+import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,18 +17,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 
+matplotlib.use("Agg")
 GREY = "#7a7a7a"  # readable on light and dark pages
 
 
 def colour_map(classes: list[dict[str, Any]]) -> ListedColormap:
     """A colour map from classes with ``name`` and ``colour`` (RGB, 0 to 255)."""
     return ListedColormap([np.array(entry["colour"]) / 255 for entry in classes])
-
-
-def class_legend(figure: Figure, classes: list[dict[str, Any]], columns: int = 6) -> None:
-    """Add a legend with the names and colours of classes below a figure."""
-    colours = colour_map(classes)
-    add_legend(figure, {entry["name"]: colours(n) for n, entry in enumerate(classes)}, columns)
 
 
 def add_legend(figure: Figure, colours: dict[str, Any], columns: int) -> None:
@@ -61,7 +59,8 @@ def draw_rows(columns: dict[str, Sequence[np.ndarray]], classes: list[dict[str, 
             else:
                 show_classes(axis, np.ma.masked_greater_equal(array, len(classes)), classes)
             frame(axis)
-    class_legend(figure, classes)
+    colours = colour_map(classes)
+    add_legend(figure, {entry["name"]: colours(n) for n, entry in enumerate(classes)}, 6)
     save(figure, path)
 
 
@@ -72,5 +71,6 @@ def save(figure: Figure, path: Path, dpi: int = 100) -> None:
     """Save and close a figure. It is transparent with grey text, so it suits light and dark pages."""
     for words in figure.findobj(Text):
         words.set_color(GREY)
-    figure.savefig(path, dpi=dpi, transparent=True)
+    kind = path.suffix[1:].lower()
+    write_file(path, lambda file: figure.savefig(file, dpi=dpi, transparent=True, format=kind))
     plt.close(figure)

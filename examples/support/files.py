@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import mlx.core as mx
@@ -11,6 +13,7 @@ from mlx_unpool_zoo import files
 from mlx_unpool_zoo.files import checksum as checksum
 from mlx_unpool_zoo.files import replacing as replacing
 from mlx_unpool_zoo.files import save_arrays as save_arrays
+from mlx_unpool_zoo.files import write_file as write_file
 
 
 def check_output_folder(option: str, path: Path) -> None:
@@ -21,15 +24,13 @@ def check_output_folder(option: str, path: Path) -> None:
     _check_access(option, path, found, os.W_OK | os.X_OK)
 
 
-def check_output_file(
-    option: str, path: Path, suffixes: Sequence[str] = (), creates_folder: bool = False
-) -> None:
+def check_output_file(option: str, path: Path, suffixes: Sequence[str] = ()) -> None:
     """Raise ValueError, naming the option, if a file cannot be written or ends in none of ``suffixes``."""
     if suffixes and path.suffix.lower() not in suffixes:
         raise ValueError(f"{option} must end in {' or '.join(suffixes)} but got {path}.")
     if path.is_dir():
         raise ValueError(f"{option} must be a file but got the folder {path}.")
-    folder = _existing(path.parent) if creates_folder else path.parent
+    folder = _existing(path.parent)
     if not folder.is_dir():
         raise ValueError(f"{option} must be in an existing folder but got {path}: {folder} is not a folder.")
     _check_access(option, path, folder, os.W_OK | os.X_OK)
@@ -45,6 +46,28 @@ def _existing(path: Path) -> Path:
 def _check_access(option: str, path: Path, existing: Path, mode: int) -> None:
     if not os.access(existing, mode):
         raise ValueError(f"{option} must be writable but got {path}: no permission for {existing}.")
+
+
+@contextmanager
+def reserved(option: str, folder: Path) -> Iterator[None]:
+    """Create a folder and lock it for one process. The lock ends with the process, even if it is killed.
+
+    Raises:
+        ValueError: If another process has locked the folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise ValueError(f"{option} must be another folder: a run writes into {folder} now.") from None
+    except OSError:  # a file system without locks
+        pass
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def load_arrays(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:

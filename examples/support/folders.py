@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import math
+import re
+import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +17,28 @@ import mlx.core as mx
 import numpy as np
 from matplotlib import colormaps
 from mlx_unpool_zoo import CAMVID, Model, read_classes
-from mlx_unpool_zoo.metrics import class_iou
+from mlx_unpool_zoo.metrics import boundary_f_score, confusion_matrix, iou
+from mlx_unpool_zoo.model import array_of, reduced
 from mlx_unpool_zoo.pytorch import cut
 from PIL import Image, ImageOps
 from tqdm import tqdm
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
 IGNORED = 255  # the class of pixels that count neither in the loss nor in the metrics
-NAMED_IGNORED = ("unlabelled", "unlabeled", "void", "ignore")
+NAMED_IGNORED = ("unlabelled", "unlabeled", "void", "ignore", "ignored")
+TABLES = ("classes.txt", "class_names.txt", "labelmap.txt")  # of this program, labelme and CVAT
 
 
 @dataclass
 class Pictures:
-    """Pictures (H, W, 3) with the class of every pixel (H, W), all uint8, and the classes."""
+    """Pictures (H, W, 3) with the class of every pixel (H, W), all uint8, and the classes.
+
+    ``white_level``: the value that became 255 in pictures of more than 8 bits.
+    """
 
     pairs: list[tuple[np.ndarray, np.ndarray]]
     classes: list[dict[str, Any]]
+    white_level: float | None = None
 
     def divided(self, every: int = 5) -> tuple[Pictures, Pictures]:
         """The pictures without and with every fifth."""
@@ -36,7 +48,18 @@ class Pictures:
             )
         last = slice(every - 1, None, every)
         rest = [pair for n, pair in enumerate(self.pairs) if n % every != every - 1]
-        return Pictures(rest, self.classes), Pictures(self.pairs[last], self.classes)
+        return replace(self, pairs=rest), replace(self, pairs=self.pairs[last])
+
+    def absent_classes(self) -> list[str]:
+        """The names of the classes that no pixel has, except those that are ignored."""
+        seen = np.unique([number for _, truth in self.pairs for number in np.unique(truth)])
+        names = [entry["name"] for number, entry in enumerate(self.classes) if number not in seen]
+        return [name for name in names if name.lower() not in NAMED_IGNORED]
+
+    def summary(self) -> str:
+        """The number of pictures and a checksum of them and their masks."""
+        sum_of = functools.reduce(lambda crc, a: zlib.crc32(a.tobytes(), crc), chain(*self.pairs), 0)
+        return f"{len(self.pairs)} pictures with the checksum {sum_of:08x}"
 
     def class_weights(self) -> np.ndarray:
         """The weight of each value of a pixel: ``1 / ln(1.02 + share)`` as in ENet's paper, 0 if ignored."""
@@ -47,15 +70,20 @@ class Pictures:
         weights[IGNORED] = 0
         return weights.astype(np.float32)
 
-    def batches(self, model: Model, count: int, seed: int) -> Iterator[tuple[mx.array, ...]]:
+    def batches(
+        self, model: Model, count: int, seed: int, crop: int | None = None
+    ) -> Iterator[tuple[mx.array, ...]]:
         """Endless batches of inputs, classes and weights: squares of random pictures, half mirrored.
 
-        Their side is the median of the shorter sides. Smaller pictures are padded with ignored pixels.
+        Their side is ``crop``, by default the median of the shorter sides. Smaller pictures are padded with
+        ignored pixels.
         """
         random, multiple = np.random.default_rng(seed), model.about.input.get("multiple_of") or 1
         weights = self.class_weights()
         median = int(np.median([min(truth.shape) for _, truth in self.pairs]))
-        side = max(multiple, median // multiple * multiple)
+        side = crop or max(multiple, median // multiple * multiple)
+        if side % multiple:
+            raise ValueError(f"--crop must be a multiple of {multiple} for this model, but got {crop}.")
         while True:
             parts = []
             for number in random.choice(len(self.pairs), count, replace=len(self.pairs) < count):
@@ -70,90 +98,115 @@ class Pictures:
             yield model.preprocess(pictures), mx.array(numbers), mx.array(weights[classes])
 
     def metrics_of(self, model: Model) -> dict[str, Any]:
-        """Intersection over union of each class, its mean, and the accuracy, over pixels that count."""
-        pairs = [(truth, model.predict(picture)) for picture, truth in self.pairs]
-        truth, said = (np.concatenate([a.ravel() for a in part]) for part in zip(*pairs))
-        truth, said = truth[truth != IGNORED], said[truth != IGNORED]
-        if not truth.size:
-            raise ValueError("every pixel of the validation pictures is ignored.")
-        iou, named = class_iou(truth, said, len(self.classes)), {}
-        for entry, value in zip(self.classes, iou, strict=True):
-            if entry["name"].lower() not in NAMED_IGNORED and not np.isnan(value):
-                named[entry["name"]] = float(value)
-        accuracy = float((truth == said).mean())
-        return {"miou": float(np.mean([*named.values()])), "pixel_accuracy": accuracy, "iou": named}
+        """IoU of each class, its mean, boundary F-score (1 pixel), accuracy and confusion matrix.
+
+        They are computed over the pixels of all pictures that count. The rows of the confusion matrix are the
+        true classes.
+        """
+        training = model.training
+        model.eval()  # once, because predict copies a model in training mode
+        truths, found = zip(*((truth, model.predict(picture)) for picture, truth in self.pairs))
+        model.train(training)
+        counts = sum(confusion_matrix(*pair, len(self.classes)) for pair in zip(truths, found))
+        if not counts.any():
+            raise ValueError("every pixel of the validation or test pictures is ignored.")
+        names = [entry["name"] for entry in self.classes]
+        named = {
+            name: float(value)
+            for name, value in zip(names, iou(counts), strict=True)
+            if name.lower() not in NAMED_IGNORED and not np.isnan(value)
+        }
+        return {
+            "miou": float(np.mean([*named.values()])),
+            "boundary_f_score": boundary_f_score(stacked(truths), stacked(found)),
+            "pixel_accuracy": float(np.trace(counts) / counts.sum()),
+            "iou": named,
+            "classes": names,
+            "confusion": counts.tolist(),
+        }
 
 
-def read_folders(folders: Sequence[Path], side: int, classes: Path | list[Any] | None = None) -> Pictures:
+def stacked(planes: Sequence[np.ndarray]) -> np.ndarray:
+    """Planes (H, W) of any sizes as one array, padded with ignored pixels."""
+    size = np.max([plane.shape for plane in planes], axis=0)
+    padded = [np.pad(p, [(0, a - b) for a, b in zip(size, p.shape)], constant_values=IGNORED) for p in planes]
+    return np.stack(padded)
+
+
+def read_folders(
+    folders: Sequence[Path], side: int, classes: Path | None = None, like: Pictures | None = None
+) -> Pictures:
     """Read pictures and the masks of the same names, and hold them in memory.
 
     Args:
-        folders: One folder that contains ``images`` and ``masks``, or ``train`` and ``trainannot`` (CamVid),
-            or a folder of pictures and one of masks.
+        folders: A folder in one of the layouts of :func:`folders_of`, or the folders of pictures and masks.
         side: Larger pictures are reduced, so that their shorter side has this many pixels.
-        classes: The classes, or a file with a line ``number name red green blue`` for each. Default:
-            ``classes.txt`` beside the masks, the classes of CamVid for its layout, or the numbers or colours
-            that occur in the masks.
+        classes: A file with a line ``number name red green blue`` for each class, or with the name of
+            labelme's or CVAT's file in :data:`TABLES`. Default: such a file beside the masks' folder, the
+            classes of CamVid for its layout, or the numbers or colours that occur in the masks.
+        like: Pictures of another split, whose classes and white level are used.
 
     Raises:
         ValueError: If a picture has no mask, a file cannot be read, or a mask does not fit.
     """
     images, masks = folders_of(folders)
     files = files_of(images, masks)
-    values: dict[Path, np.ndarray] = {}
-    pictures, in_colours = [], None
+    white = like.white_level if like else white_level_of(files)
+    table = classes or next((file for name in TABLES if (file := masks.parent / name).exists()), None)
+    in_colours = read_mask(files[0][1])[1]
+    if like:
+        listed = like.classes
+    elif table or masks.name == "trainannot":
+        listed = table_of(table) if table else CAMVID
+    else:
+        listed = found_in(files, in_colours)
+    if not 2 <= len(listed) < IGNORED:
+        raise ValueError(f"{table or masks} must have 2 to {IGNORED - 1} classes, but has {len(listed)}.")
+    known = {} if in_colours else {IGNORED: IGNORED}
+    for number, entry in enumerate(listed):
+        value = as_numbers(np.array(entry["colour"])).item() if in_colours else entry["label"]
+        known[value] = IGNORED if entry["name"].lower() in NAMED_IGNORED else number
+    pairs = []
     for picture_file, mask_file in tqdm(files, "Reading", unit="picture", leave=False, disable=None):
-        image, (numbers, colours) = read_image(picture_file), read_mask(mask_file)
-        if in_colours not in (None, colours):
+        picture, (mask, colours) = read_picture(picture_file, white), read_mask(mask_file)
+        if colours != in_colours:
             kinds = ("numbers", "colours") if colours else ("colours", "numbers")
             raise ValueError(f"{files[0][1]} has {kinds[0]}, but {mask_file} has {kinds[1]}.")
-        if numbers.shape != image.size[::-1]:
+        if mask.shape != picture.shape[:2]:
             raise ValueError(
                 f"{mask_file} must have the size of its picture (turned as its EXIF data says), "
-                f"{image.size}, but has {numbers.shape[::-1]}."
+                f"{picture.shape[1::-1]}, but has {mask.shape[::-1]}."
             )
-        image = image.convert("RGB")
-        size = reduced(image.size, side)
-        pictures.append(np.array(image if size == image.size else image.resize(size)))
-        rows, columns = (
-            ((np.arange(new) + 0.5) * old / new).astype(int)
-            for new, old in zip(size[::-1], numbers.shape, strict=True)
-        )
-        values[mask_file], in_colours = numbers[rows][:, columns], colours
-    table = masks.parent / "classes.txt"
-    if classes is None and masks.name == "trainannot" and not table.exists():
-        classes = CAMVID
-    if classes or table.exists():
-        listed = classes if isinstance(classes, list) else table_of(classes or table)
-    else:
-        listed = found_in(masks, values.values(), bool(in_colours))
-    known = np.array([c["label"] for c in listed])
-    if in_colours:
-        known = as_numbers(np.array([c["colour"] for c in listed]))
-    pairs = [
-        (picture, classes_of(path, numbers, known, listed, bool(in_colours)))
-        for picture, (path, numbers) in zip(pictures, values.items(), strict=True)
-    ]
-    return Pictures(pairs, listed)
+        picture = reduced(picture, side)
+        numbers, nearest = Image.fromarray(mask.astype(np.int32)), Image.Resampling.NEAREST
+        mask = np.array(numbers.resize(picture.shape[1::-1], nearest))
+        values, places = np.unique(mask, return_inverse=True)
+        if unknown := [value for value in values.tolist() if value not in known]:
+            wrong = [f"#{value:06x}" if in_colours else str(value) for value in unknown]
+            names = cut([entry["name"] for entry in listed])
+            raise ValueError(f"{mask_file} has values that are no class: {cut(wrong)}. Classes: {names}.")
+        truth = np.array([known[value] for value in values.tolist()], np.uint8)
+        pairs.append((picture, truth[places].reshape(mask.shape)))
+    return Pictures(pairs, listed, white)
 
 
 def folders_of(folders: Sequence[Path], split: str = "train") -> tuple[Path, Path]:
     """The folders of pictures and of masks."""
     if len(folders) > 2:
         raise ValueError(f"pass one folder or two, but got {', '.join(map(str, folders))}.")
-    if len(folders) == 1:
-        folder = folders[0]
-        for names in (("images", "masks"), (split, f"{split}annot")):
-            if all((folder / name).is_dir() for name in names):
-                return folder / names[0], folder / names[1]
-        what = "is no folder" if not folder.is_dir() else "has neither"
-        raise ValueError(
-            f"{folder} {what}: it must contain images/ and masks/, or {split}/ and {split}annot/."
-        )
     for folder in folders:
         if not folder.is_dir():
             raise ValueError(f"{folder} is no folder.")
-    return folders[0], folders[1]
+    if len(folders) == 2:
+        return folders[0], folders[1]
+    voc = [("JPEGImages", f"SegmentationClass{end}") for end in ("PNG", "")]  # labelme; CVAT, VOC
+    for images, masks in (("images", "masks"), (split, f"{split}annot"), *voc):
+        if (folder / images).is_dir() and (folder / masks).is_dir():
+            return folder / images, folder / masks
+    raise ValueError(
+        f"{folder} must contain images/ and masks/, {split}/ and {split}annot/, or JPEGImages/ and "
+        "SegmentationClass/."
+    )
 
 
 def files_of(images: Path, masks: Path) -> list[tuple[Path, Path]]:
@@ -161,12 +214,13 @@ def files_of(images: Path, masks: Path) -> list[tuple[Path, Path]]:
     found: list[dict[str, Path]] = []
     for folder, suffixes in ((images, SUFFIXES), (masks, (".png",))):  # JPEG changes numbers
         found.append({})
-        for path in sorted(folder.iterdir()):
-            if path.suffix.lower() in suffixes and not path.name.startswith("."):
-                other = found[-1].setdefault(path.stem, path)
-                if other != path:
-                    raise ValueError(f"{other} and {path.name} have the same name: which one counts?")
+        for path in files_in(folder, suffixes):
+            other = found[-1].setdefault(path.stem, path)
+            if other != path:
+                raise ValueError(f"{other} and {path.name} have the same name: which one counts?")
     pictures, named = found
+    if images.name == "JPEGImages":  # also has pictures for other tasks
+        pictures = {stem: path for stem, path in pictures.items() if stem in named}
     for some, others, what in ((pictures, named, "mask"), (named, pictures, "picture")):
         folder = masks if what == "mask" else images
         if alone := [path for stem, path in some.items() if stem not in others]:
@@ -180,8 +234,13 @@ def files_of(images: Path, masks: Path) -> list[tuple[Path, Path]]:
     return [(path, named[stem]) for stem, path in sorted(pictures.items())]
 
 
+def files_in(folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
+    """The files of a folder with these suffixes, sorted."""
+    return sorted(p for p in folder.iterdir() if p.suffix.lower() in suffixes and p.name[0] != ".")
+
+
 def read_image(path: Path) -> Image.Image:
-    """Read a picture, turned as its EXIF data says.
+    """Read a picture, turned as its EXIF data says. ``info["raw"]`` is the mode in the file.
 
     Raises:
         ValueError: If it is damaged, is no picture or is very large.
@@ -189,38 +248,63 @@ def read_image(path: Path) -> Image.Image:
     path.open("rb").close()  # raises an error that gives the reason
     try:
         with Image.open(path) as image:
+            image.info["raw"] = image.tile[0][3] if image.tile else ""
             return ImageOps.exif_transpose(image)
     except Exception as error:  # formats and damaged files raise many kinds of errors
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"{path} cannot be read as a picture: {reason}") from None
 
 
-def read_mask(path: Path) -> tuple[np.ndarray, bool]:
-    """The number of each pixel (H, W), and whether it is a colour: red * 65536 + green * 256 + blue."""
+def read_picture(path: Path, white: float | None = None) -> np.ndarray:
+    """Read a picture as :meth:`Model.preprocess` does: uint8 (H, W, 3)."""
     image = read_image(path)
-    if image.mode in ("RGB", "RGBA"):
-        return as_numbers(np.array(image.convert("RGB"))), True
-    values = np.array(image)
-    if values.ndim != 2 or values.dtype.kind not in "biu":
-        raise ValueError(f"{path} must have numbers or colours (RGB), but its mode is {image.mode}.")
-    return values.astype(np.int64), False
+    try:
+        return array_of(image, "RGB", white)
+    except ValueError as error:  # its values, or a mode that cannot be converted
+        raise ValueError(f"{path}: {error}") from None
+
+
+def white_level_of(files: Sequence[tuple[Path, Path]]) -> float | None:
+    """The largest value of the pictures of more than 8 bits, rounded up to a power of 2; None without any."""
+    largest = []
+    for path, _ in files:
+        with contextlib.suppress(Exception), Image.open(path) as image:  # damaged files are reported later
+            if image.mode[0] in "IF":
+                largest.append(np.max(image).item())
+    finite = [value for value in largest if 1 < value < math.inf]
+    return 2.0 ** math.ceil(math.log2(max(finite, default=1))) if largest else None
+
+
+def read_mask(path: Path) -> tuple[np.ndarray, bool]:
+    """The numbers of the pixels of a mask (H, W), or their colours as numbers, and whether it has colours."""
+    mask = read_image(path)
+    in_colours = mask.mode in ("RGB", "RGBA")
+    numbers = as_numbers(np.array(mask.convert("RGB"))) if in_colours else np.array(mask)
+    if numbers.ndim != 2 or numbers.dtype.kind not in "biu":
+        raise ValueError(f"{path} must have numbers or colours (RGB), but its mode is {mask.mode}.")
+    # Pillow scales the numbers of grey pictures of 2 and 4 bits to 255.
+    return numbers // {"L;2": 85, "L;4": 17}.get(mask.info["raw"], 1), in_colours
 
 
 def as_numbers(colours: np.ndarray) -> np.ndarray:
     """Each colour (..., 3) as one number."""
-    return colours.astype(np.int64) @ np.array([1 << 16, 1 << 8, 1])
-
-
-def reduced(size: tuple[int, int], side: int) -> tuple[int, int]:
-    """The width and height of a picture whose shorter side is at most ``side``."""
-    factor = max(1, min(size) / side)
-    return round(size[0] / factor), round(size[1] / factor)
+    return colours.astype(np.int32) @ np.array([1 << 16, 1 << 8, 1], np.int32)
 
 
 def table_of(path: Path) -> list[Any]:
     """The classes in a file. Their numbers, names and colours must be different and fit."""
     try:
-        classes = read_classes(path)
+        text = path.read_text("utf-8")
+        if path.name == "class_names.txt":  # a name per line
+            lines = enumerate(text.split("\n"))
+            named = [(name.strip(), colour_of(n)["colour"]) for n, name in lines if name.strip()]
+        elif path.name == "labelmap.txt":  # name:red,green,blue:parts:actions
+            found = re.findall(r"^([^#:\n]+):(\d+),(\d+),(\d+)", text, re.MULTILINE)
+            named = [(name, [*map(int, colour)]) for name, *colour in found]
+        else:
+            named = []
+        classes = [{"name": name, "colour": c, "label": n} for n, (name, c) in enumerate(named)]
+        classes = classes or read_classes(path)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be UTF-8: {error}") from None
     for key in ("label", "name", "colour"):
@@ -229,44 +313,22 @@ def table_of(path: Path) -> list[Any]:
             raise ValueError(f"{path} has the same {key.replace('label', 'number')} twice: {cut(twice)}.")
     if wrong := [c["name"] for c in classes if max(c["colour"]) > 255]:
         raise ValueError(f"{path} must have colours from 0 to 255, but not those of {cut(wrong)}.")
-    return checked(path, classes)
+    return classes
 
 
-def found_in(masks: Path, values: Any, in_colours: bool) -> list[Any]:
+def found_in(files: Sequence[tuple[Path, Path]], in_colours: bool) -> list[Any]:
     """The classes that occur in masks."""
-    found = sorted(set().union(*(np.unique(each).tolist() for each in values)))
+    found = sorted({value for _, path in files for value in np.unique(read_mask(path)[0]).tolist()})
     if not in_colours and found != [0, IGNORED]:  # only 0 and 255 are two classes
         found = [value for value in found if value != IGNORED]
-    if not in_colours:
-        return checked(masks, [{"name": str(v), "label": v} | colour_of(n) for n, v in enumerate(found)])
-    parts = [[v >> 16, v >> 8 & 255, v & 255] for v in found]
-    named = zip(found, parts, strict=True)
-    return checked(masks, [{"name": f"#{v:06x}", "colour": c, "label": v} for v, c in named])
+    entries: list[Any] = [{"name": str(v), "label": v} | colour_of(n) for n, v in enumerate(found)]
+    for entry in entries if in_colours else ():
+        value = entry["label"]
+        entry |= {"name": f"#{value:06x}", "colour": [value >> 16, value >> 8 & 255, value & 255]}
+    return entries
 
 
 def colour_of(number: int) -> dict[str, Any]:
     """A colour for a class without one; the first is nearly black."""
     colour = [round(255 * part) for part in colormaps["tab20"]((number - 1) * 2 % 19)[:3]]
     return {"colour": colour if number else [21, 21, 28]}
-
-
-def checked(path: Path, classes: list[Any]) -> list[Any]:
-    """Classes whose number is one that a mask can have."""
-    if not 2 <= len(classes) < IGNORED:
-        raise ValueError(f"{path} must have 2 to {IGNORED - 1} classes, but has {len(classes)}.")
-    return classes
-
-
-def classes_of(
-    path: Path, numbers: np.ndarray, known: np.ndarray, listed: list[Any], in_colours: bool
-) -> np.ndarray:
-    """The class of each pixel of a mask, IGNORED for those that do not count."""
-    order = np.argsort(known)
-    place = order[np.searchsorted(known, numbers, sorter=order).clip(max=len(order) - 1)]
-    fits = known[place] == numbers
-    if unknown := np.setdiff1d(numbers[~fits], [] if in_colours else [IGNORED]).tolist():
-        wrong = [f"#{value:06x}" if in_colours else str(value) for value in unknown]
-        names = [c["name"] for c in listed]
-        raise ValueError(f"{path} has values that are no class: {cut(wrong)}. Classes: {cut(names)}.")
-    ignored = np.array([c["name"].lower() in NAMED_IGNORED for c in listed])
-    return np.where(fits & ~ignored[place], place, IGNORED).astype(np.uint8)

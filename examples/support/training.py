@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shlex
 import signal
 import sys
@@ -20,13 +21,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from support.files import check_output_folder, load_arrays, save_arrays, write_file
+
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
 from tqdm import tqdm
 
-from support.files import check_output_folder, load_arrays, save_arrays
+LOG = ("step", "loss", "learning_rate", "validation_miou")  # the last is nan except at checkpoints
 
 
 def train(
@@ -41,9 +44,10 @@ def train(
     save_every: int = 100,
     seed: int = 0,
     resume: bool = False,
-    description: str = "",
+    description: str = "training",
     compiled: bool = False,
-    at_checkpoint: Callable[[], str] | None = None,
+    log: Path | None = None,
+    at_checkpoint: Callable[[bool], tuple[str, float]] = lambda _: ("", math.nan),
 ) -> list[float]:
     """Train a model and save a checkpoint every ``save_every`` steps and at the end.
 
@@ -58,20 +62,25 @@ def train(
         batches: The whole batches from the first step on, the same ones in every process and in every run.
         steps: The total number of steps, including those before a resumed run.
         checkpoint: The file that the first process writes.
-        settings: Values, for JSON, that a resumed run must have in common with the run that it continues.
+        settings: Values, for JSON, that a resumed run must have in common with the run that it continues. If
+            they leave ``steps`` out, a run that has ended can continue with more steps.
         save_every: Steps between checkpoints, which is also the most that a killed run loses.
         seed: Seed of MLX's random numbers, which are seeded again before each step.
-        resume: Whether to continue from ``checkpoint`` if it exists.
-        description: The name of the run on its progress bar.
+        resume: Whether to continue from ``checkpoint``.
+        description: The name of the run in its output.
         compiled: Whether to compile the step with ``mx.compile``, in one process only.
-        at_checkpoint: Called by the first process after each checkpoint; its result is printed.
+        log: A CSV file with a row of :data:`LOG` per step, which the first process writes at each checkpoint.
+        at_checkpoint: Called by the first process before each checkpoint, with True after Ctrl-C. Returns a
+            text to print, and the validation score for the log.
 
     Returns:
         The losses of the steps of this call.
 
     Raises:
         KeyboardInterrupt: After Ctrl-C, with a checkpoint saved.
-        ValueError: If the checkpoint was saved with other settings, or a batch cannot be divided equally.
+        ConnectionError: If another process has ended.
+        ValueError: If there is no checkpoint to resume from, or it was saved with other settings or after
+            more steps, a batch cannot be divided equally, or the loss or a parameter is not finite.
     """
     settings = settings or {}
     world = mx.distributed.init()
@@ -79,8 +88,14 @@ def train(
         raise ValueError(f"--compile needs one process, but there are {world.size()}.")
     first = world.rank() == 0
     optimizer.init(model.trainable_parameters())
-    if resume and first and checkpoint.exists():
-        load_checkpoint(checkpoint, model, optimizer, settings)
+    rows: list[list[float]] = []
+    if resume and first:
+        rows = load_checkpoint(checkpoint, model, optimizer, settings)
+        if len(rows) > steps:
+            raise ValueError(
+                f"--steps must be at least {len(rows)}, which {checkpoint} has, but got {steps}."
+            )
+        print(f"Resuming after step {len(rows)} of {steps}.", flush=True)
     start_like_the_first_process(model, optimizer)
     done = optimizer.step.item()
     value_and_gradients = nn.value_and_grad(model, loss_of)
@@ -94,10 +109,8 @@ def train(
     compiled_step = mx.compile(whole_step, inputs=state, outputs=state)
     model.train()
     losses = []
-    with (
-        StopRequest() as stop_request,
-        tqdm(total=steps, initial=done, desc=description, unit="step", disable=not first) as progress,
-    ):
+    bar = {"desc": description, "unit": "step", "disable": None if first else True}
+    with StopRequest() as stop_request, tqdm(total=steps, initial=done, **bar) as progress:
         # Batches before the checkpoint are generated again and skipped.
         for batch in islice(batches, done, steps):
             mx.random.seed((1_000_003 * seed + done) * world.size() + world.rank())
@@ -112,21 +125,41 @@ def train(
                 model.load_weights(list(zip(names, statistics, strict=True)), strict=False)
             mx.eval(loss, stop, model.state, optimizer.state)
 
+            done, stopped = done + 1, stop.item() > 0
+            saves = done % save_every == 0 or done == steps or stopped
+            check_finite(done, loss, state_of(model, optimizer) if saves else {})
             losses.append(loss.item())
+            rows.append([done, losses[-1], optimizer.learning_rate.item(), math.nan])
             progress.update()
             progress.set_postfix(loss=f"{losses[-1]:.3f}")
-            done += 1
-            stopped = stop.item() > 0
-            if first and (done % save_every == 0 or done == steps or stopped):
-                save_checkpoint(checkpoint, model, optimizer, settings)
-                if at_checkpoint and not stopped:
-                    progress.write(f"step {done}: {at_checkpoint()}")
+            if first and saves:
+                text, rows[-1][-1] = at_checkpoint(stopped)
+                save_checkpoint(checkpoint, model, optimizer, settings, rows)
+                if log:
+                    write_log(log, rows)
+                progress.write(f"{description}, step {done} of {steps}: loss {losses[-1]:.3f}{text}")
+                sys.stdout.flush()
             if stopped:
                 progress.close()
                 if first:
                     print(f"Stopped after {done} of {steps} steps. {how_to_resume()}", flush=True)
                 raise KeyboardInterrupt
     return losses
+
+
+def check_finite(step: int, loss: mx.array, state: dict[str, mx.array]) -> None:
+    """Raise ValueError if the loss or an array of the state is infinite or NaN."""
+    if not all(mx.isfinite(value).all().item() for value in (loss, *state.values())):
+        raise ValueError(
+            f"The loss or a parameter is not finite in step {step} (loss {loss.item()}). Nothing was saved "
+            "since the last checkpoint. A lower learning rate may help."
+        )
+
+
+def write_log(path: Path, rows: list[list[float]]) -> None:
+    """Write the rows of a log; a score that was not computed is empty."""
+    lines = [",".join(f"{v:.7g}".replace("nan", "") for v in row) for row in rows]
+    write_file(path, "\n".join([",".join(LOG), *lines, ""]).encode())
 
 
 def how_to_resume() -> str:
@@ -138,62 +171,25 @@ def how_to_resume() -> str:
     return f"To continue{launcher}:\n    {command}"
 
 
-def add_options(parser: argparse.ArgumentParser, batch: int, output: str) -> None:
-    """Add the options that training programs have in common."""
+def parse_options(
+    parser: argparse.ArgumentParser, steps: int, batch: int, output: str, smoke: int = 3
+) -> argparse.Namespace:
+    """Add the options that training programs have in common, and parse and check the command line."""
     parser.epilog = "Ctrl-C stops the training after a step; --resume continues from there."
-    add, size = parser.add_argument, f"batch size per step, over all processes (default: {batch})"
-    add("--batch", type=int, default=batch, help=size)
-    add("--seed", type=int, default=0, help="seed of weights and data (default: 0)")
+    add = parser.add_argument
+    add("--steps", type=int, default=steps, help=f"default: {steps}")
+    add("--batch", type=int, default=batch, help=f"size, over all processes (default: {batch})")
     add("--resume", action="store_true", help="continue an interrupted run")
+    add("--save-every", type=int, default=100, help="steps between checkpoints (default: 100)")
     add("--output", type=Path, default=Path(output), help=f"folder (default: {output})")
-    add("--smoke", action="store_true", help="a few steps only, to check that it runs")
-
-
-def parse_options(parser: argparse.ArgumentParser, steps: int, batch: int, output: str) -> argparse.Namespace:
-    """Parse and check the command line of a program with --steps and the options of :func:`add_options`."""
-    parser.add_argument("--steps", type=int, default=steps, help=f"default: {steps}")
-    add_options(parser, batch, output)
+    add("--smoke", action="store_true", help=f"{smoke} steps only, to check that everything runs")
     arguments = parser.parse_args()
     if arguments.smoke:
-        arguments.steps = 3
-    if min(arguments.steps, arguments.batch) < 1:
-        parser.error("--steps and --batch must be 1 or more")
+        arguments.steps = smoke
+    if min(arguments.steps, arguments.batch, arguments.save_every) < 1:
+        parser.error("--steps, --batch and --save-every must be 1 or more")
     check_output_folder("--output", arguments.output)
     return arguments
-
-
-def train_and_save(
-    model: nn.Module,
-    arguments: argparse.Namespace,
-    learning_rate: float,
-    loss_of: Callable[..., mx.array],
-    batches: Iterator[tuple[mx.array, ...]],
-    save_every: int,
-) -> Path | None:
-    """Train a SegNet with the options of its program and write its weights, for evaluation.
-
-    Returns the path of the checkpoint, to be removed after the evaluation, or None if this is not the first
-    process.
-    """
-    checkpoint = arguments.output / f"checkpoint-{arguments.decoder}.safetensors"
-    train(
-        model,
-        adamw(learning_rate, arguments.steps),
-        loss_of,
-        batches,
-        arguments.steps,
-        checkpoint,
-        settings={name: getattr(arguments, name) for name in ("steps", "batch", "seed")},
-        save_every=save_every,
-        seed=arguments.seed,
-        resume=arguments.resume,
-        description=arguments.decoder,
-    )
-    if mx.distributed.init().rank() > 0:
-        return None
-    save_weights(arguments.output / f"segnet-{arguments.decoder}.safetensors", model)
-    model.eval()
-    return checkpoint
 
 
 def adamw(learning_rate: float, steps: int) -> optim.Optimizer:
@@ -216,13 +212,21 @@ def mean_over_processes(tree: Any) -> Any:
     tree = tree_map(mx.stop_gradient, tree)
     if mx.distributed.init().size() == 1:
         return tree
+    return exchanged(nn.average_gradients, tree)
+
+
+def exchanged(operation: Callable[[Any], Any], tree: Any) -> Any:
+    """The result of an operation that communicates with the other processes."""
     # Metal aborts GPU work that waits for 5 seconds, and another process may take longer. Therefore the GPU
-    # never waits for a process: the arrays are evaluated first, and then averaged on the CPU.
+    # never waits for a process: the arrays are evaluated first, and then exchanged on the CPU.
     mx.eval(tree)
-    with mx.stream(mx.cpu):
-        means = nn.average_gradients(tree)
-        mx.eval(means)
-    return means
+    try:
+        with mx.stream(mx.cpu):
+            result = operation(tree)
+            mx.eval(result)
+    except RuntimeError as error:
+        raise ConnectionError(f"Another process has ended: {error}. Start all again with --resume.") from None
+    return result
 
 
 def weighted_cross_entropy(scores: mx.array, classes: mx.array, weights: mx.array) -> mx.array:
@@ -231,7 +235,7 @@ def weighted_cross_entropy(scores: mx.array, classes: mx.array, weights: mx.arra
     It is normalised by the mean total weight per process, so that the losses and gradients of the processes
     average to those of the whole batch.
     """
-    total = mean_over_processes(weights.sum())
+    total = mx.maximum(mean_over_processes(weights.sum()), 1e-6)  # 0 if every position is ignored
     return nn.losses.cross_entropy(scores, classes, weights, reduction="sum") / total
 
 
@@ -270,26 +274,32 @@ def set_state(model: nn.Module, optimizer: optim.Optimizer, state: dict[str, mx.
 
 def start_like_the_first_process(model: nn.Module, optimizer: optim.Optimizer) -> None:
     """Copy the state of the first process, which may have loaded a checkpoint, to all processes."""
-    state = state_of(model, optimizer)
-    mx.eval(state)
-    with mx.stream(mx.cpu):
+
+    def of_the_first_process(state: dict[str, mx.array]) -> dict[str, mx.array]:
         # Sorted by name, because all processes must send arrays in the same order.
-        state = {name: mx.distributed.all_gather(state[name][None])[0] for name in sorted(state)}
-        mx.eval(state)
-    set_state(model, optimizer, state)
+        return {name: mx.distributed.all_gather(state[name][None])[0] for name in sorted(state)}
+
+    set_state(model, optimizer, exchanged(of_the_first_process, state_of(model, optimizer)))
 
 
-def save_checkpoint(path: Path, model: nn.Module, optimizer: optim.Optimizer, settings: dict) -> None:
-    """Write everything that is needed to continue a run."""
-    save_arrays(path, state_of(model, optimizer), {"settings": json.dumps(settings)})
+def save_checkpoint(
+    path: Path, model: nn.Module, optimizer: optim.Optimizer, settings: dict, rows: list[list[float]]
+) -> None:
+    """Write everything that is needed to continue a run, with the rows of its log."""
+    state = state_of(model, optimizer) | {"log": mx.array(rows, mx.float32)}
+    save_arrays(path, state, {"settings": json.dumps(settings)})
 
 
-def load_checkpoint(path: Path, model: nn.Module, optimizer: optim.Optimizer, settings: dict) -> None:
-    """Restore the state of a model and its optimizer from a checkpoint.
+def load_checkpoint(
+    path: Path, model: nn.Module, optimizer: optim.Optimizer, settings: dict
+) -> list[list[float]]:
+    """Restore the state of a model and its optimizer from a checkpoint, and return the rows of the log.
 
     Raises:
-        ValueError: If the file is damaged or not a checkpoint, or was saved with other settings.
+        ValueError: If the file is missing, damaged or not a checkpoint, or was saved with other settings.
     """
+    if not path.exists():
+        raise ValueError(f"There is nothing to resume: {path} does not exist.")
     state, metadata = load_arrays(path)
     if "settings" not in metadata:
         raise ValueError(f"{path} is not a checkpoint of a training run.")
@@ -300,7 +310,9 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: optim.Optimizer, se
             f"{path} was saved by a run with other settings: "
             + ", ".join(f"{name} {saved.get(name)}, now {settings.get(name)}" for name in differ)
         )
+    rows: Any = state.pop("log").tolist()
     set_state(model, optimizer, state)
+    return rows
 
 
 def save_weights(path: Path, model: nn.Module, metadata: dict[str, str] | None = None) -> None:

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import os
 import shutil
 import signal
 from pathlib import Path
 
-import brain_segment
-import mlx.core as mx
-import mlx_unpool_zoo as zoo
-import nibabel
-import numpy as np
-import pytest
-from mlx_unpool_zoo.near_ties import pooled_indices
-from programs import call, environment, errors_of
-from scipy import ndimage
-from scipy.ndimage import map_coordinates
 from support.brain_volumes import (
     LABELS,
     ORIENTATION,
@@ -32,6 +21,17 @@ from support.brain_volumes import (
     split_hemispheres,
     with_both_hemispheres,
 )
+
+import brain_segment
+import mlx.core as mx
+import mlx_unpool_zoo as zoo
+import nibabel
+import numpy as np
+import pytest
+from mlx_unpool_zoo.near_ties import pooled_indices
+from programs import call
+from scipy import ndimage
+from scipy.ndimage import map_coordinates
 
 CLASSES = zoo.read_classes(LABELS)
 COUNTS = {"coronal": 79, "sagittal": 51, "axial": 79}  # classes of the network of each plane
@@ -203,13 +203,6 @@ def test_a_scan_without_content_on_the_grid_is_refused(tmp_path, shape):
         conform(read_scan(tmp_path / "scan.nii.gz"), 32)
 
 
-def test_the_program_says_what_to_install(tmp_path):
-    (tmp_path / "matplotlib.py").write_text("raise ImportError")
-    path = f"{tmp_path}{os.pathsep}{environment()['PYTHONPATH']}"
-    (line,) = errors_of("brain_segment.py", env=environment() | {"PYTHONPATH": path})
-    assert line.endswith('needs the extra [examples]: pip install ".[examples]" in a clone')
-
-
 # Slices and sums.
 
 
@@ -359,8 +352,7 @@ def test_the_program_writes_labels_a_colour_table_and_a_picture(folders, tmp_pat
     scan, models, output = folders / "scan.nii.gz", folders / "models", tmp_path / "out"
     words = [scan, "--models", models, "--output", output, "--size", 48]
     done = call("brain_segment.py", *words)
-    for plane in PLANES:
-        assert plane.name in done.stderr  # progress bars
+    assert done.stderr == ""  # no progress bar in a pipe
     names = {path.name for path in output.iterdir()}
     assert names == {"scan.mgz", "labels.mgz", "labels.nii.gz", "labels.txt", "labels.png"}
     assert (output / "labels.png").read_bytes().startswith(b"\x89PNG")

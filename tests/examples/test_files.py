@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from support.files import load_arrays, save_arrays
+
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
@@ -29,7 +31,6 @@ from mlx_unpool_zoo import convert
 from mlx_unpool_zoo.pytorch import read_state
 from programs import Bomb, environment
 from small_models import save_state
-from support.files import load_arrays, save_arrays
 
 ARRAYS = {
     "empty": mx.zeros((0, 2)),

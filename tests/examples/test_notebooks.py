@@ -10,6 +10,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+import mlx_unpool
+
 NOTEBOOKS = Path(__file__).parents[2] / "examples" / "notebooks"
 NAMES = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
 
@@ -47,6 +49,15 @@ def test_a_notebook_runs_in_any_folder_with_the_stored_outputs(name, tmp_path, m
     for before, now in zip(printed(kept), printed(again), strict=True):
         assert re.sub(r"[\d.]+", "0", before) == re.sub(r"[\d.]+", "0", now)
         assert numbers(now) == pytest.approx(numbers(before), abs=0.15)
+
+
+@pytest.mark.parametrize("name", ["segmentation_2d", "volumes_3d"])
+def test_outside_of_a_clone_a_sentence_says_what_is_missing(name, tmp_path, monkeypatch):
+    first = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells[1].source
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(mlx_unpool, "__file__", str(tmp_path / "mlx_unpool" / "__init__.py"))
+    with pytest.raises(FileNotFoundError, match="this notebook needs a clone of the repository"):
+        exec(first)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from support.brain_volumes import PLANES as BRAIN
+
 import pytest
 from programs import EXAMPLES, call, run
-from support.brain_volumes import PLANES as BRAIN
 
 # The arguments of each program, with {} for its output.
 FOLDERS = {
     "segnet_digits": "--output {}",
-    "segnet_brain": "--output {}",
     "segnet_ecg": "--output {}",
     "train": "--output {}",
     "brain_segment": "no_scan.nii.gz --output {}",
@@ -46,7 +46,7 @@ def test_a_folder_is_not_a_file(program, tmp_path):
     assert "must be a file" in refused(program, path)
 
 
-def test_pictures_and_exported_files_need_a_folder_and_pictures_a_suffix(tmp_path):
+def test_a_folder_can_be_created_and_pictures_have_a_suffix(tmp_path):
     path = tmp_path / "file"
     path.write_text("")
     assert "must be in an existing folder" in refused("predict", path / "new" / "name.png")
@@ -59,8 +59,7 @@ def test_pictures_and_exported_files_need_a_folder_and_pictures_a_suffix(tmp_pat
 @pytest.mark.parametrize("program", ["segnet_digits", "predict"])
 def test_a_folder_without_permission(program, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
-    missing = tmp_path / "new" if program in FOLDERS else tmp_path
-    assert f"no permission for {tmp_path}" in refused(program, missing / "name.png")
+    assert f"no permission for {tmp_path}" in refused(program, tmp_path / "new" / "name.png")
     assert not list(tmp_path.iterdir())
 
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -17,14 +18,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from support import training
+
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
 import numpy as np
 import pytest
 import segnet_digits
+from mlx_unpool_zoo import from_pretrained
+from PIL import Image
 from programs import environment
-from support import training
 
 PROGRAM = Path(segnet_digits.__file__)
 SMALL = Path(__file__).parent / "support" / "small_training.py"
@@ -143,27 +147,27 @@ def test_two_processes_have_the_losses_of_one_and_the_same_state(pair, tmp_path)
         first, second = final_states(said, run)
         assert first == second
     assert not (folder / "machine-1").exists()
-    assert "step/s" in said[0]
-    assert "step/s" not in said[1]
+    assert "step 40 of 40: loss" in said[0]
+    assert "step 40" not in said[1]
 
 
 def test_two_processes_continue_exactly_after_ctrl_c_and_after_one_was_killed(pair, tmp_path):
     checkpoint, options = tmp_path / "machine-0" / "batch.safetensors", ["--runs", "batch"]
     with started(SMALL, machines(tmp_path, 2), *options) as run:
-        run.wait_until(lambda: " 3/40" in run.said()[0])
+        run.wait_until(lambda: "step 10 of 40" in run.said()[0])
         run.processes[1].send_signal(signal.SIGINT)
         for process in run.processes:
             process.wait(TIMEOUT)
         assert all(said.rstrip().endswith("KeyboardInterrupt") for said in run.said())
     stopped = steps_in(checkpoint)
-    assert 3 <= stopped < 20
+    assert 10 <= stopped < 40
 
     # Only the first machine has a checkpoint.
     with started(SMALL, machines(tmp_path, 2), *options, "--resume") as run:
         run.wait_until(lambda: steps_in(checkpoint) > stopped)
         run.processes[0].send_signal(signal.SIGKILL)
         assert run.processes[0].wait(TIMEOUT) == -signal.SIGKILL
-        assert f" {stopped}/40" in run.said()[0]
+        assert f"Resuming after step {stopped} of 40." in run.said()[0]
     assert steps_in(checkpoint) in (10, 20, 30)
 
     said = train_small(tmp_path, 2, *options, "--resume")
@@ -186,17 +190,25 @@ def test_the_launcher_of_mlx_runs_the_example(tmp_path):
         run.processes[0].kill()
         run.processes[0].wait()
     assert said.count("Test scenes, 1 seed") == 1  # from the first process
-    assert said.count("2/2") == said.count("100%") > 0
+    assert said.count("unpool, seed 0, step 2 of 2: loss") == 1
     assert {path.name for path in (tmp_path / "run").iterdir()} == RESULTS
 
 
-def test_two_processes_train_on_pictures_and_the_first_one_writes(tmp_path):
-    folders = machines(tmp_path, 2)
-    with started(PROGRAM.with_name("train.py"), folders, "--smoke", "--model", "segnet") as run:
-        first, second = run.finish()
-    assert first.count("step 3: validation mean IoU") == 1
-    assert second == ""
-    assert {p.name for p in folders[0].iterdir()} == {"segnet", "metrics.json", "predictions.png"}
+def test_two_processes_train_on_pictures_and_if_one_is_killed_the_best_model_is_there(tmp_path):
+    for name in ("images", "masks"):
+        (tmp_path / name).mkdir()
+        for number in range(5):
+            Image.fromarray(np.eye(16, dtype=np.uint8)).save(tmp_path / name / f"{number}.png")
+    folders = machines(tmp_path / "run", 2)
+    options = "--data", tmp_path, "--model", "segnet", "--batch", 2, "--save-every", 1, "--steps", 10_000
+    with started(PROGRAM.with_name("train.py"), folders, *options) as run:
+        run.wait_until(lambda: "the best so far" in run.said()[0])
+        run.processes[0].kill()
+        assert run.processes[1].wait(TIMEOUT) == 1
+        *others, line = run.said()[1].splitlines()
+    assert all(other.startswith("[ring] ") for other in others)  # from MLX
+    assert re.fullmatch(r"Another process has ended: .*\. Start all again with --resume\.", line)
+    assert from_pretrained(folders[0] / "segnet").segments
     assert not folders[1].exists()
 
 
@@ -219,8 +231,11 @@ def test_checkpoints_are_read_only_on_request_and_with_the_same_settings(tmp_pat
     mx.random.seed(0)  # the same first weights
     compiled, _ = train_linear(tmp_path / "compiled.safetensors", 3, compiled=True)
     assert np.abs(np.array(compiled) - weights).max() < 1e-6
-    # A finished run takes no more steps.
+    # A finished run takes no more steps, unless more are requested.
     assert train_linear(path, 3, settings=settings, resume=True) == (weights, 0)
+    assert train_linear(path, 5, settings=settings, resume=True)[1] == 2
+    with pytest.raises(ValueError, match=r"^There is nothing to resume: .*no.safetensors does not exist"):
+        train_linear(tmp_path / "no.safetensors", 3, resume=True)
     with pytest.raises(ValueError, match=r"checkpoint.safetensors .*: batch 8, now 4$"):
         train_linear(path, 3, settings=settings | {"batch": 4}, resume=True)
 

@@ -5,19 +5,29 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from zlib import crc32
+
+from support import training
+from support.files import reserved
+from support.folders import Pictures, read_folders
+from support.training import weighted_cross_entropy
 
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
+import predict
 import pytest
+import train
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo.enet import ENet
 from mlx_unpool_zoo.pytorch import read_state
 from PIL import Image
-from programs import call, run
+from programs import EXAMPLES, call, environment
 from small_models import randomised, save_state, small_model
-from support.folders import Pictures, folders_of, read_folders
 
 ROOT = Path(__file__).parents[2]
 # A published checkpoint, two pictures of CamVid, and the scores and classes of PyTorch for them.
@@ -57,13 +67,12 @@ def palette(numbers: np.ndarray) -> Image.Image:
         (palette(TRUTH), TRUTH, "0 1 2"),
         (COLOURS[TRUTH], TRUTH, "#000000 #00a0ff #ff5000"),
         (np.where(TRUTH, 255, 0).astype(np.uint8), TRUTH > 0, "0 255"),
-        (TRUTH > 0, TRUTH > 0, "False True"),
+        (TRUTH > 0, TRUTH > 0, "0 1"),
     ],
     ids=["numbers", "255 ignored", "16 bits", "palette", "colours", "0 and 255", "bits"],
 )
 def test_masks_of_every_kind(mask, truth, names, tmp_path):
     data = read_folders([write(tmp_path, {"a": mask})], 256)
-    names = names.replace("False True", "0 1")
     assert [entry["name"] for entry in data.classes] == names.split()
     assert np.array_equal(data.pairs[0][1], truth)
     # A table gives other names and another order; "void" does not count.
@@ -75,12 +84,76 @@ def test_masks_of_every_kind(mask, truth, names, tmp_path):
 
 
 def test_camvid_has_its_own_layout_and_classes(tmp_path):
-    for split in ("train", "val"):
-        write(tmp_path, {"a": TRUTH + 9}, f"{split} {split}annot")
-    data = read_folders([tmp_path], 256)
+    data = read_folders([write(tmp_path, {"a": TRUTH + 9}, "train trainannot")], 256)
     assert [entry["name"] for entry in data.classes] == [entry["name"] for entry in zoo.CAMVID]
     assert np.array_equal(data.pairs[0][1], np.array([9, 10, 255])[TRUTH])
-    assert folders_of([tmp_path], "val") == (tmp_path / "val", tmp_path / "valannot")
+
+
+LABELMAP = "# label:color_rgb:parts:actions\nsky:0,0,0::\nrock face:0,160,255::\nsea:255,80,0::\n"
+
+
+@pytest.mark.parametrize(
+    ("mask", "masks", "table", "text"),
+    [(TRUTH, "SegmentationClassPNG", "class_names.txt", "sky\nrock face\nsea"),
+     (COLOURS[TRUTH], "SegmentationClass", "labelmap.txt", LABELMAP)],
+    ids=["labelme", "CVAT"],
+)  # fmt: skip
+def test_layouts_of_other_tools(mask, masks, table, text, tmp_path):
+    write(tmp_path, {"a": mask}, f"JPEGImages {masks}")
+    (tmp_path / table).write_text(text)
+    Image.new("RGB", (4, 3)).save(tmp_path / "JPEGImages" / "of another task.jpg")
+    data = read_folders([tmp_path], 256)
+    assert [entry["name"] for entry in data.classes] == ["sky", "rock face", "sea"]
+    assert np.array_equal([truth for _, truth in data.pairs], [TRUTH])
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+def test_grey_masks_of_few_bits_have_their_numbers(bits, tmp_path):
+    path = write(tmp_path, {"a": TRUTH}) / "masks" / "a.png"
+    palette(TRUTH).save(path, bits=bits)
+    png = bytearray(path.read_bytes())
+    png[25] = 0  # the type of the colours: grey instead of a palette
+    png[29:33] = crc32(png[12:29]).to_bytes(4, "big")
+    path.write_bytes(png)
+    data = read_folders([tmp_path], 256)
+    assert [entry["name"] for entry in data.classes] == ["0", "1", "2"]
+    assert np.array_equal(data.pairs[0][1], TRUTH)
+    assert data.pairs[0][1].dtype == np.uint8  # the masks of all pictures are in memory
+
+
+@pytest.mark.parametrize(
+    ("suffix", "kind", "largest", "white"),
+    [("png", np.uint16, 3000, 4096), ("tif", np.int32, 70, 128), ("tif", np.float32, 0.5, 1)],
+)
+def test_pictures_of_more_than_8_bits_have_one_white_level(suffix, kind, largest, white, tmp_path):
+    """It is that of the training folder, and the same in prediction."""
+    blocks, model = np.kron(TRUTH, np.ones((8, 8), np.uint8)), randomised(ENet(3))
+    path = write(tmp_path, {"a": blocks, "b": blocks}) / "images" / f"a.{suffix}"
+    path.with_suffix(".png").unlink()
+    image = Image.fromarray((blocks * (largest / 2)).astype(kind))
+    image.save(path)
+    data = read_folders([tmp_path], 256)
+    assert data.white_level == white
+    (picture, _), (other, _) = data.pairs
+    assert np.array_equal(picture, (np.array(image) * (255 / white)).round()[..., None].repeat(3, -1))
+    assert (other == (40, 250, 90)).all()  # 8 bits
+    model.about.input["white_level"] = white
+    assert np.array_equal(model.predict(image), model.predict(picture))
+    if kind == np.float32:
+        Image.fromarray(np.array(image) * np.float32(np.nan)).save(path)
+    with pytest.raises(ValueError, match=rf"a.{suffix}: the values of the picture must be 0 to .* but are "):
+        read_folders([tmp_path], 256, like=Pictures([], data.classes, white / 4))
+
+
+def test_pictures_of_every_mode_are_labelled_and_unclear_arrays_refused():
+    random, model = np.random.default_rng(0), randomised(ENet(3))
+    image = Image.fromarray(random.integers(0, 256, (16, 24, 4), np.uint8), "RGBA")
+    assert np.array_equal(model.predict(image), model.predict(image.convert("RGB")))
+    for array in (np.array(image), np.array(image.convert("L")), np.ones((16, 24, 3), np.uint16)):
+        with pytest.raises(ValueError, match=r'Pass a picture of Pillow, or its .convert\("RGB"\).$'):
+            model.predict(array)
+    grey = Image.fromarray(np.full((16, 24), 300, np.uint16))  # 65535 is white by default
+    assert np.array_equal(model.predict(grey), model.predict(np.ones((16, 24, 3), np.uint8)))
 
 
 def test_photographs_are_turned_and_reduced_with_their_masks(tmp_path):
@@ -118,20 +191,29 @@ def test_batches_are_squares_mirrored_with_their_classes_and_padding_does_not_co
             small = pairs[2][1][:, :16]
             flips.update(s for s in (1, -1) if np.array_equal(truth[:8], small[:, ::s]))
     assert flips == {1, -1}
+    assert next(data.batches(model, 2, 0, crop=24))[0].shape == (2, 24, 24, 3)
+    with pytest.raises(ValueError, match="--crop must be a multiple of 8 for this model, but got 20"):
+        next(data.batches(model, 2, 0, crop=20))
+    ignored = mx.zeros((1, 2, 2, 3)), mx.zeros((1, 2, 2), mx.int32), mx.zeros((1, 2, 2))
+    assert weighted_cross_entropy(*ignored).item() == 0
 
 
 def test_metrics_leave_ignored_pixels_and_classes_out(monkeypatch):
-    truth = np.array([[0, 0, 1, 1], [255] * 4], np.uint8)
+    truths = [[[0, 0, 1, 1], [255] * 4], [[0, 1]] * 2]
+    said = iter(np.array(each, np.uint8) for each in ([[0, 0, 0, 2], [1] * 4], [[0, 0]] * 2))
     names = ("sky", "road", "unlabelled", "absent")
-    data = Pictures([(truth, truth)], [{"name": name} for name in names])
+    pairs = [(np.zeros((1, 1, 3), np.uint8), np.array(truth, np.uint8)) for truth in truths]
     model = ENet(4)
-    said = np.array([[0, 0, 0, 2], [1] * 4], np.uint8)
-    monkeypatch.setattr(model, "predict", lambda picture: said)
-    assert data.metrics_of(model) == {
-        "miou": pytest.approx(1 / 3),
+    monkeypatch.setattr(model, "predict", lambda picture: next(said))
+    assert Pictures(pairs, [{"name": name} for name in names]).metrics_of(model) == {
+        "miou": pytest.approx(4 / 7 / 2),
         "pixel_accuracy": 1 / 2,
-        "iou": {"sky": pytest.approx(2 / 3), "road": 0},
+        "boundary_f_score": 0,  # only the boundary in the second picture counts
+        "iou": {"sky": pytest.approx(4 / 7), "road": 0},
+        "classes": [*names],
+        "confusion": [[4, 0, 0, 0], [3, 0, 1, 0], [0] * 4, [0] * 4],
     }
+    assert model.training
 
 
 def test_what_does_not_fit_is_named_before_training(tmp_path):
@@ -171,7 +253,11 @@ def test_what_does_not_fit_is_named_before_training(tmp_path):
     assert "must have 2 to 254 classes, but has 299" in line(dict.fromkeys("ab", shades))
     assert "--validation is needed for fewer than 5 pictures" in line(dict.fromkeys("abc", TRUTH))
     nowhere = "--validation", tmp_path / "no"
-    assert "no is no folder: it must contain images/ and masks/" in line(five, options=nowhere)
+    assert "no is no folder." in line(five, options=nowhere)
+    nowhere = "--validation", tmp_path
+    assert "must contain images/ and masks/, train/ and trainannot/, or JPEG" in line(five, options=nowhere)
+    others = "--validation", write(tmp_path / "v", {"a": TRUTH + 5})
+    assert "has values that are no class: 5, 6, 7. Classes: 0, 1, 2." in line(five, options=others)
     assert "--model must be enet, segnet or" in line(five, options=("--model", "no/such"))
     small_model("quicknat")[0].save_pretrained(tmp_path / "q")
     assert "--model must label the pixels of" in line(five, options=("--model", tmp_path / "q"))
@@ -221,8 +307,8 @@ def test_segnet_starts_from_the_weights_of_vgg16(tmp_path):
     del state["features.24.bias"]
     save_state(source, state)
     shutil.rmtree(target)
-    says = f"{source}: SegNet cannot load the weights: missing: encoder.3.0.conv.bias.\n"
-    assert call(*command, status=1).stderr == says
+    (line,) = call(*command, status=1).stderr.splitlines()
+    assert line == f"{source}: SegNet cannot load the weights: missing: encoder.3.0.conv.bias."
     assert not target.exists()
 
 
@@ -270,31 +356,39 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
     data = write(tmp_path / "data", {str(n): COLOURS[np.roll(blocks, n)] for n in range(6)})
     (data / "classes.txt").write_text("0 rock 0 0 0\n1 sea 0 160 255\n2 fire 255 80 0\n")
     output, folder = tmp_path / "out", tmp_path / "out" / "segnet"
-    said = call("train.py", "--smoke", "--model", "segnet", "--data", data, "--output", output)
-    assert said.stdout.startswith("segnet: 5 pictures, 1 for validation, 3 classes (rock, sea, fire)")
-    assert {path.name for path in output.iterdir()} == {"segnet", "metrics.json", "predictions.png"}
+    options = "--model", "segnet", "--decoder", "skip", "--decoder-kernel", 5, "--crop", 20, "--test", data
+    said = call("train.py", "--smoke", *options, "--data", data, "--output", output)
+    assert said.stdout.startswith("segnet: 5 pictures, 1 for validation, 6 for test, 3 classes (rock, sea, f")
+    assert {path.name for path in output.iterdir()} == {"segnet", *train.FILES}
     report, model = json.loads((output / "metrics.json").read_text()), zoo.from_pretrained(folder)
-    assert f"step 3: validation mean IoU {report['miou']:.3f}" in said.stdout
-    held = read_folders([data], 256).divided()[1]
-    assert held.metrics_of(model) == report  # of the weights that were written
+    assert (model.config["decoder"], model.config["decoder_kernel"]) == ("skip", 5)
+    assert f"validation mean IoU {report['validation']['miou']:.3f}, the best so far" in said.stdout
+    whole = read_folders([data], 256)
+    for name, pictures in (("validation", whole.divided()[1]), ("test", whole)):
+        assert pictures.metrics_of(model) == report[name]  # of the weights that were written
     assert model.about.input["side"] == 256
 
-    # A second run: fewer classes, held-out pictures of their own, half the size.
+    # A second run: fewer classes, held-out pictures of their own, half the size, of 16 bits.
     other = write(tmp_path / "other", dict.fromkeys("ab", blocks % 2))
+    grey = Image.fromarray(blocks.astype(np.uint16) * 400)
+    grey.save(other / "images" / "a.png")
     options = "--data", other, "--validation", other / "images", other / "masks", "--side", 12
     with pytest.warns(UserWarning, match="new random values: classifier"):
-        said = call("train.py", "--smoke", "--model", folder, *options, "--output", tmp_path / "b")
-    assert said.stdout.startswith("segnet: 2 pictures, 2 for validation, 2 classes (0, 1)")
+        said = call("train.py", "--smoke", "--model", folder, *options, "--output", tmp_path / "b").stdout
+    assert said.startswith("segnet: 2 pictures, 2 for validation, 2 classes (0, 1). In pictures of m")
+    assert "white is 1024.\n" in said
     again = zoo.from_pretrained(tmp_path / "b" / "segnet")
     assert [entry["name"] for entry in again.about.classes] == ["0", "1"]
 
     # Larger pictures are reduced as in training; their label maps have the size of the pictures.
-    picture, drawing = other / "images" / "a.png", tmp_path / "classes.png"
-    call("predict.py", tmp_path / "b" / "segnet", picture, "--output", drawing)
-    with Image.open(picture) as image, Image.open(tmp_path / "classes-a.png") as labels:
-        expected = again.predict(image.resize((16, 12))).repeat(2, 0).repeat(2, 1)
-        assert np.array_equal(labels, expected)
+    drawing, before = tmp_path / "new" / "classes.png", (other / "images" / "a.png").read_bytes()
+    call("predict.py", tmp_path / "b" / "segnet", other / "images", "--output", drawing)
+    (seen, _), _ = read_folders([other], 12, like=Pictures([], whole.classes, 1024)).pairs
+    with Image.open(tmp_path / "new" / "classes-a.png") as labels:
+        assert np.array_equal(labels, again.predict(seen).repeat(2, 0).repeat(2, 1))
+        assert np.array_equal(labels, again.predict(grey))
     assert drawing.read_bytes().startswith(b"\x89PNG")
+    assert (other / "images" / "a.png").read_bytes() == before
 
 
 def test_training_on_camvid_and_with_names_of_classes(tmp_path):
@@ -302,42 +396,133 @@ def test_training_on_camvid_and_with_names_of_classes(tmp_path):
     blocks = np.kron(TRUTH, np.ones((8, 8), np.uint8))
     write(tmp_path / "c", {str(n): np.roll(blocks, n) for n in range(3)}, "train trainannot")
     write(tmp_path / "c", {"a": blocks, "b": blocks.T.copy()}, "val valannot")
-    output = "--output", tmp_path / "out"
-    said = call("train.py", "--smoke", "--data", tmp_path / "c", *output).stdout
-    assert said.startswith("enet: 3 pictures, 2 for validation, 12 classes (sky, building, pole")
+    write(tmp_path / "c", {"a": blocks}, "test testannot")
+    said = call("train.py", "--smoke", "--data", tmp_path / "c", "--output", tmp_path / "all").stdout
+    assert said.startswith("enet: 3 pictures, 2 for validation, 1 for test, 12 classes (sky, building, pole")
+    assert "training masks is road, pavement, tree, sign, fence, car, pedestrian, bicyclist." in said
     (tmp_path / "names.txt").write_text("0 rock 0 0 0\n1 sea 0 160 255\n2 fire 255 80 0\n")
-    options = "--data", tmp_path / "c", "--classes", tmp_path / "names.txt", *output
-    said = call("train.py", "--smoke", *options).stdout
+    options = "--data", tmp_path / "c", "--classes", tmp_path / "names.txt"
+    said = call("train.py", "--smoke", *options, "--output", tmp_path / "out").stdout
     assert "3 classes (rock, sea, fire)" in said
     model = zoo.from_pretrained(tmp_path / "out" / "enet")
     assert model.about.classes[1] == {"name": "sea", "colour": [0, 160, 255]}
 
 
+def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeypatch):
+    blocks = np.kron(TRUTH, np.ones((8, 8), np.uint8))
+    data = write(tmp_path / "data", {str(n): np.roll(blocks, n) for n in range(6)})
+    output, scores, seen = tmp_path / "out", [], []
+    options = ["--model", "segnet", "--data", data, "--batch", 1, "--save-every", 1, "--output", output]
+
+    def metrics_of(data: Pictures, model: zoo.Model) -> dict:
+        seen.append(dict(tree_flatten(model.parameters())))
+        return {"miou": scores.pop(0), "boundary_f_score": 0, "pixel_accuracy": 0, "iou": {}}
+
+    def refused(*more: object) -> str:
+        """The line of a run that is refused and changes nothing."""
+        before = {path: path.read_bytes() for path in output.rglob("*.*")}
+        (line,) = call("train.py", *options, *more, status=1).stderr.splitlines()
+        assert before == {path: path.read_bytes() for path in output.rglob("*.*")}
+        return line
+
+    def trained(*more: object) -> list[int]:
+        """Train; the evaluations whose weights were those of the folder in the end."""
+        seen.clear()
+        call("train.py", *options, *more)
+        kept = tree_flatten(zoo.from_pretrained(output / "segnet").parameters())
+        return [n for n, each in enumerate(seen) if all(mx.array_equal(each[name], v) for name, v in kept)]
+
+    monkeypatch.setattr(Pictures, "metrics_of", metrics_of)
+    assert refused("--resume").startswith("There is nothing to resume: ")
+    scores += [0.5, 0.7, 0.6, 0]
+    assert trained("--steps", 3) == [1, 3]  # the last is that of the report
+    says = "pass --resume to continue its run, --overwrite to replace it, or another --output."
+    assert refused() == f"{output / 'segnet'} exists: {says}"
+    assert refused("--model", "enet").startswith(f"{output / 'checkpoint.safetensors'} exists: ")
+    assert "--steps must be at least 3" in refused("--resume", "--steps", 2)
+    with reserved("--output", output):
+        assert refused("--resume") == f"--output must be another folder: a run writes into {output} now."
+
+    scores += [0.7, 0.6, 0.65, 0]  # the first one is that of the model in the folder, which stays
+    assert trained("--steps", 5, "--resume") == [0, 3]
+    log = np.genfromtxt(output / "log.csv", delimiter=",", names=True)
+    assert log["step"].tolist() == [1, 2, 3, 4, 5]
+    assert log["validation_miou"].tolist() == [0.5, 0.7, 0.6, 0.6, 0.65]
+    assert (log["loss"] > 0).all()
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "loss_of", lambda model, x, *_: model(x).sum() * mx.nan)
+        line = refused("--steps", 9, "--resume")
+        assert line.startswith("The loss or a parameter is not finite in step 6 (loss nan)")
+    scores += [0.1, 0]
+    assert trained("--overwrite", "--steps", 1) == [0, 1]
+
+
+def test_ctrl_c_keeps_the_best_model_and_a_failing_kernel_says_how_to_go_on(tmp_path, monkeypatch):
+    output, folder = tmp_path / "out", tmp_path / "out" / "segnet"
+    options = ["--smoke", "--model", "segnet", "--save-every", 1, "--output", output]
+    share_of, steps = training.share_of, iter((False, True))
+
+    def stopped_in_the_second_step(batch: tuple) -> list[mx.array]:
+        if next(steps):
+            signal.raise_signal(signal.SIGINT)
+        return share_of(batch)
+
+    def failing(batch: tuple) -> None:
+        raise RuntimeError("[metal::Device] Unable to load kernel\nmore")
+
+    monkeypatch.setattr(training, "share_of", stopped_in_the_second_step)
+    said = call("train.py", *options, status=130).stdout
+    assert f". {folder}/ has the best model." in said
+    assert len(zoo.from_pretrained(folder).about.classes) == 5
+    monkeypatch.setattr(training, "share_of", failing)
+    (line,) = call("train.py", *options, "--resume", status=1).stderr.splitlines()
+    assert line.startswith("[metal::Device] Unable to load kernel. If a GPU kernel failed, set ")
+    assert "MLX_UNPOOL_BACKEND=ops" in line
+    assert "/issues/new/choose" in line
+
+
 def test_labelling_needs_no_names_but_a_model_for_pictures(tmp_path):
-    model, drawing = randomised(ENet(40)), tmp_path / "x.png"
+    model, drawing = randomised(ENet(40)), tmp_path / "new" / "x.png"
     model.save_pretrained(tmp_path / "m")
-    picture = write(tmp_path, {"a": TRUTH}) / "images" / "a.png"
+    pictures = write(tmp_path, dict.fromkeys("ab", TRUTH)) / "images"
     options = "--output", drawing
-    assert "a.png: " in call("predict.py", tmp_path / "m", picture, *options).stdout
-    with Image.open(picture) as image, Image.open(tmp_path / "x-a.png") as labels:
+    (pictures / "b.png").write_bytes(b"no picture")
+    result = call("predict.py", tmp_path / "m", pictures, *options, status=1)
+    assert "a.png: " in result.stdout
+    line, last = result.stderr.splitlines()
+    assert line.startswith(f"{pictures / 'b.png'} cannot be read as a picture: ")
+    assert last == "1 of 2 pictures were not labelled."
+    assert {path.name for path in drawing.parent.iterdir()} == {"x.png", "x-a.png"}
+    with Image.open(pictures / "a.png") as image, Image.open(tmp_path / "new" / "x-a.png") as labels:
         assert np.array_equal(labels, model.predict(image))
     for name, says in (
         ("quicknat", "does not label pictures: it is a quicknat, 2-D, for 1 channels"),
         ("conv_autoencoder_3d", "a conv_autoencoder_3d, 3-D, for 1 channels"),
     ):
         small_model(name)[0].save_pretrained(tmp_path / name)
-        (line,) = call("predict.py", tmp_path / name, picture, *options, status=1).stderr.splitlines()
+        (line,) = call("predict.py", tmp_path / name, pictures, *options, status=1).stderr.splitlines()
         assert says in line
-    drawing.unlink()
-    (tmp_path / "b.png").write_bytes(b"no picture")
-    pair = picture, tmp_path / "b.png"
-    (line,) = call("predict.py", tmp_path / "m", *pair, *options, status=1).stderr.splitlines()
-    assert line.startswith(f"{tmp_path / 'b.png'} cannot be read as a picture: ")
-    assert not drawing.exists()
 
 
-def test_without_matplotlib_a_line_says_what_to_install(tmp_path, monkeypatch):
-    (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('No matplotlib')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    (line,) = run("predict.py", "model", "picture.png", status=1).stderr.splitlines()
-    assert line == 'No matplotlib. predict.py needs the extra [examples]: pip install ".[examples]"'
+def test_labelling_never_replaces_a_picture(tmp_path):
+    randomised(ENet(3)).save_pretrained(tmp_path / "m")
+    pictures = write(tmp_path, {"a": TRUTH, "x-a": TRUTH}) / "images"
+    (tmp_path / "linked.png").hardlink_to(pictures / "a.png")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.png")}
+    for output in (pictures / "a.png", pictures / "x.png", tmp_path / "linked.png"):
+        said = call("predict.py", tmp_path / "m", pictures, "--output", output, status=1).stderr
+        assert said.startswith("--output would replace the picture ")
+        assert before == {path: path.read_bytes() for path in tmp_path.rglob("*.png")}
+
+
+def test_an_overlay_shows_the_picture_and_the_classes():
+    picture, colours = np.array([[[200, 100, 0]] * 2], np.uint8), np.array([[[21, 21, 28], [0, 200, 100]]])
+    assert predict.overlaid(picture, colours).tolist() == [[[200, 100, 0], [110, 145, 45]]]
+
+
+@pytest.mark.parametrize("program", sorted({p.stem for p in EXAMPLES.glob("*.py")} - {"first_steps"}))
+def test_without_matplotlib_a_line_says_what_to_install(program):
+    code = f"import sys; sys.argv, sys.modules['matplotlib'] = ['{program}.py'], None; import {program}"
+    result = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
+    expected = f'There is no matplotlib. {program}.py needs the extra [examples]: pip install ".[examples]"\n'
+    assert (result.stderr, result.returncode) == (expected, 1)

@@ -71,13 +71,15 @@ class Normalisation(TypedDict):
 class Input(TypedDict, total=False):
     """Channels of the input, supported sizes, of which each size must be a multiple, and normalisation.
 
-    ``side``: the shorter side of the pictures in training; larger ones were reduced.
+    ``side``: the shorter side of the pictures in training, to which ``predict`` reduces larger ones.
+    ``white_level``: the value that is white in pictures of more than 8 bits.
     """
 
     planes: PositiveInt
     size: str
     multiple_of: Annotated[int, Field(gt=0, le=4096)]
     side: PositiveInt
+    white_level: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     normalisation: Normalisation | None
 
 
@@ -551,16 +553,18 @@ class Model(nn.Module):
 
         Args:
             images: A picture of Pillow or an array (H, W, channels), or several of the same size in a list or
-                an array. Values are 0 to 255 (uint8) or 0 to 1 (floating point). An axis of one channel may
-                be left out. For a medical model also a volume (N, H, W), or (N, H, W, 2) for two modalities,
-                whose slices get their neighbours as channels. Signals and 3-D inputs are not scaled.
+                an array. Values are 0 to 255 (uint8) or 0 to 1 (floating point), and in grey pictures of
+                Pillow of more than 8 bits 0 to ``about.input["white_level"]`` (default: 65535, or 1). An axis
+                of one channel may be left out. For a medical model also a volume (N, H, W), or (N, H, W, 2)
+                for two modalities; neighbouring slices are its channels. Signals and 3-D inputs: not scaled.
         """
         return self._normalised(self._batch(images)[0])
 
     def predict(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
         """The class of every position, an index into ``about.classes``, for images of any size.
 
-        Images are processed one by one in evaluation mode. The mode of the model does not change.
+        Images are processed one by one in evaluation mode. The mode of the model does not change. Pictures
+        whose shorter side is larger than ``about.input["side"]`` are reduced, and their classes enlarged.
 
         Args:
             images: As for :meth:`preprocess`.
@@ -574,18 +578,20 @@ class Model(nn.Module):
         (values, single), found = self._batch(images), []
         # A change of the mode would affect other threads that use the model.
         model: Any = copied(self).eval() if any(module.training for module in self.modules()) else self
-        for number in range(len(values)):
-            scores = model(model._normalised(values[number : number + 1]), *args, **kwargs)
+        for image in values:
+            small = reduced(image, self.about.input.get("side"))
+            scores = model(model._normalised(small[None]), *args, **kwargs)
             kind = mx.uint8 if scores.shape[-1] <= 256 else mx.uint32
-            found.append(np.array(mx.argmax(scores[0], axis=-1).astype(kind)))
-        size = tuple(slice(n) for n in values.shape[1:-1])
-        return found[0][size] if single else np.stack(found)[(slice(None), *size)]
+            classes = np.array(mx.argmax(scores[0], axis=-1).astype(kind))
+            sizes = zip(small.shape, image.shape[:-1])
+            found.append(classes[np.ix_(*(((np.arange(n) + 0.5) * old / n).astype(int) for old, n in sizes))])
+        return found[0] if single else np.stack(found)
 
     def _batch(self, images: Any) -> tuple[np.ndarray, bool]:
         """Images as an array (N, ..., channels), and whether there was only one, without an axis N."""
         self.check_about()
         channels, dims = self._inputs
-        values = array_of(images, "RGB" if channels == 3 else "L")
+        values = array_of(images, "RGB" if channels == 3 else "L", self.about.input.get("white_level"))
         if channels == 1 and values.shape[-1:] != (1,):
             values = values[..., None]
         elif self.medical and values.ndim in (3, 4) and values.shape[-1] != channels:
@@ -605,6 +611,7 @@ class Model(nn.Module):
                 return values, single
         shapes = f"([N,] {AXES[dims]}, {channels}){' or a volume' * self.medical}"
         kinds = ", of uint8 (0 to 255) or floating-point numbers (0 to 1)" * (dims == 2)
+        problem += '. Pass a picture of Pillow, or its .convert("RGB")' * (dims == 2 and channels == 3)
         raise ValueError(f"[{type(self).__name__}] 'images' must be {shapes}{kinds}, but got {problem}.")
 
     def _normalised(self, values: np.ndarray) -> mx.array:
@@ -630,10 +637,22 @@ def copied(value: Any) -> Any:
     return made
 
 
-def array_of(images: Any, mode: str) -> np.ndarray:
-    """Arrays of any framework, pictures of Pillow converted to a mode, or a list of either."""
+def reduced(picture: np.ndarray, side: int | None) -> np.ndarray:
+    """A picture (H, W, channels), or a smaller one whose shorter side is ``side``."""
+    if not side or min(picture.shape[:2]) <= side:
+        return picture
+    from PIL import Image
+
+    size = [round(n / (min(picture.shape[:2]) / side)) for n in picture.shape[1::-1]]
+    kind = np.uint8 if picture.dtype == np.uint8 else np.float32
+    channels = [Image.fromarray(c).resize(size) for c in np.moveaxis(picture.astype(kind), -1, 0)]
+    return np.stack([np.asarray(c) for c in channels], -1).clip(0, 255 if kind is np.uint8 else 1)
+
+
+def array_of(images: Any, mode: str, white: float | None = None) -> np.ndarray:
+    """Arrays of any framework, pictures of Pillow as uint8 in a mode, or a list of either."""
     if isinstance(images, list | tuple):
-        arrays = [array_of(image, mode) for image in images]
+        arrays = [array_of(image, mode, white) for image in images]
         if len({array.shape for array in arrays}) != 1:
             sizes = pytorch.cut([str(array.shape) for array in arrays])
             raise ValueError(f"'images' must be one or more images of the same shape, but got [{sizes}].")
@@ -641,6 +660,12 @@ def array_of(images: Any, mode: str) -> np.ndarray:
     if isinstance(images, str | Path):
         path = str(images)
         raise TypeError(f"'images' must be a picture or an array, not a path: PIL.Image.open({path!r}).")
+    if hasattr(images, "convert") and images.mode[0] in "IF":  # Pillow would clip the values to 255
+        values, white = np.asarray(images, np.float32), white or (1 if images.mode == "F" else 65535)
+        low, high = values.min(), values.max()
+        if not 0 <= low <= high <= white:  # or NaN
+            raise ValueError(f"the values of the picture must be 0 to {white:g} but are {low:g} to {high:g}.")
+        images = np.stack([(values * (255 / white)).round().astype(np.uint8)] * len(mode), axis=-1)
     if hasattr(images, "convert"):
         images = images.convert(mode)
     is_bfloat16 = isinstance(images, mx.array) and images.dtype == mx.bfloat16

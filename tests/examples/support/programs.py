@@ -12,8 +12,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from support.command_line import run_program
+
+import pytest
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"

@@ -12,11 +12,12 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from support.training import adamw, train, weighted_cross_entropy
+
 import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo.segnet import SegNet
-from support.training import adamw, train, weighted_cross_entropy
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--output", type=Path, required=True)
