@@ -156,6 +156,8 @@ class Classifier(nn.Module):
 class FastSurferCNN(Model):
     """FastSurferCNN: competitive dense blocks, four poolings with indices and four unpoolings.
 
+    ``FastSurferCNN()(slices)`` returns class scores (N, H, W, 79) of slices (N, H, W, 7).
+
     Args:
         num_classes: 79 for axial and coronal slices, 51 for sagittal ones.
         num_channels: Slices per input.
@@ -243,7 +245,9 @@ class FastSurferCNN(Model):
 class CerebNet(FastSurferCNN):
     """CerebNet: segments 27 structures of the cerebellum; a FastSurferCNN with three convolutions per block.
 
-    Slices are in RAS orientation, of 128 x 128 positions around the cerebellum as published.
+    ``CerebNet()(slices)`` returns class scores (N, H, W, 28) of slices (N, H, W, 7). Slices are in RAS
+    orientation, of 128 x 128 positions around the cerebellum as published. FastSurfer's steps that locate the
+    cerebellum and compute statistics are not ported.
 
     Args:
         num_classes: 28 for axial and coronal slices, 17 for sagittal ones.
@@ -299,6 +303,12 @@ class FastSurferVINN(FastSurferCNN):
 
     Feature maps are resized to positions of 1 mm, processed by the FastSurferCNN, resized to the resolution
     of the scan and concatenated with those of the first block.
+
+    ``FastSurferVINN()(slices, 1 / voxel_size)`` returns class scores (N, H, W, 79) of slices (N, H, W, 7),
+    with the size of a voxel in mm; ``predict(volume, 1 / voxel_size)`` takes the same factor. The network
+    multiplies or divides sizes by it and rounds them down, so that a size can depend on its last bit. As in
+    the authors' code, sizes are computed in float32 if the factor is a float32 array or an array of MLX, and
+    in float64 if it is a number or another array.
 
     Args:
         num_classes: 79 for axial and coronal slices, 51 for sagittal ones.
@@ -448,6 +458,10 @@ class HypVINN(FastSurferVINN):
     """HypVINN: the hypothalamus and structures near it, from T1- and T2-weighted slices or either alone.
 
     A FastSurferVINN with a first block for each modality. The weighted mean of their outputs is used.
+
+    ``HypVINN()(slices, 1 / voxel_size, (1, 0))`` returns class scores (N, H, W, 27) of slices (N, H, W, 14):
+    seven of T1, then seven of T2. The weights are (1, 0) for T1 alone and (0, 1) for T2 alone; then pass the
+    available slices twice. Any other pair, such as the default, selects the learnt weights.
 
     Args:
         num_classes: 27 for axial and coronal slices as published; sagittal slices have fewer.

@@ -119,6 +119,8 @@ class Classifier(nn.Module):
 class QuickNAT(Model):
     """QuickNAT: densely connected blocks, four poolings with indices, four unpoolings; slices of any size.
 
+    ``QuickNAT()(slices)`` returns class scores (N, H, W, 33) of slices (N, H, W, 1).
+
     Args:
         num_classes: Number of classes.
         num_channels: Planes of the input.
