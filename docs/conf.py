@@ -131,13 +131,13 @@ def change_page(app: Any, docname: str, source: list[str]) -> None:
 
 def link_source(app: Any, docname: str, template: str, context: dict[str, Any], tree: Any) -> None:
     """Set the link "edit this page". The source of a generated page is a file with docstrings."""
-    path, name = f"{docname}.md", docname.rpartition("/")[2].removeprefix("mlx_unpool.")
+    stem, name = docname, docname.rpartition("/")[2].removeprefix("mlx_unpool.")
     if docname.startswith("docs/reference/zoo_"):
-        path = f"examples/zoo/mlx_unpool_zoo/{name.removeprefix('zoo_')}.py"
+        stem = f"examples/zoo/mlx_unpool_zoo/{name.removeprefix('zoo_')}"
     elif docname.startswith("docs/reference/"):
-        path = f"{getattr(mlx_unpool, name).__module__.replace('.', '/')}.py"
-    elif not (FOLDER.parent / path).exists():
-        path = "README.md" if docname == root_doc else f"{docname}.ipynb"
+        stem = getattr(mlx_unpool, name).__module__.replace(".", "/")
+    paths = (f"{stem}.md", f"{stem}.ipynb", f"{stem}.py", f"{stem}/__init__.py", "README.md")
+    path = next(path for path in paths if (FOLDER.parent / path).is_file())
     context["theme_source_edit_link"] = f"{REPOSITORY}/edit/main/{path}"
 
 
