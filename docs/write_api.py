@@ -50,7 +50,8 @@ ZOO = {  # module: title, and names; those of the models are added
 INTRODUCTION = """# API reference
 
 A layer is an `mlx.nn.Module` without parameters, and every layer has an equivalent function. A *plane* is one
-channel of one sequence, image or volume: `W`, `H` x `W` or `D` x `H` x `W` positions. The examples assume
+channel of one sequence, image or volume: `W`, `H` x `W` or `D` x `H` x `W` positions. Invalid arguments raise
+a ValueError or TypeError that names the argument; *Raises* lists only other reasons. The examples assume
 `import mlx.core as mx` and `import mlx_unpool`.
 
 See also: [dtypes](indices_and_sizes.md#dtypes), [layouts](indices_and_sizes.md#nhwc-or-nchw),

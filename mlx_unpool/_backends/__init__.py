@@ -81,7 +81,6 @@ def use_backend(name: BackendName) -> AbstractContextManager[None]:
             functions can be exported for ``"metal"`` on any machine, but for ``"cuda"`` only with CUDA.
 
     Raises:
-        ValueError: If ``name`` is not one of the three.
         RuntimeError: In a call inside the block, if this MLX was built without the backend.
 
     Example:
