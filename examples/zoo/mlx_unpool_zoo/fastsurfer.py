@@ -162,12 +162,10 @@ class FastSurferCNN(Model):
         num_classes: 79 for axial and coronal slices, 51 for sagittal ones.
         num_channels: Slices per input.
         num_filters: Channels of every convolution.
-        kernel_h: Height of every kernel.
-        kernel_w: Width of every kernel.
+        kernel_h, kernel_w: Height and width of every kernel.
         kernel_c: Size of the last kernel.
         stride_conv: Stride of every convolution.
-        pool: Size of the pooling window.
-        stride_pool: Stride of the pooling window.
+        pool, stride_pool: Size and stride of the pooling window.
     """
 
     model_type: ClassVar[str] = "fastsurfer_cnn"
@@ -253,12 +251,10 @@ class CerebNet(FastSurferCNN):
         num_classes: 28 for axial and coronal slices, 17 for sagittal ones.
         num_channels: Slices per input.
         num_filters: Channels of every convolution.
-        kernel_h: Height of the first two kernels of each block.
-        kernel_w: Width of the first two kernels of each block.
+        kernel_h, kernel_w: Height and width of the first two kernels of each block.
         kernel_c: Size of the last kernel.
         stride_conv: Stride of every convolution.
-        pool: Size of the pooling window.
-        stride_pool: Stride of the pooling window.
+        pool, stride_pool: Size and stride of the pooling window.
     """
 
     model_type: ClassVar[str] = "cerebnet"
@@ -315,12 +311,10 @@ class FastSurferVINN(FastSurferCNN):
         num_channels: Slices per input.
         num_filters: Channels of the inner network.
         num_filters_interpol: Channels of the first block, which are resized.
-        kernel_h: Height of every kernel.
-        kernel_w: Width of every kernel.
+        kernel_h, kernel_w: Height and width of every kernel.
         kernel_c: Size of the last kernel.
         stride_conv: Stride of every convolution.
-        pool: Size of the pooling window.
-        stride_pool: Stride of the pooling window.
+        pool, stride_pool: Size and stride of the pooling window.
         height: Number of columns of the inner feature maps: the authors' code exchanges the two names.
         width: Number of rows of the inner feature maps.
         interpolation_mode: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or ``"area"``.
