@@ -24,11 +24,12 @@ sys.path.append(str(FOLDER))
 import write_api  # noqa: E402
 
 project = "mlx_unpool"
+REPOSITORY = "https://github.com/mlx-unpool/mlx-unpool"
 author = "The mlx_unpool maintainers"
 version = release = mlx_unpool.__version__
 
 root_doc = "index"  # README.md, see below
-include_patterns = ["*.md", "docs/reference/*.rst", "examples/notebooks/*.ipynb"]
+include_patterns = ["*.md", "docs/reference/*", "examples/notebooks/*.ipynb"]
 for folder in ("docs", "metal", "examples", "examples/deploy", "tests/metal"):
     include_patterns.append(f"{folder}/*.md")
 exclude_patterns = [".*", "*/.*", "site", "demo", "dist", "build"]
@@ -40,6 +41,12 @@ html_title = f"mlx_unpool {version}"
 html_baseurl = ogp_site_url = "https://mlx-unpool.github.io/mlx-unpool/"
 html_favicon = html_logo = "icon.svg"
 html_static_path, html_css_files = ["_static"], ["site.css"]
+html_theme_options = {
+    "source_edit_link": "set by link_source",
+    "footer_icons": [
+        {"name": "GitHub", "url": REPOSITORY, "html": (FOLDER / "_static/github.svg").read_text()}
+    ],
+}
 html_show_copyright = html_copy_source = html_scaled_image_link = False
 pygments_style, pygments_dark_style = "default", "github-dark"
 
@@ -68,7 +75,6 @@ intersphinx_mapping = {
     "numpy": ("https://numpy.org/doc/stable/", "docs/inventories/numpy.txt"),
 }
 PREFIXES = {"mx.": "mlx.core.", "nn.": "mlx.nn.", "np.": "numpy."}
-REPOSITORY = "https://github.com/mlx-unpool/mlx-unpool"
 GITHUB = f"""
 ```{{toctree}}
 :hidden:
@@ -80,14 +86,19 @@ Report a bug or results <{REPOSITORY}/issues/new/choose>
 """
 # Headings of the sections that a search for these words lists first.
 SEARCHES = {
-    "## Dtypes\n": "! dtype, ! float16, ! bfloat16, ! float64",
+    "## Dtypes\n": "! dtype, ! float16, ! bfloat16, ! float64, ! half precision",
     "# mlx_unpool\n": "! install, ! license, ! licence",
     "# Benchmarks\n": "! speed",
-    "## Metal\n": "! mac, ! m1",
+    "### Metal\n": "! mac, ! m1",
+    "### If a kernel fails\n": "! backend",
+    "## Transforms\n": "! vmap, ! compile, ! grad",
+    "## Choose an index format\n": "! return_indices",
+    "## NHWC or NCHW\n": "! channels_first, ! channels_last",
     "## Pass the size that was pooled\n": "! output_size",
-    "# Error messages\n": "! error",
+    "## Errors and wrong results\n": "! error",
     "# The model zoo\n": "! segnet, ! enet, ! quicknat, ! fastsurfer",
     "# Fine-tune a model\n": "! finetune, ! fine-tuning",
+    "### Weights of Keras\n": "! keras",
 }
 
 
@@ -98,6 +109,7 @@ def setup(app: Any) -> None:
     app.connect("builder-inited", lambda _: write_api.write_pages_of_the_site())
     app.connect("source-read", change_page)
     app.connect("autodoc-process-docstring", complete_docstring, priority=400)  # before napoleon
+    app.connect("html-page-context", link_source)
     app.connect("build-finished", lambda *_: shutil.rmtree(FOLDER / "reference"))
     app.add_transform(LinkNamesInCode)
 
@@ -111,10 +123,22 @@ def change_page(app: Any, docname: str, source: list[str]) -> None:
     if docname == "docs/api":
         source[0] = write_api.page(write_api.table_of_the_site)
     if docname == "docs/zoo_api":
-        source[0] = re.sub(r"^### (.+)\n", r"\g<0>\n```{index} \1\n```\n", source[0], flags=re.MULTILINE)
+        source[0] = write_api.pages_of_the_zoo()["zoo_api"]
     for heading, words in SEARCHES.items():
         source[0] = source[0].replace(heading, f"{heading}\n```{{index}} {words}\n```\n")
     source[0] = source[0].replace("## Dtypes\n", "(dtypes)=\n## Dtypes\n")  # for docstrings
+
+
+def link_source(app: Any, docname: str, template: str, context: dict[str, Any], tree: Any) -> None:
+    """Set the link "edit this page". The source of a generated page is a file with docstrings."""
+    stem, name = docname, docname.rpartition("/")[2].removeprefix("mlx_unpool.")
+    if docname.startswith("docs/reference/zoo_"):
+        stem = f"examples/zoo/mlx_unpool_zoo/{name.removeprefix('zoo_')}"
+    elif docname.startswith("docs/reference/"):
+        stem = getattr(mlx_unpool, name).__module__.replace(".", "/")
+    paths = (f"{stem}.md", f"{stem}.ipynb", f"{stem}.py", f"{stem}/__init__.py", "README.md")
+    path = next(path for path in paths if (FOLDER.parent / path).is_file())
+    context["theme_source_edit_link"] = f"{REPOSITORY}/edit/main/{path}"
 
 
 def complete_docstring(app: Any, kind: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:

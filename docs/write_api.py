@@ -22,26 +22,36 @@ ZOO_INTRODUCTION = """# Reference of the model zoo
 The functions and models of `mlx_unpool_zoo`; [The model zoo](zoo.md) describes how to use them. All models
 have the methods of [`Model`](#model), but `predict` needs a model with classes: the autoencoders have none.
 """
-ZOO = {  # title: a module or class, and its names
-    "Load, save and predict": ("", "from_pretrained from_pytorch Model"),
-    "Methods of models": ("Model.", "from_pytorch save_pretrained push_to_hub preprocess predict"),
-    "Models": ("", ""),  # those in MODELS
-    "Classes of segmentation models": ("", "read_classes"),
-    "Weights of PyTorch": (
-        "pytorch.",
-        "load_state_dict to_state_dict convert_state_dict read_state read_checkpoint state_of Report",
+ZOO = {  # module: title, and names; those of the models are added
+    "model": (
+        "Load, save and predict",
+        "from_pretrained from_pytorch Model Model.from_pytorch Model.save_pretrained Model.push_to_hub "
+        "Model.preprocess Model.predict",
     ),
-    "Compare a port with its original": ("", "compare_port Comparison pooled_indices"),
-    "Metrics": (
-        "metrics.",
-        "confusion_matrix iou class_iou boundary_f_score boundaries dice segmentation_metrics",
+    "segnet": ("SegNet", ""),
+    "enet": ("ENet", ""),
+    "fastsurfer": ("FastSurfer", "fastsurfer.resize"),
+    "quicknat": ("QuickNAT", ""),
+    "autoencoders": ("Autoencoders", ""),
+    "classes": ("Classes of segmentation models", "read_classes"),
+    "pytorch": (
+        "Weights of PyTorch",
+        "pytorch.load_state_dict pytorch.to_state_dict pytorch.convert_state_dict pytorch.read_state "
+        "pytorch.read_checkpoint pytorch.state_of pytorch.Report",
     ),
-    "Layers": ("", "layers.BatchNorm fastsurfer.resize"),
+    "near_ties": ("Compare a port with its original", "compare_port Comparison pooled_indices"),
+    "metrics": (
+        "Metrics",
+        "metrics.confusion_matrix metrics.iou metrics.class_iou metrics.boundary_f_score metrics.boundaries "
+        "metrics.dice metrics.segmentation_metrics",
+    ),
+    "layers": ("Layers", "layers.BatchNorm"),
 }
 INTRODUCTION = """# API reference
 
 A layer is an `mlx.nn.Module` without parameters, and every layer has an equivalent function. A *plane* is one
-channel of one sequence, image or volume: `W`, `H` x `W` or `D` x `H` x `W` positions. The examples assume
+channel of one sequence, image or volume: `W`, `H` x `W` or `D` x `H` x `W` positions. Invalid arguments raise
+a ValueError or TypeError that names the argument; *Raises* lists only other reasons. The examples assume
 `import mlx.core as mx` and `import mlx_unpool`.
 
 See also: [dtypes](indices_and_sizes.md#dtypes), [layouts](indices_and_sizes.md#nhwc-or-nchw),
@@ -121,9 +131,8 @@ def markdown(text: str) -> str:
 
     def link(match: re.Match[str]) -> str:
         name = match[1].removeprefix("mlx_unpool.")
-        anchor = name.lower().replace(".", "")  # of a heading on GitHub
         known = name.partition(".")[0] in mlx_unpool.__all__
-        return f"[`{name}`](#{anchor})" if known else f"`{name}`"
+        return f"[`{name}`](#{anchor(name)})" if known else f"`{name}`"
 
     def page_link(match: re.Match[str]) -> str:
         title = PAGE.with_name(f"{match[1]}.md").read_text().partition("\n")[0]
@@ -210,20 +219,21 @@ def zoo_page() -> str:
     """The reference of the zoo, which needs its libraries."""
     import mlx_unpool_zoo as zoo
 
-    models = [kind.__name__ for kind in zoo.MODELS.values()]
-    groups = {title: [of + name for name in names.split()] for title, (of, names) in ZOO.items()}
-    groups["Models"] = [n for m in models for n in (m, f"{m}.vgg16") if attribute(zoo, n)]
     parts = [NOTE, ZOO_INTRODUCTION]
-    for title, names in groups.items():
-        things = {name: attribute(zoo, name) for name in names}
-        rows = [
-            f"| [`{n}`](#{n.lower().replace('.', '')}) | {markdown(summary(thing))} |"
-            for n, thing in things.items()
-        ]
+    for module, (title, given) in ZOO.items():
+        models = [kind.__name__ for kind in zoo.MODELS.values() if kind.__module__.endswith(f".{module}")]
+        names = [n for model in models for n in (model, f"{model}.vgg16")] + given.split()
+        things = {name: thing for name in names if (thing := attribute(zoo, name))}
+        rows = [f"| [`{n}`](#{anchor(n)}) | {markdown(summary(thing))} |" for n, thing in things.items()]
         parts += [f"## {title}", "\n".join(["| name | |", "|---|---|", *rows])]
         for name, thing in things.items():
             parts += [f"### {name}", *described([name], [thing])]
     return re.sub(r"\n{3,}", "\n\n", "\n\n".join(parts)) + "\n"
+
+
+def anchor(name: str) -> str:
+    """GitHub's anchor of a heading."""
+    return name.lower().replace(".", "")
 
 
 def attribute(module: Any, name: str) -> Any:
@@ -240,9 +250,12 @@ def table_of_the_site(names: list[str]) -> str:
 
 
 def write_pages_of_the_site() -> None:
-    """Write a page for each public name. A search for the words of the name leads to it first."""
+    """Write a page for each public name, and those of the zoo. A search for a name finds its page first."""
     folder = PAGE.with_name("reference")
     folder.mkdir(exist_ok=True)
+    for name, text in pages_of_the_zoo().items():
+        if name != "zoo_api":
+            (PAGE.parent / f"{name}.md").write_text(text)
     for name in mlx_unpool.__all__:
         thing = getattr(mlx_unpool, name)
         kind, main = ("class", "! ") if isinstance(thing, type) else ("function", "")
@@ -254,6 +267,21 @@ def write_pages_of_the_site() -> None:
             methods = ("__call__", "from_pool") if hasattr(thing, "from_pool") else ("__call__",)
             lines += [f"   .. automethod:: {method}" for method in methods]
         (folder / f"mlx_unpool.{name}.rst").write_text("\n".join([*lines, ""]))
+
+
+def pages_of_the_zoo() -> dict[str, str]:
+    """The site's pages of the zoo: one for each section of zoo_api.md, and one with their tables."""
+    introduction, *sections = ZOO_PAGE.read_text().split("\n## ")
+    where = {anchor(n): m for m, text in zip(ZOO, sections) for n in re.findall("^### (.+)", text, re.M)}
+    pages, contents = {}, [introduction]
+    for module, section in zip(ZOO, sections):
+        title, _, text = section.partition("\n")
+        table, _, text = text.partition("\n### ")
+        text = re.sub("^### (.+)", r"## \1\n```{index} \1\n```", f"### {text}", flags=re.M)
+        pages[f"reference/zoo_{module}"] = f"# {title}\n\n{text}"
+        contents.append(f"\n## {title}\n{table}")
+    text = re.sub(r"\(#(\w+)", lambda m: f"(reference/zoo_{where[m[1]]}.md#{m[1]}", "\n".join(contents))
+    return pages | {"zoo_api": "\n".join([text, "```{toctree}", ":hidden:", "", *pages, "```"])}
 
 
 if __name__ == "__main__":

@@ -104,11 +104,8 @@ def check_indices(
     Raises:
         ValueError: If an index is invalid: the message gives the first one, where it is in ``indices``,
             the valid range and, with a window, the likely cause. The -1 of a window without an
-            element inside the plane is also invalid. Also if a size is out of range, ``output_size``
-            has the wrong number of axes or is a full shape with another batch or channels,
-            ``data_format`` is unknown, ``kernel_size`` is missing but needed, or the indices depend on
-            the arguments of a function inside ``mx.compile`` or ``mx.vmap``.
-        TypeError: If ``indices`` is not an array of integers, or a size is not an integer.
+            element inside the plane is also invalid. Also if the indices depend on the arguments of a
+            function inside ``mx.compile`` or ``mx.vmap``.
 
     Example:
         >>> mlx_unpool.check_indices(mx.array([[[0], [5]]]), (6,))

@@ -39,7 +39,6 @@ def replace_max_pools(model: M) -> M:
         Module: The same model, or a new layer if ``model`` is a pool.
 
     Raises:
-        TypeError: If ``model`` is not an ``mlx.nn.Module``.
         RuntimeError: If the installed MLX stores the window of a pool in an unknown way. Pools found
             earlier are already replaced.
 

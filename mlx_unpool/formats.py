@@ -80,13 +80,6 @@ def convert_indices(
         array: int32 for ``"flat"`` (int64 for planes of 2^31 positions or more), uint8 for
         ``"window"`` (uint16 for windows of more than 255 elements), int64 for the other formats.
 
-    Raises:
-        ValueError: If a format or a layout is unknown, a size is out of range, ``output_size`` has the
-            wrong number of axes or is a full shape with another batch or channels than ``indices``, or
-            ``kernel_size`` is needed but missing or too large.
-        TypeError: If ``indices`` is not an array of a dtype that ``source`` allows, or a size is
-            not an integer.
-
     Example:
         >>> argmax = mx.array([[[[10, 3]]]], dtype=mx.int64)  # from TensorFlow: a 2 x 3 plane, 2 channels
         >>> indices = mlx_unpool.convert_indices(argmax, "tensorflow", "flat", (2, 3))

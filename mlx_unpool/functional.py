@@ -83,13 +83,9 @@ def max_pool2d(
         GPU can pool), or for ``"window"`` uint8 (uint16 for windows of more than 256 elements).
 
     Raises:
-        ValueError: If ``x`` has the wrong number of axes or an empty spatial axis, the window does not fit
-            into the padded ``x``, ``padding`` is not less than the dilated window, a size is out of range, a
-            tuple has the wrong length, ``index_format`` or ``data_format`` is unknown, ``index_format`` is
-            ``"window"`` and the window has more than 65,536 elements, ``stream`` is not available, or the
+        ValueError: If the window does not fit into the padded ``x``, ``padding`` is not less than the dilated
+            window, ``index_format`` is ``"window"`` and the window has more than 65,536 elements, or the
             arrays are too large for the device (about 2^31 elements on the CPU).
-        TypeError: If ``x`` is not an array of a supported dtype, a size is not an integer, a flag
-            is not a bool, or ``stream`` is not a stream or device.
 
     Example:
         >>> x = mx.arange(16.0).reshape(1, 4, 4, 1)
@@ -202,14 +198,8 @@ def max_unpool2d(
         array: The output, of shape ``(N, H, W, C)`` or ``(N, C, H, W)``, with the dtype of ``x``.
 
     Raises:
-        ValueError: If ``x`` has the wrong number of axes, ``indices`` and ``x`` differ in shape,
-            ``output_size`` or another size is out of range, a tuple has the wrong length, ``data_format`` is
-            unknown, ``stream`` is not available, or the arrays are too large for the device
-            (about 2^31 elements on the CPU). If ``kernel_size`` is None, also if ``output_size`` is missing,
-            ``stride``, ``padding`` or ``dilation`` is not the default, ``indices`` are window indices, or a
-            plane has 2^31 pooled values or more.
-        TypeError: If ``x`` is not an array of a supported dtype, ``indices`` is not an array of
-            integers, a size is not an integer, or ``stream`` is not a stream or device.
+        ValueError: If the arrays are too large for the device (about 2^31 elements on the CPU; without
+            ``kernel_size`` 2^31 pooled values per plane).
 
     Example:
         >>> x = mx.arange(20).reshape(1, 4, 5, 1)
@@ -309,11 +299,7 @@ def adaptive_max_pool2d(
         GPU can pool).
 
     Raises:
-        ValueError: If ``x`` has the wrong number of axes or an empty spatial axis, ``output_size`` is out of
-            range or has the wrong length, ``data_format`` is unknown, ``stream`` is not available, or the
-            arrays are too large for the device (about 2^31 elements on the CPU).
-        TypeError: If ``x`` is not an array of a supported dtype, ``output_size`` is None or has items other
-            than integers and None, ``return_indices`` is not a bool, or ``stream`` is not a stream or device.
+        ValueError: If the arrays are too large for the device (about 2^31 elements on the CPU).
 
     Example:
         >>> x = mx.arange(15.0).reshape(1, 5, 3, 1)
@@ -390,14 +376,9 @@ def fractional_max_pool2d(
         GPU can pool).
 
     Raises:
-        ValueError: If ``x`` has the wrong number of axes, the windows do not fit into it, ``output_ratio``
-            gives no window, a size is out of range, a ratio is not above 0 and below 1, a tuple has the wrong
-            length, both or neither of ``output_size`` and ``output_ratio`` are given, ``random_samples`` or
-            ``key`` has the wrong shape, both are given, ``data_format`` is unknown, ``stream`` is not
-            available, or the arrays are too large for the device (about 2^31 elements on the CPU).
-        TypeError: If ``x``, ``random_samples`` or ``key`` is not an array of a supported dtype, a
-            size is not an integer, a ratio is not a number, ``return_indices`` is not a bool, or
-            ``stream`` is not a stream or device.
+        ValueError: If an axis gets no window or more than ``L - kernel_size + 1`` of them, ``random_samples``
+            and ``key`` are both given, or the arrays are too large for the device (about 2^31 elements on the
+            CPU).
 
     Example:
         >>> x = mx.arange(25.0).reshape(1, 5, 5, 1)

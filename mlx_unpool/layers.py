@@ -40,8 +40,7 @@ class _Layer(nn.Module):
             # Add the arguments, which are the same for each rank; editors show them for the constructor.
             summary, shape, rest = inspect.cleandoc(cls.__doc__).split("\n\n", 2)
             _, arguments = inspect.cleandoc(cls.__init__.__doc__ or "").split("\n\n", 1)
-            arguments, errors = arguments.split("\n\nRaises:")
-            cls.__doc__ = f"{summary}\n\n{arguments}\n\n{shape}\n\nRaises:{errors}\n\n{rest}"
+            cls.__doc__ = f"{summary}\n\n{arguments}\n\n{shape}\n\n{rest}"
         if "_request_type" in vars(cls):
             _, *names = inspect.signature(cls.__init__).parameters
             cls._arguments = (*names, *cls._hidden_arguments)
@@ -123,10 +122,8 @@ class _Pool(_Layer):
             array or tuple of array: Values or, with ``return_indices``, ``(values, indices)`` of equal shape.
 
         Raises:
-            ValueError: If ``x`` has the wrong number of axes or an empty spatial axis, a window does not fit
-                into the padded input, ``stream`` is not available, or the arrays are too large for the
+            ValueError: If a window does not fit into the padded input, or the arrays are too large for the
                 device (about 2^31 elements on the CPU).
-            TypeError: If ``x`` is not an array of a supported dtype, or ``stream`` is not a stream or device.
         """
         return self._request().pooled(x, stream, self.training)
 
@@ -180,14 +177,7 @@ class _MaxPool(_Pool):
 
         The input can have any floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`).
         Values have the same dtype. Flat indices are int32 (int64 for planes of 2^31 positions or more, which
-        only a GPU can pool). Window indices are uint8 (uint16 for windows of more than 256 elements).
-
-        Raises:
-            ValueError: If ``kernel_size``, ``stride`` or ``dilation`` is out of range, ``padding`` is
-                negative, not less than the dilated window or an unknown word, a tuple has the wrong length,
-                ``index_format`` or ``data_format`` is not one of the names above, or
-                ``index_format`` is ``"window"`` and the window has more than 65,536 elements.
-            TypeError: If a size is not an integer or a flag is not a bool.
+        only a GPU can pool). Window indices are uint8 (uint16 for windows of 257 to 65,536 elements).
         """
         super().__init__()
         self.kernel_size = kernel_size
@@ -227,12 +217,6 @@ class _AdaptiveMaxPool(_Pool):
         The input can have any floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`).
         Values have the same dtype. Indices are flat as in :class:`MaxPool2d`, because the windows can differ
         in size: int32 (int64 for planes of 2^31 positions or more, which only a GPU can pool).
-
-        Raises:
-            ValueError: If ``output_size`` is out of range or has the wrong length, or ``data_format`` is
-                not one of the names above.
-            TypeError: If ``output_size`` is None or has items other than integers and None, or
-                ``return_indices`` is not a bool.
         """
         super().__init__()
         self.output_size = output_size
@@ -279,13 +263,6 @@ class _FractionalMaxPool(_Pool):
         The input can have any floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`).
         Values have the same dtype. Indices are flat as in :class:`MaxPool2d`, because the windows have random
         positions: int32 (int64 for planes of 2^31 positions or more, which only a GPU can pool).
-
-        Raises:
-            ValueError: If a size is out of range, ``output_ratio`` is not above 0 and below 1, a tuple has
-                the wrong length, both or neither of ``output_size`` and ``output_ratio`` are given,
-                or ``data_format`` is not one of the names above.
-            TypeError: If a size is not an integer, a ratio is not a number or ``return_indices`` is
-                not a bool.
         """
         super().__init__()
         self.kernel_size = kernel_size
@@ -318,12 +295,9 @@ class _FractionalMaxPool(_Pool):
             array or tuple of array: Values or, with ``return_indices``, ``(values, indices)`` of equal shape.
 
         Raises:
-            ValueError: If ``x`` has the wrong number of axes, ``output_size`` or ``output_ratio`` gives no
-                window or more than ``L - kernel_size + 1`` windows on an axis, ``random_samples`` or ``key``
-                has the wrong shape, both are given, ``stream`` is not available, or the
-                arrays are too large for the device (about 2^31 elements on the CPU).
-            TypeError: If ``x``, ``random_samples`` or ``key`` is not an array of a supported dtype,
-                or ``stream`` is not a stream or device.
+            ValueError: If an axis gets no window or more than ``L - kernel_size + 1`` of them,
+                ``random_samples`` and ``key`` are both given, or the arrays are too large for the device
+                (about 2^31 elements on the CPU).
         """
         random = {"random_samples": random_samples, "key": key}
         return self._request().pooled(x, stream, self.training, **random)
@@ -363,20 +337,13 @@ class _MaxUnpool(_Layer):
         Args:
             kernel_size (int or tuple of int or None): Must match the pooling layer. None is for
                 flat indices whose windows differ or are unknown, for example from adaptive pooling;
-                every call must then pass ``output_size``.
+                every call must then pass ``output_size``, and the next three arguments are not allowed.
             stride, padding, dilation: Must match the pooling layer, which has the same types and defaults.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
         Values can have any floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`), and the
         output has the same dtype. Indices can have any integer dtype: uint8 and uint16 indices are offsets
         inside the window, all others are positions in the plane.
-
-        Raises:
-            ValueError: If ``kernel_size``, ``stride`` or ``dilation`` is out of range, ``padding`` is
-                negative, not less than the dilated window or an unknown word, a tuple has the wrong length,
-                ``data_format`` is not one of the names above, or ``kernel_size`` is None and
-                ``stride``, ``padding`` or ``dilation`` is not the default.
-            TypeError: If a size is not an integer.
         """
         super().__init__()
         self.kernel_size = kernel_size
@@ -402,10 +369,6 @@ class _MaxUnpool(_Layer):
 
         Returns:
             Module: The unpooling layer.
-
-        Raises:
-            TypeError: If ``pool`` is not a pooling layer of this library with as many spatial axes.
-            ValueError: If ``pool`` returns no indices.
         """
         if not isinstance(pool, _Pool) or pool.rank != cls.rank:
             kind = pool if isinstance(pool, type) else type(pool)
@@ -452,12 +415,8 @@ class _MaxUnpool(_Layer):
             array: Values at their positions, zeros elsewhere, with the dtype of ``x``.
 
         Raises:
-            ValueError: If ``x`` has the wrong number of axes, ``indices`` has another shape than ``x``,
-                ``output_size`` is not allowed or is required but missing, ``stream`` is not available, or the
-                arrays are too large for the device (about 2^31 elements on the CPU). If ``kernel_size`` is
-                None, also if ``indices`` are window indices or a plane has 2^31 pooled values or more.
-            TypeError: If ``x`` is not an array of a supported dtype, ``indices`` is not an array of integers,
-                ``output_size`` is not an int or a tuple of ints, or ``stream`` is not a stream or device.
+            ValueError: If ``output_size`` is required but missing, or the arrays are too large for the device
+                (about 2^31 elements on the CPU; without ``kernel_size`` 2^31 pooled values per plane).
         """
         return self._request().unpooled(x, indices, output_size, stream)
 

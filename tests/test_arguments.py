@@ -332,6 +332,8 @@ def test_arguments_passed_by_position_are_counted_without_self_and_named():
         mlx_unpool.MaxPool2d(2, 2, 0, 1, True)
     with pytest.raises(TypeError, match=r"got 2 .* the limit is 1; the arguments are \(pool\)"):
         mlx_unpool.MaxUnpool2d.from_pool(1, 2)
+    with pytest.raises(TypeError, match=r"returns a pair: values, indices = pool\(x\)"):
+        mlx_unpool.MaxUnpool2d(2)((POOLED, POSITIONS))
 
 
 WIDE, POOLED = mx.zeros((2, 3, 20, 20)), mx.zeros((1, 16, 4, 4))

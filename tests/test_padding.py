@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import mlx.core as mx
@@ -15,7 +14,6 @@ from errors import fails
 import mlx_unpool
 from mlx_unpool import MaxPool2d, MaxUnpool2d, max_pool1d, max_pool2d, max_unpool1d, max_unpool2d
 
-PAGE = Path(__file__).parents[1] / "docs" / "porting.md"
 NUMBERS = Path(__file__).parent / "support" / "same_padding_in_tensorflow.json"
 X = mx.random.normal((2, 7, 8, 3), key=mx.random.key(0))
 LINE = mx.array([3.0, 1, 2, 5, 4]).reshape(1, 5, 1)
@@ -83,14 +81,21 @@ def numbers(*shape: int) -> mx.array:
     return mx.array(np.sin(np.arange(np.prod(shape)) ** 2).reshape(shape).astype(np.float32))
 
 
-def test_the_network_of_the_porting_guide_is_that_of_tensorflow():
-    (block,) = re.findall(r"```python\n(def segment\(.*?)\n\n\n", PAGE.read_text(), re.DOTALL)
-    names = {"mx": mx, "nn": nn, "mlx_unpool": mlx_unpool}
-    exec(block, names)
+def segment(x, weights):
+    """The network of tests/support/same_padding_in_tensorflow.py."""
+    pool = MaxPool2d(2, padding="same", return_indices=True)
+    features = nn.relu(mx.conv2d(x, weights[0], padding=1))  # (N, 7, 5, 3)
+    x, indices = pool(features)  # (N, 4, 3, 3) each
+    x = mx.conv2d(x, weights[1], padding=1)
+    x = MaxUnpool2d.from_pool(pool)(x, indices, output_size=features.shape)
+    return mx.conv2d(x, weights[2], padding=1)  # (N, 7, 5, 1)
+
+
+def test_a_network_with_same_padding_is_that_of_tensorflow():
     shapes = (3, 3, 2, 3), (3, 3, 3, 3), (3, 3, 3, 1)
     weights = [mx.moveaxis(numbers(*shape), -1, 0) for shape in shapes]
     x, expected = numbers(2, 7, 5, 2), json.loads(NUMBERS.read_text())
-    assert np.abs(np.array(names["segment"](x, weights)) - expected["y"]).max() < 1e-5
+    assert np.abs(np.array(segment(x, weights)) - expected["y"]).max() < 1e-5
     features = nn.relu(mx.conv2d(x, weights[0], padding=1))
     indices = max_pool2d(features, 2, padding="same", return_indices=True)[1]
     argmax = mlx_unpool.convert_indices(indices, "flat", "tensorflow_batch", features.shape)

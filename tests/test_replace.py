@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections import namedtuple
-from pathlib import Path
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -16,7 +15,6 @@ from mlx.utils import tree_flatten
 import mlx_unpool
 from mlx_unpool import replace_max_pools
 
-PAGE = Path(__file__).parent.parent / "docs" / "replace_mlx_nn.md"
 Pair = namedtuple("Pair", "first second")
 
 
@@ -181,7 +179,7 @@ def test_frozen_models_stay_frozen(keys):
     assert not any(type(module) is nn.MaxPool2d for module in model.modules())
 
 
-# One row per call: which libraries accept it. If both do, values are equal. The page has the same table.
+# One row per call: which libraries accept it. If both do, values are equal.
 
 X = mx.random.normal((2, 12, 14, 3), key=mx.random.key(0))
 INTEGERS = (10 * X).astype(mx.int32)
@@ -263,8 +261,3 @@ def test_who_accepts_a_call(name):
     if who == BOTH:
         assert (theirs.dtype, theirs.shape) == (ours.dtype, ours.shape)
         assert mx.array_equal(theirs, ours, equal_nan=name == "NaN")
-
-
-def test_the_page_has_the_table():
-    rows = [f"| {name} | {who} |" for name, (who, _) in CALLS.items() if who != BOTH]
-    assert "\n".join(["| call | accepted by |", "|---|---|", *rows, ""]) in PAGE.read_text()

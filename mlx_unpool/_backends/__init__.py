@@ -71,8 +71,7 @@ def use_backend(name: BackendName) -> AbstractContextManager[None]:
 
     The default depends on the device of the stream: ``"metal"`` or ``"cuda"`` kernels on a GPU, ``"ops"``
     (plain ``mlx.core`` operations) on the CPU. The environment variable ``MLX_UNPOOL_BACKEND`` forces a
-    backend for the whole process. All backends are meant to give bit-identical results: see
-    :doc:`/docs/reliability` for the exceptions and for what has been tested.
+    backend for the whole process. All backends are meant to give bit-identical results.
 
     It applies to the current thread and to ``asyncio`` tasks created inside, not to other threads.
 
@@ -82,7 +81,6 @@ def use_backend(name: BackendName) -> AbstractContextManager[None]:
             functions can be exported for ``"metal"`` on any machine, but for ``"cuda"`` only with CUDA.
 
     Raises:
-        ValueError: If ``name`` is not one of the three.
         RuntimeError: In a call inside the block, if this MLX was built without the backend.
 
     Example:
@@ -90,7 +88,8 @@ def use_backend(name: BackendName) -> AbstractContextManager[None]:
         ...     mlx_unpool.max_pool1d(mx.array([[1.0], [3.0]]), 2).item()
         3.0
 
-    See also: :func:`exporting`, to export for another machine; :doc:`/docs/kernels`.
+    See also: :func:`exporting`, to export for another machine; :doc:`/docs/guarantees`, for what has
+    been tested.
     """
     check.choice("use_backend", "name", name, BACKENDS)
     return set_inside(_forced, name)

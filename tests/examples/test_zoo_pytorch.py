@@ -126,7 +126,7 @@ def test_the_comparison_of_the_page_runs_with_pytorch():
         exec(block, names)
     names["port"] = names["model"]
     pytorch.load_state_dict(names["port"], names["original"])
-    exec(*re.findall(r"```py\n(.*?)```", page, re.DOTALL), names)
+    exec(re.findall(r"```py\n(.*?)```", page, re.DOTALL)[0], names)
     assert set(names["found"].gradients) == {name for name, _ in names["original"].named_parameters()}
 
 

@@ -1,4 +1,4 @@
-"""Write same_padding_in_tensorflow.json, the results of the network of docs/porting.md in TensorFlow.
+"""Write same_padding_in_tensorflow.json: a network of tests/test_padding.py in TensorFlow.
 
 python tests/support/same_padding_in_tensorflow.py
 """

@@ -118,7 +118,8 @@ def with_short_cut(block: nn.Module, x: mx.array, y: mx.array) -> mx.array:
 class InceptionAutoencoder(Model):
     """InceptionTime as an autoencoder of signals that unpools overlapping windows (size 3, stride 1).
 
-    Neighbouring windows often have the same maximum, so the indices contain many duplicates.
+    ``InceptionAutoencoder()(signals)`` returns the reconstruction of signals (N, L, 1). Neighbouring windows
+    often have the same maximum, so the indices contain many duplicates.
 
     Args:
         in_channels: Channels of a signal.
@@ -222,6 +223,8 @@ class CropMaxUnpool3d(nn.Module):
 
 class ConvAutoencoder3d(Model):
     """ClinicaDL's convolutional autoencoder of volumes, whose decoder reverses the stages of the encoder.
+
+    ``ConvAutoencoder3d()(volumes)`` returns the reconstruction of volumes (N, D, H, W, 1).
 
     Args:
         in_channels: Channels of a volume.

@@ -134,6 +134,8 @@ def dilated_stage() -> list[nn.Module]:
 class ENet(Model):
     """ENet: bottlenecks, two poolings with indices and two unpoolings, for pictures.
 
+    ``ENet(num_classes=12)(images)`` returns class scores (N, H, W, 12) of images (N, H, W, 3).
+
     Args:
         num_classes: Number of classes.
     """

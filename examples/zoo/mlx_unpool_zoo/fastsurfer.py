@@ -99,16 +99,16 @@ class CompetitiveBlock(nn.Module):
 class FastSurferCNN(Model):
     """FastSurferCNN: competitive dense blocks, four poolings with indices and four unpoolings.
 
+    ``FastSurferCNN()(slices)`` returns class scores (N, H, W, 79) of slices (N, H, W, 7).
+
     Args:
         num_classes: 79 for axial and coronal slices, 51 for sagittal ones.
         num_channels: Slices per input.
         num_filters: Channels of every convolution.
-        kernel_h: Height of every kernel.
-        kernel_w: Width of every kernel.
+        kernel_h, kernel_w: Height and width of every kernel.
         kernel_c: Size of the last kernel.
         stride_conv: Stride of every convolution.
-        pool: Size of the pooling window.
-        stride_pool: Stride of the pooling window.
+        pool, stride_pool: Size and stride of the pooling window.
     """
 
     model_type: ClassVar[str] = "fastsurfer_cnn"
@@ -180,18 +180,18 @@ class FastSurferCNN(Model):
 class CerebNet(FastSurferCNN):
     """CerebNet: segments 27 structures of the cerebellum; a FastSurferCNN with three convolutions per block.
 
-    Slices are in RAS orientation, of 128 x 128 positions around the cerebellum as published.
+    ``CerebNet()(slices)`` returns class scores (N, H, W, 28) of slices (N, H, W, 7). Slices are in RAS
+    orientation, of 128 x 128 positions around the cerebellum as published. FastSurfer's steps that locate the
+    cerebellum and compute statistics are not ported.
 
     Args:
         num_classes: 28 for axial and coronal slices, 17 for sagittal ones.
         num_channels: Slices per input.
         num_filters: Channels of every convolution.
-        kernel_h: Height of the first two kernels of each block.
-        kernel_w: Width of the first two kernels of each block.
+        kernel_h, kernel_w: Height and width of the first two kernels of each block.
         kernel_c: Size of the last kernel.
         stride_conv: Stride of every convolution.
-        pool: Size of the pooling window.
-        stride_pool: Stride of the pooling window.
+        pool, stride_pool: Size and stride of the pooling window.
     """
 
     model_type: ClassVar[str] = "cerebnet"
@@ -227,17 +227,21 @@ class FastSurferVINN(FastSurferCNN):
     Feature maps are resized to positions of 1 mm, processed by the FastSurferCNN, resized to the resolution
     of the scan and concatenated with those of the first block.
 
+    ``FastSurferVINN()(slices, 1 / voxel_size)`` returns class scores (N, H, W, 79) of slices (N, H, W, 7),
+    with the size of a voxel in mm; ``predict(volume, 1 / voxel_size)`` takes the same factor. The network
+    multiplies or divides sizes by it and rounds them down, so that a size can depend on its last bit. As in
+    the authors' code, sizes are computed in float32 if the factor is a float32 array or an array of MLX, and
+    in float64 if it is a number or another array.
+
     Args:
         num_classes: 79 for axial and coronal slices, 51 for sagittal ones.
         num_channels: Slices per input.
         num_filters: Channels of the inner network.
         num_filters_interpol: Channels of the first block, which are resized.
-        kernel_h: Height of every kernel.
-        kernel_w: Width of every kernel.
+        kernel_h, kernel_w: Height and width of every kernel.
         kernel_c: Size of the last kernel.
         stride_conv: Stride of every convolution.
-        pool: Size of the pooling window.
-        stride_pool: Stride of the pooling window.
+        pool, stride_pool: Size and stride of the pooling window.
         height: Number of columns of the inner feature maps: the authors' code exchanges the two names.
         width: Number of rows of the inner feature maps.
         interpolation_mode: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or ``"area"``.
@@ -356,6 +360,10 @@ class HypVINN(FastSurferVINN):
     """HypVINN: the hypothalamus and structures near it, from T1- and T2-weighted slices or either alone.
 
     A FastSurferVINN with a first block for each modality. The weighted mean of their outputs is used.
+
+    ``HypVINN()(slices, 1 / voxel_size, (1, 0))`` returns class scores (N, H, W, 27) of slices (N, H, W, 14):
+    seven of T1, then seven of T2. The weights are (1, 0) for T1 alone and (0, 1) for T2 alone; then pass the
+    available slices twice. Any other pair, such as the default, selects the learnt weights.
 
     Args:
         num_classes: 27 for axial and coronal slices as published; sagittal slices have fewer.

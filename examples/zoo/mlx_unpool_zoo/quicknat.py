@@ -101,16 +101,16 @@ class DenseBlock(nn.Module):
 class QuickNAT(Model):
     """QuickNAT: densely connected blocks, four poolings with indices, four unpoolings; slices of any size.
 
+    ``QuickNAT()(slices)`` returns class scores (N, H, W, 33) of slices (N, H, W, 1).
+
     Args:
         num_classes: Number of classes.
         num_channels: Planes of the input.
         num_filters: Output channels of each block.
-        kernel_h: Height of the kernels.
-        kernel_w: Width of the kernels.
+        kernel_h, kernel_w: Height and width of the kernels.
         kernel_c: Size of the last kernel.
         stride_conv: Stride of every convolution.
-        pool: Size of the pooling window.
-        stride_pool: Stride of the pooling window.
+        pool, stride_pool: Size and stride of the pooling window.
         se_block: Squeeze and excitation of channels (``"CSE"``), of positions (``"SSE"``), of both
             (``"CSSE"``), or ``"NONE"``.
         drop_out: Fraction of channels that are dropped in training.
