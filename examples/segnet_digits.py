@@ -18,6 +18,8 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 
 from support.command_line import run_program
@@ -173,13 +175,7 @@ def print_table(results: dict[str, list[dict]]) -> None:
     """Print the test results of each decoder, averaged over the seeds."""
 
     def mean(decoder: str, *keys: str) -> float:
-        values = []
-        for run in results[decoder]:
-            value = run["test"]
-            for key in keys:
-                value = value[key]
-            values.append(value)
-        return float(np.mean(values))
+        return float(np.mean([reduce(getitem, keys, run["test"]) for run in results[decoder]]))
 
     rows: list[tuple[str, tuple[str, ...]]] = [(f"IoU {name}", ("iou", name)) for name in CLASS_NAMES]
     rows += [

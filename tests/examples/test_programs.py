@@ -65,14 +65,6 @@ def test_the_same_seed_gives_the_same_metrics_and_weights(smoke, tmp_path):
     assert (tmp_path / DIGITS).read_bytes() == (folder / DIGITS).read_bytes()
 
 
-def test_the_weights_give_the_same_metrics_in_another_process(smoke):
-    folder, _ = smoke
-    images, truth = segnet_digits.evaluation_scenes("test", 5)
-    prediction = segnet_digits.predict(segnet_digits.load("unpool", folder / DIGITS), images)
-    expected = metrics_of(folder)["unpool"][0]["test"]
-    assert metrics.segmentation_metrics(truth, prediction, digit_scenes.CLASS_NAMES) == expected
-
-
 def test_all_decoders_are_compared(tmp_path):
     result = call("segnet_digits.py", "--output", tmp_path, "--smoke", "--compare")
     assert "6 steps of 8 scenes, 4 times" in result.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -110,8 +111,11 @@ def test_layouts_of_other_tools(mask, masks, table, text, tmp_path):
 @pytest.mark.parametrize("bits", [2, 4])
 def test_grey_masks_of_few_bits_have_their_numbers(bits, tmp_path):
     path = write(tmp_path, {"a": TRUTH}) / "masks" / "a.png"
-    palette(TRUTH).save(path, bits=bits)
+    image = Image.fromarray(TRUTH)
+    image.putpalette(bytes(3 * 2**bits))
+    image.save(path)
     png = bytearray(path.read_bytes())
+    assert png[24] == bits
     png[25] = 0  # the type of the colours: grey instead of a palette
     png[29:33] = crc32(png[12:29]).to_bytes(4, "big")
     path.write_bytes(png)
@@ -126,7 +130,6 @@ def test_grey_masks_of_few_bits_have_their_numbers(bits, tmp_path):
     [("png", np.uint16, 3000, 4096), ("tif", np.int32, 70, 128), ("tif", np.float32, 0.5, 1)],
 )
 def test_pictures_of_more_than_8_bits_have_one_white_level(suffix, kind, largest, white, tmp_path):
-    """It is that of the training folder, and the same in prediction."""
     blocks, model = np.kron(TRUTH, np.ones((8, 8), np.uint8)), randomised(ENet(3))
     path = write(tmp_path, {"a": blocks, "b": blocks}) / "images" / f"a.{suffix}"
     path.with_suffix(".png").unlink()
@@ -381,14 +384,13 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
     assert [entry["name"] for entry in again.about.classes] == ["0", "1"]
 
     # Larger pictures are reduced as in training; their label maps have the size of the pictures.
-    drawing, before = tmp_path / "new" / "classes.png", (other / "images" / "a.png").read_bytes()
+    drawing = tmp_path / "new" / "classes.png"
     call("predict.py", tmp_path / "b" / "segnet", other / "images", "--output", drawing)
     (seen, _), _ = read_folders([other], 12, like=Pictures([], whole.classes, 1024)).pairs
     with Image.open(tmp_path / "new" / "classes-a.png") as labels:
         assert np.array_equal(labels, again.predict(seen).repeat(2, 0).repeat(2, 1))
         assert np.array_equal(labels, again.predict(grey))
     assert drawing.read_bytes().startswith(b"\x89PNG")
-    assert (other / "images" / "a.png").read_bytes() == before
 
 
 def test_training_on_camvid_and_with_names_of_classes(tmp_path):
@@ -477,8 +479,7 @@ def test_ctrl_c_keeps_the_best_model_and_a_failing_kernel_says_how_to_go_on(tmp_
     monkeypatch.setattr(training, "share_of", failing)
     (line,) = call("train.py", *options, "--resume", status=1).stderr.splitlines()
     assert line.startswith("[metal::Device] Unable to load kernel. If a GPU kernel failed, set ")
-    assert "MLX_UNPOOL_BACKEND=ops" in line
-    assert "/issues/new/choose" in line
+    assert re.search(r" MLX_UNPOOL_BACKEND=ops .*/issues/new/choose$", line)
 
 
 def test_labelling_needs_no_names_but_a_model_for_pictures(tmp_path):
@@ -504,7 +505,7 @@ def test_labelling_needs_no_names_but_a_model_for_pictures(tmp_path):
         assert says in line
 
 
-def test_labelling_never_replaces_a_picture(tmp_path):
+def test_labelling_never_replaces_a_picture_and_shows_it_below_the_colours(tmp_path):
     randomised(ENet(3)).save_pretrained(tmp_path / "m")
     pictures = write(tmp_path, {"a": TRUTH, "x-a": TRUTH}) / "images"
     (tmp_path / "linked.png").hardlink_to(pictures / "a.png")
@@ -513,9 +514,6 @@ def test_labelling_never_replaces_a_picture(tmp_path):
         said = call("predict.py", tmp_path / "m", pictures, "--output", output, status=1).stderr
         assert said.startswith("--output would replace the picture ")
         assert before == {path: path.read_bytes() for path in tmp_path.rglob("*.png")}
-
-
-def test_an_overlay_shows_the_picture_and_the_classes():
     picture, colours = np.array([[[200, 100, 0]] * 2], np.uint8), np.array([[[21, 21, 28], [0, 200, 100]]])
     assert predict.overlaid(picture, colours).tolist() == [[[200, 100, 0], [110, 145, 45]]]
 
