@@ -381,12 +381,12 @@ SIZED = {
 def test_integers_that_no_axis_can_hold_are_refused(value):
     for name in ("kernel_size", "stride", "padding", "dilation"):
         for kind in ("MaxPool1d", "MaxUnpool2d"):
-            call = lambda k=kind, n=name: getattr(mlx_unpool, k)(**{"kernel_size": 3, n: value})  # noqa: E731
+            call = lambda k=kind, n=name: getattr(mlx_unpool, k)(**{"kernel_size": 3, n: value})
             fails(call, ValueError, kind, name, "2^31 - 1")
     for caller, calls in SIZED.items():
         for arguments in calls:
             for size in (value, (value, 8), (8, value), -value):
-                call = lambda a=(*arguments, size), f=caller: getattr(mlx_unpool, f)(*a)  # noqa: E731
+                call = lambda a=(*arguments, size), f=caller: getattr(mlx_unpool, f)(*a)
                 fails(call, ValueError, caller, "output_size")
 
 
@@ -435,7 +435,7 @@ def test_smaller_arrays_are_accepted():
 def test_every_plane_has_one_extra_position(name):
     size = (255, 257) if name.endswith("2d") else (255 * 257,)
     options = {"output_size": 3} if name.startswith("fractional") else {}
-    pool = lambda x: getattr(mlx_unpool, name)(x, 3, **options)  # noqa: E731
+    pool = lambda x: getattr(mlx_unpool, name)(x, 3, **options)
     with mx.stream(mx.cpu):
         pool(lazy((1, *size, 2**15 - 1)))
         with pytest.raises(ValueError, match=r"'x' must give arrays of fewer than 2\^31 elements"):
@@ -446,5 +446,5 @@ def test_every_plane_has_one_extra_position(name):
 
 
 def test_a_message_only_describes_a_very_long_argument():
-    call = lambda: mlx_unpool.max_pool1d(x(1), [2] * 100)  # noqa: E731
+    call = lambda: mlx_unpool.max_pool1d(x(1), [2] * 100)
     fails(call, ValueError, "max_pool1d", "kernel_size", "a very long list")

@@ -54,7 +54,7 @@ DEVICES = [mx.cpu, *([mx.gpu] if mx.is_available(mx.gpu) else [])]
 def test_memory_is_allocated_on_demand_and_never_for_a_copy_between_streams(here, there):
     x = mx.random.normal((4, 128, 128, 32), stream=mx.cpu)  # 8 MB; pooled: values and indices 2 MB
     first, second = mx.new_stream(here), mx.new_stream(there)
-    pool = lambda x: mlx_unpool.max_pool2d(x, 2, return_indices=True, stream=first)  # noqa: E731
+    pool = lambda x: mlx_unpool.max_pool2d(x, 2, return_indices=True, stream=first)
     values, indices = pool(x)
 
     def graphs() -> list[mx.array]:

@@ -65,7 +65,7 @@ def test_hostile_indices_are_dropped_forwards_and_backwards(dtype, layout):
     values[flat < 0] = np.nan  # dropped, not multiplied by zero
     options = {"output_size": SIZE, "data_format": layout.data_format}
     for window in [WINDOW] if dtype in (mx.uint8, mx.uint16) else [WINDOW, (None,)]:
-        unpool = lambda v, w=window: max_unpool2d(v, indices, *w, **options)  # noqa: E731
+        unpool = lambda v, w=window: max_unpool2d(v, indices, *w, **options)
         check_unpool(unpool, values, mx.float32, layout, flat, SIZE)
 
 
@@ -110,5 +110,5 @@ def test_of_equal_indices_the_last_one_wins_or_all_are_dropped(count, index):
     layout, flat = Layout(1, 1, 1, "channels_last"), np.full((1, count), index)
     values = np.arange(1, count + 1, dtype=np.float32)[None]
     indices = layout.arrange(flat, mx.int32)
-    unpool = lambda v: mlx_unpool.max_unpool1d(v, indices, None, output_size=4)  # noqa: E731
+    unpool = lambda v: mlx_unpool.max_unpool1d(v, indices, None, output_size=4)
     check_unpool(unpool, values, mx.float32, layout, flat, (4,))

@@ -121,7 +121,7 @@ NO_POOLS = [
 
 def test_from_pool_accepts_pools_of_its_rank_with_indices_only():
     for given, error, *parts in NO_POOLS:
-        call = lambda given=given: MaxUnpool2d.from_pool(given)  # noqa: E731
+        call = lambda given=given: MaxUnpool2d.from_pool(given)
         fails(call, error, "MaxUnpool2d", "pool", *parts)
 
 
@@ -140,7 +140,7 @@ def test_a_layer_made_by_from_pool_requires_output_size_if_several_sizes_are_pos
     for window in ((2,), (3, (1, 2))):
         pool = MaxPool2d(*window, return_indices=True)
         unpool = MaxUnpool2d.from_pool(pool)
-        call = lambda p=pool, u=unpool: u(*p(x))  # noqa: E731
+        call = lambda p=pool, u=unpool: u(*p(x))
         fails(call, ValueError, "MaxUnpool2d", "output_size", "None")
         assert unpool(*pool(x), output_size=x.shape).shape == x.shape
     pool = MaxPool2d(3, 1, return_indices=True)
@@ -262,6 +262,6 @@ def test_results_are_the_same_bits_every_time():
     x = mx.random.normal((2, 33, 31, 8)).astype(mx.float16)
     pool = MaxPool2d(3, 2, 1, return_indices=True)
     unpool = MaxUnpool2d.from_pool(pool)
-    squares = lambda values, indices: unpool(values**2, indices, output_size=(33, 31))  # noqa: E731
+    squares = lambda values, indices: unpool(values**2, indices, output_size=(33, 31))
     first, *others = (mx.grad(lambda x: (squares(*pool(x)) * 0.37).sum())(x) for _ in range(6))
     assert all(mx.array_equal(other, first) for other in others)

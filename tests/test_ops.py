@@ -240,7 +240,7 @@ def test_a_long_window_gives_a_compiler_few_functions(kernel, index_format):
     """A C++ compiler takes half a second per fused function: the window must not change their number."""
     options = {"return_indices": True, "index_format": index_format}
     for window in ((kernel, 1), (kernel, kernel), (kernel, 1, kernel // 2)):
-        pool = lambda x, window=window: mlx_unpool.max_pool1d(x, *window, **options)  # noqa: E731
+        pool = lambda x, window=window: mlx_unpool.max_pool1d(x, *window, **options)
         found = mx.compile(pool)(mx.zeros((2, 2 * kernel, 8)))
         assert len({name for name in operations(*found) if name.startswith("Compiled")}) <= 5
 
@@ -261,7 +261,7 @@ def test_no_gpu_has_float64(backend):
         ("adaptive_max_pool1d", x, 3),
         ("max_unpool1d", x, indices, 2),
     ):
-        call = lambda f=name, a=arguments: getattr(mlx_unpool, f)(*a)  # noqa: E731
+        call = lambda f=name, a=arguments: getattr(mlx_unpool, f)(*a)
         with mlx_unpool.use_backend(backend):
             fails(call, TypeError, name, "x", "float64")
 
@@ -294,7 +294,7 @@ def test_unpooling_window_indices_takes_little_memory(kernel, length, most, padd
 def test_windows_that_are_far_apart_or_large_take_little_memory():
     # The last of two windows starts 2^30 positions after the end of the output.
     indices = mx.array([[[2], [0]]], mx.uint8)
-    unpool = lambda: mlx_unpool.max_unpool1d(mx.ones((1, 2, 1)), indices, 3, 2**30, 0, 5)  # noqa: E731
+    unpool = lambda: mlx_unpool.max_unpool1d(mx.ones((1, 2, 1)), indices, 3, 2**30, 0, 5)
     assert peak_bytes(unpool) < 10_000
     assert unpool().reshape(-1).tolist() == [0, 0, 1, 0, 0]
     x = mx.random.normal((1, 512, 512, 16))

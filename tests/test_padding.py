@@ -66,13 +66,13 @@ def test_unpooling_with_same_needs_the_size_that_was_pooled():
     for size in ((7, 7), (7, 8), (8, 8), (8, 7)):
         assert max_unpool2d(values, indices, 3, 2, "same", output_size=size).shape[1:3] == size
     for size in ((6, 8), (9, 8), (7, 9), (7, 6)):
-        unpool = lambda size=size: max_unpool2d(values, indices, 3, 2, "same", output_size=size)  # noqa: E731
+        unpool = lambda size=size: max_unpool2d(values, indices, 3, 2, "same", output_size=size)
         fails(unpool, ValueError, "max_unpool2d", "output_size", "'same'", "7 to 8, 7 to 8", str(size))
-    unpool = lambda: max_unpool2d(values, indices, 3, 2, "same")  # noqa: E731
+    unpool = lambda: max_unpool2d(values, indices, 3, 2, "same")
     fails(unpool, ValueError, "max_unpool2d", "output_size", "padding='same'", "output_size=x.shape")
     values, indices = max_pool1d(LINE, 4, 1, "same", return_indices=True)
     assert max_unpool1d(values, indices, 4, 1, "same").shape == LINE.shape
-    wrong = lambda: mlx_unpool.check_indices(indices + 4, (5,), 4, 1, "same")  # noqa: E731
+    wrong = lambda: mlx_unpool.check_indices(indices + 4, (5,), 4, 1, "same")
     fails(wrong, ValueError, "check_indices", "indices", "Inputs with W 5 to 5 have this pooled size.")
 
 

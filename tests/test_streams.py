@@ -52,7 +52,7 @@ def test_pooling_and_unpooling_on_different_streams(window, index_format, first,
     x = mx.random.normal((2, 15, 17, 8), stream=mx.cpu)
 
     def results(*streams) -> list[mx.array]:
-        call = lambda x: there_and_back(x, window, index_format, *streams)  # noqa: E731
+        call = lambda x: there_and_back(x, window, index_format, *streams)
         found = [call(x), mx.grad(lambda x: (call(x) ** 2).sum())(x)]
         mx.eval(found)
         return found
@@ -102,7 +102,7 @@ def calls(rank: int) -> dict[str, tuple[Call, list[mx.array]]]:
         for name in rows
         for number, case in enumerate(transforms.ROWS[name])
     }
-    layer = lambda name: getattr(mlx_unpool, f"{name}{rank}d")  # noqa: E731
+    layer = lambda name: getattr(mlx_unpool, f"{name}{rank}d")
     x, (values, flat) = mx.random.normal((2, *[6] * rank, 3)), found[f"max_unpool{rank}d, 0"][1]
     window, output_size = transforms.WINDOW, {"output_size": transforms.SIZES[rank]}
     found |= {
@@ -207,6 +207,6 @@ def test_streams_and_devices_of_every_kind_are_accepted():
     expected = there_and_back(x, (2,), "flat", None)
     streams = (mx.cpu, mx.Device(mx.cpu), mx.default_stream(mx.cpu), mx.new_stream(mx.cpu))
     for stream in (*streams, mx.new_thread_local_stream(mx.cpu)):
-        call = lambda x, stream=stream: there_and_back(x, (2,), "flat", stream)  # noqa: E731
+        call = lambda x, stream=stream: there_and_back(x, (2,), "flat", stream)
         assert mx.array_equal(call(x), expected)
         assert mx.grad(lambda x, call=call: call(x).sum())(x).sum().item() == 64

@@ -72,7 +72,7 @@ def everything(x: mx.array, view=lambda x: x) -> list[mx.array]:
         out += [values, indices, unpool(view(values), view(indices))]
         if mx.issubdtype(x.dtype, mx.floating):
             out += mx.vjp(pool, [view(x)], [view(values)])[1]
-            from_view = lambda v, i=indices, unpool=unpool: unpool(v, view(i))  # noqa: E731
+            from_view = lambda v, i=indices, unpool=unpool: unpool(v, view(i))
             out += mx.vjp(from_view, [view(values)], [view(x)])[1]
     values, indices = mlx_unpool.adaptive_max_pool2d(view(x), (4, 3), return_indices=True)
     mx.eval(values, indices)

@@ -125,5 +125,5 @@ def check_case(case: Case | IrregularCase) -> None:
         runs.append((partial(case.max_pool, index_format="window"), (values, flat, *offsets)))
     for run, expected in runs:
         indices = check_pool(run, *given, expected, note=case)
-        unpool = lambda v, i=indices: case.max_unpool(v, i)  # noqa: E731
+        unpool = lambda v, i=indices: case.max_unpool(v, i)
         check_unpool(unpool, values, case.dtype, case.layout, flat, case.size, case)
