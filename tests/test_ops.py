@@ -154,13 +154,6 @@ def test_an_offset_on_two_axes_may_need_a_wider_dtype_than_each_of_them():
     assert indices.reshape(-1).tolist()[0] == 99 * 661 + 97
 
 
-def test_window_indices_of_as_many_elements_as_16_bits_can_number():
-    x = mx.zeros((1, 256, 256, 1))
-    x[0, 255, 255] = 1
-    _, indices = mlx_unpool.max_pool2d(x, 256, return_indices=True, index_format="window")
-    assert (indices.dtype, indices.item()) == (mx.uint16, 2**16 - 1)
-
-
 # Size, pooled size, kernel of a fractional pool
 IRREGULAR = [((length,), (n,), None) for length, n in ((100, 1), (100, 7), (1000, 3), (150, 33))]
 IRREGULAR += [((101,), (9,), None), ((640,), (10,), None), ((30, 30), (9, 9), (21, 21))]
@@ -185,10 +178,7 @@ def test_long_adaptive_and_fractional_windows(size, pooled, kernel):
 
 
 def test_windows_of_long_axes_are_computed_by_arithmetic_and_kept_nowhere():
-    """More windows than fit into a table, and so many that building a table would take seconds."""
-    layout = Layout(1, 1, 2, "channels_last")
-    x = np.random.default_rng(0).integers(-128, 127, (2, 9001)).astype(np.int8)
-    check_case(IrregularCase(layout, (9001,), mx.int8, x, (4000,), None, np.zeros((2, 1))))
+    """So many windows that building a table of them would take seconds."""
     tracemalloc.start()
     x = mx.broadcast_to(mx.array(0, mx.int8), (1, 1, 2**28 + 1, 1))
     for count in range(2**27, 2**27 + 20):
