@@ -69,13 +69,6 @@ def test_hostile_indices_are_dropped_forwards_and_backwards(dtype, layout):
         check_unpool(unpool, values, mx.float32, layout, flat, SIZE)
 
 
-def test_an_invalid_offset_of_a_disjoint_window_drops_its_value():
-    values = mx.array([[[[mx.nan], [2.0]]]])
-    indices = mx.array([[[[9], [3]]]], dtype=mx.uint8)
-    full = max_unpool2d(values, indices, 2, output_size=(2, 4))
-    assert full.squeeze().tolist() == [[0, 0, 0, 0], [0, 0, 0, 2]]
-
-
 @pytest.mark.parametrize("shape", [(1, 5, 5, 10), (1, 5, 5, 9), (1, 3, 17, 5)], ids=str)
 def test_invalid_offsets_of_overlapping_windows_drop_their_values(shape):
     """In planes of almost 256 elements: positions are numbered in the narrowest dtype."""

@@ -108,15 +108,6 @@ def test_strides_and_dilations_of_a_plane_of_nearly_2_to_the_31_positions(kernel
     assert indices.reshape(-1).tolist() == [*range(0, length - (kernel - 1) * dilation, stride)]
 
 
-@pytest.mark.parametrize("padding", [((1, 0), 0), ((0, 1), (1, 0)), ((1, 0), (1, 0))])
-def test_padding_moves_windows_that_are_as_many_as_without(padding):
-    """Two windows of two positions on four, but not as tiles of the plane."""
-    pool = reference.Pool((2, 2), (2, 2), padding, (1, 1))
-    check_case(
-        Case(Layout(2, 1, 16, "channels_last"), (4, 4), mx.float32, planes((4, 4), "", count=16), pool)
-    )
-
-
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16, mx.int8], ids=str)
 @pytest.mark.parametrize("shape", [(1, 14, 14, 128), (1, 64, 64, 2), (1, 128, 128, 1), (1, 64, 64, 2048)])
 def test_memory_of_the_values_of_2x2_windows(shape, dtype):
