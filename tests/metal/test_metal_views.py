@@ -7,7 +7,6 @@ device gives its inputs the same alignment and reports loads that need a larger 
 from __future__ import annotations
 
 import emulator
-import metal_host
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -127,15 +126,3 @@ def test_an_input_in_constant_memory_must_be_4_byte_aligned():
         assert mx.array_equal(evaluated(lambda x=x: call(x), "emulated"), x)
     with pytest.raises(AssertionError, match="constant input that is not 4-byte aligned: x, byte 1"):
         evaluated(lambda: call(part(mx.arange(7).astype(mx.int8), 1)), "emulated")
-
-
-def test_the_emulated_device_computes_where_an_array_begins():
-    x = mx.arange(64, dtype=mx.int8)
-    mx.eval(x)
-    for first in (0, 1, 5, 17):
-        tail = x[first:]
-        mx.eval(tail)
-        assert metal_host.offset_of(tail) == first % metal_host.ALIGNMENT
-    columns = mx.zeros((4, 4))[:, 1:]
-    mx.eval(columns)
-    assert metal_host.offset_of(columns) == 0  # MLX copies it
