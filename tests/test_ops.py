@@ -13,7 +13,7 @@ import pytest
 import reference
 from arrays import Case, IrregularCase, Layout
 from errors import fails
-from kernel_cases import same_bits
+from kernel_cases import CHOSEN, same_bits
 from properties import check_case
 
 import mlx_unpool
@@ -98,6 +98,11 @@ def test_long_windows(window, dtype):
     for kind, data_format in itertools.product(kinds, formats):
         layout = Layout(len(size), 1, 6, data_format)
         check_case(Case(layout, size, dtype, planes(size, kind, dtype), pool))
+
+
+@pytest.mark.parametrize("case", CHOSEN, ids=range(len(CHOSEN)))
+def test_the_cases_that_are_chosen_for_the_kernels(case):
+    check_case(case)
 
 
 @pytest.mark.parametrize(("kernel", "stride", "dilation"), [(2, 2**20, 1), (128, 1, 2**24)])
