@@ -19,27 +19,6 @@ X = mx.random.normal((2, 7, 8, 3), key=mx.random.key(0))
 LINE = mx.array([3.0, 1, 2, 5, 4]).reshape(1, 5, 1)
 
 
-@pytest.mark.parametrize(
-    ("length", "kernel", "stride", "dilation", "sides"),
-    [  # from the formula of TensorFlow's documentation; the smaller half is before
-        *((n, 2, 2, 1, (0, n % 2)) for n in (4, 5)),
-        *((n, 3, 2, 1, (n % 2, 1)) for n in (4, 5)),
-        (7, 4, 1, 1, (1, 2)),
-        (7, 2, 3, 1, (0, 1)),
-        (6, 2, 3, 1, (0, 0)),
-        (6, 3, 1, 2, (2, 2)),
-        (6, 2, 1, 3, (1, 2)),
-    ],
-)  # fmt: skip
-def test_same_is_a_padding_that_depends_on_the_size(length, kernel, stride, dilation, sides):
-    x, given = mx.random.normal((2, length, 3)), {"dilation": dilation, "return_indices": True}
-    values, indices = max_pool1d(x, kernel, stride, "same", **given)
-    assert values.shape[1] == -(-length // stride)
-    pairs = max_pool1d(x, kernel, stride, (sides,), **given)
-    assert mx.array_equal(values, pairs[0])
-    assert mx.array_equal(indices, pairs[1])
-
-
 @pytest.mark.parametrize("padding", ["same", ((0, 1), (2, 0)), (1, (0, 2))])
 @pytest.mark.parametrize("index_format", ["flat", "window"])
 def test_layers_and_transforms(padding, index_format):
