@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import itertools
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from types import FrameType
@@ -13,6 +12,7 @@ from types import FrameType
 import mlx.core as mx
 import pytest
 import transforms
+from properties import peak_of
 
 import mlx_unpool
 
@@ -34,17 +34,6 @@ def test_memory_stays_flat_over_thousands_of_shapes():
             kept.append(sys.getallocatedblocks())
         calls(channels)
     assert kept[1] - kept[0] < 512, kept  # what is kept for a shape is dozens of blocks
-
-
-def peak_of(work: Callable[[], object]) -> int:
-    """Peak memory in bytes during ``work()``, above the memory before."""
-    mx.synchronize()
-    mx.clear_cache()
-    mx.reset_peak_memory()
-    before = mx.get_active_memory()
-    work()
-    mx.synchronize()
-    return mx.get_peak_memory() - before
 
 
 DEVICES = [mx.cpu, *([mx.gpu] if mx.is_available(mx.gpu) else [])]

@@ -14,7 +14,7 @@ import reference
 from arrays import Case, IrregularCase, Layout
 from errors import fails
 from kernel_cases import CHOSEN, same_bits
-from properties import check_case
+from properties import check_case, peak_of
 
 import mlx_unpool
 from mlx_unpool import _requests
@@ -43,15 +43,6 @@ def operations(*arrays: mx.array) -> list[str]:
     mx.export_to_dot(text := io.StringIO(), *arrays)
     found = re.findall(r'label ?="(\w+)", shape=rectangle', text.getvalue())
     return [name for name in found if name != "Arange"]
-
-
-def peak_bytes(run) -> int:
-    """The most memory that MLX holds during a run, without its inputs."""
-    mx.clear_cache()
-    mx.reset_peak_memory()
-    before = mx.get_active_memory()
-    mx.eval(run())
-    return mx.get_peak_memory() - before
 
 
 def planes(size: tuple[int, ...], kind: str, dtype: mx.Dtype = mx.float32, count=6) -> np.ndarray:
@@ -121,7 +112,7 @@ def test_memory_of_the_values_of_2x2_windows(shape, dtype):
     mx.eval(x)
     is_reduced = shape[3] == 128 or (shape[3] == 2048 and dtype == mx.float32)
     most = (1 if is_reduced else 3) * x.nbytes / 4
-    assert 0.9 * most <= peak_bytes(lambda: mlx_unpool.max_pool2d(x, 2)) <= most + 4096
+    assert 0.9 * most <= peak_of(lambda: mx.eval(mlx_unpool.max_pool2d(x, 2))) <= most + 4096
 
 
 def test_the_gradient_of_2x2_windows_needs_no_scatter():
@@ -274,18 +265,18 @@ def test_unpooling_window_indices_takes_little_memory(kernel, length, most, padd
     values, indices = mx.ones(shape), mx.full(shape, kernel + 2, mx.uint16)
     window = kernel, 1, padding, (length, length)
     mx.eval(values, indices)
-    assert peak_bytes(lambda: mlx_unpool.max_unpool2d(values, indices, *window)) <= most * 1e6
+    assert peak_of(lambda: mx.eval(mlx_unpool.max_unpool2d(values, indices, *window))) <= most * 1e6
 
 
 def test_windows_that_are_far_apart_or_large_take_little_memory():
     # The last of two windows starts 2^30 positions after the end of the output.
     indices = mx.array([[[2], [0]]], mx.uint8)
     unpool = lambda: mlx_unpool.max_unpool1d(mx.ones((1, 2, 1)), indices, 3, 2**30, 0, 5)
-    assert peak_bytes(unpool) < 10_000
+    assert peak_of(lambda: mx.eval(unpool())) < 10_000
     assert unpool().reshape(-1).tolist() == [0, 0, 1, 0, 0]
     x = mx.random.normal((1, 512, 512, 16))
     mx.eval(x)
-    assert peak_bytes(lambda: mlx_unpool.max_pool2d(x, 32)) <= 2e6
+    assert peak_of(lambda: mx.eval(mlx_unpool.max_pool2d(x, 32))) <= 2e6
 
 
 def test_the_gradient_of_a_large_window_lists_none_of_its_elements():

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 from collections.abc import Iterator
@@ -43,7 +44,7 @@ class Devices:
         self.first = self._new("new_stream")
         self.thread = threading.local()  # its device and its default stream on the GPU
         for name in self.replaced:
-            setattr(mx, name, getattr(self, name))
+            setattr(mx, name, getattr(self, name, functools.partial(self._new, name)))
         mx.synchronize = self.synchronize
         mx.metal.is_available = lambda: True
 
@@ -107,15 +108,6 @@ class Devices:
                 yield
         finally:
             thread.device, thread.stream = before
-
-    def new_stream(self, device: Any) -> Any:
-        return self._new("new_stream", device)
-
-    def new_thread_local_stream(self, device: Any) -> Any:
-        return self._new("new_thread_local_stream", device)
-
-    def new_thread_unsafe_stream(self, device: Any) -> Any:
-        return self._new("new_thread_unsafe_stream", device)
 
     def synchronize(self, stream: Any = None) -> None:
         if isinstance(stream, (mx.Device, mx.DeviceType)):
