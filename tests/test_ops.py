@@ -224,10 +224,15 @@ def test_a_long_window_gives_a_compiler_few_functions(kernel, index_format):
 
 @pytest.mark.parametrize("window", [(2, 2, 0), (3, 2, 1), (3, 1, 1), (5, 3, 2)])
 def test_float64(window):
-    # values that float32 cannot distinguish
+    """Values and cotangents that float32 cannot distinguish."""
     x = 1 + np.random.default_rng(0).permutation(6 * 17 * 19).reshape(6, 17, 19) * 1e-12
-    pool = reference.Pool(*((n, n) for n in (*window, 1)))
-    check_case(Case(Layout(2, 2, 3, "channels_first"), (17, 19), mx.float64, x, pool))
+    pool, layout = reference.Pool(*((n, n) for n in (*window, 1))), Layout(2, 2, 3, "channels_first")
+    case = Case(layout, (17, 19), mx.float64, x, pool)
+    check_case(case)
+    values, flat, _ = case.expected()
+    _, (gradient,) = mx.vjp(lambda x: case.max_pool(x)[0], [case.x], [layout.arrange(values, mx.float64)])
+    expected = reference.max_pool_vjp(values, flat, case.size)
+    np.testing.assert_allclose(layout.planes_of(gradient), expected, rtol=1e-14)
 
 
 @pytest.mark.parametrize("backend", ["metal", "cuda"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -222,22 +223,15 @@ def irregular_results(case, seed: int) -> Callable[[], list[mx.array]]:
 
 def pool_of_dtypes() -> list[mx.array]:
     """Pooling and unpooling in every dtype, with its special numbers."""
-    out = []
-    special = [0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, np.nan, -1.0]
-    for dtype in (*FLOATS, *INTEGERS):
-        if dtype in FLOATS:
-            numbers = mx.array(special * 4).astype(dtype)
-        else:
+    out, windows = [], product((*FLOATS, *INTEGERS), ((2, 2), (3, 1, 1)), ("flat", "window"))
+    for dtype, window, index_format in windows:
+        numbers = mx.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, np.nan, -1.0] * 4)
+        if dtype in INTEGERS:
             limits = mx.iinfo(dtype)
             numbers = mx.array(np.array([limits.min, limits.max, 0, 1] * 8, str(dtype)[9:]))
-        x = numbers.reshape(1, 4, 8, 1)
-        for window in ((2, 2), (3, 1, 1)):
-            for index_format in ("flat", "window"):
-                values, indices = mlx_unpool.max_pool2d(
-                    x, *window, return_indices=True, index_format=index_format
-                )
-                out += [values, indices]
-                out.append(mlx_unpool.max_unpool2d(values, indices, *window, output_size=(4, 8)))
+        x, options = numbers.astype(dtype).reshape(1, 4, 8, 1), {"index_format": index_format}
+        pooled = mlx_unpool.max_pool2d(x, *window, return_indices=True, **options)
+        out += [*pooled, mlx_unpool.max_unpool2d(*pooled, *window, output_size=(4, 8))]
     return out
 
 
