@@ -31,7 +31,7 @@ def times(monkeypatch):
 
     def replace(*seconds: float) -> None:
         left = list(seconds)
-        next_time = lambda *_: left.pop(0) if len(left) > 1 else left[0]  # noqa: E731
+        next_time = lambda *_: left.pop(0) if len(left) > 1 else left[0]
         monkeypatch.setattr(benchmark, "seconds_per_call", next_time)
 
     return replace

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import itertools
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from types import FrameType
@@ -13,6 +12,7 @@ from types import FrameType
 import mlx.core as mx
 import pytest
 import transforms
+from properties import peak_of
 
 import mlx_unpool
 
@@ -36,17 +36,6 @@ def test_memory_stays_flat_over_thousands_of_shapes():
     assert kept[1] - kept[0] < 512, kept  # what is kept for a shape is dozens of blocks
 
 
-def peak_of(work: Callable[[], object]) -> int:
-    """Peak memory in bytes during ``work()``, above the memory before."""
-    mx.synchronize()
-    mx.clear_cache()
-    mx.reset_peak_memory()
-    before = mx.get_active_memory()
-    work()
-    mx.synchronize()
-    return mx.get_peak_memory() - before
-
-
 DEVICES = [mx.cpu, *([mx.gpu] if mx.is_available(mx.gpu) else [])]
 
 
@@ -54,7 +43,7 @@ DEVICES = [mx.cpu, *([mx.gpu] if mx.is_available(mx.gpu) else [])]
 def test_memory_is_allocated_on_demand_and_never_for_a_copy_between_streams(here, there):
     x = mx.random.normal((4, 128, 128, 32), stream=mx.cpu)  # 8 MB; pooled: values and indices 2 MB
     first, second = mx.new_stream(here), mx.new_stream(there)
-    pool = lambda x: mlx_unpool.max_pool2d(x, 2, return_indices=True, stream=first)  # noqa: E731
+    pool = lambda x: mlx_unpool.max_pool2d(x, 2, return_indices=True, stream=first)
     values, indices = pool(x)
 
     def graphs() -> list[mx.array]:

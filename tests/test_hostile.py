@@ -65,15 +65,8 @@ def test_hostile_indices_are_dropped_forwards_and_backwards(dtype, layout):
     values[flat < 0] = np.nan  # dropped, not multiplied by zero
     options = {"output_size": SIZE, "data_format": layout.data_format}
     for window in [WINDOW] if dtype in (mx.uint8, mx.uint16) else [WINDOW, (None,)]:
-        unpool = lambda v, w=window: max_unpool2d(v, indices, *w, **options)  # noqa: E731
+        unpool = lambda v, w=window: max_unpool2d(v, indices, *w, **options)
         check_unpool(unpool, values, mx.float32, layout, flat, SIZE)
-
-
-def test_an_invalid_offset_of_a_disjoint_window_drops_its_value():
-    values = mx.array([[[[mx.nan], [2.0]]]])
-    indices = mx.array([[[[9], [3]]]], dtype=mx.uint8)
-    full = max_unpool2d(values, indices, 2, output_size=(2, 4))
-    assert full.squeeze().tolist() == [[0, 0, 0, 0], [0, 0, 0, 2]]
 
 
 @pytest.mark.parametrize("shape", [(1, 5, 5, 10), (1, 5, 5, 9), (1, 3, 17, 5)], ids=str)
@@ -110,5 +103,5 @@ def test_of_equal_indices_the_last_one_wins_or_all_are_dropped(count, index):
     layout, flat = Layout(1, 1, 1, "channels_last"), np.full((1, count), index)
     values = np.arange(1, count + 1, dtype=np.float32)[None]
     indices = layout.arrange(flat, mx.int32)
-    unpool = lambda v: mlx_unpool.max_unpool1d(v, indices, None, output_size=4)  # noqa: E731
+    unpool = lambda v: mlx_unpool.max_unpool1d(v, indices, None, output_size=4)
     check_unpool(unpool, values, mx.float32, layout, flat, (4,))

@@ -83,7 +83,7 @@ def test_generated_indices(seed):
         indices = case.layout.arrange(flat, dtype)
         if drawn is offsets:
             flat = reference.flat_of_window(offsets, case.pool, case.size, case.cells)
-        unpool = lambda v, run=run, indices=indices: run(v, indices)  # noqa: E731
+        unpool = lambda v, run=run, indices=indices: run(v, indices)
         check_unpool(unpool, values, case.dtype, case.layout, flat, case.size, case)
 
 

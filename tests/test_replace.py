@@ -166,7 +166,7 @@ def names(tree) -> list[str]:
 @pytest.mark.parametrize("keys", [None, "bias"])
 def test_frozen_models_stay_frozen(keys):
     model, x = Block(), mx.random.normal((1, 16, 16, 3))
-    loss = lambda model, x: model(x).square().mean()  # noqa: E731
+    loss = lambda model, x: model(x).square().mean()
     model.freeze(keys=keys)
     model.convolution.unfreeze()
     model.eval()

@@ -132,6 +132,23 @@ def launch_of(kernel: Any, inputs: list[mx.array], options: dict[str, Any]) -> L
     return dataclasses.replace(launch, init_value=options.get("init_value"))
 
 
+def run_source(
+    source: str, inputs: dict[str, mx.array], outputs: dict[str, mx.Dtype], **more: Any
+) -> list[mx.array]:
+    """The outputs of a small kernel with one thread ``n`` per element of its first input."""
+    size = next(iter(inputs.values())).size
+    kernel = mx.fast.metal_kernel(
+        name="small",
+        input_names=list(inputs),
+        output_names=list(outputs),
+        source="    uint n = thread_position_in_grid.x;\n" + source,
+        header=more.pop("header", ""),
+    )
+    shapes, dtypes = [(size,)] * len(outputs), list(outputs.values())
+    options = {"grid": (size, 1, 1), "output_shapes": shapes, "output_dtypes": dtypes, **more}
+    return kernel(inputs=list(inputs.values()), threadgroup=(min(size, 32), 1, 1), **options)
+
+
 def known(arrays: list[mx.array]) -> bool:
     """Whether these arrays have values."""
     try:

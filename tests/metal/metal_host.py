@@ -96,6 +96,11 @@ class Launch:
         return {p["name"] for p in self.parameters if "constant" in p.get("type", "").split()}
 
     @property
+    def contents(self) -> tuple:
+        """Everything that MLX passes to Metal, but not the name."""
+        return self.text, self.grid, self.threadgroup, self.inputs, self.outputs
+
+    @property
     def threads(self) -> int:
         """The number of threads in the grid."""
         return prod(self.grid)

@@ -57,23 +57,6 @@ def test_work_grows_linearly_with_the_pooled_values(kind, backward):
     assert large <= 40 * 4 * 32 * 32 * 4  # a few accesses for each output
 
 
-@pytest.mark.parametrize(("kernel", "stride", "dilation"), [(2, 3, 2), (2, 1, 2), (2, 4, 3)])
-def test_an_index_between_the_elements_of_a_dilated_window_is_outside(kernel, stride, dilation):
-    """One thread checks four windows. All indices could be elements of the first of them."""
-    start = np.arange(0, 96 - dilation * (kernel - 1), stride)
-    first = start - start % (4 * stride)
-    indices = mx.array((start + (first - start) % dilation).reshape(1, 1, -1))
-    values = mx.arange(1.0, len(start) + 1).reshape(indices.shape)
-    layout = {"output_size": 96, "data_format": "channels_first"}
-
-    def call() -> mx.array:
-        return mlx_unpool.max_unpool1d(values, indices, kernel, stride, dilation=dilation, **layout)
-
-    expected = emulator.evaluated(call, "cpu")
-    assert mx.array_equal(expected, mlx_unpool.max_unpool1d(values, indices, None, **layout))
-    assert mx.array_equal(emulator.evaluated(call, "emulated"), expected)
-
-
 DILATED = [case for case in CHOSEN if max(case.pool.dilation) in (2, 3)]
 
 

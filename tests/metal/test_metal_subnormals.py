@@ -9,7 +9,7 @@ from __future__ import annotations
 import mlx.core as mx
 import numpy as np
 import pytest
-from emulator import DEVICES, evaluated
+from emulator import DEVICES, evaluated, run_source
 from kernel_cases import bits
 
 import mlx_unpool
@@ -90,22 +90,7 @@ def test_every_pattern_against_its_partners(dtype, pool, name):
 def test_the_flushing_device_flushes_32_bit_numbers_only(name):
     tiny = mx.array([2.0**-149, 2.0**-126, 1.0], mx.float32)
     small = mx.array([2.0**-24, 2.0**-14, 1.0], mx.float16)
-
-    def halves() -> list[mx.array]:
-        kernel = mx.fast.metal_kernel(
-            name="halves",
-            input_names=["x", "y"],
-            output_names=["a", "b"],
-            source="uint n = thread_position_in_grid.x; a[n] = x[n] * 0.5f; b[n] = y[n] > half(0);",
-        )
-        return kernel(
-            inputs=[tiny, small],
-            grid=(3, 1, 1),
-            threadgroup=(3, 1, 1),
-            output_shapes=[(3,), (3,)],
-            output_dtypes=[mx.float32, mx.uint8],
-        )
-
-    half, positive = evaluated(halves, name)
+    source, outputs = "a[n] = x[n] * 0.5f; b[n] = y[n] > half(0);", {"a": mx.float32, "b": mx.uint8}
+    half, positive = evaluated(lambda: run_source(source, {"x": tiny, "y": small}, outputs), name)
     assert half.tolist() == [0.0, 2.0**-127 if name == "emulated" else 0.0, 0.5]
     assert positive.tolist() == [1, 1, 1]

@@ -52,7 +52,7 @@ def primitives(shape, window, index_format, dtype) -> dict[str, tuple[Callable[[
         values, indices = pool(x)
         mx.eval(x, values, indices)
     with_outside = 3 if index_format == "flat" else 1  # two kernels find indices outside windows
-    forward = lambda values: unpool(values, indices, output_size=shape)  # noqa: E731
+    forward = lambda values: unpool(values, indices, output_size=shape)
     return {
         "pool": (lambda: pool(x), 1),
         "scatter last": (lambda: forward(values), with_outside),
@@ -192,10 +192,10 @@ def test_views_read_no_bytes_and_their_readers_read_the_array_they_show():
         assert mlx_nn.graph_cost(lambda x: mx.negative(x.reshape(2, 12).T), x) == (192, 192, 1)
         assert mlx_nn.graph_cost(lambda x: mx.negative(x.T.reshape(2, 12)), x) == (384, 384, 2)
         assert mlx_nn.graph_cost(lambda x, y: x * y, x, row) == (216, 216, 1)
-        windows = lambda x: mx.negative(mx.as_strided(x, (4, 3), (1, 1)))  # noqa: E731
+        windows = lambda x: mx.negative(mx.as_strided(x, (4, 3), (1, 1)))
         assert mlx_nn.graph_cost(windows, row) == (24 + 48, 48 + 48, 1)
         assert mlx_nn.graph_cost(lambda x: mx.pad(x, 1), row) == (24 + 4 + 32 + 24, 84, 2)
-        squared = lambda x, y: (x * y) * y  # noqa: E731
+        squared = lambda x, y: (x * y) * y
         assert mlx_nn.graph_cost(squared, x, row)[2] == 2
         assert mlx_nn.graph_cost(squared, x, row, compiled=True) == (240, 240, 1)
 

@@ -7,7 +7,6 @@ device gives its inputs the same alignment and reports loads that need a larger 
 from __future__ import annotations
 
 import emulator
-import metal_host
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -72,7 +71,7 @@ def everything(x: mx.array, view=lambda x: x) -> list[mx.array]:
         out += [values, indices, unpool(view(values), view(indices))]
         if mx.issubdtype(x.dtype, mx.floating):
             out += mx.vjp(pool, [view(x)], [view(values)])[1]
-            from_view = lambda v, i=indices, unpool=unpool: unpool(v, view(i))  # noqa: E731
+            from_view = lambda v, i=indices, unpool=unpool: unpool(v, view(i))
             out += mx.vjp(from_view, [view(values)], [view(x)])[1]
     values, indices = mlx_unpool.adaptive_max_pool2d(view(x), (4, 3), return_indices=True)
     mx.eval(values, indices)
@@ -113,29 +112,10 @@ def test_tiny_views_which_metal_passes_in_constant_memory(dtype, shape, name):
 
 def test_an_input_in_constant_memory_must_be_4_byte_aligned():
     def call(x: mx.array) -> mx.array:
-        kernel = mx.fast.metal_kernel(
-            name="copied",
-            input_names=["x"],
-            output_names=["out"],
-            source="uint n = thread_position_in_grid.x; out[n] = x[n];",
-        )
-        options = {"output_shapes": [x.shape], "output_dtypes": [x.dtype]}
-        return kernel(inputs=[x], grid=(x.size, 1, 1), threadgroup=(8, 1, 1), **options)[0]
+        return emulator.run_source("out[n] = x[n];", {"x": x}, {"out": x.dtype})[0]
 
     for size, first in ((7, 4), (8, 1)):  # 8 elements are not in constant memory
         x = part(mx.arange(size).astype(mx.int8), first)
         assert mx.array_equal(evaluated(lambda x=x: call(x), "emulated"), x)
     with pytest.raises(AssertionError, match="constant input that is not 4-byte aligned: x, byte 1"):
         evaluated(lambda: call(part(mx.arange(7).astype(mx.int8), 1)), "emulated")
-
-
-def test_the_emulated_device_computes_where_an_array_begins():
-    x = mx.arange(64, dtype=mx.int8)
-    mx.eval(x)
-    for first in (0, 1, 5, 17):
-        tail = x[first:]
-        mx.eval(tail)
-        assert metal_host.offset_of(tail) == first % metal_host.ALIGNMENT
-    columns = mx.zeros((4, 4))[:, 1:]
-    mx.eval(columns)
-    assert metal_host.offset_of(columns) == 0  # MLX copies it

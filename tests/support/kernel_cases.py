@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -28,7 +29,7 @@ def window_case(
     kernel, stride, padding=0, dilation=1, *, size, layout, dtype=mx.float32, ceil_mode=False, seed=0
 ) -> Case:
     """A case with the given parameters."""
-    each = lambda value: value if isinstance(value, tuple) else (value,) * len(size)  # noqa: E731
+    each = lambda value: value if isinstance(value, tuple) else (value,) * len(size)
     pool = reference.Pool(each(kernel), each(stride), each(padding), each(dilation), ceil_mode)
     planes = np.random.default_rng(seed).integers(-50, 50, (layout.planes, *size))
     return Case(layout, size, dtype, planes.astype(np.float32), pool)
@@ -144,11 +145,11 @@ def results(case: Case, seed: int) -> Callable[[], list[mx.array]]:
         full = mx.round(x * 0.05)
         full = mx.where(mx.isfinite(full), full, mx.array(1, full.dtype))
         for index_format in ("flat", "window"):
-            pool = lambda x, f=index_format: case.max_pool(x, f)[0]  # noqa: E731
+            pool = lambda x, f=index_format: case.max_pool(x, f)[0]
             out += mx.vjp(pool, [x], [cells])[1]
             out += mx.jvp(pool, [x], [full])[1]
         for given in indices.values():
-            unpool = lambda v, given=given: case.max_unpool(v, given)  # noqa: E731
+            unpool = lambda v, given=given: case.max_unpool(v, given)
             out += mx.vjp(unpool, [cells], [full])[1]
         out += mx.vjp(lambda v: case.unpool_anywhere(v, indices["wild flat"]), [cells], [full])[1]
 
@@ -222,22 +223,15 @@ def irregular_results(case, seed: int) -> Callable[[], list[mx.array]]:
 
 def pool_of_dtypes() -> list[mx.array]:
     """Pooling and unpooling in every dtype, with its special numbers."""
-    out = []
-    special = [0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, np.nan, -1.0]
-    for dtype in (*FLOATS, *INTEGERS):
-        if dtype in FLOATS:
-            numbers = mx.array(special * 4).astype(dtype)
-        else:
+    out, windows = [], product((*FLOATS, *INTEGERS), ((2, 2), (3, 1, 1)), ("flat", "window"))
+    for dtype, window, index_format in windows:
+        numbers = mx.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, np.nan, -1.0] * 4)
+        if dtype in INTEGERS:
             limits = mx.iinfo(dtype)
             numbers = mx.array(np.array([limits.min, limits.max, 0, 1] * 8, str(dtype)[9:]))
-        x = numbers.reshape(1, 4, 8, 1)
-        for window in ((2, 2), (3, 1, 1)):
-            for index_format in ("flat", "window"):
-                values, indices = mlx_unpool.max_pool2d(
-                    x, *window, return_indices=True, index_format=index_format
-                )
-                out += [values, indices]
-                out.append(mlx_unpool.max_unpool2d(values, indices, *window, output_size=(4, 8)))
+        x, options = numbers.astype(dtype).reshape(1, 4, 8, 1), {"index_format": index_format}
+        pooled = mlx_unpool.max_pool2d(x, *window, return_indices=True, **options)
+        out += [*pooled, mlx_unpool.max_unpool2d(*pooled, *window, output_size=(4, 8))]
     return out
 
 
@@ -261,7 +255,7 @@ def every_pair_of_indices() -> list[mx.array]:
     pairs = np.stack(np.meshgrid(range(-1, 5), range(-1, 5)), axis=-1)
     indices = mx.array(pairs.reshape(36, 2, 1), mx.int32)
     values = mx.broadcast_to(mx.array([[1.0], [2.0]]), indices.shape)
-    unpool = lambda v: mlx_unpool.max_unpool1d(v, indices, 3, 1, output_size=4)  # noqa: E731
+    unpool = lambda v: mlx_unpool.max_unpool1d(v, indices, 3, 1, output_size=4)
     return [unpool(values), *mx.vjp(unpool, [values], [mx.ones((36, 4, 1))])[1]]
 
 

@@ -35,6 +35,17 @@ def draws(usual: int, shrink: bool = True) -> settings:
     )
 
 
+def peak_of(work: Callable[[], object]) -> int:
+    """Peak memory in bytes during ``work()``, above the memory before."""
+    mx.synchronize()
+    mx.clear_cache()
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    work()
+    mx.synchronize()
+    return mx.get_peak_memory() - before
+
+
 def cotangent(layout: Layout, size: tuple[int, ...]) -> np.ndarray:
     """A cotangent of small integers with the shape of an output."""
     return np.resize(SMALL, (layout.planes, *size))
@@ -125,5 +136,5 @@ def check_case(case: Case | IrregularCase) -> None:
         runs.append((partial(case.max_pool, index_format="window"), (values, flat, *offsets)))
     for run, expected in runs:
         indices = check_pool(run, *given, expected, note=case)
-        unpool = lambda v, i=indices: case.max_unpool(v, i)  # noqa: E731
+        unpool = lambda v, i=indices: case.max_unpool(v, i)
         check_unpool(unpool, values, case.dtype, case.layout, flat, case.size, case)

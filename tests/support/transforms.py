@@ -72,7 +72,7 @@ def with_indices(pool: Callable, **given: str) -> Callable[..., mx.array]:
 
 def max_pool(rank: int) -> list[Case]:
     function = getattr(mlx_unpool, f"max_pool{rank}d")
-    pool = lambda x, **options: function(x, *WINDOW, **options)  # noqa: E731
+    pool = lambda x, **options: function(x, *WINDOW, **options)
     in_eval_mode = getattr(mlx_unpool, f"MaxPool{rank}d")(*WINDOW).eval()
     both = with_indices(pool), with_indices(pool, index_format="window")
     return cases_of(pool, distinct(rank), *both, pool, in_eval_mode)
@@ -171,7 +171,7 @@ def _vmap(case: Case, oracle: bool, which: tuple[int, ...]) -> list[mx.array]:
         ]
         axes = tuple(axis if i in which else None for i in range(len(many)))
         if oracle:
-            given = lambda n: [x if a is None else mx.take(x, n, a) for x, a in zip(many, axes)]  # noqa: B023, E731
+            given = lambda n: [x if a is None else mx.take(x, n, a) for x, a in zip(many, axes)]  # noqa: B023
             results.append(mx.stack([case.call(*given(n)) for n in range(3)], axis))
         else:
             results.append(mx.vmap(case.call, in_axes=axes, out_axes=axis)(*many))
@@ -186,7 +186,7 @@ def vmap_and_derivatives(case: Case, oracle: bool) -> list[mx.array]:
         expected = mx.stack([gradient(each, *rest) for each in many])
         return [expected, expected, expected.reshape(2, -1).sum(axis=1) / 100]
     axes = (0, *[None] * len(rest))
-    mapped = lambda many: mx.vmap(total, in_axes=axes)(many, *rest)  # noqa: E731
+    mapped = lambda many: mx.vmap(total, in_axes=axes)(many, *rest)
     _, tangents = mx.jvp(mapped, [many], [mx.full(many.shape, 0.01)])
     of_mapped = mx.grad(lambda many: mapped(many).sum())(many)
     return [mx.vmap(gradient, in_axes=axes)(many, *rest), of_mapped, *tangents]

@@ -7,20 +7,15 @@
 - The hook ``mlx_unpool._backends.on_gpu`` tells the library which streams belong to the emulated GPU.
 - ``mx.compile`` calls its functions without compiling them, because compiled code cannot call the emulated
   device.
-
-``MLX_UNPOOL_EMULATED=flush`` makes 32-bit subnormal numbers zero, as on Apple's GPUs. Every process appends
-its number of launches to the file ``MLX_UNPOOL_EMULATED_LOG``.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
+import functools
 import os
-import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -35,7 +30,7 @@ INFO = {
 KEPT_LAUNCHES = 4096
 
 mx: Any = None  # mlx.core, with the functions below
-launched = {"run": 0, "traced": 0, "exported": 0}
+launched = {"run": 0}
 
 
 class Devices:
@@ -49,7 +44,7 @@ class Devices:
         self.first = self._new("new_stream")
         self.thread = threading.local()  # its device and its default stream on the GPU
         for name in self.replaced:
-            setattr(mx, name, getattr(self, name))
+            setattr(mx, name, getattr(self, name, functools.partial(self._new, name)))
         mx.synchronize = self.synchronize
         mx.metal.is_available = lambda: True
 
@@ -114,15 +109,6 @@ class Devices:
         finally:
             thread.device, thread.stream = before
 
-    def new_stream(self, device: Any) -> Any:
-        return self._new("new_stream", device)
-
-    def new_thread_local_stream(self, device: Any) -> Any:
-        return self._new("new_thread_local_stream", device)
-
-    def new_thread_unsafe_stream(self, device: Any) -> Any:
-        return self._new("new_thread_unsafe_stream", device)
-
     def synchronize(self, stream: Any = None) -> None:
         if isinstance(stream, (mx.Device, mx.DeviceType)):
             stream = self.default_stream(stream)
@@ -147,8 +133,6 @@ def replace_devices(module: ModuleType) -> None:
     mx.disable_compile()
     real_kernel = mx.fast.metal_kernel
     mx.fast.metal_kernel = lambda **arguments: Kernel(real_kernel(**arguments))
-    if path := os.environ.get("MLX_UNPOOL_EMULATED_LOG"):
-        atexit.register(log, Path(path))
 
 
 def replace_hook(backends: ModuleType) -> None:
@@ -177,7 +161,6 @@ class Kernel:
         with self.lock, devices.real["stream"](devices.real["default_stream"](mx.cpu)):
             if Kernel.emulator is None:
                 Kernel.emulator = emulator.Emulator()
-                Kernel.emulator.flush = os.environ.get("MLX_UNPOOL_EMULATED") == "flush"
             key = repr(([(x.shape, x.dtype) for x in inputs], options))
             if key not in self.launches:
                 if len(self.launches) == KEPT_LAUNCHES:
@@ -192,15 +175,7 @@ class Kernel:
     def _placeholders(self, inputs: list[Any], options: dict[str, Any]) -> list[Any]:
         """For a trace of MLX: the real operation in an export, otherwise arrays that are never read."""
         try:
-            outputs = self.kernel(inputs=inputs, **options)
-            launched["exported"] += 1
+            return self.kernel(inputs=inputs, **options)
         except RuntimeError:  # no Metal
             shapes = zip(options["output_shapes"], options["output_dtypes"], strict=True)
-            outputs = [mx.zeros(shape, dtype) for shape, dtype in shapes]
-            launched["traced"] += 1
-        return outputs
-
-
-def log(path: Path) -> None:
-    with path.open("a") as file:
-        print(os.getpid(), " ".join(sys.argv[:2]), launched, file=file)
+            return [mx.zeros(shape, dtype) for shape, dtype in shapes]
