@@ -122,8 +122,8 @@ class _Pool(_Layer):
             array or tuple of array: Values or, with ``return_indices``, ``(values, indices)`` of equal shape.
 
         Raises:
-            ValueError: If a window does not fit into the padded input, or the arrays are too large for the
-                device (about 2^31 elements on the CPU).
+            ValueError: If the arrays are too large for the device (about 2^31 elements on the CPU) or, unless
+                the windows are adaptive, one does not fit into the padded input.
         """
         return self._request().pooled(x, stream, self.training)
 
@@ -335,10 +335,11 @@ class _MaxUnpool(_Layer):
             position in a plane of another size.
 
         Args:
-            kernel_size (int or tuple of int or None): Must match the pooling layer. None is for
-                flat indices whose windows differ or are unknown, for example from adaptive pooling;
-                every call must then pass ``output_size``, and the next three arguments are not allowed.
-            stride, padding, dilation: Must match the pooling layer, which has the same types and defaults.
+            kernel_size (int or tuple of int or None): As in the pooling layer. None is for flat
+                indices whose windows differ or are unknown, for example from adaptive pooling; every call
+                must then pass ``output_size``, and the next three arguments are not allowed.
+            stride, padding, dilation: As in the pooling layer, with the same types and defaults; the values
+                must match.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
         Values can have any floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`), and the
@@ -405,10 +406,10 @@ class _MaxUnpool(_Layer):
                 the shape of ``x``. :func:`convert_indices` converts indices of TensorFlow and ONNX.
             output_size (int or tuple of int, optional): Shape of the array that was pooled: its spatial
                 shape, or its full shape with or without the batch. An int applies to all axes. Each axis may
-                differ by less than one stride from its length without ``output_size`` (with
-                ``padding="same"`` it must be pooled to the size of ``x``); the batch and channels of a full
-                shape are ignored. If ``kernel_size`` is None, any spatial shape is allowed, but
-                batch and channels must be those of ``x``.
+                differ by less than one stride from its default length (with ``padding="same"`` it must be
+                pooled to the size of ``x``); the batch and channels of a full shape are ignored. If
+                ``kernel_size`` is None, any spatial shape is allowed, but batch and channels must be those
+                of ``x``.
             stream (Stream or Device, optional): Stream or device to run on.
 
         Returns:
@@ -416,7 +417,8 @@ class _MaxUnpool(_Layer):
 
         Raises:
             ValueError: If ``output_size`` is required but missing, or the arrays are too large for the device
-                (about 2^31 elements on the CPU; without ``kernel_size`` 2^31 pooled values per plane).
+                (about 2^31 elements on the CPU; without ``kernel_size`` 2^31 pooled values per plane on any
+                device).
         """
         return self._request().unpooled(x, indices, output_size, stream)
 
