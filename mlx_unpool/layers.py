@@ -247,9 +247,7 @@ class _FractionalMaxPool(_Pool):
         "Fractional Max-Pooling", 2014). Ties and NaN are treated as in :class:`MaxPool2d`.
 
         Without ``random_samples`` or ``key`` every call draws from MLX's global random state, as dropout
-        does. Inside a transform pass a ``key`` to each call: otherwise ``mx.checkpoint`` computes the
-        gradient with different windows than the value, and ``mx.vmap`` and ``mx.compile`` use the same
-        windows for all examples and all calls.
+        does. Inside a transform pass a ``key`` to each call; see :doc:`/docs/guarantees`.
 
         Args:
             kernel_size (int or tuple of int): Size of the window.
@@ -360,10 +358,8 @@ class _MaxUnpool(_Layer):
     def from_pool(cls, pool: _Pool) -> Self:
         """Make the unpooling layer for ``pool``, a pooling layer with as many spatial axes.
 
-        In a network, prefer a pool with ``index_format="window"``: its indices take one byte each
-        instead of four (two bytes for windows of more than 256 elements). Each call must pass
-        ``output_size`` if any stride of ``pool`` is above 1. For an adaptive or fractional pool,
-        ``kernel_size`` is None, and every call must pass ``output_size``.
+        Each call must pass ``output_size`` if any stride of ``pool`` is above 1. For an adaptive or
+        fractional pool, ``kernel_size`` is None, and every call must pass ``output_size``.
 
         Args:
             pool (Module): Pooling layer of this library with ``return_indices=True``.
