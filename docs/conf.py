@@ -124,6 +124,9 @@ def change_page(app: Any, docname: str, source: list[str]) -> None:
         source[0] = write_api.page(write_api.table_of_the_site)
     if docname == "docs/zoo_api":
         source[0] = write_api.pages_of_the_zoo()["zoo_api"]
+    # Entries of api.md are separate pages.
+    source[0] = re.sub(r"\(api\.md#(\w+)\)", r"(reference/mlx_unpool.\1.rst)", source[0])
+    source[0] = re.sub(r"\(zoo_api\.md#\w+\)", "(zoo_api.md)", source[0])
     for heading, words in SEARCHES.items():
         source[0] = source[0].replace(heading, f"{heading}\n```{{index}} {words}\n```\n")
     source[0] = source[0].replace("## Dtypes\n", "(dtypes)=\n## Dtypes\n")  # for docstrings

@@ -21,6 +21,7 @@ ZOO_INTRODUCTION = """# Reference of the model zoo
 
 The functions and models of `mlx_unpool_zoo`; [The model zoo](zoo.md) describes how to use them. All models
 have the methods of [`Model`](#model), but `predict` needs a model with classes: the autoencoders have none.
+`ENet.from_pretrained`, for example, is [`from_pretrained`](#from_pretrained) for this model only.
 """
 ZOO = {  # module: title, and names; those of the models are added
     "model": (
@@ -28,7 +29,7 @@ ZOO = {  # module: title, and names; those of the models are added
         "from_pretrained from_pytorch Model Model.from_pytorch Model.save_pretrained Model.push_to_hub "
         "Model.preprocess Model.predict",
     ),
-    "segnet": ("SegNet", ""),
+    "segnet": ("SegNet", "SegNet.scores"),
     "enet": ("ENet", ""),
     "fastsurfer": ("FastSurfer", "fastsurfer.resize"),
     "quicknat": ("QuickNAT", ""),
@@ -51,13 +52,13 @@ INTRODUCTION = """# API reference
 
 A layer is an `mlx.nn.Module` without parameters, and every layer has an equivalent function. A *plane* is one
 channel of one sequence, image or volume: `W`, `H` x `W` or `D` x `H` x `W` positions. Invalid arguments raise
-a ValueError or TypeError that names the argument; *Raises* lists only other reasons. The examples assume
-`import mlx.core as mx` and `import mlx_unpool`.
+a ValueError or TypeError that names the argument; *Raises* lists errors that depend on several arguments, on
+the input or on the machine. The examples assume `import mlx.core as mx` and `import mlx_unpool`.
 
 See also: [dtypes](indices_and_sizes.md#dtypes), [layouts](indices_and_sizes.md#nhwc-or-nchw),
 [types and attributes](indices_and_sizes.md#types-and-attributes).
 """
-OF_TWO = "\nWhere an entry has functions for one, two and three spatial axes, the text is that for two.\n"
+OF_TWO = "\nEntries for several ranks describe the 2-D function; the others have one or three spatial axes.\n"
 POOLING = "Return the largest element of each window and, with `return_indices=True`, its position."
 GROUPS = {  # title: what the members have in common, and the pattern of their names
     "Max pooling": (POOLING, r"(MaxPool|max_pool)\dd"),
@@ -163,12 +164,17 @@ def families(names: list[str]) -> list[list[str]]:
     return list(found.values())
 
 
+def main_of(calls: list[str], things: list[Any]) -> Any:
+    """The member of a family for two dimensions, or the first."""
+    return next((thing for call, thing in zip(calls, things) if "2d" in call), things[0])
+
+
 def described(calls: list[str], things: list[Any]) -> list[str]:
     """The signatures of a family and one docstring, as paragraphs of Markdown.
 
     The text is that of two dimensions, or of the first member. Shapes and examples are those of all members.
     """
-    main = next((thing for call, thing in zip(calls, things) if "2d" in call), things[0])
+    main = main_of(calls, things)
     text, ranks = docstring(main), "|".join(f"{call[-2]}-D" for call in calls)
     for section, prefix in (("Shape", True), ("Example", False)):
         bodies = [re.search(rf"^{section}:\n((?:    .*\n|\n)+)", docstring(t), re.M) for t in things]
@@ -191,7 +197,7 @@ def entries(names: list[str]) -> str:
     for family in families(names):
         things = [getattr(mlx_unpool, name) for name in family]
         titles = ", ".join(f"[`{name}`](#{name.lower()})" for name in family)
-        about = re.sub(r"over a sequence|over height and width", "over the spatial axes", summary(things[0]))
+        about = re.sub("over height and width", "over the spatial axes", summary(main_of(family, things)))
         rows.append(f"| {titles} | {markdown(about)} |")
         # GitHub's anchor of the heading contains all names.
         anchors = "".join(f'<a id="{name.lower()}"></a>' for name in family) if family[1:] else ""

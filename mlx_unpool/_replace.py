@@ -25,9 +25,9 @@ def replace_max_pools(model: M) -> M:
     in attributes, lists, tuples and dicts, and a shared pool stays shared. Class attributes and pools
     created in ``__call__`` are not replaced. One ``UserWarning`` lists the pools that are left in the model:
     subclasses of these layers, pools with padding of the length of the window or more, pools with padding
-    only after the axes (set by hand; ``mlx.nn`` does not apply it), pools with other attributes than a new
-    pool with the same window and padding, and pools in a subclass of ``tuple`` other than a named tuple. A
-    model without any pool also gives a ``UserWarning``.
+    only after the axes (set by hand; ``mlx.nn`` does not apply it), pools whose attributes were added or
+    changed, and pools in a subclass of ``tuple`` other than a named tuple. A model without any pool also
+    gives a ``UserWarning``.
 
     Call this function before ``mx.compile``. Afterwards, export the model inside
     :func:`exporting`, even if it was not needed before.

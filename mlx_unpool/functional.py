@@ -186,10 +186,10 @@ def max_unpool2d(
         kernel_size (int or tuple of int or None): Window of the pooling. None is for flat indices
             whose windows differ or are unknown, for example from adaptive pooling; ``output_size``
             is then required.
-        stride, padding, dilation: Must match the pooling, which has the same types and defaults.
+        stride, padding, dilation: As in the pooling, with the same types and defaults; the values must match.
         output_size (int or tuple of int, optional): Shape of the array that was pooled: its spatial
             shape, or its full shape with or without the batch. Always pass it. Each axis may differ
-            by less than one stride from its length without ``output_size``. If ``kernel_size`` is
+            by less than one stride from its default length. If ``kernel_size`` is
             None, any spatial shape is allowed, but batch and channels must be those of ``x``.
         data_format (str): ``"channels_last"`` or ``"channels_first"``.
         stream (Stream or Device, optional): Stream or device to run on.
@@ -199,7 +199,7 @@ def max_unpool2d(
 
     Raises:
         ValueError: If the arrays are too large for the device (about 2^31 elements on the CPU; without
-            ``kernel_size`` 2^31 pooled values per plane).
+            ``kernel_size`` 2^31 pooled values per plane on any device).
 
     Example:
         >>> x = mx.arange(20).reshape(1, 4, 5, 1)
@@ -364,8 +364,8 @@ def fractional_max_pool2d(
             ``output_size`` and ``output_ratio`` must be given.
         return_indices (bool): Return ``(values, indices)``.
         data_format (str): ``"channels_last"`` or ``"channels_first"``.
-        random_samples (array, optional): Floats from 0 to 1 of shape ``(N, C, 2)``, for the axes
-            ``H, W`` in this order; N is 1 if ``x`` has no batch.
+        random_samples (array, optional): Floats from 0 to 1 of shape ``(N, C, 2)``, one for each of the
+            axes ``H, W`` in this order; N is 1 if ``x`` has no batch.
         key (array, optional): Key of ``mx.random`` to draw the samples.
         stream (Stream or Device, optional): Stream or device to run on.
 

@@ -122,8 +122,8 @@ class _Pool(_Layer):
             array or tuple of array: Values or, with ``return_indices``, ``(values, indices)`` of equal shape.
 
         Raises:
-            ValueError: If a window does not fit into the padded input, or the arrays are too large for the
-                device (about 2^31 elements on the CPU).
+            ValueError: If the arrays are too large for the device (about 2^31 elements on the CPU) or, unless
+                the windows are adaptive, one does not fit into the padded input.
         """
         return self._request().pooled(x, stream, self.training)
 
@@ -247,9 +247,7 @@ class _FractionalMaxPool(_Pool):
         "Fractional Max-Pooling", 2014). Ties and NaN are treated as in :class:`MaxPool2d`.
 
         Without ``random_samples`` or ``key`` every call draws from MLX's global random state, as dropout
-        does. Inside a transform pass a ``key`` to each call: otherwise ``mx.checkpoint`` computes the
-        gradient with different windows than the value, and ``mx.vmap`` and ``mx.compile`` use the same
-        windows for all examples and all calls.
+        does. Inside a transform pass a ``key`` to each call; see :doc:`/docs/guarantees`.
 
         Args:
             kernel_size (int or tuple of int): Size of the window.
@@ -335,10 +333,11 @@ class _MaxUnpool(_Layer):
             position in a plane of another size.
 
         Args:
-            kernel_size (int or tuple of int or None): Must match the pooling layer. None is for
-                flat indices whose windows differ or are unknown, for example from adaptive pooling;
-                every call must then pass ``output_size``, and the next three arguments are not allowed.
-            stride, padding, dilation: Must match the pooling layer, which has the same types and defaults.
+            kernel_size (int or tuple of int or None): As in the pooling layer. None is for flat
+                indices whose windows differ or are unknown, for example from adaptive pooling; every call
+                must then pass ``output_size``, and the next three arguments are not allowed.
+            stride, padding, dilation: As in the pooling layer, with the same types and defaults; the values
+                must match.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
         Values can have any floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`), and the
@@ -359,10 +358,8 @@ class _MaxUnpool(_Layer):
     def from_pool(cls, pool: _Pool) -> Self:
         """Make the unpooling layer for ``pool``, a pooling layer with as many spatial axes.
 
-        In a network, prefer a pool with ``index_format="window"``: its indices take one byte each
-        instead of four (two bytes for windows of more than 256 elements). Each call must pass
-        ``output_size`` if any stride of ``pool`` is above 1. For an adaptive or fractional pool,
-        ``kernel_size`` is None, and every call must pass ``output_size``.
+        Each call must pass ``output_size`` if any stride of ``pool`` is above 1. For an adaptive or
+        fractional pool, ``kernel_size`` is None, and every call must pass ``output_size``.
 
         Args:
             pool (Module): Pooling layer of this library with ``return_indices=True``.
@@ -405,10 +402,10 @@ class _MaxUnpool(_Layer):
                 the shape of ``x``. :func:`convert_indices` converts indices of TensorFlow and ONNX.
             output_size (int or tuple of int, optional): Shape of the array that was pooled: its spatial
                 shape, or its full shape with or without the batch. An int applies to all axes. Each axis may
-                differ by less than one stride from its length without ``output_size`` (with
-                ``padding="same"`` it must be pooled to the size of ``x``); the batch and channels of a full
-                shape are ignored. If ``kernel_size`` is None, any spatial shape is allowed, but
-                batch and channels must be those of ``x``.
+                differ by less than one stride from its default length (with ``padding="same"`` it must be
+                pooled to the size of ``x``); the batch and channels of a full shape are ignored. If
+                ``kernel_size`` is None, any spatial shape is allowed, but batch and channels must be those
+                of ``x``.
             stream (Stream or Device, optional): Stream or device to run on.
 
         Returns:
@@ -416,7 +413,8 @@ class _MaxUnpool(_Layer):
 
         Raises:
             ValueError: If ``output_size`` is required but missing, or the arrays are too large for the device
-                (about 2^31 elements on the CPU; without ``kernel_size`` 2^31 pooled values per plane).
+                (about 2^31 elements on the CPU; without ``kernel_size`` 2^31 pooled values per plane on any
+                device).
         """
         return self._request().unpooled(x, indices, output_size, stream)
 

@@ -132,7 +132,7 @@ def dilated_stage() -> list[nn.Module]:
 
 
 class ENet(Model):
-    """ENet: bottlenecks, two poolings with indices and two unpoolings, for pictures.
+    """ENet: bottlenecks, two pooling layers with indices and two unpooling layers, for images.
 
     ``ENet(num_classes=12)(images)`` returns class scores (N, H, W, 12) of images (N, H, W, 3).
 

@@ -97,7 +97,7 @@ class CompetitiveBlock(nn.Module):
 
 
 class FastSurferCNN(Model):
-    """FastSurferCNN: competitive dense blocks, four poolings with indices and four unpoolings.
+    """FastSurferCNN: competitive dense blocks, four pooling layers with indices and four unpooling layers.
 
     ``FastSurferCNN()(slices)`` returns class scores (N, H, W, 79) of slices (N, H, W, 7).
 
@@ -224,8 +224,8 @@ class CerebNet(FastSurferCNN):
 class FastSurferVINN(FastSurferCNN):
     """FastSurferVINN: a FastSurferCNN between two resizings, for scans of any resolution.
 
-    Feature maps are resized to positions of 1 mm, processed by the FastSurferCNN, resized to the resolution
-    of the scan and concatenated with those of the first block.
+    Feature maps are resized to a resolution of 1 mm, processed by the FastSurferCNN, resized to that of the
+    scan and concatenated with those of the first block.
 
     ``FastSurferVINN()(slices, 1 / voxel_size)`` returns class scores (N, H, W, 79) of slices (N, H, W, 7),
     with the size of a voxel in mm; ``predict(volume, 1 / voxel_size)`` takes the same factor. The network
@@ -363,7 +363,7 @@ class HypVINN(FastSurferVINN):
 
     ``HypVINN()(slices, 1 / voxel_size, (1, 0))`` returns class scores (N, H, W, 27) of slices (N, H, W, 14):
     seven of T1, then seven of T2. The weights are (1, 0) for T1 alone and (0, 1) for T2 alone; then pass the
-    available slices twice. Any other pair, such as the default, selects the learnt weights.
+    available slices twice. Any other pair, such as the default (0.5, 0.5), selects the learnt weights.
 
     Args:
         num_classes: 27 for axial and coronal slices as published; sagittal slices have fewer.

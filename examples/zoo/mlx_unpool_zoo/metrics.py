@@ -8,7 +8,9 @@ VOID = 255  # the number of pixels without a class
 
 
 def confusion_matrix(truth: np.ndarray, prediction: np.ndarray, classes: int) -> np.ndarray:
-    """How many pixels of each class (rows) were predicted as each class (columns); those of batches add up.
+    """Count the pixels of each true class (rows) by predicted class (columns).
+
+    Add the matrices of several batches.
 
     Pixels whose true class is not one of 0 to ``classes - 1``, such as 255 for no class, do not count.
 

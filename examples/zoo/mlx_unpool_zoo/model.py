@@ -71,8 +71,8 @@ class Normalisation(TypedDict):
 class Input(TypedDict, total=False):
     """Channels of the input, supported sizes, of which each size must be a multiple, and normalisation.
 
-    ``side``: the shorter side of the pictures in training, to which ``predict`` reduces larger ones.
-    ``white_level``: the value that is white in pictures of more than 8 bits.
+    ``side``: the shorter side of the images in training, to which ``predict`` reduces larger ones.
+    ``white_level``: the value that is white in images of more than 8 bits.
     """
 
     planes: PositiveInt
@@ -206,7 +206,11 @@ class Model(nn.Module):
 
     Attributes:
         config: The arguments by name, with defaults.
-        about: Information about the model, which is saved with it.
+        about: Information that is saved with the model: ``paper``, ``input`` (``planes``, ``size``,
+            ``multiple_of``, ``normalisation``; after training also ``white_level`` and ``side``, the shorter
+            side of the images), ``classes`` (``name``, ``colour`` and the ``label`` of the authors' table),
+            the ``plane`` of slices, ``source``, ``base_model``, ``licence``, ``licence_link``,
+            ``licence_text`` and ``converter``.
     """
 
     model_type: ClassVar[str] = ""
@@ -552,18 +556,21 @@ class Model(nn.Module):
         """The input of the model for images: normalised, and padded at the end to a supported size.
 
         Args:
-            images: A picture of Pillow or an array (H, W, channels), or several of the same size in a list or
-                an array. Values are 0 to 255 (uint8) or 0 to 1 (floating point), and in grey pictures of
-                Pillow of more than 8 bits 0 to ``about.input["white_level"]`` (default: 65535, or 1). An axis
-                of one channel may be left out. For a medical model also a volume (N, H, W), or (N, H, W, 2)
-                for two modalities; neighbouring slices are its channels. Signals and 3-D inputs: not scaled.
+            images: A Pillow image or an array (H, W, channels), or several of the same size in a list or an
+                array. Values are 0 to 255 (uint8) or 0 to 1 (floating point), and in grey Pillow images of
+                more than 8 bits 0 to ``about.input["white_level"]`` (default: 65535, or 1). An axis of one
+                channel may be left out. For a medical model also a volume (N, H, W), or (N, H, W, 2) for two
+                modalities; neighbouring slices are its channels. Signals and 3-D inputs: not scaled.
+
+        Returns:
+            An MLX array (N, ..., channels).
         """
         return self._normalised(self._batch(images)[0])
 
     def predict(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
         """The class of every position, an index into ``about.classes``, for images of any size.
 
-        Images are processed one by one in evaluation mode. The mode of the model does not change. Pictures
+        Images are processed one by one in evaluation mode. The mode of the model does not change. Images
         whose shorter side is larger than ``about.input["side"]`` are reduced, and their classes enlarged.
 
         Args:
@@ -571,7 +578,7 @@ class Model(nn.Module):
             *args, **kwargs: Further arguments of the model, such as the scale factor of FastSurferVINN.
 
         Returns:
-            Integers, (H, W) for one image and (N, H, W) for a batch or a volume.
+            A NumPy array of integers, (H, W) for one image and (N, H, W) for a batch or a volume.
         """
         if not self.segments:
             raise ValueError(f"[{type(self).__name__}] predict needs a model with classes.")

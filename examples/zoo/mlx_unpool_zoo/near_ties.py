@@ -134,8 +134,8 @@ def compare_port(
         scores: The output of the original, in the layout of the port.
         indices: The original's indices, as ``feed`` of :func:`pooled_indices`.
         loss: A function of the output, needed for gradients.
-        gradients: The original's gradients of this loss by parameter name. Those below a millionth of the
-            largest norm are ignored, and those that are None.
+        gradients: The original's gradients of this loss by parameter name. Gradients that are None, or whose
+            norm is below 1e-6 of the largest, are ignored.
         format: The format of ``indices``, such as ``"tensorflow"``.
         **options: ``names``, ``flatten`` and ``unflatten`` of :func:`pytorch.load_state_dict`.
 

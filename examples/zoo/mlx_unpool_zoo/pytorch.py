@@ -40,10 +40,10 @@ HOW_TO_EXPORT = (
 
 @dataclasses.dataclass
 class Report:
-    """The result of :func:`load_state_dict`, as names of the state dict unless stated otherwise.
+    """The result of :func:`load_state_dict`: names in the state dict, but MLX names in ``loaded``.
 
     Attributes:
-        loaded: Parameters of the model with new values, by their MLX names.
+        loaded: Parameters of the model with new values.
         missing: Parameters that the state dict lacks; they keep their values.
         unexpected: Arrays that have no parameter in the model.
         ignored: Entries that are not arrays, and counters of BatchNorm.

@@ -99,13 +99,13 @@ class DenseBlock(nn.Module):
 
 
 class QuickNAT(Model):
-    """QuickNAT: densely connected blocks, four poolings with indices, four unpoolings; slices of any size.
+    """QuickNAT: densely connected blocks, four pooling and four unpooling layers; slices of any size.
 
     ``QuickNAT()(slices)`` returns class scores (N, H, W, 33) of slices (N, H, W, 1).
 
     Args:
         num_classes: Number of classes.
-        num_channels: Planes of the input.
+        num_channels: Channels (slices) of the input.
         num_filters: Output channels of each block.
         kernel_h, kernel_w: Height and width of the kernels.
         kernel_c: Size of the last kernel.

@@ -1,4 +1,4 @@
-"""SegNet (Badrinarayanan, Kendall and Cipolla, 2017) for signals, pictures and volumes of any size.
+"""SegNet (Badrinarayanan, Kendall and Cipolla, 2017) for signals, images and volumes of any size.
 
 The encoder pools with indices, and the decoder unpools with them, which keeps edges sharp. Three other
 decoders are for comparison: ``"nearest"`` and ``"bilinear"`` upsample without indices, and ``"skip"``
@@ -67,7 +67,7 @@ class SegNet(Model):
         decoder_kernel: Kernel size of the decoder's convolutions on every axis.
         classifier_kernel: Kernel size of the last convolution on every axis.
         inputs: Channels of the input.
-        dims: 1 for signals, 2 for pictures, 3 for volumes.
+        dims: 1 for signals, 2 for images, 3 for volumes.
         decoder: ``"unpool"``, ``"nearest"``, ``"bilinear"`` or ``"skip"`` (bilinear, with skip connections).
         norm: ``"batch"``, or ``"group"``: groups of 4 channels of one image, so that the result does not
             depend on the rest of the batch.
