@@ -19,6 +19,7 @@ import mlx.nn as nn
 import numpy as np
 from huggingface_hub import HfApi, ModelCard, ModelCardData, snapshot_download
 from mlx.utils import tree_flatten, tree_map
+from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, validate_call
 from pydantic_core import from_json
 from typing_extensions import NotRequired, TypedDict
@@ -648,8 +649,6 @@ def reduced(picture: np.ndarray, side: int | None) -> np.ndarray:
     """A picture (H, W, channels), or a smaller one whose shorter side is ``side``."""
     if not side or min(picture.shape[:2]) <= side:
         return picture
-    from PIL import Image
-
     size = [round(n / (min(picture.shape[:2]) / side)) for n in picture.shape[1::-1]]
     kind = np.uint8 if picture.dtype == np.uint8 else np.float32
     channels = [Image.fromarray(c).resize(size) for c in np.moveaxis(picture.astype(kind), -1, 0)]
