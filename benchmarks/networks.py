@@ -1,4 +1,4 @@
-"""Networks with max pooling, as they are in mlx.nn."""
+"""Networks with the max pooling layers of mlx.nn."""
 
 from __future__ import annotations
 

@@ -371,7 +371,7 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
         assert pictures.metrics_of(model) == report[name]  # of the weights that were written
     assert model.about.input["side"] == 256
 
-    # A second run: fewer classes, held-out pictures of their own, half the size, of 16 bits.
+    # A second run: fewer classes, separate validation pictures, half the size, 16 bits.
     other = write(tmp_path / "other", dict.fromkeys("ab", blocks % 2))
     grey = Image.fromarray(blocks.astype(np.uint16) * 400)
     grey.save(other / "images" / "a.png")

@@ -100,7 +100,7 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            partial.touch(0o600)  # nobody else can read it before it gets the mode of the existing file
+            partial.touch(0o600)  # other users cannot read it before it gets the mode of the existing file
         yield partial
         with partial.open("rb") as file:
             os.fsync(file.fileno())
