@@ -1,7 +1,5 @@
 """Structure of the package: layers of modules, lazy evaluation, examples in the documentation."""
 
-from __future__ import annotations
-
 import ast
 import doctest
 import importlib

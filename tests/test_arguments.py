@@ -1,7 +1,5 @@
 """Invalid input: the type of the error, and the caller, argument, value and limits in its message."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from operator import attrgetter

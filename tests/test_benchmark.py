@@ -1,7 +1,5 @@
 """``python -m mlx_unpool.benchmark``: its report on small arrays, independent of the times."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import re

@@ -1,7 +1,5 @@
 """Memory: caches are bounded and hold no arrays; no call leaks memory or copies arrays."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import sys

@@ -1,7 +1,5 @@
 """Checked mode and check_indices: indices that unpooling would drop or write to a wrong position."""
 
-from __future__ import annotations
-
 import mlx.core as mx
 import numpy as np
 import pytest

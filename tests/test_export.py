@@ -1,7 +1,5 @@
 """Exported models and functions run in processes that do not have this package."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """Conversion of index formats: results of other frameworks, round trips, indices out of range."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from functools import partial
 from itertools import product

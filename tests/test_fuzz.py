@@ -5,8 +5,6 @@ library, which calls must succeed. Calls that failed in the past are ``@example`
 the values that calls return.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Invalid indices are dropped, and no memory outside the arrays is read or written."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import mlx.core as mx

@@ -1,7 +1,5 @@
 """Layers are ordinary ``mlx.nn`` layers: attributes, repr, models, streams."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import pickle

@@ -1,7 +1,5 @@
 """Small cases with literal results: special values, and sizes and samples at the limits of number types."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

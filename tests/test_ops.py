@@ -1,7 +1,5 @@
 """The CPU backend: long windows, dtypes that only the CPU supports, and ``mx.compile``."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import re

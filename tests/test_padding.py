@@ -1,7 +1,5 @@
 """Padding that differs between the two sides of an axis or depends on the size. Generated cases have both."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Values, indices and gradients equal PyTorch's in more than 1,000 generated cases."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice

@@ -1,7 +1,5 @@
 """Processes and signals: forked workers, interrupts, the self-test without a GPU."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 `make test` generates the same calls in every run, `make fuzz` new ones.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 from math import prod

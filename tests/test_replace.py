@@ -1,7 +1,5 @@
 """``replace_max_pools``, and a table of calls that ``mlx.nn``, this library or both accept."""
 
-from __future__ import annotations
-
 import operator
 from collections import namedtuple
 

@@ -1,7 +1,5 @@
 """A setting holds inside its ``with`` block, for the thread or task of the block."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

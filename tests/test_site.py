@@ -1,7 +1,5 @@
 """The site builds without a warning, no link is dead, pages are described; generated text is up to date."""
 
-from __future__ import annotations
-
 import html.parser
 import json
 import re

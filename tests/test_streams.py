@@ -1,7 +1,5 @@
 """Streams and threads: every call runs on its stream."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Every function under every transform: the table of ``transforms.py``, on the CPU."""
 
-from __future__ import annotations
-
 import io
 
 import mlx.core as mx

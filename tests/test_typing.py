@@ -1,7 +1,5 @@
 """Type checkers infer the types of typical uses and find mistakes."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -6,8 +6,6 @@ NVRTC, which needs no GPU, and the options of MLX's ``jit_module.cpp``. A CPU bu
 its CUDA header, so ``UTILS`` declares what a signature needs of it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import platform

@@ -1,7 +1,5 @@
 """Segmentation of a whole brain in three planes: scans, slices, sums, labels and the program."""
 
-from __future__ import annotations
-
 import gzip
 import shutil
 import signal

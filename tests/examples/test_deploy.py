@@ -1,7 +1,5 @@
 """Exported networks, run from C++ with the same classes as in Python, and the program that exports them."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

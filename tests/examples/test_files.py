@@ -1,7 +1,5 @@
 """Files of weights: writes are atomic, damaged files are refused, nothing in a file is executed."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import itertools

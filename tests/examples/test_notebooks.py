@@ -1,7 +1,5 @@
 """The notebooks run from top to bottom with the outputs stored in the repository."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Programs refuse an output that they cannot write before they read, train or compute anything."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The training programs on drawn scenes, signals and volumes: a few steps, their results and their data."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """Training in several processes gives the result of one, and continues exactly after a stop."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """The programs that train on pictures and masks and that label pictures; weights from PyTorch for both."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The models of the zoo against PyTorch, with random weights and random statistics."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import mlx.core as mx

@@ -1,7 +1,5 @@
 """Errors of the zoo: each names the file, the key and the allowed values, and no partial result is left."""
 
-from __future__ import annotations
-
 import importlib
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Models of the zoo as folders, what authors publish, and exported models."""
 
-from __future__ import annotations
-
 import json
 import re
 import warnings

@@ -1,7 +1,5 @@
 """Installing ``mlx_unpool_zoo`` as a copy and editable. tests/test_package.py lists the files of a wheel."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Preprocessing and prediction with the models of the zoo, class tables, and their layers."""
 
-from __future__ import annotations
-
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim

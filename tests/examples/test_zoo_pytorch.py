@@ -1,7 +1,5 @@
 """State dicts of PyTorch for MLX models: for users' own networks, and published ones."""
 
-from __future__ import annotations
-
 import pickle
 import re
 import subprocess

@@ -9,8 +9,6 @@ docstrings and pages, fewer generated calls than on the CPU, then the first note
 needs no arguments, in its smoke mode if it has one. The other notebooks train the models of these programs.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

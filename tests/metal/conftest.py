@@ -1,7 +1,5 @@
 """Fixtures of the tests of the Metal kernels."""
 
-from __future__ import annotations
-
 import sys
 
 import metal_host

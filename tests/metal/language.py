@@ -10,8 +10,6 @@ Apple's compiler runs on macOS only. These checks, each of which finds other mis
 - ``ASCII``: MLX decodes the source as ASCII, also the comments.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import re

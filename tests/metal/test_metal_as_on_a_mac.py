@@ -1,7 +1,5 @@
 """``as_on_a_mac.py`` runs a process with the emulated GPU as the default device."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A model exported for Metal without a GPU contains the kernels that are tested here."""
 
-from __future__ import annotations
-
 import emulator
 import metal_host
 import mlx.core as mx

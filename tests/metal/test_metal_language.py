@@ -1,7 +1,5 @@
 """The kernels are valid Metal as far as ``language.py`` can tell, and it finds mistakes in small kernels."""
 
-from __future__ import annotations
-
 import re
 
 import emulator

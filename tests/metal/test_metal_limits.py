@@ -3,8 +3,6 @@
 Arrays are as large as MLX allows. Only what the first, middle and last threads read or write takes memory.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Work grows linearly with the pooled values, forwards and backwards, wherever flat indices come from."""
 
-from __future__ import annotations
-
 import emulator
 import metal_host
 import mlx.core as mx

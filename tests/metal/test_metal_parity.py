@@ -4,8 +4,6 @@ Every memory access of every launch is checked. All tests also run on an emulate
 subnormal numbers, as Apple's GPUs do, and on a real Metal device if there is one.
 """
 
-from __future__ import annotations
-
 import emulator
 import mlx.core as mx
 import pytest

@@ -4,8 +4,6 @@
 must notice mistakes in the source, one for each kernel and kind of failure.
 """
 
-from __future__ import annotations
-
 import ctypes
 import dataclasses
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """``python -m mlx_unpool.selftest`` reports what is true, here on the emulated device."""
 
-from __future__ import annotations
-
 import re
 
 import emulator

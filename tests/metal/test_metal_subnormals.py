@@ -4,8 +4,6 @@ Apple's GPUs flush those of 32-bit floats (and so of bfloat16, which is widened)
 expected results are those of IEEE 754, computed in float64, which represents all these numbers exactly.
 """
 
-from __future__ import annotations
-
 import mlx.core as mx
 import numpy as np
 import pytest

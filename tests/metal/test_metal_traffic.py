@@ -1,7 +1,5 @@
 """The memory traffic of the kernels, counted: lines of memory, dilation, and bytes compared with mlx.nn."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """All functions under all transforms on Metal: emulated, and on the real device if there is one."""
 
-from __future__ import annotations
-
 import emulator
 import mlx.core as mx
 import pytest

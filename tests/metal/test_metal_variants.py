@@ -1,7 +1,5 @@
 """Few kernels are compiled, however many sizes of images there are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -4,8 +4,6 @@ MLX passes a row-contiguous array to a kernel without a copy, so ``x[1:]`` begin
 device gives its inputs the same alignment and reports loads that need a larger one.
 """
 
-from __future__ import annotations
-
 import emulator
 import mlx.core as mx
 import numpy as np

@@ -1,7 +1,5 @@
 """Generated calls: planes (P, *spatial), the arrays that callers pass for them, and the expected results."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Checks of the format of error messages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Calls for the tests of the kernels, which compare the results of backends bit for bit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import product
 

@@ -3,8 +3,6 @@
 Cotangents are small integers, so that sums are exact in every dtype and in any order.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from functools import partial

@@ -4,8 +4,6 @@ Arrays are planes (P, *spatial): channels first, with batch and channels merged 
 are passed as float32. Nothing here uses the library.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache

@@ -3,8 +3,6 @@
 python tests/support/same_padding_in_tensorflow.py
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -5,8 +5,6 @@ the same function written as a product with a matrix of zeros and ones, which ML
 matrix comes from the indices of a pool, which test_reference.py compares with those of NumPy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Typical uses and their types; tests/test_typing.py runs type checkers on this file."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx

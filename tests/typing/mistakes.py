@@ -1,7 +1,5 @@
 """Mistakes that a type checker must find: exactly the lines marked ``# wrong``."""
 
-from __future__ import annotations
-
 import mlx.core as mx
 
 import mlx_unpool

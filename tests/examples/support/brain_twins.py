@@ -1,7 +1,5 @@
 """The networks of FastSurfer and QuickNAT in PyTorch, with the parameter names of their authors."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.nn import functional

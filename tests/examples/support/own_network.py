@@ -1,7 +1,5 @@
 """A network of a user, in MLX and in PyTorch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import mlx.core as mx

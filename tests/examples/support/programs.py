@@ -1,7 +1,5 @@
 """Run example programs with the packages of this checkout, and detect code that a file runs."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import io

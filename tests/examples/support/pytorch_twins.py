@@ -1,7 +1,5 @@
 """SegNet and ENet in PyTorch, and what all comparisons with PyTorch share."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import nn

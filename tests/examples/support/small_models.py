@@ -1,7 +1,5 @@
 """A small model of each kind in the zoo, and files of its weights."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

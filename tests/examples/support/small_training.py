@@ -4,8 +4,6 @@ Tests run it as one process or as several. The first one writes checkpoint and l
 its state at the end.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

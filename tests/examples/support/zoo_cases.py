@@ -1,7 +1,5 @@
 """The models of the zoo that are compared with their twins in PyTorch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any

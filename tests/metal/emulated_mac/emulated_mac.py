@@ -9,8 +9,6 @@
   device.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

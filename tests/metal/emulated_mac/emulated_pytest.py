@@ -1,7 +1,5 @@
 """A plugin of pytest that leaves out the tests in ``skips.txt``. ``as_on_a_mac.py`` makes pytest load it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
