@@ -1,7 +1,5 @@
 """The release: its files are complete, and the wheel works without the checkout."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -62,6 +60,9 @@ def test_the_wheel_holds_the_package_and_its_kernels_and_nothing_else(wheel):
     needed = re.findall(r"Requires-Dist: ((?!.*extra ==).*)", metadata)
     assert len(needed) == 2  # on Macs and on Linux
     assert all(re.match(r"mlx(\[cpu\])?>=", line) for line in needed)
+    sphinx = re.findall(r"Requires-Dist: sphinx>=.*", metadata)  # no version of it runs on Python 3.10
+    assert len(sphinx) == 2  # in the extras docs and test
+    assert all("python_version >= '3.11'" in line for line in sphinx)
 
 
 def test_the_first_page_has_no_relative_link_on_a_package_index(dist, wheel):
