@@ -28,10 +28,11 @@ import mlx.nn as nn
 import numpy as np
 import pywt.data
 from matplotlib.colors import to_rgba_array
-from mlx_unpool_zoo.metrics import class_iou
+from mlx_unpool_zoo.metrics import segmentation_metrics
 from mlx_unpool_zoo.segnet import DECODERS, SegNet
 
 LEARNING_RATE = 0.01
+SCORES = {"mean IoU": "miou", "boundary F-score": "boundary_f_score", "accuracy": "pixel_accuracy"}
 CLASS_NAMES = ("between", "P wave", "QRS complex", "T wave")
 COLOURS = ("none", "tab:blue", "tab:red", "tab:green")
 # The samples of each beat, and of its P wave, QRS complex and T wave, found by inspection of the signal.
@@ -150,16 +151,12 @@ def main() -> int:
     for number, split in enumerate(("validation", "test")):
         signals, truth = recordings(split, 200, np.random.default_rng([1, number]))
         predicted = np.array(mx.argmax(model(mx.array(signals[..., None])), axis=-1))
-        iou = class_iou(truth, predicted, len(CLASS_NAMES))
-        report[split] = {
-            "iou": dict(zip(CLASS_NAMES, iou.tolist(), strict=True)),
-            "miou": float(iou.mean()),
-            "accuracy": float((truth == predicted).mean()),
-        }
+        report[split] = segmentation_metrics(truth[:, None], predicted[:, None], CLASS_NAMES)
     print("\n200 recordings of the test beat")
     for name, value in report["test"]["iou"].items():
         print(f"{'IoU ' + name:18}{value:8.3f}")
-    print(f"{'mean IoU':18}{report['test']['miou']:8.3f}")
+    for name, key in SCORES.items():
+        print(f"{name:18}{report['test'][key]:8.3f}")
     draw(signals[:3], truth[:3], predicted[:3], output / "ecg.png")
     (output / "metrics.json").write_text(json.dumps(report, indent=2) + "\n")
     checkpoint.unlink()
