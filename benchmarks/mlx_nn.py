@@ -13,8 +13,6 @@ bytes that a GPU would move are counted, not measured, and are the same on every
 MLX's graph, for this library on the emulated device of tests/metal.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import statistics

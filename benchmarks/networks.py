@@ -1,7 +1,5 @@
 """Networks with the max pooling layers of mlx.nn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any

@@ -9,8 +9,6 @@ The page shows the last two stored runs, of each speed-up the smaller one. On a 
 as well, and only the table on the screen shows it.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

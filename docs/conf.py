@@ -3,8 +3,6 @@
 The source folder is the repository, so that relative links between its files work on the site too.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

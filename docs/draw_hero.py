@@ -7,8 +7,6 @@ The rows are two test scenes, chosen for their truth, which has all four digits 
 are readable on a light page, on a dark one and on a telephone.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

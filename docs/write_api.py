@@ -3,8 +3,6 @@
 Instead of api.md the site has a page for each name, with the same sections in the same order (conf.py).
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 import textwrap

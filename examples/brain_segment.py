@@ -8,8 +8,6 @@ to the grid of the networks (scan.mgz), the labels on that grid (labels.mgz), th
 and a picture (labels.png). It needs about 4.4 GiB of memory.
 """
 
-from __future__ import annotations
-
 import argparse
 from contextlib import ExitStack
 from pathlib import Path

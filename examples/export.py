@@ -8,8 +8,6 @@ device (CPU or GPU) for which it was exported, by default that of MLX's default 
 file gets its final name, it is loaded and compared with the model.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 python examples/first_steps.py
 """
 
-from __future__ import annotations
-
 import mlx.core as mx
 import mlx.nn as nn
 

@@ -8,8 +8,6 @@ street.png is classes-street.png: its pixels are class numbers, its palette has 
 cannot be read is reported, and the others are labelled. Then the exit status is 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -12,8 +12,6 @@ For the metrics and the picture it loads the weights from the file again. If the
 processes, only the first one writes. The checkpoint of each run is removed at the end.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

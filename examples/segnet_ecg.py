@@ -10,8 +10,6 @@ demonstrates the 1-D layers; a detector for patients would need data from many p
 writes the weights (safetensors), the metrics (JSON) and a picture into the folder --output.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

@@ -16,8 +16,6 @@ The folder --output gets the model with the best validation mean IoU of all chec
 for predict.py and export.py), its metrics (JSON), a picture, the log (CSV) and the state of the run.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -3,8 +3,6 @@
 The machines are shared, so times vary. Ratios of medians of interleaved runs vary much less.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

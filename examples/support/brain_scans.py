@@ -4,8 +4,6 @@ The template is an average of the brains of 152 people, with the probability of 
 matter at each position. Two coronal slabs of it are excluded from training.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Iterator

@@ -6,8 +6,6 @@ slices; the scores of the three planes are added in float16; the sagittal networ
 from right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Run a program and report its errors."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from collections.abc import Callable

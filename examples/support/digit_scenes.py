@@ -4,8 +4,6 @@ The digits are scikit-learn's ``load_digits`` (1,797 images of 8 x 8), the photo
 Training, validation and test scenes have no digit image and no part of a photograph in common.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Draw class maps and save figures for light and dark pages."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Check outputs before a run; read and write files with the functions of the zoo."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
