@@ -7,6 +7,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,14 @@ ZOO = {  # module: title, and names; those of the models are added
         "from_pretrained from_pytorch Model Model.from_pytorch Model.save_pretrained Model.push_to_hub "
         "Model.preprocess Model.predict",
     ),
-    "segnet": ("SegNet", "SegNet.scores"),
+    "segnet": ("SegNet", "SegNet.vgg16 SegNet.scores"),
     "enet": ("ENet", ""),
     "fastsurfer": ("FastSurfer", "fastsurfer.resize"),
     "quicknat": ("QuickNAT", ""),
     "autoencoders": ("Autoencoders", ""),
     "classes": ("Classes of segmentation models", "read_classes"),
     "pytorch": (
-        "Weights of PyTorch",
+        "PyTorch weights",
         "pytorch.load_state_dict pytorch.to_state_dict pytorch.convert_state_dict pytorch.read_state "
         "pytorch.read_checkpoint pytorch.state_of pytorch.Report",
     ),
@@ -46,6 +47,10 @@ ZOO = {  # module: title, and names; those of the models are added
     ),
     "layers": ("Layers", "layers.BatchNorm"),
 }
+# Names of types in the annotations of the zoo, and what its page shows instead.
+ALIASES = {"M": "Model", "Size": "int", "Names": "Callable", "Shapes": "dict"}
+ALIASES |= dict.fromkeys(("Sizes", "Counts"), "Sequence[int]")
+ALIASES |= dict.fromkeys(("Decoder", "Norm", "Format", "SEBlock", "ResizeMode", "CropPosition"), "str")
 INTRODUCTION = """# API reference
 
 A layer is an `mlx.nn.Module` without parameters, and every layer has an equivalent function. A *plane* is one
@@ -56,7 +61,7 @@ the input or on the machine. The examples assume `import mlx.core as mx` and `im
 See also: [dtypes](indices_and_sizes.md#dtypes), [layouts](indices_and_sizes.md#nhwc-or-nchw),
 [types and attributes](indices_and_sizes.md#types-and-attributes).
 """
-OF_TWO = "\nEntries for several ranks describe the 2-D function; the others have one or three spatial axes.\n"
+OF_TWO = "\nEntries for 1-D to 3-D describe the 2-D version; the others have one or three spatial axes.\n"
 POOLING = "Return the largest element of each window and, with `return_indices=True`, its position."
 GROUPS = {  # title: what the members have in common, and the pattern of their names
     "Max pooling": (POOLING, r"(MaxPool|max_pool)\dd"),
@@ -98,12 +103,26 @@ def summary(thing: Any) -> str:
     return " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
 
 
+class Type(str):
+    """A type, which a signature shows without quotes."""
+
+    __repr__ = str.__str__
+
+
 def signature(name: str, thing: Any) -> str:
-    """A call with names and defaults alone, on several lines if it is long."""
+    """A call with names and defaults, and in the zoo types, on several lines if it is long."""
+
+    def shown(annotation: Any) -> Any:
+        if not thing.__module__.startswith("mlx_unpool_zoo") or annotation in (found.empty, None, "None"):
+            return found.empty
+        plain = re.sub(r"Annotated\[(\w+), .*?\]|\b(?:mx|np|nn)\.", r"\1", annotation)
+        return Type(re.sub(r"\w+", lambda m: ALIASES.get(m[0], m[0]), plain))
+
     found = inspect.signature(thing)
-    plain = [p.replace(annotation=p.empty) for p in found.parameters.values() if p.name != "self"]
-    call = f"{name}{found.replace(parameters=plain, return_annotation=found.empty)}"
-    return textwrap.fill(call, 90, subsequent_indent=" " * (len(name) + 1))
+    given = [p.replace(annotation=shown(p.annotation)) for n, p in found.parameters.items() if n != "self"]
+    call = f"{name}{found.replace(parameters=given, return_annotation=shown(found.return_annotation))}"
+    call = re.sub("(?<=[:=|]) | (?=[=|])", "\xa0", call)  # lines do not end there
+    return textwrap.fill(call, 90, subsequent_indent=" " * (len(name) + 1)).replace("\xa0", " ")
 
 
 def markdown(text: str) -> str:
@@ -226,25 +245,19 @@ def zoo_page() -> str:
     parts = [NOTE, ZOO_INTRODUCTION]
     for module, (title, given) in ZOO.items():
         models = [kind.__name__ for kind in zoo.MODELS.values() if kind.__module__.endswith(f".{module}")]
-        names = [n for model in models for n in (model, f"{model}.vgg16")] + given.split()
-        things = {name: thing for name in names if (thing := attribute(zoo, name))}
+        things = {name: attrgetter(name)(zoo) for name in [*models, *given.split()]}
         rows = [f"| [`{n}`](#{anchor(n)}) | {markdown(summary(thing))} |" for n, thing in things.items()]
         parts += [f"## {title}", "\n".join(["| name | |", "|---|---|", *rows])]
         for name, thing in things.items():
             parts += [f"### {name}", *described([name], [thing])]
+            if "Args:" in str(thing.__call__.__doc__):
+                parts += ["**Call**", *described(["model"], [thing.__call__])]
     return re.sub(r"\n{3,}", "\n\n", "\n\n".join(parts)) + "\n"
 
 
 def anchor(name: str) -> str:
     """GitHub's anchor of a heading."""
     return name.lower().replace(".", "")
-
-
-def attribute(module: Any, name: str) -> Any:
-    """A function, a class or a method by its name, or None."""
-    for part in name.split("."):
-        module = getattr(module, part, None)
-    return module
 
 
 def table_of_the_site(names: list[str]) -> str:

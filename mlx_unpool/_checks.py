@@ -94,18 +94,17 @@ def check_indices(
             uint16) of shape ``(N, [D_out, [H_out,]] W_out, C)``, or ``(N, C, [D_out, [H_out,]] W_out)`` with
             ``data_format="channels_first"``; the batch dimension is optional.
         output_size (tuple of int): Spatial shape of the output of the unpooling, or its full shape if it has
-            a batch. For indices with four axes, ``(12, 12, 1)`` is the spatial shape of a 3-D plane, not
-            ``(H, W, C)``.
-        kernel_size (int or tuple of int, optional): Window of the pooling. Required for window indices. If
+            a batch. Without a batch, pass the spatial shape: ``(12, 12, 1)`` would be a 3-D plane.
+        kernel_size (int or tuple of int, optional): Window size of the pool. Required for window indices. If
             given, each flat index must also be in its window.
-        stride, padding, dilation: Must match the pooling.
+        stride, padding, dilation: Must match the pool.
         data_format (str): ``"channels_last"`` or ``"channels_first"``.
 
     Raises:
         ValueError: If an index is invalid: the message gives the first one, where it is in ``indices``,
             the valid range and, with a window, the likely cause. The -1 of a window without an
-            element inside the plane is also invalid. Also if the indices depend on the arguments of a
-            function inside ``mx.compile`` or ``mx.vmap``.
+            element inside the plane is also invalid. Also inside ``mx.compile`` or ``mx.vmap`` if ``indices``
+            depend on the function's arguments.
 
     Example:
         >>> mlx_unpool.check_indices(mx.array([[[0], [5]]]), (6,))

@@ -23,14 +23,13 @@ def replace_max_pools(model: M) -> M:
 
     The model is changed in place. Parameters, other layers and their order stay the same. Pools are found
     in attributes, lists, tuples and dicts, and a shared pool stays shared. Class attributes and pools
-    created in ``__call__`` are not replaced. One ``UserWarning`` lists the pools that are left in the model:
-    subclasses of these layers, pools with padding of the length of the window or more, pools with padding
-    only after the axes (set by hand; ``mlx.nn`` does not apply it), pools whose attributes were added or
-    changed, and pools in a subclass of ``tuple`` other than a named tuple. A model without any pool also
-    gives a ``UserWarning``.
+    created in ``__call__`` are not replaced. A ``UserWarning`` lists pools that are not replaced: subclasses
+    of these layers, pools with padding of the length of the window or more, pools with padding only after the
+    axes (set by hand; ``mlx.nn`` does not apply it), pools whose attributes were added or changed, and pools
+    in a subclass of ``tuple`` other than a named tuple. A model without any pool also gives a
+    ``UserWarning``.
 
-    Call this function before ``mx.compile``. Afterwards, export the model inside
-    :func:`exporting`, even if it was not needed before.
+    Call this function before ``mx.compile``. Afterwards, export the model inside :func:`exporting`.
 
     Args:
         model (Module): The model, or a single pool.

@@ -55,10 +55,10 @@ def convert_indices(
     ``"onnx_column_major"``   ``(((n*C + c)*W + w)*H + h)*D + d``  ONNX ``MaxPool``, ``storage_order=1``
     ========================  ===================================  ======================================
 
-    In one and two dimensions, the missing axes have length 1. An index outside its plane (or, if
-    either format is ``"window"``, outside its window) becomes -1, or with the target
-    ``"window"`` 255 or 65,535, the largest number of the dtype; a window may therefore have at most
-    65,535 elements. Unpooling drops values with such an index. The function does not evaluate its input.
+    In 1-D and 2-D, the missing axes have length 1. An index outside its plane, or its window if either format
+    is ``"window"``, becomes -1. With the target ``"window"`` it becomes the largest value of the dtype, 255
+    or 65,535, so a window can have at most 65,535 elements. Unpooling drops values with such an index. The
+    input is not evaluated.
 
     Args:
         indices (array): Shape ``(N, [D_out, [H_out,]] W_out, C)``, or ``(N, C, [D_out, [H_out,]] W_out)``
@@ -67,11 +67,11 @@ def convert_indices(
         source (str): Format of ``indices``, from the table. ``"pytorch"`` is the same as ``"flat"``.
         target (str): Format of the result.
         output_size (tuple of int): Spatial shape of the array that was pooled, or its full shape if it has a
-            batch. The length gives the number of spatial axes. Without a batch pass the spatial shape:
-            a full shape ``(H, W, C)`` would be read as ``(N, W, C)``.
-        kernel_size (int or tuple of int, optional): Window of the pooling. Required if either format is
-            ``"window"``; otherwise the four arguments of the window are ignored.
-        stride, padding, dilation: Must match the pooling.
+            batch. Its length gives the number of spatial axes. Without a batch pass the spatial shape: a full
+            shape ``(H, W, C)`` would be read as ``(N, W, C)``.
+        kernel_size (int or tuple of int, optional): Window size of the pool. Required if either format is
+            ``"window"``; otherwise it and the next three are ignored.
+        stride, padding, dilation: Must match the pool.
         data_format (str): Layout of ``indices``, ``"channels_last"`` or ``"channels_first"``. It does not
             change the values of the indices.
         target_data_format (str, optional): Layout of the result. Default: ``data_format``.

@@ -183,10 +183,10 @@ def max_unpool2d(
             is optional. Any floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`).
         indices (array): Flat indices, or window indices if the dtype is uint8 or uint16, with the
             shape of ``x``. :func:`convert_indices` converts indices of TensorFlow and ONNX.
-        kernel_size (int or tuple of int or None): Window of the pooling. None is for flat indices
-            whose windows differ or are unknown, for example from adaptive pooling; ``output_size``
-            is then required.
-        stride, padding, dilation: As in the pooling, with the same types and defaults; the values must match.
+        kernel_size (int or tuple of int or None): Window size of the pool. None is for flat indices whose
+            windows differ or are unknown, for example from adaptive pooling; ``output_size`` is then
+            required.
+        stride, padding, dilation: Must match the pool; same types and defaults.
         output_size (int or tuple of int, optional): Shape of the array that was pooled: its spatial
             shape, or its full shape with or without the batch. Always pass it. Each axis may differ
             by less than one stride from its default length. If ``kernel_size`` is
@@ -198,8 +198,9 @@ def max_unpool2d(
         array: The output, of shape ``(N, H, W, C)`` or ``(N, C, H, W)``, with the dtype of ``x``.
 
     Raises:
-        ValueError: If the arrays are too large for the device (about 2^31 elements on the CPU; without
-            ``kernel_size`` 2^31 pooled values per plane on any device).
+        ValueError: If ``output_size`` is required but missing, or the arrays are too large for the device
+            (about 2^31 elements on the CPU; without ``kernel_size`` 2^31 pooled values per plane on any
+            device).
 
     Example:
         >>> x = mx.arange(20).reshape(1, 4, 5, 1)

@@ -109,9 +109,8 @@ class _Pool(_Layer):
     def __call__(self, x: mx.array, *, stream: Stream = None) -> ArrayOrPair:
         """Pool ``x``.
 
-        In training mode, a layer on a GPU stores the positions of the maxima for the gradient, even
-        without ``return_indices``. After ``eval()`` a layer without ``return_indices`` stores only the
-        values, and a gradient computes the positions again.
+        In training mode on a GPU, the positions of the maxima are kept for the gradient. After ``eval()``
+        they are kept only with ``return_indices``; otherwise a gradient computes them again.
 
         Args:
             x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
@@ -119,11 +118,11 @@ class _Pool(_Layer):
             stream (Stream or Device, optional): Stream or device to run on.
 
         Returns:
-            array or tuple of array: Values or, with ``return_indices``, ``(values, indices)`` of equal shape.
+            array or tuple of array: Values or, with ``return_indices``, ``(values, indices)`` of one shape.
 
         Raises:
-            ValueError: If the arrays are too large for the device (about 2^31 elements on the CPU) or, unless
-                the windows are adaptive, one does not fit into the padded input.
+            ValueError: If the arrays are too large for the device (about 2^31 elements on the CPU) or, except
+                in adaptive pooling, a window does not fit into the padded input.
         """
         return self._request().pooled(x, stream, self.training)
 
@@ -150,23 +149,22 @@ class _MaxPool(_Pool):
 
             1 + floor((L + before + after - dilation * (kernel_size - 1) - 1) / stride)
 
-        with the padding ``before`` and ``after`` the axis. With ``ceil_mode`` the quotient is rounded up
-        instead, but a last window that would start after the end of the input is left out.
+        where ``before`` and ``after`` are the padding of the axis. ``ceil_mode`` rounds the quotient up, but
+        drops a last window that would start after the end of the input.
 
         Ties go to the first element in row-major order. NaN counts as larger than any number; of several NaNs
         the last is used. Padding is never the maximum. A window without an element inside the input gives
         ``-inf`` (for integers, the smallest value of the dtype) and the flat index -1 or the window index 0.
 
-        Attributes can be changed later and are checked in the next call.
+        Attributes can be changed; the next call checks them.
 
         Args:
             kernel_size (int or tuple of int): Size of the window.
             stride (int or tuple of int, optional): Distance between windows. Default: ``kernel_size``.
-            padding (int, tuple or str): Implicit padding of each axis, on each side less than the dilated
-                window: an integer for all sides, or a tuple with an integer or a pair ``(before, after)``
-                per axis, such as ``((0, 1), 2)`` in 2-D and ``((0, 1),)`` in 1-D. ``"same"``:
-                ``ceil(L / stride)`` windows, as in TensorFlow, the smaller half of the padding before the
-                axis. ``"valid"``: 0.
+            padding (int, tuple or str): Implicit padding, on each side less than the dilated window: an
+                integer for all sides, or a tuple with an integer or a pair ``(before, after)`` per axis, such
+                as ``((0, 1), 2)`` in 2-D and ``((0, 1),)`` in 1-D. ``"same"``: ``ceil(L / stride)`` windows,
+                as in TensorFlow, with the smaller half of the padding before the axis. ``"valid"``: 0.
             dilation (int or tuple of int): Distance between the elements of a window.
             ceil_mode (bool): Round the pooled size up instead of down.
             return_indices (bool): Return ``(values, indices)``, for an unpooling layer.
@@ -242,9 +240,9 @@ class _FractionalMaxPool(_Pool):
 
         Window ``i`` on a spatial axis of length ``L`` starts at
         ``floor((i + u) * a) - floor(u * a)``, where ``a = (L - kernel_size) / (output_size - 1)``
-        and ``u`` is one random number per image, channel and axis. The last window (the only one if
-        ``output_size`` is 1) starts at ``L - kernel_size``. This is as in PyTorch (Graham,
-        "Fractional Max-Pooling", 2014). Ties and NaN are treated as in :class:`MaxPool2d`.
+        and ``u`` is a random number from 0 to 1 per image, channel and axis. The last window (the only one if
+        ``output_size`` is 1) starts at ``L - kernel_size``. This is as in PyTorch (Graham, "Fractional
+        Max-Pooling", 2014). Ties and NaN are treated as in :class:`MaxPool2d`.
 
         Without ``random_samples`` or ``key`` every call draws from MLX's global random state, as dropout
         does. Inside a transform pass a ``key`` to each call; see :doc:`/docs/guarantees`.
@@ -290,7 +288,7 @@ class _FractionalMaxPool(_Pool):
             stream (Stream or Device, optional): Stream or device to run on.
 
         Returns:
-            array or tuple of array: Values or, with ``return_indices``, ``(values, indices)`` of equal shape.
+            array or tuple of array: Values or, with ``return_indices``, ``(values, indices)`` of one shape.
 
         Raises:
             ValueError: If an axis gets no window or more than ``L - kernel_size + 1`` of them,
@@ -317,12 +315,13 @@ class _MaxUnpool(_Layer):
     ) -> None:
         """Create the layer; :meth:`from_pool` copies the arguments of a pool.
 
-        Without ``output_size``, the length of a spatial axis with ``n`` windows, and the padding ``before``
-        and ``after`` it, becomes::
+        Without ``output_size``, a spatial axis with ``n`` windows and the padding ``before`` and ``after``
+        gets the length::
 
             (n - 1) * stride - before - after + dilation * (kernel_size - 1) + 1
 
-        With ``padding="same"`` it becomes ``n`` if all strides are 1; otherwise ``output_size`` is required.
+        With ``padding="same"`` the length is ``n`` if all strides are 1; otherwise ``output_size`` is
+        required.
 
         If several values have the same index, the last one in row-major order is kept. A value whose index is
         outside the output is dropped; :func:`check_indices` and :func:`checking` find such indices.
@@ -335,9 +334,8 @@ class _MaxUnpool(_Layer):
         Args:
             kernel_size (int or tuple of int or None): As in the pooling layer. None is for flat
                 indices whose windows differ or are unknown, for example from adaptive pooling; every call
-                must then pass ``output_size``, and the next three arguments are not allowed.
-            stride, padding, dilation: As in the pooling layer, with the same types and defaults; the values
-                must match.
+                must then pass ``output_size``, and omit the next three arguments.
+            stride, padding, dilation: Must match the pooling layer; same types and defaults.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
         Values can have any floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`), and the
@@ -356,10 +354,10 @@ class _MaxUnpool(_Layer):
     @classmethod
     @check.signature
     def from_pool(cls, pool: _Pool) -> Self:
-        """Make the unpooling layer for ``pool``, a pooling layer with as many spatial axes.
+        """Create the unpooling layer for a pooling layer with the same number of spatial axes.
 
-        Each call must pass ``output_size`` if any stride of ``pool`` is above 1. For an adaptive or
-        fractional pool, ``kernel_size`` is None, and every call must pass ``output_size``.
+        Each call must pass ``output_size`` if a stride of ``pool`` is above 1, or if it is adaptive or
+        fractional (``kernel_size`` is then None).
 
         Args:
             pool (Module): Pooling layer of this library with ``return_indices=True``.
@@ -402,10 +400,10 @@ class _MaxUnpool(_Layer):
                 the shape of ``x``. :func:`convert_indices` converts indices of TensorFlow and ONNX.
             output_size (int or tuple of int, optional): Shape of the array that was pooled: its spatial
                 shape, or its full shape with or without the batch. An int applies to all axes. Each axis may
-                differ by less than one stride from its default length (with ``padding="same"`` it must be
-                pooled to the size of ``x``); the batch and channels of a full shape are ignored. If
-                ``kernel_size`` is None, any spatial shape is allowed, but batch and channels must be those
-                of ``x``.
+                differ by less than one stride from its default length (with ``padding="same"``, pooling it
+                must give the size of ``x``); the batch and channels of a full shape are ignored. If
+                ``kernel_size`` is None, any spatial shape is allowed, but batch and channels must be those of
+                ``x``.
             stream (Stream or Device, optional): Stream or device to run on.
 
         Returns:

@@ -7,9 +7,9 @@ from typing import Any
 
 
 def read_classes(path: str | Path) -> list[Any]:
-    """Names and colours of classes from a table of FastSurfer or FreeSurfer.
+    """Read a table of FastSurfer or FreeSurfer: a dict with ``name``, ``colour`` and ``label`` per class.
 
-    A class is a line with number, name, red, green and blue; further columns and other lines are ignored.
+    A line has number, name, red, green and blue; further columns and other lines are ignored.
     """
     classes = []
     for line in Path(path).read_text(encoding="utf-8").splitlines():

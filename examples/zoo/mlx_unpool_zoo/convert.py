@@ -46,7 +46,7 @@ def argument(text: str) -> tuple[str, Any]:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser("python -m mlx_unpool_zoo.convert", description="Convert weights.")
+    made = argparse.ArgumentParser("python -m mlx_unpool_zoo.convert", description="Convert PyTorch weights.")
     add = made.add_argument
     add("model", choices=MODELS, help="type of the model")
     add("weights", type=Path, help="checkpoint (.pth, .pkl, .safetensors, ...)")
@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     add("--config", type=argument, nargs="+", default=[], metavar="NAME=VALUE",
         help="arguments of the model that the shapes of the weights do not determine")  # fmt: skip
     add("--input", choices=("raw", "normalised"),
-        help="input of models for pictures (default: raw for enet, normalised for segnet)")  # fmt: skip
+        help="input of models for images (default: raw for enet, normalised for segnet)")  # fmt: skip
     add("--plane", choices=get_args(Plane), help="plane of the slices, if not in the file name")
     add("--classes", type=Path, help="colour table: number name red green blue")
     add("--source", help="origin of the weights, for the model card")
@@ -92,7 +92,7 @@ def convert(arguments: argparse.Namespace) -> str:
     if arguments.push_to_hub:
         model.push_to_hub(arguments.push_to_hub)
     count = sum(array.size for array in dict(tree_flatten(model.parameters())).values())
-    return f"{folder}: {count:,} numbers{f', {about.plane} slices' if about.plane else ''}"
+    return f"{folder}: {count:,} parameters{f', {about.plane} slices' if about.plane else ''}"
 
 
 def main() -> int:

@@ -134,7 +134,8 @@ def dilated_stage() -> list[nn.Module]:
 class ENet(Model):
     """ENet: bottlenecks, two pooling layers with indices and two unpooling layers, for images.
 
-    ``ENet(num_classes=12)(images)`` returns class scores (N, H, W, 12) of images (N, H, W, 3).
+    ``ENet(num_classes=12)(images)`` returns class scores (N, H, W, 12) of images (N, H, W, 3), H and W
+    multiples of 8.
 
     Args:
         num_classes: Number of classes.

@@ -97,7 +97,7 @@ class CompetitiveBlock(nn.Module):
 
 
 class FastSurferCNN(Model):
-    """FastSurferCNN: competitive dense blocks, four pooling layers with indices and four unpooling layers.
+    """FastSurferCNN: segments slices of T1-weighted head scans; four pooling and four unpooling layers.
 
     ``FastSurferCNN()(slices)`` returns class scores (N, H, W, 79) of slices (N, H, W, 7).
 
@@ -105,8 +105,8 @@ class FastSurferCNN(Model):
         num_classes: 79 for axial and coronal slices, 51 for sagittal ones.
         num_channels: Slices per input.
         num_filters: Channels of every convolution.
-        kernel_h, kernel_w: Height and width of every kernel.
-        kernel_c: Size of the last kernel.
+        kernel_h, kernel_w: Height and width of every kernel but the last.
+        kernel_c: Kernel size of the classifier.
         stride_conv: Stride of every convolution.
         pool, stride_pool: Size and stride of the pooling window.
     """
@@ -180,16 +180,16 @@ class FastSurferCNN(Model):
 class CerebNet(FastSurferCNN):
     """CerebNet: segments 27 structures of the cerebellum; a FastSurferCNN with three convolutions per block.
 
-    ``CerebNet()(slices)`` returns class scores (N, H, W, 28) of slices (N, H, W, 7). Slices are in RAS
-    orientation, of 128 x 128 positions around the cerebellum as published. FastSurfer's steps that locate the
-    cerebellum and compute statistics are not ported.
+    ``CerebNet()(slices)`` returns class scores (N, H, W, 28) of slices (N, H, W, 7). As published, slices are
+    in RAS orientation, with 128 x 128 positions around the cerebellum. Not supported: FastSurfer's search for
+    the cerebellum and its statistics.
 
     Args:
         num_classes: 28 for axial and coronal slices, 17 for sagittal ones.
         num_channels: Slices per input.
         num_filters: Channels of every convolution.
         kernel_h, kernel_w: Height and width of the first two kernels of each block.
-        kernel_c: Size of the last kernel.
+        kernel_c: Kernel size of the classifier.
         stride_conv: Stride of every convolution.
         pool, stride_pool: Size and stride of the pooling window.
     """
@@ -228,25 +228,22 @@ class FastSurferVINN(FastSurferCNN):
     scan and concatenated with those of the first block.
 
     ``FastSurferVINN()(slices, 1 / voxel_size)`` returns class scores (N, H, W, 79) of slices (N, H, W, 7),
-    with the size of a voxel in mm; ``predict(volume, 1 / voxel_size)`` takes the same factor. The network
-    multiplies or divides sizes by it and rounds them down, so that a size can depend on its last bit. As in
-    the authors' code, sizes are computed in float32 if the factor is a float32 array or an array of MLX, and
-    in float64 if it is a number or another array.
+    with ``voxel_size`` in mm; ``predict(volume, 1 / voxel_size)`` takes the same factor.
 
     Args:
         num_classes: 79 for axial and coronal slices, 51 for sagittal ones.
         num_channels: Slices per input.
         num_filters: Channels of the inner network.
         num_filters_interpol: Channels of the first block, which are resized.
-        kernel_h, kernel_w: Height and width of every kernel.
-        kernel_c: Size of the last kernel.
+        kernel_h, kernel_w: Height and width of every kernel but the last.
+        kernel_c: Kernel size of the classifier.
         stride_conv: Stride of every convolution.
         pool, stride_pool: Size and stride of the pooling window.
-        height: Number of columns of the inner feature maps: the authors' code exchanges the two names.
+        height: Number of columns of the inner feature maps: the authors' code swaps the two names.
         width: Number of rows of the inner feature maps.
         interpolation_mode: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or ``"area"``.
-        crop_position: Where slices are cropped or padded if they do not fit: ``"center"``, ``"top_left"``,
-            ``"top_right"``, ``"bottom_left"`` or ``"bottom_right"``.
+        crop_position: Where feature maps are cropped or padded if they do not fit: ``"center"``,
+            ``"top_left"``, ``"top_right"``, ``"bottom_left"`` or ``"bottom_right"``.
     """
 
     model_type: ClassVar[str] = "fastsurfer_vinn"
@@ -297,9 +294,8 @@ class FastSurferVINN(FastSurferCNN):
             x: Slices (N, H, W, num_channels).
             scale_factor: Positions of the scan per position of the inner feature maps: 1 mm divided by the
                 voxel size. One number for all images, one per image, (N,) or (N, 1), or two per image,
-                (N, 2), for rows and columns. As in the authors' code, sizes are computed in float32 from
-                float32 arrays and all arrays of MLX, and in float64 from numbers and other arrays: a size
-                can depend on the last bit.
+                (N, 2), for rows and columns. Sizes are computed in float32 from float32 and MLX arrays,
+                otherwise in float64: a size can depend on the last bit.
             scale_factor_out: The same for the output, if its resolution is different.
 
         Returns:
@@ -357,13 +353,13 @@ class FastSurferVINN(FastSurferCNN):
 
 
 class HypVINN(FastSurferVINN):
-    """HypVINN: the hypothalamus and structures near it, from T1- and T2-weighted slices or either alone.
+    """HypVINN: segments the hypothalamus and nearby structures in T1- and T2-weighted slices, or one of them.
 
-    A FastSurferVINN with a first block for each modality. The weighted mean of their outputs is used.
+    A FastSurferVINN with a first block for each modality, whose outputs are averaged.
 
     ``HypVINN()(slices, 1 / voxel_size, (1, 0))`` returns class scores (N, H, W, 27) of slices (N, H, W, 14):
     seven of T1, then seven of T2. The weights are (1, 0) for T1 alone and (0, 1) for T2 alone; then pass the
-    available slices twice. Any other pair, such as the default (0.5, 0.5), selects the learnt weights.
+    available slices twice. A pair without a 1, such as the default (0.5, 0.5), selects the learnt weights.
 
     Args:
         num_classes: 27 for axial and coronal slices as published; sagittal slices have fewer.
@@ -499,8 +495,6 @@ def fitted(size: int, target: int, scale: Any, alignment: str) -> tuple[slice, t
 
 def resize(x: mx.array, size: tuple[int, int], mode: str = "bilinear") -> mx.array:
     """Resize images (N, H, W, C) to a size, as PyTorch's ``interpolate(x, size=..., mode=...)`` does.
-
-    ``mlx.nn.Upsample`` takes scale factors, which cannot express every size.
 
     Args:
         x: The images.

@@ -18,7 +18,7 @@ class Frozen(set[str]):
 class BatchNorm(nn.BatchNorm):
     """``mlx.nn.BatchNorm`` that also accepts volumes (N, D, H, W, C), with more accurate statistics.
 
-    ``unfreeze`` of a module that contains it never makes the running statistics trainable.
+    ``unfreeze`` never makes its running statistics trainable. Arguments as for ``mlx.nn.BatchNorm``.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

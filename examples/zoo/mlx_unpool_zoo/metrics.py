@@ -8,14 +8,13 @@ VOID = 255  # the number of pixels without a class
 
 
 def confusion_matrix(truth: np.ndarray, prediction: np.ndarray, classes: int) -> np.ndarray:
-    """Count the pixels of each true class (rows) by predicted class (columns).
+    """Count the pixels by true class (rows) and predicted class (columns).
 
-    Add the matrices of several batches.
-
-    Pixels whose true class is not one of 0 to ``classes - 1``, such as 255 for no class, do not count.
+    Matrices of several batches can be added. Pixels whose true class is not 0 to ``classes - 1``, such as
+    255, are ignored.
 
     Raises:
-        ValueError: If the shapes differ, or the predicted class of another pixel is not one of these.
+        ValueError: If the shapes differ, or another pixel has a predicted class outside this range.
     """
     truth, prediction = np.asarray(truth), np.asarray(prediction)
     counted = (truth >= 0) & (truth < classes)
@@ -42,17 +41,17 @@ def iou(counts: np.ndarray) -> np.ndarray:
 
 
 def class_iou(truth: np.ndarray, prediction: np.ndarray, classes: int) -> np.ndarray:
-    """The intersection over union of each class over all pixels; NaN for a class that does not occur."""
+    """The IoU of each class of two class maps; NaN for a class that does not occur."""
     return iou(confusion_matrix(truth, prediction, classes))
 
 
 def boundary_f_score(truth: np.ndarray, prediction: np.ndarray, tolerance: int = 1) -> float:
-    """The agreement of boundaries between classes to within ``tolerance`` pixels.
+    """F-score of the boundaries between classes, to within ``tolerance`` pixels.
 
     The harmonic mean of precision (predicted boundary near a true one) and recall (true boundary near a
-    predicted one), over scenes ([N,] H, W); Csurka et al., "What is a good evaluation measure for semantic
-    segmentation?", BMVC 2013. Boundaries of pixels with the true class 255 (void), and within ``tolerance``
-    of such pixels, do not count. The result is 1 if neither has a boundary.
+    predicted one), over class maps ([N,] H, W); Csurka et al., "What is a good evaluation measure for
+    semantic segmentation?", BMVC 2013. Boundaries of pixels with the true class 255 (void), and within
+    ``tolerance`` of such pixels, are ignored. The result is 1 if there is no boundary.
     """
     void = truth == VOID
     counted = ~dilated(void, max(tolerance, 1))
@@ -67,7 +66,7 @@ def boundary_f_score(truth: np.ndarray, prediction: np.ndarray, tolerance: int =
 
 
 def boundaries(classes: np.ndarray) -> np.ndarray:
-    """A mask of the pixels of scenes ([N,] H, W) whose right or lower neighbour has another class."""
+    """A mask of the pixels of class maps ([N,] H, W) whose right or lower neighbour has another class."""
     edges = np.zeros(classes.shape, bool)
     edges[..., :-1, :] |= classes[..., 1:, :] != classes[..., :-1, :]
     edges[..., :-1] |= classes[..., 1:] != classes[..., :-1]
@@ -84,7 +83,7 @@ def dilated(mask: np.ndarray, steps: int) -> np.ndarray:
 
 
 def dice(truth: np.ndarray, prediction: np.ndarray, class_names: tuple[str, ...]) -> dict[str, float]:
-    """The Dice coefficient (twice the common volume over the sum of both) of all classes but the first."""
+    """The Dice coefficient of each class but the first, by name; NaN for a class without pixels."""
     found = {}
     for number, name in enumerate(class_names[1:], start=1):
         true, said = truth == number, prediction == number
@@ -93,9 +92,9 @@ def dice(truth: np.ndarray, prediction: np.ndarray, class_names: tuple[str, ...]
 
 
 def segmentation_metrics(truth: np.ndarray, prediction: np.ndarray, class_names: tuple[str, ...]) -> dict:
-    """``iou`` by class name, ``miou``, ``boundary_f_score`` and ``pixel_accuracy`` of scenes ([N,] H, W).
+    """``iou`` by class name, ``miou``, ``boundary_f_score``, ``pixel_accuracy`` of class maps ([N,] H, W).
 
-    Pixels whose true class is not one of these, such as 255 for no class (void), do not count.
+    Pixels with the true class 255 (void) are ignored.
     """
     counts = confusion_matrix(truth, prediction, len(class_names))
     found = iou(counts)

@@ -70,11 +70,7 @@ class Normalisation(TypedDict):
 
 
 class Input(TypedDict, total=False):
-    """Channels of the input, supported sizes, of which each size must be a multiple, and normalisation.
-
-    ``side``: the shorter side of the images in training, to which ``predict`` reduces larger ones.
-    ``white_level``: the value that is white in images of more than 8 bits.
-    """
+    """The entries of ``about.input``; see :class:`Model`."""
 
     planes: PositiveInt
     size: str
@@ -203,15 +199,18 @@ def checked(init: Callable[..., None]) -> Callable[..., None]:
 
 
 class Model(nn.Module):
-    """A model that can be saved, loaded, uploaded, and converted from its authors' weights.
+    """Base class of the models: load, save, upload, convert the authors' weights.
 
     Attributes:
-        config: The arguments by name, with defaults.
-        about: Information that is saved with the model: ``paper``, ``input`` (``planes``, ``size``,
-            ``multiple_of``, ``normalisation``; after training also ``white_level`` and ``side``, the shorter
-            side of the images), ``classes`` (``name``, ``colour`` and the ``label`` of the authors' table),
-            the ``plane`` of slices, ``source``, ``base_model``, ``licence``, ``licence_link``,
-            ``licence_text`` and ``converter``.
+        config: Arguments of the model, with defaults.
+        about: Information saved with the model; setting an invalid entry raises ValueError.
+        ``about.input``: ``planes`` (channels), ``size`` (supported sizes, as text), ``multiple_of`` (sizes
+            are padded to a multiple of it), ``normalisation`` (None, or ``scale``, ``mean`` and ``std``),
+            after training ``side`` (see :meth:`predict`) and ``white_level`` (see :meth:`preprocess`).
+        ``about.classes``: For each score ``name``, ``colour`` (RGB, 0 to 255) and, if known, ``label``.
+        ``about.plane``: ``"axial"``, ``"coronal"``, ``"sagittal"`` or None.
+        ``about.paper``, ``source``, ``base_model``, ``converter``, ``licence``, ``licence_link``,
+            ``licence_text``: Texts for the model card.
     """
 
     model_type: ClassVar[str] = ""
@@ -271,12 +270,12 @@ class Model(nn.Module):
         """Load a model from a folder, or from "owner/name" on the Hugging Face Hub, in evaluation mode.
 
         Args:
-            path_or_hub_id: A folder, or a repository, which is downloaded.
-            dtype: The type of the parameters and of preprocessed inputs, such as ``"bfloat16"``. Default: as
-                in the file.
+            path_or_hub_id: A folder, or a repository to download.
+            dtype: Type of parameters and inputs: ``"float32"``, ``"float16"``, ``"bfloat16"`` or
+                ``"float64"``. Default: as in the file.
             strict: Whether the file must have exactly the parameters of the model. If False, missing ones
                 get new random values and others are ignored, with a warning.
-            ignore_mismatched_sizes: Whether parameters of another shape get new random values as well.
+            ignore_mismatched_sizes: Whether parameters with a different shape get new random values.
             revision, token, cache_dir, local_files_only: As for ``huggingface_hub.snapshot_download``.
             **arguments: Arguments of the model that replace those in ``config.json``.
 
@@ -375,10 +374,9 @@ class Model(nn.Module):
     def save_pretrained(self, folder: str | Path) -> None:
         """Save the model as a folder with weights, configuration, model card and licence.
 
-        The weights contain the configuration and the licence; the other files are for people and the Hub.
-        Therefore the folder always contains the old model or the new one, even if another process loads or
-        saves it meanwhile, or this one is killed. If this model has no licence text, the LICENSE of the
-        old model is renamed to LICENSE.old.
+        The weights contain the configuration and the licence; the other files are for people and the Hub. A
+        load always gets the old model or the new one, even if another process saves it meanwhile, or this one
+        is killed. If this model has no licence text, the LICENSE of the old model is renamed to LICENSE.old.
 
         Raises:
             OSError: If the weights cannot be written, for example because the disk is full. The folder is
@@ -411,7 +409,7 @@ class Model(nn.Module):
                 warnings.warn(f"{said}: {error}", stacklevel=2)
 
     def push_to_hub(self, repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
-        """Upload the model to a repository, created if necessary, and return the address of the commit."""
+        """Upload the model to a repository, created if necessary, and return the URL of the commit."""
         api = HfApi(token=token)
         repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
         with tempfile.TemporaryDirectory() as folder:
@@ -464,8 +462,8 @@ class Model(nn.Module):
     ) -> M:
         """Create a model from a PyTorch state dict with the authors' names, in evaluation mode.
 
-        ``state_dict`` has tensors or arrays, or is a checkpoint. ``arguments`` are those that neither the
-        shapes nor the checkpoint determine. ``dtype`` and ``strict``: as for :meth:`from_pretrained`.
+        ``state_dict`` is a checkpoint or contains tensors or arrays. ``arguments`` are those that neither its
+        shapes nor its configuration determine. ``dtype`` and ``strict`` are as for :meth:`from_pretrained`.
         """
         published = pytorch.config_of(state_dict)
         state = cls.canonical(pytorch.arrays_of(pytorch.state_of(state_dict)))
@@ -554,14 +552,14 @@ class Model(nn.Module):
         raise ValueError(f"[{type(self).__name__}] {message}")
 
     def preprocess(self, images: Any) -> mx.array:
-        """The input of the model for images: normalised, and padded at the end to a supported size.
+        """Images as an input of the model, normalised and padded at the bottom and right.
 
         Args:
             images: A Pillow image or an array (H, W, channels), or several of the same size in a list or an
                 array. Values are 0 to 255 (uint8) or 0 to 1 (floating point), and in grey Pillow images of
-                more than 8 bits 0 to ``about.input["white_level"]`` (default: 65535, or 1). An axis of one
-                channel may be left out. For a medical model also a volume (N, H, W), or (N, H, W, 2) for two
-                modalities; neighbouring slices are its channels. Signals and 3-D inputs: not scaled.
+                more than 8 bits 0 to ``about.input["white_level"]`` (default: 65535; 1 for floats). An axis
+                of one channel may be left out. For a medical model also a volume (N, H, W), or (N, H, W, 2)
+                for two modalities; neighbouring slices are its channels. Signals and 3-D inputs: not scaled.
 
         Returns:
             An MLX array (N, ..., channels).
@@ -569,10 +567,10 @@ class Model(nn.Module):
         return self._normalised(self._batch(images)[0])
 
     def predict(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
-        """The class of every position, an index into ``about.classes``, for images of any size.
+        """The class of every position of images, as an index into ``about.classes``.
 
         Images are processed one by one in evaluation mode. The mode of the model does not change. Images
-        whose shorter side is larger than ``about.input["side"]`` are reduced, and their classes enlarged.
+        whose shorter side is larger than ``about.input["side"]`` are scaled down, and their classes up again.
 
         Args:
             images: As for :meth:`preprocess`.
@@ -619,7 +617,7 @@ class Model(nn.Module):
                 return values, single
         shapes = f"([N,] {AXES[dims]}, {channels}){' or a volume' * self.medical}"
         kinds = ", of uint8 (0 to 255) or floating-point numbers (0 to 1)" * (dims == 2)
-        problem += '. Pass a picture of Pillow, or its .convert("RGB")' * (dims == 2 and channels == 3)
+        problem += '. Pass a Pillow image, or its .convert("RGB")' * (dims == 2 and channels == 3)
         raise ValueError(f"[{type(self).__name__}] 'images' must be {shapes}{kinds}, but got {problem}.")
 
     def _normalised(self, values: np.ndarray) -> mx.array:
@@ -665,12 +663,14 @@ def array_of(images: Any, mode: str, white: float | None = None) -> np.ndarray:
         return np.stack(arrays)
     if isinstance(images, str | Path):
         path = str(images)
-        raise TypeError(f"'images' must be a picture or an array, not a path: PIL.Image.open({path!r}).")
+        raise TypeError(
+            f"'images' must be a Pillow image or an array, not a path: use PIL.Image.open({path!r})."
+        )
     if hasattr(images, "convert") and images.mode[0] in "IF":  # Pillow would clip the values to 255
         values, white = np.asarray(images, np.float32), white or (1 if images.mode == "F" else 65535)
         low, high = values.min(), values.max()
         if not 0 <= low <= high <= white:  # or NaN
-            raise ValueError(f"the values of the picture must be 0 to {white:g} but are {low:g} to {high:g}.")
+            raise ValueError(f"the values of the image must be 0 to {white:g} but are {low:g} to {high:g}.")
         images = np.stack([(values * (255 / white)).round().astype(np.uint8)] * len(mode), axis=-1)
     if hasattr(images, "convert"):
         images = images.convert(mode)
@@ -682,7 +682,8 @@ from_pretrained = Model.from_pretrained  # a model of any type
 
 
 def from_pytorch(model_type: str, state_dict: Mapping[str, Any], **options: Any) -> Model:
-    """Create a model of a type such as ``"enet"`` from PyTorch weights; see :meth:`Model.from_pytorch`."""
+    """Create a model of a type in ``MODELS``, such as ``"enet"``, from PyTorch weights; see
+    :meth:`Model.from_pytorch`."""
     if model_type not in MODELS:
         raise ValueError(f"'model_type' must be one of {', '.join(MODELS)} but got {model_type!r}.")
     return MODELS[model_type].from_pytorch(state_dict, **options)

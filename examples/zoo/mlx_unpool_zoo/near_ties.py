@@ -32,14 +32,14 @@ def pooled_indices(
     gaps: list[Any] | None = None,
     format: Format = "flat",
 ) -> Iterator[list[mx.array]]:
-    """Record the flat indices of pooling layers, in the order of the calls, and optionally replace them.
+    """Return a context manager that records the flat indices of pooling layers and can replace them.
 
     Only the layers ``MaxPool1d``, ``MaxPool2d`` and ``MaxPool3d`` with ``return_indices=True`` are recorded.
     Not supported: functions such as ``mlx_unpool.max_pool2d``, and adaptive and fractional pools.
 
     Args:
-        feed: Indices to return instead: one array per call of a layer with indices, in the layer's layout.
-        values: Whether the layers also return the values at these indices, so that gradients go there.
+        feed: Indices to return instead: one array per call, in the layer's layout.
+        values: Whether the layers also return the values at these indices, so that gradients flow to them.
         gaps: A list to which each call appends a tuple: its layer, how many indices in ``feed`` differ from
             the computed ones, and the largest difference between the maximum of a window and the value at
             the index in ``feed``, divided by the largest absolute value of the layer's input.
@@ -102,8 +102,8 @@ class Comparison:
     Attributes:
         layers: The name of the pooling layer of each call.
         flips: How many indices differ, for each call.
-        gap: The largest of the ``gaps`` of :func:`pooled_indices`, or None if no index was recorded. Those of
-            near-ties are 1e-6 or less.
+        gap: The largest of the ``gaps`` of :func:`pooled_indices`, or None without any. Near-ties give 1e-6
+            or less.
         scores: The largest difference of the scores, divided by their range (maximum - minimum).
         gradients: For each parameter the norm of the difference divided by the norm, largest first.
     """
@@ -126,14 +126,14 @@ def compare_port(
     format: Format = "flat",
     **options: Any,
 ) -> Comparison:
-    """Compare a port with its original, whose results for the same inputs are given as arrays or tensors.
+    """Compare a port with the results of its original for the same inputs.
 
     Args:
-        model: The port, with the weights and the mode of the original. It gets the original's ``indices``.
+        model: The port, with the weights and the mode of the original. Its pools return ``indices``.
         inputs: The arguments of a call.
         scores: The output of the original, in the layout of the port.
         indices: The original's indices, as ``feed`` of :func:`pooled_indices`.
-        loss: A function of the output, needed for gradients.
+        loss: A function of the output, required for ``gradients``.
         gradients: The original's gradients of this loss by parameter name. Gradients that are None, or whose
             norm is below 1e-6 of the largest, are ignored.
         format: The format of ``indices``, such as ``"tensorflow"``.

@@ -40,12 +40,12 @@ HOW_TO_EXPORT = (
 
 @dataclasses.dataclass
 class Report:
-    """The result of :func:`load_state_dict`: names in the state dict, but MLX names in ``loaded``.
+    """The result of :func:`load_state_dict`: MLX names in ``loaded``, names of the state dict in the others.
 
     Attributes:
         loaded: Parameters of the model with new values.
         missing: Parameters that the state dict lacks; they keep their values.
-        unexpected: Arrays that have no parameter in the model.
+        unexpected: Arrays without a parameter in the model.
         ignored: Entries that are not arrays, and counters of BatchNorm.
     """
 
@@ -67,7 +67,8 @@ def mismatch(model: str, differences: Sequence[str], hint: str = "") -> ValueErr
 
 
 def read_state(path: str | Path) -> dict[str, np.ndarray]:
-    """Read the arrays of a checkpoint as float32; see :func:`read_checkpoint` and :func:`state_of`."""
+    """Read the state dict in a checkpoint file; floating-point arrays become float32. See
+    :func:`read_checkpoint` and :func:`state_of`."""
     try:
         return arrays_of(state_of(read_checkpoint(path)))
     except ValueError as error:
@@ -329,7 +330,8 @@ def load_state_dict(
         model: The MLX model.
         state_dict: The state dict, of tensors or arrays, or a checkpoint that contains one.
         names: Maps the MLX name of a parameter to its names in the state dict; more than one if PyTorch lists
-            a shared parameter several times. Default: the same, without the ``layers`` of ``nn.Sequential``.
+            a shared parameter several times. Default: the same name without the ``layers`` of
+            ``nn.Sequential``.
         flatten: The ``Linear`` layers after a flattened feature map, by MLX name, with the shape of that map
             in PyTorch, ``{"fc": (channels, height, width)}``. The columns of their weights are reordered,
             because PyTorch flattens channels first and MLX channels last.
@@ -356,8 +358,8 @@ def convert_state_dict(
 ) -> dict[str, mx.array]:
     """Convert the weights of a PyTorch model for an MLX model, by MLX name, without changing the model.
 
-    The arguments and errors are those of :func:`load_state_dict`. The arrays are contiguous, because
-    ``mx.export_function`` writes the memory of an array without its strides.
+    The arguments and errors are those of :func:`load_state_dict`. The arrays are contiguous, as
+    ``mx.export_function`` requires.
     """
     return matched(arrays_of(state_of(state_dict)), model, names, **options)[0]
 
@@ -459,10 +461,10 @@ def to_state_dict(
     unflatten: Shapes | None = None,
     arrays: Any = None,
 ) -> dict[str, np.ndarray]:
-    """The parameters of an MLX model as a PyTorch state dict, for ``load_state_dict(strict=True)``.
+    """The parameters of an MLX model as NumPy arrays with the names and layout of PyTorch.
 
-    ``names``, ``flatten`` and ``unflatten`` must be those with which the model was loaded. ``arrays`` is a
-    tree such as the gradients, whose arrays replace the parameters. bfloat16 becomes float32.
+    ``names``, ``flatten`` and ``unflatten`` must be those with which the model was loaded. ``arrays``: a tree
+    to convert instead, such as the gradients. bfloat16 becomes float32.
     """
     names = names or sequential_names(model)
     reordered = reordering(model, flatten, unflatten, back=True)

@@ -108,7 +108,7 @@ class QuickNAT(Model):
         num_channels: Channels (slices) of the input.
         num_filters: Output channels of each block.
         kernel_h, kernel_w: Height and width of the kernels.
-        kernel_c: Size of the last kernel.
+        kernel_c: Kernel size of the classifier.
         stride_conv: Stride of every convolution.
         pool, stride_pool: Size and stride of the pooling window.
         se_block: Squeeze and excitation of channels (``"CSE"``), of positions (``"SSE"``), of both

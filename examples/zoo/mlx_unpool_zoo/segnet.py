@@ -53,17 +53,18 @@ class ConvBlock(nn.Module):
 
 
 class SegNet(Model):
-    """SegNet: an encoder and a decoder with the same number of stages, for inputs of any size in 1-D to 3-D.
+    """SegNet: an encoder and a decoder with the same number of stages, for 1-D, 2-D and 3-D inputs.
 
     ``SegNet(num_classes=12)(images)`` returns class scores (N, H, W, 12) of images (N, H, W, 3). The defaults
     make a small network (80,364 parameters, including running statistics); :meth:`vgg16` makes the network of
-    the paper (29.5 million parameters).
+    the paper (29.5 million parameters). Each axis needs at least ``2**len(channels)`` positions.
 
     Args:
         num_classes: Number of classes.
         channels: Channels of each encoder stage.
-        convolutions: Number of convolutions in each encoder stage, of size 3 on every axis.
-        decoder_convolutions: Number of convolutions in each decoder stage, in encoder order. Default: 1.
+        convolutions: Number of convolutions per encoder stage, with kernel size 3.
+        decoder_convolutions: Number of convolutions per decoder stage, in the order of the encoder. Default:
+            1.
         decoder_kernel: Kernel size of the decoder's convolutions on every axis.
         classifier_kernel: Kernel size of the last convolution on every axis.
         inputs: Channels of the input.
@@ -72,7 +73,8 @@ class SegNet(Model):
         norm: ``"batch"``, or ``"group"``: groups of 4 channels of one image, so that the result does not
             depend on the rest of the batch.
         bias: Whether convolutions before a normalisation have a bias, which only matters for ported weights.
-        coarse: Whether to add a classifier of the last pooled values, for an auxiliary loss; see ``scores``.
+        coarse: Whether to add a classifier of the last pooled values, for an auxiliary loss; see
+            :meth:`scores`.
     """
 
     model_type: ClassVar[str] = "segnet"
@@ -161,7 +163,7 @@ class SegNet(Model):
         return self.decode(*self.encode(x))
 
     def scores(self, x: mx.array) -> tuple[mx.array, mx.array]:
-        """Class scores of every element, and of every position of the last pooling stage."""
+        """Class scores as from a call, and those of the last pooled values; needs ``coarse=True``."""
         x, stages = self.encode(x)
         return self.decode(x, stages), self.coarse_classifier(x)
 
