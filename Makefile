@@ -13,11 +13,11 @@ help: ## list these commands
 	    while IFS='|' read -r name text; do printf '%-22s %s\n' "$$name" "$$text"; done
 	@echo "Options of a program: make demo ARGS=\"--compare --seeds 0 1 2\", make demo ARGS=--help"
 
-demo: $(VENV)/.examples ## train SegNets on digits over photographs (a minute or two); picture in demo/
+demo: $(VENV)/.examples ## train SegNets on digits over photographs (a minute or two); figure in demo/
 	$(RUN) examples/segnet_digits.py $(ARGS)
 
-# Further programs, each with a picture in demo/.
-train: $(VENV)/.examples ## train ENet on your pictures: ARGS="--data FOLDER" (without it, on drawn digits)
+# Further programs, each with a figure in demo/.
+train: $(VENV)/.examples ## train ENet on your images: ARGS="--data FOLDER" (without it, on drawn digits)
 	$(RUN) examples/train.py $(ARGS)
 
 ecg: $(VENV)/.examples ## train a 1-D SegNet on heartbeats (minutes)

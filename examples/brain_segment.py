@@ -5,7 +5,7 @@
 The scan may have any format that nibabel reads (.nii.gz, .mgz, ...). At the end the program writes into the
 folder --output: labels with FreeSurfer's numbers on the grid of the scan (labels.nii.gz), the scan resampled
 to the grid of the networks (scan.mgz), the labels on that grid (labels.mgz), their colour table (labels.txt)
-and a picture (labels.png). It needs about 4.4 GiB of memory.
+and a figure (labels.png). It needs about 4.4 GiB of memory.
 """
 
 import argparse
@@ -174,10 +174,10 @@ def parse_arguments() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("scan", type=Path, help="a T1-weighted head (.nii.gz, .mgz, ...)")
+    add("scan", type=Path, help="T1-weighted scan of a head (.nii.gz, .mgz, ...)")
     add("--models", type=Path, default=Path("fastsurfer"), help="folder with one model per plane")
-    add("--output", type=Path, default=Path("segmented"), help="default: segmented")
-    add("--device", choices=("cpu", "gpu"), help="default: the one that MLX uses")
+    add("--output", type=Path, default=Path("segmented"), help="output folder (default: segmented)")
+    add("--device", choices=("cpu", "gpu"), help="device (default: MLX's)")
     add("--batch", type=int, default=4, help="slices per batch (default: 4)")
     add("--labels", type=Path, default=LABELS, help="colour table (default: FastSurfer's)")
     add("--size", type=int, default=SIZE, help=f"voxels along each axis, for tests; default: {SIZE}")

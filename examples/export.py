@@ -73,7 +73,7 @@ def main() -> int:
     parser.add_argument("file", type=Path, help="file to write (.mlxfn)")
     shape = "shape of an input, such as 1 256 256 7; may be given several times"
     parser.add_argument("--shape", type=int, nargs="+", action="append", required=True, help=shape)
-    parser.add_argument("--device", choices=("cpu", "gpu"), help="device to export for")
+    parser.add_argument("--device", choices=("cpu", "gpu"), help="device to export for (default: MLX's)")
     arguments = parser.parse_args()
     check_output_file("file", arguments.file)
     if arguments.device:

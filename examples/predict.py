@@ -1,11 +1,11 @@
-"""Label the pixels of pictures, draw each beside a map of its classes, and save its label map.
+"""Label the pixels of images, draw each beside a map of its classes, and save its label map.
 
     python examples/predict.py demo/train/enet street.png --output classes.png
-    python examples/predict.py demo/train/enet folder --output labels/all.png     all pictures of a folder
+    python examples/predict.py demo/train/enet folder --output labels/all.png     all images of a folder
 
-The model is a folder written by train.py or by the converter. Pictures may have any size. The label map of
-street.png is classes-street.png: its pixels are class numbers, its palette has their colours. A picture that
-cannot be read is reported, and the others are labelled. Then the exit status is 1.
+The model is a folder written by train.py or by the converter. Images may have any size. The label map of
+street.png is classes-street.png: its pixels are class numbers, its palette has their colours. If an image
+cannot be read, the others are labelled, and the exit status is 1.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def model_of(path: Path) -> zoo.Model:
     channels, dims = model._inputs
     if not model.segments or channels not in (1, 3) or dims != 2 or model.medical:
         raise ValueError(
-            f"{path} does not label pictures: it is a {model.model_type}, {dims}-D, for {channels} channels. "
+            f"{path} does not segment images: it is a {model.model_type}, {dims}-D, for {channels} channels. "
             "For scans of a head see brain_segment.py."
         )
     if not model.about.classes:
@@ -43,22 +43,22 @@ def model_of(path: Path) -> zoo.Model:
 
 
 def pictures_of(paths: list[Path], output: Path) -> dict[Path, Path]:
-    """The pictures, also those in folders, by the label maps to write."""
+    """The images, also those in folders, by the label maps to write."""
     files = [file for path in paths for file in (files_in(path) if path.is_dir() else [path])]
     found = {output.with_name(f"{output.stem}-{path.stem}.png"): path for path in files}
     if not files:
-        raise ValueError(f"there is no picture in {', '.join(map(str, paths))}.")
+        raise ValueError(f"there is no image in {', '.join(map(str, paths))}.")
     if len(found) < len(files):
-        raise ValueError(f"pictures must have different names, but got {cut([p.stem for p in files])}.")
+        raise ValueError(f"images must have different names, but got {cut([p.stem for p in files])}.")
     inputs = {(path.stat().st_dev, path.stat().st_ino) for path in files if path.exists()}
     for path in (output, *found):
         if path.exists() and (path.stat().st_dev, path.stat().st_ino) in inputs:
-            raise ValueError(f"--output would replace the picture {path}: choose another name.")
+            raise ValueError(f"--output would replace the input {path}: choose another name.")
     return found
 
 
 def overlaid(picture: np.ndarray, colours: np.ndarray) -> np.ndarray:
-    """A picture with a share of the colours of its classes, except nearly black ones (the background)."""
+    """An image with a share of the colours of its classes, except nearly black ones (the background)."""
     share = 0.45 * (colours.max(-1, keepdims=True) > 40)
     return ((1 - share) * picture + share * colours).astype(np.uint8)
 
@@ -68,24 +68,25 @@ def main() -> int:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("model", type=Path, help="folder of a model")
-    parser.add_argument("pictures", type=Path, nargs="+", help="pictures that Pillow reads, or folders")
-    parser.add_argument("--output", type=Path, default=Path("classes.png"), help="picture to write")
-    side = "reduce pictures to this shorter side (default: as in training, if the model says so)"
+    parser.add_argument("images", type=Path, nargs="+", help="images that Pillow reads, or folders")
+    output = Path("classes.png")
+    parser.add_argument("--output", type=Path, default=output, help=f"figure to write (default: {output})")
+    side = "reduce images to this shorter side (default: as in training, if the model stores it)"
     parser.add_argument("--side", type=int, help=side)
     arguments = parser.parse_args()
     if arguments.side is not None and arguments.side < 8:
         parser.error("--side must be 8 or more")
     output = arguments.output
     check_output_file("--output", output, PICTURE_SUFFIXES)
-    pictures = pictures_of(arguments.pictures, output)
+    pictures = pictures_of(arguments.images, output)
     model = model_of(arguments.model)
     classes = model.about.classes
     if arguments.side:
         model.about.input["side"] = arguments.side
     colours = np.array([entry["colour"] for entry in classes], np.uint8)
-    columns: dict[str, list[np.ndarray]] = {"picture": [], "classes": [], "both": []}
+    columns: dict[str, list[np.ndarray]] = {"image": [], "classes": [], "overlay": []}
     failed = []
-    for target, path in tqdm(pictures.items(), unit="picture", disable=None):
+    for target, path in tqdm(pictures.items(), unit="image", disable=None):
         try:
             image = read_image(path)
             numbers = model.predict(image)
@@ -101,19 +102,19 @@ def main() -> int:
         with replacing(target) as partial:
             labels.save(partial)
         tqdm.write(f"{path.name}: {', '.join(parts)}\nWrote {target}.")
-        if len(columns["both"]) < ROWS:
+        if len(columns["overlay"]) < ROWS:
             image = Image.fromarray(array_of(image, "RGB", model.about.input.get("white_level")))
             image.thumbnail((512, 512))
             picture = np.array(image)
             numbers = np.array(labels.resize(image.size, Image.Resampling.NEAREST))
-            both = overlaid(picture, colours[numbers])
-            for column, array in zip(columns.values(), (picture, numbers, both), strict=True):
+            overlay = overlaid(picture, colours[numbers])
+            for column, array in zip(columns.values(), (picture, numbers, overlay), strict=True):
                 column.append(array)
     if done := len(pictures) - len(failed):
         draw_rows(columns, classes, output)
-        print(f"Wrote {output}{f' with the first {ROWS} pictures' if done > ROWS else ''}.")
+        print(f"Wrote {output}{f' with the first {ROWS} images' if done > ROWS else ''}.")
     if failed:
-        summary = f"{len(failed)} of {len(pictures)} pictures were not labelled."
+        summary = f"{len(failed)} of {len(pictures)} images were not labelled."
         print(*failed, summary, sep="\n", file=sys.stderr)
     return 1 if failed else 0
 

@@ -6,9 +6,9 @@
     python examples/segnet_digits.py --resume         continue an interrupted run, with the same result
     mlx.launch -n 2 --backend ring -- python examples/segnet_digits.py   divide each batch between 2 processes
 
-The program writes the weights (safetensors), the metrics (JSON) and a picture into the folder --output: the
-picture for the first time when the first network is trained, and again after each other network.
-For the metrics and the picture it loads the weights from the file again. If there are several
+The program writes the weights (safetensors), the metrics (JSON) and a figure into the folder --output: the
+figure for the first time when the first network is trained, and again after each other network.
+For the metrics and the figure it loads the weights from the file again. If there are several
 processes, only the first one writes. The checkpoint of each run is removed at the end.
 """
 
@@ -47,10 +47,10 @@ def parse_arguments() -> argparse.Namespace:
     """Parse and check the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     add = parser.add_argument
-    add("--decoder", choices=DECODERS, help="train only one, with this way to upsample")
+    add("--decoder", choices=DECODERS, help="train only this decoder")
     add("--compare", action="store_true", help="train all four decoders")
     add("--seeds", type=int, nargs="+", default=[0], help="one run per seed")
-    add("--norm", choices=NORMS, default="batch", help="over the images of a process, or each image")
+    add("--norm", choices=NORMS, default="batch", help="normalise over a batch (default) or each image")
     add("--scenes", type=int, default=100, help="scenes to evaluate on (default: 100)")
     arguments = parse_options(parser, 300, 8, "demo", smoke=6)
     if arguments.smoke:
@@ -103,7 +103,7 @@ def announce(decoders: tuple[str, ...], arguments: argparse.Namespace) -> None:
     runs = len(decoders) * len(arguments.seeds)
     seconds = max(10, round(runs * SECONDS_PER_STEP * arguments.steps, -1))
     print(
-        f"Training a SegNet to label every pixel of a picture as a digit (0, 1, 4 or 7) or background.\n"
+        f"Training a SegNet to label every pixel of an image as a digit (0, 1, 4 or 7) or background.\n"
         f"  data      handwritten digits on photographs, 32 x 32 pixels (tests: 64 x 64), from scikit-learn\n"
         f"  decoder   {', '.join(decoders)}\n"
         f"  training  {arguments.steps} steps of {arguments.batch} scenes"
@@ -254,7 +254,7 @@ def main() -> int:
         if decoder not in models:
             models[decoder] = model
             draw(models, *splits["test"], arguments.output / "segnet.png")
-            print(f"The picture is in {arguments.output / 'segnet.png'}.", flush=True)
+            print(f"The figure is in {arguments.output / 'segnet.png'}.", flush=True)
     if not first:
         return 0
 

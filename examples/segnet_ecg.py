@@ -7,7 +7,7 @@
 The electrocardiogram comes with PyWavelets. It has three heartbeats: one for training, one for validation and
 one for testing. Recordings are simulated from them: stretched and scaled, with drift and noise added. This
 demonstrates the 1-D layers; a detector for patients would need data from many people. The program
-writes the weights (safetensors), the metrics (JSON) and a picture into the folder --output.
+writes the weights (safetensors), the metrics (JSON) and a figure into the folder --output.
 """
 
 import argparse
@@ -110,7 +110,7 @@ def draw(signals: np.ndarray, truth: np.ndarray, predicted: np.ndarray, path: Pa
 def main() -> int:
     """Run the program and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--decoder", choices=DECODERS, default="unpool", help="how to upsample")
+    parser.add_argument("--decoder", choices=DECODERS, default="unpool", help="decoder (default: unpool)")
     parser.add_argument("--seed", type=int, default=0, help="seed of weights and data (default: 0)")
     arguments = parse_options(parser, 900, 8, "demo/ecg")
 

@@ -1,19 +1,19 @@
-"""Train an ENet or a SegNet on your pictures and masks, or on scenes that the program draws.
+"""Train an ENet or a SegNet on your images and masks, or on scenes that the program draws.
 
     python examples/train.py --data photos      photos/images/a.jpg with photos/masks/a.png, and so on
     python examples/train.py --data CamVid      the layout of CamVid: train/, trainannot/, val/, valannot/
-    python examples/train.py --data train masks --validation test test_masks      pairs of folders
+    python examples/train.py --data images masks --validation test test_masks      pairs of folders
     python examples/train.py                    handwritten digits, drawn over photographs
     python examples/train.py --data photos --model model/enet --output new    start from a model of the zoo
-    python examples/train.py --data photos --resume --steps 600         continue, here also beyond the end
+    python examples/train.py --data photos --resume --steps 600         continue, also after the last step
 
-Further layout: JPEGImages/ with SegmentationClass/ or SegmentationClassPNG/ (VOC, CVAT, labelme).
-The pixels of a mask (PNG) are class numbers or colours. 255 does not count, unless 0 and 255 are the only
-numbers, and neither do classes called "unlabelled" or "void". Names and colours of the classes are in
+Also: JPEGImages/ with SegmentationClass/ or SegmentationClassPNG/ (VOC, CVAT, labelme).
+The pixels of a mask (PNG) are class numbers or colours. 255 is ignored, unless it occurs only with 0, and
+so are classes called "unlabelled" or "void". Names and colours of the classes are in
 photos/classes.txt, one per line: "number name red green blue", or in the file of labelme (class_names.txt) or
-CVAT (labelmap.txt); without a file they are those that occur in the masks. All pictures are held in memory.
+CVAT (labelmap.txt); without a file they are those that occur in the masks. All images are held in memory.
 The folder --output gets the model with the best validation mean IoU of all checkpoints (a folder of the zoo,
-for predict.py and export.py), its metrics (JSON), a picture, the log (CSV) and the state of the run.
+for predict.py and export.py), its metrics (JSON), a figure, the log (CSV) and a checkpoint.
 """
 
 import argparse
@@ -48,16 +48,16 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     add = parser.add_argument
     add("--data", type=Path, nargs="+", help="folder with images/ and masks/, or both folders")
-    add("--validation", type=Path, nargs="+", help="the same (default: val/, or a fifth of --data)")
-    add("--test", type=Path, nargs="+", help="the same, for the best model at the end")
+    add("--validation", type=Path, nargs="+", help="as --data (default: val/ or a fifth of --data)")
+    add("--test", type=Path, nargs="+", help="as --data, to test the best model")
     add("--classes", type=Path, help="names and colours (default: classes.txt beside the masks)")
     add("--model", default="enet", help="enet (default), segnet, or the folder of a model")
-    add("--decoder", choices=DECODERS, help="of --model segnet (default: unpool)")
-    add("--decoder-kernel", type=int, choices=(1, 3, 5, 7), help="of its convolutions (default: 3)")
-    add("--side", type=int, default=256, help="reduce pictures to this shorter side (default: 256)")
-    add("--crop", type=int, help="side of the training squares (default: median of the shorter sides)")
-    add("--learning-rate", type=float, default=0.01, help="peak, of AdamW (default: 0.01)")
-    add("--compile", action="store_true", help="compile the step; minutes on a CPU")
+    add("--decoder", choices=DECODERS, help="for segnet (default: unpool)")
+    add("--decoder-kernel", type=int, choices=(1, 3, 5, 7), help="kernel size, for segnet (default: 3)")
+    add("--side", type=int, default=256, help="scale larger images to this shorter side (default: 256)")
+    add("--crop", type=int, help="side of training crops (default: median of the shorter sides)")
+    add("--learning-rate", type=float, default=0.01, help="peak learning rate (default: 0.01)")
+    add("--compile", action="store_true", help="compile the step (takes minutes on a CPU)")
     add("--seed", type=int, default=0, help="seed of weights and data (default: 0)")
     add("--overwrite", action="store_true", help="replace the run in --output (without --resume)")
     arguments = parse_options(parser, 300, 4, "demo/train")
@@ -76,7 +76,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def read_data(arguments: argparse.Namespace) -> dict[str, Pictures]:
-    """The pictures for training, for validation and, if there are any, for a test."""
+    """The images for training, for validation and, if there are any, for a test."""
     if not arguments.data:
         counts = dict(zip(SPLITS, (4, 1, 1) if arguments.smoke else (200, 40, 40), strict=True))
         return {split: drawn(split, count) for split, count in counts.items()}
@@ -114,7 +114,7 @@ def model_of(arguments: argparse.Namespace, data: Pictures) -> zoo.Model:
     else:
         model = zoo.from_pretrained(name)
         if not model.segments or model._inputs != (3, 2):
-            raise ValueError(f"--model must label the pixels of pictures, unlike {name}.")
+            raise ValueError(f"--model must segment RGB images, unlike {name}.")
         options = {"num_classes": count, "ignore_mismatched_sizes": True, "dtype": "float32"}
         model = zoo.from_pretrained(name, **options)
     model.about.classes = [{"name": c["name"], "colour": c["colour"]} for c in data.classes]
@@ -155,12 +155,12 @@ def main() -> int:
             for path in files[1:]:
                 path.unlink(missing_ok=True)
         others = "".join(f", {len(splits[name].pairs)} for {name}" for name in SPLITS[1:] if name in splits)
-        text = f"{model.model_type}: {len(data.pairs)} pictures{others}, {len(data.classes)} classes"
+        text = f"{model.model_type}: {len(data.pairs)} images{others}, {len(data.classes)} classes"
         text += f" ({cut(settings['classes'])})."
         if data.white_level:
-            text += f" In pictures of more than 8 bits, white is {data.white_level:g}."
+            text += f" In images of more than 8 bits, white is {data.white_level:g}."
         if absent := data.absent_classes():
-            text += f" No pixel of the training masks is {cut(absent)}."
+            text += f" Not in the training masks: {cut(absent)}."
         print(text, flush=True)
         train_model(model, data, held, settings, arguments)
         model = zoo.from_pretrained(output / model.model_type)
@@ -168,10 +168,10 @@ def main() -> int:
         write_file(output / FILES[2], json.dumps({"settings": settings} | report, indent=2).encode())
         print_report(report)
         shown, truth = zip(*held.pairs[:4], strict=True)
-        columns = {"picture": shown, "truth": truth, "predicted": [*map(model.predict, shown)]}
+        columns = {"image": shown, "mask": truth, "predicted": [*map(model.predict, shown)]}
         draw_rows(columns, model.about.classes, output / FILES[3])
     print(f"Wrote the best model, {output / model.model_type}/, and {', '.join(FILES)} in {output}/.")
-    print(f"Label your pictures: python examples/predict.py {output / model.model_type} PICTURE ...")
+    print(f"Label your images: python examples/predict.py {output / model.model_type} IMAGE ...")
     print(f"Train longer: the same command with --resume --steps {2 * arguments.steps}")
     return 0
 

@@ -8,4 +8,4 @@ PACKAGES = "mlx_unpool mlx_unpool_zoo numpy sklearn scipy matplotlib PIL tqdm py
 PACKAGES += " huggingface_hub nibabel nilearn pywt"
 if missing := [name for name in PACKAGES.split() if not find_spec(name)]:
     program, names = Path(sys.argv[0]).name, ", ".join(missing)
-    sys.exit(f'There is no {names}. {program} needs the extra [examples]: pip install ".[examples]"')
+    sys.exit(f'Not installed: {names}. {program} needs the extra [examples]: pip install ".[examples]"')

@@ -59,7 +59,7 @@ def reserved(option: str, folder: Path) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise ValueError(f"{option} must be another folder: a run writes into {folder} now.") from None
+        raise ValueError(f"{option} must be another folder: another run writes to {folder}.") from None
     except OSError:  # a file system without locks
         pass
     try:

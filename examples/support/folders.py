@@ -1,4 +1,4 @@
-"""Pictures and masks: a class for every pixel, read from folders."""
+"""Images and masks: a class for every pixel, read from folders."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ TABLES = ("classes.txt", "class_names.txt", "labelmap.txt")  # of this program, 
 
 @dataclass
 class Pictures:
-    """Pictures (H, W, 3) with the class of every pixel (H, W), all uint8, and the classes.
+    """Images (H, W, 3) with the class of every pixel (H, W), all uint8, and the classes.
 
-    ``white_level``: the value that became 255 in pictures of more than 8 bits.
+    ``white_level``: the value that became 255 in images of more than 8 bits.
     """
 
     pairs: list[tuple[np.ndarray, np.ndarray]]
@@ -41,10 +41,10 @@ class Pictures:
     white_level: float | None = None
 
     def divided(self, every: int = 5) -> tuple[Pictures, Pictures]:
-        """The pictures without and with every fifth."""
+        """The images without and with every fifth."""
         if len(self.pairs) < every:
             raise ValueError(
-                f"--validation is needed for fewer than {every} pictures, and there are {len(self.pairs)}."
+                f"--validation is needed for fewer than {every} images, and there are {len(self.pairs)}."
             )
         last = slice(every - 1, None, every)
         rest = [pair for n, pair in enumerate(self.pairs) if n % every != every - 1]
@@ -57,15 +57,15 @@ class Pictures:
         return [name for name in names if name.lower() not in NAMED_IGNORED]
 
     def summary(self) -> str:
-        """The number of pictures and a checksum of them and their masks."""
+        """The number of images and a checksum of them and their masks."""
         sum_of = functools.reduce(lambda crc, a: zlib.crc32(a.tobytes(), crc), chain(*self.pairs), 0)
-        return f"{len(self.pairs)} pictures with the checksum {sum_of:08x}"
+        return f"{len(self.pairs)} images with the checksum {sum_of:08x}"
 
     def class_weights(self) -> np.ndarray:
         """The weight of each value of a pixel: ``1 / ln(1.02 + share)`` as in ENet's paper, 0 if ignored."""
         counts = sum(np.bincount(truth.ravel(), minlength=256) for _, truth in self.pairs)
         if not counts[:IGNORED].any():
-            raise ValueError("every pixel of the training pictures is ignored.")
+            raise ValueError("every pixel of the training images is ignored.")
         weights = 1 / np.log(1.02 + counts / counts[:IGNORED].sum())
         weights[IGNORED] = 0
         return weights.astype(np.float32)
@@ -73,9 +73,9 @@ class Pictures:
     def batches(
         self, model: Model, count: int, seed: int, crop: int | None = None
     ) -> Iterator[tuple[mx.array, ...]]:
-        """Endless batches of inputs, classes and weights: squares of random pictures, half mirrored.
+        """Endless batches of inputs, classes and weights: squares of random images, half mirrored.
 
-        Their side is ``crop``, by default the median of the shorter sides. Smaller pictures are padded with
+        Their side is ``crop``, by default the median of the shorter sides. Smaller images are padded with
         ignored pixels.
         """
         random, multiple = np.random.default_rng(seed), model.about.input.get("multiple_of") or 1
@@ -100,7 +100,7 @@ class Pictures:
     def metrics_of(self, model: Model) -> dict[str, Any]:
         """IoU of each class, its mean, boundary F-score (1 pixel), accuracy and confusion matrix.
 
-        They are computed over the pixels of all pictures that count. The rows of the confusion matrix are the
+        They are computed over the pixels of all images that count. The rows of the confusion matrix are the
         true classes.
         """
         training = model.training
@@ -109,7 +109,7 @@ class Pictures:
         model.train(training)
         counts = sum(confusion_matrix(*pair, len(self.classes)) for pair in zip(truths, found))
         if not counts.any():
-            raise ValueError("every pixel of the validation or test pictures is ignored.")
+            raise ValueError("every pixel of the validation or test images is ignored.")
         names = [entry["name"] for entry in self.classes]
         named = {
             name: float(value)
@@ -136,18 +136,18 @@ def stacked(planes: Sequence[np.ndarray]) -> np.ndarray:
 def read_folders(
     folders: Sequence[Path], side: int, classes: Path | None = None, like: Pictures | None = None
 ) -> Pictures:
-    """Read pictures and the masks of the same names, and hold them in memory.
+    """Read images and the masks of the same names, and hold them in memory.
 
     Args:
-        folders: A folder in one of the layouts of :func:`folders_of`, or the folders of pictures and masks.
-        side: Larger pictures are reduced, so that their shorter side has this many pixels.
+        folders: A folder in one of the layouts of :func:`folders_of`, or the folders of images and masks.
+        side: Larger images are reduced, so that their shorter side has this many pixels.
         classes: A file with a line ``number name red green blue`` for each class, or with the name of
             labelme's or CVAT's file in :data:`TABLES`. Default: such a file beside the masks' folder, the
             classes of CamVid for its layout, or the numbers or colours that occur in the masks.
-        like: Pictures of another split, whose classes and white level are used.
+        like: Images of another split, whose classes and white level are used.
 
     Raises:
-        ValueError: If a picture has no mask, a file cannot be read, or a mask does not fit.
+        ValueError: If an image has no mask, a file cannot be read, or a mask does not fit.
     """
     images, masks = folders_of(folders)
     files = files_of(images, masks)
@@ -167,14 +167,14 @@ def read_folders(
         value = as_numbers(np.array(entry["colour"])).item() if in_colours else entry["label"]
         known[value] = IGNORED if entry["name"].lower() in NAMED_IGNORED else number
     pairs = []
-    for picture_file, mask_file in tqdm(files, "Reading", unit="picture", leave=False, disable=None):
+    for picture_file, mask_file in tqdm(files, "Reading", unit="image", leave=False, disable=None):
         picture, (mask, colours) = read_picture(picture_file, white), read_mask(mask_file)
         if colours != in_colours:
             kinds = ("numbers", "colours") if colours else ("colours", "numbers")
             raise ValueError(f"{files[0][1]} has {kinds[0]}, but {mask_file} has {kinds[1]}.")
         if mask.shape != picture.shape[:2]:
             raise ValueError(
-                f"{mask_file} must have the size of its picture (turned as its EXIF data says), "
+                f"{mask_file} must have the size of its image (rotated as in its EXIF data), "
                 f"{picture.shape[1::-1]}, but has {mask.shape[::-1]}."
             )
         picture = reduced(picture, side)
@@ -184,7 +184,7 @@ def read_folders(
         if unknown := [value for value in values.tolist() if value not in known]:
             wrong = [f"#{value:06x}" if in_colours else str(value) for value in unknown]
             names = cut([entry["name"] for entry in listed])
-            raise ValueError(f"{mask_file} has values that are no class: {cut(wrong)}. Classes: {names}.")
+            raise ValueError(f"{mask_file} has values without a class: {cut(wrong)}. Classes: {names}.")
         truth = np.array([known[value] for value in values.tolist()], np.uint8)
         pairs.append((picture, truth[places].reshape(mask.shape)))
     return Pictures(pairs, listed, white)
@@ -196,7 +196,7 @@ def folders_of(folders: Sequence[Path], split: str = "train") -> tuple[Path, Pat
         raise ValueError(f"pass one folder or two, but got {', '.join(map(str, folders))}.")
     for folder in folders:
         if not folder.is_dir():
-            raise ValueError(f"{folder} is no folder.")
+            raise ValueError(f"{folder} is not a folder.")
     if len(folders) == 2:
         return folders[0], folders[1]
     voc = [("JPEGImages", f"SegmentationClass{end}") for end in ("PNG", "")]  # labelme; CVAT, VOC
@@ -210,18 +210,18 @@ def folders_of(folders: Sequence[Path], split: str = "train") -> tuple[Path, Pat
 
 
 def files_of(images: Path, masks: Path) -> list[tuple[Path, Path]]:
-    """Each picture with its mask, sorted by name."""
+    """Each image with its mask, sorted by name."""
     found: list[dict[str, Path]] = []
     for folder, suffixes in ((images, SUFFIXES), (masks, (".png",))):  # JPEG changes numbers
         found.append({})
         for path in files_in(folder, suffixes):
             other = found[-1].setdefault(path.stem, path)
             if other != path:
-                raise ValueError(f"{other} and {path.name} have the same name: which one counts?")
+                raise ValueError(f"{other} and {path.name} have the same name: remove one.")
     pictures, named = found
-    if images.name == "JPEGImages":  # also has pictures for other tasks
+    if images.name == "JPEGImages":  # also has images for other tasks
         pictures = {stem: path for stem, path in pictures.items() if stem in named}
-    for some, others, what in ((pictures, named, "mask"), (named, pictures, "picture")):
+    for some, others, what in ((pictures, named, "mask"), (named, pictures, "image")):
         folder = masks if what == "mask" else images
         if alone := [path for stem, path in some.items() if stem not in others]:
             like = f"{alone[0].stem}.png" if what == "mask" else f"{alone[0].stem}.jpg or .png"
@@ -230,7 +230,7 @@ def files_of(images: Path, masks: Path) -> list[tuple[Path, Path]]:
                 f"needs {like} there."
             )
     if not pictures:
-        raise ValueError(f"{images} has no pictures ({', '.join(SUFFIXES)}).")
+        raise ValueError(f"{images} has no images ({', '.join(SUFFIXES)}).")
     return [(path, named[stem]) for stem, path in sorted(pictures.items())]
 
 
@@ -240,10 +240,10 @@ def files_in(folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
 
 
 def read_image(path: Path) -> Image.Image:
-    """Read a picture, turned as its EXIF data says. ``info["raw"]`` is the mode in the file.
+    """Read an image, rotated as in its EXIF data. ``info["raw"]`` is the mode in the file.
 
     Raises:
-        ValueError: If it is damaged, is no picture or is very large.
+        ValueError: If it is damaged, is no image or is very large.
     """
     path.open("rb").close()  # raises an error that gives the reason
     try:
@@ -252,11 +252,11 @@ def read_image(path: Path) -> Image.Image:
             return ImageOps.exif_transpose(image)
     except Exception as error:  # formats and damaged files raise many kinds of errors
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{path} cannot be read as a picture: {reason}") from None
+        raise ValueError(f"{path} cannot be read as an image: {reason}") from None
 
 
 def read_picture(path: Path, white: float | None = None) -> np.ndarray:
-    """Read a picture as :meth:`Model.preprocess` does: uint8 (H, W, 3)."""
+    """Read an image as :meth:`Model.preprocess` does: uint8 (H, W, 3)."""
     image = read_image(path)
     try:
         return array_of(image, "RGB", white)
@@ -265,7 +265,7 @@ def read_picture(path: Path, white: float | None = None) -> np.ndarray:
 
 
 def white_level_of(files: Sequence[tuple[Path, Path]]) -> float | None:
-    """The largest value of the pictures of more than 8 bits, rounded up to a power of 2; None without any."""
+    """The largest value of the images of more than 8 bits, rounded up to a power of 2; None without any."""
     largest = []
     for path, _ in files:
         with contextlib.suppress(Exception), Image.open(path) as image:  # damaged files are reported later
@@ -282,7 +282,7 @@ def read_mask(path: Path) -> tuple[np.ndarray, bool]:
     numbers = as_numbers(np.array(mask.convert("RGB"))) if in_colours else np.array(mask)
     if numbers.ndim != 2 or numbers.dtype.kind not in "biu":
         raise ValueError(f"{path} must have numbers or colours (RGB), but its mode is {mask.mode}.")
-    # Pillow scales the numbers of grey pictures of 2 and 4 bits to 255.
+    # Pillow scales the numbers of grey images of 2 and 4 bits to 255.
     return numbers // {"L;2": 85, "L;4": 17}.get(mask.info["raw"], 1), in_colours
 
 
@@ -312,7 +312,7 @@ def table_of(path: Path) -> list[Any]:
         if twice := [e for e in dict.fromkeys(entries) if entries.count(e) > 1]:
             raise ValueError(f"{path} has the same {key.replace('label', 'number')} twice: {cut(twice)}.")
     if wrong := [c["name"] for c in classes if max(c["colour"]) > 255]:
-        raise ValueError(f"{path} must have colours from 0 to 255, but not those of {cut(wrong)}.")
+        raise ValueError(f"{path} must have colours from 0 to 255, unlike {cut(wrong)}.")
     return classes
 
 

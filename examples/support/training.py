@@ -93,7 +93,7 @@ def train(
         rows = load_checkpoint(checkpoint, model, optimizer, settings)
         if len(rows) > steps:
             raise ValueError(
-                f"--steps must be at least {len(rows)}, which {checkpoint} has, but got {steps}."
+                f"--steps must be at least {len(rows)}, the steps in {checkpoint}, but got {steps}."
             )
         print(f"Resuming after step {len(rows)} of {steps}.", flush=True)
     start_like_the_first_process(model, optimizer)
@@ -175,13 +175,13 @@ def parse_options(
     parser: argparse.ArgumentParser, steps: int, batch: int, output: str, smoke: int = 3
 ) -> argparse.Namespace:
     """Add the options that training programs have in common, and parse and check the command line."""
-    parser.epilog = "Ctrl-C stops the training after a step; --resume continues from there."
+    parser.epilog = "Ctrl-C stops after the current step; --resume continues from there."
     add = parser.add_argument
-    add("--steps", type=int, default=steps, help=f"default: {steps}")
-    add("--batch", type=int, default=batch, help=f"size, over all processes (default: {batch})")
-    add("--resume", action="store_true", help="continue an interrupted run")
+    add("--steps", type=int, default=steps, help=f"training steps (default: {steps})")
+    add("--batch", type=int, default=batch, help=f"batch size over all processes (default: {batch})")
+    add("--resume", action="store_true", help="continue a run")
     add("--save-every", type=int, default=100, help="steps between checkpoints (default: 100)")
-    add("--output", type=Path, default=Path(output), help=f"folder (default: {output})")
+    add("--output", type=Path, default=Path(output), help=f"output folder (default: {output})")
     add("--smoke", action="store_true", help=f"{smoke} steps only, to check that everything runs")
     arguments = parser.parse_args()
     if arguments.smoke:

@@ -49,7 +49,7 @@ def test_a_run_writes_weights_metrics_and_a_picture_and_describes_itself(smoke):
     first, *_, last = result.stdout.strip().splitlines()
     assert first.startswith("Training a SegNet to label every pixel")
     assert "6 steps of 8 scenes, 2 times: about 10 s on a CPU" in result.stdout
-    assert result.stdout.count("The picture is in ") == 2  # after each network
+    assert result.stdout.count("The figure is in ") == 2  # after each network
     written = last.removeprefix("Wrote ").split(", ")
     assert {Path(path) for path in written} == set(folder.iterdir())
 

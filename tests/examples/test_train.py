@@ -142,7 +142,7 @@ def test_pictures_of_more_than_8_bits_have_one_white_level(suffix, kind, largest
     assert np.array_equal(model.predict(image), model.predict(picture))
     if kind == np.float32:
         Image.fromarray(np.array(image) * np.float32(np.nan)).save(path)
-    with pytest.raises(ValueError, match=rf"a.{suffix}: the values of the picture must be 0 to .* but are "):
+    with pytest.raises(ValueError, match=rf"a.{suffix}: the values of the image must be 0 to .* but are "):
         read_folders([tmp_path], 256, like=Pictures([], data.classes, white / 4))
 
 
@@ -151,7 +151,7 @@ def test_pictures_of_every_mode_are_labelled_and_unclear_arrays_refused():
     image = Image.fromarray(random.integers(0, 256, (16, 24, 4), np.uint8), "RGBA")
     assert np.array_equal(model.predict(image), model.predict(image.convert("RGB")))
     for array in (np.array(image), np.array(image.convert("L")), np.ones((16, 24, 3), np.uint16)):
-        with pytest.raises(ValueError, match=r'Pass a picture of Pillow, or its .convert\("RGB"\).$'):
+        with pytest.raises(ValueError, match=r'Pass a Pillow image, or its .convert\("RGB"\).$'):
             model.predict(array)
     grey = Image.fromarray(np.full((16, 24), 300, np.uint16))  # 65535 is white by default
     assert np.array_equal(model.predict(grey), model.predict(np.ones((16, 24, 3), np.uint8)))
@@ -237,31 +237,31 @@ def test_what_does_not_fit_is_named_before_training(tmp_path):
     png = (write(tmp_path / "p", {"a": TRUTH}) / "masks" / "a.png").read_bytes()
     for said, *change in (
         ("classes.txt must be UTF-8", ("classes.txt", b"\xff")),
-        ("masks/a.png has values that are no class: 2. Classes: x, y.", ("classes.txt", table)),
+        ("masks/a.png has values without a class: 2. Classes: x, y.", ("classes.txt", table)),
         ("has the same number twice: 1", ("classes.txt", table + b"1 z 3 3 3\n")),
-        ("colours from 0 to 255, but not those of z", ("classes.txt", table + b"2 z 256 0 0\n")),
-        ("masks/e.png cannot be read as a picture: ", ("masks/e.png", png[:-30])),
-        ("images/e.png cannot be read as a picture: cannot identify", ("images/e.png", b"GIF")),
-        ("masks/e.png must have the size of its picture", ("masks/e.png", TRUTH.T)),
+        ("colours from 0 to 255, unlike z", ("classes.txt", table + b"2 z 256 0 0\n")),
+        ("masks/e.png cannot be read as an image: ", ("masks/e.png", png[:-30])),
+        ("images/e.png cannot be read as an image: cannot identify", ("images/e.png", b"GIF")),
+        ("masks/e.png must have the size of its image", ("masks/e.png", TRUTH.T)),
         ("masks/a.png has numbers, but masks/e.png has colours", ("masks/e.png", COLOURS[TRUTH])),
         ("1 of 5 files have no mask in ", ("masks/e.png", None)),
-        ("1 of 5 files have no picture in ", ("images/e.png", None)),
+        ("1 of 5 files have no image in ", ("images/e.png", None)),
         ("images/e.jpg and e.png have the same name", ("images/e.jpg", TRUTH)),
     ):
         assert said in line(five, *change)
     assert "masks must have 2 to 254 classes, but has 1." in line(dict.fromkeys("ab", TRUTH * 0))
     shades = np.arange(300, dtype=np.uint16)[None]
     assert "must have 2 to 254 classes, but has 299" in line(dict.fromkeys("ab", shades))
-    assert "--validation is needed for fewer than 5 pictures" in line(dict.fromkeys("abc", TRUTH))
+    assert "--validation is needed for fewer than 5 images" in line(dict.fromkeys("abc", TRUTH))
     nowhere = "--validation", tmp_path / "no"
-    assert "no is no folder." in line(five, options=nowhere)
+    assert "no is not a folder." in line(five, options=nowhere)
     nowhere = "--validation", tmp_path
     assert "must contain images/ and masks/, train/ and trainannot/, or JPEG" in line(five, options=nowhere)
     others = "--validation", write(tmp_path / "v", {"a": TRUTH + 5})
-    assert "has values that are no class: 5, 6, 7. Classes: 0, 1, 2." in line(five, options=others)
+    assert "has values without a class: 5, 6, 7. Classes: 0, 1, 2." in line(five, options=others)
     assert "--model must be enet, segnet or" in line(five, options=("--model", "no/such"))
     small_model("quicknat")[0].save_pretrained(tmp_path / "q")
-    assert "--model must label the pixels of" in line(five, options=("--model", tmp_path / "q"))
+    assert "--model must segment RGB images, unlike" in line(five, options=("--model", tmp_path / "q"))
     assert not (tmp_path / "out").exists()
 
 
@@ -359,7 +359,7 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
     output, folder = tmp_path / "out", tmp_path / "out" / "segnet"
     options = "--model", "segnet", "--decoder", "skip", "--decoder-kernel", 5, "--crop", 20, "--test", data
     said = call("train.py", "--smoke", *options, "--data", data, "--output", output)
-    assert said.stdout.startswith("segnet: 5 pictures, 1 for validation, 6 for test, 3 classes (rock, sea, f")
+    assert said.stdout.startswith("segnet: 5 images, 1 for validation, 6 for test, 3 classes (rock, sea, f")
     assert {path.name for path in output.iterdir()} == {"segnet", *train.FILES}
     report, model = json.loads((output / "metrics.json").read_text()), zoo.from_pretrained(folder)
     assert (model.config["decoder"], model.config["decoder_kernel"]) == ("skip", 5)
@@ -376,7 +376,7 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
     options = "--data", other, "--validation", other / "images", other / "masks", "--side", 12
     with pytest.warns(UserWarning, match="new random values: classifier"):
         said = call("train.py", "--smoke", "--model", folder, *options, "--output", tmp_path / "b").stdout
-    assert said.startswith("segnet: 2 pictures, 2 for validation, 2 classes (0, 1). In pictures of m")
+    assert said.startswith("segnet: 2 images, 2 for validation, 2 classes (0, 1). In images of m")
     assert "white is 1024.\n" in said
     again = zoo.from_pretrained(tmp_path / "b" / "segnet")
     assert [entry["name"] for entry in again.about.classes] == ["0", "1"]
@@ -398,8 +398,8 @@ def test_training_on_camvid_and_with_names_of_classes(tmp_path):
     write(tmp_path / "c", {"a": blocks, "b": blocks.T.copy()}, "val valannot")
     write(tmp_path / "c", {"a": blocks}, "test testannot")
     said = call("train.py", "--smoke", "--data", tmp_path / "c", "--output", tmp_path / "all").stdout
-    assert said.startswith("enet: 3 pictures, 2 for validation, 1 for test, 12 classes (sky, building, pole")
-    assert "training masks is road, pavement, tree, sign, fence, car, pedestrian, bicyclist." in said
+    assert said.startswith("enet: 3 images, 2 for validation, 1 for test, 12 classes (sky, building, pole")
+    assert "Not in the training masks: road, pavement, tree, sign, fence, car, pedestrian, bicyclist." in said
     (tmp_path / "names.txt").write_text("0 rock 0 0 0\n1 sea 0 160 255\n2 fire 255 80 0\n")
     options = "--data", tmp_path / "c", "--classes", tmp_path / "names.txt"
     said = call("train.py", "--smoke", *options, "--output", tmp_path / "out").stdout
@@ -441,7 +441,7 @@ def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeyp
     assert refused("--model", "enet").startswith(f"{output / 'checkpoint.safetensors'} exists: ")
     assert "--steps must be at least 3" in refused("--resume", "--steps", 2)
     with reserved("--output", output):
-        assert refused("--resume") == f"--output must be another folder: a run writes into {output} now."
+        assert refused("--resume") == f"--output must be another folder: another run writes to {output}."
 
     scores += [0.7, 0.6, 0.65, 0]  # the first one is that of the model in the folder, which stays
     assert trained("--steps", 5, "--resume") == [0, 3]
@@ -489,13 +489,13 @@ def test_labelling_needs_no_names_but_a_model_for_pictures(tmp_path):
     result = call("predict.py", tmp_path / "m", pictures, *options, status=1)
     assert "a.png: " in result.stdout
     line, last = result.stderr.splitlines()
-    assert line.startswith(f"{pictures / 'b.png'} cannot be read as a picture: ")
-    assert last == "1 of 2 pictures were not labelled."
+    assert line.startswith(f"{pictures / 'b.png'} cannot be read as an image: ")
+    assert last == "1 of 2 images were not labelled."
     assert {path.name for path in drawing.parent.iterdir()} == {"x.png", "x-a.png"}
     with Image.open(pictures / "a.png") as image, Image.open(tmp_path / "new" / "x-a.png") as labels:
         assert np.array_equal(labels, model.predict(image))
     for name, says in (
-        ("quicknat", "does not label pictures: it is a quicknat, 2-D, for 1 channels"),
+        ("quicknat", "does not segment images: it is a quicknat, 2-D, for 1 channels"),
         ("conv_autoencoder_3d", "a conv_autoencoder_3d, 3-D, for 1 channels"),
     ):
         small_model(name)[0].save_pretrained(tmp_path / name)
@@ -510,7 +510,7 @@ def test_labelling_never_replaces_a_picture_and_shows_it_below_the_colours(tmp_p
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.png")}
     for output in (pictures / "a.png", pictures / "x.png", tmp_path / "linked.png"):
         said = call("predict.py", tmp_path / "m", pictures, "--output", output, status=1).stderr
-        assert said.startswith("--output would replace the picture ")
+        assert said.startswith("--output would replace the input ")
         assert before == {path: path.read_bytes() for path in tmp_path.rglob("*.png")}
     picture, colours = np.array([[[200, 100, 0]] * 2], np.uint8), np.array([[[21, 21, 28], [0, 200, 100]]])
     assert predict.overlaid(picture, colours).tolist() == [[[200, 100, 0], [110, 145, 45]]]
@@ -520,5 +520,5 @@ def test_labelling_never_replaces_a_picture_and_shows_it_below_the_colours(tmp_p
 def test_without_matplotlib_a_line_says_what_to_install(program):
     code = f"import sys; sys.argv, sys.modules['matplotlib'] = ['{program}.py'], None; import {program}"
     result = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
-    expected = f'There is no matplotlib. {program}.py needs the extra [examples]: pip install ".[examples]"\n'
-    assert (result.stderr, result.returncode) == (expected, 1)
+    expected = 'Not installed: matplotlib. {}.py needs the extra [examples]: pip install ".[examples]"\n'
+    assert (result.stderr, result.returncode) == (expected.format(program), 1)

@@ -379,7 +379,7 @@ def test_a_converted_enet_predicts(tmp_path):
         assert labels.convert("RGB").getpixel((3, 4)) == tuple(colour)
     other = tmp_path / "raw" / "street.png"
     (line,) = errors_of("predict.py", tmp_path / "raw", street, other, "--output", drawing)
-    assert line == "pictures must have different names, but got street, street."
+    assert line == "images must have different names, but got street, street."
 
 
 def test_converting_other_weights_leaves_nothing(tmp_path):

@@ -114,7 +114,7 @@ def test_what_a_model_does_not_accept():
     quicknat = small_model("quicknat")[0]
     with pytest.raises(ValueError, match=r"or a volume, .* but got the shape \(2, 1\)"):
         quicknat.predict(np.zeros(2, np.uint8))
-    with pytest.raises(TypeError, match=r"not a path: PIL.Image.open\('street.png'\)"):
+    with pytest.raises(TypeError, match=r"not a path: use PIL.Image.open\('street.png'\)"):
         quicknat.predict("street.png")
     says = r"'classes.0.colour': Field required; 'classes.1.colour': .*; ... and 30 more$"
     with pytest.raises(ValueError, match=rf"^\[About\] {says}"):
