@@ -3,7 +3,7 @@
     make demo
     python docs/draw_hero.py demo
 
-The rows are two test scenes, chosen for their truth, which has all four digits with closed outlines. Titles
+The rows are two test scenes, chosen because together they have all four digits, with closed outlines. Titles
 are readable on a light page, on a dark one and on a telephone.
 """
 
