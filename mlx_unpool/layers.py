@@ -121,8 +121,8 @@ class _Pool(_Layer):
             array or tuple of array: Values or, with ``return_indices``, ``(values, indices)`` of one shape.
 
         Raises:
-            ValueError: If the arrays are too large for the device (about 2^31 elements on the CPU) or, except
-                in adaptive pooling, a window does not fit into the padded input.
+            ValueError: If the arrays are too large for the device (about 2^31 elements on the CPU) or a
+                window does not fit into the padded input (not in adaptive pooling).
         """
         return self._request().pooled(x, stream, self.training)
 
@@ -333,8 +333,8 @@ class _MaxUnpool(_Layer):
 
         Args:
             kernel_size (int or tuple of int or None): As in the pooling layer. None is for flat
-                indices whose windows differ or are unknown, for example from adaptive pooling; every call
-                must then pass ``output_size``, and omit the next three arguments.
+                indices whose windows differ or are unknown, for example from adaptive pooling; then omit the
+                next three arguments, and pass ``output_size`` in every call.
             stride, padding, dilation: Must match the pooling layer; same types and defaults.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 

@@ -31,7 +31,7 @@ def confusion_matrix(truth: np.ndarray, prediction: np.ndarray, classes: int) ->
 
 
 def iou(counts: np.ndarray) -> np.ndarray:
-    """The intersection over union of each class of a confusion matrix; NaN for a class without pixels.
+    """The intersection over union of each class of a confusion matrix; NaN for a class in neither map.
 
     The mean IoU is ``np.nanmean`` of the result.
     """
@@ -41,7 +41,7 @@ def iou(counts: np.ndarray) -> np.ndarray:
 
 
 def class_iou(truth: np.ndarray, prediction: np.ndarray, classes: int) -> np.ndarray:
-    """The IoU of each class of two class maps; NaN for a class that does not occur."""
+    """The IoU of each class of two class maps; NaN for a class in neither map."""
     return iou(confusion_matrix(truth, prediction, classes))
 
 

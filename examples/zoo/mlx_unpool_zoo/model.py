@@ -682,7 +682,7 @@ from_pretrained = Model.from_pretrained  # a model of any type
 
 
 def from_pytorch(model_type: str, state_dict: Mapping[str, Any], **options: Any) -> Model:
-    """Create a model of a type in ``MODELS``, such as ``"enet"``, from PyTorch weights; see
+    """Create a model of a ``model_type`` such as ``"enet"`` from PyTorch weights; see
     :meth:`Model.from_pytorch`."""
     if model_type not in MODELS:
         raise ValueError(f"'model_type' must be one of {', '.join(MODELS)} but got {model_type!r}.")

@@ -129,7 +129,8 @@ def compare_port(
     """Compare a port with the results of its original for the same inputs.
 
     Args:
-        model: The port, with the weights and the mode of the original. Its pools return ``indices``.
+        model: The port, with the weights and the mode of the original. Its pools are made to return
+            ``indices``.
         inputs: The arguments of a call.
         scores: The output of the original, in the layout of the port.
         indices: The original's indices, as ``feed`` of :func:`pooled_indices`.

@@ -40,7 +40,7 @@ HOW_TO_EXPORT = (
 
 @dataclasses.dataclass
 class Report:
-    """The result of :func:`load_state_dict`: MLX names in ``loaded``, names of the state dict in the others.
+    """The result of :func:`load_state_dict`: MLX names in ``loaded``, PyTorch names in the others.
 
     Attributes:
         loaded: Parameters of the model with new values.

@@ -112,7 +112,7 @@ class QuickNAT(Model):
         stride_conv: Stride of every convolution.
         pool, stride_pool: Size and stride of the pooling window.
         se_block: Squeeze and excitation of channels (``"CSE"``), of positions (``"SSE"``), of both
-            (``"CSSE"``), or ``"NONE"``.
+            (``"CSSE"``), or none (``"NONE"`` or None).
         drop_out: Fraction of channels that are dropped in training.
     """
 
