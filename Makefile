@@ -75,7 +75,7 @@ dist: $(VENV)/.dist ## build the wheel and the sdist in dist/
 
 # One marker file per set of extras, made again after a change of pyproject.toml.
 $(VENV)/bin/python:
-	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10) and 'Python 3.10 or later is needed, for example: make demo PYTHON=python3.12')"
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10) and 'Python 3.10 or later is needed, for example: make demo PYTHON=python3.12')"
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.%: pyproject.toml | $(VENV)/bin/python

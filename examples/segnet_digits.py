@@ -31,7 +31,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
 from mlx.utils import tree_flatten
-from mlx_unpool_zoo.metrics import segmentation_metrics
+from mlx_unpool_zoo.metrics import SCORES, segmentation_metrics
 from mlx_unpool_zoo.segnet import DECODERS, NORMS, SegNet
 
 CLASSES = len(CLASS_NAMES)
@@ -176,11 +176,7 @@ def print_table(results: dict[str, list[dict]]) -> None:
         return float(np.mean([reduce(getitem, keys, run["test"]) for run in results[decoder]]))
 
     rows: list[tuple[str, tuple[str, ...]]] = [(f"IoU {name}", ("iou", name)) for name in CLASS_NAMES]
-    rows += [
-        ("mean IoU", ("miou",)),
-        ("boundary F-score", ("boundary_f_score",)),
-        ("pixel accuracy", ("pixel_accuracy",)),
-    ]
+    rows += [(name, (key,)) for key, name in SCORES.items()]
     seeds = len(next(iter(results.values())))
     print(f"\nTest scenes, {f'mean of {seeds} seeds' if seeds > 1 else '1 seed'}")
     print("".join([" " * 18, *(f"{decoder:>10}" for decoder in results)]))

@@ -26,11 +26,10 @@ import mlx.nn as nn
 import numpy as np
 import pywt.data
 from matplotlib.colors import to_rgba_array
-from mlx_unpool_zoo.metrics import segmentation_metrics
+from mlx_unpool_zoo.metrics import SCORES, segmentation_metrics
 from mlx_unpool_zoo.segnet import DECODERS, SegNet
 
 LEARNING_RATE = 0.01
-SCORES = {"mean IoU": "miou", "boundary F-score": "boundary_f_score", "accuracy": "pixel_accuracy"}
 CLASS_NAMES = ("between", "P wave", "QRS complex", "T wave")
 COLOURS = ("none", "tab:blue", "tab:red", "tab:green")
 # The samples of each beat, and of its P wave, QRS complex and T wave, found by inspection of the signal.
@@ -153,7 +152,7 @@ def main() -> int:
     print("\n200 recordings of the test beat")
     for name, value in report["test"]["iou"].items():
         print(f"{'IoU ' + name:18}{value:8.3f}")
-    for name, key in SCORES.items():
+    for key, name in SCORES.items():
         print(f"{name:18}{report['test'][key]:8.3f}")
     draw(signals[:3], truth[:3], predicted[:3], output / "ecg.png")
     (output / "metrics.json").write_text(json.dumps(report, indent=2) + "\n")

@@ -32,6 +32,7 @@ from support.training import adamw, parse_options, train, weighted_cross_entropy
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
+from mlx_unpool_zoo.metrics import SCORES
 from mlx_unpool_zoo.model import IMAGENET, WEIGHTS
 from mlx_unpool_zoo.pytorch import cut
 from mlx_unpool_zoo.segnet import DECODERS
@@ -39,7 +40,6 @@ from mlx_unpool_zoo.segnet import DECODERS
 FILES = ("checkpoint.safetensors", "log.csv", "metrics.json", "predictions.png")
 # What a resumed run must have in common with the run that it continues, besides the data.
 SETTINGS = ("model", "decoder", "decoder_kernel", "crop", "side", "batch", "seed", "learning_rate")
-SCORES = {"miou": "mean IoU", "boundary_f_score": "boundary F-score", "pixel_accuracy": "pixel accuracy"}
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -118,7 +118,7 @@ class _Pool(_Layer):
             stream (Stream or Device, optional): Stream or device to run on.
 
         Returns:
-            array or tuple of array: Values or, with ``return_indices``, ``(values, indices)`` of one shape.
+            array or tuple of array: Values or, with ``return_indices``, ``(values, indices)`` of equal shape.
 
         Raises:
             ValueError: If the arrays are too large for the device (about 2^31 elements on the CPU) or a
@@ -288,7 +288,7 @@ class _FractionalMaxPool(_Pool):
             stream (Stream or Device, optional): Stream or device to run on.
 
         Returns:
-            array or tuple of array: Values or, with ``return_indices``, ``(values, indices)`` of one shape.
+            array or tuple of array: Values or, with ``return_indices``, ``(values, indices)`` of equal shape.
 
         Raises:
             ValueError: If an axis gets no window or more than ``L - kernel_size + 1`` of them,

@@ -210,7 +210,7 @@ def folders_of(folders: Sequence[Path], split: str = "train") -> tuple[Path, Pat
 
 
 def files_of(images: Path, masks: Path) -> list[tuple[Path, Path]]:
-    """Each image with its mask, sorted by name."""
+    """Pairs of an image and its mask, sorted by name."""
     found: list[dict[str, Path]] = []
     for folder, suffixes in ((images, SUFFIXES), (masks, (".png",))):  # JPEG changes numbers
         found.append({})

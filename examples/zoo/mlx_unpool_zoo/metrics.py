@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 VOID = 255  # the number of pixels without a class
+# Entries of segmentation_metrics for all classes together, and their names.
+SCORES = {"miou": "mean IoU", "boundary_f_score": "boundary F-score", "pixel_accuracy": "pixel accuracy"}
 
 
 def confusion_matrix(truth: np.ndarray, prediction: np.ndarray, classes: int) -> np.ndarray:
@@ -83,7 +85,7 @@ def dilated(mask: np.ndarray, steps: int) -> np.ndarray:
 
 
 def dice(truth: np.ndarray, prediction: np.ndarray, class_names: tuple[str, ...]) -> dict[str, float]:
-    """The Dice coefficient of each class but the first, by name; NaN for a class without pixels."""
+    """The Dice coefficients by class name, without the first class; NaN for a class without pixels."""
     found = {}
     for number, name in enumerate(class_names[1:], start=1):
         true, said = truth == number, prediction == number
