@@ -15,24 +15,24 @@
     }
     const int c = int(at.x % uint(C));
     const uint thread_number = at.x / uint(C);
-    if (outside_window[OFFSET(at.z) * ((C + group - 1) / group) + c / group] == 0) {
+    if (outside_window[N(at.z) * (C / group) + c / group] == 0) {
       return;
     }
-    const INDEX elements = INDEX(D) * H * W, count = INDEX(OD) * OH * OW;
-    const OFFSET from = OFFSET(at.z) * OFFSET(count) * C + c;
-    const auto named = winner_bits + (OFFSET(at.z) * C + c) * OFFSET(words_of(elements) + words_of(count));
+    const N elements = N(D) * H * W, count = N(OD) * OH * OW;
+    const N from = N(at.z) * count * C + c;
+    const auto named = winner_bits + (N(at.z) * C + c) * (words_of(elements) + words_of(count));
     const auto lost = named + words_of(elements);
-    INDEX current = -1; // the word that `bits` holds
+    N current = -1; // the word that `bits` holds
     uint32_t bits = 0;
-    for (INDEX left = count; left > 0; left -= 16) {
-      INDEX index[16]; // independent loads, which can overlap
+    for (N left = count; left > 0; left -= 16) {
+      N index[16]; // independent loads, which can overlap
       #pragma unroll
       for (int n = 0; n < 16; ++n) {
-        index[n] = INDEX(indices[from + OFFSET(n < left ? left - 1 - n : INDEX(0)) * C]);
+        index[n] = N(indices[from + (n < left ? left - 1 - n : N(0)) * C]);
       }
       #pragma unroll
       for (int n = 0; n < 16; ++n) {
-        const INDEX word = index[n] >> 5;
+        const N word = index[n] >> 5;
         // A hash, so that regular indices are distributed evenly over the threads.
         const uint owner = (uint(word) * 0x9e3779b1u >> 16) & (uint(threads) - 1);
         if (n < left && index[n] >= 0 && index[n] < elements && owner == thread_number) {

@@ -7,71 +7,59 @@
     //   ->  out, indices (B, OD, OH, OW * chunks, C)
     // One thread: V neighbouring channels of one chunk; V is 1 if the bounds differ between channels. Each row of a window is
     // divided into runs of at most AT_ONCE elements, whose loads are independent. Chunk n has the runs n, n + chunks, ...
-    // Grid: (OW * chunks * channel groups, OD * OH, B).
-    const int D = x_shape[1], H = x_shape[2], W = x_shape[3], C = ONE ? V : x_shape[4];
-    const int OD = size[0], OH = size[1], OW = size[2], chunks = SPLIT ? size[3] : 1;
+    // Grid: (OW * chunks * C / V, OD * OH, B).
+    const int D = PLANAR ? 1 : x_shape[1], H = x_shape[2], W = x_shape[3], C = ONE ? V : x_shape[4];
+    const int OD = PLANAR ? 1 : size[0], OH = size[1], OW = size[2], chunks = SPLIT ? size[3] : 1;
     const uint3 at = thread_position_in_grid;
-    const WorkItem<AXIS> s = work_item_of<AXIS, V, 1, ONE, PLANAR>(at, OD, OH, OW * chunks, C, x_shape[0]);
+    const WorkItem<N> s = work_item_of<N, V>(at, OD, OH, OW * chunks, C, x_shape[0]);
     if (s.beyond) {
       return;
     }
-    const int lanes = TAIL && C - s.c < V ? C - s.c : V, chunk = int(s.w % chunks);
-    const AXIS ow = s.w / chunks;
-    Run<AXIS> d, h, w;
+    const int chunk = int(s.w % chunks);
+    const N ow = s.w / chunks;
+    Elements<N> d, h, w;
     if (REGIONS) {
       const int columns = bounds_shape[3];
-      const OFFSET line = OFFSET(at.z) * (OFFSET(OD) + OH + OW), column = columns == 1 ? 0 : s.c;
-      d = run_between<AXIS>(bounds, (line + OFFSET(s.d)) * 2 * columns + column, columns);
-      h = run_between<AXIS>(bounds, (line + OD + OFFSET(s.h)) * 2 * columns + column, columns);
-      w = run_between<AXIS>(bounds, (line + OD + OH + OFFSET(ow)) * 2 * columns + column, columns);
+      const N line = N(at.z) * (N(OD) + OH + OW), column = columns == 1 ? 0 : s.c;
+      d = elements_between<N>(bounds, (line + s.d) * 2 * columns + column, columns);
+      h = elements_between<N>(bounds, (line + OD + s.h) * 2 * columns + column, columns);
+      w = elements_between<N>(bounds, (line + OD + OH + ow) * 2 * columns + column, columns);
     } else {
-      d = run_of(s.d, window[0], starts[0], starts[3], window[3], D);
-      h = run_of(s.h, window[1], starts[1], starts[4], window[4], H);
-      w = run_of(ow, window[2], starts[2], starts[5], window[5], W);
+      d = elements_of<N>(s.d * starts[0] - starts[3], window[0], window[3], starts[3], D);
+      h = elements_of<N>(s.h * starts[1] - starts[4], window[1], window[4], starts[4], H);
+      w = elements_of<N>(ow * starts[2] - starts[5], window[2], window[5], starts[5], W);
     }
     // The coordinates of a run in the window (in runs, rows and layers), and their increments per step of `chunks` runs.
-    const uint row = (uint(w.count) + (AT_ONCE - 1)) / AT_ONCE, layer = h.count;
-    const INDEX all = INDEX(d.count) * layer * row;
+    const N columns = count_of(w);
+    const uint row = (uint(columns) + (AT_ONCE - 1)) / AT_ONCE, layer = uint(count_of(h));
+    const N all = count_of(d) * layer * row;
     uint nw = 0, nh = 0, nd = 0, step_w = 1, step_h = 0, step_d = 0;
     if (SPLIT && all > 0) {
       nw = uint(chunk) % row, nh = uint(chunk) / row % layer, nd = uint(chunk) / row / layer;
       step_w = uint(chunks) % row, step_h = uint(chunks) / row % layer, step_d = uint(chunks) / row / layer;
     }
 
-    const OFFSET plane = OFFSET(at.z) * D * H * W;
-    T best[1][V];
-    typename Order<T>::type order[V];
-    I where[1][V];
+    Maximum<T, N> best[V];
     #pragma unroll
     for (int v = 0; v < V; ++v) {
-      best[0][v] = lowest<T>();
-      order[v] = order_of(best[0][v]);
-      where[0][v] = FLAT || chunks > 1 ? I(-1) : I(0);
+      best[v] = lowest_at<T, N>(FLAT || chunks > 1 ? N(-1) : N(0));
     }
     // Counts down the remaining elements, because a number after the last one could overflow its type.
-    const INDEX count = chunk < all ? (all - chunk - 1) / chunks + 1 : INDEX(0);
-    for (INDEX left = count; left > 0; --left) {
-      const INDEX pd = PLANAR ? INDEX(0) : INDEX(d.first) + INDEX(nd) * d.step, ph = INDEX(h.first) + INDEX(nh) * h.step;
-      const INDEX first = (pd * H + ph) * W + INDEX(w.first); // the position and the number of the first element of the row
-      const INDEX number = (INDEX(d.skipped + nd) * window[1] + INDEX(h.skipped + nh)) * window[2] + w.skipped;
+    const N count = chunk < all ? (all - chunk - 1) / chunks + 1 : N(0);
+    for (N left = count; left > 0; --left) {
+      const N kd = d.least + N(nd), kh = h.least + N(nh);
+      const N line = (N(at.z) * D + position_of(d, kd)) * H + position_of(h, kh), first = (line - N(at.z) * D * H) * W;
+      const N number = (kd * window[1] + kh) * window[2];
       // After the end of a row, its last element is repeated.
-      T value[AT_ONCE][V];
       #pragma unroll
       for (int e = 0; e < AT_ONCE; ++e) {
-        const int n = int(nw) * AT_ONCE + e, near = n < w.count ? n : w.count - 1;
-        load_columns<1, V, 1, true>(
-            value + e, x, (plane + OFFSET(first)) * C + s.c, near * w.step, W, C, lanes, OFFSET(0));
-      }
-      #pragma unroll
-      for (int e = 0; e < AT_ONCE; ++e) {
-        const int n = int(nw) * AT_ONCE + e, near = n < w.count ? n : w.count - 1;
+        const N n = N(nw) * AT_ONCE + e, kw = w.least + (n < columns ? n : columns - 1), at_w = position_of(w, kw);
+        const N here = FLAT ? first + at_w : number + kw;
+        const auto from = x + ((line * W + at_w) * C + s.c);
         #pragma unroll
         for (int v = 0; v < V; ++v) {
-          const auto rank = order_of(value[e][v]);
-          const bool better = (e == 0 && left == count) || (rank > order[v]) | (value[e][v] != value[e][v]);
-          best[0][v] = better ? value[e][v] : best[0][v];
-          order[v] = better ? rank : order[v];
-          where[0][v] = better ? I(FLAT ? first + near * w.step : number + near) : where[0][v];
+          best[v].where = e == 0 && left == count ? here : best[v].where;
+          include(best[v], from[v], here);
         }
       }
       nw += step_w;
@@ -80,6 +68,15 @@
       nd += step_d + (nh >= layer ? 1 : 0);
       nh -= nh >= layer ? layer : 0;
     }
-    const OFFSET to = (OFFSET(at.z) * OD * OH + at.y) * OW * chunks * C + s.c;
-    store_columns<1, V, 1, true>(out, best, to, s.w, OW * chunks, C, lanes);
-    store_indices<VALUES, 1, V, 1, true>(indices, where, to, s.w, OW * chunks, C, lanes);
+    const N to = ((N(at.z) * OD * OH + at.y) * OW * chunks + s.w) * C + s.c;
+    const auto target = out + to;
+    const auto index = indices + (VALUES ? N(0) : to);
+    #pragma unroll
+    for (int v = 0; v < V; ++v) {
+      target[v] = best[v].value;
+      if (!VALUES) {
+        index[v] = I(best[v].where);
+      } else if (to + v == 0) {
+        indices[0] = I(0);
+      }
+    }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isqrt, prod
+from math import gcd, isqrt, prod
 from typing import Any, TypeGuard
 
 import mlx.core as mx
@@ -19,7 +19,7 @@ from .._layout import bounds_array
 from .._types import TRAITS, Rule, is_window
 from .kernel_source import text
 
-HEADERS = ("windows.h", "memory.h", "order.h")  # included by every kernel, after metal.h or cuda.h
+HEADERS = ("windows.h", "order.h")  # included by every kernel, after metal.h or cuda.h
 
 _MAX_AXIS_THREADS = 2**31 - 1  # per grid axis: MLX stores the number in a C int
 _MAX_THREADGROUP, _MAX_DEEP = 1024, 64  # threads per threadgroup, and along its third axis
@@ -31,10 +31,9 @@ _MAX_AT_ONCE = 4  # of these, loaded at once if windows are not constants
 _MAX_NEIGHBOURS = 27  # windows that overlap with a window, itself included, if one thread compares them
 _MAX_OUTPUTS = 16  # outputs of the largest tile that one thread writes
 _MAX_NUMBER = 2**31 - 1  # pooled values per plane, whose numbers are int32
-_MAX_LOADED = 8  # elements per row that a thread with several windows reads, at most
 _FULL_GPU_THREADS = 2**16  # threads that occupy a GPU fully
+_MAX_LANES = 4  # channels per thread: as many as one load instruction reads
 _MAX_UNROLLED = 9  # elements of the largest window whose loop is unrolled
-_SHARED_ROWS = 2  # rows of overlapping large windows per thread; twice as many in 3-D
 _MIN_SPLIT, _MAX_SPLIT = 64, 1024  # threads per channel in outside_winners, fewer if there are many channels
 
 
@@ -156,7 +155,7 @@ class Kernels:
     def scatter(self, values: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """See ``Backend``. An index outside its own window adds nothing to a sum."""
         if _has_tiles(g):
-            outside = self._outside_window(values.dtype, indices, g, rule)
+            outside = self._outside_window(indices, g, rule)
             launch = _place(values.shape, values.dtype, indices.dtype, g, rule)
             return launch(self.dialect, values, indices, *outside)[0]
         if rule == "last":
@@ -171,19 +170,17 @@ class Kernels:
         """See ``Backend``."""
         found_in, outside, winner = "", [_no_array()] * 2, _no_array()
         if rule == "last" and _has_tiles(g) and _has_few_neighbours(g.window):
-            found_in, outside = "neighbours", self._outside_window(full.dtype, indices, g, rule)
+            found_in, outside = "neighbours", self._outside_window(indices, g, rule)
         elif rule == "last":
             found_in, winner = "numbers", self._winner(indices, g)
         launch = _pick(full.shape, full.dtype, indices.shape, indices.dtype, g, found_in)
         return launch(self.dialect, full, indices, *outside, winner)[0]
 
-    def _outside_window(
-        self, dtype: mx.Dtype, indices: mx.array, g: WindowGeometry, rule: Rule
-    ) -> list[mx.array]:
+    def _outside_window(self, indices: mx.array, g: WindowGeometry, rule: Rule) -> list[mx.array]:
         """The outputs of the kernels ``outside_window`` and ``outside_winners``."""
         if rule == "sum" or is_window(indices.dtype):
             return [_no_array()] * 2
-        mark, find = _outside_window(indices.shape, dtype, indices.dtype, g)
+        mark, find = _outside_window(indices.shape, indices.dtype, g)
         (outside_window,) = mark(self.dialect, indices)
         return [outside_window, *find(self.dialect, indices, outside_window)]
 
@@ -200,62 +197,27 @@ Shape = tuple[int, ...]  # (B, D, H, W, C)
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtype | None) -> Launch:
-    batch, *_, channels = shape
-    columns = _columns(dtype, shape, g, g.pooled[2])
-    while columns > 1 and (columns - 1) * g.window.stride[2] + g.window.span[2] > _MAX_LOADED:
-        columns //= 2
-    if g.window.dilation[2] > 1:
-        columns = 1
-    rows, flat = _rows(g), index_dtype is None or not is_window(index_dtype)
-    outputs, template = _pooled((batch, *g.pooled, channels), dtype, index_dtype)
-    template |= {
-        "FLAT": flat,
-        "WHERE": _index_type(index_dtype, g) if flat else mx.uint16,
-        "INDEX": _index_type(index_dtype, g),
-        **_work_template(dtype, shape, columns, g),
-        "INSIDE": _inside(g, columns),
-        "EVEN": g.pooled[2] % columns == 0,
-        "Y": rows,
-        **_constants(g.window),
-    }
-    d, h, w = g.pooled
-    grid = _grid(template["V"], (batch, d, -(-h // rows), w, channels), columns)
-    return _launch(POOL, template, grid, outputs, g.pooled)
+    pooled = (shape[0], *g.pooled, shape[4])
+    outputs, types = _pooled(pooled, dtype, index_dtype)
+    template = types | _work(shape, g, index_dtype) | _constants(g.window)
+    return _launch(POOL, template, _grid(template, pooled), outputs, g.pooled)
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _place(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry, rule: Rule) -> Launch:
     batch, *_, channels = shape
-    flat, stride, tiles = not is_window(index_dtype), g.window.stride, _tiles(g)
-    columns = _columns(dtype, shape, g, tiles[2], stride[2])
-    if g.window.dilation[2] > stride[2]:
-        columns = 1  # the windows of a tile are not neighbours
-    acc, lanes = _place_work(dtype, channels, g.window, rule)
-    whole = all(n * s == length for n, s, length in zip(g.pooled, stride, g.size))
+    work = _work(shape, g, index_dtype)
+    acc = dtype if rule == "last" or g.window.disjoint else TRAITS[dtype].accumulation
     template: dict[str, Any] = {
         "T": dtype,
         "ACC": acc,
         "SUM": rule == "sum",
-        "FLAT": flat,
-        "OUTSIDE": flat and rule == "last",
-        "INDEX": _index_type(index_dtype, g),
-        "NAMED": _index_type(index_dtype, g) if flat else mx.int32,
-        **_work_template(dtype, shape, columns, g, lanes),
-        "WHOLE": whole and tiles[2] % columns == 0,
+        "OUTSIDE": work["FLAT"] and rule == "last",
+        **work,
         **_constants(g.window),
     }
-    grid = _grid(lanes, (batch, *tiles, channels), columns)
+    grid = _grid(work, (batch, *_tiles(g), channels))
     return _launch(PLACE, template, grid, [((batch, *g.size, channels), dtype)], g.size)
-
-
-def _place_work(dtype: mx.Dtype, channels: int, window: Window, rule: Rule) -> tuple[mx.Dtype, int]:
-    """The accumulation dtype of ``place`` and its number of channels per thread."""
-    lanes, tile = _lanes(dtype, channels), prod(window.stride)
-    if rule == "last" or window.disjoint:
-        return dtype, lanes
-    acc = TRAITS[dtype].accumulation
-    # The sums of a larger tile in a wider dtype take many registers.
-    return acc, min(lanes, 4) if acc.size > dtype.size and tile > 1 else lanes
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
@@ -266,42 +228,25 @@ def _pick(
     flat = not is_window(index_dtype)
     if not isinstance(g, WindowGeometry) or (flat and found_in != "neighbours"):
         g = _without_window(g)  # flat indices do not need it
-    columns = _columns(dtype, shape, g, pooled[3])
-    index = _index_type(index_dtype, g)
     template: dict[str, Any] = {
         "T": dtype,
-        "FLAT": flat,
-        "NAMED": index if flat else mx.uint16,
         "LATER": found_in == "neighbours" and not g.window.disjoint,
         "OUTSIDE": flat and found_in == "neighbours",
         "HAS_WINNER": found_in == "numbers",
-        **_work_template(dtype, shape, columns, g),
-        "INSIDE": flat or _inside(g, columns),
-        "EVEN": pooled[3] % columns == 0,
+        **_work(shape, g, index_dtype),
         **_constants(g.window),
     }
-    return _launch(PICK, template, _grid(template["V"], pooled, columns), [(pooled, dtype)])
+    return _launch(PICK, template, _grid(template, pooled), [(pooled, dtype)])
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
-def _outside_window(
-    shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry
-) -> tuple[Launch, Launch]:
+def _outside_window(shape: Shape, index_dtype: mx.Dtype, g: WindowGeometry) -> tuple[Launch, Launch]:
     """The launches of the kernels ``outside_window`` and ``outside_winners``."""
     batch, *_, channels = shape
-    columns = _columns(dtype, shape, g, g.pooled[2])
-    index = _index_type(index_dtype, g)
-    work = _work_template(dtype, shape, columns, g)
-    template: dict[str, Any] = {
-        "INDEX": index,
-        **work,
-        "INSIDE": _inside(g, columns),
-        "EVEN": g.pooled[2] % columns == 0,
-        **_constants(g.window),
-    }
-    outputs = [((batch, -(-channels // work["V"])), mx.uint32)]
-    grid = _grid(work["V"], shape, columns)
-    mark = _launch(OUTSIDE_WINDOW, template, grid, outputs, g.size, init_value=0)
+    work = _work(shape, g, index_dtype)
+    outputs = [((batch, channels // work["V"]), mx.uint32)]
+    template = {name: work[name] for name in ("V", "ONE", "PLANAR", "N")} | _constants(g.window)
+    mark = _launch(OUTSIDE_WINDOW, template, _grid(work, shape), outputs, g.size, init_value=0)
 
     # Each thread reads all indices of its channel, and a SIMD group waits for the updates of its 32 threads
     # one after the other. With more threads per channel, all threads together read more and each waits less.
@@ -311,7 +256,7 @@ def _outside_window(
     words = sum(-(-prod(axes) // 32) for axes in (g.size, g.pooled))
     find = _launch(
         OUTSIDE_WINNERS,
-        {"INDEX": index, "OFFSET": work["OFFSET"]},
+        {"N": work["N"]},
         (threads * channels, 1, batch),
         [((batch, channels, words), mx.uint32)],
         (*g.size, work["V"], threads),
@@ -322,21 +267,14 @@ def _outside_window(
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _last_writer(shape: Shape, index_dtype: mx.Dtype, g: Geometry) -> Launch:
-    batch, *_, channels = shape
-    template: dict[str, Any] = {
-        "FLAT": not is_window(index_dtype),
-        "INDEX": _index_type(index_dtype, g),
-        "V": min(4, channels),
-        "OFFSET": _offset_type(shape, g),
-        "AXIS": _axis_type(g),
-    }
     if prod(g.pooled) > _MAX_NUMBER:
         raise ValueError(
             f"[{LAST_WRITER.name}] a plane must have at most {_MAX_NUMBER} pooled values but got {g.pooled}."
         )
-    grid = (g.pooled[2] * -(-channels // template["V"]), g.pooled[0] * g.pooled[1], batch)
+    batch, *_, channels = shape
+    work = _work(shape, g, index_dtype)
     outputs = [((batch, *g.size, channels), mx.int32)]
-    return _launch(LAST_WRITER, template, grid, outputs, *_window_of(g), g.size, init_value=-1)
+    return _launch(LAST_WRITER, work, _grid(work, shape), outputs, *_window_of(g), g.size, init_value=-1)
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
@@ -347,31 +285,25 @@ def _pool_any(
     batch, *_, channels = shape
     d, h, w = g.pooled
     # Each channel needs its own thread if channels have different windows.
-    lanes = _lanes(dtype, channels) if columns == 1 else 1
-    groups = -(-channels // lanes)
+    lanes = _lanes(channels) if columns == 1 else 1
     longest = g.longest if isinstance(g, RegionGeometry) else _window_of(g)[0][:3]
     elements, chunks = prod(longest), 1
     if elements > _MAX_ELEMENTS:
         # At most the root of the number of elements, and no more threads than fill a GPU.
-        most = _FULL_GPU_THREADS // (batch * d * h * w * groups)
+        most = _FULL_GPU_THREADS // (batch * d * h * w * (channels // lanes))
         chunks = max(1, min(_power_of_two(int(elements**0.5)), most))
-    number_type = _index_type(index_dtype, g)
-    template: dict[str, Any] = {
-        "FLAT": index_dtype is None or not is_window(index_dtype),
-        "INDEX": number_type,
-        **_work_template(dtype, shape, 1, g, lanes),
-        "OFFSET": _offset_type(shape, g, chunks),
-    }
+    template = _work(shape, g, index_dtype, chunks, lanes)
     first, size = template | {"REGIONS": isinstance(g, RegionGeometry)}, (*g.pooled, chunks)
     first |= {"AT_ONCE": min(longest[2], _MAX_AT_ONCE), "SPLIT": chunks > 1}
-    grid, part_grid = ((n * groups, d * h, batch) for n in (w, w * chunks))
-    outputs, types = _pooled((batch, *g.pooled, channels), dtype, index_dtype)
+    pooled, parts = ((batch, d, h, n, channels) for n in (w, w * chunks))
+    outputs, types = _pooled(pooled, dtype, index_dtype)
     if chunks == 1:
+        grid = _grid(template, pooled)
         return [_launch(POOL_ANY, first | types, grid, outputs, *_window_of(g), size)]
-    parts, part_types = _pooled((batch, d, h, w * chunks, channels), dtype, number_type)
+    part_outputs, part_types = _pooled(parts, dtype, template["N"])
     return [
-        _launch(POOL_ANY, first | part_types, part_grid, parts, *_window_of(g), size),
-        _launch(POOL_CHUNKS, template | types, grid, outputs, size),
+        _launch(POOL_ANY, first | part_types, _grid(template, parts), part_outputs, *_window_of(g), size),
+        _launch(POOL_CHUNKS, template | types, _grid(template, pooled), outputs, size),
     ]
 
 
@@ -385,23 +317,15 @@ def _pooled(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype | None) -> tupl
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _accumulate_regions(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Geometry) -> Launch:
     full = (shape[0], *g.size, shape[4])
-    # Only outputs are accessed as contiguous runs, so the window does not matter. The number of columns
-    # need not divide the width: a bounds check takes little time compared with finding the windows.
-    columns = _columns(dtype, shape, _without_window(Geometry(g.size, g.size)))
     window = g.window or Window()
-    if window.dilation[2] > window.stride[2]:
-        columns = 1  # neighbouring outputs belong to different windows
     template: dict[str, Any] = {
         "T": dtype,
         "ACC": TRAITS[dtype].accumulation,
-        "FLAT": not is_window(index_dtype),
         "REGIONS": isinstance(g, RegionGeometry),
         "DILATED": any(d > s for d, s in zip(window.dilation, window.stride)),
-        "INDEX": _index_type(index_dtype, g),
-        **_work_template(dtype, shape, columns, g),
-        "EVEN": g.size[2] % columns == 0,
+        **_work(shape, g, index_dtype),
     }
-    grid = _grid(template["V"], full, columns)
+    grid = _grid(template, full)
     return _launch(ACCUMULATE_REGIONS, template, grid, [(full, dtype)], *_window_of(g), g.size)
 
 
@@ -493,83 +417,33 @@ def _extents(g: Geometry, chunks: int = 1) -> list[int]:
     return extents
 
 
-def _axis_type(g: Geometry) -> mx.Dtype:
-    """The type of a coordinate on an axis."""
-    # CUDA runs whole blocks, so the numbers of surplus threads exceed the length of the axis.
-    return mx.int32 if max(_extents(g)) < 2**31 - 2**14 else mx.int64
+def _lanes(channels: int) -> int:
+    """The number of neighbouring channels per thread, a divisor of ``channels``."""
+    return channels if channels <= _MAX_LANES else gcd(channels, _MAX_LANES)
 
 
-def _index_type(index_dtype: mx.Dtype | None, g: Geometry) -> mx.Dtype:
-    """A type that holds every valid index and the number of every pooled value.
-
-    A uint32 index above the range of the type becomes negative, so it remains invalid.
-    """
-    narrow = (index_dtype is None or index_dtype.size <= 4) and prod(_extents(g)) < 2**31
-    return mx.int32 if narrow else mx.int64
-
-
-def _offset_type(shape: Shape, g: Geometry, chunks: int = 1) -> mx.Dtype:
-    """A type for offsets into every array: 32 bits if possible, as 64-bit arithmetic is slow on a GPU."""
-    extents = _extents(g, chunks)
-    most = prod(extents)
-    if isinstance(g, RegionGeometry):
-        most = max(most, 2 * sum(extents))  # the bounds of all axes
-    return mx.int32 if shape[0] * shape[4] * most < 2**31 else mx.int64
-
-
-def _lanes(dtype: mx.Dtype, channels: int) -> int:
-    """The number of neighbouring channels per thread."""
-    # 16 bytes per thread: 32 threads with 4 float32 channels each read four cache lines of 128 bytes.
-    return max(1, min(16 // dtype.size, 8, channels))
-
-
-def _columns(dtype: mx.Dtype, shape: Shape, g: WindowGeometry, width: int = 0, tile: int = 1) -> int:
-    """The number of neighbouring windows or tiles per thread: more if there are few channels.
-
-    A number that divides the width, if given, saves a bounds check in the kernel.
-    """
-    most = _power_of_two(min(16 // dtype.size, 8) // shape[4] // tile)
-    run = most * g.window.stride[2] + 2 * g.window.span[2]
-    if run > min(prod(g.size), prod(g.pooled)) * shape[0]:  # tiny arrays
-        return 1
-    return next((n for n in (most, most // 2) if n > 1 and width % n == 0), most)
-
-
-def _rows(g: WindowGeometry) -> int:
-    """The number of rows of windows per thread of ``pool``: more if windows overlap by half or more."""
-    kernel, stride = g.window.kernel[1], g.window.stride[1]
-    overlapping = 2 * stride <= kernel and g.window.dilation[1] == 1
-    if not overlapping or g.window.elements < _MAX_UNROLLED:
-        return 1
-    return _SHARED_ROWS * (1 if g.window.kernel[0] == 1 else 2)
-
-
-def _work_template(
-    dtype: mx.Dtype, shape: Shape, columns: int, g: Geometry, lanes: int | None = None
+def _work(
+    shape: Shape, g: Geometry, index_dtype: mx.Dtype | None, chunks: int = 1, lanes: int = 0
 ) -> dict[str, Any]:
-    """The template arguments of a work item (see windows.h) and the types of its coordinates."""
-    lanes = lanes or _lanes(dtype, shape[4])
+    """The template arguments that describe work items and numbers (see windows.h)."""
+    # 32 bits if every coordinate, offset and index fits, as 64-bit arithmetic is slow on a GPU. A uint32
+    # index above the range becomes negative, so it remains invalid.
+    extents = _extents(g, chunks)
+    most = max(shape[0] * shape[4] * prod(extents), 2 * sum(extents))  # twice: the bounds of all axes
+    narrow = most < 2**31 - 2**14 and (index_dtype is None or index_dtype.size <= 4)
+    lanes = lanes or _lanes(shape[4])
     return {
         "V": lanes,
-        "TAIL": shape[4] % lanes != 0,
         "ONE": shape[4] == lanes,
-        "X": columns,
         "PLANAR": g.size[0] == g.pooled[0] == 1,
-        "OFFSET": _offset_type(shape, g),
-        "AXIS": _axis_type(g),
+        "N": mx.int32 if narrow else mx.int64,
+        "FLAT": index_dtype is None or not is_window(index_dtype),
     }
 
 
-def _grid(lanes: int, shape: Shape, columns: int) -> tuple[int, int, int]:
+def _grid(work: dict[str, Any], shape: Shape) -> tuple[int, int, int]:
     batch, d, h, w, channels = shape
-    return -(-w // columns) * -(-channels // lanes), d * h, batch
-
-
-def _inside(g: WindowGeometry, columns: int) -> bool:
-    """Whether all windows, with the additional ones of a row's last thread, are inside the plane."""
-    counts = (*g.pooled[:2], -(-g.pooled[2] // columns) * columns)
-    axes = zip(counts, g.size, g.window.stride, g.window.padding, g.window.span)
-    return all(p == 0 and (n - 1) * s + span <= length for n, length, s, p, span in axes)
+    return w * (channels // work["V"]), d * h, batch
 
 
 def _constants(window: Window) -> dict[str, int]:

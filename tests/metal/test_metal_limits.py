@@ -93,7 +93,7 @@ def test_no_access_out_of_bounds_and_no_overflow(name):
 
 
 def test_an_overflow_would_be_noticed():
-    old = "const AXIS d0 = s.d * SD - PD, h0 = s.h * SH - PH, w0 = s.w * SW - PW;"
+    old = "elements_of<N>(s.w * SW - PW"
     device = Sparse(lambda text: text.replace(old, old.replace("s.w * SW", "int(s.w) * SW * 2")))
     with pytest.raises(AssertionError, match="undefined behaviour"), device.installed():
         CALLS["windows of one element"]()

@@ -83,12 +83,12 @@ def test_marks_are_the_channel_groups_with_an_index_outside_its_window():
         outside = np.array([any(n >= 0 and n not in e for n, e in zip(row, elements)) for row in each])
         indices, (g, folded) = case.layout.arrange(flat, mx.int32), folded_geometry(case)
         channels = folded[-1]
-        lanes = gpu._lanes(case.dtype, channels)
+        lanes = gpu._lanes(channels)
         rows = outside.reshape(-1, channels)
         groups = [rows[:, n : n + lanes].any(axis=1) for n in range(0, channels, lanes)]
         with emulator.device("emulated"):
             kernels = _backends.get("metal")
-            marks = kernels._outside_window(case.dtype, indices.reshape(folded), g, "last")[0]
+            marks = kernels._outside_window(indices.reshape(folded), g, "last")[0]
         np.testing.assert_array_equal(np.array(marks) != 0, np.stack(groups, axis=1), str(case))
 
 

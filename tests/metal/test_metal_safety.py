@@ -69,22 +69,22 @@ DIFFERS = "another result"  # no access is wrong
 # For each kernel and kind of failure: a call, what is reported, a piece of the source and its replacement.
 MISTAKES = {
     "pool": [
-        ("pool", BOUNDS, "<COUNT, V, X, INSIDE>", "<COUNT, V, X, true>"),
-        ("pool", INPUT, "    store_columns", "((device T*)x)[to] = T(1); store_columns"),
-        ("pool", UNDEFINED, "const int ROW =", "volatile int n = 1 << 30; n *= 2; const int ROW ="),
-        ("pool", TWICE, "TAIL &&", "false &&"),
-        ("pool ties", DIFFERS, "rank > held", "rank >= held"),
+        ("pool", BOUNDS, "position_of(w, kw) : N(0)", "w.start + k * DW : N(0)"),
+        ("pool", INPUT, "const auto target = out + to;", "const auto target = (device T*)x + to;"),
+        ("pool", UNDEFINED, "const int ROWS =", "volatile int n = 1 << 30; n *= 2; const int ROWS ="),
+        ("pool", TWICE, "* OW + s.w) * C + s.c;", "* OW + s.w / 2) * C + s.c;"),
+        ("pool ties", DIFFERS, "include(best[v], from[v], here);", "include(best[v], from[v], here); best[v].where = from[v] == best[v].value ? here : best[v].where;"),
     ],
     "pool_any": [
-        ("global ties", BOUNDS, "INDEX(nh) * h.step;", "INDEX(nh + 1) * h.step;"),
-        ("global ties", DIFFERS, "rank > order[v]", "rank >= order[v]"),
-        ("global ties", BOUNDS, "n < w.count ? n : w.count - 1;\n        load", "n;\n        load"),
-        ("adaptive", DIFFERS, "(line + OD + OFFSET(s.h))", "(line + OFFSET(s.h))"),
+        ("global ties", DIFFERS, "include(best[v], from[v], here);", "include(best[v], from[v], here); best[v].where = from[v] == best[v].value ? here : best[v].where;"),
+        ("global ties", BOUNDS, "kh = h.least + N(nh)", "kh = h.least + N(nh) + 1"),
+        ("global ties", BOUNDS, "(n < columns ? n : columns - 1)", "n"),
+        ("adaptive", DIFFERS, "(line + OD + s.h)", "(line + s.h)"),
     ],
-    "pool_chunks": [("global ties", DIFFERS, "given[e][v] < number[v]", "given[e][v] > number[v]")],
+    "pool_chunks": [("global ties", DIFFERS, "number < best[v].where)", "number > best[v].where)")],
     "place": [
         ("unpool window", BOUNDS, "within(oh, OH)", "within(oh, OH + 1)"),
-        ("unpool window", UNWRITTEN, "row, w0, W, C, lanes", "row, w0, W - 1, C, lanes"),
+        ("unpool window", UNWRITTEN, "within(w, W)) {\n          const auto to", "within(w, W - 1)) {\n          const auto to"),
         ("unpool window", TWICE, "h0 = s.h * SH", "h0 = s.h * (SH - 1)"),
         ("unpool window", EARLY, "T(result[r][o][v]);", "T(result[r][o][v]) + out[0];"),
         ("unpool outside", DIFFERS, "if (OUTSIDE && outside_window", "if (false && outside_window"),
@@ -95,10 +95,10 @@ MISTAKES = {
         ("adaptive vjp", DIFFERS, "int nh = 0", "int nh = 1"),
     ],
     "pick": [
-        ("vjp outside", BOUNDS, "n >= 0 && n < NAMED(D) * H * W", "true"),
+        ("vjp outside", BOUNDS, "position >= 0 && position < elements", "true"),
         ("vjp outside", DIFFERS, "OUTSIDE && outside_window", "false && outside_window"),
     ],
-    "outside_window": [("unpool outside", DIFFERS, "any |= named", "any |= false & named")],
+    "outside_window": [("unpool outside", DIFFERS, "outside |= named", "outside |= false & named")],
     "outside_winners": [
         ("unpool outside", BOUNDS, "index[n] >= 0 && index[n] < elements && owner", "owner"),
         (
@@ -108,11 +108,11 @@ MISTAKES = {
         ("unpool outside", DIFFERS, "left - 1 - n", "count - left + n"),
     ],
     "last_writer": [
-        ("unpool any", BOUNDS, "index < INDEX(D) * H * W", "true"),
+        ("unpool any", BOUNDS, "index < elements", "true"),
         (
             *("unpool any", TWICE),
-            "raise_to(winner + ((plane + OFFSET(index)) * C + s.c + v), int32_t(number));",
-            "winner[(plane + OFFSET(index)) * C + s.c + v].value = int32_t(number);",
+            "raise_to(winner + ((N(at.z) * elements + index) * C + s.c + v), int32_t(number));",
+            "winner[(N(at.z) * elements + index) * C + s.c + v].value = int32_t(number);",
         ),
     ],
 }
@@ -281,7 +281,7 @@ def test_indices_outside_windows_among_more_than_2_to_the_31_elements():
     # Of the positions, only the first is named. All pooled values but the last lose it.
     bits = [1] + [0] * 127 + [2**32 - 1] * 31 + [2**31 - 1]
     marked = {"outside_window": [1]}
-    check_ends(find, marked, {"winner_bits": bits}, -1, size=(*size, 8, 1))
+    check_ends(find, marked, {"winner_bits": bits}, -1, size=(*size, 4, 1))
     check_ends(place, {"values": [7.0], "winner_bits": bits, **marked}, {}, -2, -1, size=size)
 
 
@@ -342,9 +342,9 @@ def test_32_bit_indices_into_a_plane_of_2_to_the_31_positions(kernel_size):
 
 def test_32_bit_offsets_would_be_noticed():
     (launch,) = traced(lambda x: mlx_unpool.max_pool2d(x, 2), huge(HUGE, mx.float16))
-    old = "const OFFSET from = (plane + OFFSET(row)) * C + s.c;"
+    old = "const auto from = x + ((N(at.z) * D * H * W + position) * C + s.c);"
     assert old in launch.text
-    new = "const OFFSET from = int(uint(plane + OFFSET(row)) * uint(C)) + s.c;"
+    new = "const auto from = x + (int(uint(N(at.z) * D * H * W + position) * uint(C)) + s.c);"
     narrow = dataclasses.replace(launch, text=launch.text.replace(old, new))
     with Ends(narrow, size=(1, *POOLED[1:3])) as ends:
         assert ends.run(failures=True)[0].startswith("access out of bounds")
