@@ -1,4 +1,4 @@
-    // Marks the channel groups of an image that have an index outside its own window. For these groups `place` and `pick`
+    // Marks the channel groups of an image that have an index outside its own window. For these groups `scatter` and `gather`
     // cannot find the pooled values of a position by reading the windows around it, and use the bits of `outside_winners`.
     //   indices (B, OD, OH, OW, C), size = (D, H, W)  ->  outside_window (B, channel groups), initialised to 0
     // One thread: V neighbouring channels of one pooled value. Grid: (OW * C / V, OD * OH, B).

@@ -38,11 +38,11 @@
     }
     const N to = ((N(at.z) * OD * OH + at.y) * OW + s.w) * C + s.c;
     const auto target = out + to;
-    const auto index = indices + (VALUES ? N(0) : to);
+    const auto index = indices + (VALUES_ONLY ? N(0) : to);
     #pragma unroll
     for (int v = 0; v < V; ++v) {
       target[v] = any ? best[v].value : lowest<T>();
-      if (!VALUES) {
+      if (!VALUES_ONLY) {
         index[v] = any ? I(best[v].where) : FLAT ? I(-1) : I(0);
       } else if (to + v == 0) {
         indices[0] = I(0);

@@ -6,7 +6,7 @@
     //   x (B, D, H, W, C), bounds (B, OD + OH + OW, 2, 1 or C), window, starts, size = (OD, OH, OW, chunks)
     //   ->  out, indices (B, OD, OH, OW * chunks, C)
     // One thread: V neighbouring channels of one chunk; V is 1 if the bounds differ between channels. Each row of a window is
-    // divided into runs of at most AT_ONCE elements, whose loads are independent. Chunk n has the runs n, n + chunks, ...
+    // divided into runs of at most BLOCK elements, whose loads are independent. Chunk n has the runs n, n + chunks, ...
     // Grid: (OW * chunks * C / V, OD * OH, B).
     const int D = PLANAR ? 1 : x_shape[1], H = x_shape[2], W = x_shape[3], C = ONE ? V : x_shape[4];
     const int OD = PLANAR ? 1 : size[0], OH = size[1], OW = size[2], chunks = SPLIT ? size[3] : 1;
@@ -31,7 +31,7 @@
     }
     // The coordinates of a run in the window (in runs, rows and layers), and their increments per step of `chunks` runs.
     const N columns = count_of(w);
-    const uint row = (uint(columns) + (AT_ONCE - 1)) / AT_ONCE, layer = uint(count_of(h));
+    const uint row = (uint(columns) + (BLOCK - 1)) / BLOCK, layer = uint(count_of(h));
     const N all = count_of(d) * layer * row;
     uint nw = 0, nh = 0, nd = 0, step_w = 1, step_h = 0, step_d = 0;
     if (SPLIT && all > 0) {
@@ -52,8 +52,8 @@
       const N number = (kd * window[1] + kh) * window[2];
       // After the end of a row, its last element is repeated.
       #pragma unroll
-      for (int e = 0; e < AT_ONCE; ++e) {
-        const N n = N(nw) * AT_ONCE + e, kw = w.least + (n < columns ? n : columns - 1), at_w = position_of(w, kw);
+      for (int e = 0; e < BLOCK; ++e) {
+        const N n = N(nw) * BLOCK + e, kw = w.least + (n < columns ? n : columns - 1), at_w = position_of(w, kw);
         const N here = FLAT ? first + at_w : number + kw;
         const auto from = x + ((line * W + at_w) * C + s.c);
         #pragma unroll
@@ -70,11 +70,11 @@
     }
     const N to = ((N(at.z) * OD * OH + at.y) * OW * chunks + s.w) * C + s.c;
     const auto target = out + to;
-    const auto index = indices + (VALUES ? N(0) : to);
+    const auto index = indices + (VALUES_ONLY ? N(0) : to);
     #pragma unroll
     for (int v = 0; v < V; ++v) {
       target[v] = best[v].value;
-      if (!VALUES) {
+      if (!VALUES_ONLY) {
         index[v] = I(best[v].where);
       } else if (to + v == 0) {
         indices[0] = I(0);

@@ -37,11 +37,11 @@
       }
     }
     const auto target = out + (to * C + s.c);
-    const auto index = indices + (VALUES ? N(0) : to * C + s.c);
+    const auto index = indices + (VALUES_ONLY ? N(0) : to * C + s.c);
     #pragma unroll
     for (int v = 0; v < V; ++v) {
       target[v] = best[v].value;
-      if (!VALUES) {
+      if (!VALUES_ONLY) {
         index[v] = FLAT || best[v].where >= 0 ? I(best[v].where) : I(0);
       } else if (to * C + s.c + v == 0) {
         indices[0] = I(0);

@@ -8,7 +8,7 @@
 //   PLANAR   all arrays have depth 1
 //   N        type of coordinates, offsets and numbers: 64 bits if 32 could overflow
 //   FLAT     indices are flat, not window offsets
-//   VALUES   values are stored, but no indices
+//   VALUES_ONLY   values are stored, but no indices
 
 // The work item of one thread: V channels, starting at `c`, of column `w` in row `h` of layer `d`.
 template <typename N> struct WorkItem {

@@ -50,11 +50,11 @@ class Kernel:
 POOL = Kernel("pool", ("x", "size"), ("out", "indices"))
 POOL_ANY = Kernel("pool_any", ("x", "bounds", "window", "starts", "size"), ("out", "indices"))
 POOL_CHUNKS = Kernel("pool_chunks", ("values", "numbers", "size"), ("out", "indices"))
-PLACE = Kernel("place", ("values", "indices", "outside_window", "winner_bits", "size"), ("out",))
-ACCUMULATE_REGIONS = Kernel(
-    "accumulate_regions", ("values", "indices", "covering", "window", "starts", "size"), ("out",)
+SCATTER = Kernel("scatter", ("values", "indices", "outside_window", "winner_bits", "size"), ("out",))
+SCATTER_REGIONS = Kernel(
+    "scatter_regions", ("values", "indices", "covering", "window", "starts", "size"), ("out",)
 )
-PICK = Kernel("pick", ("full", "indices", "outside_window", "winner_bits", "winner"), ("out",))
+GATHER = Kernel("gather", ("full", "indices", "outside_window", "winner_bits", "winner"), ("out",))
 OUTSIDE_WINDOW = Kernel("outside_window", ("indices", "size"), ("outside_window",), atomic=True)
 OUTSIDE_WINNERS = Kernel(
     "outside_winners", ("indices", "outside_window", "size"), ("winner_bits",), atomic=True
@@ -62,7 +62,7 @@ OUTSIDE_WINNERS = Kernel(
 LAST_WRITER = Kernel("last_writer", ("indices", "window", "starts", "size"), ("winner",), atomic=True)
 KERNELS = (
     *(POOL, POOL_ANY, POOL_CHUNKS),
-    *(PLACE, ACCUMULATE_REGIONS, PICK, OUTSIDE_WINDOW, OUTSIDE_WINNERS, LAST_WRITER),
+    *(SCATTER, SCATTER_REGIONS, GATHER, OUTSIDE_WINDOW, OUTSIDE_WINNERS, LAST_WRITER),
 )
 
 
@@ -98,13 +98,13 @@ class Launch:
 
     kernel: Kernel
     grid: tuple[int, int, int]
-    numbers: tuple[tuple[int, ...], ...]  # integers, the inputs after the arrays
+    integers: tuple[tuple[int, ...], ...]  # integers, the inputs after the arrays
     options: dict[str, Any]
 
     def __call__(self, dialect: str, *arrays: mx.array) -> Any:
         if dialect == "metal":
             arrays = tuple(map(_aligned, arrays))
-        inputs = [*arrays, *(mx.array(numbers, mx.int32) for numbers in self.numbers)]
+        inputs = [*arrays, *(mx.array(numbers, mx.int32) for numbers in self.integers)]
         group = threadgroup(self.grid, dialect, self.kernel.name)
         threads = {"grid": self.grid, "threadgroup": group}
         kernel = _build(dialect, self.kernel)
@@ -141,11 +141,11 @@ class Kernels:
     ) -> tuple[mx.array, mx.array]:
         """See ``Backend``. Without ``index_dtype`` the second array has one element and is not used."""
         x, *bounds = source
-        if isinstance(g, WindowGeometry) and not _is_large(g):
+        if isinstance(g, WindowGeometry) and not _uses_pool_any(g):
             return _pool(x.shape, x.dtype, g, index_dtype)(self.dialect, x)
         columns = bounds[0].shape[3] if bounds else 1
         first, *rest = _pool_any(x.shape, x.dtype, columns, g, index_dtype)
-        parts = first(self.dialect, x, *bounds or [_no_array()])
+        parts = first(self.dialect, x, *bounds or [_unused()])
         return rest[0](self.dialect, *parts) if rest else parts
 
     def pool_values(self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype) -> mx.array:
@@ -154,32 +154,33 @@ class Kernels:
 
     def scatter(self, values: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """See ``Backend``. An index outside its own window adds nothing to a sum."""
-        if _has_tiles(g):
+        if _uses_scatter(g):
             outside = self._outside_window(indices, g, rule)
-            launch = _place(values.shape, values.dtype, indices.dtype, g, rule)
+            launch = _scatter(values.shape, values.dtype, indices.dtype, g, rule)
             return launch(self.dialect, values, indices, *outside)[0]
         if rule == "last":
             return self.gather(values, self._winner(indices, g), g, "sum")
-        covering = _no_array()
+        covering = _unused()
         if isinstance(g, RegionGeometry):
             covering = bounds_array(g.covering_table, g.covering, g.size)
-        launch = _accumulate_regions(values.shape, values.dtype, indices.dtype, g)
+        launch = _scatter_regions(values.shape, values.dtype, indices.dtype, g)
         return launch(self.dialect, values, indices, covering)[0]
 
     def gather(self, full: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """See ``Backend``."""
-        found_in, outside, winner = "", [_no_array()] * 2, _no_array()
-        if rule == "last" and _has_tiles(g) and _has_few_neighbours(g.window):
-            found_in, outside = "neighbours", self._outside_window(indices, g, rule)
+        overwritten: str | None = None
+        outside, winner = [_unused()] * 2, _unused()
+        if rule == "last" and _uses_scatter(g) and _has_few_neighbours(g.window):
+            overwritten, outside = "neighbours", self._outside_window(indices, g, rule)
         elif rule == "last":
-            found_in, winner = "numbers", self._winner(indices, g)
-        launch = _pick(full.shape, full.dtype, indices.shape, indices.dtype, g, found_in)
+            overwritten, winner = "last_writer", self._winner(indices, g)
+        launch = _gather(full.shape, full.dtype, indices.shape, indices.dtype, g, overwritten)
         return launch(self.dialect, full, indices, *outside, winner)[0]
 
     def _outside_window(self, indices: mx.array, g: WindowGeometry, rule: Rule) -> list[mx.array]:
         """The outputs of the kernels ``outside_window`` and ``outside_winners``."""
         if rule == "sum" or is_window(indices.dtype):
-            return [_no_array()] * 2
+            return [_unused()] * 2
         mark, find = _outside_window(indices.shape, indices.dtype, g)
         (outside_window,) = mark(self.dialect, indices)
         return [outside_window, *find(self.dialect, indices, outside_window)]
@@ -198,54 +199,52 @@ Shape = tuple[int, ...]  # (B, D, H, W, C)
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtype | None) -> Launch:
     pooled = (shape[0], *g.pooled, shape[4])
-    outputs, types = _pooled(pooled, dtype, index_dtype)
-    template = types | _work(shape, g, index_dtype) | _constants(g.window)
+    outputs, types = _pool_outputs(pooled, dtype, index_dtype)
+    template = types | _template(shape, g, index_dtype) | _window_constants(g.window)
     return _launch(POOL, template, _grid(template, pooled), outputs, g.pooled)
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
-def _place(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry, rule: Rule) -> Launch:
+def _scatter(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry, rule: Rule) -> Launch:
     batch, *_, channels = shape
-    work = _work(shape, g, index_dtype)
+    work = _template(shape, g, index_dtype)
     acc = dtype if rule == "last" or g.window.disjoint else TRAITS[dtype].accumulation
     template: dict[str, Any] = {
         "T": dtype,
         "ACC": acc,
         "SUM": rule == "sum",
-        "OUTSIDE": work["FLAT"] and rule == "last",
         **work,
-        **_constants(g.window),
+        **_window_constants(g.window),
     }
     grid = _grid(work, (batch, *_tiles(g), channels))
-    return _launch(PLACE, template, grid, [((batch, *g.size, channels), dtype)], g.size)
+    return _launch(SCATTER, template, grid, [((batch, *g.size, channels), dtype)], g.size)
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
-def _pick(
-    shape: Shape, dtype: mx.Dtype, pooled: Shape, index_dtype: mx.Dtype, g: Geometry, found_in: str
+def _gather(
+    shape: Shape, dtype: mx.Dtype, pooled: Shape, index_dtype: mx.Dtype, g: Geometry, overwritten: str | None
 ) -> Launch:
-    """``found_in``: how overwritten values are found: ``"neighbours"``, ``"numbers"`` or ``""`` (not)."""
+    """``overwritten``: how overwritten values are found, ``"neighbours"``, ``"last_writer"`` or None."""
     flat = not is_window(index_dtype)
-    if not isinstance(g, WindowGeometry) or (flat and found_in != "neighbours"):
+    if not isinstance(g, WindowGeometry) or (flat and overwritten != "neighbours"):
         g = _without_window(g)  # flat indices do not need it
     template: dict[str, Any] = {
         "T": dtype,
-        "LATER": found_in == "neighbours" and not g.window.disjoint,
-        "OUTSIDE": flat and found_in == "neighbours",
-        "HAS_WINNER": found_in == "numbers",
-        **_work(shape, g, index_dtype),
-        **_constants(g.window),
+        "COMPARE": overwritten == "neighbours" and (flat or not g.window.disjoint),
+        "HAS_WINNER": overwritten == "last_writer",
+        **_template(shape, g, index_dtype),
+        **_window_constants(g.window),
     }
-    return _launch(PICK, template, _grid(template, pooled), [(pooled, dtype)])
+    return _launch(GATHER, template, _grid(template, pooled), [(pooled, dtype)])
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _outside_window(shape: Shape, index_dtype: mx.Dtype, g: WindowGeometry) -> tuple[Launch, Launch]:
     """The launches of the kernels ``outside_window`` and ``outside_winners``."""
     batch, *_, channels = shape
-    work = _work(shape, g, index_dtype)
+    work = _template(shape, g, index_dtype)
     outputs = [((batch, channels // work["V"]), mx.uint32)]
-    template = {name: work[name] for name in ("V", "ONE", "PLANAR", "N")} | _constants(g.window)
+    template = {name: work[name] for name in ("V", "ONE", "PLANAR", "N")} | _window_constants(g.window)
     mark = _launch(OUTSIDE_WINDOW, template, _grid(work, shape), outputs, g.size, init_value=0)
 
     # Each thread reads all indices of its channel, and a SIMD group waits for the updates of its 32 threads
@@ -272,9 +271,11 @@ def _last_writer(shape: Shape, index_dtype: mx.Dtype, g: Geometry) -> Launch:
             f"[{LAST_WRITER.name}] a plane must have at most {_MAX_NUMBER} pooled values but got {g.pooled}."
         )
     batch, *_, channels = shape
-    work = _work(shape, g, index_dtype)
+    work = _template(shape, g, index_dtype)
     outputs = [((batch, *g.size, channels), mx.int32)]
-    return _launch(LAST_WRITER, work, _grid(work, shape), outputs, *_window_of(g), g.size, init_value=-1)
+    return _launch(
+        LAST_WRITER, work, _grid(work, shape), outputs, *_window_arguments(g), g.size, init_value=-1
+    )
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
@@ -285,37 +286,39 @@ def _pool_any(
     batch, *_, channels = shape
     d, h, w = g.pooled
     # Each channel needs its own thread if channels have different windows.
-    lanes = _lanes(channels) if columns == 1 else 1
-    longest = g.longest if isinstance(g, RegionGeometry) else _window_of(g)[0][:3]
+    lanes = _channels_per_thread(channels) if columns == 1 else 1
+    longest = g.longest if isinstance(g, RegionGeometry) else _window_arguments(g)[0][:3]
     elements, chunks = prod(longest), 1
     if elements > _MAX_ELEMENTS:
         # At most the root of the number of elements, and no more threads than fill a GPU.
         most = _FULL_GPU_THREADS // (batch * d * h * w * (channels // lanes))
         chunks = max(1, min(_power_of_two(int(elements**0.5)), most))
-    template = _work(shape, g, index_dtype, chunks, lanes)
+    template = _template(shape, g, index_dtype, chunks, lanes)
     first, size = template | {"REGIONS": isinstance(g, RegionGeometry)}, (*g.pooled, chunks)
-    first |= {"AT_ONCE": min(longest[2], _MAX_AT_ONCE), "SPLIT": chunks > 1}
+    first |= {"BLOCK": min(longest[2], _MAX_AT_ONCE), "SPLIT": chunks > 1}
     pooled, parts = ((batch, d, h, n, channels) for n in (w, w * chunks))
-    outputs, types = _pooled(pooled, dtype, index_dtype)
+    outputs, types = _pool_outputs(pooled, dtype, index_dtype)
     if chunks == 1:
         grid = _grid(template, pooled)
-        return [_launch(POOL_ANY, first | types, grid, outputs, *_window_of(g), size)]
-    part_outputs, part_types = _pooled(parts, dtype, template["N"])
+        return [_launch(POOL_ANY, first | types, grid, outputs, *_window_arguments(g), size)]
+    part_outputs, part_types = _pool_outputs(parts, dtype, template["N"])
     return [
-        _launch(POOL_ANY, first | part_types, _grid(template, parts), part_outputs, *_window_of(g), size),
+        _launch(
+            POOL_ANY, first | part_types, _grid(template, parts), part_outputs, *_window_arguments(g), size
+        ),
         _launch(POOL_CHUNKS, template | types, _grid(template, pooled), outputs, size),
     ]
 
 
-def _pooled(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype | None) -> tuple[Any, Any]:
+def _pool_outputs(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype | None) -> tuple[Any, Any]:
     """The outputs of a pool and the template arguments that describe them."""
     if index_dtype is None:  # values only; the second output, of one element, is not used
-        return [(shape, dtype), ((1,), mx.uint8)], {"T": dtype, "I": mx.uint8, "VALUES": True}
-    return [(shape, dtype), (shape, index_dtype)], {"T": dtype, "I": index_dtype, "VALUES": False}
+        return [(shape, dtype), ((1,), mx.uint8)], {"T": dtype, "I": mx.uint8, "VALUES_ONLY": True}
+    return [(shape, dtype), (shape, index_dtype)], {"T": dtype, "I": index_dtype, "VALUES_ONLY": False}
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
-def _accumulate_regions(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Geometry) -> Launch:
+def _scatter_regions(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Geometry) -> Launch:
     full = (shape[0], *g.size, shape[4])
     window = g.window or Window()
     template: dict[str, Any] = {
@@ -323,20 +326,20 @@ def _accumulate_regions(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g:
         "ACC": TRAITS[dtype].accumulation,
         "REGIONS": isinstance(g, RegionGeometry),
         "DILATED": any(d > s for d, s in zip(window.dilation, window.stride)),
-        **_work(shape, g, index_dtype),
+        **_template(shape, g, index_dtype),
     }
     grid = _grid(template, full)
-    return _launch(ACCUMULATE_REGIONS, template, grid, [(full, dtype)], *_window_of(g), g.size)
+    return _launch(SCATTER_REGIONS, template, grid, [(full, dtype)], *_window_arguments(g), g.size)
 
 
-def _is_large(g: WindowGeometry) -> bool:
+def _uses_pool_any(g: WindowGeometry) -> bool:
     """Whether ``pool_any`` is used for equal windows, a kernel whose arguments they are, not constants."""
     return g.window.elements > (_MAX_UNROLLED if g.depends_on_size else _MAX_ELEMENTS)
 
 
-def _has_tiles(g: Geometry) -> TypeGuard[WindowGeometry]:
-    """Whether the kernel ``place`` can unpool and accumulate with these windows."""
-    if not isinstance(g, WindowGeometry) or _is_large(g):
+def _uses_scatter(g: Geometry) -> TypeGuard[WindowGeometry]:
+    """Whether the kernel ``scatter`` can unpool and accumulate with these windows."""
+    if not isinstance(g, WindowGeometry) or _uses_pool_any(g):
         return False
     return prod(g.window.stride) <= _MAX_OUTPUTS
 
@@ -356,7 +359,7 @@ def _without_window(g: Geometry) -> WindowGeometry:
     return WindowGeometry(g.size, g.pooled, Window())
 
 
-def _window_of(g: Geometry) -> tuple[Shape, Shape]:
+def _window_arguments(g: Geometry) -> tuple[Shape, Shape]:
     """The window parameters as two kernel arguments: kernel and dilation, stride and padding.
 
     Two, because MLX passes arrays of 8 or more elements in device memory, which is slower to read.
@@ -417,12 +420,12 @@ def _extents(g: Geometry, chunks: int = 1) -> list[int]:
     return extents
 
 
-def _lanes(channels: int) -> int:
+def _channels_per_thread(channels: int) -> int:
     """The number of neighbouring channels per thread, a divisor of ``channels``."""
     return channels if channels <= _MAX_LANES else gcd(channels, _MAX_LANES)
 
 
-def _work(
+def _template(
     shape: Shape, g: Geometry, index_dtype: mx.Dtype | None, chunks: int = 1, lanes: int = 0
 ) -> dict[str, Any]:
     """The template arguments that describe work items and numbers (see windows.h)."""
@@ -431,7 +434,7 @@ def _work(
     extents = _extents(g, chunks)
     most = max(shape[0] * shape[4] * prod(extents), 2 * sum(extents))  # twice: the bounds of all axes
     narrow = most < 2**31 - 2**14 and (index_dtype is None or index_dtype.size <= 4)
-    lanes = lanes or _lanes(shape[4])
+    lanes = lanes or _channels_per_thread(shape[4])
     return {
         "V": lanes,
         "ONE": shape[4] == lanes,
@@ -446,7 +449,7 @@ def _grid(work: dict[str, Any], shape: Shape) -> tuple[int, int, int]:
     return w * (channels // work["V"]), d * h, batch
 
 
-def _constants(window: Window) -> dict[str, int]:
+def _window_constants(window: Window) -> dict[str, int]:
     parameters = (window.kernel, window.stride, window.padding, window.dilation)
     return {
         letter + axis: number
@@ -455,7 +458,7 @@ def _constants(window: Window) -> dict[str, int]:
     }
 
 
-def _no_array() -> mx.array:
+def _unused() -> mx.array:
     return mx.array([0], dtype=mx.uint32)
 
 

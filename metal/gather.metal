@@ -1,6 +1,6 @@
     // Gathers the elements of the full array at the indices; 0 for an index outside the plane. Optionally also 0 for a pooled
-    // value that a later one overwrites, found by comparison with the indices of overlapping windows (LATER), in `winner_bits`
-    // for the channel groups marked in `outside_window` (OUTSIDE), or in the output of `last_writer`, `winner` (HAS_WINNER).
+    // value that a later one overwrites, found by comparison with the indices of overlapping windows (COMPARE), in `winner_bits`
+    // for the channel groups marked in `outside_window` (COMPARE, FLAT), or in the output of `last_writer`, `winner` (HAS_WINNER).
     //   full (B, D, H, W, C), indices (B, OD, OH, OW, C), outside_window, winner_bits, winner (B, D, H, W, C)
     //   ->  out (B, OD, OH, OW, C)
     // One thread: V neighbouring channels of one pooled value. Grid: (OW * C / V, OD * OH, B).
@@ -13,9 +13,9 @@
     }
     const N plane = N(at.z) * D * H * W, elements = N(D) * H * W, number = N(at.y) * OW + s.w;
     const N to = (N(at.z) * OD * OH * OW + number) * C + s.c;
-    const bool outside = OUTSIDE && outside_window[N(at.z) * (C / V) + s.c / V];
+    const bool outside = COMPARE && FLAT && outside_window[N(at.z) * (C / V) + s.c / V];
     // The number of windows that overlap a window on each side of it.
-    const int RD = LATER ? (KD - 1) * DD / SD : 0, RH = LATER ? (KH - 1) * DH / SH : 0, RW = LATER ? (KW - 1) * DW / SW : 0;
+    const int RD = COMPARE ? (KD - 1) * DD / SD : 0, RH = COMPARE ? (KH - 1) * DH / SH : 0, RW = COMPARE ? (KW - 1) * DW / SW : 0;
     const int ROWS = 2 * RH + 1, COLUMNS = 2 * RW + 1, COUNT = (RD + 1) * ROWS * COLUMNS;
 
     N index[V];
@@ -35,7 +35,7 @@
         lost[v] = has_bit(winner_bits + words, number);
       }
     }
-    if (LATER && !outside) {
+    if (COMPARE && !outside) {
       // The later windows that overlap this one. A window that starts (fd, fh, fw) elements later has the same position if the
       // element is in both; its flat index is the same, and its offset is smaller.
       #pragma unroll

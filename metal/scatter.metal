@@ -14,7 +14,7 @@
     const N d0 = s.d * SD, h0 = s.h * SH, w0 = s.w * SW;
     const N plane = N(at.z) * D * H * W, pooled = N(at.z) * OD * OH * OW;
 
-    if (OUTSIDE && outside_window[N(at.z) * (C / V) + s.c / V]) {
+    if (FLAT && !SUM && outside_window[N(at.z) * (C / V) + s.c / V]) {
       // An index in this channel group is outside its window. The thread writes zero to the positions of its tile that no
       // index refers to, and its pooled value if that is the last one at its position, which may be anywhere in the plane.
       const N elements = N(D) * H * W, count = N(OD) * OH * OW, number = (s.d * OH + s.h) * OW + s.w;
