@@ -83,7 +83,7 @@ def test_marks_are_the_channel_groups_with_an_index_outside_its_window():
         outside = np.array([any(n >= 0 and n not in e for n, e in zip(row, elements)) for row in each])
         indices, (g, folded) = case.layout.arrange(flat, mx.int32), folded_geometry(case)
         channels = folded[-1]
-        lanes = gpu._lanes(channels)
+        lanes = gpu._channels_per_thread(channels)
         rows = outside.reshape(-1, channels)
         groups = [rows[:, n : n + lanes].any(axis=1) for n in range(0, channels, lanes)]
         with emulator.device("emulated"):
