@@ -40,6 +40,8 @@
     // Store.
     #pragma unroll
     for (int v = 0; v < V; ++v) {
-      best[v] = empty ? lowest_at<T, N>(FLAT ? -1 : 0) : best[v];
+      if (empty) {
+        best[v] = lowest_at<T, N>(FLAT ? -1 : 0);
+      }
     }
     store<VALUES_ONLY, I, V>(out, indices, (((s.b * OD + s.d) * OH + s.h) * OW + s.w) * C + s.c, best);

@@ -12,16 +12,17 @@
     if (!s.exists) {
       return;
     }
-    const N w0 = s.w * COLUMNS, row = (s.d * H + s.h) * W, pooled = s.b * OD * OH * OW;
+    // The columns of the last thread end with the row. It does not store those that the thread before it stores.
+    const N unshared = s.w * COLUMNS, w0 = unshared < W - COLUMNS ? unshared : N(W - COLUMNS);
+    const N row = (s.d * H + s.h) * W, pooled = s.b * OD * OH * OW;
 
     // The windows that cover the outputs. Neither `first` nor `stop` decreases from one column to the next.
     const auto cd = covering + 2 * s.d, ch = covering + 2 * (N(D) + s.h), cw = covering + 2 * (N(D) + H + w0);
-    const N last = W - w0 < COLUMNS ? W - w0 - 1 : N(COLUMNS - 1);
     N first[COLUMNS], stop[COLUMNS];
     #pragma unroll
     for (int x = 0; x < COLUMNS; ++x) {
-      first[x] = cw[2 * (x < last ? N(x) : last)];
-      stop[x] = cw[2 * (x < last ? N(x) : last) + 1];
+      first[x] = cw[2 * x];
+      stop[x] = cw[2 * x + 1];
     }
 
     // Loads and comparison.
@@ -53,7 +54,7 @@
     // Store.
     #pragma unroll
     for (int x = 0; x < COLUMNS; ++x) {
-      if (x <= last) {
+      if (w0 + x >= unshared) {
         const auto to = out + (((s.b * D * H * W) + row + w0 + x) * C + s.c);
         #pragma unroll
         for (int v = 0; v < V; ++v) {

@@ -309,7 +309,8 @@ def _pool_outputs(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype | None) -
 def _scatter_regions(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Geometry) -> Launch:
     batch, *_, channels = shape
     # Neighbouring outputs share windows, except in dilated windows.
-    columns = _MAX_COLUMNS if channels == 1 and _window(g).dilation[2] == 1 else 1
+    shared = channels == 1 and _window(g).dilation[2] == 1 and g.size[2] >= _MAX_COLUMNS
+    columns = _MAX_COLUMNS if shared else 1
     template = {"T": dtype, "ACC": TRAITS[dtype].accumulation, "COLUMNS": columns}
     template |= _template(shape, g, index_dtype)
     grid = _grid(template, (batch, *g.size[:2], -(-g.size[2] // columns), channels))
