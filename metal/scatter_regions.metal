@@ -1,8 +1,8 @@
     // Sums the pooled values that refer to each position (zero if there are none), for large windows and windows of different
     // sizes. Each output is written once.
-    //   values, indices (B, OD, OH, OW, C); covering (D + H + W, 2): for each position of an axis the range (first, stop) of
-    //   the windows that cover it; window (kernel, dilation) and starts (stride, padding) as in `pool_any`, for window offsets;
-    //   size = (D, H, W, steps): the windows first, first + step, first + 2 * step, ... cover the position
+    //   values, indices (B, OD, OH, OW, C); window (kernel, dilation) and starts (stride, padding) as in `pool_any`;
+    //   covering (D + H + W, 2), used with REGIONS: for each position of an axis the range (first, stop) of the windows that
+    //   may cover it; size = (D, H, W, steps): the distance between consecutive windows that cover a position
     //   ->  out (B, D, H, W, C)
     // One thread: V neighbouring channels of COLUMNS neighbouring outputs. Grid: (W / COLUMNS * C / V, D * H, B).
     const int D = PLANAR ? 1 : size[0], H = size[1], W = size[2], C = ONE ? V : values_shape[4];
@@ -17,30 +17,35 @@
     const N row = (s.d * H + s.h) * W, pooled = s.b * OD * OH * OW;
 
     // The windows that cover the outputs. Neither `first` nor `stop` decreases from one column to the next.
-    const auto cd = covering + 2 * s.d, ch = covering + 2 * (N(D) + s.h), cw = covering + 2 * (N(D) + H + w0);
-    N first[COLUMNS], stop[COLUMNS];
+    Range<N> d, h, w[COLUMNS];
+    if (REGIONS) {
+      d = range_at(covering, s.d);
+      h = range_at(covering, N(D) + s.h);
+    } else {
+      d = covering_windows(s.d + starts[3], window[0], starts[0], window[3], OD);
+      h = covering_windows(s.h + starts[4], window[1], starts[1], window[4], OH);
+    }
     #pragma unroll
     for (int x = 0; x < COLUMNS; ++x) {
-      first[x] = cw[2 * x];
-      stop[x] = cw[2 * x + 1];
+      w[x] = REGIONS ? range_at(covering, N(D) + H + w0 + x)
+                     : covering_windows(w0 + x + starts[5], window[2], starts[2], window[5], OW);
     }
 
     // Loads and comparison.
     ACC sum[COLUMNS][V] = {};
-    for (N od = cd[0]; od < cd[1]; od += size[3]) {
-      for (N oh = ch[0]; oh < ch[1]; oh += size[4]) {
-        const N line = FLAT ? N(0)
-                            : (quotient(s.d + starts[3] - od * starts[0], window[3]) * window[1] +
-                               quotient(s.h + starts[4] - oh * starts[1], window[4])) * window[2];
-        for (N ow = first[0]; ow < stop[COLUMNS - 1]; ow += size[5]) {
+    for (N od = d.first; od < d.stop; od += size[3]) {
+      for (N oh = h.first; oh < h.stop; oh += size[4]) {
+        const N kd = FLAT ? N(0) : quotient(s.d + starts[3] - od * starts[0], window[3]);
+        const N kh = FLAT ? N(0) : quotient(s.h + starts[4] - oh * starts[1], window[4]);
+        for (N ow = w[0].first; ow < w[COLUMNS - 1].stop; ow += size[5]) {
           const N from = (pooled + (od * OH + oh) * OW + ow) * C + s.c;
           const auto value = values + from;
           const auto index = indices + from;
           #pragma unroll
           for (int x = 0; x < COLUMNS; ++x) {
-            const N w = w0 + x;
-            const N match = FLAT ? row + w : line + quotient(w + starts[5] - ow * starts[2], window[5]);
-            const bool covers = COLUMNS == 1 || (ow >= first[x] && ow < stop[x]);
+            const N kw = FLAT ? N(0) : quotient(w0 + x + starts[5] - ow * starts[2], window[5]);
+            const N match = FLAT ? row + w0 + x : (kd * window[1] + kh) * window[2] + kw;
+            const bool covers = COLUMNS == 1 || (ow >= w[x].first && ow < w[x].stop);
             #pragma unroll
             for (int v = 0; v < V; ++v) {
               const ACC more = ACC(sum[x][v] + ACC(value[v]));

@@ -94,6 +94,34 @@ template <typename N> inline int element_at(N ahead, int K, N step) {
   return ahead >= 0 && ahead % step == 0 && ahead / step < K ? int(ahead / step) : -1;
 }
 
+// The windows that cover a position of an axis, from `first` to the last one below `stop`.
+template <typename N> struct Range {
+  N first, stop;
+};
+
+// The windows that have an element `ahead` positions after the start of window 0.
+template <typename N> inline Range<N> covering_windows(N ahead, int K, int S, int D, int windows) {
+  Range<N> r;
+  const N last = ahead / D < K - 1 ? ahead / D : N(K - 1);
+  N start = ahead - last * D; // of the first window that spans the position, if there is one
+  if (D == 1) { // the same for all threads
+    start = (start + S - 1) / S * S;
+  }
+  for (N n = last; D > 1 && n > 0 && start % S != 0; --n) {
+    start += D;
+  }
+  r.first = start / S;
+  r.stop = start % S != 0 ? N(0) : ahead / S < windows ? ahead / S + 1 : N(windows);
+  return r;
+}
+
+template <typename N, typename P> inline Range<N> range_at(P covering, N position) {
+  Range<N> r;
+  r.first = covering[2 * position];
+  r.stop = covering[2 * position + 1];
+  return r;
+}
+
 // ahead / step, for numbers known only at run time.
 template <typename N> inline N quotient(N ahead, int step) {
   if (step == 1) { // the same for all threads; saves the division

@@ -131,23 +131,6 @@ class Geometry:
     pooled: Triple  # the number of windows on each axis
     window: Window | None = field(default=None, kw_only=True)  # None: windows differ or are unknown
 
-    @property
-    def covering_steps(self) -> Triple:
-        """For each axis, the distance between consecutive windows that cover the same position."""
-        return (1, 1, 1)
-
-    def covering(self, axis: int, position: Any) -> tuple[Any, Any]:
-        """The range (first, stop) of the windows that may cover a position of an axis.
-
-        The windows are ``first``, ``first + step`` and so on, with the step in ``covering_steps``.
-        """
-        raise NotImplementedError
-
-    @cached_property
-    def covering_table(self) -> array[int] | None:
-        """``covering`` for every position, one axis after the other; None if there are many."""
-        return _table(self.covering, self.size)
-
     @cached_property
     def most_positions(self) -> int:
         """The number of positions of the plane or the number of windows, whichever is larger."""
@@ -312,25 +295,6 @@ class WindowGeometry(Geometry):
         """Whether a window may have no element inside the plane."""
         return any(axis.has_empty_windows for axis in self.axes)
 
-    @property
-    def covering_steps(self) -> Triple:
-        """See ``Geometry``."""
-        return tuple(a.dilation // gcd(a.stride, a.dilation) if a.kernel > 1 else 1 for a in self.axes)
-
-    def covering(self, axis: int, position: Any) -> tuple[Any, Any]:
-        """See ``Geometry``; exactly the windows that cover the position.
-
-        Window ``i`` covers position ``x`` if ``i * s + k * d == x + p`` for a window element ``k``.
-        """
-        a, step = self.axes[axis], self.covering_steps[axis]
-        dilation = a.dilation if a.kernel > 1 else 1
-        ahead, common = position + a.padding, dilation // step
-        least = (_positive(ahead - (a.kernel - 1) * dilation) + a.stride - 1) // a.stride
-        inverse = pow(a.stride // common, -1, step)
-        first = least + (ahead // common % step * inverse + least * (step - 1)) % step
-        stop = (a.count - _positive(a.count - 1 - ahead // a.stride)) * (ahead % common == 0)
-        return stop - _positive(stop - first), stop
-
 
 @dataclass(frozen=True, eq=False)
 class RegionGeometry(Geometry):
@@ -342,6 +306,15 @@ class RegionGeometry(Geometry):
 
     longest: Triple  # the largest number of positions of a window
     regular: tuple[tuple[int, int] | None, ...]  # window length and stride; None if windows differ
+
+    def covering(self, axis: int, position: Any) -> tuple[Any, Any]:
+        """The range (first, stop) of the windows that may cover a position of an axis."""
+        raise NotImplementedError
+
+    @cached_property
+    def covering_table(self) -> array[int] | None:
+        """:meth:`covering` for every position, one axis after the other; None if there are many."""
+        return _table(self.covering, self.size)
 
 
 @dataclass(frozen=True, eq=False)

@@ -162,7 +162,9 @@ class Kernels:
             return launch(self.dialect, values, indices, *outside)[0]
         if rule == "last":
             return self.gather(values, self._winner(indices, g), g, "sum")
-        covering = bounds_array(g.covering_table, g.covering, g.size)
+        covering = _unused()
+        if isinstance(g, RegionGeometry):
+            covering = bounds_array(g.covering_table, g.covering, g.size)
         launch = _scatter_regions(values.shape, values.dtype, indices.dtype, g)
         return launch(self.dialect, values, indices, covering)[0]
 
@@ -308,14 +310,17 @@ def _pool_outputs(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype | None) -
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _scatter_regions(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Geometry) -> Launch:
     batch, *_, channels = shape
+    window = _window(g)
     # Neighbouring outputs share windows, except in dilated windows.
-    shared = channels == 1 and _window(g).dilation[2] == 1 and g.size[2] >= _MAX_COLUMNS
+    shared = channels == 1 and window.dilation[2] == 1 and g.size[2] >= _MAX_COLUMNS
     columns = _MAX_COLUMNS if shared else 1
+    axes = zip(window.kernel, window.stride, window.dilation)
+    steps = (d // gcd(s, d) if k > 1 else 1 for k, s, d in axes)
     template = {"T": dtype, "ACC": TRAITS[dtype].accumulation, "COLUMNS": columns}
-    template |= _template(shape, g, index_dtype)
+    template |= {"REGIONS": isinstance(g, RegionGeometry)} | _template(shape, g, index_dtype)
     grid = _grid(template, (batch, *g.size[:2], -(-g.size[2] // columns), channels))
-    numbers = (*_window_arguments(g), (*g.size, *g.covering_steps))
-    return _launch(SCATTER_REGIONS, template, grid, [((batch, *g.size, channels), dtype)], *numbers)
+    outputs = [((batch, *g.size, channels), dtype)]
+    return _launch(SCATTER_REGIONS, template, grid, outputs, *_window_arguments(g), (*g.size, *steps))
 
 
 def _uses_pool_any(g: WindowGeometry) -> bool:
