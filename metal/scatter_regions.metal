@@ -19,16 +19,17 @@
     // The windows that cover the outputs. Neither `first` nor `stop` decreases from one column to the next.
     Range<N> d, h, w[COLUMNS];
     if (REGIONS) {
-      d = range_at(covering, s.d);
-      h = range_at(covering, N(D) + s.h);
-    } else {
+      const auto columns = covering + 2 * (N(D) + H + w0);
+      d = range_at<N>(covering + 2 * s.d);
+      h = range_at<N>(covering + 2 * (D + s.h));
+      #pragma unroll
+      for (int x = 0; x < COLUMNS; ++x) {
+        w[x] = range_at<N>(columns + 2 * x);
+      }
+    } else { // COLUMNS is 1
       d = covering_windows(s.d + starts[3], window[0], starts[0], window[3], OD);
       h = covering_windows(s.h + starts[4], window[1], starts[1], window[4], OH);
-    }
-    #pragma unroll
-    for (int x = 0; x < COLUMNS; ++x) {
-      w[x] = REGIONS ? range_at(covering, N(D) + H + w0 + x)
-                     : covering_windows(w0 + x + starts[5], window[2], starts[2], window[5], OW);
+      w[0] = covering_windows(s.w + starts[5], window[2], starts[2], window[5], OW);
     }
 
     // Loads and comparison.

@@ -115,10 +115,10 @@ template <typename N> inline Range<N> covering_windows(N ahead, int K, int S, in
   return r;
 }
 
-template <typename N, typename P> inline Range<N> range_at(P covering, N position) {
+template <typename N, typename P> inline Range<N> range_at(P range) {
   Range<N> r;
-  r.first = covering[2 * position];
-  r.stop = covering[2 * position + 1];
+  r.first = range[0];
+  r.stop = range[1];
   return r;
 }
 

@@ -14,8 +14,15 @@ from typing import Any, TypeGuard
 
 import mlx.core as mx
 
-from .._geometry import Geometry, RegionGeometry, Window, WindowGeometry
-from .._layout import bounds_array
+from .._bounds import bounds_array
+from .._geometry import (
+    AdaptiveGeometry,
+    AdaptiveWindowGeometry,
+    Geometry,
+    RegionGeometry,
+    Window,
+    WindowGeometry,
+)
 from .._types import TRAITS, Rule, is_window
 from .kernel_source import text
 
@@ -150,7 +157,7 @@ class Kernels:
         parts = first(self.dialect, x, *bounds or [_unused()])
         return rest[0](self.dialect, *parts) if rest else parts
 
-    def pool_values(self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype) -> mx.array:
+    def pool_values(self, source: Sequence[mx.array], g: Geometry) -> mx.array:
         """See ``Backend``."""
         return self.pool(source, g, None)[0]
 
@@ -162,9 +169,8 @@ class Kernels:
             return launch(self.dialect, values, indices, *outside)[0]
         if rule == "last":
             return self.gather(values, self._winner(indices, g), g, "sum")
-        covering = _unused()
-        if isinstance(g, RegionGeometry):
-            covering = bounds_array(g.covering_table, g.covering, g.size)
+        regions = _regions(g)
+        covering = bounds_array(regions.covering_table, regions.covering, g.size) if regions else _unused()
         launch = _scatter_regions(values.shape, values.dtype, indices.dtype, g)
         return launch(self.dialect, values, indices, covering)[0]
 
@@ -310,22 +316,31 @@ def _pool_outputs(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype | None) -
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _scatter_regions(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Geometry) -> Launch:
     batch, *_, channels = shape
+    regions = _regions(g) is not None
+    # Neighbouring outputs share windows.
+    columns = _MAX_COLUMNS if regions and channels == 1 and g.size[2] >= _MAX_COLUMNS else 1
+    template = {"T": dtype, "ACC": TRAITS[dtype].accumulation, "REGIONS": regions, "COLUMNS": columns}
+    template |= _template(shape, g, index_dtype)
+    grid = _grid(template, (batch, *g.size[:2], -(-g.size[2] // columns), channels))
     window = _window(g)
-    # Neighbouring outputs share windows, except in dilated windows.
-    shared = channels == 1 and window.dilation[2] == 1 and g.size[2] >= _MAX_COLUMNS
-    columns = _MAX_COLUMNS if shared else 1
     axes = zip(window.kernel, window.stride, window.dilation)
     steps = (d // gcd(s, d) if k > 1 else 1 for k, s, d in axes)
-    template = {"T": dtype, "ACC": TRAITS[dtype].accumulation, "COLUMNS": columns}
-    template |= {"REGIONS": isinstance(g, RegionGeometry)} | _template(shape, g, index_dtype)
-    grid = _grid(template, (batch, *g.size[:2], -(-g.size[2] // columns), channels))
     outputs = [((batch, *g.size, channels), dtype)]
     return _launch(SCATTER_REGIONS, template, grid, outputs, *_window_arguments(g), (*g.size, *steps))
 
 
+@functools.lru_cache(_LAUNCH_CACHE_SIZE)
+def _regions(g: Geometry) -> RegionGeometry | None:
+    """Adaptive and fractional windows, whose covering windows are read from a table; None for others."""
+    if isinstance(g, AdaptiveWindowGeometry):
+        return AdaptiveGeometry(g.size, g.pooled, g.window.kernel, ())
+    return g if isinstance(g, RegionGeometry) else None
+
+
 def _uses_pool_any(g: WindowGeometry) -> bool:
     """Whether ``pool_any`` is used for equal windows. They are arguments of that kernel, not constants."""
-    return g.window.elements > (_MAX_UNROLLED if g.depends_on_size else _MAX_ELEMENTS)
+    depends_on_size = isinstance(g, AdaptiveWindowGeometry) and not g.window.disjoint
+    return g.window.elements > (_MAX_UNROLLED if depends_on_size else _MAX_ELEMENTS)
 
 
 def _uses_scatter(g: Geometry) -> TypeGuard[WindowGeometry]:
