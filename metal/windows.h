@@ -59,13 +59,13 @@ template <typename N> inline Elements<N> elements_of(N start, int K, N step, int
   return e;
 }
 
-// The elements from bounds[at] to bounds[at + columns] - 1.
-template <typename N, typename P> inline Elements<N> elements_between(P bounds, N at, int columns) {
+// The elements from bounds[at] to bounds[at + step] - 1.
+template <typename N, typename P> inline Elements<N> elements_between(P bounds, N at, int step) {
   Elements<N> e;
   e.start = bounds[at];
   e.step = 1;
   e.first = 0;
-  e.last = bounds[at + columns] - e.start - 1;
+  e.last = bounds[at + step] - e.start - 1;
   return e;
 }
 

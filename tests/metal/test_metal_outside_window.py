@@ -88,7 +88,7 @@ def test_marks_are_the_channel_groups_with_an_index_outside_its_window():
         groups = [rows[:, n : n + lanes].any(axis=1) for n in range(0, channels, lanes)]
         with emulator.device("emulated"):
             kernels = _backends.get("metal")
-            marks = kernels._outside_window(indices.reshape(folded), g, "last")[0]
+            marks = kernels._outside_window(indices.reshape(folded), g, True)[0]
         np.testing.assert_array_equal(np.array(marks) != 0, np.stack(groups, axis=1), str(case))
 
 
