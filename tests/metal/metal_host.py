@@ -91,6 +91,11 @@ class Launch:
         return [p["name"] for p in buffers]
 
     @functools.cached_property
+    def array_numbers(self) -> list[int]:
+        """The numbers of the buffers with the input arrays, between those with their shapes."""
+        return [sum(1 + sum(wants) for wants in self.shape_infos[:n]) for n in range(len(self.inputs))]
+
+    @functools.cached_property
     def constants(self) -> set[str]:
         """The names of the buffers in constant memory."""
         return {p["name"] for p in self.parameters if "constant" in p.get("type", "").split()}
@@ -495,6 +500,15 @@ class Run:
             x = mx.array(np.frombuffer(contents, NUMPY[dtype]).reshape(shape))
             arrays.append(x.view(mx.bfloat16) if dtype == mx.bfloat16 else x)
         return arrays
+
+    def set_end(self, n: int, elements: np.ndarray) -> None:
+        """Set the last elements of a buffer."""
+        end = self.starts[n] + self.sizes[n]
+        ctypes.memmove(end - elements.nbytes, elements.ctypes.data, elements.nbytes)
+
+    def end(self, n: int, size: int) -> bytes:
+        """The last bytes of a buffer."""
+        return ctypes.string_at(self.starts[n] + self.sizes[n] - size, size)
 
     def __enter__(self) -> Run:
         return self
