@@ -12,13 +12,13 @@ import pytest
 import mlx_unpool
 from mlx_unpool._backends import kernel_source
 
-# For each kind of failure, the body of a kernel with a thread n for each of 64 elements of x.
+# For each kind of failure, the body of a kernel with a thread n for each of 8 elements of x.
 FAILURES = {
     "access out of bounds": "out[n] = x[n + 1];",
     "write to an input": "((device float*)x)[n] = 1.0f; out[n] = 1.0f;",
     "second write to one place": "out[n] = x[n]; out[n] = x[n];",
     "read of another thread's write": "out[n] = x[n]; volatile float other = out[n ^ 1];",
-    "write over another thread's read": "float next = out[(n + 1) % 64]; out[n] = next;",
+    "write over another thread's read": "float next = out[(n + 1) % 8]; out[n] = next;",
     "read before any write": "out[n] = out[n] + x[n];",
     "undefined behaviour": "volatile int i = 1 << 30; i *= 2; out[n] = x[n];",
     "unwritten": "if (n > 0) out[n] = x[n];",
@@ -27,7 +27,7 @@ ATOMIC = "atomic_fetch_or_explicit(out, 1u, memory_order_relaxed); if (n == 1) o
 
 
 def small_kernel(body: str, **options: object) -> list[mx.array]:
-    return emulator.run_source(body, {"x": mx.arange(64.0)}, {"out": mx.float32}, **options)
+    return emulator.run_source(body, {"x": mx.arange(8.0)}, {"out": mx.float32}, **options)
 
 
 @pytest.mark.parametrize("shuffle", [None, 5])
