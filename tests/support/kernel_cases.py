@@ -257,6 +257,9 @@ def every_pair_of_indices() -> list[mx.array]:
     return [unpool(values), *mx.vjp(unpool, [values], [mx.ones((36, 4, 1))])[1]]
 
 
+# The last four reach template arguments that no other call reaches.
+GENERATED = [case for n, case in enumerate(generated_cases(60, seed=77)) if n < 17 or n in (21, 46, 51, 56)]
+CASES = [*CHOSEN, *GENERATED]
 # Calls that cover every kernel; then calls with drawn parameters.
 CHOSEN_CALLS: dict[str, Callable[[], list[mx.array]]] = {
     **{f"chosen {n}": results(case, n) for n, case in enumerate(CHOSEN)},
@@ -265,12 +268,7 @@ CHOSEN_CALLS: dict[str, Callable[[], list[mx.array]]] = {
     "every offset": every_offset,
     "every pair of indices": every_pair_of_indices,
 }
-# The last four reach template arguments that no other call reaches.
-GENERATED_CALLS = {
-    f"generated {n}": results(case, n + len(CHOSEN))
-    for n, case in enumerate(generated_cases(60, seed=77))
-    if n < 17 or n in (21, 46, 51, 56)
-}
+GENERATED_CALLS = {f"generated {n}": results(case, n + len(CHOSEN)) for n, case in enumerate(GENERATED)}
 
 
 def pool_windows(shape, *window, dtype=mx.float32, index_format="flat", index_dtype=None, **options) -> None:
