@@ -87,7 +87,7 @@ def groups() -> dict[str, tuple[str, list[str]]]:
 def docstring(thing: Any) -> str:
     """A docstring. That of a 1-D or 3-D function gets the sections Args to Raises of the 2-D function."""
     text = inspect.getdoc(thing) or ""
-    reference = re.search(r"^Arguments, results and errors are as in :func:`(\w+)`.*\n\n", text, re.M)
+    reference = re.search(r"^Arguments, results and errors are as in ``(\w+)``.*\n\n", text, re.M)
     if not reference:
         return text
     sections = inspect.getdoc(getattr(mlx_unpool, reference[1])) or ""

@@ -1,76 +1,77 @@
     // Gathers the elements of the full array at the indices; 0 for an index outside the plane. Optionally also 0 for a pooled
-    // value that a later one overwrites, found by comparison with the indices of overlapping windows (COMPARE), in `winner_bits`
-    // for the channel groups marked in `outside_window` (COMPARE, FLAT), or in the output of `last_writer`, `winner` (HAS_WINNER).
-    //   full (B, D, H, W, C), indices (B, OD, OH, OW, C), outside_window, winner_bits, winner (B, D, H, W, C)
-    //   ->  out (B, OD, OH, OW, C)
+    // value that a later one overwrites, which is found by comparison with the later windows (COMPARE) or in the output of
+    // `last_writer` (HAS_WINNER).
+    //   full, winner (B, D, H, W, C), indices (B, OD, OH, OW, C), outside_window, winner_bits  ->  out (B, OD, OH, OW, C)
     // One thread: V neighbouring channels of one pooled value. Grid: (OW * C / V, OD * OH, B).
     const int D = PLANAR ? 1 : full_shape[1], H = full_shape[2], W = full_shape[3], C = ONE ? V : full_shape[4];
     const int OD = PLANAR ? 1 : indices_shape[1], OH = indices_shape[2], OW = indices_shape[3];
-    const uint3 at = thread_position_in_grid;
-    const WorkItem<N> s = work_item_of<N, V>(at, OD, OH, OW, C, full_shape[0]);
-    if (s.beyond) {
+    const WorkItem<N> s = work_item_of<N, V>(thread_position_in_grid, full_shape[0], OD, OH, OW, C);
+    if (!s.exists) {
       return;
     }
-    const N plane = N(at.z) * D * H * W, elements = N(D) * H * W, number = N(at.y) * OW + s.w;
-    const N to = (N(at.z) * OD * OH * OW + number) * C + s.c;
-    const bool outside = COMPARE && FLAT && outside_window[N(at.z) * (C / V) + s.c / V];
-    // The number of windows that overlap a window on each side of it.
-    const int RD = COMPARE ? (KD - 1) * DD / SD : 0, RH = COMPARE ? (KH - 1) * DH / SH : 0, RW = COMPARE ? (KW - 1) * DW / SW : 0;
-    const int ROWS = 2 * RH + 1, COLUMNS = 2 * RW + 1, COUNT = (RD + 1) * ROWS * COLUMNS;
+    const N plane = s.b * D * H * W, elements = N(D) * H * W, count = N(OD) * OH * OW;
+    const N number = (s.d * OH + s.h) * OW + s.w, to = (s.b * count + number) * C + s.c;
 
+    // The indices: flat, or the coordinates of an element in the window.
     N index[V];
-    int kd[V], kh[V], kw[V]; // the window element
-    bool lost[V];            // whether a later value overwrites this one
-    const auto own = indices + to;
+    int kd[V], kh[V], kw[V];
+    bool valid[V]; // the index is inside the plane, and no later value overwrites this one
+    const auto given = indices + to;
     #pragma unroll
     for (int v = 0; v < V; ++v) {
-      index[v] = N(own[v]);
-      const int n = FLAT ? 0 : int(index[v]), row = row_of<KD * KH, KW>(n);
-      kd[v] = row_of<KD, KH>(row);
-      kh[v] = row - kd[v] * KH;
-      kw[v] = n - row * KW;
-      lost[v] = false;
-      if (outside) {
-        const N words = (N(at.z) * C + s.c + v) * (words_of(elements) + words_of(N(OD) * OH * OW)) + words_of(elements);
-        lost[v] = has_bit(winner_bits + words, number);
-      }
+      index[v] = N(given[v]);
+      valid[v] = index[v] >= 0 && index[v] < (FLAT ? elements : N(KD * KH * KW));
+      const uint n = FLAT || !valid[v] ? 0 : uint(index[v]);
+      kd[v] = int(n / (KH * KW));
+      kh[v] = int(n / KW % KH);
+      kw[v] = int(n % KW);
     }
-    if (COMPARE && !outside) {
+
+    // Comparison.
+    const bool outside = COMPARE && FLAT && outside_window[s.b * (C / V) + s.c / V];
+    if (outside) { // an index of this channel group is outside its window
+      #pragma unroll
+      for (int v = 0; v < V; ++v) {
+        const N words = (s.b * C + s.c + v) * (words_of(elements) + words_of(count)) + words_of(elements);
+        valid[v] &= !has_bit(winner_bits + words, number);
+      }
+    } else if (COMPARE) {
       // The later windows that overlap this one. A window that starts (fd, fh, fw) elements later has the same position if the
       // element is in both; its flat index is the same, and its offset is smaller.
+      const int RD = (KD - 1) * DD / SD, RH = (KH - 1) * DH / SH, RW = (KW - 1) * DW / SW; // windows on each side
+      const int ROWS = 2 * RH + 1, COLUMNS = 2 * RW + 1, COUNT = (RD + 1) * ROWS * COLUMNS;
       #pragma unroll
-      for (int n = (RH * COLUMNS) + RW + 1; n < COUNT; ++n) {
-        const int ed = n / (ROWS * COLUMNS), eh = n / COLUMNS % ROWS - RH, ew = n % COLUMNS - RW;
-        const int fd = ed * SD / DD, fh = eh * SH / DH, fw = ew * SW / DW;
-        const bool apart = ed * SD % DD != 0 || eh * SH % DH != 0 || ew * SW % DW != 0;
-        if (!apart) {
-          const bool exists = within(s.d + ed, OD) & within(s.h + eh, OH) & within(s.w + ew, OW);
-          const auto other = own + (exists ? ((N(ed) * OH + eh) * OW + ew) * C : N(0));
+      for (int n = RH * COLUMNS + RW + 1; n < COUNT; ++n) {
+        const int ad = n / (ROWS * COLUMNS), ah = n / COLUMNS % ROWS - RH, aw = n % COLUMNS - RW;
+        const int fd = ad * SD / DD, fh = ah * SH / DH, fw = aw * SW / DW;
+        if (fd * DD == ad * SD && fh * DH == ah * SH && fw * DW == aw * SW) {
+          const bool exists = inside(s.d + ad, s.h + ah, s.w + aw, OD, OH, OW);
+          const auto later = given + (exists ? ((N(ad) * OH + ah) * OW + aw) * C : N(0));
           #pragma unroll
           for (int v = 0; v < V; ++v) {
-            const bool common = FLAT || (within(kd[v] - fd, KD) & within(kh[v] - fh, KH) & within(kw[v] - fw, KW));
-            lost[v] |= exists & common & (N(other[v]) == index[v] - (FLAT ? 0 : (fd * KH + fh) * KW + fw));
+            const bool in_both = FLAT || inside(kd[v] - fd, kh[v] - fh, kw[v] - fw, KD, KH, KW);
+            valid[v] &= !(exists & in_both & (N(later[v]) == index[v] - (FLAT ? 0 : (fd * KH + fh) * KW + fw)));
           }
         }
       }
     }
-    T picked[V];
+
+    // Loads and store.
+    T result[V];
     #pragma unroll
     for (int v = 0; v < V; ++v) {
       N position = index[v];
-      bool named = position >= 0 && position < elements;
       if (!FLAT) {
         const N d = s.d * SD - PD + N(kd[v]) * DD, h = s.h * SH - PH + N(kh[v]) * DH, w = s.w * SW - PW + N(kw[v]) * DW;
+        valid[v] &= inside(d, h, w, D, H, W);
         position = (d * H + h) * W + w;
-        named = kw[v] < KW && within(d, D) && within(h, H) && within(w, W);
       }
-      const N from = (plane + (named ? position : N(0))) * C + s.c + v;
-      const bool found = named & !lost[v] & (!HAS_WINNER || N(winner[from]) == number);
+      const N from = (plane + (valid[v] ? position : N(0))) * C + s.c + v;
       const T value = full[from];
-      picked[v] = found ? value : T(0);
+      result[v] = valid[v] && (!HAS_WINNER || N(winner[from]) == number) ? value : T(0);
     }
     const auto target = out + to;
     #pragma unroll
     for (int v = 0; v < V; ++v) {
-      target[v] = picked[v];
+      target[v] = result[v];
     }

@@ -215,7 +215,6 @@ class WindowGeometry(Geometry):
     """Equal windows at equal distances."""
 
     window: Window
-    depends_on_size: bool = False  # overlapping adaptive windows
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -225,7 +224,7 @@ class WindowGeometry(Geometry):
 
     @cached_property
     def is_inside(self) -> bool:
-        """Whether :attr:`Axis.is_inside` holds for every axis."""
+        """Whether ``Axis.is_inside`` holds for every axis."""
         return all(axis.is_inside for axis in self.axes)
 
     @cached_property
@@ -265,7 +264,7 @@ class WindowGeometry(Geometry):
 
     @cached_property
     def first_offset(self) -> int:
-        """The window offset of the origin of a window (see :attr:`origins`), which may be negative."""
+        """The window offset of the origin of a window (see ``origins``), which may be negative."""
         starts = zip(self.axes, self.steps_in_window)
         return sum((axis.skipped - axis.after) * step for axis, step in starts)
 
@@ -297,6 +296,11 @@ class WindowGeometry(Geometry):
 
 
 @dataclass(frozen=True, eq=False)
+class AdaptiveWindowGeometry(WindowGeometry):
+    """Adaptive windows that are equal and at equal distances; their size depends on that of the plane."""
+
+
+@dataclass(frozen=True, eq=False)
 class RegionGeometry(Geometry):
     """Windows of adaptive and fractional pooling, which may differ in size and distance.
 
@@ -313,7 +317,7 @@ class RegionGeometry(Geometry):
 
     @cached_property
     def covering_table(self) -> array[int] | None:
-        """:meth:`covering` for every position, one axis after the other; None if there are many."""
+        """``covering`` for every position, one axis after the other; None if there are many."""
         return _table(self.covering, self.size)
 
 
@@ -327,11 +331,11 @@ class AdaptiveGeometry(RegionGeometry):
 
     @cached_property
     def bounds_table(self) -> array[int] | None:
-        """:meth:`ends` for every window, one axis after the other; None if there are many."""
+        """``ends`` for every window, one axis after the other; None if there are many."""
         return _table(self.ends, self.pooled)
 
     def covering(self, axis: int, position: Any) -> tuple[Any, Any]:
-        """See :class:`RegionGeometry`."""
+        """See ``RegionGeometry``."""
         return _adaptive_bounds(position, self.pooled[axis], self.size[axis])
 
 
@@ -344,7 +348,7 @@ class FractionalGeometry(RegionGeometry):
     """
 
     def covering(self, axis: int, position: Any) -> tuple[Any, Any]:
-        """See :class:`RegionGeometry`."""
+        """See ``RegionGeometry``."""
         length, n, k = self.size[axis], self.pooled[axis], self.longest[axis]
         last = length - k  # start of the last window
         if n == 1:
@@ -379,7 +383,7 @@ def _positive(x: Any) -> Any:
 
 
 def adaptive_geometry(size: Triple, pooled: Triple) -> Geometry:
-    """The windows of adaptive pooling: a :class:`WindowGeometry` if they are equal and equally spaced."""
+    """The windows of adaptive pooling: an ``AdaptiveWindowGeometry`` if they are equal and equally spaced."""
     longest: list[int] = []
     regular: list[tuple[int, int] | None] = []
     for length, n in zip(size, pooled):
@@ -392,7 +396,7 @@ def adaptive_geometry(size: Triple, pooled: Triple) -> Geometry:
     if len(equal) < 3:
         return AdaptiveGeometry(size, pooled, tuple(longest), tuple(regular))
     kernel, stride = zip(*equal)
-    return WindowGeometry(size, pooled, Window(kernel=kernel, stride=stride), kernel != stride)
+    return AdaptiveWindowGeometry(size, pooled, Window(kernel=kernel, stride=stride))
 
 
 def fractional_geometry(size: Triple, pooled: Triple, kernel: Triple) -> FractionalGeometry:

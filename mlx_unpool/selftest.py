@@ -23,8 +23,8 @@ import mlx.core as mx
 
 from . import __version__, _backends
 from ._arguments import window_of
+from ._bounds import adaptive_bounds
 from ._geometry import AdaptiveGeometry, Geometry, WindowGeometry, adaptive_geometry
-from ._layout import bounds_array
 
 _GROUP = (2, 1, 24, 24, 64)  # (B, D, H, W, C)
 # name: shape, window (kernel, stride, padding, dilation) or number of adaptive windows, flat indices
@@ -66,8 +66,7 @@ def calls(
     if isinstance(window, int):
         g = adaptive_geometry(plane, (1, window, window))
         assert isinstance(g, AdaptiveGeometry)
-        ends = bounds_array(g.bounds_table, g.ends, g.pooled)[None, ..., None]
-        bounds = mx.broadcast_to(ends, (shape[0], *ends.shape[1:]))
+        bounds = adaptive_bounds(g, shape[0])
     else:
         made = window_of("selftest", 3, *window)
         g = WindowGeometry(plane, made.pooled_size(plane), made)
@@ -85,7 +84,7 @@ def calls(
     size = x.nbytes + values.nbytes + indices.nbytes
     return [
         (lambda b: b.pool(source, g, index_dtype), size),
-        (lambda b: (b.pool_values(source, g, index_dtype),), size - indices.nbytes),
+        (lambda b: (b.pool_values(source, g),), size - indices.nbytes),
         (lambda b: (b.scatter(values, moved, unpooled, "last"),), size),
         (lambda b: (b.scatter(sums, indices, g, "sum"),), size),
         (lambda b: (b.gather(x, indices, g, "sum"),), size),

@@ -15,7 +15,7 @@ from kernel_cases import CHOSEN, same_bits
 from properties import check_case, peak_of
 
 import mlx_unpool
-from mlx_unpool import _requests
+from mlx_unpool import _bounds
 from mlx_unpool._backends.cpu import maxima
 from mlx_unpool._geometry import fractional_geometry
 from mlx_unpool._types import TRAITS
@@ -178,7 +178,7 @@ def test_fractional_windows_of_long_axes_stay_on_the_axis():
     """More than 2^24 windows: float32 rounds the start of the last but one up to a position too many."""
     length, count = 33554406, 16777221
     g = fractional_geometry((1, 1, length), (1, 1, count), (1, 1, 1))
-    bounds = _requests._fractional_bounds(mx.zeros((1, 1, 1)), g)
+    bounds = _bounds.fractional_bounds(mx.zeros((1, 1, 1)), g)
     assert bounds.max().item() == length
 
 

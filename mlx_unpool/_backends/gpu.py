@@ -14,27 +14,38 @@ from typing import Any, TypeGuard
 
 import mlx.core as mx
 
-from .._geometry import Geometry, RegionGeometry, Window, WindowGeometry
-from .._layout import bounds_array
+from .._bounds import bounds_array
+from .._geometry import (
+    AdaptiveGeometry,
+    AdaptiveWindowGeometry,
+    Geometry,
+    RegionGeometry,
+    Window,
+    WindowGeometry,
+)
 from .._types import TRAITS, Rule, is_window
 from .kernel_source import text
 
 HEADERS = ("windows.h", "order.h")  # included by every kernel, after metal.h or cuda.h
 
 _MAX_AXIS_THREADS = 2**31 - 1  # per grid axis: MLX stores the number in a C int
-_MAX_THREADGROUP, _MAX_DEEP = 1024, 64  # threads per threadgroup, and along its third axis
-_USUAL_THREADGROUP, _ROWS = 256, 4  # threads of a usual threadgroup, and its rows
+_MAX_THREADGROUP = 1024  # threads per threadgroup
+_MAX_DEPTH = 64  # threads along the third axis of a threadgroup
+_USUAL_THREADGROUP = 256  # threads
+_USUAL_ROWS = 4  # threads along the second axis of a usual threadgroup
 _MAX_BLOCKS = 65535  # along the second and third axis of a CUDA grid
 _LAUNCH_CACHE_SIZE = 1024  # launches of each kind
 _MAX_ELEMENTS = 64  # elements of the largest window that one thread reads
-_MAX_AT_ONCE = 4  # of these, loaded at once if windows are not constants
+_MAX_BLOCK = 4  # elements that one thread loads at once in pool_any
 _MAX_NEIGHBOURS = 27  # windows that overlap with a window, itself included, if one thread compares them
 _MAX_OUTPUTS = 16  # outputs of the largest tile that one thread writes
 _MAX_NUMBER = 2**31 - 1  # pooled values per plane, whose numbers are int32
 _FULL_GPU_THREADS = 2**16  # threads that occupy a GPU fully
-_MAX_LANES = 4  # channels per thread: as many as one load instruction reads
+_MAX_CHANNELS = 4  # channels per thread: as many as one load instruction reads
+_MAX_COLUMNS = 4  # outputs per thread of scatter_regions if there is one channel
 _MAX_UNROLLED = 9  # elements of the largest window whose loop is unrolled
-_MIN_SPLIT, _MAX_SPLIT = 64, 1024  # threads per channel in outside_winners, fewer if there are many channels
+_MIN_SPLIT = 64  # threads per channel in outside_winners for small planes; fewer if there are many channels
+_MAX_SPLIT = 1024  # and for large planes
 
 
 @dataclass(frozen=True)
@@ -60,10 +71,8 @@ OUTSIDE_WINNERS = Kernel(
     "outside_winners", ("indices", "outside_window", "size"), ("winner_bits",), atomic=True
 )
 LAST_WRITER = Kernel("last_writer", ("indices", "window", "starts", "size"), ("winner",), atomic=True)
-KERNELS = (
-    *(POOL, POOL_ANY, POOL_CHUNKS),
-    *(SCATTER, SCATTER_REGIONS, GATHER, OUTSIDE_WINDOW, OUTSIDE_WINNERS, LAST_WRITER),
-)
+_POOLS = (POOL, POOL_ANY, POOL_CHUNKS)
+KERNELS = (*_POOLS, SCATTER, SCATTER_REGIONS, GATHER, OUTSIDE_WINDOW, OUTSIDE_WINNERS, LAST_WRITER)
 
 
 @functools.cache
@@ -148,7 +157,7 @@ class Kernels:
         parts = first(self.dialect, x, *bounds or [_unused()])
         return rest[0](self.dialect, *parts) if rest else parts
 
-    def pool_values(self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype) -> mx.array:
+    def pool_values(self, source: Sequence[mx.array], g: Geometry) -> mx.array:
         """See ``Backend``."""
         return self.pool(source, g, None)[0]
 
@@ -160,27 +169,24 @@ class Kernels:
             return launch(self.dialect, values, indices, *outside)[0]
         if rule == "last":
             return self.gather(values, self._winner(indices, g), g, "sum")
-        covering = _unused()
-        if isinstance(g, RegionGeometry):
-            covering = bounds_array(g.covering_table, g.covering, g.size)
+        regions = _regions(g)
+        covering = bounds_array(regions.covering_table, regions.covering, g.size) if regions else _unused()
         launch = _scatter_regions(values.shape, values.dtype, indices.dtype, g)
         return launch(self.dialect, values, indices, covering)[0]
 
     def gather(self, full: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """See ``Backend``."""
-        overwritten: str | None = None
-        outside, winner = [_unused()] * 2, _unused()
-        if rule == "last" and _uses_scatter(g) and _has_few_neighbours(g.window):
-            overwritten, outside = "neighbours", self._outside_window(indices, g, rule)
-        elif rule == "last":
-            overwritten, winner = "last_writer", self._winner(indices, g)
-        launch = _gather(full.shape, full.dtype, indices.shape, indices.dtype, g, overwritten)
+        compare = rule == "last" and _has_few_neighbours(g)
+        has_winner = rule == "last" and not compare
+        outside = self._outside_window(indices, g, rule if compare else "sum")
+        winner = self._winner(indices, g) if has_winner else _unused()
+        launch = _gather(full.shape, full.dtype, indices.shape, indices.dtype, g, compare, has_winner)
         return launch(self.dialect, full, indices, *outside, winner)[0]
 
-    def _outside_window(self, indices: mx.array, g: WindowGeometry, rule: Rule) -> list[mx.array]:
-        """The outputs of the kernels ``outside_window`` and ``outside_winners``."""
+    def _outside_window(self, indices: mx.array, g: Geometry, rule: Rule) -> list[mx.array]:
+        """The outputs of the kernels ``outside_window`` and ``outside_winners``, if they are needed."""
         if rule == "sum" or is_window(indices.dtype):
-            return [_unused()] * 2
+            return [_unused(), _unused()]
         mark, find = _outside_window(indices.shape, indices.dtype, g)
         (outside_window,) = mark(self.dialect, indices)
         return [outside_window, *find(self.dialect, indices, outside_window)]
@@ -200,52 +206,49 @@ Shape = tuple[int, ...]  # (B, D, H, W, C)
 def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtype | None) -> Launch:
     pooled = (shape[0], *g.pooled, shape[4])
     outputs, types = _pool_outputs(pooled, dtype, index_dtype)
-    template = types | _template(shape, g, index_dtype) | _window_constants(g.window)
+    template = types | _template(shape, g, index_dtype) | _window_constants(g)
     return _launch(POOL, template, _grid(template, pooled), outputs, g.pooled)
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _scatter(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry, rule: Rule) -> Launch:
-    batch, *_, channels = shape
-    work = _template(shape, g, index_dtype)
-    acc = dtype if rule == "last" or g.window.disjoint else TRAITS[dtype].accumulation
-    template: dict[str, Any] = {
-        "T": dtype,
-        "ACC": acc,
-        "SUM": rule == "sum",
-        **work,
-        **_window_constants(g.window),
-    }
-    grid = _grid(work, (batch, *_tiles(g), channels))
-    return _launch(SCATTER, template, grid, [((batch, *g.size, channels), dtype)], g.size)
+    one_value = rule == "last" or g.window.disjoint
+    template = {"T": dtype, "ACC": dtype if one_value else TRAITS[dtype].accumulation, "SUM": rule == "sum"}
+    template |= _template(shape, g, index_dtype) | _window_constants(g)
+    # Tiles that cover the plane; at least as many as windows.
+    tiles = tuple(max(n, -(-m // s)) for n, m, s in zip(g.pooled, g.size, g.window.stride))
+    grid = _grid(template, (shape[0], *tiles, shape[4]))
+    return _launch(SCATTER, template, grid, [((shape[0], *g.size, shape[4]), dtype)], (*g.size, *tiles))
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _gather(
-    shape: Shape, dtype: mx.Dtype, pooled: Shape, index_dtype: mx.Dtype, g: Geometry, overwritten: str | None
+    shape: Shape,
+    dtype: mx.Dtype,
+    pooled: Shape,
+    index_dtype: mx.Dtype,
+    g: Geometry,
+    compare: bool,
+    has_winner: bool,
 ) -> Launch:
-    """``overwritten``: how overwritten values are found, ``"neighbours"``, ``"last_writer"`` or None."""
     flat = not is_window(index_dtype)
-    if not isinstance(g, WindowGeometry) or (flat and overwritten != "neighbours"):
-        g = _without_window(g)  # flat indices do not need it
-    template: dict[str, Any] = {
-        "T": dtype,
-        "COMPARE": overwritten == "neighbours" and (flat or not g.window.disjoint),
-        "HAS_WINNER": overwritten == "last_writer",
-        **_template(shape, g, index_dtype),
-        **_window_constants(g.window),
-    }
+    if flat and not compare:
+        g = Geometry(g.size, g.pooled)  # flat indices do not depend on the window
+    compare = compare and (flat or not _window(g).disjoint)
+    template = {"T": dtype, "COMPARE": compare, "HAS_WINNER": has_winner}
+    template |= _template(shape, g, index_dtype) | _window_constants(g)
     return _launch(GATHER, template, _grid(template, pooled), [(pooled, dtype)])
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
-def _outside_window(shape: Shape, index_dtype: mx.Dtype, g: WindowGeometry) -> tuple[Launch, Launch]:
+def _outside_window(shape: Shape, index_dtype: mx.Dtype, g: Geometry) -> tuple[Launch, Launch]:
     """The launches of the kernels ``outside_window`` and ``outside_winners``."""
     batch, *_, channels = shape
-    work = _template(shape, g, index_dtype)
-    outputs = [((batch, channels // work["V"]), mx.uint32)]
-    template = {name: work[name] for name in ("V", "ONE", "PLANAR", "N")} | _window_constants(g.window)
-    mark = _launch(OUTSIDE_WINDOW, template, _grid(work, shape), outputs, g.size, init_value=0)
+    template = _template(shape, g, index_dtype) | _window_constants(g)
+    del template["FLAT"]
+    per_thread = template["V"]
+    outputs = [((batch, channels // per_thread), mx.uint32)]
+    mark = _launch(OUTSIDE_WINDOW, template, _grid(template, shape), outputs, g.size, init_value=0)
 
     # Each thread reads all indices of its channel, and a SIMD group waits for the updates of its 32 threads
     # one after the other. With more threads per channel, all threads together read more and each waits less.
@@ -253,14 +256,10 @@ def _outside_window(shape: Shape, index_dtype: mx.Dtype, g: WindowGeometry) -> t
     most = min(max(_MIN_SPLIT, prod(g.pooled) // 256), isqrt(_MAX_SPLIT**2 // (batch * channels)))
     threads = _power_of_two(most)
     words = sum(-(-prod(axes) // 32) for axes in (g.size, g.pooled))
-    find = _launch(
-        OUTSIDE_WINNERS,
-        {"N": work["N"]},
-        (threads * channels, 1, batch),
-        [((batch, channels, words), mx.uint32)],
-        (*g.size, work["V"], threads),
-        init_value=0,
-    )
+    bits = [((batch, channels, words), mx.uint32)]
+    grid = (threads * channels, 1, batch)
+    size = (*g.size, per_thread, threads)
+    find = _launch(OUTSIDE_WINNERS, {"N": template["N"]}, grid, bits, size, init_value=0)
     return mark, find
 
 
@@ -270,12 +269,10 @@ def _last_writer(shape: Shape, index_dtype: mx.Dtype, g: Geometry) -> Launch:
         raise ValueError(
             f"[{LAST_WRITER.name}] a plane must have at most {_MAX_NUMBER} pooled values but got {g.pooled}."
         )
-    batch, *_, channels = shape
-    work = _template(shape, g, index_dtype)
-    outputs = [((batch, *g.size, channels), mx.int32)]
-    return _launch(
-        LAST_WRITER, work, _grid(work, shape), outputs, *_window_arguments(g), g.size, init_value=-1
-    )
+    template = _template(shape, g, index_dtype)
+    outputs = [((shape[0], *g.size, shape[4]), mx.int32)]
+    numbers = (*_window_arguments(g), g.size)
+    return _launch(LAST_WRITER, template, _grid(template, shape), outputs, *numbers, init_value=-1)
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
@@ -284,29 +281,28 @@ def _pool_any(
 ) -> list[Launch]:
     """One launch, or two if each window is divided into chunks for several threads."""
     batch, *_, channels = shape
-    d, h, w = g.pooled
     # Each channel needs its own thread if channels have different windows.
-    lanes = _channels_per_thread(channels) if columns == 1 else 1
-    longest = g.longest if isinstance(g, RegionGeometry) else _window_arguments(g)[0][:3]
-    elements, chunks = prod(longest), 1
+    per_thread = _channels_per_thread(channels) if columns == 1 else 1
+    pooled = (batch, *g.pooled, channels)
+    longest = g.longest if isinstance(g, RegionGeometry) else _window(g).kernel
+    elements = prod(longest)
+    chunks = 1
     if elements > _MAX_ELEMENTS:
         # At most the root of the number of elements, and no more threads than fill a GPU.
-        most = _FULL_GPU_THREADS // (batch * d * h * w * (channels // lanes))
-        chunks = max(1, min(_power_of_two(int(elements**0.5)), most))
-    template = _template(shape, g, index_dtype, chunks, lanes)
-    first, size = template | {"REGIONS": isinstance(g, RegionGeometry)}, (*g.pooled, chunks)
-    first |= {"BLOCK": min(longest[2], _MAX_AT_ONCE), "SPLIT": chunks > 1}
-    pooled, parts = ((batch, d, h, n, channels) for n in (w, w * chunks))
+        most = _FULL_GPU_THREADS // (prod(pooled) // per_thread)
+        chunks = max(1, min(_power_of_two(isqrt(elements)), most))
+    template = _template(shape, g, index_dtype, chunks, per_thread)
+    block = min(longest[2], _MAX_BLOCK)
+    first = template | {"REGIONS": isinstance(g, RegionGeometry), "BLOCK": block, "SPLIT": chunks > 1}
+    numbers = (*_window_arguments(g), (*g.pooled, chunks))
     outputs, types = _pool_outputs(pooled, dtype, index_dtype)
     if chunks == 1:
-        grid = _grid(template, pooled)
-        return [_launch(POOL_ANY, first | types, grid, outputs, *_window_arguments(g), size)]
+        return [_launch(POOL_ANY, first | types, _grid(template, pooled), outputs, *numbers)]
+    parts = (*pooled[:3], pooled[3] * chunks, channels)
     part_outputs, part_types = _pool_outputs(parts, dtype, template["N"])
     return [
-        _launch(
-            POOL_ANY, first | part_types, _grid(template, parts), part_outputs, *_window_arguments(g), size
-        ),
-        _launch(POOL_CHUNKS, template | types, _grid(template, pooled), outputs, size),
+        _launch(POOL_ANY, first | part_types, _grid(template, parts), part_outputs, *numbers),
+        _launch(POOL_CHUNKS, template | types, _grid(template, pooled), outputs, numbers[-1]),
     ]
 
 
@@ -319,44 +315,49 @@ def _pool_outputs(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype | None) -
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _scatter_regions(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Geometry) -> Launch:
-    full = (shape[0], *g.size, shape[4])
-    window = g.window or Window()
-    template: dict[str, Any] = {
-        "T": dtype,
-        "ACC": TRAITS[dtype].accumulation,
-        "REGIONS": isinstance(g, RegionGeometry),
-        "DILATED": any(d > s for d, s in zip(window.dilation, window.stride)),
-        **_template(shape, g, index_dtype),
-    }
-    grid = _grid(template, full)
-    return _launch(SCATTER_REGIONS, template, grid, [(full, dtype)], *_window_arguments(g), g.size)
+    batch, *_, channels = shape
+    regions = _regions(g) is not None
+    # Neighbouring outputs share windows.
+    columns = _MAX_COLUMNS if regions and channels == 1 and g.size[2] >= _MAX_COLUMNS else 1
+    template = {"T": dtype, "ACC": TRAITS[dtype].accumulation, "REGIONS": regions, "COLUMNS": columns}
+    template |= _template(shape, g, index_dtype)
+    grid = _grid(template, (batch, *g.size[:2], -(-g.size[2] // columns), channels))
+    window = _window(g)
+    axes = zip(window.kernel, window.stride, window.dilation)
+    steps = (d // gcd(s, d) if k > 1 else 1 for k, s, d in axes)
+    outputs = [((batch, *g.size, channels), dtype)]
+    return _launch(SCATTER_REGIONS, template, grid, outputs, *_window_arguments(g), (*g.size, *steps))
+
+
+@functools.lru_cache(_LAUNCH_CACHE_SIZE)
+def _regions(g: Geometry) -> RegionGeometry | None:
+    """Adaptive and fractional windows, whose covering windows are read from a table; None for others."""
+    if isinstance(g, AdaptiveWindowGeometry):
+        return AdaptiveGeometry(g.size, g.pooled, g.window.kernel, ())
+    return g if isinstance(g, RegionGeometry) else None
 
 
 def _uses_pool_any(g: WindowGeometry) -> bool:
-    """Whether ``pool_any`` is used for equal windows, a kernel whose arguments they are, not constants."""
-    return g.window.elements > (_MAX_UNROLLED if g.depends_on_size else _MAX_ELEMENTS)
+    """Whether ``pool_any`` is used for equal windows. They are arguments of that kernel, not constants."""
+    depends_on_size = isinstance(g, AdaptiveWindowGeometry) and not g.window.disjoint
+    return g.window.elements > (_MAX_UNROLLED if depends_on_size else _MAX_ELEMENTS)
 
 
 def _uses_scatter(g: Geometry) -> TypeGuard[WindowGeometry]:
-    """Whether the kernel ``scatter`` can unpool and accumulate with these windows."""
+    """Whether the kernel ``scatter`` supports these windows."""
     if not isinstance(g, WindowGeometry) or _uses_pool_any(g):
         return False
     return prod(g.window.stride) <= _MAX_OUTPUTS
 
 
-def _has_few_neighbours(window: Window) -> bool:
-    """Whether few windows overlap each window."""
-    return prod(2 * n - 1 for n in window.reach) <= _MAX_NEIGHBOURS
+def _has_few_neighbours(g: Geometry) -> bool:
+    """Whether ``gather`` compares each index with those of all windows that overlap."""
+    return _uses_scatter(g) and prod(2 * n - 1 for n in g.window.reach) <= _MAX_NEIGHBOURS
 
 
-def _tiles(g: WindowGeometry) -> Shape:
-    """The number of tiles, each one stride long, that cover a plane; at least the number of windows."""
-    return tuple(max(n, -(-m // s)) for n, m, s in zip(g.pooled, g.size, g.window.stride))
-
-
-def _without_window(g: Geometry) -> WindowGeometry:
-    """The same sizes with a window of one element, for a kernel that does not use the window."""
-    return WindowGeometry(g.size, g.pooled, Window())
+def _window(g: Geometry) -> Window:
+    """The window, or one of one element for a kernel that does not use it."""
+    return g.window or Window()
 
 
 def _window_arguments(g: Geometry) -> tuple[Shape, Shape]:
@@ -364,8 +365,15 @@ def _window_arguments(g: Geometry) -> tuple[Shape, Shape]:
 
     Two, because MLX passes arrays of 8 or more elements in device memory, which is slower to read.
     """
-    window = g.window or Window()
+    window = _window(g)
     return (*window.kernel, *window.dilation), (*window.stride, *window.padding)
+
+
+def _window_constants(g: Geometry) -> dict[str, Any]:
+    """The window parameters as template arguments."""
+    window = _window(g)
+    kinds = {"K": window.kernel, "S": window.stride, "P": window.padding, "D": window.dilation}
+    return {f"{kind}{axis}": n for kind, numbers in kinds.items() for axis, n in zip("DHW", numbers)}
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
@@ -388,16 +396,16 @@ def threadgroup(
     y = z = 1
     if dialect == "cuda":
         y, z = (_power_of_two(-(-n // _MAX_BLOCKS), up=True) for n in grid[1:])
-        if z > _MAX_DEEP or y * z > _MAX_THREADGROUP:
+        if z > _MAX_DEPTH or y * z > _MAX_THREADGROUP:
             raise ValueError(
                 f"[{caller}] the grid must have at most {_MAX_BLOCKS} blocks on its second and third axis "
-                f"with CUDA, and a block at most {_MAX_THREADGROUP} threads ({_MAX_DEEP} on the third axis), "
-                f"but got {grid}. Split the batch."
+                f"with CUDA, and a block at most {_MAX_THREADGROUP} threads ({_MAX_DEPTH} on the third "
+                f"axis), but got {grid}. Split the batch."
             )
-    y = max(y, _power_of_two(min(grid[1], _ROWS)))
+    y = max(y, _power_of_two(min(grid[1], _USUAL_ROWS)))
     x = max(1, min(grid[0], _USUAL_THREADGROUP // (y * z)))
     y = max(y, _power_of_two(min(grid[1], _USUAL_THREADGROUP // (x * z))))
-    z = max(z, _power_of_two(min(grid[2], _MAX_DEEP, _USUAL_THREADGROUP // (x * y))))
+    z = max(z, _power_of_two(min(grid[2], _MAX_DEPTH, _USUAL_THREADGROUP // (x * y))))
     return x, y, z
 
 
@@ -406,56 +414,44 @@ def _power_of_two(n: int, up: bool = False) -> int:
     return 1 << (max(1, n) - 1).bit_length() if up else 1 << max(1, n).bit_length() - 1
 
 
-def _extents(g: Geometry, chunks: int = 1) -> list[int]:
-    """For each axis, an upper bound for the coordinates that a kernel computes.
-
-    Windows and tiles may extend beyond the plane, and the last thread of a row beyond the last window.
-    """
-    w = g.window or Window()
-    axes = zip(g.size, (*g.pooled[:2], g.pooled[2] * chunks), w.kernel, w.stride, w.padding, w.span)
-    extents = []
-    for n, m, k, s, p, span in axes:
+def _number_type(shape: Shape, g: Geometry, index_dtype: mx.Dtype | None, chunks: int) -> mx.Dtype:
+    """The type of coordinates, offsets and indices: 32 bits if all fit, as 64 bits are slow on a GPU."""
+    window = _window(g)
+    pooled = (*g.pooled[:2], g.pooled[2] * chunks)
+    extents = []  # for each axis, an upper bound for coordinates: windows and tiles may end after the plane
+    for n, m, k, s, p, span in zip(g.size, pooled, window.kernel, window.stride, window.padding, window.span):
         reached = max(n, (max(m, -(-n // s)) + 8) * s) + 2 * (s + p + span) + 8
         extents.append(1 if n == m == k == s == 1 else reached)
-    return extents
+    tables = 2 * sum(extents)  # `bounds` and `covering`
+    most = max(shape[0] * shape[4] * prod(extents), tables)
+    # CUDA runs whole blocks, so the numbers of surplus threads exceed the length of an axis. A uint32 index
+    # above 2^31 - 1 becomes negative, so it remains invalid.
+    narrow = most < 2**31 - 2**14 and (index_dtype is None or index_dtype.size <= 4)
+    return mx.int32 if narrow else mx.int64
 
 
 def _channels_per_thread(channels: int) -> int:
     """The number of neighbouring channels per thread, a divisor of ``channels``."""
-    return channels if channels <= _MAX_LANES else gcd(channels, _MAX_LANES)
+    return channels if channels <= _MAX_CHANNELS else gcd(channels, _MAX_CHANNELS)
 
 
 def _template(
-    shape: Shape, g: Geometry, index_dtype: mx.Dtype | None, chunks: int = 1, lanes: int = 0
+    shape: Shape, g: Geometry, index_dtype: mx.Dtype | None, chunks: int = 1, per_thread: int = 0
 ) -> dict[str, Any]:
-    """The template arguments that describe work items and numbers (see windows.h)."""
-    # 32 bits if every coordinate, offset and index fits, as 64-bit arithmetic is slow on a GPU. A uint32
-    # index above the range becomes negative, so it remains invalid.
-    extents = _extents(g, chunks)
-    most = max(shape[0] * shape[4] * prod(extents), 2 * sum(extents))  # twice: the bounds of all axes
-    narrow = most < 2**31 - 2**14 and (index_dtype is None or index_dtype.size <= 4)
-    lanes = lanes or _channels_per_thread(shape[4])
+    """The template arguments of all kernels (see windows.h). ``per_thread``: channels per thread."""
+    per_thread = per_thread or _channels_per_thread(shape[4])
     return {
-        "V": lanes,
-        "ONE": shape[4] == lanes,
+        "V": per_thread,
+        "ONE": shape[4] == per_thread,
         "PLANAR": g.size[0] == g.pooled[0] == 1,
-        "N": mx.int32 if narrow else mx.int64,
+        "N": _number_type(shape, g, index_dtype, chunks),
         "FLAT": index_dtype is None or not is_window(index_dtype),
     }
 
 
-def _grid(work: dict[str, Any], shape: Shape) -> tuple[int, int, int]:
+def _grid(template: dict[str, Any], shape: Shape) -> tuple[int, int, int]:
     batch, d, h, w, channels = shape
-    return w * (channels // work["V"]), d * h, batch
-
-
-def _window_constants(window: Window) -> dict[str, int]:
-    parameters = (window.kernel, window.stride, window.padding, window.dilation)
-    return {
-        letter + axis: number
-        for letter, numbers in zip("KSPD", parameters)
-        for axis, number in zip("DHW", numbers)
-    }
+    return w * (channels // template["V"]), d * h, batch
 
 
 def _unused() -> mx.array:

@@ -56,7 +56,7 @@ class Ops:
     def _pool_regions(
         self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
-        """Like :meth:`pool`, for windows between bounds."""
+        """Like ``pool``, for windows between bounds."""
         ends = _ends(bounds, g)
         maxima = _region_maxima(Maxima(x), ends, g)
         # Wide enough for the divisors as well: the first one may be the number of elements itself.
@@ -70,8 +70,8 @@ class Ops:
             offsets = offsets % pitch
         return maxima.values, indices
 
-    def pool_values(self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype) -> mx.array:
-        """See ``Backend``; bit for bit the values of :meth:`pool`."""
+    def pool_values(self, source: Sequence[mx.array], g: Geometry) -> mx.array:
+        """See ``Backend``; bit for bit the values of ``pool``."""
         x, *bounds = source
         _check_limit(x, g)
         elements = Maxima(x, values_only=True)

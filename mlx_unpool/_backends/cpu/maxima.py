@@ -161,7 +161,7 @@ def _pairs(kernel: int, stride: int, dilation: int, count: int) -> tuple[int, in
 
 
 def _can_reduce(sets: Maxima, axis: int, kernel: int, stride: int, dilation: int, count: int) -> bool:
-    """Whether :func:`reduced` applies: to long separate windows whose offsets are not tracked."""
+    """Whether ``reduced`` applies: to long separate windows whose offsets are not tracked."""
     if dilation > 1 or not sets.values_only:
         return False
     length, pitch = sets.values.shape[axis + 1], prod(sets.values.shape[axis + 2 :])
@@ -200,14 +200,14 @@ def reduces_all_axes(x: mx.array, g: WindowGeometry) -> bool:
 
 
 def can_separate(sets: Maxima, kernel: int, stride: int, dilation: int, count: int) -> bool:
-    """Whether :func:`_separate_windows` applies: to long adjacent windows whose offsets are tracked."""
+    """Whether ``_separate_windows`` applies: to long adjacent windows whose offsets are tracked."""
     if kernel < _SEPARATE_KERNEL or sets.values_only:
         return False
     return count == 1 or (stride == kernel and dilation == 1)
 
 
 def _separate_windows(sets: Maxima, axis: int, kernel: int, dilation: int, count: int, step: int) -> Maxima:
-    """Like :func:`windows`, but for adjacent windows: each is reduced separately.
+    """Like ``windows``, but for adjacent windows: each is reduced separately.
 
     A window is divided into blocks of about ``sqrt(kernel)`` elements. First the maximum of each
     block is computed, then the position of the window's maximum in its block. For small arrays
@@ -260,7 +260,7 @@ def _first_true(hits: mx.array) -> mx.array:
 def irregular_windows(
     sets: Maxima, axis: int, longest: int, start: mx.array, stop: mx.array, step: int
 ) -> Maxima:
-    """Like :func:`windows`, but for windows from ``start`` to ``stop`` with different lengths.
+    """Like ``windows``, but for windows from ``start`` to ``stop`` with different lengths.
 
     ``start`` and ``stop`` are arrays that broadcast to (B, D, H, W, C). No window is longer than
     ``longest`` or shorter than half of it.

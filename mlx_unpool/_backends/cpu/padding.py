@@ -28,7 +28,7 @@ def used_rows(x: mx.array, g: WindowGeometry) -> tuple[mx.array, list[mx.array |
 
 
 def _clamped(x: mx.array, g: WindowGeometry) -> tuple[mx.array, list[mx.array | None]]:
-    """Like :func:`used_rows`, for windows that extend beyond the plane."""
+    """Like ``used_rows``, for windows that extend beyond the plane."""
     axes, table = g.axes, g.nearest_table
     source = mx.arange(x.shape[0], dtype=position_dtype(x)).reshape(-1, 1, 1, 1, 1)
     shifts: list[mx.array | None] = []

@@ -61,7 +61,7 @@ def take(full: mx.array, positions: Positions) -> mx.array:
 
 
 def take_last(full: mx.array, positions: Positions) -> mx.array:
-    """Like :func:`take`, but zero for a value that is not the last at its position.
+    """Like ``take``, but zero for a value that is not the last at its position.
 
     The last value at each position writes its number there, and the full array is scattered to these numbers.
     """
