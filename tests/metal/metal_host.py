@@ -162,9 +162,9 @@ def launches_of(function: Any, *arrays: mx.array) -> tuple[list[Launch], list[di
 
 @functools.cache
 def prelude() -> Path:
-    """The folder of MLX's Metal header ``utils.h`` with two edits that C++14 needs."""
+    """The folder of MLX's Metal header ``utils.h``, without mathematics, with two edits that C++14 needs."""
     name = Path("mlx/backend/metal/kernels/utils.h")
-    text = (MLX_INCLUDE / name).read_text()
+    text = (MLX_INCLUDE / name).read_text().partition("inline float log1p(")[0]
     text = text.replace("inline static constexpr constant complex_t", "static constexpr constant complex_t")
     text = re.sub(r"constant const int64_t strides\[[23]\]", "constant const int64_t* strides", text)
     folder = CACHE / hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -291,12 +291,13 @@ def _unit_text(launches: Sequence[tuple[str, Launch]]) -> str:
         arguments = []
         for parameter in launch.parameters:
             if parameter["attribute"] != "buffer":
-                arguments.append(f"attributes.{parameter['attribute']}")
+                assert parameter["attribute"] == "thread_position_in_grid"
+                arguments.append("position")
                 continue
             dereference = "*" if parameter["reference"] == "&" else ""
             arguments.append(f"{dereference}({parameter['type']}*)buffers[{parameter['number']}]")
         parts.append(
-            f"UNSEEN static void thread_{key}(void** buffers, const Attributes& attributes) {{\n"
+            f"UNSEEN static void thread_{key}(void** buffers, uint3 position) {{\n"
             f"  {spaces[id(launch)]}::{launch.instance}({', '.join(arguments)});\n}}\n"
             f'extern "C" UNSEEN void run_{key}(void** buffers, const uint32_t* grid, '
             f"const uint32_t* group,\n    const uint64_t* order, uint64_t count) {{\n"

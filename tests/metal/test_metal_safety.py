@@ -6,7 +6,6 @@ from collections.abc import Callable
 import emulator
 import metal_host
 import mlx.core as mx
-import numpy as np
 import pytest
 
 import mlx_unpool
@@ -54,7 +53,6 @@ def test_a_mix_of_atomic_and_plain_accesses_is_reported():
 
 OVERLAPPING = (3, 2, 1)
 X = mx.random.normal((2, 6, 7, 5), key=mx.random.key(0))
-TIES = mx.array([[1.0, 1, np.nan, 2], [1, 1, 3, np.nan]])[None, ..., None]
 ZEROS = mx.zeros((1, 10, 9, 5))  # several threads per window
 with mx.stream(mx.cpu):
     FLAT, WINDOW = (
@@ -74,7 +72,6 @@ def unpool(indices: mx.array, window: tuple = OVERLAPPING, values: mx.array = VA
 
 CALLS: dict[str, Callable[[], mx.array]] = {
     "pool": lambda: mlx_unpool.max_pool2d(X, *OVERLAPPING),
-    "pool ties": lambda: mlx_unpool.max_pool2d(TIES, 2, return_indices=True)[1],
     "global ties": lambda: mlx_unpool.adaptive_max_pool2d(ZEROS, 1, return_indices=True)[1],
     "adaptive": lambda: mlx_unpool.adaptive_max_pool2d(X, (4, 3)),
     "adaptive vjp": lambda: mx.grad(lambda x: mlx_unpool.adaptive_max_pool2d(x, (4, 3)).sum())(X),
@@ -85,21 +82,17 @@ CALLS: dict[str, Callable[[], mx.array]] = {
 }
 # Planted mistakes: the file of a kernel, a call that runs it, a piece of its source and the replacement.
 MISTAKES = [
-    ("pool", "pool", "* OW + s.w) * C + s.c;", "* OW + s.w / 2) * C + s.c;"),
-    (
-        "pool",
-        "pool ties",
-        "from[v], here);",
-        "from[v], here); best[v].where = from[v] == best[v].value ? here : best[v].where;",
-    ),
-    ("pool_any", "global ties", "kh = h.least + N(nh)", "kh = h.least + N(nh) + 1"),
-    ("pool_any", "adaptive", "(line + OD + s.h)", "(line + s.h)"),
-    ("pool_chunks", "global ties", "number < best[v].where)", "number > best[v].where)"),
-    ("scatter", "unpool window", "within(oh, OH)", "within(oh, OH + 1)"),
+    ("pool", "pool", "* OW + s.w) * C", "* OW + s.w / 2) * C"),
+    ("pool", "pool", "position_of(w, kw)", "position_of(w, N(k))"),
+    ("pool", "pool", "include(best[v], value[v],", "include(best[v], T(-value[v]),"),
+    ("pool_any", "global ties", "kh = h.first + N(nh)", "kh = h.first + N(nh) + 1"),
+    ("pool_any", "adaptive", "(row + OD + s.h)", "(row + s.h)"),
+    ("pool_chunks", "global ties", "index < best[v].index)", "index > best[v].index)"),
+    ("scatter", "unpool window", "inside(od, oh, ow, OD, OH, OW)", "inside(od, oh, ow, OD, OH + 1, OW)"),
     ("scatter", "unpool window", "h0 = s.h * SH", "h0 = s.h * (SH - 1)"),
     ("scatter", "unpool outside", "outside_window[", "false && outside_window["),
-    ("scatter_regions", "adaptive vjp", "int nh = 0", "int nh = 1"),
-    ("gather", "vjp outside", "position >= 0 && position < elements", "true"),
+    ("scatter_regions", "adaptive vjp", "oh = h.first", "oh = h.first + 1"),
+    ("gather", "vjp outside", "index[v] < (FLAT ? elements", "index[v] <= (FLAT ? N(2147483647)"),
     ("gather", "vjp outside", "outside_window[", "false && outside_window["),
     ("outside_window", "unpool outside", "& !in_window", "& in_window"),
     ("outside_winners", "unpool outside", "index[n] >= 0 && index[n] < elements && ", ""),
