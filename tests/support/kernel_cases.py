@@ -99,6 +99,12 @@ CHOSEN = [
     # large windows
     window_case((9, 8), (4, 3), (8, 9), (2, 3), size=(20, 19), layout=last(2)),
     window_case((13, 8), (5, 1), (3, 14), (1, 4), size=(21, 17), layout=first(2), dtype=mx.float16),
+    # large windows whose parameters all differ between the axes
+    window_case((3, 5, 5), 1, 0, (3, 1, 1), size=(9, 6, 7), layout=last(2, 3, 1)),
+    window_case((3, 5, 5), (2, 1, 1), (1, 0, 0), (1, 2, 1), size=(6, 11, 7), layout=last(1, 3)),
+    window_case((4, 3, 6), (3, 2, 1), (1, 2, 3), (1, 3, 2), size=(11, 9, 14), layout=last(2, 3, 1)),
+    window_case((3, 6, 4), (1, 3, 2), (4, 1, 3), (3, 2, 1), size=(8, 15, 9), layout=last(3, 3, 1)),
+    window_case((6, 4, 3), (2, 1, 3), (3, 4, 1), (2, 3, 4), size=(13, 11, 16), layout=first(1, 3, 2)),
     # windows without a place on one axis or on two
     window_case((2, 2, 1), 1, (2, 2, 0), (4, 4, 1), size=(3, 3, 2), layout=last(2, 3)),
 ]
@@ -234,17 +240,43 @@ def pool_of_dtypes() -> list[mx.array]:
 
 
 def every_offset() -> list[mx.array]:
-    """Derivatives of unpooling in which all indices of a channel are the same window offset."""
+    """Unpooling, and its derivatives, in which all indices of a channel are the same window offset."""
     out = []
-    for kernel, stride, pooled in [((3, 2, 3), 2, (4, 1, 2)), ((1, 5, 5), 2, (1, 3, 4))]:
-        size = tuple((n - 1) * stride + k for n, k in zip(pooled, kernel))
-        offsets = mx.arange(int(np.prod(kernel)), dtype=mx.uint8)
+    for kernel, stride, padding, pooled in (
+        ((3, 2, 3), 2, 0, (4, 1, 2)),
+        ((1, 5, 5), 2, 0, (1, 3, 4)),
+        ((1, 3, 3), 1, (0, 1, 1), (1, 8, 8)),  # offsets outside the first and the last rows and columns
+    ):
+        before = padding if padding else (0, 0, 0)
+        size = tuple((n - 1) * stride + k - 2 * p for n, k, p in zip(pooled, kernel, before))
+        offsets = mx.arange(int(np.prod(kernel)) + 2, dtype=mx.uint8)  # the last two are invalid
         indices = mx.broadcast_to(offsets, (1, *pooled, offsets.size))
 
-        def unpool(values, indices=indices, window=(kernel, stride), size=size):
+        def unpool(values, indices=indices, window=(kernel, stride, padding), size=size):
             return mlx_unpool.max_unpool3d(values, indices, *window, output_size=size)
 
-        out += mx.vjp(unpool, [mx.ones(indices.shape)], [mx.ones((1, *size, offsets.size))])[1]
+        values = mx.arange(float(indices.size)).reshape(indices.shape) + 1
+        full = mx.arange(float(np.prod(size) * offsets.size)).reshape(1, *size, offsets.size) + 1
+        out += [y for ys in mx.vjp(unpool, [values], [full]) for y in ys]
+    return out
+
+
+def last_rows() -> list[mx.array]:
+    """The gradient of unpooling of 3x3 windows at every position, in which many values have one position."""
+    rows, columns = np.divmod(np.arange(64), 8)
+    out = []
+    for row in (
+        7,
+        6,
+        3,
+        0,
+    ):  # each window refers to a position in this row, or in the nearest row that it has
+        at = np.clip(row, np.maximum(rows - 1, 0), np.minimum(rows + 1, 7))
+        flat = (at * 8 + columns).reshape(1, 8, 8, 1)
+        offsets = ((at - rows + 1) * 3 + 1).reshape(1, 8, 8, 1)
+        for indices in (mx.array(flat, mx.int32), mx.array(offsets, mx.uint8)):
+            unpool = lambda v, i=indices: mlx_unpool.max_unpool2d(v, i, 3, 1, 1)
+            out += mx.vjp(unpool, [mx.ones((1, 8, 8, 1))], [mx.arange(64.0).reshape(1, 8, 8, 1) + 1])[1]
     return out
 
 
@@ -267,6 +299,7 @@ CHOSEN_CALLS: dict[str, Callable[[], list[mx.array]]] = {
     "types": pool_of_dtypes,
     "every offset": every_offset,
     "every pair of indices": every_pair_of_indices,
+    "last rows": last_rows,
 }
 GENERATED_CALLS = {f"generated {n}": results(case, n + len(CHOSEN)) for n, case in enumerate(GENERATED)}
 
