@@ -58,7 +58,7 @@ IN_EVAL_MODE = [  # batch, layer
 @functools.cache
 def launches() -> list[cuda_text.Launch]:
     """Launches of all variants of the kernels: dtypes, formats, ranks, layouts, lanes, windows."""
-    recorder = cuda_text.Emulator(record=True)
+    recorder = cuda_text.Recorder()
     with recorder.installed():
         for shape, window, options in WINDOWS:
             pool_windows(shape, *window, **options)
@@ -158,7 +158,7 @@ def assert_cuda_can_launch(grid, threadgroup) -> None:
     ],
 )
 def test_grids_keep_cudas_limits(shape, window, options):
-    recorder = cuda_text.Emulator(record=True)
+    recorder = cuda_text.Recorder()
     with recorder.installed():
         pool_windows(shape, *window, **options)
     assert recorder.launches

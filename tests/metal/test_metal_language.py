@@ -65,7 +65,7 @@ BAD = {
     "an array of unknown size": (None, "int a[n + 1u]; a[0] = 1; out[n] = T(a[0]);"),
     "the standard library": (None, "out[n] = std::max(x[n], T(0));"),
     "structured binding": (
-        *("C++14", "P p; auto [a, b] = p; out[n] = T(a + b);", "struct P { int a = 1, b = 2; };\n"),
+        *("pedantic", "P p; auto [a, b] = p; out[n] = T(a + b);", "struct P { int a = 1, b = 2; };\n"),
     ),
     "device memory for a thread pointer": ("OpenCL", FROM_DEVICE, ON_THREAD),
     "a parameter without address space": ("OpenCL", FROM_THREAD, ON_NOTHING),

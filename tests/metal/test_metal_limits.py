@@ -1,4 +1,4 @@
-"""At the largest sizes no product overflows its type, no access is out of bounds, and the last results are right.
+"""At the largest sizes no product overflows its type, accesses are in bounds and the last results right.
 
 Arrays are as large as MLX allows. Only what the first, middle and last threads read or write takes memory.
 """
@@ -131,14 +131,14 @@ def own_indices(g: WindowGeometry, channels: int) -> list[int]:
     """The first positions of the last four windows, but the last position for the last pooled value."""
     _, height, width = g.size
     starts = [(height - 2) * width + column for column in range(width - 8, width, 2)]
-    return [start for start in starts for _ in range(channels)][:-1] + [height * width - 1]
+    return [*[start for start in starts for _ in range(channels)][:-1], height * width - 1]
 
 
 LARGE, PLANE = windows((40000, 30000)), windows((65536, 32768))
 LAST = prod(LARGE.size) - 1
 REGIONS = adaptive_geometry((1, 39999, 29999), (1, 20001, 15001))
 ANYWHERE = Geometry(PLANE.size, PLANE.pooled)
-X, V, I = arrays_of(LARGE, 2, mx.float16, mx.int32)
+X, V, FLAT = arrays_of(LARGE, 2, mx.float16, mx.int32)
 OFFSET = arrays_of(LARGE, 2, mx.float16, mx.uint8)[2]
 RX, RV, RI = arrays_of(REGIONS, 2, mx.float16, mx.int32)
 PX, PV, PI = arrays_of(PLANE, 1, mx.int8, mx.int32)
@@ -151,20 +151,24 @@ def regions_pooled() -> object:
 
 # A call, then array and last elements: of its inputs, and of its results
 RESULTS = {
-    "pool": (lambda: metal.pool((X,), LARGE, mx.int32), [(X, [5])], [(V, [5]), (I, [LAST])]),
+    "pool": (lambda: metal.pool((X,), LARGE, mx.int32), [(X, [5])], [(V, [5]), (FLAT, [LAST])]),
     "scatter, window indices": (
         *(lambda: metal.scatter(V, OFFSET, LARGE, "last"), [(V, [7]), (OFFSET, [3])], [(X, [0, 7])]),
     ),
     "scatter, flat indices": (
-        lambda: metal.scatter(V, I, LARGE, "last"),
-        [(V, [7]), (I, own_indices(LARGE, 2))],
+        lambda: metal.scatter(V, FLAT, LARGE, "last"),
+        [(V, [7]), (FLAT, own_indices(LARGE, 2))],
         [(X, [0, 7])],
     ),
-    "scatter, sums": (lambda: metal.scatter(V, I, LARGE, "sum"), [(V, [7]), (I, [LAST])], [(X, [0, 7])]),
-    "gather": (lambda: metal.gather(X, I, LARGE, "sum"), [(X, [9]), (I, [LAST])], [(V, [9])]),
+    "scatter, sums": (
+        lambda: metal.scatter(V, FLAT, LARGE, "sum"),
+        [(V, [7]), (FLAT, [LAST])],
+        [(X, [0, 7])],
+    ),
+    "gather": (lambda: metal.gather(X, FLAT, LARGE, "sum"), [(X, [9]), (FLAT, [LAST])], [(V, [9])]),
     "gather, the last": (
-        lambda: metal.gather(X, I, LARGE, "last"),
-        [(X, [9]), (I, own_indices(LARGE, 2))],
+        lambda: metal.gather(X, FLAT, LARGE, "last"),
+        [(X, [9]), (FLAT, own_indices(LARGE, 2))],
         [(V, [9])],
     ),
     "adaptive pool": (regions_pooled, [(RX, [5])], [(RV, [5]), (RI, [39999 * 29999 - 1])]),

@@ -1,4 +1,4 @@
-"""The emulated device notices each kind of failure, and mistakes in the kernels; surplus threads do nothing."""
+"""The emulated device notices each kind of failure and mistakes in kernels; surplus threads do nothing."""
 
 import dataclasses
 from collections.abc import Callable

@@ -13,7 +13,7 @@ from mlx_unpool._backends import gpu
 
 
 class Wrong(emulator.Emulator):
-    """A device on which the kernels of a name give wrong results, always or for inputs that begin anywhere."""
+    """A device on which one kernel gives wrong results, always or for inputs that begin anywhere."""
 
     kernel, always = "", True
 
@@ -27,7 +27,7 @@ class Wrong(emulator.Emulator):
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """A function that returns the exit status and the output of the self-test, which measures small planes."""
+    """A function that returns the exit status and the output of the self-test with small planes."""
     cpu_stream, info = mx.default_stream(mx.cpu), mx.device_info(mx.cpu)
     monkeypatch.setattr(mx, "default_stream", lambda _: cpu_stream)
     monkeypatch.setattr(mx, "device_info", lambda _: info)

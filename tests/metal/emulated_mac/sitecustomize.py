@@ -2,10 +2,10 @@
 
 import contextlib
 
+import emulated_mac
+
 with contextlib.suppress(ImportError):  # a Python without MLX starts as usual
     import mlx.core
-
-    import emulated_mac
 
     emulated_mac.replace_devices(mlx.core)
 
