@@ -104,7 +104,9 @@ CHOSEN = [
     window_case((3, 5, 5), (2, 1, 1), (1, 0, 0), (1, 2, 1), size=(6, 11, 7), layout=last(1, 3)),
     window_case((4, 3, 6), (3, 2, 1), (1, 2, 3), (1, 3, 2), size=(11, 9, 14), layout=last(2, 3, 1)),
     window_case((3, 6, 4), (1, 3, 2), (4, 1, 3), (3, 2, 1), size=(8, 15, 9), layout=last(3, 3, 1)),
-    window_case((6, 4, 3), (2, 1, 3), (3, 4, 1), (2, 3, 4), size=(13, 11, 16), layout=first(1, 3, 2)),
+    window_case(
+        (6, 4, 3), (2, 1, 3), (3, 4, 1), (2, 3, 4), size=(13, 11, 16), layout=first(1, 3), dtype=mx.bfloat16
+    ),
     # windows without a place on one axis or on two
     window_case((2, 2, 1), 1, (2, 2, 0), (4, 4, 1), size=(3, 3, 2), layout=last(2, 3)),
 ]
@@ -227,15 +229,19 @@ def irregular_results(case, seed: int) -> Callable[[], list[mx.array]]:
 
 def pool_of_dtypes() -> list[mx.array]:
     """Pooling and unpooling in every dtype, with its special numbers."""
-    out, windows = [], product((*FLOATS, *INTEGERS), ((2, 2), (3, 1, 1)), ("flat", "window"))
-    for dtype, window, index_format in windows:
-        numbers = mx.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, np.nan, -1.0] * 4)
+    out: list[mx.array] = []
+    for dtype in (*FLOATS, *INTEGERS):
+        numbers = mx.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, np.nan, -1.0] * 12)
         if dtype in INTEGERS:
             limits = mx.iinfo(dtype)
-            numbers = mx.array(np.array([limits.min, limits.max, 0, 1] * 8, str(dtype)[9:]))
-        x, options = numbers.astype(dtype).reshape(1, 4, 8, 1), {"index_format": index_format}
-        pooled = mlx_unpool.max_pool2d(x, *window, return_indices=True, **options)
-        out += [*pooled, mlx_unpool.max_unpool2d(*pooled, *window, output_size=(4, 8))]
+            numbers = mx.array(np.array([limits.min, limits.max, 0, 1] * 24, str(dtype)[9:]))
+        x = numbers.astype(dtype).reshape(1, 8, 12, 1)
+        for window, index_format in product(((2, 2), (3, 1, 1)), ("flat", "window")):
+            pooled = mlx_unpool.max_pool2d(x, *window, return_indices=True, index_format=index_format)
+            out += [*pooled, mlx_unpool.max_unpool2d(*pooled, *window, output_size=(8, 12))]
+        for cells in (1, 5):
+            pooled = mlx_unpool.adaptive_max_pool2d(x, cells, return_indices=True)
+            out += [*pooled, mlx_unpool.max_unpool2d(*pooled, None, output_size=(8, 12))]
     return out
 
 
@@ -243,12 +249,11 @@ def every_offset() -> list[mx.array]:
     """Unpooling, and its derivatives, in which all indices of a channel are the same window offset."""
     out = []
     for kernel, stride, padding, pooled in (
-        ((3, 2, 3), 2, 0, (4, 1, 2)),
-        ((1, 5, 5), 2, 0, (1, 3, 4)),
+        ((3, 2, 3), 2, (0, 0, 0), (4, 1, 2)),
+        ((1, 5, 5), 2, (0, 0, 0), (1, 3, 4)),
         ((1, 3, 3), 1, (0, 1, 1), (1, 8, 8)),  # offsets outside the first and the last rows and columns
     ):
-        before = padding if padding else (0, 0, 0)
-        size = tuple((n - 1) * stride + k - 2 * p for n, k, p in zip(pooled, kernel, before))
+        size = tuple((n - 1) * stride + k - 2 * p for n, k, p in zip(pooled, kernel, padding))
         offsets = mx.arange(int(np.prod(kernel)) + 2, dtype=mx.uint8)  # the last two are invalid
         indices = mx.broadcast_to(offsets, (1, *pooled, offsets.size))
 
@@ -325,20 +330,6 @@ def pool_windows(shape, *window, dtype=mx.float32, index_format="flat", index_dt
 
     mx.vjp(call, [x], [x])
     mx.jvp(call, [x], [x])
-
-
-def pool_regions(shape, dtype=mx.float32, **options) -> None:
-    """Adaptive and fractional pooling with all derivatives."""
-    x = huge(shape, dtype)
-    rank = len(shape) - 2
-    adaptive = getattr(mlx_unpool, f"adaptive_max_pool{rank}d")
-    calls = [lambda x: adaptive(x, 3, return_indices=True, **options)]
-    if rank > 1:
-        fractional = getattr(mlx_unpool, f"fractional_max_pool{rank}d")
-        calls.append(lambda x: fractional(x, 2, output_size=3, return_indices=True, **options))
-    for call in calls:
-        mx.vjp(call, [x], list(call(x)))
-        mx.jvp(call, [x], [x])
 
 
 class SegNet(nn.Module):
