@@ -29,8 +29,8 @@ _OPENCL = (
 )
 _PEDANTIC = (
     "-x c++ -std=c++14 -fsyntax-only -fno-exceptions -fno-rtti -Wno-attributes -Wpedantic "
-    "-Werror=pedantic -Werror=c++17-extensions -Werror=vla -Werror=double-promotion -fsingle-precision-constant "
-    "-Wno-unknown-pragmas"
+    "-Werror=pedantic -Werror=c++17-extensions -Werror=vla -Werror=double-promotion "
+    "-fsingle-precision-constant -Wno-unknown-pragmas"
 )
 WORDS = {
     r"\bdouble\b": "double",
