@@ -21,10 +21,10 @@
     for (int v = 0; v < V; ++v) {
       index[v] = N(given[v]);
       valid[v] = index[v] >= 0 && index[v] < (FLAT ? elements : N(KD * KH * KW));
-      const uint n = FLAT || !valid[v] ? 0 : uint(index[v]);
-      kd[v] = int(n / (KH * KW));
-      kh[v] = int(n / KW % KH);
-      kw[v] = int(n % KW);
+      const int n = FLAT || !valid[v] ? 0 : int(index[v]), row = row_of<KD * KH, KW>(n);
+      kd[v] = row_of<KD, KH>(row);
+      kh[v] = row - kd[v] * KH;
+      kw[v] = n - row * KW;
     }
 
     // Comparison.

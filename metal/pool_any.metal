@@ -20,11 +20,11 @@
     const N ow = s.w / chunks;
     Elements<N> d, h, w;
     if (REGIONS) {
-      const int columns = bounds_shape[3];
-      const N row = s.b * (N(OD) + OH + OW), column = columns == 1 ? 0 : s.c;
-      d = elements_between<N>(bounds, (row + s.d) * 2 * columns + column, columns);
-      h = elements_between<N>(bounds, (row + OD + s.h) * 2 * columns + column, columns);
-      w = elements_between<N>(bounds, (row + OD + OH + ow) * 2 * columns + column, columns);
+      const int BC = bounds_shape[3];
+      const N image = s.b * (N(OD) + OH + OW), c = BC == 1 ? 0 : s.c;
+      d = elements_between<N>(bounds, (image + s.d) * 2 * BC + c, BC);
+      h = elements_between<N>(bounds, (image + OD + s.h) * 2 * BC + c, BC);
+      w = elements_between<N>(bounds, (image + OD + OH + ow) * 2 * BC + c, BC);
     } else {
       d = elements_of<N>(s.d * starts[0] - starts[3], window[0], window[3], starts[3], D);
       h = elements_of<N>(s.h * starts[1] - starts[4], window[1], window[4], starts[4], H);

@@ -59,13 +59,13 @@ template <typename N> inline Elements<N> elements_of(N start, int K, N step, int
   return e;
 }
 
-// The elements from bounds[at] to bounds[at + columns] - 1.
-template <typename N, typename P> inline Elements<N> elements_between(P bounds, N at, int columns) {
+// The elements from bounds[at] to bounds[at + step] - 1.
+template <typename N, typename P> inline Elements<N> elements_between(P bounds, N at, int step) {
   Elements<N> e;
   e.start = bounds[at];
   e.step = 1;
   e.first = 0;
-  e.last = bounds[at + columns] - e.start - 1;
+  e.last = bounds[at + step] - e.start - 1;
   return e;
 }
 
@@ -73,6 +73,16 @@ template <typename N> inline bool is_empty(Elements<N> e) { return e.last < e.fi
 template <typename N> inline N position_of(Elements<N> e, N k) { return e.start + k * e.step; }
 // The number of the element nearest to element k among those inside.
 template <typename N> inline N nearest(Elements<N> e, int k) { return k < e.first ? e.first : k > e.last ? e.last : N(k); }
+
+// n / LENGTH for 0 <= n < ROWS * LENGTH; by comparisons if there are few rows, because a division is slower.
+template <int ROWS, int LENGTH> inline int row_of(int n) {
+  int row = ROWS > 9 ? n / LENGTH : 0;
+  #pragma unroll
+  for (int r = 1; r < (ROWS > 9 ? 1 : ROWS); ++r) {
+    row += n >= r * LENGTH ? 1 : 0;
+  }
+  return row;
+}
 
 // The windows that may cover positions of a tile. Tile t starts where window t would start without padding.
 // covering_count is the number of these windows, and covering_window(n, ...) + t is the number of the n-th one. If dilation

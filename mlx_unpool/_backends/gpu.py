@@ -107,13 +107,13 @@ class Launch:
 
     kernel: Kernel
     grid: tuple[int, int, int]
-    integers: tuple[tuple[int, ...], ...]  # integers, the inputs after the arrays
+    integers: tuple[tuple[int, ...], ...]  # the inputs after the arrays
     options: dict[str, Any]
 
     def __call__(self, dialect: str, *arrays: mx.array) -> Any:
         if dialect == "metal":
             arrays = tuple(map(_aligned, arrays))
-        inputs = [*arrays, *(mx.array(numbers, mx.int32) for numbers in self.integers)]
+        inputs = [*arrays, *(mx.array(some, mx.int32) for some in self.integers)]
         group = threadgroup(self.grid, dialect, self.kernel.name)
         threads = {"grid": self.grid, "threadgroup": group}
         kernel = _build(dialect, self.kernel)
@@ -125,7 +125,7 @@ def _launch(
     template: dict[str, Any],
     grid: tuple[int, int, int],
     outputs: Sequence[tuple[Sequence[int], mx.Dtype]],
-    *numbers: tuple[int, ...],
+    *integers: tuple[int, ...],
     init_value: float | None = None,
 ) -> Launch:
     options = {
@@ -134,7 +134,7 @@ def _launch(
         "output_dtypes": [dtype for _, dtype in outputs],
         "init_value": init_value,
     }
-    return Launch(kernel, grid, numbers, options)
+    return Launch(kernel, grid, integers, options)
 
 
 class Kernels:
@@ -152,8 +152,8 @@ class Kernels:
         x, *bounds = source
         if isinstance(g, WindowGeometry) and not _uses_pool_any(g):
             return _pool(x.shape, x.dtype, g, index_dtype)(self.dialect, x)
-        columns = bounds[0].shape[3] if bounds else 1
-        first, *rest = _pool_any(x.shape, x.dtype, columns, g, index_dtype)
+        per_channel = bool(bounds) and bounds[0].shape[3] > 1
+        first, *rest = _pool_any(x.shape, x.dtype, per_channel, g, index_dtype)
         parts = first(self.dialect, x, *bounds or [_unused()])
         return rest[0](self.dialect, *parts) if rest else parts
 
@@ -164,7 +164,7 @@ class Kernels:
     def scatter(self, values: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """See ``Backend``. An index outside its own window adds nothing to a sum."""
         if _uses_scatter(g):
-            outside = self._outside_window(indices, g, rule)
+            outside = self._outside_window(indices, g, rule == "last")
             launch = _scatter(values.shape, values.dtype, indices.dtype, g, rule)
             return launch(self.dialect, values, indices, *outside)[0]
         if rule == "last":
@@ -178,14 +178,14 @@ class Kernels:
         """See ``Backend``."""
         compare = rule == "last" and _has_few_neighbours(g)
         has_winner = rule == "last" and not compare
-        outside = self._outside_window(indices, g, rule if compare else "sum")
+        outside = self._outside_window(indices, g, compare)
         winner = self._winner(indices, g) if has_winner else _unused()
         launch = _gather(full.shape, full.dtype, indices.shape, indices.dtype, g, compare, has_winner)
         return launch(self.dialect, full, indices, *outside, winner)[0]
 
-    def _outside_window(self, indices: mx.array, g: Geometry, rule: Rule) -> list[mx.array]:
-        """The outputs of the kernels ``outside_window`` and ``outside_winners``, if they are needed."""
-        if rule == "sum" or is_window(indices.dtype):
+    def _outside_window(self, indices: mx.array, g: Geometry, needed: bool) -> list[mx.array]:
+        """The outputs of the kernels ``outside_window`` and ``outside_winners``; for flat indices only."""
+        if not needed or is_window(indices.dtype):
             return [_unused(), _unused()]
         mark, find = _outside_window(indices.shape, indices.dtype, g)
         (outside_window,) = mark(self.dialect, indices)
@@ -271,18 +271,18 @@ def _last_writer(shape: Shape, index_dtype: mx.Dtype, g: Geometry) -> Launch:
         )
     template = _template(shape, g, index_dtype)
     outputs = [((shape[0], *g.size, shape[4]), mx.int32)]
-    numbers = (*_window_arguments(g), g.size)
-    return _launch(LAST_WRITER, template, _grid(template, shape), outputs, *numbers, init_value=-1)
+    integers = (*_window_arguments(g), g.size)
+    return _launch(LAST_WRITER, template, _grid(template, shape), outputs, *integers, init_value=-1)
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _pool_any(
-    shape: Shape, dtype: mx.Dtype, columns: int, g: Geometry, index_dtype: mx.Dtype | None
+    shape: Shape, dtype: mx.Dtype, per_channel: bool, g: Geometry, index_dtype: mx.Dtype | None
 ) -> list[Launch]:
     """One launch, or two if each window is divided into chunks for several threads."""
     batch, *_, channels = shape
-    # Each channel needs its own thread if channels have different windows.
-    per_thread = _channels_per_thread(channels) if columns == 1 else 1
+    # ``per_channel``: each channel has different windows, and needs a separate thread.
+    per_thread = 1 if per_channel else _channels_per_thread(channels)
     pooled = (batch, *g.pooled, channels)
     longest = g.longest if isinstance(g, RegionGeometry) else _window(g).kernel
     elements = prod(longest)
@@ -294,15 +294,15 @@ def _pool_any(
     template = _template(shape, g, index_dtype, chunks, per_thread)
     block = min(longest[2], _MAX_BLOCK)
     first = template | {"REGIONS": isinstance(g, RegionGeometry), "BLOCK": block, "SPLIT": chunks > 1}
-    numbers = (*_window_arguments(g), (*g.pooled, chunks))
+    integers = (*_window_arguments(g), (*g.pooled, chunks))
     outputs, types = _pool_outputs(pooled, dtype, index_dtype)
     if chunks == 1:
-        return [_launch(POOL_ANY, first | types, _grid(template, pooled), outputs, *numbers)]
+        return [_launch(POOL_ANY, first | types, _grid(template, pooled), outputs, *integers)]
     parts = (*pooled[:3], pooled[3] * chunks, channels)
     part_outputs, part_types = _pool_outputs(parts, dtype, template["N"])
     return [
-        _launch(POOL_ANY, first | part_types, _grid(template, parts), part_outputs, *numbers),
-        _launch(POOL_CHUNKS, template | types, _grid(template, pooled), outputs, numbers[-1]),
+        _launch(POOL_ANY, first | part_types, _grid(template, parts), part_outputs, *integers),
+        _launch(POOL_CHUNKS, template | types, _grid(template, pooled), outputs, integers[-1]),
     ]
 
 
