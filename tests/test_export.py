@@ -100,36 +100,30 @@ def test_every_function_can_be_exported(name, tmp_path):
         mx.import_function(path)(*(mx.concatenate([x, x]) for x in inputs))
 
 
-def kernels_and_others(function, inputs: list[mx.array]) -> tuple[list[str], set[str]]:
-    """The kernels of an export for Metal, and MLX's own operations."""
+def operations(function, inputs: list[mx.array]) -> set[str]:
+    """The operations in an export for Metal."""
     events: list[dict] = []
     with _backends.use_backend("metal"), mlx_unpool.exporting():
         mx.export_function(events.append, function, *inputs)
-    steps = [event for event in events if event["type"] == "primitive"]
-    kernels = [step["arguments"][0] for step in steps if step["name"] == "CustomKernel"]
-    names = [kernel.removeprefix("custom_kernel_unpool_").split("__")[0] for kernel in kernels]
-    return names, {step["name"] for step in steps} - {"CustomKernel"}
+    return {event["name"] for event in events if event["type"] == "primitive"}
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name[:3] in ("max", "ada")])
 def test_an_export_for_metal_computes_in_kernels_only(name):
-    kernels, others = kernels_and_others(*FUNCTIONS[name])
-    assert kernels
+    others = operations(*FUNCTIONS[name]) - {"CustomKernel"}
+    assert others < operations(*FUNCTIONS[name])
     assert others <= {"Reshape", "View", "ExpandDims", "Broadcast"}  # which copy nothing
 
 
 def test_a_segnet_is_exported_for_metal_without_a_mac(tmp_path):
     """tests/metal runs the kernels."""
-    model, x, path = SegNet().eval(), mx.zeros((1, 16, 16, 2)), tmp_path / "segnet.mlxfn"
-    kernels, others = kernels_and_others(model, [x])
-    assert kernels == ["pool", "pool", "place", "outside_window", "outside_winners", "place"]
-    assert "Convolution" in others
+    model, x, path = SegNet().eval(), mx.zeros((1, 16, 16, 2)), str(tmp_path / "segnet.mlxfn")
+    assert {"CustomKernel", "Convolution"} < operations(model, [x])
     with _backends.use_backend("metal"), mlx_unpool.exporting():
-        mx.export_function(str(path), model, x)
-    assert path.read_bytes().count(b"custom_kernel_unpool_place") >= 2
+        mx.export_function(path, model, x)
     if not mx.is_available(mx.gpu):  # as docs/export.md says
         with pytest.raises(ValueError, match="Cannot make gpu stream without gpu backend"):
-            mx.import_function(str(path))
+            mx.import_function(path)
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "convert_indices"])

@@ -1,6 +1,6 @@
 """The kernels as CUDA: the source that MLX generates, compiled by NVIDIA's compiler.
 
-``Emulator`` replaces ``mx.fast.cuda_kernel`` and records launches. ``unit`` consists, character by character,
+``Recorder`` replaces ``mx.fast.cuda_kernel`` and records launches. ``unit`` consists, character by character,
 of the source that MLX's ``mlx/backend/cuda/custom_kernel.cpp`` generates. ``compile_text`` compiles it with
 NVRTC, which needs no GPU, and the options of MLX's ``jit_module.cpp``. A CPU build of MLX does not contain
 its CUDA header, so ``UTILS`` declares what a signature needs of it.
@@ -11,6 +11,7 @@ import functools
 import platform
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
@@ -21,7 +22,6 @@ import mlx.core as mx
 sys.path.insert(0, str(Path(__file__).parent.parent / "metal"))
 
 import emulator
-import metal_host
 
 UTILS_NAME = "mlx/backend/cuda/device/utils.cuh"
 UTILS = """
@@ -58,54 +58,53 @@ def blocks_of(grid: Triple, threadgroup: Triple) -> tuple[Triple, Triple]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launch(metal_host.Launch):
-    """One launch on CUDA, whose ``text`` consists of ``header`` and ``function``."""
+class Launch:
+    """One launch on CUDA, and its kernel's source: ``header``, which all kernels share, and ``function``."""
 
-    body: str  # "pool", "place", ...
+    name: str
+    body: str  # the name of the kernel's file
     header: str
     function: str
     template: tuple[tuple[str, Any], ...]
+    grid: Triple
+    threadgroup: Triple
 
 
-class Emulator(emulator.Emulator):
+class Recorder:
     """A CUDA device that records launches; no kernel runs."""
 
-    backend = "cuda"
+    def __init__(self) -> None:
+        self.launches: list[Launch] = []
 
-    def _make(self, *, name, input_names, output_names, source, header="") -> Callable[..., Any]:
-        def call(
-            *, inputs, output_shapes, output_dtypes, grid, threadgroup, template, init_value, stream
-        ) -> list[mx.array]:
-            signature, shape_infos = [], []
+    def installed(self) -> AbstractContextManager[None]:
+        """A context in which the library finds this device and uses it."""
+        return emulator.installed("cuda", self._make)
+
+    def _make(self, *, name, input_names, output_names, source, header) -> Callable[..., Any]:
+        def call(*, inputs, output_shapes, output_dtypes, grid, threadgroup, template, **_) -> list[mx.array]:
+            signature = []
             for name_, x in zip(input_names, inputs, strict=True):
-                wants = tuple(x.ndim > 0 and name_ + suffix in source for suffix in SUFFIXES)
-                shape_infos.append(wants)
                 signature.append(f"const {TYPES[x.dtype]}* {name_}")
                 signature += [
                     f"const __grid_constant__ {kind} {name_}{suffix}"
-                    for (suffix, kind), wanted in zip(SUFFIXES.items(), wants)
-                    if wanted
+                    for suffix, kind in SUFFIXES.items()
+                    if x.ndim > 0 and name_ + suffix in source
                 ]
             for name_, dtype in zip(output_names, output_dtypes, strict=True):
                 signature.append(f"{TYPES[dtype]}* {name_}")
             full_name = "custom_kernel_" + name + "".join(_hashed(value) for _, value in template)
-            function = _function(full_name, signature, template, source)
             blocks, block = blocks_of(grid, threadgroup)
             launch = Launch(
                 name=full_name,
-                text=self.edit(header + function),
-                grid=tuple(n * of for n, of in zip(blocks, block)),  # CUDA runs whole blocks
-                threadgroup=block,
-                shape_infos=tuple(shape_infos),
-                init_value=init_value,
-                inputs=tuple((tuple(x.shape), x.dtype) for x in inputs),
-                outputs=tuple(zip(map(tuple, output_shapes), output_dtypes, strict=True)),
                 body=name.removeprefix("unpool_"),
                 header=header,
-                function=function,
+                function=_function(full_name, signature, template, source),
                 template=tuple(template),
+                grid=tuple(n * of for n, of in zip(blocks, block)),  # CUDA runs whole blocks
+                threadgroup=block,
             )
-            return self.answer(launch, inputs)
+            self.launches.append(launch)
+            return [mx.zeros(shape, dtype) for shape, dtype in zip(output_shapes, output_dtypes)]
 
         return call
 
@@ -177,40 +176,29 @@ def compile_text(text: str, architecture: str, *options: str) -> tuple[bytes | N
     found = compiler()
     assert found
     nvrtc, include = found
-
-    def check(status: int) -> None:
-        assert status == 0, nvrtc.nvrtcGetErrorString(status).decode()
-
-    nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
     program = ctypes.c_void_p()
-    check(
-        nvrtc.nvrtcCreateProgram(
-            *(ctypes.byref(program), text.encode(), b"kernels.cu", 1),
-            (ctypes.c_char_p * 1)(UTILS.encode()),
-            (ctypes.c_char_p * 1)(UTILS_NAME.encode()),
-        )
-    )
-    try:
-        arguments = [
-            "--device-as-default-execution-space",
-            f"--gpu-architecture={architecture}",
-            *include,
-            *options,
-        ]
-        array = (ctypes.c_char_p * len(arguments))(*(word.encode() for word in arguments))
-        status = nvrtc.nvrtcCompileProgram(program, len(arguments), array)
+
+    def run(name: str, *arguments: Any) -> int:
+        status = getattr(nvrtc, f"nvrtc{name}")(*arguments)
+        assert status == 0 or name == "CompileProgram", (name, status)
+        return status
+
+    def result(name: str) -> bytes:
         size = ctypes.c_size_t()
-        check(nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size)))
-        log = ctypes.create_string_buffer(size.value)
-        check(nvrtc.nvrtcGetProgramLog(program, log))
-        code = ctypes.create_string_buffer(0)
-        if not status:
-            check(nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size)))
-            code = ctypes.create_string_buffer(size.value)
-            check(nvrtc.nvrtcGetCUBIN(program, code))
-    finally:
-        check(nvrtc.nvrtcDestroyProgram(ctypes.byref(program)))
-    said = log.value.decode(errors="replace").strip()
-    if status:
-        said = said or nvrtc.nvrtcGetErrorString(status).decode()
-    return None if status else code.raw, said
+        run(f"Get{name}Size", program, ctypes.byref(size))
+        contents = ctypes.create_string_buffer(size.value)
+        run(f"Get{name}", program, contents)
+        return contents.raw
+
+    def strings(*words: str) -> ctypes.Array:
+        return (ctypes.c_char_p * len(words))(*(word.encode() for word in words))
+
+    source = text.encode(), b"kernels.cu", 1, strings(UTILS), strings(UTILS_NAME)
+    run("CreateProgram", ctypes.byref(program), *source)
+    arguments = ["--device-as-default-execution-space", f"--gpu-architecture={architecture}"]
+    arguments += [*include, *options]
+    failed = run("CompileProgram", program, len(arguments), strings(*arguments))
+    said = result("ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
+    code = None if failed else result("CUBIN")
+    run("DestroyProgram", ctypes.byref(program))
+    return code, said

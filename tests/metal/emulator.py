@@ -143,6 +143,7 @@ def run_source(
         output_names=list(outputs),
         source="    uint n = thread_position_in_grid.x;\n" + source,
         header=more.pop("header", ""),
+        atomic_outputs=more.pop("atomic", False),
     )
     shapes, dtypes = [(size,)] * len(outputs), list(outputs.values())
     options = {"grid": (size, 1, 1), "output_shapes": shapes, "output_dtypes": dtypes, **more}

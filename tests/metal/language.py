@@ -2,7 +2,6 @@
 
 Apple's compiler runs on macOS only. These checks, each of which finds other mistakes, replace it:
 
-- ``C++14``: clang, with ``device`` and ``constant`` as real address spaces.
 - ``OpenCL``: clang, C++17 for OpenCL, the origin of Metal's address spaces: every pointer needs one; no
   pointers to functions, exceptions or virtual functions. Metal 4 (macOS 26) also uses C++17.
 - ``pedantic``: g++, C++14; extensions of ISO C++ and promotions to double are errors.
@@ -21,23 +20,17 @@ from collections.abc import Sequence
 import metal_host
 from metal_host import Launch
 
-_QUIET = (
+_OPENCL = (
     "-Wall -Wextra -Wno-unused -Wno-unused-parameter -Wno-unknown-attributes -Wno-sign-compare "
     "-Wno-duplicate-decl-specifier -Wno-unknown-pragmas -Wno-pass-failed "
     "-Wno-unknown-warning-option -fsyntax-only -ferror-limit=0 "
-)
-_CPP_14 = _QUIET + (
-    "-x c++ -std=c++14 -DMSL_CHECK -nostdinc++ -fno-exceptions -fno-rtti "
-    "-Werror=vla -Werror=address-of-temporary -Werror=c++17-extensions"
-)
-_OPENCL = _QUIET + (
     "-x clcpp -cl-std=clc++2021 -cl-no-stdinc -nostdinc++ -cl-single-precision-constant "
     "-Xclang -ast-dump -fno-color-diagnostics"
 )
 _PEDANTIC = (
     "-x c++ -std=c++14 -fsyntax-only -fno-exceptions -fno-rtti -Wno-attributes -Wpedantic "
-    "-Werror=pedantic -Werror=vla -Werror=double-promotion -fsingle-precision-constant "
-    "-Wno-unknown-pragmas"
+    "-Werror=pedantic -Werror=c++17-extensions -Werror=vla -Werror=double-promotion "
+    "-fsingle-precision-constant -Wno-unknown-pragmas"
 )
 WORDS = {
     r"\bdouble\b": "double",
@@ -80,7 +73,6 @@ def complaints(launches: Sequence[Launch]) -> dict[str, list[str]]:
     )
     opencl, tree = _errors([*compiler, *_OPENCL.split()], text)
     return {
-        "C++14": _errors([*compiler, *_CPP_14.split()], text)[0],
         "OpenCL": opencl + _unqualified(tree),
         "pedantic": _errors([metal_host.COMPILER, *_PEDANTIC.split()], text)[0],
         "words": [f"KERNEL{n}: {word}" for n, s in enumerate(sources) for word in _words(s)],

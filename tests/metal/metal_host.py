@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from math import prod
@@ -42,6 +42,7 @@ FAILURES = (  # in the order of trace.cpp
     "atomic and plain access to one place",
     "undefined behaviour",
 )
+TRAFFIC = ("bytes", "simd_lines", "group_lines", "unique_bytes")  # of a buffer in one direction
 _NAMES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 NUMPY = {getattr(mx, name): getattr(np, name) for name in ("float32", "float16", *_NAMES)}
 NUMPY[mx.bfloat16] = np.uint16  # its bits
@@ -89,6 +90,11 @@ class Launch:
         assert [int(p["number"]) for p in buffers] == list(range(len(buffers)))
         assert len(buffers) <= 31  # Metal's limit
         return [p["name"] for p in buffers]
+
+    @functools.cached_property
+    def array_numbers(self) -> list[int]:
+        """The numbers of the buffers with the input arrays, between those with their shapes."""
+        return [sum(1 + sum(wants) for wants in self.shape_infos[:n]) for n in range(len(self.inputs))]
 
     @functools.cached_property
     def constants(self) -> set[str]:
@@ -157,17 +163,13 @@ def launches_of(function: Any, *arrays: mx.array) -> tuple[list[Launch], list[di
 
 @functools.cache
 def prelude() -> Path:
-    """The folder of MLX's Metal header ``utils.h`` with two edits that C++14 needs."""
+    """The folder of MLX's Metal header ``utils.h``, without mathematics, with two edits that C++14 needs."""
     name = Path("mlx/backend/metal/kernels/utils.h")
-    text = (MLX_INCLUDE / name).read_text()
+    text = (MLX_INCLUDE / name).read_text().partition("inline float log1p(")[0]
     text = text.replace("inline static constexpr constant complex_t", "static constexpr constant complex_t")
     text = re.sub(r"constant const int64_t strides\[[23]\]", "constant const int64_t* strides", text)
     folder = CACHE / hashlib.sha256(text.encode()).hexdigest()[:16]
-    if not (folder / name).exists():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        partial = folder / f"utils.{os.getpid()}"
-        partial.write_text(text)
-        partial.replace(folder / name)  # at once: another process may read it
+    _once(folder / name, lambda path: path.write_text(text))
     return folder
 
 
@@ -195,17 +197,22 @@ def _run_compiler(arguments: list[str]) -> None:
     assert result.returncode == 0, f"{COMPILER} {' '.join(arguments)}\n{result.stderr[:8000]}"
 
 
+def _once(path: Path, make: Callable[[Path], object]) -> Path:
+    """A file in the cache. It appears at once, because another process may read it."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        make(partial := path.with_suffix(f".{os.getpid()}"))
+        partial.replace(path)
+    return path
+
+
 @functools.cache
 def _tracer() -> Path:
     """The library of ``trace.cpp``, which is shared by all kernels."""
     source = HERE / "trace.cpp"
+    command = ["-std=c++17", "-O2", "-fPIC", "-shared", str(source), "-o"]
     built = CACHE / f"trace-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}.so"
-    if not built.exists():
-        built.parent.mkdir(parents=True, exist_ok=True)
-        partial = built.with_suffix(f".{os.getpid()}")
-        _run_compiler(["-std=c++17", "-O2", "-fPIC", "-shared", str(source), "-o", str(partial)])
-        partial.replace(built)
-    return built
+    return _once(built, lambda path: _run_compiler([*command, str(path)]))
 
 
 @functools.cache
@@ -227,12 +234,8 @@ def _surroundings() -> bytes:
     return hashlib.sha256("\0".join(parts).encode()).digest()
 
 
-def _level(launch: Launch) -> str:
-    return "-O1" if launch.optimised else "-O0"
-
-
 def _key(launch: Launch) -> str:
-    text = _level(launch) + launch.compiled_text
+    text = f"{launch.optimised}{launch.compiled_text}"
     return hashlib.sha256(_surroundings() + text.encode()).hexdigest()[:24]
 
 
@@ -243,7 +246,6 @@ def compile_launches(launches: Iterable[Launch]) -> None:
     symbolic link for each kernel to the library that contains it.
     """
     missing = [a for a in launches if (a.text, a.optimised) not in _functions]
-    # Kernels with similar names are neighbours, because they use the same functions.
     wanted = {_key(launch): launch for launch in sorted(missing, key=lambda a: a.name)}
     new = [(key, launch) for key, launch in wanted.items() if not (CACHE / f"{key}.so").exists()]
     cores = os.cpu_count() or 1
@@ -286,12 +288,13 @@ def _unit_text(launches: Sequence[tuple[str, Launch]]) -> str:
         arguments = []
         for parameter in launch.parameters:
             if parameter["attribute"] != "buffer":
-                arguments.append(f"attributes.{parameter['attribute']}")
+                assert parameter["attribute"] == "thread_position_in_grid"
+                arguments.append("position")
                 continue
             dereference = "*" if parameter["reference"] == "&" else ""
             arguments.append(f"{dereference}({parameter['type']}*)buffers[{parameter['number']}]")
         parts.append(
-            f"UNSEEN static void thread_{key}(void** buffers, const Attributes& attributes) {{\n"
+            f"UNSEEN static void thread_{key}(void** buffers, uint3 position) {{\n"
             f"  {spaces[id(launch)]}::{launch.instance}({', '.join(arguments)});\n}}\n"
             f'extern "C" UNSEEN void run_{key}(void** buffers, const uint32_t* grid, '
             f"const uint32_t* group,\n    const uint64_t* order, uint64_t count) {{\n"
@@ -306,8 +309,8 @@ def _compile_unit(launches: Sequence[tuple[str, Launch]]) -> None:
     source = library.with_suffix(f".{os.getpid()}.cpp")
     source.write_text(_unit_text(launches))
     compiled, partial = source.with_suffix(".o"), source.with_suffix(".so")
-    (level,) = {_level(launch) for _, launch in launches}
-    flags = [level, *_FLAGS, *include_flags(), f"-I{HERE}"]
+    (optimised,) = {launch.optimised for _, launch in launches}
+    flags = ["-O1" if optimised else "-O0", *_FLAGS, *include_flags(), f"-I{HERE}"]
     # The linker must not see the sanitizers' flags: trace.cpp replaces their libraries.
     _run_compiler([*flags, "-c", str(source), "-o", str(compiled)])
     shared = ["-shared", "-nostdlib", str(compiled), str(_tracer()), "-lgcc"]
@@ -316,9 +319,7 @@ def _compile_unit(launches: Sequence[tuple[str, Launch]]) -> None:
     source.unlink()
     compiled.unlink()
     for key, _ in launches:
-        link = library.with_name(f"{key}.{os.getpid()}")
-        link.symlink_to(library.name)
-        link.replace(CACHE / f"{key}.so")
+        _once(CACHE / f"{key}.so", lambda path: path.symlink_to(library.name))
 
 
 # ---- the memory of a launch
@@ -336,16 +337,12 @@ def input_buffers(launch: Launch, arrays: Sequence[mx.array | None]) -> list[np.
     """
     buffers: list[np.ndarray | int] = []
     for x, (shape, dtype), wants in zip(arrays, launch.inputs, launch.shape_infos):
-        buffers.append(_bytes_of(shape, dtype) if x is None else buffer_of(x))
+        buffers.append(prod(shape) * dtype.size if x is None else buffer_of(x))
         # MLX passes row-contiguous arrays, so the shape determines the strides.
         strides = [prod(shape[n + 1 :]) for n in range(len(shape))]
         described = (np.array(shape, np.int32), np.array(strides, np.int64), np.int32([len(shape)]))
         buffers += [part for part, wanted in zip(described, wants) if wanted]
     return buffers
-
-
-def _bytes_of(shape: Sequence[int], dtype: mx.Dtype) -> int:
-    return prod(shape) * dtype.size
 
 
 def _memory(x: mx.array) -> np.ndarray:
@@ -404,17 +401,8 @@ class Report:
         return not self.failures and not self.unwritten
 
 
-class _Failure(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_uint64) for name in ("kind", "thread", "buffer")),
-        ("offset", ctypes.c_int64),
-    )
-
-
-class _Traffic(ctypes.Structure):
-    _fields_ = tuple(
-        (name, ctypes.c_uint64) for name in ("bytes", "simd_lines", "group_lines", "unique_bytes")
-    )
+def _pointer(x: np.ndarray | None) -> ctypes.c_void_p | None:
+    return None if x is None else x.ctypes.data_as(ctypes.c_void_p)
 
 
 class Run:
@@ -427,7 +415,7 @@ class Run:
         self.function = _functions[launch.text, launch.optimised]
         inputs = input_buffers(launch, arrays)
         self.input_count = len(inputs)
-        outputs = [_bytes_of(*output) for output in launch.outputs]
+        outputs = [prod(shape) * dtype.size for shape, dtype in launch.outputs]
         self.sizes = [x if isinstance(x, int) else x.nbytes for x in inputs] + outputs
         self.offsets = input_offsets(launch, arrays, shift) + [0] * len(outputs)
         self.starts = []
@@ -452,40 +440,35 @@ class Run:
         number = len(self.sizes)
         role = 1 if self.launch.init_value is None else 2
         roles = bytes([0] * self.input_count + [role] * (number - self.input_count))
-        starts = (ctypes.c_void_p * number)(*self.starts)
-        sizes = (ctypes.c_uint64 * number)(*self.sizes)
+        starts, sizes = np.array(self.starts, np.uint64), np.array(self.sizes, np.uint64)
         switches = int(track), int(count), int(flush)
-        tracer().trace_begin(ctypes.c_uint64(number), starts, sizes, roles, *switches)
+        tracer().trace_begin(ctypes.c_uint64(number), _pointer(starts), _pointer(sizes), roles, *switches)
+        grid, group = (np.array(axes, np.uint32) for axes in (self.launch.grid, self.launch.threadgroup))
         numbers = None if order is None else np.ascontiguousarray(order, np.uint64)
-        self.function(
-            starts,
-            (ctypes.c_uint32 * 3)(*self.launch.grid),
-            (ctypes.c_uint32 * 3)(*self.launch.threadgroup),
-            None if numbers is None else numbers.ctypes.data_as(ctypes.c_void_p),
-            ctypes.c_uint64(0 if numbers is None else numbers.size),
-        )
-        first, traffic = (_Failure * 8)(), (_Traffic * (2 * number))()
-        unwritten = (ctypes.c_uint64 * number)()
-        failures = tracer().trace_end(first, ctypes.c_uint64(8), traffic, unwritten)
+        arrays = map(_pointer, (starts, grid, group, numbers))
+        self.function(*arrays, ctypes.c_uint64(0 if numbers is None else numbers.size))
+        first, unwritten = np.zeros((8, 4), np.int64), np.zeros(number, np.uint64)
+        traffic = np.zeros((number, 2, len(TRAFFIC)), np.uint64)
+        results = map(_pointer, (first, traffic, unwritten))
+        failures = tracer().trace_end(ctypes.c_uint64(len(first)), *results)
         names = self.launch.buffers
         misaligned = [
             f"constant input that is not 4-byte aligned: {name}, byte {offset}"
             for name, offset in zip(names, self.offsets)
             if name in self.launch.constants and offset % CONSTANT_ALIGNMENT
         ]
-        report = Report(failures=failures + len(misaligned))
-        report.first = misaligned + [
-            f"{FAILURES[f.kind]}: thread {f.thread}, {names[f.buffer]}, byte {f.offset}"
-            for f in first[: min(failures, 8)]
-        ]
-        report.unwritten = {name: n for name, n in zip(names, unwritten) if n}
-        keys = [(name, direction) for name in names for direction in ("read", "write")]
-        report.traffic = {
-            key: {name: getattr(t, name) for name, _ in _Traffic._fields_}
-            for key, t in zip(keys, traffic)
-            if t.bytes
+        said = (
+            f"{FAILURES[kind]}: thread {thread}, {names[buffer]}, byte {offset}"
+            for kind, thread, buffer, offset in first[:failures].tolist()
+        )
+        counted = {
+            (name, direction): dict(zip(TRAFFIC, each))
+            for name, both in zip(names, traffic.tolist())
+            for direction, each in zip(("read", "write"), both)
+            if any(each)
         }
-        return report
+        missing = {name: n for name, n in zip(names, unwritten.tolist()) if n}
+        return Report(failures + len(misaligned), [*misaligned, *said], missing, counted)
 
     def outputs(self) -> list[mx.array]:
         """Copies of the outputs."""
@@ -495,6 +478,15 @@ class Run:
             x = mx.array(np.frombuffer(contents, NUMPY[dtype]).reshape(shape))
             arrays.append(x.view(mx.bfloat16) if dtype == mx.bfloat16 else x)
         return arrays
+
+    def set_end(self, n: int, elements: np.ndarray) -> None:
+        """Set the last elements of a buffer."""
+        end = self.starts[n] + self.sizes[n]
+        ctypes.memmove(end - elements.nbytes, elements.ctypes.data, elements.nbytes)
+
+    def end(self, n: int, size: int) -> bytes:
+        """The last bytes of a buffer."""
+        return ctypes.string_at(self.starts[n] + self.sizes[n] - size, size)
 
     def __enter__(self) -> Run:
         return self

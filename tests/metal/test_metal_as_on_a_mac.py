@@ -1,6 +1,5 @@
 """``as_on_a_mac.py`` runs a process with the emulated GPU as the default device."""
 
-import re
 import subprocess
 import sys
 import textwrap
@@ -9,7 +8,6 @@ from pathlib import Path
 import as_on_a_mac
 
 ROOT = Path(__file__).parent.parent.parent
-LIST = Path(__file__).parent / "emulated_mac" / "skips.txt"
 
 
 def run(program: str, status: int = 0) -> str:
@@ -64,9 +62,8 @@ def test_the_device_of_a_call_decides_which_backend_runs():
 
 
 def test_the_list_names_tests_that_exist():
-    names = re.findall(r"^ +(tests/\S+)$", LIST.read_text(), re.MULTILINE)
-    assert names
-    for name in names:
+    assert as_on_a_mac.skipped()
+    for name in as_on_a_mac.skipped():
         file, _, test = name.partition("::")
         text = (ROOT / file).read_text()
         assert not test or f"def {test.partition('[')[0]}(" in text, name

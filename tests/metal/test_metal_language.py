@@ -59,13 +59,13 @@ GOOD = {
 }
 # The only check that finds the mistake, if there is just one
 BAD = {
-    "a pointer without address space": (None, "const T* p = x + n; out[n] = *p;"),
+    "a pointer without address space": ("OpenCL", "const T* p = x + n; out[n] = *p;"),
     "a write to a constant": (None, "s[0] = 1; out[n] = x[n];"),
     "half to bfloat": (None, "half h = half(1.0f); T v = h; out[n] = v;", "", BFLOAT),
     "an array of unknown size": (None, "int a[n + 1u]; a[0] = 1; out[n] = T(a[0]);"),
     "the standard library": (None, "out[n] = std::max(x[n], T(0));"),
     "structured binding": (
-        *("C++14", "P p; auto [a, b] = p; out[n] = T(a + b);", "struct P { int a = 1, b = 2; };\n"),
+        *("pedantic", "P p; auto [a, b] = p; out[n] = T(a + b);", "struct P { int a = 1, b = 2; };\n"),
     ),
     "device memory for a thread pointer": ("OpenCL", FROM_DEVICE, ON_THREAD),
     "a parameter without address space": ("OpenCL", FROM_THREAD, ON_NOTHING),

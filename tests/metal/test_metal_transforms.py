@@ -1,9 +1,14 @@
 """All functions under all transforms on Metal: emulated, and on the real device if there is one."""
 
 import emulator
+import metal_host
 import mlx.core as mx
 import pytest
 import transforms
+from kernel_cases import SegNet
+
+import mlx_unpool
+from mlx_unpool import _backends
 
 DEVICES = [name for name in emulator.DEVICES if name != "flushing"]
 
@@ -55,3 +60,16 @@ def test_a_compiled_function_makes_the_same_launches(row, column):
         assert run.reports
         # MLX traces once per size.
         assert {one.contents for one in traced.launches} == {one.contents for one in run.launches}
+
+
+def test_an_exported_segnet_makes_the_same_launches_as_an_eager_one():
+    model, x = SegNet().eval(), mx.random.normal((1, 11, 14, 2))
+    with mlx_unpool.exporting(), _backends.use_backend("metal"):
+        exported, events = metal_host.launches_of(model, x)
+    device = emulator.Emulator()
+    with device.installed(), mlx_unpool.exporting():
+        got = model(x)
+    assert mx.allclose(got, model(x), rtol=1e-4, atol=1e-5)
+    assert exported
+    assert sorted(one.contents for one in exported) == sorted(one.contents for one in device.launches)
+    assert not any(event.get("name") == "CustomTransforms" for event in events)

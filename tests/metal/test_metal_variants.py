@@ -36,32 +36,26 @@ class Names(emulator.Emulator):
 
 def planes(window: str, dtype: mx.Dtype, channels: int, count: int) -> Iterator[dict[tuple, Any]]:
     """For ``count`` drawn sizes, a call of every primitive with indices of both formats."""
-    random = np.random.default_rng(4)
-    metal = _backends.get("metal")
+    random, metal = np.random.default_rng(4), _backends.get("metal")
     for _ in range(count):
         size = tuple(int(n) for n in random.integers(5, 300, 3))
         size = (size[0] if window == "2x2x2/2" else 1, *size[1:])
-        pooled = WINDOWS[window].pooled_size(size)
-        g = WindowGeometry(size, pooled, WINDOWS[window])
-        full = mx.zeros((1, *size, channels), dtype)
-        values = mx.zeros((1, *pooled, channels), dtype)
+        g = WindowGeometry(size, WINDOWS[window].pooled_size(size), WINDOWS[window])
+        full, values = (mx.zeros((1, *axes, channels), dtype) for axes in (g.size, g.pooled))
         calls: dict[tuple, Any] = {}
         for d in (mx.uint8, mx.int32):
             i = mx.zeros(values.shape, d)
-            calls |= {
-                ("pool", d): lambda x=full, g=g, d=d: metal.pool((x,), g, d),
-                ("scatter last", d): lambda x=values, i=i, g=g: metal.scatter(x, i, g, "last"),
-                ("scatter sum", d): lambda x=values, i=i, g=g: metal.scatter(x, i, g, "sum"),
-                ("gather sum", d): lambda x=full, i=i, g=g: metal.gather(x, i, g, "sum"),
-                ("gather last", d): lambda x=full, i=i, g=g: metal.gather(x, i, g, "last"),
-            }
+            calls[d, "pool", ""] = lambda x=full, g=g, d=d: metal.pool((x,), g, d)
+            for rule in ("last", "sum"):
+                calls[d, "scatter", rule] = lambda x=values, i=i, g=g, r=rule: metal.scatter(x, i, g, r)
+                calls[d, "gather", rule] = lambda x=full, i=i, g=g, r=rule: metal.gather(x, i, g, r)
         yield calls
 
 
-@pytest.mark.parametrize(("channels", "most"), [(64, 4), (16, 4), (3, 8), (1, 8)])
+@pytest.mark.parametrize("channels", [64, 16, 3, 1])
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16], ids=str)
 @pytest.mark.parametrize("window", WINDOWS)
-def test_planes_of_100_sizes_share_a_few_kernels(window, dtype, channels, most):
+def test_planes_of_100_sizes_share_a_few_kernels(window, dtype, channels):
     found: dict[tuple, set] = {}
     device = Names()
     with device.installed():
@@ -71,23 +65,19 @@ def test_planes_of_100_sizes_share_a_few_kernels(window, dtype, channels, most):
                 call()
                 for kernel in device.launches:
                     found.setdefault((*primitive, kernel[0]), set()).add(kernel)
-    # Five primitives in two formats. With the rule "last", flat indices outside their windows are found by
-    # two kernels.
-    assert len(found) == 14
-    assert {key: len(kernels) for key, kernels in found.items() if len(kernels) > most} == {}
+    assert len(found) >= 10  # five primitives in two formats, some of more than one kernel
+    assert {key: len(kernels) for key, kernels in found.items() if len(kernels) > 4} == {}
 
 
 @pytest.mark.parametrize("channels", [64, 1])
 @pytest.mark.parametrize("counts", [(7,), (1, 2, 3, 6)], ids=str)
-def test_adaptive_pools_of_300_sizes_share_36_kernels(counts, channels):
-    random = np.random.default_rng(4)
-    device = Names()
+def test_adaptive_pools_of_300_sizes_share_few_kernels(counts, channels):
+    random, device = np.random.default_rng(4), Names()
     with device.installed():
         for height, width in random.integers(7, 64, (300, 2)).tolist():
             for count in counts:
-                pool = AdaptiveMaxPool2d(count)
                 x = mx.zeros((1, height, width, channels))
-                mx.vjp(pool, [x], [mx.zeros((1, count, count, channels))])
+                mx.vjp(AdaptiveMaxPool2d(count), [x], [mx.zeros((1, count, count, channels))])
     assert len(set(device.launches)) <= 36
 
 
@@ -102,9 +92,6 @@ def test_there_are_as_many_kernels_as_sources():
         assert len(set(names.launches)) == len({launch.text for launch in sources.launches})
 
 
-def test_the_first_training_step_of_a_segnet_compiles_at_most_12_kernels():
-    device = emulator.Emulator(record=True)
-    with device.installed():
-        mx.eval(segnet_step(SegNet(), 0))
-    names = {launch.instance for launch in device.launches}
-    assert 1 <= len(names) <= 12, sorted(names)
+def test_the_first_training_step_of_a_segnet_compiles_at_most_10_kernels():
+    launches = emulator.recorded([lambda: segnet_step(SegNet(), 0)])
+    assert 1 <= len({launch.instance for launch in launches}) <= 10

@@ -279,7 +279,7 @@ void trace_begin(
 }
 
 // Returns the number of failures; stores the first ones, the traffic and the number of unwritten bytes per buffer.
-u64 trace_end(Failure* first, u64 room, Traffic* traffic, u64* unwritten) {
+u64 trace_end(u64 room, Failure* first, Traffic* traffic, u64* unwritten) {
   for (size_t b = 0; b < buffers.size(); ++b) {
     Buffer& buffer = buffers[b];
     unwritten[b] = std::count(buffer.writer.begin(), buffer.writer.end(), uint32_t(NOBODY));

@@ -4,13 +4,6 @@
 #include <setjmp.h>
 #include <stdint.h>
 
-struct Attributes { // of a kernel's parameters, [[thread_position_in_grid]] and the like
-  uint3 thread_position_in_grid, thread_position_in_threadgroup, threadgroup_position_in_grid;
-  uint3 threads_per_grid, threads_per_threadgroup, threadgroups_per_grid;
-  uint thread_index_in_threadgroup, thread_index_in_simdgroup, simdgroup_index_in_threadgroup;
-  uint threads_per_simdgroup;
-};
-
 // Defined in trace.cpp: begin, announce the next thread, leave a thread that failed, and end.
 extern "C" void trace_thread(uint64_t thread, uint64_t simd_group, uint64_t group);
 extern "C" jmp_buf* trace_exit();
@@ -20,7 +13,7 @@ extern "C" void trace_walked();
 
 #define UNSEEN __attribute__((no_sanitize("thread"), no_sanitize("undefined"), noinline))
 
-typedef void (*ThreadFunction)(void** buffers, const Attributes& attributes);
+typedef void (*ThreadFunction)(void** buffers, uint3 position);
 
 UNSEEN static void run_thread(
     ThreadFunction function, void** buffers, const uint32_t* grid, const uint32_t* group, uint32_t x, uint32_t y,
@@ -32,20 +25,9 @@ UNSEEN static void run_thread(
   const uint32_t high = grid[1] - gy * group[1] < group[1] ? grid[1] - gy * group[1] : group[1];
   const uint32_t in_group = x % group[0] + wide * (y % group[1] + high * (z % group[2]));
   const uint64_t group_number = gx + uint64_t(across) * (gy + uint64_t(down) * gz);
-  Attributes attributes;
-  attributes.thread_position_in_grid = uint3(x, y, z);
-  attributes.thread_position_in_threadgroup = uint3(x % group[0], y % group[1], z % group[2]);
-  attributes.threadgroup_position_in_grid = uint3(gx, gy, gz);
-  attributes.threads_per_grid = uint3(grid[0], grid[1], grid[2]);
-  attributes.threads_per_threadgroup = uint3(group[0], group[1], group[2]);
-  attributes.threadgroups_per_grid = uint3(across, down, (grid[2] + group[2] - 1) / group[2]);
-  attributes.thread_index_in_threadgroup = in_group;
-  attributes.thread_index_in_simdgroup = in_group % 32;
-  attributes.simdgroup_index_in_threadgroup = in_group / 32;
-  attributes.threads_per_simdgroup = 32;
   trace_thread(x + uint64_t(grid[0]) * (y + uint64_t(grid[1]) * z), group_number * 64 + in_group / 32, group_number);
   if (!_setjmp(*trace_exit())) {
-    function(buffers, attributes);
+    function(buffers, uint3(x, y, z));
   }
   trace_leave();
 }

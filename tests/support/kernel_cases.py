@@ -99,6 +99,14 @@ CHOSEN = [
     # large windows
     window_case((9, 8), (4, 3), (8, 9), (2, 3), size=(20, 19), layout=last(2)),
     window_case((13, 8), (5, 1), (3, 14), (1, 4), size=(21, 17), layout=first(2), dtype=mx.float16),
+    # large windows whose parameters all differ between the axes
+    window_case((3, 5, 5), 1, 0, (3, 1, 1), size=(9, 6, 7), layout=last(2, 3, 1)),
+    window_case((3, 5, 5), (2, 1, 1), (1, 0, 0), (1, 2, 1), size=(6, 11, 7), layout=last(1, 3)),
+    window_case((4, 3, 6), (3, 2, 1), (1, 2, 3), (1, 3, 2), size=(11, 9, 14), layout=last(2, 3, 1)),
+    window_case((3, 6, 4), (1, 3, 2), (4, 1, 3), (3, 2, 1), size=(8, 15, 9), layout=last(3, 3, 1)),
+    window_case(
+        (6, 4, 3), (2, 1, 3), (3, 4, 1), (2, 3, 4), size=(13, 11, 16), layout=first(1, 3), dtype=mx.bfloat16
+    ),
     # windows without a place on one axis or on two
     window_case((2, 2, 1), 1, (2, 2, 0), (4, 4, 1), size=(3, 3, 2), layout=last(2, 3)),
 ]
@@ -221,30 +229,59 @@ def irregular_results(case, seed: int) -> Callable[[], list[mx.array]]:
 
 def pool_of_dtypes() -> list[mx.array]:
     """Pooling and unpooling in every dtype, with its special numbers."""
-    out, windows = [], product((*FLOATS, *INTEGERS), ((2, 2), (3, 1, 1)), ("flat", "window"))
-    for dtype, window, index_format in windows:
-        numbers = mx.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, np.nan, -1.0] * 4)
+    out: list[mx.array] = []
+    for dtype in (*FLOATS, *INTEGERS):
+        numbers = mx.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, np.nan, -1.0] * 12)
         if dtype in INTEGERS:
             limits = mx.iinfo(dtype)
-            numbers = mx.array(np.array([limits.min, limits.max, 0, 1] * 8, str(dtype)[9:]))
-        x, options = numbers.astype(dtype).reshape(1, 4, 8, 1), {"index_format": index_format}
-        pooled = mlx_unpool.max_pool2d(x, *window, return_indices=True, **options)
-        out += [*pooled, mlx_unpool.max_unpool2d(*pooled, *window, output_size=(4, 8))]
+            numbers = mx.array(np.array([limits.min, limits.max, 0, 1] * 24, str(dtype)[9:]))
+        x = numbers.astype(dtype).reshape(1, 8, 12, 1)
+        for window, index_format in product(((2, 2), (3, 1, 1)), ("flat", "window")):
+            pooled = mlx_unpool.max_pool2d(x, *window, return_indices=True, index_format=index_format)
+            out += [*pooled, mlx_unpool.max_unpool2d(*pooled, *window, output_size=(8, 12))]
+        for cells in (1, 5):
+            pooled = mlx_unpool.adaptive_max_pool2d(x, cells, return_indices=True)
+            out += [*pooled, mlx_unpool.max_unpool2d(*pooled, None, output_size=(8, 12))]
     return out
 
 
 def every_offset() -> list[mx.array]:
-    """Derivatives of unpooling in which all indices of a channel are the same window offset."""
+    """Unpooling, and its derivatives, in which all indices of a channel are the same window offset."""
     out = []
-    for kernel, stride, pooled in [((3, 2, 3), 2, (4, 1, 2)), ((1, 5, 5), 2, (1, 3, 4))]:
-        size = tuple((n - 1) * stride + k for n, k in zip(pooled, kernel))
-        offsets = mx.arange(int(np.prod(kernel)), dtype=mx.uint8)
+    for kernel, stride, padding, pooled in (
+        ((3, 2, 3), 2, (0, 0, 0), (4, 1, 2)),
+        ((1, 5, 5), 2, (0, 0, 0), (1, 3, 4)),
+        ((1, 3, 3), 1, (0, 1, 1), (1, 8, 8)),  # offsets outside the first and the last rows and columns
+    ):
+        size = tuple((n - 1) * stride + k - 2 * p for n, k, p in zip(pooled, kernel, padding))
+        offsets = mx.arange(int(np.prod(kernel)) + 2, dtype=mx.uint8)  # the last two are invalid
         indices = mx.broadcast_to(offsets, (1, *pooled, offsets.size))
 
-        def unpool(values, indices=indices, window=(kernel, stride), size=size):
+        def unpool(values, indices=indices, window=(kernel, stride, padding), size=size):
             return mlx_unpool.max_unpool3d(values, indices, *window, output_size=size)
 
-        out += mx.vjp(unpool, [mx.ones(indices.shape)], [mx.ones((1, *size, offsets.size))])[1]
+        values = mx.arange(float(indices.size)).reshape(indices.shape) + 1
+        full = mx.arange(float(np.prod(size) * offsets.size)).reshape(1, *size, offsets.size) + 1
+        out += [y for ys in mx.vjp(unpool, [values], [full]) for y in ys]
+    return out
+
+
+def last_rows() -> list[mx.array]:
+    """The gradient of unpooling of 3x3 windows at every position, in which many values have one position."""
+    rows, columns = np.divmod(np.arange(64), 8)
+    out = []
+    for row in (
+        7,
+        6,
+        3,
+        0,
+    ):  # each window refers to a position in this row, or in the nearest row that it has
+        at = np.clip(row, np.maximum(rows - 1, 0), np.minimum(rows + 1, 7))
+        flat = (at * 8 + columns).reshape(1, 8, 8, 1)
+        offsets = ((at - rows + 1) * 3 + 1).reshape(1, 8, 8, 1)
+        for indices in (mx.array(flat, mx.int32), mx.array(offsets, mx.uint8)):
+            unpool = lambda v, i=indices: mlx_unpool.max_unpool2d(v, i, 3, 1, 1)
+            out += mx.vjp(unpool, [mx.ones((1, 8, 8, 1))], [mx.arange(64.0).reshape(1, 8, 8, 1) + 1])[1]
     return out
 
 
@@ -257,6 +294,9 @@ def every_pair_of_indices() -> list[mx.array]:
     return [unpool(values), *mx.vjp(unpool, [values], [mx.ones((36, 4, 1))])[1]]
 
 
+# The last four reach template arguments that no other call reaches.
+GENERATED = [case for n, case in enumerate(generated_cases(60, seed=77)) if n < 17 or n in (21, 46, 51, 56)]
+CASES = [*CHOSEN, *GENERATED]
 # Calls that cover every kernel; then calls with drawn parameters.
 CHOSEN_CALLS: dict[str, Callable[[], list[mx.array]]] = {
     **{f"chosen {n}": results(case, n) for n, case in enumerate(CHOSEN)},
@@ -264,13 +304,9 @@ CHOSEN_CALLS: dict[str, Callable[[], list[mx.array]]] = {
     "types": pool_of_dtypes,
     "every offset": every_offset,
     "every pair of indices": every_pair_of_indices,
+    "last rows": last_rows,
 }
-# The last four reach template arguments that no other call reaches.
-GENERATED_CALLS = {
-    f"generated {n}": results(case, n + len(CHOSEN))
-    for n, case in enumerate(generated_cases(60, seed=77))
-    if n < 17 or n in (21, 46, 51, 56)
-}
+GENERATED_CALLS = {f"generated {n}": results(case, n + len(CHOSEN)) for n, case in enumerate(GENERATED)}
 
 
 def pool_windows(shape, *window, dtype=mx.float32, index_format="flat", index_dtype=None, **options) -> None:
@@ -294,20 +330,6 @@ def pool_windows(shape, *window, dtype=mx.float32, index_format="flat", index_dt
 
     mx.vjp(call, [x], [x])
     mx.jvp(call, [x], [x])
-
-
-def pool_regions(shape, dtype=mx.float32, **options) -> None:
-    """Adaptive and fractional pooling with all derivatives."""
-    x = huge(shape, dtype)
-    rank = len(shape) - 2
-    adaptive = getattr(mlx_unpool, f"adaptive_max_pool{rank}d")
-    calls = [lambda x: adaptive(x, 3, return_indices=True, **options)]
-    if rank > 1:
-        fractional = getattr(mlx_unpool, f"fractional_max_pool{rank}d")
-        calls.append(lambda x: fractional(x, 2, output_size=3, return_indices=True, **options))
-    for call in calls:
-        mx.vjp(call, [x], list(call(x)))
-        mx.jvp(call, [x], [x])
 
 
 class SegNet(nn.Module):
