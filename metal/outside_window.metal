@@ -9,10 +9,11 @@
       return;
     }
 
-    // The elements of the window: in each row, those from `left` to `left + length`.
+    // The elements of the window: in each row, those from `left` to `left + length`. A window may start after the plane.
     const Elements<N> d = elements_of<N>(s.d * SD - PD, KD, DD, PD, D), h = elements_of<N>(s.h * SH - PH, KH, DH, PH, H);
     const Elements<N> w = elements_of<N>(s.w * SW - PW, KW, DW, PW, W);
-    const bool empty = DD * DH * DW > 1 && (is_empty(d) || is_empty(h) || is_empty(w));
+    const bool after = d.start >= D || h.start >= H || w.start >= W;
+    const bool empty = after || (DD * DH * DW > 1 && (is_empty(d) || is_empty(h) || is_empty(w)));
     const N left = position_of(w, w.first), length = empty ? N(-1) : position_of(w, w.last) - left;
 
     // Comparison. Indices outside the plane are ignored by every kernel.

@@ -49,6 +49,7 @@ template <typename N> struct Elements {
   N start, step, first, last;
 };
 
+// For a window that starts at a position below `length`.
 template <typename N> inline Elements<N> elements_of(N start, int K, N step, int padding, int length) {
   Elements<N> e;
   e.start = start;
