@@ -38,10 +38,10 @@
     } else if (COMPARE) {
       // The later windows that overlap this one. A window that starts (fd, fh, fw) elements later has the same position if the
       // element is in both; its flat index is the same, and its offset is smaller.
-      const int RD = (KD - 1) * DD / SD, RH = (KH - 1) * DH / SH, RW = (KW - 1) * DW / SW; // windows on each side
-      const int ROWS = 2 * RH + 1, COLUMNS = 2 * RW + 1, COUNT = (RD + 1) * ROWS * COLUMNS;
+      const int RD = COMPARE ? (KD - 1) * DD / SD : 0, RH = COMPARE ? (KH - 1) * DH / SH : 0; // windows on each side
+      const int RW = COMPARE ? (KW - 1) * DW / SW : 0, ROWS = 2 * RH + 1, COLUMNS = 2 * RW + 1;
       #pragma unroll
-      for (int n = RH * COLUMNS + RW + 1; n < COUNT; ++n) {
+      for (int n = RH * COLUMNS + RW + 1; n < (RD + 1) * ROWS * COLUMNS; ++n) {
         const int ad = n / (ROWS * COLUMNS), ah = n / COLUMNS % ROWS - RH, aw = n % COLUMNS - RW;
         const int fd = ad * SD / DD, fh = ah * SH / DH, fw = aw * SW / DW;
         if (fd * DD == ad * SD && fh * DH == ah * SH && fw * DW == aw * SW) {

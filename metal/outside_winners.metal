@@ -20,8 +20,8 @@
     }
     const N elements = N(D) * H * W, count = N(OD) * OH * OW;
     const N from = N(at.z) * count * C + c;
-    const auto named = winner_bits + (N(at.z) * C + c) * (words_of(elements) + words_of(count));
-    const auto lost = named + words_of(elements);
+    const auto position_bits = winner_bits + (N(at.z) * C + c) * (words_of(elements) + words_of(count));
+    const auto value_bits = position_bits + words_of(elements);
     N current = -1; // the word that `bits` holds
     uint32_t bits = 0;
     for (N left = count; left > 0; left -= 16) {
@@ -38,11 +38,11 @@
         if (n < left && index[n] >= 0 && index[n] < elements && owner == thread_number) {
           const uint32_t bit = uint32_t(1) << uint(index[n] & 31);
           if (word != current || (bits & bit) == 0) {
-            bits = set_bits(named + word, bit);
+            bits = set_bits(position_bits + word, bit);
             current = word;
           }
           if (bits & bit) {
-            set_bits(lost + (left - 1 - n) / 32, uint32_t(1) << uint((left - 1 - n) % 32));
+            set_bits(value_bits + (left - 1 - n) / 32, uint32_t(1) << uint((left - 1 - n) % 32));
           }
           bits |= bit;
         }
