@@ -11,7 +11,7 @@ import pytest
 from arrays import FLOATS, INTEGERS
 from kernel_cases import CHOSEN_CALLS, huge, pool_windows
 
-from mlx_unpool import AdaptiveMaxPool2d, MaxPool2d, _backends
+from mlx_unpool import AdaptiveMaxPool2d, MaxPool2d, _backends, adaptive_max_pool2d
 from mlx_unpool._backends import gpu
 from mlx_unpool._backends.gpu import threadgroup
 
@@ -31,7 +31,9 @@ def launches() -> list[cuda_text.Launch]:
     with recorder.installed():
         for call in CHOSEN_CALLS.values():
             call()
-        pool_windows((1, 2**16, 2**15, 1), (9, 8), dtype=mx.uint8)  # 64-bit numbers
+        large = (1, 2**16, 2**15, 1)  # 64-bit numbers
+        pool_windows(large, (9, 8), dtype=mx.uint8)
+        adaptive_max_pool2d(huge(large, mx.uint8), 3)
         for batch, pool in IN_EVAL_MODE:
             pool.eval()(huge((batch, 20, 30, 3), mx.float32))
     chosen, seen = [], set()

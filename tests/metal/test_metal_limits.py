@@ -16,6 +16,7 @@ from kernel_cases import huge, pool_windows
 
 import mlx_unpool
 from mlx_unpool import _backends
+from mlx_unpool._bounds import adaptive_bounds
 from mlx_unpool._geometry import Geometry, Window, WindowGeometry, adaptive_geometry
 
 SMALL = 2**18  # elements of arrays whose contents matter
@@ -122,7 +123,7 @@ def arrays_of(g: Geometry, channels: int, dtype: mx.Dtype, index_dtype: mx.Dtype
     return [huge(full, dtype), huge(pooled, dtype), huge(pooled, index_dtype)]
 
 
-def windows(size: tuple[int, int], stride: int = 2) -> WindowGeometry:
+def windows(size: tuple[int, int]) -> WindowGeometry:
     """Disjoint windows of 2x2 elements on a plane."""
     return WindowGeometry((1, *size), (1, size[0] // 2, size[1] // 2), Window((1, 2, 2), (1, 2, 2)))
 
@@ -135,64 +136,36 @@ def own_indices(g: WindowGeometry, channels: int) -> list[int]:
 
 
 LARGE, PLANE = windows((40000, 30000)), windows((65536, 32768))
-LAST = prod(LARGE.size) - 1
 REGIONS = adaptive_geometry((1, 39999, 29999), (1, 20001, 15001))
 ANYWHERE = Geometry(PLANE.size, PLANE.pooled)
-X, V, FLAT = arrays_of(LARGE, 2, mx.float16, mx.int32)
-OFFSET = arrays_of(LARGE, 2, mx.float16, mx.uint8)[2]
-RX, RV, RI = arrays_of(REGIONS, 2, mx.float16, mx.int32)
-PX, PV, PI = arrays_of(PLANE, 1, mx.int8, mx.int32)
+LAST = prod(LARGE.size) - 1
+RESULTS = [  # primitive, rule, geometry, dtypes of values and indices, the last indices
+    ("pool", "", LARGE, mx.float16, mx.int32, [LAST]),
+    ("scatter", "last", LARGE, mx.float16, mx.uint8, [3]),
+    ("scatter", "last", LARGE, mx.float16, mx.int32, own_indices(LARGE, 2)),
+    ("scatter", "sum", LARGE, mx.float16, mx.int32, [LAST]),
+    ("gather", "sum", LARGE, mx.float16, mx.int32, [LAST]),
+    ("gather", "last", LARGE, mx.float16, mx.int32, own_indices(LARGE, 2)),
+    ("pool", "", REGIONS, mx.float16, mx.int32, [prod(REGIONS.size) - 1]),
+    ("scatter", "sum", REGIONS, mx.float16, mx.int32, [prod(REGIONS.size) - 1]),
+    ("scatter", "last", PLANE, mx.int8, mx.int32, own_indices(PLANE, 1)),
+    ("scatter", "last", ANYWHERE, mx.int8, mx.int32, [2**31 - 1]),
+]
 
 
-def regions_pooled() -> object:
-    pool = mlx_unpool.adaptive_max_pool2d
-    return pool(RX.reshape(1, 39999, 29999, 2), (20001, 15001), return_indices=True)
-
-
-# A call, then array and last elements: of its inputs, and of its results
-RESULTS = {
-    "pool": (lambda: metal.pool((X,), LARGE, mx.int32), [(X, [5])], [(V, [5]), (FLAT, [LAST])]),
-    "scatter, window indices": (
-        *(lambda: metal.scatter(V, OFFSET, LARGE, "last"), [(V, [7]), (OFFSET, [3])], [(X, [0, 7])]),
-    ),
-    "scatter, flat indices": (
-        lambda: metal.scatter(V, FLAT, LARGE, "last"),
-        [(V, [7]), (FLAT, own_indices(LARGE, 2))],
-        [(X, [0, 7])],
-    ),
-    "scatter, sums": (
-        lambda: metal.scatter(V, FLAT, LARGE, "sum"),
-        [(V, [7]), (FLAT, [LAST])],
-        [(X, [0, 7])],
-    ),
-    "gather": (lambda: metal.gather(X, FLAT, LARGE, "sum"), [(X, [9]), (FLAT, [LAST])], [(V, [9])]),
-    "gather, the last": (
-        lambda: metal.gather(X, FLAT, LARGE, "last"),
-        [(X, [9]), (FLAT, own_indices(LARGE, 2))],
-        [(V, [9])],
-    ),
-    "adaptive pool": (regions_pooled, [(RX, [5])], [(RV, [5]), (RI, [39999 * 29999 - 1])]),
-    "adaptive sums": (
-        lambda: metal.scatter(RV, RI, REGIONS, "sum"),
-        [(RV, [7]), (RI, [39999 * 29999 - 1])],
-        [(RX, [0, 7])],
-    ),
-    "a plane of 2^31 positions": (
-        lambda: metal.scatter(PV, PI, PLANE, "last"),
-        [(PV, [7]), (PI, own_indices(PLANE, 1))],
-        [(PX, [0, 7])],
-    ),
-    "a plane of 2^31 positions, indices of any origin": (
-        lambda: metal.scatter(PV, PI, ANYWHERE, "last"),
-        [(PV, [7]), (PI, [2**31 - 1])],
-        [(PX, [7])],
-    ),
-}
+def call_of(primitive: str, rule: str, g: Geometry, dtype: mx.Dtype, index_dtype: mx.Dtype, *_: object):
+    """A call, its source, its target and its indices."""
+    full, pooled, indices = arrays_of(g, 2 if dtype == mx.float16 else 1, dtype, index_dtype)
+    if primitive == "pool":
+        bounds = [adaptive_bounds(g, 1)] if g is REGIONS else []
+        return lambda: metal.pool((full, *bounds), g, index_dtype), full, pooled, indices
+    source, target = (pooled, full) if primitive == "scatter" else (full, pooled)
+    return lambda: getattr(metal, primitive)(source, indices, g, rule), source, target, indices
 
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled(emulated_device) -> None:
-    calls = [*CALLS.values(), *(call for call, *_ in RESULTS.values())]
+    calls = [*CALLS.values(), *(call_of(*row)[0] for row in RESULTS)]
     metal_host.compile_launches(emulator.recorded(calls, Ends()))
 
 
@@ -204,14 +177,15 @@ def test_no_access_out_of_bounds_and_no_overflow(name):
     assert device.launches
 
 
-@pytest.mark.parametrize("name", RESULTS)
-def test_the_last_results_of_huge_arrays(name):
-    call, given, expected = RESULTS[name]
-    device = Ends({key_of(x): values for x, values in given})
+@pytest.mark.parametrize("row", RESULTS, ids=lambda row: " ".join(map(str, row[:2])))
+def test_the_last_results_of_huge_arrays(row):
+    call, source, target, indices = call_of(*row)
+    last = row[-1]
+    device = Ends({key_of(source): [7]} | ({} if row[0] == "pool" else {key_of(indices): last}))
     with device.installed():
         call()
-    for x, values in expected:
-        assert device.ends[key_of(x)][-len(values) :] == values
+    assert device.ends[key_of(target)][-1] == 7
+    assert device.ends[key_of(indices)][-len(last) :] == last
 
 
 @pytest.mark.parametrize("primitive", ["scatter", "gather"])
@@ -244,7 +218,7 @@ def test_numbers_of_pooled_values_are_32_bits_wide(height, width):
                 metal.scatter(values, indices, g, "last")
 
 
-@pytest.mark.parametrize("call", [CALLS["a plane just above 2^31"], RESULTS["pool"][0]])
+@pytest.mark.parametrize("call", [CALLS["a plane just above 2^31"], call_of(*RESULTS[0])[0]])
 def test_an_overflow_would_be_noticed(call):
     device = Ends(edit=lambda source: f"#define N int\n{source}\n#undef N\n")
     with pytest.raises(AssertionError, match="undefined behaviour"), device.installed():

@@ -141,6 +141,5 @@ def test_the_calls_reach_every_kernel_and_both_address_spaces(compiled):
             name = launch.buffers[number]
             if len(shape) > 1:  # not the integers
                 spaces.setdefault(name, set()).add(name in launch.constants)
-    assert len(spaces) >= 6
-    assert {len(found) for found in spaces.values()} == {2}
+    assert sum(len(found) == 2 for found in spaces.values()) >= 7  # others are large in every call
     assert len({launch.text for launch in compiled}) > 300

@@ -86,7 +86,7 @@ MISTAKES = [
     ("pool", "pool", "position_of(w, kw)", "position_of(w, N(k))"),
     ("pool", "pool", "include(best[v], value[v],", "include(best[v], T(-value[v]),"),
     ("pool_any", "global ties", "kh = h.first + N(nh)", "kh = h.first + N(nh) + 1"),
-    ("pool_any", "adaptive", "(image + OD + s.h)", "(image + s.h)"),
+    ("pool_any", "adaptive", "image + OD + s.h", "image + s.h"),
     ("pool_chunks", "global ties", "index < best[v].index)", "index > best[v].index)"),
     ("scatter", "unpool window", "inside(od, oh, ow, OD, OH, OW)", "inside(od, oh, ow, OD, OH + 1, OW)"),
     ("scatter", "unpool window", "h0 = s.h * SH", "h0 = s.h * (SH - 1)"),
