@@ -21,7 +21,7 @@ KINDS: dict[str, Callable[[np.ndarray, int, int], np.ndarray]] = {
     "wrong stride": lambda n, count, width: n // (width // 2) * width + n % (width // 2),
     "consecutive": lambda n, count, width: n,
     "every fourth": lambda n, count, width: n * 4,
-    "far apart": lambda n, count, width: n * 1024 % count + n * 1024 // count,  # all different
+    "far apart": lambda n, count, width: n * 2048 % (4 * count) + n * 2048 // (4 * count),
     "random": lambda n, count, width: np.random.default_rng(0).integers(0, 4 * count, n.shape),
 }
 
