@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import gcd, prod
+from math import prod
 from operator import sub
 from typing import Any
 
@@ -189,6 +189,11 @@ class Axis:
         """Whether the used elements of all windows are inside the plane, starting at its first position."""
         return self.first == 0 and not (self.before or self.after) and self.stop <= self.length
 
+    @cached_property
+    def is_sparse(self) -> bool:
+        """Whether most rows from ``first`` to ``stop`` are neither inside the plane nor used by a window."""
+        return self.stop - self.first > 2 * (self.length + self.count * self.used)
+
     @property
     def is_tiled(self) -> bool:
         """Whether the axis is exactly ``count`` strides long and each window stays within its own stride."""
@@ -250,21 +255,19 @@ class WindowGeometry(Geometry):
         return tuple(axis.stride * pitch if axis.count > 1 else 0 for axis, pitch in pairs)
 
     @cached_property
-    def origins(self) -> tuple[int, int, int]:
-        """A range (start, stop, step) that contains the origin of every window.
+    def origin(self) -> int:
+        """The origin of the first window, from which flat indices are counted; it may be negative.
 
         The flat index of an element is the origin of its window plus a non-negative number. The origin is
         ``after`` elements before the first used element, because an element after the plane is replaced by
         one up to that many elements earlier.
         """
         starts = zip(self.axes, pitches(self.size), self.steps_in_plane)
-        first = sum(axis.first * pitch - axis.after * step for axis, pitch, step in starts)
-        last = first + sum(n * (count - 1) for n, count in zip(self.strides_in_plane, self.pooled))
-        return first, last + 1, gcd(*self.strides_in_plane) or 1
+        return sum(axis.first * pitch - axis.after * step for axis, pitch, step in starts)
 
     @cached_property
     def first_offset(self) -> int:
-        """The window offset of the origin of a window (see ``origins``), which may be negative."""
+        """The window offset of the origin of a window (see ``origin``), which may be negative."""
         starts = zip(self.axes, self.steps_in_window)
         return sum((axis.skipped - axis.after) * step for axis, step in starts)
 

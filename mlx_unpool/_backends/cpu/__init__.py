@@ -16,7 +16,7 @@ from ..._geometry import Geometry, RegionGeometry, Triple, WindowGeometry, pitch
 from ..._types import LARGEST_AXIS, TRAITS, Rule, is_float, is_window
 from .arrays import along, constant, narrowest, unfused
 from .maxima import Maxima, irregular_windows, reduced, reduces_all_axes, windows
-from .padding import used_rows
+from .padding import rows_of_windows, used_rows
 from .positions import checked, of_pool, origins, plane_of, put, take, take_last
 from .tiles import scatter_to_tiles, windows_are_tiles
 
@@ -133,13 +133,17 @@ def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:
         elements = elements._replace(values=plane)
     for number in (2, 1, 0):
         axis, step, shift = g.axes[number], steps[number], shifts[number]
+        stride, dilation = axis.stride, axis.dilation
         if axis.is_kept:
             continue
+        if axis.is_sparse:
+            row, shift = (along(number, x) for x in rows_of_windows(axis))
+            elements = elements.gathered(number, row)
+            stride, dilation = axis.used, 1
         if shift is not None:
             shift = shift if step == 1 else shift * constant(step)
             elements = elements.shifted(shift, (axis.before + axis.after) * step)
-        along_axis = (axis.used, axis.stride, axis.dilation, axis.count, step)
-        elements = windows(elements, number, *along_axis)
+        elements = windows(elements, number, axis.used, stride, dilation, axis.count, step)
     return elements
 
 
@@ -177,7 +181,7 @@ def _empty_windows(g: WindowGeometry) -> mx.array:
     result = mx.array(False)
     for number, axis in enumerate(g.axes):
         if axis.has_empty_windows:
-            start = mx.arange(axis.count) * axis.stride - axis.padding
+            start = mx.arange(axis.count, dtype=mx.int64) * axis.stride - axis.padding
             empty = (start < 0) & (start % axis.dilation >= axis.length)
             result = result | along(number, empty)
     return result

@@ -41,7 +41,7 @@ class Maxima(NamedTuple):
 
     def rows(self, axis: int, start: int, stride: int, count: int) -> Maxima:
         """``count`` rows of an axis, ``stride`` apart."""
-        values, offsets = self[:2]
+        values, offsets = self.values, self.offsets
         if start == 0 and count == values.shape[axis + 1]:
             return self
         selected: slice | mx.array = slice(start, start + (count - 1) * stride + 1, stride)
@@ -52,7 +52,15 @@ class Maxima(NamedTuple):
             values = values[index]
         if offsets is not None and offsets.shape[axis + 1] > 1:
             offsets = offsets[index]
-        return Maxima(values, offsets, *self[2:])
+        return Maxima(values, offsets, self.largest, self.values_only)
+
+    def gathered(self, axis: int, rows: mx.array) -> Maxima:
+        """The given rows of an axis; see ``gathered_along``."""
+        offsets = self.offsets
+        if offsets is not None and offsets.shape[axis + 1] > 1:
+            offsets = gathered_along(offsets, axis, rows)
+        values = gathered_along(self.values, axis, rows)
+        return Maxima(values, offsets, self.largest, self.values_only)
 
     def elements(self, axis: int, kernel: int, stride: int, dilation: int, count: int) -> Iterable[Maxima]:
         """The first elements of ``count`` windows along an axis, the second ones, and so on."""
@@ -64,7 +72,7 @@ class Maxima(NamedTuple):
         if offsets is not None:
             dtype = narrowest(largest)
             offsets = _astype(offsets, dtype) + constant(number, dtype)
-        return Maxima(self.values, offsets, largest, *self[3:])
+        return Maxima(self.values, offsets, largest, self.values_only)
 
     def shifted(self, shift: mx.array, most: int) -> Maxima:
         """The same maxima with ``shift``, an array of numbers up to ``most``, added to the offsets."""
@@ -75,7 +83,7 @@ class Maxima(NamedTuple):
         if self.offsets is not None:
             offsets = unfused(_astype(self.offsets, shift.dtype))
             shift = offsets + repeated(shift, self.values.shape)
-        return Maxima(self.values, shift, largest, *self[3:])
+        return Maxima(self.values, shift, largest, self.values_only)
 
     def merge(self, later: Maxima) -> Maxima:
         """The maxima of these sets and of those in ``later``, whose offsets are larger.
@@ -83,11 +91,11 @@ class Maxima(NamedTuple):
         Of equal maxima the earlier one is kept. A NaN in ``later`` replaces any value. Sets may share
         elements that have the same offsets.
         """
-        values, offsets, _, values_only = self
-        theirs, their_offsets, largest, *_ = later
+        values, offsets = self.values, self.offsets
+        theirs, their_offsets, largest = later.values, later.offsets, later.largest
         # mx.maximum returns a NaN in its first operand, and the second operand if both are equal.
         maxima = mx.maximum(theirs, values)
-        if values_only:
+        if self.values_only:
             return Maxima(unfused(maxima), values_only=True)
         dtype = narrowest(largest)
         narrow = mx.uint8 if their_offsets is None else mx.int8
@@ -266,21 +274,19 @@ def irregular_windows(
     ``longest`` or shorter than half of it.
     """
 
-    def at(sets: Maxima, rows: mx.array) -> Maxima:
-        return sets.map(lambda x: gathered_along(x, axis, rows))
-
     length, count = sets.values.shape[axis + 1], start.shape[axis + 1]
     if count * longest <= 2 * length:
         # Windows that barely overlap are copied into adjacent windows of equal length.
         number = mx.arange(longest).reshape([-1] + [1] * (3 - axis))
         rows = mx.expand_dims(start, axis + 2) + number
         rows = mx.minimum(rows, mx.expand_dims(stop - 1, axis + 2))
-        copies = at(sets, rows.reshape(*start.shape[: axis + 1], -1, *start.shape[axis + 2 :]))
+        rows = rows.reshape(*start.shape[: axis + 1], -1, *start.shape[axis + 2 :])
+        copies = sets.gathered(axis, rows)
         return windows(copies, axis, longest, longest, 1, count, step)
     # The maximum of two windows of half the length, one at the start and one at the end.
     half = -(-longest // 2)
     halves = windows(sets, axis, half, 1, 1, length - half + 1, step)
     last = stop - constant(half)
-    later = at(halves, last)
+    later = halves.gathered(axis, last)
     later = later.shifted((last - start) * constant(step), (longest - half) * step)
-    return at(halves, start).merge(later)
+    return halves.gathered(axis, start).merge(later)
