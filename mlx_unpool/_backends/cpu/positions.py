@@ -125,25 +125,25 @@ def by_window(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
     batch, channels = indices.shape[0], indices.shape[4]
     end = last = prod(g.size) * channels
     size, margins = list(g.size), [(0, 0)] * 3
-    step = channels
-    dtype = narrowest(2 * end)
     is_larger = is_checked and not g.every_element_inside
     if is_larger:
         margins = [(max(-axis.first, 0), max(axis.stop - axis.length, 0)) for axis in g.axes]
         margins[2] = margins[2][0], margins[2][1] + 1  # so that the last element is outside
         size = [before + n + after for (before, after), n in zip(margins, g.size)]
-        last, step = prod(size) - 1, 1
-        dtype = narrowest(4 * last)
+        last = prod(size) - 1
         if last > 8 * (end + indices.size):
             # Windows much farther apart than the plane is long, which are rare.
             return by_number(flat_indices(indices, g), g.size, is_checked=True)
-    offset, keep, spare = indices, None, 0
+    step = 1 if is_larger else channels
+    offset, keep, spare, dtype = indices, None, 0, narrowest(end)
     if is_checked and g.window.disjoint and not is_larger:
         offset = _at_most(indices, g.window.elements - 1)
         keep = (offset == indices).reshape(batch, -1)
     elif is_checked:
         offset = _at_most(indices, g.window.elements)
         spare = channels
+        # An invalid offset gives at least ``last`` on up to three axes, to which the start is added.
+        dtype = narrowest(4 * last if is_larger else 2 * last)
     steps = [pitch * step for pitch in pitches(size)]
     table = _element_table(g, steps, dtype, last if spare else 0)
     position = mx.take_along_axis(table, offset.flatten(), axis=0).reshape(indices.shape)
