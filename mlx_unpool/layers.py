@@ -192,8 +192,9 @@ class _AdaptiveMaxPool(_PoolingLayer):
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
         The input can have any floating-point or integer dtype (float64 only on the CPU).
-        Values have the same dtype. Indices are flat as in ``MaxPool2d``, because the windows can differ
-        in size: int32 (int64 for planes of 2^31 positions or more, which only a GPU can pool).
+        Values have the same dtype. There is no ``index_format``, because windows can differ in size and an
+        offset would not tell the position: indices are flat as in ``MaxPool2d``, int32 (int64 for planes of
+        2^31 positions or more, which only a GPU can pool).
         """
         super().__init__()
         self.output_size = output_size
@@ -236,8 +237,9 @@ class _FractionalMaxPool(_PoolingLayer):
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
         The input can have any floating-point or integer dtype (float64 only on the CPU).
-        Values have the same dtype. Indices are flat as in ``MaxPool2d``, because the windows have random
-        positions: int32 (int64 for planes of 2^31 positions or more, which only a GPU can pool).
+        Values have the same dtype. There is no ``index_format``, because windows have random positions:
+        indices are flat as in ``MaxPool2d``, int32 (int64 for planes of 2^31 positions or more, which only a
+        GPU can pool).
         """
         super().__init__()
         self.kernel_size = kernel_size

@@ -11,13 +11,14 @@ from __future__ import annotations
 import argparse
 import math
 import platform
+import signal
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NoReturn
 
 import mlx.core as mx
 
@@ -155,6 +156,16 @@ def _row(label: str, dtype: str, *cells: str) -> str:
     return "  ".join((label.ljust(19), dtype.ljust(8), *columns)).rstrip()
 
 
+def run_program(main: Callable[[], int | None]) -> NoReturn:
+    """Run a program and exit. If a reader such as ``head`` closes its output, it ends without a traceback."""
+    if hasattr(signal, "SIGPIPE"):  # not on Windows
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        sys.exit(main())
+    finally:
+        mx.clear_streams()  # otherwise MLX may crash when the interpreter exits
+
+
 def print_versions(**more: str) -> None:
     """Print the versions and the system, then ``more``: one name and value per line."""
     lines = {"mlx_unpool": __version__, "mlx": version("mlx"), "Python": platform.python_version()}
@@ -197,7 +208,4 @@ def check() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    finally:
-        mx.clear_streams()  # otherwise MLX may crash when the interpreter exits
+    run_program(main)

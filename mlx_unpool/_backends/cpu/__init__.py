@@ -1,8 +1,14 @@
 """The primitives as plain ``mlx.core`` operations, for the CPU.
 
-The operations were chosen by measurement (see ``metal/README.md``): few passes over memory, each in a loop
-that MLX's CPU backend vectorises or at least runs without branches. Where possible, slow operations are
-avoided: ``mx.where``, ``|`` of bools, gathers with several index arrays, ``mx.pad`` and ``mx.concatenate``.
+The operations were chosen by measurement: few passes over memory, each in a loop that MLX's CPU backend
+vectorises or at least runs without branches. Slower, or not usable:
+
+- ``mx.where``, and ``|`` of bools, instead of products of integers and ``|`` of uint8 views; gathers with
+  several index arrays; ``mx.pad`` and ``mx.concatenate`` of large arrays. None of these is vectorised.
+- Comparing bits instead of testing for NaN: a wrong index if a window contains two equal NaNs.
+- A scatter instead of a product with a mask (``tiles.py``); a sum over window elements instead of a gather.
+- ``mx.compile`` inside the library, which needs a C++ compiler at run time (see ``arrays.unfused``).
+- One image at a time, to stay in the cache; indices of 2 bits, packed.
 """
 
 from __future__ import annotations
