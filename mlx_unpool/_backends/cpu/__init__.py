@@ -21,7 +21,7 @@ import mlx.core as mx
 from ..._geometry import Geometry, RegionGeometry, Triple, WindowGeometry, pitches
 from ..._types import LARGEST_AXIS, TRAITS, Rule, is_float, is_window
 from .arrays import along, constant, narrowest, unfused
-from .maxima import Maxima, irregular_windows, reduced, reduces_all_axes, windows
+from .maxima import Maxima, has_small_tiles, irregular_windows, small_tiles, windows
 from .padding import rows_of_windows, used_rows
 from .positions import checked, of_pool, origins, plane_of, put, take, take_last
 from .tiles import scatter_to_tiles, windows_are_tiles
@@ -84,8 +84,8 @@ class Ops:
         if isinstance(g, RegionGeometry):
             return _region_maxima(elements, _ends(bounds[0], g), g).values
         assert isinstance(g, WindowGeometry)
-        if reduces_all_axes(x, g):
-            return reduced(elements, [*zip(g.window.kernel, g.window.stride, g.pooled)]).values
+        if has_small_tiles(x, g):
+            return small_tiles(x, g)
         values = _maxima(elements, g, g.steps_in_window).values
         if g.may_have_empty_windows:
             values = mx.where(_empty_windows(g), _lowest(x.dtype), values)

@@ -6,6 +6,7 @@ The last axis is reduced first, so ties are resolved in row-major order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import product
 from math import isqrt, prod
 from typing import NamedTuple
 
@@ -17,8 +18,7 @@ from .arrays import constant, gathered_along, narrowest, repeated, unfused
 
 _SMALL_SIZE = 2**16  # elements; for fewer, extra operations take as long as a pass over all
 _SEPARATE_KERNEL = 100  # elements; for fewer, combining pairs is faster than _separate_windows
-_FEW_VALUES = 2**13  # pooled values, for windows of few channels as many as for 64: see reduces_all_axes
-_LARGE_ARRAY = 12 * 2**20  # bytes, beyond the caches: see reduces_all_axes
+_FEW_VALUES = 2**13  # pooled values, with few channels counted as 64: one reduction, which is one operation
 _BEFORE = tuple((slice(None),) * (axis + 1) for axis in range(3))  # slices of preceding axes
 
 
@@ -189,22 +189,28 @@ def reduced(sets: Maxima, axes: Sequence[tuple[int, int, int]]) -> Maxima:
     return sets._replace(values=x[:, :, :kd, :, :kh, :, :kw].max(axis=(2, 4, 6)))
 
 
-def reduces_all_axes(x: mx.array, g: WindowGeometry) -> bool:
-    """Whether one reduction of small adjacent windows takes less time than one pass per axis.
+def has_small_tiles(x: mx.array, g: WindowGeometry) -> bool:
+    """Whether ``small_tiles`` applies: to small adjacent windows, if there are several channels."""
+    window = g.window
+    is_adjacent = window.kernel == window.stride and window.dilation == (1, 1, 1)
+    is_small = max(window.kernel) <= 3 and window.elements <= 9
+    return is_adjacent and is_small and x.shape[4] > 1 and g.every_element_inside
 
-    It does for few values, because it is one operation, and for arrays larger than the caches, because it
-    needs no intermediate array. Each row that it reads has a fixed cost, so that many short rows take longer,
-    as do large arrays of 16-bit floats, whose comparison takes longer than reading them.
-    """
-    window, channels = g.window, x.shape[4]
-    if not (window.kernel == window.stride and window.dilation == (1, 1, 1) and g.every_element_inside):
-        return False
-    if max(window.kernel) > 3 or window.kernel.count(1) > 1 or channels == 1:
-        return False
-    if x.shape[0] * prod(g.pooled) * max(channels, 64) <= _FEW_VALUES:
-        return True
-    is_long = 2048 <= min(window.elements, 9) * channels * x.dtype.size <= LARGEST_AXIS
-    return is_long and x.nbytes >= _LARGE_ARRAY and x.dtype not in (mx.float16, mx.bfloat16)
+
+def small_tiles(x: mx.array, g: WindowGeometry) -> mx.array:
+    """The maxima of small adjacent windows, element by element: no array is larger than the result."""
+    kernel = g.window.kernel
+    if x.shape[0] * prod(g.pooled) * max(x.shape[4], 64) <= _FEW_VALUES:
+        return reduced(Maxima(x, values_only=True), [*zip(kernel, kernel, g.pooled)]).values
+
+    def elements(offset: Sequence[int]) -> mx.array:
+        axes = zip(offset, kernel, g.pooled)
+        return x[(slice(None), *(slice(n, n + (count - 1) * k + 1, k) for n, k, count in axes))]
+
+    result, *others = map(elements, product(*map(range, kernel)))
+    for later in others:
+        result = unfused(mx.maximum(later, result))  # in this order, see ``Maxima.merge``
+    return result
 
 
 def can_separate(sets: Maxima, kernel: int, stride: int, dilation: int, count: int) -> bool:
