@@ -167,9 +167,8 @@ def _allowed(dtype: mx.Dtype, g: Geometry) -> str:
     """The valid indices, for a message."""
     if is_window(dtype):
         assert isinstance(g, WindowGeometry)
-        most, hint = g.window.elements - 1, "convert positions in the plane to int32"
-        kind = f"{dtype} indices are offsets in the window; {hint}"
-        return f"from 0 to {most} ({kind}) and refer to a position inside the plane"
+        kind = f"{dtype} indices are offsets in the window; convert positions in the plane to int32"
+        return f"from 0 to {g.window.elements - 1} ({kind}) and refer to a position inside the plane"
     window = " and in their own window" if g.window else ""
     return f"from 0 to {prod(g.size) - 1}{window}"
 

@@ -244,11 +244,6 @@ class WindowGeometry(Geometry):
         return tuple(axis.dilation * pitch for axis, pitch in zip(self.axes, pitches(self.size)))
 
     @cached_property
-    def steps_in_window(self) -> Triple:
-        """The difference between the offsets of neighbouring elements of a window, for each axis."""
-        return pitches(self.window.kernel)
-
-    @cached_property
     def strides_in_plane(self) -> Triple:
         """The distance in flat positions between neighbouring windows, for each axis; 0 for one window."""
         pairs = zip(self.axes, pitches(self.size))
@@ -268,7 +263,7 @@ class WindowGeometry(Geometry):
     @cached_property
     def first_offset(self) -> int:
         """The window offset of the origin of a window (see ``origin``), which may be negative."""
-        starts = zip(self.axes, self.steps_in_window)
+        starts = zip(self.axes, pitches(self.window.kernel))
         return sum((axis.skipped - axis.after) * step for axis, step in starts)
 
     @cached_property
@@ -393,7 +388,10 @@ def adaptive_geometry(size: Triple, pooled: Triple) -> Geometry:
         each, rest = divmod(length, n)
         # Rounding the start down and the end up extends no window, one side of a window, or both sides.
         # The windows are equal and equally spaced if the rest is 0 or 1.
-        longest.append(each if rest == 0 else each + 1 if n % rest == 0 else each + 2)
+        extended_sides = 1 if rest else 0
+        if rest and n % rest:
+            extended_sides = 2
+        longest.append(each + extended_sides)
         regular.append((longest[-1], each) if rest <= 1 and each > 0 else None)
     equal = [axis for axis in regular if axis]
     if len(equal) < 3:

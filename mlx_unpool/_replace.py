@@ -110,7 +110,8 @@ def _layer_like(pool: Any) -> nn.Module:
     except (AttributeError, TypeError, ValueError) as error:
         message = f"[replace_max_pools] cannot read the window of {kind.__name__} in MLX {version('mlx')}."
         raise RuntimeError(message) from error
-    attributes, changed = {**pool, **vars(pool), "_training": True, "_no_grad": set()}, True
+    attributes = {**pool, **vars(pool), "_training": True, "_no_grad": set()}
+    changed = True
     with suppress(ValueError):  # an attribute that is an array has no truth value
         changed = attributes != {**same, **vars(same), "_padding": pool._padding}
     if changed:

@@ -191,10 +191,9 @@ class _AdaptiveMaxPool(_PoolingLayer):
             return_indices (bool): Return ``(values, indices)``, to unpool with ``kernel_size=None``.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
-        The input can have any floating-point or integer dtype (float64 only on the CPU).
-        Values have the same dtype. There is no ``index_format``, because windows can differ in size and an
-        offset would not tell the position: indices are flat as in ``MaxPool2d``, int32 (int64 for planes of
-        2^31 positions or more, which only a GPU can pool).
+        The input can have any floating-point or integer dtype (float64 only on the CPU). Values have the same
+        dtype. There is no ``index_format``, because the windows can differ in size: indices are flat as in
+        ``MaxPool2d``, int32 (int64 for planes of 2^31 positions or more, which only a GPU can pool).
         """
         super().__init__()
         self.output_size = output_size

@@ -61,19 +61,20 @@ def calls(
     Inputs contain ties, NaN, infinities, subnormal numbers and zeros of both signs. Some flat indices are
     outside their windows. The inputs begin at element ``first`` of their buffers.
     """
-    plane, keys = shape[1:4], mx.random.split(mx.random.key(0))
+    plane = shape[1:4]
+    keys = mx.random.split(mx.random.key(0))
     x = mx.array(_VALUES).astype(dtype)[mx.random.randint(0, len(_VALUES), shape, key=keys[0])]
-    index_dtype, bounds = mx.int32 if flat else mx.uint8, None
+    index_dtype = mx.int32 if flat else mx.uint8
+    source: tuple[mx.array, ...] = (x,)
+    g: Geometry
     if isinstance(window, int):
         g = adaptive_geometry(plane, (1, window, window))
         assert isinstance(g, AdaptiveGeometry)
-        bounds = adaptive_bounds(g, shape[0])
+        source = (x, adaptive_bounds(g, shape[0]))
+        unpooled = Geometry(g.size, g.pooled)
     else:
         made = window_of("selftest", 3, *window)
-        g = WindowGeometry(plane, made.pooled_size(plane), made)
-    unpooled = Geometry(g.size, g.pooled) if bounds is not None else g
-
-    source = (x,) if bounds is None else (x, bounds)
+        g = unpooled = WindowGeometry(plane, made.pooled_size(plane), made)
     values, indices = pooled_by.pool(source, g, index_dtype)
     sums = mx.random.normal(values.shape, key=keys[1]).astype(dtype)
     moved = mx.array(indices)

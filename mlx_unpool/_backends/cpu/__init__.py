@@ -3,12 +3,11 @@
 The operations were chosen by measurement: few passes over memory, each in a loop that MLX's CPU backend
 vectorises or at least runs without branches. Slower, or not usable:
 
-- ``mx.where``, and ``|`` of bools, instead of products of integers and ``|`` of uint8 views; gathers with
-  several index arrays; ``mx.pad`` and ``mx.concatenate`` of large arrays. None of these is vectorised.
+- ``mx.where``, ``|`` of bools, ``mx.pad`` and ``mx.concatenate`` of large arrays, which are not vectorised;
+  gathers with several index arrays; scatters where a product with a mask will do (``tiles.py``).
 - Comparing bits instead of testing for NaN: a wrong index if a window contains two equal NaNs.
-- A scatter instead of a product with a mask (``tiles.py``); a sum over window elements instead of a gather.
-- ``mx.compile`` inside the library, which needs a C++ compiler at run time (see ``arrays.unfused``).
-- One image at a time, to stay in the cache; indices of 2 bits, packed.
+- ``mx.compile`` inside the library: it needs a C++ compiler at run time (see ``arrays.unfused``).
+- One image at a time; packed indices of 2 bits.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ from .padding import rows_of_windows, used_rows
 from .positions import checked, of_pool, origins, plane_of, put, take, take_last
 from .tiles import scatter_to_tiles, windows_are_tiles
 
-_NO_SHIFTS: list[mx.array | None] = [None] * 3  # see ``used_rows``
-
 
 class Ops:
     """The primitives on arrays (B, D, H, W, C)."""
@@ -44,9 +41,10 @@ class Ops:
             return self._pool_regions(x, bounds[0], g, index_dtype)
         assert isinstance(g, WindowGeometry)
         flat = not is_window(index_dtype)
-        steps = g.steps_in_plane if flat else g.steps_in_window
+        steps = g.steps_in_plane if flat else pitches(g.window.kernel)
         maxima = _maxima(Maxima(x), g, steps)
-        values, indices = maxima.values, _window_offsets(maxima)
+        values = maxima.values
+        indices = _window_offsets(maxima)
         if indices.dtype != index_dtype:
             indices = unfused(indices).astype(index_dtype)
         if flat:
@@ -86,7 +84,7 @@ class Ops:
         assert isinstance(g, WindowGeometry)
         if has_small_tiles(x, g):
             return small_tiles(x, g)
-        values = _maxima(elements, g, g.steps_in_window).values
+        values = _maxima(elements, g, pitches(g.window.kernel)).values
         if g.may_have_empty_windows:
             values = mx.where(_empty_windows(g), _lowest(x.dtype), values)
         return values
@@ -133,15 +131,13 @@ def _check_limit(x: mx.array, g: Geometry) -> None:
 
 def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:
     """The maximum of every window."""
-    shifts = _NO_SHIFTS
-    if not g.is_inside:
-        plane, shifts = used_rows(elements.values, g)
-        elements = elements._replace(values=plane)
+    plane, shifts = used_rows(elements.values, g)
+    elements = elements._replace(values=plane)
     for number in (2, 1, 0):
         axis, step, shift = g.axes[number], steps[number], shifts[number]
-        stride, dilation = axis.stride, axis.dilation
         if axis.is_kept:
             continue
+        stride, dilation = axis.stride, axis.dilation
         if axis.is_sparse:
             row, shift = (along(number, x) for x in rows_of_windows(axis))
             elements = elements.gathered(number, row)
@@ -170,16 +166,16 @@ def _ends(bounds: mx.array, g: RegionGeometry) -> list[list[mx.array]]:
     ends = []
     for axis, first in enumerate((0, g.pooled[0], g.pooled[0] + g.pooled[1])):
         rows = bounds[:, first : first + g.pooled[axis]]
-        ends.append([_by_plane(axis, rows[:, :, end]) for end in (0, 1)])
+        shape = [rows.shape[0], 1, 1, 1, rows.shape[3]]
+        shape[axis + 1] = rows.shape[1]
+        ends.append([rows[:, :, end].reshape(shape) for end in (0, 1)])
     return ends
 
 
 def _window_offsets(maxima: Maxima) -> mx.array:
     """The offsets of all windows."""
-    shape, offsets = maxima.values.shape, maxima.offsets
-    if offsets is None:
-        return mx.zeros(shape, mx.uint8)
-    return offsets if offsets.shape == shape else mx.broadcast_to(offsets, shape)
+    offsets = mx.zeros((), mx.uint8) if maxima.offsets is None else maxima.offsets
+    return mx.broadcast_to(offsets, maxima.values.shape)
 
 
 def _empty_windows(g: WindowGeometry) -> mx.array:
@@ -195,10 +191,3 @@ def _empty_windows(g: WindowGeometry) -> mx.array:
 
 def _lowest(dtype: mx.Dtype) -> mx.array:
     return mx.array(-float("inf") if is_float(dtype) else mx.iinfo(dtype).min, dtype)
-
-
-def _by_plane(axis: int, x: mx.array) -> mx.array:
-    """An array (B, n, C) as (B, D, H, W, C) that varies along one spatial axis."""
-    shape = [x.shape[0], 1, 1, 1, x.shape[2]]
-    shape[axis + 1] = x.shape[1]
-    return x.reshape(shape)

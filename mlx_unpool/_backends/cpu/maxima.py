@@ -62,10 +62,6 @@ class Maxima(NamedTuple):
         values = gathered_along(self.values, axis, rows)
         return Maxima(values, offsets, self.largest, self.values_only)
 
-    def elements(self, axis: int, kernel: int, stride: int, dilation: int, count: int) -> Iterable[Maxima]:
-        """The first elements of ``count`` windows along an axis, the second ones, and so on."""
-        return (self.rows(axis, n * dilation, stride, count) for n in range(kernel))
-
     def plus(self, number: int) -> Maxima:
         """The same maxima, with ``number`` added to all offsets."""
         offsets, largest = self.offsets, self.largest + number
@@ -91,13 +87,12 @@ class Maxima(NamedTuple):
         Of equal maxima the earlier one is kept. A NaN in ``later`` replaces any value. Sets may share
         elements that have the same offsets.
         """
-        values, offsets = self.values, self.offsets
-        theirs, their_offsets, largest = later.values, later.offsets, later.largest
+        values, theirs, their_offsets = self.values, later.values, later.offsets
         # mx.maximum returns a NaN in its first operand, and the second operand if both are equal.
         maxima = mx.maximum(theirs, values)
         if self.values_only:
             return Maxima(unfused(maxima), values_only=True)
-        dtype = narrowest(largest)
+        largest, dtype = later.largest, narrowest(later.largest)
         narrow = mx.uint8 if their_offsets is None else mx.int8
         # Views keep mx.compile from fusing operations on strided and contiguous arrays into a strided loop.
         wins = (theirs > values).view(narrow)
@@ -112,9 +107,9 @@ class Maxima(NamedTuple):
             like = TRAITS[dtype].signed
             offset = repeated(their_offsets, shape).view(like)
             their_offsets = (_astype(unfused(wins), like) * offset).view(dtype)
-        if offsets is not None:
+        if self.offsets is not None:
             # Offsets increase from element to element, so the maximum selects the later one.
-            offsets = repeated(_astype(offsets, dtype), shape)
+            offsets = repeated(_astype(self.offsets, dtype), shape)
             their_offsets = mx.maximum(offsets, their_offsets)
         return Maxima(maxima, their_offsets, largest)
 
@@ -145,11 +140,12 @@ def windows(
         axes = [(1, 1, length) for length in sets.values.shape[1:4]]
         axes[axis] = kernel, stride, count
         return reduced(sets, axes)
-    if can_separate(sets, kernel, stride, dilation, count):
+    is_adjacent = count == 1 or (stride == kernel and dilation == 1)
+    if kernel >= _SEPARATE_KERNEL and is_adjacent and not sets.values_only:
         return _separate_windows(sets, axis, kernel, dilation, count, step)
     apart, pairs = _pairs(kernel, stride, dilation, count) if kernel > 3 else (0, 0)
     if kernel <= 3 or (kernel < 32 and pairs > kernel // 2 * count):
-        return _reduce_in_order(sets.elements(axis, kernel, stride, dilation, count), step)
+        return _reduce_in_order((sets.rows(axis, n * dilation, stride, count) for n in range(kernel)), step)
     if kernel % 2:
         last = kernel - 1
         result = windows(sets, axis, last, stride, dilation, count, step)
@@ -213,15 +209,8 @@ def small_tiles(x: mx.array, g: WindowGeometry) -> mx.array:
     return result
 
 
-def can_separate(sets: Maxima, kernel: int, stride: int, dilation: int, count: int) -> bool:
-    """Whether ``_separate_windows`` applies: to long adjacent windows whose offsets are tracked."""
-    if kernel < _SEPARATE_KERNEL or sets.values_only:
-        return False
-    return count == 1 or (stride == kernel and dilation == 1)
-
-
 def _separate_windows(sets: Maxima, axis: int, kernel: int, dilation: int, count: int, step: int) -> Maxima:
-    """Like ``windows``, but for adjacent windows: each is reduced separately.
+    """Like ``windows``, but for long adjacent windows: each is reduced separately.
 
     A window is divided into blocks of about ``sqrt(kernel)`` elements. First the maximum of each
     block is computed, then the position of the window's maximum in its block. For small arrays

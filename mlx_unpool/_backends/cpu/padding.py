@@ -20,6 +20,8 @@ def used_rows(x: mx.array, g: WindowGeometry) -> tuple[mx.array, list[mx.array |
     Also, for each axis, the distance from each row to its replacement, in window elements. ``Axis.after`` is
     added to make it non-negative. None for an axis whose rows are all inside. Sparse axes are left out.
     """
+    if g.is_inside:
+        return x, [None] * 3
     axes = [axis for axis in g.axes if not axis.is_sparse]
     if any(axis.before or axis.after for axis in axes):
         return _clamped(x, g)

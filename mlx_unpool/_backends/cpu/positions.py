@@ -124,7 +124,8 @@ def by_window(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
     """
     batch, channels = indices.shape[0], indices.shape[4]
     end = last = prod(g.size) * channels
-    size, margins = list(g.size), [(0, 0)] * 3
+    size = list(g.size)
+    margins = [(0, 0)] * 3
     is_larger = is_checked and not g.every_element_inside
     if is_larger:
         margins = [(max(-axis.first, 0), max(axis.stop - axis.length, 0)) for axis in g.axes]
@@ -135,7 +136,9 @@ def by_window(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
             # Windows much farther apart than the plane is long, which are rare.
             return by_number(flat_indices(indices, g), g.size, is_checked=True)
     step = 1 if is_larger else channels
-    offset, keep, spare, dtype = indices, None, 0, narrowest(end)
+    offset, keep = indices, None
+    spare = 0
+    dtype = narrowest(end)
     if is_checked and g.window.disjoint and not is_larger:
         offset = _at_most(indices, g.window.elements - 1)
         keep = (offset == indices).reshape(batch, -1)
