@@ -82,8 +82,7 @@ def message(caller: str, name: str, needed: str, got: Any) -> str:
 def values(caller: str, x: Any) -> None:
     """Check the array of values to be pooled or unpooled."""
     if not isinstance(x, mx.array):
-        kind = type(x).__name__
-        raise TypeError(f"[{caller}] 'x' must be an mlx array but got {kind}.{_array_hint(x)}")
+        raise TypeError(f"[{caller}] 'x' must be an mlx array but got {type(x).__name__}.{_array_hint(x)}")
     if x.dtype not in TRAITS:
         names = ", ".join(str(dtype).removeprefix("mlx.core.") for dtype in TRAITS)
         raise TypeError(message(caller, "x", f"have one of the dtypes {names}", x.dtype))

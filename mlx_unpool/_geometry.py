@@ -388,10 +388,8 @@ def adaptive_geometry(size: Triple, pooled: Triple) -> Geometry:
         each, rest = divmod(length, n)
         # Rounding the start down and the end up extends no window, one side of a window, or both sides.
         # The windows are equal and equally spaced if the rest is 0 or 1.
-        extended_sides = 1 if rest else 0
-        if rest and n % rest:
-            extended_sides = 2
-        longest.append(each + extended_sides)
+        sides = 2 if rest and n % rest else min(rest, 1)
+        longest.append(each + sides)
         regular.append((longest[-1], each) if rest <= 1 and each > 0 else None)
     equal = [axis for axis in regular if axis]
     if len(equal) < 3:

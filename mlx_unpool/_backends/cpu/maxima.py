@@ -41,26 +41,23 @@ class Maxima(NamedTuple):
 
     def rows(self, axis: int, start: int, stride: int, count: int) -> Maxima:
         """``count`` rows of an axis, ``stride`` apart."""
-        values, offsets = self.values, self.offsets
-        if start == 0 and count == values.shape[axis + 1]:
+        if start == 0 and count == self.values.shape[axis + 1]:
             return self
         selected: slice | mx.array = slice(start, start + (count - 1) * stride + 1, stride)
         if count * stride > LARGEST_AXIS:  # MLX computes the length of a slice in 32 bits
             selected = mx.arange(start, start + count * stride, stride, dtype=mx.uint32)
-        index = (*_BEFORE[axis], selected)
-        if values.shape[axis + 1] > 1:
-            values = values[index]
-        if offsets is not None and offsets.shape[axis + 1] > 1:
-            offsets = offsets[index]
-        return Maxima(values, offsets, self.largest, self.values_only)
+        return self._selected(axis, lambda x: x[(*_BEFORE[axis], selected)])
 
     def gathered(self, axis: int, rows: mx.array) -> Maxima:
         """The given rows of an axis; see ``gathered_along``."""
+        return self._selected(axis, lambda x: gathered_along(x, axis, rows))
+
+    def _selected(self, axis: int, select: Callable[[mx.array], mx.array]) -> Maxima:
+        """Rows of an axis, which ``select`` takes from the values and from offsets that vary along it."""
         offsets = self.offsets
         if offsets is not None and offsets.shape[axis + 1] > 1:
-            offsets = gathered_along(offsets, axis, rows)
-        values = gathered_along(self.values, axis, rows)
-        return Maxima(values, offsets, self.largest, self.values_only)
+            offsets = select(offsets)
+        return Maxima(select(self.values), offsets, self.largest, self.values_only)
 
     def plus(self, number: int) -> Maxima:
         """The same maxima, with ``number`` added to all offsets."""
@@ -188,9 +185,9 @@ def reduced(sets: Maxima, axes: Sequence[tuple[int, int, int]]) -> Maxima:
 def has_small_tiles(x: mx.array, g: WindowGeometry) -> bool:
     """Whether ``small_tiles`` applies: to small adjacent windows, if there are several channels."""
     window = g.window
-    is_adjacent = window.kernel == window.stride and window.dilation == (1, 1, 1)
-    is_small = max(window.kernel) <= 3 and window.elements <= 9
-    return is_adjacent and is_small and x.shape[4] > 1 and g.every_element_inside
+    if max(window.kernel) > 3 or window.elements > 9 or window.kernel != window.stride:
+        return False
+    return window.dilation == (1, 1, 1) and x.shape[4] > 1 and g.every_element_inside
 
 
 def small_tiles(x: mx.array, g: WindowGeometry) -> mx.array:
