@@ -150,14 +150,18 @@ def by_window(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
     steps = [pitch * step for pitch in pitches(size)]
     table = _element_table(g, steps, dtype, last if spare else 0)
     position = mx.take_along_axis(table, offset.flatten(), axis=0).reshape(indices.shape)
+    start = mx.zeros((), dtype)
     for number in (2, 1, 0):
         axis, (before, _) = g.axes[number], margins[number]
         first = (axis.first + before) * steps[number]
-        start = along(number, starts(first, axis.stride * steps[number], axis.count, dtype))
-        if number == 2 and step > 1:
-            start = start + mx.arange(step, dtype=dtype)
-        if start.size > 1 or first:
-            position = position + start
+        if axis.count > 1 or first:
+            rows = starts(first, axis.stride * steps[number], axis.count, dtype)
+            start = start + along(number, rows)
+        if number == 2 and step > 1:  # the only part that differs between channels
+            position = position + (start + mx.arange(step, dtype=dtype))
+            start = mx.zeros((), dtype)
+    if start.ndim:
+        position = position + start
     if spare:
         position = mx.minimum(position, constant(last, dtype))
     if is_larger:
