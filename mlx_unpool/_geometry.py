@@ -245,9 +245,8 @@ class WindowGeometry(Geometry):
 
     @cached_property
     def strides_in_plane(self) -> Triple:
-        """The distance in flat positions between neighbouring windows, for each axis; 0 for one window."""
-        pairs = zip(self.axes, pitches(self.size))
-        return tuple(axis.stride * pitch if axis.count > 1 else 0 for axis, pitch in pairs)
+        """The distance in flat positions between neighbouring windows, for each axis."""
+        return tuple(axis.stride * pitch for axis, pitch in zip(self.axes, pitches(self.size)))
 
     @cached_property
     def origin(self) -> int:

@@ -124,13 +124,10 @@ def by_window(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
     """
     batch, channels = indices.shape[0], indices.shape[4]
     end = last = prod(g.size) * channels
-    size = list(g.size)
-    margins = [(0, 0)] * 3
+    size, margins = g.size, [(0, 0)] * 3
     is_larger = is_checked and not g.every_element_inside
     if is_larger:
-        margins = [(max(-axis.first, 0), max(axis.stop - axis.length, 0)) for axis in g.axes]
-        margins[2] = margins[2][0], margins[2][1] + 1  # so that the last element is outside
-        size = [before + n + after for (before, after), n in zip(margins, g.size)]
+        size, margins = _larger_plane(g)
         last = prod(size) - 1
         if last > 8 * (end + indices.size):
             # Windows much farther apart than the plane is long, which are rare.
@@ -174,6 +171,13 @@ def by_window(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
     return Positions(position.reshape(batch, position.size // batch), end, spare, keep)
 
 
+def _larger_plane(g: WindowGeometry) -> tuple[Triple, list[tuple[int, int]]]:
+    """The size of a plane that contains all windows, and its margins: rows before and after the plane."""
+    margins = [(max(-axis.first, 0), max(axis.stop - axis.length, 0)) for axis in g.axes]
+    margins[2] = margins[2][0], margins[2][1] + 1  # so that the last element is outside
+    return tuple(before + n + after for (before, after), n in zip(margins, g.size)), margins
+
+
 def _at_most(offsets: mx.array, most: int) -> mx.array:
     """The smaller of each offset and ``most``, which may be larger than every number of their dtype."""
     return mx.minimum(offsets, min(most, mx.iinfo(offsets.dtype).max))
@@ -200,10 +204,10 @@ def _element_table(g: WindowGeometry, steps: Sequence[int], dtype: mx.Dtype, inv
 
 def origins(g: WindowGeometry, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
     """The origin of each window (see ``WindowGeometry.origin``), of ``shape`` (B, D, H, W, C)."""
-    total = starts(g.origin, 1, 1, dtype)
-    for axis, stride in enumerate(g.strides_in_plane):
-        if stride:
-            total = total + along(axis, starts(0, stride, g.pooled[axis], dtype))
+    total = along(2, starts(g.origin, g.strides_in_plane[2], g.pooled[2], dtype))
+    for axis in (1, 0):
+        if g.pooled[axis] > 1:
+            total = total + along(axis, starts(0, g.strides_in_plane[axis], g.pooled[axis], dtype))
     return repeated(total, shape)
 
 
