@@ -156,8 +156,7 @@ class _Planes:
         else:
             image = mx.arange(batch, dtype=mx.int64).reshape(-1, 1, 1, 1, 1)
             channel = mx.arange(channels, dtype=mx.int64)
-        own = mx.zeros((), mx.int64), 1
-        onnx = (image * channels + channel) * plane, 1
+        own, onnx = (mx.zeros((), mx.int64), 1), ((image * channels + channel) * plane, 1)
         return {
             "flat": own,
             "pytorch": own,

@@ -61,8 +61,7 @@ def calls(
     Inputs contain ties, NaN, infinities, subnormal numbers and zeros of both signs. Some flat indices are
     outside their windows. The inputs begin at element ``first`` of their buffers.
     """
-    plane = shape[1:4]
-    keys = mx.random.split(mx.random.key(0))
+    plane, keys = shape[1:4], mx.random.split(mx.random.key(0))
     x = mx.array(_VALUES).astype(dtype)[mx.random.randint(0, len(_VALUES), shape, key=keys[0])]
     index_dtype = mx.int32 if flat else mx.uint8
     source: tuple[mx.array, ...] = (x,)

@@ -162,12 +162,7 @@ def by_window(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
     if spare:
         position = mx.minimum(position, constant(last, dtype))
     if is_larger:
-        wide = narrowest(end + channels)
-        plane = starts(0, channels, prod(g.size), wide).reshape(g.size)
-        plane = mx.pad(plane, margins, constant_values=mx.array(end, wide)).flatten()
-        position = mx.take_along_axis(plane, position.flatten(), axis=0).reshape(indices.shape)
-        if channels > 1:
-            position = position + mx.arange(channels, dtype=wide)
+        position = _inside(position, g, margins)
     return Positions(position.reshape(batch, position.size // batch), end, spare, keep)
 
 
@@ -176,6 +171,17 @@ def _larger_plane(g: WindowGeometry) -> tuple[Triple, list[tuple[int, int]]]:
     margins = [(max(-axis.first, 0), max(axis.stop - axis.length, 0)) for axis in g.axes]
     margins[2] = margins[2][0], margins[2][1] + 1  # so that the last element is outside
     return tuple(before + n + after for (before, after), n in zip(margins, g.size)), margins
+
+
+def _inside(positions: mx.array, g: WindowGeometry, margins: list[tuple[int, int]]) -> mx.array:
+    """Elements of the plane for positions in the larger plane; a spare element for those in the margins."""
+    channels = positions.shape[4]
+    dtype = narrowest((prod(g.size) + 1) * channels)
+    spare = mx.array(prod(g.size) * channels, dtype)
+    plane = starts(0, channels, prod(g.size), dtype).reshape(g.size)
+    plane = mx.pad(plane, margins, constant_values=spare).flatten()
+    elements = mx.take_along_axis(plane, positions.flatten(), axis=0).reshape(positions.shape)
+    return elements + mx.arange(channels, dtype=dtype) if channels > 1 else elements
 
 
 def _at_most(offsets: mx.array, most: int) -> mx.array:
