@@ -6,8 +6,7 @@ vectorises or at least runs without branches. Slower, or not usable:
 - ``mx.where``, ``|`` of bools, ``mx.pad`` and ``mx.concatenate`` of large arrays, which are not vectorised;
   gathers with several index arrays; scatters where a product with a mask will do (``tiles.py``).
 - Comparing bits instead of testing for NaN: a wrong index if a window contains two equal NaNs.
-- ``mx.compile`` inside the library: it needs a C++ compiler at run time (see ``arrays.unfused``).
-- One image at a time; packed indices of 2 bits.
+- ``mx.compile`` inside the library (see ``arrays.unfused``); one image at a time; packed indices of 2 bits.
 """
 
 from __future__ import annotations

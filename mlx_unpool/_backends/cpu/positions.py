@@ -118,9 +118,8 @@ def by_number(indices: mx.array, size: Triple, is_checked: bool) -> Positions:
 def by_window(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positions:
     """The positions of window indices; if ``is_checked``, they may be invalid or outside the plane.
 
-    An invalid index gets a spare element. If windows are disjoint and inside the plane, it instead gets the
-    last element of its window and False in ``keep``, which takes less time. If windows extend beyond the
-    plane, positions are computed in a larger plane, and a table gives the elements of the plane itself.
+    An invalid index gets a spare element or, if windows are disjoint and inside the plane, the last element
+    of its window and False in ``keep``, which takes less time. Windows beyond the plane need a larger plane.
     """
     batch, channels = indices.shape[0], indices.shape[4]
     end = last = prod(g.size) * channels
@@ -129,8 +128,7 @@ def by_window(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
     if is_larger:
         size, margins = _larger_plane(g)
         last = prod(size) - 1
-        if last > 8 * (end + indices.size):
-            # Windows much farther apart than the plane is long, which are rare.
+        if last > 8 * (end + indices.size):  # windows much farther apart than the plane is long
             return by_number(flat_indices(indices, g), g.size, is_checked=True)
     step = 1 if is_larger else channels
     offset, keep = indices, None
