@@ -250,11 +250,10 @@ class WindowGeometry(Geometry):
 
     @cached_property
     def origin(self) -> int:
-        """The origin of the first window, from which flat indices are counted; it may be negative.
+        """The origin of the first window. The flat index of an element is its window's plus 0 or more.
 
-        The flat index of an element is the origin of its window plus a non-negative number. The origin is
-        ``after`` elements before the first used element, because an element after the plane is replaced by
-        one up to that many elements earlier.
+        The origin is ``after`` elements before the first used element, because an element after the plane is
+        replaced by one up to that many elements earlier.
         """
         starts = zip(self.axes, pitches(self.size), self.steps_in_plane)
         return sum(axis.first * pitch - axis.after * step for axis, pitch, step in starts)
