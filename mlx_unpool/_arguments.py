@@ -37,8 +37,10 @@ def signature(function: F) -> F:
         except TypeError as error:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise  # from inside the function
-            caller, problem = function.__name__, str(error).partition("() ")[2]
-            problem = problem.partition(". Did you mean")[0]  # a hint of Python 3.13 and later
+            caller = function.__name__
+            problem = (
+                str(error).partition("() ")[2].partition(". Did you mean")[0]
+            )  # a hint of Python 3.13 and later
             parameters = inspect.signature(function).parameters
             plain = [p.replace(annotation=p.empty) for p in parameters.values()]
             if args and plain and plain[0].name in ("self", "cls"):
@@ -80,8 +82,7 @@ def message(caller: str, name: str, needed: str, got: Any) -> str:
 def values(caller: str, x: Any) -> None:
     """Check the array of values to be pooled or unpooled."""
     if not isinstance(x, mx.array):
-        kind = type(x).__name__
-        raise TypeError(f"[{caller}] 'x' must be an mlx array but got {kind}.{_array_hint(x)}")
+        raise TypeError(f"[{caller}] 'x' must be an mlx array but got {type(x).__name__}.{_array_hint(x)}")
     if x.dtype not in TRAITS:
         names = ", ".join(str(dtype).removeprefix("mlx.core.") for dtype in TRAITS)
         raise TypeError(message(caller, "x", f"have one of the dtypes {names}", x.dtype))
@@ -97,8 +98,8 @@ def _array_hint(x: Any) -> str:
 def indices(caller: str, indices: Any, values: Any = None) -> None:
     """Check an array of indices. ``values`` is used only to detect that the two were swapped."""
     if not isinstance(indices, mx.array):
-        kind, hint = type(indices).__name__, _array_hint(indices)
-        raise TypeError(f"[{caller}] 'indices' must be an mlx array but got {kind}.{hint}")
+        kind = type(indices).__name__
+        raise TypeError(f"[{caller}] 'indices' must be an mlx array but got {kind}.{_array_hint(indices)}")
     if indices.dtype not in TRAITS or is_float(indices.dtype):
         hint = " Did the pool have return_indices=True?" if is_float(indices.dtype) else ""
         if hint and values is not None and not is_float(values.dtype):
@@ -265,15 +266,17 @@ def planes_of(caller: str, indices: mx.array, output_size: Any, data_format: Any
     """The layout of ``indices`` and their planes of ``output_size``, a spatial or a full shape."""
     first = channels_come_first(caller, data_format)
     given = shape(caller, "output_size", output_size)
+
+    def error(needed: str, hint: str = "") -> ValueError:
+        return ValueError(message(caller, "output_size", needed, output_size) + hint)
+
     if not isinstance(output_size, (tuple, list)):
-        needed = "be a tuple with one integer per spatial axis, or a full shape,"
-        raise ValueError(message(caller, "output_size", needed, output_size))
+        raise error("be a tuple with one integer per spatial axis, or a full shape,")
     # A full shape has as many numbers as the indices have axes.
     is_full = len(given) == indices.ndim
     rank = max(1, len(given) - 2) if is_full else len(given)
     if rank not in (1, 2, 3) or indices.ndim not in (rank + 1, rank + 2):
-        needed = f"be a spatial shape, or a full shape, for indices of shape {indices.shape}"
-        raise ValueError(message(caller, "output_size", needed, output_size))
+        raise error(f"be a spatial shape, or a full shape, for indices of shape {indices.shape}")
     layout = Layout.of(caller, "indices", indices.shape, rank, first)
     spatial = layout.spatial_of_full_shape(given) if is_full else given
     if spatial is None:
@@ -282,15 +285,13 @@ def planes_of(caller: str, indices: mx.array, output_size: Any, data_format: Any
         needed = f"have the batch and channels of 'indices' {indices.shape} if it is a full shape"
         if rank < 3:
             hint += " If the indices have no batch, pass the spatial shape."
-        raise ValueError(message(caller, "output_size", needed, output_size) + hint)
+        raise error(needed, hint)
     if min(spatial) < 1:
-        needed = "be 1 or more on each axis"
-        raise ValueError(message(caller, "output_size", needed, output_size))
+        raise error("be 1 or more on each axis")
     size = triple(spatial)
     planes = max(1, layout.batch) * max(1, layout.channels)
     if prod(size) * planes >= 2**63:
-        needed = f"give fewer than 2^63 positions in total, for {planes} planes,"
-        raise ValueError(message(caller, "output_size", needed, output_size))
+        raise error(f"give fewer than 2^63 positions in total, for {planes} planes,")
     return layout, Geometry(size, layout.size(indices.shape))
 
 

@@ -1,7 +1,7 @@
 """The bounds (start and stop) of windows that differ in size or distance, as arrays.
 
-The bounds of all windows of a call have the shape (B, n, 2, 1), or (B, n, 2, C) if channels have different
-windows, where n is OD + OH + OW: the windows along the depth, then the height, then the width.
+Their shape is (B, n, 2, 1), or (B, n, 2, C) if channels have different windows. n is OD + OH + OW: the
+windows along the depth, then the height, then the width.
 """
 
 from __future__ import annotations

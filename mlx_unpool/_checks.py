@@ -167,9 +167,8 @@ def _allowed(dtype: mx.Dtype, g: Geometry) -> str:
     """The valid indices, for a message."""
     if is_window(dtype):
         assert isinstance(g, WindowGeometry)
-        most, hint = g.window.elements - 1, "convert positions in the plane to int32"
-        kind = f"{dtype} indices are offsets in the window; {hint}"
-        return f"from 0 to {most} ({kind}) and refer to a position inside the plane"
+        kind = f"{dtype} indices are offsets in the window; convert positions in the plane to int32"
+        return f"from 0 to {g.window.elements - 1} ({kind}) and refer to a position inside the plane"
     window = " and in their own window" if g.window else ""
     return f"from 0 to {prod(g.size) - 1}{window}"
 
@@ -178,11 +177,13 @@ def _hint(g: Geometry, rank: int) -> str:
     """The likely causes: another output size, or another window."""
     if g.window is None:
         return ""
-    axes = zip("DHW", g.window.unpooled_size(g.pooled), g.window.stride)
+    default = g.window.unpooled_size(g.pooled)
+    ends = [(max(n, 1), n + stride - 1) for n, stride in zip(default, g.window.stride)]
+    sizes = ", ".join(f"{axis} {n} to {m}" for axis, (n, m) in list(zip("DHW", ends))[3 - rank :])
     smaller = "" if g.window.same else " (or smaller ones with ceil_mode)"
-    sizes = ", ".join(f"{name} {n} to {n + s - 1}" for name, n, s in list(axes)[3 - rank :])
+    found = f"Inputs with {sizes} have" if all(n <= m for n, m in ends) else "No input has"
     return (
-        f" Inputs with {sizes} have this pooled size{smaller}. Pass the shape of the pool's input as "
+        f" {found} this pooled size{smaller}. Pass the shape of the pool's input as "
         "'output_size', and the pool's kernel_size, stride, padding and dilation (kernel_size=None for an "
         "adaptive or fractional pool)."
     )

@@ -118,17 +118,13 @@ def pool_without_indices(
 
 def _indices_alone(source: Arrays, g: Geometry, index_dtype: mx.Dtype, target: Target) -> mx.array:
     """The indices of ``pool_with_indices`` alone, whose derivative is zero."""
-
-    def forward(*source):
-        return target.backend.pool(source, g, index_dtype)[1]
-
-    def vjp(source, cotangents, outputs):
-        return _zeros(source)
-
-    def jvp(source, tangents):
-        return mx.zeros_like(_indices_alone(source, g, index_dtype, target))
-
-    return _run(forward, vjp, jvp, target, source)
+    return _run(
+        forward=lambda *source: target.backend.pool(source, g, index_dtype)[1],
+        vjp=lambda source, cotangents, outputs: _zeros(source),
+        jvp=lambda source, tangents: mx.zeros_like(_indices_alone(source, g, index_dtype, target)),
+        target=target,
+        arrays=source,
+    )
 
 
 def linear(name: Linear, rule: Rule, x: mx.array, indices: mx.array, g: Geometry, target: Target) -> mx.array:

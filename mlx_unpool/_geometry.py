@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import gcd, prod
+from math import prod
 from operator import sub
 from typing import Any
 
@@ -189,6 +189,11 @@ class Axis:
         """Whether the used elements of all windows are inside the plane, starting at its first position."""
         return self.first == 0 and not (self.before or self.after) and self.stop <= self.length
 
+    @cached_property
+    def is_sparse(self) -> bool:
+        """Whether most rows from ``first`` to ``stop`` are neither inside the plane nor used by a window."""
+        return self.stop - self.first > 2 * (self.length + self.count * self.used)
+
     @property
     def is_tiled(self) -> bool:
         """Whether the axis is exactly ``count`` strides long and each window stays within its own stride."""
@@ -239,33 +244,24 @@ class WindowGeometry(Geometry):
         return tuple(axis.dilation * pitch for axis, pitch in zip(self.axes, pitches(self.size)))
 
     @cached_property
-    def steps_in_window(self) -> Triple:
-        """The difference between the offsets of neighbouring elements of a window, for each axis."""
-        return pitches(self.window.kernel)
-
-    @cached_property
     def strides_in_plane(self) -> Triple:
-        """The distance in flat positions between neighbouring windows, for each axis; 0 for one window."""
-        pairs = zip(self.axes, pitches(self.size))
-        return tuple(axis.stride * pitch if axis.count > 1 else 0 for axis, pitch in pairs)
+        """The distance in flat positions between neighbouring windows, for each axis."""
+        return tuple(axis.stride * pitch for axis, pitch in zip(self.axes, pitches(self.size)))
 
     @cached_property
-    def origins(self) -> tuple[int, int, int]:
-        """A range (start, stop, step) that contains the origin of every window.
+    def origin(self) -> int:
+        """The origin of the first window. The flat index of an element is its window's plus 0 or more.
 
-        The flat index of an element is the origin of its window plus a non-negative number. The origin is
-        ``after`` elements before the first used element, because an element after the plane is replaced by
-        one up to that many elements earlier.
+        The origin is ``after`` elements before the first used element, because an element after the plane is
+        replaced by one up to that many elements earlier.
         """
         starts = zip(self.axes, pitches(self.size), self.steps_in_plane)
-        first = sum(axis.first * pitch - axis.after * step for axis, pitch, step in starts)
-        last = first + sum(n * (count - 1) for n, count in zip(self.strides_in_plane, self.pooled))
-        return first, last + 1, gcd(*self.strides_in_plane) or 1
+        return sum(axis.first * pitch - axis.after * step for axis, pitch, step in starts)
 
     @cached_property
     def first_offset(self) -> int:
-        """The window offset of the origin of a window (see ``origins``), which may be negative."""
-        starts = zip(self.axes, self.steps_in_window)
+        """The window offset of the origin of a window (see ``origin``), which may be negative."""
+        starts = zip(self.axes, pitches(self.window.kernel))
         return sum((axis.skipped - axis.after) * step for axis, step in starts)
 
     @cached_property
@@ -390,7 +386,8 @@ def adaptive_geometry(size: Triple, pooled: Triple) -> Geometry:
         each, rest = divmod(length, n)
         # Rounding the start down and the end up extends no window, one side of a window, or both sides.
         # The windows are equal and equally spaced if the rest is 0 or 1.
-        longest.append(each if rest == 0 else each + 1 if n % rest == 0 else each + 2)
+        sides = 2 if rest and n % rest else min(rest, 1)
+        longest.append(each + sides)
         regular.append((longest[-1], each) if rest <= 1 and each > 0 else None)
     equal = [axis for axis in regular if axis]
     if len(equal) < 3:

@@ -21,13 +21,12 @@ _LAYERS: dict[type, type] = {nn.MaxPool1d: MaxPool1d, nn.MaxPool2d: MaxPool2d, n
 def replace_max_pools(model: M) -> M:
     """Replace every ``mlx.nn.MaxPool1d/2d/3d`` in a model with this library's equivalent layer.
 
-    The model is changed in place. Parameters, other layers and their order stay the same. Pools are found
-    in attributes, lists, tuples and dicts, and a shared pool stays shared. Class attributes and pools
-    created in ``__call__`` are not replaced. A ``UserWarning`` lists pools that are not replaced: subclasses
-    of these layers, pools with padding of the length of the window or more, pools with padding only after the
-    axes (set by hand; ``mlx.nn`` does not apply it), pools whose attributes were added or changed, and pools
-    in a subclass of ``tuple`` other than a named tuple. A model without any pool also gives a
-    ``UserWarning``.
+    The model is changed in place. Parameters, other layers and their order stay the same. Pools are found in
+    attributes, lists, tuples and dicts, and a shared pool stays shared. Class attributes and pools created in
+    ``__call__`` are not replaced. A ``UserWarning`` lists pools that are not replaced: subclasses of these
+    layers, pools with padding of the length of the window or more, pools with padding only after the axes
+    (set by hand; ``mlx.nn`` does not apply it), pools whose attributes were added or changed, and pools in a
+    subclass of ``tuple`` other than a named tuple. A model without any pool also gives a ``UserWarning``.
 
     Call this function before ``mx.compile``. Afterwards, export the model inside ``exporting``.
 
@@ -111,7 +110,8 @@ def _layer_like(pool: Any) -> nn.Module:
     except (AttributeError, TypeError, ValueError) as error:
         message = f"[replace_max_pools] cannot read the window of {kind.__name__} in MLX {version('mlx')}."
         raise RuntimeError(message) from error
-    attributes, changed = {**pool, **vars(pool), "_training": True, "_no_grad": set()}, True
+    attributes = {**pool, **vars(pool), "_training": True, "_no_grad": set()}
+    changed = True
     with suppress(ValueError):  # an attribute that is an array has no truth value
         changed = attributes != {**same, **vars(same), "_padding": pool._padding}
     if changed:

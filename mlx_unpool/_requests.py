@@ -19,7 +19,6 @@ import mlx.core as mx
 
 from . import _arguments as arguments
 from . import _checks, _derivatives
-from ._arguments import channels_come_first, window_of
 from ._backends import Target, target_of
 from ._bounds import adaptive_bounds, fractional_bounds
 from ._geometry import (
@@ -67,11 +66,6 @@ class Plan:
         """The plan for a geometry."""
         source, result = (g.pooled, g.size) if unpool else (g.size, g.pooled)
         return Plan(layout, layout.folded(source), layout.shape(result), g, index_dtype)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there are no images or no channels, and so nothing to run."""
-        return 0 in self.shape
 
     @cached_property
     def fits_cpu(self) -> bool:
@@ -168,7 +162,7 @@ class _Pooling(_Request):
         self.check_limit(plan, target)
         g, index_dtype = plan.geometry, plan.index_dtype
         with mx.stream(target.stream):
-            if plan.is_empty:
+            if 0 in plan.shape:  # no images or no channels
                 values, indices = mx.zeros(plan.shape, x.dtype), mx.zeros(plan.shape, index_dtype)
                 return (values, indices) if self.return_indices else values
             source = [mx.reshape(x, plan.folded)]
@@ -217,7 +211,7 @@ class MaxPooling(_Pooling):
         data_format: DataFormat,
     ) -> MaxPooling:
         """The request with these arguments, checked."""
-        window = window_of(caller, rank, kernel_size, stride, padding, dilation, ceil_mode)
+        window = arguments.window_of(caller, rank, kernel_size, stride, padding, dilation, ceil_mode)
         arguments.flag(caller, "return_indices", return_indices)
         arguments.choice(caller, "index_format", index_format, INDEX_FORMATS)
         if index_format == "window" and window.elements > MAX_WINDOW_INDICES:
@@ -225,7 +219,7 @@ class MaxPooling(_Pooling):
                 f"[{caller}] 'index_format' must be 'flat' for windows of more than {MAX_WINDOW_INDICES} "
                 f"elements but got 'window' and {window.elements} elements."
             )
-        first = channels_come_first(caller, data_format)
+        first = arguments.channels_come_first(caller, data_format)
         return _interned(MaxPooling, caller, rank, first, return_indices, window, index_format)
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
@@ -264,9 +258,10 @@ class MaxUnpooling(_Request):
         from_pool: bool = False,
     ) -> MaxUnpooling:
         """The request with these arguments, checked."""
-        first, window = channels_come_first(caller, data_format), None
+        first = arguments.channels_come_first(caller, data_format)
+        window = None
         if kernel_size is not None:
-            window = window_of(caller, rank, kernel_size, stride, padding, dilation)
+            window = arguments.window_of(caller, rank, kernel_size, stride, padding, dilation)
         else:
             arguments.no_window(caller, stride, padding, dilation)
         is_ambiguous = window is None or (max(window.stride) > 1 and (from_pool or window.same))
@@ -286,7 +281,7 @@ class MaxUnpooling(_Request):
         plan = _plan(self, x.shape, output_size)
         self.check_limit(plan, target)
         with mx.stream(target.stream):
-            if plan.is_empty:
+            if 0 in plan.shape:  # no images or no channels
                 return mx.zeros(plan.shape, x.dtype)
             if _checks.is_checking():
                 _checks.check_values_if_available(self.caller, indices, plan.layout, plan.geometry)
@@ -379,7 +374,7 @@ class AdaptivePooling(_Pooling):
             raise ValueError(arguments.message(caller, "output_size", needed, output_size))
         arguments.flag(caller, "return_indices", return_indices)
         sizes = tuple(None if n is None else operator.index(n) for n in given)
-        first = channels_come_first(caller, data_format)
+        first = arguments.channels_come_first(caller, data_format)
         return _interned(AdaptivePooling, caller, rank, first, return_indices, sizes)
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
@@ -429,8 +424,10 @@ class FractionalPooling(_Pooling):
         else:
             output_ratio = arguments.ratios(caller, "output_ratio", output_ratio, rank)
         arguments.flag(caller, "return_indices", return_indices)
-        first, size = channels_come_first(caller, data_format), (output_size, output_ratio)
-        return _interned(FractionalPooling, caller, rank, first, return_indices, kernel, *size)
+        first = arguments.channels_come_first(caller, data_format)
+        return _interned(
+            FractionalPooling, caller, rank, first, return_indices, kernel, output_size, output_ratio
+        )
 
     def run(
         self, x: Any, stream: Any = None, training: bool = True, samples: Any = None, key: Any = None
@@ -470,8 +467,9 @@ class FractionalPooling(_Pooling):
         layout = self.layout(shape)
         size = self.nonempty_size(layout, shape)
         lengths = self.spatial(size)
-        name, given, count = "output_size", self.output_size, self.output_size
-        if count is None:
+        name, given = "output_size", self.output_size
+        count = given
+        if given is None:
             name, given = "output_ratio", self.output_ratio
             count = tuple(int(n * ratio) for n, ratio in zip(lengths, given))
         room = tuple(n - k + 1 for n, k in zip(lengths, self.kernel))

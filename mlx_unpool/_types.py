@@ -59,7 +59,6 @@ TRAITS = {
     mx.uint64: DtypeTraits(mx.uint64, mx.int64, mx.uint64),
 }
 _FLOATS = {dtype for dtype in TRAITS if mx.issubdtype(dtype, mx.floating)}
-WINDOW_INDEX_DTYPES = (mx.uint8, mx.uint16)
 
 LARGEST_AXIS = 2**31 - 1  # MLX stores the length of an axis in 32 bits
 MAX_WINDOW_INDICES = 2**16
@@ -72,7 +71,7 @@ def is_float(dtype: mx.Dtype) -> bool:
 
 def is_window(dtype: mx.Dtype) -> bool:
     """Whether indices of this dtype are offsets inside the window."""
-    return dtype in WINDOW_INDEX_DTYPES
+    return dtype in (mx.uint8, mx.uint16)
 
 
 def flat_dtype(size: Triple) -> mx.Dtype:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -26,7 +25,7 @@ import mlx.optimizers as optim
 
 from . import layers
 from ._replace import replace_max_pools
-from .selftest import check, device_name, print_versions
+from .selftest import check, device_name, print_versions, run_program
 
 _CASES = {  # name: class, kernel_size, stride and padding, shape of one image
     "2x2/2": ("MaxPool2d", (2, 2, 0), (112, 112, 64)),
@@ -142,7 +141,7 @@ def compare_block(batch: int, seconds: float) -> list[str]:
     print("|---|---|---|---|---|")
     shape = "x".join(map(str, x.shape))
     print(f"| SPPF block | {shape} | {1e3 * found.theirs:.4g} | {1e3 * found.ours:.4g} | {found} |")
-    return ["SPPF block"] * found.is_noisy
+    return ["SPPF block"] if found.is_noisy else []
 
 
 def first_call() -> float:
@@ -156,7 +155,8 @@ def first_call() -> float:
 def compare_windows(on_gpu: bool, seconds: float) -> list[str]:
     """Print a table of forward passes, and of forward and gradient. Return the noisy rows."""
     batch = _GPU_BATCH if on_gpu else 1
-    measures, noisy = ("forward", "forward and gradient"), []
+    measures = ("forward", "forward and gradient")
+    noisy: list[str] = []
     columns = (f" {name}, mlx.nn / mlx_unpool | GB/s | mlx.nn GB/s |" for name in measures)
     print("| window | input |", *columns, "\n", "|---" * 8, "|", sep="")
     x = mx.random.normal((batch, 112, 112, 64))
@@ -170,7 +170,8 @@ def compare_windows(on_gpu: bool, seconds: float) -> list[str]:
         for count, (kind, our_pass, their_pass) in enumerate(runs, 1):
             found = compared(our_pass, their_pass, seconds)
             cells += [str(found), *(f"{count * size / t / 1e9:.2f}" for t in found[:2])]
-            noisy += [f"{name} {kind}"] * found.is_noisy
+            if found.is_noisy:
+                noisy.append(f"{name} {kind}")
         print(f"| {' | '.join(cells)} |", flush=True)
         mx.clear_cache()
     copy = statistics.median(seconds_per_call(lambda: x + 1, seconds) for _ in range(_TURNS))
@@ -209,7 +210,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    finally:
-        mx.clear_streams()  # otherwise MLX may crash when the interpreter exits
+    run_program(main)

@@ -191,9 +191,9 @@ class _AdaptiveMaxPool(_PoolingLayer):
             return_indices (bool): Return ``(values, indices)``, to unpool with ``kernel_size=None``.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
-        The input can have any floating-point or integer dtype (float64 only on the CPU).
-        Values have the same dtype. Indices are flat as in ``MaxPool2d``, because the windows can differ
-        in size: int32 (int64 for planes of 2^31 positions or more, which only a GPU can pool).
+        The input can have any floating-point or integer dtype (float64 only on the CPU). Values have the same
+        dtype. There is no ``index_format``, because the windows can differ in size: indices are flat as in
+        ``MaxPool2d``, int32 (int64 for planes of 2^31 positions or more, which only a GPU can pool).
         """
         super().__init__()
         self.output_size = output_size
@@ -235,9 +235,9 @@ class _FractionalMaxPool(_PoolingLayer):
             return_indices (bool): Return ``(values, indices)``, to unpool with ``kernel_size=None``.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
-        The input can have any floating-point or integer dtype (float64 only on the CPU).
-        Values have the same dtype. Indices are flat as in ``MaxPool2d``, because the windows have random
-        positions: int32 (int64 for planes of 2^31 positions or more, which only a GPU can pool).
+        The input can have any floating-point or integer dtype (float64 only on the CPU). Values have the same
+        dtype. There is no ``index_format``, because windows have random positions: indices are flat as in
+        ``MaxPool2d``, int32 (int64 for planes of 2^31 positions or more, which only a GPU can pool).
         """
         super().__init__()
         self.kernel_size = kernel_size

@@ -11,13 +11,14 @@ from __future__ import annotations
 import argparse
 import math
 import platform
+import signal
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NoReturn
 
 import mlx.core as mx
 
@@ -62,17 +63,17 @@ def calls(
     """
     plane, keys = shape[1:4], mx.random.split(mx.random.key(0))
     x = mx.array(_VALUES).astype(dtype)[mx.random.randint(0, len(_VALUES), shape, key=keys[0])]
-    index_dtype, bounds = mx.int32 if flat else mx.uint8, None
+    index_dtype = mx.int32 if flat else mx.uint8
+    source: tuple[mx.array, ...] = (x,)
+    g: Geometry
     if isinstance(window, int):
         g = adaptive_geometry(plane, (1, window, window))
         assert isinstance(g, AdaptiveGeometry)
-        bounds = adaptive_bounds(g, shape[0])
+        source = (x, adaptive_bounds(g, shape[0]))
+        unpooled = Geometry(g.size, g.pooled)
     else:
         made = window_of("selftest", 3, *window)
-        g = WindowGeometry(plane, made.pooled_size(plane), made)
-    unpooled = Geometry(g.size, g.pooled) if bounds is not None else g
-
-    source = (x,) if bounds is None else (x, bounds)
+        g = unpooled = WindowGeometry(plane, made.pooled_size(plane), made)
     values, indices = pooled_by.pool(source, g, index_dtype)
     sums = mx.random.normal(values.shape, key=keys[1]).astype(dtype)
     moved = mx.array(indices)
@@ -155,6 +156,16 @@ def _row(label: str, dtype: str, *cells: str) -> str:
     return "  ".join((label.ljust(19), dtype.ljust(8), *columns)).rstrip()
 
 
+def run_program(main: Callable[[], int | None]) -> NoReturn:
+    """Run a program and exit. If a reader such as ``head`` closes its output, it ends without a traceback."""
+    if hasattr(signal, "SIGPIPE"):  # not on Windows
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        sys.exit(main())
+    finally:
+        mx.clear_streams()  # otherwise MLX may crash when the interpreter exits
+
+
 def print_versions(**more: str) -> None:
     """Print the versions and the system, then ``more``: one name and value per line."""
     lines = {"mlx_unpool": __version__, "mlx": version("mlx"), "Python": platform.python_version()}
@@ -197,7 +208,4 @@ def check() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    finally:
-        mx.clear_streams()  # otherwise MLX may crash when the interpreter exits
+    run_program(main)

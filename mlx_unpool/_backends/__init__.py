@@ -88,8 +88,7 @@ def use_backend(name: BackendName) -> AbstractContextManager[None]:
         ...     mlx_unpool.max_pool1d(mx.array([[1.0], [3.0]]), 2).item()
         3.0
 
-    See also: ``exporting``, to export for another machine; the page Guarantees, for what has
-    been tested.
+    See also: ``exporting``, to export for another machine; the page Guarantees, for what has been tested.
     """
     arguments.choice("use_backend", "name", name, BACKENDS)
     return set_inside(_forced, name)

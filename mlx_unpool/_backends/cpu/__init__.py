@@ -1,8 +1,12 @@
 """The primitives as plain ``mlx.core`` operations, for the CPU.
 
-The operations were chosen by measurement (see ``metal/README.md``): few passes over memory, each in a loop
-that MLX's CPU backend vectorises or at least runs without branches. Where possible, slow operations are
-avoided: ``mx.where``, ``|`` of bools, gathers with several index arrays, ``mx.pad`` and ``mx.concatenate``.
+The operations were chosen by measurement: few passes over memory, each in a loop that MLX's CPU backend
+vectorises or at least runs without branches. Slower, or not usable:
+
+- ``mx.where``, ``|`` of bools, ``mx.pad`` and ``mx.concatenate`` of large arrays, which are not vectorised;
+  gathers with several index arrays; scatters where a product with a mask will do (``tiles.py``).
+- Comparing bits instead of testing for NaN: a wrong index if a window contains two equal NaNs.
+- ``mx.compile`` inside the library (see ``arrays.unfused``); one image at a time; packed indices of 2 bits.
 """
 
 from __future__ import annotations
@@ -15,12 +19,10 @@ import mlx.core as mx
 from ..._geometry import Geometry, RegionGeometry, Triple, WindowGeometry, pitches
 from ..._types import LARGEST_AXIS, TRAITS, Rule, is_float, is_window
 from .arrays import along, constant, narrowest, unfused
-from .maxima import Maxima, irregular_windows, reduced, reduces_all_axes, windows
-from .padding import used_rows
+from .maxima import Maxima, has_small_tiles, irregular_windows, small_tiles, windows
+from .padding import rows_of_windows, used_rows
 from .positions import checked, of_pool, origins, plane_of, put, take, take_last
 from .tiles import scatter_to_tiles, windows_are_tiles
-
-_NO_SHIFTS: list[mx.array | None] = [None] * 3  # see ``used_rows``
 
 
 class Ops:
@@ -38,9 +40,10 @@ class Ops:
             return self._pool_regions(x, bounds[0], g, index_dtype)
         assert isinstance(g, WindowGeometry)
         flat = not is_window(index_dtype)
-        steps = g.steps_in_plane if flat else g.steps_in_window
+        steps = g.steps_in_plane if flat else pitches(g.window.kernel)
         maxima = _maxima(Maxima(x), g, steps)
-        values, indices = maxima.values, _window_offsets(maxima)
+        values = maxima.values
+        indices = _window_offsets(maxima)
         if indices.dtype != index_dtype:
             indices = unfused(indices).astype(index_dtype)
         if flat:
@@ -78,9 +81,9 @@ class Ops:
         if isinstance(g, RegionGeometry):
             return _region_maxima(elements, _ends(bounds[0], g), g).values
         assert isinstance(g, WindowGeometry)
-        if reduces_all_axes(x, g):
-            return reduced(elements, [*zip(g.window.kernel, g.window.stride, g.pooled)]).values
-        values = _maxima(elements, g, g.steps_in_window).values
+        if has_small_tiles(x, g):
+            return small_tiles(x, g)
+        values = _maxima(elements, g, pitches(g.window.kernel)).values
         if g.may_have_empty_windows:
             values = mx.where(_empty_windows(g), _lowest(x.dtype), values)
         return values
@@ -127,19 +130,21 @@ def _check_limit(x: mx.array, g: Geometry) -> None:
 
 def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:
     """The maximum of every window."""
-    shifts = _NO_SHIFTS
-    if not g.is_inside:
-        plane, shifts = used_rows(elements.values, g)
-        elements = elements._replace(values=plane)
+    plane, shifts = used_rows(elements.values, g)
+    elements = elements._replace(values=plane)
     for number in (2, 1, 0):
         axis, step, shift = g.axes[number], steps[number], shifts[number]
         if axis.is_kept:
             continue
+        stride, dilation = axis.stride, axis.dilation
+        if axis.is_sparse:
+            row, shift = (along(number, x) for x in rows_of_windows(axis))
+            elements = elements.gathered(number, row)
+            stride, dilation = axis.used, 1
         if shift is not None:
             shift = shift if step == 1 else shift * constant(step)
             elements = elements.shifted(shift, (axis.before + axis.after) * step)
-        along_axis = (axis.used, axis.stride, axis.dilation, axis.count, step)
-        elements = windows(elements, number, *along_axis)
+        elements = windows(elements, number, axis.used, stride, dilation, axis.count, step)
     return elements
 
 
@@ -160,16 +165,16 @@ def _ends(bounds: mx.array, g: RegionGeometry) -> list[list[mx.array]]:
     ends = []
     for axis, first in enumerate((0, g.pooled[0], g.pooled[0] + g.pooled[1])):
         rows = bounds[:, first : first + g.pooled[axis]]
-        ends.append([_by_plane(axis, rows[:, :, end]) for end in (0, 1)])
+        shape = [rows.shape[0], 1, 1, 1, rows.shape[3]]
+        shape[axis + 1] = rows.shape[1]
+        ends.append([rows[:, :, end].reshape(shape) for end in (0, 1)])
     return ends
 
 
 def _window_offsets(maxima: Maxima) -> mx.array:
     """The offsets of all windows."""
-    shape, offsets = maxima.values.shape, maxima.offsets
-    if offsets is None:
-        return mx.zeros(shape, mx.uint8)
-    return offsets if offsets.shape == shape else mx.broadcast_to(offsets, shape)
+    offsets = mx.zeros((), mx.uint8) if maxima.offsets is None else maxima.offsets
+    return mx.broadcast_to(offsets, maxima.values.shape)
 
 
 def _empty_windows(g: WindowGeometry) -> mx.array:
@@ -177,7 +182,7 @@ def _empty_windows(g: WindowGeometry) -> mx.array:
     result = mx.array(False)
     for number, axis in enumerate(g.axes):
         if axis.has_empty_windows:
-            start = mx.arange(axis.count) * axis.stride - axis.padding
+            start = mx.arange(axis.count, dtype=mx.int64) * axis.stride - axis.padding
             empty = (start < 0) & (start % axis.dilation >= axis.length)
             result = result | along(number, empty)
     return result
@@ -185,10 +190,3 @@ def _empty_windows(g: WindowGeometry) -> mx.array:
 
 def _lowest(dtype: mx.Dtype) -> mx.array:
     return mx.array(-float("inf") if is_float(dtype) else mx.iinfo(dtype).min, dtype)
-
-
-def _by_plane(axis: int, x: mx.array) -> mx.array:
-    """An array (B, n, C) as (B, D, H, W, C) that varies along one spatial axis."""
-    shape = [x.shape[0], 1, 1, 1, x.shape[2]]
-    shape[axis + 1] = x.shape[1]
-    return x.reshape(shape)

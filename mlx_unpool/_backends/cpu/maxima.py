@@ -6,6 +6,7 @@ The last axis is reduced first, so ties are resolved in row-major order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import product
 from math import isqrt, prod
 from typing import NamedTuple
 
@@ -17,8 +18,7 @@ from .arrays import constant, gathered_along, narrowest, repeated, unfused
 
 _SMALL_SIZE = 2**16  # elements; for fewer, extra operations take as long as a pass over all
 _SEPARATE_KERNEL = 100  # elements; for fewer, combining pairs is faster than _separate_windows
-_FEW_VALUES = 2**13  # pooled values, for windows of few channels as many as for 64: see reduces_all_axes
-_LARGE_ARRAY = 12 * 2**20  # bytes, beyond the caches: see reduces_all_axes
+_FEW_VALUES = 2**13  # pooled values, with few channels counted as 64: one reduction, which is one operation
 _BEFORE = tuple((slice(None),) * (axis + 1) for axis in range(3))  # slices of preceding axes
 
 
@@ -41,22 +41,23 @@ class Maxima(NamedTuple):
 
     def rows(self, axis: int, start: int, stride: int, count: int) -> Maxima:
         """``count`` rows of an axis, ``stride`` apart."""
-        values, offsets = self[:2]
-        if start == 0 and count == values.shape[axis + 1]:
+        if start == 0 and count == self.values.shape[axis + 1]:
             return self
         selected: slice | mx.array = slice(start, start + (count - 1) * stride + 1, stride)
         if count * stride > LARGEST_AXIS:  # MLX computes the length of a slice in 32 bits
             selected = mx.arange(start, start + count * stride, stride, dtype=mx.uint32)
-        index = (*_BEFORE[axis], selected)
-        if values.shape[axis + 1] > 1:
-            values = values[index]
-        if offsets is not None and offsets.shape[axis + 1] > 1:
-            offsets = offsets[index]
-        return Maxima(values, offsets, *self[2:])
+        return self._selected(axis, lambda x: x[(*_BEFORE[axis], selected)])
 
-    def elements(self, axis: int, kernel: int, stride: int, dilation: int, count: int) -> Iterable[Maxima]:
-        """The first elements of ``count`` windows along an axis, the second ones, and so on."""
-        return (self.rows(axis, n * dilation, stride, count) for n in range(kernel))
+    def gathered(self, axis: int, rows: mx.array) -> Maxima:
+        """The given rows of an axis; see ``gathered_along``."""
+        return self._selected(axis, lambda x: gathered_along(x, axis, rows))
+
+    def _selected(self, axis: int, select: Callable[[mx.array], mx.array]) -> Maxima:
+        """Rows of an axis, which ``select`` takes from the values and from offsets that vary along it."""
+        offsets = self.offsets
+        if offsets is not None and offsets.shape[axis + 1] > 1:
+            offsets = select(offsets)
+        return Maxima(select(self.values), offsets, self.largest, self.values_only)
 
     def plus(self, number: int) -> Maxima:
         """The same maxima, with ``number`` added to all offsets."""
@@ -64,7 +65,7 @@ class Maxima(NamedTuple):
         if offsets is not None:
             dtype = narrowest(largest)
             offsets = _astype(offsets, dtype) + constant(number, dtype)
-        return Maxima(self.values, offsets, largest, *self[3:])
+        return Maxima(self.values, offsets, largest, self.values_only)
 
     def shifted(self, shift: mx.array, most: int) -> Maxima:
         """The same maxima with ``shift``, an array of numbers up to ``most``, added to the offsets."""
@@ -75,7 +76,7 @@ class Maxima(NamedTuple):
         if self.offsets is not None:
             offsets = unfused(_astype(self.offsets, shift.dtype))
             shift = offsets + repeated(shift, self.values.shape)
-        return Maxima(self.values, shift, largest, *self[3:])
+        return Maxima(self.values, shift, largest, self.values_only)
 
     def merge(self, later: Maxima) -> Maxima:
         """The maxima of these sets and of those in ``later``, whose offsets are larger.
@@ -83,13 +84,12 @@ class Maxima(NamedTuple):
         Of equal maxima the earlier one is kept. A NaN in ``later`` replaces any value. Sets may share
         elements that have the same offsets.
         """
-        values, offsets, _, values_only = self
-        theirs, their_offsets, largest, *_ = later
+        values, theirs, their_offsets = self.values, later.values, later.offsets
         # mx.maximum returns a NaN in its first operand, and the second operand if both are equal.
         maxima = mx.maximum(theirs, values)
-        if values_only:
+        if self.values_only:
             return Maxima(unfused(maxima), values_only=True)
-        dtype = narrowest(largest)
+        largest, dtype = later.largest, narrowest(later.largest)
         narrow = mx.uint8 if their_offsets is None else mx.int8
         # Views keep mx.compile from fusing operations on strided and contiguous arrays into a strided loop.
         wins = (theirs > values).view(narrow)
@@ -104,9 +104,9 @@ class Maxima(NamedTuple):
             like = TRAITS[dtype].signed
             offset = repeated(their_offsets, shape).view(like)
             their_offsets = (_astype(unfused(wins), like) * offset).view(dtype)
-        if offsets is not None:
+        if self.offsets is not None:
             # Offsets increase from element to element, so the maximum selects the later one.
-            offsets = repeated(_astype(offsets, dtype), shape)
+            offsets = repeated(_astype(self.offsets, dtype), shape)
             their_offsets = mx.maximum(offsets, their_offsets)
         return Maxima(maxima, their_offsets, largest)
 
@@ -137,11 +137,12 @@ def windows(
         axes = [(1, 1, length) for length in sets.values.shape[1:4]]
         axes[axis] = kernel, stride, count
         return reduced(sets, axes)
-    if can_separate(sets, kernel, stride, dilation, count):
+    is_adjacent = count == 1 or (stride == kernel and dilation == 1)
+    if kernel >= _SEPARATE_KERNEL and is_adjacent and not sets.values_only:
         return _separate_windows(sets, axis, kernel, dilation, count, step)
     apart, pairs = _pairs(kernel, stride, dilation, count) if kernel > 3 else (0, 0)
     if kernel <= 3 or (kernel < 32 and pairs > kernel // 2 * count):
-        return _reduce_in_order(sets.elements(axis, kernel, stride, dilation, count), step)
+        return _reduce_in_order((sets.rows(axis, n * dilation, stride, count) for n in range(kernel)), step)
     if kernel % 2:
         last = kernel - 1
         result = windows(sets, axis, last, stride, dilation, count, step)
@@ -181,33 +182,32 @@ def reduced(sets: Maxima, axes: Sequence[tuple[int, int, int]]) -> Maxima:
     return sets._replace(values=x[:, :, :kd, :, :kh, :, :kw].max(axis=(2, 4, 6)))
 
 
-def reduces_all_axes(x: mx.array, g: WindowGeometry) -> bool:
-    """Whether one reduction of small adjacent windows takes less time than one pass per axis.
-
-    It does for few values, because it is one operation, and for arrays larger than the caches, because it
-    needs no intermediate array. Each row that it reads has a fixed cost, so that many short rows take longer,
-    as do large arrays of 16-bit floats, whose comparison takes longer than reading them.
-    """
-    window, channels = g.window, x.shape[4]
-    if not (window.kernel == window.stride and window.dilation == (1, 1, 1) and g.every_element_inside):
+def has_small_tiles(x: mx.array, g: WindowGeometry) -> bool:
+    """Whether ``small_tiles`` applies: to small adjacent windows, if there are several channels."""
+    window = g.window
+    if max(window.kernel) > 3 or window.elements > 9 or window.kernel != window.stride:
         return False
-    if max(window.kernel) > 3 or window.kernel.count(1) > 1 or channels == 1:
-        return False
-    if x.shape[0] * prod(g.pooled) * max(channels, 64) <= _FEW_VALUES:
-        return True
-    is_long = 2048 <= min(window.elements, 9) * channels * x.dtype.size <= LARGEST_AXIS
-    return is_long and x.nbytes >= _LARGE_ARRAY and x.dtype not in (mx.float16, mx.bfloat16)
+    return window.dilation == (1, 1, 1) and x.shape[4] > 1 and g.every_element_inside
 
 
-def can_separate(sets: Maxima, kernel: int, stride: int, dilation: int, count: int) -> bool:
-    """Whether ``_separate_windows`` applies: to long adjacent windows whose offsets are tracked."""
-    if kernel < _SEPARATE_KERNEL or sets.values_only:
-        return False
-    return count == 1 or (stride == kernel and dilation == 1)
+def small_tiles(x: mx.array, g: WindowGeometry) -> mx.array:
+    """The maxima of small adjacent windows, element by element: no array is larger than the result."""
+    kernel = g.window.kernel
+    if x.shape[0] * prod(g.pooled) * max(x.shape[4], 64) <= _FEW_VALUES:
+        return reduced(Maxima(x, values_only=True), [*zip(kernel, kernel, g.pooled)]).values
+
+    def elements(offset: Sequence[int]) -> mx.array:
+        axes = zip(offset, kernel, g.pooled)
+        return x[(slice(None), *(slice(n, n + (count - 1) * k + 1, k) for n, k, count in axes))]
+
+    result, *others = map(elements, product(*map(range, kernel)))
+    for later in others:
+        result = unfused(mx.maximum(later, result))  # in this order, see ``Maxima.merge``
+    return result
 
 
 def _separate_windows(sets: Maxima, axis: int, kernel: int, dilation: int, count: int, step: int) -> Maxima:
-    """Like ``windows``, but for adjacent windows: each is reduced separately.
+    """Like ``windows``, but for long adjacent windows: each is reduced separately.
 
     A window is divided into blocks of about ``sqrt(kernel)`` elements. First the maximum of each
     block is computed, then the position of the window's maximum in its block. For small arrays
@@ -266,21 +266,19 @@ def irregular_windows(
     ``longest`` or shorter than half of it.
     """
 
-    def at(sets: Maxima, rows: mx.array) -> Maxima:
-        return sets.map(lambda x: gathered_along(x, axis, rows))
-
     length, count = sets.values.shape[axis + 1], start.shape[axis + 1]
     if count * longest <= 2 * length:
         # Windows that barely overlap are copied into adjacent windows of equal length.
         number = mx.arange(longest).reshape([-1] + [1] * (3 - axis))
         rows = mx.expand_dims(start, axis + 2) + number
         rows = mx.minimum(rows, mx.expand_dims(stop - 1, axis + 2))
-        copies = at(sets, rows.reshape(*start.shape[: axis + 1], -1, *start.shape[axis + 2 :]))
+        rows = rows.reshape(*start.shape[: axis + 1], -1, *start.shape[axis + 2 :])
+        copies = sets.gathered(axis, rows)
         return windows(copies, axis, longest, longest, 1, count, step)
     # The maximum of two windows of half the length, one at the start and one at the end.
     half = -(-longest // 2)
     halves = windows(sets, axis, half, 1, 1, length - half + 1, step)
     last = stop - constant(half)
-    later = at(halves, last)
+    later = halves.gathered(axis, last)
     later = later.shifted((last - start) * constant(step), (longest - half) * step)
-    return at(halves, start).merge(later)
+    return halves.gathered(axis, start).merge(later)
