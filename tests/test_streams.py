@@ -1,5 +1,8 @@
 """Streams and threads: every call runs on its stream."""
 
+import inspect
+import itertools
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -10,10 +13,9 @@ import pytest
 import transforms
 
 import mlx_unpool
-from mlx_unpool import _backends
 
-GPU = mx.metal.is_available() or mx.cuda.is_available()
-DEVICES = [mx.cpu, *([mx.gpu] if GPU else [])]
+DEVICES = [device for device in (mx.cpu, mx.gpu) if mx.is_available(device)]
+PRIMITIVES = ("pool", "pool_values", "scatter", "gather")
 
 
 def in_threads(work: Callable[[int], None], count: int = 1) -> None:
@@ -116,38 +118,39 @@ def derivatives(call: Call, inputs: list[mx.array], stream: mx.Stream | None) ->
 
 
 @pytest.fixture
-def watch(monkeypatch):
-    """``watch(stream)`` records from then on which primitive runs on which stream."""
+def seen(monkeypatch):
+    """A list of the primitives that run, with their streams."""
+    found: list[tuple[str, mx.Stream]] = []
+    classes = {
+        value
+        for name, module in sys.modules.items()
+        if name.startswith("mlx_unpool._backends")
+        for value in vars(module).values()
+        if inspect.isclass(value) and not getattr(value, "_is_protocol", False)
+        if all(hasattr(value, primitive) for primitive in PRIMITIVES)
+    }
+    for backend, primitive in itertools.product(classes, PRIMITIVES):
 
-    def start(stream: mx.Stream) -> list[tuple[str, mx.Stream]]:
-        seen: list[tuple[str, mx.Stream]] = []
-        backend = type(_backends.target_of(stream).backend)
-        for primitive in ("pool", "pool_values", "scatter", "gather"):
-            run = getattr(backend, primitive)
+        def watched(*arguments, run=getattr(backend, primitive), primitive=primitive) -> Any:
+            found.append((primitive, mx.default_stream(mx.default_device())))
+            return run(*arguments)
 
-            def watched(*arguments, run=run, primitive=primitive) -> Any:
-                seen.append((primitive, mx.default_stream(mx.default_device())))
-                return run(*arguments)
-
-            monkeypatch.setattr(backend, primitive, watched)
-        return seen
-
-    return start
+        monkeypatch.setattr(backend, primitive, watched)
+    return found
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", CALLS)
-def test_every_primitive_runs_on_the_requested_stream_or_the_current_default(name, device, watch):
+def test_every_primitive_runs_on_the_requested_stream_or_the_current_default(name, device, seen):
     call, inputs = CALLS[name]
     requested = mx.new_stream(DEVICES[-1])
     for stream in (requested, None, None):
         default = mx.new_stream(device)
-        expected = stream or default
-        seen = watch(expected)
+        seen.clear()
         with mx.stream(default):
             mx.eval(derivatives(call, inputs, stream))
         assert len({primitive for primitive, _ in seen}) >= 2  # of the call and its derivatives
-        assert all(found == expected for _, found in seen), seen
+        assert all(found == (stream or default) for _, found in seen), seen
 
 
 @pytest.mark.parametrize("name", CALLS)
