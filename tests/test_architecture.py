@@ -153,7 +153,7 @@ AS_IN = re.compile(r"^Arguments, results and errors are as in \S*?`+(\w+)`+.*\n\
 
 @pytest.mark.parametrize("name", mlx_unpool.__all__)
 def test_public_names_document_arguments_results_and_an_example(name):
-    """Every docstring has each section once, in the same order; a 1-D or 3-D function refers to the 2-D one."""
+    """Every docstring has each section once, in the same order; a 1-D or 3-D one refers to the 2-D one."""
     thing = getattr(mlx_unpool, name)
     text, arguments = inspect.getdoc(thing), inspect.signature(thing).parameters
     if other := AS_IN.search(text):

@@ -130,8 +130,9 @@ def seen(monkeypatch):
         if all(hasattr(value, primitive) for primitive in PRIMITIVES)
     }
     for backend, primitive in itertools.product(classes, PRIMITIVES):
+        run = getattr(backend, primitive)
 
-        def watched(*arguments, run=getattr(backend, primitive), primitive=primitive) -> Any:
+        def watched(*arguments, run=run, primitive=primitive) -> Any:
             found.append((primitive, mx.default_stream(mx.default_device())))
             return run(*arguments)
 
