@@ -22,7 +22,6 @@ from properties import draws
 import mlx_unpool
 
 DTYPES = FLOATS + INTEGERS
-FORMATS = ("flat", "window", "tensorflow", "tensorflow_batch", "onnx", "onnx_column_major")
 WORDS = {
     "data_format": ("channels_last", "channels_first"),
     "index_format": ("flat", "window"),
@@ -131,9 +130,9 @@ class Call:
 
 
 @st.composite
-def calls(draw, options, ranks=(1, 2, 3)) -> Call:
+def calls(draw, options) -> Call:
     """A call of any rank; ``options(rank, size)`` draws its other arguments."""
-    rank = draw(st.sampled_from(ranks))
+    rank = draw(st.sampled_from((1, 2, 3)))
     size = tuple(draw(st.integers(1, (12, 7, 3)[rank - 1])) for _ in range(rank))
     return Call(
         rank=rank,
@@ -275,7 +274,7 @@ def test_unpooling(call, index_dtype):
     check(call, size if legal else None, "max_unpool", call.array(call.size, index_dtype))
 
 
-# ---- adaptive and fractional pooling
+# ---- adaptive pooling
 
 
 def adaptive_options(rank: int, size: tuple[int, ...]) -> st.SearchStrategy:
@@ -294,58 +293,3 @@ def test_adaptive_pooling(call):
         given = [n if wanted is None else wanted for n, wanted in zip(call.size, given)]
     cells = per_axis(given, call.rank, 1) if legal_words(call.options) else None
     check(call, cells, "adaptive_max_pool")
-
-
-def fractional_options(rank: int, size: tuple[int, ...]) -> st.SearchStrategy:
-    each = st.tuples(*(st.integers(1, n) for n in size))
-    ratio = st.floats(0, 1, exclude_min=True, exclude_max=True)
-    ratios = st.one_of(ratio, st.tuples(*[ratio] * rank))
-    asked = st.one_of(
-        st.tuples(or_nonsense(each), st.none()),
-        st.tuples(st.none(), or_nonsense(ratios)),
-        st.tuples(*[st.sampled_from([None, 0.5, 2])] * 2),
-    )
-    names = "kernel_size", "return_indices", "output_size", "output_ratio"
-    drawn = st.tuples(numbers(rank, 1, 3), or_nonsense(st.just(True)), asked)
-    return drawn.map(lambda drawn: dict(zip(names, (*drawn[:2], *drawn[2]))))
-
-
-def legal_fractional_size(call: Call) -> tuple[int, ...] | None:
-    kernel = per_axis(call.options["kernel_size"], call.rank, 1)
-    size, ratio = call.options["output_size"], call.options["output_ratio"]
-    if kernel is None or (size is None) == (ratio is None):
-        return None
-    if ratio is None:
-        cells = per_axis(size, call.rank, 1)
-    else:
-        ratios = ratio if isinstance(ratio, (tuple, list)) else [ratio] * call.rank
-        real = all(isinstance(r, (float, int, np.floating)) for r in ratios)
-        if not real or len(ratios) != call.rank or not all(0 < r < 1 for r in ratios):
-            return None
-        cells = tuple(int(n * r) for n, r in zip(call.size, ratios))
-    fits = cells and all(1 <= n <= size - k + 1 for n, k, size in zip(cells, kernel, call.size))
-    return cells if fits else None
-
-
-@draws(80)
-@given(calls(fractional_options, ranks=(2, 3)))
-def test_fractional_pooling(call):
-    cells = legal_fractional_size(call) if legal_words(call.options) else None
-    samples = mx.random.uniform(shape=(call.batch or 1, call.channels, call.rank))
-    check(call, cells, "fractional_max_pool", random_samples=samples)
-
-
-@draws(100)
-@given(calls(unpool_options), st.sampled_from(INTEGERS), *[or_nonsense(st.sampled_from(FORMATS))] * 2)
-def test_conversion(call, index_dtype, source, target):
-    options = call.options
-    needs_window = is_word(source, "window") or is_word(target, "window")
-    legal = is_word(source, *FORMATS) and is_word(target, *FORMATS) and legal_words(options)
-    legal = legal and (index_dtype in (mx.uint8, mx.uint16)) == (source == "window")
-    legal = legal and (not needs_window or legal_window(call.rank, options) is not None)
-    given = {name: options[name] for name in (*ANYWHERE, "data_format")}
-    indices, size = call.array(call.size, index_dtype), tuple(n + 2 for n in call.size)
-    convert = partial(mlx_unpool.convert_indices, indices, source, target, size, **given)
-    for found in attempt(legal, convert):
-        dtypes = {"flat": mx.int32, "window": mx.uint8}
-        assert (found.shape, found.dtype) == (indices.shape, dtypes.get(target, mx.int64))
