@@ -59,12 +59,11 @@ def test_memory_is_allocated_on_demand_and_never_for_a_copy_between_streams(here
 def test_no_array_is_kept():
     before = mx.get_active_memory()
     x = mx.random.normal((4, 64, 64, 33))
-    values, indices = mlx_unpool.max_pool2d(x, 2, return_indices=True)
-    full = mlx_unpool.max_unpool2d(values, indices, 2, output_size=x.shape)
-    mx.eval(
-        full, mlx_unpool.adaptive_max_pool2d(x, 3), mx.grad(lambda x: mlx_unpool.max_pool2d(x, 3, 2).sum())(x)
-    )
-    del x, values, indices, full
+    pooled = mlx_unpool.max_pool2d(x, 2, return_indices=True)
+    full = mlx_unpool.max_unpool2d(*pooled, 2, output_size=x.shape)
+    gradient = mx.grad(lambda x: mlx_unpool.max_pool2d(x, 3, 2).sum())(x)
+    mx.eval(full, gradient, mlx_unpool.adaptive_max_pool2d(x, 3))
+    del x, pooled, full, gradient
     assert mx.get_active_memory() - before < 2**12
 
 

@@ -272,24 +272,3 @@ def test_unpooling(call, index_dtype):
     size = None if window is None and not anywhere else legal_unpooled_size(call, window)
     legal = legal_words(options) and not (anywhere and (is_window or not nothing_given))
     check(call, size if legal else None, "max_unpool", call.array(call.size, index_dtype))
-
-
-# ---- adaptive pooling
-
-
-def adaptive_options(rank: int, size: tuple[int, ...]) -> st.SearchStrategy:
-    each = st.tuples(*(st.one_of(st.none(), st.integers(1, n + 2)) for n in size))
-    one = st.integers(1, max(size) + 1)
-    sizes = or_nonsense(st.one_of(one, each, each.map(list)))
-    returns = or_nonsense(st.just(True))
-    return st.fixed_dictionaries({"output_size": sizes, "return_indices": returns})
-
-
-@draws(80)
-@given(calls(adaptive_options))
-def test_adaptive_pooling(call):
-    given = call.options["output_size"]
-    if isinstance(given, (tuple, list)) and len(given) == call.rank:
-        given = [n if wanted is None else wanted for n, wanted in zip(call.size, given)]
-    cells = per_axis(given, call.rank, 1) if legal_words(call.options) else None
-    check(call, cells, "adaptive_max_pool")

