@@ -176,10 +176,14 @@ def test_public_names_document_arguments_results_and_an_example(name):
         assert all(f"\n{section}:" in text for section in ("Args", "Returns"))
 
 
-def test_the_version_stands_in_one_place():
+def test_versions_stand_in_one_place():
+    files = ("CHANGELOG.md", "CITATION.cff", "pyproject.toml", "README.md")
+    changes, citation, project, readme = ((ROOT / name).read_text() for name in files)
     assert version("mlx-unpool") == mlx_unpool.__version__
-    assert mlx_unpool.__version__ in (ROOT / "CHANGELOG.md").read_text()
-    assert f"\nversion: {mlx_unpool.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert mlx_unpool.__version__ in changes
+    assert f"\nversion: {mlx_unpool.__version__}\n" in citation
+    (oldest,) = set(re.findall(r"\"mlx(?:\[cpu\])?>=([\d.]+)", project))
+    assert f"MLX {oldest} or later" in readme
 
 
 PAGES = "export guarantees indices_and_sizes replace_mlx_nn"
@@ -205,9 +209,3 @@ def test_tests_and_files_that_pages_name_are_there():
             assert not test or f"def {test}(" in (ROOT / path).read_text(), (page.name, test)
         for link in re.findall(r"\]\(([^)#:]+)\)", text):
             assert (page.parent / link).exists(), (page.name, link)
-
-
-def test_the_oldest_mlx_is_the_same_everywhere():
-    oldest = set(re.findall(r"\"mlx(?:\[cpu\])?>=([\d.]+)", (ROOT / "pyproject.toml").read_text()))
-    assert len(oldest) == 1
-    assert f"MLX {oldest.pop()} or later" in (ROOT / "README.md").read_text()

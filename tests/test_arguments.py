@@ -67,7 +67,7 @@ FRACTIONAL = [
     ("return_indices", 1, *FLAG),
     ("data_format", "NHWC", *FORMAT),
 ]
-# function, ranks, required arguments
+# function, ranks, required arguments, rows
 KINDS = [
     ("max_pool", RANKS, {"kernel_size": 3}, (*WINDOWS, *POOLS)),
     ("max_unpool", RANKS, {"kernel_size": 3}, WINDOWS),

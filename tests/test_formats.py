@@ -141,7 +141,6 @@ def test_window_indices_of_one_byte_may_be_of_a_window_of_more_elements():
     """A caller may pass uint8 indices even if a pool with this window returns uint16."""
     indices = mx.array([[0], [255]], mx.uint8)
     assert convert_indices(indices, "window", "flat", (600,), 300).tolist() == [[0], [555]]
-    mlx_unpool.check_indices(indices, (600,), 300)
     with mlx_unpool.checking():
         full = mlx_unpool.max_unpool1d(mx.ones((2, 1)), indices, 300)
     assert mx.argmax(full[300:]).item() == 255
@@ -151,15 +150,11 @@ def test_window_indices_of_one_byte_may_be_of_a_window_of_more_elements():
 
 @pytest.mark.parametrize(("kernel", "dtype"), [(255, mx.uint8), (256, mx.uint16)])
 def test_flat_indices_outside_their_window_become_the_largest_number(kernel, dtype):
-    flat = mx.array([[0], [kernel], [-1]], mx.int32)
+    flat = mx.array([[0], [kernel + 1], [-1]], mx.int32)
     window = convert_indices(flat, "flat", "window", (3 * kernel,), kernel)
     assert window.dtype == dtype
-    assert window.reshape(-1).tolist() == [0, 0, mx.iinfo(dtype).max]
-    moved = convert_indices(flat + 1, "flat", "window", (3 * kernel,), kernel, kernel)
-    assert moved.reshape(-1).tolist() == [1, 1, mx.iinfo(dtype).max]
-    values = mx.ones(window.shape)
-    full = mlx_unpool.max_unpool1d(values, window, kernel)
-    assert full.sum().item() == 2
+    assert window.reshape(-1).tolist() == [0, 1, mx.iinfo(dtype).max]
+    assert mlx_unpool.max_unpool1d(mx.ones(window.shape), window, kernel).sum().item() == 2
 
 
 def test_the_result_can_be_laid_out_the_other_way():

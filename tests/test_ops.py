@@ -79,7 +79,20 @@ def test_long_windows(window, dtype, channels):
         check_case(Case(layout, size, dtype, planes(size, kind, dtype, channels), pool))
 
 
-@pytest.mark.parametrize("case", CHOSEN, ids=range(len(CHOSEN)))
+# Large windows whose parameters differ between the axes
+APART = [
+    Case(Layout(3, 1, 2, "channels_last"), size, mx.float32, planes(size, "ties", count=2), pool)
+    for size in [(8, 9, 10)]
+    for pool in (
+        reference.Pool((3, 5, 5), (1, 1, 1), (0, 0, 0), (3, 1, 1)),
+        reference.Pool((3, 5, 5), (1, 1, 1), (0, 0, 0), (1, 2, 1)),
+        reference.Pool((3, 5, 5), (2, 1, 1), (0, 0, 0), (1, 1, 1)),
+        reference.Pool((3, 5, 5), (1, 1, 1), (1, 0, 0), (1, 1, 1)),
+    )
+]
+
+
+@pytest.mark.parametrize("case", [*CHOSEN, *APART], ids=range(len(CHOSEN) + len(APART)))
 def test_the_cases_that_are_chosen_for_the_kernels(case):
     check_case(case)
 
@@ -90,16 +103,6 @@ def test_strides_and_dilations_of_a_plane_of_nearly_2_to_the_31_positions(kernel
     x = mx.broadcast_to(mx.array([[[5]]], mx.int8), (1, length, 1))  # takes no memory
     _, indices = mlx_unpool.max_pool1d(x, kernel, stride, dilation=dilation, return_indices=True)
     assert indices.reshape(-1).tolist() == [*range(0, length - (kernel - 1) * dilation, stride)]
-
-
-@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.int8], ids=str)
-@pytest.mark.parametrize("shape", [(1, 64, 64, 2), (1, 128, 128, 1), (1, 64, 64, 1024)])
-def test_memory_of_the_values_of_2x2_windows(shape, dtype):
-    """The result, and at most an array of half the size of the input."""
-    x = mx.zeros(shape, dtype)
-    mx.eval(x)
-    peak = peak_of(lambda: mx.eval(mlx_unpool.max_pool2d(x, 2)))
-    assert x.nbytes / 4 <= peak <= 3 * x.nbytes / 4 + 4096
 
 
 def test_the_gradient_of_2x2_windows_needs_no_scatter():
@@ -172,15 +175,6 @@ def test_fractional_windows_of_long_axes_stay_on_the_axis():
     assert indices.max().item() == length - 1
 
 
-def test_adaptive_windows_of_one_shape_cost_what_an_ordinary_pool_costs():
-    x = mx.random.normal((2, 12, 9, 3))
-    for size, kernel, stride in (((4, 3), 3, 3), ((1, 1), (12, 9), 1), ((11, 4), (2, 3), (1, 2))):
-        got = mlx_unpool.adaptive_max_pool2d(x, size, return_indices=True)
-        expected = mlx_unpool.max_pool2d(x, kernel, stride, return_indices=True)
-        assert len(operations(*got)) <= len(operations(*expected))
-        assert all(mx.array_equal(a, b) for a, b in zip(got, expected, strict=True))
-
-
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("stride", [1, 2, 3, None])
 def test_operations_grow_with_the_logarithm_of_a_window(stride, padded):
@@ -193,9 +187,24 @@ def test_operations_grow_with_the_logarithm_of_a_window(stride, padded):
     assert counts[-1] <= 64 * 12
 
 
-def test_elements_outside_the_input_need_no_operations():
-    x, window = mx.ones((1, 10, 1)), (2**21, 1, 2**20)
-    assert len(operations(*mlx_unpool.max_pool1d(x, *window, return_indices=True))) < 200
+def indices_of(kind: str, *arguments) -> mx.array:
+    return getattr(mlx_unpool, f"{kind}max_pool2d")(*arguments, return_indices=True)[1]
+
+
+X, LINE = mx.zeros((2, 12, 9, 64)), mx.ones((1, 10, 1, 1))
+OUTSIDE = LINE, (2**21, 1), 1, (2**20, 0)  # windows of two million elements, of which at most ten are inside
+WINDOWS = (2, 2, 0), (3, 1, 1), (7, 7, 0)
+FEWER = {  # a call, another one, and how many times as many operations the first may have
+    **{f"values alone, {w}": (mlx_unpool.max_pool2d(X, *w), indices_of("", X, *w), 0.7) for w in WINDOWS},
+    "equal adaptive windows": (indices_of("adaptive_", X, (4, 3)), indices_of("", X, 3), 1),
+    "overlapping ones": (indices_of("adaptive_", X, (11, 4)), indices_of("", X, (2, 3), (1, 2)), 1),
+    "outside the input": (indices_of("", *OUTSIDE), indices_of("", LINE, (21, 1), 1, (10, 0)), 2),
+}
+
+
+@pytest.mark.parametrize(("one", "other", "part"), FEWER.values(), ids=FEWER)
+def test_what_is_not_needed_costs_no_operations(one, other, part):
+    assert 0 < len(operations(one)) <= part * len(operations(other))
 
 
 @pytest.mark.parametrize("index_format", ["flat", "window"])
@@ -225,44 +234,38 @@ def test_float64(window):
 @pytest.mark.parametrize("backend", ["metal", "cuda"])
 def test_no_gpu_has_float64(backend):
     x, indices = mx.zeros((1, 4, 1), mx.float64), mx.zeros((1, 4, 1), mx.int32)
-    for name, *arguments in (
-        ("max_pool1d", x, 2),
-        ("adaptive_max_pool1d", x, 3),
-        ("max_unpool1d", x, indices, 2),
-    ):
+    calls = ("max_pool1d", x, 2), ("adaptive_max_pool1d", x, 3), ("max_unpool1d", x, indices, 2)
+    for name, *arguments in calls:
         call = lambda f=name, a=arguments: getattr(mlx_unpool, f)(*a)
         with mlx_unpool.use_backend(backend):
             fails(call, TypeError, name, "x", "float64")
 
 
-@pytest.mark.parametrize("window", [(2, 2, 0), (3, 2, 1), (3, 1, 1), (7, 7, 0), (5, 2, 2)])
-def test_a_pool_without_indices_computes_values_only(window):
-    x = mx.zeros((2, 28, 28, 64))
-    values = operations(mlx_unpool.max_pool2d(x, *window))
-    assert len(values) < 2 / 3 * len(operations(mlx_unpool.max_pool2d(x, *window, return_indices=True)[0]))
-
-
-@pytest.mark.parametrize(("kernel", "length", "most"), [(32, 512, 16), (13, 512, 16), (3, 1024, 40)])
-@pytest.mark.parametrize("padded", [False, True])
-def test_unpooling_window_indices_takes_little_memory(kernel, length, most, padded):
-    """In MB. A table of all elements of all windows would take up to 1.9 GB."""
-    padding = kernel // 2 if padded else 0
+def unpool_all(kernel: int, length: int, padding: int) -> mx.array:
     shape = (1, *[length + 2 * padding - kernel + 1] * 2, 1)
-    values, indices = mx.ones(shape), mx.full(shape, kernel + 2, mx.uint16)
-    window = kernel, 1, padding, (length, length)
-    mx.eval(values, indices)
-    assert peak_of(lambda: mx.eval(mlx_unpool.max_unpool2d(values, indices, *window))) <= most * 1e6
+    indices = mx.full(shape, kernel + 2, mx.uint16)
+    return mlx_unpool.max_unpool2d(mx.ones(shape), indices, kernel, 1, padding, (length, length))
 
 
-def test_windows_that_are_far_apart_or_large_take_little_memory():
-    # The last of two windows starts 2^30 positions after the end of the output.
-    indices = mx.array([[[2], [0]]], mx.uint8)
-    unpool = lambda: mlx_unpool.max_unpool1d(mx.ones((1, 2, 1)), indices, 3, 2**30, 0, 5)
-    assert peak_of(lambda: mx.eval(unpool())) < 10_000
-    assert unpool().reshape(-1).tolist() == [0, 0, 1, 0, 0]
-    x = mx.random.normal((1, 512, 512, 16))
-    mx.eval(x)
-    assert peak_of(lambda: mx.eval(mlx_unpool.max_pool2d(x, 32))) <= 2e6
+FAR = mx.ones((1, 2, 1)), mx.array([[[2], [0]]], mx.uint8), 3, 2**30, 0, 5  # the last window starts at 2^30
+IMAGE = mx.zeros((1, 512, 512, 16))
+MEMORY = {  # a call, and how many bytes it may take at most
+    "values of 2x2 windows": (lambda: mlx_unpool.max_pool2d(IMAGE, 2), 3 / 4 * IMAGE.nbytes + 2**12),
+    "values of large windows": (lambda: mlx_unpool.max_pool2d(IMAGE, 32), 2e6),
+    # A table of all elements of all windows would take up to 1.9 GB.
+    "unpooled offsets, 32x32": (lambda: unpool_all(32, 512, 0), 20e6),
+    "unpooled offsets, 32x32, padded": (lambda: unpool_all(32, 512, 16), 20e6),
+    "unpooled offsets, 13x13, padded": (lambda: unpool_all(13, 512, 6), 20e6),
+    "unpooled offsets, 3x3": (lambda: unpool_all(3, 1024, 0), 50e6),
+    "unpooled windows that are far apart": (lambda: mlx_unpool.max_unpool1d(*FAR), 10_000),
+    "indices of windows of two million elements": (lambda: indices_of("", *OUTSIDE), 10_000),
+}
+
+
+@pytest.mark.parametrize(("call", "most"), MEMORY.values(), ids=MEMORY)
+def test_memory(call, most):
+    mx.eval(IMAGE)
+    assert 0 < peak_of(lambda: mx.eval(call())) <= most
 
 
 def test_the_gradient_of_a_large_window_lists_none_of_its_elements():
@@ -275,13 +278,8 @@ def test_the_gradient_of_a_large_window_lists_none_of_its_elements():
 
 # Separate windows, and dilated ones: rank, kernel, stride, dilation, length
 SEPARATE = [(1, 4, 4, 1, 13), (2, (5, 9), (5, 12), 1, 24), (3, 4, 11, 3, 22), (3, 8, 8, 1, 19)]
-SEPARATE += [
-    (2, 2, 2, 1, 33),
-    (2, 2, 2, 2, 13),
-    (2, (2, 3), (2, 3), 1, 3),
-    (3, 2, 2, 1, 5),
-    (3, (3, 1, 2), (3, 1, 2), 1, 6),
-]
+SEPARATE += [(2, 2, 2, 1, 33), (2, 2, 2, 2, 13), (2, (2, 3), (2, 3), 1, 3), (3, 2, 2, 1, 5)]
+SEPARATE += [(3, (3, 1, 2), (3, 1, 2), 1, 6)]
 
 
 @pytest.mark.parametrize(("rank", "kernel", "stride", "dilation", "length"), SEPARATE)

@@ -95,7 +95,6 @@ def test_the_self_test_explains_itself_and_needs_a_gpu():
     """tests/metal runs it on the emulated device."""
     said, done = (run("-m", "mlx_unpool.selftest", *words) for words in (["--help"], []))
     assert (said.returncode, done.returncode) == (0, 2)
-    assert "Compare every kernel" in said.stdout
     assert "Exit status: 0 if" in said.stdout
     assert done.stdout.startswith("```text\nmlx_unpool ")
     assert "no kernel was tested" in done.stdout.lower()
