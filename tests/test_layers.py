@@ -64,21 +64,17 @@ def made(name: str, **options) -> nn.Module:
 def test_layers_have_no_parameters_and_are_frozen_trained_and_updated_as_any(name):
     layer = made(name)
     before = repr(layer)
-    for change in (
-        layer.freeze,
-        layer.unfreeze,
-        layer.train,
-        layer.eval,
-        lambda: layer.update({}),
-        lambda: layer.update_modules({}),
-        lambda: layer.set_dtype(mx.float16) or layer,
-        lambda: layer.apply(lambda parameter: parameter * 0),
-        lambda: layer.load_weights([]),
+    layer.set_dtype(mx.float16)
+    for changed in (
+        *(layer.freeze(), layer.unfreeze(), layer.update({}), layer.update_modules({})),
+        *(layer.apply(lambda parameter: parameter * 0), layer.load_weights([]), layer.train(), layer.eval()),
     ):
-        assert change() is layer
-        assert repr(layer) == before
-        assert layer.parameters() == layer.trainable_parameters() == layer.children() == {}
-        assert layer.leaf_modules() == {}  # the layer is one of its own modules
+        assert changed is layer
+    assert repr(layer) == before
+    # The layer is one of its own modules.
+    assert (
+        layer.parameters() == layer.trainable_parameters() == layer.children() == layer.leaf_modules() == {}
+    )
     assert nn.Sequential(layer).leaf_modules() == {"layers": [layer]}
     assert not layer.training
     assert layer.train().training

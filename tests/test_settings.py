@@ -74,11 +74,9 @@ def test_it_holds_in_tasks_but_not_in_threads_that_are_started_inside(block):
     enter, holds = block
     in_a_thread = []
 
-    def there() -> bool:
-        try:
-            return holds()
-        finally:
-            mx.clear_streams()  # as MLX requires at the end of a thread
+    def there() -> None:
+        in_a_thread.append(holds())
+        mx.clear_streams()  # as MLX requires at the end of a thread
 
     async def read():
         await asyncio.sleep(0)
@@ -88,16 +86,15 @@ def test_it_holds_in_tasks_but_not_in_threads_that_are_started_inside(block):
         before = asyncio.create_task(read())
         with enter():
             made_inside = asyncio.create_task(read())
-            thread = threading.Thread(target=lambda: in_a_thread.append(there()))
+            thread = threading.Thread(target=there)
             thread.start()
             thread.join()
-            assert await asyncio.to_thread(there)
-            assert await made_inside
-            assert not await before
+            await asyncio.to_thread(there)
+            assert (await made_inside, await before) == (True, False)
         assert not holds()
 
     asyncio.run(main())
-    assert in_a_thread == [False]
+    assert in_a_thread == [False, True]
 
 
 INDEX, WORD = r"\[max_unpool1d\] 'indices' must", "'MLX_UNPOOL_CHECK' must be one of .* but got"

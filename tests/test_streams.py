@@ -94,20 +94,11 @@ CALLS = {name: call for rank in (1, 2, 3) for name, call in calls(rank).items()}
 def derivatives(call: Call, inputs: list[mx.array], stream: mx.Stream | None) -> list[mx.array]:
     """The results of a call and of its derivatives, first and second, on ``stream``."""
     x, *indices = inputs
-
-    def function(x):
-        return call(x, *indices, stream=stream)
-
-    def total(x):
-        return (function(x) ** 2).sum()
-
-    return [
-        function(x),
-        mx.grad(total)(x),
-        mx.grad(lambda x: (mx.grad(total)(x) ** 2).sum())(x),
-        mx.jvp(function, [x], [x])[1][0],
-        mx.vmap(function)(mx.stack([x, x]))[0],
-    ]
+    function = lambda x: call(x, *indices, stream=stream)
+    gradient = mx.grad(lambda x: (function(x) ** 2).sum())
+    second = mx.grad(lambda x: (gradient(x) ** 2).sum())(x)
+    mapped = mx.vmap(function)(mx.stack([x, x]))
+    return [function(x), gradient(x), second, mx.jvp(function, [x], [x])[1][0], mapped]
 
 
 @pytest.fixture
@@ -178,8 +169,8 @@ def test_everything_that_a_call_does_runs_on_the_requested_stream(name):
 def test_streams_and_devices_of_every_kind_are_accepted():
     x = mx.random.normal((1, 8, 8, 4))
     expected = there_and_back(x)
-    streams = (mx.cpu, mx.Device(mx.cpu), mx.default_stream(mx.cpu), mx.new_stream(mx.cpu))
-    for stream in (*streams, mx.new_thread_local_stream(mx.cpu)):
+    streams = mx.cpu, mx.Device(mx.cpu), mx.default_stream(mx.cpu), mx.new_thread_local_stream(mx.cpu)
+    for stream in streams:
         call = lambda x, stream=stream: there_and_back(x, stream)
         assert mx.array_equal(call(x), expected)
         assert mx.grad(lambda x, call=call: call(x).sum())(x).sum().item() == 64
