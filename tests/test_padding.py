@@ -46,12 +46,10 @@ def test_unpooling_with_same_needs_the_size_that_was_pooled():
 
 
 def numbers(*shape: int) -> mx.array:
-    """As in same_padding_in_tensorflow.py."""
     return mx.array(np.sin(np.arange(np.prod(shape)) ** 2).reshape(shape).astype(np.float32))
 
 
 def segment(x, weights):
-    """The network of tests/support/same_padding_in_tensorflow.py."""
     pool = MaxPool2d(2, padding="same", return_indices=True)
     features = nn.relu(mx.conv2d(x, weights[0], padding=1))  # (N, 7, 5, 3)
     x, indices = pool(features)  # (N, 4, 3, 3) each
@@ -61,6 +59,16 @@ def segment(x, weights):
 
 
 def test_a_network_with_same_padding_is_that_of_tensorflow():
+    """The numbers in the file are ``argmax`` and the last ``y`` of this program, with the same ``numbers``::
+
+    x = numbers(2, 7, 5, 2)
+    y = tf.nn.relu(tf.nn.conv2d(x, numbers(3, 3, 2, 3), 1, "SAME"))
+    size = y.shape
+    y, argmax = tf.nn.max_pool_with_argmax(y, 2, 2, "SAME", include_batch_in_index=True)
+    y = tf.nn.conv2d(y, numbers(3, 3, 3, 3), 1, "SAME")
+    flat = tf.scatter_nd(tf.reshape(argmax, (-1, 1)), tf.reshape(y, (-1,)), (np.prod(size),))
+    y = tf.nn.conv2d(tf.reshape(flat, size), numbers(3, 3, 3, 1), 1, "SAME")
+    """
     shapes = (3, 3, 2, 3), (3, 3, 3, 3), (3, 3, 3, 1)
     weights = [mx.moveaxis(numbers(*shape), -1, 0) for shape in shapes]
     x, expected = numbers(2, 7, 5, 2), json.loads(NUMBERS.read_text())

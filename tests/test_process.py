@@ -1,4 +1,4 @@
-"""Processes and signals: forked workers, interrupts, the self-test without a GPU."""
+"""Processes and signals: interrupts, the self-test without a GPU."""
 
 import os
 import subprocess
@@ -16,28 +16,6 @@ LIMIT = 300  # seconds, after which a process counts as hanging; each takes a fe
 def run(*command: str) -> subprocess.CompletedProcess:
     options = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": LIMIT}
     return subprocess.run([sys.executable, *command], **options)
-
-
-FORKED = """
-import multiprocessing
-import mlx.core as mx, mlx_unpool
-
-def work(seed):
-    x = mx.random.normal((2, 9, 9, 3), key=mx.random.key(seed))
-    return mx.grad(lambda x: (mlx_unpool.max_pool2d(x, 3, 2, 1) ** 2).sum())(x).sum().item()
-
-with multiprocessing.get_context("fork").Pool(2) as workers:
-    got = workers.map(work, range(4))
-print(got == [work(seed) for seed in range(4)])
-"""
-
-
-@UNIX
-@pytest.mark.skipif(mx.is_available(mx.gpu), reason="a GPU does not work after a fork")
-def test_workers_that_are_forked_before_mlx_runs_work():
-    """Importing the package starts no thread and uses no device, so a fork loses nothing."""
-    result = run("-c", FORKED)
-    assert (result.returncode, result.stdout) == (0, "True\n"), result.stderr
 
 
 INTERRUPTED = """

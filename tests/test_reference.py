@@ -124,7 +124,7 @@ def test_a_gradient_finds_every_fractional_window(length, kernel, count):
 
 def test_where_adaptive_windows_lie_is_what_their_definition_says():
     """The first and the last position of each window, and the windows of each position, for small lengths."""
-    for length, count in itertools.product(range(1, 14), range(1, 16)):
+    for length, count in itertools.product(range(1, 11), range(1, 13)):
         (ends,) = reference.adaptive_bounds((length,), (count,))
         x = mx.stack([mx.arange(length), -mx.arange(length)], axis=1).astype(mx.float32)
         pool = lambda x, n=count: mlx_unpool.adaptive_max_pool1d(x, n, return_indices=True)

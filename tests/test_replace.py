@@ -203,17 +203,9 @@ def exported(pool):
 BOTH, MLX_ONLY, OURS_ONLY, NEITHER = "both", "`mlx.nn`", "`mlx_unpool`", "neither"
 CALLS = {
     "a tuple or a list per axis": (BOTH, lambda of: of.MaxPool2d((3, 2), [2, 1], padding=(1, 0))(X)),
-    "1-D": (BOTH, lambda of: of.MaxPool1d(3, 2, 1)(X[0])),
-    "3-D": (BOTH, lambda of: of.MaxPool3d(2)(X[None])),
-    "bfloat16": (BOTH, lambda of: of.MaxPool2d(3, 2, 1)(X.astype(mx.bfloat16))),
-    "float64, on the CPU": (BOTH, lambda of: on_cpu(of.MaxPool2d(2), mx.float64)),
-    "int32": (BOTH, lambda of: of.MaxPool2d(3, 2, 1)(INTEGERS)),
     "int8, int16 without padding": (BOTH, lambda of: of.MaxPool2d(3)(INTEGERS.astype(mx.int8))),
-    "NaN": (BOTH, lambda of: of.MaxPool2d(2)(mx.where(X > 1, mx.nan, X))),
     "windows of `-inf`": (BOTH, lambda of: of.MaxPool2d(2, 1, 1)(mx.where(X < 1, -mx.inf, X))),
-    "an empty batch": (BOTH, lambda of: of.MaxPool2d(2)(X[:0])),
     "a view": (BOTH, lambda of: of.MaxPool2d(3, 2)(X[:, ::-2].swapaxes(1, 2))),
-    "`mx.compile`": (BOTH, lambda of: mx.compile(of.MaxPool2d(3, 2, 1))(X)),
     "`mx.jvp`": (BOTH, lambda of: mx.jvp(of.MaxPool2d(3, 2, 1), [X], [X + 1])[1][0]),
     "`mx.grad` of `mx.grad`": (BOTH, lambda of: second_gradient(of.MaxPool2d(2))),
     "`mx.vmap` of windows that tile the input": (BOTH, lambda of: mx.vmap(of.MaxPool2d(2))(X[None])),
@@ -250,4 +242,4 @@ def test_who_accepts_a_call(name):
     assert answers.get((theirs is not None, ours is not None), NEITHER) == who
     if who == BOTH:
         assert (theirs.dtype, theirs.shape) == (ours.dtype, ours.shape)
-        assert mx.array_equal(theirs, ours, equal_nan=name == "NaN")
+        assert mx.array_equal(theirs, ours)

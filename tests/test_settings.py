@@ -29,12 +29,12 @@ def refused(call: Callable[[], object], error: type[Exception]) -> bool:
 
 
 LINE, OUTSIDE = mx.ones((2, 1)), mx.array([[0], [4]])
-TWO = mx.ones((2, 1), mx.float64)
+TWO, POOL = mx.ones((2, 1), mx.float64), mlx_unpool.MaxPool1d(2)
 # The context manager, and a call that is refused inside it only
 BLOCKS = {
     "exporting": (
         mlx_unpool.exporting,
-        lambda: refused(lambda: mx.grad(lambda x: mlx_unpool.max_pool1d(x, 2).sum())(LINE), ValueError),
+        lambda: refused(lambda: mx.grad(lambda x: POOL(x, stream=mx.cpu).sum())(LINE), ValueError),
     ),
     "checking": (
         mlx_unpool.checking,

@@ -131,27 +131,3 @@ def test_derivatives_with_respect_to_random_samples_are_zero():
     assert mx.array_equal(tangent, pool(x, samples))
     assert not mx.jvp(lambda u: pool(x, u), [samples], [samples])[1][0].any().item()
     assert not mx.grad(lambda u: pool(x, u).sum())(samples).any().item()
-
-
-WIDE = {
-    **{f"max pool of {k}": mlx_unpool.MaxPool1d(k, s) for k, s in ((33, 33), (64, 7), (100, 100))},
-    "dilated": mlx_unpool.MaxPool1d(40, 3, 5, dilation=2),
-    "adaptive to 1": mlx_unpool.AdaptiveMaxPool1d(1),
-    "adaptive to 3": mlx_unpool.AdaptiveMaxPool1d(3),
-    "fractional": lambda x: mlx_unpool.fractional_max_pool2d(
-        x[:, None], (1, 50), output_size=(1, 4), random_samples=mx.full((len(x), x.shape[2], 2), 0.5)
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WIDE)
-def test_wide_windows_are_mapped(name):
-    pool = WIDE[name]
-    x = mx.random.permutation(2 * 3 * 2 * 211 * 2).reshape(2, 3, 2, 211, 2).astype(mx.float32)
-    total = lambda x: (pool(x) ** 2).sum()
-    each = lambda f, x: mx.stack([mx.stack([f(y) for y in row]) for row in x])
-    for function in (pool, mx.grad(total)):
-        assert mx.array_equal(mx.vmap(mx.vmap(function))(x), each(function, x))
-        assert mx.array_equal(mx.vmap(function, in_axes=1)(x[0].swapaxes(0, 1)), each(function, x)[0])
-    mapped = mx.grad(lambda x: mx.vmap(total)(x).sum())(x[0])
-    assert mx.array_equal(mapped, each(mx.grad(total), x)[0])
