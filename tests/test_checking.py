@@ -111,8 +111,8 @@ def test_invalid_window_indices_are_named():
         check_indices(offsets, (6, 8), 2)
 
 
-def test_a_message_takes_no_search_over_sizes():
-    """A stride of 5e7 allows 1e8 sizes, so the message must not try them one by one."""
-    sizes = "Inputs with W 2 to 50000001 have this pooled size"
-    with pytest.raises(ValueError, match=sizes):
-        check_indices(mx.array([[[70000000]]]), (5,), 2, 5 * 10**7)
+def test_a_message_gives_the_sizes_without_a_search():
+    """A stride of 5e7 allows 1e8 sizes, so the message must not try them one by one; no size is below 1."""
+    for size, window, sizes in (((5,), (2, 5 * 10**7), "W 2 to 50000001"), ((1,), (2, 2, 1), "W 1 to 1")):
+        with pytest.raises(ValueError, match=f"Inputs with {sizes} have this pooled size"):
+            check_indices(mx.array([[[70000000]]]), size, *window)

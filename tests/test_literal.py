@@ -97,6 +97,11 @@ def test_elements_outside_the_input_cost_nothing():
     values, indices = max_pool1d(x, 2, 1, 2**20, dilation=2**21, return_indices=True)
     assert same(values, [-INF] * 10)
     assert same(indices, [-1] * 10)
+    for far in (2**23, 2**29):
+        window = 2, far, 2 * far
+        values, indices = max_pool1d(line([1] * 5), *window, dilation=2 * far, return_indices=True)
+        assert same(values, [1, -INF, 1])
+        assert same(indices, [0, -1, 0])
 
 
 def total(call):

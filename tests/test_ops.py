@@ -187,12 +187,13 @@ def test_operations_grow_with_the_logarithm_of_a_window(stride, padded):
     assert counts[-1] <= 64 * 12
 
 
-def indices_of(kind: str, *arguments) -> mx.array:
-    return getattr(mlx_unpool, f"{kind}max_pool2d")(*arguments, return_indices=True)[1]
+def indices_of(kind: str, *arguments, **options) -> mx.array:
+    return getattr(mlx_unpool, f"{kind}max_pool2d")(*arguments, return_indices=True, **options)[1]
 
 
 X, LINE = mx.zeros((2, 12, 9, 64)), mx.ones((1, 10, 1, 1))
 OUTSIDE = LINE, (2**21, 1), 1, (2**20, 0)  # windows of two million elements, of which at most ten are inside
+FAR_PADDING = mx.ones((1, 5, 1, 1)), (2, 1), (2**29, 1), (2**30, 0)
 WINDOWS = (2, 2, 0), (3, 1, 1), (7, 7, 0)
 FEWER = {  # a call, another one, and how many times as many operations the first may have
     **{f"values alone, {w}": (mlx_unpool.max_pool2d(X, *w), indices_of("", X, *w), 0.7) for w in WINDOWS},
@@ -257,6 +258,10 @@ MEMORY = {  # a call, and how many bytes it may take at most
     "unpooled offsets, 32x32, padded": (lambda: unpool_all(32, 512, 16), 20e6),
     "unpooled offsets, 13x13, padded": (lambda: unpool_all(13, 512, 6), 20e6),
     "unpooled offsets, 3x3": (lambda: unpool_all(3, 1024, 0), 50e6),
+    "windows that are far apart in the padding": (
+        lambda: indices_of("", *FAR_PADDING, dilation=(2**30, 1)),
+        10_000,
+    ),
     "unpooled windows that are far apart": (lambda: mlx_unpool.max_unpool1d(*FAR), 10_000),
     "indices of windows of two million elements": (lambda: indices_of("", *OUTSIDE), 10_000),
 }
