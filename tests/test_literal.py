@@ -162,3 +162,9 @@ def test_random_samples_out_of_range_stay_inside_the_plane(sample):
     assert mx.grad(total(lambda x: pool(x)[0]))(x).sum().item() == values.size
     picked = mx.take_along_axis(x.reshape(81, 2), indices.reshape(25, 2), axis=0)
     assert mx.array_equal(picked, values.reshape(25, 2))
+
+
+def test_samples_of_16_bits_are_those_of_32_bits():
+    x, u = mx.random.normal((1, 1, 2000, 1)), mx.array([[[0, 0.3]]], mx.float16)
+    pool = lambda u: fractional_max_pool2d(x, (1, 2), output_size=(1, 1500), random_samples=u)
+    assert mx.array_equal(pool(u), pool(u.astype(mx.float32)))
