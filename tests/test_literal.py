@@ -108,6 +108,15 @@ def total(call):
     return lambda x: call(x).sum()
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_sums_of_16_bit_cotangents_are_exact(dtype):
+    """In 16 bits 2,048 + 1 is 2,048, or 256 + 1 is 256."""
+    x = line([0] * 3999 + [1] + [0] * 3999, dtype)
+    gradient = mx.grad(total(lambda x: max_pool1d(x, 4000, 1)))(x)
+    assert gradient.dtype == dtype
+    assert (gradient[0, 3999].item(), gradient.astype(mx.float32).sum().item()) == (4000, 4000)
+
+
 def test_the_third_derivative():
     """The gradient of x^3 is 3 x^2, that of its square 36 x^3, and that of the square of this 7776 x^5."""
     squared = lambda f: lambda x: (mx.grad(f)(x) ** 2).sum()
