@@ -177,3 +177,15 @@ def test_samples_of_16_bits_are_those_of_32_bits():
     x, u = mx.random.normal((1, 1, 2000, 1)), mx.array([[[0, 0.3]]], mx.float16)
     pool = lambda u: fractional_max_pool2d(x, (1, 2), output_size=(1, 1500), random_samples=u)
     assert mx.array_equal(pool(u), pool(u.astype(mx.float32)))
+
+
+@pytest.mark.parametrize("length", [30, 3000])
+def test_nan_at_both_ends_of_a_padded_axis(length):
+    """A window that extends beyond the axis must not count its last element twice."""
+    x = line([NAN, *[0] * (length - 2), NAN])
+    for dilation in (1, 2):
+        _, indices = max_pool1d(x, 3, 1, 2, dilation=dilation, return_indices=True)
+        windows = [range(p, p + 2 * dilation + 1, dilation) for p in range(-2, length + 2 - 2 * dilation)]
+        for window, index in zip(windows, indices.reshape(-1).tolist(), strict=True):
+            ends = [end for end in (length - 1, 0) if end in window]
+            assert index == ends[0] if ends else index in window
