@@ -11,18 +11,15 @@ import sys
 from importlib.metadata import version
 from importlib.util import resolve_name
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import mlx.core as mx
 import pytest
 import transforms
 
 import mlx_unpool
-from mlx_unpool._backends import gpu
 
 ROOT = Path(__file__).parent.parent
-sys.path.append(str(ROOT / "docs"))
-import write_api  # noqa: E402
-
 PACKAGE = ROOT / "mlx_unpool"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 TREES = {path: ast.parse(path.read_text()) for path in MODULES}
@@ -71,7 +68,7 @@ def own_imports(path: Path) -> set[str]:
 def test_imports_go_down_only():
     lines = enumerate(LAYERS.splitlines())
     height = {name: number for number, line in lines for name in line.split()}
-    assert set(height) == {module_name(path) for path in MODULES}
+    assert set(height) >= {module_name(path) for path in MODULES}
     for path in MODULES:
         for imported in own_imports(path):
             assert height[module_name(path)] < height[imported], (path, imported)
@@ -79,14 +76,13 @@ def test_imports_go_down_only():
 
 def test_nothing_is_evaluated_by_the_library():
     forbidden = {"eval", "item", "tolist", "async_eval", "synchronize", "numpy"}
-    found = {}
+    found = set()
     for path, tree in TREES.items():
         nodes = list(ast.walk(tree))
         names = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-        names |= {node.name for node in nodes if isinstance(node, ast.alias)}
-        if names & forbidden and module_name(path) not in ("selftest", "benchmark"):
-            found[module_name(path)] = names & forbidden
-    assert found == {"_checks": {"eval", "item"}}  # in check and check_if_possible
+        if forbidden & (names | {node.name for node in nodes if isinstance(node, ast.alias)}):
+            found.add(module_name(path))
+    assert found == {"_checks", "selftest", "benchmark"}
 
 
 def test_python_without_assertions_checks_the_same_arguments():
@@ -123,7 +119,7 @@ def test_no_call_and_no_derivative_looks_at_a_number(row, evaluation_refused):
 
 
 def test_no_conversion_looks_at_a_number(evaluation_refused):
-    names = mlx_unpool.formats.CONVERTIBLE_FORMATS
+    names = get_args(get_type_hints(mlx_unpool.convert_indices)["source"])
     for source, target in itertools.product(names, names):
         indices = mx.zeros((2, 3, 4, 5), mx.uint8 if source == "window" else mx.int32)
         mlx_unpool.convert_indices(indices, source, target, (6, 8), 2)
@@ -148,17 +144,24 @@ def test_examples_in_docstrings_run(path):
     module = importlib.import_module("mlx_unpool" if name == "__init__" else f"mlx_unpool.{name}")
     results = doctest.testmod(module, extraglobs={"mlx_unpool": mlx_unpool})
     assert results.failed == 0
-    assert results.attempted >= {"layers": 25, "functional": 25, "formats": 4, "_checks": 5}.get(name, 0)
+    assert results.attempted >= path.read_text().count(">>> ")
 
 
 WITHOUT_RESULT = "check_indices", "checking", "exporting", "use_backend"
+AS_IN = re.compile(r"^Arguments, results and errors are as in \S*?`+(\w+)`+.*\n\n", re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", mlx_unpool.__all__)
 def test_public_names_document_arguments_results_and_an_example(name):
-    """Every docstring has each section once, in the same order."""
+    """Every docstring has each section once, in the same order; a 1-D or 3-D one refers to the 2-D one."""
     thing = getattr(mlx_unpool, name)
-    text, arguments = write_api.docstring(thing), inspect.signature(thing).parameters
+    text, arguments = inspect.getdoc(thing), inspect.signature(thing).parameters
+    if other := AS_IN.search(text):
+        assert other[1] == re.sub(r"\d", "2", name)
+        sections = inspect.getdoc(getattr(mlx_unpool, other[1]))
+        text = text.replace(
+            other[0], "Args:" + re.split("^(?:Args|Example):", sections, flags=re.MULTILINE)[1]
+        )
     sections = re.findall(r"^(Args|Returns|Shape|Example|See also):", text, re.MULTILINE)
     results = ["Shape"] if inspect.isclass(thing) else ["Returns"] * (name not in WITHOUT_RESULT)
     assert sections == [*["Args"] * bool(arguments), *results, "Example", "See also"]
@@ -173,15 +176,14 @@ def test_public_names_document_arguments_results_and_an_example(name):
         assert all(f"\n{section}:" in text for section in ("Args", "Returns"))
 
 
-def test_the_version_stands_in_one_place():
+def test_versions_stand_in_one_place():
+    files = ("CHANGELOG.md", "CITATION.cff", "pyproject.toml", "README.md")
+    changes, citation, project, readme = ((ROOT / name).read_text() for name in files)
     assert version("mlx-unpool") == mlx_unpool.__version__
-    assert mlx_unpool.__version__ in (ROOT / "CHANGELOG.md").read_text()
-    assert f"\nversion: {mlx_unpool.__version__}\n" in (ROOT / "CITATION.cff").read_text()
-
-
-def test_every_kernel_has_a_file():
-    bodies = {path.stem for path in (ROOT / "metal").glob("*.metal")}
-    assert bodies == {kernel.name for kernel in gpu.KERNELS}
+    assert mlx_unpool.__version__ in changes
+    assert f"\nversion: {mlx_unpool.__version__}\n" in citation
+    (oldest,) = set(re.findall(r"\"mlx(?:\[cpu\])?>=([\d.]+)", project))
+    assert f"MLX {oldest} or later" in readme
 
 
 PAGES = "export guarantees indices_and_sizes replace_mlx_nn"
@@ -207,9 +209,3 @@ def test_tests_and_files_that_pages_name_are_there():
             assert not test or f"def {test}(" in (ROOT / path).read_text(), (page.name, test)
         for link in re.findall(r"\]\(([^)#:]+)\)", text):
             assert (page.parent / link).exists(), (page.name, link)
-
-
-def test_the_oldest_mlx_is_the_same_everywhere():
-    oldest = set(re.findall(r"\"mlx(?:\[cpu\])?>=([\d.]+)", (ROOT / "pyproject.toml").read_text()))
-    assert len(oldest) == 1
-    assert f"MLX {oldest.pop()} or later" in (ROOT / "README.md").read_text()

@@ -1,6 +1,7 @@
 """Invalid input: the type of the error, and the caller, argument, value and limits in its message."""
 
 import inspect
+import itertools
 import re
 from operator import attrgetter
 
@@ -10,8 +11,10 @@ import pytest
 from errors import fails
 
 import mlx_unpool
+from mlx_unpool import MaxPool2d, MaxUnpool2d
 
 RANKS = (1, 2, 3)
+NUMBERS = ("kernel_size", "stride", "padding", "dilation")
 ONE_OR_MORE = (ValueError, "1 or more")
 INTEGER = (TypeError, "an integer")
 FLAG = (TypeError, "True or False")
@@ -27,19 +30,19 @@ def lazy(shape, dtype=mx.int8) -> mx.array:
     return mx.broadcast_to(mx.array(0, dtype), shape)
 
 
-# argument, value, error, further parts of the message
+# argument, value, error, a part of the message
 WINDOWS = [
-    *(("kernel_size", value, *ONE_OR_MORE) for value in (0, -2)),
-    *(("kernel_size", value, *INTEGER) for value in (True, 2.0, "2")),
+    *((name, 0, *ONE_OR_MORE) for name in ("kernel_size", "stride", "dilation")),
+    *(
+        (name, value, *INTEGER)
+        for name in ("kernel_size", "stride", "dilation")
+        for value in (True, 2.0, "2")
+    ),
     *(("kernel_size", value, ValueError, "an integer") for value in ((2, 2, 2, 2), ())),
-    *(("stride", value, *ONE_OR_MORE) for value in (0, -1)),
-    *(("stride", value, *INTEGER) for value in (False, 1.5)),
     ("padding", -1, ValueError, "0 or more"),
     ("padding", 4, ValueError, "less than the window"),
     ("padding", "SAME", ValueError, "be 'same' or 'valid'"),
     ("padding", True, *INTEGER),
-    ("dilation", 0, *ONE_OR_MORE),
-    *(("dilation", value, *INTEGER) for value in (True, 1.0)),
     ("data_format", "NCHW", *FORMAT),
     ("data_format", "NCHW", ValueError, " NCHW is 'channels_first'."),
     ("data_format", "NLC", ValueError, " NLC is 'channels_last'."),
@@ -66,7 +69,7 @@ FRACTIONAL = [
     ("return_indices", 1, *FLAG),
     ("data_format", "NHWC", *FORMAT),
 ]
-# function, ranks, required arguments
+# function, ranks, required arguments, rows
 KINDS = [
     ("max_pool", RANKS, {"kernel_size": 3}, (*WINDOWS, *POOLS)),
     ("max_unpool", RANKS, {"kernel_size": 3}, WINDOWS),
@@ -108,6 +111,15 @@ CALLS = {
             ((mx.zeros(shape), 2), {"data_format": name}, ValueError, "x", order, str(shape))
             for shape in ((3,), (1,) * 5)
             for name, order in (("channels_last", "C)"), ("channels_first", "(N, C,"))
+        ),
+        *(
+            ((SQUARE, 3, 2, padding), {}, error, "padding", repr(padding))
+            for error, *paddings in (
+                (ValueError, "SAME", "", (1,), ((1, 2),), ((1, 2, 3), 1), ((), 1), ((1, 2), (1, 2), 0)),
+                (ValueError, ((0, -1), 1), ((0, 3), 1), (1, (3, 0))),
+                (TypeError, ((1, "2"), 1), ((True, 1), 1), (((1, 2),) * 2, 1), None, 1.5),
+            )
+            for padding in paddings
         ),
         ((SMALL, 2), {"dilation": 3}, ValueError, "kernel_size", "fit"),
         ((SMALL, (1, 4)), {}, ValueError, "kernel_size", "fit"),
@@ -230,50 +242,38 @@ def test_functions_name_what_is_wrong(caller, row):
     fails(lambda: getattr(mlx_unpool, caller)(*arguments, **options), error, caller, *parts)
 
 
-@pytest.mark.parametrize("shape", [(1, 4, 4), (1, 4, 5, 1), (4, 4, 1), (1, 4, 4, 2)])
-def test_values_and_indices_of_different_shapes_are_both_named(shape):
-    with pytest.raises(ValueError, match="must have") as caught:
-        mlx_unpool.max_unpool2d(SQUARE, mx.zeros(shape, mx.int32), 2)
-    shapes = f"must have the same shape but got (1, 4, 4, 1) and {shape}."
-    assert str(caught.value) == f"[max_unpool2d] 'x' and 'indices' {shapes}"
+def test_values_and_indices_of_different_shapes_are_both_named():
+    for shape in ((1, 4, 4), (1, 4, 5, 1), (4, 4, 1), (1, 4, 4, 2), (1, 2, 8, 1)):
+        with pytest.raises(ValueError, match="must have") as caught:
+            mlx_unpool.max_unpool2d(SQUARE, mx.zeros(shape, mx.int32), 2)
+        shapes = f"must have the same shape but got (1, 4, 4, 1) and {shape}."
+        assert str(caught.value) == f"[max_unpool2d] 'x' and 'indices' {shapes}"
 
 
-UNPOOL = mlx_unpool.MaxUnpool2d(2)
-LAYER_CALLS = {
-    "MaxPool2d": [
-        (lambda: mlx_unpool.MaxPool2d(257, index_format="window"), "index_format", "65536"),
-        (lambda: mlx_unpool.MaxPool2d(2)(mx.zeros((3,))), "x", "(3,)"),
-    ],
-    "MaxUnpool2d": [
-        (lambda: UNPOOL(SQUARE, I32, (6, 8)), "output_size", "(6, 8)"),
-        *(
-            (lambda name=name: mlx_unpool.MaxUnpool2d(None, **{name: 2}), name, "kernel_size")
-            for name in ("stride", "padding", "dilation")
-        ),
-    ],
-}
+UNPOOL = MaxUnpool2d(2)
+CIRCULAR: list = [2]
+CIRCULAR.append(CIRCULAR)
+LAYER_CALLS = [  # call, class, argument and a part of the message
+    (lambda: MaxPool2d(257, index_format="window"), "MaxPool2d", "index_format", "65536"),
+    (lambda: MaxPool2d(2)(mx.zeros((3,))), "MaxPool2d", "x", "(3,)"),
+    (lambda: UNPOOL(SQUARE, I32, (6, 8)), "MaxUnpool2d", "output_size", "(6, 8)"),
+    (lambda: MaxUnpool2d(None, stride=2), "MaxUnpool2d", "stride", "kernel_size"),
+    (lambda: MaxUnpool2d(None, padding=2), "MaxUnpool2d", "padding", "kernel_size"),
+    (lambda: MaxUnpool2d(None, dilation=2), "MaxUnpool2d", "dilation", "kernel_size"),
+]
 
 
 def test_layers_name_what_is_wrong_in_a_call():
-    for name, rows in LAYER_CALLS.items():
-        for call, *parts in rows:
-            fails(call, ValueError, name, *parts)
+    for call, *parts in LAYER_CALLS:
+        fails(call, ValueError, *parts)
+    fails(lambda: MaxPool2d(CIRCULAR), TypeError, "MaxPool2d", "kernel_size", "integer")
     fails(lambda: UNPOOL(SQUARE, I32, stream="cpu"), TypeError, "MaxUnpool2d", "stream", "str")
     for given in ({}, {"output_size": 3, "output_ratio": 0.5}):
         with pytest.raises(ValueError, match=r"^\[FractionalMaxPool2d\] exactly one of"):
             mlx_unpool.FractionalMaxPool2d(2, **given)
-
-
-def test_a_tuple_with_a_traced_array_is_not_printed():
-    call = mx.vmap(lambda size: mlx_unpool.max_pool2d(SQUARE, (size, 2)))
+    call = mx.vmap(lambda size: mlx_unpool.max_pool2d(SQUARE, (size, 2)))  # a traced array is not printed
     parts = "kernel_size", "integer", "an unprintable tuple"
     fails(lambda: call(mx.array([2, 3])), TypeError, "max_pool2d", *parts)
-
-
-def test_a_list_that_contains_itself_is_refused():
-    size: list = [2]
-    size.append(size)
-    fails(lambda: mlx_unpool.MaxPool2d(size), TypeError, "MaxPool2d", "kernel_size", "integer")
 
 
 NAMES = [name for name in mlx_unpool.__all__ if name not in ("checking", "exporting")]
@@ -294,39 +294,33 @@ def test_functions_and_layers_list_their_arguments_if_a_call_does_not_fit_them(n
             function(*arguments, **options)
 
 
-def test_names_of_keras_are_translated_where_there_is_such_an_argument():
-    for name, ours, call in (
-        ("pool_size", "kernel_size", lambda **o: mlx_unpool.max_pool2d(SQUARE, **o)),
-        ("strides", "stride", lambda **o: mlx_unpool.MaxUnpool1d(2, **o)),
-    ):
-        expected = rf"unexpected keyword argument '{name}' \(in PyTorch and here '{ours}'\); the arguments"
-        with pytest.raises(TypeError, match=expected):
-            call(**{name: 2})
-    with pytest.raises(TypeError, match="unexpected keyword argument 'strides'; the arguments"):
-        mlx_unpool.AdaptiveMaxPool2d(2, strides=2)
+KERAS = "(in PyTorch and here '{}'); the arguments"
+PROBLEMS_OF_ONE = [  # call, a part of the message
+    (lambda: mlx_unpool.max_pool2d(SQUARE, pool_size=2), f"'pool_size' {KERAS.format('kernel_size')}"),
+    (lambda: mlx_unpool.MaxUnpool1d(2, strides=2), f"'strides' {KERAS.format('stride')}"),
+    (lambda: mlx_unpool.AdaptiveMaxPool2d(2, strides=2), "keyword argument 'strides'; the arguments"),
+    (lambda: MaxPool2d(2, 2, 0, 1, True), "[MaxPool2d] got 5 positional arguments but the limit is 3"),
+    (lambda: MaxPool2d(2, 2, 0, 1, True), "the limit is 3: pass 'dilation' and all after it by name; "),
+    (lambda: MaxUnpool2d.from_pool(1, 2), "got 2 positional arguments but the limit is 1; the"),
+    (lambda: MaxUnpool2d(2)((POOLED, POSITIONS)), "returns a pair: values, indices = pool(x)"),
+]  # fmt: skip
 
 
-def test_arguments_passed_by_position_are_counted_without_self_and_named():
-    expected = r"^\[MaxPool2d\] got 5 .* the limit is 3: pass 'dilation' and all after it by name; "
-    with pytest.raises(TypeError, match=expected):
-        mlx_unpool.MaxPool2d(2, 2, 0, 1, True)
-    with pytest.raises(TypeError, match=r"got 2 .* the limit is 1; the arguments are \(pool\)"):
-        mlx_unpool.MaxUnpool2d.from_pool(1, 2)
-    with pytest.raises(TypeError, match=r"returns a pair: values, indices = pool\(x\)"):
-        mlx_unpool.MaxUnpool2d(2)((POOLED, POSITIONS))
+def test_messages_count_without_self_and_translate_names_of_keras():
+    for call, part in PROBLEMS_OF_ONE:
+        with pytest.raises(TypeError, match=re.escape(part)):
+            call()
 
 
 WIDE, POOLED = mx.zeros((2, 3, 20, 20)), mx.zeros((1, 16, 4, 4))
-POSITIONS = POOLED.astype(mx.int32)
+POSITIONS, U = POOLED.astype(mx.int32), mx.zeros((1, 16, 2))
 OTHER_LAYOUTS = {
     "a window": lambda **o: mlx_unpool.max_pool2d(WIDE, 7, **o),
-    "a layer": lambda **o: mlx_unpool.MaxPool2d(7, **o)(WIDE),
+    "a layer": lambda **o: MaxPool2d(7, **o)(WIDE),
     "a size": lambda **o: mlx_unpool.max_unpool2d(POOLED, POSITIONS, 2, output_size=8, **o),
     "a fractional window": lambda **o: mlx_unpool.fractional_max_pool2d(WIDE, 7, output_size=5, **o),
-    "random samples": lambda **o: mlx_unpool.fractional_max_pool2d(
-        POOLED, 2, output_size=3, random_samples=mx.zeros((1, 16, 2)), **o
-    ),
-    "a shape": lambda **o: mlx_unpool.MaxUnpool2d(2, **o)(POOLED, POSITIONS, (1, 16, 8, 8)),
+    "samples": lambda **o: mlx_unpool.fractional_max_pool2d(POOLED, 2, output_size=3, random_samples=U, **o),
+    "a shape": lambda **o: MaxUnpool2d(2, **o)(POOLED, POSITIONS, (1, 16, 8, 8)),
 }
 HINT = r" must .* but got .*\. If the array is channels {0}, pass data_format='channels_{0}'\.$"
 
@@ -348,66 +342,49 @@ def test_a_layout_that_does_not_fit_is_not_suggested():
         assert "If the array" not in str(caught.value)
 
 
-HUGE = {"2^31": 2**31, "2^63": 2**63, "2^70": 2**70, "10^5000": 10**5000}
-SIZED = {
-    "max_unpool2d": [(SQUARE, I32, 2, None, 0), (SQUARE, I32, None, None, 0)],
-    "adaptive_max_pool2d": [(SQUARE,)],
-    "check_indices": [(I32,)],
-    "convert_indices": [(I32, "flat", "onnx")],
-}
+SIZED = ("adaptive_max_pool2d", SQUARE), ("check_indices", I32), ("convert_indices", I32, "flat", "onnx")
+SIZED += tuple(("max_unpool2d", SQUARE, I32, kernel, None, 0) for kernel in (2, None))
 
 
-@pytest.mark.parametrize("value", HUGE.values(), ids=HUGE)
+@pytest.mark.parametrize("value", [2**31, 2**63, 2**70, 10**5000], ids=["2^31", "2^63", "2^70", "10^5000"])
 def test_integers_that_no_axis_can_hold_are_refused(value):
-    for name in ("kernel_size", "stride", "padding", "dilation"):
-        for kind in ("MaxPool1d", "MaxUnpool2d"):
-            call = lambda k=kind, n=name: getattr(mlx_unpool, k)(**{"kernel_size": 3, n: value})
-            fails(call, ValueError, kind, name, "2^31 - 1")
-    for caller, calls in SIZED.items():
-        for arguments in calls:
-            for size in (value, (value, 8), (8, value), -value):
-                call = lambda a=(*arguments, size), f=caller: getattr(mlx_unpool, f)(*a)
-                fails(call, ValueError, caller, "output_size")
+    for kind, name in itertools.product(("MaxPool1d", "MaxUnpool2d"), NUMBERS):
+        call = lambda k=kind, n=name: getattr(mlx_unpool, k)(**{"kernel_size": 3, n: value})
+        fails(call, ValueError, kind, name, "2^31 - 1")
+    for (caller, *given), size in itertools.product(SIZED, (value, (value, 8), (8, value), -value)):
+        call = lambda c=caller, g=(*given, size): getattr(mlx_unpool, c)(*g)
+        fails(call, ValueError, caller, "output_size")
 
 
-PLANE, HALF, ONE = (1, 2**16, 2**16, 1), (1, 2**15, 2**15, 1), (1, 1, 1)
-TOO_LARGE = {
-    "a plane": lambda: mlx_unpool.max_pool2d(lazy(PLANE), 3, 2, 1),
-    "many images": lambda: mlx_unpool.max_pool2d(lazy((64, 2**13, 2**13, 1)), 2),
-    "an unpooled plane": lambda: mlx_unpool.max_unpool2d(lazy(HALF), lazy(HALF, mx.uint8), 2),
-    "an unpooled plane with its extra position": lambda: unpool(2**15),
-    "without a window": lambda: unpool_anywhere(1, ONE, 2**31 - 1),
-    "more values than positions": lambda: unpool_anywhere(2, PLANE, 4),
-    "adaptive": lambda: mlx_unpool.adaptive_max_pool2d(lazy(PLANE), 7),
-    "many adaptive windows": lambda: mlx_unpool.adaptive_max_pool2d(lazy((1, 4, 4, 1)), (2**28, 8)),
-    "fractional": lambda: mlx_unpool.fractional_max_pool2d(lazy(PLANE), 2, output_ratio=0.5),
-    "a derivative": lambda: mx.vjp(
-        lambda x: mlx_unpool.max_pool2d(x, 2), [lazy(PLANE, mx.float32)], [lazy(HALF, mx.float32)]
-    ),
+def unpool(rank: int, shape: tuple[int, ...], window: int | None, size: int | None = None) -> mx.array:
+    indices = lazy(shape, mx.int32)
+    return getattr(mlx_unpool, f"max_unpool{rank}d")(lazy(shape), indices, window, output_size=size)
+
+
+PLANE, HALF = (1, 2**16, 2**16, 1), (1, 2**15, 2**15, 1)
+TOO_LARGE = {  # the argument, and a call
+    "a plane": ("x", lambda: mlx_unpool.max_pool2d(lazy(PLANE), 3, 2, 1)),
+    "many images": ("x", lambda: mlx_unpool.max_pool2d(lazy((64, 2**13, 2**13, 1)), 2)),
+    "an unpooled plane": ("output_size", lambda: unpool(2, HALF, 2)),
+    "an unpooled plane with its extra position": ("output_size", lambda: unpool(1, (1, 2**15, 2**15), 2)),
+    "without a window": ("output_size", lambda: unpool(1, (1, 1, 1), None, 2**31 - 1)),
+    "more values than positions": ("x", lambda: unpool(2, PLANE, None, 4)),
+    "adaptive": ("x", lambda: mlx_unpool.adaptive_max_pool2d(lazy(PLANE), 7)),
+    "adaptive windows": ("output_size", lambda: mlx_unpool.adaptive_max_pool2d(SQUARE, (2**28, 8))),
+    "fractional": ("x", lambda: mlx_unpool.fractional_max_pool2d(lazy(PLANE), 2, output_ratio=0.5)),
 }
 
 
-def unpool_anywhere(rank: int, shape: tuple[int, ...], size: int) -> mx.array:
-    function = getattr(mlx_unpool, f"max_unpool{rank}d")
-    return function(lazy(shape), lazy(shape, mx.int32), None, output_size=size)
-
-
-def unpool(channels: int) -> mx.array:
-    shape = (1, 2**15, channels)
-    return mlx_unpool.max_unpool1d(lazy(shape), lazy(shape, mx.int32), 2)
-
-
-@pytest.mark.parametrize("name", TOO_LARGE)
-def test_arrays_of_2_to_the_31_elements_are_refused_on_the_cpu(name):
-    argument = "output_size" if re.search("unpooled|without a window|many adaptive", name) else "x"
+@pytest.mark.parametrize(("argument", "call"), TOO_LARGE.values(), ids=TOO_LARGE)
+def test_arrays_of_2_to_the_31_elements_are_refused_on_the_cpu(argument, call):
     message = r"must (give arrays of fewer than 2\^31 elements on the|have fewer than 2\^31 values per plane)"
     with mx.stream(mx.cpu), pytest.raises(ValueError, match=f"'{argument}' {message}"):
-        TOO_LARGE[name]()
+        call()
 
 
 def test_smaller_arrays_are_accepted():
     with mx.stream(mx.cpu):
-        assert unpool(2**15 - 1).shape == (1, 2**16, 2**15 - 1)
+        assert unpool(1, (1, 2**15, 2**15 - 1), 2).shape == (1, 2**16, 2**15 - 1)
         assert mlx_unpool.adaptive_max_pool2d(x(2), (2**20, 8)).shape == (2, 2**20, 8, 3)
 
 

@@ -11,60 +11,39 @@ X = mx.arange(20.0).reshape(1, 4, 5, 1)  # pools to 2 x 2, as 4 x 4 does
 OTHER_SIZE = max_pool2d(X, 2, return_indices=True)
 
 
-def test_indices_of_another_plane_are_refused_with_the_solution():
-    gradient = mx.grad(lambda v: max_unpool2d(v, OTHER_SIZE[1], 2).sum())
+VALUES, OFFSETS = max_pool2d(X, 2, return_indices=True, index_format="window")
+OTHER_WINDOW = max_pool2d(mx.random.normal((1, 9, 9, 2)), 3, 2, return_indices=True)
+LATE = max_pool2d(mx.arange(36.0).reshape(1, 6, 6, 1), 3, return_indices=True, index_format="window")
+GRADIENT = mx.grad(lambda v: max_unpool2d(v, OTHER_SIZE[1], 2).sum())
+CAST = "uint8 indices are offsets in the window", "to int32", "from 0 to 3", "got 6 at (0, 0, 0, 0)"
+REFUSED = [  # a call, and parts of its message
+    (
+        lambda: max_unpool2d(*OTHER_SIZE, 2),
+        "6 at (0, 0, 0, 0)",
+        "'output_size'",
+        "H 4 to 5, W 4 to 5 have this",
+    ),
+    (lambda: MaxUnpool2d(2)(*OTHER_SIZE), "6 at (0, 0, 0, 0)", "'output_size'", "4 to 5"),
+    (lambda: GRADIENT(OTHER_SIZE[0]), "6 at (0, 0, 0, 0)"),
+    (lambda: max_unpool2d(*OTHER_WINDOW, 2, output_size=(8, 8)), "kernel_size"),
+    (lambda: max_unpool2d(*LATE, 2), "0 to 3", "got 8 at", "kernel_size"),
+    (lambda: max_unpool2d(VALUES, OTHER_SIZE[1].astype(mx.uint8), 2), *CAST),
+    (lambda: max_unpool2d(*OTHER_SIZE, None, output_size=(4, 4)), "0 to 15", "16 at (0, 1, 0, 0)"),
+]
+
+
+@pytest.mark.parametrize(("call", "parts"), [(call, parts) for call, *parts in REFUSED])
+def test_wrong_indices_are_refused_with_the_solution(call, parts):
+    caller = "MaxUnpool2d" if call is REFUSED[1][0] else "max_unpool2d"
     with checking():
-        for caller, call in (
-            ("max_unpool2d", lambda: max_unpool2d(*OTHER_SIZE, 2)),
-            ("MaxUnpool2d", lambda: MaxUnpool2d(2)(*OTHER_SIZE)),
-            ("max_unpool2d", lambda: gradient(OTHER_SIZE[0])),
-        ):
-            fails(call, ValueError, caller, "indices", "6 at (0, 0, 0, 0)", "output_size", "4 to 5")
+        fails(call, ValueError, caller, "indices", *parts)
+
+
+def test_right_indices_are_accepted():
+    with checking():
         expected = max_unpool2d(*OTHER_SIZE, 2, output_size=X.shape)
-        values, indices = max_pool2d(X, 2, return_indices=True, index_format="window")
-        assert mx.array_equal(max_unpool2d(values, indices, 2), expected[:, :, :4])
-
-
-def test_indices_of_another_window_are_refused():
-    values, indices = max_pool2d(mx.random.normal((1, 9, 9, 2)), 3, 2, return_indices=True)
-    x = -mx.arange(36.0)[::-1].reshape(1, 6, 6, 1)
-    offsets = max_pool2d(x, 3, return_indices=True, index_format="window")
-    assert offsets[1].max().item() > 3
-    with checking():
-        call = lambda: max_unpool2d(values, indices, 2, output_size=(8, 8))
-        fails(call, ValueError, "max_unpool2d", "indices", "kernel_size")
-        call = lambda: max_unpool2d(*offsets, 2)
-        fails(call, ValueError, "max_unpool2d", "indices", "0 to 3", "kernel_size")
-
-
-def test_a_cast_to_window_indices_is_named():
-    values, indices = max_pool2d(X, 2, return_indices=True)
-    with checking():
-        call = lambda: max_unpool2d(values, indices.astype(mx.uint8), 2)
-        parts = "uint8 indices are offsets in the window", "to int32", "got 6 at (0, 0, 0, 0)"
-        fails(call, ValueError, "max_unpool2d", "indices", "from 0 to 3", *parts)
-
-
-def test_without_a_window_only_the_plane_is_checked():
-    with checking():
+        assert mx.array_equal(max_unpool2d(VALUES, OFFSETS, 2), expected[:, :, :4])
         max_unpool2d(*OTHER_SIZE, None, output_size=(4, 5))
-        call = lambda: max_unpool2d(*OTHER_SIZE, None, output_size=(4, 4))
-        fails(call, ValueError, "max_unpool2d", "indices", "0 to 15", "16 at (0, 1, 0, 0)")
-
-
-@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
-@pytest.mark.parametrize("window", [(2,), (3, 2, 1), (3, 1, 1)])
-def test_valid_indices_pass(window, data_format):
-    x, layout = mx.random.normal((2, 3, 9, 10)), {"data_format": data_format}
-    size = x.shape[1:3] if data_format == "channels_last" else x.shape[2:]
-    for index_format in ("flat", "window"):
-        options = {"return_indices": True, "index_format": index_format}
-        values, indices = max_pool2d(x, *window, **options, **layout)
-        with checking():
-            max_unpool2d(values, indices, *window, output_size=x.shape, **layout)
-        assert check_indices(indices, size, *window, **layout) is None
-    for size in ((6, 8), (0, 6, 8, 1)):
-        assert check_indices(mx.zeros((0, 3, 4, 1), mx.int32), size) is None
 
 
 def test_inside_transformations_nothing_is_checked():
@@ -78,7 +57,8 @@ def test_inside_transformations_nothing_is_checked():
 def test_check_indices_accepts_full_shapes_and_windows():
     _, indices = OTHER_SIZE
     sequence = mx.array([[1], [3]])  # without a batch
-    for given, *sizes in ((indices, (4, 5), (1, 4, 5, 1)), (sequence, (5, 1), (5,))):
+    nothing = mx.zeros((0, 3, 4, 1), mx.int32), (6, 8), (0, 6, 8, 1)
+    for given, *sizes in ((indices, (4, 5), (1, 4, 5, 1)), (sequence, (5, 1), (5,)), nothing):
         for size in sizes:
             assert check_indices(given, size) is None
             assert check_indices(given, size, 2) is None
@@ -117,8 +97,8 @@ def test_invalid_window_indices_are_named():
         check_indices(offsets, (6, 8), 2)
 
 
-def test_a_message_takes_no_search_over_sizes():
-    """A stride of 5e7 allows 1e8 sizes, so the message must not try them one by one."""
-    sizes = "Inputs with W 2 to 50000001 have this pooled size"
-    with pytest.raises(ValueError, match=sizes):
-        check_indices(mx.array([[[70000000]]]), (5,), 2, 5 * 10**7)
+def test_a_message_gives_the_sizes_without_a_search():
+    """A stride of 5e7 allows 1e8 sizes, so the message must not try them one by one; no size is below 1."""
+    for size, window, sizes in (((5,), (2, 5 * 10**7), "W 2 to 50000001"), ((1,), (2, 2, 1), "W 1 to 1")):
+        with pytest.raises(ValueError, match=f"Inputs with {sizes} have this pooled size"):
+            check_indices(mx.array([[[70000000]]]), size, *window)

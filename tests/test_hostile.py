@@ -67,13 +67,27 @@ def test_hostile_indices_are_dropped_forwards_and_backwards(dtype, layout):
         check_unpool(unpool, values, mx.float32, layout, flat, SIZE)
 
 
-@pytest.mark.parametrize("shape", [(1, 5, 5, 10), (1, 5, 5, 9), (1, 3, 17, 5)], ids=str)
-def test_invalid_offsets_of_overlapping_windows_drop_their_values(shape):
-    """In planes of almost 256 elements: positions are numbered in the narrowest dtype."""
-    values = mlx_unpool.max_pool2d(mx.ones(shape), 3, 2, 1)
-    indices = mx.full(values.shape, 200, mx.uint8)
-    full = max_unpool2d(values, indices, 3, 2, 1, output_size=shape[1:3])
+# Shape and window: planes of almost 256 elements, in which positions are numbered in the narrowest dtype
+OVERLAPPING = [((1, *shape), (3, 2, 1)) for shape in ((5, 5, 10), (5, 5, 9), (3, 17, 5), (8, 8, 1))]
+OVERLAPPING += [((1, 8, 8, 1), (3, 1, 1)), ((1, 200, 1), (3, 1)), ((1, 7, 8, 4), (3, 1))]
+
+
+@pytest.mark.parametrize(("shape", "window"), OVERLAPPING, ids=str)
+@pytest.mark.parametrize("offset", [9, 128, 200, 255])
+def test_invalid_offsets_of_overlapping_windows_drop_their_values(shape, window, offset):
+    rank = len(shape) - 2
+    values = getattr(mlx_unpool, f"max_pool{rank}d")(mx.ones(shape), *window)
+    indices = mx.full(values.shape, offset, mx.uint8)
+    full = getattr(mlx_unpool, f"max_unpool{rank}d")(values, indices, *window, output_size=shape[1:-1])
     assert not mx.any(full)
+
+
+def test_an_offset_that_is_outside_the_plane_is_dropped():
+    """Offset 5 of a 3x3 window is the right neighbour, which the last column does not have."""
+    x = mx.arange(1.0, 65).reshape(1, 8, 8, 1)
+    full = max_unpool2d(x, mx.full(x.shape, 5, mx.uint8), 3, 1, 1)
+    expected = mx.concatenate([mx.zeros((1, 8, 1, 1)), x[:, :, :7]], axis=2)
+    assert mx.array_equal(full, expected)
 
 
 @pytest.mark.parametrize("kernel_size", [1, None])

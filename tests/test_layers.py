@@ -13,7 +13,7 @@ import pytest
 from errors import fails
 
 import mlx_unpool
-from mlx_unpool import AdaptiveMaxPool2d, FractionalMaxPool2d, MaxPool2d, MaxUnpool2d, _requests
+from mlx_unpool import AdaptiveMaxPool2d, FractionalMaxPool2d, MaxPool2d, MaxUnpool2d
 
 LAYERS = [name for name in mlx_unpool.__all__ if name[0].isupper()]
 FIRST = {"data_format": "channels_first"}
@@ -26,6 +26,10 @@ ALL |= {"return_indices": True, "index_format": "window", **FIRST}
 REPRS = [
     (MaxPool2d(2), "kernel_size=2, stride=2, padding=0"),
     (MaxPool2d([np.int64(2), 2], np.int32(3)), "kernel_size=(2, 2), stride=3, padding=0"),
+    # A list could be changed unnoticed.
+    (MaxPool2d(3, 2, ([0, 1], [2, 0])), "kernel_size=3, stride=2, padding=((0, 1), (2, 0))"),
+    (MaxPool2d(3, padding=[[0, 1], 1]), "kernel_size=3, stride=3, padding=((0, 1), 1)"),
+    (MaxUnpool2d(3, 2, "same"), "kernel_size=3, stride=2, padding='same'"),
     (MaxPool2d(**ALL), ", ".join(f"{name}={value!r}" for name, value in ALL.items())),
     (
         mlx_unpool.MaxUnpool3d((2, 2, 1), dilation=3, **FIRST),
@@ -60,21 +64,17 @@ def made(name: str, **options) -> nn.Module:
 def test_layers_have_no_parameters_and_are_frozen_trained_and_updated_as_any(name):
     layer = made(name)
     before = repr(layer)
-    for change in (
-        layer.freeze,
-        layer.unfreeze,
-        layer.train,
-        layer.eval,
-        lambda: layer.update({}),
-        lambda: layer.update_modules({}),
-        lambda: layer.set_dtype(mx.float16) or layer,
-        lambda: layer.apply(lambda parameter: parameter * 0),
-        lambda: layer.load_weights([]),
+    layer.set_dtype(mx.float16)
+    for changed in (
+        *(layer.freeze(), layer.unfreeze(), layer.update({}), layer.update_modules({})),
+        *(layer.apply(lambda parameter: parameter * 0), layer.load_weights([]), layer.train(), layer.eval()),
     ):
-        assert change() is layer
-        assert repr(layer) == before
-        assert layer.parameters() == layer.trainable_parameters() == layer.children() == {}
-        assert layer.leaf_modules() == {}  # the layer is one of its own modules
+        assert changed is layer
+    assert repr(layer) == before
+    # The layer is one of its own modules.
+    assert (
+        layer.parameters() == layer.trainable_parameters() == layer.children() == layer.leaf_modules() == {}
+    )
     assert nn.Sequential(layer).leaf_modules() == {"layers": [layer]}
     assert not layer.training
     assert layer.train().training
@@ -126,10 +126,9 @@ def test_from_pool_accepts_pools_of_its_rank_with_indices_only():
 def test_from_pool_of_an_adaptive_or_fractional_pool(layer):
     x = mx.abs(mx.random.normal((2, 8, 8, 3)))
     pool = made(layer.__name__, **WITH_INDICES)
-    values, indices = pool(x)
-    full = MaxUnpool2d.from_pool(pool)(values, indices, output_size=x.shape)
-    assert mx.array_equal(full, mlx_unpool.max_unpool2d(values, indices, None, output_size=(8, 8)))
+    full = MaxUnpool2d.from_pool(pool)(*pool(x), output_size=x.shape)
     assert mx.array_equal(mx.where(full > 0, full, x), x)
+    assert full.any().item()
 
 
 def test_a_layer_made_by_from_pool_requires_output_size_if_several_sizes_are_possible():
@@ -171,44 +170,20 @@ def test_attributes_are_also_items_and_can_be_set_and_deleted():
             pool(x)
 
 
-class Named(MaxPool2d):
-    """A subclass with an attribute that a base class might use as well."""
-
-    def __init__(self):
-        super().__init__(2)
-        self.request = "mine"
-
-
-def test_attributes_of_a_subclass_stay():
-    pool = Named()
-    pool.stride = 1
-    assert pool(mx.zeros((1, 4, 4, 1))).shape == (1, 3, 3, 1)
-    assert pool.request == "mine"
-    assert pickle.loads(pickle.dumps(pool)).request == "mine"
-
-
 @pytest.mark.parametrize("name", LAYERS)
-def test_pickles_contain_public_classes_only(name):
-    layer = made(name, data_format="channels_first")
-    layer._request()
+def test_pickles_and_copies_contain_public_classes_and_all_attributes(name):
+    layer = made(name)
+    layer.request = "mine"  # an attribute that a base class might use as well
+    x = mx.zeros((1, *[6] * layer.rank, 3))
+    layer(x, x.astype(mx.int32)) if "Unpool" in name else layer(x)
     data = pickle.dumps(layer)
     words = {word for _, word, _ in pickletools.genops(data) if isinstance(word, str)}
     assert {"mlx_unpool.layers", name} < words
     assert not {word for word in words if "mlx_unpool" in word} - {"mlx_unpool.layers"}
-    again = pickle.loads(data)
-    assert repr(again) == repr(layer)
-    assert vars(again) == vars(layer)
-    assert again._request() is layer._request()
-
-
-def test_deep_copies_share_the_plan():
-    x, pool = mx.zeros((1, 9, 7, 2)), MaxPool2d((3, 2), 2)
-    pool(x)
-    before = _requests._plan.cache_info()
-    for copied in [copy.deepcopy(pool) for _ in range(50)]:
-        copied(x)
-    after = _requests._plan.cache_info()
-    assert (after.misses, after.hits) == (before.misses, before.hits + 50)
+    for again in (pickle.loads(data), copy.deepcopy(layer)):
+        assert repr(again) == repr(layer)
+        assert vars(again) == vars(layer)
+        assert again.request == "mine"
 
 
 def test_a_layer_passes_every_argument_to_its_function():
@@ -226,27 +201,3 @@ def test_empty_batches_and_no_channels(name, batch, channels):
     assert (values.dtype, indices.dtype) == (mx.float16, mx.int32)
     unpool = getattr(mlx_unpool, f"MaxUnpool{layer.rank}d").from_pool(layer)
     assert unpool(values, indices, output_size=6).shape == before
-
-
-@pytest.mark.parametrize("kernel", [3, 8, 33, 64])
-@pytest.mark.parametrize("dtype", [mx.float16, mx.float32, mx.int64])
-def test_long_windows_accept_arrays_with_gaps(kernel, dtype):
-    """One axis with a step, reversed or with stride 0, for each implementation of long windows."""
-    x = (mx.random.normal((1, 700, 2)) * 20).astype(dtype)
-    row = mx.broadcast_to(x[:, :1, :1], (1, 350, 1))
-    for view in (x[:, ::2, :1], x[:, ::-2, 1:], x[:, 350:, 1:], row, x.transpose(2, 1, 0)[:, ::7]):
-        for stride in (1, 9, kernel, kernel + 1):
-            pool = mlx_unpool.MaxPool1d(kernel, stride, return_indices=True)
-            expected = pool(mx.array(np.array(view)))
-            assert all(map(mx.array_equal, pool(view), expected))
-            plane = mlx_unpool.max_pool2d(view[..., None], (kernel, 1), (stride, 1))
-            assert mx.array_equal(plane[..., 0], expected[0])
-
-
-def test_results_are_the_same_bits_every_time():
-    x = mx.random.normal((2, 33, 31, 8)).astype(mx.float16)
-    pool = MaxPool2d(3, 2, 1, return_indices=True)
-    unpool = MaxUnpool2d.from_pool(pool)
-    squares = lambda values, indices: unpool(values**2, indices, output_size=(33, 31))
-    first, *others = (mx.grad(lambda x: (squares(*pool(x)) * 0.37).sum())(x) for _ in range(6))
-    assert all(mx.array_equal(other, first) for other in others)

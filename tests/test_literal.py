@@ -97,10 +97,24 @@ def test_elements_outside_the_input_cost_nothing():
     values, indices = max_pool1d(x, 2, 1, 2**20, dilation=2**21, return_indices=True)
     assert same(values, [-INF] * 10)
     assert same(indices, [-1] * 10)
+    for far in (2**23, 2**29):
+        window = 2, far, 2 * far
+        values, indices = max_pool1d(line([1] * 5), *window, dilation=2 * far, return_indices=True)
+        assert same(values, [1, -INF, 1])
+        assert same(indices, [0, -1, 0])
 
 
 def total(call):
     return lambda x: call(x).sum()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_sums_of_16_bit_cotangents_are_exact(dtype):
+    """In 16 bits 2,048 + 1 is 2,048, or 256 + 1 is 256."""
+    x = line([0] * 3999 + [1] + [0] * 3999, dtype)
+    gradient = mx.grad(total(lambda x: max_pool1d(x, 4000, 1)))(x)
+    assert gradient.dtype == dtype
+    assert (gradient[0, 3999].item(), gradient.astype(mx.float32).sum().item()) == (4000, 4000)
 
 
 def test_the_third_derivative():
@@ -122,11 +136,12 @@ def test_adaptive_windows_of_long_axes():
 @pytest.mark.parametrize("rank", [2, 3])
 @pytest.mark.parametrize("as_layer", [True, False], ids=["layer", "function"])
 def test_a_key_makes_fractional_pooling_reproducible(as_layer, rank):
-    x = mx.random.normal((2, *[12] * rank, 8))
+    x = mx.random.normal((2, *[13] * rank, 8))
     pool = partial(getattr(mlx_unpool, f"fractional_max_pool{rank}d"), kernel_size=2, output_ratio=0.6)
     if as_layer:
         pool = getattr(mlx_unpool, f"FractionalMaxPool{rank}d")(2, output_ratio=0.6)
     one, two, other = (pool(x, key=mx.random.key(n)) for n in (1, 1, 2))
+    assert one.shape == (2, *[7] * rank, 8)  # 7.8 rounded down
     assert mx.array_equal(one, two)
     assert not mx.array_equal(one, other)
 
@@ -156,3 +171,21 @@ def test_random_samples_out_of_range_stay_inside_the_plane(sample):
     assert mx.grad(total(lambda x: pool(x)[0]))(x).sum().item() == values.size
     picked = mx.take_along_axis(x.reshape(81, 2), indices.reshape(25, 2), axis=0)
     assert mx.array_equal(picked, values.reshape(25, 2))
+
+
+def test_samples_of_16_bits_are_those_of_32_bits():
+    x, u = mx.random.normal((1, 1, 2000, 1)), mx.array([[[0, 0.3]]], mx.float16)
+    pool = lambda u: fractional_max_pool2d(x, (1, 2), output_size=(1, 1500), random_samples=u)
+    assert mx.array_equal(pool(u), pool(u.astype(mx.float32)))
+
+
+@pytest.mark.parametrize("length", [30, 3000])
+def test_nan_at_both_ends_of_a_padded_axis(length):
+    """A window that extends beyond the axis must not count its last element twice."""
+    x = line([NAN, *[0] * (length - 2), NAN])
+    for dilation in (1, 2):
+        _, indices = max_pool1d(x, 3, 1, 2, dilation=dilation, return_indices=True)
+        windows = [range(p, p + 2 * dilation + 1, dilation) for p in range(-2, length + 2 - 2 * dilation)]
+        for window, index in zip(windows, indices.reshape(-1).tolist(), strict=True):
+            ends = [end for end in (length - 1, 0) if end in window]
+            assert index == ends[0] if ends else index in window

@@ -20,11 +20,7 @@ BLOCK = 100  # cases
 
 
 def cases_of(block: int) -> Iterator[Case]:
-    """Generated cases that PyTorch accepts.
-
-    PyTorch requires equal padding on both sides, of at most half the kernel, without dilation, and no empty
-    window.
-    """
+    """Generated cases that PyTorch accepts: equal padding of at most half the kernel, no empty window."""
     for case in generated_cases(5 * BLOCK, seed=1000 + block, dtypes=tuple(TORCH_DTYPES)):
         fits = all(p == q and 2 * p <= k for (p, q), k in zip(case.pool.sides, case.pool.kernel))
         if fits and min(case.cells) >= 1 and (case.expected()[1] >= 0).all():

@@ -42,37 +42,31 @@ class Block(nn.Module):
 def test_pools_are_found_in_every_container_and_keep_their_windows():
     model, x = Block(), mx.random.normal((2, 16, 16, 3))
     before = {name: repr(getattr(model, name)) for name in model}
-    order, linear, convolution = list(model), model.pair.first, model.convolution
-    expected = model(x)
+    linear, convolution, expected = model.pair.first, model.convolution, model(x)
     assert replace_max_pools(model) is model
-    assert list(model) == order
     assert {name: repr(getattr(model, name)) for name in model} == before
+    assert list(model) == list(before)
     found = [model.pool, model._private, model.list[0], model.list[2][0], model.pair.second]
-    found += [model.tuple[0], model.tuple[1][1]["in"], model.sequence.layers[1]]
-    found += [model.dict["deep"]["pool"]]
+    found += [model.tuple[0], model.tuple[1][1]["in"], model.sequence.layers[1], model.dict["deep"]["pool"]]
     assert {type(pool).__module__ for pool in found} == {"mlx_unpool.layers"}
-    assert type(model.dict["average"]) is nn.AvgPool2d
-    assert type(model.pair) is Pair
+    assert (type(model.dict["average"]), type(model.pair)) == (nn.AvgPool2d, Pair)
     assert model.pair.first is linear
     assert model.convolution is convolution
     assert mx.array_equal(model(x), expected)
 
 
-def test_a_model_that_is_a_pool_is_returned_as_a_new_layer():
-    pool = nn.MaxPool2d(3, 2, 1).eval()
+@pytest.mark.parametrize("padding", [None, [(1, 2), (0, 1)], [[2, 0], [2, 2]], [(1, 1), (1, 1)]])
+def test_a_model_that_is_a_pool_is_returned_as_a_new_layer(padding):
+    """Also with padding that was set by hand."""
+    pool, x = nn.MaxPool2d(3, 2, 1).eval(), mx.random.normal((2, 8, 9, 3))
+    if padding:
+        pool._padding = padding
     new = replace_max_pools(pool)
     assert isinstance(new, mlx_unpool.MaxPool2d)
-    assert not new.training
     assert isinstance(pool, nn.MaxPool2d)
+    assert not new.training
     assert replace_max_pools(new) is new
-
-
-@pytest.mark.parametrize("padding", [[(1, 2), (0, 1)], [[2, 0], [2, 2]], [(1, 1), (1, 1)]])
-def test_padding_that_was_set_by_hand_is_kept(padding):
-    pool = nn.MaxPool2d(3, 2)
-    pool._padding = padding
-    x = mx.random.normal((2, 8, 9, 3))
-    assert mx.array_equal(replace_max_pools(pool)(x), pool(x))
+    assert mx.array_equal(new(x), pool(x))
 
 
 def test_what_is_shared_stays_shared_and_cycles_end():
@@ -139,9 +133,9 @@ def test_a_model_without_pools_gives_a_warning():
         replace_max_pools(pool)  # a warning would be an error
 
 
-@pytest.mark.parametrize("thing", [None, 3, [nn.MaxPool2d(2)], nn.MaxPool2d, {"a": 1}])
-def test_anything_but_a_module_is_a_type_error(thing):
-    fails(lambda: replace_max_pools(thing), TypeError, "replace_max_pools", "model", "mlx.nn")
+def test_anything_but_a_module_is_a_type_error():
+    for thing in (None, 3, [nn.MaxPool2d(2)], nn.MaxPool2d, {"a": 1}):
+        fails(lambda t=thing: replace_max_pools(t), TypeError, "replace_max_pools", "model", "mlx.nn")
 
 
 def test_pools_of_a_later_mlx_are_left_or_a_clear_error():
@@ -180,7 +174,6 @@ def test_frozen_models_stay_frozen(keys):
 # One row per call: which libraries accept it. If both do, values are equal.
 
 X = mx.random.normal((2, 12, 14, 3), key=mx.random.key(0))
-INTEGERS = (10 * X).astype(mx.int32)
 
 
 def resized(pool):
@@ -195,12 +188,6 @@ def second_gradient(pool):
     return mx.grad(lambda x: first(x).square().sum())(X)
 
 
-def on_cpu(pool, dtype):
-    """Run with a dtype that a GPU may not support."""
-    with mx.stream(mx.cpu):
-        return pool(X.astype(dtype))
-
-
 def exported(pool):
     mx.export_function("/dev/null", pool, X)
     return pool(X)
@@ -208,34 +195,16 @@ def exported(pool):
 
 BOTH, MLX_ONLY, OURS_ONLY, NEITHER = "both", "`mlx.nn`", "`mlx_unpool`", "neither"
 CALLS = {
-    "arguments by position or keyword": (BOTH, lambda of: of.MaxPool2d(3, stride=2, padding=1)(X)),
-    "a tuple or a list per axis": (BOTH, lambda of: of.MaxPool2d((3, 2), [2, 1], (1, 0))(X)),
-    "1-D": (BOTH, lambda of: of.MaxPool1d(3, 2, 1)(X[0])),
-    "3-D": (BOTH, lambda of: of.MaxPool3d(2)(X[None])),
-    "float16, bfloat16": (BOTH, lambda of: of.MaxPool2d(3, 2, 1)(X.astype(mx.bfloat16))),
-    "float64, on the CPU": (BOTH, lambda of: on_cpu(of.MaxPool2d(2), mx.float64)),
-    "int32, int64 and unsigned integers": (BOTH, lambda of: of.MaxPool2d(3, 2, 1)(INTEGERS)),
-    "int8, int16 without padding": (BOTH, lambda of: of.MaxPool2d(3)(INTEGERS.astype(mx.int8))),
-    "NaN": (BOTH, lambda of: of.MaxPool2d(2)(mx.where(X > 1, mx.nan, X))),
-    "windows of `-inf`": (BOTH, lambda of: of.MaxPool2d(2, 1, 1)(mx.where(X < 1, -mx.inf, X))),
-    "an empty batch": (BOTH, lambda of: of.MaxPool2d(2)(X[:0])),
-    "a view: a transpose, a slice": (BOTH, lambda of: of.MaxPool2d(3, 2)(X[:, ::-2].swapaxes(1, 2))),
-    "`mx.compile`": (BOTH, lambda of: mx.compile(of.MaxPool2d(3, 2, 1))(X)),
-    "`mx.jvp`": (BOTH, lambda of: mx.jvp(of.MaxPool2d(3, 2, 1), [X], [X + 1])[1][0]),
+    "a view": (BOTH, lambda of: of.MaxPool2d(3, 2)(X[:, ::-2].swapaxes(1, 2))),
     "`mx.grad` of `mx.grad`": (BOTH, lambda of: second_gradient(of.MaxPool2d(2))),
     "`mx.vmap` of windows that tile the input": (BOTH, lambda of: mx.vmap(of.MaxPool2d(2))(X[None])),
-    "padding of the length of the window or more": (MLX_ONLY, lambda of: of.MaxPool2d(2, 2, 2)(X)),
-    'different padding before and after, `"same"`': (OURS_ONLY, lambda of: of.MaxPool1d(2, 2, "same")(X[0])),
+    "padding of the length of the window": (MLX_ONLY, lambda of: of.MaxPool2d(2, 2, 2)(X)),
     "bool": (MLX_ONLY, lambda of: of.MaxPool2d(2)(X > 0)),
-    "complex64": (MLX_ONLY, lambda of: on_cpu(of.MaxPool2d(2), mx.complex64)),
-    "a window larger than the input (an empty result)": (MLX_ONLY, lambda of: of.MaxPool2d(20)(X)),
+    "a window larger than the input": (MLX_ONLY, lambda of: of.MaxPool2d(20)(X)),
     "`mx.export_function` outside `exporting()`": (MLX_ONLY, lambda of: exported(of.MaxPool2d(2))),
     "no batch dimension": (OURS_ONLY, lambda of: of.MaxPool2d(2)(X[0])),
-    "NumPy integers as arguments": (OURS_ONLY, lambda of: of.MaxPool2d(np.int64(2))(X)),
-    "`mx.vmap` of windows that do not tile the input": (OURS_ONLY, lambda of: mx.vmap(of.MaxPool1d(3))(X)),
     "`mx.compile(shapeless=True)`, one size, windows that tile the input": (
-        MLX_ONLY,
-        lambda of: mx.compile(of.MaxPool2d(2), shapeless=True)(X),
+        MLX_ONLY, lambda of: mx.compile(of.MaxPool2d(2), shapeless=True)(X),
     ),
     "`mx.compile(shapeless=True)`, several sizes": (NEITHER, lambda of: resized(of.MaxPool2d(2))),
 }  # fmt: skip
@@ -258,4 +227,4 @@ def test_who_accepts_a_call(name):
     assert answers.get((theirs is not None, ours is not None), NEITHER) == who
     if who == BOTH:
         assert (theirs.dtype, theirs.shape) == (ours.dtype, ours.shape)
-        assert mx.array_equal(theirs, ours, equal_nan=name == "NaN")
+        assert mx.array_equal(theirs, ours)

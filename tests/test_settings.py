@@ -1,72 +1,100 @@
 """A setting holds inside its ``with`` block, for the thread or task of the block."""
 
 import asyncio
+import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import nullcontext
 from importlib.metadata import version
-from types import SimpleNamespace
+from typing import get_args, get_type_hints
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
 import mlx_unpool
-from mlx_unpool import _backends, _checks, _derivatives
-from mlx_unpool._settings import set_inside
-from mlx_unpool._types import BACKENDS
 
+BACKENDS = get_args(get_type_hints(mlx_unpool.use_backend)["name"])
+AVAILABLE = {"ops": True, "metal": mx.metal.is_available(), "cuda": mx.cuda.is_available()}
+
+
+def refused(call: Callable[[], object], error: type[Exception]) -> bool:
+    try:
+        call()
+    except error:
+        return True
+    return False
+
+
+LINE, OUTSIDE = mx.ones((2, 1)), mx.array([[0], [4]])
+TWO, POOL = mx.ones((2, 1), mx.float64), mlx_unpool.MaxPool1d(2)
+# The context manager, and a call that is refused inside it only
 BLOCKS = {
-    "exporting": (mlx_unpool.exporting, _derivatives._exporting.get, False, True),
-    "checking": (mlx_unpool.checking, _checks.is_checking, False, True),
-    "use_backend": (lambda: mlx_unpool.use_backend("metal"), _backends._forced.get, None, "metal"),
+    "exporting": (
+        mlx_unpool.exporting,
+        lambda: refused(lambda: mx.grad(lambda x: POOL(x, stream=mx.cpu).sum())(LINE), ValueError),
+    ),
+    "checking": (
+        mlx_unpool.checking,
+        lambda: refused(lambda: mlx_unpool.max_unpool1d(LINE, OUTSIDE, 2, stream=mx.cpu), ValueError),
+    ),
+    "use_backend": (
+        lambda: mlx_unpool.use_backend("metal"),  # which has no float64
+        lambda: refused(lambda: mlx_unpool.max_pool1d(TWO, 2, stream=mx.cpu), TypeError),
+    ),
 }
 
 
 @pytest.fixture(params=BLOCKS)
 def block(request):
-    """The context manager, a function that reads the value, the value outside and the value inside."""
-    parts = BLOCKS[request.param]
-    assert parts[1]() == parts[2]
-    yield parts
-    assert parts[1]() == parts[2]
+    """The context manager, and a function that returns whether its setting holds."""
+    enter, holds = BLOCKS[request.param]
+    mx.eval(LINE, OUTSIDE, TWO)
+    assert not holds()
+    yield enter, holds
+    assert not holds()
 
 
 def test_it_holds_inside_and_ends_with_the_block(block):
-    enter, value, outside, inside = block
+    enter, holds = block
     with enter():
-        assert value() == inside
+        assert holds()
         with enter():
-            assert value() == inside
-        assert value() == inside
-    assert value() == outside
+            assert holds()
+        assert holds()
+    assert not holds()
     with pytest.raises(KeyboardInterrupt), enter():
         raise KeyboardInterrupt
-    assert value() == outside
+    assert not holds()
 
 
 def test_it_holds_in_tasks_but_not_in_threads_that_are_started_inside(block):
-    enter, value, outside, inside = block
+    enter, holds = block
     in_a_thread = []
+
+    def there() -> None:
+        in_a_thread.append(holds())
+        mx.clear_streams()  # as MLX requires at the end of a thread
 
     async def read():
         await asyncio.sleep(0)
-        return value()
+        return holds()
 
     async def main():
         before = asyncio.create_task(read())
         with enter():
             made_inside = asyncio.create_task(read())
-            thread = threading.Thread(target=lambda: in_a_thread.append(value()))
+            thread = threading.Thread(target=there)
             thread.start()
             thread.join()
-            assert await asyncio.to_thread(value) == await made_inside == inside
-            assert await before == outside
-        assert value() == outside
+            await asyncio.to_thread(there)
+            assert (await made_inside, await before) == (True, False)
+        assert not holds()
 
     asyncio.run(main())
-    assert in_a_thread == [outside]
+    assert in_a_thread == [False, True]
 
 
 INDEX, WORD = r"\[max_unpool1d\] 'indices' must", "'MLX_UNPOOL_CHECK' must be one of .* but got"
@@ -83,7 +111,7 @@ def test_an_environment_variable_turns_checking_on(value, error, monkeypatch):
 
 def report(backend: str) -> subprocess.CompletedProcess:
     """The output of ``python -m mlx_unpool`` with an environment variable."""
-    environment = {"MLX_UNPOOL_BACKEND": backend, "PYTHONPATH": ":".join(filter(None, sys.path))}
+    environment = {"MLX_UNPOOL_BACKEND": backend, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", "mlx_unpool"]
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 
@@ -93,12 +121,10 @@ def test_the_module_prints_versions_devices_and_the_backend(name):
     done = report(name)
     assert (done.returncode, done.stderr) == (0, "")
     lines = dict(line.split(maxsplit=1) for line in done.stdout.splitlines()[:7])
-    assert lines["mlx_unpool"] == mlx_unpool.__version__
-    assert lines["mlx"] == version("mlx")
+    assert (lines["mlx_unpool"], lines["mlx"]) == (mlx_unpool.__version__, version("mlx"))
     assert "(cpu)" in lines["devices"]
-    assert lines["default"].startswith("Device(")
-    named = name, f"{name}, not available on this machine"
-    assert lines["backend"] in (named if name else BACKENDS)
+    missing = "" if not name or AVAILABLE[name] else ", not available on this machine"
+    assert lines["backend"] in ([f"{name}{missing}"] if name else BACKENDS)
     assert done.stdout.endswith("\n\nCheck every kernel: python -m mlx_unpool.selftest\n")
 
 
@@ -106,9 +132,6 @@ def test_an_unknown_backend_in_the_environment_is_refused():
     message = "[mlx_unpool] 'MLX_UNPOOL_BACKEND' must be 'ops', 'metal' or 'cuda' but got 'gpu'."
     done = report("gpu")
     assert (done.returncode, done.stdout, done.stderr.strip()) == (1, "", message)
-    with set_inside(_backends._forced, "gpu"), pytest.raises(ValueError, match="must be") as caught:
-        mlx_unpool.max_pool1d(mx.ones((2, 1)), 2)
-    assert str(caught.value) == message
 
 
 class Unprintable:
@@ -116,32 +139,33 @@ class Unprintable:
         raise RuntimeError
 
 
-NAMES = {
-    "a string": ("gpu", "'gpu'"),
-    "a long string": (1000 * "x", "a very long str"),
-    "a long integer": (10**5000, "an unprintable int"),
-    "a list": (["ops"], "['ops']"),
-    "a NumPy array": (np.array([2, 2]), "array([2, 2])"),
-    "an array": (mx.zeros((2,)), "an array of shape (2,)"),
-    "an object without a repr": (Unprintable(), "an unprintable Unprintable"),
-}
+NAMES = [
+    *(("gpu", "'gpu'"), (1000 * "x", "a very long str"), (10**5000, "an unprintable int")),
+    *((["ops"], "['ops']"), (np.array([2, 2]), "array([2, 2])"), (mx.zeros((2,)), "an array of shape (2,)")),
+    (Unprintable(), "an unprintable Unprintable"),
+]
 
 
-@pytest.mark.parametrize(("name", "printed"), NAMES.values(), ids=NAMES)
-def test_an_unknown_backend_is_refused(name, printed):
-    with pytest.raises(ValueError, match="must be") as caught:
-        mlx_unpool.use_backend(name)  # also without ``with``
-    expected = "[use_backend] 'name' must be 'ops', 'metal' or 'cuda' but got"
-    assert str(caught.value) == f"{expected} {printed}."
+def test_an_unknown_backend_is_refused():
+    for name, printed in NAMES:
+        with pytest.raises(ValueError, match="must be") as caught:
+            mlx_unpool.use_backend(name)  # also without ``with``
+        expected = "[use_backend] 'name' must be 'ops', 'metal' or 'cuda' but got"
+        assert str(caught.value) == f"{expected} {printed}."
 
 
-@pytest.mark.parametrize("name", [n for n in BACKENDS if not _backends.is_available(n)])
+@pytest.mark.parametrize("name", [name for name in BACKENDS if not AVAILABLE[name]])
 def test_a_backend_that_this_mlx_lacks_is_an_error_in_a_call(name):
     with mlx_unpool.use_backend(name), pytest.raises(RuntimeError, match=r"No \w+ back-end"):
-        mlx_unpool.max_pool1d(mx.ones((2, 1)), 2)
+        mlx_unpool.max_pool1d(LINE, 2)
 
 
-def test_plain_operations_run_on_the_cpu_whatever_the_stream_of_a_call():
-    stream = SimpleNamespace(device=SimpleNamespace(type=mx.gpu))  # a GPU stream, without a GPU
+def test_plain_operations_run_on_the_cpu_whatever_the_stream_of_a_call(monkeypatch):
+    """A stream of the CPU counts as one of a GPU, by the hook of the emulated GPU."""
+    stream, used, enter = mx.new_stream(mx.cpu), [], mx.stream
+    monkeypatch.setattr(mlx_unpool._backends, "on_gpu", lambda other: other == stream)
+    monkeypatch.setattr(mx, "stream", lambda chosen: used.append(chosen) or enter(chosen))
     with mlx_unpool.use_backend("ops"):
-        assert _backends.target_of(stream) == (mx.default_stream(mx.cpu), _backends.get("ops"))
+        mx.eval(mx.grad(lambda x: mlx_unpool.max_pool1d(x, 2, stream=stream).sum())(LINE))
+    assert used
+    assert all(chosen == mx.default_stream(mx.cpu) for chosen in used)

@@ -1,5 +1,8 @@
 """Streams and threads: every call runs on its stream."""
 
+import inspect
+import itertools
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -10,10 +13,9 @@ import pytest
 import transforms
 
 import mlx_unpool
-from mlx_unpool import _backends
 
-GPU = mx.metal.is_available() or mx.cuda.is_available()
-DEVICES = [mx.cpu, *([mx.gpu] if GPU else [])]
+DEVICES = [device for device in (mx.cpu, mx.gpu) if mx.is_available(device)]
+PRIMITIVES = ("pool", "pool_values", "scatter", "gather")
 
 
 def in_threads(work: Callable[[int], None], count: int = 1) -> None:
@@ -42,29 +44,24 @@ def there_and_back(x, stream=None) -> mx.array:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_threads_do_not_disturb_each_other(device):
-    x = mx.random.normal((8, 2, 16, 16, 4), stream=mx.cpu)
-    mx.eval(x)
-
     @mx.value_and_grad
-    def value_and_gradient(x):
-        full = there_and_back(x)
-        return (full**2).sum() + mlx_unpool.adaptive_max_pool2d(x, 5).sum()
+    def compute(x):
+        return (there_and_back(x) ** 2).sum() + mlx_unpool.adaptive_max_pool2d(x, 5).sum()
 
-    expected = [value_and_gradient(each) for each in x]
-    mx.eval(expected)
+    x = mx.random.normal((8, 2, 16, 16, 4), stream=mx.cpu)
+    mx.eval(x, expected := [compute(each) for each in x])
     got: list = [None] * len(x)
 
     def work(number: int) -> None:
         stream = mx.new_stream(device)
         for _ in range(5):
             with mx.stream(stream):
-                got[number] = value_and_gradient(x[number])
-                mx.eval(got[number])
+                mx.eval(found := compute(x[number]))
+                got[number] = found
 
     in_threads(work, len(x))
-    for (value, gradient), (value_, gradient_) in zip(got, expected, strict=True):
-        assert value.item() == value_.item()
-        assert mx.array_equal(gradient, gradient_)
+    for pair in zip(got, expected, strict=True):
+        assert all(map(mx.array_equal, *pair))
 
 
 Call = Callable[..., mx.array]  # takes arrays and ``stream=``
@@ -79,16 +76,14 @@ def calls(rank: int) -> dict[str, tuple[Call, list[mx.array]]]:
         for number, case in enumerate(transforms.ROWS[name])
     }
     layer = lambda name: getattr(mlx_unpool, f"{name}{rank}d")
-    x, (values, flat) = mx.random.normal((2, *[6] * rank, 3)), found[f"max_unpool{rank}d, 0"][1]
-    window, output_size = transforms.WINDOW, {"output_size": transforms.SIZES[rank]}
-    found |= {
-        f"MaxPool{rank}d": (layer("MaxPool")(*window), [x]),
-        f"MaxUnpool{rank}d": (partial(layer("MaxUnpool")(*window), **output_size), [values, flat]),
-        f"AdaptiveMaxPool{rank}d": (layer("AdaptiveMaxPool")(3), [x]),  # windows of one shape
-    }
+    x, window = mx.random.normal((2, *[6] * rank, 3)), transforms.WINDOW
+    unpool = partial(layer("MaxUnpool")(*window), output_size=transforms.SIZES[rank])
+    found[f"MaxPool{rank}d"] = layer("MaxPool")(*window), [x]
+    found[f"MaxUnpool{rank}d"] = unpool, found[f"max_unpool{rank}d, 0"][1]
+    found[f"AdaptiveMaxPool{rank}d"] = layer("AdaptiveMaxPool")(3), [x]  # windows of one shape
     if rank > 1:
-        fractional, key = layer("FractionalMaxPool")(2, output_size=4), {"key": mx.random.key(0)}
-        found[f"FractionalMaxPool{rank}d"] = partial(fractional, **key), [x]
+        fractional = partial(layer("FractionalMaxPool")(2, output_size=4), key=mx.random.key(0))
+        found[f"FractionalMaxPool{rank}d"] = fractional, [x]
     mx.eval([arrays for _, arrays in found.values()])
     return found
 
@@ -99,55 +94,48 @@ CALLS = {name: call for rank in (1, 2, 3) for name, call in calls(rank).items()}
 def derivatives(call: Call, inputs: list[mx.array], stream: mx.Stream | None) -> list[mx.array]:
     """The results of a call and of its derivatives, first and second, on ``stream``."""
     x, *indices = inputs
-
-    def function(x):
-        return call(x, *indices, stream=stream)
-
-    def total(x):
-        return (function(x) ** 2).sum()
-
-    return [
-        function(x),
-        mx.grad(total)(x),
-        mx.grad(lambda x: (mx.grad(total)(x) ** 2).sum())(x),
-        mx.jvp(function, [x], [x])[1][0],
-        mx.vmap(function)(mx.stack([x, x]))[0],
-    ]
+    function = lambda x: call(x, *indices, stream=stream)
+    gradient = mx.grad(lambda x: (function(x) ** 2).sum())
+    second = mx.grad(lambda x: (gradient(x) ** 2).sum())(x)
+    mapped = mx.vmap(function)(mx.stack([x, x]))
+    return [function(x), gradient(x), second, mx.jvp(function, [x], [x])[1][0], mapped]
 
 
 @pytest.fixture
-def watch(monkeypatch):
-    """``watch(stream)`` records from then on which primitive runs on which stream."""
+def seen(monkeypatch):
+    """A list of the primitives that run, with their streams."""
+    found: list[tuple[str, mx.Stream]] = []
+    classes = {
+        value
+        for name, module in sys.modules.items()
+        if name.startswith("mlx_unpool._backends")
+        for value in vars(module).values()
+        if inspect.isclass(value) and not getattr(value, "_is_protocol", False)
+        if all(hasattr(value, primitive) for primitive in PRIMITIVES)
+    }
+    for backend, primitive in itertools.product(classes, PRIMITIVES):
+        run = getattr(backend, primitive)
 
-    def start(stream: mx.Stream) -> list[tuple[str, mx.Stream]]:
-        seen: list[tuple[str, mx.Stream]] = []
-        backend = type(_backends.target_of(stream).backend)
-        for primitive in ("pool", "pool_values", "scatter", "gather"):
-            run = getattr(backend, primitive)
+        def watched(*arguments, run=run, primitive=primitive) -> Any:
+            found.append((primitive, mx.default_stream(mx.default_device())))
+            return run(*arguments)
 
-            def watched(*arguments, run=run, primitive=primitive) -> Any:
-                seen.append((primitive, mx.default_stream(mx.default_device())))
-                return run(*arguments)
-
-            monkeypatch.setattr(backend, primitive, watched)
-        return seen
-
-    return start
+        monkeypatch.setattr(backend, primitive, watched)
+    return found
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", CALLS)
-def test_every_primitive_runs_on_the_requested_stream_or_the_current_default(name, device, watch):
+def test_every_primitive_runs_on_the_requested_stream_or_the_current_default(name, device, seen):
     call, inputs = CALLS[name]
     requested = mx.new_stream(DEVICES[-1])
     for stream in (requested, None, None):
         default = mx.new_stream(device)
-        expected = stream or default
-        seen = watch(expected)
+        seen.clear()
         with mx.stream(default):
             mx.eval(derivatives(call, inputs, stream))
         assert len({primitive for primitive, _ in seen}) >= 2  # of the call and its derivatives
-        assert all(found == expected for _, found in seen), seen
+        assert all(found == (stream or default) for _, found in seen), seen
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -181,8 +169,8 @@ def test_everything_that_a_call_does_runs_on_the_requested_stream(name):
 def test_streams_and_devices_of_every_kind_are_accepted():
     x = mx.random.normal((1, 8, 8, 4))
     expected = there_and_back(x)
-    streams = (mx.cpu, mx.Device(mx.cpu), mx.default_stream(mx.cpu), mx.new_stream(mx.cpu))
-    for stream in (*streams, mx.new_thread_local_stream(mx.cpu)):
+    streams = mx.cpu, mx.Device(mx.cpu), mx.default_stream(mx.cpu), mx.new_thread_local_stream(mx.cpu)
+    for stream in streams:
         call = lambda x, stream=stream: there_and_back(x, stream)
         assert mx.array_equal(call(x), expected)
         assert mx.grad(lambda x, call=call: call(x).sum())(x).sum().item() == 64

@@ -44,9 +44,8 @@ def test_a_mapped_pool_gives_the_indices_of_a_loop(index_format):
     each = [pool(x, index_format) for x in many]
     for axis in range(5):
         mapped = mx.vmap(lambda x: pool(x, index_format), in_axes=axis, out_axes=(axis, axis))
-        values, indices = mapped(mx.moveaxis(many, 0, axis))
-        assert mx.array_equal(values, mx.stack([v for v, _ in each], axis))
-        assert mx.array_equal(indices, mx.stack([i for _, i in each], axis))
+        for got, parts in zip(mapped(mx.moveaxis(many, 0, axis)), zip(*each)):
+            assert mx.array_equal(got, mx.stack(parts, axis))
 
 
 def test_indices_have_zero_derivatives():
@@ -78,17 +77,13 @@ def test_mapped_axes_without_elements(index_format):
     gradient = mx.vmap(mx.grad(total))(none)
     mx.export_to_dot(graph := io.StringIO(), gradient)
     assert "Scatter" not in graph.getvalue()  # which would run on placeholder indices
-    for result in (
-        mx.vmap(unpool)(values, indices),
-        mx.vmap(lambda v: unpool(v, one))(values),
-        gradient,
-        mx.grad(lambda x: mx.vmap(there_and_back)(x).sum())(none),
-    ):
+    one_mapped = mx.vmap(lambda v: unpool(v, one))(values)
+    of_mapped = mx.grad(lambda x: mx.vmap(there_and_back)(x).sum())(none)
+    for result in (mx.vmap(unpool)(values, indices), one_mapped, gradient, of_mapped):
         assert (result.shape, result.dtype, result.tolist()) == (none.shape, mx.float16, [])
     adaptive = mx.vmap(lambda x: mlx_unpool.adaptive_max_pool2d(x, 5))(none)
     assert adaptive.shape == (0, SHAPE[0], 5, 5, SHAPE[3])
     empty = mx.zeros((3, 0, *SHAPE[1:]))
-    assert mx.grad(total)(empty[0]).shape == empty[0].shape
     assert mx.vmap(mx.grad(total))(empty).shape == empty.shape
 
 
@@ -131,36 +126,8 @@ def test_transforms_of_random_windows_draw_as_the_page_on_guarantees_says():
 
 def test_derivatives_with_respect_to_random_samples_are_zero():
     x, samples = mx.random.normal((2, 9, 8, 3)), mx.random.uniform(shape=(2, 3, 2))
-
-    def pool(x, samples):
-        return mlx_unpool.fractional_max_pool2d(x, 2, output_size=4, random_samples=samples)
-
+    pool = lambda x, u: mlx_unpool.fractional_max_pool2d(x, 2, output_size=4, random_samples=u)
     _, (tangent,) = mx.jvp(pool, [x, samples], [x, samples])
     assert mx.array_equal(tangent, pool(x, samples))
-    _, (tangent,) = mx.jvp(lambda u: pool(x, u), [samples], [samples])
-    assert not tangent.any().item()
+    assert not mx.jvp(lambda u: pool(x, u), [samples], [samples])[1][0].any().item()
     assert not mx.grad(lambda u: pool(x, u).sum())(samples).any().item()
-
-
-WIDE = {
-    **{f"max pool of {k}": mlx_unpool.MaxPool1d(k, s) for k, s in ((33, 33), (64, 7), (100, 100))},
-    "dilated": mlx_unpool.MaxPool1d(40, 3, 5, dilation=2),
-    "adaptive to 1": mlx_unpool.AdaptiveMaxPool1d(1),
-    "adaptive to 3": mlx_unpool.AdaptiveMaxPool1d(3),
-    "fractional": lambda x: mlx_unpool.fractional_max_pool2d(
-        x[:, None], (1, 50), output_size=(1, 4), random_samples=mx.full((len(x), x.shape[2], 2), 0.5)
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WIDE)
-def test_wide_windows_are_mapped(name):
-    pool = WIDE[name]
-    x = mx.random.permutation(2 * 3 * 2 * 211 * 2).reshape(2, 3, 2, 211, 2).astype(mx.float32)
-    total = lambda x: (pool(x) ** 2).sum()
-    each = lambda f, x: mx.stack([mx.stack([f(y) for y in row]) for row in x])
-    for function in (pool, mx.grad(total)):
-        assert mx.array_equal(mx.vmap(mx.vmap(function))(x), each(function, x))
-        assert mx.array_equal(mx.vmap(function, in_axes=1)(x[0].swapaxes(0, 1)), each(function, x)[0])
-    mapped = mx.grad(lambda x: mx.vmap(total)(x).sum())(x[0])
-    assert mx.array_equal(mapped, each(mx.grad(total), x)[0])

@@ -10,7 +10,6 @@ import numpy as np
 import reference
 
 import mlx_unpool
-from mlx_unpool import _backends
 
 FLOATS = (mx.float32, mx.float16, mx.bfloat16)
 # The smallest positive number of each dtype. Multiples of it below 128 are subnormal as well.
@@ -23,12 +22,13 @@ def to_numpy(x: mx.array) -> np.ndarray:
     return np.array(x.astype(mx.float32) if x.dtype == mx.bfloat16 else x)
 
 
-def copies_bits(stream: mx.Stream | None = None) -> bool:
+def copies_bits(stream: mx.Stream | mx.DeviceType | None = None) -> bool:
     """Whether pools copy every bit of a value, so that tests can compare bits instead of numbers.
 
     The CPU of a Mac does not: ``mx.maximum`` returns the second of two NaNs, and 0 for -0 and 0.
     """
-    return _backends.target_of(stream).backend.on_gpu or _keeps_sign(mx.maximum)
+    device = mx.default_device() if stream is None else getattr(stream, "device", stream)
+    return getattr(device, "type", device) == mx.gpu or _keeps_sign(mx.maximum)
 
 
 @lru_cache
@@ -182,10 +182,13 @@ def irregular_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS) -> list[Irr
     return cases
 
 
-def generated_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS, adjacent: float = 0) -> list[Case]:
+def generated_cases(
+    count: int, seed: int, dtypes=FLOATS + INTEGERS, adjacent: float = 0, long: bool = False
+) -> list[Case]:
     """Cases over ranks, layouts, windows, sizes, dtypes and kinds of data.
 
     ``adjacent`` is the proportion of cases with the usual windows, whose stride is the kernel on all axes.
+    With ``long`` one axis has more than 2,048 positions.
     """
     choose = random.Random(seed)
     random_ = np.random.default_rng(seed)
@@ -199,6 +202,8 @@ def generated_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS, adjacent: f
             kernel = stride = (choose.randint(2, 3),) * rank
             dilation = (1,) * rank
         size = tuple(choose.randint(1, (40, 11, 7)[rank - 1]) for _ in range(rank))
+        if long:
+            size = tuple(choose.sample([choose.randint(2049, 2200), *[1] * (rank - 1)], rank))
         most = [d * (k - 1) for k, d in zip(kernel, dilation)]
         kind = choose.choice(("equal", "equal", "pairs", "same"))
         if kind == "equal":
@@ -211,6 +216,8 @@ def generated_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS, adjacent: f
         if min(reference.pooled_size(pool, size)) < 1:
             continue
         layout, dtype = drawn_layout(rank, choose), choose.choice(dtypes)
+        if long:
+            layout = Layout(rank, None, choose.randint(1, 2), layout.data_format)
         x = planes(layout, size, dtype, choose, random_)
         cases.append(Case(layout, size, dtype, x, pool, kind == "same"))
     return cases

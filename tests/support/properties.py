@@ -14,7 +14,7 @@ from arrays import Case, IrregularCase, Layout, copies_bits
 from hypothesis import HealthCheck, Phase, settings
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))  # of all tests; 0: the usual ones
-USUAL = 1500  # the approximate sum of ``usual`` over all tests that use ``draws``
+USUAL = 1260  # the approximate sum of ``usual`` over all tests that use ``draws``
 SMALL = np.random.default_rng(0).integers(-3, 4, 2**16).astype(np.float32)
 
 

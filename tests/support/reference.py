@@ -5,7 +5,7 @@ are passed as float32. Nothing here uses the library.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import ceil, floor, prod
@@ -25,7 +25,7 @@ class Pool:
     padding: tuple[int | tuple[int, int], ...]  # for both sides of an axis, or before and after
     dilation: Size
     ceil_mode: bool = False
-    same: bool = False  # the padding depends on the size; see ``resolved``
+    same: bool = False  # the padding is that of ``same_padding``
 
     @property
     def sides(self) -> list[tuple[int, int]]:
@@ -40,12 +40,6 @@ def same_padding(kernel: Size, stride: Size, dilation: Size, size: Size) -> tupl
         total = max((ceil(length / s) - 1) * s + d * (k - 1) + 1 - length, 0)
         sides.append((total // 2, total - total // 2))
     return tuple(sides)
-
-
-def resolved(pool: Pool, size: Size) -> Pool:
-    """The pool with its padding for planes of ``size``."""
-    padding = same_padding(pool.kernel, pool.stride, pool.dilation, size)
-    return replace(pool, padding=padding) if pool.same else pool
 
 
 def pooled_size(pool: Pool, size: Size) -> Size:

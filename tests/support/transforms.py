@@ -134,10 +134,6 @@ def _weighted(case: Case, oracle: bool) -> Callable[..., mx.array]:
     return lambda *inputs: (weights * mx.sin(function(*inputs))).sum()
 
 
-def grad(case: Case, oracle: bool) -> list[mx.array]:
-    return [mx.grad(_weighted(case, oracle))(*case.inputs)]
-
-
 def grad_of_grad(case: Case, oracle: bool) -> list[mx.array]:
     first = mx.grad(_weighted(case, oracle))
     weights = normal(case.inputs[0].shape, 2)

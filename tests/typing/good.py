@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     total: mx.array = mlx_unpool.max_pool2d(x, (2, 2), 2, 0, return_indices=False) + 1
     pooled: mx.array = mlx_unpool.adaptive_max_pool2d(x, (None, 2))
     mx.eval((MaxPool2d(2)(x) * 2).sum(), -mlx_unpool.fractional_max_pool2d(x, 2, output_ratio=0.5))
-    print(pooled.shape, total[0], mlx_unpool.max_pool1d(x[0], 2, return_indices=True)[1].dtype)
     values, indices = mlx_unpool.max_pool3d(x[None], 2, return_indices=True, index_format="window")
-    values, indices = mlx_unpool.adaptive_max_pool2d(x, 2, return_indices=True)
     assert_type(mlx_unpool.max_unpool2d(values, indices, 2, output_size=x.shape), mx.array)
 
     def pair() -> tuple[mx.array, mx.array]:
