@@ -19,7 +19,7 @@ from support.folders import colour_of, files_in, read_image
 
 import mlx_unpool_zoo as zoo
 import numpy as np
-from mlx_unpool_zoo.model import array_of
+from mlx_unpool_zoo.inputs import array_of
 from mlx_unpool_zoo.pytorch import cut
 from PIL import Image
 from tqdm import tqdm

@@ -32,10 +32,11 @@ from support.training import adamw, parse_options, train, weighted_cross_entropy
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
+from mlx_unpool_zoo.configuration import IMAGENET
 from mlx_unpool_zoo.metrics import SCORES
-from mlx_unpool_zoo.model import IMAGENET, WEIGHTS
 from mlx_unpool_zoo.pytorch import cut
 from mlx_unpool_zoo.segnet import DECODERS
+from mlx_unpool_zoo.storage import WEIGHTS
 
 FILES = ("checkpoint.safetensors", "log.csv", "metrics.json", "predictions.png")
 # What a resumed run must have in common with the run that it continues, besides the data.

@@ -91,7 +91,7 @@ def test_an_unknown_key_of_the_configuration_is_a_warning(quicknat, tmp_path):
 def test_models_of_the_hub_are_loaded_and_uploaded_by_its_library(quicknat, monkeypatch):
     model, x = small_model("quicknat")
     download, api, uploaded = mock.Mock(return_value=str(quicknat)), mock.Mock(), {}
-    monkeypatch.setattr("mlx_unpool_zoo.model.snapshot_download", download)
+    monkeypatch.setattr("mlx_unpool_zoo.storage.snapshot_download", download)
     options = {"revision": "v1.0", "token": "t", "cache_dir": "c", "local_files_only": True}
     assert mx.array_equal(zoo.QuickNAT.from_pretrained("someone/it", **options)(x), model(x))
     files = ["config.json", "model.safetensors", "LICENSE"]
@@ -104,7 +104,7 @@ def test_models_of_the_hub_are_loaded_and_uploaded_by_its_library(quicknat, monk
 
     api.create_repo.return_value.repo_id = "someone/it"
     api.upload_folder = upload
-    monkeypatch.setattr("mlx_unpool_zoo.model.HfApi", lambda token: api)
+    monkeypatch.setattr("mlx_unpool_zoo.storage.HfApi", lambda token: api)
     assert model.push_to_hub("it", private=True) == "someone/it"
     api.create_repo.assert_called_once_with("it", private=True, exist_ok=True)
     assert uploaded == {path.name: path.read_bytes() for path in quicknat.iterdir()}
@@ -187,7 +187,7 @@ def test_a_name_that_is_neither_a_folder_nor_on_the_hub(quicknat, tmp_path, monk
             zoo.from_pretrained(name)
 
     download = mock.Mock(side_effect=OSError("401 Client Error"))
-    monkeypatch.setattr("mlx_unpool_zoo.model.snapshot_download", download)
+    monkeypatch.setattr("mlx_unpool_zoo.storage.snapshot_download", download)
     with pytest.raises(OSError, match=r"no folder owner/name, .* Hub says: 401 Client Error"):
         zoo.from_pretrained("owner/name")
 

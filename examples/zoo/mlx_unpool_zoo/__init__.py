@@ -19,9 +19,10 @@ from mlx_unpool import __version__
 from . import metrics, pytorch
 from .autoencoders import ConvAutoencoder3d, InceptionAutoencoder
 from .classes import CAMVID, CEREBNET, FASTSURFER, read_classes
+from .configuration import MODELS, About
 from .enet import ENet
 from .fastsurfer import CerebNet, FastSurferCNN, FastSurferVINN, HypVINN
-from .model import MODELS, About, Model, from_pretrained, from_pytorch
+from .model import Model, from_pretrained, from_pytorch
 from .near_ties import Comparison, compare_port, pooled_indices
 from .quicknat import QuickNAT
 from .segnet import SegNet

@@ -19,8 +19,9 @@ from pydantic import Field
 
 from mlx_unpool import MaxPool1d, MaxPool3d, MaxUnpool1d, MaxUnpool3d
 
+from .configuration import CITATIONS, About, Size, Sizes
 from .layers import BatchNorm
-from .model import CITATIONS, About, Model, Size, Sizes
+from .model import Model
 
 
 class Inception(nn.Module):

@@ -21,7 +21,8 @@ from mlx.utils import tree_flatten
 
 from . import pytorch
 from .classes import read_classes
-from .model import IMAGENET, MODELS, Plane, from_pytorch
+from .configuration import IMAGENET, MODELS, Plane, naming
+from .model import from_pytorch
 
 
 def plane_of(path: Path, given: str | None = None) -> Any:
@@ -71,11 +72,9 @@ def convert(arguments: argparse.Namespace) -> str:
     source, folder = arguments.weights, arguments.folder
     plane = plane_of(source, arguments.plane)
     mx.random.seed(0)  # for parameters that are not in the file
-    try:
+    with naming(source):
         checkpoint = pytorch.read_checkpoint(source)
         model = from_pytorch(arguments.model, checkpoint, **dict(arguments.config))
-    except ValueError as error:
-        raise ValueError(f"{source}: {error}") from None
     about = model.about
     if arguments.input:
         about.input["normalisation"] = IMAGENET if arguments.input == "normalised" else None

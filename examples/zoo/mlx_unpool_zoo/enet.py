@@ -17,8 +17,9 @@ import numpy as np
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
 from .classes import CAMVID
+from .configuration import CITATIONS, About, Size
 from .layers import BatchNorm
-from .model import CITATIONS, About, Model, Size
+from .model import Model
 
 
 class Initial(nn.Module):

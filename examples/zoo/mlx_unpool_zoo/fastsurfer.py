@@ -28,8 +28,9 @@ import numpy as np
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
 from .classes import CEREBNET, FASTSURFER
+from .configuration import CITATIONS, About, Size
 from .layers import BatchNorm, Classifier
-from .model import CITATIONS, About, Model, Size
+from .model import Model
 
 ResizeMode = Literal["nearest", "bilinear", "bicubic", "area"]
 CropPosition = Literal["center", "top_left", "top_right", "bottom_left", "bottom_right"]

@@ -18,8 +18,9 @@ from pydantic import Field
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
+from .configuration import CITATIONS, About, Size
 from .layers import BatchNorm, Classifier
-from .model import CITATIONS, About, Model, Size
+from .model import Model
 
 SEBlock = Literal["NONE", "CSE", "SSE", "CSSE"]
 DECODERS = ("decode4", "decode1", "decode2", "decode3")  # in the order of the forward pass
