@@ -69,7 +69,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("model", type=Path, help="folder of a model")
     parser.add_argument("images", type=Path, nargs="+", help="images that Pillow reads, or folders")
-    default = Path("classes.png")
+    default = Path("demo/classes.png")
     parser.add_argument("--output", type=Path, default=default, help=f"figure to write (default: {default})")
     side = "reduce images to this shorter side (default: as in training, if the model stores it)"
     parser.add_argument("--side", type=int, help=side)

@@ -9,9 +9,9 @@
 
 Also: JPEGImages/ with SegmentationClass/ or SegmentationClassPNG/ (VOC, CVAT, labelme).
 The pixels of a mask (PNG) are class numbers or colours. 255 is ignored, unless it occurs only with 0, and
-so are classes called "unlabelled" or "void". Names and colours of the classes are in
-photos/classes.txt, one per line: "number name red green blue", or in the file of labelme (class_names.txt) or
-CVAT (labelmap.txt); without a file they are those that occur in the masks. All images are held in memory.
+so are classes called "unlabelled" or "void". Names and colours of the classes are in photos/classes.txt, one
+per line, "number name red green blue" or only the name, or in the file of labelme (class_names.txt) or CVAT
+(labelmap.txt); without a file they are those that occur in the masks. All images are held in memory.
 The folder --output gets the model with the best validation mean IoU of all checkpoints (a folder of the zoo,
 for predict.py and export.py), its metrics (JSON), a figure, the log (CSV) and a checkpoint.
 """

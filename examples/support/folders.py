@@ -295,7 +295,8 @@ def table_of(path: Path) -> list[Any]:
     """The classes in a file. Their numbers, names and colours must be different and fit."""
     try:
         text = path.read_text("utf-8")
-        if path.name == "class_names.txt":  # a name per line
+        numbered = re.search(r"^\s*\d+\s+\S", text, re.MULTILINE)
+        if path.name == "class_names.txt" or not (path.name == "labelmap.txt" or numbered):  # a name per line
             lines = enumerate(text.split("\n"))
             named = [(name.strip(), colour_of(n)["colour"]) for n, name in lines if name.strip()]
         elif path.name == "labelmap.txt":  # name:red,green,blue:parts:actions

@@ -10,7 +10,7 @@ try:
 except ImportError as error:
     raise ImportError(
         f"mlx_unpool_zoo needs {error.name}, which the extra [zoo] of mlx-unpool installs: "
-        'pip install ".[zoo]" in a clone of the repository',
+        'pip install "mlx-unpool[zoo] @ git+https://github.com/mlx-unpool/mlx-unpool"',
         name=error.name,
     ) from None
 

@@ -69,7 +69,7 @@ class About(BaseModel):
     classes: list[Class] = []
     plane: Plane | None = None
     source: str = "unknown"
-    base_model: str = ""
+    base_model: Annotated[str, Field(pattern=r"^([\w.-]+/[\w.-]+)?$")] = ""  # on the Hugging Face Hub
     licence: str = "unknown"
     licence_link: str = ""
     licence_text: str = Field(default="", exclude=True)  # a separate file
@@ -151,6 +151,7 @@ class Configured(nn.Module):
 
     model_type: ClassVar[str] = ""
     default_about: ClassVar[About]
+    names_of: ClassVar[str] = ""  # the repository on GitHub whose names of parameters are used
     citation: ClassVar[str] = ""  # BibTeX
     medical: ClassVar[bool] = False
     segments: ClassVar[bool] = True  # autoencoders do not

@@ -43,6 +43,12 @@ class Converted(Configured):
         published = pytorch.config_of(state_dict)
         state = cls.canonical(pytorch.arrays_of(pytorch.state_of(state_dict)))
         try:
+            cls.config_of(state)
+        except KeyError as error:  # the name of a parameter
+            state = pytorch.without_prefix(state, [str(error.args[0])])
+        except (IndexError, StopIteration, ValueError):
+            pass  # explained below
+        try:
             model = cls._inferred(state, published, arguments)
             model.about.converter = f"mlx_unpool {mlx_unpool.__version__}"
             table = cls.published_tables.get(model.config.get("num_classes"), [])
@@ -51,8 +57,8 @@ class Converted(Configured):
         except (ValueError, TypeError) as error:
             others = [n for n, kind in MODELS.items() if kind is not cls and kind.fits(state)]
             hint = f" The weights look like those of {' or '.join(others)}." * bool(others)
-            if not others and cls.default_about.base_model and re.search("missing: |not used: ", str(error)):
-                hint = f" The names must be those of {cls.default_about.base_model}."
+            if not others and cls.names_of and re.search("missing: |not used: ", str(error)):
+                hint = f" The names must be those of {cls.names_of}."
             raise ValueError(f"{error}{hint}") from None
         return model
 
@@ -65,8 +71,7 @@ class Converted(Configured):
         except (KeyError, IndexError, StopIteration) as error:
             raise ValueError(
                 f"these are not weights of {cls.model_type} with the names of "
-                f"{cls.default_about.base_model or 'its authors'}: there is no {error} but "
-                f"{pytorch.cut(list(state))}."
+                f"{cls.names_of or 'its authors'}: there is no {error} but {pytorch.cut(list(state))}."
             ) from None
         renamed = [{ALIASES.get(n, n): v for n, v in given.items()} for given in (published, arguments)]
         file = {n: v for n, v in renamed[0].items() if n in known}
@@ -115,15 +120,17 @@ class Converted(Configured):
         missing = [name for name in own if name not in weights]
         unused = [name for name in weights if name not in own]
         other = [n for n in own if n in weights and weights[n].shape != own[n].shape]
-        lines = [f"missing: {n}" for n in missing if strict]
-        if not ignore_mismatched_sizes:
-            lines += [f"shape {weights[n].shape} instead of {own[n].shape}: {n}" for n in other]
-        lines += [f"not used: {n}" for n in unused if strict]
-        lines += [line for n in own if n in weights for line in pytorch.wrong_type(n, weights[n], own[n])]
-        if lines:
+        shapes = [f"shape {weights[n].shape} instead of {own[n].shape}: {n}" for n in other]
+        problems = [
+            [f"missing: {n}" for n in missing if strict],
+            [] if ignore_mismatched_sizes else shapes,
+            [f"not used: {n}" for n in unused if strict],
+            [line for n in own if n in weights for line in pytorch.wrong_type(n, weights[n], own[n])],
+        ]
+        if any(problems):
             hint = "ignore_mismatched_sizes=True gives these parameters new random values."
-            new_head = len(other) == len(lines)  # probably
-            raise pytorch.mismatch(type(self).__name__, lines, hint * new_head)
+            new_head = len(shapes) == sum(map(len, problems))  # probably
+            raise pytorch.mismatch(type(self).__name__, problems, hint * new_head)
         if new := [*missing, *other]:
             warnings.warn(f"Parameters with new random values: {pytorch.cut(new)}", stacklevel=3)
         if unused:

@@ -59,7 +59,11 @@ def parser() -> argparse.ArgumentParser:
     add("--plane", choices=get_args(Plane), help="plane of the slices, if not in the file name")
     add("--classes", type=Path, help="colour table: number name red green blue")
     add("--source", help="origin of the weights, for the model card")
-    add("--base-model", help="the original model, owner/name, for the model card")
+    add(
+        "--base-model",
+        default="",
+        help="owner/name of the original model on the Hugging Face Hub, for the card",
+    )
     add("--licence", default="unknown", help="SPDX identifier of the licence of the weights")
     add("--licence-link", default="", help="address of the licence")
     add("--licence-file", type=Path, help="text of the licence")
@@ -83,7 +87,7 @@ def convert(arguments: argparse.Namespace) -> str:
     if model.medical and model.segments:
         about.plane = plane
     about.source = arguments.source or source.name
-    about.base_model = arguments.base_model or about.base_model
+    about.base_model = arguments.base_model
     about.licence, about.licence_link = arguments.licence, arguments.licence_link
     if arguments.licence_file:
         about.licence_text = arguments.licence_file.read_text(encoding="utf-8")

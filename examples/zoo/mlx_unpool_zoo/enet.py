@@ -152,8 +152,8 @@ class ENet(Model):
             "multiple_of": 8,
             "normalisation": None,  # 0 to 255, as in the training of the published weights
         },
-        base_model="ntkhoa95/ENet_PyTorch",
     )
+    names_of: ClassVar[str] = "ntkhoa95/ENet_PyTorch"
     published_tables: ClassVar[Mapping[int, list[Any]]] = {12: CAMVID}
 
     def __init__(self, num_classes: Size) -> None:

@@ -128,8 +128,8 @@ class QuickNAT(Model):
             "multiple_of": 1,
             "normalisation": {"scale": 1 / 255, "mean": [0.0], "std": [1.0]},
         },
-        base_model="ai-med/quickNAT_pytorch",
     )
+    names_of: ClassVar[str] = "ai-med/quickNAT_pytorch"
 
     def __init__(
         self,

@@ -105,6 +105,10 @@ class Stored(Converted):
         if not folder.is_dir():
             options = {"revision": revision, "token": token, "cache_dir": cache_dir}
             folder = downloaded(str(folder), local_files_only=local_files_only, **options)
+        if not (folder / WEIGHTS).exists():
+            inside = [str(path.parent) for path in sorted(folder.glob(f"*/{WEIGHTS}"))]
+            hint = f": did you mean {cut(inside, 3, ' or ')}?" if inside else ""
+            raise FileNotFoundError(f"There is no {WEIGHTS} in the folder {folder}{hint}")
         path, settings, licence = folder / WEIGHTS, folder / "config.json", folder / "LICENSE"
         with naming(path):
             weights, metadata = load_arrays(path)
@@ -130,8 +134,11 @@ class Stored(Converted):
             warnings.warn(f"Unknown keys of config.json: {[*found.model_extra]}", stacklevel=3)
         kinds = {name: kind for name, kind in MODELS.items() if issubclass(kind, cls)}
         if found.model_type not in kinds:
-            names = ", ".join(kinds)
-            raise ValueError(f"'model_type' must be one of {names}, but got {found.model_type!r}")
+            kind = getattr(MODELS.get(found.model_type), "__name__", "")
+            raise ValueError(
+                f"'model_type' must be one of {', '.join(kinds)}, but got {found.model_type!r}"
+                + f": use {kind}.from_pretrained, or from_pretrained of mlx_unpool_zoo." * bool(kind)
+            )
         model = kinds[found.model_type](**found.config | arguments)
         if "num_classes" in arguments:  # a new head
             found.about.pop("classes", None)
@@ -139,6 +146,8 @@ class Stored(Converted):
         if isinstance(given := found.about.get("input", {}), dict):
             found.about["input"] = defaults["input"] | given
         model.about = About(**defaults | found.about)
+        if model.about.base_model == model.names_of:  # of an older version, which set it for all models
+            model.about.base_model = ""
         model.check_about()
         layers = dict(model.named_modules())
         if bad := [n for n in found.quantization if not hasattr(layers.get(n), "to_quantized")]:
