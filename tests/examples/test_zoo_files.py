@@ -191,6 +191,19 @@ def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch):
     assert page != "docs/zoo.md" or names["classes"].shape == (3, 32, 32)
 
 
+def test_the_page_has_the_number_of_parameters_of_every_model():
+    page, rows = (ROOT / "docs" / "zoo.md").read_text(), {}
+    for row in re.findall(r"^\| (?!model)(.*`\w+`.*) \|$", page, re.MULTILINE):
+        model_type, _, _, parameters, *_ = row.split(" | ")
+        rows[re.search(r"`(\w+)`", model_type)[1]] = parameters.replace(",", "")
+    assert set(rows) == set(zoo.MODELS)
+    for name, kind in zoo.MODELS.items():
+        models = [kind(12) if name in ("enet", "segnet") else kind()]
+        models += [zoo.SegNet.vgg16(12)] * (name == "segnet")
+        counts = [sum(v.size for _, v in tree_flatten(m.trainable_parameters())) for m in models]
+        assert counts == [int(n) for n in re.findall(r"\d{5,}", rows[name])], name
+
+
 # Layers.
 
 
