@@ -1,18 +1,16 @@
-"""Installing ``mlx_unpool_zoo`` as a copy and editable. tests/test_package.py lists the files of a wheel."""
+"""``mlx_unpool_zoo`` beside modules of any name. tests/test_package.py lists the files of a wheel."""
 
-import os
+import shutil
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
-import mlx.core as mx
-from programs import EXAMPLES, ROOT
+from programs import EXAMPLES, ROOT, environment
 
 # Names of modules of the examples, now or in earlier versions, that a user's modules may have.
 NAMES = ("common", "data", "zoo", "support", "files", "model", "layers", "pytorch")
 SCRIPT = f"""
-import pathlib, sys
+import sys
 from mlx_unpool_zoo import FastSurferVINN, from_pretrained
 import mlx.core as mx, mlx_unpool, mlx_unpool_zoo
 
@@ -23,41 +21,17 @@ assert mx.array_equal(from_pretrained("model")(x), model.eval()(x))
 assert not {set(NAMES)} & set(sys.modules)
 import common
 assert common.MINE
-print(pathlib.Path(mlx_unpool_zoo.__file__).parent)
-print(pathlib.Path(mlx_unpool.__file__).parent)
+print(mlx_unpool.__file__, mlx_unpool_zoo.__file__)
 """
 
 
-def installed(folder: Path, *what: object) -> list[Path]:
-    """The folders of the two packages that a clean environment imports after ``pip install``.
-
-    The environment shares MLX and its dependencies with this one, but not this checkout. The script runs in a
-    folder with modules that have the names in NAMES.
-    """
-    venv.create(folder / "clean", with_pip=False)
-    python = folder / "clean" / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
-    subprocess.run([*pip, "install", "--quiet", "--no-deps", *what], check=True)
-    packages = next((folder / "clean" / "lib").glob("python*")) / "site-packages"
-    (packages / "mlx.pth").write_text(str(Path(mx.__file__).parent.parent))
-    work = folder / "work"
-    work.mkdir()
+def test_a_copy_of_both_packages_works_next_to_modules_of_any_name(tmp_path):
+    ignored, packages = shutil.ignore_patterns("__pycache__"), tmp_path / "packages"
+    for source in (ROOT / "mlx_unpool", EXAMPLES / "zoo" / "mlx_unpool_zoo"):
+        shutil.copytree(source, packages / source.name, ignore=ignored)
+    shutil.copytree(ROOT / "metal", packages / "mlx_unpool" / "_metal")
     for name in NAMES:
-        (work / f"{name}.py").write_text("MINE = True\n")
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    options = {"cwd": work, "env": environment, "capture_output": True, "text": True}
-    (work / "script.py").write_text(SCRIPT)
-    result = subprocess.run([python, "script.py"], **options)
-    assert result.returncode == 0, result.stderr
-    return [Path(line) for line in result.stdout.splitlines()]
-
-
-def test_an_installed_copy_works_next_to_modules_of_any_name(tmp_path):
-    zoo, library = installed(tmp_path, ROOT)
-    assert zoo.parent == library.parent
-    assert tmp_path in zoo.parents
-
-
-def test_an_editable_installation_imports_this_checkout(tmp_path):
-    zoo, library = installed(tmp_path, "--editable", ROOT)
-    assert (zoo, library) == (EXAMPLES / "zoo" / "mlx_unpool_zoo", ROOT / "mlx_unpool")
+        (tmp_path / f"{name}.py").write_text("MINE = True\n")
+    options = {"cwd": tmp_path, "env": environment() | {"PYTHONPATH": str(packages)}, "text": True}
+    found = subprocess.run([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, check=True, **options)
+    assert all(packages in Path(file).parents for file in found.stdout.split())
