@@ -170,12 +170,14 @@ def test_loading_that_is_not_strict_keeps_the_initial_values_of_missing_arrays(t
 
 def test_a_quantised_model_comes_back(tmp_path):
     """With a different number of bits in some layers."""
-    model = zoo.QuickNAT(num_filters=64).eval()
-    kinds = {"encode1.SELayer.cSE.fc1": {"group_size": 32, "bits": 4, "mode": "affine"}}
-    kinds["decode4.SELayer.cSE.fc1"] = {"group_size": 64, "bits": 8, "mode": "affine"}
+    model, x = zoo.QuickNAT(num_filters=64).eval(), mx.random.normal((1, 32, 32, 1))
+    kinds = {
+        f"{block}.SELayer.cSE.fc1": {"group_size": size, "bits": bits, "mode": "affine"}
+        for block, size, bits in (("encode1", 32, 4), ("decode4", 64, 8))
+    }
     nn.quantize(model, class_predicate=lambda name, _: kinds.get(name, False))
     model.save_pretrained(tmp_path)
-    again, x = zoo.from_pretrained(tmp_path), mx.random.normal((1, 32, 32, 1))
+    again = zoo.from_pretrained(tmp_path)
     assert again.decode4.SELayer.cSE.fc1.bits == 8
     assert mx.array_equal(again(x), model(x))
 
