@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ import pytest
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo import pytorch
 from mlx_unpool_zoo.pytorch import convert_state_dict, read_state, state_of, to_state_dict
-from own_network import SHAPE, Autoencoder, autoencoder_twin
 from programs import Bomb
 
 torch = pytest.importorskip("torch")
@@ -31,6 +31,35 @@ def largest_difference(model: nn.Module, twin: Any, shape: tuple[int, ...]) -> f
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     found = np.array(model.eval()(mx.array(x)))
     return float(np.abs(found - first_to_last(twin(last_to_first(x)))).max())
+
+
+class Autoencoder(nn.Module):
+    """A typical network: layers in ``nn.Sequential``, and ``Linear`` before and after a feature map."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm(4), nn.PReLU())
+        self.fc, self.back = nn.Linear(4 * 5 * 6, 8), nn.Linear(8, 4 * 5 * 6)
+        self.decoder = nn.ConvTranspose2d(4, 1, 3)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        x = self.encoder(x)
+        return self.decoder(self.back(self.fc(x.flatten(1))).reshape(x.shape))
+
+
+SHAPE = (4, 5, 6)  # of the feature map in PyTorch: channels, height, width
+
+
+def autoencoder_twin() -> Any:
+    """The same network in PyTorch, with random statistics."""
+    tn = torch.nn
+    torch.manual_seed(0)
+    encoder = tn.Sequential(tn.Conv2d(1, 4, 3), tn.BatchNorm2d(4), tn.PReLU())
+    encoder[1].running_mean.uniform_(-0.5, 0.5)
+    encoder[1].running_var.uniform_(0.5, 1.5)
+    layers = {"encoder": encoder, "flat": tn.Flatten(), "fc": tn.Linear(4 * 5 * 6, 8)}
+    layers |= {"back": tn.Linear(8, 4 * 5 * 6), "full": tn.Unflatten(1, SHAPE)}
+    return tn.Sequential(OrderedDict(layers, decoder=tn.ConvTranspose2d(4, 1, 3))).eval()
 
 
 def test_a_linear_layer_after_a_flatten_is_reordered_on_request():
