@@ -38,6 +38,7 @@ def test_the_input_is_normalised_and_has_the_type_of_the_model():
     mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
     found = np.array(segnet.preprocess(PICTURE))[0]
     assert np.allclose(found, (PICTURE / 255 - mean) / std, atol=1e-6)
+    assert np.allclose(segnet.preprocess(PICTURE / 255)[0], found, atol=1e-5)
     assert np.array_equal(quicknat.preprocess(np.full((4, 4), 255, np.uint8)), np.ones((1, 4, 4, 1)))
     quicknat.set_dtype(mx.bfloat16)
     assert quicknat.preprocess(np.zeros((4, 4))).dtype == mx.bfloat16
@@ -122,8 +123,12 @@ def test_what_a_model_does_not_accept():
     with pytest.raises(ValueError, match=rf"^\[About\] {says}"):
         quicknat.about.classes = [{"name": "sky"}] * 33
     quicknat.about.input["normalisation"]["mean"] = []
-    with pytest.raises(ValueError, match="'mean' must have 1 entries but got 0"):
-        quicknat.predict(np.zeros((4, 4), np.uint8))
+    for refused in (
+        lambda: quicknat.predict(np.zeros((4, 4), np.uint8)),
+        lambda: quicknat.save_pretrained("x"),
+    ):
+        with pytest.raises(ValueError, match="'mean' must have 1 entries but got 0"):
+            refused()
 
 
 def test_signals_are_not_scaled():
