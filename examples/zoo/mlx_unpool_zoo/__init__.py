@@ -21,6 +21,7 @@ from .autoencoders import ConvAutoencoder3d, InceptionAutoencoder
 from .classes import CAMVID, CEREBNET, FASTSURFER, read_classes
 from .enet import ENet
 from .fastsurfer import CerebNet, FastSurferCNN, FastSurferVINN, HypVINN
+from .hair_segmenter import HairSegmenter
 from .model import MODELS, About, Model, from_pretrained, from_pytorch
 from .near_ties import Comparison, compare_port, pooled_indices
 from .quicknat import QuickNAT
@@ -29,8 +30,8 @@ from .segnet import SegNet
 # fmt: off
 __all__ = [
     "CAMVID", "CEREBNET", "FASTSURFER", "MODELS", "About", "CerebNet", "Comparison",
-    "ConvAutoencoder3d", "ENet", "FastSurferCNN", "FastSurferVINN", "HypVINN",
-    "InceptionAutoencoder", "Model", "QuickNAT", "SegNet", "__version__", "compare_port",
+    "ConvAutoencoder3d", "ENet", "FastSurferCNN", "FastSurferVINN", "HairSegmenter",
+    "HypVINN", "InceptionAutoencoder", "Model", "QuickNAT", "SegNet", "__version__", "compare_port",
     "from_pretrained", "from_pytorch", "metrics", "pooled_indices", "pytorch", "read_classes",
 ]
 # fmt: on

@@ -528,9 +528,13 @@ class Model(nn.Module):
 
     # Inputs and predictions.
 
-    def takes(self, channels: int, dims: int = 2, smallest: int = 1) -> None:
-        """Set the number of channels and of spatial dimensions of the inputs, and the smallest size."""
+    def takes(self, channels: int, dims: int = 2, smallest: int = 1, *, pictures: int | None = None) -> None:
+        """Set the number of channels and of spatial dimensions of the inputs, and the smallest size.
+
+        ``pictures``: channels of the images that :meth:`predict` accepts, if the inputs have more.
+        """
         object.__setattr__(self, "_inputs", (channels, dims))
+        object.__setattr__(self, "_pictures", pictures or channels)
         object.__setattr__(self, "_smallest", smallest)
         self.about.input["planes"] = channels
 
@@ -596,7 +600,7 @@ class Model(nn.Module):
     def _batch(self, images: Any) -> tuple[np.ndarray, bool]:
         """Images as an array (N, ..., channels), and whether there was only one, without an axis N."""
         self.check_about()
-        channels, dims = self._inputs
+        channels, dims = self._pictures, self._inputs[1]
         values = array_of(images, "RGB" if channels == 3 else "L", self.about.input.get("white_level"))
         if channels == 1 and values.shape[-1:] != (1,):
             values = values[..., None]
