@@ -21,7 +21,7 @@ from .autoencoders import ConvAutoencoder3d, InceptionAutoencoder
 from .classes import CAMVID, CEREBNET, FASTSURFER, read_classes
 from .enet import ENet
 from .fastsurfer import CerebNet, FastSurferCNN, FastSurferVINN, HypVINN
-from .hair_segmenter import HairSegmenter
+from .hair import HairSegmenter
 from .model import MODELS, About, Model, from_pretrained, from_pytorch
 from .near_ties import Comparison, compare_port, pooled_indices
 from .quicknat import QuickNAT

@@ -7,7 +7,7 @@ import flatbuffers
 import mlx_unpool_zoo as zoo
 import numpy as np
 import tflite
-from mlx_unpool_zoo.hair_segmenter import described, flat
+from mlx_unpool_zoo.hair import described, flat
 
 
 def tensors_of(model: zoo.HairSegmenter) -> dict[str, np.ndarray]:

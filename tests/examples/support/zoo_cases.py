@@ -41,7 +41,7 @@ CASES = {
     "segnet": Case("segnet", lambda: SegNetTwin(5, (4, 6, 8, 8, 8)), (2, 64, 48, 3)),
     "segnet, odd": Case("segnet", lambda: SegNetTwin(5, (8, 16, 32, 64, 64)), (2, 53, 70, 3)),
     "enet": Case("enet", lambda: ENetTwin(5), (2, 48, 64, 3)),
-    "hair_segmenter": Case("hair_segmenter", HairSegmenterTwin, (2, 64, 96, 4)),
+    "hair": Case("hair", HairSegmenterTwin, (2, 64, 96, 4)),
     "fastsurfer_cnn": Case("fastsurfer_cnn", lambda: FastSurferCNNTwin(79, filters=8), (2, 64, 48, 7)),
     "fastsurfer_cnn, sagittal": Case(
         "fastsurfer_cnn", lambda: FastSurferCNNTwin(51, filters=8, kernel=3), (1, 64, 48, 7)
