@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import mlx.core as mx
@@ -21,6 +21,7 @@ from PIL import Image
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
 from .model import CITATIONS, About, Model, Size
+from .pytorch import cut
 
 SIDE = 512  # of the inputs of the published weights, whatever the shape of the photograph
 HAIR: list[Any] = [{"name": "background", "colour": [0, 0, 0]}, {"name": "hair", "colour": [170, 70, 200]}]
@@ -35,55 +36,45 @@ PARTS = {"Kernel": "weight", "Bias": "bias", "Alpha": "weight"}  # TensorFlow's 
 class Doubling(nn.ConvTranspose2d):
     """A transposed convolution that doubles height and width, as TensorFlow's with the padding "same"."""
 
-    def __init__(self, inputs: int, outputs: int, kernel_size: int) -> None:
-        super().__init__(inputs, outputs, kernel_size, stride=2)
-
     def __call__(self, x: mx.array) -> mx.array:
         return super().__call__(x)[:, : 2 * x.shape[1], : 2 * x.shape[2]]
 
 
-def pointwise(inputs: int, outputs: int) -> nn.Module:
-    """A 1 x 1 convolution."""
-    return nn.Conv2d(inputs, outputs, 1)
-
-
-def depthwise(channels: int, kernel_size: int) -> nn.Module:
-    """A convolution of each channel on its own."""
-    return nn.Conv2d(channels, channels, kernel_size, padding=kernel_size // 2, groups=channels)
-
-
-# The layers in the middle of a branch.
+# The layers in the middle of a branch. With groups=channels each channel is filtered on its own.
+Middle = Callable[[int], list[nn.Module]]
 
 
 def separable(channels: int) -> list[nn.Module]:
-    first = [depthwise(channels, 3), pointwise(channels, channels), nn.PReLU(channels)]
-    return [*first, depthwise(channels, 3), nn.PReLU(channels)]
+    first, last = (nn.Conv2d(channels, channels, 3, padding=1, groups=channels) for _ in range(2))
+    return [first, nn.Conv2d(channels, channels, 1), nn.PReLU(channels), last, nn.PReLU(channels)]
 
 
 def separable_5x5(channels: int) -> list[nn.Module]:
-    return [depthwise(channels, 5), pointwise(channels, channels), nn.PReLU(channels)]
+    first = nn.Conv2d(channels, channels, 5, padding=2, groups=channels)
+    return [first, nn.Conv2d(channels, channels, 1), nn.PReLU(channels)]
 
 
-def dilated(channels: int, dilation: int = 1) -> list[nn.Module]:
-    return [nn.Conv2d(channels, channels, 3, padding=dilation, dilation=dilation), nn.PReLU(channels)]
+def dilated(dilation: int) -> Middle:
+    return lambda n: [nn.Conv2d(n, n, 3, padding=dilation, dilation=dilation), nn.PReLU(n)]
+
+
+def transposed(channels: int) -> list[nn.Module]:
+    return [Doubling(channels, channels, 3, stride=2), nn.PReLU(channels)]
 
 
 class Block(nn.Module):
-    """The layers of a block: a branch with few channels inside, and a convolution of the input if necessary."""
+    """The layers of a block: a branch with ``narrow`` channels inside and, if necessary, a convolution."""
 
-    def __init__(self, first: nn.Module, middle: list[nn.Module], channels: tuple[int, int, int]) -> None:
+    def __init__(self, inputs: int, narrow: int, outputs: int, middle: Middle, size: int = 1) -> None:
         super().__init__()
-        inputs, narrow, outputs = channels
-        self.branch = nn.Sequential(first, nn.PReLU(narrow), *middle, pointwise(narrow, outputs))
-        self.main = nn.Identity() if inputs == outputs else pointwise(inputs, outputs)
+        first, last = nn.Conv2d(inputs, narrow, size, stride=size), nn.Conv2d(narrow, outputs, 1)
+        self.branch = nn.Sequential(first, nn.PReLU(narrow), *middle(narrow), last)
+        self.main = nn.Identity() if inputs == outputs else nn.Conv2d(inputs, outputs, 1)
         self.activation = nn.PReLU(outputs)
 
 
 class Bottleneck(Block):
     """A block that keeps the size."""
-
-    def __init__(self, inputs: int, narrow: int, outputs: int, middle: list[nn.Module]) -> None:
-        super().__init__(pointwise(inputs, narrow), middle, (inputs, narrow, outputs))
 
     def __call__(self, x: mx.array) -> mx.array:
         return self.activation(self.branch(x) + self.main(x))
@@ -93,8 +84,7 @@ class Down(Block):
     """A block that halves the size: the branch by a stride, the input by pooling with indices."""
 
     def __init__(self, inputs: int, narrow: int, outputs: int) -> None:
-        halving = nn.Conv2d(inputs, narrow, 2, stride=2)
-        super().__init__(halving, separable(narrow), (inputs, narrow, outputs))
+        super().__init__(inputs, narrow, outputs, separable, size=2)
         self.pool = MaxPool2d(2, return_indices=True, index_format="window")
 
     def __call__(self, x: mx.array) -> tuple[mx.array, mx.array]:
@@ -106,9 +96,8 @@ class Up(Block):
     """A block that doubles the size; the input is unpooled with the indices of a :class:`Down`."""
 
     def __init__(self, inputs: int, narrow: int, outputs: int) -> None:
-        doubling = [Doubling(narrow, narrow, 3), nn.PReLU(narrow)]
-        super().__init__(pointwise(inputs, narrow), doubling, (inputs, narrow, outputs))
-        self.main = pointwise(inputs, outputs)
+        super().__init__(inputs, narrow, outputs, transposed)
+        self.main = nn.Conv2d(inputs, outputs, 1)
         self.unpool = MaxUnpool2d(2)
 
     def __call__(self, x: mx.array, indices: mx.array) -> mx.array:
@@ -133,8 +122,7 @@ class HairSegmenter(Model):
     model_type: ClassVar[str] = "hair"
     citation: ClassVar[str] = CITATIONS["tkachenka2019hair"]
     default_about: ClassVar[About] = About(
-        paper="Tkachenka and others, Real-time hair segmentation and recoloring on mobile GPUs, "
-        "arXiv:1907.06740 (2019)",
+        paper="Tkachenka et al., Real-time hair segmentation on mobile GPUs, arXiv:1907.06740 (2019)",
         input={
             "planes": 4,
             "size": "multiples of 32; 512 x 512 as published",
@@ -150,26 +138,24 @@ class HairSegmenter(Model):
         # Modules and their layers are in the order in which TensorFlow numbers them.
         first, second = nn.Conv2d(4, 8, 2, stride=2), nn.Conv2d(8, 32, 2, stride=2)
         self.stem = nn.Sequential(first, nn.PReLU(8), second, nn.PReLU(32))
-        context = [separable(8), dilated(8, 2), separable_5x5(8), dilated(8, 4), separable(8), dilated(8, 8)]
-        context += [separable(8), dilated(8, 2), separable_5x5(8), dilated(8, 4), separable(8), dilated(8, 8)]
+        context = (separable, dilated(2), separable_5x5, dilated(4), separable, dilated(8))
         self.encoder = [
-            [Down(32, 16, 64), *(Bottleneck(64, 16, 64, separable(16)) for _ in range(2))],
-            [Down(64, 32, 128), *(Bottleneck(128, 16, 128, separable(16)) for _ in range(4))],
-            [Down(128, 16, 128), *(Bottleneck(128, 8, 128, middle) for middle in context)],
+            [Down(32, 16, 64), *(Bottleneck(64, 16, 64, separable) for _ in range(2))],
+            [Down(64, 32, 128), *(Bottleneck(128, 16, 128, separable) for _ in range(4))],
+            [Down(128, 16, 128), *(Bottleneck(128, 8, 128, middle) for middle in 2 * context)],
         ]
         self.decoder = [
-            [Bottleneck(128, 4, 128, dilated(4)), Up(128, 8, 128)],
-            [Bottleneck(256, 8, 128, dilated(8)), Up(128, 8, 64)],
-            [Bottleneck(128, 4, 64, dilated(4)), Up(64, 4, 32), Bottleneck(32, 4, 32, dilated(4))],
+            [Bottleneck(128, 4, 128, dilated(1)), Up(128, 8, 128)],
+            [Bottleneck(256, 8, 128, dilated(1)), Up(128, 8, 64)],
+            [Bottleneck(128, 4, 64, dilated(1)), Up(64, 4, 32), Bottleneck(32, 4, 32, dilated(1))],
         ]
-        self.head = nn.Sequential(Doubling(32, 8, 2), nn.PReLU(8), Doubling(8, num_classes, 2))
+        self.head = nn.Sequential(Doubling(32, 8, 2, 2), nn.PReLU(8), Doubling(8, num_classes, 2, 2))
 
     def __call__(self, x: mx.array) -> mx.array:
         """Class scores (N, H, W, num_classes) of inputs (N, H, W, 4)."""
         self.check_input(x)
         if x.shape[1] % 32 or x.shape[2] % 32:
-            allowed = "inputs must be (N, H, W, 4) with H and W multiples of 32"
-            raise ValueError(f"[HairSegmenter] {allowed}, but got {x.shape}.")
+            raise ValueError(f"[HairSegmenter] H and W of inputs must be multiples of 32, but got {x.shape}.")
         x, kept = self.stem(x), []
         for down, *blocks in self.encoder:
             x, indices = down(x)
@@ -192,14 +178,13 @@ class HairSegmenter(Model):
 
     def masks(self, frames: Iterable[Any]) -> Iterator[np.ndarray]:
         """The :meth:`mask` of each frame of a video; the network gets the mask of the frame before."""
-        previous = None
+        previous = mx.zeros((SIDE, SIDE))
         for frame in frames:
             (picture, *others), _ = self._batch(frame)
             if others:
                 raise ValueError(f"[HairSegmenter] a mask is for one image, but got {1 + len(others)}.")
             x = self._normalised(stretched(picture)[None])
-            if previous is not None:
-                x[..., 3] = previous
+            x[..., 3] = previous
             previous = mx.softmax(self(x)[0].astype(mx.float32), axis=-1)[..., 1]
             yield interpolated(np.array(previous), picture.shape)
 
@@ -222,11 +207,8 @@ class HairSegmenter(Model):
         """See :meth:`Model.from_pytorch`. Also accepts the content of the published TFLite file."""
         found = state_dict.get("operators") if isinstance(state_dict, Mapping) else None
         if isinstance(found, Counter) and found != OPERATORS:
-            names = sorted(name for name in found | OPERATORS if found[name] != OPERATORS.get(name, 0))
-            counts = [f"{name} ({found[name]} instead of {OPERATORS.get(name, 0)})" for name in names[:3]]
-            raise ValueError(
-                f"it is another network than MediaPipe's, with other layers: {', '.join(counts)}."
-            )
+            names = [name[:40] for name in sorted(dict(found.items() ^ OPERATORS.items()))]
+            raise ValueError(f"it is not MediaPipe's network: it has other numbers of {cut(names, 3)}.")
         return super().from_pytorch(state_dict, **options)
 
     @classmethod
@@ -288,15 +270,13 @@ def stretched(picture: np.ndarray) -> np.ndarray:
         return np.floor(means + 0.5).astype(np.uint8)
     (above, below, down), (left, right, across) = map(neighbours, picture.shape[:2])
     across, down = across[:, None], down[:, None, None]
-    upper, lower = (
-        (picture[rows][:, left] * (2048 - across) + picture[rows][:, right] * across) >> 4
-        for rows in (above, below)
-    )
+    rows = picture[np.stack([above, below])]
+    upper, lower = (rows[:, :, left] * (2048 - across) + rows[:, :, right] * across) >> 4
     return (((upper * (2048 - down) >> 16) + (lower * down >> 16) + 2) >> 2).astype(np.uint8)
 
 
 def neighbours(length: int) -> tuple[np.ndarray, ...]:
-    """For each of 512 positions on an axis: the two nearest pixels, and 2048 times the share of the second."""
+    """The two nearest pixels of 512 positions on an axis, and 2048 times the share of the second."""
     positions = ((np.arange(SIDE) + 0.5) * (length / SIDE) - 0.5).astype(np.float32)
     first = np.floor(positions).astype(np.int32)
     share = np.rint((positions - first) * 2048).astype(np.int32)
@@ -305,16 +285,16 @@ def neighbours(length: int) -> tuple[np.ndarray, ...]:
 
 def area_means(rows: np.ndarray) -> np.ndarray:
     """512 means of rows (L, ...), each over L / 512 rows, of which the first and the last may be parts."""
-    edges, found = np.linspace(0, len(rows), SIDE + 1), np.empty((SIDE, *rows.shape[1:]), np.float32)
-    for number, (begin, end) in enumerate(zip(edges, edges[1:])):
+    step, found = len(rows) / SIDE, np.empty((SIDE, *rows.shape[1:]), np.float32)
+    for number in range(SIDE):
+        begin, end = number * step, (number + 1) * step
         covered = np.arange(math.floor(begin), math.ceil(end))
-        shares = (np.minimum(covered + 1, end) - np.maximum(covered, begin)) / (end - begin)
+        shares = (np.minimum(covered + 1, end) - np.maximum(covered, begin)) / step
         found[number] = np.tensordot(shares.astype(np.float32), rows[covered].astype(np.float32), 1)
     return found
 
 
 def interpolated(plane: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
     """A plane (512, 512), float32, of another size (H, W, ...), interpolated linearly."""
-    steps = (SIDE / size[1], 0, 0, 0, SIDE / size[0], 0)
-    how = Image.Transform.AFFINE, steps, Image.Resampling.BILINEAR
+    how = Image.Transform.AFFINE, (SIDE / size[1], 0, 0, 0, SIDE / size[0], 0), Image.Resampling.BILINEAR
     return np.asarray(Image.fromarray(plane).transform((size[1], size[0]), *how))
