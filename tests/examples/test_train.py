@@ -94,8 +94,9 @@ LABELMAP = "# label:color_rgb:parts:actions\nsky:0,0,0::\nrock face:0,160,255::\
 @pytest.mark.parametrize(
     ("mask", "masks", "table", "text"),
     [(TRUTH, "SegmentationClassPNG", "class_names.txt", "sky\nrock face\nsea"),
+     (TRUTH, "SegmentationClass", "classes.txt", "sky\nrock face\nsea\n"),
      (COLOURS[TRUTH], "SegmentationClass", "labelmap.txt", LABELMAP)],
-    ids=["labelme", "CVAT"],
+    ids=["labelme", "names", "CVAT"],
 )  # fmt: skip
 def test_layouts_of_other_tools(mask, masks, table, text, tmp_path):
     write(tmp_path, {"a": mask}, f"JPEGImages {masks}")
@@ -239,6 +240,7 @@ def test_what_does_not_fit_is_named_before_training(tmp_path):
         ("classes.txt must be UTF-8", ("classes.txt", b"\xff")),
         ("masks/a.png has values without a class: 2. Classes: x, y.", ("classes.txt", table)),
         ("has the same number twice: 1", ("classes.txt", table + b"1 z 3 3 3\n")),
+        ("must contain a line 'number name red green blue'", ("classes.txt", b"0 x 1 1\n1 y 2 2\n")),
         ("colours from 0 to 255, unlike z", ("classes.txt", table + b"2 z 256 0 0\n")),
         ("masks/e.png cannot be read as an image: ", ("masks/e.png", png[:-30])),
         ("images/e.png cannot be read as an image: cannot identify", ("images/e.png", b"GIF")),
@@ -480,7 +482,7 @@ def test_ctrl_c_keeps_the_best_model_and_a_failing_kernel_says_how_to_go_on(tmp_
     assert re.search(r" MLX_UNPOOL_BACKEND=ops .*/issues/new/choose$", line)
 
 
-def test_labelling_needs_no_names_but_a_model_for_pictures(tmp_path):
+def test_labelling_needs_no_names_but_a_model_for_pictures(tmp_path, monkeypatch):
     model, drawing = randomised(ENet(40)), tmp_path / "new" / "x.png"
     model.save_pretrained(tmp_path / "m")
     pictures = write(tmp_path, dict.fromkeys("ab", TRUTH)) / "images"
@@ -494,6 +496,9 @@ def test_labelling_needs_no_names_but_a_model_for_pictures(tmp_path):
     assert {path.name for path in drawing.parent.iterdir()} == {"x.png", "x-a.png"}
     with Image.open(pictures / "a.png") as image, Image.open(tmp_path / "new" / "x-a.png") as labels:
         assert np.array_equal(labels, model.predict(image))
+    monkeypatch.chdir(tmp_path)
+    call("predict.py", "m", pictures / "a.png")
+    assert {path.name for path in (tmp_path / "demo").iterdir()} == {"classes.png", "classes-a.png"}
     for name, says in (
         ("quicknat", "does not segment images: it is a quicknat, 2-D, for 1 channels"),
         ("conv_autoencoder_3d", "a conv_autoencoder_3d, 3-D, for 1 channels"),

@@ -8,12 +8,13 @@ from typing import Any
 from unittest import mock
 
 import mlx.core as mx
+import mlx.nn as nn
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
 import yaml
 from mlx_unpool_zoo.convert import plane_of
-from mlx_unpool_zoo.pytorch import to_state_dict
+from mlx_unpool_zoo.pytorch import load_state_dict, to_state_dict
 from PIL import Image
 from programs import errors_of, run
 from small_models import SMALL, edit_config, save_state, sizes_of, small_model
@@ -53,6 +54,7 @@ CONFIGS: list[tuple[Any, str]] = [
     ({"config": {"depth": 3}}, "unexpected keyword argument 'depth'"),
     ({"config": {"drop_out": 2}}, "'drop_out': .* less than 1, but got 2"),
     ({"about": {"plane": "oblique"}}, "'plane': Input should be 'axial', .* got 'oblique'"),
+    ({"about": {"base_model": "https://github.com/a/b"}}, "'base_model': String should match pattern"),
     ({"about": {"licnce": "MIT"}}, "'licnce': Extra inputs are not permitted"),
     ({"about": {"classes": [{"name": "sky", "colour": [1, 2, 300]}]}}, "'classes.0.colour.2':"),
     ({"about": {"classes": [GREY, GREY]}}, "'classes' must have 0 or 33 entries but got 2"),
@@ -91,7 +93,7 @@ def test_an_unknown_key_of_the_configuration_is_a_warning(quicknat, tmp_path):
 def test_models_of_the_hub_are_loaded_and_uploaded_by_its_library(quicknat, monkeypatch):
     model, x = small_model("quicknat")
     download, api, uploaded = mock.Mock(return_value=str(quicknat)), mock.Mock(), {}
-    monkeypatch.setattr("mlx_unpool_zoo.model.snapshot_download", download)
+    monkeypatch.setattr("mlx_unpool_zoo.storage.snapshot_download", download)
     options = {"revision": "v1.0", "token": "t", "cache_dir": "c", "local_files_only": True}
     assert mx.array_equal(zoo.QuickNAT.from_pretrained("someone/it", **options)(x), model(x))
     files = ["config.json", "model.safetensors", "LICENSE"]
@@ -104,7 +106,7 @@ def test_models_of_the_hub_are_loaded_and_uploaded_by_its_library(quicknat, monk
 
     api.create_repo.return_value.repo_id = "someone/it"
     api.upload_folder = upload
-    monkeypatch.setattr("mlx_unpool_zoo.model.HfApi", lambda token: api)
+    monkeypatch.setattr("mlx_unpool_zoo.storage.HfApi", lambda token: api)
     assert model.push_to_hub("it", private=True) == "someone/it"
     api.create_repo.assert_called_once_with("it", private=True, exist_ok=True)
     assert uploaded == {path.name: path.read_bytes() for path in quicknat.iterdir()}
@@ -186,8 +188,11 @@ def test_a_name_that_is_neither_a_folder_nor_on_the_hub(quicknat, tmp_path, monk
         with pytest.raises(ValueError, match=f"There is no folder {name}. Pass a folder, or owner"):
             zoo.from_pretrained(name)
 
+    found = copy_of(quicknat, tmp_path / "run" / "it")
+    with pytest.raises(OSError, match=f"no model.safetensors in the folder .*/run: did you mean {found}\\?$"):
+        zoo.from_pretrained(tmp_path / "run")
     download = mock.Mock(side_effect=OSError("401 Client Error"))
-    monkeypatch.setattr("mlx_unpool_zoo.model.snapshot_download", download)
+    monkeypatch.setattr("mlx_unpool_zoo.storage.snapshot_download", download)
     with pytest.raises(OSError, match=r"no folder owner/name, .* Hub says: 401 Client Error"):
         zoo.from_pretrained("owner/name")
 
@@ -235,7 +240,7 @@ SURPLUS = {f"a{n}": np.zeros(1) for n in range(12)}
             "conv_autoencoder_3d",
             IMAGES,
             {},
-            r"with 5 axes, but got the shape \(8, 1, 3, 3\). This is a network for 2-D images",
+            r"with 5 axes, but got the shape \(8, 1, 3, 3\), as for 2-D images",
         ),
     ],
 )
@@ -259,6 +264,23 @@ def test_weights_that_do_not_fit_are_listed_and_the_cause_is_last(quicknat):
         zoo.from_pytorch("quicknat", few)
     with pytest.raises(ValueError, match=r"safetensors: QuickNAT cannot load .*: shape.*; ... and \d+ more"):
         zoo.from_pretrained(quicknat, num_filters=5)
+
+
+@pytest.mark.parametrize("prefix", ["model.", "net.0."])
+def test_a_prefix_of_all_names_is_removed(prefix):
+    model, x = small_model("quicknat")
+    state = {prefix + name: value for name, value in to_state_dict(model).items()}
+    with pytest.warns(UserWarning, match=f"Removed the prefix '{prefix}' of the names"):
+        assert mx.array_equal(zoo.from_pytorch("quicknat", state)(x), model(x))
+    other = zoo.QuickNAT(num_filters=4, se_block="SSE").eval()
+    with pytest.warns(UserWarning, match=f"Removed the prefix '{prefix}' of the names"):
+        load_state_dict(other, state)
+    assert mx.array_equal(other(x), model(x))
+    del state[f"{prefix}classifier.conv.bias"]
+    for ambiguous in (state, {f"{n}.{name}": np.ones(2) for n in "ab" for name in ("weight", "bias")}):
+        layer = other if ambiguous is state else nn.LayerNorm(2)
+        with pytest.raises(ValueError, match=r"missing: [\w.]+; not used: [\w.]+; missing: "):
+            load_state_dict(layer, ambiguous)
 
 
 def test_arguments_that_a_model_refuses():
@@ -344,8 +366,7 @@ def test_converting_stores_classes_plane_and_licence(tmp_path):
     assert result.stdout.rstrip().endswith("axial slices")
     again = zoo.from_pretrained(tmp_path / "axial")
     assert mx.array_equal(again(x), model(x))
-    expected = ("axial", "Deep-MI/FastSurfer", "the authors")
-    assert (again.about.plane, again.about.base_model, again.about.source) == expected
+    assert (again.about.plane, again.about.base_model, again.about.source) == ("axial", "", "the authors")
     assert again.about.classes[1] == {"name": "Class-2", "colour": [1, 2, 2], "label": 2}
     assert (tmp_path / "axial" / "LICENSE").read_text() == "Apache License\n"
     assert "Licence of the weights: Apache-2.0" in (tmp_path / "axial" / "README.md").read_text()
@@ -408,6 +429,6 @@ def test_an_import_without_the_libraries_says_what_to_install(name, monkeypatch)
     for module in [m for m in sys.modules if m.startswith("mlx_unpool_zoo")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
-    says = rf'mlx_unpool_zoo needs {name}, .* extra \[zoo\] .* pip install "\.\[zoo\]" in a clone'
+    says = rf'mlx_unpool_zoo needs {name}, .* extra \[zoo\] .* pip install "mlx-unpool\[zoo\] @ git'
     with pytest.raises(ImportError, match=says):
         importlib.import_module("mlx_unpool_zoo")

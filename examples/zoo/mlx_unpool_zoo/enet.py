@@ -17,8 +17,9 @@ import numpy as np
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
 from .classes import CAMVID
+from .configuration import CITATIONS, About, Size
 from .layers import BatchNorm
-from .model import CITATIONS, About, Model, Size
+from .model import Model
 
 
 class Initial(nn.Module):
@@ -151,8 +152,8 @@ class ENet(Model):
             "multiple_of": 8,
             "normalisation": None,  # 0 to 255, as in the training of the published weights
         },
-        base_model="ntkhoa95/ENet_PyTorch",
     )
+    names_of: ClassVar[str] = "ntkhoa95/ENet_PyTorch"
     published_tables: ClassVar[Mapping[int, list[Any]]] = {12: CAMVID}
 
     def __init__(self, num_classes: Size) -> None:

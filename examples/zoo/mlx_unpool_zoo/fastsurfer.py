@@ -28,8 +28,9 @@ import numpy as np
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
 from .classes import CEREBNET, FASTSURFER
+from .configuration import CITATIONS, About, Size
 from .layers import BatchNorm, Classifier
-from .model import CITATIONS, About, Model, Size
+from .model import Model
 
 ResizeMode = Literal["nearest", "bilinear", "bicubic", "area"]
 CropPosition = Literal["center", "top_left", "top_right", "bottom_left", "bottom_right"]
@@ -39,7 +40,6 @@ INPUT: Any = {
     "multiple_of": 16,
     "normalisation": {"scale": 1 / 255, "mean": [0.0] * 7, "std": [1.0] * 7},
 }
-BASE_MODEL = "Deep-MI/FastSurfer"
 # fmt: off
 WITHOUT_EFFECT = frozenset([
     "base_res", "dilation", "duplicate_input", "hetero_input", "loss_func", "mode", "model_name",
@@ -113,8 +113,9 @@ class FastSurferCNN(Model):
 
     model_type: ClassVar[str] = "fastsurfer_cnn"
     default_about: ClassVar[About] = About(
-        paper="Henschel et al., FastSurfer, NeuroImage 219 (2020), 117012", input=INPUT, base_model=BASE_MODEL
+        paper="Henschel et al., FastSurfer, NeuroImage 219 (2020), 117012", input=INPUT
     )
+    names_of: ClassVar[str] = "Deep-MI/FastSurfer"
     citation: ClassVar[str] = CITATIONS["henschel2020fastsurfer"]
     class_tables: ClassVar[Mapping[Any, list[Any]]] = FASTSURFER
     medical: ClassVar[bool] = True
@@ -198,7 +199,6 @@ class CerebNet(FastSurferCNN):
     default_about: ClassVar[About] = About(
         paper="Faber et al., CerebNet, NeuroImage 264 (2022), 119703",
         input=INPUT | {"size": "multiples of 16; 128 x 128 slices of 1 mm as published"},
-        base_model=BASE_MODEL,
     )
     # "height" and "width" are those of the patches that the authors train on.
     without_effect: ClassVar[frozenset[str]] = WITHOUT_EFFECT | {"height", "width", "plane"}
@@ -250,7 +250,6 @@ class FastSurferVINN(FastSurferCNN):
     default_about: ClassVar[About] = About(
         paper="Henschel, Kügler and Reuter, FastSurferVINN, NeuroImage 251 (2022), 118933",
         input=INPUT | {"size": "any; 320 x 320 as published", "multiple_of": 1},
-        base_model=BASE_MODEL,
     )
     citation: ClassVar[str] = CITATIONS["henschel2022fastsurfervinn"]
 
@@ -379,7 +378,6 @@ class HypVINN(FastSurferVINN):
             "multiple_of": 1,
             "normalisation": {"scale": 1 / 255, "mean": [0.0] * 14, "std": [1.0] * 14},
         },
-        base_model=BASE_MODEL,
     )
     citation: ClassVar[str] = CITATIONS["estrada2023hypvinn"]
     class_tables: ClassVar[Mapping[Any, list[Any]]] = {}

@@ -20,7 +20,8 @@ from PIL import Image
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
-from .model import CITATIONS, About, Model, Size
+from .configuration import CITATIONS, About, Size
+from .model import Model
 from .pytorch import cut
 
 SIDE = 512  # of the inputs of the published weights, whatever the shape of the photograph

@@ -18,8 +18,9 @@ from pydantic import Field
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
+from .configuration import CITATIONS, About, Size
 from .layers import BatchNorm, Classifier
-from .model import CITATIONS, About, Model, Size
+from .model import Model
 
 SEBlock = Literal["NONE", "CSE", "SSE", "CSSE"]
 DECODERS = ("decode4", "decode1", "decode2", "decode3")  # in the order of the forward pass
@@ -127,8 +128,8 @@ class QuickNAT(Model):
             "multiple_of": 1,
             "normalisation": {"scale": 1 / 255, "mean": [0.0], "std": [1.0]},
         },
-        base_model="ai-med/quickNAT_pytorch",
     )
+    names_of: ClassVar[str] = "ai-med/quickNAT_pytorch"
 
     def __init__(
         self,
