@@ -1,4 +1,4 @@
-"""Convert weights that were published for PyTorch or TensorFlow Lite, and write a folder that the zoo can load.
+"""Convert published weights, and write a folder that the zoo can load.
 
     python -m mlx_unpool_zoo.convert fastsurfer_vinn aparc_vinn_axial_v2.0.0.pkl fastsurfer/axial
     python -m mlx_unpool_zoo.convert enet best_model.pth enet --input raw
