@@ -30,8 +30,8 @@ from tqdm import tqdm
 
 PHOTOGRAPHS = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff")  # that are written
 VIDEOS = (".mp4", ".mov", ".m4v", ".mkv", ".webm", ".avi")
-COLOURS = {"auburn": "#7a2e1d", "black": "#14100e", "blond": "#e8bf86", "brown": "#5b3a26", "copper": "#c05a21",
-           "purple": "#7a2fd0", "pink": "#e0559a", "blue": "#2f6bd0"}  # fmt: skip
+COLOURS = {"black": "#14100e", "brown": "#5b3a26", "auburn": "#7a2e1d", "copper": "#c05a21",
+           "blond": "#e8bf86", "pink": "#e0559a", "purple": "#7a2fd0", "blue": "#2f6bd0"}  # fmt: skip
 LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
 
 
@@ -52,9 +52,9 @@ def share_of(mask: np.ndarray) -> np.ndarray:
 
 def brightness_of(picture: np.ndarray, mask: np.ndarray) -> float | None:
     """The mean brightness of the hair, 0 to 1, or None if there is no hair."""
-    few = np.s_[:: max(1, len(mask) // 512), :: max(1, len(mask[0]) // 512)]
-    share = share_of(mask[few])
-    return float(np.average(picture[few] @ LUMINANCE, weights=share)) / 255 if share.any() else None
+    step = max(1, min(mask.shape) // 512)
+    share, few = share_of(mask[::step, ::step]), picture[::step, ::step]
+    return float(np.average(few @ LUMINANCE, weights=share)) / 255 if share.any() else None
 
 
 def table_of(colour: np.ndarray, brightness: float) -> np.ndarray:
@@ -87,21 +87,20 @@ def recoloured(picture: np.ndarray, mask: np.ndarray, table: np.ndarray) -> np.n
 
 def outputs_of(paths: list[Path], output: Path | None) -> dict[Path, Path]:
     """The photographs, or a video, by the files to write."""
-    videos = [path for path in paths if path.suffix.lower() in VIDEOS]
-    if videos and len(paths) > 1:
-        raise ValueError(f"a video must be the only input, but got {len(paths)} with {videos[0]}.")
-    if videos and not find_spec("av"):
+    is_video, single = any(path.suffix.lower() in VIDEOS for path in paths), len(paths) == 1
+    if is_video and not single:
+        raise ValueError(f"a video must be the only input, but got {', '.join(map(str, paths))}.")
+    if is_video and not find_spec("av"):
         raise ValueError("Not installed: PyAV, which reads and writes videos: pip install av")
     if output is None:
-        found = {Path("demo/hair", path.stem + (".mp4" if videos else ".png")): path for path in paths}
-    elif len(paths) == 1:
-        found = {output: paths[0]}
+        found = {Path("demo/hair", path.stem + (".mp4" if is_video else ".png")): path for path in paths}
     else:
-        found = {output.with_name(f"{output.stem}-{path.stem}{output.suffix}"): path for path in paths}
+        stems = [output.stem if single else f"{output.stem}-{path.stem}" for path in paths]
+        found = {output.with_name(stem + output.suffix): path for stem, path in zip(stems, paths)}
     if len(found) < len(paths):
-        raise ValueError("photographs must have different names.")
+        raise ValueError(f"photographs must have different names, but got {', '.join(map(str, paths))}.")
     for target in found:
-        check_output_file("--output", target, (".mp4", ".mov", ".mkv") if videos else PHOTOGRAPHS)
+        check_output_file("--output", target, (".mp4", ".mov", ".mkv") if is_video else PHOTOGRAPHS)
         if any(target.exists() and path.exists() and path.samefile(target) for path in paths):
             raise ValueError(f"--output would replace the input {target}: choose another name.")
     return found
@@ -152,7 +151,7 @@ def recolour_video(model: zoo.HairSegmenter, path: Path, target: Path, colour: n
             rate = stream.average_rate or stream.guessed_rate
             written: Any = made.add_stream("libx264", rate=rate, options={"crf": "18"})
             written.height, written.width = picture_of(first).shape[:2]
-            written.pix_fmt, written.time_base = "yuv420p", stream.time_base
+            written.pix_fmt, written.codec_context.time_base = "yuv420p", stream.time_base
             for name in ("colorspace", "color_range", "color_primaries", "color_trc"):
                 setattr(written.codec_context, name, getattr(first, name))
             shown, inputs = tee(frames())
@@ -161,16 +160,14 @@ def recolour_video(model: zoo.HairSegmenter, path: Path, target: Path, colour: n
                 start = time.perf_counter()
                 mask = next(masks)
                 seconds, count = seconds + time.perf_counter() - start, count + 1
-                if (
-                    now := brightness_of(picture, mask)
-                ) is not None:  # smooth, so that colours do not flicker
-                    brightness = now if brightness is None else 0.9 * brightness + 0.1 * now
+                if now := brightness_of(picture, mask):  # smooth, so that colours do not flicker
+                    brightness = 0.9 * (brightness or now) + 0.1 * now
                     picture = recoloured(picture, mask, table_of(colour, brightness))
-                made_frame = av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(
-                    format="yuv420p", dst_colorspace=frame.colorspace, dst_color_range=frame.color_range
-                )
-                made_frame.pts, made_frame.time_base = frame.pts, frame.time_base
-                made.mux(written.encode(made_frame))
+                image = av.VideoFrame.from_ndarray(picture, format="rgb24")
+                spaces = {"dst_colorspace": frame.colorspace, "dst_color_range": frame.color_range}
+                image = image.reformat(format="yuv420p", **spaces)
+                image.pts, image.time_base = frame.pts, frame.time_base
+                made.mux(written.encode(image))
             made.mux(written.encode())
     except av.FFmpegError as error:
         raise ValueError(f"{path} cannot be recoloured: {error.strerror}.") from None
