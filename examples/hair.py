@@ -148,9 +148,8 @@ def recolour_video(model: zoo.HairSegmenter, path: Path, target: Path, colour: n
                 seconds, count = seconds - time.perf_counter(), count + 1
                 mask = next(masks)
                 seconds += time.perf_counter()
-                if (
-                    now := brightness_of(picture, mask)
-                ) is not None:  # smooth, so that colours do not flicker
+                now = brightness_of(picture, mask)
+                if now is not None:  # the brightness is smoothed, so that colours do not flicker
                     brightness = 0.9 * (brightness or now) + 0.1 * now
                     picture = recoloured(picture, mask, table_of(colour, brightness))
                 same = {"dst_colorspace": frame.colorspace, "dst_color_range": frame.color_range}
@@ -167,9 +166,8 @@ def recolour_video(model: zoo.HairSegmenter, path: Path, target: Path, colour: n
 
 def main() -> int:
     """Run the program and return the exit status."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("inputs", type=Path, nargs="+", help="photographs that Pillow reads, and videos")
     parser.add_argument("--colour", default="purple", help="of CSS, #rrggbb or " + ", ".join(COLOURS))
     parser.add_argument("--output", type=Path, help="file to write (default: in demo/hair/)")
