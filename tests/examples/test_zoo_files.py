@@ -170,12 +170,14 @@ def test_loading_that_is_not_strict_keeps_the_initial_values_of_missing_arrays(t
 
 def test_a_quantised_model_comes_back(tmp_path):
     """With a different number of bits in some layers."""
-    model = zoo.QuickNAT(num_filters=64).eval()
-    kinds = {"encode1.SELayer.cSE.fc1": {"group_size": 32, "bits": 4, "mode": "affine"}}
-    kinds["decode4.SELayer.cSE.fc1"] = {"group_size": 64, "bits": 8, "mode": "affine"}
+    model, x = zoo.QuickNAT(num_filters=64).eval(), mx.random.normal((1, 32, 32, 1))
+    kinds = {
+        f"{block}.SELayer.cSE.fc1": {"group_size": size, "bits": bits, "mode": "affine"}
+        for block, size, bits in (("encode1", 32, 4), ("decode4", 64, 8))
+    }
     nn.quantize(model, class_predicate=lambda name, _: kinds.get(name, False))
     model.save_pretrained(tmp_path)
-    again, x = zoo.from_pretrained(tmp_path), mx.random.normal((1, 32, 32, 1))
+    again = zoo.from_pretrained(tmp_path)
     assert again.decode4.SELayer.cSE.fc1.bits == 8
     assert mx.array_equal(again(x), model(x))
 
@@ -189,6 +191,19 @@ def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch):
             warnings.filterwarnings("ignore", "Parameters with new random values")
             exec(compile(block, page, "exec"), names)
     assert page != "docs/zoo.md" or names["classes"].shape == (3, 32, 32)
+
+
+def test_the_page_has_the_number_of_parameters_of_every_model():
+    page, rows = (ROOT / "docs" / "zoo.md").read_text(), {}
+    for row in re.findall(r"^\| (?!model)(.*`\w+`.*) \|$", page, re.MULTILINE):
+        model_type, _, _, parameters, *_ = row.split(" | ")
+        rows[re.search(r"`(\w+)`", model_type)[1]] = parameters.replace(",", "")
+    assert set(rows) == set(zoo.MODELS)
+    for name, kind in zoo.MODELS.items():
+        models = [kind(12) if name in ("enet", "segnet") else kind()]
+        models += [zoo.SegNet.vgg16(12)] * (name == "segnet")
+        counts = [sum(v.size for _, v in tree_flatten(m.trainable_parameters())) for m in models]
+        assert counts == [int(n) for n in re.findall(r"\d{5,}", rows[name])], name
 
 
 # Layers.

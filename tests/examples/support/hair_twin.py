@@ -7,55 +7,44 @@ from torch import nn
 class Doubling(nn.ConvTranspose2d):
     """TensorFlow's transposed convolution with stride 2 and the padding "same"."""
 
-    def __init__(self, inputs: int, outputs: int, kernel_size: int) -> None:
-        super().__init__(inputs, outputs, kernel_size, stride=2)
-
     def forward(self, x):
         return super().forward(x)[..., : 2 * x.shape[-2], : 2 * x.shape[-1]]
 
 
-def convolution(inputs: int, outputs: int, kernel_size: int, dilation: int = 1, groups: int = 1) -> nn.Module:
-    options = {"dilation": dilation, "groups": groups, "padding": dilation * (kernel_size // 2)}
-    return nn.Conv2d(inputs, outputs, kernel_size, **options)
+def convolution(n: int, size: int = 1, dilation: int = 1, groups: int = 1) -> nn.Module:
+    return nn.Conv2d(n, n, size, dilation=dilation, groups=groups, padding=dilation * (size // 2))
+
+
+def middle(kind: str | int, n: int) -> list[nn.Module]:
+    if kind == "separable":
+        first = [convolution(n, 3, groups=n), convolution(n), nn.PReLU(n)]
+        return [*first, convolution(n, 3, groups=n), nn.PReLU(n)]
+    if kind == "5 x 5":
+        return [convolution(n, 5, groups=n), convolution(n), nn.PReLU(n)]
+    return [Doubling(n, n, 3, 2) if kind == "up" else convolution(n, 3, kind), nn.PReLU(n)]
 
 
 class Block(nn.Module):
-    """A bottleneck; ``change`` is "down", "up" or "" (the same size)."""
+    """A bottleneck. ``size``: 2 to halve the size; the kind "up" doubles it."""
 
-    def __init__(
-        self, inputs: int, outputs: int, narrow: int, kind: str | int = "separable", change: str = ""
-    ) -> None:
+    def __init__(self, inputs: int, n: int, outputs: int, kind: str | int, size: int = 1) -> None:
         super().__init__()
-        n, layers = narrow, [nn.Conv2d(inputs, narrow, 1)]
-        if change == "down":
-            layers = [nn.Conv2d(inputs, narrow, 2, 2)]
-            self.pool = nn.MaxPool2d(2, return_indices=True)
-        layers.append(nn.PReLU(n))
-        if change == "up":
-            layers += [Doubling(n, n, 3), nn.PReLU(n)]
-            self.unpool = nn.MaxUnpool2d(2)
-        elif kind == "separable":
-            layers += [convolution(n, n, 3, groups=n), nn.Conv2d(n, n, 1), nn.PReLU(n)]
-            layers += [convolution(n, n, 3, groups=n), nn.PReLU(n)]
-        elif kind == "large":
-            layers += [convolution(n, n, 5, groups=n), nn.Conv2d(n, n, 1), nn.PReLU(n)]
-        else:
-            layers += [convolution(n, n, 3, kind), nn.PReLU(n)]
-        self.branch = nn.Sequential(*layers, nn.Conv2d(n, outputs, 1))
-        if inputs != outputs or change == "up":
+        first, last = nn.Conv2d(inputs, n, size, size), nn.Conv2d(n, outputs, 1)
+        self.branch = nn.Sequential(first, nn.PReLU(n), *middle(kind, n), last)
+        if inputs != outputs or kind == "up":
             self.main = nn.Conv2d(inputs, outputs, 1)
         self.activation = nn.PReLU(outputs)
+        if size == 2:
+            self.pool = nn.MaxPool2d(2, return_indices=True)
+        self.unpool = nn.MaxUnpool2d(2)
 
     def forward(self, x, indices=None):
-        branch, main = self.branch(x), x
-        if hasattr(self, "pool"):
-            main, indices = self.pool(x)
-        if hasattr(self, "main"):
-            main = self.main(main)
-        if hasattr(self, "unpool"):
-            main = self.unpool(main, indices)
-        out = self.activation(branch + main)
-        return (out, indices) if hasattr(self, "pool") else out
+        down, given = hasattr(self, "pool"), indices
+        main, indices = self.pool(x) if down else (x, indices)
+        main = self.main(main) if hasattr(self, "main") else main
+        main = main if given is None else self.unpool(main, given)
+        out = self.activation(self.branch(x) + main)
+        return (out, indices) if down else out
 
 
 class HairSegmenterTwin(nn.Module):
@@ -63,28 +52,29 @@ class HairSegmenterTwin(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        kinds = ["separable", 2, "large", 4, "separable", 8, "separable", 2, "large", 4, "separable", 8]
+        context = ["separable", 2, "5 x 5", 4, "separable", 8]
+        stages = [
+            [(32, 16, 64, "separable", 2), *[(64, 16, 64, "separable")] * 2],
+            [(64, 32, 128, "separable", 2), *[(128, 16, 128, "separable")] * 4],
+            [(128, 16, 128, "separable", 2), *((128, 8, 128, kind) for kind in 2 * context)],
+            [(128, 4, 128, 1), (128, 8, 128, "up")],
+            [(256, 8, 128, 1), (128, 8, 64, "up")],
+            [(128, 4, 64, 1), (64, 4, 32, "up"), (32, 4, 32, 1)],
+        ]
         self.stem = nn.Sequential(nn.Conv2d(4, 8, 2, 2), nn.PReLU(8), nn.Conv2d(8, 32, 2, 2), nn.PReLU(32))
-        first = Block(32, 64, 16, change="down")
-        self.stage1 = nn.ModuleList([first, Block(64, 64, 16), Block(64, 64, 16)])
-        second = Block(64, 128, 32, change="down")
-        self.stage2 = nn.ModuleList([second, *(Block(128, 128, 16) for _ in range(4))])
-        third = Block(128, 128, 16, change="down")
-        self.stage3 = nn.ModuleList([third, *(Block(128, 128, 8, kind) for kind in kinds)])
-        self.stage4 = nn.ModuleList([Block(128, 128, 4, 1), Block(128, 128, 8, change="up")])
-        self.stage5 = nn.ModuleList([Block(256, 128, 8, 1), Block(128, 64, 8, change="up")])
-        up = Block(64, 32, 4, change="up")
-        self.stage6 = nn.ModuleList([Block(128, 64, 4, 1), up, Block(32, 32, 4, 1)])
-        self.head = nn.Sequential(Doubling(32, 8, 2), nn.PReLU(8), Doubling(8, 2, 2))
+        made = nn.ModuleList(nn.ModuleList(Block(*block) for block in blocks) for blocks in stages)
+        self.encoder, self.decoder = made[:3], made[3:]
+        self.head = nn.Sequential(Doubling(32, 8, 2, 2), nn.PReLU(8), Doubling(8, 2, 2, 2))
 
     def forward(self, x):
         x, kept = self.stem(x), []
-        for stage in (self.stage1, self.stage2, self.stage3):
-            x, indices = stage[0](x)
+        for down, *blocks in self.encoder:
+            x, indices = down(x)
             kept.append((x, indices))
-            for block in stage[1:]:
+            for block in blocks:
                 x = block(x)
-        x = self.stage4[1](self.stage4[0](x), kept[2][1])
-        x = self.stage5[0](torch.cat([x, kept[1][0]], 1))
-        x = self.stage6[0](torch.cat([self.stage5[1](x, kept[1][1]), kept[0][0]], 1))
-        return self.head(self.stage6[2](self.stage6[1](x, kept[0][1])))
+        (_, third), (second_x, second), (first_x, first) = kept[::-1]
+        x = self.decoder[0][1](self.decoder[0][0](x), third)
+        x = self.decoder[1][1](self.decoder[1][0](torch.cat([x, second_x], 1)), second)
+        x = self.decoder[2][1](self.decoder[2][0](torch.cat([x, first_x], 1)), first)
+        return self.head(self.decoder[2][2](x))

@@ -1,34 +1,41 @@
 """Write weights as a TensorFlow Lite file."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import flatbuffers
+import mlx.nn as nn
 import mlx_unpool_zoo as zoo
 import numpy as np
 import tflite
-from mlx_unpool_zoo.hair import described, flat
+from mlx.utils import tree_flatten
+
+# Of the published file.
+OPERATORS = {"CONV_2D": 90, "DEPTHWISE_CONV_2D": 28, "PRELU": 100, "ADD": 28, "CONCATENATION": 2}
+OPERATORS |= {"MaxPoolingWithArgmax2D": 3, "MaxUnpooling2D": 3, "Convolution2DTransposeBias": 5}
 
 
-def tensors_of(model: zoo.HairSegmenter) -> dict[str, np.ndarray]:
+def constants_of(model: zoo.HairSegmenter) -> dict[str, np.ndarray]:
     """The parameters of a model with TensorFlow's names and layout."""
-    layers, numbers, tensors = dict(model.named_modules()), dict[str, int](), {}
-    for name, value in flat(model):
-        layer, _, part = name.rpartition(".")
-        kind, parts, _ = described(layers[layer])
+    layers, numbers, found = dict(model.named_modules()), dict[str, int](), {}
+    for name, value in tree_flatten(model.parameters()):
+        path, _, part = name.rpartition(".")
+        layer, array, last = layers[path], np.array(value), {"weight": "Kernel", "bias": "Bias"}[part]
+        kind = "conv2d_transpose" if isinstance(layer, nn.ConvTranspose2d) else "conv2d"
+        if isinstance(layer, nn.PReLU):
+            kind, array, last = "p_re_lu", array[None, None], "Alpha"
+        elif kind == "conv2d" and layer.groups > 1:
+            kind, array = "depthwise_conv2d", array.transpose(3, 1, 2, 0) if array.ndim == 4 else array
         numbers[kind] = numbers.get(kind, -1) + (part == "weight")
-        suffix = f"_{numbers[kind]}" * (numbers[kind] > 0)
-        array = np.array(value)
-        if kind == "p_re_lu":
-            array = array[None, None]
-        elif kind == "depthwise_conv2d" and part == "weight":
-            array = array.transpose(3, 1, 2, 0)
-        tensors[f"{kind}{suffix}/{next(k for k, v in parts.items() if v == part)}"] = array
-    return tensors
+        found[f"{kind}{f'_{numbers[kind]}' * (numbers[kind] > 0)}/{last}"] = array
+    return found
 
 
-def tflite_of(tensors: Mapping[str, np.ndarray], kind: int = tflite.TensorType.FLOAT32) -> bytes:
-    """A TFLite file with these constants and without operators."""
+def tflite_of(
+    constants: Mapping[str, np.ndarray],
+    operators: Mapping[str, int] = OPERATORS,
+    kind: int = tflite.TensorType.FLOAT32,
+) -> bytes:
+    """A TFLite file with these constants and numbers of operators, which are not connected."""
     builder = flatbuffers.Builder()
 
     def table(name: str, **fields: int) -> int:
@@ -43,19 +50,19 @@ def tflite_of(tensors: Mapping[str, np.ndarray], kind: int = tflite.TensorType.F
             builder.PrependUOffsetTRelative(offset)
         return builder.EndVector()
 
-    buffers, made = [table("Buffer")], []
-    for number, (name, array) in enumerate(tensors.items(), start=1):
+    buffers, tensors, codes, used = [table("Buffer")], [], [], []
+    for number, (name, array) in enumerate(constants.items(), start=1):
         data = builder.CreateNumpyVector(np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8))
         buffers.append(table("Buffer", Data=data))
-        shape = builder.CreateNumpyVector(np.array(array.shape, np.int32))
-        fields = {"Shape": shape, "Type": kind, "Buffer": number, "Name": builder.CreateString(name)}
-        made.append(table("Tensor", **fields))
-    graph = table("SubGraph", Tensors=vector(made))
-    model = table("Model", Version=3, Subgraphs=vector([graph]), Buffers=vector(buffers))
-    builder.Finish(model, file_identifier=b"TFL3")
+        fields = {"Shape": builder.CreateNumpyVector(np.array(array.shape, np.int32)), "Type": kind}
+        tensors.append(table("Tensor", Buffer=number, Name=builder.CreateString(name), **fields))
+    for name, count in operators.items():
+        known = getattr(tflite.BuiltinOperator, name, None)
+        custom = {} if known is not None else {"CustomCode": builder.CreateString(name)}
+        code = tflite.BuiltinOperator.CUSTOM if known is None else known
+        codes.append(table("OperatorCode", BuiltinCode=code, **custom))
+        used += [table("Operator", OpcodeIndex=len(codes) - 1) for _ in range(count)]
+    graph = table("SubGraph", Tensors=vector(tensors), Operators=vector(used))
+    parts = {"OperatorCodes": vector(codes), "Subgraphs": vector([graph]), "Buffers": vector(buffers)}
+    builder.Finish(table("Model", Version=3, **parts), file_identifier=b"TFL3")
     return bytes(builder.Output())
-
-
-def write_tflite(path: Path, model: zoo.HairSegmenter) -> Path:
-    path.write_bytes(tflite_of(tensors_of(model)))
-    return path
