@@ -34,6 +34,7 @@ import mlx_unpool_zoo as zoo
 import numpy as np
 from mlx_unpool_zoo.configuration import IMAGENET
 from mlx_unpool_zoo.metrics import SCORES
+from mlx_unpool_zoo.published import PUBLISHED
 from mlx_unpool_zoo.pytorch import cut
 from mlx_unpool_zoo.segnet import DECODERS
 from mlx_unpool_zoo.storage import WEIGHTS
@@ -110,11 +111,11 @@ def model_of(arguments: argparse.Namespace, data: Pictures) -> zoo.Model:
     elif name == "segnet":
         options = {"decoder": arguments.decoder, "decoder_kernel": arguments.decoder_kernel}
         model = zoo.SegNet(count, coarse=False, **options)
-    elif not Path(name).is_dir():
-        raise ValueError(f"--model must be enet, segnet or the folder of a model, but got {name}.")
+    elif not Path(name).is_dir() and name not in PUBLISHED:
+        raise ValueError(f"--model must be enet, segnet, hair or the folder of a model, but got {name}.")
     else:
         model = zoo.from_pretrained(name)
-        if not model.segments or model._inputs != (3, 2):
+        if not model.segments or (model._pictures, model._inputs[1]) != (3, 2):
             raise ValueError(f"--model must segment RGB images, unlike {name}.")
         options = {"num_classes": count, "ignore_mismatched_sizes": True, "dtype": "float32"}
         model = zoo.from_pretrained(name, **options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 try:
     import huggingface_hub  # noqa: F401
     import numpy  # noqa: F401
+    import pooch  # noqa: F401
     import pydantic  # noqa: F401
     import safetensors  # noqa: F401
 except ImportError as error:
@@ -22,6 +23,7 @@ from .classes import CAMVID, CEREBNET, FASTSURFER, read_classes
 from .configuration import MODELS, About
 from .enet import ENet
 from .fastsurfer import CerebNet, FastSurferCNN, FastSurferVINN, HypVINN
+from .hair import HairSegmenter
 from .model import Model, from_pretrained, from_pytorch
 from .near_ties import Comparison, compare_port, pooled_indices
 from .quicknat import QuickNAT
@@ -30,7 +32,7 @@ from .segnet import SegNet
 # fmt: off
 __all__ = [
     "CAMVID", "CEREBNET", "FASTSURFER", "MODELS", "About", "CerebNet", "Comparison",
-    "ConvAutoencoder3d", "ENet", "FastSurferCNN", "FastSurferVINN", "HypVINN",
+    "ConvAutoencoder3d", "ENet", "FastSurferCNN", "FastSurferVINN", "HairSegmenter", "HypVINN",
     "InceptionAutoencoder", "Model", "QuickNAT", "SegNet", "__version__", "compare_port",
     "from_pretrained", "from_pytorch", "metrics", "pooled_indices", "pytorch", "read_classes",
 ]

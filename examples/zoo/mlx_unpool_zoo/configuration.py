@@ -171,9 +171,13 @@ class Configured(nn.Module):
         if "model_type" in vars(cls):
             MODELS[cls.model_type] = cls
 
-    def takes(self, channels: int, dims: int = 2, smallest: int = 1) -> None:
-        """Set the number of channels and of spatial dimensions of the inputs, and the smallest size."""
+    def takes(self, channels: int, dims: int = 2, smallest: int = 1, *, pictures: int | None = None) -> None:
+        """Set the number of channels and of spatial dimensions of the inputs, and the smallest size.
+
+        ``pictures``: channels of the images that ``predict`` accepts, if the inputs have further ones.
+        """
         object.__setattr__(self, "_inputs", (channels, dims))
+        object.__setattr__(self, "_pictures", pictures or channels)
         object.__setattr__(self, "_smallest", smallest)
         self.about.input["planes"] = channels
 

@@ -1,10 +1,11 @@
-"""Convert weights that were published for PyTorch, and write a folder that the zoo can load.
+"""Convert published weights, and write a folder that the zoo can load.
 
     python -m mlx_unpool_zoo.convert fastsurfer_vinn aparc_vinn_axial_v2.0.0.pkl fastsurfer/axial
     python -m mlx_unpool_zoo.convert enet best_model.pth enet --input raw
     python -m mlx_unpool_zoo.convert segnet vgg16_bn.pth start --config num_classes=12
+    python -m mlx_unpool_zoo.convert hair hair_segmentation.tflite hair
 
-Files may be .safetensors files or, if PyTorch is installed, state dicts, checkpoints and whole
+Files may be .safetensors or .tflite files or, if PyTorch is installed, state dicts, checkpoints and whole
 pickled models. No code in a file is run.
 """
 
@@ -47,10 +48,10 @@ def argument(text: str) -> tuple[str, Any]:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser("python -m mlx_unpool_zoo.convert", description="Convert PyTorch weights.")
+    made = argparse.ArgumentParser("python -m mlx_unpool_zoo.convert", description="Convert weights.")
     add = made.add_argument
     add("model", choices=MODELS, help="type of the model")
-    add("weights", type=Path, help="checkpoint (.pth, .pkl, .safetensors, ...)")
+    add("weights", type=Path, help="checkpoint (.pth, .pkl, .safetensors, .tflite, ...)")
     add("folder", type=Path, help="folder to write")
     add("--config", type=argument, nargs="+", default=[], metavar="NAME=VALUE",
         help="arguments of the model that the shapes of the weights do not determine")  # fmt: skip

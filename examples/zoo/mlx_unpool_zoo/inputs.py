@@ -83,7 +83,7 @@ class Predicting(Configured):
     def _batch(self, images: Any) -> tuple[np.ndarray, bool]:
         """Images as an array (N, ..., channels), and whether there was only one, without an axis N."""
         self.check_about()
-        channels, dims = self._inputs
+        channels, dims = self._pictures, self._inputs[1]
         values = array_of(images, "RGB" if channels == 3 else "L", self.about.input.get("white_level"))
         if channels == 1 and values.shape[-1:] != (1,):
             values = values[..., None]

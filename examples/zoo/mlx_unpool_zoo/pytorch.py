@@ -91,7 +91,7 @@ def read_state(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def read_checkpoint(path: str | Path) -> Any:
-    """Read a ``.safetensors`` file or, if PyTorch is installed, a file of ``torch.save``.
+    """Read a ``.safetensors`` or ``.tflite`` file or, if PyTorch is installed, a file of ``torch.save``.
 
     No code in the file is run and no module is imported, not even for a whole pickled model: objects of
     unknown classes become placeholders.
@@ -101,10 +101,14 @@ def read_checkpoint(path: str | Path) -> Any:
         raise ValueError("there is no such file.")
     if path.suffix == ".safetensors":
         return load_arrays(path)[0]
+    if path.suffix == ".tflite":
+        from .tflite import read_tflite
+
+        return read_tflite(path)
     try:
         import torch
     except ImportError:
-        raise ValueError("PyTorch is needed, except for .safetensors files.") from None
+        raise ValueError("PyTorch is needed, except for .safetensors and .tflite files.") from None
     inert: Any = ModuleType("inert_pickle")
     inert.Unpickler, inert.load = InertUnpickler, lambda file, **_: InertUnpickler(file).load()
     is_script = ValueError(f"it is a TorchScript file. {HOW_TO_EXPORT}")  # loading one could run its code

@@ -21,6 +21,7 @@ from typing_extensions import Self
 from .configuration import MODELS, About, Configuration, naming
 from .conversion import Converted
 from .files import CHECKSUM, load_arrays, save_arrays, write_file
+from .published import PUBLISHED, published_folder
 from .pytorch import cut
 
 WEIGHTS = "model.safetensors"
@@ -56,10 +57,15 @@ def configuration(file: Path, metadata: Mapping[str, str]) -> Configuration:
 
 
 def downloaded(name: str, **options: Any) -> Path:
-    """The folder of a repository on the Hugging Face Hub, downloaded if necessary."""
+    """The folder of published weights or of a repository on the Hugging Face Hub, downloaded if necessary."""
     nothing = f"There is no folder {name}"
+    if name in PUBLISHED:
+        return published_folder(name, options["cache_dir"], options["local_files_only"])
     if Path(name).is_file() or not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-        raise ValueError(f"{nothing}. Pass a folder, or owner/name on the Hugging Face Hub.")
+        known = ", ".join(PUBLISHED)
+        raise ValueError(
+            f"{nothing}. Pass a folder, owner/name on the Hugging Face Hub, or published weights: {known}."
+        )
     try:
         options["allow_patterns"] = ["config.json", WEIGHTS, "LICENSE"]
         return Path(snapshot_download(name, **options))
@@ -84,20 +90,25 @@ class Stored(Converted):
         local_files_only: bool = False,
         **arguments: Any,
     ) -> Self:
-        """Load a model from a folder, or from "owner/name" on the Hugging Face Hub, in evaluation mode.
+        """Load a model in evaluation mode, from a folder, the Hugging Face Hub, or published weights.
+
+        Published weights, which are downloaded from their authors, are checked and converted at the first
+        call; their licence and source are printed and stored in ``about``.
 
         Args:
-            path_or_hub_id: A folder, or a repository to download.
+            path_or_hub_id: A folder, "owner/name" on the Hub, or the name of published weights: "hair".
             dtype: Type of parameters and inputs: ``"float32"``, ``"float16"``, ``"bfloat16"`` or
                 ``"float64"``. Default: as in the file.
             strict: Whether the file must have exactly the parameters of the model. If False, missing ones
                 get new random values and others are ignored, with a warning.
             ignore_mismatched_sizes: Whether parameters with a different shape get new random values.
-            revision, token, cache_dir, local_files_only: As for ``huggingface_hub.snapshot_download``.
+            revision, token, cache_dir, local_files_only: As for ``huggingface_hub.snapshot_download``. The
+                default folder for published weights is that of the environment variable MLX_UNPOOL_CACHE,
+                or else ``mlx_unpool`` in the user's folder for caches.
             **arguments: Arguments of the model that replace those in ``config.json``.
 
         Raises:
-            OSError: If there is no such repository, or a file is missing.
+            OSError: If there is no such repository, a download fails, or a file is missing.
             ValueError: If the folder does not contain a model of this class, the weights do not fit, or there
                 is no such folder and the name is not of the form "owner/name".
         """

@@ -7,6 +7,7 @@ from typing import Any
 
 from autoencoder_twins import ConvAutoencoder3dTwin, InceptionAutoencoderTwin
 from brain_twins import FastSurferCNNTwin, FastSurferVINNTwin, HypVINNTwin, QuickNATTwin
+from hair_twin import HairSegmenterTwin
 from pytorch_twins import ENetTwin, SegNetTwin
 
 
@@ -47,6 +48,7 @@ CASES = {
     "segnet": case("segnet", SegNetTwin, (2, 64, 48, 3), classes=5, channels=(4, 6, 8, 8, 8)),
     "segnet, odd": case("segnet", SegNetTwin, (2, 53, 70, 3), classes=5, channels=(8, 16, 32, 64, 64)),
     "enet": case("enet", ENetTwin, (2, 48, 64, 3), classes=5),
+    "hair": case("hair", HairSegmenterTwin, (2, 64, 96, 4)),
     "fastsurfer_cnn": cnn((2, 64, 48, 7), classes=79),
     "fastsurfer_cnn, sagittal": cnn((1, 64, 48, 7), classes=51, kernel=3),
     "fastsurfer_vinn, cropped": vinn((2, 64, 80, 7), [1.25, 1.1], classes=79, inner=(48, 64)),
