@@ -131,18 +131,30 @@ def test_nan_is_equal_to_nan_in_shared_parameters():
         pytorch.load_state_dict(layer, state | {"twin": np.ones((3, 2))}, names.get)
 
 
+def block(inputs: int, outputs: int) -> Any:
+    convolution = torch.nn.Conv2d(inputs, outputs, 3, padding=1)
+    return torch.nn.Sequential(convolution, torch.nn.BatchNorm2d(outputs), torch.nn.ReLU())
+
+
 class Original(torch.nn.Module):
     """The network of docs/porting.md in PyTorch."""
 
     def __init__(self) -> None:
         super().__init__()
-        convolution = torch.nn.Conv2d(3, 16, 3, padding=1)
-        self.encoder = torch.nn.Sequential(convolution, torch.nn.BatchNorm2d(16), torch.nn.ReLU())
-        self.pool = torch.nn.MaxPool2d(2, return_indices=True)
-        self.unpool, self.decoder = torch.nn.MaxUnpool2d(2), torch.nn.Conv2d(16, 5, 3, padding=1)
+        self.encoder = torch.nn.ModuleList([block(3, 16), block(16, 32)])
+        self.pool, self.unpool = torch.nn.MaxPool2d(2, return_indices=True), torch.nn.MaxUnpool2d(2)
+        self.decoder = torch.nn.ModuleList([block(32, 16), torch.nn.Conv2d(16, 5, 3, padding=1)])
 
     def forward(self, x: Any) -> Any:
-        return self.decoder(self.unpool(*self.pool(self.encoder(x))))
+        stack = []
+        for layer in self.encoder:
+            features = layer(x)
+            x, indices = self.pool(features)
+            stack.append((indices, features.size()))
+        for layer in self.decoder:
+            indices, size = stack.pop()
+            x = layer(self.unpool(x, indices, output_size=size))
+        return x
 
 
 def test_the_comparison_of_the_page_runs_with_pytorch():
