@@ -2,7 +2,6 @@
 
 import gzip
 import shutil
-import signal
 from pathlib import Path
 
 from support.brain_volumes import (
@@ -26,7 +25,7 @@ import mlx_unpool_zoo as zoo
 import nibabel
 import numpy as np
 import pytest
-from mlx_unpool_zoo.near_ties import pooled_indices
+from faults import check_faults, damaged
 from programs import call
 from scipy import ndimage
 from scipy.ndimage import map_coordinates
@@ -111,7 +110,6 @@ def test_one_frame_and_bytes_that_the_header_scales_are_read(tmp_path):
     assert scan.shape == (20, 20, 20)
     assert np.abs(scan.get_fdata() - values).max() < 1 / 255
     assert np.asarray(conform(scan, 32).dataobj).max() == 255
-    assert conform(scan).shape == (256, 256, 256)
 
 
 def test_labels_on_the_grid_of_a_scan_are_those_of_the_nearest_voxels():
@@ -146,46 +144,37 @@ def sized(voxel: float, offset: float = 0) -> nibabel.Nifti1Image:
 
 
 VALUES = head((8, 8, 8)).astype(np.float32)
-WITH_NAN = np.where(np.indices(VALUES.shape).sum(0) == 9, np.nan, VALUES)
 BROKEN = {
-    "frames": (nifti(np.stack([VALUES] * 2, axis=-1)), r"its shape is \(8, 8, 8, 2\)"),
-    "complex": (nifti(VALUES.astype(np.complex64)), "its type is complex64"),
-    "nan": (nifti(WITH_NAN), "not finite"),
-    "empty": (nifti(0 * VALUES), "all of its values are 0.0"),
-    "voxels": (nifti(VALUES, 2.0), r"\[1.0, 1.0, 1.0\] mm and \[2.0, 1.0, 1.0\]"),
-    "small voxels": (sized(0.01), r"must have voxels of 0.1 to 10 mm, .* \[\[0.009"),
-    "large voxels": (sized(1e6), "must have voxels of 0.1 to 10 mm"),
-    "infinite offset": (sized(1, np.inf), "at most 100 m from the origin, but .* inf"),
-    "large offset": (sized(1, 1e30), r"at most 100 m from the origin, but .*e\+30"),
-    "truncated": (nifti(VALUES).to_bytes()[:200], "cannot be read as a volume"),
-    "no volume": (b"this is no volume", "cannot be read as a volume"),
+    r"its shape is \(8, 8, 8, 2\)": nifti(np.stack([VALUES] * 2, axis=-1)),
+    "its type is complex64": nifti(VALUES.astype(np.complex64)),
+    "some of its values are not finite": nifti(np.where(VALUES.max() == VALUES, np.nan, VALUES)),
+    "all of its values are 0.0": nifti(0 * VALUES),
+    r"\[1.0, 1.0, 1.0\] mm and \[2.0, 1.0, 1.0\]": nifti(VALUES, 2.0),
+    r"must have voxels of 0.1 to 10 mm, .* \[\[0.009": sized(0.01),
+    r"must have voxels of 0.1 to 10 mm, .* \[\[1000000": sized(1e6),
+    "at most 100 m from the origin, but .* inf": sized(1, np.inf),
+    r"at most 100 m from the origin, but .*e\+30": sized(1, 1e30),
+    "cannot be read as a volume": gzip.compress(nifti(VALUES).to_bytes()[:200]),
+    "cannot be read as a volume: .*": b"this is no volume",
 }
 
 
-@pytest.mark.parametrize("kind", BROKEN)
-def test_other_files_are_refused_in_one_line(tmp_path, kind):
-    contents, says = BROKEN[kind]
-    path = tmp_path / "scan.nii.gz"
-    if isinstance(contents, bytes):
-        path.write_bytes(gzip.compress(contents) if kind == "truncated" else contents)
-    else:
-        nibabel.save(contents, path)
-    with pytest.raises(ValueError, match=says) as info:
+@pytest.mark.parametrize("says", BROKEN)
+def test_other_files_are_refused_in_one_line(tmp_path, says):
+    path, content = tmp_path / "scan.nii.gz", BROKEN[says]
+    path.write_bytes(content) if isinstance(content, bytes) else nibabel.save(content, path)
+    with pytest.raises(ValueError, match=rf"^{path} [^\n]*{says}[^\n]*$"):
         read_scan(path)
-    (line,) = str(info.value).splitlines()
-    assert str(path) in line
 
 
 @pytest.mark.parametrize("suffix", [".nii.gz", ".mgz", ".nii.bz2"])
 def test_a_flipped_bit_in_a_compressed_scan_is_noticed(tmp_path, suffix):
-    path, random = tmp_path / f"scan{suffix}", np.random.default_rng(0)
+    path = tmp_path / f"scan{suffix}"
     kind = nibabel.MGHImage if suffix == ".mgz" else nibabel.Nifti1Image
     nibabel.save(kind((900 * head((20, 20, 20))).astype(np.int16), np.eye(4)), path)
     contents, expected = path.read_bytes(), read_scan(path).get_fdata()
-    for _ in range(30):
-        damaged = bytearray(contents)
-        damaged[random.integers(20, len(contents))] ^= 1 << random.integers(8)
-        path.write_bytes(damaged)
+    for broken in damaged(contents, 30, first=20):
+        path.write_bytes(broken)
         try:  # some bits have no meaning, such as those after the end of the last block
             assert np.array_equal(read_scan(path).get_fdata(), expected)
         except ValueError as error:
@@ -194,29 +183,30 @@ def test_a_flipped_bit_in_a_compressed_scan_is_noticed(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 2), (8, 8, 1)])
-def test_a_scan_without_content_on_the_grid_is_refused(tmp_path, shape):
+def test_a_scan_without_content_on_the_grid_is_refused(shape):
     values = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-    nibabel.save(nibabel.Nifti1Image(values, np.eye(4)), tmp_path / "scan.nii.gz")
-    with pytest.raises(ValueError, match=r"scan\.nii\.gz is empty after resampling"):
-        conform(read_scan(tmp_path / "scan.nii.gz"), 32)
+    with pytest.raises(ValueError, match="is empty after resampling"):
+        conform(nibabel.Nifti1Image(values, np.eye(4)), 32)
 
 
 # Slices and sums.
 
 
 @pytest.mark.parametrize("plane", PLANES, ids=lambda plane: plane.name)
-def test_scores_of_a_slice_are_added_where_it_was_cut(plane):
+def test_weighted_scores_of_a_slice_and_its_neighbours_are_added_where_it_was_cut(plane):
     volume = np.random.default_rng(0).integers(0, 6, (5, 9, 7)).astype(np.uint8)
+    axis, total, counted = plane.axes[0], np.ones((*volume.shape, 2), np.float16), []
 
-    def middle(x: mx.array) -> mx.array:
-        """Scores that are highest for the class whose number is the value of the middle slice."""
-        return -mx.square(x[..., 3:4] * 255 - mx.arange(6))
+    def network(x: mx.array) -> mx.array:
+        """The value of the middle slice, and a sum that depends on the order of all seven."""
+        return mx.stack([x[..., 3] * 255, (x * 255 * mx.arange(7)).sum(axis=-1)], axis=-1)
 
-    total = np.zeros((*volume.shape, 6), np.float16)
-    counted = []
-    add_plane(total, volume, plane, middle, batch=4, done=counted.append)
-    assert np.array_equal(total.argmax(axis=-1), volume)
-    assert sum(counted) == volume.shape[plane.axes[0]]
+    add_plane(total, volume, plane, network, batch=4, done=counted.append)
+    padded = np.pad(volume.astype(float), [(3, 3) if n == axis else (0, 0) for n in range(3)], "edge")
+    around = sum(n * padded.take(range(n, n + volume.shape[axis]), axis) for n in range(7))
+    weight = 0.2 if plane.name == "sagittal" else 0.4
+    assert np.allclose(total, 1 + weight * np.stack([volume, around], axis=-1), rtol=1e-3)
+    assert sum(counted) == volume.shape[axis]
     assert max(counted) == 4
 
 
@@ -283,52 +273,6 @@ def test_regions_go_to_the_nearer_hemisphere_as_in_fastsurfer(removed):
 
 
 # All of it.
-
-
-@pytest.mark.external
-def test_labels_are_those_of_a_pytorch_pipeline():
-    """Sums in half precision as FastSurfer computes them, with the indices of PyTorch's pooling."""
-    torch = pytest.importorskip("torch")
-    from brain_twins import FastSurferCNNTwin
-    from pytorch_twins import first_to_last, indices_of, randomise
-
-    volume = (255 * head((16, 32, 48))).astype(np.uint8)
-    turned = {  # axes of the volume, moved; then axes of scores (N, C, H, W), permuted
-        "coronal": ([0, 1, 2], (2, 3, 0, 1)),
-        "sagittal": ([2, 1, 0], (0, 3, 2, 1)),
-        "axial": ([1, 2, 0], (3, 0, 2, 1)),
-    }
-    total, models = torch.zeros((*volume.shape, 79), dtype=torch.float16), {}
-    batch, batches = 7, []
-    for seed, (name, classes) in enumerate(COUNTS.items()):
-        twin = randomise(FastSurferCNNTwin(classes, filters=6, kernel=3), seed).eval()
-        destination, permuted = turned[name]
-        slices = np.moveaxis(volume, [0, 1, 2], destination)
-        padded = np.pad(slices, ((0, 0), (0, 0), (3, 3)), mode="edge")
-        thick = [padded[:, :, n : n + 7].transpose(2, 0, 1) for n in range(slices.shape[2])]
-        with torch.no_grad():
-            scores, found = indices_of(twin, torch.from_numpy(np.stack(thick).astype(np.float32) / 255))
-        if name == "sagittal":
-            scores = scores[:, sagittal_channels(CLASSES)]
-        total.add_(scores.permute(permuted), alpha=0.2 if name == "sagittal" else 0.4)
-        models[name] = zoo.from_pytorch("fastsurfer_cnn", twin.state_dict())
-        indices = [first_to_last(array) for array in found]
-        for start in range(0, len(thick), batch):
-            batches += [array[start : start + batch] for array in indices]
-    total = total.numpy()
-    expected = total.argmax(axis=3)
-    # Rounding can exchange two nearly equal values of a window. Then scores around it differ arbitrarily.
-    with pooled_indices(feed=batches):
-        sums = brain_segment.scores_of(volume, models, CLASSES, batch)
-    assert np.abs(sums.astype(float) - total).max() <= 2e-3 * np.abs(total).max()
-    got = sums.argmax(axis=-1)
-    assert len(np.unique(expected)) > 10
-    differ = np.argwhere(got != expected)
-    # Ties are frequent in half precision. The frameworks may round the last bit differently.
-    for voxel in map(tuple, differ):
-        near, best = total[voxel][got[voxel]], total[voxel][expected[voxel]]
-        assert best - near <= np.spacing(best), voxel
-    assert len(differ) <= 1e-3 * got.size
 
 
 @pytest.fixture(scope="module")
@@ -408,19 +352,9 @@ def test_each_error_is_one_line_and_leaves_no_folder(folders, tmp_path):
     assert "labels.txt" in fails(scan, "--models", models, "--labels", tmp_path / "labels.txt")
 
 
-@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_a_signal_while_files_are_written_leaves_none(folders, tmp_path, monkeypatch, stop):
-    monkeypatch.setattr(brain_segment, "draw", lambda *_: signal.raise_signal(stop))
-    words = folders / "scan.nii.gz", "--models", folders / "models", "--size", 32, "--output"
-    # The tests may run with Ctrl-C ignored, for example in the background of a shell.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        for output in (tmp_path, tmp_path / "new"):
-            call("brain_segment.py", *words, output, status=128 + stop)
-            assert not list(tmp_path.iterdir())
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+def test_no_fault_damages_a_file(folders, tmp_path):
+    words = [folders / "scan.nii.gz", "--models", folders / "models", "--size", 16, "--output"]
+    check_faults("brain_segment.py", lambda output: [*words, output], folders, tmp_path)
 
 
 def test_sides_in_the_picture_are_those_of_the_scan(tmp_path, monkeypatch):

@@ -38,6 +38,7 @@ def test_the_input_is_normalised_and_has_the_type_of_the_model():
     mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
     found = np.array(segnet.preprocess(PICTURE))[0]
     assert np.allclose(found, (PICTURE / 255 - mean) / std, atol=1e-6)
+    assert np.allclose(segnet.preprocess(PICTURE / 255)[0], found, atol=1e-5)
     assert np.array_equal(quicknat.preprocess(np.full((4, 4), 255, np.uint8)), np.ones((1, 4, 4, 1)))
     quicknat.set_dtype(mx.bfloat16)
     assert quicknat.preprocess(np.zeros((4, 4))).dtype == mx.bfloat16
@@ -86,22 +87,24 @@ BAD = {
     "float64 from nan": np.full((8, 8, 3), np.nan),
     "bool": PICTURE > 0,
     r"the shape \(8, 8\)": np.zeros((8, 8), np.uint8),
+    r"the shape \(1, 43, 50, 4\)": np.zeros((43, 50, 4), np.uint8),
     r"the shape \(1, 3, 8, 8\)": np.zeros((1, 3, 8, 8), np.uint8),
     r"the shape \(0, 8, 8, 3\)": np.zeros((0, 8, 8, 3), np.uint8),
     r"the shape \(\)": None,
 }
 
 
-@pytest.mark.parametrize("says", BAD)
-def test_images_that_are_refused(says):
-    with pytest.raises(ValueError, match=rf"^\[ENet\] 'images' must be .*H, W, 3.* but got {says}"):
-        small_model("enet")[0].predict(BAD[says])
-
-
-@pytest.mark.parametrize("images", [[PICTURE, PICTURE[:8]], []])
-def test_images_in_a_list_have_the_same_shape(images):
-    with pytest.raises(ValueError, match=r"^'images' must be one or more images of the same shape"):
-        small_model("enet")[0].predict(images)
+def test_images_that_are_refused():
+    model = small_model("enet")[0]
+    for says, images in BAD.items():
+        says += r'.*\. Pass a Pillow image, or its .convert\("RGB"\).$'
+        with pytest.raises(ValueError, match=rf"^\[ENet\] 'images' must be .*H, W, 3.* but got .*{says}"):
+            model.predict(images)
+    for images in ([PICTURE, PICTURE[:8]], []):
+        with pytest.raises(ValueError, match=r"^'images' must be one or more images of the same shape"):
+            model.predict(images)
+    grey = Image.fromarray(np.full((16, 24), 300, np.uint16))  # 65535 is white by default
+    assert np.array_equal(model.predict(grey), model.predict(np.ones((16, 24, 3), np.uint8)))
 
 
 def test_what_a_model_does_not_accept():
@@ -120,16 +123,18 @@ def test_what_a_model_does_not_accept():
     with pytest.raises(ValueError, match=rf"^\[About\] {says}"):
         quicknat.about.classes = [{"name": "sky"}] * 33
     quicknat.about.input["normalisation"]["mean"] = []
-    with pytest.raises(ValueError, match="'mean' must have 1 entries but got 0"):
-        quicknat.predict(np.zeros((4, 4), np.uint8))
+    for refused in (
+        lambda: quicknat.predict(np.zeros((4, 4), np.uint8)),
+        lambda: quicknat.save_pretrained("x"),
+    ):
+        with pytest.raises(ValueError, match="'mean' must have 1 entries but got 0"):
+            refused()
 
 
 def test_signals_are_not_scaled():
-    model = zoo.SegNet(3, (4,), (1,), inputs=1, dims=1)
-    signal = np.random.default_rng(0).normal(size=50)
+    model, signal = zoo.SegNet(3, (4,), (1,), inputs=1, dims=1), np.random.default_rng(0).normal(size=50)
     assert np.array_equal(model.preprocess(signal)[0, :, 0], signal.astype(np.float32))
-    assert model.predict(signal).shape == (50,)
-    assert model.predict(np.stack([signal] * 2)).shape == (2, 50)
+    assert (model.predict(signal).shape, model.predict(np.stack([signal] * 2)).shape) == ((50,), (2, 50))
 
 
 def test_the_classes_of_the_authors():
@@ -153,9 +158,7 @@ def test_the_classes_of_the_authors():
     assert zoo.__version__ == mlx_unpool.__version__
 
 
-@pytest.mark.parametrize("kind", ["segnet", "enet", "fastsurfer_vinn", "quicknat"])
-def test_models_unpool_with_window_indices(kind, monkeypatch):
-    model, x = small_model(kind)
+def test_models_unpool_with_window_indices(monkeypatch):
     original, dtypes = mlx_unpool.MaxUnpool2d.__call__, set()
 
     def call(self, x, indices, *args, **options):
@@ -163,20 +166,16 @@ def test_models_unpool_with_window_indices(kind, monkeypatch):
         return original(self, x, indices, *args, **options)
 
     monkeypatch.setattr(mlx_unpool.MaxUnpool2d, "__call__", call)
-    scores = model(x)
+    for kind in ("segnet", "enet", "fastsurfer_vinn", "quicknat"):
+        model, x = small_model(kind)
+        model(x)
     assert dtypes == {mx.uint8}
-    with zoo.pooled_indices() as found:
-        assert mx.array_equal(model(x), scores)
-    assert {indices.dtype for indices in found} == {mx.int32}
 
 
-def test_segnet_of_the_paper_and_the_small_one_say_what_they_are():
-    paper, small = zoo.SegNet.vgg16(12), zoo.SegNet(12)
-    sizes = [sum(v.size for _, v in tree_flatten(m.parameters())) for m in (paper, small)]
-    assert sizes[0] == pytest.approx(29.5e6, rel=2e-3)
-    assert sizes[1] < 1e5
+def test_a_segnet_that_is_not_that_of_the_paper_says_so():
     similar = "2481-2495. This is a similar network with [12, 24, 48] channels"
-    assert [similar in str(model.model_card()) for model in (paper, small)] == [False, True]
+    cards = [str(model.model_card()) for model in (zoo.SegNet.vgg16(12), zoo.SegNet(12))]
+    assert [similar in card for card in cards] == [False, True]
 
 
 def test_statistics_stay_frozen_and_a_resumed_fine_tuning_step_is_the_same(tmp_path):
@@ -249,10 +248,8 @@ def test_void_and_outlines_near_it_do_not_count_in_the_metrics():
 @pytest.mark.parametrize("training", [True, False])
 def test_batch_norm_is_as_accurate_as_that_of_pytorch(shape, training):
     x = np.random.default_rng(0).normal(1, 2, shape).astype(np.float32)
-    norm, axes = BatchNorm(shape[-1]).train(training), tuple(range(len(shape) - 1))
-    found = np.array(norm(mx.array(x)))
-    wide = x.astype(np.float64)
-    mean, var = wide.mean(axes), wide.var(axes)
+    norm, axes, wide = BatchNorm(shape[-1]).train(training), tuple(range(len(shape) - 1)), x.astype(float)
+    found, mean, var = np.array(norm(mx.array(x))), wide.mean(axes), wide.var(axes)
     exact = (wide - mean) / np.sqrt(var + 1e-5) if training else wide / np.sqrt(1 + 1e-5)
     assert np.abs(found - exact).max() < 1.5e-6
     if training:

@@ -19,8 +19,9 @@ from pydantic import Field
 
 from mlx_unpool import MaxPool1d, MaxPool3d, MaxUnpool1d, MaxUnpool3d
 
+from .configuration import CITATIONS, About, Size, Sizes
 from .layers import BatchNorm
-from .model import CITATIONS, About, Model, Size, Sizes
+from .model import Model
 
 
 class Inception(nn.Module):
@@ -47,7 +48,7 @@ class Inception(nn.Module):
 
 
 class InceptionTranspose(nn.Module):
-    """The decoder's counterpart of :class:`Inception`: transposed convolutions and unpooling."""
+    """The decoder's counterpart of ``Inception``: transposed convolutions and unpooling."""
 
     def __init__(self, inputs: int, outputs: int, kernel_sizes: Sequence[int], bottleneck: int) -> None:
         super().__init__()
@@ -88,7 +89,7 @@ class InceptionBlock(nn.Module):
 
 
 class InceptionTransposeBlock(nn.Module):
-    """The decoder's counterpart of :class:`InceptionBlock`."""
+    """The decoder's counterpart of ``InceptionBlock``."""
 
     def __init__(
         self, inputs: int, outputs: int, kernel_sizes: Sequence[int], bottleneck: int, use_residual: bool
@@ -210,7 +211,7 @@ class PadMaxPool3d(nn.Module):
 
 
 class CropMaxUnpool3d(nn.Module):
-    """Unpooling for :class:`PadMaxPool3d`, which removes its padding."""
+    """Unpooling for ``PadMaxPool3d``, which removes its padding."""
 
     def __init__(self, kernel_size: int, stride: int) -> None:
         super().__init__()
@@ -288,7 +289,7 @@ class ConvAutoencoder3d(Model):
         return x, stages
 
     def decode(self, x: mx.array, stages: list[tuple[mx.array, tuple[int, ...]]]) -> mx.array:
-        """The reconstruction from the results of :meth:`encode`."""
+        """The reconstruction from the results of ``encode``."""
         stages = list(stages)
         for layer in self.decoder:
             x = layer(x, *stages.pop()) if isinstance(layer, CropMaxUnpool3d) else layer(x)
@@ -301,14 +302,11 @@ class ConvAutoencoder3d(Model):
             for name, value in state.items()
             if (match := re.fullmatch(r"encoder\.(\d+)\.weight", name)) and value.ndim == 5
         }
-        first = weights.get(0)
-        if first is None:
-            convolution = state.get("encoder.0.weight")
-            found = "no such parameter" if convolution is None else f"the shape {convolution.shape}"
-            flat = convolution is not None and convolution.ndim == 4
+        first = state["encoder.0.weight"]
+        if first.ndim != 5:
             raise ValueError(
                 "[ConvAutoencoder3d] 'encoder.0.weight' must be the weight of a convolution of volumes, with "
-                f"5 axes, but got {found}.{' This is a network for 2-D images.' if flat else ''}"
+                f"5 axes, but got the shape {first.shape}{', as for 2-D images' * (first.ndim == 4)}."
             )
         return {
             "in_channels": first.shape[1],

@@ -1,8 +1,8 @@
 """Convert weights between PyTorch and MLX, for the models of this package and for your own.
 
-:func:`load_state_dict` loads a PyTorch state dict into an MLX model whose layers have the same names. It
+``load_state_dict`` loads a PyTorch state dict into an MLX model whose layers have the same names. It
 transposes each weight according to its layer, folds weight normalisation, reorders the weights of a
-``Linear`` after a ``flatten``, and reports ignored entries. :func:`to_state_dict` is the inverse.
+``Linear`` after a ``flatten``, and reports ignored entries. ``to_state_dict`` is the inverse.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HOW_TO_EXPORT = (
 
 @dataclasses.dataclass
 class Report:
-    """The result of :func:`load_state_dict`: MLX names in ``loaded``, PyTorch names in the others.
+    """The result of ``load_state_dict``: MLX names in ``loaded``, PyTorch names in the others.
 
     Attributes:
         loaded: Parameters of the model with new values.
@@ -61,14 +61,28 @@ def cut(names: Sequence[str], count: int = 10, separator: str = ", ") -> str:
     return separator.join([*(n if n.isprintable() else repr(n)[1:-1] for n in names[:count]), *more])
 
 
-def mismatch(model: str, differences: Sequence[str], hint: str = "") -> ValueError:
-    """An error for weights that do not fit a model."""
-    return ValueError(f"{model} cannot load the weights: {cut(differences, 3, '; ')}. {hint}".rstrip())
+def mismatch(model: str, differences: Sequence[Sequence[str]], hint: str = "") -> ValueError:
+    """An error for weights that do not fit a model, with the first difference of each kind first."""
+    lines = [line for kind in differences for line in kind[:1]]
+    lines += [line for kind in differences for line in kind[1:]]
+    return ValueError(f"{model} cannot load the weights: {cut(lines, 3, '; ')}. {hint}".rstrip())
+
+
+def without_prefix(state: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
+    """A state dict without the prefix, such as ``model.``, under which alone it has all wanted names."""
+    if not wanted or any(name in state for name in wanted):
+        return dict(state)
+    found = (name.removesuffix(wanted[0]) for name in state if name.endswith(f".{wanted[0]}"))
+    prefixes = [each for each in found if all(each + name in state for name in wanted)]
+    if len(prefixes) != 1:
+        return dict(state)
+    warnings.warn(f"Removed the prefix {prefixes[0]!r} of the names of the weights.", stacklevel=4)
+    return {name.removeprefix(prefixes[0]): value for name, value in state.items()}
 
 
 def read_state(path: str | Path) -> dict[str, np.ndarray]:
     """Read the state dict in a checkpoint file; floating-point arrays become float32. See
-    :func:`read_checkpoint` and :func:`state_of`."""
+    ``read_checkpoint`` and ``state_of``."""
     try:
         return arrays_of(state_of(read_checkpoint(path)))
     except ValueError as error:
@@ -77,7 +91,7 @@ def read_state(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def read_checkpoint(path: str | Path) -> Any:
-    """Read a ``.safetensors`` file or, if PyTorch is installed, a file of ``torch.save``.
+    """Read a ``.safetensors`` or ``.tflite`` file or, if PyTorch is installed, a file of ``torch.save``.
 
     No code in the file is run and no module is imported, not even for a whole pickled model: objects of
     unknown classes become placeholders.
@@ -87,10 +101,14 @@ def read_checkpoint(path: str | Path) -> Any:
         raise ValueError("there is no such file.")
     if path.suffix == ".safetensors":
         return load_arrays(path)[0]
+    if path.suffix == ".tflite":
+        from .tflite import read_tflite
+
+        return read_tflite(path)
     try:
         import torch
     except ImportError:
-        raise ValueError("PyTorch is needed, except for .safetensors files.") from None
+        raise ValueError("PyTorch is needed, except for .safetensors and .tflite files.") from None
     inert: Any = ModuleType("inert_pickle")
     inert.Unpickler, inert.load = InertUnpickler, lambda file, **_: InertUnpickler(file).load()
     is_script = ValueError(f"it is a TorchScript file. {HOW_TO_EXPORT}")  # loading one could run its code
@@ -144,7 +162,7 @@ def counting(load: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 class InertUnpickler(pickle._Unpickler):  # written in Python, so that opcodes can be replaced
-    """An unpickler for tensors, sets and ordered dicts; everything else becomes :class:`Foreign`."""
+    """An unpickler for tensors, sets and ordered dicts; everything else becomes ``Foreign``."""
 
     HARMLESS = (
         *("collections.OrderedDict", "builtins.set", "__builtin__.set", "torch.Size"),
@@ -340,7 +358,7 @@ def load_state_dict(
             parameters keep their values and other arrays are ignored; shapes must still fit.
 
     Returns:
-        A :class:`Report` of the arrays that were loaded and of those that were not.
+        A ``Report`` of the arrays that were loaded and of those that were not.
 
     Raises:
         ValueError: If the state dict does not fit. The message lists up to three differences.
@@ -358,7 +376,7 @@ def convert_state_dict(
 ) -> dict[str, mx.array]:
     """Convert the weights of a PyTorch model for an MLX model, by MLX name, without changing the model.
 
-    The arguments and errors are those of :func:`load_state_dict`. The arrays are contiguous, as
+    The arguments and errors are those of ``load_state_dict``. The arrays are contiguous, as
     ``mx.export_function`` requires.
     """
     return matched(arrays_of(state_of(state_dict)), model, names, **options)[0]
@@ -375,10 +393,11 @@ def matched(
     """The weights by MLX name, the missing names, and the names that are not in the model."""
     reordered = reordering(model, flatten, unflatten)
     names = names or sequential_names(model)
-    state = fold_weight_norm(state)
+    parameters = dict(tree_flatten(model.parameters()))
+    state = without_prefix(fold_weight_norm(state), [key for name in parameters for key in names(name)])
     rest = {name: value for name, value in state.items() if not name.endswith(COUNTERS)}
     weights, missing, wrong = {}, [], []
-    for name, parameter in dict(tree_flatten(model.parameters())).items():
+    for name, parameter in parameters.items():
         same = {key: rest.pop(key) for key in names(name) if key in rest}
         missing += [key for key in names(name) if key not in same]
         if not same:
@@ -406,9 +425,8 @@ def matched(
         weights[name] = mx.array(value.transpose(axes).copy(order="C"))
         wrong += wrong_type(key, weights[name], parameter)
     if wrong or (strict and (missing or rest)):
-        lines = [f"missing: {key}" for key in missing] if strict else []
-        unused = [f"not used: {key}" for key in rest] if strict else []
-        raise mismatch(type(model).__name__, lines + wrong + unused)
+        lines = [f"missing: {key}" for key in missing], wrong, [f"not used: {key}" for key in rest]
+        raise mismatch(type(model).__name__, lines if strict else [wrong])
     return weights, missing, list(rest)
 
 
