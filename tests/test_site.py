@@ -141,7 +141,8 @@ def test_every_name_has_a_page_with_its_source_and_is_linked(site, pages):
         assert inspect.ismodule(thing) or "[source]" in page.text or inspect.ismethod(thing)
         titles.append(re.findall(r"<h1>(.*?)<", (site / f"docs/reference/{name}.html").read_text()))
     assert len(titles) == len({title for (title,) in titles})
-    assert not [path for path, page in pages.items() if re.search(r":\w+:`", page.text)]
+    shown = {path: page.text for path, page in pages.items() if "_modules" not in path.parts}
+    assert not [path for path, text in shown.items() if re.search(r":\w+:`", text)]  # roles
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
