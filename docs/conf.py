@@ -135,18 +135,17 @@ def link_source(app: Any, docname: str, template: str, context: dict[str, Any], 
 def complete_docstring(app: Any, kind: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
     """Add to docstrings of 1-D and 3-D functions the sections of the 2-D function; link types and pages."""
     text = "\n".join(lines)
-    shared = re.search(r"^Arguments, results and errors are as in \W*(?:func:)?`+(\w+)`.*\n\n", text, re.M)
+    shared = re.search(r"^Arguments, results and errors are as in ``(\w+)``.*\n\n", text, re.M)
     if shared:
         sections = inspect.getdoc(getattr(mlx_unpool, shared[1]))
         sections = "Args:" + sections.partition("Args:")[2].partition("Example:")[0]
         sections = re.sub(r"\bH(_out)?, ", "" if name[-2] == "1" else r"D\1, H\1, ", sections)
         text = text.replace(shared[0], re.sub(r"2(?=d`|\)``)", name[-2], sections))
-    link = r"`\2 <../indices_and_sizes.html#dtypes>`__"
-    text = re.sub(r"(:ref:`)?(float64 only on the CPU)( <dtypes>`)?", link, text)
+    text = re.sub("float64 only on the CPU", r"`\g<0> <../indices_and_sizes.html#dtypes>`__", text)
     text = text.replace("*args, **kwargs:", "args, kwargs:")
     lines[:] = text.replace("page Guarantees", "page :doc:`/docs/guarantees`").splitlines()
     shown = {}  # types without aliases, where the docstrings have none: in the zoo
-    if name.startswith("mlx_unpool_zoo.") and callable(thing):
+    if name.startswith("mlx_unpool_zoo.") and callable(thing) and "Attributes:" not in text:
         for argument, hint in get_type_hints(thing.__init__ if kind == "class" else thing).items():
             if not re.search("~|Iterator|NoneType", str(hint)):  # a type variable, a context manager, nothing
                 shown[argument] = stringify_annotation(hint, "smart")
