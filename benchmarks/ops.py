@@ -64,7 +64,7 @@ class Case:
             return mlx_unpool.max_unpool2d(values, indices, *self.window, self.size)
         of_pool = operation == "gradient of the pool"
         name, rule, x = ("scatter", "sum", values) if of_pool else ("gather", "last", self.full)
-        arguments = x[:, None], (indices[:, None],), self.geometry, _backends.target_of(None)
+        arguments = x[:, None], indices[:, None], self.geometry, _backends.target_of(None)
         return _derivatives.linear(name, rule, *arguments)
 
     def theirs(self, operation: str, layout: str, device: str) -> Callable[[], Any]:
