@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: help demo train ecg notebooks check test test-external test-emulated test-oldest fuzz lint docs dist bench clean
+.PHONY: help demo train notebooks check test test-external test-emulated test-oldest fuzz lint docs dist bench clean
 
 help: ## list these commands
 	@echo "Each command sets up what it needs in $(VENV) first."
@@ -19,9 +19,6 @@ demo: $(VENV)/.examples ## train SegNets on digits over photographs (a minute or
 # Further programs, each with a figure in demo/.
 train: $(VENV)/.examples ## train ENet on your images: ARGS="--data FOLDER" (without it, on drawn digits)
 	$(RUN) examples/train.py $(ARGS)
-
-ecg: $(VENV)/.examples ## train a 1-D SegNet on heartbeats (minutes)
-	$(RUN) examples/segnet_ecg.py $(ARGS)
 
 notebooks: $(VENV)/.notebooks ## open the notebooks in JupyterLab
 	$(RUN) -m jupyterlab examples/notebooks
@@ -64,8 +61,7 @@ lint: $(VENV)/.lint ## format and type checks
 	$(RUN) -m mypy
 
 # The first page of the site is the README. Warnings are errors.
-docs: $(VENV)/.docs ## write docs/api.md and build the site in site/html/
-	$(RUN) docs/write_api.py
+docs: $(VENV)/.docs ## build the site in site/html/
 	$(RUN) -m sphinx -q -W --keep-going -c docs . site/html
 
 dist: $(VENV)/.dist ## build the wheel and the sdist in dist/

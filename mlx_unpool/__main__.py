@@ -5,7 +5,7 @@ import sys
 import mlx.core as mx
 
 from . import _backends
-from .selftest import device_name, print_versions
+from .selftest import device_name, print_versions, run_program
 
 
 def main() -> None:
@@ -21,6 +21,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     try:
-        main()
+        run_program(main)
     except ValueError as error:  # MLX_UNPOOL_BACKEND is not the name of a backend
         sys.exit(str(error))

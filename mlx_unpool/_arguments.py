@@ -1,4 +1,4 @@
-"""Checks of single arguments. Each raises an error that names the caller, the argument, the value given and
+"""Checks of arguments. Each raises an error that names the caller, the argument, the value given and
 what is allowed. No check evaluates an array, but a message that prints a tuple with an array does."""
 
 from __future__ import annotations
@@ -7,12 +7,14 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Sequence
+from math import prod
 from numbers import Real
 from typing import Any, TypeVar
 
 import mlx.core as mx
 
-from ._geometry import Window, triple
+from ._geometry import Geometry, Window, WindowGeometry, triple
+from ._layout import Layout, layout_hint
 from ._types import DATA_FORMATS, LARGEST_AXIS, TRAITS, is_float
 
 PAIR_HINT = (
@@ -257,3 +259,47 @@ def all_integers(numbers: Sequence[Any]) -> tuple[int, ...] | None:
         return tuple(operator.index(number) for number in numbers)
     except TypeError:
         return None
+
+
+def planes_of(caller: str, indices: mx.array, output_size: Any, data_format: Any) -> tuple[Layout, Geometry]:
+    """The layout of ``indices`` and their planes of ``output_size``, a spatial or a full shape."""
+    first = channels_come_first(caller, data_format)
+    given = shape(caller, "output_size", output_size)
+    if not isinstance(output_size, (tuple, list)):
+        needed = "be a tuple with one integer per spatial axis, or a full shape,"
+        raise ValueError(message(caller, "output_size", needed, output_size))
+    # A full shape has as many numbers as the indices have axes.
+    is_full = len(given) == indices.ndim
+    rank = max(1, len(given) - 2) if is_full else len(given)
+    if rank not in (1, 2, 3) or indices.ndim not in (rank + 1, rank + 2):
+        needed = f"be a spatial shape, or a full shape, for indices of shape {indices.shape}"
+        raise ValueError(message(caller, "output_size", needed, output_size))
+    layout = Layout.of(caller, "indices", indices.shape, rank, first)
+    spatial = layout.spatial_of_full_shape(given) if is_full else given
+    if spatial is None:
+        other = Layout.of(caller, "indices", indices.shape, rank, not first)
+        hint = layout_hint(not first) if other.spatial_of_full_shape(given) else ""
+        needed = f"have the batch and channels of 'indices' {indices.shape} if it is a full shape"
+        if rank < 3:
+            hint += " If the indices have no batch, pass the spatial shape."
+        raise ValueError(message(caller, "output_size", needed, output_size) + hint)
+    if min(spatial) < 1:
+        needed = "be 1 or more on each axis"
+        raise ValueError(message(caller, "output_size", needed, output_size))
+    size = triple(spatial)
+    planes = max(1, layout.batch) * max(1, layout.channels)
+    if prod(size) * planes >= 2**63:
+        needed = f"give fewer than 2^63 positions in total, for {planes} planes,"
+        raise ValueError(message(caller, "output_size", needed, output_size))
+    return layout, Geometry(size, layout.size(indices.shape))
+
+
+def with_window(
+    caller: str, rank: int, g: Geometry, kernel_size: Any, stride: Any, padding: Any, dilation: Any
+) -> WindowGeometry:
+    """The geometry with the window of these arguments, which index format or dtype require."""
+    if kernel_size is None:
+        needed = "be given for window indices"
+        raise ValueError(message(caller, "kernel_size", needed, None))
+    window = window_of(caller, rank, kernel_size, stride, padding, dilation)
+    return WindowGeometry(g.size, g.pooled, window.resolved(g.size))

@@ -1,4 +1,4 @@
-"""Checks of index values: :func:`check_indices` for one array, :func:`checking` for every unpooling."""
+"""Checks of index values: ``check_indices`` for one array, ``checking`` for every unpooling."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import prod
-from typing import Any
 
 import mlx.core as mx
 
 from . import _arguments as arguments
-from ._geometry import Geometry, WindowGeometry, triple
+from ._geometry import Geometry, WindowGeometry
 from ._indices import offsets, positions
-from ._layout import Layout, layout_hint
+from ._layout import Layout
 from ._settings import set_inside
 from ._types import DataFormat, IntOrTuple, Padding, is_window
 
@@ -30,7 +29,7 @@ def checking() -> Iterator[None]:
 
     Elsewhere unpooling raises no error for invalid indices, because a GPU kernel cannot. Inside
     this context (or, with the environment variable ``MLX_UNPOOL_CHECK=1``, in the whole process)
-    each call evaluates its indices and raises what :func:`check_indices` raises. Use it to find a
+    each call evaluates its indices and raises what ``check_indices`` raises. Use it to find a
     mistake: it costs one evaluation per call.
 
     It applies to the current thread and to ``asyncio`` tasks created inside, not to other threads.
@@ -53,7 +52,7 @@ def checking() -> Iterator[None]:
 the shape of the pool's input as 'output_size', and the pool's kernel_size, stride, padding and dilation \
 (kernel_size=None for an adaptive or fractional pool).
 
-    See also: :func:`check_indices`; :func:`max_unpool2d`.
+    See also: ``check_indices``; ``max_unpool2d``.
     """
     with set_inside(_checking, True):
         yield
@@ -86,7 +85,7 @@ def check_indices(
 
     Unpooling raises no error for such an index, because a GPU kernel cannot. It drops a value with
     a flat index outside the plane or an invalid window index, and puts a value with any other wrong
-    index at a wrong position. This function evaluates ``indices``. Use :func:`checking` to check
+    index at a wrong position. This function evaluates ``indices``. Use ``checking`` to check
     the indices of every unpooling call.
 
     Args:
@@ -113,19 +112,19 @@ def check_indices(
         ...
         ValueError: [check_indices] 'indices' must be from 0 to 5 but got 6 at (0, 1, 0).
 
-    See also: :func:`checking`; :func:`convert_indices`; :func:`max_unpool2d`.
+    See also: ``checking``; ``convert_indices``; ``max_unpool2d``.
     """
     caller = "check_indices"
     arguments.indices(caller, indices)
-    layout, g = planes_of(caller, indices, output_size, data_format)
+    layout, g = arguments.planes_of(caller, indices, output_size, data_format)
     if kernel_size is not None or is_window(indices.dtype):
-        g = with_window(caller, layout.rank, g, kernel_size, stride, padding, dilation)
+        g = arguments.with_window(caller, layout.rank, g, kernel_size, stride, padding, dilation)
     else:
         arguments.no_window(caller, stride, padding, dilation)
-    check(caller, indices, layout, g)
+    check_values(caller, indices, layout, g)
 
 
-def check(caller: str, indices: mx.array, layout: Layout, g: Geometry) -> None:
+def check_values(caller: str, indices: mx.array, layout: Layout, g: Geometry) -> None:
     """Raise ValueError for the first invalid index of a caller's indices."""
     invalid = layout.unfold(_invalid(layout.fold(indices), g))
     if not indices.size or not mx.any(invalid).item():
@@ -141,15 +140,15 @@ def check(caller: str, indices: mx.array, layout: Layout, g: Geometry) -> None:
     )
 
 
-def check_if_possible(caller: str, indices: mx.array, layout: Layout, g: Geometry) -> None:
-    """Like :func:`check`, but without effect in a transformation, where values are unavailable."""
+def check_values_if_available(caller: str, indices: mx.array, layout: Layout, g: Geometry) -> None:
+    """Like ``check_values``, but without effect in a transformation, where values are unavailable."""
     try:
         mx.eval(indices)
     except ValueError as error:
         if "transformation" in str(error):
             return
         raise
-    check(caller, indices, layout, g)
+    check_values(caller, indices, layout, g)
 
 
 def _invalid(indices: mx.array, g: Geometry) -> mx.array:
@@ -179,55 +178,13 @@ def _hint(g: Geometry, rank: int) -> str:
     """The likely causes: another output size, or another window."""
     if g.window is None:
         return ""
-    axes = zip("DHW", g.window.unpooled_size(g.pooled), g.window.stride)
+    default = g.window.unpooled_size(g.pooled)
+    ends = [(max(n, 1), n + stride - 1) for n, stride in zip(default, g.window.stride)]
+    sizes = ", ".join(f"{axis} {n} to {m}" for axis, (n, m) in list(zip("DHW", ends))[3 - rank :])
     smaller = "" if g.window.same else " (or smaller ones with ceil_mode)"
-    sizes = ", ".join(f"{name} {n} to {n + s - 1}" for name, n, s in list(axes)[3 - rank :])
+    found = f"Inputs with {sizes} have" if all(n <= m for n, m in ends) else "No input has"
     return (
-        f" Inputs with {sizes} have this pooled size{smaller}. Pass the shape of the pool's input as "
+        f" {found} this pooled size{smaller}. Pass the shape of the pool's input as "
         "'output_size', and the pool's kernel_size, stride, padding and dilation (kernel_size=None for an "
         "adaptive or fractional pool)."
     )
-
-
-def planes_of(caller: str, indices: mx.array, output_size: Any, data_format: Any) -> tuple[Layout, Geometry]:
-    """The layout of ``indices`` and their planes of ``output_size``, a spatial or a full shape."""
-    first = arguments.channels_come_first(caller, data_format)
-    given = arguments.shape(caller, "output_size", output_size)
-    if not isinstance(output_size, (tuple, list)):
-        needed = "be a tuple with one integer per spatial axis, or a full shape,"
-        raise ValueError(arguments.message(caller, "output_size", needed, output_size))
-    # A full shape has as many numbers as the indices have axes.
-    is_full = len(given) == indices.ndim
-    rank = max(1, len(given) - 2) if is_full else len(given)
-    if rank not in (1, 2, 3) or indices.ndim not in (rank + 1, rank + 2):
-        needed = f"be a spatial shape, or a full shape, for indices of shape {indices.shape}"
-        raise ValueError(arguments.message(caller, "output_size", needed, output_size))
-    layout = Layout.of(caller, "indices", indices.shape, rank, first)
-    spatial = layout.spatial_of_full_shape(given) if is_full else given
-    if spatial is None:
-        other = Layout.of(caller, "indices", indices.shape, rank, not first)
-        hint = layout_hint(not first) if other.spatial_of_full_shape(given) else ""
-        needed = f"have the batch and channels of 'indices' {indices.shape} if it is a full shape"
-        if rank < 3:
-            hint += " If the indices have no batch, pass the spatial shape."
-        raise ValueError(arguments.message(caller, "output_size", needed, output_size) + hint)
-    if min(spatial) < 1:
-        needed = "be 1 or more on each axis"
-        raise ValueError(arguments.message(caller, "output_size", needed, output_size))
-    size = triple(spatial)
-    planes = max(1, layout.batch) * max(1, layout.channels)
-    if prod(size) * planes >= 2**63:
-        needed = f"give fewer than 2^63 positions in total, for {planes} planes,"
-        raise ValueError(arguments.message(caller, "output_size", needed, output_size))
-    return layout, Geometry(size, layout.size(indices.shape))
-
-
-def with_window(
-    caller: str, rank: int, g: Geometry, kernel_size: Any, stride: Any, padding: Any, dilation: Any
-) -> WindowGeometry:
-    """The geometry with the window of these arguments, which index format or dtype require."""
-    if kernel_size is None:
-        needed = "be given for window indices"
-        raise ValueError(arguments.message(caller, "kernel_size", needed, None))
-    window = arguments.window_of(caller, rank, kernel_size, stride, padding, dilation)
-    return WindowGeometry(g.size, g.pooled, window.resolved(g.size))

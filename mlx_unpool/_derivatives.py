@@ -55,7 +55,7 @@ def exporting() -> Iterator[None]:
         ...     mx.import_function(f"{folder}/pool.mlxfn")(mx.ones((1, 4, 4, 3)))[0].shape
         (1, 2, 2, 3)
 
-    See also: :func:`use_backend`, to export for a Mac; :func:`replace_max_pools`.
+    See also: ``use_backend``, to export for a Mac; ``replace_max_pools``.
     """
     try:
         with set_inside(_exporting, True):
@@ -70,77 +70,83 @@ def exporting() -> Iterator[None]:
         raise
 
 
-def pool(source: Arrays, g: Geometry, index_dtype: mx.Dtype, target: Target) -> tuple[mx.array, mx.array]:
-    """Values and indices of every window; ``source`` as in :class:`Backend`."""
+def pool_with_indices(
+    source: Arrays, g: Geometry, index_dtype: mx.Dtype, target: Target
+) -> tuple[mx.array, mx.array]:
+    """Values and indices of every window; ``source`` as in ``Backend``."""
 
     def forward(*source):
         return target.backend.pool(source, g, index_dtype)
 
     def vjp(source, cotangents, outputs):
-        return linear("scatter", "sum", cotangents[0], outputs[1:], g, target), *_zeros(source[1:])
+        return linear("scatter", "sum", cotangents[0], outputs[1], g, target), *_zeros(source[1:])
 
     def jvp(source, tangents):
-        values, indices = pool(source, g, index_dtype, target)
+        values, indices = pool_with_indices(source, g, index_dtype, target)
         if tangents[0] is None:
             return _zeros((values, indices))
-        return linear("gather", "sum", tangents[0], (indices,), g, target), *_zeros((indices,))
+        return linear("gather", "sum", tangents[0], indices, g, target), *_zeros((indices,))
 
     return _run(forward, vjp, jvp, target, source)
 
 
-def pool_values(
+def pool_without_indices(
     source: Arrays, g: Geometry, index_dtype: mx.Dtype, target: Target, training: bool
 ) -> mx.array:
-    """Values of every window. ``training``: on a GPU, keep the indices, which derivatives need."""
+    """Values of every window. Derivatives need their indices, of the dtype ``index_dtype``.
+
+    If ``training``, a GPU keeps the indices. Otherwise a derivative computes them again: as outputs of the
+    pool they would be evaluated even without a derivative.
+    """
     if training and target.backend.on_gpu and not _exporting.get():
-        return pool(source, g, index_dtype, target)[0]
+        return pool_with_indices(source, g, index_dtype, target)[0]
 
     def forward(*source):
-        return target.backend.pool_values(source, g, index_dtype)
+        return target.backend.pool_values(source, g)
 
     def vjp(source, cotangents, outputs):
-        summed = linear("scatter", "sum", cotangents[0], source, g, target, index_dtype)
-        return summed, *_zeros(source[1:])
+        indices = _indices_alone(source, g, index_dtype, target)
+        return linear("scatter", "sum", cotangents[0], indices, g, target), *_zeros(source[1:])
 
     def jvp(source, tangents):
         tangent = _zeros(source)[0] if tangents[0] is None else tangents[0]
-        return linear("gather", "sum", tangent, source, g, target, index_dtype)
+        indices = _indices_alone(source, g, index_dtype, target)
+        return linear("gather", "sum", tangent, indices, g, target)
 
     return _run(forward, vjp, jvp, target, source)
 
 
-def linear(
-    name: Linear,
-    rule: Rule,
-    x: mx.array,
-    source: Arrays,
-    g: Geometry,
-    target: Target,
-    index_dtype: mx.Dtype | None = None,
-) -> mx.array:
-    """Run the primitive ``name``, which is linear in ``x``.
+def _indices_alone(source: Arrays, g: Geometry, index_dtype: mx.Dtype, target: Target) -> mx.array:
+    """The indices of ``pool_with_indices`` alone, whose derivative is zero."""
 
-    ``source`` is the indices or, with ``index_dtype``, the source of the pool that computes them.
-    """
+    def forward(*source):
+        return target.backend.pool(source, g, index_dtype)[1]
 
-    def forward(x, *source):
-        # Computed again: as outputs of the pool they would be evaluated even without a gradient.
-        indices = target.backend.pool(source, g, index_dtype)[1] if index_dtype else source[0]
-        if name == "scatter":
-            return target.backend.scatter(x, indices, g, rule)
-        return target.backend.gather(x, indices, g, rule)
+    def vjp(source, cotangents, outputs):
+        return _zeros(source)
+
+    def jvp(source, tangents):
+        return mx.zeros_like(_indices_alone(source, g, index_dtype, target))
+
+    return _run(forward, vjp, jvp, target, source)
+
+
+def linear(name: Linear, rule: Rule, x: mx.array, indices: mx.array, g: Geometry, target: Target) -> mx.array:
+    """Run the primitive ``name``, which is linear in ``x``."""
+
+    def forward(x, indices):
+        return getattr(target.backend, name)(x, indices, g, rule)
 
     def vjp(primals, cotangents, outputs):
-        _, *source = primals
-        transposed = linear(TRANSPOSE[name], rule, cotangents[0], source, g, target, index_dtype)
-        return transposed, *_zeros(source)
+        indices = primals[1]
+        return linear(TRANSPOSE[name], rule, cotangents[0], indices, g, target), *_zeros((indices,))
 
     def jvp(primals, tangents):
-        x, *source = primals
-        tangent = _zeros((x,))[0] if tangents[0] is None else tangents[0]
-        return linear(name, rule, tangent, source, g, target, index_dtype)
+        x, indices = primals
+        tangent = mx.zeros_like(x) if tangents[0] is None else tangents[0]
+        return linear(name, rule, tangent, indices, g, target)
 
-    return _run(forward, vjp, jvp, target, (x, *source))
+    return _run(forward, vjp, jvp, target, (x, indices))
 
 
 def _run(forward: Function, vjp: Function, jvp: Function, target: Target, arrays: Arrays) -> Any:

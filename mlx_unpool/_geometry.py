@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import gcd, prod
+from math import prod
 from operator import sub
 from typing import Any
 
@@ -189,6 +189,11 @@ class Axis:
         """Whether the used elements of all windows are inside the plane, starting at its first position."""
         return self.first == 0 and not (self.before or self.after) and self.stop <= self.length
 
+    @cached_property
+    def is_sparse(self) -> bool:
+        """Whether most rows from ``first`` to ``stop`` are neither inside the plane nor used by a window."""
+        return self.stop - self.first > 2 * (self.length + self.count * self.used)
+
     @property
     def is_tiled(self) -> bool:
         """Whether the axis is exactly ``count`` strides long and each window stays within its own stride."""
@@ -215,7 +220,6 @@ class WindowGeometry(Geometry):
     """Equal windows at equal distances."""
 
     window: Window
-    depends_on_size: bool = False  # overlapping adaptive windows
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -225,7 +229,7 @@ class WindowGeometry(Geometry):
 
     @cached_property
     def is_inside(self) -> bool:
-        """Whether :attr:`Axis.is_inside` holds for every axis."""
+        """Whether ``Axis.is_inside`` holds for every axis."""
         return all(axis.is_inside for axis in self.axes)
 
     @cached_property
@@ -251,21 +255,19 @@ class WindowGeometry(Geometry):
         return tuple(axis.stride * pitch if axis.count > 1 else 0 for axis, pitch in pairs)
 
     @cached_property
-    def origins(self) -> tuple[int, int, int]:
-        """A range (start, stop, step) that contains the origin of every window.
+    def origin(self) -> int:
+        """The origin of the first window, from which flat indices are counted; it may be negative.
 
         The flat index of an element is the origin of its window plus a non-negative number. The origin is
         ``after`` elements before the first used element, because an element after the plane is replaced by
         one up to that many elements earlier.
         """
         starts = zip(self.axes, pitches(self.size), self.steps_in_plane)
-        first = sum(axis.first * pitch - axis.after * step for axis, pitch, step in starts)
-        last = first + sum(n * (count - 1) for n, count in zip(self.strides_in_plane, self.pooled))
-        return first, last + 1, gcd(*self.strides_in_plane) or 1
+        return sum(axis.first * pitch - axis.after * step for axis, pitch, step in starts)
 
     @cached_property
     def first_offset(self) -> int:
-        """The window offset of the origin of a window (see :attr:`origins`), which may be negative."""
+        """The window offset of the origin of a window (see ``origin``), which may be negative."""
         starts = zip(self.axes, self.steps_in_window)
         return sum((axis.skipped - axis.after) * step for axis, step in starts)
 
@@ -297,6 +299,11 @@ class WindowGeometry(Geometry):
 
 
 @dataclass(frozen=True, eq=False)
+class AdaptiveWindowGeometry(WindowGeometry):
+    """Adaptive windows that are equal and at equal distances; their size depends on that of the plane."""
+
+
+@dataclass(frozen=True, eq=False)
 class RegionGeometry(Geometry):
     """Windows of adaptive and fractional pooling, which may differ in size and distance.
 
@@ -313,7 +320,7 @@ class RegionGeometry(Geometry):
 
     @cached_property
     def covering_table(self) -> array[int] | None:
-        """:meth:`covering` for every position, one axis after the other; None if there are many."""
+        """``covering`` for every position, one axis after the other; None if there are many."""
         return _table(self.covering, self.size)
 
 
@@ -327,11 +334,11 @@ class AdaptiveGeometry(RegionGeometry):
 
     @cached_property
     def bounds_table(self) -> array[int] | None:
-        """:meth:`ends` for every window, one axis after the other; None if there are many."""
+        """``ends`` for every window, one axis after the other; None if there are many."""
         return _table(self.ends, self.pooled)
 
     def covering(self, axis: int, position: Any) -> tuple[Any, Any]:
-        """See :class:`RegionGeometry`."""
+        """See ``RegionGeometry``."""
         return _adaptive_bounds(position, self.pooled[axis], self.size[axis])
 
 
@@ -344,7 +351,7 @@ class FractionalGeometry(RegionGeometry):
     """
 
     def covering(self, axis: int, position: Any) -> tuple[Any, Any]:
-        """See :class:`RegionGeometry`."""
+        """See ``RegionGeometry``."""
         length, n, k = self.size[axis], self.pooled[axis], self.longest[axis]
         last = length - k  # start of the last window
         if n == 1:
@@ -379,7 +386,7 @@ def _positive(x: Any) -> Any:
 
 
 def adaptive_geometry(size: Triple, pooled: Triple) -> Geometry:
-    """The windows of adaptive pooling: a :class:`WindowGeometry` if they are equal and equally spaced."""
+    """The windows of adaptive pooling: an ``AdaptiveWindowGeometry`` if they are equal and equally spaced."""
     longest: list[int] = []
     regular: list[tuple[int, int] | None] = []
     for length, n in zip(size, pooled):
@@ -392,7 +399,7 @@ def adaptive_geometry(size: Triple, pooled: Triple) -> Geometry:
     if len(equal) < 3:
         return AdaptiveGeometry(size, pooled, tuple(longest), tuple(regular))
     kernel, stride = zip(*equal)
-    return WindowGeometry(size, pooled, Window(kernel=kernel, stride=stride), kernel != stride)
+    return AdaptiveWindowGeometry(size, pooled, Window(kernel=kernel, stride=stride))
 
 
 def fractional_geometry(size: Triple, pooled: Triple, kernel: Triple) -> FractionalGeometry:

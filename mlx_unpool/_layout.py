@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import mlx.core as mx
 
-from ._geometry import BoundsFormula, Triple, triple
+from ._geometry import Triple, triple
 
 
 @dataclass(frozen=True)
@@ -59,12 +58,6 @@ class Layout:
         """``x`` as (B, D, H, W, C)."""
         return x.reshape(self.folded(self.size(x.shape)))
 
-    def fold_bounds(self, x: mx.array) -> mx.array:
-        """Bounds (N, C, n, 2) of windows in the folded layout, (B, n, 2, C)."""
-        if self.channels_first:
-            return x.reshape(self.batch * self.channels, *x.shape[2:], 1)
-        return x.transpose(0, 2, 3, 1)
-
     def unfold(self, x: mx.array) -> mx.array:
         """An array (B, D, H, W, C) in the caller's layout."""
         return x.reshape(self.shape(x.shape[1:4]))
@@ -101,15 +94,3 @@ def layout_hint(channels_first: bool) -> str:
     """The end of a message, for a shape that fits this layout instead of the one that was passed."""
     order = "first" if channels_first else "last"
     return f" If the array is channels {order}, pass data_format='channels_{order}'."
-
-
-def bounds_array(table: Any, formula: BoundsFormula, counts: Triple) -> mx.array:
-    """``formula(axis, n)`` for every ``n`` below the count of each axis, as int32 (n, 2).
-
-    It is a constant if ``table`` contains the pairs. Otherwise it is computed lazily, like every array.
-    """
-    if table is not None:
-        return mx.array(table).reshape(-1, 2)
-    numbers = (mx.arange(count, dtype=mx.int64) for count in counts)
-    both = [mx.stack(list(formula(axis, n)), axis=1) for axis, n in enumerate(numbers)]
-    return mx.concatenate(both).astype(mx.int32)

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import mlx.nn as nn
 
-from . import _arguments as check
-from .layers import MaxPool1d, MaxPool2d, MaxPool3d, _Pool
+from . import _arguments as arguments
+from .layers import MaxPool1d, MaxPool2d, MaxPool3d, _PoolingLayer
 
 M = TypeVar("M", bound=nn.Module)
 _LAYERS: dict[type, type] = {nn.MaxPool1d: MaxPool1d, nn.MaxPool2d: MaxPool2d, nn.MaxPool3d: MaxPool3d}
 
 
-@check.signature
+@arguments.signature
 def replace_max_pools(model: M) -> M:
     """Replace every ``mlx.nn.MaxPool1d/2d/3d`` in a model with this library's equivalent layer.
 
@@ -29,7 +29,7 @@ def replace_max_pools(model: M) -> M:
     in a subclass of ``tuple`` other than a named tuple. A model without any pool also gives a
     ``UserWarning``.
 
-    Call this function before ``mx.compile``. Afterwards, export the model inside :func:`exporting`.
+    Call this function before ``mx.compile``. Afterwards, export the model inside ``exporting``.
 
     Args:
         model (Module): The model, or a single pool.
@@ -47,10 +47,10 @@ def replace_max_pools(model: M) -> M:
         >>> mlx_unpool.replace_max_pools(model).layers[2]
         MaxPool2d(kernel_size=(2, 2), stride=(2, 2), padding=(0, 0))
 
-    See also: :class:`MaxPool2d`, :func:`exporting`.
+    See also: ``MaxPool2d``, ``exporting``.
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(check.message("replace_max_pools", "model", "be an mlx.nn.Module", model))
+        raise TypeError(arguments.message("replace_max_pools", "model", "be an mlx.nn.Module", model))
     found = _Found({}, [], [])
     result = found.replaced(model, "")
     while found.pending:
@@ -61,7 +61,7 @@ def replace_max_pools(model: M) -> M:
                 value[key] = new
     if found.left:
         warnings.warn("\n  ".join(["[replace_max_pools] not replaced:", *found.left]), stacklevel=3)
-    elif not any(isinstance(value, (*_LAYERS, _Pool)) for value, _ in found.seen.values()):
+    elif not any(isinstance(value, (*_LAYERS, _PoolingLayer)) for value, _ in found.seen.values()):
         message = "'model' contains no max pooling layer; those created in __call__ are not found."
         warnings.warn(f"[replace_max_pools] {message}", stacklevel=3)
     return result

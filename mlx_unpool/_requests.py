@@ -1,30 +1,32 @@
 """Requests, which contain the checked arguments of a call, and plans, which also depend on the shapes.
 
 A public function or layer builds a request (``MaxPooling.of(...)`` checks the arguments) and passes its
-arrays to the method ``pooled`` or ``unpooled``. Equal arguments give the same request object, which is the
+arrays to the method ``run``. Equal arguments give the same request object, which is the
 cache key of its plans. Both caches are bounded and contain neither arrays nor streams.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from math import prod
 from typing import Any
 
 import mlx.core as mx
 
-from . import _arguments as check
+from . import _arguments as arguments
 from . import _checks, _derivatives
 from ._arguments import channels_come_first, window_of
 from ._backends import Target, target_of
+from ._bounds import adaptive_bounds, fractional_bounds
 from ._geometry import (
     AdaptiveGeometry,
     FractionalGeometry,
     Geometry,
+    RegionGeometry,
     Triple,
     Window,
     WindowGeometry,
@@ -32,7 +34,7 @@ from ._geometry import (
     fractional_geometry,
     triple,
 )
-from ._layout import Layout, bounds_array, layout_hint
+from ._layout import Layout, layout_hint
 from ._types import (
     INDEX_FORMATS,
     LARGEST_AXIS,
@@ -109,7 +111,7 @@ class _Request:
 
     def error(self, name: str, needed: str, got: Any) -> ValueError:
         """The error for an argument: what it must be, have or do, and what was passed."""
-        return ValueError(check.message(self.caller, name, needed, got))
+        return ValueError(arguments.message(self.caller, name, needed, got))
 
     def layout(self, shape: tuple[int, ...]) -> Layout:
         """The layout of an input of this shape."""
@@ -121,8 +123,8 @@ class _Request:
 
     def target(self, x: Any, stream: Any) -> Target:
         """Check ``x`` and ``stream``; return the stream and the backend of the call."""
-        check.values(self.caller, x)
-        check.stream(self.caller, stream)
+        arguments.values(self.caller, x)
+        arguments.stream(self.caller, stream)
         target = target_of(stream)
         if x.dtype == mx.float64 and target.backend.on_gpu:
             got = f"{x.dtype} on {target.stream}"
@@ -148,36 +150,34 @@ class _Pooling(_Request):
 
     return_indices: bool
 
-    def shapes(self, x: mx.array, **random: Any) -> tuple[Any, ...]:
-        """The shapes that a plan depends on. ``random``: arguments of fractional pooling only."""
-        return (x.shape,)
-
-    def bounds(self, plan: Plan, **random: Any) -> mx.array | None:
-        """Start and stop of every window, or None for equal windows.
-
-        The shape is (B, n, 2, 1) or (B, n, 2, C), where n is OD + OH + OW.
-        """
-        return None
-
-    def pooled(self, x: Any, stream: Any = None, training: bool = True, **random: Any) -> Any:
+    def run(self, x: Any, stream: Any = None, training: bool = True) -> Any:
         """The pooled values, or ``(values, indices)`` if indices are requested.
 
         ``training``: whether a gradient is likely, so that on a GPU the indices are kept for it.
         """
         target = self.target(x, stream)
-        plan = _plan(self, *self.shapes(x, **random))
+        return self._run(x, target, _plan(self, x.shape), training, self._bounds)
+
+    def _bounds(self, plan: Plan) -> mx.array:
+        """The bounds of windows that differ in size or distance (see ``_bounds.py``)."""
+        raise NotImplementedError
+
+    def _run(
+        self, x: mx.array, target: Target, plan: Plan, training: bool, bounds: Callable[[Plan], mx.array]
+    ) -> Any:
         self.check_limit(plan, target)
         g, index_dtype = plan.geometry, plan.index_dtype
         with mx.stream(target.stream):
             if plan.is_empty:
                 values, indices = mx.zeros(plan.shape, x.dtype), mx.zeros(plan.shape, index_dtype)
                 return (values, indices) if self.return_indices else values
-            folded, bounds = mx.reshape(x, plan.folded), self.bounds(plan, **random)
-            source = (folded,) if bounds is None else (folded, bounds)
+            source = [mx.reshape(x, plan.folded)]
+            if isinstance(g, RegionGeometry):
+                source.append(bounds(plan))
             if not self.return_indices:
-                values = _derivatives.pool_values(source, g, index_dtype, target, training)
+                values = _derivatives.pool_without_indices(source, g, index_dtype, target, training)
                 return mx.reshape(values, plan.shape)
-            values, indices = _derivatives.pool(source, g, index_dtype, target)
+            values, indices = _derivatives.pool_with_indices(source, g, index_dtype, target)
             return mx.reshape(values, plan.shape), mx.reshape(indices, plan.shape)
 
     def index_dtype(self, g: Geometry, index_format: str = "flat") -> mx.Dtype:
@@ -218,8 +218,8 @@ class MaxPooling(_Pooling):
     ) -> MaxPooling:
         """The request with these arguments, checked."""
         window = window_of(caller, rank, kernel_size, stride, padding, dilation, ceil_mode)
-        check.flag(caller, "return_indices", return_indices)
-        check.choice(caller, "index_format", index_format, INDEX_FORMATS)
+        arguments.flag(caller, "return_indices", return_indices)
+        arguments.choice(caller, "index_format", index_format, INDEX_FORMATS)
         if index_format == "window" and window.elements > MAX_WINDOW_INDICES:
             raise ValueError(
                 f"[{caller}] 'index_format' must be 'flat' for windows of more than {MAX_WINDOW_INDICES} "
@@ -229,7 +229,7 @@ class MaxPooling(_Pooling):
         return _interned(MaxPooling, caller, rank, first, return_indices, window, index_format)
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
-        """See :class:`_Request`."""
+        """See ``_Request``."""
         layout = self.layout(shape)
         size = layout.size(shape)
         window = self.window.resolved(size)
@@ -268,34 +268,34 @@ class MaxUnpooling(_Request):
         if kernel_size is not None:
             window = window_of(caller, rank, kernel_size, stride, padding, dilation)
         else:
-            check.no_window(caller, stride, padding, dilation)
+            arguments.no_window(caller, stride, padding, dilation)
         is_ambiguous = window is None or (max(window.stride) > 1 and (from_pool or window.same))
         return _interned(MaxUnpooling, caller, rank, first, window, is_ambiguous)
 
-    def unpooled(self, x: Any, indices: Any, output_size: Any = None, stream: Any = None) -> mx.array:
+    def run(self, x: Any, indices: Any, output_size: Any = None, stream: Any = None) -> mx.array:
         """The values ``x`` at the positions of ``indices``, zeros elsewhere."""
         target = self.target(x, stream)
-        check.indices(self.caller, indices, x)
+        arguments.indices(self.caller, indices, x)
         if indices.shape != x.shape:
             got = f"but got {x.shape} and {indices.shape}"
             raise ValueError(f"[{self.caller}] 'x' and 'indices' must have the same shape {got}.")
         if self.window is None and is_window(indices.dtype):
             raise self.error("kernel_size", f"be given for window indices ({indices.dtype})", None)
         if output_size is not None:
-            output_size = check.shape(self.caller, "output_size", output_size, self.rank)
+            output_size = arguments.shape(self.caller, "output_size", output_size, self.rank)
         plan = _plan(self, x.shape, output_size)
         self.check_limit(plan, target)
         with mx.stream(target.stream):
             if plan.is_empty:
                 return mx.zeros(plan.shape, x.dtype)
             if _checks.is_checking():
-                _checks.check_if_possible(self.caller, indices, plan.layout, plan.geometry)
+                _checks.check_values_if_available(self.caller, indices, plan.layout, plan.geometry)
             values, indices = mx.reshape(x, plan.folded), mx.reshape(indices, plan.folded)
-            full = _derivatives.linear("scatter", "last", values, (indices,), plan.geometry, target)
+            full = _derivatives.linear("scatter", "last", values, indices, plan.geometry, target)
             return mx.reshape(full, plan.shape)
 
     def plan(self, shape: tuple[int, ...], output_size: tuple[int, ...] | None) -> Plan:
-        """See :class:`_Request`; ``output_size`` is None, a spatial or a full shape."""
+        """See ``_Request``; ``output_size`` is None, a spatial or a full shape."""
         layout = self.layout(shape)
         pooled = layout.size(shape)
         if output_size is None:
@@ -350,7 +350,7 @@ class MaxUnpooling(_Request):
                 if self.window.same:
                     needed = f"be pooled with padding='same' to {allowed}"
                 hint = " For indices of an adaptive or fractional pool pass kernel_size=None."
-                raise ValueError(check.message(self.caller, "output_size", needed, output_size) + hint)
+                raise ValueError(arguments.message(self.caller, "output_size", needed, output_size) + hint)
         return size
 
 
@@ -370,20 +370,20 @@ class AdaptivePooling(_Pooling):
     ) -> AdaptivePooling:
         """The request with these arguments, checked."""
         given: Any = output_size if isinstance(output_size, (tuple, list)) else [output_size] * rank
-        numbers = check.all_integers([n for n in given if n is not None])
+        numbers = arguments.all_integers([n for n in given if n is not None])
         if numbers is None or output_size is None:
             needed = f"be an integer or a tuple of {rank} integers or Nones"
-            raise TypeError(check.message(caller, "output_size", needed, output_size))
+            raise TypeError(arguments.message(caller, "output_size", needed, output_size))
         if len(given) != rank or not all(1 <= n <= LARGEST_AXIS for n in numbers):
             needed = f"be an integer or a tuple of {rank}, each 1 or more and below 2^31, or None,"
-            raise ValueError(check.message(caller, "output_size", needed, output_size))
-        check.flag(caller, "return_indices", return_indices)
+            raise ValueError(arguments.message(caller, "output_size", needed, output_size))
+        arguments.flag(caller, "return_indices", return_indices)
         sizes = tuple(None if n is None else operator.index(n) for n in given)
         first = channels_come_first(caller, data_format)
         return _interned(AdaptivePooling, caller, rank, first, return_indices, sizes)
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
-        """See :class:`_Request`."""
+        """See ``_Request``."""
         layout = self.layout(shape)
         size = self.nonempty_size(layout, shape)
         kept = zip(self.output_size, self.spatial(size))
@@ -393,13 +393,10 @@ class AdaptivePooling(_Pooling):
         g = adaptive_geometry(size, pooled)
         return Plan.of(layout, g, self.index_dtype(g))
 
-    def bounds(self, plan: Plan, **random: Any) -> mx.array | None:
-        """See :class:`_Pooling`."""
-        g = plan.geometry
-        if not isinstance(g, AdaptiveGeometry):
-            return None
-        bounds = bounds_array(g.bounds_table, g.ends, g.pooled)[None, ..., None]
-        return mx.broadcast_to(bounds, (plan.folded[0], *bounds.shape[1:]))
+    def _bounds(self, plan: Plan) -> mx.array:
+        """See ``_Pooling``."""
+        assert isinstance(plan.geometry, AdaptiveGeometry)
+        return adaptive_bounds(plan.geometry, plan.folded[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -421,50 +418,55 @@ class FractionalPooling(_Pooling):
         data_format: DataFormat,
     ) -> FractionalPooling:
         """The request with these arguments, checked."""
-        kernel = check.integers(caller, "kernel_size", kernel_size, rank, least=1)
+        kernel = arguments.integers(caller, "kernel_size", kernel_size, rank, least=1)
         if (output_size is None) == (output_ratio is None):
             raise ValueError(
                 f"[{caller}] exactly one of 'output_size' and 'output_ratio' must be given but got "
-                f"{check.short_repr(output_size)} and {check.short_repr(output_ratio)}."
+                f"{arguments.short_repr(output_size)} and {arguments.short_repr(output_ratio)}."
             )
         if output_size is not None:
-            output_size = check.integers(caller, "output_size", output_size, rank, least=1)
+            output_size = arguments.integers(caller, "output_size", output_size, rank, least=1)
         else:
-            output_ratio = check.ratios(caller, "output_ratio", output_ratio, rank)
-        check.flag(caller, "return_indices", return_indices)
+            output_ratio = arguments.ratios(caller, "output_ratio", output_ratio, rank)
+        arguments.flag(caller, "return_indices", return_indices)
         first, size = channels_come_first(caller, data_format), (output_size, output_ratio)
         return _interned(FractionalPooling, caller, rank, first, return_indices, kernel, *size)
 
-    def shapes(self, x: mx.array, **random: Any) -> tuple[Any, ...]:
-        """See :class:`_Pooling`. Checks the arguments."""
-        samples, key = random["random_samples"], random["key"]
+    def run(
+        self, x: Any, stream: Any = None, training: bool = True, samples: Any = None, key: Any = None
+    ) -> Any:
+        """See ``_Pooling``; ``samples`` and ``key`` are ``random_samples`` and ``key`` of the call."""
+        target = self.target(x, stream)
         if samples is not None and key is not None:
             raise self.error("key", "be None if 'random_samples' is given", key)
-        for name, given, needed, is_right in (
-            ("random_samples", samples, "an array of floats", is_float),
-            ("key", key, "a key of mx.random (a uint32 array)", mx.uint32.__eq__),
-        ):
-            is_array = isinstance(given, mx.array)
-            if given is not None and not (is_array and is_right(given.dtype)):
-                got = given.dtype if is_array else type(given).__name__
-                raise TypeError(f"[{self.caller}] '{name}' must be {needed} but got {got}.")
+        if samples is not None and not (isinstance(samples, mx.array) and is_float(samples.dtype)):
+            raise self._wrong_type("random_samples", "an array of floats", samples)
+        if key is not None and not (isinstance(key, mx.array) and key.dtype == mx.uint32):
+            raise self._wrong_type("key", "a key of mx.random (a uint32 array)", key)
         if key is not None and key.shape != (2,):
             raise self.error("key", "have the shape (2,)", key.shape)
-        return x.shape, None if samples is None else samples.shape
+        plan = _plan(self, x.shape, None if samples is None else samples.shape)
+        return self._run(x, target, plan, training, partial(self._random_bounds, samples, key))
 
-    def bounds(self, plan: Plan, **random: Any) -> mx.array:
-        """See :class:`_Pooling`."""
-        samples = random["random_samples"]
+    def _wrong_type(self, name: str, needed: str, value: Any) -> TypeError:
+        got = value.dtype if isinstance(value, mx.array) else type(value).__name__
+        return TypeError(f"[{self.caller}] '{name}' must be {needed} but got {got}.")
+
+    def _random_bounds(self, samples: mx.array | None, key: mx.array | None, plan: Plan) -> mx.array:
+        layout = plan.layout
         if samples is None:
-            shape = (plan.layout.batch, plan.layout.channels, self.rank)
-            samples = mx.random.uniform(shape=shape, key=random["key"])
-        assert isinstance(plan.geometry, FractionalGeometry)
+            samples = mx.random.uniform(shape=(layout.batch, layout.channels, self.rank), key=key)
         # Window positions have no derivative. Without stop_gradient MLX would differentiate mx.random.
-        bounds = _fractional_bounds(mx.stop_gradient(samples), plan.geometry)
-        return plan.layout.fold_bounds(bounds)
+        samples = mx.stop_gradient(samples)
+        if layout.channels_first:
+            folded = samples.reshape(layout.batch * layout.channels, self.rank, 1)
+        else:
+            folded = samples.transpose(0, 2, 1)
+        assert isinstance(plan.geometry, FractionalGeometry)
+        return fractional_bounds(folded, plan.geometry)
 
     def plan(self, shape: tuple[int, ...], of_samples: tuple[int, ...] | None) -> Plan:
-        """See :class:`_Request`."""
+        """See ``_Request``."""
         layout = self.layout(shape)
         size = self.nonempty_size(layout, shape)
         lengths = self.spatial(size)
@@ -485,27 +487,3 @@ class FractionalPooling(_Pooling):
             raise self.error("random_samples", f"have the shape {of_uniform}", of_samples)
         g = fractional_geometry(size, triple(count), triple(self.kernel))
         return Plan.of(layout, g, flat_dtype(size))
-
-
-def _fractional_bounds(samples: mx.array, g: FractionalGeometry) -> mx.array:
-    """Start and stop of every window, (N, C, OD + OH + OW, 2), from samples ``u`` (N, C, rank).
-
-    Window ``i`` starts at ``floor((i + u) * a) - floor(u * a)`` with ``a = (L - k) / (n - 1)``, the last one
-    at ``L - k`` (after Graham, "Fractional Max-Pooling", 2014). As in PyTorch, this is computed in float32.
-    Samples are clipped to the range from 0 to 1, and NaN becomes 0.
-    """
-    samples = samples.astype(mx.float32)
-    samples = mx.where(samples > 0, mx.minimum(samples, 1), 0)
-    batch, channels, rank = samples.shape
-    starts, lengths = [], []
-    for axis, (length, n, k) in enumerate(zip(g.size, g.pooled, g.longest)):
-        last, number = length - k, axis - (3 - rank)
-        if n > 1 and number >= 0:
-            u, step = samples[..., number, None], last / (n - 1)
-            start = mx.floor((mx.arange(n - 1) + u) * step) - mx.floor(u * step)
-            # float32 cannot represent odd numbers above 2^24, so rounding up could exceed the axis.
-            starts.append(mx.minimum(start.astype(mx.int32), last))
-        starts.append(mx.full((batch, channels, 1), last, mx.int32))
-        lengths.append(mx.full((n,), k, mx.int32))
-    start = mx.concatenate(starts, axis=2)
-    return mx.stack([start, start + mx.concatenate(lengths)], axis=3)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -26,7 +25,7 @@ import mlx.optimizers as optim
 
 from . import layers
 from ._replace import replace_max_pools
-from .selftest import check, device_name, print_versions
+from .selftest import check, device_name, print_versions, run_program
 
 _CASES = {  # name: class, kernel_size, stride and padding, shape of one image
     "2x2/2": ("MaxPool2d", (2, 2, 0), (112, 112, 64)),
@@ -209,7 +208,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    finally:
-        mx.clear_streams()  # otherwise MLX may crash when the interpreter exits
+    run_program(main)

@@ -8,9 +8,8 @@ from math import prod
 
 import mlx.core as mx
 
-from . import _arguments as check
+from . import _arguments as arguments
 from . import _indices
-from ._checks import planes_of, with_window
 from ._geometry import Geometry, WindowGeometry
 from ._layout import Layout
 from ._types import (
@@ -26,7 +25,7 @@ from ._types import (
 )
 
 
-@check.signature
+@arguments.signature
 def convert_indices(
     indices: mx.array,
     source: ConvertibleFormat,
@@ -88,24 +87,24 @@ def convert_indices(
         >>> mlx_unpool.max_unpool2d(mx.ones((1, 1, 1, 2)), indices, None, output_size=(2, 3)).shape
         (1, 2, 3, 2)
 
-    See also: :func:`max_unpool2d`; :func:`check_indices`.
+    See also: ``max_unpool2d``; ``check_indices``.
     """
     caller = "convert_indices"
-    check.indices(caller, indices)
-    check.choice(caller, "source", source, CONVERTIBLE_FORMATS)
-    check.choice(caller, "target", target, CONVERTIBLE_FORMATS)
+    arguments.indices(caller, indices)
+    arguments.choice(caller, "source", source, CONVERTIBLE_FORMATS)
+    arguments.choice(caller, "target", target, CONVERTIBLE_FORMATS)
     if is_window(indices.dtype) != (source == "window"):
         raise TypeError(
             f"[{caller}] 'indices' must have dtype uint8 or uint16 if 'source' is 'window', and another "
             f"integer dtype otherwise, but got {indices.dtype} and '{source}'."
         )
-    layout, g = planes_of(caller, indices, output_size, data_format)
+    layout, g = arguments.planes_of(caller, indices, output_size, data_format)
     if "window" in (source, target):
-        g = with_window(caller, layout.rank, g, kernel_size, stride, padding, dilation)
+        g = arguments.with_window(caller, layout.rank, g, kernel_size, stride, padding, dilation)
     planes = _Planes(layout, g)
     if target_data_format is None:
         target_data_format = data_format
-    check.choice(caller, "target_data_format", target_data_format, DATA_FORMATS)
+    arguments.choice(caller, "target_data_format", target_data_format, DATA_FORMATS)
     positions = planes.positions(layout.fold(indices), source)
     return _laid_out(layout.unfold(planes.indices(positions, target)), layout, target_data_format)
 
@@ -172,7 +171,7 @@ class _Planes:
         elements = self.geometry.window.elements
         if elements >= MAX_WINDOW_INDICES:  # the largest number marks an index outside its window
             needed = f"have fewer than {MAX_WINDOW_INDICES} elements if 'target' is 'window'"
-            raise ValueError(check.message("convert_indices", "kernel_size", needed, elements))
+            raise ValueError(arguments.message("convert_indices", "kernel_size", needed, elements))
         dtype = mx.uint8 if elements < 2**8 else mx.uint16
         index = _indices.offsets(positions, self.geometry)
         return mx.where(index >= 0, index, mx.iinfo(dtype).max).astype(dtype)

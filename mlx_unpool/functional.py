@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from . import _arguments as check
+from . import _arguments as arguments
 from ._requests import AdaptivePooling, FractionalPooling, MaxPooling, MaxUnpooling
 from ._types import ArrayOrPair, DataFormat, IndexFormat, IntOrTuple, Padding, Stream
 
 
-@check.signature
+@arguments.signature
 def max_pool1d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -30,7 +30,7 @@ def max_pool1d(
 ) -> ArrayOrPair:
     """Compute the maximum of every window and, with ``return_indices``, its position.
 
-    Arguments, results and errors are as in :func:`max_pool2d`, with one spatial axis.
+    Arguments, results and errors are as in ``max_pool2d``, with one spatial axis.
 
     Example:
         >>> x = mx.array([1.0, 3.0, 2.0, 5.0, 4.0]).reshape(1, 5, 1)
@@ -38,13 +38,13 @@ def max_pool1d(
         >>> values.squeeze().tolist(), indices.squeeze().tolist()
         ([3.0, 5.0], [1, 3])
 
-    See also: :class:`MaxPool1d` for sizes, ties and NaN; :func:`max_unpool1d` for the partial inverse.
+    See also: ``MaxPool1d`` for sizes, ties and NaN; ``max_unpool1d`` for the partial inverse.
     """
     options = dilation, ceil_mode, return_indices, index_format, data_format
-    return MaxPooling.of("max_pool1d", 1, kernel_size, stride, padding, *options).pooled(x, stream)
+    return MaxPooling.of("max_pool1d", 1, kernel_size, stride, padding, *options).run(x, stream)
 
 
-@check.signature
+@arguments.signature
 def max_pool2d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -62,7 +62,7 @@ def max_pool2d(
 
     Args:
         x (array): ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is optional. Any
-            floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`).
+            floating-point or integer dtype (float64 only on the CPU).
         kernel_size (int or tuple of int): Size of the window.
         stride (int or tuple of int, optional): Distance between windows. Default: ``kernel_size``.
         padding (int, tuple or str): Implicit padding of each axis: an integer for all sides, a tuple with an
@@ -98,13 +98,13 @@ def max_pool2d(
         >>> offsets.squeeze().tolist(), offsets.dtype  # 3 is the last element of a 2 x 2 window
         ([[3, 3], [3, 3]], mlx.core.uint8)
 
-    See also: :class:`MaxPool2d` for sizes, ties and NaN; :func:`max_unpool2d` for the partial inverse.
+    See also: ``MaxPool2d`` for sizes, ties and NaN; ``max_unpool2d`` for the partial inverse.
     """
     options = dilation, ceil_mode, return_indices, index_format, data_format
-    return MaxPooling.of("max_pool2d", 2, kernel_size, stride, padding, *options).pooled(x, stream)
+    return MaxPooling.of("max_pool2d", 2, kernel_size, stride, padding, *options).run(x, stream)
 
 
-@check.signature
+@arguments.signature
 def max_pool3d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -120,7 +120,7 @@ def max_pool3d(
 ) -> ArrayOrPair:
     """Compute the maximum of every window and, with ``return_indices``, its position.
 
-    Arguments, results and errors are as in :func:`max_pool2d`, with three spatial axes.
+    Arguments, results and errors are as in ``max_pool2d``, with three spatial axes.
 
     Example:
         >>> x = mx.arange(24.0).reshape(1, 2, 3, 4, 1)
@@ -128,13 +128,13 @@ def max_pool3d(
         >>> values.shape, values.squeeze().tolist(), indices.squeeze().tolist()
         ((1, 1, 1, 2, 1), [17.0, 19.0], [17, 19])
 
-    See also: :class:`MaxPool3d` for sizes, ties and NaN; :func:`max_unpool3d` for the partial inverse.
+    See also: ``MaxPool3d`` for sizes, ties and NaN; ``max_unpool3d`` for the partial inverse.
     """
     options = dilation, ceil_mode, return_indices, index_format, data_format
-    return MaxPooling.of("max_pool3d", 3, kernel_size, stride, padding, *options).pooled(x, stream)
+    return MaxPooling.of("max_pool3d", 3, kernel_size, stride, padding, *options).run(x, stream)
 
 
-@check.signature
+@arguments.signature
 def max_unpool1d(
     x: mx.array,
     indices: mx.array,
@@ -147,9 +147,9 @@ def max_unpool1d(
     data_format: DataFormat = "channels_last",
     stream: Stream = None,
 ) -> mx.array:
-    """Compute a partial inverse of :func:`max_pool1d`: values at their indices, zeros elsewhere.
+    """Compute a partial inverse of ``max_pool1d``: values at their indices, zeros elsewhere.
 
-    Arguments, results and errors are as in :func:`max_unpool2d`, with one spatial axis.
+    Arguments, results and errors are as in ``max_unpool2d``, with one spatial axis.
 
     Example:
         >>> x = mx.array([1.0, 3.0, 2.0, 5.0, 4.0]).reshape(1, 5, 1)
@@ -157,13 +157,13 @@ def max_unpool1d(
         >>> mlx_unpool.max_unpool1d(values, indices, 2, output_size=x.shape).squeeze().tolist()
         [0.0, 3.0, 0.0, 5.0, 0.0]
 
-    See also: :class:`MaxUnpool1d` for sizes and equal or invalid indices; :func:`max_pool1d`.
+    See also: ``MaxUnpool1d`` for sizes and equal or invalid indices; ``max_pool1d``.
     """
     request = MaxUnpooling.of("max_unpool1d", 1, kernel_size, stride, padding, dilation, data_format)
-    return request.unpooled(x, indices, output_size, stream)
+    return request.run(x, indices, output_size, stream)
 
 
-@check.signature
+@arguments.signature
 def max_unpool2d(
     x: mx.array,
     indices: mx.array,
@@ -176,13 +176,13 @@ def max_unpool2d(
     data_format: DataFormat = "channels_last",
     stream: Stream = None,
 ) -> mx.array:
-    """Compute a partial inverse of :func:`max_pool2d`: values at their indices, zeros elsewhere.
+    """Compute a partial inverse of ``max_pool2d``: values at their indices, zeros elsewhere.
 
     Args:
         x (array): ``(N, H_out, W_out, C)``, or ``(N, C, H_out, W_out)`` with the channels first; N
-            is optional. Any floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`).
+            is optional. Any floating-point or integer dtype (float64 only on the CPU).
         indices (array): Flat indices, or window indices if the dtype is uint8 or uint16, with the
-            shape of ``x``. :func:`convert_indices` converts indices of TensorFlow and ONNX.
+            shape of ``x``. ``convert_indices`` converts indices of TensorFlow and ONNX.
         kernel_size (int or tuple of int or None): Window size of the pool. None is for flat indices whose
             windows differ or are unknown, for example from adaptive pooling; ``output_size`` is then
             required.
@@ -211,13 +211,13 @@ def max_unpool2d(
                [0, 0, 0, 0, 0],
                [0, 16, 0, 18, 0]], dtype=int32)
 
-    See also: :class:`MaxUnpool2d` for sizes and equal or invalid indices; :func:`max_pool2d`.
+    See also: ``MaxUnpool2d`` for sizes and equal or invalid indices; ``max_pool2d``.
     """
     request = MaxUnpooling.of("max_unpool2d", 2, kernel_size, stride, padding, dilation, data_format)
-    return request.unpooled(x, indices, output_size, stream)
+    return request.run(x, indices, output_size, stream)
 
 
-@check.signature
+@arguments.signature
 def max_unpool3d(
     x: mx.array,
     indices: mx.array,
@@ -230,9 +230,9 @@ def max_unpool3d(
     data_format: DataFormat = "channels_last",
     stream: Stream = None,
 ) -> mx.array:
-    """Compute a partial inverse of :func:`max_pool3d`: values at their indices, zeros elsewhere.
+    """Compute a partial inverse of ``max_pool3d``: values at their indices, zeros elsewhere.
 
-    Arguments, results and errors are as in :func:`max_unpool2d`, with three spatial axes.
+    Arguments, results and errors are as in ``max_unpool2d``, with three spatial axes.
 
     Example:
         >>> x = mx.arange(24).reshape(1, 2, 3, 4, 1)
@@ -242,13 +242,13 @@ def max_unpool3d(
                [0, 17, 0, 19],
                [0, 0, 0, 0]], dtype=int32)
 
-    See also: :class:`MaxUnpool3d` for sizes and equal or invalid indices; :func:`max_pool3d`.
+    See also: ``MaxUnpool3d`` for sizes and equal or invalid indices; ``max_pool3d``.
     """
     request = MaxUnpooling.of("max_unpool3d", 3, kernel_size, stride, padding, dilation, data_format)
-    return request.unpooled(x, indices, output_size, stream)
+    return request.run(x, indices, output_size, stream)
 
 
-@check.signature
+@arguments.signature
 def adaptive_max_pool1d(
     x: mx.array,
     output_size: int | Sequence[int | None],
@@ -259,7 +259,7 @@ def adaptive_max_pool1d(
 ) -> ArrayOrPair:
     """Max-pool to a given output size.
 
-    Arguments, results and errors are as in :func:`adaptive_max_pool2d`, with one spatial axis.
+    Arguments, results and errors are as in ``adaptive_max_pool2d``, with one spatial axis.
 
     Example:
         >>> x = mx.array([1.0, 3.0, 2.0, 5.0, 4.0]).reshape(1, 5, 1)
@@ -267,13 +267,13 @@ def adaptive_max_pool1d(
         >>> values.squeeze().tolist(), indices.squeeze().tolist()
         ([3.0, 5.0], [1, 3])
 
-    See also: :class:`AdaptiveMaxPool1d` for the windows; :func:`max_unpool1d`, with ``kernel_size=None``.
+    See also: ``AdaptiveMaxPool1d`` for the windows; ``max_unpool1d``, with ``kernel_size=None``.
     """
     request = AdaptivePooling.of("adaptive_max_pool1d", 1, output_size, return_indices, data_format)
-    return request.pooled(x, stream)
+    return request.run(x, stream)
 
 
-@check.signature
+@arguments.signature
 def adaptive_max_pool2d(
     x: mx.array,
     output_size: int | Sequence[int | None],
@@ -286,7 +286,7 @@ def adaptive_max_pool2d(
 
     Args:
         x (array): ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is optional. Any
-            floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`).
+            floating-point or integer dtype (float64 only on the CPU).
         output_size (int, or tuple of int and None): Number of windows per axis. None in a tuple keeps
             the length of that axis.
         return_indices (bool): Return ``(values, indices)``.
@@ -310,13 +310,13 @@ def adaptive_max_pool2d(
         >>> mlx_unpool.max_unpool2d(values, indices, None, output_size=x.shape).shape
         (1, 5, 3, 1)
 
-    See also: :class:`AdaptiveMaxPool2d` for the windows; :func:`max_unpool2d`, with ``kernel_size=None``.
+    See also: ``AdaptiveMaxPool2d`` for the windows; ``max_unpool2d``, with ``kernel_size=None``.
     """
     request = AdaptivePooling.of("adaptive_max_pool2d", 2, output_size, return_indices, data_format)
-    return request.pooled(x, stream)
+    return request.run(x, stream)
 
 
-@check.signature
+@arguments.signature
 def adaptive_max_pool3d(
     x: mx.array,
     output_size: int | Sequence[int | None],
@@ -327,20 +327,20 @@ def adaptive_max_pool3d(
 ) -> ArrayOrPair:
     """Max-pool to a given output size.
 
-    Arguments, results and errors are as in :func:`adaptive_max_pool2d`, with three spatial axes.
+    Arguments, results and errors are as in ``adaptive_max_pool2d``, with three spatial axes.
 
     Example:
         >>> x = mx.arange(24.0).reshape(1, 2, 3, 4, 1)
         >>> mlx_unpool.adaptive_max_pool3d(x, (1, 1, 2)).squeeze().tolist()
         [21.0, 23.0]
 
-    See also: :class:`AdaptiveMaxPool3d` for the windows; :func:`max_unpool3d`, with ``kernel_size=None``.
+    See also: ``AdaptiveMaxPool3d`` for the windows; ``max_unpool3d``, with ``kernel_size=None``.
     """
     request = AdaptivePooling.of("adaptive_max_pool3d", 3, output_size, return_indices, data_format)
-    return request.pooled(x, stream)
+    return request.run(x, stream)
 
 
-@check.signature
+@arguments.signature
 def fractional_max_pool2d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -357,7 +357,7 @@ def fractional_max_pool2d(
 
     Args:
         x (array): ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is optional. Any
-            floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`).
+            floating-point or integer dtype (float64 only on the CPU).
         kernel_size (int or tuple of int): Size of the window.
         output_size (int or tuple of int, optional): Number of windows per axis.
         output_ratio (float or tuple of float, optional): ``output_size`` as a fraction of the input
@@ -390,14 +390,14 @@ def fractional_max_pool2d(
         >>> mlx_unpool.fractional_max_pool2d(x, 2, output_ratio=0.6, key=mx.random.key(0)).shape
         (1, 3, 3, 1)
 
-    See also: :class:`FractionalMaxPool2d` for the windows; :func:`max_unpool2d`, with ``kernel_size=None``.
+    See also: ``FractionalMaxPool2d`` for the windows; ``max_unpool2d``, with ``kernel_size=None``.
     """
     options = output_size, output_ratio, return_indices, data_format
     request = FractionalPooling.of("fractional_max_pool2d", 2, kernel_size, *options)
-    return request.pooled(x, stream, random_samples=random_samples, key=key)
+    return request.run(x, stream, samples=random_samples, key=key)
 
 
-@check.signature
+@arguments.signature
 def fractional_max_pool3d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -412,15 +412,15 @@ def fractional_max_pool3d(
 ) -> ArrayOrPair:
     """Max-pool over windows at random positions.
 
-    Arguments, results and errors are as in :func:`fractional_max_pool2d`, with three spatial axes.
+    Arguments, results and errors are as in ``fractional_max_pool2d``, with three spatial axes.
 
     Example:
         >>> x = mx.arange(27.0).reshape(1, 3, 3, 3, 1)
         >>> mlx_unpool.fractional_max_pool3d(x, 2, output_size=(1, 1, 2)).squeeze().tolist()
         [25.0, 26.0]
 
-    See also: :class:`FractionalMaxPool3d` for the windows; :func:`max_unpool3d`, with ``kernel_size=None``.
+    See also: ``FractionalMaxPool3d`` for the windows; ``max_unpool3d``, with ``kernel_size=None``.
     """
     options = output_size, output_ratio, return_indices, data_format
     request = FractionalPooling.of("fractional_max_pool3d", 3, kernel_size, *options)
-    return request.pooled(x, stream, random_samples=random_samples, key=key)
+    return request.run(x, stream, samples=random_samples, key=key)

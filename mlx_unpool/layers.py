@@ -6,14 +6,13 @@ The examples assume ``import mlx.core as mx`` and ``import mlx_unpool``.
 from __future__ import annotations
 
 import inspect
-import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
-from . import _arguments as check
+from . import _arguments as arguments
 from ._requests import AdaptivePooling, FractionalPooling, MaxPooling, MaxUnpooling
 from ._types import ArrayOrPair, DataFormat, IndexFormat, IntOrTuple, Padding, Stream
 
@@ -24,13 +23,9 @@ if TYPE_CHECKING:
 class _Layer(nn.Module):
     """Base class of all layers: a request made from the attributes, a repr, errors with the class's name."""
 
-    # The attributes of the last call and their request. mlx.nn does not list a slot; __getstate__ omits it.
-    __slots__ = ("_last",)
-
     rank: int
     _request_type: Any
     _arguments: tuple[str, ...]  # of __init__; ``_request_type.of`` has the same names
-    _values_in: operator.itemgetter[Any]  # the values of these arguments in a dict
     _repr_names: tuple[str, ...]  # arguments that the repr always shows
     _hidden_arguments: tuple[str, ...] = ()  # further attributes that the request depends on
 
@@ -39,15 +34,14 @@ class _Layer(nn.Module):
         if "rank" in vars(cls) and cls.__module__ == __name__ and cls.__doc__:
             # Add the arguments, which are the same for each rank; editors show them for the constructor.
             summary, shape, rest = inspect.cleandoc(cls.__doc__).split("\n\n", 2)
-            _, arguments = inspect.cleandoc(cls.__init__.__doc__ or "").split("\n\n", 1)
-            cls.__doc__ = f"{summary}\n\n{arguments}\n\n{shape}\n\n{rest}"
+            _, sections = inspect.cleandoc(cls.__init__.__doc__ or "").split("\n\n", 1)
+            cls.__doc__ = f"{summary}\n\n{sections}\n\n{shape}\n\n{rest}"
         if "_request_type" in vars(cls):
             _, *names = inspect.signature(cls.__init__).parameters
             cls._arguments = (*names, *cls._hidden_arguments)
-            cls._values_in = operator.itemgetter(*cls._arguments)
         for name in ("__init__", "__call__"):
             if inspect.isfunction(vars(cls).get(name)):
-                setattr(cls, name, check.signature(vars(cls)[name]))
+                setattr(cls, name, arguments.signature(vars(cls)[name]))
 
     def _extra_repr(self) -> str:
         changed = [n for n, old in _REPR_DEFAULTS.items() if repr(getattr(self, n, old)) != repr(old)]
@@ -61,25 +55,10 @@ class _Layer(nn.Module):
         self.__dict__.pop(name, None)  # where mlx.nn stores numbers, which would take precedence
         super().__setitem__(name, _normalised(value))
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__
-
     def _request(self) -> Any:
-        """The request with the current attributes, which are checked again only if one has changed."""
-        try:
-            # One lookup for all: mlx.nn stores a tuple as an item, which ``getattr`` finds slowly.
-            given = self._values_in(self.__dict__ | self)
-            before, request = self._last
-            # Compared by identity, because True equals 1.
-            if not any(map(operator.is_not, given, before)):
-                return request
-        except (AttributeError, KeyError):  # no call before; an attribute was deleted
-            pass
-        given = operator.attrgetter(*self._arguments)(self)
-        arguments = {name.lstrip("_"): value for name, value in zip(self._arguments, given)}
-        request = self._request_type.of(type(self).__name__, self.rank, **arguments)
-        object.__setattr__(self, "_last", (given, request))
-        return request
+        """The request with the current attributes, checked."""
+        given = {name.lstrip("_"): getattr(self, name) for name in self._arguments}
+        return self._request_type.of(type(self).__name__, self.rank, **given)
 
 
 # Options that the repr shows if they differ from these.
@@ -99,11 +78,11 @@ def _normalised(value: Any, depth: int = 2) -> Any:
     """
     if isinstance(value, list) or (type(value) is tuple and list in map(type, value)):
         return tuple(_normalised(item, depth - 1) for item in value) if depth else tuple(value)
-    numbers = check.all_integers([value])  # including NumPy's
+    numbers = arguments.all_integers([value])  # including NumPy's
     return value if numbers is None else numbers[0]
 
 
-class _Pool(_Layer):
+class _PoolingLayer(_Layer):
     """Base class of the pooling layers."""
 
     def __call__(self, x: mx.array, *, stream: Stream = None) -> ArrayOrPair:
@@ -124,10 +103,10 @@ class _Pool(_Layer):
             ValueError: If the arrays are too large for the device (about 2^31 elements on the CPU) or a
                 window does not fit into the padded input (not in adaptive pooling).
         """
-        return self._request().pooled(x, stream, self.training)
+        return self._request().run(x, stream, self.training)
 
 
-class _MaxPool(_Pool):
+class _MaxPool(_PoolingLayer):
     _request_type = MaxPooling
     _repr_names = ("kernel_size", "stride", "padding")
 
@@ -173,7 +152,7 @@ class _MaxPool(_Pool):
                 the window, which take less memory.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
-        The input can have any floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`).
+        The input can have any floating-point or integer dtype (float64 only on the CPU).
         Values have the same dtype. Flat indices are int32 (int64 for planes of 2^31 positions or more, which
         only a GPU can pool). Window indices are uint8 (uint16 for windows of 257 to 65,536 elements).
         """
@@ -189,7 +168,7 @@ class _MaxPool(_Pool):
         self._request()
 
 
-class _AdaptiveMaxPool(_Pool):
+class _AdaptiveMaxPool(_PoolingLayer):
     _request_type = AdaptivePooling
     _repr_names = ("output_size",)
 
@@ -204,7 +183,7 @@ class _AdaptiveMaxPool(_Pool):
 
         On a spatial axis of length ``L``, window ``i`` of ``n`` covers the positions from
         ``floor(i * L / n)`` to ``ceil((i + 1) * L / n) - 1``, as in PyTorch. If ``n`` does not divide ``L``,
-        some neighbouring windows overlap. Ties and NaN are treated as in :class:`MaxPool2d`.
+        some neighbouring windows overlap. Ties and NaN are treated as in ``MaxPool2d``.
 
         Args:
             output_size (int, or tuple of int and None): Number of windows on each axis. None in a
@@ -212,9 +191,10 @@ class _AdaptiveMaxPool(_Pool):
             return_indices (bool): Return ``(values, indices)``, to unpool with ``kernel_size=None``.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
-        The input can have any floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`).
-        Values have the same dtype. Indices are flat as in :class:`MaxPool2d`, because the windows can differ
-        in size: int32 (int64 for planes of 2^31 positions or more, which only a GPU can pool).
+        The input can have any floating-point or integer dtype (float64 only on the CPU).
+        Values have the same dtype. There is no ``index_format``, because windows can differ in size and an
+        offset would not tell the position: indices are flat as in ``MaxPool2d``, int32 (int64 for planes of
+        2^31 positions or more, which only a GPU can pool).
         """
         super().__init__()
         self.output_size = output_size
@@ -223,7 +203,7 @@ class _AdaptiveMaxPool(_Pool):
         self._request()
 
 
-class _FractionalMaxPool(_Pool):
+class _FractionalMaxPool(_PoolingLayer):
     _request_type = FractionalPooling
     _repr_names = ("kernel_size", "output_size", "output_ratio")
 
@@ -242,10 +222,10 @@ class _FractionalMaxPool(_Pool):
         ``floor((i + u) * a) - floor(u * a)``, where ``a = (L - kernel_size) / (output_size - 1)``
         and ``u`` is a random number from 0 to 1 per image, channel and axis. The last window (the only one if
         ``output_size`` is 1) starts at ``L - kernel_size``. This is as in PyTorch (Graham, "Fractional
-        Max-Pooling", 2014). Ties and NaN are treated as in :class:`MaxPool2d`.
+        Max-Pooling", 2014). Ties and NaN are treated as in ``MaxPool2d``.
 
         Without ``random_samples`` or ``key`` every call draws from MLX's global random state, as dropout
-        does. Inside a transform pass a ``key`` to each call; see :doc:`/docs/guarantees`.
+        does. Inside a transform pass a ``key`` to each call; see the page Guarantees.
 
         Args:
             kernel_size (int or tuple of int): Size of the window.
@@ -256,9 +236,10 @@ class _FractionalMaxPool(_Pool):
             return_indices (bool): Return ``(values, indices)``, to unpool with ``kernel_size=None``.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
-        The input can have any floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`).
-        Values have the same dtype. Indices are flat as in :class:`MaxPool2d`, because the windows have random
-        positions: int32 (int64 for planes of 2^31 positions or more, which only a GPU can pool).
+        The input can have any floating-point or integer dtype (float64 only on the CPU).
+        Values have the same dtype. There is no ``index_format``, because windows have random positions:
+        indices are flat as in ``MaxPool2d``, int32 (int64 for planes of 2^31 positions or more, which only a
+        GPU can pool).
         """
         super().__init__()
         self.kernel_size = kernel_size
@@ -295,8 +276,7 @@ class _FractionalMaxPool(_Pool):
                 ``random_samples`` and ``key`` are both given, or the arrays are too large for the device
                 (about 2^31 elements on the CPU).
         """
-        random = {"random_samples": random_samples, "key": key}
-        return self._request().pooled(x, stream, self.training, **random)
+        return self._request().run(x, stream, self.training, random_samples, key)
 
 
 class _MaxUnpool(_Layer):
@@ -313,7 +293,7 @@ class _MaxUnpool(_Layer):
         dilation: IntOrTuple = 1,
         data_format: DataFormat = "channels_last",
     ) -> None:
-        """Create the layer; :meth:`from_pool` copies the arguments of a pool.
+        """Create the layer; ``from_pool`` copies the arguments of a pool.
 
         Without ``output_size``, a spatial axis with ``n`` windows and the padding ``before`` and ``after``
         gets the length::
@@ -324,7 +304,7 @@ class _MaxUnpool(_Layer):
         required.
 
         If several values have the same index, the last one in row-major order is kept. A value whose index is
-        outside the output is dropped; :func:`check_indices` and :func:`checking` find such indices.
+        outside the output is dropped; ``check_indices`` and ``checking`` find such indices.
 
         Warning:
             Always pass ``output_size=x.shape``, where ``x`` is the array that was pooled. Inputs of
@@ -338,7 +318,7 @@ class _MaxUnpool(_Layer):
             stride, padding, dilation: Must match the pooling layer; same types and defaults.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
-        Values can have any floating-point or integer dtype (:ref:`float64 only on the CPU <dtypes>`), and the
+        Values can have any floating-point or integer dtype (float64 only on the CPU), and the
         output has the same dtype. Indices can have any integer dtype: uint8 and uint16 indices are offsets
         inside the window, all others are positions in the plane.
         """
@@ -352,8 +332,8 @@ class _MaxUnpool(_Layer):
         self._request()
 
     @classmethod
-    @check.signature
-    def from_pool(cls, pool: _Pool) -> Self:
+    @arguments.signature
+    def from_pool(cls, pool: _PoolingLayer) -> Self:
         """Create the unpooling layer for a pooling layer with the same number of spatial axes.
 
         Each call must pass ``output_size`` if a stride of ``pool`` is above 1, or if it is adaptive or
@@ -365,10 +345,10 @@ class _MaxUnpool(_Layer):
         Returns:
             Module: The unpooling layer.
         """
-        if not isinstance(pool, _Pool) or pool.rank != cls.rank:
+        if not isinstance(pool, _PoolingLayer) or pool.rank != cls.rank:
             kind = pool if isinstance(pool, type) else type(pool)
             hint = " Pass a layer, not its class." if kind is pool else ""
-            if isinstance(pool, _Pool):
+            if isinstance(pool, _PoolingLayer):
                 hint = f" Use MaxUnpool{pool.rank}d.from_pool."
             elif isinstance(pool, (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)):
                 hint = " The pools of mlx.nn return no indices."
@@ -397,7 +377,7 @@ class _MaxUnpool(_Layer):
             x (array): Pooled values. Shape ``(N, ..., C)``, or ``(N, C, ...)`` with
                 ``data_format="channels_first"``; the batch dimension is optional.
             indices (array): Flat indices, or window indices if the dtype is uint8 or uint16, with
-                the shape of ``x``. :func:`convert_indices` converts indices of TensorFlow and ONNX.
+                the shape of ``x``. ``convert_indices`` converts indices of TensorFlow and ONNX.
             output_size (int or tuple of int, optional): Shape of the array that was pooled: its spatial
                 shape, or its full shape with or without the batch. An int applies to all axes. Each axis may
                 differ by less than one stride from its default length (with ``padding="same"``, pooling it
@@ -414,7 +394,7 @@ class _MaxUnpool(_Layer):
                 (about 2^31 elements on the CPU; without ``kernel_size`` 2^31 pooled values per plane on any
                 device).
         """
-        return self._request().unpooled(x, indices, output_size, stream)
+        return self._request().run(x, indices, output_size, stream)
 
 
 class MaxPool1d(_MaxPool):
@@ -430,7 +410,7 @@ class MaxPool1d(_MaxPool):
         >>> values.squeeze().tolist(), indices.squeeze().tolist()
         ([3.0, 5.0], [1, 3])
 
-    See also: :class:`MaxUnpool1d` for the partial inverse; :func:`max_pool1d`.
+    See also: ``MaxUnpool1d`` for the partial inverse; ``max_pool1d``.
     """
 
     rank = 1
@@ -451,7 +431,7 @@ class MaxPool2d(_MaxPool):
         >>> values.dtype, indices.dtype
         (mlx.core.float32, mlx.core.int32)
 
-    See also: :class:`MaxUnpool2d` for the partial inverse; :func:`max_pool2d`.
+    See also: ``MaxUnpool2d`` for the partial inverse; ``max_pool2d``.
     """
 
     rank = 2
@@ -473,7 +453,7 @@ class MaxPool3d(_MaxPool):
         >>> mx.grad(lambda x: pool(x).sum())(x).reshape(2, 8).tolist()
         [[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
 
-    See also: :class:`MaxUnpool3d` for the partial inverse; :func:`max_pool3d`.
+    See also: ``MaxUnpool3d`` for the partial inverse; ``max_pool3d``.
     """
 
     rank = 3
@@ -494,7 +474,7 @@ class MaxUnpool1d(_MaxUnpool):
         >>> unpool(values, indices, output_size=x.shape).squeeze().tolist()
         [0.0, 3.0, 0.0, 5.0, 0.0]
 
-    See also: :class:`MaxPool1d`; :func:`max_unpool1d`; :func:`check_indices`.
+    See also: ``MaxPool1d``; ``max_unpool1d``; ``check_indices``.
     """
 
     rank = 1
@@ -519,7 +499,7 @@ class MaxUnpool2d(_MaxUnpool):
                [0, 0, 0, 0, 0],
                [0, 16, 0, 18, 0]], dtype=int32)
 
-    See also: :class:`MaxPool2d`; :func:`max_unpool2d`; :func:`check_indices`.
+    See also: ``MaxPool2d``; ``max_unpool2d``; ``check_indices``.
     """
 
     rank = 2
@@ -543,7 +523,7 @@ class MaxUnpool3d(_MaxUnpool):
                [0, 17, 0, 19],
                [0, 0, 0, 0]], dtype=int32)
 
-    See also: :class:`MaxPool3d`; :func:`max_unpool3d`; :func:`check_indices`.
+    See also: ``MaxPool3d``; ``max_unpool3d``; ``check_indices``.
     """
 
     rank = 3
@@ -561,7 +541,7 @@ class AdaptiveMaxPool1d(_AdaptiveMaxPool):
         >>> pool(mx.array([[1.0], [3.0], [2.0], [5.0], [4.0]])).squeeze().tolist()
         [3.0, 5.0]
 
-    See also: :meth:`MaxUnpool1d.from_pool`; :func:`adaptive_max_pool1d`.
+    See also: ``MaxUnpool1d.from_pool``; ``adaptive_max_pool1d``.
     """
 
     rank = 1
@@ -582,7 +562,7 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPool):
         >>> mlx_unpool.MaxUnpool2d.from_pool(pool)(values, indices, output_size=(5, 3)).shape
         (1, 5, 3, 1)
 
-    See also: :meth:`MaxUnpool2d.from_pool`; :func:`adaptive_max_pool2d`.
+    See also: ``MaxUnpool2d.from_pool``; ``adaptive_max_pool2d``.
     """
 
     rank = 2
@@ -600,7 +580,7 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
         >>> pool(mx.arange(24.0).reshape(1, 2, 3, 4, 1)).squeeze().tolist()
         [21.0, 23.0]
 
-    See also: :meth:`MaxUnpool3d.from_pool`; :func:`adaptive_max_pool3d`.
+    See also: ``MaxUnpool3d.from_pool``; ``adaptive_max_pool3d``.
     """
 
     rank = 3
@@ -620,7 +600,7 @@ class FractionalMaxPool2d(_FractionalMaxPool):
         >>> pool(x, random_samples=samples).squeeze().tolist()
         [[5.0, 6.0, 7.0], [13.0, 14.0, 15.0]]
 
-    See also: :meth:`MaxUnpool2d.from_pool`; :func:`fractional_max_pool2d`.
+    See also: ``MaxUnpool2d.from_pool``; ``fractional_max_pool2d``.
     """
 
     rank = 2
@@ -638,7 +618,7 @@ class FractionalMaxPool3d(_FractionalMaxPool):
         >>> pool(mx.arange(27.0).reshape(1, 3, 3, 3, 1), key=mx.random.key(1)).squeeze().tolist()
         [25.0, 26.0]
 
-    See also: :meth:`MaxUnpool3d.from_pool`; :func:`fractional_max_pool3d`.
+    See also: ``MaxUnpool3d.from_pool``; ``fractional_max_pool3d``.
     """
 
     rank = 3

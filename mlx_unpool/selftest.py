@@ -11,20 +11,21 @@ from __future__ import annotations
 import argparse
 import math
 import platform
+import signal
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NoReturn
 
 import mlx.core as mx
 
 from . import __version__, _backends
 from ._arguments import window_of
+from ._bounds import adaptive_bounds
 from ._geometry import AdaptiveGeometry, Geometry, WindowGeometry, adaptive_geometry
-from ._layout import bounds_array
 
 _GROUP = (2, 1, 24, 24, 64)  # (B, D, H, W, C)
 # name: shape, window (kernel, stride, padding, dilation) or number of adaptive windows, flat indices
@@ -66,8 +67,7 @@ def calls(
     if isinstance(window, int):
         g = adaptive_geometry(plane, (1, window, window))
         assert isinstance(g, AdaptiveGeometry)
-        ends = bounds_array(g.bounds_table, g.ends, g.pooled)[None, ..., None]
-        bounds = mx.broadcast_to(ends, (shape[0], *ends.shape[1:]))
+        bounds = adaptive_bounds(g, shape[0])
     else:
         made = window_of("selftest", 3, *window)
         g = WindowGeometry(plane, made.pooled_size(plane), made)
@@ -85,7 +85,7 @@ def calls(
     size = x.nbytes + values.nbytes + indices.nbytes
     return [
         (lambda b: b.pool(source, g, index_dtype), size),
-        (lambda b: (b.pool_values(source, g, index_dtype),), size - indices.nbytes),
+        (lambda b: (b.pool_values(source, g),), size - indices.nbytes),
         (lambda b: (b.scatter(values, moved, unpooled, "last"),), size),
         (lambda b: (b.scatter(sums, indices, g, "sum"),), size),
         (lambda b: (b.gather(x, indices, g, "sum"),), size),
@@ -156,6 +156,16 @@ def _row(label: str, dtype: str, *cells: str) -> str:
     return "  ".join((label.ljust(19), dtype.ljust(8), *columns)).rstrip()
 
 
+def run_program(main: Callable[[], int | None]) -> NoReturn:
+    """Run a program and exit. If a reader such as ``head`` closes its output, it ends without a traceback."""
+    if hasattr(signal, "SIGPIPE"):  # not on Windows
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        sys.exit(main())
+    finally:
+        mx.clear_streams()  # otherwise MLX may crash when the interpreter exits
+
+
 def print_versions(**more: str) -> None:
     """Print the versions and the system, then ``more``: one name and value per line."""
     lines = {"mlx_unpool": __version__, "mlx": version("mlx"), "Python": platform.python_version()}
@@ -198,7 +208,4 @@ def check() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    finally:
-        mx.clear_streams()  # otherwise MLX may crash when the interpreter exits
+    run_program(main)

@@ -41,7 +41,8 @@ _backends.cpu.padding _backends.cpu.maxima _backends.cpu.positions _backends.cpu
 _backends.cpu.arrays _backends.kernel_source
 _checks
 _indices
-_arguments _layout
+_arguments
+_layout _bounds
 _types _settings
 _geometry
 """

@@ -93,7 +93,7 @@ def test_a_second_call_uses_the_cache_of_the_first_one():
         if event == "call" and own:
             seen.append(frame.f_code.co_name)
 
-    for call, most in ((lambda: pool(x), 22), (lambda: unpool(values, indices, output_size=(8, 8)), 30)):
+    for call, most in ((lambda: pool(x), 45), (lambda: unpool(values, indices, output_size=(8, 8)), 50)):
         call()
         seen.clear()
         sys.setprofile(note)

@@ -20,8 +20,8 @@ from properties import check_case, check_unpool, draws
 import mlx_unpool
 from mlx_unpool import _geometry, _requests
 from mlx_unpool._backends.cpu import maxima
+from mlx_unpool._bounds import bounds_array
 from mlx_unpool._geometry import WindowGeometry, adaptive_geometry, fractional_geometry
-from mlx_unpool._layout import bounds_array
 
 SEEDS = st.integers(0, 2**32 - 1)
 DTYPES = FLOATS * 4 + INTEGERS  # three of five calls have floats, and so a gradient

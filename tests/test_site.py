@@ -1,6 +1,8 @@
-"""The site builds without a warning, no link is dead, pages are described; generated text is up to date."""
+"""The site builds without a warning, no link is dead, pages are described, and the reference is complete."""
 
+import ast
 import html.parser
+import inspect
 import json
 import re
 import subprocess
@@ -9,12 +11,14 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import mlx.core as mx
+import mlx_unpool_zoo
 import pytest
 
 import mlx_unpool
 
 ROOT = Path(__file__).parent.parent
-sys.path.append(str(ROOT / "docs"))
+PACKAGES = mlx_unpool, mlx_unpool_zoo
+FUNCTIONS = [name for name in mlx_unpool.__all__ if re.fullmatch(r"[a-z_]+\dd", name)]
 pytestmark = pytest.mark.sphinx
 
 
@@ -27,6 +31,7 @@ class Page(html.parser.HTMLParser):
         self.anchors: set[str] = {""}
         self.pictures: list[str] = []
         self.about: dict[str, str] = {}
+        self.text = ""
         self.feed(path.read_text())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -36,6 +41,22 @@ class Page(html.parser.HTMLParser):
         self.pictures += [values.get("alt", "")] * (tag == "img")
         name = values.get("name") or values.get("property") or values.get("rel") or ""
         self.about |= {name: values.get("content") or values.get("href") or ""}
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def public_names(package):
+    return [f"{package.__name__}.{name}" for name in package.__all__ if name != "__version__"]
+
+
+def rows_at_a_glance():
+    """The names, descriptions and arguments in the tables of docs/README.md, by package."""
+    _, *parts = re.split("\n##+ The .* at a glance\n", (ROOT / "docs/README.md").read_text())
+    for package, part in zip(PACKAGES, parts, strict=True):
+        for row in re.findall(r"^\| `.*", part, re.MULTILINE):
+            names, about, arguments = (cell.strip(" `") for cell in row.strip("|").split("|"))
+            yield package, names.split("`, `"), about, arguments
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +73,7 @@ def pages(site):
     return {path: Page(path) for path in site.rglob("*.html")}
 
 
-def test_every_link_leads_somewhere_and_every_public_name_has_a_page(site, pages):
+def test_every_link_leads_somewhere(site, pages):
     dead = []
     for path, page in pages.items():
         for link in page.links:
@@ -68,9 +89,76 @@ def test_every_link_leads_somewhere_and_every_public_name_has_a_page(site, pages
     forms = set(re.findall('^(?:Repository|Issues) = "(.*)"$', project, re.MULTILINE))
     forms = {link + "/new/choose" * link.endswith("issues") for link in forms}
     assert forms <= set(pages[site / "index.html"].links)
-    for name in mlx_unpool.__all__:
-        page = pages[site / f"docs/reference/mlx_unpool.{name}.html"]
-        assert f"mlx_unpool.{name}" in page.anchors
+
+
+def test_links_between_markdown_files_lead_to_headings_on_github():
+    def anchor(heading):
+        return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+    folders = "", "docs", "metal", "examples", "examples/deploy", "tests/metal"
+    for path in [ROOT / "llms.txt", *(path for folder in folders for path in (ROOT / folder).glob("*.md"))]:
+        text = path.read_text().replace("https://github.com/mlx-unpool/mlx-unpool/blob/main", str(ROOT))
+        for link, fragment in re.findall(r"\]\((?!\w+:)([^)#\s]*)#?([^)\s]*)\)", text):
+            target = path.parent / link if link else path
+            assert target.exists(), (path.name, link)
+            if fragment and target.suffix == ".md":
+                headings = re.findall("^#+ (.*)", target.read_text(), re.MULTILINE)
+                assert fragment in map(anchor, headings), (path.name, link, fragment)
+
+
+def test_the_tables_at_a_glance_are_complete():
+    found = {package: [] for package in PACKAGES}
+    rows = list(rows_at_a_glance())
+    assert len(rows) <= 30
+    for package, names, about, arguments in rows:
+        found[package] += names
+        assert len(about) > 10, names
+        for name in names:
+            parameters = dict(inspect.signature(getattr(package, name)).parameters) if arguments else {}
+            given = ast.parse(f"def f({arguments}): ...").body[0].args
+            positional = [argument.arg for argument in given.args]
+            assert list(parameters)[: len(positional)] == positional
+            keywords = [argument.arg for argument in given.kwonlyargs]
+            assert all(parameters[keyword].kind is inspect.Parameter.KEYWORD_ONLY for keyword in keywords)
+            defaults = [*given.defaults, *(default for default in given.kw_defaults if default)]
+            for argument, default in zip(reversed(positional + keywords), reversed(defaults)):
+                assert parameters[argument].default == ast.literal_eval(default), (name, argument)
+    for package in PACKAGES:
+        assert sorted(found[package]) == sorted({*package.__all__} - {"__version__"})
+
+
+def test_every_name_has_a_page_with_its_source_and_is_linked(site, pages):
+    glance = pages[site / "docs/README.html"].links
+    titles = []
+    for name in public_names(mlx_unpool) + public_names(mlx_unpool_zoo):
+        thing = getattr(PACKAGES[name.startswith("mlx_unpool_zoo")], name.partition(".")[2])
+        if isinstance(thing, (list, dict)) or thing is mlx_unpool_zoo.About:
+            continue  # data, which docs/zoo.md describes
+        page = pages[site / f"docs/reference/{name}.html"]
+        anchor = name if not inspect.ismodule(thing) else f"module-{name}"
+        assert anchor in page.anchors
+        assert f"reference/{name}.html#{anchor}" in glance
+        assert inspect.ismodule(thing) or "[source]" in page.text or inspect.ismethod(thing)
+        titles.append(re.findall(r"<h1>(.*?)<", (site / f"docs/reference/{name}.html").read_text()))
+    assert len(titles) == len({title for (title,) in titles})
+    shown = {path: page.text for path, page in pages.items() if "_modules" not in path.parts}
+    assert not [path for path, text in shown.items() if re.search(r":\w+:`", text)]  # roles
+    assert not [name for name in mlx_unpool.__all__ if ":`" in inspect.getdoc(getattr(mlx_unpool, name))]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_every_rank_have_all_sections(pages, site, name):
+    text = pages[site / f"docs/reference/mlx_unpool.{name}.html"].text
+    sections = "Parameters", "Returns", "Return type", "Raises", "Example", "See also"
+    positions = [re.search(rf"\n{section}\b", text).start() for section in sections]
+    assert positions == sorted(positions)
+    for argument in inspect.signature(getattr(mlx_unpool, name)).parameters:
+        described = re.search(rf"^{argument}( \(.+?\))? \S (.*)", text, re.MULTILINE)
+        assert described, argument
+        assert described[1] or "Must match" in described[2]
+    axes = {"1": "(N, W{0}, C)", "2": "(N, H{0}, W{0}, C)", "3": "(N, D{0}, H{0}, W{0}, C)"}
+    for rank, shape in axes.items():
+        assert (shape.format("") in text) == (shape.format("_out") in text) == (rank == name[-2])
 
 
 @pytest.mark.parametrize(
@@ -79,16 +167,23 @@ def test_every_link_leads_somewhere_and_every_public_name_has_a_page(site, pages
         ("install, license, licence", "index"),
         ("speed", "docs/benchmarks"),
         ("mac, m1, vmap, backend", "docs/guarantees"),
-        ("output_size, error, return_indices, channels_first, half precision", "docs/indices_and_sizes"),
+        ("output_size, return_indices, channels_first, half precision, errors", "docs/indices_and_sizes"),
         ("keras", "docs/porting"),
+        ("finetune", "docs/fine_tuning"),
+        ("segnet", "docs/reference/mlx_unpool_zoo.SegNet"),
+        ("quicknat", "docs/reference/mlx_unpool_zoo.QuickNAT"),
+        ("max_unpool2d", "docs/reference/mlx_unpool.max_unpool2d"),
+        ("replace max pools", "docs/reference/mlx_unpool.replace_max_pools"),
     ],
 )
 def test_the_search_lists_the_right_page_for_words_of_users(site, words, page):
     text = (site / "searchindex.js").read_text()
     index = json.loads(text[text.index("{") : text.rindex("}") + 1])
     for word in words.split(", "):
-        main = [index["docnames"][n] for n, _, first in index["indexentries"][word] if first]
-        assert main == [page], word
+        found = {number for number, _, _ in index["indexentries"].get(word, [])}
+        for title, places in index["alltitles"].items():
+            found |= {number for number, _ in places} if word in title.lower() else set()
+        assert page in [index["docnames"][number] for number in found], word
 
 
 def test_every_page_is_described_and_has_one_address(site, pages):
@@ -114,18 +209,13 @@ def test_the_picture_of_unpooling_shows_what_the_library_computes():
     assert numbers[16:] == [n for array in (values, indices, full) for n in array.flatten().tolist()]
 
 
-def test_the_api_reference_on_github_is_up_to_date():
-    import write_api
-
-    assert write_api.page() == write_api.PAGE.read_text(), "run: python docs/write_api.py"
-
-
-def test_the_reference_of_the_zoo_is_up_to_date_and_complete():
-    import mlx_unpool_zoo as zoo
-    import write_api
-
-    page = write_api.zoo_page()
-    assert page == write_api.ZOO_PAGE.read_text(), "run: python docs/write_api.py"
-    headings = set(re.findall(r"^### (\w+)", page, re.MULTILINE))
-    data = {"About", "CAMVID", "CEREBNET", "FASTSURFER", "MODELS", "__version__"}
-    assert set(zoo.__all__) - headings == data
+def test_llms_txt_stands_at_the_root_of_the_site_and_its_example_runs(site):
+    text = (site / "llms.txt").read_text()
+    assert text == (ROOT / "llms.txt").read_text()
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        names: dict = {}
+        exec(block, names)
+        assert names["y"].shape == names["x"].shape
+    mentioned = set(re.findall(r"\w+", text))
+    missing = [name for name in mlx_unpool.__all__ if not {name, re.sub("[23]d$", "1d", name)} & mentioned]
+    assert not [name for name in missing if not re.match("(?i)(adaptive|fractional)", name)]

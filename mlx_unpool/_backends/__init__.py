@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import mlx.core as mx
 
-from .. import _arguments as check
+from .. import _arguments as arguments
 from .._geometry import Geometry
 from .._settings import set_inside
 from .._types import BACKENDS, BackendName, Rule
@@ -25,7 +25,7 @@ VARIABLE = "MLX_UNPOOL_BACKEND"
 class Backend(Protocol):
     """The primitives: the operations on arrays (B, D, H, W, C) that every backend implements.
 
-    ``source`` is the input, followed by the bounds of the windows if these differ (``_Pooling.bounds``).
+    ``source`` is the input, followed by the bounds of the windows if these differ (see ``_bounds``).
     ``rule`` is what happens to several values with one index: the ``"last"`` one wins, or their ``"sum"``.
     """
 
@@ -36,14 +36,14 @@ class Backend(Protocol):
     ) -> tuple[mx.array, mx.array]:
         """Values and indices of every window."""
 
-    def pool_values(self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype) -> mx.array:
-        """The values alone of :meth:`pool`."""
+    def pool_values(self, source: Sequence[mx.array], g: Geometry) -> mx.array:
+        """The values alone of ``pool``."""
 
     def scatter(self, values: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """Planes with values at their indices, zero elsewhere. A sum needs indices of a pool."""
 
     def gather(self, full: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
-        """The transpose of :meth:`scatter`: elements of planes at the indices.
+        """The transpose of ``scatter``: elements of planes at the indices.
 
         Zero for an index outside the plane and, with the rule ``"last"``, for a value that did not win.
         """
@@ -65,7 +65,7 @@ def is_available(name: str) -> bool:
     return name == "ops" or getattr(mx, name).is_available()
 
 
-@check.signature
+@arguments.signature
 def use_backend(name: BackendName) -> AbstractContextManager[None]:
     """Return a context manager inside which every call uses one backend.
 
@@ -77,7 +77,7 @@ def use_backend(name: BackendName) -> AbstractContextManager[None]:
 
     Args:
         name (str): ``"ops"``, ``"metal"`` or ``"cuda"``. ``"ops"`` always runs on the CPU, even if the stream
-            of a call is on a GPU: use it if a kernel fails on your machine. Inside :func:`exporting`,
+            of a call is on a GPU: use it if a kernel fails on your machine. Inside ``exporting``,
             functions can be exported for ``"metal"`` on any machine, but for ``"cuda"`` only with CUDA.
 
     Raises:
@@ -88,10 +88,10 @@ def use_backend(name: BackendName) -> AbstractContextManager[None]:
         ...     mlx_unpool.max_pool1d(mx.array([[1.0], [3.0]]), 2).item()
         3.0
 
-    See also: :func:`exporting`, to export for another machine; :doc:`/docs/guarantees`, for what has
+    See also: ``exporting``, to export for another machine; the page Guarantees, for what has
     been tested.
     """
-    check.choice("use_backend", "name", name, BACKENDS)
+    arguments.choice("use_backend", "name", name, BACKENDS)
     return set_inside(_forced, name)
 
 
@@ -106,13 +106,15 @@ def target_of(stream: Any) -> Target:
         stream = mx.default_stream(mx.default_device())
     elif isinstance(stream, (mx.Device, mx.DeviceType)):
         stream = mx.default_stream(stream)
-    gpu_stream = on_gpu(stream)
+    is_gpu_stream = on_gpu(stream)
     name = _forced.get()
-    if name is None:
-        name = "ops" if not gpu_stream else "metal" if is_available("metal") else "cuda"
+    if name is not None:
+        arguments.choice("mlx_unpool", VARIABLE, name, BACKENDS)
+    elif is_gpu_stream:
+        name = "metal" if is_available("metal") else "cuda"
     else:
-        check.choice("mlx_unpool", VARIABLE, name, BACKENDS)
-    if name == "ops" and gpu_stream:
+        name = "ops"
+    if name == "ops" and is_gpu_stream:
         stream = mx.default_stream(mx.cpu)
     return Target(stream, _BACKENDS[name])
 

@@ -14,8 +14,8 @@ from typing import Any, TypeGuard
 
 import mlx.core as mx
 
-from .._geometry import Geometry, RegionGeometry, Window, WindowGeometry
-from .._layout import bounds_array
+from .._bounds import bounds_array
+from .._geometry import AdaptiveWindowGeometry, Geometry, RegionGeometry, Window, WindowGeometry
 from .._types import TRAITS, Rule, is_window
 from .kernel_source import text
 
@@ -149,7 +149,7 @@ class Kernels:
         parts = first(self.dialect, x, *bounds or [_no_array()])
         return rest[0](self.dialect, *parts) if rest else parts
 
-    def pool_values(self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype) -> mx.array:
+    def pool_values(self, source: Sequence[mx.array], g: Geometry) -> mx.array:
         """See ``Backend``."""
         return self.pool(source, g, None)[0]
 
@@ -407,7 +407,8 @@ def _accumulate_regions(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g:
 
 def _is_large(g: WindowGeometry) -> bool:
     """Whether ``pool_any`` is used for equal windows, a kernel whose arguments they are, not constants."""
-    return g.window.elements > (_MAX_UNROLLED if g.depends_on_size else _MAX_ELEMENTS)
+    depends_on_size = isinstance(g, AdaptiveWindowGeometry) and not g.window.disjoint
+    return g.window.elements > (_MAX_UNROLLED if depends_on_size else _MAX_ELEMENTS)
 
 
 def _has_tiles(g: Geometry) -> TypeGuard[WindowGeometry]:

@@ -11,7 +11,6 @@ from programs import EXAMPLES, call, run
 # The arguments of each program, with {} for its output.
 FOLDERS = {
     "segnet_digits": "--output {}",
-    "segnet_ecg": "--output {}",
     "train": "--output {}",
     "brain_segment": "no_scan.nii.gz --output {}",
 }

@@ -18,8 +18,8 @@ from kernel_cases import huge
 import mlx_unpool
 from mlx_unpool import _backends
 from mlx_unpool._backends import kernel_source
+from mlx_unpool._bounds import bounds_array
 from mlx_unpool._geometry import Window, WindowGeometry, adaptive_geometry
-from mlx_unpool._layout import bounds_array
 
 OVERLAPPING = (3, 2, 1)
 X = mx.random.normal((2, 6, 7, 5), key=mx.random.key(0))  # 5 channels: not a multiple of a thread's

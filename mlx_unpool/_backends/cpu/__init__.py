@@ -1,8 +1,14 @@
 """The primitives as plain ``mlx.core`` operations, for the CPU.
 
-The operations were chosen by measurement (see ``metal/README.md``): few passes over memory, each in a loop
-that MLX's CPU backend vectorises or at least runs without branches. Where possible, slow operations are
-avoided: ``mx.where``, ``|`` of bools, gathers with several index arrays, ``mx.pad`` and ``mx.concatenate``.
+The operations were chosen by measurement: few passes over memory, each in a loop that MLX's CPU backend
+vectorises or at least runs without branches. Slower, or not usable:
+
+- ``mx.where``, and ``|`` of bools, instead of products of integers and ``|`` of uint8 views; gathers with
+  several index arrays; ``mx.pad`` and ``mx.concatenate`` of large arrays. None of these is vectorised.
+- Comparing bits instead of testing for NaN: a wrong index if a window contains two equal NaNs.
+- A scatter instead of a product with a mask (``tiles.py``); a sum over window elements instead of a gather.
+- ``mx.compile`` inside the library, which needs a C++ compiler at run time (see ``arrays.unfused``).
+- One image at a time, to stay in the cache; indices of 2 bits, packed.
 """
 
 from __future__ import annotations
@@ -15,8 +21,8 @@ import mlx.core as mx
 from ..._geometry import Geometry, RegionGeometry, Triple, WindowGeometry, pitches
 from ..._types import LARGEST_AXIS, TRAITS, Rule, is_float, is_window
 from .arrays import along, constant, narrowest, unfused
-from .maxima import Maxima, irregular_windows, reduced, reduces_all_axes, windows
-from .padding import used_rows
+from .maxima import Maxima, has_small_tiles, irregular_windows, small_tiles, windows
+from .padding import rows_of_windows, used_rows
 from .positions import checked, of_pool, origins, plane_of, put, take, take_last
 from .tiles import scatter_to_tiles, windows_are_tiles
 
@@ -56,7 +62,7 @@ class Ops:
     def _pool_regions(
         self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
-        """Like :meth:`pool`, for windows between bounds."""
+        """Like ``pool``, for windows between bounds."""
         ends = _ends(bounds, g)
         maxima = _region_maxima(Maxima(x), ends, g)
         # Wide enough for the divisors as well: the first one may be the number of elements itself.
@@ -70,16 +76,16 @@ class Ops:
             offsets = offsets % pitch
         return maxima.values, indices
 
-    def pool_values(self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype) -> mx.array:
-        """See ``Backend``; bit for bit the values of :meth:`pool`."""
+    def pool_values(self, source: Sequence[mx.array], g: Geometry) -> mx.array:
+        """See ``Backend``; bit for bit the values of ``pool``."""
         x, *bounds = source
         _check_limit(x, g)
         elements = Maxima(x, values_only=True)
         if isinstance(g, RegionGeometry):
             return _region_maxima(elements, _ends(bounds[0], g), g).values
         assert isinstance(g, WindowGeometry)
-        if reduces_all_axes(x, g):
-            return reduced(elements, [*zip(g.window.kernel, g.window.stride, g.pooled)]).values
+        if has_small_tiles(x, g):
+            return small_tiles(x, g)
         values = _maxima(elements, g, g.steps_in_window).values
         if g.may_have_empty_windows:
             values = mx.where(_empty_windows(g), _lowest(x.dtype), values)
@@ -133,13 +139,17 @@ def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:
         elements = elements._replace(values=plane)
     for number in (2, 1, 0):
         axis, step, shift = g.axes[number], steps[number], shifts[number]
+        stride, dilation = axis.stride, axis.dilation
         if axis.is_kept:
             continue
+        if axis.is_sparse:
+            row, shift = (along(number, x) for x in rows_of_windows(axis))
+            elements = elements.gathered(number, row)
+            stride, dilation = axis.used, 1
         if shift is not None:
             shift = shift if step == 1 else shift * constant(step)
             elements = elements.shifted(shift, (axis.before + axis.after) * step)
-        along_axis = (axis.used, axis.stride, axis.dilation, axis.count, step)
-        elements = windows(elements, number, *along_axis)
+        elements = windows(elements, number, axis.used, stride, dilation, axis.count, step)
     return elements
 
 
@@ -177,7 +187,7 @@ def _empty_windows(g: WindowGeometry) -> mx.array:
     result = mx.array(False)
     for number, axis in enumerate(g.axes):
         if axis.has_empty_windows:
-            start = mx.arange(axis.count) * axis.stride - axis.padding
+            start = mx.arange(axis.count, dtype=mx.int64) * axis.stride - axis.padding
             empty = (start < 0) & (start % axis.dilation >= axis.length)
             result = result | along(number, empty)
     return result

@@ -6,6 +6,7 @@ The last axis is reduced first, so ties are resolved in row-major order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import product
 from math import isqrt, prod
 from typing import NamedTuple
 
@@ -17,8 +18,7 @@ from .arrays import constant, gathered_along, narrowest, repeated, unfused
 
 _SMALL_SIZE = 2**16  # elements; for fewer, extra operations take as long as a pass over all
 _SEPARATE_KERNEL = 100  # elements; for fewer, combining pairs is faster than _separate_windows
-_FEW_VALUES = 2**13  # pooled values, for windows of few channels as many as for 64: see reduces_all_axes
-_LARGE_ARRAY = 12 * 2**20  # bytes, beyond the caches: see reduces_all_axes
+_FEW_VALUES = 2**13  # pooled values, with few channels counted as 64: one reduction, which is one operation
 _BEFORE = tuple((slice(None),) * (axis + 1) for axis in range(3))  # slices of preceding axes
 
 
@@ -41,7 +41,7 @@ class Maxima(NamedTuple):
 
     def rows(self, axis: int, start: int, stride: int, count: int) -> Maxima:
         """``count`` rows of an axis, ``stride`` apart."""
-        values, offsets = self[:2]
+        values, offsets = self.values, self.offsets
         if start == 0 and count == values.shape[axis + 1]:
             return self
         selected: slice | mx.array = slice(start, start + (count - 1) * stride + 1, stride)
@@ -52,7 +52,15 @@ class Maxima(NamedTuple):
             values = values[index]
         if offsets is not None and offsets.shape[axis + 1] > 1:
             offsets = offsets[index]
-        return Maxima(values, offsets, *self[2:])
+        return Maxima(values, offsets, self.largest, self.values_only)
+
+    def gathered(self, axis: int, rows: mx.array) -> Maxima:
+        """The given rows of an axis; see ``gathered_along``."""
+        offsets = self.offsets
+        if offsets is not None and offsets.shape[axis + 1] > 1:
+            offsets = gathered_along(offsets, axis, rows)
+        values = gathered_along(self.values, axis, rows)
+        return Maxima(values, offsets, self.largest, self.values_only)
 
     def elements(self, axis: int, kernel: int, stride: int, dilation: int, count: int) -> Iterable[Maxima]:
         """The first elements of ``count`` windows along an axis, the second ones, and so on."""
@@ -64,7 +72,7 @@ class Maxima(NamedTuple):
         if offsets is not None:
             dtype = narrowest(largest)
             offsets = _astype(offsets, dtype) + constant(number, dtype)
-        return Maxima(self.values, offsets, largest, *self[3:])
+        return Maxima(self.values, offsets, largest, self.values_only)
 
     def shifted(self, shift: mx.array, most: int) -> Maxima:
         """The same maxima with ``shift``, an array of numbers up to ``most``, added to the offsets."""
@@ -75,7 +83,7 @@ class Maxima(NamedTuple):
         if self.offsets is not None:
             offsets = unfused(_astype(self.offsets, shift.dtype))
             shift = offsets + repeated(shift, self.values.shape)
-        return Maxima(self.values, shift, largest, *self[3:])
+        return Maxima(self.values, shift, largest, self.values_only)
 
     def merge(self, later: Maxima) -> Maxima:
         """The maxima of these sets and of those in ``later``, whose offsets are larger.
@@ -83,11 +91,11 @@ class Maxima(NamedTuple):
         Of equal maxima the earlier one is kept. A NaN in ``later`` replaces any value. Sets may share
         elements that have the same offsets.
         """
-        values, offsets, _, values_only = self
-        theirs, their_offsets, largest, *_ = later
+        values, offsets = self.values, self.offsets
+        theirs, their_offsets, largest = later.values, later.offsets, later.largest
         # mx.maximum returns a NaN in its first operand, and the second operand if both are equal.
         maxima = mx.maximum(theirs, values)
-        if values_only:
+        if self.values_only:
             return Maxima(unfused(maxima), values_only=True)
         dtype = narrowest(largest)
         narrow = mx.uint8 if their_offsets is None else mx.int8
@@ -161,7 +169,7 @@ def _pairs(kernel: int, stride: int, dilation: int, count: int) -> tuple[int, in
 
 
 def _can_reduce(sets: Maxima, axis: int, kernel: int, stride: int, dilation: int, count: int) -> bool:
-    """Whether :func:`reduced` applies: to long separate windows whose offsets are not tracked."""
+    """Whether ``reduced`` applies: to long separate windows whose offsets are not tracked."""
     if dilation > 1 or not sets.values_only:
         return False
     length, pitch = sets.values.shape[axis + 1], prod(sets.values.shape[axis + 2 :])
@@ -181,33 +189,39 @@ def reduced(sets: Maxima, axes: Sequence[tuple[int, int, int]]) -> Maxima:
     return sets._replace(values=x[:, :, :kd, :, :kh, :, :kw].max(axis=(2, 4, 6)))
 
 
-def reduces_all_axes(x: mx.array, g: WindowGeometry) -> bool:
-    """Whether one reduction of small adjacent windows takes less time than one pass per axis.
+def has_small_tiles(x: mx.array, g: WindowGeometry) -> bool:
+    """Whether ``small_tiles`` applies: to small adjacent windows, if there are several channels."""
+    window = g.window
+    is_adjacent = window.kernel == window.stride and window.dilation == (1, 1, 1)
+    is_small = max(window.kernel) <= 3 and window.elements <= 9
+    return is_adjacent and is_small and x.shape[4] > 1 and g.every_element_inside
 
-    It does for few values, because it is one operation, and for arrays larger than the caches, because it
-    needs no intermediate array. Each row that it reads has a fixed cost, so that many short rows take longer,
-    as do large arrays of 16-bit floats, whose comparison takes longer than reading them.
-    """
-    window, channels = g.window, x.shape[4]
-    if not (window.kernel == window.stride and window.dilation == (1, 1, 1) and g.every_element_inside):
-        return False
-    if max(window.kernel) > 3 or window.kernel.count(1) > 1 or channels == 1:
-        return False
-    if x.shape[0] * prod(g.pooled) * max(channels, 64) <= _FEW_VALUES:
-        return True
-    is_long = 2048 <= min(window.elements, 9) * channels * x.dtype.size <= LARGEST_AXIS
-    return is_long and x.nbytes >= _LARGE_ARRAY and x.dtype not in (mx.float16, mx.bfloat16)
+
+def small_tiles(x: mx.array, g: WindowGeometry) -> mx.array:
+    """The maxima of small adjacent windows, element by element: no array is larger than the result."""
+    kernel = g.window.kernel
+    if x.shape[0] * prod(g.pooled) * max(x.shape[4], 64) <= _FEW_VALUES:
+        return reduced(Maxima(x, values_only=True), [*zip(kernel, kernel, g.pooled)]).values
+
+    def elements(offset: Sequence[int]) -> mx.array:
+        axes = zip(offset, kernel, g.pooled)
+        return x[(slice(None), *(slice(n, n + (count - 1) * k + 1, k) for n, k, count in axes))]
+
+    result, *others = map(elements, product(*map(range, kernel)))
+    for later in others:
+        result = unfused(mx.maximum(later, result))  # in this order, see ``Maxima.merge``
+    return result
 
 
 def can_separate(sets: Maxima, kernel: int, stride: int, dilation: int, count: int) -> bool:
-    """Whether :func:`_separate_windows` applies: to long adjacent windows whose offsets are tracked."""
+    """Whether ``_separate_windows`` applies: to long adjacent windows whose offsets are tracked."""
     if kernel < _SEPARATE_KERNEL or sets.values_only:
         return False
     return count == 1 or (stride == kernel and dilation == 1)
 
 
 def _separate_windows(sets: Maxima, axis: int, kernel: int, dilation: int, count: int, step: int) -> Maxima:
-    """Like :func:`windows`, but for adjacent windows: each is reduced separately.
+    """Like ``windows``, but for adjacent windows: each is reduced separately.
 
     A window is divided into blocks of about ``sqrt(kernel)`` elements. First the maximum of each
     block is computed, then the position of the window's maximum in its block. For small arrays
@@ -260,14 +274,11 @@ def _first_true(hits: mx.array) -> mx.array:
 def irregular_windows(
     sets: Maxima, axis: int, longest: int, start: mx.array, stop: mx.array, step: int
 ) -> Maxima:
-    """Like :func:`windows`, but for windows from ``start`` to ``stop`` with different lengths.
+    """Like ``windows``, but for windows from ``start`` to ``stop`` with different lengths.
 
     ``start`` and ``stop`` are arrays that broadcast to (B, D, H, W, C). No window is longer than
     ``longest`` or shorter than half of it.
     """
-
-    def at(sets: Maxima, rows: mx.array) -> Maxima:
-        return sets.map(lambda x: gathered_along(x, axis, rows))
 
     length, count = sets.values.shape[axis + 1], start.shape[axis + 1]
     if count * longest <= 2 * length:
@@ -275,12 +286,13 @@ def irregular_windows(
         number = mx.arange(longest).reshape([-1] + [1] * (3 - axis))
         rows = mx.expand_dims(start, axis + 2) + number
         rows = mx.minimum(rows, mx.expand_dims(stop - 1, axis + 2))
-        copies = at(sets, rows.reshape(*start.shape[: axis + 1], -1, *start.shape[axis + 2 :]))
+        rows = rows.reshape(*start.shape[: axis + 1], -1, *start.shape[axis + 2 :])
+        copies = sets.gathered(axis, rows)
         return windows(copies, axis, longest, longest, 1, count, step)
     # The maximum of two windows of half the length, one at the start and one at the end.
     half = -(-longest // 2)
     halves = windows(sets, axis, half, 1, 1, length - half + 1, step)
     last = stop - constant(half)
-    later = at(halves, last)
+    later = halves.gathered(axis, last)
     later = later.shifted((last - start) * constant(step), (longest - half) * step)
-    return at(halves, start).merge(later)
+    return halves.gathered(axis, start).merge(later)

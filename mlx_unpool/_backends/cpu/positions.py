@@ -61,7 +61,7 @@ def take(full: mx.array, positions: Positions) -> mx.array:
 
 
 def take_last(full: mx.array, positions: Positions) -> mx.array:
-    """Like :func:`take`, but zero for a value that is not the last at its position.
+    """Like ``take``, but zero for a value that is not the last at its position.
 
     The last value at each position writes its number there, and the full array is scattered to these numbers.
     """
@@ -87,7 +87,7 @@ def of_pool(indices: mx.array, g: Geometry) -> Positions:
     if g.may_have_empty_windows:
         return checked(indices, g)
     if is_window(indices.dtype):
-        return by_offset(indices, g, is_checked=False)
+        return by_window(indices, g, is_checked=False)
     return by_number(indices, g.size, is_checked=False)
 
 
@@ -95,9 +95,7 @@ def checked(indices: mx.array, g: Geometry) -> Positions:
     """The positions of any indices; an invalid one gets a spare element, or False in ``keep``."""
     if not (is_window(indices.dtype) and isinstance(g, WindowGeometry)):
         return by_number(indices, g.size, is_checked=True)
-    if g.every_element_inside:
-        return by_offset(indices, g, is_checked=True)
-    return by_window(indices, g)
+    return by_window(indices, g, is_checked=True)
 
 
 def by_number(indices: mx.array, size: Triple, is_checked: bool) -> Positions:
@@ -117,67 +115,56 @@ def by_number(indices: mx.array, size: Triple, is_checked: bool) -> Positions:
     return Positions(position.reshape(batch, position.size // batch), end, channels if is_checked else 0)
 
 
-def by_offset(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positions:
-    """The positions of window indices, each of which is invalid or refers to an element inside the plane.
+def by_window(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positions:
+    """The positions of window indices; if ``is_checked``, they may be invalid or outside the plane.
 
-    If ``is_checked``, an invalid offset gets the spare element. If windows are disjoint, it instead gets the
-    last element of its window and False in ``keep``, which takes less time.
+    An invalid index gets a spare element. If windows are disjoint and inside the plane, it instead gets the
+    last element of its window and False in ``keep``, which takes less time. If windows extend beyond the
+    plane, positions are computed in a larger plane, and a table gives the elements of the plane itself.
     """
-    window, size = g.window, g.size
     batch, channels = indices.shape[0], indices.shape[4]
-    spare = int(is_checked and not window.disjoint)
-    end, shape = prod(size) * channels, (batch, indices.size // batch)
-    dtype = narrowest(end + spare * end)
-    elements = [pitch * channels for pitch in pitches(size)]
-    table = _element_table(g, elements, dtype, spare * end)
-    offset, keep = indices, None
-    if spare:
-        offset = _at_most(indices, window.elements)
+    end = last = prod(g.size) * channels
+    size, margins = list(g.size), [(0, 0)] * 3
+    is_larger = is_checked and not g.every_element_inside
+    if is_larger:
+        margins = [(max(-axis.first, 0), max(axis.stop - axis.length, 0)) for axis in g.axes]
+        margins[2] = margins[2][0], margins[2][1] + 1  # so that the last element is outside
+        size = [before + n + after for (before, after), n in zip(margins, g.size)]
+        last = prod(size) - 1
+        if last > 8 * (end + indices.size):
+            # Windows much farther apart than the plane is long, which are rare.
+            return by_number(flat_indices(indices, g), g.size, is_checked=True)
+    step = 1 if is_larger else channels
+    offset, keep, spare, dtype = indices, None, 0, narrowest(end)
+    if is_checked and g.window.disjoint and not is_larger:
+        offset = _at_most(indices, g.window.elements - 1)
+        keep = (offset == indices).reshape(batch, -1)
     elif is_checked:
-        offset = _at_most(indices, window.elements - 1)
-        keep = (offset == indices).reshape(shape)
-    position = mx.take_along_axis(table, offset.flatten(), axis=0)
-    position = position.reshape(indices.shape)
-    for number in (2, 1, 0):
-        axis, step = g.axes[number], elements[number]
-        start = starts(axis.first * step, axis.stride * step, g.pooled[number], dtype)
-        start = along(number, start)
-        if number == 2:
-            start = start + mx.arange(channels, dtype=dtype)
-        if start.size > 1 or axis.first:
-            position = position + start
-    if spare:
-        position = mx.minimum(position, constant(end, dtype))
-    return Positions(position.reshape(shape), end, spare, keep)
-
-
-def by_window(indices: mx.array, g: WindowGeometry) -> Positions:
-    """The positions of any window indices, by way of numbers in a larger plane that contains all windows."""
-    batch, channels = indices.shape[0], indices.shape[4]
-    margins = [(max(-axis.first, 0), max(axis.stop - axis.length, 0)) for axis in g.axes]
-    margins[2] = margins[2][0], margins[2][1] + 1  # so that the last element is outside
-    size = [before + n + after for (before, after), n in zip(margins, g.size)]
-    last, end = prod(size) - 1, prod(g.size) * channels
-    if last > 8 * (end + indices.size):
-        # Windows much farther apart than the plane is long, which are rare.
-        return by_number(flat_indices(indices, g), g.size, is_checked=True)
-    dtype, wide = narrowest(4 * last), narrowest(end + channels)
-    table = _element_table(g, pitches(size), dtype, last)
-    offset = _at_most(indices, g.window.elements)
+        offset = _at_most(indices, g.window.elements)
+        spare = channels
+        # An invalid offset gives at least ``last`` on up to three axes, to which the start is added.
+        dtype = narrowest(4 * last if is_larger else 2 * last)
+    steps = [pitch * step for pitch in pitches(size)]
+    table = _element_table(g, steps, dtype, last if spare else 0)
     position = mx.take_along_axis(table, offset.flatten(), axis=0).reshape(indices.shape)
-    start = mx.zeros((), dtype)
-    for number, (axis, pitch) in enumerate(zip(g.axes, pitches(size))):
-        if axis.count > 1 or axis.first > 0:
-            first = max(axis.first, 0) * pitch
-            rows = starts(first, axis.stride * pitch, axis.count, dtype)
+    start = mx.arange(step, dtype=dtype)
+    for number in (2, 1, 0):
+        axis, (before, _) = g.axes[number], margins[number]
+        first = axis.first + before
+        if axis.count > 1 or first:
+            rows = starts(first * steps[number], axis.stride * steps[number], axis.count, dtype)
             start = start + along(number, rows)
-    position = mx.minimum(position + start, constant(last, dtype))
-    plane = starts(0, channels, prod(g.size), wide).reshape(g.size)
-    plane = mx.pad(plane, margins, constant_values=mx.array(end, wide)).flatten()
-    position = mx.take_along_axis(plane, position.flatten(), axis=0).reshape(indices.shape)
-    if channels > 1:
-        position = position + mx.arange(channels, dtype=wide)
-    return Positions(position.reshape(batch, position.size // batch), end, channels)
+    position = position + start
+    if spare:
+        position = mx.minimum(position, constant(last, dtype))
+    if is_larger:
+        wide = narrowest(end + channels)
+        plane = starts(0, channels, prod(g.size), wide).reshape(g.size)
+        plane = mx.pad(plane, margins, constant_values=mx.array(end, wide)).flatten()
+        position = mx.take_along_axis(plane, position.flatten(), axis=0).reshape(indices.shape)
+        if channels > 1:
+            position = position + mx.arange(channels, dtype=wide)
+    return Positions(position.reshape(batch, position.size // batch), end, spare, keep)
 
 
 def _at_most(offsets: mx.array, most: int) -> mx.array:
@@ -205,13 +192,8 @@ def _element_table(g: WindowGeometry, steps: Sequence[int], dtype: mx.Dtype, inv
 
 
 def origins(g: WindowGeometry, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
-    """The origin of each window (see ``WindowGeometry.origins``), of ``shape`` (B, D, H, W, C)."""
-    first, stop, step = g.origins
-    if (stop - first) // step <= prod(shape):
-        strides = (0, *(stride // step for stride in g.strides_in_plane), 0)
-        return mx.as_strided(mx.arange(first, stop, step, dtype=dtype), shape, strides, 0)
-    # The range would have more elements than the result.
-    total = mx.array(first, dtype)
+    """The origin of each window (see ``WindowGeometry.origin``), of ``shape`` (B, D, H, W, C)."""
+    total = starts(g.origin, 1, 1, dtype)
     for axis, stride in enumerate(g.strides_in_plane):
         if stride:
             total = total + along(axis, starts(0, stride, g.pooled[axis], dtype))
@@ -219,6 +201,7 @@ def origins(g: WindowGeometry, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.ar
 
 
 def starts(first: int, step: int, count: int, dtype: mx.Dtype) -> mx.array:
-    """``count`` numbers starting at ``first``, ``step`` apart; negative numbers wrap."""
-    signed = mx.int64 if dtype.size == 8 else mx.int32
-    return mx.arange(first, first + count * step, step, dtype=signed).astype(dtype)
+    """``count`` numbers starting at ``first``, ``step`` apart; numbers outside the dtype wrap."""
+    stop = first + count * step
+    fits = dtype.size < 8 and first >= -(2**31) and stop < 2**31
+    return mx.arange(first, stop, step, dtype=mx.int32 if fits else mx.int64).astype(dtype)
