@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: help demo train notebooks check test test-external test-emulated test-oldest fuzz lint docs dist bench clean
+.PHONY: help demo hair train notebooks check test test-external test-emulated test-oldest fuzz lint docs dist bench clean
 
 help: ## list these commands
 	@echo "Each command sets up what it needs in $(VENV) first."
@@ -15,6 +15,9 @@ help: ## list these commands
 
 demo: $(VENV)/.examples ## train SegNets on digits over photographs (a minute or two); figure in demo/
 	$(RUN) examples/segnet_digits.py $(ARGS)
+
+hair: $(VENV)/.video ## recolour hair: ARGS="photo.jpg --colour copper"; writes demo/hair/photo.png
+	$(RUN) examples/hair.py $(ARGS)
 
 # Further programs, each with a figure in demo/.
 train: $(VENV)/.examples ## train ENet on your images: ARGS="--data FOLDER" (without it, on drawn digits)
@@ -81,6 +84,8 @@ $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.examples: EXTRAS = examples
 $(VENV)/.examples: SIZE = 600 MB
+$(VENV)/.video: EXTRAS = examples,video
+$(VENV)/.video: SIZE = 800 MB
 $(VENV)/.check: EXTRAS = check
 $(VENV)/.check: SIZE = 200 MB
 $(VENV)/.test: EXTRAS = examples,test

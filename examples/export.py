@@ -43,9 +43,14 @@ def export(model: nn.Module, shapes: list[tuple[int, ...]], path: Path) -> float
     mx.eval(model.parameters())
     farthest = 0.0
     with replacing(path) as partial:
-        with mlx_unpool.exporting(), mx.exporter(str(partial), model) as exporter:
-            for shape in shapes:
-                exporter(mx.zeros(shape))
+        try:
+            with mlx_unpool.exporting(), mx.exporter(str(partial), model) as exporter:
+                for shape in shapes:
+                    exporter(mx.zeros(shape))
+        except RuntimeError as error:  # a full disk, or a kernel that fails
+            if "write" not in str(error):
+                raise
+            raise OSError(f"{path} cannot be written: {error}") from None
         read = mx.import_function(str(partial))
         for shape in shapes:
             x = mx.random.uniform(shape=shape, key=mx.random.key(0))

@@ -19,7 +19,7 @@ from support.folders import colour_of, files_in, read_image
 
 import mlx_unpool_zoo as zoo
 import numpy as np
-from mlx_unpool_zoo.model import array_of
+from mlx_unpool_zoo.inputs import array_of
 from mlx_unpool_zoo.pytorch import cut
 from PIL import Image
 from tqdm import tqdm
@@ -30,7 +30,7 @@ ROWS = 20  # of the picture
 def model_of(path: Path) -> zoo.Model:
     """A model that labels pictures, with names and colours for its classes."""
     model = zoo.from_pretrained(path)
-    channels, dims = model._inputs
+    channels, dims = model._pictures, model._inputs[1]
     if not model.segments or channels not in (1, 3) or dims != 2 or model.medical:
         raise ValueError(
             f"{path} does not segment images: it is a {model.model_type}, {dims}-D, for {channels} channels. "
@@ -69,7 +69,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("model", type=Path, help="folder of a model")
     parser.add_argument("images", type=Path, nargs="+", help="images that Pillow reads, or folders")
-    default = Path("classes.png")
+    default = Path("demo/classes.png")
     parser.add_argument("--output", type=Path, default=default, help=f"figure to write (default: {default})")
     side = "reduce images to this shorter side (default: as in training, if the model stores it)"
     parser.add_argument("--side", type=int, help=side)

@@ -9,9 +9,9 @@
 
 Also: JPEGImages/ with SegmentationClass/ or SegmentationClassPNG/ (VOC, CVAT, labelme).
 The pixels of a mask (PNG) are class numbers or colours. 255 is ignored, unless it occurs only with 0, and
-so are classes called "unlabelled" or "void". Names and colours of the classes are in
-photos/classes.txt, one per line: "number name red green blue", or in the file of labelme (class_names.txt) or
-CVAT (labelmap.txt); without a file they are those that occur in the masks. All images are held in memory.
+so are classes called "unlabelled" or "void". Names and colours of the classes are in photos/classes.txt, one
+per line, "number name red green blue" or only the name, or in the file of labelme (class_names.txt) or CVAT
+(labelmap.txt); without a file they are those that occur in the masks. All images are held in memory.
 The folder --output gets the model with the best validation mean IoU of all checkpoints (a folder of the zoo,
 for predict.py and export.py), its metrics (JSON), a figure, the log (CSV) and a checkpoint.
 """
@@ -32,10 +32,12 @@ from support.training import adamw, parse_options, train, weighted_cross_entropy
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
+from mlx_unpool_zoo.configuration import IMAGENET
 from mlx_unpool_zoo.metrics import SCORES
-from mlx_unpool_zoo.model import IMAGENET, WEIGHTS
+from mlx_unpool_zoo.published import PUBLISHED
 from mlx_unpool_zoo.pytorch import cut
 from mlx_unpool_zoo.segnet import DECODERS
+from mlx_unpool_zoo.storage import WEIGHTS
 
 FILES = ("checkpoint.safetensors", "log.csv", "metrics.json", "predictions.png")
 # What a resumed run must have in common with the run that it continues, besides the data.
@@ -109,11 +111,11 @@ def model_of(arguments: argparse.Namespace, data: Pictures) -> zoo.Model:
     elif name == "segnet":
         options = {"decoder": arguments.decoder, "decoder_kernel": arguments.decoder_kernel}
         model = zoo.SegNet(count, coarse=False, **options)
-    elif not Path(name).is_dir():
-        raise ValueError(f"--model must be enet, segnet or the folder of a model, but got {name}.")
+    elif not Path(name).is_dir() and name not in PUBLISHED:
+        raise ValueError(f"--model must be enet, segnet, hair or the folder of a model, but got {name}.")
     else:
         model = zoo.from_pretrained(name)
-        if not model.segments or model._inputs != (3, 2):
+        if not model.segments or (model._pictures, model._inputs[1]) != (3, 2):
             raise ValueError(f"--model must segment RGB images, unlike {name}.")
         options = {"num_classes": count, "ignore_mismatched_sizes": True, "dtype": "float32"}
         model = zoo.from_pretrained(name, **options)

@@ -17,8 +17,8 @@ import mlx.core as mx
 import numpy as np
 from matplotlib import colormaps
 from mlx_unpool_zoo import CAMVID, Model, read_classes
+from mlx_unpool_zoo.inputs import array_of, reduced
 from mlx_unpool_zoo.metrics import boundary_f_score, confusion_matrix, iou
-from mlx_unpool_zoo.model import array_of, reduced
 from mlx_unpool_zoo.pytorch import cut
 from PIL import Image, ImageOps
 from tqdm import tqdm
@@ -295,7 +295,8 @@ def table_of(path: Path) -> list[Any]:
     """The classes in a file. Their numbers, names and colours must be different and fit."""
     try:
         text = path.read_text("utf-8")
-        if path.name == "class_names.txt":  # a name per line
+        numbered = re.search(r"^\s*\d+\s+\S", text, re.MULTILINE)
+        if path.name == "class_names.txt" or not (path.name == "labelmap.txt" or numbered):  # a name per line
             lines = enumerate(text.split("\n"))
             named = [(name.strip(), colour_of(n)["colour"]) for n, name in lines if name.strip()]
         elif path.name == "labelmap.txt":  # name:red,green,blue:parts:actions

@@ -2,7 +2,6 @@
 
 import gzip
 import shutil
-import signal
 from pathlib import Path
 
 from support.brain_volumes import (
@@ -26,6 +25,7 @@ import mlx_unpool_zoo as zoo
 import nibabel
 import numpy as np
 import pytest
+from faults import check_faults, damaged
 from mlx_unpool_zoo.near_ties import pooled_indices
 from programs import call
 from scipy import ndimage
@@ -111,7 +111,6 @@ def test_one_frame_and_bytes_that_the_header_scales_are_read(tmp_path):
     assert scan.shape == (20, 20, 20)
     assert np.abs(scan.get_fdata() - values).max() < 1 / 255
     assert np.asarray(conform(scan, 32).dataobj).max() == 255
-    assert conform(scan).shape == (256, 256, 256)
 
 
 def test_labels_on_the_grid_of_a_scan_are_those_of_the_nearest_voxels():
@@ -146,46 +145,37 @@ def sized(voxel: float, offset: float = 0) -> nibabel.Nifti1Image:
 
 
 VALUES = head((8, 8, 8)).astype(np.float32)
-WITH_NAN = np.where(np.indices(VALUES.shape).sum(0) == 9, np.nan, VALUES)
 BROKEN = {
-    "frames": (nifti(np.stack([VALUES] * 2, axis=-1)), r"its shape is \(8, 8, 8, 2\)"),
-    "complex": (nifti(VALUES.astype(np.complex64)), "its type is complex64"),
-    "nan": (nifti(WITH_NAN), "not finite"),
-    "empty": (nifti(0 * VALUES), "all of its values are 0.0"),
-    "voxels": (nifti(VALUES, 2.0), r"\[1.0, 1.0, 1.0\] mm and \[2.0, 1.0, 1.0\]"),
-    "small voxels": (sized(0.01), r"must have voxels of 0.1 to 10 mm, .* \[\[0.009"),
-    "large voxels": (sized(1e6), "must have voxels of 0.1 to 10 mm"),
-    "infinite offset": (sized(1, np.inf), "at most 100 m from the origin, but .* inf"),
-    "large offset": (sized(1, 1e30), r"at most 100 m from the origin, but .*e\+30"),
-    "truncated": (nifti(VALUES).to_bytes()[:200], "cannot be read as a volume"),
-    "no volume": (b"this is no volume", "cannot be read as a volume"),
+    r"its shape is \(8, 8, 8, 2\)": nifti(np.stack([VALUES] * 2, axis=-1)),
+    "its type is complex64": nifti(VALUES.astype(np.complex64)),
+    "some of its values are not finite": nifti(np.where(VALUES.max() == VALUES, np.nan, VALUES)),
+    "all of its values are 0.0": nifti(0 * VALUES),
+    r"\[1.0, 1.0, 1.0\] mm and \[2.0, 1.0, 1.0\]": nifti(VALUES, 2.0),
+    r"must have voxels of 0.1 to 10 mm, .* \[\[0.009": sized(0.01),
+    r"must have voxels of 0.1 to 10 mm, .* \[\[1000000": sized(1e6),
+    "at most 100 m from the origin, but .* inf": sized(1, np.inf),
+    r"at most 100 m from the origin, but .*e\+30": sized(1, 1e30),
+    "cannot be read as a volume": gzip.compress(nifti(VALUES).to_bytes()[:200]),
+    "cannot be read as a volume: .*": b"this is no volume",
 }
 
 
-@pytest.mark.parametrize("kind", BROKEN)
-def test_other_files_are_refused_in_one_line(tmp_path, kind):
-    contents, says = BROKEN[kind]
-    path = tmp_path / "scan.nii.gz"
-    if isinstance(contents, bytes):
-        path.write_bytes(gzip.compress(contents) if kind == "truncated" else contents)
-    else:
-        nibabel.save(contents, path)
-    with pytest.raises(ValueError, match=says) as info:
+@pytest.mark.parametrize("says", BROKEN)
+def test_other_files_are_refused_in_one_line(tmp_path, says):
+    path, content = tmp_path / "scan.nii.gz", BROKEN[says]
+    path.write_bytes(content) if isinstance(content, bytes) else nibabel.save(content, path)
+    with pytest.raises(ValueError, match=rf"^{path} [^\n]*{says}[^\n]*$"):
         read_scan(path)
-    (line,) = str(info.value).splitlines()
-    assert str(path) in line
 
 
 @pytest.mark.parametrize("suffix", [".nii.gz", ".mgz", ".nii.bz2"])
 def test_a_flipped_bit_in_a_compressed_scan_is_noticed(tmp_path, suffix):
-    path, random = tmp_path / f"scan{suffix}", np.random.default_rng(0)
+    path = tmp_path / f"scan{suffix}"
     kind = nibabel.MGHImage if suffix == ".mgz" else nibabel.Nifti1Image
     nibabel.save(kind((900 * head((20, 20, 20))).astype(np.int16), np.eye(4)), path)
     contents, expected = path.read_bytes(), read_scan(path).get_fdata()
-    for _ in range(30):
-        damaged = bytearray(contents)
-        damaged[random.integers(20, len(contents))] ^= 1 << random.integers(8)
-        path.write_bytes(damaged)
+    for broken in damaged(contents, 30, first=20):
+        path.write_bytes(broken)
         try:  # some bits have no meaning, such as those after the end of the last block
             assert np.array_equal(read_scan(path).get_fdata(), expected)
         except ValueError as error:
@@ -194,11 +184,10 @@ def test_a_flipped_bit_in_a_compressed_scan_is_noticed(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 2), (8, 8, 1)])
-def test_a_scan_without_content_on_the_grid_is_refused(tmp_path, shape):
+def test_a_scan_without_content_on_the_grid_is_refused(shape):
     values = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-    nibabel.save(nibabel.Nifti1Image(values, np.eye(4)), tmp_path / "scan.nii.gz")
-    with pytest.raises(ValueError, match=r"scan\.nii\.gz is empty after resampling"):
-        conform(read_scan(tmp_path / "scan.nii.gz"), 32)
+    with pytest.raises(ValueError, match="is empty after resampling"):
+        conform(nibabel.Nifti1Image(values, np.eye(4)), 32)
 
 
 # Slices and sums.
@@ -312,9 +301,8 @@ def test_labels_are_those_of_a_pytorch_pipeline():
             scores = scores[:, sagittal_channels(CLASSES)]
         total.add_(scores.permute(permuted), alpha=0.2 if name == "sagittal" else 0.4)
         models[name] = zoo.from_pytorch("fastsurfer_cnn", twin.state_dict())
-        indices = [first_to_last(array) for array in found]
         for start in range(0, len(thick), batch):
-            batches += [array[start : start + batch] for array in indices]
+            batches += [first_to_last(array)[start : start + batch] for array in found]
     total = total.numpy()
     expected = total.argmax(axis=3)
     # Rounding can exchange two nearly equal values of a window. Then scores around it differ arbitrarily.
@@ -323,12 +311,10 @@ def test_labels_are_those_of_a_pytorch_pipeline():
     assert np.abs(sums.astype(float) - total).max() <= 2e-3 * np.abs(total).max()
     got = sums.argmax(axis=-1)
     assert len(np.unique(expected)) > 10
-    differ = np.argwhere(got != expected)
     # Ties are frequent in half precision. The frameworks may round the last bit differently.
-    for voxel in map(tuple, differ):
-        near, best = total[voxel][got[voxel]], total[voxel][expected[voxel]]
-        assert best - near <= np.spacing(best), voxel
-    assert len(differ) <= 1e-3 * got.size
+    near, best = (np.take_along_axis(total, c[..., None], -1) for c in (got, expected))
+    assert (best - near <= np.spacing(best)).all()
+    assert (got != expected).mean() <= 1e-3
 
 
 @pytest.fixture(scope="module")
@@ -408,19 +394,9 @@ def test_each_error_is_one_line_and_leaves_no_folder(folders, tmp_path):
     assert "labels.txt" in fails(scan, "--models", models, "--labels", tmp_path / "labels.txt")
 
 
-@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_a_signal_while_files_are_written_leaves_none(folders, tmp_path, monkeypatch, stop):
-    monkeypatch.setattr(brain_segment, "draw", lambda *_: signal.raise_signal(stop))
-    words = folders / "scan.nii.gz", "--models", folders / "models", "--size", 32, "--output"
-    # The tests may run with Ctrl-C ignored, for example in the background of a shell.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        for output in (tmp_path, tmp_path / "new"):
-            call("brain_segment.py", *words, output, status=128 + stop)
-            assert not list(tmp_path.iterdir())
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+def test_no_fault_damages_a_file(folders, tmp_path):
+    words = [folders / "scan.nii.gz", "--models", folders / "models", "--size", 16, "--output"]
+    check_faults("brain_segment.py", lambda output: [*words, output], folders, tmp_path)
 
 
 def test_sides_in_the_picture_are_those_of_the_scan(tmp_path, monkeypatch):

@@ -69,7 +69,7 @@ def test_export_is_a_program_for_several_shapes(tmp_path):
     model.save_pretrained(tmp_path / "model")
     x = mx.random.uniform(shape=(2, 8, 8, 3))
     shapes = ["--shape", 1, 8, 8, 3, "--shape", 2, 8, 8, 3]
-    done = programs.run("export.py", tmp_path / "model", file, *shapes, "--device", "cpu")
+    done = programs.call("export.py", tmp_path / "model", file, *shapes, "--device", "cpu")
     assert done.stderr == ""
     assert str(file) in done.stdout
     read = mx.import_function(str(file))

@@ -1,13 +1,11 @@
 """Files of weights: writes are atomic, damaged files are refused, nothing in a file is executed."""
 
-import contextlib
 import errno
 import itertools
 import json
 import os
 import pickle
 import random
-import resource
 import stat
 import subprocess
 import sys
@@ -24,9 +22,10 @@ import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
+from faults import check_faults, contents, damaged, disk_of
 from mlx.utils import tree_flatten, tree_map
-from mlx_unpool_zoo import convert
 from mlx_unpool_zoo.pytorch import read_state
+from PIL import Image
 from programs import Bomb, environment
 from small_models import save_state
 
@@ -122,7 +121,7 @@ def test_saving_that_fails_at_a_file_leaves_a_whole_model(tmp_path, monkeypatch,
     old, new = (zoo.SegNet(number, (8,), (2,)) for number in (2, 3))
     old.about.licence_text, new.about.licence_text = "MIT", "BSD"
     old.save_pretrained(tmp_path)
-    before, count = {path: path.read_bytes() for path in tmp_path.iterdir()}, itertools.count(1)
+    before, count = contents(tmp_path), itertools.count(1)
     owner, original = (Path, Path.replace) if call == "replace" else (os, os.fsync)
 
     def fail(what: Any, *target: Path) -> None:
@@ -136,7 +135,7 @@ def test_saving_that_fails_at_a_file_leaves_a_whole_model(tmp_path, monkeypatch,
     if failing == 1:
         with pytest.raises(OSError, match=r"/model\.safetensors cannot be written: .* Stale file handle"):
             new.save_pretrained(tmp_path)
-        assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+        assert contents(tmp_path) == before
         return
     name = ["config.json", "README.md", "LICENSE"][failing - 2]
     with pytest.warns(UserWarning, match=rf"^The model is saved, .* but {name} is still .*: .*/{name} "):
@@ -169,45 +168,33 @@ def test_config_json_counts_with_the_weights_that_were_saved_with_it(tmp_path):
         second.save_pretrained(tmp_path)
 
 
-def test_a_full_disk_and_an_interruption_leave_the_old_model(tmp_path, monkeypatch, capsys):
-    model, folder, source = zoo.ENet(12), tmp_path / "model", tmp_path / "enet.safetensors"
+def test_a_full_disk_and_an_interruption_leave_the_old_model(tmp_path):
+    model, folder = zoo.ENet(12), tmp_path / "model"
     model.save_pretrained(folder)
-    save_state(source, model)
-    before = {path: path.read_bytes() for path in folder.iterdir()}
+    before = contents(folder)
     model.about.source = "x" * 2_000_000
     with disk_of(3_000_000), pytest.raises(OSError, match=f"^{folder}/model.safetensors cannot be written: "):
         model.save_pretrained(folder)
     stop = mock.patch.object(mx, "save_safetensors", side_effect=KeyboardInterrupt)
     with stop, pytest.raises(KeyboardInterrupt):
         model.save_pretrained(folder)
-    assert {path: path.read_bytes() for path in folder.iterdir()} == before
-    monkeypatch.setattr(sys, "argv", ["convert", "enet", str(source), str(tmp_path / "new" / "a")])
-    with disk_of(1_000_000):
-        assert convert.main() == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"{tmp_path / 'new' / 'a' / 'model.safetensors'} cannot be written: ")
-    assert sorted(tmp_path.iterdir()) == [source, folder]
+    assert contents(folder) == before
 
 
-@contextlib.contextmanager
-def disk_of(size: int):
-    """No file can be longer than ``size`` bytes."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+@pytest.mark.parametrize("program", ["predict.py", "export.py", "mlx_unpool_zoo.convert"])
+def test_no_fault_damages_a_file_of_a_program(program, tmp_path):
+    inputs = tmp_path / "in"
+    zoo.SegNet(3, (4,), (1,)).save_pretrained(inputs / "model")
+    save_state(inputs / "state.safetensors", zoo.SegNet(3, (4,), (1,)))
+    Image.new("RGB", (8, 8)).save(inputs / "a.png")
+    check_faults(program, lambda folder: {
+        "predict.py": [inputs / "model", inputs / "a.png", "--output", folder / "x.png"],
+        "export.py": [inputs / "model", folder / "x.mlxfn", "--shape", 1, 8, 8, 3],
+        "mlx_unpool_zoo.convert": ["segnet", inputs / "state.safetensors", folder / "x"],
+    }[program], inputs, tmp_path / "out")  # fmt: skip
 
 
 # Reading.
-
-
-def refused(path: Path, contents: bytes) -> None:
-    path.write_bytes(contents)
-    with pytest.raises(ValueError, match=f"{path}: it is damaged") as info:
-        load_arrays(path)
-    assert len(str(info.value).splitlines()) == 1
 
 
 def entry(**changes: object) -> dict:
@@ -226,19 +213,22 @@ HEADERS = [
 def test_damaged_and_malicious_files_are_refused(tmp_path):
     path, trace = tmp_path / "file.safetensors", tmp_path / "executed"
     save_arrays(path, {"a": mx.arange(30), "b": mx.ones((3, 4))}, {"kind": "test"})
-    contents = path.read_bytes()
-    for length in range(0, len(contents), 7):
-        refused(path, contents[:length])
-    refused(path, contents + b"more")
-    refused(path, contents[:-1] + bytes([contents[-1] ^ 1]))  # another number
-    for header in HEADERS:
-        text = json.dumps(header).encode()
-        refused(path, len(text).to_bytes(8, "little") + text + bytes(8))
+    content, headers = path.read_bytes(), [json.dumps(header).encode() for header in HEADERS]
     payload = pickle.dumps({"state_dict": {"w": Bomb(trace)}})
-    refused(path, payload)
     with (tmp_path / "x.npz").open("wb") as file:
         np.savez(file, w=np.array([Bomb(trace)], dtype=object))
-    refused(path, (tmp_path / "x.npz").read_bytes())
+    for wrong in (
+        *(content[:length] for length in range(0, len(content), 7)),
+        *damaged(content, 20),
+        content + b"more",
+        content[:-1] + bytes([content[-1] ^ 1]),  # another number
+        *(len(text).to_bytes(8, "little") + text + bytes(8) for text in headers),
+        payload,
+        (tmp_path / "x.npz").read_bytes(),
+    ):
+        path.write_bytes(wrong)
+        with pytest.raises(ValueError, match=f"^{path}: it is damaged[^\n]*$"):
+            load_arrays(path)
     assert not trace.exists()
     pickle.loads(payload)
     assert trace.exists()  # the payload would run
@@ -248,15 +238,11 @@ def test_damaged_and_malicious_files_are_refused(tmp_path):
 @pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
 def test_broken_pytorch_files_are_refused_in_a_line(tmp_path, legacy):
     torch = pytest.importorskip("torch")
-    path, damage, refusals = tmp_path / "state.pth", random.Random(0), []
+    path, refusals = tmp_path / "state.pth", []
     state = {"state_dict": {f"layer{n}.weight": torch.ones(2, 3) for n in range(4)}}
     torch.save(state, path, _use_new_zipfile_serialization=not legacy)
-    contents = path.read_bytes()
-    for number in range(100):
-        broken, position = bytearray(contents), damage.randrange(len(contents))
-        if number < 30:
-            del broken[position:]
-        broken[position : position + 1] = [damage.randrange(256)]
+    content = path.read_bytes()
+    for broken in (*damaged(content, 60), *(content[:n] for n in range(0, len(content), len(content) // 40))):
         path.write_bytes(broken)
         try:
             read_state(path)

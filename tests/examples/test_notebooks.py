@@ -59,12 +59,7 @@ def test_outside_of_a_clone_a_sentence_says_what_is_missing(name, tmp_path, monk
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_drawing_code_is_hidden_and_pictures_are_described(name):
-    notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            if any(f"def {word}" in cell.source for word in ("show", "draw_grid")):
-                assert "hide-input" in cell.metadata.tags  # on the site
-                assert cell.metadata.jupyter.source_hidden  # in JupyterLab
-            if any("image/png" in output.get("data", {}) for output in cell.outputs):
-                assert len(cell.metadata.mystnb.image.alt) > 40
+def test_pictures_are_described(name):
+    for cell in nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells:
+        if any("image/png" in output.get("data", {}) for output in cell.get("outputs", [])):
+            assert len(cell.metadata.mystnb.image.alt) > 40

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import json
-import os
 import re
 import shutil
 import signal
@@ -28,10 +27,8 @@ from mlx_unpool_zoo import from_pretrained
 from PIL import Image
 from programs import environment
 
-PROGRAM = Path(segnet_digits.__file__)
 SMALL = Path(__file__).parent / "support" / "small_training.py"
 TIMEOUT = 150  # seconds
-RESULTS = {"segnet-unpool-seed0.safetensors", "metrics.json", "segnet.png"}
 
 
 def free_ports(count: int) -> int:
@@ -46,21 +43,20 @@ def free_ports(count: int) -> int:
             return start
 
 
-def start(command: list, log: Path, **variables: str) -> subprocess.Popen:
-    """Start a program whose output goes to a file."""
-    env = environment() | variables
-    env["PYTHONPATH"] = f"{PROGRAM.parent}{os.pathsep}{env['PYTHONPATH']}"
-    streams = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
-    with log.open("w") as output:
-        return subprocess.Popen(list(map(str, command)), env=env, stdout=output, **streams)
-
-
 @dataclasses.dataclass
 class Run:
     """Processes that were started together, and the files of their output."""
 
-    processes: list[subprocess.Popen]
-    logs: list[Path]
+    processes: list[subprocess.Popen] = dataclasses.field(default_factory=list)
+    logs: list[Path] = dataclasses.field(default_factory=list)
+
+    def start(self, command: list, log: Path, **variables: str) -> None:
+        """Start a program whose output goes to a file."""
+        env, streams = environment() | variables, {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
+        with log.open("w") as output:
+            process = subprocess.Popen(list(map(str, command)), env=env, stdout=output, **streams)
+        self.processes.append(process)
+        self.logs.append(log)
 
     def said(self) -> list[str]:
         return [log.read_text() for log in self.logs]
@@ -80,22 +76,9 @@ class Run:
 
 
 @contextlib.contextmanager
-def started(program: Path, folders: list[Path], *options: object) -> Iterator[Run]:
-    """Connected processes of a program, each with its own folder; all are killed at the end."""
-    variables = {}
-    folders[0].parent.mkdir(exist_ok=True)
-    if len(folders) > 1:
-        port = free_ports(len(folders))
-        hosts = folders[0].with_name(f"hosts-{port}.json")
-        hosts.write_text(json.dumps([[f"127.0.0.1:{port + n}"] for n in range(len(folders))]))
-        variables["MLX_HOSTFILE"] = str(hosts)
-    run = Run([], [folder.with_name(folder.name + ".log") for folder in folders])
+def processes() -> Iterator[Run]:
+    run = Run()
     try:
-        for rank, (folder, log) in enumerate(zip(folders, run.logs, strict=True)):
-            if rank:
-                time.sleep(0.6)  # a process that finds no listener would wait longer than that
-            command = [sys.executable, program, "--output", folder, *options]
-            run.processes.append(start(command, log, MLX_RANK=str(rank), **variables))
         yield run
     finally:
         for process in run.processes:
@@ -103,14 +86,28 @@ def started(program: Path, folders: list[Path], *options: object) -> Iterator[Ru
             process.wait()
 
 
+@contextlib.contextmanager
+def started(program: Path, folder: Path, count: int, *options: object) -> Iterator[Run]:
+    """Connected processes of a program; the first writes into machine-0, the second into machine-1."""
+    variables, port = {}, free_ports(count)
+    folder.mkdir(exist_ok=True)
+    if count > 1:
+        (folder / "hosts.json").write_text(json.dumps([[f"127.0.0.1:{port + n}"] for n in range(count)]))
+        variables["MLX_HOSTFILE"] = str(folder / "hosts.json")
+    with processes() as run:
+        for rank in range(count):
+            if rank:
+                time.sleep(0.6)  # a process that finds no listener would wait longer than that
+            machine = folder / f"machine-{rank}"
+            command = [sys.executable, program, "--output", machine, *options]
+            run.start(command, machine.with_suffix(".log"), MLX_RANK=str(rank), **variables)
+        yield run
+
+
 def train_small(folder: Path, count: int, *options: object) -> list[str]:
     """Train small networks in ``count`` processes to the end; the output of each."""
-    with started(SMALL, machines(folder, count), *options) as run:
+    with started(SMALL, folder, count, *options) as run:
         return run.finish()
-
-
-def machines(folder: Path, count: int) -> list[Path]:
-    return [folder / f"machine-{rank}" for rank in range(count)]
 
 
 def final_states(said: list[str], run: str) -> list[str]:
@@ -151,7 +148,7 @@ def test_two_processes_have_the_losses_of_one_and_the_same_state(pair, tmp_path)
 
 def test_two_processes_continue_exactly_after_ctrl_c_and_after_one_was_killed(pair, tmp_path):
     checkpoint, options = tmp_path / "machine-0" / "batch.safetensors", ["--runs", "batch"]
-    with started(SMALL, machines(tmp_path, 2), *options) as run:
+    with started(SMALL, tmp_path, 2, *options) as run:
         run.wait_until(lambda: "step 10 of 40" in run.said()[0])
         run.processes[1].send_signal(signal.SIGINT)
         for process in run.processes:
@@ -161,7 +158,7 @@ def test_two_processes_continue_exactly_after_ctrl_c_and_after_one_was_killed(pa
     assert 10 <= stopped < 40
 
     # Only the first machine has a checkpoint.
-    with started(SMALL, machines(tmp_path, 2), *options, "--resume") as run:
+    with started(SMALL, tmp_path, 2, *options, "--resume") as run:
         run.wait_until(lambda: steps_in(checkpoint) > stopped)
         run.processes[0].send_signal(signal.SIGKILL)
         assert run.processes[0].wait(TIMEOUT) == -signal.SIGKILL
@@ -177,19 +174,15 @@ def test_two_processes_continue_exactly_after_ctrl_c_and_after_one_was_killed(pa
 def test_the_launcher_of_mlx_runs_the_example(tmp_path):
     launcher = shutil.which("mlx.launch", path=Path(sys.executable).parent)
     assert launcher  # it comes with MLX
-    command = [launcher, "-n", 2, "--backend", "ring", "--starting-port", free_ports(2), "--"]
-    options = "--decoder", "unpool", "--steps", 2, "--batch", 2, "--scenes", 1
-    options += "--output", tmp_path / "run"
-    program = [sys.executable, PROGRAM, *options]
-    run = Run([start([*command, *program], tmp_path / "log")], [tmp_path / "log"])
-    try:
+    command = [launcher, "-n", 2, "--backend", "ring", "--starting-port", free_ports(2), "--", sys.executable]
+    options = "--decoder", "unpool", "--steps", 2, "--batch", 2, "--scenes", 1, "--output", tmp_path / "run"
+    with processes() as run:
+        run.start([*command, segnet_digits.__file__, *options], tmp_path / "log")
         (said,) = run.finish()
-    finally:
-        run.processes[0].kill()
-        run.processes[0].wait()
     assert said.count("Test scenes, 1 seed") == 1  # from the first process
     assert said.count("unpool, seed 0, step 2 of 2: loss") == 1
-    assert {path.name for path in (tmp_path / "run").iterdir()} == RESULTS
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert names == {"segnet-unpool-seed0.safetensors", "metrics.json", "segnet.png"}
 
 
 def test_two_processes_train_on_pictures_and_if_one_is_killed_the_best_model_is_there(tmp_path):
@@ -197,17 +190,17 @@ def test_two_processes_train_on_pictures_and_if_one_is_killed_the_best_model_is_
         (tmp_path / name).mkdir()
         for number in range(5):
             Image.fromarray(np.eye(16, dtype=np.uint8)).save(tmp_path / name / f"{number}.png")
-    folders = machines(tmp_path / "run", 2)
     options = "--data", tmp_path, "--model", "segnet", "--batch", 2, "--save-every", 1, "--steps", 10_000
-    with started(PROGRAM.with_name("train.py"), folders, *options) as run:
+    program, folder = Path(segnet_digits.__file__).with_name("train.py"), tmp_path / "run"
+    with started(program, folder, 2, *options) as run:
         run.wait_until(lambda: "the best so far" in run.said()[0])
         run.processes[0].kill()
         assert run.processes[1].wait(TIMEOUT) == 1
         *others, line = run.said()[1].splitlines()
     assert all(other.startswith("[ring] ") for other in others)  # from MLX
     assert re.fullmatch(r"Another process has ended: .*\. Start all again with --resume\.", line)
-    assert from_pretrained(folders[0] / "segnet").segments
-    assert not folders[1].exists()
+    assert from_pretrained(folder / "machine-0" / "segnet").segments
+    assert not (folder / "machine-1").exists()
 
 
 def train_linear(checkpoint: Path, steps: int, **options: Any) -> tuple[list, int]:
@@ -257,7 +250,6 @@ def test_a_second_ctrl_c_does_not_wait():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with training.StopRequest() as request:
-            assert not request.made
             signal.raise_signal(signal.SIGINT)
             assert request.made
             with pytest.raises(KeyboardInterrupt):

@@ -8,14 +8,16 @@ from typing import Any
 from unittest import mock
 
 import mlx.core as mx
+import mlx.nn as nn
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
 import yaml
+from faults import damaged
 from mlx_unpool_zoo.convert import plane_of
-from mlx_unpool_zoo.pytorch import to_state_dict
+from mlx_unpool_zoo.pytorch import load_state_dict, to_state_dict
 from PIL import Image
-from programs import errors_of, run
+from programs import call
 from small_models import SMALL, edit_config, save_state, sizes_of, small_model
 
 import mlx_unpool
@@ -53,6 +55,7 @@ CONFIGS: list[tuple[Any, str]] = [
     ({"config": {"depth": 3}}, "unexpected keyword argument 'depth'"),
     ({"config": {"drop_out": 2}}, "'drop_out': .* less than 1, but got 2"),
     ({"about": {"plane": "oblique"}}, "'plane': Input should be 'axial', .* got 'oblique'"),
+    ({"about": {"base_model": "https://github.com/a/b"}}, "'base_model': String should match pattern"),
     ({"about": {"licnce": "MIT"}}, "'licnce': Extra inputs are not permitted"),
     ({"about": {"classes": [{"name": "sky", "colour": [1, 2, 300]}]}}, "'classes.0.colour.2':"),
     ({"about": {"classes": [GREY, GREY]}}, "'classes' must have 0 or 33 entries but got 2"),
@@ -91,7 +94,7 @@ def test_an_unknown_key_of_the_configuration_is_a_warning(quicknat, tmp_path):
 def test_models_of_the_hub_are_loaded_and_uploaded_by_its_library(quicknat, monkeypatch):
     model, x = small_model("quicknat")
     download, api, uploaded = mock.Mock(return_value=str(quicknat)), mock.Mock(), {}
-    monkeypatch.setattr("mlx_unpool_zoo.model.snapshot_download", download)
+    monkeypatch.setattr("mlx_unpool_zoo.storage.snapshot_download", download)
     options = {"revision": "v1.0", "token": "t", "cache_dir": "c", "local_files_only": True}
     assert mx.array_equal(zoo.QuickNAT.from_pretrained("someone/it", **options)(x), model(x))
     files = ["config.json", "model.safetensors", "LICENSE"]
@@ -104,37 +107,35 @@ def test_models_of_the_hub_are_loaded_and_uploaded_by_its_library(quicknat, monk
 
     api.create_repo.return_value.repo_id = "someone/it"
     api.upload_folder = upload
-    monkeypatch.setattr("mlx_unpool_zoo.model.HfApi", lambda token: api)
+    monkeypatch.setattr("mlx_unpool_zoo.storage.HfApi", lambda token: api)
     assert model.push_to_hub("it", private=True) == "someone/it"
     api.create_repo.assert_called_once_with("it", private=True, exist_ok=True)
     assert uploaded == {path.name: path.read_bytes() for path in quicknat.iterdir()}
 
 
 def test_damaged_weights_are_refused(quicknat, tmp_path):
-    folder = copy_of(quicknat, tmp_path / "model")
-    file = folder / "model.safetensors"
-    contents = file.read_bytes()
-    random, flipped = np.random.default_rng(0), []
-    for position in [*random.integers(len(contents), size=40), -9, contents.index(b"unknown")]:
-        flipped.append(bytearray(contents))
-        flipped[-1][position] ^= 1 << random.integers(8)
-    for damaged in (*flipped, contents[:-4], contents[9:], b"something else", b""):
-        file.write_bytes(damaged)
+    file = copy_of(quicknat, tmp_path / "model") / "model.safetensors"
+    content = file.read_bytes()
+    at = content.index(b"unknown")  # in the metadata
+    for wrong in (*damaged(content, 40), content[:at] + b"U" + content[at + 1 :], content[9:]):
+        file.write_bytes(wrong)
         with pytest.raises(ValueError, match=r"/model\.safetensors: it is damaged[^\n]*$"):
-            zoo.from_pretrained(folder)
+            zoo.from_pretrained(file.parent)
 
 
-@pytest.mark.parametrize("dtype", [mx.int32, mx.bool_, mx.complex64, mx.uint8], ids=str)
-def test_weights_of_other_types_are_refused_by_name(quicknat, tmp_path, dtype):
-    model = small_model("quicknat")[0]
-    name = "classifier.conv.weight"
-    says = rf"QuickNAT cannot load the weights: type {dtype} instead of mlx.core.float32: {name}.$"
-    model.classifier.conv.weight = model.classifier.conv.weight.astype(dtype)
-    model.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=says):
-        zoo.from_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=says):
-        zoo.from_pytorch("quicknat", to_state_dict(model))
+def test_weights_of_other_types_are_refused_by_name(tmp_path):
+    model, name = small_model("quicknat")[0], "classifier.conv.weight"
+    weight = model.classifier.conv.weight
+    for dtype in (mx.int32, mx.bool_, mx.complex64, mx.uint8):
+        says = rf"QuickNAT cannot load the weights: type {dtype} instead of mlx.core.float32: {name}.$"
+        model.classifier.conv.weight = weight.astype(dtype)
+        model.save_pretrained(tmp_path)
+        for load in (
+            lambda: zoo.from_pretrained(tmp_path),
+            lambda: zoo.from_pytorch("quicknat", to_state_dict(model)),
+        ):
+            with pytest.raises(ValueError, match=says):
+                load()
 
 
 def test_other_files_in_a_folder_are_named_in_one_line(quicknat, tmp_path):
@@ -186,8 +187,11 @@ def test_a_name_that_is_neither_a_folder_nor_on_the_hub(quicknat, tmp_path, monk
         with pytest.raises(ValueError, match=f"There is no folder {name}. Pass a folder, or owner"):
             zoo.from_pretrained(name)
 
+    found = copy_of(quicknat, tmp_path / "run" / "it")
+    with pytest.raises(OSError, match=f"no model.safetensors in the folder .*/run: did you mean {found}\\?$"):
+        zoo.from_pretrained(tmp_path / "run")
     download = mock.Mock(side_effect=OSError("401 Client Error"))
-    monkeypatch.setattr("mlx_unpool_zoo.model.snapshot_download", download)
+    monkeypatch.setattr("mlx_unpool_zoo.storage.snapshot_download", download)
     with pytest.raises(OSError, match=r"no folder owner/name, .* Hub says: 401 Client Error"):
         zoo.from_pretrained("owner/name")
 
@@ -214,8 +218,7 @@ def test_the_authors_configurations_are_accepted_as_arguments_and_in_a_checkpoin
         checkpoint = {"model_state": state, "config": own}
         assert zoo.from_pytorch(model_type, checkpoint).config == model.config
     for unreadable in ("{", "[" * 5000, 3, None):
-        sizes = sizes_of(model)
-        zoo.from_pytorch(model_type, {"model_state": state, "config": unreadable}, **sizes)
+        zoo.from_pytorch(model_type, {"model_state": state, "config": unreadable}, **sizes_of(model))
 
 
 IMAGES = {"encoder.0.weight": np.zeros((8, 1, 3, 3)), "encoder.0.bias": np.zeros(8)}
@@ -235,7 +238,7 @@ SURPLUS = {f"a{n}": np.zeros(1) for n in range(12)}
             "conv_autoencoder_3d",
             IMAGES,
             {},
-            r"with 5 axes, but got the shape \(8, 1, 3, 3\). This is a network for 2-D images",
+            r"with 5 axes, but got the shape \(8, 1, 3, 3\), as for 2-D images",
         ),
     ],
 )
@@ -261,10 +264,27 @@ def test_weights_that_do_not_fit_are_listed_and_the_cause_is_last(quicknat):
         zoo.from_pretrained(quicknat, num_filters=5)
 
 
+@pytest.mark.parametrize("prefix", ["model.", "net.0."])
+def test_a_prefix_of_all_names_is_removed(prefix):
+    model, x = small_model("quicknat")
+    state = {prefix + name: value for name, value in to_state_dict(model).items()}
+    with pytest.warns(UserWarning, match=f"Removed the prefix '{prefix}' of the names"):
+        assert mx.array_equal(zoo.from_pytorch("quicknat", state)(x), model(x))
+    other = zoo.QuickNAT(num_filters=4, se_block="SSE").eval()
+    with pytest.warns(UserWarning, match=f"Removed the prefix '{prefix}' of the names"):
+        load_state_dict(other, state)
+    assert mx.array_equal(other(x), model(x))
+    del state[f"{prefix}classifier.conv.bias"]
+    for ambiguous in (state, {f"{n}.{name}": np.ones(2) for n in "ab" for name in ("weight", "bias")}):
+        layer = other if ambiguous is state else nn.LayerNorm(2)
+        with pytest.raises(ValueError, match=r"missing: [\w.]+; not used: [\w.]+; missing: "):
+            load_state_dict(layer, ambiguous)
+
+
 def test_arguments_that_a_model_refuses():
     vinn, x = small_model("fastsurfer_vinn")
     hypvinn, pair = small_model("hypvinn")
-    for call, says in (
+    for refused, says in (
         (lambda: zoo.HypVINN(crop_position="left"), "crop_position"),
         (lambda: zoo.HypVINN(num_channels=13), "'num_channels' must be even"),
         (lambda: zoo.SegNet(2, (4, 6), (1, 2, 2)), "must have the same length, but got"),
@@ -277,7 +297,7 @@ def test_arguments_that_a_model_refuses():
         (lambda: zoo.QuickNAT(pool=3).predict(np.zeros((3, 3), np.uint8)), "at least 31 positions"),
     ):
         with pytest.raises(ValueError, match=says):
-            call()
+            refused()
     says = r"^\[ENet\] missing .* 'num_classes', and got 'classes'; the arguments are num_classes\.$"
     with pytest.raises(TypeError, match=says):
         zoo.ENet(classes=3)
@@ -330,77 +350,70 @@ def test_the_plane_is_in_the_name_of_the_authors_file():
     assert {path: plane_of(Path("/data") / path) for path in PLANES} == PLANES
 
 
-def test_converting_stores_classes_plane_and_licence(tmp_path):
+def test_converting_stores_classes_plane_and_licence(tmp_path, monkeypatch):
     model, x = small_model("fastsurfer_vinn")
     source = save_state(tmp_path / "aparc_vinn_axial_v2.0.0.safetensors", model)
-    (tmp_path / "copy.txt").write_text("Apache License\n")
-    head = "ID\tLabelName\tR\tG\tB\tA\n0\tUnknown\t0\t0\t0\t0\n"
+    monkeypatch.chdir(tmp_path)
+    Path("copy.txt").write_text("Apache License\n")
     rows = [f"{n}\tClass-{n}\t1\t2\t{n}\t0\n" for n in range(2, 80)]
-    (tmp_path / "colours.tsv").write_text(head + "".join(rows))
+    Path("colours.tsv").write_text("ID\tLabelName\tR\tG\tB\tA\n0\tUnknown\t0\t0\t0\t0\n" + "".join(rows))
+    command = ["mlx_unpool_zoo.convert", "fastsurfer_vinn", source]
     sizes = ["--config", "height=16", "width=32"]
     options = ["--licence", "Apache-2.0", "--licence-file", "copy.txt", "--classes", "colours.tsv"]
-    command = ["mlx_unpool_zoo.convert", "fastsurfer_vinn", source, "axial", *sizes, *options]
-    result = run(*command, "--source", "the authors", cwd=tmp_path)
-    assert result.stdout.rstrip().endswith("axial slices")
-    again = zoo.from_pretrained(tmp_path / "axial")
+    said = call(*command, "axial", *sizes, *options, "--source", "the authors").stdout
+    assert said.rstrip().endswith("axial slices")
+    again = zoo.from_pretrained("axial")
     assert mx.array_equal(again(x), model(x))
-    expected = ("axial", "Deep-MI/FastSurfer", "the authors")
-    assert (again.about.plane, again.about.base_model, again.about.source) == expected
+    assert (again.about.plane, again.about.base_model, again.about.source) == ("axial", "", "the authors")
     assert again.about.classes[1] == {"name": "Class-2", "colour": [1, 2, 2], "label": 2}
-    assert (tmp_path / "axial" / "LICENSE").read_text() == "Apache License\n"
-    assert "Licence of the weights: Apache-2.0" in (tmp_path / "axial" / "README.md").read_text()
-
-    command = ["mlx_unpool_zoo.convert", "fastsurfer_vinn", source, tmp_path / "x", *sizes, "--plane"]
-    (line,) = errors_of(*command, "coronal")
-    assert line == f"--plane must be axial, as in {source.name}, but got coronal."
-    run(*command, "axial")
-    about = zoo.from_pretrained(tmp_path / "x").about
+    assert Path("axial/LICENSE").read_text() == "Apache License\n"
+    assert "Licence of the weights: Apache-2.0" in Path("axial/README.md").read_text()
+    said = call(*command, "x", *sizes, "--plane", "coronal", status=1).stderr
+    assert said == f"--plane must be axial, as in {source.name}, but got coronal.\n"
+    call(*command, "x", *sizes, "--plane", "axial")
+    about = zoo.from_pretrained("x").about
     assert (about.plane, len(about.classes), about.classes[1]["label"]) == ("axial", 79, 2)
 
 
 def test_a_converted_enet_predicts(tmp_path):
     """With the classes of CamVid and the range of values that the published weights were trained on."""
-    mx.random.seed(0)
     source = save_state(tmp_path / "best.safetensors", zoo.ENet(12))
     Image.new("RGB", (24, 16), "red").save(tmp_path / "street.png")
     named = {"raw": ["--input", "raw"], "normalised": ["--input", "normalised"], "default": []}
     for name, options in named.items():
-        run("mlx_unpool_zoo.convert", "enet", source, tmp_path / name, *options)
-        loaded = zoo.from_pretrained(tmp_path / name)
-        normalised = loaded.about.input["normalisation"] is not None
-        assert normalised == (name == "normalised")
-        assert [entry["name"] for entry in loaded.about.classes][:2] == ["sky", "building"]
+        call("mlx_unpool_zoo.convert", "enet", source, tmp_path / name, *options)
+        about = zoo.from_pretrained(tmp_path / name).about
+        assert (about.input["normalisation"] is not None) == (name == "normalised")
+        assert about.classes == zoo.CAMVID
     street, drawing = tmp_path / "street.png", tmp_path / "classes.png"
-    run("predict.py", tmp_path / "raw", street, "--output", drawing)
+    call("predict.py", tmp_path / "raw", street, "--output", drawing)
     assert drawing.exists()
     with Image.open(tmp_path / "classes-street.png") as labels, Image.open(street) as picture:
         assert np.array_equal(labels, zoo.from_pretrained(tmp_path / "raw").predict(picture))
         colour = zoo.CAMVID[labels.getpixel((3, 4))]["colour"]
         assert labels.convert("RGB").getpixel((3, 4)) == tuple(colour)
-    other = tmp_path / "raw" / "street.png"
-    (line,) = errors_of("predict.py", tmp_path / "raw", street, other, "--output", drawing)
-    assert line == "images must have different names, but got street, street."
+    words = tmp_path / "raw", street, tmp_path / "raw" / "street.png", "--output", drawing
+    said = call("predict.py", *words, status=1).stderr
+    assert said == "images must have different names, but got street, street.\n"
 
 
 def test_converting_other_weights_leaves_nothing(tmp_path):
     source = save_state(tmp_path / "quicknat.safetensors", small_model("quicknat")[0])
-    (tmp_path / "empty.txt").write_text("nothing")
-    before = sorted(tmp_path.iterdir())
-    missing = tmp_path / "missing.pth"
+    missing, folder = tmp_path / "missing.pth", tmp_path / "a" / "b"
     for words, says in (
-        (["fastsurfer_cnn", source, tmp_path / "a" / "b"], str(source)),
-        (["quicknat", source, tmp_path / "a", "--config", "num_filters=many"], str(source)),
-        (["quicknat", source, tmp_path / "a", "--licence-file", tmp_path / "none"], ""),
-        (["quicknat", missing, tmp_path / "a"], f"{missing}: there is no such file."),
+        (["fastsurfer_cnn", source, folder], str(source)),
+        (["quicknat", source, folder, "--config", "num_filters=many"], str(source)),
+        (["quicknat", source, folder, "--licence-file", tmp_path / "none"], "none"),
+        (["quicknat", missing, folder], f"{missing}: there is no such file."),
     ):
-        lines = errors_of("mlx_unpool_zoo.convert", *words)
-        assert 0 < len(lines) <= 13
-        assert says in "\n".join(lines)
-        assert sorted(tmp_path.iterdir()) == before
-    with pytest.raises(ValueError, match="number name red green blue"):
-        zoo.read_classes(tmp_path / "empty.txt")
+        (line,) = call("mlx_unpool_zoo.convert", *words, status=1).stderr.splitlines()
+        assert says in line
+        assert [*tmp_path.iterdir()] == [source]
     (tmp_path / "words.txt").write_text("1 see pages 2 3\n4 name 5 6 7 0\n")
     assert zoo.read_classes(tmp_path / "words.txt") == [{"name": "name", "colour": [5, 6, 7], "label": 4}]
+    (tmp_path / "words.txt").write_text("nothing")
+    with pytest.raises(ValueError, match="number name red green blue"):
+        zoo.read_classes(tmp_path / "words.txt")
 
 
 @pytest.mark.parametrize("name", ["huggingface_hub", "numpy", "pydantic", "safetensors"])
@@ -408,6 +421,6 @@ def test_an_import_without_the_libraries_says_what_to_install(name, monkeypatch)
     for module in [m for m in sys.modules if m.startswith("mlx_unpool_zoo")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
-    says = rf'mlx_unpool_zoo needs {name}, .* extra \[zoo\] .* pip install "\.\[zoo\]" in a clone'
+    says = rf'mlx_unpool_zoo needs {name}, .* extra \[zoo\] .* pip install "mlx-unpool\[zoo\] @ git'
     with pytest.raises(ImportError, match=says):
         importlib.import_module("mlx_unpool_zoo")

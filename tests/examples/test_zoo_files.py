@@ -16,7 +16,7 @@ from mlx_unpool_zoo.fastsurfer import CropPosition, resize
 from mlx_unpool_zoo.near_ties import pooled_indices
 from mlx_unpool_zoo.pytorch import to_state_dict
 from programs import ROOT
-from small_models import SMALL, save_state, sizes_of, small_model
+from small_models import SMALL, edit_config, save_state, sizes_of, small_model
 
 import mlx_unpool
 
@@ -106,7 +106,6 @@ def test_the_card_has_what_the_hub_reads(tmp_path):
         "license": "apache-2.0",
         "license_link": "LICENSE",
         "pipeline_tag": "image-segmentation",
-        "base_model": "Deep-MI/FastSurfer",
         "tags": ["mlx", "mlx-unpool", "fastsurfer_vinn", "axial"],
     }
     said = ("# FastSurferVINN for MLX, axial slices", "**Not for clinical use.**", "@article{henschel")
@@ -115,11 +114,12 @@ def test_the_card_has_what_the_hub_reads(tmp_path):
     assert (tmp_path / "LICENSE").read_text() == "Apache License\n"
     assert zoo.from_pretrained(tmp_path).about == model.about  # the copy of the licence as well
 
-    model.about.licence, model.about.licence_text = "See Zenodo", ""
+    model.about.licence, model.about.licence_text, model.about.base_model = "See Zenodo", "", "some/one"
     model.about.licence_link = "https://zenodo.org/records/10390573"
     model.save_pretrained(tmp_path / "other")
     card = (tmp_path / "other" / "README.md").read_text()
     assert "license: other\nlicense_name: See Zenodo\nlicense_link: https://zenodo" in card
+    assert "base_model: some/one\n" in card
     assert "See Zenodo (https://zenodo.org/records/10390573)" in card
 
 
@@ -127,8 +127,10 @@ def test_a_class_loads_its_own_folders(tmp_path):
     model, x = small_model("fastsurfer_vinn")
     model.save_pretrained(tmp_path)
     assert mx.array_equal(zoo.FastSurferVINN.from_pretrained(str(tmp_path))(x), model(x))
-    with pytest.raises(ValueError, match=r"'model_type' must be one of quicknat"):
+    with pytest.raises(ValueError, match=r"be one of quicknat, .* use FastSurferVINN.from_pretrained, or"):
         zoo.QuickNAT.from_pretrained(tmp_path)
+    edit_config(tmp_path, about={"base_model": "Deep-MI/FastSurfer"})  # as all models had it until e1aeba1
+    assert zoo.from_pretrained(tmp_path).about.base_model == ""
     again = zoo.FastSurferVINN.from_pytorch(to_state_dict(model), **sizes_of(model))
     assert mx.array_equal(again(x), model(x))
 
@@ -168,12 +170,14 @@ def test_loading_that_is_not_strict_keeps_the_initial_values_of_missing_arrays(t
 
 def test_a_quantised_model_comes_back(tmp_path):
     """With a different number of bits in some layers."""
-    model = zoo.QuickNAT(num_filters=64).eval()
-    kinds = {"encode1.SELayer.cSE.fc1": {"group_size": 32, "bits": 4, "mode": "affine"}}
-    kinds["decode4.SELayer.cSE.fc1"] = {"group_size": 64, "bits": 8, "mode": "affine"}
+    model, x = zoo.QuickNAT(num_filters=64).eval(), mx.random.normal((1, 32, 32, 1))
+    kinds = {
+        f"{block}.SELayer.cSE.fc1": {"group_size": size, "bits": bits, "mode": "affine"}
+        for block, size, bits in (("encode1", 32, 4), ("decode4", 64, 8))
+    }
     nn.quantize(model, class_predicate=lambda name, _: kinds.get(name, False))
     model.save_pretrained(tmp_path)
-    again, x = zoo.from_pretrained(tmp_path), mx.random.normal((1, 32, 32, 1))
+    again = zoo.from_pretrained(tmp_path)
     assert again.decode4.SELayer.cSE.fc1.bits == 8
     assert mx.array_equal(again(x), model(x))
 
@@ -187,6 +191,19 @@ def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch):
             warnings.filterwarnings("ignore", "Parameters with new random values")
             exec(compile(block, page, "exec"), names)
     assert page != "docs/zoo.md" or names["classes"].shape == (3, 32, 32)
+
+
+def test_the_page_has_the_number_of_parameters_of_every_model():
+    page, rows = (ROOT / "docs" / "zoo.md").read_text(), {}
+    for row in re.findall(r"^\| (?!model)(.*`\w+`.*) \|$", page, re.MULTILINE):
+        model_type, _, _, parameters, *_ = row.split(" | ")
+        rows[re.search(r"`(\w+)`", model_type)[1]] = parameters.replace(",", "")
+    assert set(rows) == set(zoo.MODELS)
+    for name, kind in zoo.MODELS.items():
+        models = [kind(12) if name in ("enet", "segnet") else kind()]
+        models += [zoo.SegNet.vgg16(12)] * (name == "segnet")
+        counts = [sum(v.size for _, v in tree_flatten(m.trainable_parameters())) for m in models]
+        assert counts == [int(n) for n in re.findall(r"\d{5,}", rows[name])], name
 
 
 # Layers.
@@ -277,6 +294,9 @@ def test_a_near_tie_is_told_from_a_mistake(data_format):
     assert not np.allclose(ours, gradient)
     found = zoo.compare_port(port, [-1.0], scores, [other])
     assert min(found.flips[0] / 18, found.gap, found.scores) > 0.3
+    for inputs, got in (([np.ones(2)], "a list with ndarray"), (mx.ones(2), "array")):
+        with pytest.raises(TypeError, match=rf"such as \[mx.array\(x\)\], but got {got}\.$"):
+            zoo.compare_port(port, inputs, scores, [other])
     with pytest.raises(ValueError, match="these 'gradients': bias"):
         zoo.compare_port(port, [1.0], scores, [other], loss=mx.sum, gradients={"bias": np.ones(2)})
     with pytest.raises(ValueError, match=r"'scores' must have the shape \(1, .* but got \(2,\)"):

@@ -86,22 +86,24 @@ BAD = {
     "float64 from nan": np.full((8, 8, 3), np.nan),
     "bool": PICTURE > 0,
     r"the shape \(8, 8\)": np.zeros((8, 8), np.uint8),
+    r"the shape \(43, 50, 4\)": np.zeros((43, 50, 4), np.uint8),
     r"the shape \(1, 3, 8, 8\)": np.zeros((1, 3, 8, 8), np.uint8),
     r"the shape \(0, 8, 8, 3\)": np.zeros((0, 8, 8, 3), np.uint8),
     r"the shape \(\)": None,
 }
 
 
-@pytest.mark.parametrize("says", BAD)
-def test_images_that_are_refused(says):
-    with pytest.raises(ValueError, match=rf"^\[ENet\] 'images' must be .*H, W, 3.* but got {says}"):
-        small_model("enet")[0].predict(BAD[says])
-
-
-@pytest.mark.parametrize("images", [[PICTURE, PICTURE[:8]], []])
-def test_images_in_a_list_have_the_same_shape(images):
-    with pytest.raises(ValueError, match=r"^'images' must be one or more images of the same shape"):
-        small_model("enet")[0].predict(images)
+def test_images_that_are_refused():
+    model = small_model("enet")[0]
+    for says, images in BAD.items():
+        says += r'.*\. Pass a Pillow image, or its .convert\("RGB"\).$'
+        with pytest.raises(ValueError, match=rf"^\[ENet\] 'images' must be .*H, W, 3.* but got .*{says}"):
+            model.predict(images)
+    for images in ([PICTURE, PICTURE[:8]], []):
+        with pytest.raises(ValueError, match=r"^'images' must be one or more images of the same shape"):
+            model.predict(images)
+    grey = Image.fromarray(np.full((16, 24), 300, np.uint16))  # 65535 is white by default
+    assert np.array_equal(model.predict(grey), model.predict(np.ones((16, 24, 3), np.uint8)))
 
 
 def test_what_a_model_does_not_accept():
@@ -125,11 +127,9 @@ def test_what_a_model_does_not_accept():
 
 
 def test_signals_are_not_scaled():
-    model = zoo.SegNet(3, (4,), (1,), inputs=1, dims=1)
-    signal = np.random.default_rng(0).normal(size=50)
+    model, signal = zoo.SegNet(3, (4,), (1,), inputs=1, dims=1), np.random.default_rng(0).normal(size=50)
     assert np.array_equal(model.preprocess(signal)[0, :, 0], signal.astype(np.float32))
-    assert model.predict(signal).shape == (50,)
-    assert model.predict(np.stack([signal] * 2)).shape == (2, 50)
+    assert (model.predict(signal).shape, model.predict(np.stack([signal] * 2)).shape) == ((50,), (2, 50))
 
 
 def test_the_classes_of_the_authors():
@@ -170,13 +170,10 @@ def test_models_unpool_with_window_indices(kind, monkeypatch):
     assert {indices.dtype for indices in found} == {mx.int32}
 
 
-def test_segnet_of_the_paper_and_the_small_one_say_what_they_are():
-    paper, small = zoo.SegNet.vgg16(12), zoo.SegNet(12)
-    sizes = [sum(v.size for _, v in tree_flatten(m.parameters())) for m in (paper, small)]
-    assert sizes[0] == pytest.approx(29.5e6, rel=2e-3)
-    assert sizes[1] < 1e5
+def test_a_segnet_that_is_not_that_of_the_paper_says_so():
     similar = "2481-2495. This is a similar network with [12, 24, 48] channels"
-    assert [similar in str(model.model_card()) for model in (paper, small)] == [False, True]
+    cards = [str(model.model_card()) for model in (zoo.SegNet.vgg16(12), zoo.SegNet(12))]
+    assert [similar in card for card in cards] == [False, True]
 
 
 def test_statistics_stay_frozen_and_a_resumed_fine_tuning_step_is_the_same(tmp_path):
@@ -249,10 +246,8 @@ def test_void_and_outlines_near_it_do_not_count_in_the_metrics():
 @pytest.mark.parametrize("training", [True, False])
 def test_batch_norm_is_as_accurate_as_that_of_pytorch(shape, training):
     x = np.random.default_rng(0).normal(1, 2, shape).astype(np.float32)
-    norm, axes = BatchNorm(shape[-1]).train(training), tuple(range(len(shape) - 1))
-    found = np.array(norm(mx.array(x)))
-    wide = x.astype(np.float64)
-    mean, var = wide.mean(axes), wide.var(axes)
+    norm, axes, wide = BatchNorm(shape[-1]).train(training), tuple(range(len(shape) - 1)), x.astype(float)
+    found, mean, var = np.array(norm(mx.array(x))), wide.mean(axes), wide.var(axes)
     exact = (wide - mean) / np.sqrt(var + 1e-5) if training else wide / np.sqrt(1 + 1e-5)
     assert np.abs(found - exact).max() < 1.5e-6
     if training:

@@ -135,22 +135,12 @@ CONVOLUTIONS = ("Conv1d", "Conv3d", "ConvTranspose1d", "ConvTranspose3d")
 LAYERS = {**dict.fromkeys(CONVOLUTIONS, (2, 3, 5)), "Linear": (2, 3)}
 
 
-class WithRoot(nn.Module):
-    """A parameter at the root, layers of all ranks, and a list of layers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.log_sigma = mx.array(0.5)
-        self.layers = [getattr(nn, name)(*sizes) for name, sizes in LAYERS.items()]
-
-
 def test_parameters_at_the_root_and_weights_of_all_ranks_go_both_ways():
-    model = WithRoot()
-    twin = torch.nn.Module()
-    twin.log_sigma = torch.nn.Parameter(torch.tensor(0.0))
+    model, twin = nn.Module(), torch.nn.Module()
+    model.log_sigma, twin.log_sigma = mx.array(0.5), torch.nn.Parameter(torch.tensor(0.0))
+    model.layers = [getattr(nn, name)(*sizes) for name, sizes in LAYERS.items()]
     twin.layers = torch.nn.ModuleList(getattr(torch.nn, name)(*sizes) for name, sizes in LAYERS.items())
-    state = to_state_dict(model)
-    twin.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
+    twin.load_state_dict({name: torch.from_numpy(value) for name, value in to_state_dict(model).items()})
     assert twin.log_sigma.item() == 0.5
     back = convert_state_dict(model, {name: v.numpy() for name, v in twin.state_dict().items()})
     for name, value in tree_flatten(model.parameters()):
@@ -180,16 +170,14 @@ AROUND = [
 ]
 
 
-@pytest.mark.parametrize("around", AROUND)
-def test_a_state_dict_is_found_in_every_usual_checkpoint(around, tmp_path):
+def test_a_state_dict_is_found_in_every_usual_checkpoint(tmp_path):
     state = {"a.weight": torch.arange(6.0).reshape(2, 3), "log_sigma": torch.tensor(0.5)}
-    torch.save(around(state), tmp_path / "some.pth")
-    read = read_state(tmp_path / "some.pth")
-    assert {name: value.tolist() for name, value in read.items()} == {
-        "a.weight": [[0, 1, 2], [3, 4, 5]],
-        "log_sigma": 0.5,
-    }
-    assert state_of(around(state)).keys() == read.keys()
+    for around in AROUND:
+        torch.save(around(state), tmp_path / "some.pth")
+        read = read_state(tmp_path / "some.pth")
+        found = {name: value.tolist() for name, value in read.items()}
+        assert found == {"a.weight": [[0, 1, 2], [3, 4, 5]], "log_sigma": 0.5}
+        assert state_of(around(state)).keys() == read.keys()
 
 
 PUBLISHER = """
@@ -328,9 +316,7 @@ def test_a_checkpoint_without_weights_says_how_to_export_them(tmp_path):
 def test_files_that_are_not_checkpoints_are_refused_in_one_line(tmp_path):
     with pytest.raises(ValueError, match="there is no such file"):
         read_state(tmp_path / "missing.pth")
-    names = ["text.pth", "text.safetensors", "text.h5"]
-    for name in names:
+    for name in ("text.pth", "text.safetensors", "text.h5"):
         (tmp_path / name).write_text("not a checkpoint")
-        with pytest.raises(ValueError, match=f"{name}: it .*not a (file of torch|safetensors)") as error:
+        with pytest.raises(ValueError, match=rf"{name}: it [^\n]*not a (file of torch|safetensors)[^\n]*$"):
             read_state(tmp_path / name)
-        assert "\n" not in str(error.value)

@@ -5,12 +5,13 @@ from __future__ import annotations
 try:
     import huggingface_hub  # noqa: F401
     import numpy  # noqa: F401
+    import pooch  # noqa: F401
     import pydantic  # noqa: F401
     import safetensors  # noqa: F401
 except ImportError as error:
     raise ImportError(
         f"mlx_unpool_zoo needs {error.name}, which the extra [zoo] of mlx-unpool installs: "
-        'pip install ".[zoo]" in a clone of the repository',
+        'pip install "mlx-unpool[zoo] @ git+https://github.com/mlx-unpool/mlx-unpool"',
         name=error.name,
     ) from None
 
@@ -19,9 +20,11 @@ from mlx_unpool import __version__
 from . import metrics, pytorch
 from .autoencoders import ConvAutoencoder3d, InceptionAutoencoder
 from .classes import CAMVID, CEREBNET, FASTSURFER, read_classes
+from .configuration import MODELS, About
 from .enet import ENet
 from .fastsurfer import CerebNet, FastSurferCNN, FastSurferVINN, HypVINN
-from .model import MODELS, About, Model, from_pretrained, from_pytorch
+from .hair import HairSegmenter
+from .model import Model, from_pretrained, from_pytorch
 from .near_ties import Comparison, compare_port, pooled_indices
 from .quicknat import QuickNAT
 from .segnet import SegNet
@@ -29,7 +32,7 @@ from .segnet import SegNet
 # fmt: off
 __all__ = [
     "CAMVID", "CEREBNET", "FASTSURFER", "MODELS", "About", "CerebNet", "Comparison",
-    "ConvAutoencoder3d", "ENet", "FastSurferCNN", "FastSurferVINN", "HypVINN",
+    "ConvAutoencoder3d", "ENet", "FastSurferCNN", "FastSurferVINN", "HairSegmenter", "HypVINN",
     "InceptionAutoencoder", "Model", "QuickNAT", "SegNet", "__version__", "compare_port",
     "from_pretrained", "from_pytorch", "metrics", "pooled_indices", "pytorch", "read_classes",
 ]

@@ -19,8 +19,9 @@ from pydantic import Field
 
 from mlx_unpool import MaxPool1d, MaxPool3d, MaxUnpool1d, MaxUnpool3d
 
+from .configuration import CITATIONS, About, Size, Sizes
 from .layers import BatchNorm
-from .model import CITATIONS, About, Model, Size, Sizes
+from .model import Model
 
 
 class Inception(nn.Module):
@@ -301,14 +302,11 @@ class ConvAutoencoder3d(Model):
             for name, value in state.items()
             if (match := re.fullmatch(r"encoder\.(\d+)\.weight", name)) and value.ndim == 5
         }
-        first = weights.get(0)
-        if first is None:
-            convolution = state.get("encoder.0.weight")
-            found = "no such parameter" if convolution is None else f"the shape {convolution.shape}"
-            flat = convolution is not None and convolution.ndim == 4
+        first = state["encoder.0.weight"]
+        if first.ndim != 5:
             raise ValueError(
                 "[ConvAutoencoder3d] 'encoder.0.weight' must be the weight of a convolution of volumes, with "
-                f"5 axes, but got {found}.{' This is a network for 2-D images.' if flat else ''}"
+                f"5 axes, but got the shape {first.shape}{', as for 2-D images' * (first.ndim == 4)}."
             )
         return {
             "in_channels": first.shape[1],

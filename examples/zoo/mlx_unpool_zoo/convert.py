@@ -1,10 +1,11 @@
-"""Convert weights that were published for PyTorch, and write a folder that the zoo can load.
+"""Convert published weights, and write a folder that the zoo can load.
 
     python -m mlx_unpool_zoo.convert fastsurfer_vinn aparc_vinn_axial_v2.0.0.pkl fastsurfer/axial
     python -m mlx_unpool_zoo.convert enet best_model.pth enet --input raw
     python -m mlx_unpool_zoo.convert segnet vgg16_bn.pth start --config num_classes=12
+    python -m mlx_unpool_zoo.convert hair hair_segmentation.tflite hair
 
-Files may be .safetensors files or, if PyTorch is installed, state dicts, checkpoints and whole
+Files may be .safetensors or .tflite files or, if PyTorch is installed, state dicts, checkpoints and whole
 pickled models. No code in a file is run.
 """
 
@@ -21,7 +22,8 @@ from mlx.utils import tree_flatten
 
 from . import pytorch
 from .classes import read_classes
-from .model import IMAGENET, MODELS, Plane, from_pytorch
+from .configuration import IMAGENET, MODELS, Plane, naming
+from .model import from_pytorch
 
 
 def plane_of(path: Path, given: str | None = None) -> Any:
@@ -46,10 +48,10 @@ def argument(text: str) -> tuple[str, Any]:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser("python -m mlx_unpool_zoo.convert", description="Convert PyTorch weights.")
+    made = argparse.ArgumentParser("python -m mlx_unpool_zoo.convert", description="Convert weights.")
     add = made.add_argument
     add("model", choices=MODELS, help="type of the model")
-    add("weights", type=Path, help="checkpoint (.pth, .pkl, .safetensors, ...)")
+    add("weights", type=Path, help="checkpoint (.pth, .pkl, .safetensors, .tflite, ...)")
     add("folder", type=Path, help="folder to write")
     add("--config", type=argument, nargs="+", default=[], metavar="NAME=VALUE",
         help="arguments of the model that the shapes of the weights do not determine")  # fmt: skip
@@ -58,7 +60,11 @@ def parser() -> argparse.ArgumentParser:
     add("--plane", choices=get_args(Plane), help="plane of the slices, if not in the file name")
     add("--classes", type=Path, help="colour table: number name red green blue")
     add("--source", help="origin of the weights, for the model card")
-    add("--base-model", help="the original model, owner/name, for the model card")
+    add(
+        "--base-model",
+        default="",
+        help="owner/name of the original model on the Hugging Face Hub, for the card",
+    )
     add("--licence", default="unknown", help="SPDX identifier of the licence of the weights")
     add("--licence-link", default="", help="address of the licence")
     add("--licence-file", type=Path, help="text of the licence")
@@ -71,11 +77,9 @@ def convert(arguments: argparse.Namespace) -> str:
     source, folder = arguments.weights, arguments.folder
     plane = plane_of(source, arguments.plane)
     mx.random.seed(0)  # for parameters that are not in the file
-    try:
+    with naming(source):
         checkpoint = pytorch.read_checkpoint(source)
         model = from_pytorch(arguments.model, checkpoint, **dict(arguments.config))
-    except ValueError as error:
-        raise ValueError(f"{source}: {error}") from None
     about = model.about
     if arguments.input:
         about.input["normalisation"] = IMAGENET if arguments.input == "normalised" else None
@@ -84,7 +88,7 @@ def convert(arguments: argparse.Namespace) -> str:
     if model.medical and model.segments:
         about.plane = plane
     about.source = arguments.source or source.name
-    about.base_model = arguments.base_model or about.base_model
+    about.base_model = arguments.base_model
     about.licence, about.licence_link = arguments.licence, arguments.licence_link
     if arguments.licence_file:
         about.licence_text = arguments.licence_file.read_text(encoding="utf-8")

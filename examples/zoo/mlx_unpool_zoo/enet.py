@@ -17,8 +17,9 @@ import numpy as np
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
 from .classes import CAMVID
+from .configuration import CITATIONS, About, Size
 from .layers import BatchNorm
-from .model import CITATIONS, About, Model, Size
+from .model import Model
 
 
 class Initial(nn.Module):
@@ -36,14 +37,31 @@ class Initial(nn.Module):
         return self.activation(x)
 
 
-class Bottleneck(nn.Module):
+class Branch(nn.Module):
+    """What all bottlenecks share: a narrow branch of three convolutions, added to a main branch."""
+
+    def __init__(self, narrow: int, outputs: int, dropout: float) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = BatchNorm(narrow), BatchNorm(narrow)
+        self.norm3 = BatchNorm(outputs)
+        self.dropout = nn.Dropout2d(dropout)
+        self.activation = nn.PReLU()
+
+    def branch(self, x: mx.array, first: Any, middle: Any, last: Any) -> mx.array:
+        """The output of the branch for its three convolutions."""
+        x = self.activation(self.norm1(first(x)))
+        x = self.activation(self.norm2(middle(x)))
+        return self.dropout(self.norm3(last(x)))
+
+
+class Bottleneck(Branch):
     """Three convolutions plus the identity; the second is plain, dilated or asymmetric (1 x 5, 5 x 1)."""
 
     def __init__(
         self, channels: int, dilation: int = 1, asymmetric: bool = False, dropout: float = 0.1
     ) -> None:
-        super().__init__()
         narrow = channels // 4
+        super().__init__(narrow, channels, dropout)
         self.conv1 = nn.Conv2d(channels, narrow, 1, bias=False)
         if asymmetric:
             self.conv21 = nn.Conv2d(narrow, narrow, (1, 5), padding=(0, 2), bias=False)
@@ -51,63 +69,44 @@ class Bottleneck(nn.Module):
         else:
             self.conv2 = nn.Conv2d(narrow, narrow, 3, padding=dilation, dilation=dilation)
         self.conv3 = nn.Conv2d(narrow, channels, 1, bias=False)
-        self.norm1, self.norm2 = BatchNorm(narrow), BatchNorm(narrow)
-        self.norm3 = BatchNorm(channels)
-        self.dropout = nn.Dropout2d(dropout)
-        self.activation = nn.PReLU()
 
     def __call__(self, x: mx.array) -> mx.array:
-        branch = self.activation(self.norm1(self.conv1(x)))
-        branch = self.conv2(branch) if "conv2" in self else self.conv22(self.conv21(branch))
-        branch = self.activation(self.norm2(branch))
-        branch = self.dropout(self.norm3(self.conv3(branch)))
-        return self.activation(branch + x)
+        middle = self.conv2 if "conv2" in self else lambda y: self.conv22(self.conv21(y))
+        return self.activation(self.branch(x, self.conv1, middle, self.conv3) + x)
 
 
-class Down(nn.Module):
+class Down(Branch):
     """A bottleneck that halves the size; its main branch pools with indices."""
 
     def __init__(self, inputs: int, outputs: int, dropout: float = 0.1) -> None:
-        super().__init__()
         narrow = inputs // 4
+        super().__init__(narrow, outputs, dropout)
         self.conv1 = nn.Conv2d(inputs, narrow, 1, bias=False)
         self.conv2 = nn.Conv2d(narrow, narrow, 3, stride=2, padding=1)
         self.conv3 = nn.Conv2d(narrow, outputs, 1, bias=False)
-        self.norm1, self.norm2 = BatchNorm(narrow), BatchNorm(narrow)
-        self.norm3 = BatchNorm(outputs)
-        self.dropout = nn.Dropout2d(dropout)
-        self.activation = nn.PReLU()
         self.pool = MaxPool2d(2, return_indices=True, index_format="window")
 
     def __call__(self, x: mx.array) -> tuple[mx.array, mx.array]:
-        branch = self.activation(self.norm1(self.conv1(x)))
-        branch = self.activation(self.norm2(self.conv2(branch)))
-        branch = self.dropout(self.norm3(self.conv3(branch)))
+        branch = self.branch(x, self.conv1, self.conv2, self.conv3)
         x, indices = self.pool(x)
         x = mx.pad(x, [(0, 0)] * 3 + [(0, branch.shape[-1] - x.shape[-1])])
         return self.activation(branch + x), indices
 
 
-class Up(nn.Module):
+class Up(Branch):
     """A bottleneck that doubles the size; its main branch unpools with the indices of :class:`Down`."""
 
     def __init__(self, inputs: int, outputs: int, dropout: float = 0.1) -> None:
-        super().__init__()
         narrow = inputs // 4
+        super().__init__(narrow, outputs, dropout)
         self.main_conv = nn.Conv2d(inputs, outputs, 1)
         self.convt1 = nn.ConvTranspose2d(inputs, narrow, 1, bias=False)
         self.convt2 = doubling(narrow, narrow)
         self.convt3 = nn.ConvTranspose2d(narrow, outputs, 1, bias=False)
-        self.norm1, self.norm2 = BatchNorm(narrow), BatchNorm(narrow)
-        self.norm3 = BatchNorm(outputs)
-        self.dropout = nn.Dropout2d(dropout)
-        self.activation = nn.PReLU()
         self.unpool = MaxUnpool2d(2)
 
     def __call__(self, x: mx.array, indices: mx.array) -> mx.array:
-        branch = self.activation(self.norm1(self.convt1(x)))
-        branch = self.activation(self.norm2(self.convt2(branch)))
-        branch = self.dropout(self.norm3(self.convt3(branch)))
+        branch = self.branch(x, self.convt1, self.convt2, self.convt3)
         main = self.unpool(self.main_conv(x), indices, output_size=branch.shape)
         return self.activation(branch + main)
 
@@ -119,16 +118,9 @@ def doubling(inputs: int, outputs: int) -> nn.Module:
 
 def dilated_stage() -> list[nn.Module]:
     """Eight bottlenecks with growing dilation."""
-    return [
-        Bottleneck(128),
-        Bottleneck(128, dilation=2),
-        Bottleneck(128, asymmetric=True),
-        Bottleneck(128, dilation=4),
-        Bottleneck(128),
-        Bottleneck(128, dilation=8),
-        Bottleneck(128, asymmetric=True),
-        Bottleneck(128, dilation=16),
-    ]
+    kinds: list[dict[str, Any]] = [{}, {"dilation": 2}, {"asymmetric": True}, {"dilation": 4}]
+    kinds += [{}, {"dilation": 8}, {"asymmetric": True}, {"dilation": 16}]
+    return [Bottleneck(128, **kind) for kind in kinds]
 
 
 class ENet(Model):
@@ -151,8 +143,8 @@ class ENet(Model):
             "multiple_of": 8,
             "normalisation": None,  # 0 to 255, as in the training of the published weights
         },
-        base_model="ntkhoa95/ENet_PyTorch",
     )
+    names_of: ClassVar[str] = "ntkhoa95/ENet_PyTorch"
     published_tables: ClassVar[Mapping[int, list[Any]]] = {12: CAMVID}
 
     def __init__(self, num_classes: Size) -> None:
@@ -174,17 +166,10 @@ class ENet(Model):
                 f"[ENet] inputs must be (N, H, W, 3) with H and W multiples of 8, but got {x.shape}."
             )
         x, first = self.stage1[0](self.initial(x))
-        for block in self.stage1[1:]:
-            x = block(x)
-        x, second = self.stage2[0](x)
-        for block in self.stage2[1:] + self.stage3:
-            x = block(x)
-        x = self.stage4[0](x, second)
-        for block in self.stage4[1:]:
-            x = block(x)
-        x = self.stage5[0](x, first)
-        for block in self.stage5[1:]:
-            x = block(x)
+        x, second = self.stage2[0](nn.Sequential(*self.stage1[1:])(x))
+        x = nn.Sequential(*self.stage2[1:], *self.stage3)(x)
+        x = nn.Sequential(*self.stage4[1:])(self.stage4[0](x, second))
+        x = nn.Sequential(*self.stage5[1:])(self.stage5[0](x, first))
         return self.fullconv(x)
 
     @classmethod

@@ -25,21 +25,21 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
-from mlx_unpool import MaxPool2d, MaxUnpool2d
-
 from .classes import CEREBNET, FASTSURFER
-from .layers import BatchNorm, Classifier
-from .model import CITATIONS, About, Model, Size
+from .configuration import CITATIONS, About, Size
+from .layers import BatchNorm
+from .stages import FourStages
 
 ResizeMode = Literal["nearest", "bilinear", "bicubic", "area"]
 CropPosition = Literal["center", "top_left", "top_right", "bottom_left", "bottom_right"]
-INPUT: Any = {
-    "planes": 7,
-    "size": "multiples of 16; 256 x 256 slices of 1 mm as published",
-    "multiple_of": 16,
-    "normalisation": {"scale": 1 / 255, "mean": [0.0] * 7, "std": [1.0] * 7},
-}
-BASE_MODEL = "Deep-MI/FastSurfer"
+
+
+def slices(count: int, size: str, multiple_of: int = 1) -> Any:
+    """The entries of ``about.input`` for a number of neighbouring slices."""
+    normalisation = {"scale": 1 / 255, "mean": [0.0] * count, "std": [1.0] * count}
+    return {"planes": count, "size": size, "multiple_of": multiple_of, "normalisation": normalisation}
+
+
 # fmt: off
 WITHOUT_EFFECT = frozenset([
     "base_res", "dilation", "duplicate_input", "hetero_input", "loss_func", "mode", "model_name",
@@ -96,7 +96,7 @@ class CompetitiveBlock(nn.Module):
         return self[f"{self.norm}{self.last + 1}"](self[f"conv{self.last}"](x))
 
 
-class FastSurferCNN(Model):
+class FastSurferCNN(FourStages):
     """FastSurferCNN: segments slices of T1-weighted head scans; four pooling and four unpooling layers.
 
     ``FastSurferCNN()(slices)`` returns class scores (N, H, W, 79) of slices (N, H, W, 7).
@@ -113,11 +113,14 @@ class FastSurferCNN(Model):
 
     model_type: ClassVar[str] = "fastsurfer_cnn"
     default_about: ClassVar[About] = About(
-        paper="Henschel et al., FastSurfer, NeuroImage 219 (2020), 117012", input=INPUT, base_model=BASE_MODEL
+        paper="Henschel et al., FastSurfer, NeuroImage 219 (2020), 117012",
+        input=slices(7, "multiples of 16; 256 x 256 slices of 1 mm as published", 16),
     )
+    names_of: ClassVar[str] = "Deep-MI/FastSurfer"
     citation: ClassVar[str] = CITATIONS["henschel2020fastsurfer"]
     class_tables: ClassVar[Mapping[Any, list[Any]]] = FASTSURFER
-    medical: ClassVar[bool] = True
+    decoders: ClassVar[tuple[str, ...]] = ("decode4", "decode3", "decode2", "decode1")
+    first_weight: ClassVar[str] = "encode1.conv0.weight"
     convolutions: ClassVar[int] = 4  # of a block
     without_effect: ClassVar[frozenset[str]] = WITHOUT_EFFECT
 
@@ -135,46 +138,12 @@ class FastSurferCNN(Model):
     ) -> None:
         super().__init__()
         self.takes(num_channels)
-        kernel, stride, count = (kernel_h, kernel_w), stride_conv, self.convolutions
-        self.encode1 = CompetitiveBlock(
-            num_channels, num_filters, kernel, stride, start="normalise", convolutions=count
-        )
-        for name in ("encode2", "encode3", "encode4", "bottleneck", *(f"decode{n}" for n in (4, 3, 2, 1))):
-            self[name] = CompetitiveBlock(num_filters, num_filters, kernel, stride, convolutions=count)
-        self.classifier = Classifier(num_filters, num_classes, kernel_c, stride_conv)
-        self.maxpool = MaxPool2d(pool, stride_pool, return_indices=True, index_format="window")
-        self.unpool = MaxUnpool2d.from_pool(self.maxpool)
+        kernel, count = (kernel_h, kernel_w), self.convolutions
 
-    def __call__(self, x: mx.array) -> mx.array:
-        """Class scores (N, H, W, num_classes) of slices (N, H, W, num_channels)."""
-        self.check_input(x)
-        return self.classifier(self.features(x))
+        def block(inputs: int = num_filters, start: str = "compete") -> CompetitiveBlock:
+            return CompetitiveBlock(inputs, num_filters, kernel, stride_conv, start=start, convolutions=count)
 
-    def features(self, x: mx.array) -> mx.array:
-        """The output of the decoder: (N, H, W, num_filters)."""
-        stages = []
-        for number in range(1, 5):
-            skip = self[f"encode{number}"](x)
-            x, indices = self.maxpool(skip)
-            stages.append((skip, indices))
-        x = self.bottleneck(x)
-        for number in range(4, 0, -1):
-            skip, indices = stages.pop()
-            x = mx.maximum(self.unpool(x, indices, output_size=skip.shape), skip)
-            x = self[f"decode{number}"](x)
-        return x
-
-    @classmethod
-    def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        first, last = state["encode1.conv0.weight"], state["classifier.conv.weight"]
-        return {
-            "num_classes": last.shape[0],
-            "num_channels": first.shape[1],
-            "num_filters": first.shape[0],
-            "kernel_h": first.shape[2],
-            "kernel_w": first.shape[3],
-            "kernel_c": last.shape[2],
-        }
+        self.add_blocks(block(num_channels, "normalise"), block, block)
 
 
 class CerebNet(FastSurferCNN):
@@ -186,19 +155,15 @@ class CerebNet(FastSurferCNN):
 
     Args:
         num_classes: 28 for axial and coronal slices, 17 for sagittal ones.
-        num_channels: Slices per input.
-        num_filters: Channels of every convolution.
         kernel_h, kernel_w: Height and width of the first two kernels of each block.
-        kernel_c: Kernel size of the classifier.
-        stride_conv: Stride of every convolution.
-        pool, stride_pool: Size and stride of the pooling window.
+
+    The other arguments are those of :class:`FastSurferCNN`.
     """
 
     model_type: ClassVar[str] = "cerebnet"
     default_about: ClassVar[About] = About(
         paper="Faber et al., CerebNet, NeuroImage 264 (2022), 119703",
-        input=INPUT | {"size": "multiples of 16; 128 x 128 slices of 1 mm as published"},
-        base_model=BASE_MODEL,
+        input=slices(7, "multiples of 16; 128 x 128 slices of 1 mm as published", 16),
     )
     # "height" and "width" are those of the patches that the authors train on.
     without_effect: ClassVar[frozenset[str]] = WITHOUT_EFFECT | {"height", "width", "plane"}
@@ -231,26 +196,21 @@ class FastSurferVINN(FastSurferCNN):
     with ``voxel_size`` in mm; ``predict(volume, 1 / voxel_size)`` takes the same factor.
 
     Args:
-        num_classes: 79 for axial and coronal slices, 51 for sagittal ones.
-        num_channels: Slices per input.
         num_filters: Channels of the inner network.
         num_filters_interpol: Channels of the first block, which are resized.
-        kernel_h, kernel_w: Height and width of every kernel but the last.
-        kernel_c: Kernel size of the classifier.
-        stride_conv: Stride of every convolution.
-        pool, stride_pool: Size and stride of the pooling window.
         height: Number of columns of the inner feature maps: the authors' code swaps the two names.
         width: Number of rows of the inner feature maps.
         interpolation_mode: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or ``"area"``.
         crop_position: Where feature maps are cropped or padded if they do not fit: ``"center"``,
             ``"top_left"``, ``"top_right"``, ``"bottom_left"`` or ``"bottom_right"``.
+
+    The other arguments are those of :class:`FastSurferCNN`.
     """
 
     model_type: ClassVar[str] = "fastsurfer_vinn"
     default_about: ClassVar[About] = About(
         paper="Henschel, Kügler and Reuter, FastSurferVINN, NeuroImage 251 (2022), 118933",
-        input=INPUT | {"size": "any; 320 x 320 as published", "multiple_of": 1},
-        base_model=BASE_MODEL,
+        input=slices(7, "any; 320 x 320 as published"),
     )
     citation: ClassVar[str] = CITATIONS["henschel2022fastsurfervinn"]
 
@@ -373,13 +333,7 @@ class HypVINN(FastSurferVINN):
     model_type: ClassVar[str] = "hypvinn"
     default_about: ClassVar[About] = About(
         paper="Estrada et al., FastSurfer-HypVINN, Imaging Neuroscience 1 (2023)",
-        input={
-            "planes": 14,
-            "size": "any; 320 x 320 as published",
-            "multiple_of": 1,
-            "normalisation": {"scale": 1 / 255, "mean": [0.0] * 14, "std": [1.0] * 14},
-        },
-        base_model=BASE_MODEL,
+        input=slices(14, "any; 320 x 320 as published"),
     )
     citation: ClassVar[str] = CITATIONS["estrada2023hypvinn"]
     class_tables: ClassVar[Mapping[Any, list[Any]]] = {}

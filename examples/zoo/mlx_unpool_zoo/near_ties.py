@@ -143,6 +143,14 @@ def compare_port(
     Returns:
         A :class:`Comparison`.
     """
+    kinds = [type(value).__name__ for value in inputs if hasattr(value, "shape")]
+    if not isinstance(inputs, list | tuple) or set(kinds) - {"array"}:
+        got = (
+            f"a list with {pytorch.cut(kinds)}" if isinstance(inputs, list | tuple) else type(inputs).__name__
+        )
+        raise TypeError(
+            f"'inputs' must be a list of the model's arguments, such as [mx.array(x)], but got {got}."
+        )
     expected = pytorch.arrays_of({"scores": scores})["scores"]
     feed = list(pytorch.arrays_of({str(n): array for n, array in enumerate(indices)}).values())
     gaps: list[tuple[nn.Module, mx.array, mx.array]] = []

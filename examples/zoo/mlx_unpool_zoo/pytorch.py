@@ -61,9 +61,23 @@ def cut(names: Sequence[str], count: int = 10, separator: str = ", ") -> str:
     return separator.join([*(n if n.isprintable() else repr(n)[1:-1] for n in names[:count]), *more])
 
 
-def mismatch(model: str, differences: Sequence[str], hint: str = "") -> ValueError:
-    """An error for weights that do not fit a model."""
-    return ValueError(f"{model} cannot load the weights: {cut(differences, 3, '; ')}. {hint}".rstrip())
+def mismatch(model: str, differences: Sequence[Sequence[str]], hint: str = "") -> ValueError:
+    """An error for weights that do not fit a model, with the first difference of each kind first."""
+    lines = [line for kind in differences for line in kind[:1]]
+    lines += [line for kind in differences for line in kind[1:]]
+    return ValueError(f"{model} cannot load the weights: {cut(lines, 3, '; ')}. {hint}".rstrip())
+
+
+def without_prefix(state: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
+    """A state dict without the prefix, such as ``model.``, under which alone it has all wanted names."""
+    if not wanted or any(name in state for name in wanted):
+        return dict(state)
+    found = (name.removesuffix(wanted[0]) for name in state if name.endswith(f".{wanted[0]}"))
+    prefixes = [each for each in found if all(each + name in state for name in wanted)]
+    if len(prefixes) != 1:
+        return dict(state)
+    warnings.warn(f"Removed the prefix {prefixes[0]!r} of the names of the weights.", stacklevel=4)
+    return {name.removeprefix(prefixes[0]): value for name, value in state.items()}
 
 
 def read_state(path: str | Path) -> dict[str, np.ndarray]:
@@ -77,7 +91,7 @@ def read_state(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def read_checkpoint(path: str | Path) -> Any:
-    """Read a ``.safetensors`` file or, if PyTorch is installed, a file of ``torch.save``.
+    """Read a ``.safetensors`` or ``.tflite`` file or, if PyTorch is installed, a file of ``torch.save``.
 
     No code in the file is run and no module is imported, not even for a whole pickled model: objects of
     unknown classes become placeholders.
@@ -87,10 +101,14 @@ def read_checkpoint(path: str | Path) -> Any:
         raise ValueError("there is no such file.")
     if path.suffix == ".safetensors":
         return load_arrays(path)[0]
+    if path.suffix == ".tflite":
+        from .tflite import read_tflite
+
+        return read_tflite(path)
     try:
         import torch
     except ImportError:
-        raise ValueError("PyTorch is needed, except for .safetensors files.") from None
+        raise ValueError("PyTorch is needed, except for .safetensors and .tflite files.") from None
     inert: Any = ModuleType("inert_pickle")
     inert.Unpickler, inert.load = InertUnpickler, lambda file, **_: InertUnpickler(file).load()
     is_script = ValueError(f"it is a TorchScript file. {HOW_TO_EXPORT}")  # loading one could run its code
@@ -375,10 +393,11 @@ def matched(
     """The weights by MLX name, the missing names, and the names that are not in the model."""
     reordered = reordering(model, flatten, unflatten)
     names = names or sequential_names(model)
-    state = fold_weight_norm(state)
+    parameters = dict(tree_flatten(model.parameters()))
+    state = without_prefix(fold_weight_norm(state), [key for name in parameters for key in names(name)])
     rest = {name: value for name, value in state.items() if not name.endswith(COUNTERS)}
     weights, missing, wrong = {}, [], []
-    for name, parameter in dict(tree_flatten(model.parameters())).items():
+    for name, parameter in parameters.items():
         same = {key: rest.pop(key) for key in names(name) if key in rest}
         missing += [key for key in names(name) if key not in same]
         if not same:
@@ -406,9 +425,8 @@ def matched(
         weights[name] = mx.array(value.transpose(axes).copy(order="C"))
         wrong += wrong_type(key, weights[name], parameter)
     if wrong or (strict and (missing or rest)):
-        lines = [f"missing: {key}" for key in missing] if strict else []
-        unused = [f"not used: {key}" for key in rest] if strict else []
-        raise mismatch(type(model).__name__, lines + wrong + unused)
+        lines = [f"missing: {key}" for key in missing], wrong, [f"not used: {key}" for key in rest]
+        raise mismatch(type(model).__name__, lines if strict else [wrong])
     return weights, missing, list(rest)
 
 

@@ -16,13 +16,11 @@ import mlx.nn as nn
 import numpy as np
 from pydantic import Field
 
-from mlx_unpool import MaxPool2d, MaxUnpool2d
-
-from .layers import BatchNorm, Classifier
-from .model import CITATIONS, About, Model, Size
+from .configuration import CITATIONS, About, Size
+from .layers import BatchNorm
+from .stages import FourStages
 
 SEBlock = Literal["NONE", "CSE", "SSE", "CSSE"]
-DECODERS = ("decode4", "decode1", "decode2", "decode3")  # in the order of the forward pass
 
 
 class ChannelSE(nn.Module):
@@ -98,7 +96,7 @@ class DenseBlock(nn.Module):
         return self.drop_out(self.SELayer(x) if "SELayer" in self else x)
 
 
-class QuickNAT(Model):
+class QuickNAT(FourStages):
     """QuickNAT: densely connected blocks, four pooling and four unpooling layers; slices of any size.
 
     ``QuickNAT()(slices)`` returns class scores (N, H, W, 33) of slices (N, H, W, 1).
@@ -117,7 +115,8 @@ class QuickNAT(Model):
     """
 
     model_type: ClassVar[str] = "quicknat"
-    medical: ClassVar[bool] = True
+    decoders: ClassVar[tuple[str, ...]] = ("decode4", "decode1", "decode2", "decode3")
+    first_weight: ClassVar[str] = "encode1.conv1.weight"
     citation: ClassVar[str] = CITATIONS["roy2019quicknat"]
     default_about: ClassVar[About] = About(
         paper="Roy et al., QuickNAT, NeuroImage 186 (2019), 713-727",
@@ -127,8 +126,8 @@ class QuickNAT(Model):
             "multiple_of": 1,
             "normalisation": {"scale": 1 / 255, "mean": [0.0], "std": [1.0]},
         },
-        base_model="ai-med/quickNAT_pytorch",
     )
+    names_of: ClassVar[str] = "ai-med/quickNAT_pytorch"
 
     def __init__(
         self,
@@ -146,7 +145,7 @@ class QuickNAT(Model):
     ) -> None:
         super().__init__()
         smallest = 1
-        for _ in DECODERS:  # each pooling needs a window
+        for _ in self.decoders:  # each pooling needs a window
             smallest = (smallest - 1) * stride_pool + pool
         self.takes(num_channels, smallest=smallest)
 
@@ -154,43 +153,17 @@ class QuickNAT(Model):
             kernel = (kernel_h, kernel_w)
             return DenseBlock(inputs, num_filters, kernel, stride_conv, se_block or "NONE", drop_out)
 
-        self.encode1 = block(num_channels)
-        for name in ("encode2", "encode3", "encode4"):
-            self[name] = block(num_filters)
         # The published weights have unused squeeze and excitation parameters for the bottleneck.
-        self.bottleneck = block(num_filters)
-        for name in DECODERS:
-            self[name] = block(2 * num_filters)
-        self.classifier = Classifier(num_filters, num_classes, kernel_c, stride_conv)
-        self.maxpool = MaxPool2d(pool, stride_pool, return_indices=True, index_format="window")
-        self.unpool = MaxUnpool2d.from_pool(self.maxpool)
+        self.add_blocks(block(num_channels), lambda: block(num_filters), lambda: block(2 * num_filters))
 
-    def __call__(self, x: mx.array) -> mx.array:
-        """Class scores (N, H, W, num_classes) of slices (N, H, W, num_channels)."""
-        self.check_input(x)
-        stages = []
-        for number in range(1, 5):
-            skip = self[f"encode{number}"].excited(x)
-            x, indices = self.maxpool(skip)
-            stages.append((skip, indices))
-        x = self.bottleneck(x)
-        for name in DECODERS:
-            skip, indices = stages.pop()
-            x = self.unpool(x, indices, output_size=skip.shape)
-            x = self[name].excited(mx.concatenate([skip, x], axis=-1))
-        return self.classifier(x)
+    def run_block(self, name: str, x: mx.array) -> mx.array:
+        return self[name].excited(x)
+
+    def combine(self, x: mx.array, skip: mx.array) -> mx.array:
+        return mx.concatenate([skip, x], axis=-1)
 
     @classmethod
     def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        first, last = state["encode1.conv1.weight"], state["classifier.conv.weight"]
         kinds = {"SELayer.cSE.": "CSSE", "SELayer.fc1.": "CSE", "SELayer.conv.": "SSE"}
         found = [kind for part, kind in kinds.items() if any(part in name for name in state)]
-        return {
-            "num_classes": last.shape[0],
-            "num_channels": first.shape[1],
-            "num_filters": first.shape[0],
-            "kernel_h": first.shape[2],
-            "kernel_w": first.shape[3],
-            "kernel_c": last.shape[2],
-            "se_block": (*found, "NONE")[0],
-        }
+        return super().config_of(state) | {"se_block": (*found, "NONE")[0]}

@@ -19,8 +19,9 @@ from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d, MaxUnpool2d
 
 from . import pytorch
 from .classes import CAMVID
+from .configuration import CITATIONS, IMAGENET, About, Counts, Size, Sizes
 from .layers import BatchNorm
-from .model import CITATIONS, IMAGENET, About, Counts, Model, Size, Sizes
+from .model import Model
 
 VGG16 = [64, 128, 256, 512, 512]  # channels of each stage in the paper
 Decoder = Literal["unpool", "nearest", "bilinear", "skip"]

@@ -17,14 +17,9 @@ class InceptionTwin(nn.Module):
         self.batch_norm = nn.BatchNorm1d(4 * filters)
 
     def forward(self, x):
-        narrow = self.bottleneck(x)
-        maxima, indices = self.max_pool(x)
-        parts = [
-            self.conv_from_bottleneck_1(narrow),
-            self.conv_from_bottleneck_2(narrow),
-            self.conv_from_bottleneck_3(narrow),
-            self.conv_from_maxpool(maxima),
-        ]
+        narrow, (maxima, indices) = self.bottleneck(x), self.max_pool(x)
+        parts = [self.get_submodule(f"conv_from_bottleneck_{n}")(narrow) for n in (1, 2, 3)]
+        parts.append(self.conv_from_maxpool(maxima))
         return torch.relu(self.batch_norm(torch.cat(parts, 1))), indices
 
 
@@ -55,8 +50,7 @@ class LastWins(torch.autograd.Function):
         order = torch.arange(x.shape[-1]).expand_as(x)
         winner = torch.full_like(indices, -1).scatter_reduce(2, indices, order, "amax")
         ctx.save_for_backward(indices, winner.gather(2, indices) == order)
-        filled = x.gather(2, winner.clamp(min=0))
-        return torch.where(winner >= 0, filled, torch.zeros_like(filled))
+        return torch.where(winner >= 0, x.gather(2, winner.clamp(min=0)), 0)
 
     @staticmethod
     def backward(ctx, cotangent):
@@ -69,8 +63,7 @@ class InceptionAutoencoderTwin(nn.Module):
 
     def __init__(self, inputs=1, filters=32, sizes=(9, 19, 39), narrow=32) -> None:
         super().__init__()
-        wide = 4 * filters
-        self.encoder, self.decoder = nn.Module(), nn.Module()
+        wide, self.encoder, self.decoder = 4 * filters, nn.Module(), nn.Module()
         for number in (1, 2, 3):
             layer = InceptionTwin(inputs if number == 1 else wide, filters, sizes, narrow)
             self.encoder.add_module(f"inception_{number}", layer)
@@ -96,15 +89,14 @@ class ConvAutoencoder3dTwin(nn.Module):
 
     def __init__(self, inputs=1, channels=(8, 16, 32, 64, 128)) -> None:
         super().__init__()
+        self.encoder, self.decoder = nn.Sequential(), nn.Sequential()
         stages = list(zip((inputs, *channels), channels))
-        encoder, decoder = [], []
         for i, o in stages:
             pool = nn.MaxPool3d(2, 2, return_indices=True)
-            encoder += [nn.Conv3d(i, o, 3, padding=1), nn.BatchNorm3d(o), nn.ReLU(), pool]
+            self.encoder.extend([nn.Conv3d(i, o, 3, padding=1), nn.BatchNorm3d(o), nn.ReLU(), pool])
         for i, o in reversed(stages):
-            transposed = nn.ConvTranspose3d(o, i, 3, padding=1)
-            decoder += [nn.MaxUnpool3d(2, 2), transposed, nn.BatchNorm3d(i), nn.ReLU()]
-        self.encoder, self.decoder = nn.Sequential(*encoder), nn.Sequential(*decoder)
+            layers = nn.ConvTranspose3d(o, i, 3, padding=1), nn.BatchNorm3d(i), nn.ReLU()
+            self.decoder.extend([nn.MaxUnpool3d(2, 2), *layers])
 
     def forward(self, x):
         kept = []

@@ -4,11 +4,9 @@ import contextlib
 import importlib
 import io
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 from support.command_line import run_program
 
@@ -25,16 +23,6 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
 
 
-def run(program: str, *options: object, status: int = 0, **more: Any) -> Any:
-    """Run an example program or a module, which must end with this status, and capture its output as text."""
-    file = [EXAMPLES / program] if program.endswith(".py") else ["-m", program]
-    command = [sys.executable, *file, *options]
-    more = {"capture_output": True, "text": True, "env": environment()} | more
-    result = subprocess.run([str(word) for word in command], **more)
-    assert result.returncode == status, result.stderr
-    return result
-
-
 def call(program: str, *options: object, status: int = 0) -> SimpleNamespace:
     """Run an example program in this process, without the seconds that its imports take in another."""
     out, errors = io.StringIO(), io.StringIO()
@@ -49,13 +37,6 @@ def call(program: str, *options: object, status: int = 0) -> SimpleNamespace:
             run_program(main)
     assert end.value.code == status, errors.getvalue()
     return SimpleNamespace(stdout=out.getvalue(), stderr=errors.getvalue())
-
-
-def errors_of(program: str, *options: object, **more: Any) -> list[str]:
-    """The lines that a program writes to standard error when it refuses its options."""
-    result = run(program, *options, status=1, **more)
-    assert "Traceback" not in result.stderr
-    return result.stderr.splitlines()
 
 
 class Bomb:

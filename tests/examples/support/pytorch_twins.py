@@ -46,36 +46,33 @@ class Bottleneck(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, kind: str = "plain", dilation: int = 1) -> None:
         super().__init__()
-        narrow = inputs // 4
-        self.kind, self.wider = kind, outputs - inputs
+        narrow, self.kind, self.wider = inputs // 4, kind, outputs - inputs
         self.activation = self.activation1 = self.activation2 = self.activation3 = nn.PReLU()
+        layer, name = (nn.ConvTranspose2d, "convt") if kind == "up" else (nn.Conv2d, "conv")
+        first, last = layer(inputs, narrow, 1, bias=False), layer(narrow, outputs, 1, bias=False)
         if kind == "up":
             self.main_conv = nn.Conv2d(inputs, outputs, 1)
-            self.convt1 = nn.ConvTranspose2d(inputs, narrow, 1, bias=False)
-            self.convt2 = nn.ConvTranspose2d(narrow, narrow, 3, 2, 1, 1, bias=False)
-            self.convt3 = nn.ConvTranspose2d(narrow, outputs, 1, bias=False)
+            middle = {"convt2": nn.ConvTranspose2d(narrow, narrow, 3, 2, 1, 1, bias=False)}
+        elif kind == "asymmetric":
+            wide = nn.Conv2d(narrow, narrow, (1, 5), padding=(0, 2), bias=False)
+            middle = {"conv21": wide, "conv22": nn.Conv2d(narrow, narrow, (5, 1), padding=(2, 0), bias=False)}
         else:
-            self.conv1 = nn.Conv2d(inputs, narrow, 1, bias=False)
-            self.conv3 = nn.Conv2d(narrow, outputs, 1, bias=False)
-        if kind == "asymmetric":
-            self.conv21 = nn.Conv2d(narrow, narrow, (1, 5), padding=(0, 2), bias=False)
-            self.conv22 = nn.Conv2d(narrow, narrow, (5, 1), padding=(2, 0), bias=False)
-        elif kind in ("plain", "down"):
             stride = 2 if kind == "down" else 1
-            self.conv2 = nn.Conv2d(narrow, narrow, 3, stride, padding=dilation, dilation=dilation)
+            middle = {"conv2": nn.Conv2d(narrow, narrow, 3, stride, padding=dilation, dilation=dilation)}
+        self.convolutions = {f"{name}1": first, **middle, f"{name}3": last}
+        for each, convolution in self.convolutions.items():
+            self.add_module(each, convolution)
         self.norm1, self.norm2 = nn.BatchNorm2d(narrow), nn.BatchNorm2d(narrow)
         self.norm3 = nn.BatchNorm2d(outputs)
         self.pool, self.unpool = nn.MaxPool2d(2, return_indices=True), nn.MaxUnpool2d(2)
 
     def forward(self, x, indices=None):
+        first, *middle, last = self.convolutions.values()
         act = self.activation
+        y = act(self.norm1(first(x)))
+        y = self.norm3(last(act(self.norm2(nn.Sequential(*middle)(y)))))
         if self.kind == "up":
-            y = self.convt2(act(self.norm1(self.convt1(x))))
-            y = self.norm3(self.convt3(act(self.norm2(y))))
             return act(y + self.unpool(self.main_conv(x), indices, y.shape))
-        y = act(self.norm1(self.conv1(x)))
-        y = self.conv22(self.conv21(y)) if self.kind == "asymmetric" else self.conv2(y)
-        y = self.norm3(self.conv3(act(self.norm2(y))))
         if self.kind != "down":
             return act(y + x)
         main, indices = self.pool(x)

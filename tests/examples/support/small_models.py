@@ -17,6 +17,7 @@ VINN = {"num_filters": 4, "num_filters_interpol": 3, "height": 16, "width": 32}
 SMALL: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "segnet": ({"num_classes": 4, "channels": [4, 6], "convolutions": [1, 2]}, (1, 21, 22, 3)),
     "enet": ({"num_classes": 4}, (1, 24, 16, 3)),
+    "hair": ({"num_classes": 2}, (1, 32, 64, 4)),
     "fastsurfer_cnn": ({"num_classes": 5, "num_filters": 4}, (1, 32, 16, 7)),
     "fastsurfer_vinn": (VINN, (1, 32, 40, 7)),
     "cerebnet": ({"num_classes": 5, "num_filters": 4}, (1, 32, 16, 7)),

@@ -1,0 +1,190 @@
+"""Recolour the hair in photographs or in a video.
+
+    python examples/hair.py photo.jpg --colour copper                      writes demo/hair/photo.png
+    python examples/hair.py a.jpg b.jpg --colour "#2f6bd0"                 demo/hair/a.png and demo/hair/b.png
+    python examples/hair.py film.mp4 --colour blond --output dyed.mp4      needs PyAV: pip install av
+
+The first run downloads the weights of MediaPipe's network (0.8 MB, Apache-2.0) from Google. If an input
+cannot be read, or has no hair, the others are recoloured, and the exit status is 1.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from itertools import tee
+from pathlib import Path
+from typing import Any
+
+from support.command_line import run_program
+from support.files import check_output_file, replacing
+from support.folders import read_image
+
+import mlx_unpool_zoo as zoo
+import numpy as np
+from mlx_unpool_zoo.inputs import array_of
+from PIL import Image, ImageColor
+from tqdm import tqdm
+
+PHOTOGRAPHS = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff")  # that are written
+VIDEOS = (".mp4", ".mov", ".mkv", ".m4v", ".webm", ".avi")  # the first three are also written
+COLOURS = {"black": "#14100e", "brown": "#5b3a26", "auburn": "#7a2e1d", "copper": "#c05a21",
+           "blond": "#e8bf86", "pink": "#e0559a", "purple": "#7a2fd0", "blue": "#2f6bd0"}  # fmt: skip
+SPACES = ("colorspace", "color_range", "color_primaries", "color_trc")  # of the frames of a video
+LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
+
+
+def colour_of(text: str) -> np.ndarray:
+    """The red, green and blue of a colour, 0 to 1."""
+    try:
+        return np.array(ImageColor.getrgb(COLOURS.get(text.lower(), text))[:3], np.float32) / 255
+    except ValueError:
+        names = ", ".join(COLOURS)
+        raise ValueError(f"--colour must be {names}, a CSS colour or #rrggbb, but got {text!r}.") from None
+
+
+def brightness_of(picture: np.ndarray, mask: np.ndarray) -> float | None:
+    """The mean brightness of the hair, 0 to 1, or None if there is no hair."""
+    step = max(1, min(mask.shape) // 512)
+    hair, few = mask[::step, ::step] > 0.5, picture[::step, ::step]
+    return float((few[hair] @ LUMINANCE).mean()) / 255 if hair.any() else None
+
+
+def table_of(colour: np.ndarray, brightness: float) -> np.ndarray:
+    """The new colour (256, 3) of hair for each brightness of a pixel.
+
+    As in the paper of the network, it depends on the mean brightness of the hair. It goes from black through
+    the colour to a light tint of it, after a gamma correction that brings the mean nearer to the colour's.
+    Shadows are more saturated than in a linear table, as in real hair.
+    """
+    colour, mean = colour.clip(0.02, 0.98), np.clip(brightness, 0.02, 0.98)
+    own = colour @ LUMINANCE
+    target = mean + (own - mean) * (0.5 if own > mean else 0.8)  # more would make dark hair flat
+    levels = np.linspace(1e-3, 1, 256, dtype=np.float32)[:, None] ** (np.log(target) / np.log(mean))
+    dark = 0.65 * colour * levels / own + 0.35 * colour ** (np.log(levels) / np.log(own))
+    lightest = (1 + colour / colour.max()) / 2
+    light = lightest - (lightest - colour) * (1 - levels) / (1 - own)
+    return 255 * np.where(levels < own, dark, light)
+
+
+def recoloured(picture: np.ndarray, mask: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """A picture (H, W, 3), uint8, with the colours of a table in its hair (H, W)."""
+    found = picture.copy()
+    for row, likely, before in zip(found, mask[..., None], picture):  # row by row, which saves memory
+        share = 0.9 * ((likely - 0.3) / 0.5).clip(0, 1)
+        colours = table[(before @ LUMINANCE).astype(np.uint8)]
+        row[:] = (before + share * (colours - before)).round().clip(0, 255)
+    return found
+
+
+def outputs_of(paths: list[Path], output: Path | None) -> dict[Path, Path]:
+    """The photographs and videos by the files to write."""
+    films = [path for path in paths if path.suffix.lower() in VIDEOS]
+    if films and not find_spec("av"):
+        raise ValueError("Not installed: PyAV, which reads and writes videos: pip install av")
+    if output is None:
+        names = [path.stem + (".mp4" if path in films else ".png") for path in paths]
+        found = {Path("demo/hair", name): path for name, path in zip(names, paths)}
+    else:
+        stems = [output.stem + f"-{path.stem}" * (len(paths) > 1) for path in paths]
+        found = {output.with_stem(stem): path for stem, path in zip(stems, paths)}
+    if len(found) < len(paths):
+        raise ValueError(f"inputs must have different names, but got {', '.join(map(str, paths))}.")
+    for target, path in found.items():
+        check_output_file("--output", target, VIDEOS[:3] if path in films else PHOTOGRAPHS)
+        if any(target.exists() and each.exists() and each.samefile(target) for each in paths):
+            raise ValueError(f"--output would replace the input {target}: choose another name.")
+    return found
+
+
+def recolour_photograph(model: zoo.HairSegmenter, path: Path, target: Path, colour: np.ndarray) -> str:
+    """Write a photograph with another colour of the hair, and return a line about it."""
+    image = read_image(path)
+    picture, start = array_of(image, "RGB"), time.perf_counter()
+    mask = model.mask(picture)
+    seconds, brightness = time.perf_counter() - start, brightness_of(picture, mask)
+    if brightness is None:
+        raise ValueError("no hair was found.")
+    found = Image.fromarray(recoloured(picture, mask, table_of(colour, brightness)))
+    profile = image.info.get("icc_profile") if image.mode in ("RGB", "RGBA", "P") else None
+    with replacing(target) as partial:
+        found.save(partial, quality=95, icc_profile=profile)
+    return f"{path.name}: {(mask > 0.5).mean():.0%} hair, found in {seconds:.2f} s"
+
+
+def recolour_video(model: zoo.HairSegmenter, path: Path, target: Path, colour: np.ndarray) -> str:
+    """Write a video with another colour of the hair and the same sound, and return a line about it."""
+    import av
+
+    def picture_of(frame: Any) -> np.ndarray:  # upright, with even sizes, as H.264 needs
+        picture = np.rot90(frame.to_ndarray(format="rgb24"), frame.rotation // 90)
+        return picture[: len(picture) // 2 * 2, : len(picture[0]) // 2 * 2]
+
+    def frames() -> Iterator[tuple[Any, np.ndarray]]:
+        """The frames of the video; copies the sound."""
+        for packet in film.demux(stream, *copies):
+            if packet.stream is stream:
+                yield from ((frame, picture_of(frame)) for frame in packet.decode())
+            elif packet.dts is not None:
+                packet.stream = copies[packet.stream]
+                made.mux(packet)
+
+    brightness, seconds, count = None, 0.0, 0
+    try:
+        with av.open(path) as film:
+            first = next(film.decode(video=0), None) if film.streams.video else None
+        if first is None:
+            raise ValueError(f"{path} has no pictures.")
+        with av.open(path) as film, replacing(target) as partial, av.open(partial, "w") as made:
+            stream, (height, width, _) = film.streams.video[0], picture_of(first).shape
+            copies = {each: made.add_stream_from_template(each) for each in film.streams.audio}
+            settings = {"height": height, "width": width, "time_base": stream.time_base, "pix_fmt": "yuv420p"}
+            settings |= {name: getattr(first, name) for name in SPACES}
+            written = made.add_stream("libx264", stream.average_rate, {"crf": "18"}, **settings)
+            shown, inputs = tee(frames())
+            masks = model.masks(picture for _, picture in inputs)
+            for frame, picture in tqdm(shown, total=stream.frames or None, unit="frame", disable=None):
+                seconds, count = seconds - time.perf_counter(), count + 1
+                mask = next(masks)
+                seconds += time.perf_counter()
+                now = brightness_of(picture, mask)
+                if now is not None:  # the brightness is smoothed, so that colours do not flicker
+                    brightness = 0.9 * (brightness or now) + 0.1 * now
+                    picture = recoloured(picture, mask, table_of(colour, brightness))
+                same = {"dst_colorspace": frame.colorspace, "dst_color_range": frame.color_range}
+                image = av.VideoFrame.from_ndarray(picture, "rgb24").reformat(format="yuv420p", **same)
+                image.pts, image.time_base = frame.pts, frame.time_base
+                made.mux(written.encode(image))
+            made.mux(written.encode())
+            if brightness is None:
+                raise ValueError("no hair was found.")
+    except av.FFmpegError as error:
+        raise ValueError(f"{path} cannot be recoloured: {error.strerror}.") from None
+    return f"{path.name}: {count} frames, hair found in {seconds / count:.3f} s per frame"
+
+
+def main() -> int:
+    """Run the program and return the exit status."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    parser.add_argument("inputs", type=Path, nargs="+", help="photographs that Pillow reads, and videos")
+    parser.add_argument("--colour", default="purple", help="of CSS, #rrggbb or " + ", ".join(COLOURS))
+    parser.add_argument("--output", type=Path, help="file to write (default: in demo/hair/)")
+    parser.add_argument("--model", default="hair", help="folder of a model (default: Google's weights)")
+    arguments = parser.parse_args()
+    colour, outputs = colour_of(arguments.colour), outputs_of(arguments.inputs, arguments.output)
+    model, failed = zoo.HairSegmenter.from_pretrained(arguments.model), []
+    for target, path in outputs.items():
+        recolour = recolour_video if path.suffix.lower() in VIDEOS else recolour_photograph
+        try:
+            print(f"{recolour(model, path, target, colour)}\nWrote {target}.", flush=True)
+        except (ValueError, OSError) as error:
+            failed.append(str(error) if str(path) in str(error) else f"{path}: {error}")
+    if failed:
+        print(*failed, f"Not recoloured: {len(failed)} of {len(outputs)}.", sep="\n", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    run_program(main)

@@ -1,0 +1,301 @@
+"""MediaPipe's hair segmentation (Tkachenka and others, 2019): finds hair with 0.18 million parameters.
+
+The network is a smaller ENet. Every block adds a narrow branch of convolutions to its input. A :class:`Down`
+block also halves the size: it pools the input with indices, with which an :class:`Up` block of the decoder
+unpools. Two stages of the decoder also get the features of the encoder.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+from mlx.utils import tree_flatten
+from PIL import Image
+
+from mlx_unpool import MaxPool2d, MaxUnpool2d
+
+from .configuration import CITATIONS, About, Size
+from .model import Model
+from .pytorch import cut
+
+SIDE = 512  # of the inputs of the published weights, whatever the shape of the photograph
+HAIR: list[Any] = [{"name": "background", "colour": [0, 0, 0]}, {"name": "hair", "colour": [170, 70, 200]}]
+# How often each operator occurs in the published TFLite file; those in mixed case are MediaPipe's own.
+OPERATORS = {
+    **{"CONV_2D": 90, "DEPTHWISE_CONV_2D": 28, "Convolution2DTransposeBias": 5, "PRELU": 100},
+    **{"MaxPoolingWithArgmax2D": 3, "MaxUnpooling2D": 3, "ADD": 28, "CONCATENATION": 2},
+}
+PARTS = {"Kernel": "weight", "Bias": "bias", "Alpha": "weight"}  # TensorFlow's names of parameters
+
+
+class Doubling(nn.ConvTranspose2d):
+    """A transposed convolution that doubles height and width, as TensorFlow's with the padding "same"."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return super().__call__(x)[:, : 2 * x.shape[1], : 2 * x.shape[2]]
+
+
+# The layers in the middle of a branch. With groups=channels each channel is filtered on its own.
+Middle = Callable[[int], list[nn.Module]]
+
+
+def separable(channels: int) -> list[nn.Module]:
+    first, last = (nn.Conv2d(channels, channels, 3, padding=1, groups=channels) for _ in range(2))
+    return [first, nn.Conv2d(channels, channels, 1), nn.PReLU(channels), last, nn.PReLU(channels)]
+
+
+def separable_5x5(channels: int) -> list[nn.Module]:
+    first = nn.Conv2d(channels, channels, 5, padding=2, groups=channels)
+    return [first, nn.Conv2d(channels, channels, 1), nn.PReLU(channels)]
+
+
+def dilated(dilation: int) -> Middle:
+    return lambda n: [nn.Conv2d(n, n, 3, padding=dilation, dilation=dilation), nn.PReLU(n)]
+
+
+def transposed(channels: int) -> list[nn.Module]:
+    return [Doubling(channels, channels, 3, stride=2), nn.PReLU(channels)]
+
+
+class Block(nn.Module):
+    """The layers of a block: a branch with ``narrow`` channels inside and, if necessary, a convolution."""
+
+    def __init__(self, inputs: int, narrow: int, outputs: int, middle: Middle, size: int = 1) -> None:
+        super().__init__()
+        first, last = nn.Conv2d(inputs, narrow, size, stride=size), nn.Conv2d(narrow, outputs, 1)
+        self.branch = nn.Sequential(first, nn.PReLU(narrow), *middle(narrow), last)
+        self.main = nn.Identity() if inputs == outputs else nn.Conv2d(inputs, outputs, 1)
+        self.activation = nn.PReLU(outputs)
+
+
+class Bottleneck(Block):
+    """A block that keeps the size."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self.activation(self.branch(x) + self.main(x))
+
+
+class Down(Block):
+    """A block that halves the size: the branch by a stride, the input by pooling with indices."""
+
+    def __init__(self, inputs: int, narrow: int, outputs: int) -> None:
+        super().__init__(inputs, narrow, outputs, separable, size=2)
+        self.pool = MaxPool2d(2, return_indices=True, index_format="window")
+
+    def __call__(self, x: mx.array) -> tuple[mx.array, mx.array]:
+        pooled, indices = self.pool(x)
+        return self.activation(self.branch(x) + self.main(pooled)), indices
+
+
+class Up(Block):
+    """A block that doubles the size; the input is unpooled with the indices of a :class:`Down`."""
+
+    def __init__(self, inputs: int, narrow: int, outputs: int) -> None:
+        super().__init__(inputs, narrow, outputs, transposed)
+        self.main = nn.Conv2d(inputs, outputs, 1)
+        self.unpool = MaxUnpool2d(2)
+
+    def __call__(self, x: mx.array, indices: mx.array) -> mx.array:
+        return self.activation(self.branch(x) + self.unpool(self.main(x), indices))
+
+
+class HairSegmenter(Model):
+    """MediaPipe's hair segmentation: three pooling and three unpooling layers, for photographs and videos.
+
+    ``HairSegmenter()(x)`` returns class scores (N, H, W, 2) of inputs (N, H, W, 4), where H and W are
+    multiples of 32. Channels are red, green and blue from 0 to 1, and the mask of the previous frame of a
+    video, which is 0 for a photograph.
+
+    The published weights, ``from_pretrained("hair")``, are for 512 x 512: :meth:`mask`, :meth:`masks` and
+    :meth:`predict` stretch images to this size as MediaPipe does, while ``preprocess`` keeps the size. A
+    model with ``about.input["side"]``, that of its training images, predicts without stretching.
+
+    Args:
+        num_classes: Number of classes.
+    """
+
+    model_type: ClassVar[str] = "hair"
+    citation: ClassVar[str] = CITATIONS["tkachenka2019hair"]
+    default_about: ClassVar[About] = About(
+        paper="Tkachenka et al., Real-time hair segmentation on mobile GPUs, arXiv:1907.06740 (2019)",
+        input={
+            "planes": 4,
+            "size": "multiples of 32; 512 x 512 as published",
+            "multiple_of": 32,
+            "normalisation": {"scale": 1 / 255, "mean": [0.0] * 4, "std": [1.0] * 4},
+        },
+    )
+    class_tables: ClassVar[Mapping[int, list[Any]]] = {2: HAIR}
+
+    def __init__(self, num_classes: Size = 2) -> None:
+        super().__init__()
+        self.takes(4, pictures=3)
+        # Modules and their layers are in the order in which TensorFlow numbers them.
+        first, second = nn.Conv2d(4, 8, 2, stride=2), nn.Conv2d(8, 32, 2, stride=2)
+        self.stem = nn.Sequential(first, nn.PReLU(8), second, nn.PReLU(32))
+        context = (separable, dilated(2), separable_5x5, dilated(4), separable, dilated(8))
+        self.encoder = [
+            [Down(32, 16, 64), *(Bottleneck(64, 16, 64, separable) for _ in range(2))],
+            [Down(64, 32, 128), *(Bottleneck(128, 16, 128, separable) for _ in range(4))],
+            [Down(128, 16, 128), *(Bottleneck(128, 8, 128, middle) for middle in 2 * context)],
+        ]
+        self.decoder = [
+            [Bottleneck(128, 4, 128, dilated(1)), Up(128, 8, 128)],
+            [Bottleneck(256, 8, 128, dilated(1)), Up(128, 8, 64)],
+            [Bottleneck(128, 4, 64, dilated(1)), Up(64, 4, 32), Bottleneck(32, 4, 32, dilated(1))],
+        ]
+        self.head = nn.Sequential(Doubling(32, 8, 2, 2), nn.PReLU(8), Doubling(8, num_classes, 2, 2))
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """Class scores (N, H, W, num_classes) of inputs (N, H, W, 4)."""
+        self.check_input(x)
+        if x.shape[1] % 32 or x.shape[2] % 32:
+            raise ValueError(f"[HairSegmenter] H and W of inputs must be multiples of 32, but got {x.shape}.")
+        x, kept = self.stem(x), []
+        for down, *blocks in self.encoder:
+            x, indices = down(x)
+            kept.append((x, indices))
+            for block in blocks:
+                x = block(x)
+        for number, (first, up, *rest) in enumerate(self.decoder):
+            features, indices = kept.pop()
+            x = first(mx.concatenate([x, features], axis=-1) if number else x)
+            x = up(x, indices)
+            for block in rest:
+                x = block(x)
+        return self.head(x)
+
+    # Masks.
+
+    def mask(self, image: Any) -> np.ndarray:
+        """How likely each pixel of an image is hair: (H, W), float32, 0 to 1. Images as for ``predict``."""
+        return next(self.masks([image]))
+
+    def masks(self, frames: Iterable[Any]) -> Iterator[np.ndarray]:
+        """The :meth:`mask` of each frame of a video; the network gets the mask of the frame before."""
+        previous = mx.zeros((SIDE, SIDE))
+        for frame in frames:
+            (picture, *others), _ = self._batch(frame)
+            if others:
+                raise ValueError(f"[HairSegmenter] a mask is for one image, but got {1 + len(others)}.")
+            x = self._normalised(stretched(picture)[None])
+            x[..., 3] = previous
+            previous = mx.softmax(self(x)[0].astype(mx.float32), axis=-1)[..., 1]
+            yield interpolated(np.array(previous), picture.shape)
+
+    def predict(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
+        """The class of every pixel, 1 for hair: (H, W) for one image, (N, H, W) for several."""
+        if self.about.input.get("side") or self.config["num_classes"] != 2:  # trained on other sizes
+            return super().predict(images, *args, **kwargs)
+        pictures, single = self._batch(images)
+        found = [(self.mask(picture) > 0.5).astype(np.uint8) for picture in pictures]
+        return found[0] if single else np.stack(found)
+
+    def _normalised(self, values: np.ndarray) -> mx.array:
+        """A batch of pictures from 0 to 1, padded to multiples of 32, with an empty previous mask."""
+        return super()._normalised(np.concatenate([values, np.zeros_like(values[..., :1])], axis=-1))
+
+    # The published file.
+
+    @classmethod
+    def from_pytorch(cls, state_dict: Mapping[str, Any], **options: Any) -> HairSegmenter:
+        """See :meth:`Model.from_pytorch`. Also accepts the content of the published TFLite file."""
+        found = state_dict.get("operators") if isinstance(state_dict, Mapping) else None
+        if isinstance(found, Counter) and found != OPERATORS:
+            names = [name[:40] for name in sorted(dict(found.items() ^ OPERATORS.items()))]
+            raise ValueError(f"it is not MediaPipe's network: it has other numbers of {cut(names, 3)}.")
+        return super().from_pytorch(state_dict, **options)
+
+    @classmethod
+    def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        return {"num_classes": state["head.2.weight"].shape[1]}
+
+    @classmethod
+    def canonical(cls, state: dict[str, Any]) -> dict[str, Any]:
+        """Rename the arrays of the TFLite file and bring them to PyTorch's layout.
+
+        TensorFlow numbers the layers of each kind: ``conv2d``, ``conv2d_1``, and so on.
+        """
+        if "conv2d/Kernel" not in state:
+            return state
+        model, state, count = cls(), dict(state), Counter[str]()
+        layers, parameters = dict(model.named_modules()), dict(tree_flatten(model.parameters()))
+        for name in dict.fromkeys(parameter.rpartition(".")[0] for parameter in parameters):
+            kind, axes = tensorflow_kind(layers[name])
+            prefix = f"{kind}_{count[kind]}" if count[kind] else kind
+            count[kind] += 1
+            for part, ours in PARTS.items():
+                if (key := f"{prefix}/{part}") in state:
+                    value = state.pop(key)
+                    value = value.transpose(axes) if value.ndim == len(axes) else value.reshape(-1)
+                    state[cls.pytorch_names(f"{name}.{ours}")[0]] = value
+        return state
+
+    @staticmethod
+    def pytorch_names(name: str) -> tuple[str, ...]:
+        """A name without the ``layers`` between a Sequential and its layers, which PyTorch does not have."""
+        return (name.replace(".layers.", "."),)
+
+
+def tensorflow_kind(layer: nn.Module) -> tuple[str, tuple[int, ...]]:
+    """TensorFlow's name of a layer, and the axes of its kernel (output, H, W, input) in PyTorch's order.
+
+    In a depthwise kernel (1, H, W, channels) the order of the first and the last axis is reversed.
+    """
+    if isinstance(layer, nn.PReLU):
+        return "p_re_lu", ()
+    if isinstance(layer, nn.ConvTranspose2d):
+        return "conv2d_transpose", (3, 0, 1, 2)
+    return ("depthwise_conv2d", (3, 0, 1, 2)) if layer.groups > 1 else ("conv2d", (0, 3, 1, 2))
+
+
+# Sizes, as OpenCV changes them for MediaPipe.
+
+
+def stretched(picture: np.ndarray) -> np.ndarray:
+    """A picture (H, W, 3), uint8 or 0 to 1, stretched to 512 x 512 without padding, as uint8.
+
+    If both sides become smaller, each pixel is the mean of the area that it covers (INTER_AREA). Otherwise
+    it is interpolated linearly (INTER_LINEAR), with OpenCV's integers, which truncate.
+    """
+    if picture.dtype != np.uint8:
+        picture = np.rint(picture * 255).astype(np.uint8)
+    if min(picture.shape[:2]) > SIDE:
+        means = area_means(area_means(picture).swapaxes(0, 1)).swapaxes(0, 1)
+        return np.floor(means + 0.5).astype(np.uint8)
+    (above, below, down), (left, right, across) = map(neighbours, picture.shape[:2])
+    across, down = across[:, None], down[:, None, None]
+    rows = picture[np.stack([above, below])]
+    upper, lower = (rows[:, :, left] * (2048 - across) + rows[:, :, right] * across) >> 4
+    return (((upper * (2048 - down) >> 16) + (lower * down >> 16) + 2) >> 2).astype(np.uint8)
+
+
+def neighbours(length: int) -> tuple[np.ndarray, ...]:
+    """The two nearest pixels of 512 positions on an axis, and 2048 times the share of the second."""
+    positions = ((np.arange(SIDE) + 0.5) * (length / SIDE) - 0.5).astype(np.float32)
+    first = np.floor(positions).astype(np.int32)
+    share = np.rint((positions - first) * 2048).astype(np.int32)
+    return first.clip(0, length - 1), (first + 1).clip(0, length - 1), share
+
+
+def area_means(rows: np.ndarray) -> np.ndarray:
+    """512 means of rows (L, ...), each over L / 512 rows, of which the first and the last may be parts."""
+    step, found = len(rows) / SIDE, np.empty((SIDE, *rows.shape[1:]), np.float32)
+    for number in range(SIDE):
+        begin, end = number * step, (number + 1) * step
+        covered = np.arange(math.floor(begin), math.ceil(end))
+        shares = (np.minimum(covered + 1, end) - np.maximum(covered, begin)) / step
+        found[number] = np.tensordot(shares.astype(np.float32), rows[covered].astype(np.float32), 1)
+    return found
+
+
+def interpolated(plane: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+    """A plane (512, 512), float32, of another size (H, W, ...), interpolated linearly."""
+    how = Image.Transform.AFFINE, (SIDE / size[1], 0, 0, 0, SIDE / size[0], 0), Image.Resampling.BILINEAR
+    return np.asarray(Image.fromarray(plane).transform((size[1], size[0]), *how))
