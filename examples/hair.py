@@ -182,7 +182,8 @@ def main() -> int:
         except (ValueError, OSError) as error:
             failed.append(str(error) if str(path) in str(error) else f"{path}: {error}")
     if failed:
-        print(*failed, f"Not recoloured: {len(failed)} of {len(outputs)}.", sep="\n", file=sys.stderr)
+        summary = [f"Not recoloured: {len(failed)} of {len(outputs)}."][: len(outputs) - 1]
+        print(*failed, *summary, sep="\n", file=sys.stderr)
     return 1 if failed else 0
 
 

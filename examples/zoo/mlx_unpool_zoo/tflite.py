@@ -51,8 +51,7 @@ def read_tflite(path: str | Path) -> dict[str, Any]:
                 raise ValueError(f"{name[:99]!r} is neither float32 nor float16, but of type {tensor.Type()}")
             arrays[name] = buffer.DataAsNumpy().view(TYPES[tensor.Type()]).reshape(tensor.ShapeAsNumpy())
         codes = [model.OperatorCodes(n) for n in range(model.OperatorCodesLength())]
-        # Older files have the number in a field of 8 bits.
-        kinds = [NAMES[max(code.BuiltinCode(), code.DeprecatedBuiltinCode())] for code in codes]
+        kinds = [NAMES[code.BuiltinCode()] for code in codes]
         names = [text(code.CustomCode()) if kind == "CUSTOM" else kind for code, kind in zip(codes, kinds)]
         operators = Counter(names[graph.Operators(n).OpcodeIndex()] for n in range(graph.OperatorsLength()))
     except Exception as error:  # damaged files raise many kinds of errors

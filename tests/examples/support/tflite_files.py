@@ -60,7 +60,7 @@ def tflite_of(
         known = getattr(tflite.BuiltinOperator, name, None)
         custom = {} if known is not None else {"CustomCode": builder.CreateString(name)}
         code = tflite.BuiltinOperator.CUSTOM if known is None else known
-        codes.append(table("OperatorCode", BuiltinCode=code, **custom))
+        codes.append(table("OperatorCode", DeprecatedBuiltinCode=code, **custom))
         used += [table("Operator", OpcodeIndex=len(codes) - 1) for _ in range(count)]
     graph = table("SubGraph", Tensors=vector(tensors), Operators=vector(used))
     parts = {"OperatorCodes": vector(codes), "Subgraphs": vector([graph]), "Buffers": vector(buffers)}
