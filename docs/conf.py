@@ -37,7 +37,7 @@ html_static_path, html_css_files, html_extra_path = ["_static"], ["site.css"], [
 html_domain_indices = html_show_copyright = html_copy_source = html_scaled_image_link = False
 
 ogp_enable_meta_description = True  # the first sentences of the page
-ogp_image, ogp_image_alt = "_images/hero.png", "Digits, segmented by a network that unpools"
+ogp_image, ogp_image_alt = "_images/hair.png", "Hair in a photograph, found by a network that unpools"
 ogp_social_cards = {"enable": False}
 
 myst_enable_extensions, myst_heading_anchors = ["alert"], 3

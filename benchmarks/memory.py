@@ -1,0 +1,104 @@
+"""Measure the peak memory of a whole SegNet with each of its decoders, inference and training.
+
+    python benchmarks/memory.py            measure and print the table (a minute)
+    python benchmarks/memory.py --store    the same, and store the run beside the last one
+    python benchmarks/memory.py --quick    the same with small images, to check that the program runs
+    python benchmarks/memory.py --write    write docs/benchmarks.md and README.md from the last stored run
+
+Each figure is measured in a new process, in two ways: the increase of the process's resident memory since
+the model was made, and the bytes that MLX has allocated. MLX allocates arrays before it computes them, so the
+second figure can be larger. On a GPU only the second one counts.
+"""
+
+import argparse
+import multiprocessing
+import resource
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+from harness import timing
+from mlx_unpool_zoo import SegNet
+
+from mlx_unpool import benchmark
+
+PAGE, README = timing.ROOT / "docs" / "benchmarks.md", timing.ROOT / "README.md"
+WRITE = "python benchmarks/memory.py --write"
+INPUTS = {"inference": (1, 512, 512, 3), "training": (2, 256, 256, 3)}
+NAMES = {"unpool": "unpooling", "nearest": "nearest neighbour", "bilinear": "bilinear"}
+NAMES["skip"] = "skip connections"
+FREE = 2**25  # MLX's limit of free buffers on a CPU, in bytes; timing raised it
+UNIT = 1 if sys.platform == "darwin" else 1024  # of the system's figure, in bytes
+
+
+def resident() -> int:
+    """The peak resident memory of this process in bytes."""
+    return UNIT * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def peaks(decoder: str, use: str, shape: tuple[int, ...]) -> dict[str, int]:
+    """The peak memory in bytes, by both counts. Each call needs a new process."""
+    model, x = SegNet(5, decoder=decoder, coarse=False), mx.random.normal(shape)
+    mx.eval(model.parameters(), x)
+    mx.set_cache_limit(FREE)
+    mx.reset_peak_memory()
+    before = resident()
+    if use == "inference":
+        mx.eval(model.eval()(x))
+    else:
+        step = benchmark.training_step(model.train(), x)
+        for _ in range(2):  # the state of the optimizer exists from the second step on
+            mx.eval(step())
+    return {"resident": resident() - before, "allocated": mx.get_peak_memory()}
+
+
+def measure_all(quick: bool) -> list[dict[str, Any]]:
+    """A row for each use and decoder."""
+    shapes = {use: (shape[0], 64, 64, 3) if quick else shape for use, shape in INPUTS.items()}
+    tasks = [(decoder, *each) for each in shapes.items() for decoder in NAMES]
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as processes:
+        found = processes.starmap(peaks, tasks, chunksize=1)
+    return [{"use": use, "decoder": d, "shape": shape} | p for (d, use, shape), p in zip(tasks, found)]
+
+
+def table(run: dict[str, Any], counts: Sequence[str] = ("resident", "allocated")) -> str:
+    """Peak memory in MB, with a column for each decoder."""
+    lines = []
+    for use in INPUTS:
+        rows = [row for row in run["rows"] if row["use"] == use]
+        label = f"{use}, {'x'.join(map(str, rows[0]['shape']))}"
+        for count in counts:
+            figures = [f"{row[count] / 1e6:.0f}" for row in rows]
+            lines.append([label + f", {count}" * (len(counts) > 1), *figures])
+    return timing.table(["peak memory in MB", *NAMES.values()], lines)
+
+
+def pages(run: dict[str, Any]) -> dict[Path, str]:
+    """The text of each page with this run."""
+    reports = {PAGE: f"{table(run)}\n\n{timing.description([run], 'mlx')}", README: table(run, ["resident"])}
+    return {page: timing.put(page.read_text(), WRITE, report) for page, report in reports.items()}
+
+
+def main() -> None:
+    """Measure, or write the pages."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--quick", action="store_true", help="use small images")
+    either.add_argument("--store", action="store_true", help="store the run")
+    either.add_argument("--write", action="store_true", help="write the pages from the last stored run")
+    options = parser.parse_args()
+    if options.write:
+        for page, text in pages(timing.load("memory")[-1]).items():
+            page.write_text(text)
+        return
+    start = timing.machine()
+    rows = measure_all(options.quick)
+    if options.store:
+        timing.save("memory", start, rows)
+    print(table({"machine": start, "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()
