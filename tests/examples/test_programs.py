@@ -48,9 +48,13 @@ def test_decoders_and_seeds_are_compared_and_the_results_described(tmp_path):
 def test_the_other_decoders_do_not_use_indices(monkeypatch, decoder):
     calls = []
     monkeypatch.setattr(MaxUnpool2d, "__call__", lambda *args, **more: calls.append(args))
-    x = mx.zeros((1, 15, 18, 3))
-    assert SegNet(11, decoder=decoder)(x).shape == (1, 15, 18, 11)
+    x, model = mx.random.normal((1, 15, 18, 3)), SegNet(11, decoder=decoder).eval()
+    pooled, stages = model.encode(x)
+    assert model(x).shape == (1, 15, 18, 11)
     assert not calls
+    assert not mx.array_equal(model.decode(0 * pooled, stages), model(x))
+    without = [(indices, 0 * features) for indices, features in stages]
+    assert mx.array_equal(model.decode(pooled, without), model(x)) == (decoder != "skip")
     with pytest.raises(TypeError):  # this decoder calls it, and gets None here
         SegNet(11, decoder="unpool")(x)
     assert len(calls) == 1

@@ -42,6 +42,7 @@ def test_a_saved_model_comes_back(model_type, tmp_path):
     assert json.loads(metadata["config.json"]) | {"saved": metadata["crc32"]} == saved
     assert (metadata["format"], saved["model_type"]) == ("mlx", model_type)
     assert saved["about"]["classes"] == classes
+    assert "licence_text" not in saved["about"]  # but in LICENSE
     assert set(saved["about"]["input"]) == {"planes", "size", "multiple_of", "normalisation"}
     assert saved["about"]["input"]["planes"] == x.shape[-1]
     for said in ("random numbers", "sky" if classes else "", model.about.paper, "bibtex\n@article{"):

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ import pytest
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo import pytorch
 from mlx_unpool_zoo.pytorch import convert_state_dict, read_state, state_of, to_state_dict
-from own_network import SHAPE, Autoencoder, autoencoder_twin
 from programs import Bomb
 
 torch = pytest.importorskip("torch")
@@ -31,6 +31,35 @@ def largest_difference(model: nn.Module, twin: Any, shape: tuple[int, ...]) -> f
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     found = np.array(model.eval()(mx.array(x)))
     return float(np.abs(found - first_to_last(twin(last_to_first(x)))).max())
+
+
+class Autoencoder(nn.Module):
+    """A typical network: layers in ``nn.Sequential``, and ``Linear`` before and after a feature map."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm(4), nn.PReLU())
+        self.fc, self.back = nn.Linear(4 * 5 * 6, 8), nn.Linear(8, 4 * 5 * 6)
+        self.decoder = nn.ConvTranspose2d(4, 1, 3)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        x = self.encoder(x)
+        return self.decoder(self.back(self.fc(x.flatten(1))).reshape(x.shape))
+
+
+SHAPE = (4, 5, 6)  # of the feature map in PyTorch: channels, height, width
+
+
+def autoencoder_twin() -> Any:
+    """The same network in PyTorch, with random statistics."""
+    tn = torch.nn
+    torch.manual_seed(0)
+    encoder = tn.Sequential(tn.Conv2d(1, 4, 3), tn.BatchNorm2d(4), tn.PReLU())
+    encoder[1].running_mean.uniform_(-0.5, 0.5)
+    encoder[1].running_var.uniform_(0.5, 1.5)
+    layers = {"encoder": encoder, "flat": tn.Flatten(), "fc": tn.Linear(4 * 5 * 6, 8)}
+    layers |= {"back": tn.Linear(8, 4 * 5 * 6), "full": tn.Unflatten(1, SHAPE)}
+    return tn.Sequential(OrderedDict(layers, decoder=tn.ConvTranspose2d(4, 1, 3))).eval()
 
 
 def test_a_linear_layer_after_a_flatten_is_reordered_on_request():
@@ -102,18 +131,30 @@ def test_nan_is_equal_to_nan_in_shared_parameters():
         pytorch.load_state_dict(layer, state | {"twin": np.ones((3, 2))}, names.get)
 
 
+def block(inputs: int, outputs: int) -> Any:
+    convolution = torch.nn.Conv2d(inputs, outputs, 3, padding=1)
+    return torch.nn.Sequential(convolution, torch.nn.BatchNorm2d(outputs), torch.nn.ReLU())
+
+
 class Original(torch.nn.Module):
     """The network of docs/porting.md in PyTorch."""
 
     def __init__(self) -> None:
         super().__init__()
-        convolution = torch.nn.Conv2d(3, 16, 3, padding=1)
-        self.encoder = torch.nn.Sequential(convolution, torch.nn.BatchNorm2d(16), torch.nn.ReLU())
-        self.pool = torch.nn.MaxPool2d(2, return_indices=True)
-        self.unpool, self.decoder = torch.nn.MaxUnpool2d(2), torch.nn.Conv2d(16, 5, 3, padding=1)
+        self.encoder = torch.nn.ModuleList([block(3, 16), block(16, 32)])
+        self.pool, self.unpool = torch.nn.MaxPool2d(2, return_indices=True), torch.nn.MaxUnpool2d(2)
+        self.decoder = torch.nn.ModuleList([block(32, 16), torch.nn.Conv2d(16, 5, 3, padding=1)])
 
     def forward(self, x: Any) -> Any:
-        return self.decoder(self.unpool(*self.pool(self.encoder(x))))
+        stack = []
+        for layer in self.encoder:
+            features = layer(x)
+            x, indices = self.pool(features)
+            stack.append((indices, features.size()))
+        for layer in self.decoder:
+            indices, size = stack.pop()
+            x = layer(self.unpool(x, indices, output_size=size))
+        return x
 
 
 def test_the_comparison_of_the_page_runs_with_pytorch():

@@ -48,7 +48,7 @@ class Inception(nn.Module):
 
 
 class InceptionTranspose(nn.Module):
-    """The decoder's counterpart of :class:`Inception`: transposed convolutions and unpooling."""
+    """The decoder's counterpart of ``Inception``: transposed convolutions and unpooling."""
 
     def __init__(self, inputs: int, outputs: int, kernel_sizes: Sequence[int], bottleneck: int) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class InceptionBlock(nn.Module):
 
 
 class InceptionTransposeBlock(nn.Module):
-    """The decoder's counterpart of :class:`InceptionBlock`."""
+    """The decoder's counterpart of ``InceptionBlock``."""
 
     def __init__(
         self, inputs: int, outputs: int, kernel_sizes: Sequence[int], bottleneck: int, use_residual: bool
@@ -211,7 +211,7 @@ class PadMaxPool3d(nn.Module):
 
 
 class CropMaxUnpool3d(nn.Module):
-    """Unpooling for :class:`PadMaxPool3d`, which removes its padding."""
+    """Unpooling for ``PadMaxPool3d``, which removes its padding."""
 
     def __init__(self, kernel_size: int, stride: int) -> None:
         super().__init__()
@@ -289,7 +289,7 @@ class ConvAutoencoder3d(Model):
         return x, stages
 
     def decode(self, x: mx.array, stages: list[tuple[mx.array, tuple[int, ...]]]) -> mx.array:
-        """The reconstruction from the results of :meth:`encode`."""
+        """The reconstruction from the results of ``encode``."""
         stages = list(stages)
         for layer in self.decoder:
             x = layer(x, *stages.pop()) if isinstance(layer, CropMaxUnpool3d) else layer(x)

@@ -49,7 +49,7 @@ class Normalisation(TypedDict):
 
 
 class Input(TypedDict, total=False):
-    """The entries of ``about.input``; see :class:`Model`."""
+    """The entries of ``about.input``; see ``Model``."""
 
     planes: PositiveInt
     size: str
@@ -147,7 +147,7 @@ def checked(init: Callable[..., None]) -> Callable[..., None]:
 
 
 class Configured(nn.Module):
-    """A module with checked arguments and with information about it; the base of :class:`Model`."""
+    """A module with checked arguments and with information about it; the base of ``Model``."""
 
     model_type: ClassVar[str] = ""
     default_about: ClassVar[About]

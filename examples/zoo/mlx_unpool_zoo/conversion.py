@@ -24,7 +24,7 @@ ALIASES = dict.fromkeys(("classes", "num_class", "n_classes"), "num_classes")
 
 
 class Converted(Configured):
-    """The weights of :class:`Model`."""
+    """The weights of ``Model``."""
 
     @classmethod
     def from_pytorch(
@@ -38,7 +38,7 @@ class Converted(Configured):
         """Create a model from a PyTorch state dict with the authors' names, in evaluation mode.
 
         ``state_dict`` is a checkpoint or contains tensors or arrays. ``arguments`` are those that neither its
-        shapes nor its configuration determine. ``dtype`` and ``strict`` are as for :meth:`from_pretrained`.
+        shapes nor its configuration determine. ``dtype`` and ``strict`` are as for ``Model.from_pretrained``.
         """
         published = pytorch.config_of(state_dict)
         state = cls.canonical(pytorch.arrays_of(pytorch.state_of(state_dict)))
@@ -94,7 +94,7 @@ class Converted(Configured):
 
     @classmethod
     def canonical(cls, state: dict[str, Any]) -> dict[str, Any]:
-        """Rename the parameters of a state dict to those of :meth:`pytorch_names`, if they are different."""
+        """Rename the parameters of a state dict to those of ``Model.pytorch_names``, if necessary."""
         return state
 
     @staticmethod
@@ -115,7 +115,7 @@ class Converted(Configured):
         ignore_mismatched_sizes: bool = False,
     ) -> None:
         """Set all parameters, change to evaluation mode, and evaluate, because MLX cannot export lazily
-        loaded arrays. The arguments are as for :meth:`from_pretrained`, whose errors this raises."""
+        loaded arrays. The arguments are as for ``Model.from_pretrained``, whose errors this raises."""
         own = dict(tree_flatten(self.parameters()))
         missing = [name for name in own if name not in weights]
         unused = [name for name in weights if name not in own]

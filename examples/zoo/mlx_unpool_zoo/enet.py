@@ -94,7 +94,7 @@ class Down(Branch):
 
 
 class Up(Branch):
-    """A bottleneck that doubles the size; its main branch unpools with the indices of :class:`Down`."""
+    """A bottleneck that doubles the size; its main branch unpools with the indices of ``Down``."""
 
     def __init__(self, inputs: int, outputs: int, dropout: float = 0.1) -> None:
         narrow = inputs // 4

@@ -157,7 +157,7 @@ class CerebNet(FastSurferCNN):
         num_classes: 28 for axial and coronal slices, 17 for sagittal ones.
         kernel_h, kernel_w: Height and width of the first two kernels of each block.
 
-    The other arguments are those of :class:`FastSurferCNN`.
+    The other arguments are those of ``FastSurferCNN``.
     """
 
     model_type: ClassVar[str] = "cerebnet"
@@ -204,7 +204,7 @@ class FastSurferVINN(FastSurferCNN):
         crop_position: Where feature maps are cropped or padded if they do not fit: ``"center"``,
             ``"top_left"``, ``"top_right"``, ``"bottom_left"`` or ``"bottom_right"``.
 
-    The other arguments are those of :class:`FastSurferCNN`.
+    The other arguments are those of ``FastSurferCNN``.
     """
 
     model_type: ClassVar[str] = "fastsurfer_vinn"
@@ -327,7 +327,7 @@ class HypVINN(FastSurferVINN):
         num_filters: Channels of the inner network.
         num_filters_interpol: Channels of the first blocks, which are resized.
 
-    The other arguments are those of :class:`FastSurferVINN`.
+    The other arguments are those of ``FastSurferVINN``.
     """
 
     model_type: ClassVar[str] = "hypvinn"
@@ -375,10 +375,10 @@ class HypVINN(FastSurferVINN):
         Args:
             x: Slices (N, H, W, num_channels): those of T1, then those of T2. If a modality is not available,
                 pass the slices of the other one twice.
-            scale_factor: As for :class:`FastSurferVINN`.
+            scale_factor: As for ``FastSurferVINN``.
             weight_factor: The weights of T1 and T2, (2,) or (N, 2), the same for all images: (1, 0) for T1
                 alone, (0, 1) for T2 alone, a pair without a 1 for the learnt weights.
-            scale_factor_out: As for :class:`FastSurferVINN`.
+            scale_factor_out: As for ``FastSurferVINN``.
 
         Returns:
             (N, H, W, num_classes)

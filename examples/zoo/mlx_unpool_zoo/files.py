@@ -37,7 +37,7 @@ def save_arrays(path: Path, arrays: Mapping[str, mx.array], metadata: Mapping[st
 def load_arrays(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
     """Read the arrays and the metadata of a safetensors file.
 
-    Truncated and damaged files are refused. Changed values are detected only in files of :func:`save_arrays`,
+    Truncated and damaged files are refused. Changed values are detected only in files of ``save_arrays``,
     which have a checksum. Nothing in the file is executed.
 
     Raises:

@@ -19,7 +19,7 @@ AXES = {1: "L", 2: "H, W", 3: "D, H, W"}
 
 
 class Predicting(Configured):
-    """Inputs and predictions of :class:`Model`."""
+    """Inputs and predictions of ``Model``."""
 
     def check_input(self, x: mx.array) -> None:
         """Raise an error if an input is not an array of MLX with the shape (N, ..., channels)."""
@@ -60,8 +60,8 @@ class Predicting(Configured):
         whose shorter side is larger than ``about.input["side"]`` are scaled down, and their classes up again.
 
         Args:
-            images: As for :meth:`preprocess`.
-            *args, **kwargs: Further arguments of the model, such as the scale factor of FastSurferVINN.
+            images: As for ``Model.preprocess``.
+            args, kwargs: Further arguments of the model, such as the scale factor of FastSurferVINN.
 
         Returns:
             A NumPy array of integers, (H, W) for one image and (N, H, W) for a batch or a volume.

@@ -97,12 +97,12 @@ def pooled_indices(
 
 @dataclasses.dataclass
 class Comparison:
-    """How a port differs from its original; see :func:`compare_port`.
+    """How a port differs from its original; see ``compare_port``.
 
     Attributes:
         layers: The name of the pooling layer of each call.
         flips: How many indices differ, for each call.
-        gap: The largest of the ``gaps`` of :func:`pooled_indices`, or None without any. Near-ties give 1e-6
+        gap: The largest of the ``gaps`` of ``pooled_indices``, or None without any. Near-ties give 1e-6
             or less.
         scores: The largest difference of the scores, divided by their range (maximum - minimum).
         gradients: For each parameter the norm of the difference divided by the norm, largest first.
@@ -133,15 +133,15 @@ def compare_port(
             ``indices``.
         inputs: The arguments of a call.
         scores: The output of the original, in the layout of the port.
-        indices: The original's indices, as ``feed`` of :func:`pooled_indices`.
+        indices: The original's indices, as ``feed`` of ``pooled_indices``.
         loss: A function of the output, required for ``gradients``.
         gradients: The original's gradients of this loss by parameter name. Gradients that are None, or whose
             norm is below 1e-6 of the largest, are ignored.
         format: The format of ``indices``, such as ``"tensorflow"``.
-        **options: ``names``, ``flatten`` and ``unflatten`` of :func:`pytorch.load_state_dict`.
+        **options: ``names``, ``flatten`` and ``unflatten`` of ``pytorch.load_state_dict``.
 
     Returns:
-        A :class:`Comparison`.
+        A ``Comparison``.
     """
     kinds = [type(value).__name__ for value in inputs if hasattr(value, "shape")]
     if not isinstance(inputs, list | tuple) or set(kinds) - {"array"}:

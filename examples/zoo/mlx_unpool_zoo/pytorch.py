@@ -1,8 +1,8 @@
 """Convert weights between PyTorch and MLX, for the models of this package and for your own.
 
-:func:`load_state_dict` loads a PyTorch state dict into an MLX model whose layers have the same names. It
+``load_state_dict`` loads a PyTorch state dict into an MLX model whose layers have the same names. It
 transposes each weight according to its layer, folds weight normalisation, reorders the weights of a
-``Linear`` after a ``flatten``, and reports ignored entries. :func:`to_state_dict` is the inverse.
+``Linear`` after a ``flatten``, and reports ignored entries. ``to_state_dict`` is the inverse.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HOW_TO_EXPORT = (
 
 @dataclasses.dataclass
 class Report:
-    """The result of :func:`load_state_dict`: MLX names in ``loaded``, PyTorch names in the others.
+    """The result of ``load_state_dict``: MLX names in ``loaded``, PyTorch names in the others.
 
     Attributes:
         loaded: Parameters of the model with new values.
@@ -82,7 +82,7 @@ def without_prefix(state: Mapping[str, Any], wanted: Sequence[str]) -> dict[str,
 
 def read_state(path: str | Path) -> dict[str, np.ndarray]:
     """Read the state dict in a checkpoint file; floating-point arrays become float32. See
-    :func:`read_checkpoint` and :func:`state_of`."""
+    ``read_checkpoint`` and ``state_of``."""
     try:
         return arrays_of(state_of(read_checkpoint(path)))
     except ValueError as error:
@@ -162,7 +162,7 @@ def counting(load: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 class InertUnpickler(pickle._Unpickler):  # written in Python, so that opcodes can be replaced
-    """An unpickler for tensors, sets and ordered dicts; everything else becomes :class:`Foreign`."""
+    """An unpickler for tensors, sets and ordered dicts; everything else becomes ``Foreign``."""
 
     HARMLESS = (
         *("collections.OrderedDict", "builtins.set", "__builtin__.set", "torch.Size"),
@@ -358,7 +358,7 @@ def load_state_dict(
             parameters keep their values and other arrays are ignored; shapes must still fit.
 
     Returns:
-        A :class:`Report` of the arrays that were loaded and of those that were not.
+        A ``Report`` of the arrays that were loaded and of those that were not.
 
     Raises:
         ValueError: If the state dict does not fit. The message lists up to three differences.
@@ -376,7 +376,7 @@ def convert_state_dict(
 ) -> dict[str, mx.array]:
     """Convert the weights of a PyTorch model for an MLX model, by MLX name, without changing the model.
 
-    The arguments and errors are those of :func:`load_state_dict`. The arrays are contiguous, as
+    The arguments and errors are those of ``load_state_dict``. The arrays are contiguous, as
     ``mx.export_function`` requires.
     """
     return matched(arrays_of(state_of(state_dict)), model, names, **options)[0]

@@ -48,7 +48,7 @@ class SpatialSE(nn.Module):
 
 
 class ChannelSpatialSE(nn.Module):
-    """The elementwise maximum of :class:`ChannelSE` and :class:`SpatialSE`."""
+    """The elementwise maximum of ``ChannelSE`` and ``SpatialSE``."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

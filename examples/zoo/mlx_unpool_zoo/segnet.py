@@ -57,8 +57,8 @@ class SegNet(Model):
     """SegNet: an encoder and a decoder with the same number of stages, for 1-D, 2-D and 3-D inputs.
 
     ``SegNet(num_classes=12)(images)`` returns class scores (N, H, W, 12) of images (N, H, W, 3). The defaults
-    make a small network (80,364 parameters, including running statistics); :meth:`vgg16` makes the network of
-    the paper (29.5 million parameters). Each axis needs at least ``2**len(channels)`` positions.
+    make a small network (80,000 parameters); ``SegNet.vgg16`` makes the network of the paper (29.5 million
+    parameters). Each axis needs at least ``2**len(channels)`` positions.
 
     Args:
         num_classes: Number of classes.
@@ -75,7 +75,7 @@ class SegNet(Model):
             depend on the rest of the batch.
         bias: Whether convolutions before a normalisation have a bias, which only matters for ported weights.
         coarse: Whether to add a classifier of the last pooled values, for an auxiliary loss; see
-            :meth:`scores`.
+            ``SegNet.scores``.
     """
 
     model_type: ClassVar[str] = "segnet"
@@ -179,7 +179,7 @@ class SegNet(Model):
         return x, stages
 
     def decode(self, x: mx.array, stages: list[tuple[mx.array, mx.array]]) -> mx.array:
-        """Class scores from what :meth:`encode` returned."""
+        """Class scores from what ``encode`` returned."""
         for block, (indices, features) in zip(self.decoder, reversed(stages), strict=True):
             x = self.up(x, indices, features.shape)
             if self.decoder_kind == "skip":
@@ -265,7 +265,7 @@ class SegNet(Model):
         }
 
     def sanitize(self, weights: Mapping[str, Any], *, strict: bool = True) -> dict[str, mx.array]:
-        """See :meth:`Model.sanitize`. If there are no decoder weights, the decoder keeps its values."""
+        """See ``Model.sanitize``. If there are no decoder weights, the decoder keeps its values."""
         state = self.canonical(pytorch.arrays_of(pytorch.state_of(weights)))
         if not any(name.startswith("decoder.") for name in state):
             own = pytorch.to_state_dict(self, self.pytorch_names)

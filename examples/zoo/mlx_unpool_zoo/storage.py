@@ -74,7 +74,7 @@ def downloaded(name: str, **options: Any) -> Path:
 
 
 class Stored(Converted):
-    """Loading and saving of :class:`Model`."""
+    """Loading and saving of ``Model``."""
 
     @classmethod
     def from_pretrained(
