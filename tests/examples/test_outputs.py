@@ -16,7 +16,11 @@ FOLDERS = {
     "train": "--output {}",
     "brain_segment": "no_scan.nii.gz --output {}",
 }
-FILES = {"predict": "no_model no_picture.png --output {}", "export": "no_model {} --shape 1"}
+FILES = {
+    "predict": "no_model no_picture.png --output {}",
+    "hair": "no_picture.png --output {}",
+    "export": "no_model {} --shape 1",
+}
 
 
 def check_refused(program: str, output: Path, says: str) -> None:
