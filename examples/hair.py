@@ -181,9 +181,7 @@ def main() -> int:
             print(f"{recolour(model, path, target, colour)}\nWrote {target}.", flush=True)
         except (ValueError, OSError) as error:
             failed.append(str(error) if str(path) in str(error) else f"{path}: {error}")
-    if failed:
-        summary = [f"Not recoloured: {len(failed)} of {len(outputs)}."][: len(outputs) - 1]
-        print(*failed, *summary, sep="\n", file=sys.stderr)
+    print(*failed, sep="\n", end="\n" * bool(failed), file=sys.stderr)
     return 1 if failed else 0
 
 

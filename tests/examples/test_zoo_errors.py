@@ -185,7 +185,7 @@ def test_a_new_head_keeps_the_other_weights(quicknat, tmp_path):
 def test_a_name_that_is_neither_a_folder_nor_on_the_hub(quicknat, tmp_path, monkeypatch):
     monkeypatch.chdir(quicknat.parent)
     for name in (f"{quicknat.name}/config.json", tmp_path / "none", "none"):
-        with pytest.raises(ValueError, match=f"There is no folder {name}. Pass a folder, or owner"):
+        with pytest.raises(ValueError, match=f"There is no folder {name}. Pass a folder, owner"):
             zoo.from_pretrained(name)
 
     found = copy_of(quicknat, tmp_path / "run" / "it")

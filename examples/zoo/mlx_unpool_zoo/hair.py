@@ -171,8 +171,6 @@ class HairSegmenter(Model):
                 x = block(x)
         return self.head(x)
 
-    # Masks.
-
     def mask(self, image: Any) -> np.ndarray:
         """How likely each pixel of an image is hair: (H, W), float32, 0 to 1. Images as for ``predict``."""
         return next(self.masks([image]))
