@@ -128,14 +128,14 @@ def _function(case: Case, oracle: bool) -> Callable[..., mx.array]:
     return case.oracle if oracle else case.call
 
 
-def _weighted(case: Case, oracle: bool) -> Callable[..., mx.array]:
+def weighted(case: Case, oracle: bool) -> Callable[..., mx.array]:
     """A sum over the outputs with different weights and nonzero second derivatives."""
     function, weights = _function(case, oracle), normal(case.output_shape, 1)
     return lambda *inputs: (weights * mx.sin(function(*inputs))).sum()
 
 
 def grad_of_grad(case: Case, oracle: bool) -> list[mx.array]:
-    first = mx.grad(_weighted(case, oracle))
+    first = mx.grad(weighted(case, oracle))
     weights = normal(case.inputs[0].shape, 2)
     return [mx.grad(lambda *inputs: (weights * first(*inputs)).sum())(*case.inputs)]
 
@@ -174,7 +174,7 @@ def _vmap(case: Case, oracle: bool, which: tuple[int, ...]) -> list[mx.array]:
 
 def vmap_and_derivatives(case: Case, oracle: bool) -> list[mx.array]:
     """The mapped gradient, and the gradient and tangents of a mapped function; the oracle is a loop."""
-    total, (x, *rest) = _weighted(case, False), case.inputs
+    total, (x, *rest) = weighted(case, False), case.inputs
     gradient, many = mx.grad(total), mx.stack([x, x[::-1]])
     if oracle:
         expected = mx.stack([gradient(each, *rest) for each in many])
@@ -194,12 +194,12 @@ def compiled_other_sizes(case: Case, oracle: bool) -> list[mx.array]:
 
 
 def compiled_grad(case: Case, oracle: bool) -> list[mx.array]:
-    gradient = mx.grad(_weighted(case, oracle))
+    gradient = mx.grad(weighted(case, oracle))
     return [(gradient if oracle else mx.compile(gradient))(*case.inputs)]
 
 
 def checkpoint(case: Case, oracle: bool) -> list[mx.array]:
-    function = _weighted(case, oracle)
+    function = weighted(case, oracle)
     return [mx.grad(function if oracle else mx.checkpoint(function))(*case.inputs)]
 
 
@@ -211,7 +211,7 @@ def non_contiguous(case: Case, oracle: bool) -> list[mx.array]:
         lambda x: x[:, ::-1],
         lambda x: mx.broadcast_to(x[:1], x.shape),
     ]
-    gradient, results = mx.grad(_weighted(case, False)), []
+    gradient, results = mx.grad(weighted(case, False)), []
     for way in ways:
         inputs = [mx.contiguous(way(x)) if oracle else way(x) for x in case.inputs]
         results += [case.call(*inputs), gradient(*inputs)]
