@@ -1,7 +1,7 @@
 """The kernels as CUDA: the source that MLX generates, compiled by NVIDIA's compiler.
 
-``Recorder`` replaces ``mx.fast.cuda_kernel`` and records launches. ``unit`` consists, character by character,
-of the source that MLX's ``mlx/backend/cuda/custom_kernel.cpp`` generates. ``compile_text`` compiles it with
+``Recorder`` replaces ``mx.fast.cuda_kernel`` and records launches. ``unit`` is, but for the names of kernels,
+the source that MLX's ``mlx/backend/cuda/custom_kernel.cpp`` generates. ``compile_text`` compiles it with
 NVRTC, which needs no GPU, and the options of MLX's ``jit_module.cpp``. A CPU build of MLX does not contain
 its CUDA header, so ``UTILS`` declares what a signature needs of it.
 """
@@ -32,19 +32,13 @@ UTILS = """
 #include <cuda/std/limits>
 namespace mlx::core::cu {
 using Shape = cuda::std::array<int32_t, 10>;
-using Strides = cuda::std::array<int64_t, 10>;
 }
 """
 PREAMBLE = f'\n#include "{UTILS_NAME}"\n\n#include <cooperative_groups.h>\n\n'
 OPENING = "namespace mlx::core::cu {\n\nnamespace cg = cooperative_groups;\n\n"
 CLOSING = "\n} // namespace mlx::core::cu\n"
-# A dtype in the source of a kernel, and in its name.
-_INTEGERS = {
-    getattr(mx, f"{sign}int{bits}"): f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)
-}
-TYPES = {mx.float32: "float", mx.float16: "__half", mx.bfloat16: "__nv_bfloat16", **_INTEGERS}
-NAMES = {mx.float32: "float", mx.float16: "float16_t", mx.bfloat16: "bfloat16_t", **_INTEGERS}
-SUFFIXES = {"_shape": "Shape", "_strides": "Strides", "_ndim": "int"}  # what describes an input
+TYPES = {mx.float32: "float", mx.float16: "__half", mx.bfloat16: "__nv_bfloat16"}
+TYPES |= {getattr(mx, f"{u}int{n}"): f"{u}int{n}_t" for u in ("", "u") for n in (8, 16, 32, 64)}
 
 # ---- launches
 
@@ -85,14 +79,12 @@ class Recorder:
             signature = []
             for name_, x in zip(input_names, inputs, strict=True):
                 signature.append(f"const {TYPES[x.dtype]}* {name_}")
-                signature += [
-                    f"const __grid_constant__ {kind} {name_}{suffix}"
-                    for suffix, kind in SUFFIXES.items()
-                    if x.ndim > 0 and name_ + suffix in source
-                ]
+                if x.ndim > 0 and f"{name_}_shape" in source:
+                    signature.append(f"const __grid_constant__ Shape {name_}_shape")
             for name_, dtype in zip(output_names, output_dtypes, strict=True):
                 signature.append(f"{TYPES[dtype]}* {name_}")
-            full_name = "custom_kernel_" + name + "".join(_hashed(value) for _, value in template)
+            words = [name, *(TYPES.get(value, value) for _, value in template)]
+            full_name = "_".join(map(str, ("custom_kernel", *words)))
             blocks, block = blocks_of(grid, threadgroup)
             launch = Launch(
                 name=full_name,
@@ -107,12 +99,6 @@ class Recorder:
             return [mx.zeros(shape, dtype) for shape, dtype in zip(output_shapes, output_dtypes)]
 
         return call
-
-
-def _hashed(value: bool | int | mx.Dtype) -> str:
-    if isinstance(value, bool):
-        return "_t" if value else "_f"
-    return f"_{value}" if isinstance(value, int) else f"_{NAMES[value]}"
 
 
 def _function(

@@ -141,7 +141,7 @@ def run_source(
         name="small",
         input_names=list(inputs),
         output_names=list(outputs),
-        source="    uint n = thread_position_in_grid.x;\n" + source,
+        source=f"    uint n = thread_position_in_grid.x;\n    {source}",
         header=more.pop("header", ""),
         atomic_outputs=more.pop("atomic", False),
     )

@@ -66,7 +66,7 @@ class Launch:
     text: str
     grid: tuple[int, int, int]
     threadgroup: tuple[int, int, int]
-    shape_infos: tuple[tuple[bool, bool, bool], ...]  # for each input: shape, strides, rank passed?
+    with_shape: tuple[bool, ...]  # for each input, whether its shape is passed
     init_value: float | None
     inputs: tuple[tuple[tuple[int, ...], mx.Dtype], ...]
     outputs: tuple[tuple[tuple[int, ...], mx.Dtype], ...]
@@ -94,7 +94,7 @@ class Launch:
     @functools.cached_property
     def array_numbers(self) -> list[int]:
         """The numbers of the buffers with the input arrays, between those with their shapes."""
-        return [sum(1 + sum(wants) for wants in self.shape_infos[:n]) for n in range(len(self.inputs))]
+        return [n + sum(self.with_shape[:n]) for n in range(len(self.inputs))]
 
     @functools.cached_property
     def constants(self) -> set[str]:
@@ -141,6 +141,7 @@ def launches_of(function: Any, *arrays: mx.array) -> tuple[list[Launch], list[di
             continue
         name, text, *rest = event["arguments"]
         grid, threadgroup, shape_infos = rest[:3], rest[3:6], rest[6]
+        assert not any(strides or rank for _, strides, rank in shape_infos)
         launches.append(
             Launch(
                 name=name,
@@ -148,7 +149,7 @@ def launches_of(function: Any, *arrays: mx.array) -> tuple[list[Launch], list[di
                 grid=tuple(grid),
                 # MLX clips a threadgroup to the grid.
                 threadgroup=tuple(max(1, min(t, g)) for t, g in zip(threadgroup, grid)),
-                shape_infos=tuple(map(tuple, shape_infos)),
+                with_shape=tuple(shape for shape, *_ in shape_infos),
                 init_value=None,  # not part of the event
                 inputs=tuple((tuple(shape), dtype) for _, shape, dtype in event["inputs"]),
                 outputs=tuple((tuple(shape), dtype) for _, shape, dtype in event["outputs"]),
@@ -325,28 +326,13 @@ def _compile_unit(launches: Sequence[tuple[str, Launch]]) -> None:
 # ---- the memory of a launch
 
 
-def buffer_of(x: mx.array) -> np.ndarray:
-    """The elements of an array as a kernel reads them from memory."""
-    return np.ascontiguousarray(np.array(x.view(mx.uint16) if x.dtype == mx.bfloat16 else x))
-
-
-def input_buffers(launch: Launch, arrays: Sequence[mx.array | None]) -> list[np.ndarray | int]:
-    """The input buffers of a launch, with the shapes, strides and ranks that its source uses.
-
-    For an array that is None, the list contains its size in bytes.
-    """
-    buffers: list[np.ndarray | int] = []
-    for x, (shape, dtype), wants in zip(arrays, launch.inputs, launch.shape_infos):
-        buffers.append(prod(shape) * dtype.size if x is None else buffer_of(x))
-        # MLX passes row-contiguous arrays, so the shape determines the strides.
-        strides = [prod(shape[n + 1 :]) for n in range(len(shape))]
-        described = (np.array(shape, np.int32), np.array(strides, np.int64), np.int32([len(shape)]))
-        buffers += [part for part, wanted in zip(described, wants) if wanted]
-    return buffers
-
-
 def _memory(x: mx.array) -> np.ndarray:
     return np.asarray(memoryview(x.view(mx.uint16) if x.dtype == mx.bfloat16 else x))
+
+
+def buffer_of(x: mx.array) -> np.ndarray:
+    """The elements of an array as a kernel reads them from memory."""
+    return np.ascontiguousarray(_memory(x))
 
 
 def _misalignment(view: np.ndarray) -> int:
@@ -369,19 +355,6 @@ def offset_of(x: mx.array) -> int:
     if x.size == 0 or not (view := _memory(x)).flags.c_contiguous:
         return 0
     return (_misalignment(view) - _fresh()) % ALIGNMENT
-
-
-def input_offsets(launch: Launch, arrays: Sequence[mx.array | None], shift: int | None) -> list[int]:
-    """For each input buffer of a launch, the number of bytes after a fully aligned address.
-
-    ``shift``: the number of elements by which arrays are shifted, not those in constant memory; None for
-    their real offsets.
-    """
-    offsets: list[int] = []
-    for x, (_, dtype), wants in zip(arrays, launch.inputs, launch.shape_infos):
-        shifted = 0 if launch.buffers[len(offsets)] in launch.constants else shift
-        offsets += [offset_of(x) if shift is None else shifted * dtype.size, *[0] * sum(wants)]
-    return offsets
 
 
 # ---- running
@@ -413,21 +386,30 @@ class Run:
         compile_launches([launch])
         self.launch = launch
         self.function = _functions[launch.text, launch.optimised]
-        inputs = input_buffers(launch, arrays)
-        self.input_count = len(inputs)
-        outputs = [prod(shape) * dtype.size for shape, dtype in launch.outputs]
-        self.sizes = [x if isinstance(x, int) else x.nbytes for x in inputs] + outputs
-        self.offsets = input_offsets(launch, arrays, shift) + [0] * len(outputs)
-        self.starts = []
-        for n, (size, offset) in enumerate(zip(self.sizes, self.offsets)):
-            base = tracer().trace_allocate(n, size + offset)
-            assert base, "the address range of a buffer is occupied"
-            self.starts.append(base + offset)
-        if launch.init_value is not None:
-            inputs += [np.full(shape, launch.init_value, NUMPY[dtype]) for shape, dtype in launch.outputs]
-        for start, x in zip(self.starts, inputs):
-            if not isinstance(x, int):
-                ctypes.memmove(start, x.ctypes.data, x.nbytes)
+        self.sizes: list[int] = []
+        self.offsets: list[int] = []  # of each buffer, in bytes after a fully aligned address
+        self.starts: list[int] = []
+        for x, (shape, dtype), with_shape in zip(arrays, launch.inputs, launch.with_shape):
+            constant = launch.buffers[len(self.starts)] in launch.constants
+            offset = (0 if constant else shift) * dtype.size if shift is not None else offset_of(x)
+            self._add(prod(shape) * dtype.size, None if x is None else buffer_of(x), offset)
+            if with_shape:
+                self._add(4 * len(shape), np.array(shape, np.int32))
+        self.input_count = len(self.starts)
+        for shape, dtype in launch.outputs:
+            filled = launch.init_value is not None
+            self._add(
+                prod(shape) * dtype.size, np.full(shape, launch.init_value, NUMPY[dtype]) if filled else None
+            )
+
+    def _add(self, size: int, contents: np.ndarray | None, offset: int = 0) -> None:
+        base = tracer().trace_allocate(len(self.starts), size + offset)
+        assert base, "the address range of a buffer is occupied"
+        if contents is not None:
+            ctypes.memmove(base + offset, contents.ctypes.data, size)
+        self.sizes.append(size)
+        self.offsets.append(offset)
+        self.starts.append(base + offset)
 
     def walk(
         self, order: Sequence[int] | None, track: bool = True, count: bool = False, flush: bool = False
@@ -439,7 +421,7 @@ class Run:
         """
         number = len(self.sizes)
         role = 1 if self.launch.init_value is None else 2
-        roles = bytes([0] * self.input_count + [role] * (number - self.input_count))
+        roles = bytes(0 if n < self.input_count else role for n in range(number))
         starts, sizes = np.array(self.starts, np.uint64), np.array(self.sizes, np.uint64)
         switches = int(track), int(count), int(flush)
         tracer().trace_begin(ctypes.c_uint64(number), _pointer(starts), _pointer(sizes), roles, *switches)
@@ -470,23 +452,18 @@ class Run:
         missing = {name: n for name, n in zip(names, unwritten.tolist()) if n}
         return Report(failures + len(misaligned), [*misaligned, *said], missing, counted)
 
+    def elements(self, n: int, dtype: mx.Dtype) -> np.ndarray:
+        """The elements of a buffer, in place."""
+        memory = (ctypes.c_char * self.sizes[n]).from_address(self.starts[n])
+        return np.frombuffer(memory, NUMPY[dtype])
+
     def outputs(self) -> list[mx.array]:
         """Copies of the outputs."""
         arrays = []
         for n, (shape, dtype) in enumerate(self.launch.outputs, self.input_count):
-            contents = ctypes.string_at(self.starts[n], self.sizes[n])
-            x = mx.array(np.frombuffer(contents, NUMPY[dtype]).reshape(shape))
+            x = mx.array(self.elements(n, dtype).reshape(shape))
             arrays.append(x.view(mx.bfloat16) if dtype == mx.bfloat16 else x)
         return arrays
-
-    def set_end(self, n: int, elements: np.ndarray) -> None:
-        """Set the last elements of a buffer."""
-        end = self.starts[n] + self.sizes[n]
-        ctypes.memmove(end - elements.nbytes, elements.ctypes.data, elements.nbytes)
-
-    def end(self, n: int, size: int) -> bytes:
-        """The last bytes of a buffer."""
-        return ctypes.string_at(self.starts[n] + self.sizes[n] - size, size)
 
     def __enter__(self) -> Run:
         return self

@@ -59,7 +59,7 @@ GOOD = {
 }
 # The only check that finds the mistake, if there is just one
 BAD = {
-    "a pointer without address space": ("OpenCL", "const T* p = x + n; out[n] = *p;"),
+    "a pointer without address space": ("words", "const T* p = x + n; out[n] = *p;"),
     "a write to a constant": (None, "s[0] = 1; out[n] = x[n];"),
     "half to bfloat": (None, "half h = half(1.0f); T v = h; out[n] = v;", "", BFLOAT),
     "an array of unknown size": (None, "int a[n + 1u]; a[0] = 1; out[n] = T(a[0]);"),
@@ -68,12 +68,12 @@ BAD = {
         *("pedantic", "P p; auto [a, b] = p; out[n] = T(a + b);", "struct P { int a = 1, b = 2; };\n"),
     ),
     "device memory for a thread pointer": ("OpenCL", FROM_DEVICE, ON_THREAD),
-    "a parameter without address space": ("OpenCL", FROM_THREAD, ON_NOTHING),
-    "a pointer to rows without address space": (*("OpenCL", FROM_ROWS, ON_ROWS.replace("thread ", "")),),
-    "a local reference without address space": ("OpenCL", "T v = x[n]; T& r = v; out[n] = r;"),
-    "a mutable variable at program scope": ("OpenCL", "out[n] = x[n] + T(N0++);", "int N0 = 3;\n"),
+    "a parameter without address space": ("words", FROM_THREAD, ON_NOTHING),
+    "a pointer to rows without address space": ("words", FROM_ROWS, ON_ROWS.replace("thread ", "")),
+    "a local reference without address space": ("words", "T v = x[n]; T& r = v; out[n] = r;"),
+    "a mutable variable at program scope": ("words", "out[n] = x[n] + T(N0++);", "int N0 = 3;\n"),
     "a bool that counts": ("OpenCL", "bool b = false; b++; out[n] = T(b);"),
-    "new": ("OpenCL", "int* p = new int; out[n] = T(*p);"),
+    "new": (None, "int* p = new int; out[n] = T(*p);"),
     "virtual": (*("OpenCL", "B b; out[n] = T(b.f());", "struct B { virtual int f() { return 1; } };\n"),),
     "float to bfloat": ("pedantic", "float v = float(x[n]) * 2.0f; out[n] = v;", "", BFLOAT),
     "double": ("words", "double d = x[n]; out[n] = T(d);"),

@@ -10,7 +10,6 @@ from math import prod
 import emulator
 import metal_host
 import mlx.core as mx
-import numpy as np
 import pytest
 from kernel_cases import huge, pool_windows
 
@@ -54,14 +53,14 @@ class Ends(emulator.Emulator):
         with metal_host.Run(launch, arrays) as running:
             for number, x in zip(launch.array_numbers, inputs):
                 if x.size > SMALL and key_of(x) in self.ends:
-                    running.set_end(number, np.array(self.ends[key_of(x)], metal_host.NUMPY[x.dtype]))
+                    given = self.ends[key_of(x)]
+                    running.elements(number, x.dtype)[-len(given) :] = given
             report = running.walk(sorted(order), track=False)
             assert not report.failures, (launch.name, report.first)
             if self.keep and not large:
                 return running.outputs()
             for number, x in enumerate(zeros, running.input_count):
-                contents = running.end(number, min(x.size, 64) * x.itemsize)
-                self.ends[key_of(x)] = np.frombuffer(contents, metal_host.NUMPY[x.dtype]).tolist()
+                self.ends[key_of(x)] = running.elements(number, x.dtype)[-64:].tolist()
         return zeros
 
 
