@@ -55,7 +55,6 @@ def blocks_of(grid: Triple, threadgroup: Triple) -> tuple[Triple, Triple]:
 class Launch:
     """One launch on CUDA, and its kernel's source: ``header``, which all kernels share, and ``function``."""
 
-    name: str
     body: str  # the name of the kernel's file
     header: str
     function: str
@@ -83,14 +82,11 @@ class Recorder:
                     signature.append(f"const __grid_constant__ Shape {name_}_shape")
             for name_, dtype in zip(output_names, output_dtypes, strict=True):
                 signature.append(f"{TYPES[dtype]}* {name_}")
-            words = [name, *(TYPES.get(value, value) for _, value in template)]
-            full_name = "_".join(map(str, ("custom_kernel", *words)))
             blocks, block = blocks_of(grid, threadgroup)
             launch = Launch(
-                name=full_name,
                 body=name.removeprefix("unpool_"),
                 header=header,
-                function=_function(full_name, signature, template, source),
+                function=_function(f"{name}_{len(self.launches)}", signature, template, source),
                 template=tuple(template),
                 grid=tuple(n * of for n, of in zip(blocks, block)),  # CUDA runs whole blocks
                 threadgroup=block,
@@ -101,19 +97,14 @@ class Recorder:
         return call
 
 
-def _function(
-    name: str, signature: list[str], template: list[tuple[str, bool | int | mx.Dtype]], source: str
-) -> str:
+def _function(name: str, signature: list[str], template: list[tuple[str, Any]], source: str) -> str:
     constants = ""
     for key, value in template:
-        if isinstance(value, bool):
-            constants += f"  constexpr bool {key} = {str(value).lower()};\n"
-        elif isinstance(value, int):
-            constants += f"  constexpr int {key} = {value};\n"
+        if isinstance(value, (bool, int)):
+            constants += f"  constexpr {type(value).__name__} {key} = {str(value).lower()};\n"
         else:
             constants += f"  using {key} = {TYPES[value]};\n"
-    parameters = ",\n".join(f"    {parameter}" for parameter in signature)
-    return f"__global__ void {name}(\n{parameters}) {{\n{constants}\n{source}\n}}\n"
+    return f"__global__ void {name}({', '.join(signature)}) {{\n{constants}\n{source}\n}}\n"
 
 
 def unit(launches: Sequence[Launch]) -> str:

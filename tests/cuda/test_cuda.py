@@ -62,7 +62,6 @@ def test_the_launches_cover_every_kernel_dtype_and_switch():
                 {mx.int32, mx.int64} if name == "N" else {*(FLOATS if body == "scatter_regions" else DTYPES)}
             )
             assert values >= every, (body, name)
-    assert all(re.fullmatch(r"\w+", launch.name) for launch in launches())
 
 
 @pytest.fixture
