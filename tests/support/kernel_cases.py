@@ -46,17 +46,12 @@ def first(channels: int, rank: int = 2, batch: int = 2) -> Layout:
     return Layout(rank, batch, channels, "channels_first")
 
 
-def wild_case(sample: float) -> IrregularCase:
-    """Fractional pooling with a sample that moves windows beyond the end of the plane in float32."""
-    x = np.random.default_rng(0).standard_normal((2, 9, 9)).astype(np.float32)
-    samples = np.full((2, 2), sample, np.float32)
-    return IrregularCase(last(2, batch=1), (9, 9), mx.float32, x, (5, 5), (2, 2), samples)
-
-
-def tiny_case(size, cells, kernel) -> IrregularCase:
-    """One plane so small that MLX passes its arrays in constant memory."""
-    x, samples = np.ones((1, *size), np.float32), np.zeros((1, 2), np.float32)
-    return IrregularCase(last(1, batch=1), size, mx.float32, x, cells, kernel, samples)
+def irregular_case(planes: np.ndarray, cells, kernel=None, sample: float = 0) -> IrregularCase:
+    """Adaptive pooling of one image or, with a kernel, fractional pooling with one sample for all axes."""
+    channels, *size = planes.shape
+    samples = np.full((channels, len(size)), sample, np.float32)
+    layout, planes = last(channels, len(size), 1), planes.astype(np.float32)
+    return IrregularCase(layout, tuple(size), mx.float32, planes, cells, kernel, samples)
 
 
 # What drawn cases may miss: every number of channels per thread, with and without a remainder, tiny arrays,
@@ -192,19 +187,18 @@ def bits(x: mx.array) -> mx.array:
     return x.view({1: mx.uint8, 2: mx.uint16, 4: mx.uint32, 8: mx.uint64}[x.dtype.size])
 
 
-def wide_case() -> IrregularCase:
-    """Adaptive pooling with windows of 8 and 9 elements, each of which is the maximum in one channel."""
-    samples = np.zeros((23, 1), np.float32)
-    return IrregularCase(last(23, 1, 1), (23,), mx.float32, np.eye(23), (3,), None, samples)
-
-
+PLANES = np.random.default_rng(0).standard_normal((2, 9, 9))
 IRREGULAR = [
     *irregular_cases(24, seed=78),
-    wild_case(2.0**24),
-    wild_case(2.0**25),
-    tiny_case((1, 1), (1, 2), None),
-    tiny_case((2, 2), (1, 1), (1, 1)),
-    wide_case(),
+    # samples that move windows beyond the end of the plane in float32
+    *(irregular_case(PLANES, (5, 5), (2, 2), sample) for sample in (2.0**24, 2.0**25)),
+    # planes so small that MLX passes them in constant memory
+    irregular_case(np.ones((1, 1, 1)), (1, 2)),
+    irregular_case(np.ones((1, 2, 2)), (1, 1), (1, 1)),
+    # equal windows that share elements, of which each axis has another length and stride
+    irregular_case(np.random.default_rng(0).permutation(280).reshape(2, 4, 5, 7), (3, 2, 2)),
+    # windows of 8 and 9 elements, each of which is the maximum in one channel
+    irregular_case(np.eye(23), (3,)),
 ]
 
 
@@ -270,12 +264,8 @@ def last_rows() -> list[mx.array]:
     """The gradient of unpooling of 3x3 windows at every position, in which many values have one position."""
     rows, columns = np.divmod(np.arange(64), 8)
     out = []
-    for row in (
-        7,
-        6,
-        3,
-        0,
-    ):  # each window refers to a position in this row, or in the nearest row that it has
+    # Each window refers to a position in this row, or in the nearest row that it has.
+    for row in (7, 6, 3, 0):
         at = np.clip(row, np.maximum(rows - 1, 0), np.minimum(rows + 1, 7))
         flat = (at * 8 + columns).reshape(1, 8, 8, 1)
         offsets = ((at - rows + 1) * 3 + 1).reshape(1, 8, 8, 1)
@@ -294,6 +284,22 @@ def every_pair_of_indices() -> list[mx.array]:
     return [unpool(values), *mx.vjp(unpool, [values], [mx.ones((36, 4, 1))])[1]]
 
 
+def other_indices() -> list[mx.array]:
+    """Unpooling with indices above 2^32, and of windows that start after the end of an axis."""
+    out = []
+    for given, window, dilation, size in (
+        ([[2**32, 2**32 + 3], [2**33 + 5, 1]], (2, 2), 1, (4, 4)),
+        ([[0, 3], [11, 13]], (2, 3), 1, (3, 5)),
+        ([[[0]], [[9]]], (2, (3, 1, 1)), 1, (3, 2, 2)),
+        ([[1, 5], [7, 9]], ((1, 2), (1, 5)), (1, 2), (2, 5)),
+    ):
+        indices = mx.array(given, mx.int64)[None, ..., None]
+        values = mx.arange(float(indices.size)).reshape(indices.shape) + 1
+        max_unpool = getattr(mlx_unpool, f"max_unpool{len(size)}d")
+        out.append(max_unpool(values, indices, *window, dilation=dilation, output_size=size))
+    return out
+
+
 # The last four reach template arguments that no other call reaches.
 GENERATED = [case for n, case in enumerate(generated_cases(60, seed=77)) if n < 17 or n in (21, 46, 51, 56)]
 CASES = [*CHOSEN, *GENERATED]
@@ -305,11 +311,12 @@ CHOSEN_CALLS: dict[str, Callable[[], list[mx.array]]] = {
     "every offset": every_offset,
     "every pair of indices": every_pair_of_indices,
     "last rows": last_rows,
+    "other indices": other_indices,
 }
 GENERATED_CALLS = {f"generated {n}": results(case, n + len(CHOSEN)) for n, case in enumerate(GENERATED)}
 
 
-def pool_windows(shape, *window, dtype=mx.float32, index_format="flat", index_dtype=None, **options) -> None:
+def pool_windows(shape, *window, dtype=mx.float32, index_format="flat", **options) -> None:
     """Pools and unpools in every way and computes all derivatives."""
     x = huge(shape, dtype)
     layout = {k: v for k, v in options.items() if k == "data_format"}
@@ -320,10 +327,7 @@ def pool_windows(shape, *window, dtype=mx.float32, index_format="flat", index_dt
 
     def call(x):
         values, indices = max_pool(x, *window, return_indices=True, index_format=index_format, **options)
-        if index_dtype is not None:
-            indices = indices.astype(index_dtype)
-        dilated = {k: v for k, v in options.items() if k != "ceil_mode"}
-        y = max_unpool(values, indices, *window, output_size=size, **dilated)
+        y = max_unpool(values, indices, *window, output_size=size, **options)
         if index_format == "flat":
             y = y + max_unpool(values, indices, None, output_size=size, **layout)
         return y
