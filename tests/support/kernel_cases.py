@@ -195,8 +195,6 @@ IRREGULAR = [
     # planes so small that MLX passes them in constant memory
     irregular_case(np.ones((1, 1, 1)), (1, 2)),
     irregular_case(np.ones((1, 2, 2)), (1, 1), (1, 1)),
-    # equal windows that share elements, of which each axis has another length and stride
-    irregular_case(np.random.default_rng(0).permutation(280).reshape(2, 4, 5, 7), (3, 2, 2)),
     # windows of 8 and 9 elements, each of which is the maximum in one channel
     irregular_case(np.eye(23), (3,)),
 ]
@@ -300,6 +298,13 @@ def other_indices() -> list[mx.array]:
     return out
 
 
+def equal_regions() -> list[mx.array]:
+    """Values of adaptive windows, whose length and stride differ between the axes, and the gradient."""
+    x = mx.random.permutation(280, key=mx.random.key(0)).astype(mx.float32).reshape(1, 4, 5, 7, 2)
+    pool = lambda x: mlx_unpool.adaptive_max_pool3d(x, (3, 2, 2))
+    return [pool(x), *mx.vjp(pool, [x], [mx.arange(24.0).reshape(1, 3, 2, 2, 2)])[1]]
+
+
 # The last four reach template arguments that no other call reaches.
 GENERATED = [case for n, case in enumerate(generated_cases(60, seed=77)) if n < 17 or n in (21, 46, 51, 56)]
 CASES = [*CHOSEN, *GENERATED]
@@ -312,6 +317,7 @@ CHOSEN_CALLS: dict[str, Callable[[], list[mx.array]]] = {
     "every pair of indices": every_pair_of_indices,
     "last rows": last_rows,
     "other indices": other_indices,
+    "equal regions": equal_regions,
 }
 GENERATED_CALLS = {f"generated {n}": results(case, n + len(CHOSEN)) for n, case in enumerate(GENERATED)}
 
