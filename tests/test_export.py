@@ -115,17 +115,6 @@ def test_an_export_for_metal_computes_in_kernels_only(name):
     assert others <= {"Reshape", "View", "ExpandDims", "Broadcast"}  # which copy nothing
 
 
-def test_a_segnet_is_exported_for_metal_without_a_mac(tmp_path):
-    """tests/metal runs the kernels."""
-    model, x, path = SegNet().eval(), mx.zeros((1, 16, 16, 2)), str(tmp_path / "segnet.mlxfn")
-    assert {"CustomKernel", "Convolution"} < operations(model, [x])
-    with _backends.use_backend("metal"), mlx_unpool.exporting():
-        mx.export_function(path, model, x)
-    if not mx.is_available(mx.gpu):  # as docs/export.md says
-        with pytest.raises(ValueError, match="Cannot make gpu stream without gpu backend"):
-            mx.import_function(path)
-
-
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "convert_indices"])
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
 def test_a_derivative_inside_is_refused(name, dtype):

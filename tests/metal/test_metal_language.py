@@ -57,13 +57,9 @@ GOOD = {
         *("out[n] = T(table[n % 2u]);", "constant constexpr float table[2] = {1.0f, 2.0f};\n"),
     ),
 }
-# The only check that finds the mistake, if there is just one
+# The only check that finds the mistake. What several compilers reject is not listed.
 BAD = {
     "a pointer without address space": ("words", "const T* p = x + n; out[n] = *p;"),
-    "a write to a constant": (None, "s[0] = 1; out[n] = x[n];"),
-    "half to bfloat": (None, "half h = half(1.0f); T v = h; out[n] = v;", "", BFLOAT),
-    "an array of unknown size": (None, "int a[n + 1u]; a[0] = 1; out[n] = T(a[0]);"),
-    "the standard library": (None, "out[n] = std::max(x[n], T(0));"),
     "structured binding": (
         *("pedantic", "P p; auto [a, b] = p; out[n] = T(a + b);", "struct P { int a = 1, b = 2; };\n"),
     ),
@@ -73,7 +69,6 @@ BAD = {
     "a local reference without address space": ("words", "T v = x[n]; T& r = v; out[n] = r;"),
     "a mutable variable at program scope": ("words", "out[n] = x[n] + T(N0++);", "int N0 = 3;\n"),
     "a bool that counts": ("OpenCL", "bool b = false; b++; out[n] = T(b);"),
-    "new": (None, "int* p = new int; out[n] = T(*p);"),
     "virtual": (*("OpenCL", "B b; out[n] = T(b.f());", "struct B { virtual int f() { return 1; } };\n"),),
     "float to bfloat": ("pedantic", "float v = float(x[n]) * 2.0f; out[n] = v;", "", BFLOAT),
     "double": ("words", "double d = x[n]; out[n] = T(d);"),
@@ -114,5 +109,4 @@ def test_valid_metal_is_accepted(name_of_kernel, found):
 
 @pytest.mark.parametrize("name_of_kernel", BAD)
 def test_invalid_metal_is_rejected(name_of_kernel, found):
-    only = BAD[name_of_kernel][0]
-    assert found[name_of_kernel] == {only} if only else len(found[name_of_kernel]) > 1
+    assert found[name_of_kernel] == {BAD[name_of_kernel][0]}

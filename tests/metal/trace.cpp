@@ -17,9 +17,7 @@ enum Kind : u64 { // FAILURES in metal_host.py has the names
   OUT_OF_BOUNDS = 1,
   WRITE_TO_INPUT,
   SECOND_WRITE,
-  READ_OF_ANOTHERS_WRITE,
-  WRITE_OVER_ANOTHERS_READ,
-  READ_BEFORE_WRITE,
+  READ_OF_OUTPUT,
   ATOMIC_AND_PLAIN,
   UNDEFINED_BEHAVIOUR,
 };
@@ -67,14 +65,13 @@ struct Counter { // the traffic of one buffer in one direction, and the lines of
   }
 };
 
-// The last writer or reader of a byte: nobody, the host, atomic operations, or thread n as n + FIRST.
-enum : uint32_t { NOBODY, HOST, ATOMICS, FIRST };
+enum Writer : uint8_t { NOBODY, HOST, ATOMICS, PLAIN }; // the last one of a byte
 
 struct Buffer {
   uintptr_t start;
   u64 size;
   bool output;
-  std::vector<uint32_t> writer, reader; // of each byte
+  std::vector<uint8_t> writer; // of each byte
   Counter counters[2]; // of reads and of writes
 };
 
@@ -103,36 +100,22 @@ static void fail_and_leave(Kind kind, u64 buffer, int64_t offset) {
   longjmp(way_out, 1); // before the access happens
 }
 
-// The first rule that an access of one byte breaks, or 0.
-static u64 broken_rule(Buffer& buffer, u64 byte, bool write, bool atomic) {
-  const uint32_t me = atomic ? uint32_t(ATOMICS) : uint32_t(thread_now) + FIRST;
-  uint32_t& writer = buffer.writer[byte];
-  uint32_t& reader = buffer.reader[byte];
-  if (atomic || writer == ATOMICS) {
-    if (atomic != (writer == ATOMICS) && writer != HOST) {
-      return ATOMIC_AND_PLAIN;
-    }
-    writer = me;
-    return 0;
+// The rule that an access of one byte of an output breaks, or 0. Every byte is written once, or only by atomic
+// operations, and read by them alone, so that results do not depend on the order of threads.
+static u64 broken_rule(uint8_t& writer, bool write, bool atomic) {
+  const uint8_t before = writer;
+  if (atomic) {
+    writer = ATOMICS;
+    return before == PLAIN ? ATOMIC_AND_PLAIN : 0;
   }
-  if (write) {
-    if (writer != NOBODY && writer != HOST) {
-      return SECOND_WRITE; // even by the same thread: every output is written once
-    }
-    if (reader != NOBODY && reader != me) {
-      return WRITE_OVER_ANOTHERS_READ;
-    }
-    writer = me;
-    return 0;
+  if (before == ATOMICS) {
+    return ATOMIC_AND_PLAIN;
   }
-  if (writer == NOBODY) {
-    return READ_BEFORE_WRITE;
+  if (!write) {
+    return READ_OF_OUTPUT;
   }
-  if (writer != HOST && writer != me) {
-    return READ_OF_ANOTHERS_WRITE;
-  }
-  reader = me;
-  return 0;
+  writer = PLAIN;
+  return before == PLAIN ? SECOND_WRITE : 0;
 }
 
 static void access(void* pointer, u64 size, bool write, bool atomic = false) {
@@ -151,7 +134,7 @@ static void access(void* pointer, u64 size, bool write, bool atomic = false) {
     fail_and_leave(WRITE_TO_INPUT, b, offset);
   }
   for (u64 byte = offset; tracking && buffer.output && byte < u64(offset) + size; ++byte) {
-    if (u64 kind = broken_rule(buffer, byte, write, atomic)) {
+    if (u64 kind = broken_rule(buffer.writer[byte], write, atomic)) {
       fail(Kind(kind), b, offset);
       break;
     }
@@ -270,7 +253,6 @@ void trace_begin(
     buffer.output = role[b] != 0;
     if (tracking && buffer.output) {
       buffer.writer.assign(sizes[b], role[b] == 2 ? HOST : NOBODY);
-      buffer.reader.assign(sizes[b], NOBODY);
     }
     for (Counter& counter : buffer.counters) {
       counter.touched.assign(counting ? sizes[b] : 0, false);
@@ -282,7 +264,7 @@ void trace_begin(
 u64 trace_end(u64 room, Failure* first, Traffic* traffic, u64* unwritten) {
   for (size_t b = 0; b < buffers.size(); ++b) {
     Buffer& buffer = buffers[b];
-    unwritten[b] = std::count(buffer.writer.begin(), buffer.writer.end(), uint32_t(NOBODY));
+    unwritten[b] = std::count(buffer.writer.begin(), buffer.writer.end(), uint8_t(NOBODY));
     for (int write = 0; write < 2; ++write) {
       buffer.counters[write].end_group();
       traffic[2 * b + write] = buffer.counters[write].total;

@@ -283,9 +283,10 @@ def every_pair_of_indices() -> list[mx.array]:
 
 
 def other_indices() -> list[mx.array]:
-    """Unpooling with indices above 2^32, and of windows that start after the end of an axis."""
+    """Indices above 2^32, of windows that start after the end of an axis, and in a row before a layer."""
     out = []
     for given, window, dilation, size in (
+        ([[[0], [1], [2], [3]], [[3], [5], [6], [7]]], ((1, 3, 1), 1, (0, 1, 0)), 1, (2, 4, 1)),
         ([[2**32, 2**32 + 3], [2**33 + 5, 1]], (2, 2), 1, (4, 4)),
         ([[0, 3], [11, 13]], (2, 3), 1, (3, 5)),
         ([[[0]], [[9]]], (2, (3, 1, 1)), 1, (3, 2, 2)),
