@@ -146,8 +146,9 @@ def test_grids_keep_cudas_limits(shape, window, options):
         assert_cuda_can_launch(launch.grid, launch.threadgroup)
 
 
-# Usual grids and one at each limit, with its threadgroups on CUDA and on Metal.
 MOST_ROWS, MOST_PLANES = 65535 * 1024, 65535 * 64
+BLOCKS, THREADS = "65535 blocks", "2147483647 threads"
+# Usual grids, one at each limit and one beyond it, with the threadgroups on CUDA and on Metal, or the limit
 THREADGROUPS = {
     (2**31 - 1, 1, 1): ((256, 1, 1), (256, 1, 1)),
     (448, 56, 8): ((64, 4, 1), (64, 4, 1)),
@@ -158,35 +159,25 @@ THREADGROUPS = {
     (1, MOST_ROWS, 1): ((1, 1024, 1), (1, 256, 1)),
     (1, MOST_ROWS // 64, MOST_PLANES): ((1, 16, 64), (1, 256, 1)),
     (1, 1, MOST_PLANES): ((1, 1, 64), (1, 1, 64)),
+    (1, MOST_ROWS + 1, 1): (BLOCKS, (1, 256, 1)),
+    (1, 65535 * 512, 65535 * 4): (BLOCKS, (1, 256, 1)),
+    (1, 1, MOST_PLANES + 1): (BLOCKS, (1, 1, 64)),
+    **dict.fromkeys(((2**31, 1, 1), (1, 2**31, 1), (1, 1, 2**31)), (THREADS, THREADS)),
 }
 
 
 @pytest.mark.parametrize("grid", THREADGROUPS)
 def test_threadgroups_have_four_rows_and_keep_limits(grid):
-    cuda, metal = THREADGROUPS[grid]
-    assert (threadgroup(grid, "cuda"), threadgroup(grid, "metal")) == (cuda, metal)
-    assert_cuda_can_launch(grid, cuda)
-    assert prod(metal) <= 256  # a pipeline may allow fewer than 1,024
-
-
-BLOCKS, THREADS = "65535 blocks", "2147483647 threads"
-REFUSED = [
-    *(
-        (grid, BLOCKS)
-        for grid in ((1, MOST_ROWS + 1, 1), (1, 1, MOST_PLANES + 1), (1, 65535 * 512, 65535 * 4))
-    ),
-    *((grid, THREADS) for grid in ((2**31, 1, 1), (1, 2**31, 1), (1, 1, 2**31))),
-]
-
-
-@pytest.mark.parametrize(("grid", "limit"), REFUSED)
-def test_grids_beyond_each_limit_are_refused(grid, limit):
-    for dialect in ("cuda", "metal"):
-        if dialect == "metal" and limit == BLOCKS:
-            assert prod(threadgroup(grid, "metal")) <= 256
+    for dialect, expected in zip(("cuda", "metal"), THREADGROUPS[grid], strict=True):
+        if isinstance(expected, str):
+            with pytest.raises(ValueError, match=rf"\[pool\] the grid must have at most {expected}"):
+                threadgroup(grid, dialect, "pool")
             continue
-        with pytest.raises(ValueError, match=rf"\[pool\] the grid must have at most {limit}"):
-            threadgroup(grid, dialect, "pool")
+        assert threadgroup(grid, dialect) == expected
+        if dialect == "cuda":
+            assert_cuda_can_launch(grid, expected)
+        else:
+            assert prod(expected) <= 256  # a pipeline may allow fewer than 1,024
 
 
 def test_a_gpu_without_metal_uses_cuda(monkeypatch):

@@ -29,7 +29,7 @@ import numpy as np
 
 HERE = Path(__file__).parent
 MLX_INCLUDE = Path(mx.__file__).parent / "include"
-COMPILER = os.environ.get("CXX", "g++")
+COMPILER = "g++"
 CACHE = Path(tempfile.gettempdir()) / f"mlx-unpool-kernels-{os.getuid()}"
 FAILURES = (  # in the order of trace.cpp
     "no failure",
@@ -185,8 +185,7 @@ def compiler_missing() -> str | None:
 _FLAGS = ["-std=c++14", "-fPIC", "-w", "-fsanitize=thread,undefined"]
 # The check of every access implies these, which take an eighth of the compiler's time.
 _FLAGS += ["-fno-sanitize=vptr,null,pointer-overflow,object-size"]
-if "clang" not in COMPILER:
-    _FLAGS += ["--param", "tsan-instrument-func-entry-exit=0"]
+_FLAGS += ["--param", "tsan-instrument-func-entry-exit=0"]
 _PER_UNIT = 128  # kernels per translation unit: a fifth of the time of one by one
 _functions: dict[tuple[str, bool], Any] = {}  # each runs the threads of a kernel
 
@@ -206,18 +205,12 @@ def _once(path: Path, make: Callable[[Path], object]) -> Path:
 
 
 @functools.cache
-def _tracer() -> Path:
+def tracer() -> ctypes.CDLL:
     """The library of ``trace.cpp``, which is shared by all kernels."""
     source = HERE / "trace.cpp"
     command = ["-std=c++17", "-O2", "-fPIC", "-shared", str(source), "-o"]
     built = CACHE / f"trace-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}.so"
-    return _once(built, lambda path: _run_compiler([*command, str(path)]))
-
-
-@functools.cache
-def tracer() -> ctypes.CDLL:
-    """The functions of ``trace.cpp``."""
-    library = ctypes.CDLL(str(_tracer()))
+    library = ctypes.CDLL(str(_once(built, lambda path: _run_compiler([*command, str(path)]))))
     library.trace_allocate.restype = ctypes.c_void_p
     library.trace_allocate.argtypes = [ctypes.c_uint64] * 2
     library.trace_free.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
@@ -229,7 +222,7 @@ def tracer() -> ctypes.CDLL:
 def _surroundings() -> bytes:
     """A hash of everything besides its source that a compiled kernel depends on."""
     own = [path for path in sorted(HERE.rglob("*")) if path.suffix in (".h", "") and path.is_file()]
-    parts = [COMPILER, *_FLAGS, str(_tracer()), str(prelude()), *(path.read_text() for path in own)]
+    parts = [COMPILER, *_FLAGS, tracer()._name, str(prelude()), *(path.read_text() for path in own)]
     return hashlib.sha256("\0".join(parts).encode()).digest()
 
 
@@ -312,7 +305,7 @@ def _compile_unit(launches: Sequence[tuple[str, Launch]]) -> None:
     flags = ["-O1" if optimised else "-O0", *_FLAGS, *include_flags(), f"-I{HERE}"]
     # The linker must not see the sanitizers' flags: trace.cpp replaces their libraries.
     _run_compiler([*flags, "-c", str(source), "-o", str(compiled)])
-    shared = ["-shared", "-nostdlib", str(compiled), str(_tracer()), "-lgcc"]
+    shared = ["-shared", "-nostdlib", str(compiled), tracer()._name, "-lgcc"]
     _run_compiler([*shared, "-o", str(partial)])
     partial.replace(library)
     source.unlink()
@@ -372,8 +365,8 @@ class Report:
         return not self.failures and not self.unwritten
 
 
-def _pointer(x: np.ndarray | None) -> ctypes.c_void_p | None:
-    return None if x is None else x.ctypes.data_as(ctypes.c_void_p)
+def _pointer(x: np.ndarray) -> ctypes.c_void_p:
+    return x.ctypes.data_as(ctypes.c_void_p)
 
 
 class Run:
@@ -424,9 +417,12 @@ class Run:
         switches = int(track), int(count), int(flush)
         tracer().trace_begin(ctypes.c_uint64(number), _pointer(starts), _pointer(sizes), roles, *switches)
         grid, group = (np.array(axes, np.uint32) for axes in (self.launch.grid, self.launch.threadgroup))
-        numbers = None if order is None else np.ascontiguousarray(order, np.uint64)
-        arrays = map(_pointer, (starts, grid, group, numbers))
-        self.function(*arrays, ctypes.c_uint64(0 if numbers is None else numbers.size))
+        if order is None:  # threadgroup by threadgroup
+            at = np.unravel_index(np.arange(self.launch.threads), self.launch.grid[::-1])
+            groups = [axis // n for axis, n in zip(at, self.launch.threadgroup[::-1])]
+            order = np.lexsort((*at[::-1], *groups[::-1]))
+        numbers = np.ascontiguousarray(order, np.uint64)
+        self.function(*map(_pointer, (starts, grid, group, numbers)), ctypes.c_uint64(numbers.size))
         first, unwritten = np.zeros((8, 4), np.int64), np.zeros(number, np.uint64)
         traffic = np.zeros((number, 2, len(TRAFFIC)), np.uint64)
         results = map(_pointer, (first, traffic, unwritten))

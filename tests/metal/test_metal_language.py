@@ -9,11 +9,7 @@ import pytest
 from kernel_cases import CHOSEN_CALLS
 from metal_host import Launch
 
-
-@pytest.fixture(scope="module", autouse=True)
-def clang() -> None:
-    if language.clang() is None:
-        pytest.skip("no clang 17 or later, and no ziglang package")
+pytest.importorskip("ziglang")
 
 
 def covering(launches: list[Launch]) -> list[Launch]:

@@ -32,7 +32,7 @@ UNSEEN static void run_thread(
   trace_leave();
 }
 
-// Runs the threads that `order` lists by their number in the grid (x fastest), or all, threadgroup by threadgroup.
+// Runs the threads that `order` lists by their number in the grid (x fastest).
 UNSEEN static void walk(
     ThreadFunction function, void** buffers, const uint32_t* grid, const uint32_t* group, const uint64_t* order,
     uint64_t count) {
@@ -41,12 +41,5 @@ UNSEEN static void walk(
     const uint64_t n = order[i];
     run_thread(function, buffers, grid, group, n % grid[0], n / grid[0] % grid[1], n / grid[0] / grid[1]);
   }
-  for (uint32_t gz = 0; !order && gz < grid[2]; gz += group[2])
-    for (uint32_t gy = 0; gy < grid[1]; gy += group[1])
-      for (uint32_t gx = 0; gx < grid[0]; gx += group[0])
-        for (uint32_t z = gz; z < gz + group[2] && z < grid[2]; ++z)
-          for (uint32_t y = gy; y < gy + group[1] && y < grid[1]; ++y)
-            for (uint32_t x = gx; x < gx + group[0] && x < grid[0]; ++x)
-              run_thread(function, buffers, grid, group, x, y, z);
   trace_walked();
 }

@@ -87,6 +87,7 @@ CHOSEN = [
     window_case(2, (1, 2, 3), 0, 2, size=(5, 6, 40), layout=first(1, 3, 9)),
     window_case((1, 2), 1, 0, (1, 3), size=(9, 20), layout=first(3), dtype=mx.bfloat16),
     window_case(2, 2, 0, 3, size=(9, 20), layout=last(5)),
+    window_case(3, 2, 1, 3, size=(11, 10), layout=last(3)),
     # padding that differs between the sides, above half the window
     window_case(3, 2, ((0, 1), (2, 0)), size=(8, 9), layout=last(4)),
     window_case(3, 1, ((2, 0), (1, 2)), 2, size=(7, 9), layout=first(2), dtype=mx.float16),
@@ -306,6 +307,18 @@ def equal_regions() -> list[mx.array]:
     return [pool(x), *mx.vjp(pool, [x], [mx.arange(24.0).reshape(1, 3, 2, 2, 2)])[1]]
 
 
+def chunks() -> list[mx.array]:
+    """Windows of two, three and more chunks; windows of which no element, or one, is inside the plane."""
+    out = []
+    for batch in (2, 16400, 22000, 33000):
+        numbers = mx.random.randint(0, 99, (batch, 66, 1), key=mx.random.key(0)).astype(mx.int8)
+        out += mlx_unpool.max_pool1d(numbers, 66, return_indices=True)
+        for length, index_format in product((1, 2), ("flat", "window")):
+            options = {"dilation": 2, "return_indices": True, "index_format": index_format}
+            out += mlx_unpool.max_pool1d(mx.full((batch, length, 1), -mx.inf), 70, 1, 69, **options)
+    return out
+
+
 # The last four reach template arguments that no other call reaches.
 GENERATED = [case for n, case in enumerate(generated_cases(60, seed=77)) if n < 17 or n in (21, 46, 51, 56)]
 CASES = [*CHOSEN, *GENERATED]
@@ -319,6 +332,7 @@ CHOSEN_CALLS: dict[str, Callable[[], list[mx.array]]] = {
     "last rows": last_rows,
     "other indices": other_indices,
     "equal regions": equal_regions,
+    "chunks": chunks,
 }
 GENERATED_CALLS = {f"generated {n}": results(case, n + len(CHOSEN)) for n, case in enumerate(GENERATED)}
 
