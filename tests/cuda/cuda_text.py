@@ -8,12 +8,10 @@ its CUDA header, so ``UTILS`` declares what a signature needs of it.
 
 import ctypes
 import functools
-import platform
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Any
 
@@ -120,32 +118,17 @@ def unit(launches: Sequence[Launch]) -> str:
 # ---- NVRTC, from the packages nvidia-cuda-nvrtc, nvidia-cuda-runtime and nvidia-cuda-cccl of PyPI
 
 
-def _installed(package: str, part: str) -> Path | None:
-    """The file of an installed package whose path contains ``part``."""
-    try:
-        found = sorted(path for path in files(package) or [] if part in str(path))
-    except PackageNotFoundError:
-        return None
-    return Path(found[0].locate()) if found else None
-
-
 @functools.cache
 def compiler() -> tuple[ctypes.CDLL, tuple[str, ...]] | None:
     """NVRTC and its include options, or None if a package is missing."""
-    library = _installed("nvidia-cuda-nvrtc", "/libnvrtc.so.")
-    runtime = _installed("nvidia-cuda-runtime", "/include/cuda_fp16.h")
-    standard = _installed("nvidia-cuda-cccl", "/cuda/std/limits")
-    if sys.platform != "linux" or not (library and runtime and standard):
+    folders = [Path(path, "nvidia") for path in sys.path]
+    names = "libnvrtc.so.*", "include/cuda_fp16.h", "cuda/std/limits"
+    found = [[path for folder in folders for path in folder.glob(f"**/{name}")] for name in names]
+    if sys.platform != "linux" or not all(found):
         return None
-    folders = (standard.parents[2], runtime.parent)
-    return ctypes.CDLL(str(library)), tuple(f"--include-path={folder}" for folder in folders)
-
-
-def compiler_missing() -> str | None:
-    """Why there is no compiler, or None."""
-    if compiler() is not None:
-        return None
-    return f"NVRTC is not here (extra 'cuda-check'; {sys.platform}, {platform.machine()})"
+    library, runtime, standard = (paths[0] for paths in found)
+    include = (standard.parents[2], runtime.parent)
+    return ctypes.CDLL(str(library)), tuple(f"--include-path={folder}" for folder in include)
 
 
 def compile_text(text: str, architecture: str, *options: str) -> tuple[bytes | None, str]:

@@ -18,10 +18,6 @@ from mlx_unpool._backends.gpu import threadgroup
 # What MLX passes for an A100 and an H100.
 ARCHITECTURES = ("sm_80", "sm_90a")
 DTYPES = (*FLOATS, *INTEGERS)
-IN_EVAL_MODE = [  # batch, layer
-    *((2, pool) for pool in (MaxPool2d(2), MaxPool2d(9), AdaptiveMaxPool2d(7))),
-    (2**15, MaxPool2d(9)),  # one thread per window
-]
 
 
 @functools.cache
@@ -34,8 +30,10 @@ def launches() -> list[cuda_text.Launch]:
         large = (1, 2**16, 2**15, 1)  # 64-bit numbers
         pool_windows(large, (9, 8), dtype=mx.uint8)
         adaptive_max_pool2d(huge(large, mx.uint8), 3)
-        for batch, pool in IN_EVAL_MODE:
-            pool.eval()(huge((batch, 20, 30, 3), mx.float32))
+        x = huge((2, 20, 30, 3), mx.float32)
+        for pool in (MaxPool2d(2), MaxPool2d(9), AdaptiveMaxPool2d(7)):
+            pool.eval()(x)
+        MaxPool2d(9).eval()(huge((2**15, 20, 30, 3), mx.float32))  # one thread per window
     chosen, seen = [], set()
     for launch in recorder.launches:
         signature = launch.function.partition("{")[0].partition("(")[2]
@@ -66,8 +64,8 @@ def test_the_launches_cover_every_kernel_dtype_and_switch():
 
 @pytest.fixture
 def nvrtc() -> None:
-    if missing := cuda_text.compiler_missing():
-        pytest.skip(missing)
+    if cuda_text.compiler() is None:
+        pytest.skip("NVRTC is not here (extra 'cuda-check')")
 
 
 @pytest.mark.external

@@ -1,7 +1,5 @@
 """Fixtures of the tests of the Metal kernels."""
 
-import sys
-
 import metal_host
 import pytest
 
@@ -9,10 +7,8 @@ import pytest
 @pytest.fixture(scope="session")
 def emulated_device() -> None:
     """Skip tests without Linux and a C++ compiler."""
-    if sys.platform != "linux":
-        pytest.skip("the emulated GPU runs on Linux only")
-    if missing := metal_host.compiler_missing():
-        pytest.skip(missing)
+    if not metal_host.RUNS_HERE:
+        pytest.skip(f"the emulated GPU needs Linux and {metal_host.COMPILER}")
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -30,6 +31,7 @@ import numpy as np
 HERE = Path(__file__).parent
 MLX_INCLUDE = Path(mx.__file__).parent / "include"
 COMPILER = "g++"
+RUNS_HERE = sys.platform == "linux" and shutil.which(COMPILER) is not None
 CACHE = Path(tempfile.gettempdir()) / f"mlx-unpool-kernels-{os.getuid()}"
 FAILURES = (  # in the order of trace.cpp
     "no failure",
@@ -49,7 +51,7 @@ CONSTANT_ALIGNMENT = 4  # bytes, of the start of a buffer in constant memory
 
 _SIGNATURE = re.compile(r"\[\[kernel\]\] void (\w+)\(\n(.*?)\) \{\n", re.DOTALL)
 _INSTANCE = re.compile(r'template \[\[host_name\("(\w+)"\)\]\] \[\[kernel\]\] (decltype\((\w+<[^>]*>)\) \3;)')
-_KERNEL = re.compile(r"^(?:template <[^>]*>\n)?(?:\[\[kernel\]\]|__global__) void ", re.MULTILINE)
+_KERNEL = re.compile(r"^(?:template <[^>]*>\n)?\[\[kernel\]\] void ", re.MULTILINE)
 _PARAMETER = re.compile(
     r"^\s*(?P<type>.*?)(?P<reference>[*&]?)\s+(?P<name>\w+) "
     r"\[\[(?P<attribute>\w+)(?:\((?P<number>\d+)\))?\]\]$"
@@ -177,15 +179,10 @@ def include_flags() -> list[str]:
     return [f"-isystem{folder}" for folder in (HERE / "shim", prelude(), MLX_INCLUDE)]
 
 
-def compiler_missing() -> str | None:
-    """Why kernels cannot be compiled here, or None."""
-    return None if shutil.which(COMPILER) else f"no C++ compiler: {COMPILER} was not found"
-
-
 _FLAGS = ["-std=c++14", "-fPIC", "-w", "-fsanitize=thread,undefined"]
+_FLAGS += ["--param", "tsan-instrument-func-entry-exit=0"]
 # The check of every access implies these, which take an eighth of the compiler's time.
 _FLAGS += ["-fno-sanitize=vptr,null,pointer-overflow,object-size"]
-_FLAGS += ["--param", "tsan-instrument-func-entry-exit=0"]
 _PER_UNIT = 128  # kernels per translation unit: a fifth of the time of one by one
 _functions: dict[tuple[str, bool], Any] = {}  # each runs the threads of a kernel
 
@@ -277,14 +274,10 @@ def _unit_text(launches: Sequence[tuple[str, Launch]]) -> str:
         spaces.update({id(launch): space for launch in group})
     parts.append('#include "walk.h"')
     for key, launch in launches:
-        arguments = []
-        for parameter in launch.parameters:
-            if parameter["attribute"] != "buffer":
-                assert parameter["attribute"] == "thread_position_in_grid"
-                arguments.append("position")
-                continue
-            dereference = "*" if parameter["reference"] == "&" else ""
-            arguments.append(f"{dereference}({parameter['type']}*)buffers[{parameter['number']}]")
+        arguments = ["position"]  # the last parameter is the thread's position
+        for p in reversed(launch.parameters[:-1]):
+            dereference = "*" if p["reference"] == "&" else ""
+            arguments.insert(0, f"{dereference}({p['type']}*)buffers[{p['number']}]")
         parts.append(
             f"UNSEEN static void thread_{key}(void** buffers, uint3 position) {{\n"
             f"  {spaces[id(launch)]}::{launch.instance}({', '.join(arguments)});\n}}\n"

@@ -88,19 +88,6 @@ def test_layers_in_eval_mode_agree_with_layers_in_training(dtype, layer, name):
     assert_same_bits(evaluated(lambda: step(False), name), evaluated(lambda: step(True), "cpu"))
 
 
-@pytest.mark.parametrize("name", DEVICES)
-@pytest.mark.parametrize("window", [5, 60, 100])
-def test_of_several_nans_the_last_wins(window, name):
-    """Threads share a window of 100 elements: NaNs of one thread, or of two in either order."""
-    pairs = [(0, 1), (0, 4), (1, 2), (0, 3)]
-    pairs += [(3, 9), (1, 10), (8, 16), (2, 59), (0, 58)] if window > 9 else []
-    x = mx.zeros((2, window, len(pairs)))
-    for channel, pair in enumerate(pairs):
-        x[:, list(pair), channel] = mx.nan
-    _, indices = evaluated(lambda: mlx_unpool.max_pool1d(x, window, return_indices=True), name)
-    assert indices.tolist() == 2 * [[[last for _, last in pairs]]]
-
-
 def test_the_calls_reach_every_kernel_and_both_address_spaces(compiled):
     names = {launch.name for launch in compiled}
     assert all(any(f"unpool_{kernel.name}__" in name for name in names) for kernel in gpu.KERNELS)

@@ -4,7 +4,6 @@
 // the compiler calls the functions below before every load and store and at undefined behaviour.
 #include <setjmp.h>
 #include <stdint.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -153,18 +152,7 @@ extern "C" {
 ACCESS(1) ACCESS(2) ACCESS(4) ACCESS(8) ACCESS(16)
 void __tsan_read_range(void* p, u64 n) { access(p, n, false); }
 void __tsan_write_range(void* p, u64 n) { access(p, n, true); }
-void __tsan_func_entry(void*) {}
-void __tsan_func_exit() {}
 void __tsan_init() {}
-void* __tsan_memcpy(void* to, const void* from, u64 n) {
-  access(to, n, true);
-  access((void*)from, n, false);
-  return memcpy(to, from, n);
-}
-void* __tsan_memset(void* to, int value, u64 n) {
-  access(to, n, true);
-  return memset(to, value, n);
-}
 void msl_atomic(void* pointer, u64 size) { access(pointer, size, true, true); }
 
 // The compiler calls one of these at undefined behaviour and then continues.

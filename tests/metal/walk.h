@@ -16,8 +16,8 @@ extern "C" void trace_walked();
 typedef void (*ThreadFunction)(void** buffers, uint3 position);
 
 UNSEEN static void run_thread(
-    ThreadFunction function, void** buffers, const uint32_t* grid, const uint32_t* group, uint32_t x, uint32_t y,
-    uint32_t z) {
+    ThreadFunction function, void** buffers, const uint32_t* grid, const uint32_t* group, uint64_t n) {
+  const uint32_t x = n % grid[0], y = n / grid[0] % grid[1], z = n / grid[0] / grid[1];
   const uint32_t gx = x / group[0], gy = y / group[1], gz = z / group[2];
   const uint32_t across = (grid[0] + group[0] - 1) / group[0], down = (grid[1] + group[1] - 1) / group[1];
   // Threads of a smaller group are numbered by that group's own size.
@@ -25,7 +25,7 @@ UNSEEN static void run_thread(
   const uint32_t high = grid[1] - gy * group[1] < group[1] ? grid[1] - gy * group[1] : group[1];
   const uint32_t in_group = x % group[0] + wide * (y % group[1] + high * (z % group[2]));
   const uint64_t group_number = gx + uint64_t(across) * (gy + uint64_t(down) * gz);
-  trace_thread(x + uint64_t(grid[0]) * (y + uint64_t(grid[1]) * z), group_number * 64 + in_group / 32, group_number);
+  trace_thread(n, group_number * 64 + in_group / 32, group_number);
   if (!_setjmp(*trace_exit())) {
     function(buffers, uint3(x, y, z));
   }
@@ -38,8 +38,7 @@ UNSEEN static void walk(
     uint64_t count) {
   trace_walk(__builtin_frame_address(0));
   for (uint64_t i = 0; i < count; ++i) {
-    const uint64_t n = order[i];
-    run_thread(function, buffers, grid, group, n % grid[0], n / grid[0] % grid[1], n / grid[0] / grid[1]);
+    run_thread(function, buffers, grid, group, order[i]);
   }
   trace_walked();
 }

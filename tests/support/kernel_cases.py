@@ -54,12 +54,11 @@ def irregular_case(planes: np.ndarray, cells, kernel=None, sample: float = 0) ->
     return IrregularCase(layout, tuple(size), mx.float32, planes, cells, kernel, samples)
 
 
-# What drawn cases may miss: every number of channels per thread, with and without a remainder, tiny arrays,
-# and tiles at the edges.
+# What drawn cases may miss: every number of channels per thread, tiny arrays, and tiles at the edges
 CHOSEN = [
-    *(window_case(2, 2, size=(4, 6), layout=last(c)) for c in (1, 2, 3, 4, 5, 8, 9)),
-    *(window_case(2, 2, size=(5, 7), layout=last(c), dtype=mx.float16) for c in (7, 8, 9, 16, 17)),
-    *(window_case(3, 2, 1, size=(7, 9), layout=last(c), dtype=mx.bfloat16) for c in (8, 12)),
+    *(window_case(2, 2, size=(4, 6), layout=last(c)) for c in (1, 2, 3, 4, 5, 6, 8)),
+    *(window_case(2, 2, size=(5, 7), layout=last(c), dtype=mx.float16) for c in (2, 7, 8)),
+    window_case(3, 2, 1, size=(7, 9), layout=last(8), dtype=mx.bfloat16),
     window_case(2, 2, size=(2, 2), layout=last(1, batch=1)),  # one pooled value
     window_case(2, 2, size=(3, 4), layout=last(3, batch=1)),  # fewer than 8 pooled values
     window_case(3, 1, 1, size=(6, 5), layout=last(4)),
@@ -79,8 +78,7 @@ CHOSEN = [
     *(window_case(3, 1, 2**30, 2**30, size=(n,), layout=last(1, 1, 1)) for n in (1, 2)),
     # layers that share elements, and few other windows that do
     window_case((3, 1, 2), (2, 1, 1), (1, 0, 0), size=(5, 2, 4), layout=last(2, 3)),
-    # Dilated windows, whose elements have gaps, with one to eight windows per thread.
-    window_case(2, 3, dilation=2, size=(96,), layout=first(1, 1, 9)),
+    # Dilated windows, whose elements have gaps.
     window_case(2, 3, dilation=2, size=(96,), layout=first(1, 1, 9), dtype=mx.float16),
     window_case(3, 1, 2, 3, size=(96,), layout=last(2, 1, 9)),
     window_case((2, 3), (1, 4), (1, 2), (3, 3), size=(9, 40), layout=first(2, 2, 9)),
@@ -307,6 +305,15 @@ def equal_regions() -> list[mx.array]:
     return [pool(x), *mx.vjp(pool, [x], [mx.arange(24.0).reshape(1, 3, 2, 2, 2)])[1]]
 
 
+def several_nans() -> list[mx.array]:
+    """Two NaNs in each channel, in a window of one thread, or of several: of one of them or of two."""
+    pairs = [(0, 1), (0, 4), (1, 2), (0, 3), (3, 9), (1, 10), (8, 16), (2, 59), (0, 58)]
+    at = np.arange(100)[:, None]
+    x = mx.array(np.where((at[..., None] == pairs).any(axis=-1), np.nan, 0).astype(np.float32))
+    pool = lambda length: mlx_unpool.max_pool1d(x[None, :length], length, return_indices=True)
+    return [y for length in (5, 60, 100) for y in pool(length)]
+
+
 def chunks() -> list[mx.array]:
     """Windows of two, three and more chunks; windows of which no element, or one, is inside the plane."""
     out = []
@@ -322,7 +329,7 @@ def chunks() -> list[mx.array]:
 # The last four reach template arguments that no other call reaches.
 GENERATED = [case for n, case in enumerate(generated_cases(60, seed=77)) if n < 17 or n in (21, 46, 51, 56)]
 CASES = [*CHOSEN, *GENERATED]
-# Calls that cover every kernel; then calls with drawn parameters.
+# Calls that cover every kernel; then calls with drawn parameters
 CHOSEN_CALLS: dict[str, Callable[[], list[mx.array]]] = {
     **{f"chosen {n}": results(case, n) for n, case in enumerate(CHOSEN)},
     **{f"irregular {n}": irregular_results(case, n) for n, case in enumerate(IRREGULAR)},
@@ -333,6 +340,7 @@ CHOSEN_CALLS: dict[str, Callable[[], list[mx.array]]] = {
     "other indices": other_indices,
     "equal regions": equal_regions,
     "chunks": chunks,
+    "several NaNs": several_nans,
 }
 GENERATED_CALLS = {f"generated {n}": results(case, n + len(CHOSEN)) for n, case in enumerate(GENERATED)}
 
@@ -362,8 +370,8 @@ class SegNet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.encoder = [nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 8, 3, padding=1)]
-        self.decoder = [nn.Conv2d(8, 4, 3, padding=1), nn.Conv2d(4, 2, 3, padding=1)]
+        channels = (2, 4), (4, 8), (8, 4), (4, 2)
+        self.convolutions = [nn.Conv2d(*each, 3, padding=1) for each in channels]
         self.pools = [
             mlx_unpool.MaxPool2d(2, return_indices=True),
             mlx_unpool.MaxPool2d(3, 2, 1, return_indices=True, index_format="window"),
@@ -372,19 +380,17 @@ class SegNet(nn.Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         stages = []
-        for convolution, pool in zip(self.encoder, self.pools):
-            x = nn.relu(convolution(x))
+        for convolution, pool in zip(self.convolutions, self.pools):
             size = x.shape
-            x, indices = pool(x)
+            x, indices = pool(nn.relu(convolution(x)))
             stages.append((indices, size))
-        for convolution, unpool in zip(self.decoder, reversed(self.unpools)):
+        for convolution, unpool in zip(self.convolutions[2:], reversed(self.unpools)):
             indices, size = stages.pop()
             x = convolution(unpool(x, indices, output_size=size))
         return x
 
 
-def segnet_step(model: SegNet, seed: int) -> tuple:
+def segnet_step() -> tuple:
     """Loss and gradients of one training step: kernels and MLX's own ops in one graph."""
-    x = mx.random.normal((2, 11, 14, 2), key=mx.random.key(seed))
-    step = nn.value_and_grad(model, lambda model, x: ((model(x) - x) ** 2).mean())
-    return step(model, x)
+    model, x = SegNet(), mx.random.normal((2, 11, 14, 2))
+    return nn.value_and_grad(model, lambda model, x: ((model(x) - x) ** 2).mean())(model, x)
