@@ -54,9 +54,10 @@ fuzz: $(VENV)/.test ## many random calls against the reference (minutes)
 	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),20000) $(RUN) -m pytest -n 2 \
 	    $(foreach name,fuzz reference formats,tests/test_$(name).py) $(ARGS)
 
-bench: $(VENV)/.bench ## the benchmarks: compared with PyTorch, and with mlx.nn
+bench: $(VENV)/.bench ## the benchmarks: compared with PyTorch and with mlx.nn, memory
 	$(RUN) benchmarks/ops.py
 	$(RUN) benchmarks/mlx_nn.py
+	$(RUN) benchmarks/memory.py
 
 lint: $(VENV)/.lint ## format and type checks
 	$(RUN) -m ruff format --check .
