@@ -1,9 +1,8 @@
     // Sums the pooled values that refer to each position (zero if there are none), for large windows and windows of different
     // sizes. Each output is written once.
-    //   values, indices (B, OD, OH, OW, C); window (kernel, dilation) and starts (stride, padding) as in `pool_any`;
-    //   covering (D + H + W, 2), used with REGIONS: for each position of an axis the range (first, stop) of the windows that
-    //   may cover it; size = (D, H, W, steps): the distance between consecutive windows that cover a position
-    //   ->  out (B, D, H, W, C)
+    //   values, indices (B, OD, OH, OW, C); covering (D + H + W, 2), used with REGIONS: for each position of an axis the range
+    //   (first, stop) of the windows that may cover it; window = (kernel, stride), used with REGIONS for window offsets;
+    //   size = (D, H, W, steps): the distance between consecutive windows that cover a position  ->  out (B, D, H, W, C)
     // One thread: V neighbouring channels of COLUMNS neighbouring outputs. Grid: (W / COLUMNS * C / V, D * H, B).
     const int D = PLANAR ? 1 : size[0], H = size[1], W = size[2], C = ONE ? V : values_shape[4];
     const int OD = PLANAR ? 1 : values_shape[1], OH = values_shape[2], OW = values_shape[3];
@@ -19,33 +18,33 @@
     // The windows that cover the outputs. Neither `first` nor `stop` decreases from one column to the next.
     Range<N> d, h, w[COLUMNS];
     if (REGIONS) {
-      const auto columns = covering + 2 * (N(D) + H + w0);
       d = range_at<N>(covering + 2 * s.d);
       h = range_at<N>(covering + 2 * (D + s.h));
-      #pragma unroll
-      for (int x = 0; x < COLUMNS; ++x) {
-        w[x] = range_at<N>(columns + 2 * x);
-      }
-    } else { // COLUMNS is 1
-      d = covering_windows(s.d + starts[3], window[0], starts[0], window[3], OD);
-      h = covering_windows(s.h + starts[4], window[1], starts[1], window[4], OH);
-      w[0] = covering_windows(s.w + starts[5], window[2], starts[2], window[5], OW);
+    } else {
+      d = covering_windows<N>(s.d + PD, KD, SD, DD, OD);
+      h = covering_windows<N>(s.h + PH, KH, SH, DH, OH);
+    }
+    const auto columns = covering + (REGIONS ? 2 * (N(D) + H + w0) : N(0));
+    #pragma unroll
+    for (int x = 0; x < COLUMNS; ++x) {
+      w[x] = REGIONS ? range_at<N>(columns + 2 * x) : covering_windows<N>(w0 + x + PW, KW, SW, DW, OW);
     }
 
     // Loads and comparison.
     ACC sum[COLUMNS][V] = {};
     for (N od = d.first; od < d.stop; od += size[3]) {
       for (N oh = h.first; oh < h.stop; oh += size[4]) {
-        const N kd = FLAT ? N(0) : quotient(s.d + starts[3] - od * starts[0], window[3]);
-        const N kh = FLAT ? N(0) : quotient(s.h + starts[4] - oh * starts[1], window[4]);
+        const N kd = REGIONS ? s.d - od * window[3] : (s.d + PD - od * SD) / DD;
+        const N kh = REGIONS ? s.h - oh * window[4] : (s.h + PH - oh * SH) / DH;
+        const N line = (kd * (REGIONS ? window[1] : KH) + kh) * (REGIONS ? window[2] : KW);
         for (N ow = w[0].first; ow < w[COLUMNS - 1].stop; ow += size[5]) {
           const N from = (pooled + (od * OH + oh) * OW + ow) * C + s.c;
           const auto value = values + from;
           const auto index = indices + from;
           #pragma unroll
           for (int x = 0; x < COLUMNS; ++x) {
-            const N kw = FLAT ? N(0) : quotient(w0 + x + starts[5] - ow * starts[2], window[5]);
-            const N match = FLAT ? row + w0 + x : (kd * window[1] + kh) * window[2] + kw;
+            const N kw = REGIONS ? w0 + x - ow * window[5] : (w0 + x + PW - ow * SW) / DW;
+            const N match = FLAT ? row + w0 + x : line + kw;
             const bool covers = COLUMNS == 1 || (ow >= w[x].first && ow < w[x].stop);
             #pragma unroll
             for (int v = 0; v < V; ++v) {

@@ -115,7 +115,7 @@ template <typename N> inline Range<N> covering_windows(N ahead, int K, int S, in
   Range<N> r;
   const N last = ahead / D < K - 1 ? ahead / D : N(K - 1);
   N start = ahead - last * D; // of the first window that spans the position, if there is one
-  if (D == 1) { // the same for all threads
+  if (D == 1) {
     start = (start + S - 1) / S * S;
   }
   for (N n = last; D > 1 && n > 0 && start % S != 0; --n) {
@@ -131,14 +131,6 @@ template <typename N, typename P> inline Range<N> range_at(P range) {
   r.first = range[0];
   r.stop = range[1];
   return r;
-}
-
-// ahead / step, for numbers known only at run time.
-template <typename N> inline N quotient(N ahead, int step) {
-  if (step == 1) { // the same for all threads; saves the division
-    return ahead;
-  }
-  return ahead / step;
 }
 
 // Bit sets: `count` bits, at least one, in 32-bit words.

@@ -62,9 +62,7 @@ POOL = Kernel("pool", ("x", "size"), ("out", "indices"))
 POOL_ANY = Kernel("pool_any", ("x", "bounds", "window", "starts", "size"), ("out", "indices"))
 POOL_CHUNKS = Kernel("pool_chunks", ("values", "numbers", "size"), ("out", "indices"))
 SCATTER = Kernel("scatter", ("values", "indices", "outside_window", "winner_bits", "size"), ("out",))
-SCATTER_REGIONS = Kernel(
-    "scatter_regions", ("values", "indices", "covering", "window", "starts", "size"), ("out",)
-)
+SCATTER_REGIONS = Kernel("scatter_regions", ("values", "indices", "covering", "window", "size"), ("out",))
 GATHER = Kernel("gather", ("full", "indices", "outside_window", "winner_bits", "winner"), ("out",))
 OUTSIDE_WINDOW = Kernel("outside_window", ("indices", "size"), ("outside_window",), atomic=True)
 OUTSIDE_WINNERS = Kernel(
@@ -317,16 +315,19 @@ def _pool_outputs(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype | None) -
 def _scatter_regions(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Geometry) -> Launch:
     batch, *_, channels = shape
     regions = _regions(g) is not None
-    # Neighbouring outputs share windows.
-    columns = _MAX_COLUMNS if regions and channels == 1 and g.size[2] >= _MAX_COLUMNS else 1
+    window = _window(g)
+    # Neighbouring outputs share windows, except in dilated windows.
+    shared = channels == 1 and window.dilation[2] == 1 and g.size[2] >= _MAX_COLUMNS
+    columns = _MAX_COLUMNS if shared else 1
     template = {"T": dtype, "ACC": TRAITS[dtype].accumulation, "REGIONS": regions, "COLUMNS": columns}
     template |= _template(shape, g, index_dtype)
+    template |= _window_constants(Geometry(g.size, g.pooled) if regions else g)
     grid = _grid(template, (batch, *g.size[:2], -(-g.size[2] // columns), channels))
-    window = _window(g)
     axes = zip(window.kernel, window.stride, window.dilation)
     steps = (d // gcd(s, d) if k > 1 else 1 for k, s, d in axes)
     outputs = [((batch, *g.size, channels), dtype)]
-    return _launch(SCATTER_REGIONS, template, grid, outputs, *_window_arguments(g), (*g.size, *steps))
+    integers = ((*window.kernel, *window.stride), (*g.size, *steps))
+    return _launch(SCATTER_REGIONS, template, grid, outputs, *integers)
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
