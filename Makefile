@@ -66,7 +66,7 @@ lint: $(VENV)/.lint ## format and type checks
 
 # The first page of the site is the README. Warnings are errors.
 docs: $(VENV)/.docs ## build the site in site/html/
-	$(RUN) -m sphinx -q -W --keep-going -c docs . site/html
+	$(RUN) -m sphinx -q -W --keep-going -c docs -d site/doctrees . site/html
 
 dist: $(VENV)/.dist ## build the wheel and the sdist in dist/
 	rm -rf dist
