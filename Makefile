@@ -54,9 +54,10 @@ fuzz: $(VENV)/.test ## many random calls against the reference (minutes)
 	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),20000) $(RUN) -m pytest -n 2 \
 	    $(foreach name,fuzz reference formats,tests/test_$(name).py) $(ARGS)
 
-bench: $(VENV)/.bench ## the benchmarks: compared with PyTorch, and with mlx.nn
+bench: $(VENV)/.bench ## the benchmarks: compared with PyTorch and with mlx.nn, memory
 	$(RUN) benchmarks/ops.py
 	$(RUN) benchmarks/mlx_nn.py
+	$(RUN) benchmarks/memory.py
 
 lint: $(VENV)/.lint ## format and type checks
 	$(RUN) -m ruff format --check .
@@ -65,7 +66,7 @@ lint: $(VENV)/.lint ## format and type checks
 
 # The first page of the site is the README. Warnings are errors.
 docs: $(VENV)/.docs ## build the site in site/html/
-	$(RUN) -m sphinx -q -W --keep-going -c docs . site/html
+	$(RUN) -m sphinx -q -W --keep-going -c docs -d site/doctrees . site/html
 
 dist: $(VENV)/.dist ## build the wheel and the sdist in dist/
 	rm -rf dist

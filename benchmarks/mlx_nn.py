@@ -5,8 +5,8 @@
     python benchmarks/mlx_nn.py --quick    the same with small arrays, to check that the program runs
     python benchmarks/mlx_nn.py --write    write the tables of docs/benchmarks.md and README.md
 
-The pages show the last two stored runs, of each row the one with the smaller ratio. The runs must be an
-hour apart. A cell says "machine busy" if the elapsed time is more than 15 % above the CPU time.
+The pages show the last two stored runs, of each row the one with the smaller ratio. The runs must be
+ten minutes apart. A cell says "machine busy" if the elapsed time is more than 15 % above the CPU time.
 
 Times are medians of five rounds in one process on MLX's default device. The two libraries take turns. The
 bytes that a GPU would move are counted, not measured, and are the same on every machine: for mlx.nn from

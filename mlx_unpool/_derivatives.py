@@ -40,7 +40,7 @@ def exporting() -> Iterator[None]:
 
     It applies to the current thread and to ``asyncio`` tasks created inside, not to other threads.
 
-    Not supported: ``shapeless=True``. The export succeeds, but the file accepts only the traced size.
+    Not supported: ``shapeless=True``. The export succeeds, but calling the result raises an error.
     ``mx.exporter`` can write one function per size into one file.
 
     Raises:

@@ -307,7 +307,7 @@ class _MaxUnpool(_Layer):
         Warning:
             Always pass ``output_size=x.shape``, where ``x`` is the array that was pooled. Inputs of
             different sizes can have the same pooled size, and a flat index refers to a different
-            position in a plane of another size.
+            position if the rows have another length.
 
         Args:
             kernel_size (int or tuple of int or None): As in the pooling layer. None is for flat
