@@ -157,7 +157,8 @@ CALLS = {
                 (TypeError, "integer", (8.0, 8), (True, 8), "88"),
                 (ValueError, "1 or more", (0, 8), (-8, 8)),
                 (ValueError, "7 to 9, 7 to 9", 6, (6, 8), (10, 8), (8, 100), (1, 8, 100, 1), (1, 1, 8, 8)),
-                (ValueError, "indices of an adaptive or fractional pool pass kernel_size=None.", 28),
+                (ValueError, "indices of an adaptive or fractional pool pass kernel_size=None.$", 28),
+                (ValueError, " If this is x.size, pass x.shape.$", 64),
             )
             for size in sizes
         ),

@@ -97,11 +97,30 @@ def test_elements_outside_the_input_cost_nothing():
     values, indices = max_pool1d(x, 2, 1, 2**20, dilation=2**21, return_indices=True)
     assert same(values, [-INF] * 10)
     assert same(indices, [-1] * 10)
-    for far in (2**23, 2**29):
-        window = 2, far, 2 * far
-        values, indices = max_pool1d(line([1] * 5), *window, dilation=2 * far, return_indices=True)
-        assert same(values, [1, -INF, 1])
-        assert same(indices, [0, -1, 0])
+
+
+# A line, kernel_size, stride, padding, dilation, values, flat and window indices, the unpooled line, the gradient
+UNPOOLED = {
+    **{
+        f"windows 2^{bits} apart": ([1] * 5, 2, 2**bits, 2 ** (bits + 1), 2 ** (bits + 1), *expected)
+        for bits in (23, 29)
+        for expected in [([1, -INF, 1], [0, -1, 0], [1, 0, 0], [1, 0, 0, 0, 0], [2, 0, 0, 0, 0])]
+    },
+    "one position in all": ([1] * 5, 3, 2**23, 2**24, 2**23, [1] * 3, [0] * 3, [2, 1, 0], [1, 0, 0, 0, 0], [3, 0, 0, 0, 0]),
+    "one window": ([0, 2, 4, 1, 3], 2, 7, 3, 4, [2], [1], [1], [0, 2, 0, 0, 0], [0, 1, 0, 0, 0]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNPOOLED)
+def test_windows_that_start_in_the_padding(name):
+    numbers, *window, dilation, values, flat, offsets, full, gradient = UNPOOLED[name]
+    x, pool = line(numbers), partial(max_pool1d, dilation=dilation)
+    for index_format, expected in (("flat", flat), ("window", offsets)):
+        found, indices = pool(x, *window, return_indices=True, index_format=index_format)
+        assert same(found, values)
+        assert same(indices, expected)
+        assert same(max_unpool1d(found, indices, *window, 5, dilation=dilation), full)
+    assert same(mx.grad(total(lambda x: pool(x, *window)))(x), gradient)
 
 
 def total(call):

@@ -249,7 +249,7 @@ def unpool_all(kernel: int, length: int, padding: int) -> mx.array:
 FAR = mx.ones((1, 2, 1)), mx.array([[[2], [0]]], mx.uint8), 3, 2**30, 0, 5  # the last window starts at 2^30
 IMAGE = mx.zeros((1, 512, 512, 16))
 MEMORY = {  # a call, and how many bytes it may take at most
-    "values of 2x2 windows": (lambda: mlx_unpool.max_pool2d(IMAGE, 2), 3 / 4 * IMAGE.nbytes + 2**12),
+    "values of 2x2 windows": (lambda: mlx_unpool.max_pool2d(IMAGE, 2), IMAGE.nbytes / 4 + 2**12),
     "values of large windows": (lambda: mlx_unpool.max_pool2d(IMAGE, 32), 2e6),
     # A table of all elements of all windows would take up to 1.9 GB.
     "unpooled offsets, 32x32": (lambda: unpool_all(32, 512, 0), 20e6),

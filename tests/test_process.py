@@ -68,6 +68,15 @@ def test_a_signal_at_any_moment_leaves_nothing_broken():
     assert (result.returncode, result.stdout) == (0, "alive\n"), result.stderr
 
 
+@pytest.mark.parametrize("module", ["mlx_unpool", "mlx_unpool.selftest", "mlx_unpool.benchmark"])
+def test_a_program_whose_output_is_closed_ends_without_a_traceback(module):
+    command, pipe = [sys.executable, "-m", module], subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True) as program:
+        program.stdout.readline()
+        program.stdout.close()
+        assert program.stderr.read() == ""
+
+
 @pytest.mark.skipif(mx.is_available(mx.gpu), reason="there is a GPU here")
 def test_the_self_test_explains_itself_and_needs_a_gpu():
     """tests/metal runs it on the emulated device."""
