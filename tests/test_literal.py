@@ -99,14 +99,12 @@ def test_elements_outside_the_input_cost_nothing():
     assert same(indices, [-1] * 10)
 
 
-# A line, kernel_size, stride, padding, dilation, values, flat and window indices, the unpooled line, the gradient
+# Line, kernel_size, stride, padding, dilation, values, flat and window indices, unpooled line, gradient
+ONES, FIRST = [1] * 5, [1, 0, 0, 0, 0]
 UNPOOLED = {
-    **{
-        f"windows 2^{bits} apart": ([1] * 5, 2, 2**bits, 2 ** (bits + 1), 2 ** (bits + 1), *expected)
-        for bits in (23, 29)
-        for expected in [([1, -INF, 1], [0, -1, 0], [1, 0, 0], [1, 0, 0, 0, 0], [2, 0, 0, 0, 0])]
-    },
-    "one position in all": ([1] * 5, 3, 2**23, 2**24, 2**23, [1] * 3, [0] * 3, [2, 1, 0], [1, 0, 0, 0, 0], [3, 0, 0, 0, 0]),
+    "far apart": (ONES, 2, 2**23, 2**24, 2**24, [1, -INF, 1], [0, -1, 0], [1, 0, 0], FIRST, [2, 0, 0, 0, 0]),
+    "farther": (ONES, 2, 2**29, 2**30, 2**30, [1, -INF, 1], [0, -1, 0], [1, 0, 0], FIRST, [2, 0, 0, 0, 0]),
+    "one position": (ONES, 3, 2**23, 2**24, 2**23, [1] * 3, [0] * 3, [2, 1, 0], FIRST, [3, 0, 0, 0, 0]),
     "one window": ([0, 2, 4, 1, 3], 2, 7, 3, 4, [2], [1], [1], [0, 2, 0, 0, 0], [0, 1, 0, 0, 0]),
 }  # fmt: skip
 
@@ -127,22 +125,6 @@ def total(call):
     return lambda x: call(x).sum()
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_sums_of_16_bit_cotangents_are_exact(dtype):
-    """In 16 bits 2,048 + 1 is 2,048, or 256 + 1 is 256."""
-    x = line([0] * 3999 + [1] + [0] * 3999, dtype)
-    gradient = mx.grad(total(lambda x: max_pool1d(x, 4000, 1)))(x)
-    assert gradient.dtype == dtype
-    assert (gradient[0, 3999].item(), gradient.astype(mx.float32).sum().item()) == (4000, 4000)
-
-
-def test_the_third_derivative():
-    """The gradient of x^3 is 3 x^2, that of its square 36 x^3, and that of the square of this 7776 x^5."""
-    squared = lambda f: lambda x: (mx.grad(f)(x) ** 2).sum()
-    third = mx.grad(squared(squared(total(lambda x: max_pool1d(x, 4) ** 3))))
-    assert same(third(line([0.5, 1, 0.25, -1])), [0, 7776, 0, 0])
-
-
 def test_adaptive_windows_of_long_axes():
     """The products of the formula, up to 5 * 10^9, need 64 bits."""
     x = mx.arange(100_000.0)
@@ -161,8 +143,7 @@ def test_a_key_makes_fractional_pooling_reproducible(as_layer, rank):
         pool = getattr(mlx_unpool, f"FractionalMaxPool{rank}d")(2, output_ratio=0.6)
     one, two, other = (pool(x, key=mx.random.key(n)) for n in (1, 1, 2))
     assert one.shape == (2, *[7] * rank, 8)  # 7.8 rounded down
-    assert mx.array_equal(one, two)
-    assert not mx.array_equal(one, other)
+    assert (mx.array_equal(one, two), mx.array_equal(one, other)) == (True, False)
 
 
 def test_images_and_channels_draw_separate_windows():
