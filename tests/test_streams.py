@@ -70,11 +70,8 @@ Call = Callable[..., mx.array]  # takes arrays and ``stream=``
 def calls(rank: int) -> dict[str, tuple[Call, list[mx.array]]]:
     """Every function and layer of a rank with ``stream=``, and its arrays."""
     rows = [name for name in transforms.ROWS if name.endswith(f"{rank}d")]
-    found = {
-        f"{name}, {number}": (case.call, case.inputs)
-        for name in rows
-        for number, case in enumerate(transforms.ROWS[name])
-    }
+    cases = [(f"{name}, {n}", case) for name in rows for n, case in enumerate(transforms.ROWS[name])]
+    found = {name: (case.call, case.inputs) for name, case in cases}
     layer = lambda name: getattr(mlx_unpool, f"{name}{rank}d")
     x, window = mx.random.normal((2, *[6] * rank, 3)), transforms.WINDOW
     unpool = partial(layer("MaxUnpool")(*window), output_size=transforms.SIZES[rank])
@@ -141,8 +138,7 @@ def test_every_primitive_runs_on_the_requested_stream_or_the_current_default(nam
 @pytest.mark.parametrize("name", CALLS)
 def test_everything_that_a_call_does_runs_on_the_requested_stream(name):
     """MLX refuses to evaluate an array here if another thread used its own stream for it."""
-    call, inputs = CALLS[name]
-    requested, made = mx.new_stream(mx.cpu), []
+    (call, inputs), requested, made = CALLS[name], mx.new_stream(mx.cpu), []
     # Swapped in memory, so that the call needs a copy.
     swapped = [mx.swapaxes(mx.contiguous(mx.swapaxes(x, 0, 1)), 0, 1) for x in inputs]
     expected, twice = call(*inputs, stream=None), [mx.stack([x, x]) for x in inputs]
