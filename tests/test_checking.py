@@ -10,26 +10,20 @@ from mlx_unpool import MaxUnpool2d, check_indices, checking, max_pool2d, max_unp
 X = mx.arange(20.0).reshape(1, 4, 5, 1)  # pools to 2 x 2, as 4 x 4 does
 OTHER_SIZE = max_pool2d(X, 2, return_indices=True)
 
-
 VALUES, OFFSETS = max_pool2d(X, 2, return_indices=True, index_format="window")
 OTHER_WINDOW = max_pool2d(mx.random.normal((1, 9, 9, 2)), 3, 2, return_indices=True)
 LATE = max_pool2d(mx.arange(36.0).reshape(1, 6, 6, 1), 3, return_indices=True, index_format="window")
 GRADIENT = mx.grad(lambda v: max_unpool2d(v, OTHER_SIZE[1], 2).sum())
 CAST = "uint8 indices are offsets in the window", "to int32", "from 0 to 3", "got 6 at (0, 0, 0, 0)"
 REFUSED = [  # a call, and parts of its message
-    (
-        lambda: max_unpool2d(*OTHER_SIZE, 2),
-        "6 at (0, 0, 0, 0)",
-        "'output_size'",
-        "H 4 to 5, W 4 to 5 have this",
-    ),
+    (lambda: max_unpool2d(*OTHER_SIZE, 2), "6 at (0, 0, 0, 0)", "'output_size'", "W 4 to 5 have this"),
     (lambda: MaxUnpool2d(2)(*OTHER_SIZE), "6 at (0, 0, 0, 0)", "'output_size'", "4 to 5"),
     (lambda: GRADIENT(OTHER_SIZE[0]), "6 at (0, 0, 0, 0)"),
     (lambda: max_unpool2d(*OTHER_WINDOW, 2, output_size=(8, 8)), "kernel_size"),
     (lambda: max_unpool2d(*LATE, 2), "0 to 3", "got 8 at", "kernel_size"),
     (lambda: max_unpool2d(VALUES, OTHER_SIZE[1].astype(mx.uint8), 2), *CAST),
     (lambda: max_unpool2d(*OTHER_SIZE, None, output_size=(4, 4)), "0 to 15", "16 at (0, 1, 0, 0)"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("call", "parts"), [(call, parts) for call, *parts in REFUSED])
@@ -39,17 +33,13 @@ def test_wrong_indices_are_refused_with_the_solution(call, parts):
         fails(call, ValueError, caller, "indices", *parts)
 
 
-def test_right_indices_are_accepted():
-    with checking():
-        expected = max_unpool2d(*OTHER_SIZE, 2, output_size=X.shape)
-        assert mx.array_equal(max_unpool2d(VALUES, OFFSETS, 2), expected[:, :, :4])
-        max_unpool2d(*OTHER_SIZE, None, output_size=(4, 5))
-
-
-def test_inside_transformations_nothing_is_checked():
+def test_right_indices_are_accepted_and_inside_transformations_nothing_is_checked():
     values, indices = OTHER_SIZE
     unpool = lambda v, i: max_unpool2d(v, i, 2)
     with checking():
+        expected = max_unpool2d(*OTHER_SIZE, 2, output_size=X.shape)
+        assert mx.array_equal(unpool(VALUES, OFFSETS), expected[:, :, :4])
+        max_unpool2d(*OTHER_SIZE, None, output_size=(4, 5))
         assert mx.compile(unpool)(values, indices).shape == (1, 4, 4, 1)
         assert mx.vmap(unpool)(values[None], indices[None]).shape == (1, 1, 4, 4, 1)
 

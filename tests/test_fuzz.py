@@ -5,6 +5,7 @@ the reference allows, as every kind of shape.
 """
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -33,10 +34,8 @@ WORDS = ("index_format", "data_format")
 def is_refused(call: Callable[[], object]) -> None:
     with pytest.raises((ValueError, TypeError)) as caught:
         call()
-    message = str(caught.value)
-    assert message.startswith("[")  # the library's own error, which names the function
-    assert "must" in message
-    assert "but got" in message
+    # the library's own error, which names the function
+    assert re.match(r"\[\w+\] .* must .* but got ", str(caught.value))
 
 
 def call_of(name: str, rank: int, as_layer: bool, arrays: list[mx.array], options: dict) -> object:

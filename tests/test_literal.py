@@ -61,13 +61,6 @@ def test_pooling(name, dtype):
                 assert np.signbit(to_numpy(got)).ravel().tolist() == [True, False]
 
 
-def test_the_last_of_several_values_with_one_index_wins_and_an_index_outside_is_dropped():
-    cases = ([2, 2, 0], [3, 0, 2, 0, 0, 0]), ([-1, 6, 5], [0, 0, 0, 0, 0, 3])
-    for window in ((2,), (None, None, 0, 6)):
-        for indices, expected in cases:
-            assert same(max_unpool1d(line([1, 2, 3]), line(indices, mx.int32), *window), expected)
-
-
 def test_window_indices_have_two_bytes_for_more_than_256_elements():
     for kernel, dtype in (
         *(((16, 16), mx.uint8), ((1, 257), mx.uint16), ((256, 256), mx.uint16)),

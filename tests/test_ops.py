@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import reference
 from arrays import Case, IrregularCase, Layout
-from errors import fails
 from kernel_cases import CHOSEN, same_bits
 from properties import check_case, peak_of
 
@@ -216,16 +215,6 @@ def test_float64(window):
     _, (gradient,) = mx.vjp(lambda x: case.max_pool(x)[0], [case.x], [layout.arrange(values, mx.float64)])
     expected = reference.max_pool_vjp(values, flat, case.size)
     np.testing.assert_allclose(layout.planes_of(gradient), expected, rtol=1e-14)
-
-
-@pytest.mark.parametrize("backend", ["metal", "cuda"])
-def test_no_gpu_has_float64(backend):
-    x, indices = mx.zeros((1, 4, 1), mx.float64), mx.zeros((1, 4, 1), mx.int32)
-    calls = ("max_pool1d", x, 2), ("adaptive_max_pool1d", x, 3), ("max_unpool1d", x, indices, 2)
-    for name, *arguments in calls:
-        call = lambda f=name, a=arguments: getattr(mlx_unpool, f)(*a)
-        with mlx_unpool.use_backend(backend):
-            fails(call, TypeError, name, "x", "float64")
 
 
 def unpool_all(kernel: int, length: int, padding: int) -> mx.array:
