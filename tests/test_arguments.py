@@ -120,7 +120,6 @@ CALLS = {
             (mx.zeros((1, 257, 257, 1), mx.int8), 257),
             *({"index_format": "window"}, ValueError, "index_format", "65536", "66049"),
         ),
-        ((SMALL, 2), {"stream": "cpu"}, TypeError, "stream", "device", "str"),
         ((SMALL, 2), {"stream": mx.float32}, TypeError, "stream", "device", "Dtype"),
         *(
             ((SMALL, 2), {"stream": device}, ValueError, "stream", "available device", "gpu")
@@ -237,14 +236,6 @@ def test_functions_name_what_is_wrong(caller, row):
     fails(lambda: getattr(mlx_unpool, caller)(*arguments, **options), error, caller, *parts)
 
 
-def test_values_and_indices_of_different_shapes_are_both_named():
-    for shape in ((1, 4, 4), (1, 4, 5, 1), (4, 4, 1), (1, 4, 4, 2), (1, 2, 8, 1)):
-        with pytest.raises(ValueError, match="must have") as caught:
-            mlx_unpool.max_unpool2d(SQUARE, mx.zeros(shape, mx.int32), 2)
-        shapes = f"must have the same shape but got (1, 4, 4, 1) and {shape}."
-        assert str(caught.value) == f"[max_unpool2d] 'x' and 'indices' {shapes}"
-
-
 CIRCULAR: list = [2]
 CIRCULAR.append(CIRCULAR)
 TRACED = mx.vmap(lambda size: mlx_unpool.max_pool2d(SQUARE, (size, 2)))
@@ -267,6 +258,10 @@ def test_layers_name_what_is_wrong_in_a_call():
     for given in ({}, {"output_size": 3, "output_ratio": 0.5}):
         with pytest.raises(ValueError, match=r"^\[FractionalMaxPool2d\] exactly one of"):
             mlx_unpool.FractionalMaxPool2d(2, **given)
+    for shape in ((1, 4, 4), (1, 4, 5, 1), (4, 4, 1), (1, 4, 4, 2), (1, 2, 8, 1)):
+        same = f"[max_unpool2d] 'x' and 'indices' must have the same shape but got (1, 4, 4, 1) and {shape}."
+        with pytest.raises(ValueError, match=re.escape(same)):
+            mlx_unpool.max_unpool2d(SQUARE, mx.zeros(shape, mx.int32), 2)
 
 
 NAMES = [name for name in mlx_unpool.__all__ if name not in ("checking", "exporting")]
@@ -352,20 +347,20 @@ def unpool(rank: int, shape: tuple[int, ...], window: int | None, size: int | No
 
 
 PLANE, HALF = (1, 2**16, 2**16, 1), (1, 2**15, 2**15, 1)
-TOO_LARGE = {  # the argument, and a call
-    "a plane": ("x", lambda: mlx_unpool.max_pool2d(lazy(PLANE), 3, 2, 1)),
-    "many images": ("x", lambda: mlx_unpool.max_pool2d(lazy((64, 2**13, 2**13, 1)), 2)),
-    "an unpooled plane": ("output_size", lambda: unpool(2, HALF, 2)),
-    "an unpooled plane with its extra position": ("output_size", lambda: unpool(1, (1, 2**15, 2**15), 2)),
-    "without a window": ("output_size", lambda: unpool(1, (1, 1, 1), None, 2**31 - 1)),
-    "more values than positions": ("x", lambda: unpool(2, PLANE, None, 4)),
-    "adaptive": ("x", lambda: mlx_unpool.adaptive_max_pool2d(lazy(PLANE), 7)),
-    "adaptive windows": ("output_size", lambda: mlx_unpool.adaptive_max_pool2d(SQUARE, (2**28, 8))),
-    "fractional": ("x", lambda: mlx_unpool.fractional_max_pool2d(lazy(PLANE), 2, output_ratio=0.5)),
-}
+TOO_LARGE = [  # the argument, and a call
+    ("x", lambda: mlx_unpool.max_pool2d(lazy(PLANE), 3, 2, 1)),
+    ("x", lambda: mlx_unpool.max_pool2d(lazy((64, 2**13, 2**13, 1)), 2)),
+    ("output_size", lambda: unpool(2, HALF, 2)),
+    ("output_size", lambda: unpool(1, (1, 2**15, 2**15), 2)),  # with its extra position
+    ("output_size", lambda: unpool(1, (1, 1, 1), None, 2**31 - 1)),
+    ("x", lambda: unpool(2, PLANE, None, 4)),  # more values than positions
+    ("x", lambda: mlx_unpool.adaptive_max_pool2d(lazy(PLANE), 7)),
+    ("output_size", lambda: mlx_unpool.adaptive_max_pool2d(SQUARE, (2**28, 8))),
+    ("x", lambda: mlx_unpool.fractional_max_pool2d(lazy(PLANE), 2, output_ratio=0.5)),
+]
 
 
-@pytest.mark.parametrize(("argument", "call"), TOO_LARGE.values(), ids=TOO_LARGE)
+@pytest.mark.parametrize(("argument", "call"), TOO_LARGE)
 def test_arrays_of_2_to_the_31_elements_are_refused_on_the_cpu(argument, call):
     message = r"must (give arrays of fewer than 2\^31 elements on the|have fewer than 2\^31 values per plane)"
     with mx.stream(mx.cpu), pytest.raises(ValueError, match=f"'{argument}' {message}"):
