@@ -50,28 +50,19 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
 
 
-def own_imports(path: Path) -> set[str]:
-    """The modules of the package that a file imports."""
-    names = {module_name(other) for other in MODULES}
-    parts = PACKAGE.name, *path.parent.relative_to(PACKAGE).parts
-    found = set()
-    for node in ast.walk(TREES[path]):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            module = resolve_name("." * node.level + (node.module or ""), ".".join(parts))
-            base = module.partition(".")[2]
-            for alias in node.names:
-                longer = f"{base}.{alias.name}".strip(".")
-                found.add(longer if longer in names else base or "__init__")
-    return found
-
-
 def test_imports_go_down_only():
     lines = enumerate(LAYERS.splitlines())
     height = {name: number for number, line in lines for name in line.split()}
     assert set(height) >= {module_name(path) for path in MODULES}
-    for path in MODULES:
-        for imported in own_imports(path):
-            assert height[module_name(path)] < height[imported], (path, imported)
+    for path, tree in TREES.items():
+        package = ".".join((PACKAGE.name, *path.parent.relative_to(PACKAGE).parts))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                base = resolve_name("." * node.level + (node.module or ""), package).partition(".")[2]
+                for alias in node.names:
+                    longer = f"{base}.{alias.name}".strip(".")
+                    imported = longer if longer in height else base or "__init__"
+                    assert height[module_name(path)] < height[imported], (path, imported)
 
 
 def test_python_without_assertions_checks_the_same_arguments():

@@ -236,6 +236,22 @@ def test_functions_name_what_is_wrong(caller, row):
     fails(lambda: getattr(mlx_unpool, caller)(*arguments, **options), error, caller, *parts)
 
 
+def test_unpooling_with_same_needs_the_size_that_was_pooled():
+    x = mx.zeros((2, 7, 8, 3))
+    values, indices = mlx_unpool.max_pool2d(x, 3, 2, "same", return_indices=True)
+    for size in ((7, 7), (7, 8), (8, 8), (8, 7)):
+        assert mlx_unpool.max_unpool2d(values, indices, 3, 2, "same", output_size=size).shape[1:3] == size
+    for size in ((6, 8), (9, 8), (7, 9), (7, 6)):
+        unpool = lambda size=size: mlx_unpool.max_unpool2d(values, indices, 3, 2, "same", output_size=size)
+        fails(unpool, ValueError, "max_unpool2d", "output_size", "'same'", "7 to 8, 7 to 8", str(size))
+    unpool = lambda: mlx_unpool.max_unpool2d(values, indices, 3, 2, "same")
+    fails(unpool, ValueError, "max_unpool2d", "output_size", "padding='same'", "output_size=x.shape")
+    values, indices = mlx_unpool.max_pool1d(LINE, 4, 1, "same", return_indices=True)
+    assert mlx_unpool.max_unpool1d(values, indices, 4, 1, "same").shape == LINE.shape
+    wrong = lambda: mlx_unpool.check_indices(indices + 4, (4,), 4, 1, "same")
+    fails(wrong, ValueError, "check_indices", "indices", "Inputs with W 4 to 4 have this pooled size.")
+
+
 CIRCULAR: list = [2]
 CIRCULAR.append(CIRCULAR)
 TRACED = mx.vmap(lambda size: mlx_unpool.max_pool2d(SQUARE, (size, 2)))

@@ -43,9 +43,7 @@ def test_memory_is_allocated_on_demand_and_never_for_a_copy_between_streams(here
     pool = lambda x: mlx_unpool.max_pool2d(x, 2, return_indices=True, stream=first)
     values, indices = pool(x)
 
-    def graphs() -> list[mx.array]:
-        return [mlx_unpool.max_unpool2d(values, indices, 2, stream=s) for s in (first, second)]
-
+    graphs = lambda: [mlx_unpool.max_unpool2d(values, indices, 2, stream=s) for s in (first, second)]
     mx.eval(x, values, indices, graphs())  # compiles kernels and fills caches
     lazy: list[mx.array] = []
     assert peak_of(lambda: lazy.extend([*pool(x), mx.grad(lambda x: pool(x)[0].sum())(x)])) < 2**16

@@ -1,11 +1,14 @@
 """Conversion of index formats: results of other frameworks, round trips, indices out of range."""
 
+import json
 from contextlib import nullcontext
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import get_args, get_type_hints
 
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 import pytest
 import reference
@@ -51,6 +54,21 @@ def test_what_other_frameworks_give(name, x, window, given):
         ):
             got = convert_indices(start, *way, size, window, **layout)
             assert (got.dtype, got.tolist()) == (expected.dtype, expected.tolist())
+
+
+def test_same_padding_is_that_of_tensorflow():
+    """The file contains ``argmax`` of this program, with the same ``numbers``::
+
+    y = tf.nn.relu(tf.nn.conv2d(numbers(2, 7, 5, 2), numbers(3, 3, 2, 3), 1, "SAME"))
+    y, argmax = tf.nn.max_pool_with_argmax(y, 2, 2, "SAME", include_batch_in_index=True)
+    """
+    numbers = lambda *shape: mx.array(np.sin(np.arange(np.prod(shape)) ** 2, dtype=np.float32)).reshape(shape)
+    path = Path(__file__).parent / "support" / "same_padding_in_tensorflow.json"
+    weights = mx.moveaxis(numbers(3, 3, 2, 3), -1, 0)
+    features = nn.relu(mx.conv2d(numbers(2, 7, 5, 2), weights, padding=1))
+    indices = mlx_unpool.max_pool2d(features, 2, padding="same", return_indices=True)[1]
+    argmax = convert_indices(indices, "flat", "tensorflow_batch", features.shape)
+    assert argmax.tolist() == json.loads(path.read_text())
 
 
 FORMATS = get_args(get_type_hints(convert_indices)["source"])

@@ -101,9 +101,7 @@ def test_the_maximum_is_found_at_every_position_of_a_long_window(kernel, dtype, 
     for chosen, last in ((x, 0), (mx.where(x > 0, mx.nan, x), kernel - 1)):
         many = mx.repeat(chosen.reshape(1, -1, 1), channels, axis=2)
         _, indices = mlx_unpool.max_pool1d(many, kernel, return_indices=True, index_format="window")
-        assert mx.array_equal(
-            indices, mx.repeat(mx.array([*range(kernel), last])[:, None], channels, axis=1)[None]
-        )
+        assert (indices[0] == mx.array([*range(kernel), last])[:, None]).all().item()
 
 
 @pytest.mark.parametrize("channels", [1, 120])
@@ -186,8 +184,7 @@ def test_float64(window):
     """Values and cotangents that float32 cannot distinguish."""
     x = 1 + np.random.default_rng(0).permutation(6 * 17 * 19).reshape(6, 17, 19) * 1e-12
     pool, layout = reference.Pool(*((n, n) for n in (*window, 1))), Layout(2, 2, 3, "channels_first")
-    case = Case(layout, (17, 19), mx.float64, x, pool)
-    check_case(case)
+    check_case(case := Case(layout, (17, 19), mx.float64, x, pool))
     values, flat, _ = case.expected()
     _, (gradient,) = mx.vjp(lambda x: case.max_pool(x)[0], [case.x], [layout.arrange(values, mx.float64)])
     expected = reference.max_pool_vjp(values, flat, case.size)

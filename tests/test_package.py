@@ -44,9 +44,8 @@ def wheel(dist):
     """The path of the wheel, the names of its files, and its metadata."""
     (path,) = dist.glob("*.whl")
     with zipfile.ZipFile(path) as archive:
-        names = archive.namelist()
-        (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
-        return path, names, archive.read(metadata).decode()
+        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return path, archive.namelist(), archive.read(metadata).decode()
 
 
 def test_the_wheel_holds_the_package_and_its_kernels_and_nothing_else(wheel):

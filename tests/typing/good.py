@@ -44,18 +44,5 @@ if TYPE_CHECKING:
         mx.eval(first)
 
 
-class Network(nn.Module):
-    """A model with both layers as attributes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pool = MaxPool2d(2, return_indices=True)
-        self.unpool = MaxUnpool2d.from_pool(self.pool)
-
-    def __call__(self, x: mx.array) -> mx.array:
-        values, indices = self.pool(x)
-        return self.unpool(values, indices, output_size=x.shape)
-
-
 with mlx_unpool.checking(), mlx_unpool.exporting():
     mlx_unpool.check_indices(mx.array([[[0]]]), (2,))
