@@ -6,7 +6,7 @@ from functools import partial
 import mlx.core as mx
 import numpy as np
 import pytest
-from arrays import FLOATS, copies_bits, to_numpy
+from arrays import FLOATS, to_numpy
 
 import mlx_unpool
 from mlx_unpool import (
@@ -19,6 +19,7 @@ from mlx_unpool import (
 )
 
 INF, NAN = math.inf, math.nan
+total = lambda call: lambda x: call(x).sum()
 
 
 def line(numbers, dtype=mx.float32) -> mx.array:
@@ -57,8 +58,6 @@ def test_pooling(name, dtype):
             got, indices = max_pool1d(x, *parameters, return_indices=True, **options)
             assert same(got, values)
             assert same(indices, expected)
-            if "signs" in name and copies_bits():
-                assert np.signbit(to_numpy(got)).ravel().tolist() == [True, False]
 
 
 def test_window_indices_have_two_bytes_for_more_than_256_elements():
@@ -114,8 +113,11 @@ def test_windows_that_start_in_the_padding(name):
     assert same(mx.grad(total(lambda x: pool(x, *window)))(x), gradient)
 
 
-def total(call):
-    return lambda x: call(x).sum()
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_sums_of_16_bit_cotangents_are_exact(dtype):
+    """In 16 bits 2,048 + 1 is 2,048, or 256 + 1 is 256."""
+    x = line([0] * 3999 + [1] + [0] * 3999, dtype)
+    assert mx.array_equal(mx.grad(total(lambda x: max_pool1d(x, 4000, 1)))(x), 4000 * x)
 
 
 def test_adaptive_windows_of_long_axes():
@@ -162,8 +164,6 @@ def test_random_samples_out_of_range_stay_inside_the_plane(sample):
     assert (indices[0, 4] // 9 >= 7).all().item()
     assert (indices[0, :, 4] % 9 >= 7).all().item()
     assert mx.grad(total(lambda x: pool(x)[0]))(x).sum().item() == values.size
-    picked = mx.take_along_axis(x.reshape(81, 2), indices.reshape(25, 2), axis=0)
-    assert mx.array_equal(picked, values.reshape(25, 2))
 
 
 def test_samples_of_16_bits_are_those_of_32_bits():

@@ -104,14 +104,6 @@ def test_the_maximum_is_found_at_every_position_of_a_long_window(kernel, dtype, 
         assert (indices[0] == mx.array([*range(kernel), last])[:, None]).all().item()
 
 
-@pytest.mark.parametrize("channels", [1, 120])
-def test_an_offset_on_two_axes_may_need_a_wider_dtype_than_each_of_them(channels):
-    x = mx.zeros((1, 100, 661, channels))
-    x[0, 99, 97] = 1  # the last of 98 columns: 97 fits into 8 bits, 99 * 661 and 99 * 98 + 97 into 16
-    _, indices = mlx_unpool.max_pool2d(x, (100, 98), return_indices=True)
-    assert (indices[0, 0, 0] == 99 * 661 + 97).all().item()
-
-
 # Size, pooled size, kernel of a fractional pool, channels
 IRREGULAR = [((length,), (n,), None, 6) for length, n in ((100, 1), (100, 7), (150, 33), (101, 9), (640, 10))]
 IRREGULAR += [((1000,), (3,), None, channels) for channels in (6, 70)]
@@ -194,7 +186,7 @@ def test_float64(window):
 def unpool_all(kernel: int, length: int, padding: int) -> mx.array:
     shape = (1, *[length + 2 * padding - kernel + 1] * 2, 1)
     indices = mx.full(shape, kernel + 2, mx.uint16)
-    return mlx_unpool.max_unpool2d(mx.ones(shape), indices, kernel, 1, padding, (length, length))
+    return mlx_unpool.max_unpool2d(mx.ones(shape), indices, kernel, 1, padding, length)
 
 
 FAR = mx.ones((1, 2, 1)), mx.array([[[2], [0]]], mx.uint8), 3, 2**30, 0, 5  # the last window starts at 2^30
@@ -275,8 +267,7 @@ def test_values_alone_are_those_of_the_indices(rank, kernel, stride, dilation, l
 def unpool_overlapping(x: mx.array) -> mx.array:
     """Unpools windows that overlap and extend beyond the plane."""
     values = mlx_unpool.max_pool2d(x, 3, 2, 1)
-    indices = mx.full(values.shape, 4, mx.uint8)
-    return mlx_unpool.max_unpool2d(values, indices, 3, 2, 1, x.shape[1:3])
+    return mlx_unpool.max_unpool2d(values, mx.full(values.shape, 4, mx.uint8), 3, 2, 1, x.shape[1:3])
 
 
 # Functions, and the number of files that mx.compile may write for three further sizes.

@@ -92,9 +92,8 @@ def test_generated_adaptive_and_fractional_pools(seed):
         check_case(case)
 
 
-@pytest.fixture
-def maximum_of_a_mac(monkeypatch):
-    """``mx.maximum`` as on the CPU of a Mac: 0 for -0 and 0, and the second of two NaNs."""
+def test_on_the_cpu_of_a_mac_numbers_are_compared_instead_of_bits(monkeypatch):
+    """``mx.maximum`` returns 0 for -0 and 0, and the second of two NaNs."""
     real = mx.maximum
 
     def maximum(a, b):
@@ -103,12 +102,8 @@ def maximum_of_a_mac(monkeypatch):
         numbers = mx.where((a == 0) & (b == 0), a + b, real(a, b))
         return mx.where(b != b, b, mx.where(a != a, a, numbers))
 
-    monkeypatch.setattr(mx, "maximum", maximum)
-
-
-def test_on_the_cpu_of_a_mac_numbers_are_compared_instead_of_bits(request):
     assert copies_bits() or sys.platform == "darwin"
-    request.getfixturevalue("maximum_of_a_mac")
+    monkeypatch.setattr(mx, "maximum", maximum)
     with mx.stream(mx.cpu), mlx_unpool.use_backend("ops"):
         assert not copies_bits()
         for case in (*generated_cases(60, 900), *irregular_cases(50, 900)):

@@ -87,16 +87,6 @@ def calls(rank: int) -> dict[str, tuple[Call, list[mx.array]]]:
 CALLS = {name: call for rank in (1, 2, 3) for name, call in calls(rank).items()}
 
 
-def derivatives(call: Call, inputs: list[mx.array], stream: mx.Stream | None) -> list[mx.array]:
-    """The results of a call and of its derivatives, first and second, on ``stream``."""
-    x, *indices = inputs
-    function = lambda x: call(x, *indices, stream=stream)
-    gradient = mx.grad(lambda x: (function(x) ** 2).sum())
-    second = mx.grad(lambda x: (gradient(x) ** 2).sum())(x)
-    mapped = mx.vmap(function)(mx.stack([x, x]))
-    return [function(x), gradient(x), second, mx.jvp(function, [x], [x])[1][0], mapped]
-
-
 @pytest.fixture
 def seen(monkeypatch):
     """A list of the primitives that run, with their streams."""
@@ -123,13 +113,16 @@ def seen(monkeypatch):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", CALLS)
 def test_every_primitive_runs_on_the_requested_stream_or_the_current_default(name, device, seen):
-    call, inputs = CALLS[name]
-    requested = mx.new_stream(DEVICES[-1])
-    for stream in (requested, None, None):
-        default = mx.new_stream(device)
+    """In the call and in its derivatives."""
+    call, (x, *indices) = CALLS[name]
+    for stream in (mx.new_stream(DEVICES[-1]), None, None):
+        default, function = mx.new_stream(device), partial(call, stream=stream)
+        run = lambda x, f=function: f(x, *indices)
+        gradient = mx.grad(lambda x, run=run: (run(x) ** 2).sum())
         seen.clear()
         with mx.stream(default):
-            mx.eval(derivatives(call, inputs, stream))
+            mx.eval(run(x), gradient(x), mx.grad(lambda x, g=gradient: (g(x) ** 2).sum())(x))
+            mx.eval(mx.jvp(run, [x], [x]), mx.vmap(run)(mx.stack([x, x])))
         assert len({primitive for primitive, _ in seen}) >= 2  # of the call and its derivatives
         assert all(found == (stream or default) for _, found in seen), seen
 

@@ -1,7 +1,7 @@
 """Generated calls: planes (P, *spatial), the arrays that callers pass for them, and the expected results."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mlx.core as mx
 import numpy as np
@@ -64,7 +64,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Generated:
-    """A generated call: layout, size, dtype and planes."""
+    """A generated call."""
 
     layout: Layout
     size: tuple[int, ...]
@@ -211,7 +211,7 @@ def generated_cases(
             continue
         layout, dtype = drawn_layout(rank, choose), choose.choice(dtypes)
         if long:
-            layout = Layout(rank, None, choose.randint(1, 2), layout.data_format)
+            layout = replace(layout, batch=None, channels=choose.randint(1, 2))
         x = planes(layout, size, dtype, choose, random_)
         cases.append(Case(layout, size, dtype, x, pool, kind == "same"))
     return cases
