@@ -198,6 +198,14 @@ def wide_case() -> IrregularCase:
     return IrregularCase(last(23, 1, 1), (23,), mx.float32, np.eye(23), (3,), None, samples)
 
 
+def rounded_case() -> IrregularCase:
+    """Fractional windows whose starts float32 rounds down: 22 * (26 / 22) < 26."""
+    samples = np.array([0, 0, 1 - 2**-24, 1 - 2**-24, 0.5, 0.5], np.float32)[:, None] * [0, 1]
+    x = np.array([1, -1] * 3)[:, None, None] * np.arange(28.0).reshape(1, 1, 28)
+    layout = Layout(2, 1, 6, "channels_last")
+    return IrregularCase(layout, (1, 28), mx.float32, x, (1, 23), (1, 2), samples.astype(np.float32))
+
+
 IRREGULAR = [
     *irregular_cases(24, seed=78),
     wild_case(2.0**24),
@@ -205,6 +213,7 @@ IRREGULAR = [
     tiny_case((1, 1), (1, 2), None),
     tiny_case((2, 2), (1, 1), (1, 1)),
     wide_case(),
+    rounded_case(),
 ]
 
 
