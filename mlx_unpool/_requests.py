@@ -345,6 +345,8 @@ class MaxUnpooling(_Request):
                 if self.window.same:
                     needed = f"be pooled with padding='same' to {allowed}"
                 hint = " For indices of an adaptive or fractional pool pass kernel_size=None."
+                if len({*spatial}) == 1 and spatial[0] >= prod(r.start for r in ranges):
+                    hint += " If this is x.size, pass x.shape."
                 raise ValueError(arguments.message(self.caller, "output_size", needed, output_size) + hint)
         return size
 

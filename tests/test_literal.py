@@ -6,7 +6,7 @@ from functools import partial
 import mlx.core as mx
 import numpy as np
 import pytest
-from arrays import FLOATS, copies_bits, to_numpy
+from arrays import FLOATS, to_numpy
 
 import mlx_unpool
 from mlx_unpool import (
@@ -19,6 +19,7 @@ from mlx_unpool import (
 )
 
 INF, NAN = math.inf, math.nan
+total = lambda call: lambda x: call(x).sum()
 
 
 def line(numbers, dtype=mx.float32) -> mx.array:
@@ -57,15 +58,6 @@ def test_pooling(name, dtype):
             got, indices = max_pool1d(x, *parameters, return_indices=True, **options)
             assert same(got, values)
             assert same(indices, expected)
-            if "signs" in name and copies_bits():
-                assert np.signbit(to_numpy(got)).ravel().tolist() == [True, False]
-
-
-def test_the_last_of_several_values_with_one_index_wins_and_an_index_outside_is_dropped():
-    cases = ([2, 2, 0], [3, 0, 2, 0, 0, 0]), ([-1, 6, 5], [0, 0, 0, 0, 0, 3])
-    for window in ((2,), (None, None, 0, 6)):
-        for indices, expected in cases:
-            assert same(max_unpool1d(line([1, 2, 3]), line(indices, mx.int32), *window), expected)
 
 
 def test_window_indices_have_two_bytes_for_more_than_256_elements():
@@ -97,31 +89,35 @@ def test_elements_outside_the_input_cost_nothing():
     values, indices = max_pool1d(x, 2, 1, 2**20, dilation=2**21, return_indices=True)
     assert same(values, [-INF] * 10)
     assert same(indices, [-1] * 10)
-    for far in (2**23, 2**29):
-        window = 2, far, 2 * far
-        values, indices = max_pool1d(line([1] * 5), *window, dilation=2 * far, return_indices=True)
-        assert same(values, [1, -INF, 1])
-        assert same(indices, [0, -1, 0])
 
 
-def total(call):
-    return lambda x: call(x).sum()
+# Line, kernel_size, stride, padding, dilation, values, flat and window indices, unpooled line, gradient
+ONES, FIRST = [1] * 5, [1, 0, 0, 0, 0]
+UNPOOLED = {
+    "far apart": (ONES, 2, 2**23, 2**24, 2**24, [1, -INF, 1], [0, -1, 0], [1, 0, 0], FIRST, [2, 0, 0, 0, 0]),
+    "farther": (ONES, 2, 2**29, 2**30, 2**30, [1, -INF, 1], [0, -1, 0], [1, 0, 0], FIRST, [2, 0, 0, 0, 0]),
+    "one position": (ONES, 3, 2**23, 2**24, 2**23, [1] * 3, [0] * 3, [2, 1, 0], FIRST, [3, 0, 0, 0, 0]),
+    "one window": ([0, 2, 4, 1, 3], 2, 7, 3, 4, [2], [1], [1], [0, 2, 0, 0, 0], [0, 1, 0, 0, 0]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNPOOLED)
+def test_windows_that_start_in_the_padding(name):
+    numbers, *window, dilation, values, flat, offsets, full, gradient = UNPOOLED[name]
+    x, pool = line(numbers), partial(max_pool1d, dilation=dilation)
+    for index_format, expected in (("flat", flat), ("window", offsets)):
+        found, indices = pool(x, *window, return_indices=True, index_format=index_format)
+        assert same(found, values)
+        assert same(indices, expected)
+        assert same(max_unpool1d(found, indices, *window, 5, dilation=dilation), full)
+    assert same(mx.grad(total(lambda x: pool(x, *window)))(x), gradient)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_sums_of_16_bit_cotangents_are_exact(dtype):
     """In 16 bits 2,048 + 1 is 2,048, or 256 + 1 is 256."""
     x = line([0] * 3999 + [1] + [0] * 3999, dtype)
-    gradient = mx.grad(total(lambda x: max_pool1d(x, 4000, 1)))(x)
-    assert gradient.dtype == dtype
-    assert (gradient[0, 3999].item(), gradient.astype(mx.float32).sum().item()) == (4000, 4000)
-
-
-def test_the_third_derivative():
-    """The gradient of x^3 is 3 x^2, that of its square 36 x^3, and that of the square of this 7776 x^5."""
-    squared = lambda f: lambda x: (mx.grad(f)(x) ** 2).sum()
-    third = mx.grad(squared(squared(total(lambda x: max_pool1d(x, 4) ** 3))))
-    assert same(third(line([0.5, 1, 0.25, -1])), [0, 7776, 0, 0])
+    assert mx.array_equal(mx.grad(total(lambda x: max_pool1d(x, 4000, 1)))(x), 4000 * x)
 
 
 def test_adaptive_windows_of_long_axes():
@@ -142,8 +138,7 @@ def test_a_key_makes_fractional_pooling_reproducible(as_layer, rank):
         pool = getattr(mlx_unpool, f"FractionalMaxPool{rank}d")(2, output_ratio=0.6)
     one, two, other = (pool(x, key=mx.random.key(n)) for n in (1, 1, 2))
     assert one.shape == (2, *[7] * rank, 8)  # 7.8 rounded down
-    assert mx.array_equal(one, two)
-    assert not mx.array_equal(one, other)
+    assert (mx.array_equal(one, two), mx.array_equal(one, other)) == (True, False)
 
 
 def test_images_and_channels_draw_separate_windows():
@@ -169,8 +164,6 @@ def test_random_samples_out_of_range_stay_inside_the_plane(sample):
     assert (indices[0, 4] // 9 >= 7).all().item()
     assert (indices[0, :, 4] % 9 >= 7).all().item()
     assert mx.grad(total(lambda x: pool(x)[0]))(x).sum().item() == values.size
-    picked = mx.take_along_axis(x.reshape(81, 2), indices.reshape(25, 2), axis=0)
-    assert mx.array_equal(picked, values.reshape(25, 2))
 
 
 def test_samples_of_16_bits_are_those_of_32_bits():

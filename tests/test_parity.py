@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 import reference
-from arrays import FLOATS, INTEGERS, Case, Generated, IrregularCase, generated_cases, irregular_cases
+from arrays import FLOATS, INTEGERS, Case, Generated, generated_cases, irregular_cases
 from properties import check_case, cotangent, equal
 
 pytestmark = pytest.mark.external
@@ -63,9 +63,7 @@ def test_values_indices_and_gradients_are_those_of_pytorch(block):
     assert len(cases) > 1000 // len(BLOCKS)
     for case in cases:
         layout, size = case.layout, case.size
-        pool, unpool = (
-            getattr(torch.nn.functional, f"max_{kind}{layout.rank}d") for kind in ("pool", "unpool")
-        )
+        pool, unpool = (getattr(torch.nn.functional, f"max_{f}{layout.rank}d") for f in ("pool", "unpool"))
         x = tensor(case.planes, case.dtype)
         options = case.pool.dilation, case.pool.ceil_mode
         values, indices = pool(x, *case.parameters, *options, return_indices=True)
@@ -83,28 +81,20 @@ def test_values_indices_and_gradients_are_those_of_pytorch(block):
             equal(gradient(full, pooled, weights), expected, case)
 
 
-def irregular_pool(case: IrregularCase, x):
-    """PyTorch's values and indices, or None if its 3-D pool rejects the largest size."""
-    rank, functional = case.layout.rank, torch.nn.functional
-    if case.kernel is None:
-        pool = getattr(functional, f"adaptive_max_pool{rank}d")
-        return pool(x, case.cells, return_indices=True)
-    if rank == 3 and any(n + k > m for n, k, m in zip(case.cells, case.kernel, case.size)):
-        return None
-    # PyTorch's 2-D pool expects the samples of the width first, its 3-D pool those of the depth.
-    samples = case.samples[None, :, ::-1] if rank == 2 else case.samples[None]
-    pool = getattr(functional, f"fractional_max_pool{rank}d_with_indices")
-    samples = torch.from_numpy(samples.copy())
-    return pool(x, case.kernel, output_size=case.cells, _random_samples=samples)
-
-
 def test_adaptive_and_fractional_pools_are_those_of_pytorch():
-    compared = 0
+    functional, compared = torch.nn.functional, 0
     for case in irregular_cases(400, seed=300, dtypes=(mx.float32,)):
-        x = tensor(case.planes, case.dtype)
-        found = irregular_pool(case, x)
-        if found is None:
-            continue
-        compare_pool(case, x, found[0], found[1][0].numpy())
+        x, rank = tensor(case.planes, case.dtype), case.layout.rank
+        if case.kernel is None:
+            pool = getattr(functional, f"adaptive_max_pool{rank}d")
+            values, indices = pool(x, case.cells, return_indices=True)
+        elif rank == 2 or all(n + k <= m for n, k, m in zip(case.cells, case.kernel, case.size)):
+            # PyTorch's 2-D pool expects the samples of the width first, its 3-D pool those of the depth.
+            samples = torch.from_numpy(case.samples[None, :, :: -1 if rank == 2 else 1].copy())
+            pool = getattr(functional, f"fractional_max_pool{rank}d_with_indices")
+            values, indices = pool(x, case.kernel, output_size=case.cells, _random_samples=samples)
+        else:
+            continue  # PyTorch's 3-D pool rejects the largest size
+        compare_pool(case, x, values, indices[0].numpy())
         compared += 1
     assert compared > 250

@@ -3,8 +3,8 @@
 `make test` generates the same calls in every run, `make fuzz` new ones.
 """
 
-import itertools
 import sys
+from functools import partial
 from math import prod
 from random import Random
 
@@ -12,7 +12,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 import reference
-from arrays import FLOATS, INTEGERS, copies_bits, generated_cases, irregular_cases, planes
+from arrays import FLOATS, INTEGERS, Layout, copies_bits, generated_cases, irregular_cases, planes
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import check_case, check_unpool, draws
@@ -21,6 +21,18 @@ import mlx_unpool
 
 SEEDS = st.integers(0, 2**32 - 1)
 DTYPES = FLOATS * 4 + INTEGERS  # three of five calls have floats, and so a gradient
+
+
+@pytest.fixture(autouse=True)
+def bounds_are_checked(monkeypatch):
+    """Check the numbers of MLX's scatters and gathers, which read and write wherever they point."""
+
+    def checked(run, x, numbers, *rest, axis):
+        assert ((numbers >= 0) & (numbers < x.shape[axis])).all().item()
+        return run(x, numbers, *rest, axis=axis)
+
+    for name in ("put_along_axis", "take_along_axis"):
+        monkeypatch.setattr(mx, name, partial(checked, getattr(mx, name)))
 
 
 @draws(330, shrink=False)
@@ -36,6 +48,10 @@ def test_generated_pools_with_a_long_axis(seed):
     check_case(*generated_cases(1, seed, DTYPES, adjacent=0.25, long=True))
 
 
+# Negative numbers wrap around in unsigned dtypes.
+WILD = [s * n for s in (1, -1) for n in (2**31, 2**31 + 5, 2**32, 2**32 + 5, 2**40, 2**62)] + [-(2**63)]
+
+
 @draws(330, shrink=False)
 @given(SEEDS)
 def test_generated_indices(seed):
@@ -49,8 +65,7 @@ def test_generated_indices(seed):
     if seed % 2:  # few, as one index outside its window can hide that a kernel misses another
         near[random.random(shape) > 1 / prod(case.cells)] = -1
     for flat in (anywhere, near):
-        flat[random.random(shape) < 0.03] = -(2**62)
-        flat[random.random(shape) < 0.03] = 2**62
+        flat[:] = np.where(random.random(shape) < 0.05, random.choice(WILD, shape), flat)
     offsets = random.integers(0, min(prod(case.pool.kernel) + 2, 256), shape)
     offsets[random.random(shape) < 0.05] = 255
     of_windows = mx.uint8, mx.uint16
@@ -62,7 +77,7 @@ def test_generated_indices(seed):
         (offsets, of_windows, case.max_unpool),
     ):
         dtype = dtypes[random.integers(len(dtypes))]
-        flat = drawn.clip(mx.iinfo(dtype).min, min(mx.iinfo(dtype).max, 2**62))
+        flat = drawn.clip(mx.iinfo(dtype).min or -positions, min(mx.iinfo(dtype).max, 2**62))
         indices = case.layout.arrange(flat, dtype)
         if drawn is offsets:
             flat = reference.flat_of_window(offsets, case.pool, case.size, case.cells)
@@ -77,9 +92,8 @@ def test_generated_adaptive_and_fractional_pools(seed):
         check_case(case)
 
 
-@pytest.fixture
-def maximum_of_a_mac(monkeypatch):
-    """``mx.maximum`` as on the CPU of a Mac: 0 for -0 and 0, and the second of two NaNs."""
+def test_on_the_cpu_of_a_mac_numbers_are_compared_instead_of_bits(monkeypatch):
+    """``mx.maximum`` returns 0 for -0 and 0, and the second of two NaNs."""
     real = mx.maximum
 
     def maximum(a, b):
@@ -88,12 +102,8 @@ def maximum_of_a_mac(monkeypatch):
         numbers = mx.where((a == 0) & (b == 0), a + b, real(a, b))
         return mx.where(b != b, b, mx.where(a != a, a, numbers))
 
-    monkeypatch.setattr(mx, "maximum", maximum)
-
-
-def test_on_the_cpu_of_a_mac_numbers_are_compared_instead_of_bits(request):
     assert copies_bits() or sys.platform == "darwin"
-    request.getfixturevalue("maximum_of_a_mac")
+    monkeypatch.setattr(mx, "maximum", maximum)
     with mx.stream(mx.cpu), mlx_unpool.use_backend("ops"):
         assert not copies_bits()
         for case in (*generated_cases(60, 900), *irregular_cases(50, 900)):
@@ -122,14 +132,48 @@ def test_a_gradient_finds_every_fractional_window(length, kernel, count):
         assert np.array_equal(np.array(gradient)[0, 0], counts)
 
 
-def test_where_adaptive_windows_lie_is_what_their_definition_says():
-    """The first and the last position of each window, and the windows of each position, for small lengths."""
-    for length, count in itertools.product(range(1, 11), range(1, 13)):
-        (ends,) = reference.adaptive_bounds((length,), (count,))
-        x = mx.stack([mx.arange(length), -mx.arange(length)], axis=1).astype(mx.float32)
-        pool = lambda x, n=count: mlx_unpool.adaptive_max_pool1d(x, n, return_indices=True)
-        expected = np.array([[stop - 1, start] for start, stop in ends])
-        assert np.array_equal(np.array(pool(x)[1]), expected), (length, count)
-        gradient = mx.grad(lambda x, pool=pool: pool(x)[0].sum())(x)
-        counts = np.stack([np.bincount(column, minlength=length) for column in expected.T], axis=1)
-        assert np.array_equal(np.array(gradient), counts), (length, count)
+# Shape and window: planes of almost 256 elements, in which positions are numbered in the narrowest dtype
+OVERLAPPING = [((1, *shape), (3, 2, 1)) for shape in ((5, 5, 10), (5, 5, 9), (3, 17, 5), (8, 8, 1))]
+OVERLAPPING += [((1, 8, 8, 1), (3, 1, 1)), ((1, 200, 1), (3, 1)), ((1, 7, 8, 4), (3, 1))]
+
+
+@pytest.mark.parametrize(("shape", "window"), OVERLAPPING, ids=str)
+@pytest.mark.parametrize("offset", [9, 128, 200, 255])
+def test_invalid_offsets_of_overlapping_windows_drop_their_values(shape, window, offset):
+    rank = len(shape) - 2
+    values = getattr(mlx_unpool, f"max_pool{rank}d")(mx.ones(shape), *window)
+    indices = mx.full(values.shape, offset, mx.uint8)
+    full = getattr(mlx_unpool, f"max_unpool{rank}d")(values, indices, *window, output_size=shape[1:-1])
+    assert not mx.any(full)
+
+
+def test_an_offset_that_is_outside_the_plane_is_dropped():
+    """Offset 5 of a 3x3 window is the right neighbour, which the last column does not have."""
+    x = mx.arange(1.0, 65).reshape(1, 8, 8, 1)
+    full = mlx_unpool.max_unpool2d(x, mx.full(x.shape, 5, mx.uint8), 3, 1, 1)
+    expected = mx.concatenate([mx.zeros((1, 8, 1, 1)), x[:, :, :7]], axis=2)
+    assert mx.array_equal(full, expected)
+
+
+@pytest.mark.parametrize("kernel_size", [1, None])
+@pytest.mark.parametrize("positions", [84, 85, 86, 21844, 21845, 21846])
+def test_the_first_index_beyond_the_end_is_dropped(positions, kernel_size):
+    """At the limits of the narrowest dtype for 3 channels: 85 * 3 = 255, 21,845 * 3 = 65,535."""
+    layout, flat = Layout(1, None, 3, "channels_last"), np.tile(np.arange(positions), (3, 1))
+    flat[:, 0] = flat[1, 7] = positions
+    values = np.arange(1, flat.size + 1, dtype=np.float32).reshape(flat.shape)
+    for dtype in (mx.int32, mx.int64, mx.uint32):
+        indices, options = layout.arrange(flat, dtype), {"output_size": positions}
+        unpool = lambda v, i=indices, o=options: mlx_unpool.max_unpool1d(v, i, kernel_size, **o)
+        check_unpool(unpool, values, mx.float32, layout, flat, (positions,))
+
+
+@pytest.mark.parametrize("index", [-1, 4, 0])
+@pytest.mark.parametrize("count", [255, 256, 257, 65535, 65536, 65537])
+def test_of_equal_indices_the_last_one_wins_or_all_are_dropped(count, index):
+    """Pooled values are numbered in the narrowest dtype: these counts are at the limits of the dtypes."""
+    layout, flat = Layout(1, 1, 1, "channels_last"), np.full((1, count), index)
+    values = np.arange(1, count + 1, dtype=np.float32)[None]
+    indices = layout.arrange(flat, mx.int32)
+    unpool = lambda v: mlx_unpool.max_unpool1d(v, indices, None, output_size=4)
+    check_unpool(unpool, values, mx.float32, layout, flat, (4,))

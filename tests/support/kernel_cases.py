@@ -46,8 +46,8 @@ def first(channels: int, rank: int = 2, batch: int = 2) -> Layout:
     return Layout(rank, batch, channels, "channels_first")
 
 
-def irregular_case(planes: np.ndarray, cells, kernel=None, sample: float = 0) -> IrregularCase:
-    """Adaptive pooling of one image or, with a kernel, fractional pooling with one sample for all axes."""
+def irregular_case(planes: np.ndarray, cells, kernel=None, sample: np.ndarray | float = 0) -> IrregularCase:
+    """Adaptive pooling of one image or, with a kernel, fractional pooling with one sample or one per axis."""
     channels, *size = planes.shape
     samples = np.full((channels, len(size)), sample, np.float32)
     layout, planes = last(channels, len(size), 1), planes.astype(np.float32)
@@ -186,6 +186,8 @@ def bits(x: mx.array) -> mx.array:
     return x.view({1: mx.uint8, 2: mx.uint16, 4: mx.uint32, 8: mx.uint64}[x.dtype.size])
 
 
+SAMPLES = np.array([0, 0, 1 - 2**-24, 1 - 2**-24, 0.5, 0.5])[:, None] * [0, 1]
+RISING = np.array([1, -1] * 3)[:, None, None] * np.arange(28.0).reshape(1, 1, 28)
 PLANES = np.random.default_rng(0).standard_normal((2, 9, 9))
 IRREGULAR = [
     *irregular_cases(24, seed=78),
@@ -196,6 +198,8 @@ IRREGULAR = [
     irregular_case(np.ones((1, 2, 2)), (1, 1), (1, 1)),
     # windows of 8 and 9 elements, each of which is the maximum in one channel
     irregular_case(np.eye(23), (3,)),
+    # windows whose starts float32 rounds down: 22 * (26 / 22) < 26
+    irregular_case(RISING, (1, 23), (1, 2), SAMPLES),
 ]
 
 

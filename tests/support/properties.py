@@ -4,7 +4,6 @@ Cotangents are small integers, so that sums are exact in every dtype and in any 
 """
 
 import os
-from collections.abc import Callable
 from functools import partial
 
 import mlx.core as mx
@@ -33,7 +32,7 @@ def draws(usual: int, shrink: bool = True) -> settings:
     )
 
 
-def peak_of(work: Callable[[], object]) -> int:
+def peak_of(work) -> int:
     """Peak memory in bytes during ``work()``, above the memory before."""
     mx.synchronize()
     mx.clear_cache()
@@ -56,22 +55,7 @@ def equal(got: np.ndarray, expected: np.ndarray, note: object) -> None:
         raise AssertionError(f"{note}\n{error}") from None
 
 
-def planes_of(layout: Layout, *arrays: mx.array) -> list[np.ndarray]:
-    """Arrays as planes, after one evaluation."""
-    as_numpy = [x.astype(mx.float32) if x.dtype == mx.bfloat16 else x for x in arrays]
-    mx.eval(as_numpy)
-    return list(map(layout.planes_of, as_numpy))
-
-
-def check_pool(
-    run: Callable,
-    x: mx.array,
-    layout: Layout,
-    size: tuple[int, ...],
-    expected: tuple[np.ndarray, ...],
-    returns_indices: bool = True,
-    note: object = "",
-) -> mx.array | None:
+def check_pool(run, x, layout: Layout, size, expected, returns_indices=True, note="") -> mx.array | None:
     """Compare values, indices and the gradient of ``run(x)`` and return its indices.
 
     ``expected`` is values and flat indices, followed by window indices if ``run`` returns those.
@@ -89,25 +73,18 @@ def check_pool(
         assert gradient.dtype == x.dtype
         found.append(gradient)
         wanted.append(reference.max_pool_vjp(grows, flat, size))
-    got = planes_of(layout, *found)
+    mx.eval(found)
+    got = [layout.planes_of(y) for y in found]
     if returns_indices and offsets:  # a window without elements has an arbitrary offset
         got[1][flat < 0] = wanted[1][flat < 0]
-    for planes, expected_planes in zip(got, wanted, strict=True):
-        equal(planes, expected_planes, note)
+    for pair in zip(got, wanted, strict=True):
+        equal(*pair, note)
     if copies_bits():
         equal(np.signbit(got[0]), np.signbit(values), note)
     return found[1] if returns_indices else None
 
 
-def check_unpool(
-    run: Callable,
-    values: np.ndarray,
-    dtype: mx.Dtype,
-    layout: Layout,
-    flat: np.ndarray,
-    size: tuple[int, ...],
-    note: object = "",
-) -> None:
+def check_unpool(run, values: np.ndarray, dtype, layout: Layout, flat: np.ndarray, size, note="") -> None:
     """Compare the result and the gradient of ``run(values)``, whose indices correspond to ``flat``."""
     x, wanted = layout.arrange(values, dtype), [reference.max_unpool(values, flat, size)]
     if not mx.issubdtype(dtype, mx.floating):
@@ -117,9 +94,10 @@ def check_unpool(
         found = [y for ys in mx.vjp(run, [x], [layout.arrange(grows, dtype)]) for y in ys]
         wanted.append(reference.max_unpool_vjp(grows, flat, size))
     assert {y.dtype for y in found} == {dtype}
-    got = planes_of(layout, *found)
-    for planes, expected in zip(got, wanted, strict=True):
-        equal(planes, expected, note)
+    mx.eval(found)
+    got = [layout.planes_of(y) for y in found]
+    for pair in zip(got, wanted, strict=True):
+        equal(*pair, note)
     equal(np.signbit(got[0]), np.signbit(wanted[0]), note)
 
 

@@ -33,15 +33,13 @@ class Case:
     inputs: list[mx.array]
     matrix: np.ndarray  # (planes, outputs, inputs): 1 where an output equals an input
 
+    def __post_init__(self) -> None:
+        self.output_shape = self.call(*self.inputs).shape
+
     def oracle(self, x: mx.array, *indices: mx.array) -> mx.array:
         """The function with these indices, as a matrix product."""
         out = mx.array(self.matrix.astype(np.float32)) @ folded(x).reshape(BATCH * CHANNELS, -1, 1)
-        out = out.reshape(BATCH, CHANNELS, *self.output_shape[1:-1])
-        return mx.moveaxis(out, 1, -1)
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        return self.call(*self.inputs).shape
+        return mx.moveaxis(out.reshape(BATCH, CHANNELS, *self.output_shape[1:-1]), 1, -1)
 
 
 def folded(x: mx.array) -> mx.array:
@@ -96,9 +94,8 @@ def max_unpool(rank: int) -> list[Case]:
 
 def adaptive_max_pool(rank: int) -> list[Case]:
     function, size, x = (getattr(mlx_unpool, f"adaptive_max_pool{rank}d"), SIZES[rank], distinct(rank))
-    more, fewer = (
-        partial(function, output_size=cells) for cells in (size[::-1], tuple((n + 1) // 2 for n in size))
-    )
+    more = partial(function, output_size=size[::-1])
+    fewer = partial(function, output_size=tuple((n + 1) // 2 for n in size))
     return cases_of(more, x, more) + cases_of(fewer, x, with_indices(fewer))
 
 
@@ -124,13 +121,9 @@ ROWS: dict[str, list[Case]] = {
 # ---- columns: the results of the function or, with ``oracle``, the expected ones
 
 
-def _function(case: Case, oracle: bool) -> Callable[..., mx.array]:
-    return case.oracle if oracle else case.call
-
-
 def weighted(case: Case, oracle: bool) -> Callable[..., mx.array]:
     """A sum over the outputs with different weights and nonzero second derivatives."""
-    function, weights = _function(case, oracle), normal(case.output_shape, 1)
+    function, weights = case.oracle if oracle else case.call, normal(case.output_shape, 1)
     return lambda *inputs: (weights * mx.sin(function(*inputs))).sum()
 
 
@@ -142,7 +135,8 @@ def grad_of_grad(case: Case, oracle: bool) -> list[mx.array]:
 
 def vjp(case: Case, oracle: bool) -> list[mx.array]:
     weights = normal(case.output_shape, 3)
-    outputs, (gradient, *others) = mx.vjp(_function(case, oracle), case.inputs, [weights])
+    function = case.oracle if oracle else case.call
+    outputs, (gradient, *others) = mx.vjp(function, case.inputs, [weights])
     return [*outputs, gradient, *(mx.zeros_like(x) if oracle else x for x in others)]
 
 
@@ -186,16 +180,12 @@ def vmap_and_derivatives(case: Case, oracle: bool) -> list[mx.array]:
     return [mx.vmap(gradient, in_axes=axes)(many, *rest), of_mapped, *tangents]
 
 
-def compiled_other_sizes(case: Case, oracle: bool) -> list[mx.array]:
+def compiled(case: Case, oracle: bool, of_gradient: bool = False) -> list[mx.array]:
     """One compiled function for two images, for three and for two again."""
-    function = case.call if oracle else mx.compile(case.call)
-    sizes = [case.inputs, [mx.concatenate([x, x[:1]]) for x in case.inputs]]
-    return [function(*inputs) for inputs in (*sizes, sizes[0])]
-
-
-def compiled_grad(case: Case, oracle: bool) -> list[mx.array]:
-    gradient = mx.grad(weighted(case, oracle))
-    return [(gradient if oracle else mx.compile(gradient))(*case.inputs)]
+    function = mx.grad(weighted(case, oracle)) if of_gradient else case.call
+    function = function if oracle else mx.compile(function)
+    three = [mx.concatenate([x, x[:1]]) for x in case.inputs]
+    return [function(*inputs) for inputs in (case.inputs, *[three, case.inputs] * (not of_gradient))]
 
 
 def checkpoint(case: Case, oracle: bool) -> list[mx.array]:
@@ -226,8 +216,8 @@ COLUMNS: dict[str, Callable[[Case, bool], list[mx.array]]] = {
     "vmap, indices": partial(_vmap, which=(1,)),
     "vmap, both": partial(_vmap, which=(0, 1)),
     "vmap and derivatives": vmap_and_derivatives,
-    "compile, sizes": compiled_other_sizes,
-    "compile of grad": compiled_grad,
+    "compile, sizes": compiled,
+    "compile of grad": partial(compiled, of_gradient=True),
     "checkpoint": checkpoint,
     "non-contiguous": non_contiguous,
 }
@@ -235,14 +225,12 @@ COLUMNS: dict[str, Callable[[Case, bool], list[mx.array]]] = {
 TRACED_ALONE = ("compile, sizes", "compile of grad")
 
 
-def applies(row: str, column: str) -> bool:
-    """Whether the table has this cell: pools have no indices as input."""
-    return "unpool" in row or column not in ("vmap, indices", "vmap, both")
-
-
 def cells() -> list[tuple[str, str]]:
-    """Every row and column that a test runs."""
-    return [(row, column) for row in ROWS for column in COLUMNS if applies(row, column)]
+    """Every row and column that a test runs. Pools have no indices as input."""
+    of_indices = ("vmap, indices", "vmap, both")
+    return [
+        (row, column) for row in ROWS for column in COLUMNS if "unpool" in row or column not in of_indices
+    ]
 
 
 def same(got: list[mx.array], expected: list[mx.array]) -> bool:

@@ -40,22 +40,5 @@ if TYPE_CHECKING:
         indices, "pytorch", "window", x.shape, (2, 2), target_data_format="channels_first"
     )
     mlx_unpool.check_indices(first, (4, 6), 2, padding=((0, 1), 1), data_format="channels_first")
-    with mlx_unpool.use_backend("ops"):
+    with mlx_unpool.use_backend("ops"), mlx_unpool.checking(), mlx_unpool.exporting():
         mx.eval(first)
-
-
-class Network(nn.Module):
-    """A model with both layers as attributes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pool = MaxPool2d(2, return_indices=True)
-        self.unpool = MaxUnpool2d.from_pool(self.pool)
-
-    def __call__(self, x: mx.array) -> mx.array:
-        values, indices = self.pool(x)
-        return self.unpool(values, indices, output_size=x.shape)
-
-
-with mlx_unpool.checking(), mlx_unpool.exporting():
-    mlx_unpool.check_indices(mx.array([[[0]]]), (2,))
