@@ -233,7 +233,7 @@ def test_what_does_not_fit_is_named_before_training(tmp_path):
         ("no is not a folder.", five, {}, ("--validation", tmp_path / "no")),
         ("must contain images/ and masks/, train/ and tra", five, {}, ("--validation", tmp_path)),
         ("has values without a class: 5, 6, 7. Classes: 0, 1, 2.", five, {}, ("--validation", others)),
-        ("--model must be enet, segnet or", five, {}, ("--model", "no/such")),
+        ("--model must be enet, segnet, hair or", five, {}, ("--model", "no/such")),
         ("--model must segment RGB images, unlike", five, {}, ("--model", tmp_path / "q")),
     ):
         shutil.rmtree(tmp_path / "d", ignore_errors=True)
