@@ -105,13 +105,3 @@ def test_export_refuses_what_it_cannot_mend(tmp_path):
     with pytest.raises(ValueError, match="scores that differ from the model's"):
         export(nn.Sequential(lambda x: x @ matrix).eval(), [(2, 4)], tmp_path / "hidden.mlxfn")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_export_names_a_wrong_shape_and_leaves_nothing(tmp_path):
-    small_model("fastsurfer_vinn")[0].save_pretrained(tmp_path / "vinn")
-    file = tmp_path / "new" / "network.mlxfn"
-    words = tmp_path / "vinn", file, "--shape", 1, 64, 64, 3
-    (line,) = programs.call("export.py", *words, status=1).stderr.splitlines()
-    says = "[FastSurferVINN] inputs must be (N, H, W, 7), channels last, but got (1, 64, 64, 3)."
-    assert line == says
-    assert [path.name for path in tmp_path.iterdir()] == ["vinn"]

@@ -1,11 +1,13 @@
 """Programs refuse an output that they cannot write before they read, train or compute anything."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 from support.brain_volumes import PLANES as BRAIN
+from support.command_line import run_program
 
 import pytest
 from programs import EXAMPLES, call, environment
@@ -70,6 +72,17 @@ def test_every_program_has_help_in_any_folder(program, tmp_path, monkeypatch):
     assert len(said.splitlines()) > 5
     assert [word for word in HELP.get(program, ()) if word not in said] == []
     assert not list(tmp_path.iterdir())
+
+
+def test_a_failing_kernel_says_how_to_go_on(capsys):
+    def failing() -> int:
+        raise RuntimeError("[metal::Device] Unable to load kernel\nmore")
+
+    with pytest.raises(SystemExit, match="1"):
+        run_program(failing)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("[metal::Device] Unable to load kernel. If a GPU kernel failed, set ")
+    assert re.search(r" MLX_UNPOOL_BACKEND=ops .*/issues/new/choose$", line)
 
 
 def test_the_first_steps_print_their_results():
