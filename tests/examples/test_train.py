@@ -243,40 +243,25 @@ def test_what_does_not_fit_is_named_before_training(tmp_path):
 # Weights from PyTorch.
 
 
-def vgg16_state() -> dict[str, np.ndarray]:
-    """A state dict with the names of torchvision's ``vgg16_bn``, and an eighth of its channels."""
-    random, state, number, inputs = np.random.default_rng(0), {"classifier.0.weight": np.zeros((2, 2))}, 0, 3
-    for channels in (8, 8, 0, 16, 16, 0, *[32] * 3, 0, *[64] * 3, 0, *[64] * 3):
-        if not channels:  # a pooling layer
-            number += 1
-            continue
-        state[f"features.{number}.weight"] = random.normal(0, 0.02, (channels, inputs, 3, 3))
-        state[f"features.{number}.bias"] = random.normal(size=channels)
-        for kind in ("weight", "bias", "running_mean", "running_var"):
-            state[f"features.{number + 1}.{kind}"] = random.uniform(0.5, 1.5, channels)
-        state[f"features.{number + 1}.num_batches_tracked"] = np.array(7)
-        number, inputs = number + 3, channels
-    return {name: value.astype(np.float32) for name, value in state.items()}
-
-
 def test_segnet_starts_from_the_weights_of_vgg16(tmp_path):
-    state, target = vgg16_state(), tmp_path / "start"
+    """With the names of torchvision's ``vgg16_bn``, and an eighth of its channels."""
+    expected, target = randomised(zoo.SegNet.vgg16(12, width=1 / 8)), tmp_path / "start"
+    blocks = [block for stage in expected.encoder for block in stage.layers]
+    state = {"classifier.0.weight": mx.zeros((2, 2))}
+    for number, block in zip((0, 3, 7, 10, 14, 17, 20, 24, 27, 30, 34, 37, 40), blocks, strict=True):
+        state[f"features.{number}.weight"] = block.conv.weight.transpose(0, 3, 1, 2)
+        state[f"features.{number}.bias"] = block.conv.bias
+        state |= {f"features.{number + 1}.{name}": v for name, v in tree_flatten(block.norm.parameters())}
+        state[f"features.{number + 1}.num_batches_tracked"] = mx.array(7)
     source = save_state(tmp_path / "vgg16_bn.safetensors", state)
     command = ["mlx_unpool_zoo.convert", "segnet", source, target, "--config", "num_classes=12"]
     call(*command)
     model = zoo.from_pretrained(target)
-    expected, found = (json.dumps(m.config) for m in (zoo.SegNet.vgg16(12, width=1 / 8), model))
-    assert found == expected
-    numbers = dict.fromkeys(int(name.split(".")[1]) for name in state if name.startswith("features."))
-    blocks = [block for stage in model.encoder for block in stage.layers]
-    layers = [layer for block in blocks for layer in (block.conv, block.norm)]
-    for number, layer in zip(numbers, layers, strict=True):
-        for kind, value in tree_flatten(layer.parameters()):
-            wanted = state[f"features.{number}.{kind}"]
-            wanted = wanted.transpose(0, 2, 3, 1) if wanted.ndim == 4 else wanted
-            assert np.array_equal(value, wanted), (number, kind)
+    assert json.dumps(model.config) == json.dumps(expected.config)
+    found, wanted = (dict(tree_flatten([s.parameters() for s in m.encoder])) for m in (model, expected))
+    assert [name for name in wanted if not mx.array_equal(found[name], wanted[name])] == []
     with pytest.raises(ValueError, match="missing a required argument: 'num_classes'"):
-        zoo.from_pytorch("segnet", state)
+        zoo.from_pytorch("segnet", {name: np.array(value) for name, value in state.items()})
     del state["features.24.bias"]
     save_state(source, state)
     shutil.rmtree(target)
