@@ -30,6 +30,7 @@ ROOT = Path(__file__).parents[2]
 # A published checkpoint, two pictures of CamVid, and the scores and classes of PyTorch for them.
 ENET_CAMVID = Path(os.environ.get("ENET_CAMVID", ROOT.parent / "shared" / "enet_camvid"))
 TRUTH = np.array([[0, 1, 2, 0], [1, 2, 0, 1], [2, 0, 1, 2]], np.uint8)
+BLOCKS = np.kron(TRUTH, np.ones((8, 8), np.uint8))  # 24 x 32
 COLOURS = np.array([[0, 0, 0], [0, 160, 255], [255, 80, 0]], np.uint8)  # in the order of numbers
 
 
@@ -55,6 +56,7 @@ def palette(numbers: np.ndarray) -> Image.Image:
 # Data.
 
 
+ROCK = "0 rock 0 0 0\n1 sea 0 160 255\n2 fire 255 80 0\n"
 NAMES = ["sky", "rock face", "sea"]
 COLOUR_NAMES = ["#000000", "#00a0ff", "#ff5000"]
 # Files with the classes; their numbers or colours may be in another order.
@@ -102,14 +104,12 @@ def test_grey_masks_of_few_bits_have_their_numbers(bits, tmp_path):
     image.putpalette(bytes(3 * 2**bits))
     image.save(path)
     png = bytearray(path.read_bytes())
-    assert png[24] == bits
-    png[25] = 0  # the type of the colours: grey instead of a palette
+    png[24:26] = bits, 0  # the type of the colours: grey instead of a palette
     png[29:33] = crc32(png[12:29]).to_bytes(4, "big")
     path.write_bytes(png)
-    data = read_folders([tmp_path], 256)
-    assert [entry["name"] for entry in data.classes] == ["0", "1", "2"]
-    assert np.array_equal(data.pairs[0][1], TRUTH)
-    assert data.pairs[0][1].dtype == np.uint8  # the masks of all pictures are in memory
+    ((_, truth),) = read_folders([tmp_path], 256).pairs
+    assert np.array_equal(truth, TRUTH)
+    assert truth.dtype == np.uint8  # the masks of all pictures are in memory
 
 
 @pytest.mark.parametrize(
@@ -117,10 +117,10 @@ def test_grey_masks_of_few_bits_have_their_numbers(bits, tmp_path):
     [("png", np.uint16, 3000, 4096), ("tif", np.int32, 70, 128), ("tif", np.float32, 0.5, 1)],
 )
 def test_pictures_of_more_than_8_bits_have_one_white_level(suffix, kind, largest, white, tmp_path):
-    blocks, model = np.kron(TRUTH, np.ones((8, 8), np.uint8)), randomised(ENet(3))
-    path = write(tmp_path, {"a": blocks, "b": blocks}) / "images" / f"a.{suffix}"
+    model = randomised(ENet(3))
+    path = write(tmp_path, {"a": BLOCKS, "b": BLOCKS}) / "images" / f"a.{suffix}"
     path.with_suffix(".png").unlink()
-    image = Image.fromarray((blocks * (largest / 2)).astype(kind))
+    image = Image.fromarray((BLOCKS * (largest / 2)).astype(kind))
     image.save(path)
     data = read_folders([tmp_path], 256)
     assert data.white_level == white
@@ -180,20 +180,16 @@ def test_batches_are_squares_mirrored_with_their_classes_and_padding_does_not_co
 
 
 def test_metrics_leave_ignored_pixels_and_classes_out(monkeypatch):
-    truths = [[[0, 0, 1, 1], [255] * 4], [[0, 1]] * 2]
-    said = iter(np.array(each, np.uint8) for each in ([[0, 0, 0, 2], [1] * 4], [[0, 0]] * 2))
-    names = ("sky", "road", "unlabelled", "absent")
-    pairs = [(np.zeros((1, 1, 3), np.uint8), np.array(truth, np.uint8)) for truth in truths]
-    model = ENet(4)
+    truths = np.array([[[0, 0, 1, 1], [255] * 4], [[0, 1, 255, 255]] * 2], np.uint8)
+    said = iter(np.array([[[0, 0, 0, 2], [1] * 4], [[0, 0, 1, 1]] * 2], np.uint8))
+    names, model = ("sky", "road", "unlabelled", "absent"), ENet(4)
     monkeypatch.setattr(model, "predict", lambda picture: next(said))
-    assert Pictures(pairs, [{"name": name} for name in names]).metrics_of(model) == {
-        "miou": pytest.approx(4 / 7 / 2),
-        "pixel_accuracy": 1 / 2,
-        "boundary_f_score": 0,  # only the boundary in the second picture counts
-        "iou": {"sky": pytest.approx(4 / 7), "road": 0},
-        "classes": [*names],
-        "confusion": [[4, 0, 0, 0], [3, 0, 1, 0], [0] * 4, [0] * 4],
-    }
+    data = Pictures([(truth, truth) for truth in truths], [{"name": name} for name in names])
+    found = data.metrics_of(model)
+    assert found["iou"] == {"sky": pytest.approx(4 / 7), "road": 0}
+    assert (found["miou"], found["pixel_accuracy"]) == (pytest.approx(4 / 7 / 2), 1 / 2)
+    assert found["boundary_f_score"] == 0  # only the boundary in the second picture counts
+    assert found["confusion"] == [[4, 0, 0, 0], [3, 0, 1, 0], [0] * 4, [0] * 4]
     assert model.training
 
 
@@ -246,9 +242,9 @@ def test_what_does_not_fit_is_named_before_training(tmp_path):
 def test_segnet_starts_from_the_weights_of_vgg16(tmp_path):
     """With the names of torchvision's ``vgg16_bn``, and an eighth of its channels."""
     expected, target = randomised(zoo.SegNet.vgg16(12, width=1 / 8)), tmp_path / "start"
-    blocks = [block for stage in expected.encoder for block in stage.layers]
+    BLOCKS = [block for stage in expected.encoder for block in stage.layers]
     state = {"classifier.0.weight": mx.zeros((2, 2))}
-    for number, block in zip((0, 3, 7, 10, 14, 17, 20, 24, 27, 30, 34, 37, 40), blocks, strict=True):
+    for number, block in zip((0, 3, 7, 10, 14, 17, 20, 24, 27, 30, 34, 37, 40), BLOCKS, strict=True):
         state[f"features.{number}.weight"] = block.conv.weight.transpose(0, 3, 1, 2)
         state[f"features.{number}.bias"] = block.conv.bias
         state |= {f"features.{number + 1}.{name}": v for name, v in tree_flatten(block.norm.parameters())}
@@ -287,9 +283,8 @@ def test_a_trained_enet_gives_what_pytorch_gives_on_camvid(tmp_path):
 
 
 def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp_path):
-    blocks = np.kron(TRUTH, np.ones((8, 8), np.uint8))  # 24 x 32
-    data = write(tmp_path / "data", {str(n): COLOURS[np.roll(blocks, n)] for n in range(6)})
-    (data / "classes.txt").write_text("0 rock 0 0 0\n1 sea 0 160 255\n2 fire 255 80 0\n")
+    data = write(tmp_path / "data", {str(n): COLOURS[np.roll(BLOCKS, n)] for n in range(6)})
+    (data / "classes.txt").write_text(ROCK)
     output, folder = tmp_path / "out", tmp_path / "out" / "segnet"
     options = "--model", "segnet", "--decoder", "skip", "--decoder-kernel", 5, "--crop", 20, "--test", data
     said = call("train.py", "--smoke", *options, "--data", data, "--output", output)
@@ -304,8 +299,8 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
     assert model.about.input["side"] == 256
 
     # A second run: fewer classes, separate validation pictures, half the size, 16 bits.
-    other = write(tmp_path / "other", dict.fromkeys("ab", blocks % 2))
-    grey = Image.fromarray(blocks.astype(np.uint16) * 400)
+    other = write(tmp_path / "other", dict.fromkeys("ab", BLOCKS % 2))
+    grey = Image.fromarray(BLOCKS.astype(np.uint16) * 400)
     grey.save(other / "images" / "a.png")
     options = "--data", other, "--validation", other / "images", other / "masks", "--side", 12
     with pytest.warns(UserWarning, match="new random values: classifier"):
@@ -327,11 +322,10 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
 
 def test_training_on_camvid_and_with_names_of_classes(tmp_path):
     """The pictures of ``val`` are for validation; a file may name the classes elsewhere."""
-    blocks = np.kron(TRUTH, np.ones((8, 8), np.uint8))
-    write(tmp_path / "c", {str(n): np.roll(blocks, n) for n in range(3)}, "train trainannot")
-    write(tmp_path / "c", {"a": blocks, "b": blocks.T.copy()}, "val valannot")
-    write(tmp_path / "c", {"a": blocks}, "test testannot")
-    (tmp_path / "names.txt").write_text("0 rock 0 0 0\n1 sea 0 160 255\n2 fire 255 80 0\n")
+    write(tmp_path / "c", {str(n): np.roll(BLOCKS, n) for n in range(3)}, "train trainannot")
+    write(tmp_path / "c", {"a": BLOCKS, "b": BLOCKS.T.copy()}, "val valannot")
+    write(tmp_path / "c", {"a": BLOCKS}, "test testannot")
+    (tmp_path / "names.txt").write_text(ROCK)
     options = "--smoke", "--data", tmp_path / "c", "--output", tmp_path / "out", "--overwrite"
     said = call("train.py", *options).stdout
     assert said.startswith("enet: 3 images, 2 for validation, 1 for test, 12 classes (sky, building, pole")
@@ -343,8 +337,7 @@ def test_training_on_camvid_and_with_names_of_classes(tmp_path):
 
 
 def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeypatch):
-    blocks = np.kron(TRUTH, np.ones((8, 8), np.uint8))
-    data = write(tmp_path / "data", {str(n): np.roll(blocks, n) for n in range(6)})
+    data = write(tmp_path / "data", {str(n): np.roll(BLOCKS, n) for n in range(6)})
     output, scores, seen = tmp_path / "out", [], []
     options = ["--model", "segnet", "--data", data, "--batch", 1, "--save-every", 1, "--output", output]
 
