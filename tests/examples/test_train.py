@@ -242,9 +242,9 @@ def test_what_does_not_fit_is_named_before_training(tmp_path):
 def test_segnet_starts_from_the_weights_of_vgg16(tmp_path):
     """With the names of torchvision's ``vgg16_bn``, and an eighth of its channels."""
     expected, target = randomised(zoo.SegNet.vgg16(12, width=1 / 8)), tmp_path / "start"
-    BLOCKS = [block for stage in expected.encoder for block in stage.layers]
+    blocks = [block for stage in expected.encoder for block in stage.layers]
     state = {"classifier.0.weight": mx.zeros((2, 2))}
-    for number, block in zip((0, 3, 7, 10, 14, 17, 20, 24, 27, 30, 34, 37, 40), BLOCKS, strict=True):
+    for number, block in zip((0, 3, 7, 10, 14, 17, 20, 24, 27, 30, 34, 37, 40), blocks, strict=True):
         state[f"features.{number}.weight"] = block.conv.weight.transpose(0, 3, 1, 2)
         state[f"features.{number}.bias"] = block.conv.bias
         state |= {f"features.{number + 1}.{name}": v for name, v in tree_flatten(block.norm.parameters())}
@@ -267,8 +267,8 @@ def test_segnet_starts_from_the_weights_of_vgg16(tmp_path):
 
 
 @pytest.mark.skipif(not ENET_CAMVID.is_dir(), reason="the trained ENet is not here (ENET_CAMVID)")
-@pytest.mark.external
 def test_a_trained_enet_gives_what_pytorch_gives_on_camvid(tmp_path):
+    pytest.importorskip("torch", reason="reads the checkpoint")
     expected = np.load(ENET_CAMVID / "reference.npz")
     source, names = ENET_CAMVID / "best_model.pth", ("0001TP_006690", "0016E5_07959")
     call("mlx_unpool_zoo.convert", "enet", source, tmp_path / "enet", "--input", "raw")
