@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 from support import training
 
@@ -97,7 +96,7 @@ def started(program: object, folder: Path, count: int, *options: object) -> Iter
 
 
 def train_small(folder: Path, count: int, *options: object) -> list[str]:
-    """Train small networks in ``count`` processes to the end; the output of each."""
+    """The output of ``count`` processes that train small networks to the end."""
     with started(SMALL, folder, count, *options) as run:
         return run.finish()
 
@@ -195,32 +194,15 @@ def test_two_processes_train_on_pictures_and_if_one_is_killed_the_best_model_is_
     assert not (folder / "machine-1").exists()
 
 
-def train_linear(checkpoint: Path, steps: int, **options: Any) -> tuple[list, int]:
-    """Train a linear layer; its weights, and how many steps were taken."""
-    model, batches = nn.Linear(2, 1), iter([(mx.ones((1, 2)),)] * 9)
+def test_a_compiled_step_gives_the_same_weights(tmp_path):
+    def trained(**options: bool) -> np.ndarray:
+        mx.random.seed(0)
+        model, batches = nn.Linear(2, 1), iter([(mx.ones((1, 2)),)] * 3)
+        loss_of = lambda model, x: model(x).square().sum()
+        training.train(model, optim.SGD(0.1), loss_of, batches, 3, tmp_path / "checkpoint", **options)
+        return np.array(model.weight)
 
-    def loss(model: nn.Module, x: mx.array) -> mx.array:
-        return model(x).square().sum()
-
-    taken = training.train(model, optim.SGD(0.1), loss, batches, steps, checkpoint, **options)
-    return model.weight.tolist(), len(taken)
-
-
-def test_checkpoints_are_read_only_on_request_and_with_the_same_settings(tmp_path):
-    path, settings = tmp_path / "checkpoint.safetensors", {"batch": 8, "a": 1}
-    path.write_text("not a checkpoint")
-    weights, taken = train_linear(path, 3, settings=settings)
-    assert taken == 3
-    mx.random.seed(0)  # the same first weights
-    compiled, _ = train_linear(tmp_path / "compiled.safetensors", 3, compiled=True)
-    assert np.abs(np.array(compiled) - weights).max() < 1e-6
-    # A finished run takes no more steps, unless more are requested.
-    assert train_linear(path, 3, settings=settings, resume=True) == (weights, 0)
-    assert train_linear(path, 5, settings=settings, resume=True)[1] == 2
-    with pytest.raises(ValueError, match=r"^There is nothing to resume: .*no.safetensors does not exist"):
-        train_linear(tmp_path / "no.safetensors", 3, resume=True)
-    with pytest.raises(ValueError, match=r"checkpoint.safetensors .*: batch 8, now 4$"):
-        train_linear(path, 3, settings=settings | {"batch": 4}, resume=True)
+    assert np.abs(trained(compiled=True) - trained()).max() < 1e-6
 
 
 def test_a_batch_that_cannot_be_divided_is_refused(monkeypatch):

@@ -367,6 +367,7 @@ def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeyp
     assert refused() == f"{output / 'segnet'} exists: {says}"
     assert refused("--model", "enet").startswith(f"{output / 'checkpoint.safetensors'} exists: ")
     assert "--steps must be at least 3" in refused("--resume", "--steps", 2)
+    assert refused("--resume", "--batch", 2).endswith(" with other settings: batch 1, now 2")
     with reserved("--output", output):
         assert refused("--resume") == f"--output must be another folder: another run writes to {output}."
 
