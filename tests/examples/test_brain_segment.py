@@ -19,6 +19,8 @@ from scipy import ndimage
 from scipy.ndimage import map_coordinates
 
 CLASSES = zoo.read_classes(volumes.LABELS)
+# Of FreeSurfer: the first axis of a conformed scan points left, the second down, the third to the front.
+ORIENTATION = np.array([[-1, 0, 0], [0, 0, 1], [0, -1, 0]])
 COUNTS = {"coronal": 79, "sagittal": 51, "axial": 79}  # classes of the network of each plane
 
 
@@ -58,7 +60,7 @@ def test_a_conformed_scan_has_the_values_of_the_scan_at_the_same_points(voxels, 
     found = np.asarray(conformed.dataobj)
     assert found.shape == (48, 48, 48)
     assert found.dtype == np.uint8
-    assert np.array_equal(conformed.affine[:3, :3], volumes.ORIENTATION)
+    assert np.array_equal(conformed.affine[:3, :3], ORIENTATION)
     # The centre, as FreeSurfer counts: voxel (n / 2) of both.
     assert np.allclose(conformed.affine @ [24, 24, 24, 1], image.affine @ [37 / 2, 15, 11, 1], atol=1e-4)
     points = voxels_in(conformed, image)
@@ -83,7 +85,7 @@ def test_the_brightest_thousandth_is_cut_off():
 
 
 def test_conformed_scans_stay_as_they_are_and_bytes_that_the_header_scales_do_not(tmp_path):
-    path, there = tmp_path / "scan.nii.gz", affine(volumes.ORIENTATION, (3, -4, 5))
+    path, there = tmp_path / "scan.nii.gz", affine(ORIENTATION, (3, -4, 5))
     values = np.random.default_rng(0).integers(0, 200, (32, 32, 32), np.uint8)
     again = volumes.conform(nibabel.MGHImage(values, there), 32)
     assert np.array_equal(again.dataobj, values)
