@@ -107,9 +107,10 @@ def test_grey_masks_of_few_bits_have_their_numbers(bits, tmp_path):
     png[24:26] = bits, 0  # the type of the colours: grey instead of a palette
     png[29:33] = crc32(png[12:29]).to_bytes(4, "big")
     path.write_bytes(png)
-    ((_, truth),) = read_folders([tmp_path], 256).pairs
-    assert np.array_equal(truth, TRUTH)
-    assert truth.dtype == np.uint8  # the masks of all pictures are in memory
+    data = read_folders([tmp_path], 256)
+    assert [entry["name"] for entry in data.classes] == ["0", "1", "2"]
+    assert np.array_equal(data.pairs[0][1], TRUTH)
+    assert data.pairs[0][1].dtype == np.uint8  # the masks of all pictures are in memory
 
 
 @pytest.mark.parametrize(
