@@ -59,7 +59,7 @@ def hero(folder: str) -> None:
     images, truth = (part[SCENES] for part in segnet_digits.evaluation_scenes("test", max(SCENES) + 1))
     columns = {"input": images, "truth": truth}
     for title, decoder in (("with\nunpooling", "unpool"), ("with nearest\nneighbour", "nearest")):
-        model = segnet_digits.load(decoder, segnet_digits.weights_path(decoder, 0, Path(folder)))
+        model = segnet_digits.load(decoder, segnet_digits.path_of("segnet", decoder, 0, Path(folder)))
         columns[title] = segnet_digits.predict(model, images)
     last = segnet_digits.CLASSES - 1
     colours = ListedColormap(["#15151c", *map(colormaps["tab10"], range(last))])

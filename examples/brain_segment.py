@@ -104,27 +104,11 @@ def scores_of(
     sums = np.zeros((*volume.shape, len(classes)), np.float16)
     for plane in PLANES:
         model = models[plane.name]
-        channels = None
-        if model.config["num_classes"] != len(classes):
-            channels = sagittal_channels(classes)
+        channels = sagittal_channels(classes) if model.config["num_classes"] != len(classes) else None
         count = volume.shape[plane.axes[0]]
         with tqdm(total=count, desc=f"{plane.name:8}", unit="slice", disable=None) as progress:
             add_plane(sums, volume, plane, model, channels=channels, batch=batch, done=progress.update)
     return sums
-
-
-def labels_of(
-    volume: np.ndarray, models: dict[str, zoo.Model], classes: list[dict], batch: int
-) -> np.ndarray:
-    """The label of each voxel of a conformed scan."""
-    best = scores_of(volume, models, classes, batch).argmax(axis=-1)
-    return split_hemispheres(np.array([entry["label"] for entry in classes], np.int16)[best])
-
-
-def on_the_grid_of(scan: SpatialImage, labels: nibabel.MGHImage) -> nibabel.Nifti1Image:
-    """The label of the nearest voxel for each voxel of a scan, 0 outside the labels."""
-    volume = nibabel.Nifti1Image(np.asarray(labels.dataobj), labels.affine)
-    return resample_to_img(volume, scan, interpolation="nearest", force_resample=True, copy_header=False)
 
 
 def draw(volume: np.ndarray, labels: np.ndarray, classes: list[dict], path: Path) -> None:
@@ -162,7 +146,9 @@ def write(
         volume, label_volume, nifti, table, picture = paths
         nibabel.save(scan, volume)
         nibabel.save(conformed, label_volume)
-        nibabel.save(on_the_grid_of(image, conformed), nifti)
+        # The label of the nearest voxel for each voxel of the scan, 0 outside the labels.
+        options = {"interpolation": "nearest", "force_resample": True, "copy_header": False}
+        nibabel.save(resample_to_img(nibabel.Nifti1Image(labels, scan.affine), image, **options), nifti)
         table.write_text(colour_table(named), encoding="utf-8")
         draw(np.asarray(scan.dataobj), labels, named, picture)
 
@@ -197,7 +183,8 @@ def main() -> int:
     classes = zoo.read_classes(arguments.labels)
     models = load_models(arguments.models, classes)
     scan = conform(image, arguments.size)
-    labels = labels_of(np.asarray(scan.dataobj), models, classes, arguments.batch)
+    best = scores_of(np.asarray(scan.dataobj), models, classes, arguments.batch).argmax(axis=-1)
+    labels = split_hemispheres(np.array([entry["label"] for entry in classes], np.int16)[best])
     named = with_both_hemispheres(classes)
     write(arguments.output, image, scan, labels, named)
     found, counts = np.unique(labels[labels > 0], return_counts=True)

@@ -23,7 +23,8 @@ from pathlib import Path
 from support.command_line import run_program
 from support.digit_scenes import CLASS_NAMES, Scenes
 from support.drawing import add_legend, frame, save
-from support.training import adamw, parse_options, save_weights, train, weighted_cross_entropy
+from support.files import save_arrays
+from support.training import adamw, parse_options, train, weighted_cross_entropy
 
 import matplotlib.pyplot as plt
 import mlx.core as mx
@@ -88,14 +89,9 @@ def training_batches(seed: int, count: int, size: int = 32) -> Iterator[tuple[mx
         yield normalised(images), mx.array(classes)
 
 
-def weights_path(decoder: str, seed: int, output: Path) -> Path:
-    """The path of the weights of a run."""
-    return output / f"segnet-{decoder}-seed{seed}.safetensors"
-
-
-def checkpoint_path(decoder: str, seed: int, output: Path) -> Path:
-    """The path of the checkpoint of a run."""
-    return output / f"checkpoint-{decoder}-seed{seed}.safetensors"
+def path_of(kind: str, decoder: str, seed: int, output: Path) -> Path:
+    """The path of the weights (``"segnet"``) or of the ``"checkpoint"`` of a run."""
+    return output / f"{kind}-{decoder}-seed{seed}.safetensors"
 
 
 def announce(decoders: tuple[str, ...], arguments: argparse.Namespace) -> None:
@@ -119,8 +115,8 @@ def train_segnet(decoder: str, seed: int, arguments: argparse.Namespace) -> None
     mx.random.seed(seed)
     model = SegNet(CLASSES, decoder=decoder, decoder_kernel=3, norm=arguments.norm)
     optimizer = adamw(LEARNING_RATES[decoder], arguments.steps)
-    weights = weights_path(decoder, seed, arguments.output)
-    checkpoint = checkpoint_path(decoder, seed, arguments.output)
+    weights = path_of("segnet", decoder, seed, arguments.output)
+    checkpoint = path_of("checkpoint", decoder, seed, arguments.output)
     first = mx.distributed.init().rank() == 0
     resume = arguments.resume and (checkpoint.exists() or not first)
     if first and resume != arguments.resume:
@@ -140,11 +136,11 @@ def train_segnet(decoder: str, seed: int, arguments: argparse.Namespace) -> None
         )
     except KeyboardInterrupt:
         if first:
-            save_weights(weights, model)
+            save_arrays(weights, dict(tree_flatten(model.parameters())))
             print(f"The weights so far are in {weights}.", flush=True)
         raise
     if first:
-        save_weights(weights, model)
+        save_arrays(weights, dict(tree_flatten(model.parameters())))
 
 
 def load(decoder: str, weights: Path, norm: str = "batch") -> SegNet:
@@ -232,7 +228,11 @@ def main() -> int:
     if first:
         announce(decoders, arguments)
     runs = [(decoder, seed) for seed in arguments.seeds for decoder in decoders]
-    if first and arguments.resume and not any(checkpoint_path(*r, arguments.output).exists() for r in runs):
+    if (
+        first
+        and arguments.resume
+        and not any(path_of("checkpoint", *r, arguments.output).exists() for r in runs)
+    ):
         raise ValueError(f"There is nothing to resume: {arguments.output} has no checkpoint of these runs.")
     splits = {split: evaluation_scenes(split, arguments.scenes) for split in ("validation", "test")}
     results: dict[str, list[dict]] = {decoder: [] for decoder in decoders}
@@ -241,7 +241,7 @@ def main() -> int:
         train_segnet(decoder, seed, arguments)
         if not first:
             continue
-        weights = weights_path(decoder, seed, arguments.output)
+        weights = path_of("segnet", decoder, seed, arguments.output)
         model = load(decoder, weights, arguments.norm)
         run: dict = {"seed": seed, "weights": weights.name}
         for split, (images, truth) in splits.items():
@@ -262,8 +262,8 @@ def main() -> int:
     report = {"steps": arguments.steps, "batch": arguments.batch, "parameters": parameters}
     (arguments.output / "metrics.json").write_text(json.dumps(report | results, indent=2) + "\n")
     for decoder, seed in runs:
-        checkpoint_path(decoder, seed, arguments.output).unlink()
-    written = [weights_path(*run, arguments.output) for run in runs]
+        path_of("checkpoint", decoder, seed, arguments.output).unlink()
+    written = [path_of("segnet", *run, arguments.output) for run in runs]
     written += [arguments.output / "metrics.json", arguments.output / "segnet.png"]
     print(f"\nDone in {time.perf_counter() - started:.0f} s.")
     print("Wrote " + ", ".join(map(str, written)))

@@ -7,8 +7,8 @@ from right.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import mlx.core as mx
 import mlx_unpool_zoo
@@ -119,10 +119,8 @@ def conform(image: SpatialImage, size: int = SIZE) -> nibabel.MGHImage:
     target = header.get_affine()
     values = np.asanyarray(image.dataobj)
     eight_bits = values.dtype == np.uint8
-    like_this = image.shape == (size,) * 3 and np.allclose(
-        image.affine[:3, :3], ORIENTATION, rtol=0, atol=1e-6
-    )
-    if eight_bits and like_this:
+    same_axes = np.allclose(image.affine[:3, :3], ORIENTATION, rtol=0, atol=1e-6)
+    if eight_bits and image.shape == (size,) * 3 and same_axes:
         return nibabel.MGHImage(values, image.affine)
     as_floats = nibabel.Nifti1Image(values.astype(np.float64), image.affine)
     found = resample_from_to(as_floats, ((size,) * 3, target), order=1).get_fdata(caching="unchanged")
@@ -153,19 +151,12 @@ def brightness(values: np.ndarray) -> tuple[float, float]:
 # Planes.
 
 
-@dataclass(frozen=True)
-class Plane:
-    """A direction in which a volume is cut into slices.
-
-    Attributes:
-        name: The name of the plane.
-        axes: Axes of a conformed volume: across slices, down a slice, and along its rows.
-        weight: The weight of its scores in the sum.
-    """
+class Plane(NamedTuple):
+    """A direction in which a volume is cut into slices."""
 
     name: str
-    axes: tuple[int, int, int]
-    weight: float
+    axes: tuple[int, int, int]  # of a conformed volume: across slices, down a slice, and along its rows
+    weight: float  # of its scores in the sum
 
 
 PLANES = (  # in the order in which FastSurfer adds them up

@@ -315,11 +315,6 @@ def load_checkpoint(
     return rows
 
 
-def save_weights(path: Path, model: nn.Module, metadata: dict[str, str] | None = None) -> None:
-    """Write the parameters of a model atomically."""
-    save_arrays(path, dict(tree_flatten(model.parameters())), metadata)
-
-
 class StopRequest:
     """Record Ctrl-C, so that the current step can finish; a second Ctrl-C stops immediately."""
 

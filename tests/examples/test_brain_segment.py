@@ -4,20 +4,7 @@ import gzip
 import shutil
 from pathlib import Path
 
-from support.brain_volumes import (
-    LABELS,
-    ORIENTATION,
-    PLANES,
-    SPLIT_BY_REGION,
-    add_plane,
-    brightness,
-    colour_table,
-    conform,
-    read_scan,
-    sagittal_channels,
-    split_hemispheres,
-    with_both_hemispheres,
-)
+from support import brain_volumes as volumes
 
 import brain_segment
 import mlx.core as mx
@@ -26,11 +13,14 @@ import nibabel
 import numpy as np
 import pytest
 from faults import check_faults, damaged
+from nibabel.spatialimages import SpatialImage
 from programs import call
 from scipy import ndimage
 from scipy.ndimage import map_coordinates
 
-CLASSES = zoo.read_classes(LABELS)
+CLASSES = zoo.read_classes(volumes.LABELS)
+# Of FreeSurfer: the first axis of a conformed scan points left, the second down, the third to the front.
+ORIENTATION = np.array([[-1, 0, 0], [0, 0, 1], [0, -1, 0]])
 COUNTS = {"coronal": 79, "sagittal": 51, "axial": 79}  # classes of the network of each plane
 
 
@@ -40,15 +30,17 @@ def affine(voxels: np.ndarray, origin: tuple[float, ...]) -> np.ndarray:
     return result
 
 
-def head(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
-    """Structure at several scales inside an ellipsoid, with values from 0 to 1."""
-    random = np.random.default_rng(seed)
-    values = sum(ndimage.gaussian_filter(random.random(shape), sigma) * sigma for sigma in (1, 2, 4))
-    values = (values - values.min()) / np.ptp(values)
-    middle = [(n - 1) / 2 for n in shape]
-    radii = np.indices(shape) - np.reshape(middle, (3, 1, 1, 1))
-    inside = sum((r / (0.45 * n)) ** 2 for r, n in zip(radii, shape)) < 1
-    return np.where(inside, 0.2 + 0.8 * values, 0)
+def head(shape: tuple[int, ...]) -> np.ndarray:
+    """Smooth values from 0.2 to 1, and 0 at the faces of the volume."""
+    values = ndimage.gaussian_filter(np.random.default_rng(0).random(shape), 2)
+    inside = np.pad(np.ones([n - 2 for n in shape]), 1)
+    return inside * (0.2 + 0.8 * (values - values.min()) / np.ptp(values))
+
+
+def voxels_in(image: SpatialImage, other: SpatialImage) -> np.ndarray:
+    """For each voxel of a scan, its position (3, X, Y, Z) in voxels of another one."""
+    matrix = np.linalg.inv(other.affine) @ image.affine
+    return np.tensordot(matrix[:3, :3], np.indices(image.shape), 1) + matrix[:3, 3, None, None, None]
 
 
 # Scans.
@@ -64,18 +56,17 @@ TILTED = np.array([[0.02, -1.2, 0.1], [0.9, 0.05, 0.2], [-0.15, 0.1, 1.4]])
 def test_a_conformed_scan_has_the_values_of_the_scan_at_the_same_points(voxels, dtype, highest):
     values = (highest * head((37, 30, 22))).astype(dtype)
     image = nibabel.Nifti1Image(values, affine(voxels, (-10, 20, 5)))
-    conformed = conform(image, 48)
+    conformed = volumes.conform(image, 48)
     found = np.asarray(conformed.dataobj)
     assert found.shape == (48, 48, 48)
     assert found.dtype == np.uint8
     assert np.array_equal(conformed.affine[:3, :3], ORIENTATION)
     # The centre, as FreeSurfer counts: voxel (n / 2) of both.
     assert np.allclose(conformed.affine @ [24, 24, 24, 1], image.affine @ [37 / 2, 15, 11, 1], atol=1e-4)
-    to_scan = np.linalg.inv(image.affine) @ conformed.affine
-    points = np.tensordot(to_scan[:3, :3], np.indices(found.shape), 1) + to_scan[:3, 3, None, None, None]
+    points = voxels_in(conformed, image)
     expected = map_coordinates(values.astype(float), points, order=1)
     if dtype != np.uint8:
-        lowest, factor = brightness(values)
+        lowest, factor = volumes.brightness(values)
         expected = np.where(expected == 0, 0, np.clip((expected - lowest) * factor, 0, 255))
     assert found.max() > 200
     # At the outermost half voxel rounding decides what is outside; elsewhere, what .5 becomes.
@@ -87,60 +78,33 @@ def test_the_brightest_thousandth_is_cut_off():
     values = np.zeros((10, 10, 20))
     values.flat[:1000] = np.arange(1, 1001)
     # 1000 bins of width 1; one voxel above the cut, which is two bins below.
-    assert brightness(values) == (0, pytest.approx(255 / 998))
-    lowest, factor = brightness(np.where(values == 1000, 5000, values))
+    assert volumes.brightness(values) == (0, pytest.approx(255 / 998))
+    lowest, factor = volumes.brightness(np.where(values == 1000, 5000, values))
     assert lowest == 0
     assert 980 < 255 / factor < 1000
 
 
-def test_a_conformed_scan_is_left_as_it_is():
+def test_conformed_scans_stay_as_they_are_and_bytes_that_the_header_scales_do_not(tmp_path):
+    path, there = tmp_path / "scan.nii.gz", affine(ORIENTATION, (3, -4, 5))
     values = np.random.default_rng(0).integers(0, 200, (32, 32, 32), np.uint8)
-    image = nibabel.MGHImage(values, affine(ORIENTATION, (3, -4, 5)))
-    again = conform(image, 32)
+    again = volumes.conform(nibabel.MGHImage(values, there), 32)
     assert np.array_equal(again.dataobj, values)
-    assert np.array_equal(again.affine, image.affine)
-
-
-def test_one_frame_and_bytes_that_the_header_scales_are_read(tmp_path):
-    path, values = tmp_path / "scan.nii.gz", head((20, 20, 20))
-    image = nibabel.Nifti1Image(values[..., None], np.eye(4))
+    assert np.array_equal(again.affine, there)
+    image = nibabel.Nifti1Image(head((20, 20, 20))[..., None], np.eye(4))  # one frame
     image.set_data_dtype(np.uint8)
     nibabel.save(image, path)
-    scan = read_scan(path)
-    assert scan.shape == (20, 20, 20)
-    assert np.abs(scan.get_fdata() - values).max() < 1 / 255
-    assert np.asarray(conform(scan, 32).dataobj).max() == 255
+    scan = volumes.read_scan(path)
+    assert np.abs(scan.get_fdata() - head((20, 20, 20))).max() < 1 / 255
+    assert np.asarray(volumes.conform(scan, 32).dataobj).max() == 255
 
 
-def test_labels_on_the_grid_of_a_scan_are_those_of_the_nearest_voxels():
-    scan = nibabel.Nifti1Image(head((40, 44, 30)), affine(TILTED, (20, -20, -15)))
-    values = np.random.default_rng(0).integers(0, 2036, (40, 40, 40)).astype(np.int16)
-    labels = nibabel.MGHImage(values, conform(scan, 40).affine)
-    found = brain_segment.on_the_grid_of(scan, labels)
-    assert np.array_equal(found.affine, scan.affine)
-    assert found.get_data_dtype() == np.int16
-    to_labels = np.linalg.inv(labels.affine) @ scan.affine
-    points = np.tensordot(to_labels[:3, :3], np.indices(scan.shape), 1)
-    points += to_labels[:3, 3, None, None, None]
-    expected = map_coordinates(values, points, order=0)
-    assert (expected == 0).any()  # outside
-    # Rounding decides in the middle between two voxels and at the edges.
-    edge = np.minimum(np.abs(points), np.abs(points - 39))
-    clear = (np.minimum(np.abs(points % 1 - 0.5), edge) > 1e-3).all(axis=0)
-    assert clear.mean() > 0.7
-    assert np.array_equal(np.asarray(found.dataobj)[clear], expected[clear])
-
-
-def nifti(values: np.ndarray, voxels: float = 1.0) -> nibabel.Nifti1Image:
-    """A scan whose affine gives its voxels another length along the first axis than its header."""
-    image = nibabel.Nifti1Image(values, np.eye(4))
-    image.header.set_sform(np.diag([voxels, 1, 1, 1]), code=1)
-    image.header.set_qform(None, code=0)
-    return nibabel.Nifti1Image(values, None, image.header)
-
-
-def sized(voxel: float, offset: float = 0) -> nibabel.Nifti1Image:
-    return nibabel.Nifti1Image(VALUES, affine(np.diag([voxel] * 3), (offset, 0, 0)))
+def nifti(values: np.ndarray, header: float = 1, voxel: float = 1, offset: float = 0) -> nibabel.Nifti1Image:
+    """A scan, whose header may have another length of its voxels along the first axis."""
+    image = nibabel.Nifti1Image(values, affine(np.diag([voxel] * 3), (offset, 0, 0)))
+    if header != 1:
+        image.header.set_sform(np.diag([header, 1, 1, 1]), code=1)
+        image.header.set_qform(None, code=0)
+    return nibabel.Nifti1Image(values, None if header != 1 else image.affine, image.header)
 
 
 VALUES = head((8, 8, 8)).astype(np.float32)
@@ -149,50 +113,45 @@ BROKEN = {
     "its type is complex64": nifti(VALUES.astype(np.complex64)),
     "some of its values are not finite": nifti(np.where(VALUES.max() == VALUES, np.nan, VALUES)),
     "all of its values are 0.0": nifti(0 * VALUES),
-    r"\[1.0, 1.0, 1.0\] mm and \[2.0, 1.0, 1.0\]": nifti(VALUES, 2.0),
-    r"must have voxels of 0.1 to 10 mm, .* \[\[0.009": sized(0.01),
-    r"must have voxels of 0.1 to 10 mm, .* \[\[1000000": sized(1e6),
-    "at most 100 m from the origin, but .* inf": sized(1, np.inf),
-    r"at most 100 m from the origin, but .*e\+30": sized(1, 1e30),
+    r"\[1.0, 1.0, 1.0\] mm and \[2.0, 1.0, 1.0\]": nifti(VALUES, header=2),
+    r"must have voxels of 0.1 to 10 mm, .* \[\[0.009": nifti(VALUES, voxel=0.01),
+    r"must have voxels of 0.1 to 10 mm, .* \[\[1000000": nifti(VALUES, voxel=1e6),
+    "at most 100 m from the origin, but .* inf": nifti(VALUES, offset=np.inf),
     "cannot be read as a volume": gzip.compress(nifti(VALUES).to_bytes()[:200]),
     "cannot be read as a volume: .*": b"this is no volume",
 }
 
 
-@pytest.mark.parametrize("says", BROKEN)
-def test_other_files_are_refused_in_one_line(tmp_path, says):
-    path, content = tmp_path / "scan.nii.gz", BROKEN[says]
-    path.write_bytes(content) if isinstance(content, bytes) else nibabel.save(content, path)
-    with pytest.raises(ValueError, match=rf"^{path} [^\n]*{says}[^\n]*$"):
-        read_scan(path)
+def test_other_files_are_refused_in_one_line(tmp_path):
+    path = tmp_path / "scan.nii.gz"
+    for says, content in BROKEN.items():
+        path.write_bytes(content) if isinstance(content, bytes) else nibabel.save(content, path)
+        with pytest.raises(ValueError, match=rf"^{path} [^\n]*{says}[^\n]*$"):
+            volumes.read_scan(path)
+    for shape in ((1, 1, 2), (8, 8, 1)):
+        values = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+        with pytest.raises(ValueError, match="is empty after resampling"):
+            volumes.conform(nibabel.Nifti1Image(values, np.eye(4)), 32)
 
 
 @pytest.mark.parametrize("suffix", [".nii.gz", ".mgz", ".nii.bz2"])
 def test_a_flipped_bit_in_a_compressed_scan_is_noticed(tmp_path, suffix):
-    path = tmp_path / f"scan{suffix}"
-    kind = nibabel.MGHImage if suffix == ".mgz" else nibabel.Nifti1Image
+    path, kind = tmp_path / f"scan{suffix}", nibabel.MGHImage if suffix == ".mgz" else nibabel.Nifti1Image
     nibabel.save(kind((900 * head((20, 20, 20))).astype(np.int16), np.eye(4)), path)
-    contents, expected = path.read_bytes(), read_scan(path).get_fdata()
-    for broken in damaged(contents, 30, first=20):
+    expected = volumes.read_scan(path).get_fdata()
+    for broken in damaged(path.read_bytes(), 30, first=20):
         path.write_bytes(broken)
         try:  # some bits have no meaning, such as those after the end of the last block
-            assert np.array_equal(read_scan(path).get_fdata(), expected)
+            assert np.array_equal(volumes.read_scan(path).get_fdata(), expected)
         except ValueError as error:
             (line,) = str(error).splitlines()
             assert line.startswith(f"{path} cannot be read as a volume: ")
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 2), (8, 8, 1)])
-def test_a_scan_without_content_on_the_grid_is_refused(shape):
-    values = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-    with pytest.raises(ValueError, match="is empty after resampling"):
-        conform(nibabel.Nifti1Image(values, np.eye(4)), 32)
-
-
 # Slices and sums.
 
 
-@pytest.mark.parametrize("plane", PLANES, ids=lambda plane: plane.name)
+@pytest.mark.parametrize("plane", volumes.PLANES, ids=lambda plane: plane.name)
 def test_weighted_scores_of_a_slice_and_its_neighbours_are_added_where_it_was_cut(plane):
     volume = np.random.default_rng(0).integers(0, 6, (5, 9, 7)).astype(np.uint8)
     axis, total, counted = plane.axes[0], np.ones((*volume.shape, 2), np.float16), []
@@ -201,7 +160,7 @@ def test_weighted_scores_of_a_slice_and_its_neighbours_are_added_where_it_was_cu
         """The value of the middle slice, and a sum that depends on the order of all seven."""
         return mx.stack([x[..., 3] * 255, (x * 255 * mx.arange(7)).sum(axis=-1)], axis=-1)
 
-    add_plane(total, volume, plane, network, batch=4, done=counted.append)
+    volumes.add_plane(total, volume, plane, network, batch=4, done=counted.append)
     padded = np.pad(volume.astype(float), [(3, 3) if n == axis else (0, 0) for n in range(3)], "edge")
     around = sum(n * padded.take(range(n, n + volume.shape[axis]), axis) for n in range(7))
     weight = 0.2 if plane.name == "sagittal" else 0.4
@@ -213,63 +172,41 @@ def test_weighted_scores_of_a_slice_and_its_neighbours_are_added_where_it_was_cu
 # Labels.
 
 
-def test_the_table_has_the_classes_of_the_networks(tmp_path):
+def test_the_table_has_the_classes_of_the_networks_of_which_the_sagittal_one_has_one_side(tmp_path):
     assert len(CLASSES) == len({entry["label"] for entry in CLASSES}) == 79
-    both = with_both_hemispheres(CLASSES)
+    both = volumes.with_both_hemispheres(CLASSES)
     assert len(both) == 96  # 95 structures and the background
     assert [entry["label"] for entry in both] == sorted(entry["label"] for entry in both)
     names = {entry["label"]: entry["name"] for entry in both}
     assert names[2031] == "ctx-rh-supramarginal"
     assert names[17] == "Left-Hippocampus"
-    (tmp_path / "labels.txt").write_text(colour_table(both))
+    (tmp_path / "labels.txt").write_text(volumes.colour_table(both))
     assert zoo.read_classes(tmp_path / "labels.txt") == both
-
-
-def test_the_sagittal_network_has_one_side():
-    """The order of the table in FastSurfer's source for its 51 classes."""
+    # The order of the table in FastSurfer's source for the 51 classes of the sagittal network.
     expected = [0, *range(5, 14), *range(1, 4), 14, 15, 4, *range(16, 19), *range(5, 51)]
     expected += [20, 22, 27, *range(29, 32), 33, 34, *range(38, 43), 45]
-    assert sagittal_channels(CLASSES) == expected
+    assert volumes.sagittal_channels(CLASSES) == expected
 
 
-def split_by_the_authors(labels: np.ndarray) -> np.ndarray:
-    """FastSurfer's formulas, in which a side without white matter has the centre of the volume."""
-    labels, sides = labels.copy(), {}
-    for label in (2, 41):
-        regions, _ = ndimage.label(labels == label, np.ones((3, 3, 3)))
-        counts = np.bincount(regions.ravel())
-        counts[counts.argmax()] = -1  # the background
-        largest = regions == counts.argmax()
-        sides[label] = np.argwhere(largest).mean(axis=0)
-    around = [ndimage.gaussian_filter(1000 * (labels == n).astype(float), sigma=3) for n in (2, 41)]
-    for label in SPLIT_BY_REGION:
-        regions, count = ndimage.label(labels == label, np.ones((3, 3, 3)))
-        for number in range(1, count + 1):
-            centre = np.argwhere(regions == number).mean(axis=0)
-            left, right = (np.linalg.norm(centre - sides[n]) for n in (2, 41))
-            if right < left:
-                labels[regions == number] = label + 1000
-    for label in (1011, 1019, 1026, 1029):
-        either = (labels == label) | (labels == label + 1000)
-        labels[either] = label + 1000 * np.argmax(around, axis=0)[either]
-    return labels
-
-
-@pytest.mark.parametrize("removed", [(), (2,), (41,), (2, 41)], ids=str)
-def test_regions_go_to_the_nearer_hemisphere_as_in_fastsurfer(removed):
-    labels, random = np.zeros((40, 20, 20), np.int16), np.random.default_rng(0)
-    labels[4:16, 5:15, 5:15] = 41
-    labels[24:36, 5:15, 5:15] = 2  # high first indices are on the left
-    labels[19, 10, 10] = 2  # an island, which does not move the centre
-    for label in (*SPLIT_BY_REGION, 1011, 1019, 1026, 1029, 2005):
-        x, y, z = random.integers(0, 15, 3) * (2, 1, 1)
-        labels[x : x + 6, y : y + 4, z : z + 4] = label
-    labels[8:32, 3:5, 8:12] = 1026  # across the midline: assigned voxel by voxel
-    labels[8:32, 15:17, 8:12] = 1007  # assigned as a whole
-    labels[np.isin(labels, removed)] = 0
-    split = split_hemispheres(labels)
-    assert np.array_equal(split, split_by_the_authors(labels))
-    assert (split != labels).any() or removed == (2, 41)
+@pytest.mark.parametrize(
+    ("missing", "limit", "voxel_limit"),
+    [((), 19.5, 19.5), ((41,), 24.5, 0), ((2,), 14.5, 27.5), ((2, 41), 0, 0)],
+    ids=["both sides", "left", "right", "no white matter"],
+)
+def test_regions_go_to_the_nearer_hemisphere_as_in_fastsurfer(missing, limit, voxel_limit):
+    """A side without white matter has the centre of the volume. Smoothed white matter decides for 1026."""
+    labels = np.zeros((40, 20, 20), np.int16)
+    labels[4:16, 5:15, 5:15], labels[24:36, 5:15, 5:15] = 41, 2  # high first indices are on the left
+    labels[38:, 16:] = 2  # an island, which does not move the centre
+    labels[np.isin(labels, missing)] = 0
+    expected = labels.copy()
+    for first in range(2, 40, 3):
+        labels[first, :3, :3], expected[first, :3, :3] = 1003, 2003 if first < limit else 1003
+    # Both are across the midline: one is in one side as a whole, the other is divided.
+    labels[6:30, 17:19, 8:12], expected[6:30, 17:19, 8:12] = 1007, 2007 if limit > 17.5 else 1007
+    labels[8:32, 15, 8:12] = 1026
+    expected[8:32, 15, 8:12] = np.where(np.arange(8, 32) < voxel_limit, 2026, 1026)[:, None]
+    assert np.array_equal(volumes.split_hemispheres(labels), expected)
 
 
 # All of it.
@@ -285,36 +222,39 @@ def folders(tmp_path_factory) -> Path:
         model.about.plane = name
         model.save_pretrained(folder / "models" / name)
     values = (900 * head((40, 44, 30))).astype(np.int16)
-    image = nibabel.Nifti1Image(values, affine(np.diag([-0.9, 1, 1.2]), (20, -20, -15)))
+    image = nibabel.Nifti1Image(values, affine(TILTED, (20, -20, -15)))
     nibabel.save(image, folder / "scan.nii.gz")
     return folder
 
 
 def test_the_program_writes_labels_a_colour_table_and_a_picture(folders, tmp_path):
     scan, models, output = folders / "scan.nii.gz", folders / "models", tmp_path / "out"
-    words = [scan, "--models", models, "--output", output, "--size", 48]
-    done = call("brain_segment.py", *words)
+    done = call("brain_segment.py", scan, "--models", models, "--output", output, "--size", 48)
     assert done.stderr == ""  # no progress bar in a pipe
+    assert " ml. Results are in " in done.stdout
     names = {path.name for path in output.iterdir()}
     assert names == {"scan.mgz", "labels.mgz", "labels.nii.gz", "labels.txt", "labels.png"}
     assert (output / "labels.png").read_bytes().startswith(b"\x89PNG")
-    labels, conformed = nibabel.load(output / "labels.mgz"), nibabel.load(output / "scan.mgz")
-    expected = conform(read_scan(scan), 48)
-    assert np.array_equal(conformed.dataobj, expected.dataobj)
+    labels, expected = nibabel.load(output / "labels.mgz"), volumes.conform(volumes.read_scan(scan), 48)
+    assert np.array_equal(nibabel.load(output / "scan.mgz").dataobj, expected.dataobj)
     assert np.array_equal(labels.affine, expected.affine)
     assert labels.get_data_dtype().name == "int16"
     known = {entry["label"] for entry in zoo.read_classes(output / "labels.txt")}
     assert set(np.unique(labels.dataobj)) <= known
     loaded = {name: zoo.from_pretrained(models / name) for name in COUNTS}
-    values = np.asarray(expected.dataobj)
-    best = brain_segment.scores_of(values, loaded, CLASSES, 4).argmax(axis=-1)
-    again = split_hemispheres(np.array([entry["label"] for entry in CLASSES])[best])
+    best = brain_segment.scores_of(np.asarray(expected.dataobj), loaded, CLASSES, 4).argmax(axis=-1)
+    again = volumes.split_hemispheres(np.array([entry["label"] for entry in CLASSES])[best])
     assert np.array_equal(labels.dataobj, again)
-    on_the_scan = nibabel.load(output / "labels.nii.gz")
-    assert on_the_scan.shape == (40, 44, 30)
-    same = brain_segment.on_the_grid_of(nibabel.load(scan), labels)
-    assert np.array_equal(on_the_scan.dataobj, same.dataobj)
-    assert " ml. Results are in " in done.stdout
+    # On the grid of the scan: the nearest label, 0 outside.
+    found, points = nibabel.load(output / "labels.nii.gz"), voxels_in(nibabel.load(scan), labels)
+    assert np.allclose(found.affine, nibabel.load(scan).affine)
+    assert found.get_data_dtype() == np.int16
+    on_scan = map_coordinates(np.asarray(labels.dataobj), points, order=0)
+    # Rounding decides in the middle between two voxels and at the edges.
+    edge = np.minimum(np.abs(points), np.abs(points - 47))
+    clear = (np.minimum(np.abs(points % 1 - 0.5), edge) > 1e-3).all(axis=0)
+    assert clear.mean() > 0.7
+    assert np.array_equal(np.asarray(found.dataobj)[clear], on_scan[clear])
 
 
 def test_each_error_is_one_line_and_leaves_no_folder(folders, tmp_path):
@@ -326,11 +266,10 @@ def test_each_error_is_one_line_and_leaves_no_folder(folders, tmp_path):
         assert not (tmp_path / "out").exists()
         return line
 
-    def fails_with(coronal: str, **changes: object) -> str:
-        """With this model for coronal slices, and changes of what is known about it."""
+    def fails_with(coronal: str, **plane: object) -> str:
+        """With this model for coronal slices, perhaps of another plane."""
         model = zoo.from_pretrained(models / coronal)
-        for name, value in changes.items():
-            setattr(model.about, name, value)
+        model.about = model.about.model_copy(update=plane)
         shutil.copytree(models, wrong, dirs_exist_ok=True)
         model.save_pretrained(wrong / "coronal")
         return fails(scan, "--models", wrong)
@@ -338,8 +277,7 @@ def test_each_error_is_one_line_and_leaves_no_folder(folders, tmp_path):
     assert "none.nii.gz" in fails(tmp_path / "none.nii.gz", "--models", models)
     missing = fails(scan, "--models", tmp_path / "none")
     assert "mlx_unpool_zoo.convert fastsurfer_vinn" in missing
-    for plane in PLANES:
-        assert f"aparc_vinn_{plane.name}_v2.0.0.pkl" in missing
+    assert [p.name for p in volumes.PLANES if f"aparc_vinn_{p.name}_v2.0.0.pkl" not in missing] == []
     assert "79 classes" in fails_with("sagittal")
     says = f"{wrong / 'coronal' / 'config.json'}: 'plane' must be 'coronal', but got 'axial'"
     assert says in fails_with("axial")
@@ -364,7 +302,7 @@ def test_sides_in_the_picture_are_those_of_the_scan(tmp_path, monkeypatch):
     brain_segment.draw(np.zeros(labels.shape), labels, CLASSES, tmp_path / "labels.png")
     for number, axis in enumerate(figures[0].axes):
         sides = {text.get_text(): text.get_position()[0] for text in axis.texts}
-        assert (set(sides) == {"L", "R"}) == (PLANES[number // 4].name != "sagittal")
+        assert (set(sides) == {"L", "R"}) == (volumes.PLANES[number // 4].name != "sagittal")
         if sides:
             coloured = np.nonzero(axis.images[1].get_array())[1].mean() / 31
             assert abs(sides["L"] - coloured) < abs(sides["R"] - coloured)

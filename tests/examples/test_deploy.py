@@ -18,8 +18,6 @@ from export import export
 from mlx.utils import tree_flatten
 from small_models import VINN, randomised, save_state, small_model, strided
 
-import mlx_unpool
-
 DEPLOY = programs.EXAMPLES / "deploy"
 
 
@@ -39,8 +37,7 @@ def program(tmp_path_factory) -> Path:
 
 def run(program: Path, *words: object) -> subprocess.CompletedProcess:
     environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    command = [str(word) for word in (program, *words)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    return subprocess.run([program, *words], capture_output=True, text=True, env=environment, timeout=60)
 
 
 MODELS = {
@@ -69,34 +66,17 @@ def test_export_is_a_program_for_several_shapes(tmp_path):
     model.save_pretrained(tmp_path / "model")
     x = mx.random.uniform(shape=(2, 8, 8, 3))
     shapes = ["--shape", 1, 8, 8, 3, "--shape", 2, 8, 8, 3]
-    done = programs.call("export.py", tmp_path / "model", file, *shapes, "--device", "cpu")
-    assert done.stderr == ""
-    assert str(file) in done.stdout
+    programs.call("export.py", tmp_path / "model", file, *shapes, "--device", "cpu")
     read = mx.import_function(str(file))
     for part in (x, x[:1]):
         assert mx.allclose(read(part)[0], model.eval()(part), atol=1e-6)
 
 
-def test_export_mends_strided_and_lazily_loaded_weights(tmp_path):
-    """MLX alone gives wrong results or an error. If this test fails, a newer MLX no longer does."""
-
-    def difference(name: str) -> float:
-        """The largest difference between the results of an exported model and of the model."""
-        (found,) = mx.import_function(str(tmp_path / name))(x)
-        return np.abs(np.array(found - model(x))).max()
-
+def test_lazily_loaded_weights_are_exported(tmp_path):
     model, x = small_model("segnet")
-    strided(model)
-    with mlx_unpool.exporting():
-        mx.export_function(str(tmp_path / "wrong.mlxfn"), model, x)
-    assert difference("wrong.mlxfn") > 0.1
-    export(model, [x.shape], tmp_path / "right.mlxfn")
-    assert difference("right.mlxfn") < 1e-5
     lazy = save_state(tmp_path / "lazy.safetensors", dict(tree_flatten(model.parameters())))
-    model.load_weights(str(lazy))
-    with mlx_unpool.exporting(), pytest.raises(ValueError, match="serialize primitive Load"):
-        mx.export_function(str(tmp_path / "lazy.mlxfn"), model, x)
-    export(model, [x.shape], tmp_path / "lazy.mlxfn")
+    model.load_weights(str(lazy))  # MLX alone cannot export them
+    assert export(model, [x.shape], tmp_path / "lazy.mlxfn") < 1e-6
 
 
 def test_export_refuses_what_it_cannot_mend(tmp_path):
@@ -105,13 +85,3 @@ def test_export_refuses_what_it_cannot_mend(tmp_path):
     with pytest.raises(ValueError, match="scores that differ from the model's"):
         export(nn.Sequential(lambda x: x @ matrix).eval(), [(2, 4)], tmp_path / "hidden.mlxfn")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_export_names_a_wrong_shape_and_leaves_nothing(tmp_path):
-    small_model("fastsurfer_vinn")[0].save_pretrained(tmp_path / "vinn")
-    file = tmp_path / "new" / "network.mlxfn"
-    words = tmp_path / "vinn", file, "--shape", 1, 64, 64, 3
-    (line,) = programs.call("export.py", *words, status=1).stderr.splitlines()
-    says = "[FastSurferVINN] inputs must be (N, H, W, 7), channels last, but got (1, 64, 64, 3)."
-    assert line == says
-    assert [path.name for path in tmp_path.iterdir()] == ["vinn"]

@@ -20,10 +20,10 @@ def printed(notebook: nbformat.NotebookNode) -> list[str]:
     return ["".join(o.text for o in outputs if o.get("name") == "stdout") for outputs in cells]
 
 
-def pictures(notebook: nbformat.NotebookNode) -> int:
-    """The number of pictures."""
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    return sum("image/png" in output.get("data", {}) for output in outputs)
+def pictures(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    """The cells with a picture, one for each picture."""
+    cells = [(cell, output) for cell in notebook.cells for output in cell.get("outputs", [])]
+    return [cell for cell, output in cells if "image/png" in output.get("data", {})]
 
 
 def numbers(text: str) -> list[float]:
@@ -33,20 +33,22 @@ def numbers(text: str) -> list[float]:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.filterwarnings("ignore")  # from Jupyter
 def test_a_notebook_runs_in_any_folder_with_the_stored_outputs(name, tmp_path, monkeypatch):
-    checkout = str(NOTEBOOKS.parent.parent)
-    monkeypatch.setenv("PYTHONPATH", checkout, prepend=os.pathsep)
-    kept = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
-    assert pictures(kept) >= 3
-    again = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
-    for cell in again.cells:
-        if cell.cell_type == "code":
-            cell.outputs = []
+    monkeypatch.setenv("PYTHONPATH", str(NOTEBOOKS.parent.parent), prepend=os.pathsep)
+    kept, again = (nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4) for _ in range(2))
+    assert len(pictures(kept)) >= 3
+    assert all(len(cell.metadata.mystnb.image.alt) > 40 for cell in pictures(kept))
+    cells = [cell for cell in again.cells if cell.cell_type == "code"]
+    settings = [n for n, cell in enumerate(cells) if "parameters" in cell.metadata.get("tags", [])]
+    for number, cell in enumerate(cells):
+        cell.outputs = []
+        cell.source += "\nSTEPS = 5" * (number in settings)
     NotebookClient(again, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    assert pictures(again) == pictures(kept)
-    # The same words, and nearly the same numbers: training differs a little between machines.
-    for before, now in zip(printed(kept), printed(again), strict=True):
+    assert len(pictures(again)) == len(pictures(kept))
+    # The same words, and before a training with fewer steps nearly the same numbers.
+    for number, (before, now) in enumerate(zip(printed(kept), printed(again), strict=True)):
         assert re.sub(r"[\d.]+", "0", before) == re.sub(r"[\d.]+", "0", now)
-        assert numbers(now) == pytest.approx(numbers(before), abs=0.15)
+        if number < min(settings, default=len(cells)):
+            assert numbers(now) == pytest.approx(numbers(before), abs=0.15)
 
 
 @pytest.mark.parametrize("name", ["segmentation_2d"])
@@ -56,10 +58,3 @@ def test_outside_of_a_clone_a_sentence_says_what_is_missing(name, tmp_path, monk
     monkeypatch.setattr(mlx_unpool, "__file__", str(tmp_path / "mlx_unpool" / "__init__.py"))
     with pytest.raises(FileNotFoundError, match="this notebook needs a clone of the repository"):
         exec(first)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_pictures_are_described(name):
-    for cell in nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells:
-        if any("image/png" in output.get("data", {}) for output in cell.get("outputs", [])):
-            assert len(cell.metadata.mystnb.image.alt) > 40

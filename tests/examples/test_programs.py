@@ -16,8 +16,6 @@ from mlx_unpool_zoo import metrics
 from mlx_unpool_zoo.segnet import SegNet
 from programs import call
 
-from mlx_unpool import MaxUnpool2d
-
 DIGITS = "segnet-unpool-seed0.safetensors"
 
 
@@ -45,19 +43,13 @@ def test_decoders_and_seeds_are_compared_and_the_results_described(tmp_path):
 
 
 @pytest.mark.parametrize("decoder", ["nearest", "bilinear", "skip"])
-def test_the_other_decoders_do_not_use_indices(monkeypatch, decoder):
-    calls = []
-    monkeypatch.setattr(MaxUnpool2d, "__call__", lambda *args, **more: calls.append(args))
+def test_the_other_decoders_do_not_use_indices(decoder):
     x, model = mx.random.normal((1, 15, 18, 3)), SegNet(11, decoder=decoder).eval()
     pooled, stages = model.encode(x)
-    assert model(x).shape == (1, 15, 18, 11)
-    assert not calls
-    assert not mx.array_equal(model.decode(0 * pooled, stages), model(x))
-    without = [(indices, 0 * features) for indices, features in stages]
-    assert mx.array_equal(model.decode(pooled, without), model(x)) == (decoder != "skip")
-    with pytest.raises(TypeError):  # this decoder calls it, and gets None here
-        SegNet(11, decoder="unpool")(x)
-    assert len(calls) == 1
+    scores, without = model(x), [(None, 0 * features) for _, features in stages]
+    assert scores.shape == (1, 15, 18, 11)
+    assert not mx.array_equal(model.decode(0 * pooled, stages), scores)
+    assert mx.array_equal(model.decode(pooled, without), scores) == (decoder != "skip")
 
 
 @pytest.mark.parametrize(
@@ -73,22 +65,11 @@ def test_upsampling_follows_the_definitions_of_pytorch(decoder, expected):
 def test_training_validation_and_test_data_are_disjoint():
     ids = [set(digit_scenes.digit_ids(split).tolist()) for split in digit_scenes.SPLITS]
     assert sum(map(len, ids)) == len(set.union(*ids)) == 720
-    parts = [digit_scenes.photographs(split)[0] for split in digit_scenes.SPLITS]
-    columns = [column.tobytes() for part in parts for column in np.moveaxis(part, 1, 0)]
-    assert len(set(columns)) == len(columns) == 640
+    flowers = np.concatenate([digit_scenes.photographs(split)[0] for split in digit_scenes.SPLITS], axis=1)
+    assert len({column.tobytes() for column in np.moveaxis(flowers, 1, 0)}) == flowers.shape[1] == 640
 
 
-def test_metrics_of_small_cases():
-    truth, shifted = np.array([[[0, 0, 1, 1]]]), np.array([[[0, 1, 1, 1]]])
-    assert metrics.class_iou(truth, truth, 2).tolist() == [1, 1]
-    assert metrics.class_iou(truth, shifted, 2).tolist() == [1 / 2, 2 / 3]
-    assert np.isnan(metrics.class_iou(truth, truth, 3)[2])
-    assert [metrics.boundary_f_score(truth, shifted, tolerance) for tolerance in (1, 0)] == [1, 0]
-    assert metrics.boundary_f_score(np.zeros((1, 2, 2)), np.zeros((1, 2, 2))) == 1
-    # A boundary in another scene of the batch does not count as near.
-    two = np.array([[[0, 1]], [[0, 0]]])
-    assert metrics.boundary_f_score(two, two[::-1]) == 0
-    assert metrics.segmentation_metrics(truth, shifted, ("a", "b"))["pixel_accuracy"] == 3 / 4
+def test_dice_scores():
     truth, names = np.array([0, 1, 1, 2]), ("other", "a", "b")
     assert metrics.dice(truth, truth, names) == {"a": 1, "b": 1}
     assert metrics.dice(truth, np.array([1, 1, 1, 0]), names) == {"a": 4 / 5, "b": 0}

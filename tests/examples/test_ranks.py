@@ -1,7 +1,6 @@
 """Training in several processes gives the result of one, and continues exactly after a stop."""
 
 import contextlib
-import dataclasses
 import json
 import re
 import shutil
@@ -13,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 from support import training
 
@@ -23,6 +21,7 @@ import mlx.optimizers as optim
 import numpy as np
 import pytest
 import segnet_digits
+from faults import ctrl_c_raises
 from mlx_unpool_zoo import from_pretrained
 from PIL import Image
 from programs import environment
@@ -43,19 +42,18 @@ def free_ports(count: int) -> int:
             return start
 
 
-@dataclasses.dataclass
 class Run:
     """Processes that were started together, and the files of their output."""
 
-    processes: list[subprocess.Popen] = dataclasses.field(default_factory=list)
-    logs: list[Path] = dataclasses.field(default_factory=list)
+    def __init__(self) -> None:
+        self.processes: list[subprocess.Popen] = []
+        self.logs: list[Path] = []
 
     def start(self, command: list, log: Path, **variables: str) -> None:
         """Start a program whose output goes to a file."""
         env, streams = environment() | variables, {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
         with log.open("w") as output:
-            process = subprocess.Popen(list(map(str, command)), env=env, stdout=output, **streams)
-        self.processes.append(process)
+            self.processes.append(subprocess.Popen([*map(str, command)], env=env, stdout=output, **streams))
         self.logs.append(log)
 
     def said(self) -> list[str]:
@@ -76,25 +74,14 @@ class Run:
 
 
 @contextlib.contextmanager
-def processes() -> Iterator[Run]:
-    run = Run()
-    try:
-        yield run
-    finally:
-        for process in run.processes:
-            process.kill()
-            process.wait()
-
-
-@contextlib.contextmanager
-def started(program: Path, folder: Path, count: int, *options: object) -> Iterator[Run]:
+def started(program: object, folder: Path, count: int, *options: object) -> Iterator[Run]:
     """Connected processes of a program; the first writes into machine-0, the second into machine-1."""
-    variables, port = {}, free_ports(count)
+    run, variables, port = Run(), {}, free_ports(count)
     folder.mkdir(exist_ok=True)
     if count > 1:
         (folder / "hosts.json").write_text(json.dumps([[f"127.0.0.1:{port + n}"] for n in range(count)]))
         variables["MLX_HOSTFILE"] = str(folder / "hosts.json")
-    with processes() as run:
+    try:
         for rank in range(count):
             if rank:
                 time.sleep(0.6)  # a process that finds no listener would wait longer than that
@@ -102,10 +89,14 @@ def started(program: Path, folder: Path, count: int, *options: object) -> Iterat
             command = [sys.executable, program, "--output", machine, *options]
             run.start(command, machine.with_suffix(".log"), MLX_RANK=str(rank), **variables)
         yield run
+    finally:
+        for process in run.processes:
+            process.kill()
+            process.wait()
 
 
 def train_small(folder: Path, count: int, *options: object) -> list[str]:
-    """Train small networks in ``count`` processes to the end; the output of each."""
+    """The output of ``count`` processes that train small networks to the end."""
     with started(SMALL, folder, count, *options) as run:
         return run.finish()
 
@@ -165,8 +156,8 @@ def test_two_processes_continue_exactly_after_ctrl_c_and_after_one_was_killed(pa
         assert f"Resuming after step {stopped} of 40." in run.said()[0]
     assert steps_in(checkpoint) in (10, 20, 30)
 
-    said = train_small(tmp_path, 2, *options, "--resume")
     folder, expected = pair
+    said = train_small(tmp_path, 2, *options, "--resume")
     assert final_states(said, "batch") == final_states(expected, "batch")
     assert checkpoint.read_bytes() == (folder / "machine-0" / "batch.safetensors").read_bytes()
 
@@ -175,9 +166,9 @@ def test_the_launcher_of_mlx_runs_the_example(tmp_path):
     launcher = shutil.which("mlx.launch", path=Path(sys.executable).parent)
     assert launcher  # it comes with MLX
     command = [launcher, "-n", 2, "--backend", "ring", "--starting-port", free_ports(2), "--", sys.executable]
-    options = "--decoder", "unpool", "--steps", 2, "--batch", 2, "--scenes", 1, "--output", tmp_path / "run"
-    with processes() as run:
-        run.start([*command, segnet_digits.__file__, *options], tmp_path / "log")
+    command += [segnet_digits.__file__, "--decoder", "unpool", "--steps", 2, "--batch", 2, "--scenes", 1]
+    with started(None, tmp_path, 0) as run:
+        run.start([*command, "--output", tmp_path / "run"], tmp_path / "log")
         (said,) = run.finish()
     assert said.count("Test scenes, 1 seed") == 1  # from the first process
     assert said.count("unpool, seed 0, step 2 of 2: loss") == 1
@@ -203,57 +194,27 @@ def test_two_processes_train_on_pictures_and_if_one_is_killed_the_best_model_is_
     assert not (folder / "machine-1").exists()
 
 
-def train_linear(checkpoint: Path, steps: int, **options: Any) -> tuple[list, int]:
-    """Train a linear layer; its weights, and how many steps were taken."""
-    model, batches = nn.Linear(2, 1), iter([(mx.ones((1, 2)),)] * 9)
+def test_a_compiled_step_gives_the_same_weights(tmp_path):
+    def trained(**options: bool) -> np.ndarray:
+        mx.random.seed(0)
+        model, batches = nn.Linear(2, 1), iter([(mx.ones((1, 2)),)] * 3)
+        loss_of = lambda model, x: model(x).square().sum()
+        training.train(model, optim.SGD(0.1), loss_of, batches, 3, tmp_path / "checkpoint", **options)
+        return np.array(model.weight)
 
-    def loss(model: nn.Module, x: mx.array) -> mx.array:
-        return model(x).square().sum()
-
-    taken = training.train(model, optim.SGD(0.1), loss, batches, steps, checkpoint, **options)
-    return model.weight.tolist(), len(taken)
-
-
-def test_checkpoints_are_read_only_on_request_and_with_the_same_settings(tmp_path):
-    path, settings = tmp_path / "checkpoint.safetensors", {"batch": 8, "a": 1}
-    path.write_text("not a checkpoint")
-    weights, taken = train_linear(path, 3, settings=settings)
-    assert taken == 3
-    mx.random.seed(0)  # the same first weights
-    compiled, _ = train_linear(tmp_path / "compiled.safetensors", 3, compiled=True)
-    assert np.abs(np.array(compiled) - weights).max() < 1e-6
-    # A finished run takes no more steps, unless more are requested.
-    assert train_linear(path, 3, settings=settings, resume=True) == (weights, 0)
-    assert train_linear(path, 5, settings=settings, resume=True)[1] == 2
-    with pytest.raises(ValueError, match=r"^There is nothing to resume: .*no.safetensors does not exist"):
-        train_linear(tmp_path / "no.safetensors", 3, resume=True)
-    with pytest.raises(ValueError, match=r"checkpoint.safetensors .*: batch 8, now 4$"):
-        train_linear(path, 3, settings=settings | {"batch": 4}, resume=True)
+    assert np.abs(trained(compiled=True) - trained()).max() < 1e-6
 
 
-def test_shares_are_consecutive_parts_of_the_batch(monkeypatch):
-    def share(rank: int, size: int) -> list[mx.array]:
-        world = SimpleNamespace(rank=lambda: rank, size=lambda: size)
-        monkeypatch.setattr(mx.distributed, "init", lambda: world)
-        return training.share_of(batch)
-
-    batch = mx.arange(12).reshape(6, 2), mx.arange(6)
-    shares = [share(rank, 3) for rank in range(3)]
-    for whole, parts in zip(batch, zip(*shares, strict=True), strict=True):
-        assert np.array_equal(mx.concatenate(parts), whole)
+def test_a_batch_that_cannot_be_divided_is_refused(monkeypatch):
+    world = SimpleNamespace(rank=lambda: 0, size=lambda: 4)
+    monkeypatch.setattr(mx.distributed, "init", lambda: world)
     with pytest.raises(ValueError, match="divisible by the number of processes, 4, but got 6"):
-        share(0, 4)
+        training.share_of((mx.zeros(6),))
 
 
 def test_a_second_ctrl_c_does_not_wait():
-    # The tests may run with Ctrl-C ignored, for example in the background of a shell.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with training.StopRequest() as request:
+    with ctrl_c_raises(), training.StopRequest() as request:
+        signal.raise_signal(signal.SIGINT)
+        assert request.made
+        with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-            assert request.made
-            with pytest.raises(KeyboardInterrupt):
-                signal.raise_signal(signal.SIGINT)
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -10,7 +9,6 @@ import sys
 from pathlib import Path
 from zlib import crc32
 
-from support import training
 from support.files import reserved
 from support.folders import Pictures, read_folders
 from support.training import weighted_cross_entropy
@@ -24,7 +22,6 @@ import train
 from faults import contents
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo.enet import ENet
-from mlx_unpool_zoo.pytorch import read_state
 from PIL import Image
 from programs import EXAMPLES, call, environment
 from small_models import randomised, save_state, small_model
@@ -33,6 +30,7 @@ ROOT = Path(__file__).parents[2]
 # A published checkpoint, two pictures of CamVid, and the scores and classes of PyTorch for them.
 ENET_CAMVID = Path(os.environ.get("ENET_CAMVID", ROOT.parent / "shared" / "enet_camvid"))
 TRUTH = np.array([[0, 1, 2, 0], [1, 2, 0, 1], [2, 0, 1, 2]], np.uint8)
+BLOCKS = np.kron(TRUTH, np.ones((8, 8), np.uint8))  # 24 x 32
 COLOURS = np.array([[0, 0, 0], [0, 160, 255], [255, 80, 0]], np.uint8)  # in the order of numbers
 
 
@@ -58,50 +56,41 @@ def palette(numbers: np.ndarray) -> Image.Image:
 # Data.
 
 
-@pytest.mark.parametrize(
-    ("mask", "truth", "names"),
-    [
-        (TRUTH * 7, TRUTH, "0 7 14"),
-        (np.where(TRUTH, TRUTH, 255).astype(np.uint8), np.where(TRUTH, TRUTH - 1, 255), "1 2"),
-        (TRUTH.astype(np.uint16) * 500, TRUTH, "0 500 1000"),
-        (palette(TRUTH), TRUTH, "0 1 2"),
-        (COLOURS[TRUTH], TRUTH, "#000000 #00a0ff #ff5000"),
-        (np.where(TRUTH, 255, 0).astype(np.uint8), TRUTH > 0, "0 255"),
-        (TRUTH > 0, TRUTH > 0, "0 1"),
-    ],
-    ids=["numbers", "255 ignored", "16 bits", "palette", "colours", "0 and 255", "bits"],
-)
-def test_masks_of_every_kind(mask, truth, names, tmp_path):
-    data = read_folders([write(tmp_path, {"a": mask})], 256)
-    assert [entry["name"] for entry in data.classes] == names.split()
-    assert np.array_equal(data.pairs[0][1], truth)
-    # A table gives other names and another order; "void" does not count.
-    if names == "0 7 14" or names.startswith("#"):
-        (tmp_path / "classes.txt").write_text("14 road 255 80 0\n7 Void 0 160 255\n0 sky 0 0 0\n")
-        data = read_folders([tmp_path], 256)
-        assert [entry["name"] for entry in data.classes] == ["road", "Void", "sky"]
-        assert np.array_equal(data.pairs[0][1], np.array([2, 255, 0])[TRUTH])
-
-
-LABELMAP = "# label:color_rgb:parts:actions\nsky:0,0,0::\nrock face:0,160,255::\nsea:255,80,0::\n"
+ROCK = "0 rock 0 0 0\n1 sea 0 160 255\n2 fire 255 80 0\n"
 NAMES = ["sky", "rock face", "sea"]
+COLOUR_NAMES = ["#000000", "#00a0ff", "#ff5000"]
+# Files with the classes; their numbers or colours may be in another order.
+NUMBERED = "classes.txt", "14 road 255 80 0\n7 Void 0 160 255\n0 sky 0 0 0\n"
+NAMED, LABELME = ("classes.txt", "\n".join([*NAMES, ""])), ("class_names.txt", "\n".join(NAMES))
+CVAT = "labelmap.txt", "# label:color_rgb:parts\nsky:0,0,0::\nrock face:0,160,255::\nsea:255,80,0::\n"
+FIRST, VOC = np.where(TRUTH, TRUTH, 255).astype(np.uint8), "JPEGImages SegmentationClass"
 CAMVID = [entry["name"] for entry in zoo.CAMVID]
+VOID = np.array([2, 255, 0])[TRUTH]  # "void" does not count
 
 
 @pytest.mark.parametrize(
-    ("names", "mask", "folders", "table", "text", "truth"),
+    ("names", "mask", "truth", "folders", "table"),
     [
-        (NAMES, TRUTH, "JPEGImages SegmentationClassPNG", "class_names.txt", "\n".join(NAMES), TRUTH),
-        (NAMES, COLOURS[TRUTH], "JPEGImages SegmentationClass", "labelmap.txt", LABELMAP, TRUTH),
-        (NAMES, TRUTH, "images masks", "classes.txt", "\n".join([*NAMES, ""]), TRUTH),
-        (CAMVID, TRUTH + 9, "train trainannot", "readme.txt", "", np.array([9, 10, 255])[TRUTH]),
+        (["0", "7", "14"], TRUTH * 7, TRUTH, "images masks", None),
+        (["1", "2"], FIRST, np.where(TRUTH, TRUTH - 1, 255), "images masks", None),  # 255 is ignored
+        (["0", "500", "1000"], TRUTH.astype(np.uint16) * 500, TRUTH, "images masks", None),
+        (["0", "1", "2"], palette(TRUTH), TRUTH, "images masks", None),
+        (COLOUR_NAMES, COLOURS[TRUTH], TRUTH, "images masks", None),
+        (["0", "255"], np.where(TRUTH, 255, 0).astype(np.uint8), TRUTH > 0, "images masks", None),
+        (["0", "1"], TRUTH > 0, TRUTH > 0, "images masks", None),
+        (["road", "Void", "sky"], TRUTH * 7, VOID, "images masks", NUMBERED),
+        (["road", "Void", "sky"], COLOURS[TRUTH], VOID, "images masks", NUMBERED),
+        (NAMES, TRUTH, TRUTH, "images masks", NAMED),
+        (NAMES, TRUTH, TRUTH, f"{VOC}PNG", LABELME),
+        (NAMES, COLOURS[TRUTH], TRUTH, VOC, CVAT),
+        (CAMVID, TRUTH + 9, np.array([9, 10, 255])[TRUTH], "train trainannot", None),
     ],
-    ids=["labelme", "CVAT", "names", "CamVid"],
 )
-def test_layouts_of_other_tools(names, mask, folders, table, text, truth, tmp_path):
+def test_masks_of_every_kind_and_layouts_of_other_tools(names, mask, truth, folders, table, tmp_path):
     write(tmp_path, {"a": mask}, folders)
-    (tmp_path / table).write_text(text)
-    if folders.startswith("JPEG"):
+    if table:
+        (tmp_path / table[0]).write_text(table[1])
+    if folders.startswith(VOC):
         Image.new("RGB", (4, 3)).save(tmp_path / "JPEGImages" / "of another task.jpg")
     data = read_folders([tmp_path], 256)
     assert [entry["name"] for entry in data.classes] == names
@@ -115,8 +104,7 @@ def test_grey_masks_of_few_bits_have_their_numbers(bits, tmp_path):
     image.putpalette(bytes(3 * 2**bits))
     image.save(path)
     png = bytearray(path.read_bytes())
-    assert png[24] == bits
-    png[25] = 0  # the type of the colours: grey instead of a palette
+    png[24:26] = bits, 0  # the type of the colours: grey instead of a palette
     png[29:33] = crc32(png[12:29]).to_bytes(4, "big")
     path.write_bytes(png)
     data = read_folders([tmp_path], 256)
@@ -130,10 +118,10 @@ def test_grey_masks_of_few_bits_have_their_numbers(bits, tmp_path):
     [("png", np.uint16, 3000, 4096), ("tif", np.int32, 70, 128), ("tif", np.float32, 0.5, 1)],
 )
 def test_pictures_of_more_than_8_bits_have_one_white_level(suffix, kind, largest, white, tmp_path):
-    blocks, model = np.kron(TRUTH, np.ones((8, 8), np.uint8)), randomised(ENet(3))
-    path = write(tmp_path, {"a": blocks, "b": blocks}) / "images" / f"a.{suffix}"
+    model = randomised(ENet(3))
+    path = write(tmp_path, {"a": BLOCKS, "b": BLOCKS}) / "images" / f"a.{suffix}"
     path.with_suffix(".png").unlink()
-    image = Image.fromarray((blocks * (largest / 2)).astype(kind))
+    image = Image.fromarray((BLOCKS * (largest / 2)).astype(kind))
     image.save(path)
     data = read_folders([tmp_path], 256)
     assert data.white_level == white
@@ -186,25 +174,23 @@ def test_batches_are_squares_mirrored_with_their_classes_and_padding_does_not_co
     assert next(data.batches(model, 2, 0, crop=24))[0].shape == (2, 24, 24, 3)
     with pytest.raises(ValueError, match="--crop must be a multiple of 8 for this model, but got 20"):
         next(data.batches(model, 2, 0, crop=20))
+    with pytest.raises(ValueError, match=r"multiples of 8, but got \(1, 48, 60, 3\)"):
+        model(mx.zeros((1, 48, 60, 3)))
     ignored = mx.zeros((1, 2, 2, 3)), mx.zeros((1, 2, 2), mx.int32), mx.zeros((1, 2, 2))
     assert weighted_cross_entropy(*ignored).item() == 0
 
 
 def test_metrics_leave_ignored_pixels_and_classes_out(monkeypatch):
-    truths = [[[0, 0, 1, 1], [255] * 4], [[0, 1]] * 2]
-    said = iter(np.array(each, np.uint8) for each in ([[0, 0, 0, 2], [1] * 4], [[0, 0]] * 2))
-    names = ("sky", "road", "unlabelled", "absent")
-    pairs = [(np.zeros((1, 1, 3), np.uint8), np.array(truth, np.uint8)) for truth in truths]
-    model = ENet(4)
+    truths = np.array([[[0, 0, 1, 1], [255] * 4], [[0, 1, 255, 255]] * 2], np.uint8)
+    said = iter(np.array([[[0, 0, 0, 2], [1] * 4], [[0, 0, 1, 1]] * 2], np.uint8))
+    names, model = ("sky", "road", "unlabelled", "absent"), ENet(4)
     monkeypatch.setattr(model, "predict", lambda picture: next(said))
-    assert Pictures(pairs, [{"name": name} for name in names]).metrics_of(model) == {
-        "miou": pytest.approx(4 / 7 / 2),
-        "pixel_accuracy": 1 / 2,
-        "boundary_f_score": 0,  # only the boundary in the second picture counts
-        "iou": {"sky": pytest.approx(4 / 7), "road": 0},
-        "classes": [*names],
-        "confusion": [[4, 0, 0, 0], [3, 0, 1, 0], [0] * 4, [0] * 4],
-    }
+    data = Pictures([(truth, truth) for truth in truths], [{"name": name} for name in names])
+    found = data.metrics_of(model)
+    assert found["iou"] == {"sky": pytest.approx(4 / 7), "road": 0}
+    assert (found["miou"], found["pixel_accuracy"]) == (pytest.approx(4 / 7 / 2), 1 / 2)
+    assert found["boundary_f_score"] == 0  # only the boundary in the second picture counts
+    assert found["confusion"] == [[4, 0, 0, 0], [3, 0, 1, 0], [0] * 4, [0] * 4]
     assert model.training
 
 
@@ -233,7 +219,7 @@ def test_what_does_not_fit_is_named_before_training(tmp_path):
         ("no is not a folder.", five, {}, ("--validation", tmp_path / "no")),
         ("must contain images/ and masks/, train/ and tra", five, {}, ("--validation", tmp_path)),
         ("has values without a class: 5, 6, 7. Classes: 0, 1, 2.", five, {}, ("--validation", others)),
-        ("--model must be enet, segnet or", five, {}, ("--model", "no/such")),
+        ("--model must be enet, segnet, hair or", five, {}, ("--model", "no/such")),
         ("--model must segment RGB images, unlike", five, {}, ("--model", tmp_path / "q")),
     ):
         shutil.rmtree(tmp_path / "d", ignore_errors=True)
@@ -254,41 +240,25 @@ def test_what_does_not_fit_is_named_before_training(tmp_path):
 # Weights from PyTorch.
 
 
-def vgg16_state() -> dict[str, np.ndarray]:
-    """A state dict with the names of torchvision's ``vgg16_bn``, and an eighth of its channels."""
-    random, state, number, inputs = np.random.default_rng(0), {}, 0, 3
-    for channels in (8, 8, 0, 16, 16, 0, *[32] * 3, 0, *[64] * 3, 0, *[64] * 3):
-        if not channels:  # a pooling layer
-            number += 1
-            continue
-        state[f"features.{number}.weight"] = random.normal(0, 0.02, (channels, inputs, 3, 3))
-        state[f"features.{number}.bias"] = random.normal(size=channels)
-        for kind in ("weight", "bias", "running_mean", "running_var"):
-            state[f"features.{number + 1}.{kind}"] = random.uniform(0.5, 1.5, channels)
-        state[f"features.{number + 1}.num_batches_tracked"] = np.array(7)
-        number, inputs = number + 3, channels
-    state["classifier.0.weight"] = np.zeros((2, 2))
-    return {name: value.astype(np.float32) for name, value in state.items()}
-
-
 def test_segnet_starts_from_the_weights_of_vgg16(tmp_path):
-    state, target = vgg16_state(), tmp_path / "start"
+    """With the names of torchvision's ``vgg16_bn``, and an eighth of its channels."""
+    expected, target = randomised(zoo.SegNet.vgg16(12, width=1 / 8)), tmp_path / "start"
+    blocks = [block for stage in expected.encoder for block in stage.layers]
+    state = {"classifier.0.weight": mx.zeros((2, 2))}
+    for number, block in zip((0, 3, 7, 10, 14, 17, 20, 24, 27, 30, 34, 37, 40), blocks, strict=True):
+        state[f"features.{number}.weight"] = block.conv.weight.transpose(0, 3, 1, 2)
+        state[f"features.{number}.bias"] = block.conv.bias
+        state |= {f"features.{number + 1}.{name}": v for name, v in tree_flatten(block.norm.parameters())}
+        state[f"features.{number + 1}.num_batches_tracked"] = mx.array(7)
     source = save_state(tmp_path / "vgg16_bn.safetensors", state)
     command = ["mlx_unpool_zoo.convert", "segnet", source, target, "--config", "num_classes=12"]
     call(*command)
     model = zoo.from_pretrained(target)
-    expected = json.loads(json.dumps(zoo.SegNet.vgg16(12, width=1 / 8).config))  # lists instead of tuples
-    assert json.loads(json.dumps(model.config)) == expected
-    numbers = sorted({int(name.split(".")[1]) for name in state if name.startswith("features.")})
-    blocks = [block for stage in model.encoder for block in stage.layers]
-    layers = [layer for block in blocks for layer in (block.conv, block.norm)]
-    for number, layer in zip(numbers, layers, strict=True):
-        for kind, value in tree_flatten(layer.parameters()):
-            wanted = state[f"features.{number}.{kind}"]
-            wanted = wanted.transpose(0, 2, 3, 1) if wanted.ndim == 4 else wanted
-            assert np.array_equal(value, wanted), (number, kind)
+    assert json.dumps(model.config) == json.dumps(expected.config)
+    found, wanted = (dict(tree_flatten([s.parameters() for s in m.encoder])) for m in (model, expected))
+    assert [name for name in wanted if not mx.array_equal(found[name], wanted[name])] == []
     with pytest.raises(ValueError, match="missing a required argument: 'num_classes'"):
-        zoo.from_pytorch("segnet", state)
+        zoo.from_pytorch("segnet", {name: np.array(value) for name, value in state.items()})
     del state["features.24.bias"]
     save_state(source, state)
     shutil.rmtree(target)
@@ -297,35 +267,13 @@ def test_segnet_starts_from_the_weights_of_vgg16(tmp_path):
     assert not target.exists()
 
 
-def test_enet_names_the_sizes_that_it_accepts():
-    with pytest.raises(ValueError, match=r"multiples of 8, but got \(1, 48, 60, 3\)"):
-        ENet(12)(mx.zeros((1, 48, 60, 3)))
-
-
-@(
-    pytest.mark.external
-    if ENET_CAMVID.is_dir()
-    else pytest.mark.skip("the trained ENet is not here (ENET_CAMVID)")
-)
+@pytest.mark.skipif(not ENET_CAMVID.is_dir(), reason="the trained ENet is not here (ENET_CAMVID)")
 def test_a_trained_enet_gives_what_pytorch_gives_on_camvid(tmp_path):
     pytest.importorskip("torch", reason="reads the checkpoint")
-    state = read_state(ENET_CAMVID / "best_model.pth")
     expected = np.load(ENET_CAMVID / "reference.npz")
-    model = zoo.from_pytorch("enet", state)
-    names = "0001TP_006690", "0016E5_07959"
-    for name in names:
-        with Image.open(ENET_CAMVID / f"{name}.png") as image:
-            picture = mx.array(np.asarray(image.convert("RGB"))[None].astype(np.float32))
-        scores = np.array(model(picture)[0])
-        logits = expected[f"{name}_logits"].transpose(1, 2, 0)
-        assert np.abs(scores[::4, ::4] - logits).max() < 2e-3 * np.abs(logits).max()
-        best = np.sort(scores, axis=-1)
-        clear = best[..., -1] - best[..., -2] > 1e-3
-        assert clear.mean() > 0.99
-        assert np.array_equal(scores.argmax(-1)[clear], expected[f"{name}_classes"][clear])
-    # The same by the programs.
-    source, pictures = ENET_CAMVID / "best_model.pth", [ENET_CAMVID / f"{name}.png" for name in names]
+    source, names = ENET_CAMVID / "best_model.pth", ("0001TP_006690", "0016E5_07959")
     call("mlx_unpool_zoo.convert", "enet", source, tmp_path / "enet", "--input", "raw")
+    pictures = [ENET_CAMVID / f"{name}.png" for name in names]
     call("predict.py", tmp_path / "enet", *pictures, "--output", tmp_path / "classes.png")
     for name in names:
         with Image.open(tmp_path / f"classes-{name}.png") as labels:
@@ -336,9 +284,8 @@ def test_a_trained_enet_gives_what_pytorch_gives_on_camvid(tmp_path):
 
 
 def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp_path):
-    blocks = np.kron(TRUTH, np.ones((8, 8), np.uint8))  # 24 x 32
-    data = write(tmp_path / "data", {str(n): COLOURS[np.roll(blocks, n)] for n in range(6)})
-    (data / "classes.txt").write_text("0 rock 0 0 0\n1 sea 0 160 255\n2 fire 255 80 0\n")
+    data = write(tmp_path / "data", {str(n): COLOURS[np.roll(BLOCKS, n)] for n in range(6)})
+    (data / "classes.txt").write_text(ROCK)
     output, folder = tmp_path / "out", tmp_path / "out" / "segnet"
     options = "--model", "segnet", "--decoder", "skip", "--decoder-kernel", 5, "--crop", 20, "--test", data
     said = call("train.py", "--smoke", *options, "--data", data, "--output", output)
@@ -353,8 +300,8 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
     assert model.about.input["side"] == 256
 
     # A second run: fewer classes, separate validation pictures, half the size, 16 bits.
-    other = write(tmp_path / "other", dict.fromkeys("ab", blocks % 2))
-    grey = Image.fromarray(blocks.astype(np.uint16) * 400)
+    other = write(tmp_path / "other", dict.fromkeys("ab", BLOCKS % 2))
+    grey = Image.fromarray(BLOCKS.astype(np.uint16) * 400)
     grey.save(other / "images" / "a.png")
     options = "--data", other, "--validation", other / "images", other / "masks", "--side", 12
     with pytest.warns(UserWarning, match="new random values: classifier"):
@@ -376,26 +323,22 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
 
 def test_training_on_camvid_and_with_names_of_classes(tmp_path):
     """The pictures of ``val`` are for validation; a file may name the classes elsewhere."""
-    blocks = np.kron(TRUTH, np.ones((8, 8), np.uint8))
-    write(tmp_path / "c", {str(n): np.roll(blocks, n) for n in range(3)}, "train trainannot")
-    write(tmp_path / "c", {"a": blocks, "b": blocks.T.copy()}, "val valannot")
-    write(tmp_path / "c", {"a": blocks}, "test testannot")
-    (tmp_path / "names.txt").write_text("0 rock 0 0 0\n1 sea 0 160 255\n2 fire 255 80 0\n")
+    write(tmp_path / "c", {str(n): np.roll(BLOCKS, n) for n in range(3)}, "train trainannot")
+    write(tmp_path / "c", {"a": BLOCKS, "b": BLOCKS.T.copy()}, "val valannot")
+    write(tmp_path / "c", {"a": BLOCKS}, "test testannot")
+    (tmp_path / "names.txt").write_text(ROCK)
     options = "--smoke", "--data", tmp_path / "c", "--output", tmp_path / "out", "--overwrite"
     said = call("train.py", *options).stdout
     assert said.startswith("enet: 3 images, 2 for validation, 1 for test, 12 classes (sky, building, pole")
     assert "Not in the training masks: road, pavement, tree, sign, fence, car, pedestrian, bicyclist." in said
-    assert (
-        "3 classes (rock, sea, fire)"
-        in call("train.py", *options, "--classes", tmp_path / "names.txt").stdout
-    )
+    said = call("train.py", *options, "--classes", tmp_path / "names.txt").stdout
+    assert "3 classes (rock, sea, fire)" in said
     model = zoo.from_pretrained(tmp_path / "out" / "enet")
     assert model.about.classes[1] == {"name": "sea", "colour": [0, 160, 255]}
 
 
 def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeypatch):
-    blocks = np.kron(TRUTH, np.ones((8, 8), np.uint8))
-    data = write(tmp_path / "data", {str(n): np.roll(blocks, n) for n in range(6)})
+    data = write(tmp_path / "data", {str(n): np.roll(BLOCKS, n) for n in range(6)})
     output, scores, seen = tmp_path / "out", [], []
     options = ["--model", "segnet", "--data", data, "--batch", 1, "--save-every", 1, "--output", output]
 
@@ -425,6 +368,7 @@ def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeyp
     assert refused() == f"{output / 'segnet'} exists: {says}"
     assert refused("--model", "enet").startswith(f"{output / 'checkpoint.safetensors'} exists: ")
     assert "--steps must be at least 3" in refused("--resume", "--steps", 2)
+    assert refused("--resume", "--batch", 2).endswith(" with other settings: batch 1, now 2")
     with reserved("--output", output):
         assert refused("--resume") == f"--output must be another folder: another run writes to {output}."
 
@@ -438,34 +382,14 @@ def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeyp
         patch.setattr(train, "loss_of", lambda model, x, *_: model(x).sum() * mx.nan)
         line = refused("--steps", 9, "--resume")
         assert line.startswith("The loss or a parameter is not finite in step 6 (loss nan)")
+        patch.setattr(train, "loss_of", lambda model, *_: signal.raise_signal(signal.SIGINT) or mx.array(0.0))
+        said = call("train.py", *options, "--steps", 9, "--resume", status=130).stdout
+    assert f"step 6 of 9: loss 0.000. {output / 'segnet'}/ has the best model.\n" in said
     scores += [0.1, 0]
     assert trained("--overwrite", "--steps", 1) == [0, 1]
 
 
-def test_ctrl_c_keeps_the_best_model_and_a_failing_kernel_says_how_to_go_on(tmp_path, monkeypatch):
-    output, folder = tmp_path / "out", tmp_path / "out" / "segnet"
-    options = ["--smoke", "--model", "segnet", "--save-every", 1, "--output", output]
-    share_of, steps = training.share_of, iter((False, True))
-
-    def stopped_in_the_second_step(batch: tuple) -> list[mx.array]:
-        if next(steps):
-            signal.raise_signal(signal.SIGINT)
-        return share_of(batch)
-
-    def failing(batch: tuple) -> None:
-        raise RuntimeError("[metal::Device] Unable to load kernel\nmore")
-
-    monkeypatch.setattr(training, "share_of", stopped_in_the_second_step)
-    said = call("train.py", *options, status=130).stdout
-    assert f". {folder}/ has the best model." in said
-    assert len(zoo.from_pretrained(folder).about.classes) == 5
-    monkeypatch.setattr(training, "share_of", failing)
-    (line,) = call("train.py", *options, "--resume", status=1).stderr.splitlines()
-    assert line.startswith("[metal::Device] Unable to load kernel. If a GPU kernel failed, set ")
-    assert re.search(r" MLX_UNPOOL_BACKEND=ops .*/issues/new/choose$", line)
-
-
-def test_labelling_needs_no_names_but_a_model_for_pictures(tmp_path, monkeypatch):
+def test_labelling_replaces_no_picture_and_needs_no_names_but_a_model_for_pictures(tmp_path, monkeypatch):
     model, drawing = randomised(ENet(40)), tmp_path / "new" / "x.png"
     model.save_pretrained(tmp_path / "m")
     pictures = write(tmp_path, dict.fromkeys("ab", TRUTH)) / "images"
@@ -481,6 +405,15 @@ def test_labelling_needs_no_names_but_a_model_for_pictures(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     call("predict.py", "m", pictures / "a.png")
     assert {path.name for path in Path("demo").iterdir()} == {"classes.png", "classes-a.png"}
+    (pictures / "b.png").rename(pictures / "b-a.png")
+    Path("linked.png").hardlink_to(pictures / "a.png")
+    before = contents(tmp_path)
+    for output in (pictures / "a.png", pictures / "b.png", "linked.png"):
+        said = call("predict.py", "m", pictures, "--output", output, status=1).stderr
+        assert said.startswith("--output would replace the input ")
+    assert before == contents(tmp_path)
+    picture, colours = np.array([[[200, 100, 0]] * 2], np.uint8), np.array([[[21, 21, 28], [0, 200, 100]]])
+    assert predict.overlaid(picture, colours).tolist() == [[[200, 100, 0], [110, 145, 45]]]
     for name, says in (
         ("quicknat", "does not segment images: it is a quicknat, 2-D, for 1 channels"),
         ("conv_autoencoder_3d", "a conv_autoencoder_3d, 3-D, for 1 channels"),
@@ -488,19 +421,6 @@ def test_labelling_needs_no_names_but_a_model_for_pictures(tmp_path, monkeypatch
         small_model(name)[0].save_pretrained(name)
         (line,) = call("predict.py", name, pictures, status=1).stderr.splitlines()
         assert says in line
-
-
-def test_labelling_never_replaces_a_picture_and_shows_it_below_the_colours(tmp_path):
-    randomised(ENet(3)).save_pretrained(tmp_path / "m")
-    pictures = write(tmp_path, {"a": TRUTH, "x-a": TRUTH}) / "images"
-    (tmp_path / "linked.png").hardlink_to(pictures / "a.png")
-    before = contents(tmp_path)
-    for output in (pictures / "a.png", pictures / "x.png", tmp_path / "linked.png"):
-        said = call("predict.py", tmp_path / "m", pictures, "--output", output, status=1).stderr
-        assert said.startswith("--output would replace the input ")
-        assert before == contents(tmp_path)
-    picture, colours = np.array([[[200, 100, 0]] * 2], np.uint8), np.array([[[21, 21, 28], [0, 200, 100]]])
-    assert predict.overlaid(picture, colours).tolist() == [[[200, 100, 0], [110, 145, 45]]]
 
 
 @pytest.mark.parametrize("program", sorted({p.stem for p in EXAMPLES.glob("*.py")} - {"first_steps"}))

@@ -41,16 +41,21 @@ def damaged(content: bytes, count: int, first: int = 0, seed: int = 0) -> Iterat
 
 
 @contextlib.contextmanager
-def raised_while_writing(stop: signal.Signals) -> Iterator[None]:
-    """A signal arrives when the first file has its content and not yet its name."""
-    # The tests may run with Ctrl-C ignored, for example in the background of a shell.
+def ctrl_c_raises() -> Iterator[None]:
+    """Also where tests run with Ctrl-C ignored, for example in the background of a shell."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(os, "fsync", lambda _: signal.raise_signal(stop))
-            yield
+        yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def raised_while_writing(stop: signal.Signals) -> Iterator[None]:
+    """A signal arrives when the first file has its content and not yet its name."""
+    with ctrl_c_raises(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: signal.raise_signal(stop))
+        yield
 
 
 def check_faults(program: str, words: Callable[[Path], list], inputs: Path, tmp_path: Path) -> None:

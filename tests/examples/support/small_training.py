@@ -45,16 +45,9 @@ world = mx.distributed.init()
 for run in arguments.runs:
     mx.random.seed(world.rank())  # all start from the weights of the first one
     model = SegNet(3, (4, 8, 8), (1, 1, 1), norm=run)
-    losses = train(
-        model,
-        adamw(0.03, steps=40),
-        loss_of,
-        batches(),
-        40,
-        arguments.output / f"{run}.safetensors",
-        save_every=10,
-        resume=arguments.resume,
-    )
+    path = arguments.output / f"{run}.safetensors"
+    more = {"save_every": 10, "resume": arguments.resume}
+    losses = train(model, adamw(0.03, steps=40), loss_of, batches(), 40, path, **more)
     state = b"".join(np.array(value).tobytes() for _, value in tree_flatten(model.parameters()))
     print(f"{run}: process {world.rank()} of {world.size()}", hashlib.sha256(state).hexdigest())
     if world.rank() == 0:
