@@ -73,8 +73,6 @@ def test_a_linear_layer_after_a_flatten_is_reordered_on_request():
     there = to_state_dict(model, **layers)
     twin.load_state_dict({name: torch.from_numpy(value) for name, value in there.items()})
     assert largest_difference(model, twin, (2, 7, 8, 1)) < 1e-6
-    with pytest.raises(ValueError, match="must name layers of the model, but got head"):
-        to_state_dict(model, flatten={"head": SHAPE})
     pytorch.load_state_dict(model, twin)  # without the request, the order of PyTorch is kept
     assert largest_difference(model, twin, (2, 7, 8, 1)) > 0.01
     with pytest.raises(ValueError, match=r"with 120 elements for 'fc', but got \(4, 5, 5\)"):
@@ -85,11 +83,9 @@ def test_a_linear_layer_after_a_flatten_is_reordered_on_request():
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm")
 @pytest.mark.parametrize("dim", [0, 1, None])
-@pytest.mark.parametrize("style", ["hook", "parametrization"])
-def test_weight_normalisation_is_folded(style, dim):
-    utils = torch.nn.utils
-    norm = (utils.parametrizations if style == "parametrization" else utils).weight_norm
-    twin = torch.nn.ModuleDict({"conv": norm(torch.nn.Conv1d(3, 5, 3), dim=dim)})
+@pytest.mark.parametrize("utils", [torch.nn.utils, torch.nn.utils.parametrizations])
+def test_weight_normalisation_is_folded(utils, dim):
+    twin = torch.nn.ModuleDict({"conv": utils.weight_norm(torch.nn.Conv1d(3, 5, 3), dim=dim)})
     with torch.no_grad():
         for parameter in twin.parameters():
             parameter.uniform_(0.5, 2)
@@ -124,7 +120,6 @@ def test_a_part_of_the_weights_can_be_loaded():
 
 def test_nan_is_equal_to_nan_in_shared_parameters():
     state, layer = {"weight": np.full((3, 2), np.nan), "bias": np.zeros(3)}, nn.Linear(2, 3)
-    pytorch.load_state_dict(layer, state)
     names = {"weight": ("weight", "twin"), "bias": ("bias",)}
     pytorch.load_state_dict(layer, state | {"twin": state["weight"]}, names.get)
     with pytest.raises(ValueError, match="not shared with weight: twin"):
@@ -167,9 +162,6 @@ def test_the_comparison_of_the_page_runs_with_pytorch():
     pytorch.load_state_dict(names["port"], names["original"])
     exec(re.findall(r"```py\n(.*?)```", page, re.DOTALL)[0], names)
     assert set(names["found"].gradients) == {name for name, _ in names["original"].named_parameters()}
-
-
-# Published weights.
 
 
 CONVOLUTIONS = ("Conv1d", "Conv3d", "ConvTranspose1d", "ConvTranspose3d")
@@ -215,10 +207,8 @@ def test_a_state_dict_is_found_in_every_usual_checkpoint(tmp_path):
     state = {"a.weight": torch.arange(6.0).reshape(2, 3), "log_sigma": torch.tensor(0.5)}
     for around in AROUND:
         torch.save(around(state), tmp_path / "some.pth")
-        read = read_state(tmp_path / "some.pth")
-        found = {name: value.tolist() for name, value in read.items()}
+        found = {name: value.tolist() for name, value in read_state(tmp_path / "some.pth").items()}
         assert found == {"a.weight": [[0, 1, 2], [3, 4, 5]], "log_sigma": 0.5}
-        assert state_of(around(state)).keys() == read.keys()
 
 
 PUBLISHER = """
@@ -273,8 +263,9 @@ def test_pickled_modules_without_end_are_refused(kind, tmp_path):
     if kind == "itself":
         model.a = model
     torch.save(model, tmp_path / "model.pth")
-    says = r"model\.pth: the names in a model must have at most 10 million characters, but these have more"
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(
+        ValueError, match=r"model\.pth: the names in a model must have at most 10 million char"
+    ):
         read_state(tmp_path / "model.pth")
 
 
@@ -296,7 +287,6 @@ def test_nested_keys_and_expanded_tensors_take_neither_time_nor_memory(tmp_path)
         torch.save(state, tmp_path / "expanded.pth")
         with pytest.raises(ValueError, match=r": a\d* \(\d.* is expanded from a few stored elements"):
             read_state(tmp_path / "expanded.pth")
-    assert pytorch.arrays_of({"a": torch.ones(1).expand(9)})["a"].sum() == 9
 
 
 def test_arrays_without_numbers_are_refused_by_name(tmp_path):
@@ -306,8 +296,9 @@ def test_arrays_without_numbers_are_refused_by_name(tmp_path):
         (np.array(["a"]), "<U1"),
         (np.array([None]), "object"),
     ):
-        says = f"^a.weight must be a dense array of numbers, but it is of {kind}.$"
-        with pytest.raises(ValueError, match=says):
+        with pytest.raises(
+            ValueError, match=f"^a.weight must be a dense array of numbers, but it is of {kind}.$"
+        ):
             pytorch.arrays_of({"a.weight": value})
     # A list that is 2^40 lists when it is printed, and YAML that merges a mapping 2^40 times.
     lists: list = []
@@ -324,37 +315,28 @@ def test_arrays_without_numbers_are_refused_by_name(tmp_path):
 
 
 def test_code_in_a_checkpoint_is_never_run(tmp_path):
-    bomb, weight = Bomb(tmp_path / "ran"), torch.ones(2)
-    torch.save({"state_dict": {"a": weight, "b": bomb}}, tmp_path / "bad.pth")
+    bomb, path = Bomb(tmp_path / "ran"), tmp_path / "bad.pth"
+    torch.save({"state_dict": {"a": torch.ones(2), "b": bomb}, "config": bomb}, path)
     with pytest.warns(UserWarning, match=r"Ignored entries that are not arrays: b\."):
-        assert list(read_state(tmp_path / "bad.pth")) == ["a"]
-    torch.save({"state_dict": {"b": bomb}}, tmp_path / "alone.pth")
+        assert list(read_state(path)) == ["a"]
+    torch.save({"state_dict": {"b": bomb}}, path)
     with pytest.raises(ValueError, match=r"'b' is .* export its state dict: torch.save\("):
-        read_state(tmp_path / "alone.pth")
-    # Next to the weights it is ignored, and does not run either.
-    torch.save({"state_dict": {"a": weight}, "config": bomb}, tmp_path / "beside.pth")
-    assert list(read_state(tmp_path / "beside.pth")) == ["a"]
-    (tmp_path / "plain.pkl").write_bytes(pickle.dumps(bomb))
-    with pytest.raises(ValueError, match=r"plain\.pkl"):
-        read_state(tmp_path / "plain.pkl")
+        read_state(path)
+    path.write_bytes(pickle.dumps(bomb))
+    with pytest.raises(ValueError, match=r"bad\.pth"):
+        read_state(path)
     assert not (tmp_path / "ran").exists()  # test_files.py shows that the payload would run
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
-def test_a_checkpoint_without_weights_says_how_to_export_them(tmp_path):
+def test_a_file_without_a_state_dict_says_how_to_export_one(tmp_path):
     contents = {"not a state dict but list": [1], "it is empty": {}, "'epoch' is int": {"epoch": 3}}
+    contents["a TorchScript file"] = torch.jit.trace(torch.nn.Linear(2, 3), torch.zeros(1, 2))
     path = tmp_path / "none.pth"
     for says, content in contents.items():
-        torch.save(content, path)
+        content.save(path) if hasattr(content, "save") else torch.save(content, path)
         with pytest.raises(ValueError, match=rf"none.pth: .*{says}.* torch.save\(model.state_dict"):
             read_state(path)
-    scripted = torch.jit.trace(torch.nn.Linear(2, 3), torch.zeros(1, 2))
-    scripted.save(path)
-    with pytest.raises(ValueError, match=r"TorchScript file.*torch.save\(model.state_dict"):
-        read_state(path)
-
-
-def test_files_that_are_not_checkpoints_are_refused_in_one_line(tmp_path):
     with pytest.raises(ValueError, match="there is no such file"):
         read_state(tmp_path / "missing.pth")
     for name in ("text.pth", "text.safetensors", "text.h5"):
