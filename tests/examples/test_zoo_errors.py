@@ -1,7 +1,6 @@
 """Errors of the zoo: each names the file, the key and the allowed values, and no partial result is left."""
 
 import importlib
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -28,10 +27,6 @@ def quicknat(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("quicknat")
     small_model("quicknat")[0].save_pretrained(folder)
     return folder
-
-
-def copy_of(folder: Path, target: Path) -> Path:
-    return shutil.copytree(folder, target)
 
 
 def about_input(**entries: Any) -> dict[str, Any]:
@@ -70,7 +65,7 @@ CONFIGS: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("changes", "says"), CONFIGS, ids=lambda v: str(v)[:40])
 def test_errors_of_a_configuration_are_one_line_with_the_file_and_the_key(quicknat, tmp_path, changes, says):
-    folder = copy_of(quicknat, tmp_path / "model")
+    folder = shutil.copytree(quicknat, tmp_path / "model")
     if isinstance(changes, str):
         (folder / "config.json").write_bytes(changes.encode("latin-1"))
     else:
@@ -104,7 +99,7 @@ def test_models_of_the_hub_are_loaded_and_uploaded_by_its_library(quicknat, monk
 
 
 def test_damaged_weights_are_refused(quicknat, tmp_path):
-    file = copy_of(quicknat, tmp_path / "model") / "model.safetensors"
+    file = shutil.copytree(quicknat, tmp_path / "model") / "model.safetensors"
     content = file.read_bytes()
     at = content.index(b"unknown")  # in the metadata
     for wrong in (*damaged(content, 40), content[:at] + b"U" + content[at + 1 :], content[9:]):
@@ -131,7 +126,7 @@ def test_weights_that_are_not_finite_are_refused(quicknat, tmp_path):
     with pytest.raises(ValueError, match=r"must be finite, but these are not: classifier.conv.bias"):
         zoo.from_pytorch("quicknat", state, dtype="float16")
     state["classifier.conv.bias"][3] = np.nan
-    folder = copy_of(quicknat, tmp_path / "model")
+    folder = shutil.copytree(quicknat, tmp_path / "model")
     save_state(folder / "model.safetensors", state, {"format": "pt"})
     with pytest.raises(ValueError, match=r"model.safetensors: the weights must be finite"):
         zoo.from_pretrained(folder)
@@ -141,22 +136,22 @@ def test_a_new_head_keeps_the_other_weights(quicknat, tmp_path):
     model, _ = small_model("quicknat")
     model.about.classes = [GREY] * 33
     model.save_pretrained(tmp_path)
-    edit_config(tmp_path, pipeline="x")
+    for dtype in ("int8", mx.int8, np.float32):
+        with pytest.raises(ValueError, match=r"'dtype' must be one of float32, .*, float64 but got"):
+            zoo.from_pretrained(tmp_path, dtype=dtype)
     says = r"shape \(33, .* instead of \(5, .* classifier.conv.weight; .* ignore_mismatched_sizes=True"
-    unknown = r"Unknown keys of config.json: ['pipeline']"
-    with pytest.raises(ValueError, match=says), pytest.warns(UserWarning, match=re.escape(unknown)):
+    with pytest.raises(ValueError, match=says):
         zoo.from_pretrained(tmp_path, num_classes=5)
     with pytest.warns(UserWarning, match="new random") as said:
         new = zoo.from_pretrained(tmp_path, num_classes=5, ignore_mismatched_sizes=True)
     names = "classifier.conv.weight, classifier.conv.bias"
-    assert [str(w.message) for w in said] == [unknown, f"Parameters with new random values: {names}"]
+    assert [str(w.message) for w in said] == [f"Parameters with new random values: {names}"]
     assert (new.config["num_classes"], new.about.classes) == (5, [])
     assert new.classifier.conv.weight.shape[0] == 5
     assert mx.array_equal(new.encode1.conv1.weight, model.encode1.conv1.weight)
-    for dtype in ("int8", mx.int8, np.float32):
-        says = "'dtype' must be one of float32, float16, bfloat16, float64 but got"
-        with pytest.raises(ValueError, match=says):
-            zoo.from_pretrained(tmp_path, dtype=dtype)
+    edit_config(tmp_path, pipeline="x")
+    with pytest.warns(UserWarning, match=r"Unknown keys of config.json: \['pipeline'\]"):
+        zoo.from_pretrained(tmp_path)
 
 
 def test_a_name_that_is_neither_a_folder_nor_on_the_hub(quicknat, tmp_path, monkeypatch):
@@ -165,7 +160,7 @@ def test_a_name_that_is_neither_a_folder_nor_on_the_hub(quicknat, tmp_path, monk
         with pytest.raises(ValueError, match=f"There is no folder {name}. Pass a folder, owner"):
             zoo.from_pretrained(name)
 
-    found = copy_of(quicknat, tmp_path / "run" / "it")
+    found = shutil.copytree(quicknat, tmp_path / "run" / "it")
     with pytest.raises(OSError, match=f"no model.safetensors in the folder .*/run: did you mean {found}\\?$"):
         zoo.from_pretrained(tmp_path / "run")
     download = mock.Mock(side_effect=OSError("401 Client Error"))
@@ -216,9 +211,8 @@ def test_weights_and_arguments_of_another_model():
 
 
 def test_weights_that_do_not_fit_are_listed_and_the_cause_is_last(quicknat):
-    state = to_state_dict(small_model("quicknat")[0])
+    state = to_state_dict(small_model("quicknat")[0]) | {"extra\nmore": np.zeros(2)}
     del state["decode2.prelu.weight"]
-    state["extra\nmore"] = np.zeros(2)
     says = r"^QuickNAT cannot load the weights: missing: decode2.prelu.weight; not used: extra\\nmore\. The"
     with pytest.raises(ValueError, match=says):
         zoo.from_pytorch("quicknat", state)
@@ -257,7 +251,6 @@ def test_arguments_that_a_model_refuses():
         (lambda: zoo.SegNet(2, (4,), (65536,)), "'convolutions.0': .* less than or equal to 64"),
         (lambda: zoo.SegNet(2, (4,) * 17, (1,) * 17), "'channels': .* at most 16 items"),
         (lambda: vinn(x, [1.0, 1.0, 1.0]), "'scale_factor' must be a number"),
-        (lambda: vinn(x, 0), "'scale_factor' must be positive"),
         (lambda: vinn(x, [[1.0, float("nan")]]), "'scale_factor' must be positive"),
         (lambda: zoo.SegNet(2).predict(np.zeros((3, 3, 3), np.uint8)), r"at least 8 pos.* \(1, 3, 3, 3\)"),
         (lambda: zoo.QuickNAT(pool=3).predict(np.zeros((3, 3), np.uint8)), "at least 31 positions"),

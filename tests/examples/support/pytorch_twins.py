@@ -171,13 +171,6 @@ def indices_of(twin: nn.Module, *inputs: torch.Tensor) -> tuple[torch.Tensor, li
             hook.remove()
 
 
-def share_of_flips(ours: list, theirs: list) -> float:
-    """The fraction of indices that differ between two lists of arrays of the same shapes."""
-    pairs = [(np.asarray(a), np.asarray(b)) for a, b in zip(ours, theirs, strict=True)]
-    assert all(a.shape == b.shape for a, b in pairs)
-    return sum(int((a != b).sum()) for a, b in pairs) / max(1, sum(a.size for a, _ in pairs))
-
-
 def first_to_last(x: torch.Tensor) -> np.ndarray:
     """A PyTorch array (N, C, ...) with channels last, as in MLX."""
     return np.ascontiguousarray(np.moveaxis(x.detach().numpy(), 1, -1))
