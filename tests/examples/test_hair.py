@@ -131,12 +131,10 @@ def test_the_published_weights_give_what_mediapipe_gives(tmp_path):
     model = zoo.from_pytorch("hair", read_tflite(HAIR / "hair_segmentation.tflite"))
     expected = np.load(HAIR / "reference.npz")
     for path in sorted(HAIR.glob("*.png")):
-        with Image.open(path) as image:
-            mask = model.mask(image.convert("RGB"))
+        mask = model.mask(Image.open(path).convert("RGB"))
         assert np.array_equal(np.packbits(mask > 0.5), expected[f"{path.stem}_hair"])
         assert np.abs(mask[::4, ::4] - expected[f"{path.stem}_mask"]).mean() < 5e-5
-    with Image.open(HAIR / "square.png") as image:
-        square = np.asarray(image.convert("RGB"))
+    square = np.asarray(Image.open(HAIR / "square.png").convert("RGB"))
     frames = (np.roll(square, (3 * n, 5 * n), (0, 1)) for n in range(8))
     for mask, theirs in zip(model.masks(frames), expected["frame_masks"], strict=True):
         assert ((mask[::4, ::4] > 0.5) == (theirs > 0.5)).mean() > 0.999
@@ -146,15 +144,6 @@ def test_the_published_weights_give_what_mediapipe_gives(tmp_path):
 def random_model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hair") / "model"
     randomised(small_model("hair")[0], all_weights=True).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def black_model(random_model):
-    """A model that finds no hair."""
-    model, folder = zoo.HairSegmenter(), random_model.parent / "none"
-    model.head.layers[2].bias = mx.array([9.0, -9.0])
-    model.save_pretrained(folder)
     return folder
 
 
@@ -263,10 +252,11 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("words", "says"), REFUSED.items())
-def test_what_cannot_be_recoloured(words, says, inputs, black_model, monkeypatch):
+def test_what_cannot_be_recoloured(words, says, inputs, random_model, monkeypatch):
     monkeypatch.chdir(inputs)
+    monkeypatch.setattr(zoo.HairSegmenter, "masks", lambda _, frames: (np.zeros((64, 80)) for _ in frames))
     before = contents(inputs)
-    said = call("hair.py", *words.split(), "--model", black_model, status=1).stderr
+    said = call("hair.py", *words.split(), "--model", random_model, status=1).stderr
     assert re.match(says, said.splitlines()[0]), said
     assert contents(inputs) == before
 

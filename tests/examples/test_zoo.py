@@ -16,14 +16,7 @@ pytestmark = pytest.mark.external
 from autoencoder_twins import ConvAutoencoder3dTwin, InceptionAutoencoderTwin  # noqa: E402
 from brain_twins import FastSurferCNNTwin, FastSurferVINNTwin, HypVINNTwin, QuickNATTwin  # noqa: E402
 from hair_twin import HairSegmenterTwin  # noqa: E402
-from pytorch_twins import (  # noqa: E402
-    ENetTwin,
-    SegNetTwin,
-    first_to_last,
-    indices_of,
-    last_to_first,
-    randomise,
-)
+from pytorch_twins import ENetTwin, SegNetTwin, first_to_last, indices_of, last_to_first, randomise  # noqa: E402
 
 
 class Case(NamedTuple):
@@ -91,9 +84,7 @@ def test_scores_agree_with_pytorch_and_weights_go_back(name):
         expected, twin_indices = theirs(name, twin, x)
     expected = first_to_last(expected)
     allowed = 1e-5 * np.ptp(expected)
-    assert np.ptp(expected) > 0.1
-    assert not model.training
-
+    assert np.ptp(expected) > 0.1 > model.training
     with pooled_indices() as indices:
         scores = np.array(model(mx.array(x), *CASES[name].further))
     flips = [(np.array(a) != b).mean() for a, b in zip(indices, twin_indices, strict=True)]
@@ -103,7 +94,6 @@ def test_scores_agree_with_pytorch_and_weights_go_back(name):
     with pooled_indices(feed=twin_indices):  # so that near-ties have no effect
         fed = np.array(model(mx.array(x), *CASES[name].further))
     assert np.abs(fed - expected).max() < allowed
-
     back = to_state_dict(model, model.pytorch_names)
     state = {k: v for k, v in twin.state_dict().items() if "num_batches" not in k}
     assert set(back) == set(state)
@@ -111,10 +101,7 @@ def test_scores_agree_with_pytorch_and_weights_go_back(name):
 
 
 def worst_gradient(name: str, seed: int) -> float:
-    """The largest difference of a parameter's gradient from PyTorch's, relative to its norm.
-
-    With the running statistics of the weights, and the indices of PyTorch.
-    """
+    """The largest difference of a parameter's gradient, with PyTorch's indices, relative to its norm."""
     model, twin, x = pair(name, seed)
     scores, twin_indices = theirs(name, twin, x)
     target = np.random.default_rng(2).normal(size=first_to_last(scores).shape).astype(np.float32)
@@ -129,8 +116,7 @@ def worst_gradient(name: str, seed: int) -> float:
         names=model.pytorch_names,
     )
     assert len(found.gradients) > 20
-    assert found.scores < 1e-5
-    assert found.gap < 1e-6
+    assert max(found.scores, 10 * found.gap) < 1e-5
     return next(iter(found.gradients.values()))
 
 
@@ -141,12 +127,7 @@ def test_gradients_of_a_training_step_agree_with_pytorch(name):
     With a single seed, rounding can give an input of a PReLU the opposite sign, or a sum of terms that
     cancel can differ (docs/porting.md). For which seeds it does depends on the processor.
     """
-    worst = []
-    for seed in (1, 2, 3):
-        worst.append(worst_gradient(name, seed))
-        if worst[-1] < 5e-3:
-            break
-    assert worst[-1] < 5e-3, worst
+    assert any(worst_gradient(name, seed) < 5e-3 for seed in (1, 2, 3))
 
 
 @pytest.mark.parametrize("kind", [list, mx.array, np.float32])

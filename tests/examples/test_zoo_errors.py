@@ -19,8 +19,6 @@ from PIL import Image
 from programs import call
 from small_models import SMALL, edit_config, save_state, sizes_of, small_model
 
-import mlx_unpool
-
 
 @pytest.fixture(scope="module")
 def quicknat(tmp_path_factory) -> Path:
@@ -77,8 +75,8 @@ def test_errors_of_a_configuration_are_one_line_with_the_file_and_the_key(quickn
 
 
 def test_models_of_the_hub_are_loaded_and_uploaded_by_its_library(quicknat, monkeypatch):
-    model, x = small_model("quicknat")
-    download, api, uploaded = mock.Mock(return_value=str(quicknat)), mock.Mock(), {}
+    (model, x), uploaded = small_model("quicknat"), {}
+    download, api = mock.Mock(return_value=str(quicknat)), mock.Mock()
     monkeypatch.setattr("mlx_unpool_zoo.storage.snapshot_download", download)
     options = {"revision": "v1.0", "token": "t", "cache_dir": "c", "local_files_only": True}
     assert mx.array_equal(zoo.QuickNAT.from_pretrained("someone/it", **options)(x), model(x))
@@ -101,8 +99,8 @@ def test_models_of_the_hub_are_loaded_and_uploaded_by_its_library(quicknat, monk
 def test_damaged_weights_are_refused(quicknat, tmp_path):
     file = shutil.copytree(quicknat, tmp_path / "model") / "model.safetensors"
     content = file.read_bytes()
-    at = content.index(b"unknown")  # in the metadata
-    for wrong in (*damaged(content, 40), content[:at] + b"U" + content[at + 1 :], content[9:]):
+    metadata = content.replace(b"unknown", b"Unknown", 1)
+    for wrong in (*damaged(content, 40), metadata, content[9:]):
         file.write_bytes(wrong)
         with pytest.raises(ValueError, match=r"/model\.safetensors: it is damaged[^\n]*$"):
             zoo.from_pretrained(file.parent)
@@ -193,35 +191,30 @@ def test_the_authors_configurations_are_accepted_as_arguments_and_in_a_checkpoin
 
 IMAGES = {"encoder.0.weight": np.zeros((8, 1, 3, 3))}
 SURPLUS = {f"a{n}": np.zeros(1) for n in range(12)}
+STATE = to_state_dict(small_model("quicknat")[0])
+OTHER = {name: value for name, value in STATE.items() if name != "decode2.prelu.weight"} | {
+    "a\nb": np.zeros(2)
+}
+FEW = {name: value for name, value in OTHER.items() if name.startswith(("encode1", "class"))}
+MISFITS: list[tuple[str, Any, dict[str, Any], str]] = [
+    ("unet", SURPLUS, {}, r"'model_type' must be one of .*segnet.* but got 'unet'"),
+    ("quicknat", STATE, {"depth": 3}, "unexpected keyword argument 'depth'"),
+    ("quicknat", STATE, {"num_classes": "33"}, "'num_classes': Input should be a valid integer"),
+    ("quicknat", SURPLUS, {}, "names of ai-med/quick.* no 'encode1.conv1.weight' but a0, .* and 2 more"),
+    ("quicknat", STATE, {"num_filters": 5}, r"^QuickNAT cannot load .*: shape.*; ... and \d+ more"),
+    ("quicknat", OTHER, {}, r": missing: decode2.prelu.weight; not used: a\\nb\. The"),
+    ("quicknat", FEW, {}, r"(missing: [\w.]+; ){3}... and \d+ more\. .*those of ai-med/quickNAT_pytorch\.$"),
+    ("cerebnet", STATE, {}, "The weights look like those of quicknat"),
+    ("fastsurfer_cnn", "fastsurfer_vinn", {}, "The weights look like those of fastsurfer_vinn"),
+    ("conv_autoencoder_3d", IMAGES, {}, r"5 axes, but got the shape \(8, 1, 3, 3\), as for 2-D images"),
+]
 
 
-def test_weights_and_arguments_of_another_model():
-    for model_type, state, options, says in (
-        ("unet", SURPLUS, {}, r"'model_type' must be one of .*segnet.* but got 'unet'"),
-        ("quicknat", "quicknat", {"depth": 3}, "unexpected keyword argument 'depth'"),
-        ("quicknat", "quicknat", {"num_classes": "33"}, "'num_classes': Input should be a valid integer"),
-        ("quicknat", SURPLUS, {}, "names of ai-med/quick.* no 'encode1.conv1.weight' but a0, .* and 2 more"),
-        ("cerebnet", "quicknat", {}, "The weights look like those of quicknat"),
-        ("fastsurfer_cnn", "fastsurfer_vinn", {}, "The weights look like those of fastsurfer_vinn"),
-        ("conv_autoencoder_3d", IMAGES, {}, r"5 axes, but got the shape \(8, 1, 3, 3\), as for 2-D images"),
-    ):
-        state = state if isinstance(state, dict) else to_state_dict(small_model(state)[0])
-        with pytest.raises(ValueError, match=says):
-            zoo.from_pytorch(model_type, state, **options)
-
-
-def test_weights_that_do_not_fit_are_listed_and_the_cause_is_last(quicknat):
-    state = to_state_dict(small_model("quicknat")[0]) | {"extra\nmore": np.zeros(2)}
-    del state["decode2.prelu.weight"]
-    says = r"^QuickNAT cannot load the weights: missing: decode2.prelu.weight; not used: extra\\nmore\. The"
+@pytest.mark.parametrize(("model_type", "state", "options", "says"), MISFITS, ids=lambda v: str(v)[:20])
+def test_weights_that_do_not_fit(model_type, state, options, says):
+    state = to_state_dict(small_model(state)[0]) if isinstance(state, str) else state
     with pytest.raises(ValueError, match=says):
-        zoo.from_pytorch("quicknat", state)
-    few = {name: value for name, value in state.items() if name.startswith(("encode1", "class"))}
-    says = r"(missing: [\w.]+; ){3}... and \d+ more\. The names must be those of ai-med/quickNAT_pytorch\.$"
-    with pytest.raises(ValueError, match=says):
-        zoo.from_pytorch("quicknat", few)
-    with pytest.raises(ValueError, match=r"safetensors: QuickNAT cannot load .*: shape.*; ... and \d+ more"):
-        zoo.from_pretrained(quicknat, num_filters=5)
+        zoo.from_pytorch(model_type, state, **options)
 
 
 @pytest.mark.parametrize("prefix", ["model.", "net.0."])
@@ -235,8 +228,8 @@ def test_a_prefix_of_all_names_is_removed(prefix):
         load_state_dict(other, state)
     assert mx.array_equal(other(x), model(x))
     del state[f"{prefix}classifier.conv.bias"]
-    for ambiguous in (state, {f"{n}.{name}": np.ones(2) for n in "ab" for name in ("weight", "bias")}):
-        layer = other if ambiguous is state else nn.LayerNorm(2)
+    two = {f"{n}.{name}": np.ones(2) for n in "ab" for name in ("weight", "bias")}
+    for layer, ambiguous in ((other, state), (nn.LayerNorm(2), two)):
         with pytest.raises(ValueError, match=r"missing: [\w.]+; not used: [\w.]+; missing: "):
             load_state_dict(layer, ambiguous)
 
@@ -257,8 +250,7 @@ def test_arguments_that_a_model_refuses():
     ):
         with pytest.raises(ValueError, match=says):
             refused()
-    says = r"^\[ENet\] missing .* 'num_classes', and got 'classes'; the arguments are num_classes\.$"
-    with pytest.raises(TypeError, match=says):
+    with pytest.raises(TypeError, match=r"^\[ENet\] missing .* 'num_classes', and got 'classes'; the arg"):
         zoo.ENet(classes=3)
     for weights in (1.0, (1, 0, 0), [[1, 0], [0, 1]]):
         with pytest.raises(ValueError, match="'weight_factor' must be two numbers, the same for"):
@@ -276,16 +268,6 @@ def test_channels_first_inputs_are_named():
         for other in (x[0], mx.concatenate([x, x], axis=-1)):
             with pytest.raises(ValueError, match=rf"{start}\d+"):
                 model(other)
-
-
-def test_functional_pools_are_not_recorded():
-    x, feed = mx.random.normal((1, 4, 4, 1)), [mx.zeros((1, 2, 2, 1), mx.int32)]
-    pool = mlx_unpool.MaxPool2d(2, return_indices=True)
-    with pytest.raises(ValueError, match=r"'feed' has 1 arrays, but 0 calls .* functions"):  # noqa: SIM117
-        with zoo.pooled_indices(feed):
-            mlx_unpool.max_pool2d(x, 2, return_indices=True)
-    with zoo.pooled_indices(feed), pytest.raises(ValueError, match="1 arrays, but there are more calls"):
-        _ = [pool(x), pool(x)]
 
 
 def test_converting_stores_classes_plane_and_licence(tmp_path, monkeypatch):

@@ -61,9 +61,6 @@ def test_a_saved_model_comes_back(model_type, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(saved))  # of another save
     with pytest.raises(ValueError, match=r"/config\.json: it was not saved together with model\.safetensors"):
         zoo.from_pretrained(tmp_path)
-    again.save_pretrained(tmp_path / "b")
-    first, second = ((parent / "model.safetensors").read_bytes() for parent in (folder, tmp_path / "b"))
-    assert first == second
 
 
 @pytest.mark.parametrize("model_type", SMALL)
@@ -152,7 +149,6 @@ def test_loading_that_is_not_strict_keeps_the_initial_values_of_missing_arrays(t
 
 
 def test_a_quantised_model_comes_back(tmp_path):
-    """With a different number of bits in some layers."""
     model, x = zoo.QuickNAT(num_filters=64).eval(), mx.random.normal((1, 32, 32, 1))
     bits = {"encode1.SELayer.cSE.fc1": 4, "decode4.SELayer.cSE.fc1": 8}
     nn.quantize(
@@ -205,8 +201,6 @@ def test_resize_gives_what_pytorch_gives(mode, size):
     interpolate = torch.nn.functional.interpolate
     expected = first_to_last(interpolate(last_to_first(x), size=size, mode=mode, **options))
     assert np.abs(np.array(resize(mx.array(x), size, mode)) - expected).max() < 5e-6
-    with pytest.raises(ValueError, match="'mode' must be one of nearest"):
-        resize(mx.array(x), (5, 5), "linear")
 
 
 @pytest.mark.parametrize("position", get_args(CropPosition))
@@ -271,3 +265,10 @@ def test_a_near_tie_is_told_from_a_mistake(data_format):
     ):
         with pytest.raises(ValueError, match=says):
             zoo.compare_port(port, [1.0], theirs, [given], **extra)
+    with (
+        pytest.raises(ValueError, match=r"'feed' has 1 arrays, but 0 calls .* functions"),
+        pooled_indices([other]),
+    ):
+        mlx_unpool.max_pool2d(port.image, 2, return_indices=True)
+    with pooled_indices([other]), pytest.raises(ValueError, match="1 arrays, but there are more calls"):
+        _ = [port(1.0), port(1.0)]

@@ -2,9 +2,7 @@
 
 import pickle
 import re
-import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -127,8 +125,8 @@ def test_the_comparison_of_the_page_runs_with_pytorch():
     torch.manual_seed(0)
     page = (ROOT / "docs" / "porting.md").read_text()
     names: dict[str, Any] = {"original": Original().eval()}
-    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)[:2]:
-        exec(block, names)
+    for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL)[:2]:
+        exec(code, names)
     names["port"] = names["model"]
     pytorch.load_state_dict(names["port"], names["original"])
     exec(re.findall(r"```py\n(.*?)```", page, re.DOTALL)[0], names)
@@ -164,60 +162,47 @@ def test_a_weight_that_may_be_in_another_layout_is_a_warning(shape, recwarn):
     assert ["'weight' is not transposed, because" in text for text in said] == [True] * (shape[0] == 13)
 
 
-AROUND = [
-    lambda s: s,
-    lambda s: {"state_dict": s, "epoch": 3},
-    lambda s: {"model_state": s, "optimizer_state": {"state": {}}},
-    lambda s: {"network": s, "losses": [0.5]},
-    lambda s: {"model": {"state_dict": s}},
-    lambda s: {"state_dict": {f"module.{name}": value for name, value in s.items()}},
-]
-
-
 def test_a_state_dict_is_found_in_every_usual_checkpoint(tmp_path):
     state = {"a.weight": torch.arange(6.0).reshape(2, 3), "log_sigma": torch.tensor(0.5)}
-    for around in AROUND:
-        torch.save(around(state), tmp_path / "some.pth")
+    for checkpoint in (
+        state,
+        {"state_dict": {f"module.{name}": value for name, value in state.items()}, "epoch": 3},
+        {"model_state": state, "optimizer_state": {"state": {}}},
+        {"model": {"network": state}, "losses": [0.5]},
+    ):
+        torch.save(checkpoint, tmp_path / "some.pth")
         found = {name: value.tolist() for name, value in read_state(tmp_path / "some.pth").items()}
         assert found == {"a.weight": [[0, 1, 2], [3, 4, 5]], "log_sigma": 0.5}
 
 
-PUBLISHER = """
-    import sys, torch
-    from torch import nn
+class Dense(torch.nn.Module):
+    """A network whose class is in a module that cannot be imported."""
 
-    class Dense(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = nn.Conv2d(1, 2, 3)
-            self.norm = nn.BatchNorm2d(2)
-            self.blocks = nn.Sequential(nn.PReLU(), nn.Linear(2, 3, bias=False))
-            self.log_sigma = nn.Parameter(torch.zeros(()))
-            self.twin = self.norm  # listed twice
-            self.register_buffer("scratch", torch.zeros(1), persistent=False)
+    __module__ = "authors"
 
-    torch.manual_seed(0)
-    model = Dense()
-    torch.save(model, sys.argv[1])
-    torch.save({"epoch": 3, "model": model}, sys.argv[2])
-    torch.save(model.state_dict(), sys.argv[3])
-    # As PyTorch 0.3 saved models: with the source of the layers, which has changed, and plain parameters.
-    state = True, False, {}  # requires_grad, volatile, hooks
-    nn.Parameter.__reduce_ex__ = lambda self, protocol: (nn.Parameter, (self.data,), state)
-    torch.save(model, sys.argv[4], _use_new_zipfile_serialization=False)
-"""
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2)
+        self.blocks = torch.nn.Sequential(torch.nn.PReLU(), torch.nn.Linear(2, 3, bias=False))
+        self.log_sigma = torch.nn.Parameter(torch.zeros(()))
+        self.twin = self.norm  # listed twice
+        self.register_buffer("scratch", torch.zeros(1), persistent=False)
 
 
-def test_a_whole_pickled_model_is_read_without_its_code(tmp_path):
-    names = [tmp_path / name for name in ("whole.pth.tar", "inside.pth", "state.pth", "old.pth")]
-    script = tmp_path / "publisher.py"
-    script.write_text(textwrap.dedent(PUBLISHER))
-    subprocess.run([sys.executable, script, *names], check=True)
-    expected = read_state(names[2])
-    assert {"blocks.1.weight", "twin.weight"} <= expected.keys()
-    names[3].write_bytes(names[3].read_bytes().replace(b"def forward", b"def FORWARD"))
-    for path in (*names[:2], names[3]):
-        found = read_state(path)  # its class is defined in another script
+def test_a_whole_pickled_model_is_read_without_its_code(tmp_path, monkeypatch):
+    model, names = Dense(), [tmp_path / name for name in ("whole.pth.tar", "inside.pth", "old.pth")]
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "authors", sys.modules[__name__])
+        torch.save(model, names[0])
+        torch.save({"epoch": 3, "model": model}, names[1])
+        # As PyTorch 0.3: plain parameters with requires_grad, volatile and hooks, and the source of layers.
+        old = lambda self, _: (torch.nn.Parameter, (self.data,), (True, False, {}))
+        patch.setattr(torch.nn.Parameter, "__reduce_ex__", old)
+        torch.save(model, names[2], _use_new_zipfile_serialization=False)
+    names[2].write_bytes(names[2].read_bytes().replace(b"def forward", b"def FORWARD"))  # which has changed
+    expected = model.state_dict()
+    for path in names:
+        found = read_state(path)
         assert found.keys() == expected.keys()
         assert all(np.array_equal(found[name], expected[name]) for name in expected)
 
@@ -277,9 +262,7 @@ def test_arrays_without_numbers_are_refused_by_name(tmp_path):
         lists = [lists, lists]
     merges = "a0: &a0 {}\n"
     merges += "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 40))
-    state = {"fullconv.weight": torch.ones(16, 2, 3, 3)}
-    torch.save({"state_dict": state, "config": merges}, tmp_path / "enet.pth")
-    checkpoint = pytorch.read_checkpoint(tmp_path / "enet.pth")
+    checkpoint = {"state_dict": {"fullconv.weight": torch.ones(16, 2, 3, 3)}, "config": merges}
     assert pytorch.config_of(checkpoint) == {}
     with pytest.raises(ValueError, match=r"'num_classes': Input .* but got \[\[\["):
         zoo.from_pytorch("enet", checkpoint, num_classes=lists)

@@ -5,18 +5,13 @@ from torch import nn
 
 
 class Doubling(nn.ConvTranspose2d):
-    """TensorFlow's transposed convolution with stride 2 and the padding "same"."""
-
-    def forward(self, x):
+    def forward(self, x):  # TensorFlow's padding "same"
         return super().forward(x)[..., : 2 * x.shape[-2], : 2 * x.shape[-1]]
 
 
 def middle(kind: str | int, n: int) -> list[nn.Module]:
     """The layers between the first and the last of a branch; a number is a dilation."""
-
-    def conv(size: int, dilation: int = 1, groups: int = 1) -> nn.Module:
-        return nn.Conv2d(n, n, size, padding=dilation * (size // 2), dilation=dilation, groups=groups)
-
+    conv = lambda size, d=1, groups=1: nn.Conv2d(n, n, size, 1, d * (size // 2), d, groups)
     if kind == "separable":
         return [conv(3, groups=n), conv(1), nn.PReLU(n), conv(3, groups=n), nn.PReLU(n)]
     if kind == "5 x 5":
@@ -44,8 +39,6 @@ class Block(nn.Module):
 
 
 class HairSegmenterTwin(nn.Module):
-    """The network, with two classes."""
-
     def __init__(self) -> None:
         super().__init__()
         context = ["separable", 2, "5 x 5", 4, "separable", 8]

@@ -108,10 +108,8 @@ class ENetTwin(nn.Module):
         for stage in (2, 3):
             for number, kind in enumerate(kinds, start=1):
                 self.add_module(f"b{stage}{number}", Bottleneck(128, 128, *kind))
-        self.b40 = Bottleneck(128, 64, "up")
-        self.b41, self.b42 = Bottleneck(64, 64), Bottleneck(64, 64)
-        self.b50 = Bottleneck(64, 16, "up")
-        self.b51 = Bottleneck(16, 16)
+        self.b40, self.b41, self.b42 = Bottleneck(128, 64, "up"), Bottleneck(64, 64), Bottleneck(64, 64)
+        self.b50, self.b51 = Bottleneck(64, 16, "up"), Bottleneck(16, 16)
         self.fullconv = nn.ConvTranspose2d(16, classes, 3, 2, 1, 1, bias=False)
 
     def forward(self, x):
@@ -127,12 +125,6 @@ class ENetTwin(nn.Module):
         return self.fullconv(x)
 
 
-NORMS = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
-CONVOLUTIONS = nn.Conv1d | nn.Conv2d | nn.Conv3d
-TRANSPOSED = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
-POOLS = nn.MaxPool1d | nn.MaxPool2d | nn.MaxPool3d
-
-
 def randomise(model: nn.Module, seed: int) -> nn.Module:
     """Set random weights, statistics and slopes that keep the activations in a normal range.
 
@@ -142,14 +134,12 @@ def randomise(model: nn.Module, seed: int) -> nn.Module:
     for module in model.modules():
         if hasattr(module, "reset_parameters"):
             module.reset_parameters()
-    torch.manual_seed(seed)
-    for module in model.modules():
-        if isinstance(module, NORMS):
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
             nn.init.uniform_(module.weight, 0.5, 1.5)
             nn.init.normal_(module.bias, 0, 0.2)
             module.running_mean.normal_(0, 0.2)
             module.running_var.uniform_(0.5, 1.5)
-        elif isinstance(module, CONVOLUTIONS | TRANSPOSED):
+        elif isinstance(module, nn.modules.conv._ConvNd):
             nn.init.kaiming_normal_(module.weight)
         elif isinstance(module, nn.PReLU):
             nn.init.uniform_(module.weight, 0.1, 0.4)
@@ -159,16 +149,14 @@ def randomise(model: nn.Module, seed: int) -> nn.Module:
 def indices_of(twin: nn.Module, *inputs: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """The output of a twin and the indices from its pooling layers, in the order of their calls."""
     found: list[torch.Tensor] = []
+    pools = [layer for layer in twin.modules() if getattr(layer, "return_indices", False)]
     hooks = [
-        layer.register_forward_hook(lambda layer, given, result: found.append(result[1]))
-        for layer in twin.modules()
-        if isinstance(layer, POOLS) and layer.return_indices
+        pool.register_forward_hook(lambda pool, given, result: found.append(result[1])) for pool in pools
     ]
-    try:
-        return twin(*inputs), found
-    finally:
-        for hook in hooks:
-            hook.remove()
+    scores = twin(*inputs)
+    for hook in hooks:
+        hook.remove()
+    return scores, found
 
 
 def first_to_last(x: torch.Tensor) -> np.ndarray:
