@@ -30,13 +30,11 @@ def test_damaged_and_foreign_tflite_files_are_refused(tmp_path):
     constants, path = constants_of(small_model("hair")[0]), tmp_path / "hair.tflite"
     whole, (first, *_) = tflite_of(constants), constants
     path.write_bytes(whole)
-    said = call("mlx_unpool_zoo.convert", "hair", path, tmp_path / "a").stdout
-    assert said == f"{tmp_path / 'a'}: 181,506 parameters\n"
-    fewer = {name: value for name, value in constants.items() if name != "conv2d_9/Bias"}
+    assert "181,506 parameters" in call("mlx_unpool_zoo.convert", "hair", path, tmp_path / "a").stdout
     long = {"x" * 200_000 + str(n): np.zeros(1, np.float32) for n in range(60)}
     refusals = {
         "it is not a TFLite file": b"PK\x03\x04" * 9,
-        "missing: encoder.0.2.branch.0.b": tflite_of(fewer),
+        "missing: encoder.0.2.branch.0.b": tflite_of(constants | {"conv2d_9/Bias": np.zeros(0)}),
         "not used: more": tflite_of(constants | {"more": np.zeros(3, np.float32)}),
         r"shape .* instead of .*: stem.0.weight": tflite_of(constants | {first: constants[first][:, :1]}),
         "must be finite, .*stem": tflite_of(constants | {first: constants[first] * np.nan}),
@@ -79,7 +77,7 @@ def test_pictures_are_stretched_to_512_x_512_as_by_opencv(picture, expected):
 
 
 def test_a_mask_has_the_size_of_its_image_and_depends_on_the_mask_before():
-    model = randomised(small_model("hair")[0], all_weights=True)
+    model = randomised(zoo.HairSegmenter(), all_weights=True)
     first, second = model.masks([PICTURE, PICTURE])
     assert (first.shape, first.dtype) == ((64, 80), np.float32)
     assert 0 <= first.min() < 0.3 < 0.5 < first.max() <= 1
@@ -110,9 +108,8 @@ def test_12_megapixels_need_less_than_400_mb():
     model, picture = zoo.HairSegmenter(), np.zeros((3000, 4000, 3), np.uint8)
     tracemalloc.start()
     assert model.mask(picture).shape == (3000, 4000)
-    peak = tracemalloc.get_traced_memory()[1]
+    assert tracemalloc.get_traced_memory()[1] < 2e8
     tracemalloc.stop()
-    assert peak < 2e8
 
 
 @pytest.mark.skipif(not HAIR.is_dir(), reason="the published weights are not here (HAIR)")
@@ -129,19 +126,12 @@ def test_the_published_weights_give_what_mediapipe_gives(tmp_path):
         assert ((mask[::4, ::4] > 0.5) == (theirs > 0.5)).mean() > 0.999
 
 
-@pytest.fixture(scope="module")
-def random_model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("hair") / "model"
-    randomised(small_model("hair")[0], all_weights=True).save_pretrained(folder)
-    return folder
-
-
 def test_hair_gets_the_colour_and_keeps_its_texture():
     grey = np.random.default_rng(0).integers(20, 120, (30, 40, 1), np.uint8).repeat(3, -1)
     mask = np.zeros((30, 40), np.float32)
     mask[:, :20] = 1
-    bright = hair.brightness_of(grey, mask)
-    found = hair.recoloured(grey, mask, hair.table_of(hair.colour_of("#2f6bd0"), bright)).astype(float)
+    table = hair.table_of(hair.colour_of("#2f6bd0"), hair.brightness_of(grey, mask))
+    found = hair.recoloured(grey, mask, table).astype(float)
     assert np.array_equal(found[:, 20:], grey[:, 20:])
     assert found[:, :20, 2].mean() > found[:, :20, 0].mean() + 50
     assert np.corrcoef(grey[:, :20, 0].ravel(), found[:, :20].mean(-1).ravel())[0, 1] > 0.95
@@ -151,23 +141,6 @@ def test_hair_gets_the_colour_and_keeps_its_texture():
         red, green, blue = blond
         assert 1.15 < red / green < 1.8 > 1 < green / blue, shade  # neither olive nor orange
         assert (blond.mean() > shade) == (shade < 190)
-
-
-def test_photographs_keep_their_profile_and_orientation(tmp_path, random_model, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    image, turned = Image.fromarray(PICTURE), Image.Exif()
-    turned[0x0112] = 6
-    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
-    image.save("a.png", icc_profile=profile, exif=turned)
-    image.save("b.png")
-    said = call("hair.py", "a.png", "b.png", "--model", random_model, "--colour", "copper").stdout
-    assert (said.count("% hair, found in "), "Wrote demo/hair/a.png.\n" in said) == (2, True)
-    with Image.open("demo/hair/a.png") as first, Image.open("demo/hair/b.png") as second:
-        assert (first.size, second.size, first.info["icc_profile"]) == ((64, 80), (80, 64), profile)
-        assert 0.05 < (np.array(second) != PICTURE).any(-1).mean() < 0.95
-    assert (
-        "new-a.jpg." in call("hair", "a.png", "b.png", "--model", random_model, "--output", "new.jpg").stdout
-    )
 
 
 MILLISECOND = Fraction(1, 1000)
@@ -211,16 +184,32 @@ def read_film(path: Path) -> tuple[list[np.ndarray], tuple, int]:
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("inputs")
+    randomised(small_model("hair")[0], all_weights=True).save_pretrained(folder / "model")
     Image.fromarray(PICTURE).save(folder / "a.png")
     (folder / "link.png").symlink_to("a.png")
+    film = write_film(folder / "film.mp4").read_bytes()
+    (folder / "cut.mp4").write_bytes(film[: len(film) // 2])
     for name in ("bad.png", "bad.mp4"):
         (folder / name).write_bytes(b"something else" * 9)
-    whole = write_film(folder / "film.mp4").read_bytes()
-    (folder / "cut.mp4").write_bytes(whole[: len(whole) // 2])
-    with av.open(folder / "sound.mp4", "w") as film:
-        film.add_stream("aac", 8000)
-        film.start_encoding()
     return folder
+
+
+def test_photographs_keep_their_profile_and_orientation(tmp_path, inputs, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    image, turned = Image.fromarray(PICTURE), Image.Exif()
+    turned[0x0112] = 6
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    image.save("a.png", icc_profile=profile, exif=turned)
+    image.save("b.png")
+    said = call("hair.py", "a.png", "b.png", "--model", inputs / "model", "--colour", "copper").stdout
+    assert (said.count("% hair, found in "), "Wrote demo/hair/a.png.\n" in said) == (2, True)
+    with Image.open("demo/hair/a.png") as first, Image.open("demo/hair/b.png") as second:
+        assert (first.size, second.size, first.info["icc_profile"]) == ((64, 80), (80, 64), profile)
+        assert 0.05 < (np.array(second) != PICTURE).any(-1).mean() < 0.95
+    assert (
+        "new-a.jpg."
+        in call("hair", "a.png", "b.png", "--model", inputs / "model", "--output", "new.jpg").stdout
+    )
 
 
 REFUSED = {
@@ -235,28 +224,27 @@ REFUSED = {
     "bad.mp4": "bad.mp4 cannot be recoloured: Invalid data found",
     "none.mp4": "none.mp4 cannot be recoloured: No such file",
     "film.mp4 --output new.mp4": "film.mp4: no hair was found.",
-    "sound.mp4": "sound.mp4 has no pictures.",
     "cut.mp4": "cut.mp4 has no pictures.",
 }
 
 
 @pytest.mark.parametrize(("words", "says"), REFUSED.items())
-def test_what_cannot_be_recoloured(words, says, inputs, random_model, monkeypatch):
+def test_what_cannot_be_recoloured(words, says, inputs, monkeypatch):
     monkeypatch.chdir(inputs)
     monkeypatch.setattr(zoo.HairSegmenter, "masks", lambda _, frames: (np.zeros((64, 80)) for _ in frames))
     before = contents(inputs)
-    said = call("hair.py", *words.split(), "--model", random_model, status=1).stderr
+    said = call("hair.py", *words.split(), "--model", "model", status=1).stderr
     assert re.match(says, said.splitlines()[0]), said
     assert contents(inputs) == before
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_a_video_keeps_its_sound_times_and_orientation(turned, tmp_path, random_model, monkeypatch):
+def test_a_video_keeps_its_sound_times_and_orientation(turned, tmp_path, inputs, monkeypatch):
     film, seen, table_of = write_film(tmp_path / "film.mp4", turned), [], hair.table_of
     mask = np.eye(2, dtype=np.float32)[:1].repeat(80 if turned else 64, 0).repeat(32 if turned else 40, 1)
     monkeypatch.setattr(zoo.HairSegmenter, "masks", lambda _, frames: (mask for _ in frames))
     monkeypatch.setattr(hair, "table_of", lambda *given: seen.append(given[1]) or table_of(*given))
-    options = "--model", random_model, "--output", tmp_path / "dyed.mp4"
+    options = "--model", inputs / "model", "--output", tmp_path / "dyed.mp4"
     said = call("hair.py", film, "--colour", "blue", *options).stdout
     assert re.match(r"film.mp4: 4 frames, hair found in [\d.]+ s per frame\nWrote .*dyed.mp4.", said)
     before, kept, rotation = read_film(film)
@@ -272,6 +260,6 @@ def test_a_video_keeps_its_sound_times_and_orientation(turned, tmp_path, random_
 
 
 @pytest.mark.parametrize("name", ["a.png", "film.mp4"])
-def test_an_interrupted_program_leaves_its_files_as_they_were(name, inputs, tmp_path, random_model):
-    words = lambda folder: [inputs / name, "--model", random_model, "--output", folder / name]
+def test_an_interrupted_program_leaves_its_files_as_they_were(name, inputs, tmp_path):
+    words = lambda folder: [inputs / name, "--model", inputs / "model", "--output", folder / name]
     check_faults("hair", words, inputs, tmp_path)

@@ -71,17 +71,11 @@ def pair(name: str, seed: int = 0) -> tuple[zoo.Model, Any, np.ndarray]:
     return model, twin, x
 
 
-def theirs(name: str, twin: Any, x: np.ndarray) -> tuple[torch.Tensor, list[np.ndarray]]:
-    """The scores of a twin (N, C, ...), and its indices with channels last."""
-    scores, indices = indices_of(twin, last_to_first(x), *CASES[name].further)
-    return scores, [first_to_last(i) for i in indices]
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_scores_agree_with_pytorch_and_weights_go_back(name):
     model, twin, x = pair(name)
     with torch.no_grad():
-        expected, twin_indices = theirs(name, twin, x)
+        expected, twin_indices = indices_of(twin, last_to_first(x), *CASES[name].further)
     expected = first_to_last(expected)
     allowed = 1e-5 * np.ptp(expected)
     assert (np.ptp(expected) > 0.1, model.training) == (True, False)
@@ -103,7 +97,7 @@ def test_scores_agree_with_pytorch_and_weights_go_back(name):
 def worst_gradient(name: str, seed: int) -> float:
     """The largest difference of a parameter's gradient, with PyTorch's indices, relative to its norm."""
     model, twin, x = pair(name, seed)
-    scores, twin_indices = theirs(name, twin, x)
+    scores, twin_indices = indices_of(twin, last_to_first(x), *CASES[name].further)
     target = np.random.default_rng(2).normal(size=first_to_last(scores).shape).astype(np.float32)
     (scores * last_to_first(target)).mean().backward()
     found = zoo.compare_port(
@@ -140,6 +134,6 @@ def test_classes_of_a_scan_whose_sizes_depend_on_the_last_bit(size, voxel, kind)
     with torch.no_grad():
         theirs = scale if kind is list else torch.tensor(scale)
         expected, indices = indices_of(twin, last_to_first(x), theirs)
-    with pooled_indices(feed=[first_to_last(i) for i in indices]):
+    with pooled_indices(feed=indices):
         scores = np.array(model(mx.array(x), kind(scale)))
     assert np.abs(scores - first_to_last(expected)).max() < 1e-5 * np.ptp(expected.numpy())

@@ -30,8 +30,7 @@ def test_the_registry_has_every_model_and_a_small_one_is_tested():
 def test_a_saved_model_comes_back(model_type, tmp_path):
     model, x = small_model(model_type)
     classes = [{"name": "sky", "colour": [128, 128, 128]}] * model.config.get("num_classes", 0)
-    model.about.classes = classes
-    model.about.source, model.about.licence = "random numbers", "CC0-1.0"
+    model.about.classes, model.about.source = classes, "random numbers"
     folder = tmp_path / "a" / "model"
     model.save_pretrained(folder)
     metadata = mx.load(str(folder / "model.safetensors"), return_metadata=True)[1]
@@ -46,9 +45,7 @@ def test_a_saved_model_comes_back(model_type, tmp_path):
     assert ("Not for clinical use" in card, "pipeline_tag" in card) == (model.medical, model.segments)
 
     again = zoo.from_pretrained(folder)
-    assert type(again) is type(model)
-    assert not again.training
-    assert again.about == model.about
+    assert (type(again), again.training, again.about) == (type(model), False, model.about)
     assert json.dumps(again.config) == json.dumps(model.config)
     assert mx.array_equal(again(x), model(x))
     # As e740e53 and the versions before it saved models.
@@ -72,8 +69,7 @@ def test_weights_go_to_pytorch_and_back_and_are_exported(model_type, tmp_path):
     with mlx_unpool.exporting():  # before a call, which would evaluate the weights
         mx.export_function(str(path), again, x)
     assert mx.array_equal(again(x), model(x))
-    own = dict(tree_flatten(again.parameters()))
-    assert all(memoryview(value).c_contiguous for value in own.values())
+    assert all(memoryview(value).c_contiguous for _, value in tree_flatten(again.parameters()))
     (found,) = mx.import_function(str(path))(x)
     assert mx.abs(found - model(x)).max() < 1e-6 * mx.abs(model(x)).max()
 
@@ -103,8 +99,7 @@ def test_the_card_has_what_the_hub_reads(tmp_path):
     model.about.licence_link = "https://zenodo.org/records/10390573"
     card = str(model.model_card())
     assert "license: other\nlicense_name: See Zenodo\nlicense_link: https://zenodo" in card
-    assert "base_model: some/one\n" in card
-    assert "See Zenodo (https://zenodo.org/records/10390573)" in card
+    assert re.search(r"base_model: some/one\n(.|\n)*See Zenodo \(https://zenodo.org/records/10390573\)", card)
 
 
 def test_a_class_loads_its_own_folders(tmp_path):

@@ -14,8 +14,6 @@ from mlx_unpool_zoo.layers import BatchNorm
 from PIL import Image
 from small_models import SMALL, small_model
 
-import mlx_unpool
-
 PICTURE = np.random.default_rng(0).integers(0, 256, (43, 50, 3)).astype(np.uint8)
 
 
@@ -42,6 +40,9 @@ def test_the_input_is_normalised_and_has_the_type_of_the_model():
     quicknat.set_dtype(mx.bfloat16)
     assert quicknat.preprocess(np.zeros((4, 4))).dtype == mx.bfloat16
     assert small_model("enet")[0].preprocess(PICTURE).shape == (1, 48, 56, 3)
+    model, signal = zoo.SegNet(3, (4,), (1,), inputs=1, dims=1), np.random.default_rng(0).normal(size=50)
+    assert np.array_equal(model.preprocess(signal)[0, :, 0], signal.astype(np.float32))  # not scaled
+    assert (model.predict(signal).shape, model.predict(np.stack([signal] * 2)).shape) == ((50,), (2, 50))
 
 
 @pytest.mark.parametrize("kind", ["fastsurfer_cnn", "hypvinn", "quicknat"])
@@ -78,10 +79,8 @@ def test_predict_leaves_the_mode_of_every_layer(monkeypatch):
 BAD = {
     "int64": PICTURE.astype(np.int64),
     "float64 from 0.0 to 2": np.full((8, 8, 3), 2.0) * (PICTURE[:8, :8] > 128),
-    "float32 from -1.0": np.full((8, 8, 3), -1, np.float32),
     "float64 from nan": np.full((8, 8, 3), np.nan),
     "bool": PICTURE > 0,
-    r"the shape \(8, 8\)": np.zeros((8, 8), np.uint8),
     r"the shape \(1, 43, 50, 4\)": np.zeros((43, 50, 4), np.uint8),
     r"the shape \(1, 3, 8, 8\)": np.zeros((1, 3, 8, 8), np.uint8),
     r"the shape \(0, 8, 8, 3\)": np.zeros((0, 8, 8, 3), np.uint8),
@@ -118,16 +117,9 @@ def test_what_a_model_does_not_accept():
     with pytest.raises(ValueError, match=rf"^\[About\] {says}"):
         quicknat.about.classes = [{"name": "sky"}] * 33
     quicknat.about.input["normalisation"]["mean"] = []
-    with pytest.raises(ValueError, match="'mean' must have 1 entries but got 0"):
-        quicknat.predict(np.zeros((4, 4), np.uint8))
-    with pytest.raises(ValueError, match="'mean' must have 1 entries but got 0"):
-        quicknat.save_pretrained("x")
-
-
-def test_signals_are_not_scaled():
-    model, signal = zoo.SegNet(3, (4,), (1,), inputs=1, dims=1), np.random.default_rng(0).normal(size=50)
-    assert np.array_equal(model.preprocess(signal)[0, :, 0], signal.astype(np.float32))
-    assert (model.predict(signal).shape, model.predict(np.stack([signal] * 2)).shape) == ((50,), (2, 50))
+    for refused in (quicknat.predict, quicknat.save_pretrained):
+        with pytest.raises(ValueError, match="'mean' must have 1 entries but got 0"):
+            refused(np.zeros((4, 4), np.uint8))
 
 
 def test_the_classes_of_the_authors():
@@ -150,21 +142,13 @@ def test_the_classes_of_the_authors():
     assert [similar in card for card in cards] == [False, True]
 
 
-def test_models_unpool_with_window_indices():
-    for kind in ("segnet", "enet", "hair", "fastsurfer_vinn", "quicknat"):
-        pools = [layer for layer in small_model(kind)[0].modules() if isinstance(layer, mlx_unpool.MaxPool2d)]
-        assert {pool.index_format for pool in pools} == {"window"}, kind
-
-
 def test_statistics_stay_frozen_and_a_resumed_fine_tuning_step_is_the_same(tmp_path):
     """As with mlx.nn.BatchNorm alone: AdamW would let them decay."""
     model, x = small_model("enet")
     labels = mx.zeros(x.shape[:-1], mx.int32)
 
     def step(model, optimizer):
-        def loss_of(model):
-            return nn.losses.cross_entropy(model(x), labels, reduction="mean")
-
+        loss_of = lambda model: nn.losses.cross_entropy(model(x), labels).mean()
         mx.random.seed(2)  # of dropout
         _, gradients = nn.value_and_grad(model.train(), loss_of)(model)
         optimizer.update(model, gradients)
@@ -175,13 +159,12 @@ def test_statistics_stay_frozen_and_a_resumed_fine_tuning_step_is_the_same(tmp_p
         names = [name for name, _ in tree_flatten(model.trainable_parameters())]
         assert names
         assert not [name for name in names if "running_" in name]
-    continued = optim.AdamW(1e-2)
+    continued, resumed = optim.AdamW(1e-2), optim.AdamW(1e-2)
     step(model, continued)
     model.save_pretrained(tmp_path)
-    resumed, again = optim.AdamW(1e-2), zoo.from_pretrained(tmp_path)
-    resumed.state = tree_map(lambda v: v, continued.state)
-    for each in ((model, continued), (again, resumed)):
-        step(*each)
+    again, resumed.state = zoo.from_pretrained(tmp_path), tree_map(lambda v: v, continued.state)
+    step(model, continued)
+    step(again, resumed)
     expected = dict(tree_flatten(model.parameters()))
     for name, found in tree_flatten(again.parameters()):
         assert mx.array_equal(found, expected[name]), name

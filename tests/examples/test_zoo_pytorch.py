@@ -95,19 +95,16 @@ def test_nan_is_equal_to_nan_in_shared_parameters():
         pytorch.load_state_dict(layer, state | {"twin": np.ones((3, 2))}, names.get)
 
 
-def block(inputs: int, outputs: int) -> Any:
-    convolution = torch.nn.Conv2d(inputs, outputs, 3, padding=1)
-    return torch.nn.Sequential(convolution, torch.nn.BatchNorm2d(outputs), torch.nn.ReLU())
-
-
 class Original(torch.nn.Module):
     """The network of docs/porting.md in PyTorch."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.encoder = torch.nn.ModuleList([block(3, 16), block(16, 32)])
-        self.pool, self.unpool = torch.nn.MaxPool2d(2, return_indices=True), torch.nn.MaxUnpool2d(2)
-        self.decoder = torch.nn.ModuleList([block(32, 16), torch.nn.Conv2d(16, 5, 3, padding=1)])
+        tn, conv = torch.nn, lambda i, o: torch.nn.Conv2d(i, o, 3, padding=1)
+        block = lambda i, o: tn.Sequential(conv(i, o), tn.BatchNorm2d(o), tn.ReLU())
+        self.encoder = tn.ModuleList([block(3, 16), block(16, 32)])
+        self.pool, self.unpool = tn.MaxPool2d(2, return_indices=True), tn.MaxUnpool2d(2)
+        self.decoder = tn.ModuleList([block(32, 16), conv(16, 5)])
 
     def forward(self, x: Any) -> Any:
         stack = []

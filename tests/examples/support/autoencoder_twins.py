@@ -40,10 +40,7 @@ class TransposedTwin(nn.Module):
 
 
 class LastWins(torch.autograd.Function):
-    """Unpooling to the same length, where the last of several equal indices wins, and its derivative.
-
-    PyTorch does not specify which one wins, and gives the gradient of a position to all of them.
-    """
+    """Unpooling where the last of equal indices wins and gets the gradient; PyTorch specifies neither."""
 
     @staticmethod
     def forward(ctx, x, indices):
@@ -59,8 +56,6 @@ class LastWins(torch.autograd.Function):
 
 
 class InceptionAutoencoderTwin(nn.Module):
-    """Three inception layers, their transposed layers, and a parameter at the root of the model."""
-
     def __init__(self, inputs=1, filters=32, sizes=(9, 19, 39), narrow=32) -> None:
         super().__init__()
         wide, self.encoder, self.decoder = 4 * filters, nn.Module(), nn.Module()

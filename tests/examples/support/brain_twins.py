@@ -122,21 +122,16 @@ class HypVINNTwin(FastSurferVINNTwin):
 
 
 def zoomed(x, scale, target):
-    """``x`` resampled to ``target`` positions, each ``scale`` positions wide, and the actual scale.
-
-    The arithmetic is that of Python floats, or of tensors: it rounds to their type, and a number divided by a
-    tensor is the number times the reciprocal of the tensor.
-    """
+    """``x`` resampled to ``target`` positions, each ``scale`` wide, and the actual scale, of the same type."""
     sizes, missing, made = [], [], []
     for axis in (0, 1):
         have, want = x.shape[axis + 2], int(target[axis] * scale[axis])
         if want > have:
             sizes.append(int(have / scale[axis]))
-            made.append(have / sizes[-1])
         else:
-            x = x.narrow(axis + 2, 0, want)
+            x, have = x.narrow(axis + 2, 0, want), want
             sizes.append(target[axis])
-            made.append(want / target[axis])
+        made.append(have / sizes[-1])
         missing.append(target[axis] - sizes[-1])
     x = functional.interpolate(x, size=tuple(sizes), mode="bilinear", align_corners=False)
     made = made if isinstance(scale, list) else torch.tensor(made, dtype=scale.dtype)

@@ -1,5 +1,7 @@
 """SegNet and ENet in PyTorch, and what all comparisons with PyTorch share."""
 
+from collections import OrderedDict
+
 import numpy as np
 import torch
 from torch import nn
@@ -7,12 +9,8 @@ from torch.nn import functional
 
 
 def block(inputs: int, outputs: int) -> nn.Sequential:
-    """Convolution, normalisation and ReLU, as in ConvBlock of mlx_unpool_zoo.segnet."""
-    twin = nn.Sequential()
-    twin.conv = nn.Conv2d(inputs, outputs, 3, padding=1)
-    twin.norm = nn.BatchNorm2d(outputs)
-    twin.relu = nn.ReLU()
-    return twin
+    layers = {"conv": nn.Conv2d(inputs, outputs, 3, padding=1), "norm": nn.BatchNorm2d(outputs)}
+    return nn.Sequential(OrderedDict(layers, relu=nn.ReLU()))
 
 
 class SegNetTwin(nn.Module):
@@ -80,12 +78,9 @@ class Bottleneck(nn.Module):
 
 
 class Initial(nn.Module):
-    """The first layer of ENet."""
-
     def __init__(self) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(3, 13, 3, stride=2, padding=1)
-        self.norm = nn.BatchNorm2d(13)
+        self.conv, self.norm = nn.Conv2d(3, 13, 3, stride=2, padding=1), nn.BatchNorm2d(13)
         self.activation = nn.PReLU(16)
 
     def forward(self, x):
@@ -94,8 +89,6 @@ class Initial(nn.Module):
 
 
 class ENetTwin(nn.Module):
-    """ENet."""
-
     def __init__(self, classes: int) -> None:
         super().__init__()
         self.initial = Initial()
@@ -126,10 +119,7 @@ class ENetTwin(nn.Module):
 
 
 def randomise(model: nn.Module, seed: int) -> nn.Module:
-    """Set random weights, statistics and slopes that keep the activations in a normal range.
-
-    All depend only on the seed, also those that PyTorch drew when it created the layers.
-    """
+    """Draw all weights, statistics and slopes again, such that activations stay in a normal range."""
     torch.manual_seed(seed)
     for module in model.modules():
         if hasattr(module, "reset_parameters"):
@@ -146,16 +136,14 @@ def randomise(model: nn.Module, seed: int) -> nn.Module:
     return model
 
 
-def indices_of(twin: nn.Module, *inputs: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """The output of a twin and the indices from its pooling layers, in the order of their calls."""
-    found: list[torch.Tensor] = []
+def indices_of(twin: nn.Module, *inputs: torch.Tensor) -> tuple[torch.Tensor, list[np.ndarray]]:
+    """The output of a twin and the indices from its pooling layers, channels last, in the order of the calls."""
+    found, hook = list[np.ndarray](), lambda pool, given, result: found.append(first_to_last(result[1]))
     pools = [layer for layer in twin.modules() if getattr(layer, "return_indices", False)]
-    hooks = [
-        pool.register_forward_hook(lambda pool, given, result: found.append(result[1])) for pool in pools
-    ]
+    handles = [pool.register_forward_hook(hook) for pool in pools]
     scores = twin(*inputs)
-    for hook in hooks:
-        hook.remove()
+    for handle in handles:
+        handle.remove()
     return scores, found
 
 

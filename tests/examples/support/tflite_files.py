@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 import flatbuffers
 import mlx.nn as nn
@@ -32,9 +33,7 @@ def constants_of(model: zoo.HairSegmenter) -> dict[str, np.ndarray]:
     return found
 
 
-def tflite_of(
-    constants: Mapping[str, np.ndarray], operators: Mapping[str, int] = OPERATORS, kind: int = 0
-) -> bytes:
+def tflite_of(constants: Mapping[str, np.ndarray], operators: Any = OPERATORS, kind: int = 0) -> bytes:
     """A TFLite file with these constants, of a ``TensorType``, and operators, which are not connected."""
     builder = flatbuffers.Builder()
 
