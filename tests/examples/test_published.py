@@ -2,8 +2,7 @@
 
 import functools
 import hashlib
-import subprocess
-import sys
+import multiprocessing
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +14,6 @@ import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import pytest
 from mlx_unpool_zoo.published import PUBLISHED, Published
-from programs import environment
 from small_models import small_model
 from tflite_files import constants_of, tflite_of
 
@@ -111,28 +109,25 @@ def test_a_download_that_fails_is_an_error_in_one_line(name, says, server, tmp_p
     assert zoo.from_pretrained("hair").model_type == "hair"
 
 
-PROCESS = """
-import sys
-import mlx_unpool_zoo as zoo
-from mlx_unpool_zoo.published import PUBLISHED, Published
-
-PUBLISHED["hair"] = Published((sys.argv[1],), sys.argv[2], "authors", "MIT", "licence")
-zoo.from_pretrained("hair")
-"""
+def download(entry: Published) -> None:
+    PUBLISHED["hair"] = entry
+    zoo.from_pretrained("hair")
 
 
 def test_two_processes_may_download_at_once_and_one_may_be_killed(server, tmp_path):
-    entry = server.offer("slow")
-    command = [sys.executable, "-c", PROCESS, *entry.addresses, entry.sha256]
-    start = lambda: subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True)
-    with start() as first:
-        while not server.requests:
-            time.sleep(0.01)
-        time.sleep(0.3)  # within the download, which takes 1.2 s
-        first.kill()
+    entry, process = server.offer("slow"), multiprocessing.get_context("spawn").Process
+    killed, *both = (process(target=download, args=[entry]) for _ in range(3))
+    killed.start()
+    while not server.requests:
+        time.sleep(0.01)
+    time.sleep(0.3)  # within the download, which takes 1.2 s
+    killed.kill()
+    killed.join()
     assert not list((tmp_path / "cache").glob("hair*.tflite"))
-    both = [start(), start()]
-    outputs = [each.communicate()[1] for each in both]
-    assert [each.returncode for each in both] == [0, 0], outputs
+    for each in both:
+        each.start()
+    for each in both:
+        each.join()
+    assert [each.exitcode for each in both] == [0, 0]
     server.offer("none")
     assert zoo.from_pretrained("hair").model_type == "hair"

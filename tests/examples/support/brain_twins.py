@@ -122,7 +122,7 @@ class HypVINNTwin(FastSurferVINNTwin):
 
 
 def zoomed(x, scale, target):
-    """``x`` resampled to ``target`` positions, each ``scale`` wide, and the actual scale, of the same type."""
+    """``x`` resampled to ``target`` positions, each ``scale`` wide, and the actual scale, in its type."""
     sizes, missing, made = [], [], []
     for axis in (0, 1):
         have, want = x.shape[axis + 2], int(target[axis] * scale[axis])

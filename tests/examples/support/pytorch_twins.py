@@ -137,7 +137,7 @@ def randomise(model: nn.Module, seed: int) -> nn.Module:
 
 
 def indices_of(twin: nn.Module, *inputs: torch.Tensor) -> tuple[torch.Tensor, list[np.ndarray]]:
-    """The output of a twin and the indices from its pooling layers, channels last, in the order of the calls."""
+    """The output of a twin and the indices from its pooling layers, channels last, in order."""
     found, hook = list[np.ndarray](), lambda pool, given, result: found.append(first_to_last(result[1]))
     pools = [layer for layer in twin.modules() if getattr(layer, "return_indices", False)]
     handles = [pool.register_forward_hook(hook) for pool in pools]
