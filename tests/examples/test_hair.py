@@ -122,8 +122,7 @@ def test_the_published_weights_give_what_mediapipe_gives(tmp_path):
 
 def test_hair_gets_the_colour_and_keeps_its_texture():
     grey = np.random.default_rng(0).integers(20, 120, (30, 40, 1), np.uint8).repeat(3, -1)
-    mask = np.zeros((30, 40), np.float32)
-    mask[:, :20] = 1
+    mask = np.float32([[1, 0]]).repeat(30, 0).repeat(20, 1)
     table = hair.table_of(hair.colour_of("#2f6bd0"), hair.brightness_of(grey, mask))
     found = hair.recoloured(grey, mask, table).astype(float)
     assert np.array_equal(found[:, 20:], grey[:, 20:])
@@ -131,8 +130,7 @@ def test_hair_gets_the_colour_and_keeps_its_texture():
     assert np.corrcoef(grey[:, :20, 0].ravel(), found[:, :20].mean(-1).ravel())[0, 1] > 0.95
     assert hair.brightness_of(grey, mask * 0) is None
     for shade in (8, 60, 130, 230):  # from black hair to white
-        blond = hair.table_of(hair.colour_of("blond"), shade / 255)[shade]
-        red, green, blue = blond
+        red, green, blue = blond = hair.table_of(hair.colour_of("blond"), shade / 255)[shade]
         assert 1.15 < red / green < 1.8, shade  # neither olive nor orange
         assert green > blue
         assert (blond.mean() > shade) == (shade < 190)
