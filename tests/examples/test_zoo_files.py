@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 from mlx.utils import tree_flatten
-from mlx_unpool_zoo.fastsurfer import CropPosition, resize
+from mlx_unpool_zoo.fastsurfer import CropPosition, ResizeMode, resize
 from mlx_unpool_zoo.near_ties import pooled_indices
 from mlx_unpool_zoo.pytorch import to_state_dict
 from programs import ROOT
@@ -21,41 +21,28 @@ from small_models import SMALL, edit_config, save_state, sizes_of, small_model
 import mlx_unpool
 
 
-def test_the_registry_has_every_model_and_a_small_one_is_tested():
-    assert set(zoo.MODELS) == set(SMALL)
-    for name, model in zoo.MODELS.items():
-        assert model.model_type == name
-        assert model.default_about.paper
-
-
 @pytest.mark.parametrize("model_type", SMALL)
 def test_a_saved_model_comes_back(model_type, tmp_path):
     model, x = small_model(model_type)
     classes = [{"name": "sky", "colour": [128, 128, 128]}] * model.config.get("num_classes", 0)
-    model.about.classes = classes
-    model.about.source, model.about.licence = "random numbers", "CC0-1.0"
+    model.about.classes, model.about.source = classes, "random numbers"
     folder = tmp_path / "a" / "model"
     model.save_pretrained(folder)
     metadata = mx.load(str(folder / "model.safetensors"), return_metadata=True)[1]
-    saved, card = ((folder / name).read_text() for name in ("config.json", "README.md"))
-    saved = json.loads(saved)
+    saved, card = json.loads((folder / "config.json").read_text()), (folder / "README.md").read_text()
     assert json.loads(metadata["config.json"]) | {"saved": metadata["crc32"]} == saved
     assert (metadata["format"], saved["model_type"]) == ("mlx", model_type)
     assert saved["about"]["classes"] == classes
     assert "licence_text" not in saved["about"]  # but in LICENSE
     assert set(saved["about"]["input"]) == {"planes", "size", "multiple_of", "normalisation"}
-    assert saved["about"]["input"]["planes"] == x.shape[-1]
-    for said in ("random numbers", "sky" if classes else "", model.about.paper, "bibtex\n@article{"):
-        assert said in card
-    head = yaml.safe_load(card.split("---")[1])
-    assert (head["license"], "pipeline_tag" in head) == ("cc0-1.0", model.segments)
-    assert ("Not for clinical use" in card) == model.medical
+    assert model.about.paper
+    said = ["random numbers", "sky" if classes else "", model.about.paper, "bibtex\n@article{"]
+    assert [text for text in said if text not in card] == []
+    assert ("Not for clinical use" in card, "pipeline_tag" in card) == (model.medical, model.segments)
 
     again = zoo.from_pretrained(folder)
-    assert type(again) is type(model)
-    assert not again.training
-    assert again.about == model.about
-    assert json.loads(json.dumps(again.config)) == json.loads(json.dumps(model.config))
+    assert (type(again), again.training, again.about) == (type(model), False, model.about)
+    assert json.dumps(again.config) == json.dumps(model.config)
     assert mx.array_equal(again(x), model(x))
     # As e740e53 and the versions before it saved models.
     (tmp_path / "LICENSE").write_text("CC0")
@@ -67,9 +54,6 @@ def test_a_saved_model_comes_back(model_type, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(saved))  # of another save
     with pytest.raises(ValueError, match=r"/config\.json: it was not saved together with model\.safetensors"):
         zoo.from_pretrained(tmp_path)
-    again.save_pretrained(tmp_path / "b")
-    saved_again, first = (f / "model.safetensors" for f in (tmp_path / "b", folder))
-    assert saved_again.read_bytes() == first.read_bytes()
 
 
 @pytest.mark.parametrize("model_type", SMALL)
@@ -81,17 +65,9 @@ def test_weights_go_to_pytorch_and_back_and_are_exported(model_type, tmp_path):
     with mlx_unpool.exporting():  # before a call, which would evaluate the weights
         mx.export_function(str(path), again, x)
     assert mx.array_equal(again(x), model(x))
-    own = dict(tree_flatten(again.parameters()))
-    assert all(memoryview(value).c_contiguous for value in own.values())
+    assert all(memoryview(value).c_contiguous for _, value in tree_flatten(again.parameters()))
     (found,) = mx.import_function(str(path))(x)
     assert mx.abs(found - model(x)).max() < 1e-6 * mx.abs(model(x)).max()
-
-
-def test_weights_published_for_pytorch_beside_a_configuration_are_read(tmp_path):
-    model, x = small_model("quicknat")
-    model.save_pretrained(tmp_path)
-    save_state(tmp_path / "model.safetensors", model, {"format": "pt"})
-    assert mx.array_equal(zoo.from_pretrained(tmp_path)(x), model(x))
 
 
 def test_the_card_has_what_the_hub_reads(tmp_path):
@@ -109,44 +85,43 @@ def test_the_card_has_what_the_hub_reads(tmp_path):
         "pipeline_tag": "image-segmentation",
         "tags": ["mlx", "mlx-unpool", "fastsurfer_vinn", "axial"],
     }
-    said = ("# FastSurferVINN for MLX, axial slices", "**Not for clinical use.**", "@article{henschel")
-    made = "Weights: Zenodo 10390573", f"Converted by: mlx_unpool {mlx_unpool.__version__}"
-    assert [text for text in (*said, *made) if text not in body] == []
+    said = ["# FastSurferVINN for MLX, axial slices", "**Not for clinical use.**", "@article{henschel"]
+    said += ["Weights: Zenodo 10390573", f"Converted by: mlx_unpool {mlx_unpool.__version__}"]
+    assert [text for text in said if text not in body] == []
     assert (tmp_path / "LICENSE").read_text() == "Apache License\n"
     assert zoo.from_pretrained(tmp_path).about == model.about  # the copy of the licence as well
 
     model.about.licence, model.about.licence_text, model.about.base_model = "See Zenodo", "", "some/one"
     model.about.licence_link = "https://zenodo.org/records/10390573"
-    model.save_pretrained(tmp_path / "other")
-    card = (tmp_path / "other" / "README.md").read_text()
+    card = str(model.model_card())
     assert "license: other\nlicense_name: See Zenodo\nlicense_link: https://zenodo" in card
-    assert "base_model: some/one\n" in card
-    assert "See Zenodo (https://zenodo.org/records/10390573)" in card
+    assert re.search(r"base_model: some/one\n(.|\n)*See Zenodo \(https://zenodo.org/records/10390573\)", card)
 
 
 def test_a_class_loads_its_own_folders(tmp_path):
     model, x = small_model("fastsurfer_vinn")
     model.save_pretrained(tmp_path)
     assert mx.array_equal(zoo.FastSurferVINN.from_pretrained(str(tmp_path))(x), model(x))
+    again = zoo.FastSurferVINN.from_pytorch(to_state_dict(model), **sizes_of(model))
+    assert mx.array_equal(again(x), model(x))
     with pytest.raises(ValueError, match=r"be one of quicknat, .* use FastSurferVINN.from_pretrained, or"):
         zoo.QuickNAT.from_pretrained(tmp_path)
     edit_config(tmp_path, about={"base_model": "Deep-MI/FastSurfer"})  # as all models had it until e1aeba1
-    assert zoo.from_pretrained(tmp_path).about.base_model == ""
-    again = zoo.FastSurferVINN.from_pytorch(to_state_dict(model), **sizes_of(model))
-    assert mx.array_equal(again(x), model(x))
+    save_state(tmp_path / "model.safetensors", model, {"format": "pt"})  # as published for PyTorch
+    again = zoo.from_pretrained(tmp_path)
+    assert (again.about.base_model, mx.array_equal(again(x), model(x))) == ("", True)
 
 
-@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, "bfloat16"], ids=str)
+@pytest.mark.parametrize("dtype", [mx.float16, "bfloat16"], ids=str)
 @pytest.mark.parametrize("model_type", SMALL)
 def test_models_of_other_types(model_type, dtype, tmp_path):
     model, x = small_model(model_type)
     model.save_pretrained(tmp_path)
-    again = zoo.from_pretrained(tmp_path, dtype=dtype)
+    again, expected = zoo.from_pretrained(tmp_path, dtype=dtype), np.array(model(x))
     dtype = mx.bfloat16 if dtype == "bfloat16" else dtype
     assert {v.dtype for _, v in tree_flatten(again.parameters())} == {dtype}
-    found, expected = again(x.astype(dtype)), model(x)
-    assert found.dtype == dtype
-    assert found.shape == expected.shape
+    found = again(x.astype(dtype))
+    assert (found.dtype, found.shape) == (dtype, expected.shape)
     assert mx.isfinite(found.astype(mx.float32)).all()
 
 
@@ -161,22 +136,16 @@ def test_loading_that_is_not_strict_keeps_the_initial_values_of_missing_arrays(t
     new, ignored = "new random values: classifier.conv.bias", "ignored: head.weight"
     with pytest.warns(UserWarning, match=new), pytest.warns(UserWarning, match=ignored):
         again = zoo.from_pretrained(tmp_path, strict=False)
-    state = to_state_dict(model)
-    del state["classifier.conv.bias"]
-    with pytest.warns(UserWarning, match=new):
-        other = zoo.from_pytorch("quicknat", state, strict=False)
-    for loaded in (again, other):
-        assert mx.array_equal(loaded.encode1.conv1.weight, model.encode1.conv1.weight)
+    assert mx.array_equal(again.encode1.conv1.weight, model.encode1.conv1.weight)
 
 
 def test_a_quantised_model_comes_back(tmp_path):
-    """With a different number of bits in some layers."""
     model, x = zoo.QuickNAT(num_filters=64).eval(), mx.random.normal((1, 32, 32, 1))
-    kinds = {
-        f"{block}.SELayer.cSE.fc1": {"group_size": size, "bits": bits, "mode": "affine"}
-        for block, size, bits in (("encode1", 32, 4), ("decode4", 64, 8))
-    }
-    nn.quantize(model, class_predicate=lambda name, _: kinds.get(name, False))
+    bits = {"encode1.SELayer.cSE.fc1": 4, "decode4.SELayer.cSE.fc1": 8}
+    nn.quantize(
+        model,
+        class_predicate=lambda n, _: n in bits and {"group_size": 64, "bits": bits[n], "mode": "affine"},
+    )
     model.save_pretrained(tmp_path)
     again = zoo.from_pretrained(tmp_path)
     assert again.decode4.SELayer.cSE.fc1.bits == 8
@@ -198,21 +167,22 @@ def test_the_page_has_the_number_of_parameters_of_every_model():
     page, rows = (ROOT / "docs" / "zoo.md").read_text(), {}
     for row in re.findall(r"^\| (?!model)(.*`\w+`.*) \|$", page, re.MULTILINE):
         model_type, _, _, parameters, *_ = row.split(" | ")
-        rows[re.search(r"`(\w+)`", model_type)[1]] = parameters.replace(",", "")
-    assert set(rows) == set(zoo.MODELS)
-    for name, kind in zoo.MODELS.items():
-        models = [kind(12) if name in ("enet", "segnet") else kind()]
-        models += [zoo.SegNet.vgg16(12)] * (name == "segnet")
-        counts = [sum(v.size for _, v in tree_flatten(m.trainable_parameters())) for m in models]
-        assert counts == [int(n) for n in re.findall(r"\d{5,}", rows[name])], name
-
-
-# Layers.
+        rows[re.search(r"`(\w+)`", model_type)[1]] = re.findall(r"\d{5,}", parameters.replace(",", ""))
+    models = {
+        name: [kind(12) if name == "enet" else kind()]
+        for name, kind in zoo.MODELS.items()
+        if name != "segnet"
+    }
+    models["segnet"] = [zoo.SegNet(12), zoo.SegNet.vgg16(12)]
+    for name, each in models.items():
+        counts = [sum(v.size for _, v in tree_flatten(m.trainable_parameters())) for m in each]
+        assert counts == [int(n) for n in rows.pop(name)], name
+    assert (rows, set(SMALL)) == ({}, set(zoo.MODELS))
 
 
 @pytest.mark.external
-@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic", "area"])
-@pytest.mark.parametrize("size", [(48, 64), (20, 25), (7, 90), (33, 41)])
+@pytest.mark.parametrize("mode", get_args(ResizeMode))
+@pytest.mark.parametrize("size", [(48, 64), (20, 25), (7, 90)])
 def test_resize_gives_what_pytorch_gives(mode, size):
     torch = pytest.importorskip("torch")
     from pytorch_twins import first_to_last, last_to_first
@@ -222,38 +192,18 @@ def test_resize_gives_what_pytorch_gives(mode, size):
     interpolate = torch.nn.functional.interpolate
     expected = first_to_last(interpolate(last_to_first(x), size=size, mode=mode, **options))
     assert np.abs(np.array(resize(mx.array(x), size, mode)) - expected).max() < 5e-6
-    with pytest.raises(ValueError, match="'mode' must be one of nearest"):
-        resize(mx.array(x), (5, 5), "linear")
 
 
 @pytest.mark.parametrize("position", get_args(CropPosition))
 def test_slices_are_cropped_and_padded_at_the_requested_position(position):
     model = zoo.MODELS["fastsurfer_vinn"](2, 1, 2, 2, crop_position=position)
     x = mx.arange(48.0).reshape(1, 6, 8, 1)
-    rows = slice(2, 6) if "bottom" in position else slice(0, 4)
-    columns = slice(4, 8) if "right" in position else slice(0, 4)
-    if position == "center":
-        rows, columns = slice(1, 5), slice(2, 6)
+    top, left = (1, 2) if position == "center" else (2 * ("bottom" in position), 4 * ("right" in position))
     cropped, _ = model.zoom(x, [[1.0, 1.0]], (4, 4))
-    assert mx.array_equal(cropped, x[:, rows, columns])
+    assert mx.array_equal(cropped, x[:, top : top + 4, left : left + 4])
     padded, _ = model.zoom(x, [[1.0, 1.0]], (12, 16))
-    top = 6 if "bottom" in position else 3 * (position == "center")
-    left = 8 if "right" in position else 4 * (position == "center")
-    assert mx.array_equal(padded[:, top : top + 6, left : left + 8], x)
-    assert padded.sum() == x.sum()
-
-
-def test_indices_are_recorded_and_replaced_in_the_order_of_the_calls():
-    model, x = small_model("quicknat")
-    with pooled_indices() as found:
-        scores = model(x)
-    assert [i.shape for i in found] == [(1, 10, 17, 4), (1, 5, 8, 4), (1, 2, 4, 4), (1, 1, 2, 4)]
-    with pooled_indices(feed=found) as again:
-        assert mx.array_equal(model(x), scores)
-    assert all(map(mx.array_equal, again, found))
-    with pooled_indices(feed=[mx.zeros_like(i) for i in found]):
-        assert not np.allclose(model(x), scores)
-    assert mx.array_equal(model(x), scores)  # the layers are restored
+    around = [(0, 0), (3 * top, 6 - 3 * top), (2 * left, 8 - 2 * left), (0, 0)]
+    assert mx.array_equal(padded, mx.pad(x, around))
 
 
 class Port(nn.Module):
@@ -298,9 +248,18 @@ def test_a_near_tie_is_told_from_a_mistake(data_format):
     for inputs, got in (([np.ones(2)], "a list with ndarray"), (mx.ones(2), "array")):
         with pytest.raises(TypeError, match=rf"such as \[mx.array\(x\)\], but got {got}\.$"):
             zoo.compare_port(port, inputs, scores, [other])
-    with pytest.raises(ValueError, match="these 'gradients': bias"):
-        zoo.compare_port(port, [1.0], scores, [other], loss=mx.sum, gradients={"bias": np.ones(2)})
-    with pytest.raises(ValueError, match=r"'scores' must have the shape \(1, .* but got \(2,\)"):
-        zoo.compare_port(port, [1.0], np.zeros(2), [other])
-    with pytest.raises(ValueError, match=r"call 1 got \(\d, \d, \d\) instead of \(1, "):
-        zoo.compare_port(port, [1.0], scores, [other[0]])
+    unknown = {"loss": mx.sum, "gradients": {"bias": np.ones(2)}}
+    for theirs, given, extra, says in (
+        (scores, other, unknown, "these 'gradients': bias"),
+        (np.zeros(2), other, {}, r"'scores' must have the shape \(1, .* but got \(2,\)"),
+        (scores, other[0], {}, r"call 1 got \(\d, \d, \d\) instead of \(1, "),
+    ):
+        with pytest.raises(ValueError, match=says):
+            zoo.compare_port(port, [1.0], theirs, [given], **extra)
+    with (
+        pytest.raises(ValueError, match=r"'feed' has 1 arrays, but 0 calls .* functions"),
+        pooled_indices([other]),
+    ):
+        mlx_unpool.max_pool2d(port.image, 2, return_indices=True)
+    with pooled_indices([other]), pytest.raises(ValueError, match="1 arrays, but there are more calls"):
+        _ = [port(1.0), port(1.0)]

@@ -14,8 +14,6 @@ from mlx_unpool_zoo.layers import BatchNorm
 from PIL import Image
 from small_models import SMALL, small_model
 
-import mlx_unpool
-
 PICTURE = np.random.default_rng(0).integers(0, 256, (43, 50, 3)).astype(np.uint8)
 
 
@@ -26,8 +24,7 @@ def test_a_prediction_has_the_size_of_the_image():
     padded = np.pad(PICTURE, [(0, 5), (0, 6), (0, 0)], mode="edge")
     expected = mx.argmax(model(mx.array(padded[None].astype(np.float32))), axis=-1)
     assert np.array_equal(classes, np.array(expected)[0, :43, :50])
-    others = (PICTURE / 255, (PICTURE / 255).astype(np.float32), mx.array(PICTURE), mx.array(PICTURE / 255))
-    for same in (PICTURE, *others, Image.fromarray(PICTURE).convert("RGBA")):
+    for same in (PICTURE, PICTURE / 255, mx.array(PICTURE / 255), Image.fromarray(PICTURE).convert("RGBA")):
         assert (model.predict(same) == classes).mean() > 0.99
     for batch in (np.stack([PICTURE] * 2), [PICTURE] * 2, [Image.fromarray(PICTURE)] * 2):
         assert np.array_equal(model.predict(batch), [classes, classes])
@@ -43,18 +40,18 @@ def test_the_input_is_normalised_and_has_the_type_of_the_model():
     quicknat.set_dtype(mx.bfloat16)
     assert quicknat.preprocess(np.zeros((4, 4))).dtype == mx.bfloat16
     assert small_model("enet")[0].preprocess(PICTURE).shape == (1, 48, 56, 3)
+    model, signal = zoo.SegNet(3, (4,), (1,), inputs=1, dims=1), np.random.default_rng(0).normal(size=50)
+    assert np.array_equal(model.preprocess(signal)[0, :, 0], signal.astype(np.float32))  # not scaled
+    assert (model.predict(signal).shape, model.predict(np.stack([signal] * 2)).shape) == ((50,), (2, 50))
 
 
 @pytest.mark.parametrize("kind", ["fastsurfer_cnn", "hypvinn", "quicknat"])
 def test_slices_of_a_volume_have_their_neighbours_as_channels(kind):
     model, x = small_model(kind)
     volume = np.random.default_rng(1).integers(0, 256, (5, 32, 48, model.modalities)).astype(np.uint8)
-    parts = []
-    for modality in range(model.modalities):
-        half = x.shape[-1] // model.modalities // 2
-        places = [np.clip(np.arange(n - half, n + half + 1), 0, 4) for n in range(5)]
-        parts.append(np.stack([np.moveaxis(volume[p, ..., modality], 0, -1) for p in places]))
-    slices = np.concatenate(parts, axis=-1)
+    half = x.shape[-1] // model.modalities // 2
+    places = np.clip(np.arange(5)[:, None] + np.arange(-half, half + 1), 0, 4)
+    slices = np.concatenate([np.moveaxis(volume[places, ..., n], 1, -1) for n in range(model.modalities)], -1)
     volume = volume[..., 0] if model.modalities == 1 else volume
     assert np.array_equal(model.preprocess(volume), slices / np.float32(255))
     classes = model.predict(volume)
@@ -62,9 +59,8 @@ def test_slices_of_a_volume_have_their_neighbours_as_channels(kind):
     assert np.array_equal(classes[2], model.predict(slices[2]))
 
 
-@pytest.mark.parametrize("kind", ["segnet", "enet"])
-def test_predict_leaves_the_mode_of_every_layer(kind, monkeypatch):
-    model, _ = small_model(kind)
+def test_predict_leaves_the_mode_of_every_layer(monkeypatch):
+    model, _ = small_model("enet")
     expected = model.predict(PICTURE)
     model.train()
     model.modules()[1].eval()
@@ -83,10 +79,8 @@ def test_predict_leaves_the_mode_of_every_layer(kind, monkeypatch):
 BAD = {
     "int64": PICTURE.astype(np.int64),
     "float64 from 0.0 to 2": np.full((8, 8, 3), 2.0) * (PICTURE[:8, :8] > 128),
-    "float32 from -1.0": np.full((8, 8, 3), -1, np.float32),
     "float64 from nan": np.full((8, 8, 3), np.nan),
     "bool": PICTURE > 0,
-    r"the shape \(8, 8\)": np.zeros((8, 8), np.uint8),
     r"the shape \(1, 43, 50, 4\)": np.zeros((43, 50, 4), np.uint8),
     r"the shape \(1, 3, 8, 8\)": np.zeros((1, 3, 8, 8), np.uint8),
     r"the shape \(0, 8, 8, 3\)": np.zeros((0, 8, 8, 3), np.uint8),
@@ -123,56 +117,26 @@ def test_what_a_model_does_not_accept():
     with pytest.raises(ValueError, match=rf"^\[About\] {says}"):
         quicknat.about.classes = [{"name": "sky"}] * 33
     quicknat.about.input["normalisation"]["mean"] = []
-    for refused in (
-        lambda: quicknat.predict(np.zeros((4, 4), np.uint8)),
-        lambda: quicknat.save_pretrained("x"),
-    ):
+    for refused in (quicknat.predict, quicknat.save_pretrained):
         with pytest.raises(ValueError, match="'mean' must have 1 entries but got 0"):
-            refused()
-
-
-def test_signals_are_not_scaled():
-    model, signal = zoo.SegNet(3, (4,), (1,), inputs=1, dims=1), np.random.default_rng(0).normal(size=50)
-    assert np.array_equal(model.preprocess(signal)[0, :, 0], signal.astype(np.float32))
-    assert (model.predict(signal).shape, model.predict(np.stack([signal] * 2)).shape) == ((50,), (2, 50))
+            refused(np.zeros((4, 4), np.uint8))
 
 
 def test_the_classes_of_the_authors():
     for model, count, names in (
-        (zoo.FastSurferVINN, 79, ("Background", "Left-Cerebral-White-Matter", "ctx-rh-superiorfrontal")),
-        (zoo.FastSurferCNN, 51, ("Background", "3rd-Ventricle", "ctx-lh-insula")),
-        (zoo.CerebNet, 28, ("Unknown", "Left_I_IV", "Right_Corpus_Medullare")),
-        (zoo.CerebNet, 17, ("Unknown", "I_IV", "Corpus_Medullare")),
+        (zoo.FastSurferVINN, 79, {1: "Left-Cerebral-White-Matter", 78: "ctx-rh-superiorfrontal"}),
+        (zoo.FastSurferCNN, 51, {1: "3rd-Ventricle", 50: "ctx-lh-insula"}),
+        (zoo.CerebNet, 28, {0: "Unknown", 1: "Left_I_IV", 27: "Right_Corpus_Medullare"}),
+        # As in CerebNet2Sagittal.json of the authors.
+        (zoo.CerebNet, 17, {1: "I_IV", 3: "VI", 4: "Vermis_VI", 12: "IX", 16: "Corpus_Medullare"}),
     ):
         classes = model(count, num_filters=2).about.classes
-        assert len(classes) == count
-        assert tuple(classes[n]["name"] for n in (0, 1, -1)) == names
-    # As in CerebNet2Sagittal.json of the authors.
-    sagittal = [entry["name"] for entry in zoo.CEREBNET[17]]
-    assert (sagittal.index("VI"), sagittal.index("Vermis_VI"), sagittal.index("IX")) == (3, 4, 12)
+        assert (len(classes), {n: classes[n]["name"] for n in names}) == (count, names)
     assert zoo.CEREBNET[28][8] == {"name": "Left_CrusI", "colour": [230, 148, 34], "label": 8}
     assert zoo.HypVINN(79, num_filters=2, num_filters_interpol=2).about.classes == []
     for model in (zoo.ENet(12), zoo.SegNet(12)):
         again = zoo.from_pytorch(model.model_type, pytorch.to_state_dict(model, model.pytorch_names))
         assert (model.about.classes, again.about.classes) == ([], zoo.CAMVID)
-    assert zoo.__version__ == mlx_unpool.__version__
-
-
-def test_models_unpool_with_window_indices(monkeypatch):
-    original, dtypes = mlx_unpool.MaxUnpool2d.__call__, set()
-
-    def call(self, x, indices, *args, **options):
-        dtypes.add(indices.dtype)
-        return original(self, x, indices, *args, **options)
-
-    monkeypatch.setattr(mlx_unpool.MaxUnpool2d, "__call__", call)
-    for kind in ("segnet", "enet", "fastsurfer_vinn", "quicknat"):
-        model, x = small_model(kind)
-        model(x)
-    assert dtypes == {mx.uint8}
-
-
-def test_a_segnet_that_is_not_that_of_the_paper_says_so():
     similar = "2481-2495. This is a similar network with [12, 24, 48] channels"
     cards = [str(model.model_card()) for model in (zoo.SegNet.vgg16(12), zoo.SegNet(12))]
     assert [similar in card for card in cards] == [False, True]
@@ -184,30 +148,26 @@ def test_statistics_stay_frozen_and_a_resumed_fine_tuning_step_is_the_same(tmp_p
     labels = mx.zeros(x.shape[:-1], mx.int32)
 
     def step(model, optimizer):
-        def loss_of(model):
-            return nn.losses.cross_entropy(model(x), labels, reduction="mean")
-
+        loss_of = lambda model: nn.losses.cross_entropy(model(x), labels).mean()
         mx.random.seed(2)  # of dropout
         _, gradients = nn.value_and_grad(model.train(), loss_of)(model)
         optimizer.update(model, gradients)
         mx.eval(model.parameters(), optimizer.state)
 
-    for freezing in (lambda m: m.freeze().unfreeze(), lambda m: m.stage4[1].freeze().unfreeze()):
-        freezing(model)
+    for part in (model, model.stage4[1]):
+        part.freeze().unfreeze()
         names = [name for name, _ in tree_flatten(model.trainable_parameters())]
         assert names
         assert not [name for name in names if "running_" in name]
-    continued = optim.AdamW(1e-2)
+    continued, resumed = optim.AdamW(1e-2), optim.AdamW(1e-2)
     step(model, continued)
     model.save_pretrained(tmp_path)
-    resumed, again = optim.AdamW(1e-2), zoo.from_pretrained(tmp_path)
-    resumed.state = tree_map(lambda v: v, continued.state)
-    for each in ((model, continued), (again, resumed)):
-        step(*each)
-    for (name, found), (_, expected) in zip(
-        tree_flatten(again.parameters()), tree_flatten(model.parameters())
-    ):
-        assert mx.array_equal(found, expected), name
+    again, resumed.state = zoo.from_pretrained(tmp_path), tree_map(lambda v: v, continued.state)
+    step(model, continued)
+    step(again, resumed)
+    expected = dict(tree_flatten(model.parameters()))
+    for name, found in tree_flatten(again.parameters()):
+        assert mx.array_equal(found, expected[name]), name
 
 
 def test_the_metrics_are_those_of_scikit_learn_and_scipy():

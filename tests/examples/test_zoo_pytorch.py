@@ -2,10 +2,7 @@
 
 import pickle
 import re
-import subprocess
 import sys
-import textwrap
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +13,14 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo import pytorch
-from mlx_unpool_zoo.pytorch import convert_state_dict, read_state, state_of, to_state_dict
+from mlx_unpool_zoo.pytorch import convert_state_dict, read_state, to_state_dict
 from programs import Bomb
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.external
 ROOT = Path(__file__).parents[2]
 
-from pytorch_twins import first_to_last, last_to_first  # noqa: E402
+from pytorch_twins import first_to_last, last_to_first, randomise  # noqa: E402
 
 
 def largest_difference(model: nn.Module, twin: Any, shape: tuple[int, ...]) -> float:
@@ -33,63 +30,39 @@ def largest_difference(model: nn.Module, twin: Any, shape: tuple[int, ...]) -> f
     return float(np.abs(found - first_to_last(twin(last_to_first(x)))).max())
 
 
-class Autoencoder(nn.Module):
-    """A typical network: layers in ``nn.Sequential``, and ``Linear`` before and after a feature map."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm(4), nn.PReLU())
-        self.fc, self.back = nn.Linear(4 * 5 * 6, 8), nn.Linear(8, 4 * 5 * 6)
-        self.decoder = nn.ConvTranspose2d(4, 1, 3)
-
-    def __call__(self, x: mx.array) -> mx.array:
-        x = self.encoder(x)
-        return self.decoder(self.back(self.fc(x.flatten(1))).reshape(x.shape))
-
-
-SHAPE = (4, 5, 6)  # of the feature map in PyTorch: channels, height, width
-
-
-def autoencoder_twin() -> Any:
-    """The same network in PyTorch, with random statistics."""
-    tn = torch.nn
-    torch.manual_seed(0)
-    encoder = tn.Sequential(tn.Conv2d(1, 4, 3), tn.BatchNorm2d(4), tn.PReLU())
-    encoder[1].running_mean.uniform_(-0.5, 0.5)
-    encoder[1].running_var.uniform_(0.5, 1.5)
-    layers = {"encoder": encoder, "flat": tn.Flatten(), "fc": tn.Linear(4 * 5 * 6, 8)}
-    layers |= {"back": tn.Linear(8, 4 * 5 * 6), "full": tn.Unflatten(1, SHAPE)}
-    return tn.Sequential(OrderedDict(layers, decoder=tn.ConvTranspose2d(4, 1, 3))).eval()
+SHAPE = (4, 5, 6)  # of a feature map in PyTorch: channels, height, width
 
 
 def test_a_linear_layer_after_a_flatten_is_reordered_on_request():
-    twin, model = autoencoder_twin(), Autoencoder()
-    layers = {"flatten": {"fc": SHAPE}, "unflatten": {"back": SHAPE}}
+    tn, linear = torch.nn, [(4 * 5 * 6, 8), (8, 4 * 5 * 6)]
+    twin = tn.Sequential(tn.Conv2d(1, 4, 3), tn.BatchNorm2d(4), tn.PReLU(), tn.Flatten())
+    twin += tn.Sequential(*(tn.Linear(*sizes) for sizes in linear), tn.Unflatten(1, SHAPE))
+    twin = randomise(twin.append(tn.ConvTranspose2d(4, 1, 3)), 0).eval()
+    flatten, unflatten = lambda x: x.flatten(1), lambda x: x.reshape(-1, 5, 6, 4)
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm(4), nn.PReLU(), flatten)
+    model.layers += [*(nn.Linear(*sizes) for sizes in linear), unflatten, nn.ConvTranspose2d(4, 1, 3)]
+    layers = {"flatten": {"layers.4": SHAPE}, "unflatten": {"layers.5": SHAPE}}
     report = pytorch.load_state_dict(model, twin, **layers)
     assert largest_difference(model, twin, (2, 7, 8, 1)) < 1e-6
     assert set(report.loaded) == {name for name, _ in tree_flatten(model.parameters())}
     assert (report.missing, report.unexpected) == ([], [])
-    assert report.ignored == ["encoder.1.num_batches_tracked"]
+    assert report.ignored == ["1.num_batches_tracked"]
     there = to_state_dict(model, **layers)
     twin.load_state_dict({name: torch.from_numpy(value) for name, value in there.items()})
     assert largest_difference(model, twin, (2, 7, 8, 1)) < 1e-6
-    with pytest.raises(ValueError, match="must name layers of the model, but got head"):
-        to_state_dict(model, flatten={"head": SHAPE})
     pytorch.load_state_dict(model, twin)  # without the request, the order of PyTorch is kept
     assert largest_difference(model, twin, (2, 7, 8, 1)) > 0.01
-    with pytest.raises(ValueError, match=r"with 120 elements for 'fc', but got \(4, 5, 5\)"):
-        pytorch.load_state_dict(model, twin, flatten={"fc": (4, 5, 5)})
+    with pytest.raises(ValueError, match=r"with 120 elements for 'layers.4', but got \(4, 5, 5\)"):
+        pytorch.load_state_dict(model, twin, flatten={"layers.4": (4, 5, 5)})
     with pytest.raises(ValueError, match="must name layers of the model, but got head"):
         pytorch.load_state_dict(model, twin, flatten={"head": SHAPE})
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm")
 @pytest.mark.parametrize("dim", [0, 1, None])
-@pytest.mark.parametrize("style", ["hook", "parametrization"])
-def test_weight_normalisation_is_folded(style, dim):
-    utils = torch.nn.utils
-    norm = (utils.parametrizations if style == "parametrization" else utils).weight_norm
-    twin = torch.nn.ModuleDict({"conv": norm(torch.nn.Conv1d(3, 5, 3), dim=dim)})
+@pytest.mark.parametrize("utils", [torch.nn.utils, torch.nn.utils.parametrizations])
+def test_weight_normalisation_is_folded(utils, dim):
+    twin = torch.nn.ModuleDict({"conv": utils.weight_norm(torch.nn.Conv1d(3, 5, 3), dim=dim)})
     with torch.no_grad():
         for parameter in twin.parameters():
             parameter.uniform_(0.5, 2)
@@ -101,39 +74,25 @@ def test_weight_normalisation_is_folded(style, dim):
     assert largest_difference(model.conv, twin["conv"], (2, 9, 3)) < 1e-5
 
 
-def test_entries_that_are_not_arrays_are_ignored_with_a_note():
-    state = {"weight": np.ones((3, 2)), "bias": np.zeros(3), "_extra_state": {"a": 1}, "epoch": 7}
-    layer = nn.Linear(2, 3)
-    assert pytorch.load_state_dict(layer, state).ignored == ["_extra_state", "epoch"]
-    assert mx.array_equal(layer.weight, mx.ones((3, 2)))
-    with pytest.warns(UserWarning, match="not arrays: _extra_state, epoch"):
-        assert list(state_of(state)) == ["weight", "bias"]
-
-
 def test_a_part_of_the_weights_can_be_loaded():
-    layer = nn.Linear(2, 3)
+    layer, state = nn.Linear(2, 3), {"weight": np.ones((3, 2)), "head": np.ones(4), "epoch": 7}
     before = layer.bias
-    report = pytorch.load_state_dict(layer, {"weight": np.ones((3, 2)), "head": np.ones(4)}, strict=False)
-    assert report == pytorch.Report(["weight"], ["bias"], ["head"], [])
+    report = pytorch.load_state_dict(layer, state, strict=False)
+    assert report == pytorch.Report(["weight"], ["bias"], ["head"], ["epoch"])
+    assert mx.array_equal(layer.weight, mx.ones((3, 2)))
     assert mx.array_equal(layer.bias, before)
     with pytest.raises(ValueError, match=r"^Linear cannot load .*: missing: bias; not used: head\.$"):
-        pytorch.load_state_dict(layer, {"weight": np.ones((3, 2)), "head": np.ones(4)})
+        pytorch.load_state_dict(layer, state)
     with pytest.raises(ValueError, match=r"shape \(2, 2\) instead of \(3, 2\): weight"):
         pytorch.load_state_dict(layer, {"weight": np.ones((2, 2))}, strict=False)
 
 
 def test_nan_is_equal_to_nan_in_shared_parameters():
     state, layer = {"weight": np.full((3, 2), np.nan), "bias": np.zeros(3)}, nn.Linear(2, 3)
-    pytorch.load_state_dict(layer, state)
     names = {"weight": ("weight", "twin"), "bias": ("bias",)}
     pytorch.load_state_dict(layer, state | {"twin": state["weight"]}, names.get)
     with pytest.raises(ValueError, match="not shared with weight: twin"):
         pytorch.load_state_dict(layer, state | {"twin": np.ones((3, 2))}, names.get)
-
-
-def block(inputs: int, outputs: int) -> Any:
-    convolution = torch.nn.Conv2d(inputs, outputs, 3, padding=1)
-    return torch.nn.Sequential(convolution, torch.nn.BatchNorm2d(outputs), torch.nn.ReLU())
 
 
 class Original(torch.nn.Module):
@@ -141,9 +100,11 @@ class Original(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.encoder = torch.nn.ModuleList([block(3, 16), block(16, 32)])
-        self.pool, self.unpool = torch.nn.MaxPool2d(2, return_indices=True), torch.nn.MaxUnpool2d(2)
-        self.decoder = torch.nn.ModuleList([block(32, 16), torch.nn.Conv2d(16, 5, 3, padding=1)])
+        tn, conv = torch.nn, lambda i, o: torch.nn.Conv2d(i, o, 3, padding=1)
+        block = lambda i, o: tn.Sequential(conv(i, o), tn.BatchNorm2d(o), tn.ReLU())
+        self.encoder = tn.ModuleList([block(3, 16), block(16, 32)])
+        self.pool, self.unpool = tn.MaxPool2d(2, return_indices=True), tn.MaxUnpool2d(2)
+        self.decoder = tn.ModuleList([block(32, 16), conv(16, 5)])
 
     def forward(self, x: Any) -> Any:
         stack = []
@@ -161,15 +122,12 @@ def test_the_comparison_of_the_page_runs_with_pytorch():
     torch.manual_seed(0)
     page = (ROOT / "docs" / "porting.md").read_text()
     names: dict[str, Any] = {"original": Original().eval()}
-    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)[:2]:
-        exec(block, names)
+    for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL)[:2]:
+        exec(code, names)
     names["port"] = names["model"]
     pytorch.load_state_dict(names["port"], names["original"])
     exec(re.findall(r"```py\n(.*?)```", page, re.DOTALL)[0], names)
     assert set(names["found"].gradients) == {name for name, _ in names["original"].named_parameters()}
-
-
-# Published weights.
 
 
 CONVOLUTIONS = ("Conv1d", "Conv3d", "ConvTranspose1d", "ConvTranspose3d")
@@ -178,7 +136,7 @@ LAYERS = {**dict.fromkeys(CONVOLUTIONS, (2, 3, 5)), "Linear": (2, 3)}
 
 def test_parameters_at_the_root_and_weights_of_all_ranks_go_both_ways():
     model, twin = nn.Module(), torch.nn.Module()
-    model.log_sigma, twin.log_sigma = mx.array(0.5), torch.nn.Parameter(torch.tensor(0.0))
+    model.log_sigma, twin.log_sigma = mx.array(0.5), torch.nn.Parameter(torch.zeros(()))
     model.layers = [getattr(nn, name)(*sizes) for name, sizes in LAYERS.items()]
     twin.layers = torch.nn.ModuleList(getattr(torch.nn, name)(*sizes) for name, sizes in LAYERS.items())
     twin.load_state_dict({name: torch.from_numpy(value) for name, value in to_state_dict(model).items()})
@@ -188,7 +146,7 @@ def test_parameters_at_the_root_and_weights_of_all_ranks_go_both_ways():
         assert mx.array_equal(back[name], value), name
         assert memoryview(back[name]).c_contiguous
     for ours, theirs, name in zip(model.layers, twin.layers, CONVOLUTIONS):
-        shape = (1, *[9] * (1 if "1d" in name else 3), 2)
+        shape = (1, 9, 2) if "1d" in name else (1, 9, 9, 9, 2)
         assert largest_difference(ours, theirs, shape) < 1e-5, name
 
 
@@ -201,62 +159,47 @@ def test_a_weight_that_may_be_in_another_layout_is_a_warning(shape, recwarn):
     assert ["'weight' is not transposed, because" in text for text in said] == [True] * (shape[0] == 13)
 
 
-AROUND = [
-    lambda s: s,
-    lambda s: {"state_dict": s, "epoch": 3},
-    lambda s: {"model_state": s, "optimizer_state": {"state": {}}},
-    lambda s: {"network": s, "losses": [0.5]},
-    lambda s: {"model": {"state_dict": s}},
-    lambda s: {"state_dict": {f"module.{name}": value for name, value in s.items()}},
-]
-
-
 def test_a_state_dict_is_found_in_every_usual_checkpoint(tmp_path):
     state = {"a.weight": torch.arange(6.0).reshape(2, 3), "log_sigma": torch.tensor(0.5)}
-    for around in AROUND:
-        torch.save(around(state), tmp_path / "some.pth")
-        read = read_state(tmp_path / "some.pth")
-        found = {name: value.tolist() for name, value in read.items()}
+    for checkpoint in (
+        state,
+        {"state_dict": {f"module.{name}": value for name, value in state.items()}, "epoch": 3},
+        {"model_state": state, "optimizer_state": {"state": {}}},
+        {"model": {"network": state}, "losses": [0.5]},
+    ):
+        torch.save(checkpoint, tmp_path / "some.pth")
+        found = {name: value.tolist() for name, value in read_state(tmp_path / "some.pth").items()}
         assert found == {"a.weight": [[0, 1, 2], [3, 4, 5]], "log_sigma": 0.5}
-        assert state_of(around(state)).keys() == read.keys()
 
 
-PUBLISHER = """
-    import sys, torch
-    from torch import nn
+class Dense(torch.nn.Module):
+    """A network whose class is in a module that cannot be imported."""
 
-    class Dense(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = nn.Conv2d(1, 2, 3)
-            self.norm = nn.BatchNorm2d(2)
-            self.blocks = nn.Sequential(nn.PReLU(), nn.Linear(2, 3, bias=False))
-            self.log_sigma = nn.Parameter(torch.zeros(()))
-            self.twin = self.norm  # listed twice
-            self.register_buffer("scratch", torch.zeros(1), persistent=False)
+    __module__ = "authors"
 
-    torch.manual_seed(0)
-    model = Dense()
-    torch.save(model, sys.argv[1])
-    torch.save({"epoch": 3, "model": model}, sys.argv[2])
-    torch.save(model.state_dict(), sys.argv[3])
-    # As PyTorch 0.3 saved models: with the source of the layers, which has changed, and plain parameters.
-    state = True, False, {}  # requires_grad, volatile, hooks
-    nn.Parameter.__reduce_ex__ = lambda self, protocol: (nn.Parameter, (self.data,), state)
-    torch.save(model, sys.argv[4], _use_new_zipfile_serialization=False)
-"""
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2)
+        self.blocks = torch.nn.Sequential(torch.nn.PReLU(), torch.nn.Linear(2, 3, bias=False))
+        self.log_sigma = torch.nn.Parameter(torch.zeros(()))
+        self.twin = self.norm  # listed twice
+        self.register_buffer("scratch", torch.zeros(1), persistent=False)
 
 
-def test_a_whole_pickled_model_is_read_without_its_code(tmp_path):
-    names = [tmp_path / name for name in ("whole.pth.tar", "inside.pth", "state.pth", "old.pth")]
-    script = tmp_path / "publisher.py"
-    script.write_text(textwrap.dedent(PUBLISHER))
-    subprocess.run([sys.executable, script, *names], check=True)
-    expected = read_state(names[2])
-    assert {"blocks.1.weight", "twin.weight"} <= expected.keys()
-    names[3].write_bytes(names[3].read_bytes().replace(b"def forward", b"def FORWARD"))
-    for path in (*names[:2], names[3]):
-        found = read_state(path)  # its class is defined in another script
+def test_a_whole_pickled_model_is_read_without_its_code(tmp_path, monkeypatch):
+    model, names = Dense(), [tmp_path / name for name in ("whole.pth.tar", "inside.pth", "old.pth")]
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "authors", sys.modules[__name__])
+        torch.save(model, names[0])
+        torch.save({"epoch": 3, "model": model}, names[1])
+        # As PyTorch 0.3: plain parameters with requires_grad, volatile and hooks, and the source of layers.
+        old = lambda self, _: (torch.nn.Parameter, (self.data,), (True, False, {}))
+        patch.setattr(torch.nn.Parameter, "__reduce_ex__", old)
+        torch.save(model, names[2], _use_new_zipfile_serialization=False)
+    names[2].write_bytes(names[2].read_bytes().replace(b"def forward", b"def FORWARD"))  # which has changed
+    expected = model.state_dict()
+    for path in names:
+        found = read_state(path)
         assert found.keys() == expected.keys()
         assert all(np.array_equal(found[name], expected[name]) for name in expected)
 
@@ -273,8 +216,9 @@ def test_pickled_modules_without_end_are_refused(kind, tmp_path):
     if kind == "itself":
         model.a = model
     torch.save(model, tmp_path / "model.pth")
-    says = r"model\.pth: the names in a model must have at most 10 million characters, but these have more"
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(
+        ValueError, match=r"model\.pth: the names in a model must have at most 10 million char"
+    ):
         read_state(tmp_path / "model.pth")
 
 
@@ -296,7 +240,6 @@ def test_nested_keys_and_expanded_tensors_take_neither_time_nor_memory(tmp_path)
         torch.save(state, tmp_path / "expanded.pth")
         with pytest.raises(ValueError, match=r": a\d* \(\d.* is expanded from a few stored elements"):
             read_state(tmp_path / "expanded.pth")
-    assert pytorch.arrays_of({"a": torch.ones(1).expand(9)})["a"].sum() == 9
 
 
 def test_arrays_without_numbers_are_refused_by_name(tmp_path):
@@ -306,8 +249,9 @@ def test_arrays_without_numbers_are_refused_by_name(tmp_path):
         (np.array(["a"]), "<U1"),
         (np.array([None]), "object"),
     ):
-        says = f"^a.weight must be a dense array of numbers, but it is of {kind}.$"
-        with pytest.raises(ValueError, match=says):
+        with pytest.raises(
+            ValueError, match=f"^a.weight must be a dense array of numbers, but it is of {kind}.$"
+        ):
             pytorch.arrays_of({"a.weight": value})
     # A list that is 2^40 lists when it is printed, and YAML that merges a mapping 2^40 times.
     lists: list = []
@@ -315,46 +259,35 @@ def test_arrays_without_numbers_are_refused_by_name(tmp_path):
         lists = [lists, lists]
     merges = "a0: &a0 {}\n"
     merges += "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 40))
-    state = {"fullconv.weight": torch.ones(16, 2, 3, 3)}
-    torch.save({"state_dict": state, "config": merges}, tmp_path / "enet.pth")
-    checkpoint = pytorch.read_checkpoint(tmp_path / "enet.pth")
+    checkpoint = {"state_dict": {"fullconv.weight": torch.ones(16, 2, 3, 3)}, "config": merges}
     assert pytorch.config_of(checkpoint) == {}
     with pytest.raises(ValueError, match=r"'num_classes': Input .* but got \[\[\["):
         zoo.from_pytorch("enet", checkpoint, num_classes=lists)
 
 
 def test_code_in_a_checkpoint_is_never_run(tmp_path):
-    bomb, weight = Bomb(tmp_path / "ran"), torch.ones(2)
-    torch.save({"state_dict": {"a": weight, "b": bomb}}, tmp_path / "bad.pth")
+    bomb, path = Bomb(tmp_path / "ran"), tmp_path / "bad.pth"
+    torch.save({"state_dict": {"a": torch.ones(2), "b": bomb}, "config": bomb}, path)
     with pytest.warns(UserWarning, match=r"Ignored entries that are not arrays: b\."):
-        assert list(read_state(tmp_path / "bad.pth")) == ["a"]
-    torch.save({"state_dict": {"b": bomb}}, tmp_path / "alone.pth")
+        assert list(read_state(path)) == ["a"]
+    torch.save({"state_dict": {"b": bomb}}, path)
     with pytest.raises(ValueError, match=r"'b' is .* export its state dict: torch.save\("):
-        read_state(tmp_path / "alone.pth")
-    # Next to the weights it is ignored, and does not run either.
-    torch.save({"state_dict": {"a": weight}, "config": bomb}, tmp_path / "beside.pth")
-    assert list(read_state(tmp_path / "beside.pth")) == ["a"]
-    (tmp_path / "plain.pkl").write_bytes(pickle.dumps(bomb))
-    with pytest.raises(ValueError, match=r"plain\.pkl"):
-        read_state(tmp_path / "plain.pkl")
+        read_state(path)
+    path.write_bytes(pickle.dumps(bomb))
+    with pytest.raises(ValueError, match=r"bad\.pth"):
+        read_state(path)
     assert not (tmp_path / "ran").exists()  # test_files.py shows that the payload would run
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
-def test_a_checkpoint_without_weights_says_how_to_export_them(tmp_path):
+def test_a_file_without_a_state_dict_says_how_to_export_one(tmp_path):
     contents = {"not a state dict but list": [1], "it is empty": {}, "'epoch' is int": {"epoch": 3}}
+    contents["a TorchScript file"] = torch.jit.trace(torch.nn.Linear(2, 3), torch.zeros(1, 2))
     path = tmp_path / "none.pth"
     for says, content in contents.items():
-        torch.save(content, path)
+        content.save(path) if hasattr(content, "save") else torch.save(content, path)
         with pytest.raises(ValueError, match=rf"none.pth: .*{says}.* torch.save\(model.state_dict"):
             read_state(path)
-    scripted = torch.jit.trace(torch.nn.Linear(2, 3), torch.zeros(1, 2))
-    scripted.save(path)
-    with pytest.raises(ValueError, match=r"TorchScript file.*torch.save\(model.state_dict"):
-        read_state(path)
-
-
-def test_files_that_are_not_checkpoints_are_refused_in_one_line(tmp_path):
     with pytest.raises(ValueError, match="there is no such file"):
         read_state(tmp_path / "missing.pth")
     for name in ("text.pth", "text.safetensors", "text.h5"):

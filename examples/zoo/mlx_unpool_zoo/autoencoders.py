@@ -68,52 +68,21 @@ class InceptionTranspose(nn.Module):
 
 
 class InceptionBlock(nn.Module):
-    """Three inception layers with a shortcut connection."""
+    """Three inception layers, plain or transposed, and the layers of a shortcut connection, if it has one."""
 
-    def __init__(
-        self, inputs: int, filters: int, kernel_sizes: Sequence[int], bottleneck: int, use_residual: bool
-    ) -> None:
+    def __init__(self, layers: Sequence[nn.Module], residual: list[nn.Module]) -> None:
         super().__init__()
-        for number in (1, 2, 3):
-            channels = inputs if number == 1 else 4 * filters
-            self[f"inception_{number}"] = Inception(channels, filters, kernel_sizes, bottleneck)
-        if use_residual:
-            self.residual = [nn.Conv1d(inputs, 4 * filters, 1), BatchNorm(4 * filters)]
+        for number, layer in enumerate(layers, start=1):
+            self[f"inception_{number}"] = layer
+        if residual:
+            self.residual = residual
 
-    def __call__(self, x: mx.array) -> tuple[mx.array, list[mx.array]]:
-        y, all_indices = x, []
-        for number in (1, 2, 3):
-            y, indices = self[f"inception_{number}"](y)
-            all_indices.append(indices)
-        return with_short_cut(self, x, y), all_indices
-
-
-class InceptionTransposeBlock(nn.Module):
-    """The decoder's counterpart of ``InceptionBlock``."""
-
-    def __init__(
-        self, inputs: int, outputs: int, kernel_sizes: Sequence[int], bottleneck: int, use_residual: bool
-    ) -> None:
-        super().__init__()
-        for number in (1, 2, 3):
-            channels = outputs if number == 3 else inputs
-            self[f"inception_{number}"] = InceptionTranspose(inputs, channels, kernel_sizes, bottleneck)
-        if use_residual:
-            self.residual = [nn.ConvTranspose1d(inputs, outputs, 1), BatchNorm(outputs)]
-
-    def __call__(self, x: mx.array, all_indices: list[mx.array]) -> mx.array:
-        y = x
-        for number, indices in zip((1, 2, 3), reversed(all_indices), strict=True):
-            y = self[f"inception_{number}"](y, indices)
-        return with_short_cut(self, x, y)
-
-
-def with_short_cut(block: nn.Module, x: mx.array, y: mx.array) -> mx.array:
-    """The output of a block, plus its shortcut connection if it has one."""
-    if "residual" not in block:
-        return y
-    convolution, norm = block.residual
-    return nn.relu(y + norm(convolution(x)))
+    def with_shortcut(self, x: mx.array, y: mx.array) -> mx.array:
+        """The output ``y`` of the layers for an input ``x``, plus the shortcut connection."""
+        if "residual" not in self:
+            return y
+        convolution, norm = self.residual
+        return nn.relu(y + norm(convolution(x)))
 
 
 class InceptionAutoencoder(Model):
@@ -151,16 +120,27 @@ class InceptionAutoencoder(Model):
     ) -> None:
         super().__init__()
         self.takes(in_channels, dims=1)
-        shared = (kernel_sizes, bottleneck_channels, use_residual)
-        self.encoder = InceptionBlock(in_channels, n_filters, *shared)
-        self.decoder = InceptionTransposeBlock(4 * n_filters, in_channels, *shared)
+        shared, wide = (kernel_sizes, bottleneck_channels), 4 * n_filters
+        layers: list[nn.Module] = [Inception(n, n_filters, *shared) for n in (in_channels, wide, wide)]
+        residual = [nn.Conv1d(in_channels, wide, 1), BatchNorm(wide)]
+        self.encoder = InceptionBlock(layers, residual if use_residual else [])
+        layers = [InceptionTranspose(wide, n, *shared) for n in (wide, wide, in_channels)]
+        residual = [nn.ConvTranspose1d(wide, in_channels, 1), BatchNorm(in_channels)]
+        self.decoder = InceptionBlock(layers, residual if use_residual else [])
         if log_sigma is not None:
             self.log_sigma = mx.zeros(tuple(log_sigma))
 
     def __call__(self, x: mx.array) -> mx.array:
         """The reconstruction of signals (N, L, in_channels)."""
         self.check_input(x)
-        return self.decoder(*self.encoder(x))
+        code, kept = x, []
+        for number in (1, 2, 3):
+            code, indices = self.encoder[f"inception_{number}"](code)
+            kept.append(indices)
+        code = y = self.encoder.with_shortcut(x, code)
+        for number in (1, 2, 3):
+            y = self.decoder[f"inception_{number}"](y, kept.pop())
+        return self.decoder.with_shortcut(code, y)
 
     @classmethod
     def canonical(cls, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -239,13 +239,10 @@ class FastSurferVINN(FastSurferCNN):
         self.interpolation_mode, self.crop_position = interpolation_mode, crop_position
         self.takes(num_channels)
         kernel, inputs = (kernel_h, kernel_w), num_channels // self.modalities
+        block = functools.partial(CompetitiveBlock, kernel_size=kernel, stride=stride_conv, norm="gn")
         for name in ["inp_block"] if self.modalities == 1 else ["m1_inp_block", "m2_inp_block"]:
-            self[name] = CompetitiveBlock(
-                inputs, num_filters_interpol, kernel, stride_conv, start="normalise", norm="gn"
-            )
-        self.outp_block = CompetitiveBlock(
-            num_filters + num_filters_interpol, num_filters, kernel, stride_conv, start="activate", norm="gn"
-        )
+            self[name] = block(inputs, num_filters_interpol, start="normalise")
+        self.outp_block = block(num_filters + num_filters_interpol, num_filters, start="activate")
 
     def __call__(self, x: mx.array, scale_factor: Any = 1.0, scale_factor_out: Any = None) -> mx.array:
         """Class scores of slices at the resolution of the scan.
@@ -373,12 +370,9 @@ class HypVINN(FastSurferVINN):
         """Class scores of slices at the resolution of the scan.
 
         Args:
-            x: Slices (N, H, W, num_channels): those of T1, then those of T2. If a modality is not available,
-                pass the slices of the other one twice.
-            scale_factor: As for ``FastSurferVINN``.
-            weight_factor: The weights of T1 and T2, (2,) or (N, 2), the same for all images: (1, 0) for T1
-                alone, (0, 1) for T2 alone, a pair without a 1 for the learnt weights.
-            scale_factor_out: As for ``FastSurferVINN``.
+            x: Slices (N, H, W, num_channels).
+            scale_factor, scale_factor_out: As for ``FastSurferVINN``.
+            weight_factor: The weights of T1 and T2, (2,) or (N, 2), the same for all images.
 
         Returns:
             (N, H, W, num_classes)
@@ -387,10 +381,8 @@ class HypVINN(FastSurferVINN):
         given = np.asarray(weight_factor, dtype=np.float32)
         pairs = given.reshape(-1, 2) if given.ndim in (1, 2) and given.shape[-1] == 2 else None
         if pairs is None or len(pairs) not in (1, len(x)) or (pairs != pairs[0]).any():
-            raise ValueError(
-                f"[HypVINN] 'weight_factor' must be two numbers, the same for all images, but got "
-                f"{given.tolist()}."
-            )
+            says = "'weight_factor' must be two numbers, the same for all images, but got"
+            raise ValueError(f"[HypVINN] {says} {given.tolist()}.")
         learnt = mx.softmax(self.mod_weights, axis=0)
         weights = mx.array(pairs[0]) if 1 in pairs[0] else learnt
         first, second = mx.split(x, 2, axis=-1)

@@ -1,7 +1,7 @@
 """MediaPipe's hair segmentation (Tkachenka and others, 2019): finds hair with 0.18 million parameters.
 
-The network is a smaller ENet. Every block adds a narrow branch of convolutions to its input. A :class:`Down`
-block also halves the size: it pools the input with indices, with which an :class:`Up` block of the decoder
+The network is a smaller ENet. Every block adds a narrow branch of convolutions to its input. A ``Down``
+block also halves the size: it pools the input with indices, with which an ``Up`` block of the decoder
 unpools. Two stages of the decoder also get the features of the encoder.
 """
 
@@ -94,7 +94,7 @@ class Down(Block):
 
 
 class Up(Block):
-    """A block that doubles the size; the input is unpooled with the indices of a :class:`Down`."""
+    """A block that doubles the size; the input is unpooled with the indices of a ``Down``."""
 
     def __init__(self, inputs: int, narrow: int, outputs: int) -> None:
         super().__init__(inputs, narrow, outputs, transposed)
@@ -112,8 +112,8 @@ class HairSegmenter(Model):
     multiples of 32. Channels are red, green and blue from 0 to 1, and the mask of the previous frame of a
     video, which is 0 for a photograph.
 
-    The published weights, ``from_pretrained("hair")``, are for 512 x 512: :meth:`mask`, :meth:`masks` and
-    :meth:`predict` stretch images to this size as MediaPipe does, while ``preprocess`` keeps the size. A
+    The published weights, ``from_pretrained("hair")``, are for 512 x 512: ``mask``, ``masks`` and
+    ``predict`` stretch images to this size as MediaPipe does, while ``preprocess`` keeps the size. A
     model with ``about.input["side"]``, that of its training images, predicts without stretching.
 
     Args:
@@ -176,7 +176,7 @@ class HairSegmenter(Model):
         return next(self.masks([image]))
 
     def masks(self, frames: Iterable[Any]) -> Iterator[np.ndarray]:
-        """The :meth:`mask` of each frame of a video; the network gets the mask of the frame before."""
+        """The ``mask`` of each frame of a video; the network gets the mask of the frame before."""
         previous = mx.zeros((SIDE, SIDE))
         for frame in frames:
             (picture, *others), _ = self._batch(frame)
@@ -203,7 +203,7 @@ class HairSegmenter(Model):
 
     @classmethod
     def from_pytorch(cls, state_dict: Mapping[str, Any], **options: Any) -> HairSegmenter:
-        """See :meth:`Model.from_pytorch`. Also accepts the content of the published TFLite file."""
+        """See ``Model.from_pytorch``. Also accepts the content of the published TFLite file."""
         found = state_dict.get("operators") if isinstance(state_dict, Mapping) else None
         if isinstance(found, Counter) and found != OPERATORS:
             names = [name[:40] for name in sorted(dict(found.items() ^ OPERATORS.items()))]

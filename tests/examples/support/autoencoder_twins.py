@@ -26,9 +26,9 @@ class InceptionTwin(nn.Module):
 class TransposedTwin(nn.Module):
     def __init__(self, inputs, outputs, sizes, narrow) -> None:
         super().__init__()
-        for number, size in enumerate(sizes, 1):
+        for n, size in enumerate(sizes, 1):
             layer = nn.ConvTranspose1d(inputs, narrow, size, padding=size // 2, bias=False)
-            self.add_module(f"conv_to_bottleneck_{number}", layer)
+            self.add_module(f"conv_to_bottleneck_{n}", layer)
         self.conv_to_maxpool = nn.Conv1d(inputs, outputs, 1, bias=False)
         self.bottleneck = nn.Conv1d(3 * narrow, outputs, 1, bias=False)
         self.batch_norm = nn.BatchNorm1d(outputs)
@@ -40,10 +40,7 @@ class TransposedTwin(nn.Module):
 
 
 class LastWins(torch.autograd.Function):
-    """Unpooling to the same length, where the last of several equal indices wins, and its derivative.
-
-    PyTorch does not specify which one wins, and gives the gradient of a position to all of them.
-    """
+    """Unpooling where the last of equal indices wins and gets the gradient; PyTorch specifies neither."""
 
     @staticmethod
     def forward(ctx, x, indices):
@@ -59,16 +56,12 @@ class LastWins(torch.autograd.Function):
 
 
 class InceptionAutoencoderTwin(nn.Module):
-    """Three inception layers, their transposed layers, and a parameter at the root of the model."""
-
     def __init__(self, inputs=1, filters=32, sizes=(9, 19, 39), narrow=32) -> None:
         super().__init__()
         wide, self.encoder, self.decoder = 4 * filters, nn.Module(), nn.Module()
-        for number in (1, 2, 3):
-            layer = InceptionTwin(inputs if number == 1 else wide, filters, sizes, narrow)
-            self.encoder.add_module(f"inception_{number}", layer)
-            layer = TransposedTwin(wide, inputs if number == 3 else wide, sizes, narrow)
-            self.decoder.add_module(f"inception_{number}", layer)
+        for n, i, o in ((1, inputs, wide), (2, wide, wide), (3, wide, inputs)):
+            self.encoder.add_module(f"inception_{n}", InceptionTwin(i, filters, sizes, narrow))
+            self.decoder.add_module(f"inception_{n}", TransposedTwin(wide, o, sizes, narrow))
         self.encoder.residual = nn.Sequential(nn.Conv1d(inputs, wide, 1), nn.BatchNorm1d(wide))
         self.decoder.residual = nn.Sequential(nn.ConvTranspose1d(wide, inputs, 1), nn.BatchNorm1d(inputs))
         self.log_sigma = nn.Parameter(torch.zeros(1))
@@ -100,15 +93,12 @@ class ConvAutoencoder3dTwin(nn.Module):
 
     def forward(self, x):
         kept = []
-        for layer in self.encoder:
+        for layer in (*self.encoder, *self.decoder):
             if isinstance(layer, nn.MaxPool3d):
                 d, h, w = (size % 2 for size in x.shape[2:])
                 x, indices = layer(functional.pad(x, (w, 0, h, 0, d, 0)))
                 kept.append((indices, (d, h, w)))
-            else:
-                x = layer(x)
-        for layer in self.decoder:
-            if isinstance(layer, nn.MaxUnpool3d):
+            elif isinstance(layer, nn.MaxUnpool3d):
                 indices, (d, h, w) = kept.pop()
                 x = layer(x, indices)[:, :, d:, h:, w:]
             else:

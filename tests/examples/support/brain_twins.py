@@ -26,7 +26,7 @@ class FourStages(nn.Module):
             skip = self.get_submodule(f"encode{number}")(x)
             x, indices = self.pool(skip)
             skips.append((skip, indices))
-        x = self.middle(x)
+        x = getattr(self.bottleneck, "dense", self.bottleneck)(x)
         for name in self.decoders:
             skip, indices = skips.pop()
             x = self.get_submodule(name)(self.combine(skip, self.unpool(x, indices, skip.shape)))
@@ -51,17 +51,15 @@ class Competitive(nn.Module):
             self.add_module(f"{norm}{number + 1}", nn.BatchNorm2d(filters))
         self.prelu = nn.PReLU()
 
-    def convolved(self, x, number):
-        x = self.get_submodule(f"conv{number}")(x)
-        return self.get_submodule(f"{self.norm}{number + 1}")(x)
-
     def forward(self, x):
-        best = self.convolved(self.bn0(x) if self.start == "normalise" else self.prelu(x), 0)
-        if self.start == "compete":
-            best = torch.maximum(x, best)
-        for number in range(1, self.last):
-            best = torch.maximum(self.convolved(self.prelu(best), number), best)
-        return self.convolved(self.prelu(best), self.last)
+        best, x = x, self.bn0(x) if self.start == "normalise" else self.prelu(x)
+        for number in range(self.last + 1):
+            x = self.get_submodule(f"conv{number}")(x)
+            x = self.get_submodule(f"{self.norm}{number + 1}")(x)
+            if number < self.last:
+                best = torch.maximum(x, best) if number or self.start == "compete" else x
+                x = self.prelu(best)
+        return x
 
 
 class FastSurferCNNTwin(FourStages):
@@ -72,9 +70,6 @@ class FastSurferCNNTwin(FourStages):
             return Competitive(inputs, filters, kernel, "normalise" if first else "compete", count=count)
 
         super().__init__(make, [f"decode{n}" for n in (4, 3, 2, 1)], planes, filters, classes, combined=1)
-
-    def middle(self, x):
-        return self.bottleneck(x)
 
     def combine(self, skip, x):
         return torch.maximum(x, skip)
@@ -89,8 +84,7 @@ class FastSurferVINNTwin(FastSurferCNNTwin):
         super().__init__(classes, between, filters, kernel)
         self.outp_block, self.inner = Competitive(filters + between, filters, kernel, "activate", "gn"), inner
         for name in self.inputs:
-            block = Competitive(planes // len(self.inputs), between, kernel, "normalise", "gn")
-            self.add_module(name, block)
+            self.add_module(name, Competitive(planes // len(self.inputs), between, kernel, "normalise", "gn"))
 
     def forward(self, x, scale):
         return self.resized(self.inp_block(x), scale)
@@ -103,7 +97,10 @@ class FastSurferVINNTwin(FastSurferCNNTwin):
             scales = scale[:, None].expand(-1, 2) if scale.ndim == 1 else scale
         images, factors = zip(*(zoomed(image[None], s, self.inner) for image, s in zip(skip, scales)))
         inside, size = self.features(torch.cat(images)), skip.shape[2:]
-        back = [zoomed(image[None], inverse(factor), size)[0] for image, factor in zip(inside, factors)]
+        inverse = [
+            [1 / f for f in pair] if isinstance(pair, list) else torch.div(1, pair) for pair in factors
+        ]
+        back = [zoomed(image[None], factor, size)[0] for image, factor in zip(inside, inverse)]
         return self.classifier(self.outp_block(torch.cat([torch.cat(back), skip], dim=1)))
 
 
@@ -124,27 +121,17 @@ class HypVINNTwin(FastSurferVINNTwin):
         return self.resized(parts[0] + parts[1], scale)
 
 
-def inverse(scale):
-    """The inverse of the factors in a list or in a tensor."""
-    return [1 / s for s in scale] if isinstance(scale, list) else torch.div(1, scale)
-
-
 def zoomed(x, scale, target):
-    """``x`` resampled to ``target`` positions, each ``scale`` positions wide, and the actual scale.
-
-    The arithmetic is that of Python floats, or of tensors: it rounds to their type, and a number divided by a
-    tensor is the number times the reciprocal of the tensor.
-    """
+    """``x`` resampled to ``target`` positions, each ``scale`` wide, and the actual scale, in its type."""
     sizes, missing, made = [], [], []
     for axis in (0, 1):
         have, want = x.shape[axis + 2], int(target[axis] * scale[axis])
         if want > have:
             sizes.append(int(have / scale[axis]))
-            made.append(have / sizes[-1])
         else:
-            x = x.narrow(axis + 2, 0, want)
+            x, have = x.narrow(axis + 2, 0, want), want
             sizes.append(target[axis])
-            made.append(want / target[axis])
+        made.append(have / sizes[-1])
         missing.append(target[axis] - sizes[-1])
     x = functional.interpolate(x, size=tuple(sizes), mode="bilinear", align_corners=False)
     made = made if isinstance(scale, list) else torch.tensor(made, dtype=scale.dtype)
@@ -156,13 +143,13 @@ class Squeeze(nn.Module):
 
     def __init__(self, channels, kind) -> None:
         super().__init__()
+        self.kind = kind
         if kind == "CSE":
             self.fc1, self.fc2 = nn.Linear(channels, channels // 2), nn.Linear(channels // 2, channels)
         elif kind == "SSE":
             self.conv = nn.Conv2d(channels, 1, 1)
         elif kind == "CSSE":
             self.cSE, self.sSE = Squeeze(channels, "CSE"), Squeeze(channels, "SSE")
-        self.kind = kind
 
     def forward(self, x):
         if self.kind == "CSE":
@@ -179,8 +166,7 @@ class Dense(nn.Module):
     def __init__(self, inputs, filters, kernel, kind) -> None:
         super().__init__()
         wide = (inputs, inputs + filters, inputs + 2 * filters)
-        self.conv1 = nn.Conv2d(wide[0], filters, kernel, padding=kernel // 2)
-        self.conv2 = nn.Conv2d(wide[1], filters, kernel, padding=kernel // 2)
+        self.conv1, self.conv2 = (nn.Conv2d(n, filters, kernel, padding=kernel // 2) for n in wide[:2])
         self.conv3 = nn.Conv2d(wide[2], filters, 1)
         self.batchnorm1, self.batchnorm2, self.batchnorm3 = (nn.BatchNorm2d(n) for n in wide)
         self.prelu, self.SELayer = nn.PReLU(), Squeeze(filters, kind)
@@ -195,17 +181,11 @@ class Dense(nn.Module):
 
 
 class QuickNATTwin(FourStages):
-    """QuickNAT."""
-
     def __init__(self, classes, kind="CSSE", planes=1, filters=64, kernel=5) -> None:
         def make(inputs, first):
             return Dense(inputs, filters, kernel, kind)
 
-        decoders = ["decode4", "decode1", "decode2", "decode3"]
-        super().__init__(make, decoders, planes, filters, classes, combined=2)
-
-    def middle(self, x):
-        return self.bottleneck.dense(x)
+        super().__init__(make, [f"decode{n}" for n in (4, 1, 2, 3)], planes, filters, classes, combined=2)
 
     def combine(self, skip, x):
         return torch.cat([skip, x], dim=1)

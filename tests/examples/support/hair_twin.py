@@ -5,23 +5,18 @@ from torch import nn
 
 
 class Doubling(nn.ConvTranspose2d):
-    """TensorFlow's transposed convolution with stride 2 and the padding "same"."""
-
-    def forward(self, x):
+    def forward(self, x):  # TensorFlow's padding "same"
         return super().forward(x)[..., : 2 * x.shape[-2], : 2 * x.shape[-1]]
 
 
-def convolution(n: int, size: int = 1, dilation: int = 1, groups: int = 1) -> nn.Module:
-    return nn.Conv2d(n, n, size, dilation=dilation, groups=groups, padding=dilation * (size // 2))
-
-
 def middle(kind: str | int, n: int) -> list[nn.Module]:
+    """The layers between the first and the last of a branch; a number is a dilation."""
+    conv = lambda size, d=1, groups=1: nn.Conv2d(n, n, size, 1, d * (size // 2), d, groups)
     if kind == "separable":
-        first = [convolution(n, 3, groups=n), convolution(n), nn.PReLU(n)]
-        return [*first, convolution(n, 3, groups=n), nn.PReLU(n)]
+        return [conv(3, groups=n), conv(1), nn.PReLU(n), conv(3, groups=n), nn.PReLU(n)]
     if kind == "5 x 5":
-        return [convolution(n, 5, groups=n), convolution(n), nn.PReLU(n)]
-    return [Doubling(n, n, 3, 2) if kind == "up" else convolution(n, 3, kind), nn.PReLU(n)]
+        return [conv(5, groups=n), conv(1), nn.PReLU(n)]
+    return [Doubling(n, n, 3, 2) if kind == "up" else conv(3, kind), nn.PReLU(n)]
 
 
 class Block(nn.Module):
@@ -31,25 +26,19 @@ class Block(nn.Module):
         super().__init__()
         first, last = nn.Conv2d(inputs, n, size, size), nn.Conv2d(n, outputs, 1)
         self.branch = nn.Sequential(first, nn.PReLU(n), *middle(kind, n), last)
-        if inputs != outputs or kind == "up":
-            self.main = nn.Conv2d(inputs, outputs, 1)
-        self.activation = nn.PReLU(outputs)
-        if size == 2:
-            self.pool = nn.MaxPool2d(2, return_indices=True)
-        self.unpool = nn.MaxUnpool2d(2)
+        same = inputs == outputs and kind != "up"
+        self.main = nn.Identity() if same else nn.Conv2d(inputs, outputs, 1)
+        self.activation, self.down = nn.PReLU(outputs), size == 2
+        self.pool, self.unpool = nn.MaxPool2d(2, return_indices=True), nn.MaxUnpool2d(2)
 
-    def forward(self, x, indices=None):
-        down, given = hasattr(self, "pool"), indices
-        main, indices = self.pool(x) if down else (x, indices)
-        main = self.main(main) if hasattr(self, "main") else main
-        main = main if given is None else self.unpool(main, given)
+    def forward(self, x, given=None):
+        main, indices = self.pool(x) if self.down else (x, None)
+        main = self.main(main) if given is None else self.unpool(self.main(main), given)
         out = self.activation(self.branch(x) + main)
-        return (out, indices) if down else out
+        return (out, indices) if self.down else out
 
 
 class HairSegmenterTwin(nn.Module):
-    """The network, with two classes."""
-
     def __init__(self) -> None:
         super().__init__()
         context = ["separable", 2, "5 x 5", 4, "separable", 8]
@@ -71,10 +60,9 @@ class HairSegmenterTwin(nn.Module):
         for down, *blocks in self.encoder:
             x, indices = down(x)
             kept.append((x, indices))
-            for block in blocks:
-                x = block(x)
-        (_, third), (second_x, second), (first_x, first) = kept[::-1]
-        x = self.decoder[0][1](self.decoder[0][0](x), third)
-        x = self.decoder[1][1](self.decoder[1][0](torch.cat([x, second_x], 1)), second)
-        x = self.decoder[2][1](self.decoder[2][0](torch.cat([x, first_x], 1)), first)
-        return self.head(self.decoder[2][2](x))
+            x = nn.Sequential(*blocks)(x)
+        for number, (first, up, *rest) in enumerate(self.decoder):
+            features, indices = kept.pop()
+            x = up(first(torch.cat([x, features], 1) if number else x), indices)
+            x = nn.Sequential(*rest)(x)
+        return self.head(x)

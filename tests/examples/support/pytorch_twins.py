@@ -1,5 +1,7 @@
 """SegNet and ENet in PyTorch, and what all comparisons with PyTorch share."""
 
+from collections import OrderedDict
+
 import numpy as np
 import torch
 from torch import nn
@@ -7,12 +9,8 @@ from torch.nn import functional
 
 
 def block(inputs: int, outputs: int) -> nn.Sequential:
-    """Convolution, normalisation and ReLU, as in ConvBlock of mlx_unpool_zoo.segnet."""
-    twin = nn.Sequential()
-    twin.conv = nn.Conv2d(inputs, outputs, 3, padding=1)
-    twin.norm = nn.BatchNorm2d(outputs)
-    twin.relu = nn.ReLU()
-    return twin
+    layers = {"conv": nn.Conv2d(inputs, outputs, 3, padding=1), "norm": nn.BatchNorm2d(outputs)}
+    return nn.Sequential(OrderedDict(layers, relu=nn.ReLU()))
 
 
 class SegNetTwin(nn.Module):
@@ -80,12 +78,9 @@ class Bottleneck(nn.Module):
 
 
 class Initial(nn.Module):
-    """The first layer of ENet."""
-
     def __init__(self) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(3, 13, 3, stride=2, padding=1)
-        self.norm = nn.BatchNorm2d(13)
+        self.conv, self.norm = nn.Conv2d(3, 13, 3, stride=2, padding=1), nn.BatchNorm2d(13)
         self.activation = nn.PReLU(16)
 
     def forward(self, x):
@@ -94,8 +89,6 @@ class Initial(nn.Module):
 
 
 class ENetTwin(nn.Module):
-    """ENet."""
-
     def __init__(self, classes: int) -> None:
         super().__init__()
         self.initial = Initial()
@@ -108,10 +101,8 @@ class ENetTwin(nn.Module):
         for stage in (2, 3):
             for number, kind in enumerate(kinds, start=1):
                 self.add_module(f"b{stage}{number}", Bottleneck(128, 128, *kind))
-        self.b40 = Bottleneck(128, 64, "up")
-        self.b41, self.b42 = Bottleneck(64, 64), Bottleneck(64, 64)
-        self.b50 = Bottleneck(64, 16, "up")
-        self.b51 = Bottleneck(16, 16)
+        self.b40, self.b41, self.b42 = Bottleneck(128, 64, "up"), Bottleneck(64, 64), Bottleneck(64, 64)
+        self.b50, self.b51 = Bottleneck(64, 16, "up"), Bottleneck(16, 16)
         self.fullconv = nn.ConvTranspose2d(16, classes, 3, 2, 1, 1, bias=False)
 
     def forward(self, x):
@@ -127,55 +118,33 @@ class ENetTwin(nn.Module):
         return self.fullconv(x)
 
 
-NORMS = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
-CONVOLUTIONS = nn.Conv1d | nn.Conv2d | nn.Conv3d
-TRANSPOSED = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
-POOLS = nn.MaxPool1d | nn.MaxPool2d | nn.MaxPool3d
-
-
 def randomise(model: nn.Module, seed: int) -> nn.Module:
-    """Set random weights, statistics and slopes that keep the activations in a normal range.
-
-    All depend only on the seed, also those that PyTorch drew when it created the layers.
-    """
+    """Draw all weights, statistics and slopes again, such that activations stay in a normal range."""
     torch.manual_seed(seed)
     for module in model.modules():
         if hasattr(module, "reset_parameters"):
             module.reset_parameters()
-    torch.manual_seed(seed)
-    for module in model.modules():
-        if isinstance(module, NORMS):
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
             nn.init.uniform_(module.weight, 0.5, 1.5)
             nn.init.normal_(module.bias, 0, 0.2)
             module.running_mean.normal_(0, 0.2)
             module.running_var.uniform_(0.5, 1.5)
-        elif isinstance(module, CONVOLUTIONS | TRANSPOSED):
+        elif isinstance(module, nn.modules.conv._ConvNd):
             nn.init.kaiming_normal_(module.weight)
         elif isinstance(module, nn.PReLU):
             nn.init.uniform_(module.weight, 0.1, 0.4)
     return model
 
 
-def indices_of(twin: nn.Module, *inputs: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """The output of a twin and the indices from its pooling layers, in the order of their calls."""
-    found: list[torch.Tensor] = []
-    hooks = [
-        layer.register_forward_hook(lambda layer, given, result: found.append(result[1]))
-        for layer in twin.modules()
-        if isinstance(layer, POOLS) and layer.return_indices
-    ]
-    try:
-        return twin(*inputs), found
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def share_of_flips(ours: list, theirs: list) -> float:
-    """The fraction of indices that differ between two lists of arrays of the same shapes."""
-    pairs = [(np.asarray(a), np.asarray(b)) for a, b in zip(ours, theirs, strict=True)]
-    assert all(a.shape == b.shape for a, b in pairs)
-    return sum(int((a != b).sum()) for a, b in pairs) / max(1, sum(a.size for a, _ in pairs))
+def indices_of(twin: nn.Module, *inputs: torch.Tensor) -> tuple[torch.Tensor, list[np.ndarray]]:
+    """The output of a twin and the indices from its pooling layers, channels last, in order."""
+    found, hook = list[np.ndarray](), lambda pool, given, result: found.append(first_to_last(result[1]))
+    pools = [layer for layer in twin.modules() if getattr(layer, "return_indices", False)]
+    handles = [pool.register_forward_hook(hook) for pool in pools]
+    scores = twin(*inputs)
+    for handle in handles:
+        handle.remove()
+    return scores, found
 
 
 def first_to_last(x: torch.Tensor) -> np.ndarray:

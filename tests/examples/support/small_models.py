@@ -45,11 +45,8 @@ def randomised(model: nn.Module, all_weights: bool = False) -> nn.Module:
 
 def strided(model: nn.Module) -> nn.Module:
     """The model with weights that are not contiguous: their last axis comes first in memory."""
-    weights = tree_map(
-        lambda v: mx.swapaxes(mx.contiguous(mx.swapaxes(v, 0, -1)), 0, -1) if v.ndim > 1 else v,
-        model.parameters(),
-    )
-    model.update(weights)
+    turned = lambda v: mx.swapaxes(mx.contiguous(mx.swapaxes(v, 0, -1)), 0, -1) if v.ndim > 1 else v
+    model.update(tree_map(turned, model.parameters()))
     mx.eval(model.parameters())
     return model
 
@@ -66,9 +63,7 @@ def sizes_of(model: zoo.Model) -> dict[str, int]:
     return {name: model.config[name] for name in ("height", "width") if name in model.config}
 
 
-def save_state(
-    path: Path, weights: zoo.Model | Mapping[str, Any], metadata: dict[str, str] | None = None
-) -> Path:
+def save_state(path: Path, weights: Mapping[str, Any], metadata: dict[str, str] | None = None) -> Path:
     """Write a safetensors file of the weights of a model, under the names of PyTorch, or of a state dict."""
     if isinstance(weights, nn.Module):
         weights = to_state_dict(weights, weights.pytorch_names)
@@ -80,7 +75,5 @@ def save_state(
 def edit_config(folder: Path, **changes: Any) -> None:
     """Change keys of the configuration in a folder; None removes a key."""
     config = json.loads((folder / "config.json").read_text()) | changes
-    for name, value in changes.items():
-        if value is None:
-            del config[name]
+    config = {name: value for name, value in config.items() if name not in changes or value is not None}
     (folder / "config.json").write_text(json.dumps(config))

@@ -1,6 +1,8 @@
 """Write weights as a TensorFlow Lite file."""
 
+from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 import flatbuffers
 import mlx.nn as nn
@@ -16,7 +18,7 @@ OPERATORS |= {"MaxPoolingWithArgmax2D": 3, "MaxUnpooling2D": 3, "Convolution2DTr
 
 def constants_of(model: zoo.HairSegmenter) -> dict[str, np.ndarray]:
     """The parameters of a model with TensorFlow's names and layout."""
-    layers, numbers, found = dict(model.named_modules()), dict[str, int](), {}
+    layers, numbers, found = dict(model.named_modules()), Counter[str](), {}
     for name, value in tree_flatten(model.parameters()):
         path, _, part = name.rpartition(".")
         layer, array, last = layers[path], np.array(value), {"weight": "Kernel", "bias": "Bias"}[part]
@@ -25,44 +27,40 @@ def constants_of(model: zoo.HairSegmenter) -> dict[str, np.ndarray]:
             kind, array, last = "p_re_lu", array[None, None], "Alpha"
         elif kind == "conv2d" and layer.groups > 1:
             kind, array = "depthwise_conv2d", array.transpose(3, 1, 2, 0) if array.ndim == 4 else array
-        numbers[kind] = numbers.get(kind, -1) + (part == "weight")
-        found[f"{kind}{f'_{numbers[kind]}' * (numbers[kind] > 0)}/{last}"] = array
+        numbers[kind] += part == "weight"
+        number = numbers[kind] - 1
+        found[f"{kind}{f'_{number}' * (number > 0)}/{last}"] = array
     return found
 
 
-def tflite_of(
-    constants: Mapping[str, np.ndarray],
-    operators: Mapping[str, int] = OPERATORS,
-    kind: int = tflite.TensorType.FLOAT32,
-) -> bytes:
-    """A TFLite file with these constants and numbers of operators, which are not connected."""
+def tflite_of(constants: Mapping[str, np.ndarray], operators: Any = OPERATORS, kind: int = 0) -> bytes:
+    """A TFLite file with these constants, of a ``TensorType``, and operators, which are not connected."""
     builder = flatbuffers.Builder()
 
-    def table(name: str, **fields: int) -> int:
+    def table(name: str, **fields: int | list[int]) -> int:
+        for field, value in fields.items():
+            if isinstance(value, list):  # of tables
+                builder.StartVector(4, len(value), 4)
+                for offset in reversed(value):
+                    builder.PrependUOffsetTRelative(offset)
+                fields[field] = builder.EndVector()
         getattr(tflite, f"{name}Start")(builder)
         for field, value in fields.items():
             getattr(tflite, f"{name}Add{field}")(builder, value)
         return getattr(tflite, f"{name}End")(builder)
 
-    def vector(offsets: list[int]) -> int:
-        builder.StartVector(4, len(offsets), 4)
-        for offset in reversed(offsets):
-            builder.PrependUOffsetTRelative(offset)
-        return builder.EndVector()
-
     buffers, tensors, codes, used = [table("Buffer")], [], [], []
     for number, (name, array) in enumerate(constants.items(), start=1):
-        data = builder.CreateNumpyVector(np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8))
+        data = builder.CreateNumpyVector(np.frombuffer(array.tobytes(), np.uint8))
         buffers.append(table("Buffer", Data=data))
         fields = {"Shape": builder.CreateNumpyVector(np.array(array.shape, np.int32)), "Type": kind}
         tensors.append(table("Tensor", Buffer=number, Name=builder.CreateString(name), **fields))
-    for name, count in operators.items():
+    for number, (name, count) in enumerate(operators.items()):
         known = getattr(tflite.BuiltinOperator, name, None)
         custom = {} if known is not None else {"CustomCode": builder.CreateString(name)}
         code = tflite.BuiltinOperator.CUSTOM if known is None else known
         codes.append(table("OperatorCode", DeprecatedBuiltinCode=code, **custom))
-        used += [table("Operator", OpcodeIndex=len(codes) - 1) for _ in range(count)]
-    graph = table("SubGraph", Tensors=vector(tensors), Operators=vector(used))
-    parts = {"OperatorCodes": vector(codes), "Subgraphs": vector([graph]), "Buffers": vector(buffers)}
-    builder.Finish(table("Model", Version=3, **parts), file_identifier=b"TFL3")
+        used += [table("Operator", OpcodeIndex=number) for _ in range(count)]
+    parts = {"Subgraphs": [table("SubGraph", Tensors=tensors, Operators=used)], "Buffers": buffers}
+    builder.Finish(table("Model", Version=3, OperatorCodes=codes, **parts), file_identifier=b"TFL3")
     return bytes(builder.Output())
