@@ -97,8 +97,7 @@ def test_a_model_that_was_trained_on_other_images_does_not_stretch():
         assert np.array_equal(model.predict(PICTURE), expected)
 
 
-def test_12_megapixels_need_less_than_400_mb():
-    """The arrays of NumPy at a time; those of the network have always the same size."""
+def test_12_megapixels_need_less_than_200_mb_beside_the_network():
     model, picture = zoo.HairSegmenter(), np.zeros((3000, 4000, 3), np.uint8)
     tracemalloc.start()
     assert model.mask(picture).shape == (3000, 4000)
@@ -136,8 +135,7 @@ def test_hair_gets_the_colour_and_keeps_its_texture():
         assert (blond.mean() > shade) == (shade < 190)
 
 
-MILLISECOND = Fraction(1, 1000)
-TIMES = [0, 100, 130, 300]
+MILLISECOND, TIMES = Fraction(1, 1000), [0, 100, 130, 300]
 
 
 def write_film(path: Path, turned: bool = False) -> Path:

@@ -26,8 +26,7 @@ class Block(nn.Module):
         super().__init__()
         first, last = nn.Conv2d(inputs, n, size, size), nn.Conv2d(n, outputs, 1)
         self.branch = nn.Sequential(first, nn.PReLU(n), *middle(kind, n), last)
-        same = inputs == outputs and kind != "up"
-        self.main = nn.Identity() if same else nn.Conv2d(inputs, outputs, 1)
+        self.main = nn.Identity() if inputs == outputs and kind != "up" else nn.Conv2d(inputs, outputs, 1)
         self.activation, self.down = nn.PReLU(outputs), size == 2
         self.pool, self.unpool = nn.MaxPool2d(2, return_indices=True), nn.MaxUnpool2d(2)
 

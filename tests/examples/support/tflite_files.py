@@ -28,8 +28,7 @@ def constants_of(model: zoo.HairSegmenter) -> dict[str, np.ndarray]:
         elif kind == "conv2d" and layer.groups > 1:
             kind, array = "depthwise_conv2d", array.transpose(3, 1, 2, 0) if array.ndim == 4 else array
         numbers[kind] += part == "weight"
-        number = numbers[kind] - 1
-        found[f"{kind}{f'_{number}' * (number > 0)}/{last}"] = array
+        found[f"{kind}{f'_{numbers[kind] - 1}' * (numbers[kind] > 1)}/{last}"] = array
     return found
 
 
@@ -56,9 +55,8 @@ def tflite_of(constants: Mapping[str, np.ndarray], operators: Any = OPERATORS, k
         fields = {"Shape": builder.CreateNumpyVector(np.array(array.shape, np.int32)), "Type": kind}
         tensors.append(table("Tensor", Buffer=number, Name=builder.CreateString(name), **fields))
     for number, (name, count) in enumerate(operators.items()):
-        known = getattr(tflite.BuiltinOperator, name, None)
-        custom = {} if known is not None else {"CustomCode": builder.CreateString(name)}
-        code = tflite.BuiltinOperator.CUSTOM if known is None else known
+        code = getattr(tflite.BuiltinOperator, name, tflite.BuiltinOperator.CUSTOM)
+        custom = {"CustomCode": builder.CreateString(name)} if code == tflite.BuiltinOperator.CUSTOM else {}
         codes.append(table("OperatorCode", DeprecatedBuiltinCode=code, **custom))
         used += [table("Operator", OpcodeIndex=number) for _ in range(count)]
     parts = {"Subgraphs": [table("SubGraph", Tensors=tensors, Operators=used)], "Buffers": buffers}
