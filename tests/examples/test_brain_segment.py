@@ -115,7 +115,6 @@ BROKEN = {
     "all of its values are 0.0": nifti(0 * VALUES),
     r"\[1.0, 1.0, 1.0\] mm and \[2.0, 1.0, 1.0\]": nifti(VALUES, header=2),
     r"must have voxels of 0.1 to 10 mm, .* \[\[0.009": nifti(VALUES, voxel=0.01),
-    r"must have voxels of 0.1 to 10 mm, .* \[\[1000000": nifti(VALUES, voxel=1e6),
     "at most 100 m from the origin, but .* inf": nifti(VALUES, offset=np.inf),
     "cannot be read as a volume": gzip.compress(nifti(VALUES).to_bytes()[:200]),
     "cannot be read as a volume: .*": b"this is no volume",
@@ -282,12 +281,9 @@ def test_each_error_is_one_line_and_leaves_no_folder(folders, tmp_path):
     says = f"{wrong / 'coronal' / 'config.json'}: 'plane' must be 'coronal', but got 'axial'"
     assert says in fails_with("axial")
     assert "must have different weights, but they are" in fails_with("axial", plane="coronal")
-    assert "'plane' must be 'coronal', but got None" in fails_with("coronal", plane=None)
     weights = wrong / "coronal" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
     assert str(weights) in fails(scan, "--models", wrong)
-    (tmp_path / "labels.txt").write_text("no table")
-    assert "labels.txt" in fails(scan, "--models", models, "--labels", tmp_path / "labels.txt")
 
 
 def test_no_fault_damages_a_file(folders, tmp_path):

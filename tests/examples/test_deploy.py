@@ -35,11 +35,6 @@ def program(tmp_path_factory) -> Path:
     return folder / "segment"
 
 
-def run(program: Path, *words: object) -> subprocess.CompletedProcess:
-    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    return subprocess.run([program, *words], capture_output=True, text=True, env=environment, timeout=60)
-
-
 MODELS = {
     "segnet": ({"num_classes": 8, "channels": (8, 12, 16)}, (2, 22, 35, 3)),
     "fastsurfer_cnn": ({"num_classes": 79, "num_filters": 8}, (1, 64, 48, 7)),
@@ -56,7 +51,9 @@ def test_classes_in_cpp_are_those_in_python(program, tmp_path, name):
     expected = np.array(mx.argmax(model(mx.array(x)), axis=-1))
     assert len(np.unique(expected)) > 2
     assert export(strided(model), [shape], tmp_path / "network.mlxfn") < 1e-6
-    result = run(program, *(tmp_path / n for n in ("network.mlxfn", "input.npy", "classes.npy")))
+    words = [program, "network.mlxfn", "input.npy", "classes.npy"]
+    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=environment, timeout=60)
     assert (result.returncode, result.stderr) == (0, "")
     assert np.array_equal(np.load(tmp_path / "classes.npy"), expected)
 

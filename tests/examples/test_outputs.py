@@ -64,6 +64,14 @@ def test_every_program_has_help_in_any_folder(program, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("program", [name.removesuffix(".py") for name in ALL])
+def test_without_matplotlib_a_line_says_what_to_install(program):
+    code = f"import sys; sys.argv, sys.modules['matplotlib'] = ['{program}.py'], None; import {program}"
+    result = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
+    expected = 'Not installed: matplotlib. {}.py needs the extra [examples]: pip install ".[examples]"\n'
+    assert (result.stderr, result.returncode) == (expected.format(program), 1)
+
+
 def test_a_failing_kernel_says_how_to_go_on(capsys):
     def failing() -> int:
         raise RuntimeError("[metal::Device] Unable to load kernel\nmore")

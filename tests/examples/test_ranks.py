@@ -3,13 +3,13 @@
 import contextlib
 import json
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,31 +30,20 @@ SMALL = Path(__file__).parent / "support" / "small_training.py"
 TIMEOUT = 150  # seconds
 
 
-def free_ports(count: int) -> int:
-    """The first of ``count`` consecutive free ports."""
-    while True:
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError, OverflowError):
-            first = stack.enter_context(socket.socket())
-            first.bind(("127.0.0.1", 0))
-            start = first.getsockname()[1]
-            for port in range(start + 1, start + count):
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            return start
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
 
 
+@dataclass
 class Run:
     """Processes that were started together, and the files of their output."""
 
-    def __init__(self) -> None:
-        self.processes: list[subprocess.Popen] = []
-        self.logs: list[Path] = []
-
-    def start(self, command: list, log: Path, **variables: str) -> None:
-        """Start a program whose output goes to a file."""
-        env, streams = environment() | variables, {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
-        with log.open("w") as output:
-            self.processes.append(subprocess.Popen([*map(str, command)], env=env, stdout=output, **streams))
-        self.logs.append(log)
+    processes: list[subprocess.Popen]
+    logs: list[Path]
 
     def said(self) -> list[str]:
         return [log.read_text() for log in self.logs]
@@ -76,10 +65,11 @@ class Run:
 @contextlib.contextmanager
 def started(program: object, folder: Path, count: int, *options: object) -> Iterator[Run]:
     """Connected processes of a program; the first writes into machine-0, the second into machine-1."""
-    run, variables, port = Run(), {}, free_ports(count)
+    run, variables = Run([], []), environment()
+    streams = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
     folder.mkdir(exist_ok=True)
     if count > 1:
-        (folder / "hosts.json").write_text(json.dumps([[f"127.0.0.1:{port + n}"] for n in range(count)]))
+        (folder / "hosts.json").write_text(json.dumps([[f"127.0.0.1:{port}"] for port in free_ports(count)]))
         variables["MLX_HOSTFILE"] = str(folder / "hosts.json")
     try:
         for rank in range(count):
@@ -87,7 +77,10 @@ def started(program: object, folder: Path, count: int, *options: object) -> Iter
                 time.sleep(0.6)  # a process that finds no listener would wait longer than that
             machine = folder / f"machine-{rank}"
             command = [sys.executable, program, "--output", machine, *options]
-            run.start(command, machine.with_suffix(".log"), MLX_RANK=str(rank), **variables)
+            run.logs.append(machine.with_suffix(".log"))
+            with run.logs[-1].open("w") as log:
+                env = variables | {"MLX_RANK": str(rank)}
+                run.processes.append(subprocess.Popen([*map(str, command)], env=env, stdout=log, **streams))
         yield run
     finally:
         for process in run.processes:
@@ -160,20 +153,6 @@ def test_two_processes_continue_exactly_after_ctrl_c_and_after_one_was_killed(pa
     said = train_small(tmp_path, 2, *options, "--resume")
     assert final_states(said, "batch") == final_states(expected, "batch")
     assert checkpoint.read_bytes() == (folder / "machine-0" / "batch.safetensors").read_bytes()
-
-
-def test_the_launcher_of_mlx_runs_the_example(tmp_path):
-    launcher = shutil.which("mlx.launch", path=Path(sys.executable).parent)
-    assert launcher  # it comes with MLX
-    command = [launcher, "-n", 2, "--backend", "ring", "--starting-port", free_ports(2), "--", sys.executable]
-    command += [segnet_digits.__file__, "--decoder", "unpool", "--steps", 2, "--batch", 2, "--scenes", 1]
-    with started(None, tmp_path, 0) as run:
-        run.start([*command, "--output", tmp_path / "run"], tmp_path / "log")
-        (said,) = run.finish()
-    assert said.count("Test scenes, 1 seed") == 1  # from the first process
-    assert said.count("unpool, seed 0, step 2 of 2: loss") == 1
-    names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert names == {"segnet-unpool-seed0.safetensors", "metrics.json", "segnet.png"}
 
 
 def test_two_processes_train_on_pictures_and_if_one_is_killed_the_best_model_is_there(tmp_path):

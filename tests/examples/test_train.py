@@ -4,8 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from zlib import crc32
 
@@ -23,7 +21,7 @@ from faults import contents
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo.enet import ENet
 from PIL import Image
-from programs import EXAMPLES, call, environment
+from programs import call
 from small_models import randomised, save_state, small_model
 
 ROOT = Path(__file__).parents[2]
@@ -205,18 +203,14 @@ def test_what_does_not_fit_is_named_before_training(tmp_path):
         ("masks/a.png has values without a class: 2. Classes: x, y.", five, {"classes.txt": table}, ()),
         ("has the same number twice: 1", five, {"classes.txt": table + b"1 z 3 3 3\n"}, ()),
         ("a line 'number name red green blue'", five, {"classes.txt": b"0 x 1 1\n1 y 2 2\n"}, ()),
-        ("colours from 0 to 255, unlike z", five, {"classes.txt": table + b"2 z 256 0 0\n"}, ()),
         ("masks/e.png cannot be read as an image: ", five, {"masks/e.png": png[:-30]}, ()),
         ("images/e.png cannot be read as an image: cannot identify", five, {"images/e.png": b"GIF"}, ()),
         ("masks/e.png must have the size of its image", five, {"masks/e.png": TRUTH.T}, ()),
         ("masks/a.png has numbers, but masks/e.png has colours", five, {"masks/e.png": COLOURS[TRUTH]}, ()),
         ("1 of 5 files have no mask in ", five, {"masks/e.png": None}, ()),
-        ("1 of 5 files have no image in ", five, {"images/e.png": None}, ()),
         ("images/e.jpg and e.png have the same name", five, {"images/e.jpg": TRUTH}, ()),
-        ("masks must have 2 to 254 classes, but has 1.", dict.fromkeys("ab", TRUTH * 0), {}, ()),
         ("must have 2 to 254 classes, but has 299", dict.fromkeys("ab", shades), {}, ()),
         ("--validation is needed for fewer than 5 images", dict.fromkeys("abc", TRUTH), {}, ()),
-        ("no is not a folder.", five, {}, ("--validation", tmp_path / "no")),
         ("must contain images/ and masks/, train/ and tra", five, {}, ("--validation", tmp_path)),
         ("has values without a class: 5, 6, 7. Classes: 0, 1, 2.", five, {}, ("--validation", others)),
         ("--model must be enet, segnet, hair or", five, {}, ("--model", "no/such")),
@@ -251,20 +245,13 @@ def test_segnet_starts_from_the_weights_of_vgg16(tmp_path):
         state |= {f"features.{number + 1}.{name}": v for name, v in tree_flatten(block.norm.parameters())}
         state[f"features.{number + 1}.num_batches_tracked"] = mx.array(7)
     source = save_state(tmp_path / "vgg16_bn.safetensors", state)
-    command = ["mlx_unpool_zoo.convert", "segnet", source, target, "--config", "num_classes=12"]
-    call(*command)
+    call("mlx_unpool_zoo.convert", "segnet", source, target, "--config", "num_classes=12")
     model = zoo.from_pretrained(target)
     assert json.dumps(model.config) == json.dumps(expected.config)
     found, wanted = (dict(tree_flatten([s.parameters() for s in m.encoder])) for m in (model, expected))
     assert [name for name in wanted if not mx.array_equal(found[name], wanted[name])] == []
     with pytest.raises(ValueError, match="missing a required argument: 'num_classes'"):
         zoo.from_pytorch("segnet", {name: np.array(value) for name, value in state.items()})
-    del state["features.24.bias"]
-    save_state(source, state)
-    shutil.rmtree(target)
-    (line,) = call(*command, status=1).stderr.splitlines()
-    assert line == f"{source}: SegNet cannot load the weights: missing: encoder.3.0.conv.bias."
-    assert not target.exists()
 
 
 @pytest.mark.skipif(not ENET_CAMVID.is_dir(), reason="the trained ENet is not here (ENET_CAMVID)")
@@ -414,18 +401,6 @@ def test_labelling_replaces_no_picture_and_needs_no_names_but_a_model_for_pictur
     assert before == contents(tmp_path)
     picture, colours = np.array([[[200, 100, 0]] * 2], np.uint8), np.array([[[21, 21, 28], [0, 200, 100]]])
     assert predict.overlaid(picture, colours).tolist() == [[[200, 100, 0], [110, 145, 45]]]
-    for name, says in (
-        ("quicknat", "does not segment images: it is a quicknat, 2-D, for 1 channels"),
-        ("conv_autoencoder_3d", "a conv_autoencoder_3d, 3-D, for 1 channels"),
-    ):
-        small_model(name)[0].save_pretrained(name)
-        (line,) = call("predict.py", name, pictures, status=1).stderr.splitlines()
-        assert says in line
-
-
-@pytest.mark.parametrize("program", sorted({p.stem for p in EXAMPLES.glob("*.py")} - {"first_steps"}))
-def test_without_matplotlib_a_line_says_what_to_install(program):
-    code = f"import sys; sys.argv, sys.modules['matplotlib'] = ['{program}.py'], None; import {program}"
-    result = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
-    expected = 'Not installed: matplotlib. {}.py needs the extra [examples]: pip install ".[examples]"\n'
-    assert (result.stderr, result.returncode) == (expected.format(program), 1)
+    small_model("quicknat")[0].save_pretrained("quicknat")
+    (line,) = call("predict.py", "quicknat", pictures, status=1).stderr.splitlines()
+    assert "does not segment images: it is a quicknat, 2-D, for 1 channels" in line

@@ -1,5 +1,4 @@
-"""Faults that programs which write must survive: a full disk, a signal or an error while files are written,
-an input as output, damaged bytes, another process."""
+"""Faults that programs must survive: a full disk, a signal while they write, damaged bytes."""
 
 import contextlib
 import os
