@@ -159,6 +159,7 @@ def test_damaged_and_malicious_files_are_refused(tmp_path):
         *damaged(content, 20),
         content + b"more",
         content.replace(b"[3,4]", b"[4,3]"),
+        content.replace(b'"test"', b'"Test"'),  # of the metadata
         content[:-1] + bytes([content[-1] ^ 1]),  # another number
         *(len(h).to_bytes(8, "little") + h + bytes(8) for h in (json.dumps(h).encode() for h in headers)),
         payload,

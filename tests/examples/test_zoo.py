@@ -35,7 +35,6 @@ def vinn(twin: Any, shape: tuple, inner: tuple, *further: Any, **options: Any) -
 hypvinn = functools.partial(vinn, HypVINNTwin, (2, 64, 80, 14), (48, 64), [1.25, 1.1], classes=27)
 CNN, QUICKNAT = {"classes": 79, "filters": 8}, {"classes": 33, "filters": 8}
 CASES = {  # the name starts with the type of the model
-    "segnet": Case(SegNetTwin, (2, 64, 48, 3), {"classes": 5, "channels": (4, 6, 8, 8, 8)}),
     "segnet, odd": Case(SegNetTwin, (2, 53, 70, 3), {"classes": 5, "channels": (8, 16, 32, 64, 64)}),
     "enet": Case(ENetTwin, (2, 48, 64, 3), {"classes": 5}),
     "hair": Case(HairSegmenterTwin, (2, 64, 96, 4), {}),
@@ -49,9 +48,9 @@ CASES = {  # the name starts with the type of the model
     "hypvinn, T2 alone": hypvinn((0.0, 1.0)),
     **{
         f"quicknat, {kind}": Case(QuickNATTwin, (2, 64, 48, 1), QUICKNAT | {"kind": kind})
-        for kind in ("NONE", "CSE", "SSE", "CSSE")
+        for kind in ("NONE", "CSE", "SSE")
     },
-    "quicknat, odd": Case(QuickNATTwin, (1, 61, 47, 1), QUICKNAT),
+    "quicknat, odd": Case(QuickNATTwin, (1, 61, 47, 1), QUICKNAT),  # with CSSE
     "inception_autoencoder": Case(InceptionAutoencoderTwin, (4, 301, 1), {"filters": 8, "narrow": 8}),
     "inception_autoencoder, 3 channels": Case(
         InceptionAutoencoderTwin, (2, 160, 3), {"inputs": 3, "filters": 4, "sizes": (5, 11, 23), "narrow": 6}

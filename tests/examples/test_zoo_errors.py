@@ -13,8 +13,7 @@ import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
 import yaml
-from faults import damaged
-from mlx_unpool_zoo.pytorch import load_state_dict, to_state_dict
+from mlx_unpool_zoo.pytorch import config_of, load_state_dict, to_state_dict
 from PIL import Image
 from programs import call
 from small_models import SMALL, edit_config, save_state, sizes_of, small_model
@@ -36,30 +35,20 @@ CONFIGS: list[tuple[Any, str]] = [
     ("{", "not valid JSON: EOF while .* at line 1 column 1. Correct or delete it: model.safetensors con"),
     ("Lizenz für alle", "'utf-8' codec can't decode"),
     ({"model_type": "unet"}, "'model_type' must be one of .*quicknat.*, but got 'unet'"),
-    ({"model_type": None}, "'model_type': Field required"),
     ({"config": {"num_filters": "4"}}, "'num_filters': Input .* valid integer, but got '4'"),
-    ({"config": {"num_filters": True}}, "'num_filters': Input .* valid integer, but got True"),
     ({"config": {"num_filters": -4}}, "'num_filters': .* greater than 0, but got -4"),
     ({"config": {"num_filters": 10**9}}, "'num_filters': .* less than or equal to 65536"),
     ({"config": {"se_block": "both"}}, "'se_block': Input should be 'NONE', 'CSE', .* got 'both'"),
     ({"config": {"depth": 3}}, "unexpected keyword argument 'depth'"),
     ({"config": {"drop_out": 2}}, "'drop_out': .* less than 1, but got 2"),
     ({"about": {"plane": "oblique"}}, "'plane': Input should be 'axial', .* got 'oblique'"),
-    ({"about": {"base_model": "https://github.com/a/b"}}, "'base_model': String should match pattern"),
     ({"about": {"licnce": "MIT"}}, "'licnce': Extra inputs are not permitted"),
     ({"about": {"classes": [{"name": "sky", "colour": [1, 2, 300]}]}}, "'classes.0.colour.2':"),
     ({"about": {"classes": [GREY, GREY]}}, "'classes' must have 0 or 33 entries but got 2"),
     (about_input(std=[0]), "'input.normalisation.std.0': .* greater than 0, but got 0"),
     (about_input(mean=[1, 2]), "'mean' must have 1 entries but got 2"),
-    ({"about": {"input": {"normalisation": {"scale": 1}}}}, "'input.normalisation.mean': Field"),
-    ("[" * 100_000, "not valid JSON: recursion limit exceeded"),
-    ({"about": {"input": [1]}}, "'input': Input should be a valid dictionary, but got"),
-    ({"about": {"input": {"multiple_of": 10**12}}}, "'input.multiple_of': .* or equal to 4096"),
     ({"about": {"input": {"planes": 99}}}, "'planes' must be 1 but got 99"),
-    (
-        {"quantization": {"head": {"group_size": 64, "bits": 4}}},
-        "'quantization' must name Linear layers, but got head",
-    ),
+    ({"quantization": {"head": {"bits": 4}}}, "'quantization' must name Linear layers, but got head"),
 ]
 
 
@@ -97,38 +86,19 @@ def test_models_of_the_hub_are_loaded_and_uploaded_by_its_library(quicknat, monk
     assert uploaded == {path.name: path.read_bytes() for path in quicknat.iterdir()}
 
 
-def test_damaged_weights_are_refused(quicknat, tmp_path):
-    file = shutil.copytree(quicknat, tmp_path / "model") / "model.safetensors"
-    content = file.read_bytes()
-    metadata = content.replace(b"unknown", b"Unknown", 1)
-    for wrong in (*damaged(content, 40), metadata, content[9:]):
-        file.write_bytes(wrong)
-        with pytest.raises(ValueError, match=r"/model\.safetensors: it is damaged[^\n]*$"):
-            zoo.from_pretrained(file.parent)
-
-
-@pytest.mark.parametrize("dtype", [mx.int32, mx.bool_, mx.complex64])
-def test_weights_of_other_types_are_refused_by_name(tmp_path, dtype):
-    model = small_model("quicknat")[0]
-    model.classifier.conv.weight = model.classifier.conv.weight.astype(dtype)
-    model.save_pretrained(tmp_path)
-    says = rf"load the weights: type {dtype} instead of mlx.core.float32: classifier.conv.weight.$"
-    with pytest.raises(ValueError, match=says):
-        zoo.from_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=says):
-        zoo.from_pytorch("quicknat", to_state_dict(model))
-
-
-def test_weights_that_are_not_finite_are_refused(quicknat, tmp_path):
-    state = to_state_dict(small_model("quicknat")[0])
-    state["classifier.conv.bias"] = np.full(33, 1e6, np.float32)
-    with pytest.raises(ValueError, match=r"must be finite, but these are not: classifier.conv.bias"):
-        zoo.from_pytorch("quicknat", state, dtype="float16")
-    state["classifier.conv.bias"][3] = np.nan
-    folder = shutil.copytree(quicknat, tmp_path / "model")
-    save_state(folder / "model.safetensors", state, {"format": "pt"})
-    with pytest.raises(ValueError, match=r"model.safetensors: the weights must be finite"):
-        zoo.from_pretrained(folder)
+def test_weights_of_other_types_or_not_finite_are_refused_by_name(quicknat, tmp_path):
+    folder, state = shutil.copytree(quicknat, tmp_path / "model"), to_state_dict(small_model("quicknat")[0])
+    for value, dtype, says in (
+        (np.zeros(33, np.int32), "float32", "type mlx.core.int32 instead of mlx.core.float32"),
+        (np.full(33, 1e6, np.float32), "float16", "the weights must be finite, but these are not"),
+        (np.full(33, np.nan, np.float32), "float32", "the weights must be finite, but these are not"),
+    ):
+        state["classifier.conv.bias"] = value
+        save_state(folder / "model.safetensors", state, {"format": "pt"})
+        with pytest.raises(ValueError, match=f"{says}: classifier.conv.bias"):
+            zoo.from_pytorch("quicknat", state, dtype=dtype)
+        with pytest.raises(ValueError, match=f"model.safetensors.*{says}: classifier.conv.bias"):
+            zoo.from_pretrained(folder, dtype=dtype)
 
 
 def test_a_new_head_keeps_the_other_weights(quicknat, tmp_path):
@@ -187,20 +157,19 @@ def test_the_authors_configurations_are_accepted_as_arguments_and_in_a_checkpoin
     assert zoo.from_pytorch(model_type, state, **config).config == model.config
     for own in (config, section, yaml.safe_dump(section)):
         assert zoo.from_pytorch(model_type, {"model_state": state, "config": own}).config == model.config
-    for unreadable in ("{", "[" * 5000, 3, None):
+    for unreadable in ("{", "[" * 5000, 3, None, "depth: &a {}\nb: {<<: *a}"):  # merges may take forever
+        assert config_of({"config": unreadable}) == {}
         zoo.from_pytorch(model_type, {"model_state": state, "config": unreadable}, **sizes_of(model))
 
 
 IMAGES = {"encoder.0.weight": np.zeros((8, 1, 3, 3))}
-SURPLUS = {f"a{n}": np.zeros(1) for n in range(12)}
 STATE = to_state_dict(small_model("quicknat")[0])
 OTHER = {n: v for n, v in STATE.items() if n != "decode2.prelu.weight"} | {"a\nb": np.zeros(2)}
 FEW = {name: value for name, value in OTHER.items() if name.startswith(("encode1", "class"))}
 MISFITS: list[tuple[str, Any, dict[str, Any], str]] = [
-    ("unet", SURPLUS, {}, r"'model_type' must be one of .*segnet.* but got 'unet'"),
-    ("quicknat", STATE, {"depth": 3}, "unexpected keyword argument 'depth'"),
+    ("unet", IMAGES, {}, r"'model_type' must be one of .*segnet.* but got 'unet'"),
     ("quicknat", STATE, {"num_classes": "33"}, "'num_classes': Input should be a valid integer"),
-    ("quicknat", SURPLUS, {}, "names of ai-med/quick.* no 'encode1.conv1.weight' but a0, .* and 2 more"),
+    ("quicknat", IMAGES, {}, "names of ai-med/quick.* no 'encode1.conv1.weight' but encoder.0.weight"),
     ("quicknat", STATE, {"num_filters": 5}, r"^QuickNAT cannot load .*: shape.*; ... and \d+ more"),
     ("quicknat", OTHER, {}, r": missing: decode2.prelu.weight; not used: a\\nb\. The"),
     ("quicknat", FEW, {}, r"(missing: [\w.]+; ){3}... and \d+ more\. .*those of ai-med/quickNAT_pytorch\.$"),
@@ -217,17 +186,17 @@ def test_weights_that_do_not_fit(model_type, state, options, says):
         zoo.from_pytorch(model_type, state, **options)
 
 
-@pytest.mark.parametrize("prefix", ["model.", "net.0."])
-def test_a_prefix_of_all_names_is_removed(prefix):
+def test_a_prefix_of_all_names_is_removed():
     model, x = small_model("quicknat")
-    state = {prefix + name: value for name, value in to_state_dict(model).items()}
-    with pytest.warns(UserWarning, match=f"Removed the prefix '{prefix}' of the names"):
-        assert mx.array_equal(zoo.from_pytorch("quicknat", state)(x), model(x))
+    state = {f"net.0.{name}": value for name, value in to_state_dict(model).items()}
     other = zoo.QuickNAT(num_filters=4, se_block="SSE").eval()
-    with pytest.warns(UserWarning, match=f"Removed the prefix '{prefix}' of the names"):
-        load_state_dict(other, state)
-    assert mx.array_equal(other(x), model(x))
-    del state[f"{prefix}classifier.conv.bias"]
+    for load in (
+        lambda: zoo.from_pytorch("quicknat", state),
+        lambda: load_state_dict(other, state) and other,
+    ):
+        with pytest.warns(UserWarning, match="Removed the prefix 'net.0.' of the names"):
+            assert mx.array_equal(load()(x), model(x))
+    del state["net.0.classifier.conv.bias"]
     two = {f"{n}.{name}": np.ones(2) for n in "ab" for name in ("weight", "bias")}
     for layer, ambiguous in ((other, state), (nn.LayerNorm(2), two)):
         with pytest.raises(ValueError, match=r"missing: [\w.]+; not used: [\w.]+; missing: "):
@@ -241,8 +210,6 @@ def test_arguments_that_a_model_refuses():
         (lambda: zoo.HypVINN(crop_position="left"), "crop_position"),
         (lambda: zoo.HypVINN(num_channels=13), "'num_channels' must be even"),
         (lambda: zoo.SegNet(2, (4, 6), (1, 2, 2)), "must have the same length, but got"),
-        (lambda: zoo.SegNet(2, (4,), (65536,)), "'convolutions.0': .* less than or equal to 64"),
-        (lambda: zoo.SegNet(2, (4,) * 17, (1,) * 17), "'channels': .* at most 16 items"),
         (lambda: vinn(x, [1.0, 1.0, 1.0]), "'scale_factor' must be a number"),
         (lambda: vinn(x, [[1.0, float("nan")]]), "'scale_factor' must be positive"),
         (lambda: zoo.SegNet(2).predict(np.zeros((3, 3, 3), np.uint8)), r"at least 8 pos.* \(1, 3, 3, 3\)"),
@@ -252,9 +219,8 @@ def test_arguments_that_a_model_refuses():
             refused()
     with pytest.raises(TypeError, match=r"^\[ENet\] missing .* 'num_classes', and got 'classes'; the arg"):
         zoo.ENet(classes=3)
-    for weights in (1.0, (1, 0, 0), [[1, 0], [0, 1]]):
-        with pytest.raises(ValueError, match="'weight_factor' must be two numbers, the same for"):
-            hypvinn(mx.concatenate([pair, pair]), weight_factor=weights)
+    with pytest.raises(ValueError, match="'weight_factor' must be two numbers, the same for"):
+        hypvinn(mx.concatenate([pair, pair]), weight_factor=[[1, 0], [0, 1]])
 
 
 def test_channels_first_inputs_are_named():
@@ -341,9 +307,7 @@ def test_converting_other_weights_leaves_nothing(tmp_path):
 def test_an_import_without_the_libraries_says_what_to_install(monkeypatch):
     for module in [m for m in sys.modules if m.startswith("mlx_unpool_zoo")]:
         monkeypatch.delitem(sys.modules, module)
-    for name in ("huggingface_hub", "numpy", "pydantic", "safetensors"):
-        says = rf'mlx_unpool_zoo needs {name}, .* extra \[zoo\] .* pip install "mlx-unpool\[zoo\] @ git'
-        with monkeypatch.context() as patch:
-            patch.setitem(sys.modules, name, None)
-            with pytest.raises(ImportError, match=says):
-                importlib.import_module("mlx_unpool_zoo")
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    says = r'mlx_unpool_zoo needs safetensors, .* extra \[zoo\] .* pip install "mlx-unpool\[zoo\] @ git'
+    with pytest.raises(ImportError, match=says):
+        importlib.import_module("mlx_unpool_zoo")

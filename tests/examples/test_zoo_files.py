@@ -168,13 +168,9 @@ def test_the_page_has_the_number_of_parameters_of_every_model():
     for row in re.findall(r"^\| (?!model)(.*`\w+`.*) \|$", page, re.MULTILINE):
         model_type, _, _, parameters, *_ = row.split(" | ")
         rows[re.search(r"`(\w+)`", model_type)[1]] = re.findall(r"\d{5,}", parameters.replace(",", ""))
-    models = {
-        name: [kind(12) if name == "enet" else kind()]
-        for name, kind in zoo.MODELS.items()
-        if name != "segnet"
-    }
-    models["segnet"] = [zoo.SegNet(12), zoo.SegNet.vgg16(12)]
-    for name, each in models.items():
+    for name, kind in zoo.MODELS.items():
+        each = [kind(12) if name in ("enet", "segnet") else kind()]
+        each += [zoo.SegNet.vgg16(12)] if name == "segnet" else []
         counts = [sum(v.size for _, v in tree_flatten(m.trainable_parameters())) for m in each]
         assert counts == [int(n) for n in rows.pop(name)], name
     assert (rows, set(SMALL)) == ({}, set(zoo.MODELS))
@@ -245,9 +241,8 @@ def test_a_near_tie_is_told_from_a_mistake(data_format):
     assert not np.allclose(ours, gradient)
     found = zoo.compare_port(port, [-1.0], scores, [other])
     assert min(found.flips[0] / 18, found.gap, found.scores) > 0.3
-    for inputs, got in (([np.ones(2)], "a list with ndarray"), (mx.ones(2), "array")):
-        with pytest.raises(TypeError, match=rf"such as \[mx.array\(x\)\], but got {got}\.$"):
-            zoo.compare_port(port, inputs, scores, [other])
+    with pytest.raises(TypeError, match=r"such as \[mx.array\(x\)\], but got a list with ndarray\.$"):
+        zoo.compare_port(port, [np.ones(2)], scores, [other])
     unknown = {"loss": mx.sum, "gradients": {"bias": np.ones(2)}}
     for theirs, given, extra, says in (
         (scores, other, unknown, "these 'gradients': bias"),
@@ -256,10 +251,7 @@ def test_a_near_tie_is_told_from_a_mistake(data_format):
     ):
         with pytest.raises(ValueError, match=says):
             zoo.compare_port(port, [1.0], theirs, [given], **extra)
-    with (
-        pytest.raises(ValueError, match=r"'feed' has 1 arrays, but 0 calls .* functions"),
-        pooled_indices([other]),
-    ):
+    with pytest.raises(ValueError, match=r"'feed' has 1 arrays, but 0 calls"), pooled_indices([other]):
         mlx_unpool.max_pool2d(port.image, 2, return_indices=True)
     with pooled_indices([other]), pytest.raises(ValueError, match="1 arrays, but there are more calls"):
         _ = [port(1.0), port(1.0)]

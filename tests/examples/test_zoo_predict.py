@@ -1,14 +1,12 @@
 """Preprocessing and prediction with the models of the zoo, class tables, and their layers."""
 
 import mlx.core as mx
-import mlx.nn as nn
-import mlx.optimizers as optim
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
 import scipy.ndimage
 import sklearn.metrics
-from mlx.utils import tree_flatten, tree_map
+from mlx.utils import tree_flatten
 from mlx_unpool_zoo import pytorch
 from mlx_unpool_zoo.layers import BatchNorm
 from PIL import Image
@@ -82,7 +80,6 @@ BAD = {
     "float64 from nan": np.full((8, 8, 3), np.nan),
     "bool": PICTURE > 0,
     r"the shape \(1, 43, 50, 4\)": np.zeros((43, 50, 4), np.uint8),
-    r"the shape \(1, 3, 8, 8\)": np.zeros((1, 3, 8, 8), np.uint8),
     r"the shape \(0, 8, 8, 3\)": np.zeros((0, 8, 8, 3), np.uint8),
     r"the shape \(\)": None,
 }
@@ -137,37 +134,16 @@ def test_the_classes_of_the_authors():
     for model in (zoo.ENet(12), zoo.SegNet(12)):
         again = zoo.from_pytorch(model.model_type, pytorch.to_state_dict(model, model.pytorch_names))
         assert (model.about.classes, again.about.classes) == ([], zoo.CAMVID)
-    similar = "2481-2495. This is a similar network with [12, 24, 48] channels"
-    cards = [str(model.model_card()) for model in (zoo.SegNet.vgg16(12), zoo.SegNet(12))]
-    assert [similar in card for card in cards] == [False, True]
 
 
-def test_statistics_stay_frozen_and_a_resumed_fine_tuning_step_is_the_same(tmp_path):
+def test_statistics_stay_frozen():
     """As with mlx.nn.BatchNorm alone: AdamW would let them decay."""
-    model, x = small_model("enet")
-    labels = mx.zeros(x.shape[:-1], mx.int32)
-
-    def step(model, optimizer):
-        loss_of = lambda model: nn.losses.cross_entropy(model(x), labels).mean()
-        mx.random.seed(2)  # of dropout
-        _, gradients = nn.value_and_grad(model.train(), loss_of)(model)
-        optimizer.update(model, gradients)
-        mx.eval(model.parameters(), optimizer.state)
-
+    model, _ = small_model("enet")
     for part in (model, model.stage4[1]):
         part.freeze().unfreeze()
         names = [name for name, _ in tree_flatten(model.trainable_parameters())]
         assert names
         assert not [name for name in names if "running_" in name]
-    continued, resumed = optim.AdamW(1e-2), optim.AdamW(1e-2)
-    step(model, continued)
-    model.save_pretrained(tmp_path)
-    again, resumed.state = zoo.from_pretrained(tmp_path), tree_map(lambda v: v, continued.state)
-    step(model, continued)
-    step(again, resumed)
-    expected = dict(tree_flatten(model.parameters()))
-    for name, found in tree_flatten(again.parameters()):
-        assert mx.array_equal(found, expected[name]), name
 
 
 def test_the_metrics_are_those_of_scikit_learn_and_scipy():

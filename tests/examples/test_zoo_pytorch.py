@@ -8,7 +8,6 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
 from mlx.utils import tree_flatten
@@ -85,14 +84,9 @@ def test_a_part_of_the_weights_can_be_loaded():
         pytorch.load_state_dict(layer, state)
     with pytest.raises(ValueError, match=r"shape \(2, 2\) instead of \(3, 2\): weight"):
         pytorch.load_state_dict(layer, {"weight": np.ones((2, 2))}, strict=False)
-
-
-def test_nan_is_equal_to_nan_in_shared_parameters():
-    state, layer = {"weight": np.full((3, 2), np.nan), "bias": np.zeros(3)}, nn.Linear(2, 3)
     names = {"weight": ("weight", "twin"), "bias": ("bias",)}
-    pytorch.load_state_dict(layer, state | {"twin": state["weight"]}, names.get)
     with pytest.raises(ValueError, match="not shared with weight: twin"):
-        pytorch.load_state_dict(layer, state | {"twin": np.ones((3, 2))}, names.get)
+        pytorch.load_state_dict(layer, {"weight": np.ones((3, 2)), "twin": np.zeros((3, 2))}, names.get)
 
 
 class Original(torch.nn.Module):
@@ -204,65 +198,39 @@ def test_a_whole_pickled_model_is_read_without_its_code(tmp_path, monkeypatch):
         assert all(np.array_equal(found[name], expected[name]) for name in expected)
 
 
-@pytest.mark.parametrize("kind", ["twice", "names", "itself"])
-def test_pickled_modules_without_end_are_refused(kind, tmp_path):
-    """The first has 2^20 modules in a few kilobytes; the second, names of 50 MB in one."""
-    model = torch.nn.Module()
-    model.weight = torch.nn.Parameter(torch.ones(1))
-    for _ in range({"twice": 20, "names": 50, "itself": 0}[kind]):
+def test_nested_modules_and_keys_and_expanded_tensors_take_neither_time_nor_memory(tmp_path):
+    """2^20 modules, keys of a dict with 2^100 elements, which Python would count, tensors of petabytes."""
+    path, model = tmp_path / "large.pth", torch.nn.Linear(1, 1)
+    for _ in range(20):
         outer = torch.nn.Module()
-        outer._modules = dict.fromkeys(["n" * 10**6] if kind == "names" else "ab", model)
-        model = outer
-    if kind == "itself":
-        model.a = model
-    torch.save(model, tmp_path / "model.pth")
-    with pytest.raises(
-        ValueError, match=r"model\.pth: the names in a model must have at most 10 million char"
-    ):
-        read_state(tmp_path / "model.pth")
-
-
-def test_nested_keys_and_expanded_tensors_take_neither_time_nor_memory(tmp_path):
-    """Keys of a dict with 2^100 elements, which Python would count or print, and tensors of petabytes."""
+        outer.a, outer.b, model = model, model, outer
+    torch.save(model, path)
+    with pytest.raises(ValueError, match=r"large\.pth: the names in a model must have at most 10 million"):
+        read_state(path)
     tuples = b"K\x01\x85" + b"".join(b"q%ch%c\x86" % (n, n) for n in range(100))  # PUT n, GET n, TUPLE2
-    pair = b"(h%cK\x01\x91\x94(h%cK\x02\x91\x94(h%ch%c\x91\x94"  # {f, 1}, {f, 2}, {{f, 1}, {f, 2}}
-    sets = b"(\x91\x94" + b"".join(pair % (n, n, n + 1, n + 2) for n in range(0, 90, 3))
-    for key in (tuples, sets):
-        (tmp_path / "keys.pth").write_bytes(b"\x80\x04" + key + b"0}hZK\x01s.")
-        with pytest.raises(ValueError, match=r"keys\.pth: it cannot be read .* with more than 100,000"):
-            read_state(tmp_path / "keys.pth")
+    path.write_bytes(b"\x80\x04" + tuples + b"0}hZK\x01s.")
+    with pytest.raises(ValueError, match=r"large\.pth: it cannot be read .* with more than 100,000"):
+        read_state(path)
     one, large = torch.zeros(1).half(), torch.zeros(10**6).half()
     for state in (
         {"a": one.expand(10**8, 10**7)},
         {f"a{n}": one.expand(10**6) for n in range(10**4)},
         {f"a{n}": large.view(10, -1) for n in range(10**4)},
     ):
-        torch.save(state, tmp_path / "expanded.pth")
+        torch.save(state, path)
         with pytest.raises(ValueError, match=r": a\d* \(\d.* is expanded from a few stored elements"):
-            read_state(tmp_path / "expanded.pth")
+            read_state(path)
 
 
-def test_arrays_without_numbers_are_refused_by_name(tmp_path):
+def test_arrays_without_numbers_are_refused_by_name():
     for value, kind in (
         (torch.eye(3).to_sparse(), "torch.float32, torch.sparse_coo, on cpu"),
         (torch.ones(3, device="meta"), "torch.float32, torch.strided, on meta"),
         (np.array(["a"]), "<U1"),
         (np.array([None]), "object"),
     ):
-        with pytest.raises(
-            ValueError, match=f"^a.weight must be a dense array of numbers, but it is of {kind}.$"
-        ):
+        with pytest.raises(ValueError, match=f"^a.weight must be a dense array of numbers, .* of {kind}.$"):
             pytorch.arrays_of({"a.weight": value})
-    # A list that is 2^40 lists when it is printed, and YAML that merges a mapping 2^40 times.
-    lists: list = []
-    for _ in range(40):
-        lists = [lists, lists]
-    merges = "a0: &a0 {}\n"
-    merges += "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 40))
-    checkpoint = {"state_dict": {"fullconv.weight": torch.ones(16, 2, 3, 3)}, "config": merges}
-    assert pytorch.config_of(checkpoint) == {}
-    with pytest.raises(ValueError, match=r"'num_classes': Input .* but got \[\[\["):
-        zoo.from_pytorch("enet", checkpoint, num_classes=lists)
 
 
 def test_code_in_a_checkpoint_is_never_run(tmp_path):

@@ -66,9 +66,8 @@ class FastSurferCNNTwin(FourStages):
     """FastSurferCNN, or with ``count=3`` CerebNet."""
 
     def __init__(self, classes, planes=7, filters=64, kernel=5, count=4) -> None:
-        def make(inputs, first):
-            return Competitive(inputs, filters, kernel, "normalise" if first else "compete", count=count)
-
+        start = lambda first: "normalise" if first else "compete"
+        make = lambda inputs, first: Competitive(inputs, filters, kernel, start(first), count=count)
         super().__init__(make, [f"decode{n}" for n in (4, 3, 2, 1)], planes, filters, classes, combined=1)
 
     def combine(self, skip, x):
@@ -97,9 +96,7 @@ class FastSurferVINNTwin(FastSurferCNNTwin):
             scales = scale[:, None].expand(-1, 2) if scale.ndim == 1 else scale
         images, factors = zip(*(zoomed(image[None], s, self.inner) for image, s in zip(skip, scales)))
         inside, size = self.features(torch.cat(images)), skip.shape[2:]
-        inverse = [
-            [1 / f for f in pair] if isinstance(pair, list) else torch.div(1, pair) for pair in factors
-        ]
+        inverse = [[1 / f for f in pair] if isinstance(pair, list) else 1 / pair for pair in factors]
         back = [zoomed(image[None], factor, size)[0] for image, factor in zip(inside, inverse)]
         return self.classifier(self.outp_block(torch.cat([torch.cat(back), skip], dim=1)))
 
@@ -182,9 +179,7 @@ class Dense(nn.Module):
 
 class QuickNATTwin(FourStages):
     def __init__(self, classes, kind="CSSE", planes=1, filters=64, kernel=5) -> None:
-        def make(inputs, first):
-            return Dense(inputs, filters, kernel, kind)
-
+        make = lambda inputs, first: Dense(inputs, filters, kernel, kind)
         super().__init__(make, [f"decode{n}" for n in (4, 1, 2, 3)], planes, filters, classes, combined=2)
 
     def combine(self, skip, x):

@@ -77,21 +77,11 @@ class Bottleneck(nn.Module):
         return act(y + functional.pad(main, (0, 0, 0, 0, 0, self.wider))), indices
 
 
-class Initial(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.norm = nn.Conv2d(3, 13, 3, stride=2, padding=1), nn.BatchNorm2d(13)
-        self.activation = nn.PReLU(16)
-
-    def forward(self, x):
-        beside = functional.max_pool2d(x, 2)
-        return self.activation(torch.cat([self.norm(self.conv(x)), beside], dim=1))
-
-
 class ENetTwin(nn.Module):
     def __init__(self, classes: int) -> None:
         super().__init__()
-        self.initial = Initial()
+        first = {"conv": nn.Conv2d(3, 13, 3, stride=2, padding=1), "norm": nn.BatchNorm2d(13)}
+        self.initial = nn.ModuleDict(first | {"activation": nn.PReLU(16)})
         self.b10 = Bottleneck(16, 64, "down")
         for number in range(1, 5):
             self.add_module(f"b1{number}", Bottleneck(64, 64))
@@ -106,13 +96,11 @@ class ENetTwin(nn.Module):
         self.fullconv = nn.ConvTranspose2d(16, classes, 3, 2, 1, 1, bias=False)
 
     def forward(self, x):
-        x, first = self.b10(self.initial(x))
-        for number in range(1, 5):
-            x = self.get_submodule(f"b1{number}")(x)
-        x, second = self.b20(x)
-        for stage in (2, 3):
-            for number in range(1, 9):
-                x = self.get_submodule(f"b{stage}{number}")(x)
+        conv, norm, activation = self.initial.values()
+        x, first = self.b10(activation(torch.cat([norm(conv(x)), functional.max_pool2d(x, 2)], dim=1)))
+        stage = lambda n, count: nn.Sequential(*(self.get_submodule(f"b{n}{i}") for i in range(1, count + 1)))
+        x, second = self.b20(stage(1, 4)(x))
+        x = stage(3, 8)(stage(2, 8)(x))
         x = self.b42(self.b41(self.b40(x, second)))
         x = self.b51(self.b50(x, first))
         return self.fullconv(x)
