@@ -5,7 +5,11 @@ import itertools
 import json
 import os
 import pickle
+import random
 import stat
+import subprocess
+import sys
+import textwrap
 import time
 import warnings
 from pathlib import Path
@@ -18,9 +22,10 @@ import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
 from faults import check_faults, contents, damaged
+from mlx.utils import tree_flatten, tree_map
 from mlx_unpool_zoo.pytorch import read_state
 from PIL import Image
-from programs import Bomb
+from programs import Bomb, environment
 from small_models import save_state
 
 ARRAYS = {
@@ -63,6 +68,52 @@ def test_paths_and_modes_are_kept_and_only_old_temporary_files_removed(tmp_path,
     assert link.is_symlink()
     assert (path.stat().st_mode & 0o777, [*load_arrays(path)[0]]) == (0o640, ["a"])
     assert {file.name for file in path.parent.iterdir()} == {*names[1:], path.name}
+
+
+# Saves models whose parts all contain one number, a different one each time.
+SAVER = """
+    import itertools, sys
+    import mlx.core as mx, mlx_unpool_zoo as zoo
+    from mlx.utils import tree_map
+    mx.set_default_device(mx.cpu)
+    for number in itertools.count(int(sys.argv[2]), 2):
+        model = zoo.SegNet(2 + number % 2, (8,), (2,))
+        model.update(tree_map(lambda v: mx.full(v.shape, float(number)), model.parameters()))
+        model.about.source = model.about.licence_text = str(number)
+        model.save_pretrained(sys.argv[1])
+        print(number, flush=True)
+"""
+
+
+def number_in(folder: Path) -> int:
+    """The number in the weights, the configuration and the licence of a model."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*config.json is ignored")
+        model = zoo.from_pretrained(folder)
+    (number,) = {v.item() for _, v in tree_flatten(tree_map(mx.max, model.parameters()))}
+    assert (model.about.source, model.about.licence_text) == (str(int(number)),) * 2
+    assert model.config["num_classes"] == 2 + number % 2
+    return int(number)
+
+
+def test_two_writers_are_killed_while_they_save_and_a_model_is_loaded(tmp_path):
+    command, delay = [sys.executable, "-c", textwrap.dedent(SAVER), tmp_path], random.Random(0)
+    pipes = {"env": environment(), "stdout": subprocess.PIPE, "text": True}
+    for _ in range(3):
+        writers = [subprocess.Popen([*command, first], **pipes) for first in "01"]
+        try:
+            for writer in writers:
+                writer.stdout.readline()
+            seen = set()
+            while {number % 2 for number in seen} != {0, 1} or len(seen) < 4:
+                assert not any(writer.poll() for writer in writers)
+                seen.add(number_in(tmp_path))
+            time.sleep(delay.random() / 20)
+        finally:
+            for writer in writers:
+                writer.kill()
+                writer.communicate()
+        number_in(tmp_path)
 
 
 @pytest.mark.parametrize("call", ["replace", "fsync"])

@@ -42,8 +42,7 @@ def test_a_cell_of_the_matrix(name, row, column):
 
 
 UNCOMPILED = {
-    "compile": lambda case: case.call(*case.inputs),
-    "compile, sizes": lambda case: transforms.compiled_other_sizes(case, True),
+    "compile, sizes": lambda case: transforms.compiled(case, True),
     "compile of grad": lambda case: mx.grad(transforms.weighted(case, False))(*case.inputs),
 }
 
