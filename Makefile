@@ -32,17 +32,17 @@ PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 CORE := $(PARALLEL) $(foreach folder,metal cuda examples,--ignore tests/$(folder)) \
     $(foreach name,site parity fuzz package typing,--ignore tests/test_$(name).py)
 
-check: $(VENV)/.check ## the tests of the core only (15 seconds)
+check: $(VENV)/.check ## the tests of the core only (20 seconds)
 	$(RUN) -m pytest -q $(CORE)
 
-test: $(VENV)/.test ## all tests that need neither PyTorch nor NVIDIA's compiler (3 to 6 minutes)
+test: $(VENV)/.test ## all tests that need neither PyTorch nor NVIDIA's compiler (3 minutes)
 	$(RUN) -m pytest $(PARALLEL)
 
 test-external: $(VENV)/.external ## the tests that need PyTorch or NVIDIA's compiler
 	$(RUN) -m pytest $(PARALLEL) -m external
 
 # The core, the first notebook and the programs in their smoke modes; Linux only.
-test-emulated: $(VENV)/.test ## everything as on a Mac, on the emulated GPU (5 minutes)
+test-emulated: $(VENV)/.test ## everything as on a Mac, on the emulated GPU (3 minutes)
 	$(RUN) tests/metal/as_on_a_mac.py --all
 
 OLDEST := $(shell sed -n 's/.*"mlx>=\([0-9.]*\);.*/\1/p' pyproject.toml)
