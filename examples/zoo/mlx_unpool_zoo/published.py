@@ -29,7 +29,7 @@ class Published(NamedTuple):
 
 
 _MEDIAPIPE = "https://storage.googleapis.com/mediapipe-assets/"
-PUBLISHED = {  # by name, which is the type of the model
+PUBLISHED = {  # by name, which is also the model_type
     "hair": Published(
         addresses=(
             f"{_MEDIAPIPE}hair_segmentation.tflite",
