@@ -17,9 +17,9 @@ from itertools import tee
 from pathlib import Path
 from typing import Any
 
-from support.command_line import run_program
-from support.files import check_output_file, replacing
-from support.folders import read_image
+from common.command_line import run_program
+from common.files import check_output_file, replacing
+from common.folders import read_image
 
 import mlx_unpool_zoo as zoo
 import numpy as np

@@ -13,13 +13,13 @@ import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
 import tflite
-from faults import check_faults, contents, damaged
+from helpers.faults import check_faults, contents, damaged
+from helpers.programs import ROOT, call
+from helpers.small_models import randomised, small_model
+from helpers.tflite_files import OPERATORS, constants_of, tflite_of
 from mlx_unpool_zoo.hair import stretched
 from mlx_unpool_zoo.tflite import read_tflite
 from PIL import Image, ImageCms
-from programs import ROOT, call
-from small_models import randomised, small_model
-from tflite_files import OPERATORS, constants_of, tflite_of
 
 # The published file, pictures, and the confidences of MediaPipe for them.
 HAIR = Path(os.environ.get("HAIR", ROOT.parent / "shared" / "hair"))
