@@ -70,8 +70,8 @@ def train(
         description: The name of the run in its output.
         compiled: Whether to compile the step with ``mx.compile``, in one process only.
         log: A CSV file with a row of :data:`LOG` per step, which the first process writes at each checkpoint.
-        at_checkpoint: Called by the first process before each checkpoint, with True after Ctrl-C. Returns a
-            text to print, and the validation score for the log.
+        at_checkpoint: Called by the first process before each checkpoint, with True for one that exists only
+            because of Ctrl-C. Returns a text to print, and the validation score for the log.
 
     Returns:
         The losses of the steps of this call.
@@ -126,13 +126,14 @@ def train(
             mx.eval(loss, stop, model.state, optimizer.state)
 
             done, stopped = done + 1, stop.item() > 0
-            saves = done % save_every == 0 or done == steps or stopped
+            regular = done % save_every == 0 or done == steps
+            saves = regular or stopped
             check_finite(done, loss, state_of(model, optimizer) if saves else {})
             losses.append(loss.item())
             rows.append([done, losses[-1], optimizer.learning_rate.item(), math.nan])
             progress.after_step(done, losses[-1])
             if first and saves:
-                text, rows[-1][-1] = at_checkpoint(stopped)
+                text, rows[-1][-1] = at_checkpoint(not regular)
                 save_checkpoint(checkpoint, model, optimizer, settings, rows)
                 if log:
                     write_log(log, rows)
