@@ -23,8 +23,8 @@ from matplotlib.colors import ListedColormap
 from PIL import Image
 
 sys.path.append(str(Path(__file__).parent.parent / "examples"))
-from support.drawing import GREY, frame
-from support.folders import read_image
+from common.drawing import GREY, frame
+from common.folders import read_image
 
 import hair
 import mlx_unpool_zoo as zoo

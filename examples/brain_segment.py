@@ -12,7 +12,7 @@ import argparse
 from contextlib import ExitStack
 from pathlib import Path
 
-from support.brain_volumes import (
+from common.brain_volumes import (
     LABELS,
     PLANES,
     SIZE,
@@ -25,9 +25,9 @@ from support.brain_volumes import (
     split_hemispheres,
     with_both_hemispheres,
 )
-from support.command_line import run_program
-from support.drawing import frame, show_classes
-from support.files import check_output_folder, checksum, replacing
+from common.command_line import run_program
+from common.drawing import frame, show_classes
+from common.files import check_output_folder, checksum, replacing
 
 import matplotlib.pyplot as plt
 import mlx.core as mx

@@ -11,8 +11,8 @@ file gets its final name, it is loaded and compared with the model.
 import argparse
 from pathlib import Path
 
-from support.command_line import run_program
-from support.files import check_output_file, replacing
+from common.command_line import run_program
+from common.files import check_output_file, replacing
 
 import mlx.core as mx
 import mlx.nn as nn

@@ -12,10 +12,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from support.command_line import run_program
-from support.drawing import PICTURE_SUFFIXES, draw_rows
-from support.files import check_output_file, replacing
-from support.folders import colour_of, files_in, read_image
+from common.command_line import run_program
+from common.drawing import PICTURE_SUFFIXES, draw_rows
+from common.files import check_output_file, replacing
+from common.folders import colour_of, files_in, read_image
 
 import mlx_unpool_zoo as zoo
 import numpy as np

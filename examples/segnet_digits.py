@@ -20,11 +20,11 @@ from functools import reduce
 from operator import getitem
 from pathlib import Path
 
-from support.command_line import run_program
-from support.digit_scenes import CLASS_NAMES, Scenes
-from support.drawing import add_legend, frame, save
-from support.files import save_arrays
-from support.training import adamw, parse_options, train, weighted_cross_entropy
+from common.command_line import run_program
+from common.digit_scenes import CLASS_NAMES, Scenes
+from common.drawing import add_legend, frame, save
+from common.files import save_arrays
+from common.training import adamw, parse_options, train, weighted_cross_entropy
 
 import matplotlib.pyplot as plt
 import mlx.core as mx

@@ -22,12 +22,12 @@ import math
 from pathlib import Path
 from typing import Any
 
-from support.command_line import run_program
-from support.digit_scenes import CLASS_NAMES, SPLITS, Scenes
-from support.drawing import draw_rows
-from support.files import reserved, write_file
-from support.folders import Pictures, colour_of, folders_of, read_folders
-from support.training import adamw, parse_options, train, weighted_cross_entropy
+from common.command_line import run_program
+from common.digit_scenes import CLASS_NAMES, SPLITS, Scenes
+from common.drawing import draw_rows
+from common.files import reserved, write_file
+from common.folders import Pictures, colour_of, folders_of, read_folders
+from common.training import adamw, parse_options, train, weighted_cross_entropy
 
 import mlx.core as mx
 import mlx_unpool_zoo as zoo

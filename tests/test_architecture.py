@@ -15,7 +15,7 @@ from typing import get_args, get_type_hints
 
 import mlx.core as mx
 import pytest
-import transforms
+from support import transforms
 
 import mlx_unpool
 

@@ -8,7 +8,7 @@ from operator import attrgetter
 import mlx.core as mx
 import numpy as np
 import pytest
-from errors import fails
+from support.errors import fails
 
 import mlx_unpool
 from mlx_unpool import MaxPool2d, MaxUnpool2d

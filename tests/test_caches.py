@@ -7,8 +7,8 @@ import time
 
 import mlx.core as mx
 import pytest
-import transforms
-from properties import peak_of
+from support import transforms
+from support.properties import peak_of
 
 import mlx_unpool
 

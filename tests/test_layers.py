@@ -10,7 +10,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
-from errors import fails
+from support.errors import fails
 
 import mlx_unpool
 from mlx_unpool import AdaptiveMaxPool2d, FractionalMaxPool2d, MaxPool2d, MaxUnpool2d

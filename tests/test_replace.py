@@ -7,8 +7,8 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
-from errors import fails
 from mlx.utils import tree_flatten
+from support.errors import fails
 
 import mlx_unpool
 from mlx_unpool import replace_max_pools

@@ -13,13 +13,13 @@ import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
 import tflite
-from faults import check_faults, contents, damaged
+from helpers.faults import check_faults, contents, damaged
+from helpers.programs import ROOT, call
+from helpers.small_models import randomised, small_model
+from helpers.tflite_files import OPERATORS, constants_of, tflite_of
 from mlx_unpool_zoo.hair import stretched
 from mlx_unpool_zoo.tflite import read_tflite
 from PIL import Image, ImageCms
-from programs import ROOT, call
-from small_models import randomised, small_model
-from tflite_files import OPERATORS, constants_of, tflite_of
 
 # The published file, pictures, and the confidences of MediaPipe for them.
 HAIR = Path(os.environ.get("HAIR", ROOT.parent / "shared" / "hair"))
@@ -207,7 +207,7 @@ REFUSED = {
     "a.png --output a.png": "--output would replace the input a.png: choose another name.",
     "a.png --output link.png": "--output would replace the input link.png: choose",
     "a.png sub/a.png": "inputs must have different names, but got a.png, sub/a.png.",
-    "a.png --colour nice": "--colour must be black, .*, a CSS colour or #rrggbb, but got 'nice'",
+    "a.png --colour nice": "'colour' must be black, .*, a CSS colour or #rrggbb, but got 'nice'",
     "a.png --output a.mp4": "--output must end in .png or",
     "film.mp4 --output b.png": "--output must end in .mp4 or",
     "a.png": "a.png: no hair was found.",

@@ -6,10 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.command_line import run_program
+from common.command_line import run_program
 
 import pytest
-from programs import EXAMPLES, call, environment
+from helpers.programs import EXAMPLES, call, environment
 
 # The arguments of each program, with {} for its output.
 FOLDERS = {

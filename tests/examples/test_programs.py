@@ -6,15 +6,15 @@ import re
 import signal
 import sys
 
-from support import digit_scenes, training
+from common import digit_scenes, training
 
 import mlx.core as mx
 import numpy as np
 import pytest
 import segnet_digits
+from helpers.programs import call
 from mlx_unpool_zoo import metrics
 from mlx_unpool_zoo.segnet import SegNet
-from programs import call
 
 DIGITS = "segnet-unpool-seed0.safetensors"
 

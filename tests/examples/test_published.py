@@ -13,9 +13,9 @@ from typing import Any
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import pytest
+from helpers.small_models import small_model
+from helpers.tflite_files import constants_of, tflite_of
 from mlx_unpool_zoo.published import PUBLISHED, Published
-from small_models import small_model
-from tflite_files import constants_of, tflite_of
 
 AUTHORS = "https://example.org/authors", "MIT", "https://example.org/LICENSE"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-from support import training
+from common import training
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -21,12 +21,12 @@ import mlx.optimizers as optim
 import numpy as np
 import pytest
 import segnet_digits
-from faults import ctrl_c_raises
+from helpers.faults import ctrl_c_raises
+from helpers.programs import environment
 from mlx_unpool_zoo import from_pretrained
 from PIL import Image
-from programs import environment
 
-SMALL = Path(__file__).parent / "support" / "small_training.py"
+SMALL = Path(__file__).parent / "helpers" / "small_training.py"
 TIMEOUT = 150  # seconds
 
 

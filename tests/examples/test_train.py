@@ -7,9 +7,9 @@ import signal
 from pathlib import Path
 from zlib import crc32
 
-from support.files import reserved
-from support.folders import Pictures, read_folders
-from support.training import weighted_cross_entropy
+from common.files import reserved
+from common.folders import Pictures, read_folders
+from common.training import weighted_cross_entropy
 
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
@@ -17,12 +17,12 @@ import numpy as np
 import predict
 import pytest
 import train
-from faults import contents
+from helpers.faults import contents
+from helpers.programs import call
+from helpers.small_models import randomised, save_state, small_model
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo.enet import ENet
 from PIL import Image
-from programs import call
-from small_models import randomised, save_state, small_model
 
 ROOT = Path(__file__).parents[2]
 # A published checkpoint, two pictures of CamVid, and the scores and classes of PyTorch for them.

@@ -13,10 +13,10 @@ from mlx_unpool_zoo.pytorch import to_state_dict
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.external
 
-from autoencoder_twins import ConvAutoencoder3dTwin, InceptionAutoencoderTwin  # noqa: E402
-from brain_twins import FastSurferCNNTwin, FastSurferVINNTwin, HypVINNTwin, QuickNATTwin  # noqa: E402
-from hair_twin import HairSegmenterTwin  # noqa: E402
-from pytorch_twins import ENetTwin, SegNetTwin, first_to_last, indices_of, last_to_first, randomise  # noqa: E402
+from helpers.autoencoder_twins import ConvAutoencoder3dTwin, InceptionAutoencoderTwin  # noqa: E402
+from helpers.brain_twins import FastSurferCNNTwin, FastSurferVINNTwin, HypVINNTwin, QuickNATTwin  # noqa: E402
+from helpers.hair_twin import HairSegmenterTwin  # noqa: E402
+from helpers.pytorch_twins import ENetTwin, SegNetTwin, first_to_last, indices_of, last_to_first, randomise  # noqa: E402
 
 
 class Case(NamedTuple):

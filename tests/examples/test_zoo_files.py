@@ -11,12 +11,12 @@ import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
 import yaml
+from helpers.programs import ROOT
+from helpers.small_models import SMALL, edit_config, save_state, sizes_of, small_model
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo.fastsurfer import CropPosition, ResizeMode, resize
 from mlx_unpool_zoo.near_ties import pooled_indices
 from mlx_unpool_zoo.pytorch import to_state_dict
-from programs import ROOT
-from small_models import SMALL, edit_config, save_state, sizes_of, small_model
 
 import mlx_unpool
 
@@ -181,7 +181,7 @@ def test_the_page_has_the_number_of_parameters_of_every_model():
 @pytest.mark.parametrize("size", [(48, 64), (20, 25), (7, 90)])
 def test_resize_gives_what_pytorch_gives(mode, size):
     torch = pytest.importorskip("torch")
-    from pytorch_twins import first_to_last, last_to_first
+    from helpers.pytorch_twins import first_to_last, last_to_first
 
     x = np.random.default_rng(0).normal(size=(2, 33, 41, 3)).astype(np.float32)
     options = {"align_corners": False} if mode in ("bilinear", "bicubic") else {}

@@ -20,7 +20,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 REFERENCE = str(ROOT / "tests" / "test_reference.py")
-FOLDERS = (HERE / "emulated_mac", HERE, ROOT, ROOT / "tests" / "support", ROOT / "benchmarks")
+FOLDERS = (HERE / "emulated_mac", HERE, ROOT, ROOT / "tests", ROOT / "benchmarks")
 SKIPS = HERE / "emulated_mac" / "skips.txt"
 
 

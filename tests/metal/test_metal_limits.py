@@ -11,7 +11,7 @@ import emulator
 import metal_host
 import mlx.core as mx
 import pytest
-from kernel_cases import huge, pool_windows
+from support.kernel_cases import huge, pool_windows
 
 import mlx_unpool
 from mlx_unpool import _backends

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from support.files import check_output_folder, load_arrays, save_arrays, write_file
+from common.files import check_output_folder, load_arrays, save_arrays, write_file
 
 import mlx.core as mx
 import mlx.nn as nn

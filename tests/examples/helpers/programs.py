@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-from support.command_line import run_program
+from common.command_line import run_program
 
 import pytest
 

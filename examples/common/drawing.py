@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from support.files import write_file
+from common.files import write_file
 
 import matplotlib
 import matplotlib.pyplot as plt

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from support.training import adamw, train, weighted_cross_entropy
+from common.training import adamw, train, weighted_cross_entropy
 
 import mlx.core as mx
 import numpy as np
