@@ -11,10 +11,10 @@ import mlx.nn as nn
 
 from . import _arguments as arguments
 from . import _checks, _derivatives
-from ._geometry import Geometry, Triple, Window, WindowGeometry, triple
+from ._geometry import Geometry, Triple, Window, WindowGeometry, triple, untriple
 from ._layer import Layer, PoolingLayer
 from ._layout import Layout
-from ._requests import Plan, Request, interned, plan_of
+from ._requests import Plan, Request, cached_plan, interned
 from ._types import LARGEST_AXIS, DataFormat, IntOrTuple, Padding, Stream, flat_dtype, is_window
 from .pooling import MaxPool1d, MaxPool2d, MaxPool3d
 
@@ -46,14 +46,14 @@ class MaxUnpooling(Request):
         if kernel_size is not None:
             window = arguments.window_of(caller, rank, kernel_size, stride, padding, dilation)
         else:
-            arguments.no_window(caller, stride, padding, dilation)
-        is_ambiguous = window is None or (max(window.stride) > 1 and (from_pool or window.same))
-        return interned(MaxUnpooling, caller, rank, first, window, is_ambiguous)
+            arguments.check_no_window(caller, stride, padding, dilation)
+        needs_output_size = window is None or (max(window.stride) > 1 and (from_pool or window.same))
+        return interned(MaxUnpooling, caller, rank, first, window, needs_output_size)
 
     def run(self, x: Any, indices: Any, output_size: Any = None, stream: Any = None) -> mx.array:
         """The values ``x`` at the positions of ``indices``, zeros elsewhere."""
         target = self.target(x, stream)
-        arguments.indices(self.caller, indices, x)
+        arguments.check_index_array(self.caller, indices, x)
         if indices.shape != x.shape:
             got = f"but got {x.shape} and {indices.shape}"
             raise ValueError(f"[{self.caller}] 'x' and 'indices' must have the same shape {got}.")
@@ -61,7 +61,7 @@ class MaxUnpooling(Request):
             raise self.error("kernel_size", f"be given for window indices ({indices.dtype})", None)
         if output_size is not None:
             output_size = arguments.shape(self.caller, "output_size", output_size, self.rank)
-        plan = plan_of(self, x.shape, output_size)
+        plan = cached_plan(self, x.shape, output_size)
         self.check_limit(plan, target)
         with mx.stream(target.stream):
             if 0 in plan.shape:  # no images or no channels
@@ -86,7 +86,7 @@ class MaxUnpooling(Request):
         elif prod(pooled) >= 2**31:
             needed = "have fewer than 2^31 values per plane if 'kernel_size' is None"
             raise self.error("x", needed, prod(pooled))
-        return Plan.of(layout, g, flat_dtype(size), unpool=True)
+        return Plan(layout, layout.folded(pooled), layout.shape(size), g, flat_dtype(size))
 
     def _default_size(self, pooled: Triple) -> Triple:
         """The size of the output if the caller passes none."""
@@ -102,7 +102,7 @@ class MaxUnpooling(Request):
             )
         if min(default) < 1 or max(default) > LARGEST_AXIS:
             why = "empty" if min(default) < 1 else "longer than 2^31 - 1 on an axis"
-            needed = f"be given here, because the default, {self.spatial(default)}, is {why},"
+            needed = f"be given here, because the default, {untriple(default, self.rank)}, is {why},"
             raise self.error("output_size", needed, None)
         return default
 
@@ -122,8 +122,8 @@ class MaxUnpooling(Request):
         if self.window is not None:
             ranges = self.window.unpooled_ranges(pooled)
             if any(n not in allowed for n, allowed in zip(size, ranges)):
-                text = self.spatial(tuple(f"{r.start} to {r.stop - 1}" for r in ranges))
-                allowed = f"{self.spatial(pooled)} windows, which allows ({', '.join(text)}),"
+                text = untriple([f"{r.start} to {r.stop - 1}" for r in ranges], self.rank)
+                allowed = f"{untriple(pooled, self.rank)} windows, which allows ({', '.join(text)}),"
                 needed = f"differ by less than one stride from the default for {allowed}"
                 if self.window.same:
                     needed = f"be pooled with padding='same' to {allowed}"
