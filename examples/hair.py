@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from common.command_line import run_program
-from common.files import check_output_file, replacing
+from common.files import check_inputs, check_output_file, replacing
 from common.folders import read_image
 
 import mlx_unpool_zoo as zoo
@@ -80,6 +80,7 @@ def recoloured(picture: np.ndarray, mask: np.ndarray, table: np.ndarray) -> np.n
 
 def outputs_of(paths: list[Path], output: Path | None) -> dict[Path, Path]:
     """The photographs and videos by the files to write."""
+    check_inputs(paths)
     films = [path for path in paths if path.suffix.lower() in VIDEOS]
     if films and not find_spec("av"):
         raise ValueError("Not installed: PyAV, which reads and writes videos: pip install av")
