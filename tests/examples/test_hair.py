@@ -209,7 +209,7 @@ REFUSED = {
     "a.png --output a.png": "--output would replace the input a.png: choose another name.",
     "a.png --output link.png": "--output would replace the input link.png: choose",
     "a.png sub/a.png": "inputs must have different names, but got a.png, sub/a.png.",
-    "a.png --colour nice": "--colour must be black, .*, a CSS colour or #rrggbb, but got 'nice'",
+    "a.png --colour nice": "'colour' must be black, .*, a CSS colour or #rrggbb, but got 'nice'",
     "a.png --output a.mp4": "--output must end in .png or",
     "film.mp4 --output b.png": "--output must end in .mp4 or",
     "a.png": "a.png: no hair was found.",
