@@ -199,6 +199,7 @@ def test_photographs_keep_their_profile_and_orientation(tmp_path, inputs, monkey
     with Image.open("demo/hair/a.png") as first, Image.open("demo/hair/b.png") as second:
         assert (first.size, second.size, first.info["icc_profile"]) == ((64, 80), (80, 64), profile)
         assert 0.05 < (np.array(second) != PICTURE).any(-1).mean() < 0.95
+    assert "Wrote demo/hair/portrait.png." in call("hair.py", "--model", inputs / "model").stdout
     assert (
         "new-a.jpg."
         in call("hair", "a.png", "b.png", "--model", inputs / "model", "--output", "new.jpg").stdout

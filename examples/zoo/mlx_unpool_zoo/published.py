@@ -69,7 +69,8 @@ def published_folder(name: str, cache_dir: str | Path | None, local_files_only: 
         model.about.source, model.about.licence = entry.source, entry.licence
         model.about.licence_link = entry.licence_link
         model.save_pretrained(folder)
-        print(f"{name}: from {entry.source}, {entry.licence} ({entry.licence_link})", file=sys.stderr)
+        said = f"{name}: from {entry.source}, {entry.licence} ({entry.licence_link})"
+        print(said, model.notice, sep=". " * bool(model.notice), file=sys.stderr)
     return folder
 
 

@@ -92,7 +92,7 @@ class ReLayNet(Model):
     )
     names_of: ClassVar[str] = "ai-med/relaynet_pytorch"
     notice: ClassVar[str] = "Not for clinical use; one scan was compared."
-    cpu_notice: ClassVar[str] = "On a CPU a scan of 512 x 512 takes about 100 seconds and 3.5 GB of memory."
+    cpu_notice: ClassVar[str] = "On a CPU a scan of 512 x 512 takes 70 to 100 seconds and 3.5 GB of memory."
     class_tables: ClassVar[Mapping[int, list[Any]]] = {9: RETINA}
 
     def __init__(
