@@ -96,7 +96,7 @@ class Stored(Converted):
         call; their licence and source are printed and stored in ``about``.
 
         Args:
-            path_or_hub_id: A folder, "owner/name" on the Hub, or the name of published weights: "hair", "relaynet".
+            path_or_hub_id: A folder, "owner/name" on the Hub, or published weights: "hair", "relaynet".
             dtype: Type of parameters and inputs: ``"float32"``, ``"float16"``, ``"bfloat16"`` or
                 ``"float64"``. Default: as in the file.
             strict: Whether the file must have exactly the parameters of the model. If False, missing ones
