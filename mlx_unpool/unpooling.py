@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -121,17 +122,40 @@ class MaxUnpooling(Request):
             raise self.error("output_size", "be 1 or more on every axis", output_size)
         if self.window is not None:
             ranges = self.window.unpooled_ranges(pooled)
-            if any(n not in allowed for n, allowed in zip(size, ranges)):
+            if not _fits(size, ranges):
                 text = untriple([f"{r.start} to {r.stop - 1}" for r in ranges], self.rank)
                 allowed = f"{untriple(pooled, self.rank)} windows, which allows ({', '.join(text)}),"
                 needed = f"differ by less than one stride from the default for {allowed}"
                 if self.window.same:
                     needed = f"be pooled with padding='same' to {allowed}"
-                hint = " For indices of an adaptive or fractional pool pass kernel_size=None."
-                if len({*spatial}) == 1 and spatial[0] >= prod(r.start for r in ranges):
-                    hint += " If this is x.size, pass x.shape."
+                hint = _hint(self.window, layout, pooled, output_size, size)
                 raise ValueError(arguments.message(self.caller, "output_size", needed, output_size) + hint)
         return size
+
+
+def _fits(size: Triple, ranges: Sequence[range]) -> bool:
+    """Whether a size is in the range of every axis."""
+    return all(n in allowed for n, allowed in zip(size, ranges))
+
+
+def _hint(window: Window, layout: Layout, pooled: Triple, output_size: tuple[int, ...], size: Triple) -> str:
+    """The end of the message about an output size, of which ``size`` is the spatial part, that does not fit."""
+    ranges = window.unpooled_ranges(pooled)
+    if len(output_size) > layout.rank:
+        other = replace(layout, channels_first=not layout.channels_first)
+        spatial, theirs = other.size(output_size), other.size(layout.shape(pooled))
+        if _fits(spatial, window.unpooled_ranges(theirs)):
+            return ""  # cached_plan names the other data_format
+        if _fits(spatial, ranges):
+            order = ("first", "last") if layout.channels_first else ("last", "first")
+            return " 'x' has its channels {}, but this shape has them {}.".format(*order)
+    if size == window.stride:
+        return " It is a size, not a factor: pass the shape of the array that was pooled."
+    hint = " For indices of an adaptive or fractional pool pass kernel_size=None."
+    numbers = {*untriple(size, layout.rank)}
+    if len(numbers) == 1 and max(numbers) >= prod(r.start for r in ranges):
+        hint += " If this is x.size, pass x.shape."
+    return hint
 
 
 @arguments.signature
