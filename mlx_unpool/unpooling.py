@@ -139,7 +139,7 @@ def _fits(size: Triple, ranges: Sequence[range]) -> bool:
 
 
 def _hint(window: Window, layout: Layout, pooled: Triple, output_size: tuple[int, ...], size: Triple) -> str:
-    """The end of the message about an output size, of which ``size`` is the spatial part, that does not fit."""
+    """The end of the message about an output size that does not fit; ``size`` is its spatial part."""
     ranges = window.unpooled_ranges(pooled)
     if len(output_size) > layout.rank:
         other = replace(layout, channels_first=not layout.channels_first)
