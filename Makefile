@@ -16,7 +16,7 @@ help: ## list these commands
 demo: $(VENV)/.examples ## train SegNets on digits over photographs (a minute or two); figure in demo/
 	$(RUN) examples/train.py --compare $(ARGS)
 
-hair: $(VENV)/.video ## recolour hair: ARGS="photo.jpg --colour copper"; writes demo/hair/photo.png
+hair: $(VENV)/.video ## recolour hair, in a portrait or yours: ARGS="photo.jpg --colour copper"; writes demo/hair/
 	$(RUN) examples/hair.py $(ARGS)
 
 # Further programs, each with a figure in demo/.

@@ -14,7 +14,7 @@ from ._types import ArrayOrPair, Stream
 _REPR_DEFAULTS = {
     "dilation": 1,
     "ceil_mode": False,
-    "return_indices": False,
+    "return_indices": None,  # pools always show it, so that they differ from those of mlx.nn
     "index_format": "flat",
     "data_format": "channels_last",
 }

@@ -45,7 +45,7 @@ def replace_max_pools(model: M) -> M:
         >>> import mlx.nn as nn
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.MaxPool2d(2))
         >>> mlx_unpool.replace_max_pools(model).layers[2]
-        MaxPool2d(kernel_size=(2, 2), stride=(2, 2), padding=(0, 0))
+        MaxPool2d(kernel_size=(2, 2), stride=(2, 2), padding=(0, 0), return_indices=False)
 
     See also: ``MaxPool2d``, ``exporting``.
     """

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -121,17 +122,40 @@ class MaxUnpooling(Request):
             raise self.error("output_size", "be 1 or more on every axis", output_size)
         if self.window is not None:
             ranges = self.window.unpooled_ranges(pooled)
-            if any(n not in allowed for n, allowed in zip(size, ranges)):
+            if not fit(size, ranges):
                 text = self.spatial(tuple(f"{r.start} to {r.stop - 1}" for r in ranges))
                 allowed = f"{self.spatial(pooled)} windows, which allows ({', '.join(text)}),"
                 needed = f"differ by less than one stride from the default for {allowed}"
                 if self.window.same:
                     needed = f"be pooled with padding='same' to {allowed}"
-                hint = " For indices of an adaptive or fractional pool pass kernel_size=None."
-                if len({*spatial}) == 1 and spatial[0] >= prod(r.start for r in ranges):
-                    hint += " If this is x.size, pass x.shape."
+                hint = self._hint(layout, pooled, output_size, spatial)
                 raise ValueError(arguments.message(self.caller, "output_size", needed, output_size) + hint)
         return size
+
+    def _hint(
+        self, layout: Layout, pooled: Triple, output_size: tuple[int, ...], spatial: tuple[int, ...]
+    ) -> str:
+        """The end of the message about an output size that does not fit."""
+        assert self.window is not None
+        other = replace(layout, channels_first=not layout.channels_first)
+        if len(output_size) > self.rank:
+            size, theirs = other.size(output_size), other.size(layout.shape(pooled))
+            if fit(size, self.window.unpooled_ranges(theirs)):
+                return ""  # plan_of names the other data_format
+            if fit(size, self.window.unpooled_ranges(pooled)):
+                order = ("first", "last") if layout.channels_first else ("last", "first")
+                return " 'x' has its channels {}, but this shape has them {}.".format(*order)
+        if triple(spatial) == self.window.stride:
+            return " It is a size, not a factor: pass the shape of the array that was pooled."
+        hint = " For indices of an adaptive or fractional pool pass kernel_size=None."
+        if len({*spatial}) == 1 and spatial[0] >= prod(r.start for r in self.window.unpooled_ranges(pooled)):
+            hint += " If this is x.size, pass x.shape."
+        return hint
+
+
+def fit(size: Triple, ranges: Sequence[range]) -> bool:
+    """Whether a size is in the range of every axis."""
+    return all(n in allowed for n, allowed in zip(size, ranges))
 
 
 @arguments.signature

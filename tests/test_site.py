@@ -50,6 +50,11 @@ def public_names(package):
     return [f"{package.__name__}.{name}" for name in package.__all__ if name != "__version__"]
 
 
+def markdown():
+    folders = "", "docs", "metal", "examples", "examples/deploy", "tests/metal"
+    return [path for folder in folders for path in (ROOT / folder).glob("*.md")]
+
+
 def rows_at_a_glance():
     """The names, descriptions and arguments in the tables of docs/README.md, by package."""
     _, *parts = re.split("\n##+ The .* at a glance\n", (ROOT / "docs/README.md").read_text())
@@ -95,8 +100,7 @@ def test_links_between_markdown_files_lead_to_headings_on_github():
     def anchor(heading):
         return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
-    folders = "", "docs", "metal", "examples", "examples/deploy", "tests/metal"
-    for path in [ROOT / "llms.txt", *(path for folder in folders for path in (ROOT / folder).glob("*.md"))]:
+    for path in [ROOT / "llms.txt", *markdown()]:
         text = path.read_text().replace("https://github.com/mlx-unpool/mlx-unpool/blob/main", str(ROOT))
         for link, fragment in re.findall(r"\]\((?!\w+:)([^)#\s]*)#?([^)\s]*)\)", text):
             target = path.parent / link if link else path
@@ -104,6 +108,13 @@ def test_links_between_markdown_files_lead_to_headings_on_github():
             if fragment and target.suffix == ".md":
                 headings = re.findall("^#+ (.*)", target.read_text(), re.MULTILINE)
                 assert fragment in map(anchor, headings), (path.name, link, fragment)
+
+
+def test_warnings_in_boxes_are_marked_as_github_and_the_site_need_it():
+    lines = [(path.name, line) for path in markdown() for line in path.read_text().splitlines()]
+    marked = [(name, line) for name, line in lines if re.search(r"\[![A-Z]+\]", line)]
+    assert not [(name, line) for name, line in marked if not re.fullmatch(r"> \[![A-Z]+\]", line)]
+    assert not [(name, line) for name, line in lines if re.match(r"[^|`]* > [a-z`]", line)]
 
 
 def test_the_tables_at_a_glance_are_complete():

@@ -63,8 +63,8 @@ def test_every_program_has_help_in_any_folder(program, tmp_path, monkeypatch):
 PACKAGES = {
     "train": ("sklearn", "nibabel nilearn"),
     "predict": ("matplotlib", "sklearn scipy nibabel nilearn"),
-    "hair": ("tqdm", "sklearn scipy nibabel nilearn"),
-    "export": ("safetensors", "sklearn scipy nibabel nilearn matplotlib tqdm"),
+    "hair": ("PIL", "sklearn scipy nibabel nilearn"),
+    "export": ("safetensors", "sklearn scipy nibabel nilearn matplotlib"),
     "brain_segment": ("nilearn", ""),
 }
 
