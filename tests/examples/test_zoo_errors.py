@@ -15,7 +15,8 @@ import pytest
 import yaml
 from helpers.programs import call
 from helpers.small_models import SMALL, edit_config, save_state, sizes_of, small_model
-from mlx_unpool_zoo.pytorch import config_of, load_state_dict, to_state_dict
+from mlx_unpool_zoo.checkpoints import config_of
+from mlx_unpool_zoo.pytorch import load_state_dict, to_state_dict
 from PIL import Image
 
 
