@@ -25,8 +25,10 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 TREES = {path: ast.parse(path.read_text()) for path in MODULES}
 # From top to bottom: a module imports only modules from lines below its own.
 LAYERS = """
-benchmark __main__
+__main__
+benchmark
 selftest
+_report
 __init__
 _replace unpooling
 pooling adaptive fractional _formats
@@ -140,6 +142,8 @@ def test_public_names_document_arguments_results_and_an_example(name):
         assert re.search("\nArgs:.*\nReturns:.*\nRaises:", call, re.DOTALL)
         described = constructor if thing is layer else constructor + text
         results = ["Shape"] if thing is layer else []
+        shapes = re.findall(r"\(N, ([^\d)]*)\)", text)
+        assert {len(shape.split(", ")) - 1 for shape in shapes} == {int(name[-2])}
         other = "ax_?pool" if "npool" in name else "ax_?unpool"
         assert re.search(f"^See also: ``({layer.__name__}|__init__)`` .*{other}", text, re.I | re.M)
     if thing is not layer:
