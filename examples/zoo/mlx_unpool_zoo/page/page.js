@@ -85,13 +85,13 @@ async function draw(picture) {
     answer.table = (await ask({ colour: wanted, brightness: answer.brightness })).table;
     picture.colour = wanted;
   }
+  if (picture.shown !== shown) return; // the next frame of the camera has come
   const bitmap = await call(drawer, "draw", shown, answer, chosen);
-  if (picture.shown === shown) { // not a frame that is over
-    show(picture, ".before", shown);
-    show(picture, ".after", bitmap);
-    picture.drawn = state;
-  }
+  if (picture.shown !== shown) return;
+  show(picture, ".before", shown);
+  show(picture, ".after", bitmap);
   bitmap.close();
+  picture.drawn = state;
 }
 
 let renewing = false, again = false;
