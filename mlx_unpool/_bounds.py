@@ -1,7 +1,7 @@
 """The bounds (start and stop) of windows that differ in size or distance, as arrays.
 
-Their shape is (B, n, 2, 1), or (B, n, 2, C) if channels have different windows. n is OD + OH + OW: the
-windows along the depth, then the height, then the width.
+Their shape is (1, n, 2, 1) if the windows are the same for all images and channels, otherwise (B, n, 2, 1 or
+C). n is OD + OH + OW: the windows along the depth, then the height, then the width.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ def bounds_array(table: Any, formula: BoundsFormula, counts: Triple) -> mx.array
     return mx.concatenate(both).astype(mx.int32)
 
 
-def adaptive_bounds(g: AdaptiveGeometry, batch: int) -> mx.array:
-    """The bounds of adaptive windows, the same for every image."""
-    bounds = bounds_array(g.bounds_table, g.ends, g.pooled)[None, ..., None]
-    return mx.broadcast_to(bounds, (batch, *bounds.shape[1:]))
+def adaptive_bounds(g: AdaptiveGeometry) -> mx.array:
+    """The bounds of adaptive windows."""
+    return bounds_array(g.bounds_table, g.ends, g.pooled)[None, ..., None]
 
 
 def fractional_bounds(samples: mx.array, g: FractionalGeometry) -> mx.array:

@@ -20,12 +20,10 @@ import mlx.core as mx
 from . import _arguments as arguments
 from . import _checks, _derivatives
 from ._backends import Target, target_of
-from ._bounds import adaptive_bounds, fractional_bounds
+from ._bounds import fractional_bounds
 from ._geometry import (
-    AdaptiveGeometry,
     FractionalGeometry,
     Geometry,
-    RegionGeometry,
     Triple,
     Window,
     WindowGeometry,
@@ -150,15 +148,17 @@ class _Pooling(_Request):
         ``training``: whether a gradient is likely, so that on a GPU the indices are kept for it.
         """
         target = self.target(x, stream)
-        return self._run(x, target, _plan(self, x.shape), training, self._bounds)
-
-    def _bounds(self, plan: Plan) -> mx.array:
-        """The bounds of windows that differ in size or distance (see ``_bounds.py``)."""
-        raise NotImplementedError
+        return self._run(x, target, _plan(self, x.shape), training)
 
     def _run(
-        self, x: mx.array, target: Target, plan: Plan, training: bool, bounds: Callable[[Plan], mx.array]
+        self,
+        x: mx.array,
+        target: Target,
+        plan: Plan,
+        training: bool,
+        bounds: Callable[[Plan], mx.array] | None = None,
     ) -> Any:
+        """``bounds`` returns those of random windows (see ``_bounds.py``)."""
         self.check_limit(plan, target)
         g, index_dtype = plan.geometry, plan.index_dtype
         with mx.stream(target.stream):
@@ -166,7 +166,7 @@ class _Pooling(_Request):
                 values, indices = mx.zeros(plan.shape, x.dtype), mx.zeros(plan.shape, index_dtype)
                 return (values, indices) if self.return_indices else values
             source = [mx.reshape(x, plan.folded)]
-            if isinstance(g, RegionGeometry):
+            if bounds is not None:
                 source.append(bounds(plan))
             if not self.return_indices:
                 values = _derivatives.pool_without_indices(source, g, index_dtype, target, training)
@@ -389,11 +389,6 @@ class AdaptivePooling(_Pooling):
             raise self.error("output_size", "add up to less than 2^31", self.spatial(pooled))
         g = adaptive_geometry(size, pooled)
         return Plan.of(layout, g, self.index_dtype(g))
-
-    def _bounds(self, plan: Plan) -> mx.array:
-        """See ``_Pooling``."""
-        assert isinstance(plan.geometry, AdaptiveGeometry)
-        return adaptive_bounds(plan.geometry, plan.folded[0])
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ import mlx.core as mx
 
 from ..._geometry import Geometry, Triple, WindowGeometry, pitches
 from ..._indices import positions as flat_indices
-from ..._types import TRAITS, is_window
+from ..._types import MAX_WINDOW_INDICES, TRAITS, is_window
 from .arrays import along, constant, narrowest, repeated
 
 
@@ -121,6 +121,8 @@ def by_window(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
     An invalid index gets a spare element or, if windows are disjoint and inside the plane, the last element
     of its window and False in ``keep``, which takes less time. Windows beyond the plane need a larger plane.
     """
+    if g.window.elements > MAX_WINDOW_INDICES:  # not of a pool, whose indices would be flat
+        return by_number(flat_indices(indices, g), g.size, is_checked=True)
     batch, channels = indices.shape[0], indices.shape[4]
     end = last = prod(g.size) * channels
     size, margins = g.size, [(0, 0)] * 3
