@@ -54,8 +54,7 @@ class Ends(emulator.Emulator):
                 if x.size > SMALL and key_of(x) in self.ends:
                     given = self.ends[key_of(x)]
                     running.elements(number, x.dtype)[-len(given) :] = given
-            report = running.walk(sorted(order), track=False)
-            assert not report.failures, (launch.name, report.first)
+            self.reports.append(running.walk(sorted(order), track=False))
             if self.keep and not large:
                 return running.outputs()
             for number, x in enumerate(zeros, running.input_count):
@@ -73,11 +72,18 @@ def adaptive_sums(length: int) -> Callable[[], object]:
     return lambda: _backends.get("metal").scatter(*pooled, g, "sum")
 
 
-def fractional_values() -> object:
-    """Fractional pooling, with a table that is not computed."""
-    g = fractional_geometry((1, 1, 1000), (1, 1, 990), (1, 1, 2))
-    source = huge((32896, 1, 1, 1000, 64), mx.int8), huge((32896, 992, 2, 64), mx.int32)
-    return _backends.get("metal").pool(source, g, mx.int32)
+def fractional_values(batch: int, count: int, channels: int) -> Callable[[], object]:
+    """Fractional pooling of one axis, with a table of windows that is not computed."""
+    g = fractional_geometry((1, 1, count + 9), (1, 1, count), (1, 1, 2))
+    x, bounds = huge((batch, *g.size, channels), mx.int8), huge((batch, count + 2, 2, channels), mx.int32)
+    return lambda: _backends.get("metal").pool((x, bounds), g, mx.int32)
+
+
+def bit_sets() -> None:
+    """Unpooling with two words of bits per channel, because the only window has no element."""
+    values, indices = (huge((1, 1, 2**30 + 1), dtype) for dtype in (mx.int8, mx.int32))
+    unpool = lambda v: mlx_unpool.max_unpool1d(v, indices, 2, 1, 1, dilation=2, output_size=1)
+    mx.vjp(unpool, [values], [values])
 
 
 END = 2**31 - 1  # the longest axis
@@ -110,7 +116,6 @@ WINDOWS = {  # the shape, the window and other arguments
     "length and stride": ((1, 2**30, 1), (2, 2**30 + 3), {}),
     "padding and dilation": ((1, 5, 1), (2, 1, 2**30), {"dilation": 2**30 + 1}),
     "tiles": ((1, 1, 2**20, 1), (2, 1, ((2**11, 2**11), 0)), {"dilation": (2**11, 2**20 - 1)}),
-    "bit sets": ((1, 1, 2**30 + 1), (2, 1, 1), {"dilation": 2}),
 }
 CALLS: dict[str, Callable[[], object]] = {
     **{
@@ -124,11 +129,12 @@ CALLS: dict[str, Callable[[], object]] = {
     ),
     "adaptive windows on the longest axis": adaptive_sums(END - 2),
     "a table of covering windows": adaptive_sums(2**30 + 3),
-    "a table of windows": lambda: mlx_unpool.adaptive_max_pool1d(huge((1, 5, 1), mx.int8), 2**30 - 1),
+    "a table of windows": fractional_values(1, 2**30 - 1, 1),
+    "a table for each image and channel": fractional_values(32896, 991, 64),
     "many images": lambda: mlx_unpool.adaptive_max_pool1d(
         huge((2_684_334, 10, 60), mx.int8), 40, data_format="channels_first"
     ),
-    "a table for each image and channel": fractional_values,
+    "bit sets of many channels": bit_sets,
     "more pooled values than positions": lambda: mlx_unpool.max_unpool2d(
         huge((1, 2**15, 2**15, 3), mx.int8), huge((1, 2**15, 2**15, 3), mx.int32), None, output_size=4
     ),
@@ -195,7 +201,8 @@ def test_no_access_out_of_bounds_and_no_overflow(name):
     device = Ends()
     with device.installed():
         CALLS[name]()
-    assert device.launches
+    assert device.reports
+    assert not device.problems()
 
 
 ONE = mx.ones((1,) * 5)
@@ -230,6 +237,7 @@ def test_the_last_results_of_huge_arrays(row):
     device = Ends({key_of(source): [7]} | ({} if row[0] == "pool" else {key_of(indices): last}))
     with device.installed():
         call()
+    assert not device.problems()
     assert device.ends[key_of(target)][-1] == 7
     assert device.ends[key_of(indices)][-len(last) :] == last
 
@@ -247,6 +255,7 @@ def test_bit_sets_of_the_largest_planes_and_of_many_channels(primitive):
         with device.installed():
             getattr(metal, primitive)(values if primitive == "scatter" else full, indices, g, "last")
         assert len(device.launches) == 3
+        assert not device.problems()
 
 
 @pytest.mark.parametrize(("height", "width"), [(32767, 65537), (32768, 65536)])
@@ -258,7 +267,8 @@ def test_numbers_of_pooled_values_are_32_bits_wide(height, width):
     with device.installed():
         if height * width < 2**31:
             metal.scatter(values, indices, g, "last")
-            assert device.launches
+            assert device.reports
+            assert not device.problems()
         else:
             with pytest.raises(ValueError, match="at most 2147483647 pooled values"):
                 metal.scatter(values, indices, g, "last")
@@ -267,5 +277,6 @@ def test_numbers_of_pooled_values_are_32_bits_wide(height, width):
 @pytest.mark.parametrize("call", [CALLS["a plane just above 2^31"], call_of(*RESULTS[0])[0]])
 def test_an_overflow_would_be_noticed(call):
     device = Ends(edit=lambda source: f"#define N int\n{source}\n#undef N\n")
-    with pytest.raises(AssertionError, match="undefined behaviour"), device.installed():
+    with device.installed():
         call()
+    assert "undefined behaviour" in device.problems()
