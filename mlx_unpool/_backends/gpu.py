@@ -14,15 +14,8 @@ from typing import Any, TypeGuard
 
 import mlx.core as mx
 
-from .._bounds import adaptive_bounds, bounds_array
-from .._geometry import (
-    AdaptiveGeometry,
-    AdaptiveWindowGeometry,
-    Geometry,
-    RegionGeometry,
-    Window,
-    WindowGeometry,
-)
+from .._bounds import bounds_array, fixed_bounds
+from .._geometry import Geometry, RegionGeometry, Window, WindowGeometry
 from .._types import MAX_WINDOW_INDICES, TRAITS, Rule, is_window
 from .kernel_source import text
 
@@ -150,9 +143,10 @@ class Kernels:
         x, *bounds = source
         if isinstance(g, WindowGeometry) and not _uses_pool_any(g):
             return _pool(x.shape, x.dtype, g, index_dtype)(self.dialect, x)
-        if isinstance(g, AdaptiveGeometry):
-            bounds = [adaptive_bounds(g)]
-        (table,) = bounds or [_unused()]
+        if isinstance(g, RegionGeometry):
+            (table,) = bounds or [fixed_bounds(g)]
+        else:
+            table = _unused()
         first, *rest = _pool_any(x.shape, x.dtype, table.shape, g, index_dtype)
         parts = first(self.dialect, x, table)
         return rest[0](self.dialect, *parts) if rest else parts
@@ -338,18 +332,17 @@ def _scatter_regions(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Ge
     return _launch(SCATTER_REGIONS, template, grid, outputs, *integers)
 
 
-@functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _regions(g: Geometry) -> RegionGeometry | None:
     """Adaptive and fractional windows, whose covering windows are read from a table; None for others."""
-    if isinstance(g, AdaptiveWindowGeometry):
-        return AdaptiveGeometry(g.size, g.pooled, g.window.kernel, ())
+    if isinstance(g, WindowGeometry):
+        return g.regions
     return g if isinstance(g, RegionGeometry) else None
 
 
 def _uses_pool_any(g: WindowGeometry) -> bool:
     """Whether ``pool_any`` is used for equal windows. They are arguments of that kernel, not constants."""
-    depends_on_size = isinstance(g, AdaptiveWindowGeometry) and not g.window.disjoint
-    return g.window.elements > (_MAX_UNROLLED if depends_on_size else _MAX_ELEMENTS)
+    is_adaptive = g.regions is not None and not g.window.disjoint
+    return g.window.elements > (_MAX_UNROLLED if is_adaptive else _MAX_ELEMENTS)
 
 
 def _uses_scatter(g: Geometry) -> TypeGuard[WindowGeometry]:

@@ -16,8 +16,8 @@ from math import prod
 
 import mlx.core as mx
 
-from ..._bounds import adaptive_bounds
-from ..._geometry import AdaptiveGeometry, Geometry, RegionGeometry, Triple, WindowGeometry, pitches
+from ..._bounds import fixed_bounds
+from ..._geometry import Geometry, RegionGeometry, Triple, WindowGeometry, pitches
 from ..._types import LARGEST_AXIS, TRAITS, Rule, is_float, is_window
 from .arrays import along, constant, narrowest, unfused
 from .maxima import Maxima, has_small_tiles, irregular_windows, small_tiles, windows
@@ -163,7 +163,7 @@ def _region_maxima(elements: Maxima, ends: list[list[mx.array]], g: RegionGeomet
 
 def _ends(bounds: Sequence[mx.array], g: RegionGeometry) -> list[list[mx.array]]:
     """The start and the stop of every window on each axis, as arrays (1 or B, D, H, W, 1 or C)."""
-    (table,) = [adaptive_bounds(g)] if isinstance(g, AdaptiveGeometry) else bounds
+    (table,) = bounds or [fixed_bounds(g)]
     ends = []
     for axis, first in enumerate((0, g.pooled[0], g.pooled[0] + g.pooled[1])):
         rows = table[:, first : first + g.pooled[axis]]

@@ -95,6 +95,8 @@ def checked(indices: mx.array, g: Geometry) -> Positions:
     """The positions of any indices; an invalid one gets a spare element, or False in ``keep``."""
     if not (is_window(indices.dtype) and isinstance(g, WindowGeometry)):
         return by_number(indices, g.size, is_checked=True)
+    if g.window.elements > MAX_WINDOW_INDICES:  # not the window of a pool, whose indices would be flat
+        return by_number(flat_indices(indices, g), g.size, is_checked=True)
     return by_window(indices, g, is_checked=True)
 
 
@@ -121,8 +123,6 @@ def by_window(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
     An invalid index gets a spare element or, if windows are disjoint and inside the plane, the last element
     of its window and False in ``keep``, which takes less time. Windows beyond the plane need a larger plane.
     """
-    if g.window.elements > MAX_WINDOW_INDICES:  # not of a pool, whose indices would be flat
-        return by_number(flat_indices(indices, g), g.size, is_checked=True)
     batch, channels = indices.shape[0], indices.shape[4]
     end = last = prod(g.size) * channels
     size, margins = g.size, [(0, 0)] * 3
