@@ -24,7 +24,7 @@ from PIL import Image
 
 sys.path.append(str(Path(__file__).parent.parent / "examples"))
 from common.drawing import GREY, frame
-from common.folders import read_image
+from common.images import read_image
 
 import hair
 import mlx_unpool_zoo as zoo

@@ -19,7 +19,7 @@ from typing import Any
 
 from common.command_line import run_program
 from common.files import check_output_file, replacing
-from common.folders import read_image
+from common.images import read_image
 
 import mlx_unpool_zoo as zoo
 import numpy as np

@@ -22,11 +22,13 @@ import math
 from pathlib import Path
 from typing import Any
 
+from common.classes import palette
 from common.command_line import run_program
 from common.digit_scenes import CLASS_NAMES, SPLITS, Scenes
-from common.drawing import draw_rows
+from common.drawing import draw_rows, overlaid
 from common.files import reserved, write_file
-from common.folders import Pictures, colour_of, folders_of, read_folders
+from common.folders import folders_of, read_folders
+from common.pictures import Pictures, described
 from common.training import adamw, parse_options, train, weighted_cross_entropy
 
 import mlx.core as mx
@@ -39,7 +41,7 @@ from mlx_unpool_zoo.pytorch import cut
 from mlx_unpool_zoo.segnet import DECODERS
 from mlx_unpool_zoo.storage import WEIGHTS
 
-FILES = ("checkpoint.safetensors", "log.csv", "metrics.json", "predictions.png")
+FILES = ("checkpoint.safetensors", "log.csv", "metrics.json", "predictions.png", "data.png")
 # What a resumed run must have in common with the run that it continues, besides the data.
 SETTINGS = ("model", "decoder", "decoder_kernel", "crop", "side", "batch", "seed", "learning_rate")
 
@@ -53,6 +55,9 @@ def parse_arguments() -> argparse.Namespace:
     add("--validation", type=Path, nargs="+", help="as --data (default: val/ or a fifth of --data)")
     add("--test", type=Path, nargs="+", help="as --data, to test the best model")
     add("--classes", type=Path, help="names and colours (default: classes.txt beside the masks)")
+    add("--mask-ending", help="how the names of masks end, if it is not clear, such as _labelIds")
+    absent = "train although no pixel has some class, and pixels with 255 are ignored"
+    add("--allow-absent-classes", action="store_true", help=absent)
     add("--model", default="enet", help="enet (default), segnet, or the folder of a model")
     add("--decoder", choices=DECODERS, help="for segnet (default: unpool)")
     add("--decoder-kernel", type=int, choices=(1, 3, 5, 7), help="kernel size, for segnet (default: 3)")
@@ -82,14 +87,15 @@ def read_data(arguments: argparse.Namespace) -> dict[str, Pictures]:
     if not arguments.data:
         counts = dict(zip(SPLITS, (4, 1, 1) if arguments.smoke else (200, 40, 40), strict=True))
         return {split: drawn(split, count) for split, count in counts.items()}
-    data = read_folders(arguments.data, arguments.side, arguments.classes)
+    data = read_folders(arguments.data, arguments.side, arguments.classes, mask_ending=arguments.mask_ending)
     found, camvid = {"train": data}, folders_of(arguments.data)[0].name == "train"
     for split, folder in (("validation", "val"), ("test", "test")):
         folders = getattr(arguments, split)
         if not folders and camvid and (arguments.data[0] / f"{folder}annot").is_dir():
             folders = folders_of(arguments.data, folder)
         if folders:
-            found[split] = read_folders(folders, arguments.side, like=data)
+            ending = arguments.mask_ending
+            found[split] = read_folders(folders, arguments.side, like=data, mask_ending=ending)
     if "validation" not in found:
         found["train"], found["validation"] = data.divided()
     return found
@@ -99,7 +105,8 @@ def drawn(split: str, count: int) -> Pictures:
     """Drawn scenes: digits over photographs."""
     pictures, truth = Scenes(split, size=96, digits=(4, 8), seed=0).batch(count)
     pairs = zip((pictures * 255).astype(np.uint8), truth.astype(np.uint8), strict=True)
-    return Pictures([*pairs], [{"name": n} | colour_of(i) for i, n in enumerate(CLASS_NAMES)])
+    colours = palette(len(CLASS_NAMES))
+    return Pictures([*pairs], [{"name": n, "colour": c} for n, c in zip(CLASS_NAMES, colours, strict=True)])
 
 
 def model_of(arguments: argparse.Namespace, data: Pictures) -> zoo.Model:
@@ -119,7 +126,7 @@ def model_of(arguments: argparse.Namespace, data: Pictures) -> zoo.Model:
             raise ValueError(f"--model must segment RGB images, unlike {name}.")
         options = {"num_classes": count, "ignore_mismatched_sizes": True, "dtype": "float32"}
         model = zoo.from_pretrained(name, **options)
-    model.about.classes = [{"name": c["name"], "colour": c["colour"]} for c in data.classes]
+    model.about.classes = data.classes
     model.about.input["side"] = arguments.side
     model.about.input.pop("white_level", None)
     if data.white_level:
@@ -140,10 +147,12 @@ def main() -> int:
     splits = read_data(arguments)
     data, held, output = splits["train"], splits["validation"], arguments.output
     data.class_weights()  # raises an error if no pixel counts
+    understood = described(splits, arguments.allow_absent_classes)
     mx.random.seed(arguments.seed)
     model = model_of(arguments, data)
     settings = {name: getattr(arguments, name) for name in SETTINGS}
     settings |= {"classes": [entry["name"] for entry in data.classes]}
+    settings |= {"labels": [entry.get("label") for entry in data.classes]}
     settings |= {"data": data.summary(), "validation": held.summary()}
     if mx.distributed.init().rank() > 0:
         train_model(model, data, held, settings, arguments)
@@ -161,13 +170,19 @@ def main() -> int:
         text += f" ({cut(settings['classes'])})."
         if data.white_level:
             text += f" In images of more than 8 bits, white is {data.white_level:g}."
-        if absent := data.absent_classes():
-            text += f" Not in the training masks: {cut(absent)}."
-        print(text, flush=True)
+        print(text, understood, sep="\n", flush=True)
+        if not arguments.resume:
+            images, masks = zip(*data.pairs[:6], strict=True)
+            drawn_on = [overlaid(*pair, data.classes) for pair in data.pairs[:6]]
+            hatched = any((mask >= len(data.classes)).any() for mask in masks)
+            columns = {"image": images, "with its mask": drawn_on}
+            draw_rows(columns, data.classes, output / FILES[4], hatched=hatched)
+            print(f"Check the first images with their masks: {output / FILES[4]}")
         train_model(model, data, held, settings, arguments)
         model = zoo.from_pretrained(output / model.model_type)
         report = {split: splits[split].metrics_of(model) for split in SPLITS[1:] if split in splits}
-        write_file(output / FILES[2], json.dumps({"settings": settings} | report, indent=2).encode())
+        written = {"settings": settings, "train": data.counted()} | report
+        write_file(output / FILES[2], json.dumps(written, indent=2).encode())
         print_report(report)
         shown, truth = zip(*held.pairs[:4], strict=True)
         columns = {"image": shown, "mask": truth, "predicted": [*map(model.predict, shown)]}
@@ -194,7 +209,12 @@ def train_model(
             return f". {folder}/ has {kind if exists else 'this'} model.", math.nan
         if best is None:  # that of the run which this one continues
             best = held.metrics_of(zoo.from_pretrained(folder))["miou"] if exists else -math.inf
+            best = -math.inf if best is None else best
         score = held.metrics_of(model)["miou"]
+        if score is None:  # then the last model is kept
+            if best == -math.inf:
+                model.save_pretrained(folder)
+            return ", validation mean IoU -", math.nan
         is_best, best = score > best, max(score, best)
         if is_best:
             model.save_pretrained(folder)
