@@ -1,5 +1,6 @@
 """Recolour the hair in photographs or in a video.
 
+    python examples/hair.py                                                a portrait: demo/hair/portrait.png
     python examples/hair.py photo.jpg --colour copper                      writes demo/hair/photo.png
     python examples/hair.py a.jpg b.jpg --colour "#2f6bd0"                 demo/hair/a.png and demo/hair/b.png
     python examples/hair.py film.mp4 --colour blond --output dyed.mp4      needs PyAV: pip install av
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from common.command_line import run_program
-from common.files import check_output_file, replacing
+from common.files import check_inputs, check_output_file, replacing
 from common.images import read_image
 
 import mlx_unpool_zoo as zoo
@@ -30,11 +31,13 @@ from tqdm import tqdm
 
 PHOTOGRAPHS = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff")  # that are written
 VIDEOS = (".mp4", ".mov", ".mkv", ".m4v", ".webm", ".avi")  # the first three are also written
+PORTRAIT = Path(zoo.__file__).with_name("page") / "portrait.jpg"
 SPACES = ("colorspace", "color_range", "color_primaries", "color_trc")  # of the frames of a video
 
 
 def outputs_of(paths: list[Path], output: Path | None) -> dict[Path, Path]:
     """The photographs and videos by the files to write."""
+    check_inputs(paths)
     films = [path for path in paths if path.suffix.lower() in VIDEOS]
     if films and not find_spec("av"):
         raise ValueError("Not installed: PyAV, which reads and writes videos: pip install av")
@@ -123,10 +126,11 @@ def main() -> int:
     """Run the program and return the exit status."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("inputs", type=Path, nargs="+", help="photographs that Pillow reads, and videos")
+    said = "photographs that Pillow reads, and videos (default: a portrait, NASA, public domain)"
+    parser.add_argument("inputs", type=Path, nargs="*", default=[PORTRAIT], help=said)
     parser.add_argument("--colour", default="purple", help="of CSS, #rrggbb or " + ", ".join(COLOURS))
     parser.add_argument("--output", type=Path, help="file to write (default: in demo/hair/)")
-    parser.add_argument("--model", default="hair", help="folder of a model (default: Google's weights)")
+    parser.add_argument("--model", default="hair", help="folder of a model (default: hair, Google's weights)")
     arguments = parser.parse_args()
     colour, outputs = colour_of(arguments.colour), outputs_of(arguments.inputs, arguments.output)
     model, failed = zoo.HairSegmenter.from_pretrained(arguments.model), []

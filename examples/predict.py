@@ -2,12 +2,14 @@
 
     python examples/predict.py demo/train/enet street.png --output classes.png
     python examples/predict.py demo/train/enet folder --output labels/all.png     all images of a folder
+    python examples/predict.py relaynet scan.png                                  published weights
 
-The model is a folder written by train.py or by the converter. Images may have any size. The label map of
-street.png is classes-street.png. Its pixels are labels, the numbers of the masks with which the model was
-trained, or, if the model has none, class indices (positions in the model's list of classes). Its palette has
-the colours; labels above 255 are written as 16 bits without a palette. If an image cannot be read, the others
-are labelled, and the exit status is 1.
+The model is a folder written by train.py or by the converter, or the name of published weights ("hair",
+"relaynet"), which the first run downloads. Images may have any size. The label map of street.png is
+classes-street.png. Its pixels are labels, the numbers of the masks with which the model was trained, or, if
+the model has none, class indices (positions in the model's list of classes). Its palette has their colours;
+with labels above 255 it has 16 bits and no palette. If an image cannot be read, the others are labelled, and
+the exit status is 1.
 """
 
 import argparse
@@ -17,9 +19,10 @@ from pathlib import Path
 from common.classes import palette
 from common.command_line import run_program
 from common.drawing import PICTURE_SUFFIXES, draw_rows, overlaid
-from common.files import check_output_file, replacing
+from common.files import check_inputs, check_output_file, replacing
 from common.images import files_in, read_image
 
+import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
 from mlx_unpool_zoo.inputs import array_of
@@ -47,6 +50,7 @@ def model_of(path: Path) -> zoo.Model:
 
 def pictures_of(paths: list[Path], output: Path) -> dict[Path, Path]:
     """The images, also those in folders, by the label maps to write."""
+    check_inputs(paths)
     files = [file for path in paths for file in (files_in(path) if path.is_dir() else [path])]
     found = {output.with_name(f"{output.stem}-{path.stem}.png"): path for path in files}
     if not files:
@@ -64,9 +68,8 @@ def labels_of(classes: list) -> np.ndarray:
     """The number of each class in label maps: its label if every class has one, or its class index."""
     labels = [entry.get("label", -1) for entry in classes]
     fits = 0 <= min(labels) <= max(labels) <= 65535 and len({*labels}) == len(labels)
-    kind = f"labels, the numbers of the masks ({cut([str(n) for n in labels])})"
-    names = cut([f"{n} {entry['name']}" for n, entry in enumerate(classes)])
-    print(f"The numbers in the label maps are {kind if fits else f'class indices: {names}'}.", flush=True)
+    names = cut([f"{n} {entry['name']}" for n, entry in zip(labels if fits else range(len(labels)), classes)])
+    print(f"Numbers in the label maps: {'labels' if fits else 'class indices'} ({names}).", flush=True)
     numbers = np.array(labels) if fits else np.arange(len(classes))
     return numbers.astype(np.uint8 if numbers.max() < 256 else np.uint16)
 
@@ -75,7 +78,7 @@ def main() -> int:
     """Run the program and return the exit status."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("model", type=Path, help="folder of a model")
+    parser.add_argument("model", type=Path, help="folder of a model, or hair or relaynet")
     parser.add_argument("images", type=Path, nargs="+", help="images that Pillow reads, or folders")
     default = Path("demo/classes.png")
     parser.add_argument("--output", type=Path, default=default, help=f"figure to write (default: {default})")
@@ -88,6 +91,8 @@ def main() -> int:
     check_output_file("--output", output, PICTURE_SUFFIXES)
     pictures = pictures_of(arguments.images, output)
     model = model_of(arguments.model)
+    slow = model.cpu_notice * (mx.default_device() == mx.cpu)
+    print(*filter(None, (model.notice, slow)), sep="\n", end="\n" * bool(model.notice), flush=True)
     classes = model.about.classes
     if arguments.side:
         model.about.input["side"] = arguments.side

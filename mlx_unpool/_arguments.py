@@ -7,14 +7,11 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Sequence
-from math import prod
-from numbers import Real
 from typing import Any, TypeVar
 
 import mlx.core as mx
 
-from ._geometry import Geometry, Window, WindowGeometry, triple
-from ._layout import Layout, layout_hint
+from ._geometry import Window, triple
 from ._types import DATA_FORMATS, LARGEST_AXIS, TRAITS, is_float
 
 PAIR_HINT = (
@@ -142,7 +139,7 @@ def integers(caller: str, name: str, value: Any, count: int, least: int) -> tupl
     if type(value) is int and least <= value <= LARGEST_AXIS:  # the usual case, fast
         return (value,) * count
     needed = "be an integer" + (f" or a tuple of {count} integers" if count > 1 else "")
-    numbers = all_integers(_sequence(value, count))
+    numbers = all_integers(sequence(value, count))
     if numbers is None:
         raise TypeError(message(caller, name, needed, value))
     if len(numbers) != count:
@@ -160,7 +157,7 @@ def padding_pairs(caller: str, value: Any, count: int) -> tuple[tuple[int, int],
     if isinstance(value, str):
         choice(caller, "padding", value, ("same", "valid"))
         return None if value == "same" else ((0, 0),) * count
-    pairs = [tuple(_sequence(sides, 2)) for sides in _sequence(value, count)]
+    pairs = [tuple(sequence(sides, 2)) for sides in sequence(value, count)]
     numbers = all_integers(sum(pairs, ()))
     if numbers is None or [*map(len, pairs)] != [2] * count:
         several = f"a tuple of {count} integers or pairs (before, after)"
@@ -217,22 +214,11 @@ def no_window(caller: str, stride: Any, padding: Any, dilation: Any) -> None:
             raise ValueError(message(caller, name, needed, value))
 
 
-def ratios(caller: str, name: str, value: Any, count: int) -> tuple[float, ...]:
-    """Check a number or a sequence; return one number between 0 and 1 per axis."""
-    given = _sequence(value, count)
-    if any(isinstance(r, bool) or not isinstance(r, Real) for r in given):
-        raise TypeError(message(caller, name, f"be a number or a tuple of {count} numbers", value))
-    if len(given) != count or not all(0 < r < 1 for r in given):
-        needed = f"be between 0 and 1 on each of {count} axes"
-        raise ValueError(message(caller, name, needed, value))
-    return tuple(map(float, given))
-
-
 def shape(caller: str, name: str, value: Any, rank: int = 1) -> tuple[int, ...]:
     """Check a shape, given as a sequence or as one integer for all of ``rank`` axes, and return it."""
     if type(value) is tuple and all(type(n) is int and n <= LARGEST_AXIS for n in value):
         return value  # the usual case, fast
-    numbers = all_integers(_sequence(value, rank))
+    numbers = all_integers(sequence(value, rank))
     if numbers is None:
         hint = f" Pass its shape: {name}={value.shape}." if isinstance(value, mx.array) else ""
         needed = "be an integer or a tuple of integers"
@@ -247,7 +233,7 @@ def _check_lengths(caller: str, name: str, value: Any, numbers: Sequence[int]) -
         raise ValueError(message(caller, name, needed, value))
 
 
-def _sequence(value: Any, count: int) -> Sequence[Any]:
+def sequence(value: Any, count: int) -> Sequence[Any]:
     """A tuple or list itself; any other value ``count`` times."""
     return value if isinstance(value, (tuple, list)) else [value] * count
 
@@ -260,47 +246,3 @@ def all_integers(numbers: Sequence[Any]) -> tuple[int, ...] | None:
         return tuple(operator.index(number) for number in numbers)
     except TypeError:
         return None
-
-
-def planes_of(caller: str, indices: mx.array, output_size: Any, data_format: Any) -> tuple[Layout, Geometry]:
-    """The layout of ``indices`` and their planes of ``output_size``, a spatial or a full shape."""
-    first = channels_come_first(caller, data_format)
-    given = shape(caller, "output_size", output_size)
-
-    def error(needed: str, hint: str = "") -> ValueError:
-        return ValueError(message(caller, "output_size", needed, output_size) + hint)
-
-    if not isinstance(output_size, (tuple, list)):
-        raise error("be a tuple with one integer per spatial axis, or a full shape,")
-    # A full shape has as many numbers as the indices have axes.
-    is_full = len(given) == indices.ndim
-    rank = max(1, len(given) - 2) if is_full else len(given)
-    if rank not in (1, 2, 3) or indices.ndim not in (rank + 1, rank + 2):
-        raise error(f"be a spatial shape, or a full shape, for indices of shape {indices.shape}")
-    layout = Layout.of(caller, "indices", indices.shape, rank, first)
-    spatial = layout.spatial_of_full_shape(given) if is_full else given
-    if spatial is None:
-        other = Layout.of(caller, "indices", indices.shape, rank, not first)
-        hint = layout_hint(not first) if other.spatial_of_full_shape(given) else ""
-        needed = f"have the batch and channels of 'indices' {indices.shape} if it is a full shape"
-        if rank < 3:
-            hint += " If the indices have no batch, pass the spatial shape."
-        raise error(needed, hint)
-    if min(spatial) < 1:
-        raise error("be 1 or more on each axis")
-    size = triple(spatial)
-    planes = max(1, layout.batch) * max(1, layout.channels)
-    if prod(size) * planes >= 2**63:
-        raise error(f"give fewer than 2^63 positions in total, for {planes} planes,")
-    return layout, Geometry(size, layout.size(indices.shape))
-
-
-def with_window(
-    caller: str, rank: int, g: Geometry, kernel_size: Any, stride: Any, padding: Any, dilation: Any
-) -> WindowGeometry:
-    """The geometry with the window of these arguments, which index format or dtype require."""
-    if kernel_size is None:
-        needed = "be given for window indices"
-        raise ValueError(message(caller, "kernel_size", needed, None))
-    window = window_of(caller, rank, kernel_size, stride, padding, dilation)
-    return WindowGeometry(g.size, g.pooled, window.resolved(g.size))

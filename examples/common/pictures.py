@@ -63,6 +63,27 @@ class Pictures:
         counts = self.counts()
         return [c["name"] for n, c in enumerate(self.classes) if not counts[n] and not is_ignored(c)]
 
+    def check_ignored(self, allow_absent: bool = False) -> None:
+        """Raise ValueError if 255, which is ignored although no table says so, may stand for a class.
+
+        So it is if no pixel has some class (which may be allowed), or if 255 is never beside a number but 0.
+        """
+        if not self.meaning or not self.meaning.unlisted:
+            return
+        if (absent := self.absent_classes()) and not allow_absent:
+            raise ValueError(
+                f"no training mask has {cut(absent)}, while {self.counted()['ignored_share']:.1%} of the pixels "
+                f"are ignored, because they have 255. If 255 is {absent[0]}, give it this number in the table of "
+                "classes. If it means ignored, add the line '255 void 0 0 0' to the table, or pass "
+                "--allow-absent-classes."
+            )
+        if self.meaning.doubtful:
+            raise ValueError(
+                f"255 may be a class or mean ignored: {self.meaning.doubtful}, for example, has it beside 0, and "
+                "no mask has it beside another number. Pass --classes with a line for 255 ('255 void 0 0 0' if "
+                "it means ignored)."
+            )
+
     def summary(self) -> str:
         """The number of images and a checksum of them and their masks."""
         sum_of = functools.reduce(lambda crc, a: zlib.crc32(a.tobytes(), crc), chain(*self.pairs), 0)
@@ -141,36 +162,17 @@ def stacked(planes: Sequence[np.ndarray]) -> np.ndarray:
     return np.stack(padded)
 
 
-def described(splits: dict[str, Pictures], allow_absent: bool = False) -> str:
-    """Lines that say which images, masks and classes there are, for a person who checks them.
-
-    Raises:
-        ValueError: If a class has no pixel for training, while pixels with 255 are ignored, no table says
-            that this is right, and absent classes are not allowed.
-    """
-    data = splits["train"]
-    counts, absent = data.counts(), data.absent_classes()
-    shares = counts / counts.sum()
-    if absent and data.meaning and data.meaning.unlisted and not allow_absent:
-        raise ValueError(
-            f"no training mask has {cut(absent)}, while {shares[IGNORED]:.1%} of the pixels are ignored, "
-            f"because they have 255. If 255 is {absent[0]}, give it this number in the table of classes. If "
-            "it means ignored, add the line '255 void 0 0 0' to the table, or pass --allow-absent-classes."
-        )
-    if data.meaning and data.meaning.unlisted and data.meaning.doubtful:
-        raise ValueError(
-            f"255 may be a class or mean ignored: {data.meaning.doubtful}, for example, has it beside 0, and "
-            "no mask has it beside another number. Pass --classes with a line for 255 ('255 void 0 0 0' if "
-            "it means ignored)."
-        )
-    listed = [(entry, shares[n]) for n, entry in enumerate(data.classes) if not is_ignored(entry)]
-    names = [
-        f"{c['label']} {c['name']}" if c["name"] != str(c.get("label", c["name"])) else c["name"]
-        for c, _ in listed
-    ]
-    classes = cut([f"{name} {share:.1%}" for name, (_, share) in zip(names, listed)])
-    lines = [data.source, f"Pixels for training: {classes}; ignored {shares[IGNORED]:.1%}."]
+def described(splits: dict[str, Pictures]) -> list[str]:
+    """Lines that say which images, masks and classes there are, for a person who checks them."""
+    data, lines = splits["train"], []
+    if data.pairs:
+        counts = data.counts()
+        entries = [(n, entry) for n, entry in enumerate(data.classes) if not is_ignored(entry)]
+        labels = [f"{c['label']} " if c["name"] != str(c.get("label", c["name"])) else "" for _, c in entries]
+        shares = [f"{counts[n] / counts.sum():.1%}" for n in (*(n for n, _ in entries), IGNORED)]
+        named = cut([f"{a}{c['name']} {b}" for a, (_, c), b in zip(labels, entries, shares)])
+        lines = [data.source, f"Pixels for training: {named}; ignored {shares[-1]}."]
     for split, pictures in splits.items():
         if absent := pictures.absent_classes():
             lines.append(f"Not in the {'training' if split == 'train' else split} masks: {cut(absent)}.")
-    return "\n".join(line for line in lines if line)
+    return lines

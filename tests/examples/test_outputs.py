@@ -12,11 +12,7 @@ import pytest
 from helpers.programs import EXAMPLES, call, environment
 
 # The arguments of each program, with {} for its output.
-FOLDERS = {
-    "segnet_digits": "--output {}",
-    "train": "--output {}",
-    "brain_segment": "no_scan.nii.gz --output {}",
-}
+FOLDERS = {"train": "--output {}", "brain_segment": "no_scan.nii.gz --output {}"}
 FILES = {
     "predict": "no_model no_picture.png --output {}",
     "hair": "no_picture.png --output {}",
@@ -48,7 +44,7 @@ def test_outputs_that_cannot_be_written(tmp_path, monkeypatch):
     for name in ("classes", "classes.png.gz"):
         check_refused("predict", tmp_path / name, "must end in .png or .jpg or")
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
-    for program in ("segnet_digits", "predict"):
+    for program in ("train", "predict"):
         check_refused(program, tmp_path / "new" / "name.png", f"no permission for {tmp_path}")
     assert {*tmp_path.iterdir()} == {file, folder}
 

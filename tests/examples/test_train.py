@@ -372,7 +372,7 @@ def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeyp
         line = refused("--steps", 9, "--resume")
         assert line.startswith("The loss or a parameter is not finite in step 6 (loss nan)")
         patch.setattr(train, "loss_of", lambda model, *_: signal.raise_signal(signal.SIGINT) or mx.array(0.0))
-        said = call("train.py", *options, "--steps", 9, "--resume", status=130).stdout
+        said = call("train.py", *options, "--steps", 9, "--save-every", 4, "--resume", status=130).stdout
     assert f"step 6 of 9: loss 0.000. {output / 'segnet'}/ has the best model.\n" in said
     scores += [0.1, 0]
     assert trained("--overwrite", "--steps", 1) == [0, 1]

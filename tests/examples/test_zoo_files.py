@@ -38,7 +38,7 @@ def test_a_saved_model_comes_back(model_type, tmp_path):
     assert model.about.paper
     said = ["random numbers", "sky" if classes else "", model.about.paper, "bibtex\n@article{"]
     assert [text for text in said if text not in card] == []
-    assert ("Not for clinical use" in card, "pipeline_tag" in card) == (model.medical, model.segments)
+    assert ("**Not for clinical use" in card, "pipeline_tag" in card) == (bool(model.notice), model.segments)
 
     again = zoo.from_pretrained(folder)
     assert (type(again), again.training, again.about) == (type(model), False, model.about)
@@ -85,7 +85,11 @@ def test_the_card_has_what_the_hub_reads(tmp_path):
         "pipeline_tag": "image-segmentation",
         "tags": ["mlx", "mlx-unpool", "fastsurfer_vinn", "axial"],
     }
-    said = ["# FastSurferVINN for MLX, axial slices", "**Not for clinical use.**", "@article{henschel"]
+    said = [
+        "# FastSurferVINN for MLX, axial slices",
+        "**Not for clinical use. For research only; ",
+        "@article{henschel",
+    ]
     said += ["Weights: Zenodo 10390573", f"Converted by: mlx_unpool {mlx_unpool.__version__}"]
     assert [text for text in said if text not in body] == []
     assert (tmp_path / "LICENSE").read_text() == "Apache License\n"

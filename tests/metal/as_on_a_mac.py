@@ -52,7 +52,10 @@ def programs(folder: str) -> list[list[str]]:
         output = ["--output", f"{folder}/{path.stem}"] if ".output" in text else []
         if "smoke" in text:
             commands.append([str(path), "--smoke", *output])
-    return commands
+    return [
+        *commands,
+        [str(ROOT / "examples" / "train.py"), "--compare", "--smoke", "--output", f"{folder}/c"],
+    ]
 
 
 def run_all() -> int:

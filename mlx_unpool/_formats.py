@@ -9,7 +9,7 @@ from math import prod
 import mlx.core as mx
 
 from . import _arguments as arguments
-from . import _indices
+from . import _checks, _indices
 from ._geometry import Geometry, WindowGeometry
 from ._layout import Layout
 from ._types import (
@@ -98,9 +98,8 @@ def convert_indices(
             f"[{caller}] 'indices' must have dtype uint8 or uint16 if 'source' is 'window', and another "
             f"integer dtype otherwise, but got {indices.dtype} and '{source}'."
         )
-    layout, g = arguments.planes_of(caller, indices, output_size, data_format)
-    if "window" in (source, target):
-        g = arguments.with_window(caller, layout.rank, g, kernel_size, stride, padding, dilation)
+    window = (kernel_size, stride, padding, dilation) if "window" in (source, target) else None
+    layout, g = _checks.planes_of(caller, indices, output_size, data_format, window)
     planes = _Planes(layout, g)
     if target_data_format is None:
         target_data_format = data_format
