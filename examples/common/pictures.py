@@ -72,16 +72,16 @@ class Pictures:
             return
         if (absent := self.absent_classes()) and not allow_absent:
             raise ValueError(
-                f"no training mask has {cut(absent)}, while {self.counted()['ignored_share']:.1%} of the pixels "
-                f"are ignored, because they have 255. If 255 is {absent[0]}, give it this number in the table of "
-                "classes. If it means ignored, add the line '255 void 0 0 0' to the table, or pass "
+                f"no training mask has {cut(absent)}, while {self.counted()['ignored_share']:.1%} of the "
+                f"pixels are ignored, because they have 255. If 255 is {absent[0]}, give it this number in the "
+                "table of classes. If it means ignored, add the line '255 void 0 0 0' to the table, or pass "
                 "--allow-absent-classes."
             )
         if self.meaning.doubtful:
             raise ValueError(
-                f"255 may be a class or mean ignored: {self.meaning.doubtful}, for example, has it beside 0, and "
-                "no mask has it beside another number. Pass --classes with a line for 255 ('255 void 0 0 0' if "
-                "it means ignored)."
+                f"255 may be a class or mean ignored: {self.meaning.doubtful}, for example, has it beside 0, "
+                "and no mask has it beside another number. Pass --classes with a line for 255 "
+                "('255 void 0 0 0' if it means ignored)."
             )
 
     def summary(self) -> str:
