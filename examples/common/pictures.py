@@ -73,9 +73,9 @@ class Pictures:
         if (absent := self.absent_classes()) and not allow_absent:
             raise ValueError(
                 f"no training mask has {cut(absent)}, while {self.counted()['ignored_share']:.1%} of the "
-                f"pixels are ignored, because they have 255. If 255 is {absent[0]}, give it this number in the "
-                "table of classes. If it means ignored, add the line '255 void 0 0 0' to the table, or pass "
-                "--allow-absent-classes."
+                f"pixels are ignored, because they have 255. If 255 is {absent[0]}, give it this number in "
+                "the table of classes. If it means ignored, add the line '255 void 0 0 0' to the table, or "
+                "pass --allow-absent-classes."
             )
         if self.meaning.doubtful:
             raise ValueError(
