@@ -9,13 +9,14 @@
     python examples/train.py --data photos --resume --steps 600         continue, also after the last step
     mlx.launch -n 2 --backend ring -- python examples/train.py          divide each batch between 2 processes
 
-Also: JPEGImages/ with SegmentationClass/ or SegmentationClassPNG/ (VOC, CVAT, labelme).
-The pixels of a mask (PNG) are class numbers or colours. 255 is ignored, unless it occurs only with 0, and
-so are classes called "unlabelled" or "void". Names and colours of the classes are in photos/classes.txt, one
-per line, "number name red green blue" or only the name, or in the file of labelme (class_names.txt) or CVAT
-(labelmap.txt); without a file they are those that occur in the masks. All images are held in memory.
-The folder --output gets the model with the best validation mean IoU of all checkpoints (a folder of the zoo,
-for predict.py and export.py), its metrics (JSON), a figure, the log (CSV) and a checkpoint.
+examples/README.md lists other layouts of folders, the formats of masks and the tables of classes of other
+tools. The pixels of a mask are labels (numbers) or colours. The classes are in photos/classes.txt, one per
+line, "number name red green blue" or only the name; without a file they are those that occur in the masks.
+255 is ignored, unless the file lists it or it occurs only with 0, and so are classes called "unlabelled" or
+"void". The program prints what it understood, and draws the first masks on their images (data.png).
+All images are held in memory. The folder --output gets the model with the best validation mean IoU of all
+checkpoints (a folder of the zoo, for predict.py and export.py), its metrics (JSON), a figure, the log (CSV)
+and a checkpoint.
 
 --compare trains a SegNet for each --decoder and seed, in a folder for each, and writes metrics.json and the
 figure segnet.png. The same command again continues a comparison that was interrupted, and replaces a
@@ -35,7 +36,7 @@ from common.command_line import run_program
 from common.digit_scenes import SPLITS, DrawnScenes, scenes_to_evaluate
 from common.drawing import draw_rows, overlaid
 from common.files import check_output_folder, reserved, write_file
-from common.folders import folders_of, read_folders
+from common.folders import ENDINGS, folders_of, read_folders
 from common.pictures import Pictures, described
 from common.training import adamw, train, weighted_cross_entropy
 
@@ -151,7 +152,7 @@ def read_data(arguments: Namespace) -> dict[str, Pictures]:
     found, camvid = {"train": data}, folders_of(arguments.data)[0].name == "train"
     for split, folder in (("validation", "val"), ("test", "test")):
         folders = getattr(arguments, split)
-        if not folders and camvid and (arguments.data[0] / f"{folder}annot").is_dir():
+        if not folders and camvid and any((arguments.data[0] / (folder + end)).is_dir() for end in ENDINGS):
             folders = folders_of(arguments.data, folder)
         if folders:
             found[split] = read_folders(folders, arguments.side, like=data, mask_ending=ending)

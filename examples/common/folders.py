@@ -7,8 +7,8 @@ from pathlib import Path
 
 from common.classes import IGNORED, TABLES, read_table
 from common.classes import table_of as table_of
+from common.images import files_in, read_picture, white_level_of
 from common.images import read_image as read_image
-from common.images import read_picture, white_level_of
 from common.masks import Seen, files_of, meaning_of, read_mask
 from common.pictures import Pictures
 
@@ -18,6 +18,8 @@ from mlx_unpool_zoo.inputs import reduced
 from mlx_unpool_zoo.pytorch import cut
 from PIL import Image
 from tqdm import tqdm
+
+ENDINGS = ("annot", "_labels")  # of the folder of masks beside train/ in CamVid, and in Kaggle's copy
 
 
 def read_folders(
@@ -98,11 +100,15 @@ def folders_of(folders: Sequence[Path], split: str = "train") -> tuple[Path, Pat
             raise ValueError(f"{folder} is not a folder.")
     if len(folders) == 2:
         return folders[0], folders[1]
-    voc = [("JPEGImages", f"SegmentationClass{end}") for end in ("PNG", "")]  # labelme; CVAT, VOC
-    for images, masks in (("images", "masks"), (split, f"{split}annot"), *voc):
+    layouts = [("images", "masks"), ("img", "masks_machine")]  # the second one: Supervisely
+    layouts += [(split, split + end) for end in ENDINGS]
+    layouts += [("JPEGImages", f"SegmentationClass{end}") for end in ("PNG", "")]  # labelme; CVAT, VOC
+    for images, masks in layouts:
         if (folder / images).is_dir() and (folder / masks).is_dir():
             return folder / images, folder / masks
+    if files_in(folder):  # Roboflow: a.jpg with a_mask.png
+        return folder, folder
     raise ValueError(
-        f"{folder} must contain images/ and masks/, {split}/ and {split}annot/, or JPEGImages/ and "
-        "SegmentationClass/."
+        f"{folder} must contain images/ and masks/, {split}/ and {split}annot/, JPEGImages/ and "
+        "SegmentationClass/, or images and masks themselves."
     )
