@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import mlx.core as mx
 
 from . import _arguments as arguments
-from ._geometry import Window, WindowGeometry
+from ._geometry import Window, WindowGeometry, untriple
 from ._layer import PoolingLayer
 from ._requests import Plan, Pooling, interned
 from ._types import (
@@ -34,21 +34,12 @@ class MaxPooling(Pooling):
 
     @staticmethod
     def of(
-        caller: str,
-        rank: int,
-        kernel_size: IntOrTuple,
-        stride: IntOrTuple | None,
-        padding: Padding,
-        dilation: IntOrTuple,
-        ceil_mode: bool,
-        return_indices: bool,
-        index_format: IndexFormat,
-        data_format: DataFormat,
+        caller: str, rank: int, given: tuple, return_indices: Any, index_format: Any, data_format: Any
     ) -> MaxPooling:
-        """The request with these arguments, checked."""
-        window = arguments.window_of(caller, rank, kernel_size, stride, padding, dilation, ceil_mode)
-        arguments.flag(caller, "return_indices", return_indices)
-        arguments.choice(caller, "index_format", index_format, INDEX_FORMATS)
+        """The request with these arguments, checked. ``given``: kernel size, stride, padding and so on."""
+        window = arguments.window_of(caller, rank, *given)
+        arguments.check_flag(caller, "return_indices", return_indices)
+        arguments.check_choice(caller, "index_format", index_format, INDEX_FORMATS)
         if index_format == "window" and window.elements > MAX_WINDOW_INDICES:
             raise ValueError(
                 f"[{caller}] 'index_format' must be 'flat' for windows of more than {MAX_WINDOW_INDICES} "
@@ -65,13 +56,12 @@ class MaxPooling(Pooling):
         pooled = window.pooled_size(size)
         if min(size) < 1 or min(pooled) < 1:
             pads = tuple(zip(window.padding, window.padding_after))
-            span, padding, got = map(self.spatial, (window.span, pads, size))
+            span, padding, got = (untriple(numbers, self.rank) for numbers in (window.span, pads, size))
             raise ValueError(
                 f"[{self.caller}] 'kernel_size' must fit into the padded input: a window covers {span} "
                 f"positions and 'padding' is {padding}, but got an input of spatial shape {got}."
             )
-        g = WindowGeometry(size, pooled, window)
-        return Plan.of(layout, g, self.index_dtype(g, self.index_format))
+        return self.plan_with(layout, WindowGeometry(size, pooled, window), self.index_format)
 
 
 @arguments.signature
@@ -102,8 +92,9 @@ def max_pool1d(
 
     See also: ``MaxPool1d`` for the other arguments, results and errors; ``max_unpool1d``.
     """
-    options = dilation, ceil_mode, return_indices, index_format, data_format
-    return MaxPooling.of("max_pool1d", 1, kernel_size, stride, padding, *options).run(x, stream)
+    window = kernel_size, stride, padding, dilation, ceil_mode
+    request = MaxPooling.of("max_pool1d", 1, window, return_indices, index_format, data_format)
+    return request.run(x, stream)
 
 
 @arguments.signature
@@ -139,8 +130,9 @@ def max_pool2d(
 
     See also: ``MaxPool2d`` for the other arguments, results and errors; ``max_unpool2d``.
     """
-    options = dilation, ceil_mode, return_indices, index_format, data_format
-    return MaxPooling.of("max_pool2d", 2, kernel_size, stride, padding, *options).run(x, stream)
+    window = kernel_size, stride, padding, dilation, ceil_mode
+    request = MaxPooling.of("max_pool2d", 2, window, return_indices, index_format, data_format)
+    return request.run(x, stream)
 
 
 @arguments.signature
@@ -171,8 +163,9 @@ def max_pool3d(
 
     See also: ``MaxPool3d`` for the other arguments, results and errors; ``max_unpool3d``.
     """
-    options = dilation, ceil_mode, return_indices, index_format, data_format
-    return MaxPooling.of("max_pool3d", 3, kernel_size, stride, padding, *options).run(x, stream)
+    window = kernel_size, stride, padding, dilation, ceil_mode
+    request = MaxPooling.of("max_pool3d", 3, window, return_indices, index_format, data_format)
+    return request.run(x, stream)
 
 
 class _MaxPool(PoolingLayer):
@@ -242,7 +235,7 @@ class _MaxPool(PoolingLayer):
     def _request(self) -> MaxPooling:
         window = self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode
         options = self.return_indices, self.index_format, self.data_format
-        return MaxPooling.of(type(self).__name__, self.rank, *window, *options)
+        return MaxPooling.of(type(self).__name__, self.rank, window, *options)
 
 
 class MaxPool1d(_MaxPool):
@@ -276,8 +269,6 @@ class MaxPool2d(_MaxPool):
         >>> values, indices = pool(mx.arange(16.0).reshape(1, 4, 4, 1))
         >>> values.squeeze().tolist(), indices.squeeze().tolist()
         ([[5.0, 7.0], [13.0, 15.0]], [[5, 7], [13, 15]])
-        >>> values.dtype, indices.dtype
-        (mlx.core.float32, mlx.core.int32)
 
     See also: ``__init__`` for the arguments; ``MaxUnpool2d`` for the partial inverse; ``max_pool2d``.
     """

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.classes import IGNORED, TABLES, read_table
-from common.classes import table_of as table_of
-from common.images import files_in, read_picture, white_level_of
-from common.images import read_image as read_image
-from common.masks import Seen, files_of, meaning_of, read_mask
-from common.pictures import Pictures
-
 import numpy as np
 from mlx_unpool_zoo import CAMVID
 from mlx_unpool_zoo.inputs import reduced
 from mlx_unpool_zoo.pytorch import cut
 from PIL import Image
 from tqdm import tqdm
+
+from common.classes import IGNORED, TABLES, read_table
+from common.classes import table_of as table_of
+from common.images import files_in, read_picture, white_level_of
+from common.images import read_image as read_image
+from common.masks import Seen, files_of, meaning_of, read_mask
+from common.pictures import Pictures
 
 ENDINGS = ("annot", "_labels")  # of the folder of masks beside train/ in CamVid, and in Kaggle's copy
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from common.classes import IGNORED, completed, hexadecimal, is_ignored
 from common.images import LOSSLESS, SUFFIXES, files_in, read_image
-
-import numpy as np
 
 # The mask of each image.
 
@@ -188,7 +188,12 @@ def load(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
         raise ValueError(f"{path} must have whole numbers or colours (RGB), but its mode is {mask.mode}.")
     # Pillow scales the numbers of grey images of 2 and 4 bits to 255.
     values = values // {"L;2": 85, "L;4": 17}.get(mask.info["raw"], 1)
-    return values, None if shades is None else np.resize([*shades, *[0] * 768], (256, 3)).astype(np.uint8)
+    if shades is None:
+        return values, None
+    shades = np.resize([*shades, *[0] * 768], (256, 3)).astype(np.uint8)
+    if how[0] == "GIF" and (shades[values] == shades[values][..., :1]).all():
+        return shades[values][..., 0], None  # GIF stores grey images with a palette, in any order
+    return values, shades
 
 
 def check_transparency(mask: Any, path: Path) -> None:
@@ -266,6 +271,8 @@ def meaning_of(seen: Seen, table: list[dict[str, Any]] | None) -> Meaning:
                 f"the palettes of the masks differ: number {mixed[0]} has several colours. Pass --classes "
                 "with the number, or with the colour, of each class."
             )
+    if in_colours and not seen.coloured and all(colour % 0x010101 == 0 for colour in given):  # Supervisely
+        return numbers_mean(seen, [entry | {"label": entry["colour"][0]} for entry in table or []])
     return (colours_mean if in_colours else numbers_mean)(seen, table)
 
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from common.classes import IGNORED, is_ignored
-from common.masks import Meaning
-
 import mlx.core as mx
 import numpy as np
 from mlx_unpool_zoo import Model
 from mlx_unpool_zoo.metrics import boundary_f_score, confusion_matrix, iou
 from mlx_unpool_zoo.pytorch import cut
+
+from common.classes import IGNORED, is_ignored
+from common.masks import Meaning
 
 
 @dataclass

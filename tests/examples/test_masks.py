@@ -3,14 +3,13 @@
 import json
 from pathlib import Path
 
+import mlx_unpool_zoo as zoo
+import numpy as np
+import pytest
 from common.classes import palette, read_table, table_of
 from common.folders import read_folders
 from common.images import read_image
 from common.masks import files_of
-
-import mlx_unpool_zoo as zoo
-import numpy as np
-import pytest
 from helpers.programs import call
 from PIL import Image
 

@@ -8,17 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
-from common.drawing import overlaid
-from common.files import reserved
-from common.folders import read_folders
-from common.pictures import Pictures
-from common.training import weighted_cross_entropy
-
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
 import train
+from common.drawing import overlaid
+from common.files import reserved
+from common.folders import read_folders
+from common.pictures import Pictures
+from common.training import weighted_cross_entropy
 from helpers.faults import contents
 from helpers.programs import call
 from helpers.small_models import randomised, save_state, small_model
@@ -258,7 +257,6 @@ def test_segnet_starts_from_the_weights_of_vgg16(tmp_path):
 
 @pytest.mark.skipif(not ENET_CAMVID.is_dir(), reason="the trained ENet is not here (ENET_CAMVID)")
 def test_a_trained_enet_gives_what_pytorch_gives_on_camvid(tmp_path):
-    pytest.importorskip("torch", reason="reads the checkpoint")
     expected = np.load(ENET_CAMVID / "reference.npz")
     source, names = ENET_CAMVID / "best_model.pth", ("0001TP_006690", "0016E5_07959")
     call("mlx_unpool_zoo.convert", "enet", source, tmp_path / "enet", "--input", "raw")
