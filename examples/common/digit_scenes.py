@@ -14,7 +14,8 @@ from mlx_unpool_zoo import Model
 from scipy.ndimage import zoom
 from sklearn.datasets import load_digits, load_sample_image
 
-from common.folders import Pictures
+from common.classes import palette
+from common.pictures import Pictures
 
 DIGITS = (0, 1, 4, 7)  # four of ten, which a network learns to tell apart in half a minute
 CLASS_NAMES = ("background", *map(str, DIGITS))
