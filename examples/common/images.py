@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from mlx_unpool_zoo.inputs import array_of
+from mlx_unpool_zoo.pictures import array_of
 from PIL import Image, ImageOps
 
 with contextlib.suppress(ImportError):  # reads HEIC files
