@@ -11,12 +11,12 @@ help: ## list these commands
 	@echo "Each command sets up what it needs in $(VENV) first."
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
 	    while IFS='|' read -r name text; do printf '%-22s %s\n' "$$name" "$$text"; done
-	@echo "Options of a program: make demo ARGS=\"--compare --seeds 0 1 2\", make demo ARGS=--help"
+	@echo "Options of a program: make demo ARGS=\"--seeds 0 1 2\", make demo ARGS=--help"
 
 demo: $(VENV)/.examples ## train SegNets on digits over photographs (a minute or two); figure in demo/
-	$(RUN) examples/segnet_digits.py $(ARGS)
+	$(RUN) examples/train.py --compare $(ARGS)
 
-hair: $(VENV)/.video ## recolour hair: ARGS="photo.jpg --colour copper"; writes demo/hair/photo.png
+hair: $(VENV)/.video ## recolour hair, in a portrait or yours: ARGS="photo.jpg --colour copper"; writes demo/hair/
 	$(RUN) examples/hair.py $(ARGS)
 
 # Further programs, each with a figure in demo/.

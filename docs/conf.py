@@ -75,7 +75,7 @@ def setup(app: Any) -> None:
     path2doc = Project.path2doc
     Project.path2doc = lambda *args: {"README": "index"}.get(path2doc(*args), path2doc(*args))
     app.connect("source-read", change_page)
-    app.connect("autodoc-process-docstring", complete_docstring, priority=400)  # before napoleon
+    app.connect("autodoc-process-docstring", link_docstring, priority=400)  # before napoleon
     app.connect("doctree-read", link_names)
     app.connect("html-page-context", link_source)
     app.connect("build-finished", lambda *_: shutil.rmtree(FOLDER / "reference"))
@@ -132,19 +132,13 @@ def link_source(app: Any, docname: str, template: str, context: dict[str, Any], 
     context["theme_source_edit_link"] = f"https://github.com/mlx-unpool/mlx-unpool/edit/main/{path}"
 
 
-def complete_docstring(app: Any, kind: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """Add to docstrings of 1-D and 3-D functions the sections of the 2-D function; link types and pages."""
+def link_docstring(app: Any, kind: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Link to pages in a docstring. Add the types of arguments where docstrings have none, in the zoo."""
     text = "\n".join(lines)
-    shared = re.search(r"^Arguments, results and errors are as in ``(\w+)``.*\n\n", text, re.M)
-    if shared:
-        sections = inspect.getdoc(getattr(mlx_unpool, shared[1]))
-        sections = "Args:" + sections.partition("Args:")[2].partition("Example:")[0]
-        sections = re.sub(r"\bH(_out)?, ", "" if name[-2] == "1" else r"D\1, H\1, ", sections)
-        text = text.replace(shared[0], re.sub(r"2(?=d`|\)``)", name[-2], sections))
     text = re.sub("float64 only on the CPU", r"`\g<0> <../indices_and_sizes.html#dtypes>`__", text)
     text = text.replace("*args, **kwargs:", "args, kwargs:")
     lines[:] = text.replace("page Guarantees", "page :doc:`/docs/guarantees`").splitlines()
-    shown = {}  # types without aliases, where the docstrings have none: in the zoo
+    shown = {}  # types without aliases
     if name.startswith("mlx_unpool_zoo.") and callable(thing) and "Attributes:" not in text:
         for argument, hint in get_type_hints(thing.__init__ if kind == "class" else thing).items():
             if not re.search("~|Iterator|NoneType", str(hint)):  # a type variable, a context manager, nothing

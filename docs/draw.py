@@ -18,18 +18,15 @@ import matplotlib
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
-from matplotlib import colormaps
-from matplotlib.colors import ListedColormap
 from PIL import Image
 
 sys.path.append(str(Path(__file__).parent.parent / "examples"))
-from support.drawing import GREY, frame
-from support.folders import read_image
-
 import hair
 import mlx_unpool_zoo as zoo
 import numpy as np
-import segnet_digits
+from common.digit_scenes import scenes_to_evaluate
+from common.drawing import GREY, colour_map, frame
+from common.folders import read_image
 from mlx_unpool_zoo.inputs import array_of
 
 SCENES, PART = [4, 6], np.s_[:280, 90:370]  # the scenes of hero.png, and the part of the photograph
@@ -56,14 +53,13 @@ def draw(name: str, columns: dict[str, Any], width: int, font: int, top: float, 
 
 def hero(folder: str) -> None:
     """Input, truth and the predictions of both decoders, one row per scene."""
-    images, truth = (part[SCENES] for part in segnet_digits.evaluation_scenes("test", max(SCENES) + 1))
+    data = scenes_to_evaluate("test", max(SCENES) + 1)
+    images, truth = zip(*(data.pairs[n] for n in SCENES))
     columns = {"input": images, "truth": truth}
-    for title, decoder in (("with\nunpooling", "unpool"), ("with nearest\nneighbour", "nearest")):
-        model = segnet_digits.load(decoder, segnet_digits.path_of("segnet", decoder, 0, Path(folder)))
-        columns[title] = segnet_digits.predict(model, images)
-    last = segnet_digits.CLASSES - 1
-    colours = ListedColormap(["#15151c", *map(colormaps["tab10"], range(last))])
-    draw("hero.png", columns, 480, 17, 46, interpolation="nearest", cmap=colours, vmin=0, vmax=last)
+    for title, run in (("with\nunpooling", "unpool-seed0"), ("with nearest\nneighbour", "nearest-seed0")):
+        columns[title] = [*map(zoo.from_pretrained(Path(folder, run, "segnet")).predict, images)]
+    options = {"cmap": colour_map(data.classes), "vmin": 0, "vmax": len(data.classes) - 1}
+    draw("hero.png", columns, 480, 17, 46, interpolation="nearest", **options)
 
 
 def recoloured(path: str, name: str) -> None:

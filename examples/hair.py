@@ -1,5 +1,6 @@
 """Recolour the hair in photographs or in a video.
 
+    python examples/hair.py                                                a portrait: demo/hair/portrait.png
     python examples/hair.py photo.jpg --colour copper                      writes demo/hair/photo.png
     python examples/hair.py a.jpg b.jpg --colour "#2f6bd0"                 demo/hair/a.png and demo/hair/b.png
     python examples/hair.py film.mp4 --colour blond --output dyed.mp4      needs PyAV: pip install av
@@ -17,69 +18,27 @@ from itertools import tee
 from pathlib import Path
 from typing import Any
 
-from support.command_line import run_program
-from support.files import check_output_file, replacing
-from support.folders import read_image
+from common.command_line import extra, run_program
 
-import mlx_unpool_zoo as zoo
-import numpy as np
-from mlx_unpool_zoo.inputs import array_of
-from PIL import Image, ImageColor
-from tqdm import tqdm
+with extra("examples"):
+    import mlx_unpool_zoo as zoo
+    import numpy as np
+    from common.files import check_inputs, check_output_file, replacing
+    from common.folders import read_image
+    from mlx_unpool_zoo.hair_colour import COLOURS, brightness_of, colour_of, recoloured, table_of
+    from mlx_unpool_zoo.inputs import array_of
+    from PIL import Image
+    from tqdm import tqdm
 
 PHOTOGRAPHS = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff")  # that are written
 VIDEOS = (".mp4", ".mov", ".mkv", ".m4v", ".webm", ".avi")  # the first three are also written
-COLOURS = {"black": "#14100e", "brown": "#5b3a26", "auburn": "#7a2e1d", "copper": "#c05a21",
-           "blond": "#e8bf86", "pink": "#e0559a", "purple": "#7a2fd0", "blue": "#2f6bd0"}  # fmt: skip
+PORTRAIT = Path(zoo.__file__).with_name("page") / "portrait.jpg"
 SPACES = ("colorspace", "color_range", "color_primaries", "color_trc")  # of the frames of a video
-LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
-
-
-def colour_of(text: str) -> np.ndarray:
-    """The red, green and blue of a colour, 0 to 1."""
-    try:
-        return np.array(ImageColor.getrgb(COLOURS.get(text.lower(), text))[:3], np.float32) / 255
-    except ValueError:
-        names = ", ".join(COLOURS)
-        raise ValueError(f"--colour must be {names}, a CSS colour or #rrggbb, but got {text!r}.") from None
-
-
-def brightness_of(picture: np.ndarray, mask: np.ndarray) -> float | None:
-    """The mean brightness of the hair, 0 to 1, or None if there is no hair."""
-    step = max(1, min(mask.shape) // 512)
-    hair, few = mask[::step, ::step] > 0.5, picture[::step, ::step]
-    return float((few[hair] @ LUMINANCE).mean()) / 255 if hair.any() else None
-
-
-def table_of(colour: np.ndarray, brightness: float) -> np.ndarray:
-    """The new colour (256, 3) of hair for each brightness of a pixel.
-
-    As in the paper of the network, it depends on the mean brightness of the hair. It goes from black through
-    the colour to a light tint of it, after a gamma correction that brings the mean nearer to the colour's.
-    Shadows are more saturated than in a linear table, as in real hair.
-    """
-    colour, mean = colour.clip(0.02, 0.98), np.clip(brightness, 0.02, 0.98)
-    own = colour @ LUMINANCE
-    target = mean + (own - mean) * (0.5 if own > mean else 0.8)  # more would make dark hair flat
-    levels = np.linspace(1e-3, 1, 256, dtype=np.float32)[:, None] ** (np.log(target) / np.log(mean))
-    dark = 0.65 * colour * levels / own + 0.35 * colour ** (np.log(levels) / np.log(own))
-    lightest = (1 + colour / colour.max()) / 2
-    light = lightest - (lightest - colour) * (1 - levels) / (1 - own)
-    return 255 * np.where(levels < own, dark, light)
-
-
-def recoloured(picture: np.ndarray, mask: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """A picture (H, W, 3), uint8, with the colours of a table in its hair (H, W)."""
-    found = picture.copy()
-    for row, likely, before in zip(found, mask[..., None], picture):  # row by row, which saves memory
-        share = 0.9 * ((likely - 0.3) / 0.5).clip(0, 1)
-        colours = table[(before @ LUMINANCE).astype(np.uint8)]
-        row[:] = (before + share * (colours - before)).round().clip(0, 255)
-    return found
 
 
 def outputs_of(paths: list[Path], output: Path | None) -> dict[Path, Path]:
     """The photographs and videos by the files to write."""
+    check_inputs(paths)
     films = [path for path in paths if path.suffix.lower() in VIDEOS]
     if films and not find_spec("av"):
         raise ValueError("Not installed: PyAV, which reads and writes videos: pip install av")
@@ -168,10 +127,11 @@ def main() -> int:
     """Run the program and return the exit status."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("inputs", type=Path, nargs="+", help="photographs that Pillow reads, and videos")
+    said = "photographs that Pillow reads, and videos (default: a portrait, NASA, public domain)"
+    parser.add_argument("inputs", type=Path, nargs="*", default=[PORTRAIT], help=said)
     parser.add_argument("--colour", default="purple", help="of CSS, #rrggbb or " + ", ".join(COLOURS))
     parser.add_argument("--output", type=Path, help="file to write (default: in demo/hair/)")
-    parser.add_argument("--model", default="hair", help="folder of a model (default: Google's weights)")
+    parser.add_argument("--model", default="hair", help="folder of a model (default: hair, Google's weights)")
     arguments = parser.parse_args()
     colour, outputs = colour_of(arguments.colour), outputs_of(arguments.inputs, arguments.output)
     model, failed = zoo.HairSegmenter.from_pretrained(arguments.model), []

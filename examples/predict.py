@@ -2,27 +2,31 @@
 
     python examples/predict.py demo/train/enet street.png --output classes.png
     python examples/predict.py demo/train/enet folder --output labels/all.png     all images of a folder
+    python examples/predict.py relaynet scan.png                                  published weights
 
-The model is a folder written by train.py or by the converter. Images may have any size. The label map of
-street.png is classes-street.png: its pixels are class numbers, its palette has their colours. If an image
-cannot be read, the others are labelled, and the exit status is 1.
+The model is a folder written by train.py or by the converter, or the name of published weights ("hair",
+"relaynet"), which the first run downloads. Images may have any size. The label map of street.png is
+classes-street.png: its pixels are class numbers, its palette has their colours. If an image cannot be read,
+the others are labelled, and the exit status is 1.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from support.command_line import run_program
-from support.drawing import PICTURE_SUFFIXES, draw_rows
-from support.files import check_output_file, replacing
-from support.folders import colour_of, files_in, read_image
+from common.command_line import extra, run_program
 
-import mlx_unpool_zoo as zoo
-import numpy as np
-from mlx_unpool_zoo.inputs import array_of
-from mlx_unpool_zoo.pytorch import cut
-from PIL import Image
-from tqdm import tqdm
+with extra("examples"):
+    import mlx.core as mx
+    import mlx_unpool_zoo as zoo
+    import numpy as np
+    from common.drawing import PICTURE_SUFFIXES, draw_rows
+    from common.files import check_inputs, check_output_file, replacing
+    from common.folders import colour_of, files_in, read_image
+    from mlx_unpool_zoo.inputs import array_of
+    from mlx_unpool_zoo.pytorch import cut
+    from PIL import Image
+    from tqdm import tqdm
 
 ROWS = 20  # of the picture
 
@@ -44,6 +48,7 @@ def model_of(path: Path) -> zoo.Model:
 
 def pictures_of(paths: list[Path], output: Path) -> dict[Path, Path]:
     """The images, also those in folders, by the label maps to write."""
+    check_inputs(paths)
     files = [file for path in paths for file in (files_in(path) if path.is_dir() else [path])]
     found = {output.with_name(f"{output.stem}-{path.stem}.png"): path for path in files}
     if not files:
@@ -67,7 +72,7 @@ def main() -> int:
     """Run the program and return the exit status."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("model", type=Path, help="folder of a model")
+    parser.add_argument("model", type=Path, help="folder of a model, or hair or relaynet")
     parser.add_argument("images", type=Path, nargs="+", help="images that Pillow reads, or folders")
     default = Path("demo/classes.png")
     parser.add_argument("--output", type=Path, default=default, help=f"figure to write (default: {default})")
@@ -80,6 +85,8 @@ def main() -> int:
     check_output_file("--output", output, PICTURE_SUFFIXES)
     pictures = pictures_of(arguments.images, output)
     model = model_of(arguments.model)
+    slow = model.cpu_notice * (mx.default_device() == mx.cpu)
+    print(*filter(None, (model.notice, slow)), sep="\n", end="\n" * bool(model.notice), flush=True)
     classes = model.about.classes
     if arguments.side:
         model.about.input["side"] = arguments.side

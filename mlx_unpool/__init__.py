@@ -3,34 +3,19 @@
 from ._backends import use_backend
 from ._checks import check_indices, checking
 from ._derivatives import exporting
+from ._formats import convert_indices
 from ._replace import replace_max_pools
-from .formats import convert_indices
-from .functional import (
-    adaptive_max_pool1d,
-    adaptive_max_pool2d,
-    adaptive_max_pool3d,
-    fractional_max_pool2d,
-    fractional_max_pool3d,
-    max_pool1d,
-    max_pool2d,
-    max_pool3d,
-    max_unpool1d,
-    max_unpool2d,
-    max_unpool3d,
-)
-from .layers import (
+from .adaptive import (
     AdaptiveMaxPool1d,
     AdaptiveMaxPool2d,
     AdaptiveMaxPool3d,
-    FractionalMaxPool2d,
-    FractionalMaxPool3d,
-    MaxPool1d,
-    MaxPool2d,
-    MaxPool3d,
-    MaxUnpool1d,
-    MaxUnpool2d,
-    MaxUnpool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
 )
+from .fractional import FractionalMaxPool2d, FractionalMaxPool3d, fractional_max_pool2d, fractional_max_pool3d
+from .pooling import MaxPool1d, MaxPool2d, MaxPool3d, max_pool1d, max_pool2d, max_pool3d
+from .unpooling import MaxUnpool1d, MaxUnpool2d, MaxUnpool3d, max_unpool1d, max_unpool2d, max_unpool3d
 
 __version__ = "0.1.0"
 __all__ = [

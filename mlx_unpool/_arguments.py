@@ -1,5 +1,8 @@
-"""Checks of arguments. Each raises an error that names the caller, the argument, the value given and
-what is allowed. No check evaluates an array, but a message that prints a tuple with an array does."""
+"""Checks of arguments. Each raises an error that names the caller, the argument, the value given and what is
+allowed. Functions whose name begins with ``check`` return nothing, the others the checked argument.
+
+No check evaluates an array, but a message that prints a tuple with an array does.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,11 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Sequence
-from math import prod
-from numbers import Real
 from typing import Any, TypeVar
 
 import mlx.core as mx
 
-from ._geometry import Geometry, Window, WindowGeometry, triple
-from ._layout import Layout, layout_hint
+from ._geometry import Window, triple, untriple
 from ._types import DATA_FORMATS, LARGEST_AXIS, TRAITS, is_float
 
 PAIR_HINT = (
@@ -79,7 +79,7 @@ def message(caller: str, name: str, needed: str, got: Any) -> str:
     return f"[{caller}] '{name}' must {needed} but got {short_repr(got)}."
 
 
-def values(caller: str, x: Any) -> None:
+def check_value_array(caller: str, x: Any) -> None:
     """Check the array of values to be pooled or unpooled."""
     if not isinstance(x, mx.array):
         raise TypeError(f"[{caller}] 'x' must be an mlx array but got {type(x).__name__}.{_array_hint(x)}")
@@ -95,7 +95,7 @@ def _array_hint(x: Any) -> str:
     return " Convert it with mx.array(...)." if hasattr(x, "__len__") else ""
 
 
-def indices(caller: str, indices: Any, values: Any = None) -> None:
+def check_index_array(caller: str, indices: Any, values: Any = None) -> None:
     """Check an array of indices. ``values`` is used only to detect that the two were swapped."""
     if not isinstance(indices, mx.array):
         kind = type(indices).__name__
@@ -110,7 +110,7 @@ def indices(caller: str, indices: Any, values: Any = None) -> None:
         )
 
 
-def stream(caller: str, value: Any) -> None:
+def check_stream(caller: str, value: Any) -> None:
     """Check a stream or device."""
     if value is None or isinstance(value, (mx.Stream, mx.ThreadLocalStream)):
         return
@@ -121,7 +121,7 @@ def stream(caller: str, value: Any) -> None:
         raise ValueError(message(caller, "stream", "be an available device", value))
 
 
-def choice(caller: str, name: str, value: Any, allowed: Sequence[str]) -> None:
+def check_choice(caller: str, name: str, value: Any, allowed: Sequence[str]) -> None:
     """Check an option that must be one of the strings in ``allowed``."""
     if not isinstance(value, str) or value not in allowed:
         *others, last = (f"'{option}'" for option in allowed)
@@ -131,7 +131,7 @@ def choice(caller: str, name: str, value: Any, allowed: Sequence[str]) -> None:
         raise ValueError(message(caller, name, f"be {options}", value) + hint)
 
 
-def flag(caller: str, name: str, value: Any) -> None:
+def check_flag(caller: str, name: str, value: Any) -> None:
     """Check a boolean option."""
     if not isinstance(value, bool):
         raise TypeError(message(caller, name, "be True or False", value))
@@ -142,7 +142,7 @@ def integers(caller: str, name: str, value: Any, count: int, least: int) -> tupl
     if type(value) is int and least <= value <= LARGEST_AXIS:  # the usual case, fast
         return (value,) * count
     needed = "be an integer" + (f" or a tuple of {count} integers" if count > 1 else "")
-    numbers = all_integers(_sequence(value, count))
+    numbers = all_integers(sequence(value, count))
     if numbers is None:
         raise TypeError(message(caller, name, needed, value))
     if len(numbers) != count:
@@ -158,9 +158,9 @@ def padding_pairs(caller: str, value: Any, count: int) -> tuple[tuple[int, int],
     if type(value) is int and 0 <= value <= LARGEST_AXIS:  # the usual case, fast
         return ((value, value),) * count
     if isinstance(value, str):
-        choice(caller, "padding", value, ("same", "valid"))
+        check_choice(caller, "padding", value, ("same", "valid"))
         return None if value == "same" else ((0, 0),) * count
-    pairs = [tuple(_sequence(sides, 2)) for sides in _sequence(value, count)]
+    pairs = [tuple(sequence(sides, 2)) for sides in sequence(value, count)]
     numbers = all_integers(sum(pairs, ()))
     if numbers is None or [*map(len, pairs)] != [2] * count:
         several = f"a tuple of {count} integers or pairs (before, after)"
@@ -174,7 +174,7 @@ def padding_pairs(caller: str, value: Any, count: int) -> tuple[tuple[int, int],
 
 def channels_come_first(caller: str, data_format: Any) -> bool:
     """Check ``data_format`` and return whether it is ``"channels_first"``."""
-    choice(caller, "data_format", data_format, DATA_FORMATS)
+    check_choice(caller, "data_format", data_format, DATA_FORMATS)
     return data_format == "channels_first"
 
 
@@ -192,10 +192,10 @@ def window_of(
     strides = kernel if stride is None else integers(caller, "stride", stride, rank, least=1)
     pads = padding_pairs(caller, padding, rank)
     dilations = integers(caller, "dilation", dilation, rank, least=1)
-    flag(caller, "ceil_mode", ceil_mode)
+    check_flag(caller, "ceil_mode", ceil_mode)
     window = _window(kernel, strides, pads, dilations, ceil_mode)
     if not window.padding_fits:
-        span = f"dilation * (kernel_size - 1) + 1 = {window.span[3 - rank :]} positions"
+        span = f"dilation * (kernel_size - 1) + 1 = {untriple(window.span, rank)} positions"
         needed = f"be less than the window ({span}) on each side"
         raise ValueError(message(caller, "padding", needed, padding))
     return window
@@ -208,7 +208,7 @@ def _window(kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bo
     return Window(*sizes, ceil_mode, after, same=padding is None)
 
 
-def no_window(caller: str, stride: Any, padding: Any, dilation: Any) -> None:
+def check_no_window(caller: str, stride: Any, padding: Any, dilation: Any) -> None:
     """Check that the arguments of the window are left at their defaults, because 'kernel_size' is None."""
     given = ("stride", stride, None), ("padding", padding, 0), ("dilation", dilation, 1)
     for name, value, default in given:
@@ -217,22 +217,11 @@ def no_window(caller: str, stride: Any, padding: Any, dilation: Any) -> None:
             raise ValueError(message(caller, name, needed, value))
 
 
-def ratios(caller: str, name: str, value: Any, count: int) -> tuple[float, ...]:
-    """Check a number or a sequence; return one number between 0 and 1 per axis."""
-    given = _sequence(value, count)
-    if any(isinstance(r, bool) or not isinstance(r, Real) for r in given):
-        raise TypeError(message(caller, name, f"be a number or a tuple of {count} numbers", value))
-    if len(given) != count or not all(0 < r < 1 for r in given):
-        needed = f"be between 0 and 1 on each of {count} axes"
-        raise ValueError(message(caller, name, needed, value))
-    return tuple(map(float, given))
-
-
 def shape(caller: str, name: str, value: Any, rank: int = 1) -> tuple[int, ...]:
     """Check a shape, given as a sequence or as one integer for all of ``rank`` axes, and return it."""
     if type(value) is tuple and all(type(n) is int and n <= LARGEST_AXIS for n in value):
         return value  # the usual case, fast
-    numbers = all_integers(_sequence(value, rank))
+    numbers = all_integers(sequence(value, rank))
     if numbers is None:
         hint = f" Pass its shape: {name}={value.shape}." if isinstance(value, mx.array) else ""
         needed = "be an integer or a tuple of integers"
@@ -247,7 +236,7 @@ def _check_lengths(caller: str, name: str, value: Any, numbers: Sequence[int]) -
         raise ValueError(message(caller, name, needed, value))
 
 
-def _sequence(value: Any, count: int) -> Sequence[Any]:
+def sequence(value: Any, count: int) -> Sequence[Any]:
     """A tuple or list itself; any other value ``count`` times."""
     return value if isinstance(value, (tuple, list)) else [value] * count
 
@@ -260,47 +249,3 @@ def all_integers(numbers: Sequence[Any]) -> tuple[int, ...] | None:
         return tuple(operator.index(number) for number in numbers)
     except TypeError:
         return None
-
-
-def planes_of(caller: str, indices: mx.array, output_size: Any, data_format: Any) -> tuple[Layout, Geometry]:
-    """The layout of ``indices`` and their planes of ``output_size``, a spatial or a full shape."""
-    first = channels_come_first(caller, data_format)
-    given = shape(caller, "output_size", output_size)
-
-    def error(needed: str, hint: str = "") -> ValueError:
-        return ValueError(message(caller, "output_size", needed, output_size) + hint)
-
-    if not isinstance(output_size, (tuple, list)):
-        raise error("be a tuple with one integer per spatial axis, or a full shape,")
-    # A full shape has as many numbers as the indices have axes.
-    is_full = len(given) == indices.ndim
-    rank = max(1, len(given) - 2) if is_full else len(given)
-    if rank not in (1, 2, 3) or indices.ndim not in (rank + 1, rank + 2):
-        raise error(f"be a spatial shape, or a full shape, for indices of shape {indices.shape}")
-    layout = Layout.of(caller, "indices", indices.shape, rank, first)
-    spatial = layout.spatial_of_full_shape(given) if is_full else given
-    if spatial is None:
-        other = Layout.of(caller, "indices", indices.shape, rank, not first)
-        hint = layout_hint(not first) if other.spatial_of_full_shape(given) else ""
-        needed = f"have the batch and channels of 'indices' {indices.shape} if it is a full shape"
-        if rank < 3:
-            hint += " If the indices have no batch, pass the spatial shape."
-        raise error(needed, hint)
-    if min(spatial) < 1:
-        raise error("be 1 or more on each axis")
-    size = triple(spatial)
-    planes = max(1, layout.batch) * max(1, layout.channels)
-    if prod(size) * planes >= 2**63:
-        raise error(f"give fewer than 2^63 positions in total, for {planes} planes,")
-    return layout, Geometry(size, layout.size(indices.shape))
-
-
-def with_window(
-    caller: str, rank: int, g: Geometry, kernel_size: Any, stride: Any, padding: Any, dilation: Any
-) -> WindowGeometry:
-    """The geometry with the window of these arguments, which index format or dtype require."""
-    if kernel_size is None:
-        needed = "be given for window indices"
-        raise ValueError(message(caller, "kernel_size", needed, None))
-    window = window_of(caller, rank, kernel_size, stride, padding, dilation)
-    return WindowGeometry(g.size, g.pooled, window.resolved(g.size))

@@ -10,7 +10,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from ._geometry import AdaptiveGeometry, BoundsFormula, FractionalGeometry, Triple
+from ._geometry import BoundsFormula, Triple
 
 
 def bounds_array(table: Any, formula: BoundsFormula, counts: Triple) -> mx.array:
@@ -23,35 +23,3 @@ def bounds_array(table: Any, formula: BoundsFormula, counts: Triple) -> mx.array
     numbers = (mx.arange(count, dtype=mx.int64) for count in counts)
     both = [mx.stack(list(formula(axis, n)), axis=1) for axis, n in enumerate(numbers)]
     return mx.concatenate(both).astype(mx.int32)
-
-
-def adaptive_bounds(g: AdaptiveGeometry, batch: int) -> mx.array:
-    """The bounds of adaptive windows, the same for every image."""
-    bounds = bounds_array(g.bounds_table, g.ends, g.pooled)[None, ..., None]
-    return mx.broadcast_to(bounds, (batch, *bounds.shape[1:]))
-
-
-def fractional_bounds(samples: mx.array, g: FractionalGeometry) -> mx.array:
-    """The bounds of fractional windows from samples ``u`` (B, rank, C), one for each spatial axis.
-
-    Window ``i`` starts at ``floor((i + u) * a) - floor(u * a)`` with ``a = (L - k) / (n - 1)``, the last one
-    at ``L - k`` (after Graham, "Fractional Max-Pooling", 2014). As in PyTorch, this is computed in float32.
-    Samples are clipped to the range from 0 to 1, and NaN becomes 0.
-    """
-    samples = samples.astype(mx.float32)
-    samples = mx.where(samples > 0, mx.minimum(samples, 1), 0)
-    batch, rank, channels = samples.shape
-    starts, lengths = [], []
-    for axis, (length, n, k) in enumerate(zip(g.size, g.pooled, g.longest)):
-        last = length - k
-        number = axis - (3 - rank)  # of the sample; the axes before the first spatial one have none
-        if n > 1 and number >= 0:
-            u = samples[:, number, None]
-            step = last / (n - 1)
-            start = mx.floor((mx.arange(n - 1)[:, None] + u) * step) - mx.floor(u * step)
-            # float32 cannot represent odd numbers above 2^24, so rounding up could exceed the axis.
-            starts.append(mx.minimum(start.astype(mx.int32), last))
-        starts.append(mx.full((batch, 1, channels), last, mx.int32))
-        lengths.append(mx.full((n, 1), k, mx.int32))
-    start = mx.concatenate(starts, axis=1)
-    return mx.stack([start, start + mx.concatenate(lengths)], axis=2)

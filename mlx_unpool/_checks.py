@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import prod
+from typing import Any
 
 import mlx.core as mx
 
 from . import _arguments as arguments
-from ._geometry import Geometry, WindowGeometry
+from ._geometry import Geometry, WindowGeometry, triple, untriple
 from ._indices import offsets, positions
-from ._layout import Layout
+from ._layout import Layout, layout_hint
 from ._settings import set_inside
 from ._types import DataFormat, IntOrTuple, Padding, is_window
 
@@ -115,13 +116,55 @@ def check_indices(
     See also: ``checking``; ``convert_indices``; ``max_unpool2d``.
     """
     caller = "check_indices"
-    arguments.indices(caller, indices)
-    layout, g = arguments.planes_of(caller, indices, output_size, data_format)
+    arguments.check_index_array(caller, indices)
+    window = None
     if kernel_size is not None or is_window(indices.dtype):
-        g = arguments.with_window(caller, layout.rank, g, kernel_size, stride, padding, dilation)
+        window = kernel_size, stride, padding, dilation
     else:
-        arguments.no_window(caller, stride, padding, dilation)
-    check_values(caller, indices, layout, g)
+        arguments.check_no_window(caller, stride, padding, dilation)
+    check_values(caller, indices, *planes_of(caller, indices, output_size, data_format, window))
+
+
+def planes_of(
+    caller: str, indices: mx.array, output_size: Any, data_format: Any, window: tuple[Any, ...] | None
+) -> tuple[Layout, Geometry]:
+    """The layout of ``indices`` and the geometry of their planes of ``output_size``, all checked.
+
+    ``window``: the kernel size, stride, padding and dilation if the dtype or the format requires a window.
+    """
+    first = arguments.channels_come_first(caller, data_format)
+    given = arguments.shape(caller, "output_size", output_size)
+
+    def error(needed: str, hint: str = "") -> ValueError:
+        return ValueError(arguments.message(caller, "output_size", needed, output_size) + hint)
+
+    if not isinstance(output_size, (tuple, list)):
+        raise error("be a tuple with one integer per spatial axis, or a full shape,")
+    # A full shape has as many numbers as the indices have axes.
+    is_full = len(given) == indices.ndim
+    rank = max(1, len(given) - 2) if is_full else len(given)
+    if rank not in (1, 2, 3) or indices.ndim not in (rank + 1, rank + 2):
+        raise error(f"be a spatial shape, or a full shape, for indices of shape {indices.shape}")
+    layout = Layout.of(caller, "indices", indices.shape, rank, first)
+    spatial = layout.spatial_of_full_shape(given) if is_full else given
+    if spatial is None:
+        other = Layout.of(caller, "indices", indices.shape, rank, not first)
+        hint = layout_hint(not first) if other.spatial_of_full_shape(given) else ""
+        needed = f"have the batch and channels of 'indices' {indices.shape} if it is a full shape"
+        if rank < 3:
+            hint += " If the indices have no batch, pass the spatial shape."
+        raise error(needed, hint)
+    if min(spatial) < 1:
+        raise error("be 1 or more on each axis")
+    size, pooled = triple(spatial), layout.size(indices.shape)
+    planes = max(1, layout.batch) * max(1, layout.channels)
+    if prod(size) * planes >= 2**63:
+        raise error(f"give fewer than 2^63 positions in total, for {planes} planes,")
+    if window is None:
+        return layout, Geometry(size, pooled)
+    if window[0] is None:
+        raise ValueError(arguments.message(caller, "kernel_size", "be given for window indices", None))
+    return layout, WindowGeometry(size, pooled, arguments.window_of(caller, rank, *window).resolved(size))
 
 
 def check_values(caller: str, indices: mx.array, layout: Layout, g: Geometry) -> None:
@@ -179,7 +222,7 @@ def _hint(g: Geometry, rank: int) -> str:
         return ""
     default = g.window.unpooled_size(g.pooled)
     ends = [(max(n, 1), n + stride - 1) for n, stride in zip(default, g.window.stride)]
-    sizes = ", ".join(f"{axis} {n} to {m}" for axis, (n, m) in list(zip("DHW", ends))[3 - rank :])
+    sizes = ", ".join(untriple([f"{axis} {n} to {m}" for axis, (n, m) in zip("DHW", ends)], rank))
     smaller = "" if g.window.same else " (or smaller ones with ceil_mode)"
     found = f"Inputs with {sizes} have" if all(n <= m for n, m in ends) else "No input has"
     return (

@@ -25,6 +25,11 @@ def triple(numbers: Sequence[int], fill: int = 1) -> Triple:
     return (*[fill] * (3 - len(numbers)), *numbers)
 
 
+def untriple(numbers: Sequence[Any], rank: int) -> tuple[Any, ...]:
+    """The inverse of ``triple``: the numbers of the last ``rank`` axes."""
+    return tuple(numbers[3 - rank :])
+
+
 def pitches(size: Sequence[int]) -> Triple:
     """The distance in flat positions between neighbours on each axis of a plane."""
     return (size[1] * size[2], size[2], 1)
@@ -220,6 +225,8 @@ class WindowGeometry(Geometry):
     """Equal windows at equal distances."""
 
     window: Window
+    # The same windows as regions, if they are adaptive: their size then depends on that of the plane.
+    regions: RegionGeometry | None = None
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -271,11 +278,6 @@ class WindowGeometry(Geometry):
 
 
 @dataclass(frozen=True, eq=False)
-class AdaptiveWindowGeometry(WindowGeometry):
-    """Adaptive windows that are equal and at equal distances; their size depends on that of the plane."""
-
-
-@dataclass(frozen=True, eq=False)
 class RegionGeometry(Geometry):
     """Windows of adaptive and fractional pooling, which may differ in size and distance.
 
@@ -293,89 +295,12 @@ class RegionGeometry(Geometry):
     @cached_property
     def covering_table(self) -> array[int] | None:
         """``covering`` for every position, one axis after the other; None if there are many."""
-        return _table(self.covering, self.size)
+        return table(self.covering, self.size)
 
 
-@dataclass(frozen=True, eq=False)
-class AdaptiveGeometry(RegionGeometry):
-    """On ``L`` positions, window ``i`` of ``n`` is ``range(i * L // n, ceil((i + 1) * L / n))``."""
-
-    def ends(self, axis: int, number: Any) -> tuple[Any, Any]:
-        """The start and the end of a window."""
-        return _adaptive_bounds(number, self.size[axis], self.pooled[axis])
-
-    @cached_property
-    def bounds_table(self) -> array[int] | None:
-        """``ends`` for every window, one axis after the other; None if there are many."""
-        return _table(self.ends, self.pooled)
-
-    def covering(self, axis: int, position: Any) -> tuple[Any, Any]:
-        """See ``RegionGeometry``."""
-        return _adaptive_bounds(position, self.pooled[axis], self.size[axis])
-
-
-@dataclass(frozen=True, eq=False)
-class FractionalGeometry(RegionGeometry):
-    """Windows of one length at random starts.
-
-    Window ``i`` starts at ``floor((i + u) * a) - floor(u * a)`` with ``a = (L - k) / (n - 1)``. For every
-    ``u`` from 0 to 1 this is ``floor(i * a)`` or one more, plus a float32 rounding error below ``L / 2^20``.
-    """
-
-    def covering(self, axis: int, position: Any) -> tuple[Any, Any]:
-        """See ``RegionGeometry``."""
-        length, n, k = self.size[axis], self.pooled[axis], self.longest[axis]
-        last = length - k  # start of the last window
-        if n == 1:
-            return position * 0, position * 0 + (position >= last)
-        # Computed in units of 2^-20 positions if the products stay below 2^63.
-        unit = 2**20 if length <= 2**20 else 1
-        rounding = -(-length * unit // 2**20)
-        first = _positive((position - k) * unit - rounding) * (n - 1)
-        first = (first + last * unit - 1) // (last * unit)
-        following = ((position + 1) * unit + rounding) * (n - 1)
-        following = (following + last * unit - 1) // (last * unit)
-        most = n - (position < last)  # the start of the last window is not random
-        return first, most - _positive(most - following)
-
-
-def _table(formula: BoundsFormula, counts: Triple) -> array[int] | None:
+def table(formula: BoundsFormula, counts: Triple) -> array[int] | None:
     """``formula(axis, n)`` for every ``n`` below the count of each axis; None if there are too many."""
     if sum(counts) > MAX_TABLE_SIZE:
         return None
     pairs = (formula(axis, number) for axis in range(3) for number in range(counts[axis]))
     return array("i", (end for pair in pairs for end in pair))
-
-
-def _adaptive_bounds(number: Any, length: int, count: int) -> tuple[Any, Any]:
-    """The start and the end of window ``number`` out of ``count`` adaptive windows."""
-    return number * length // count, ((number + 1) * length + count - 1) // count
-
-
-def _positive(x: Any) -> Any:
-    """``max(x, 0)`` for an integer or an array."""
-    return x * (x > 0)
-
-
-def adaptive_geometry(size: Triple, pooled: Triple) -> Geometry:
-    """The windows of adaptive pooling: an ``AdaptiveWindowGeometry`` if they are equal and equally spaced."""
-    longest: list[int] = []
-    regular: list[tuple[int, int] | None] = []
-    for length, n in zip(size, pooled):
-        each, rest = divmod(length, n)
-        # Rounding the start down and the end up extends no window, one side of a window, or both sides.
-        # The windows are equal and equally spaced if the rest is 0 or 1.
-        sides = 2 if rest and n % rest else min(rest, 1)
-        longest.append(each + sides)
-        regular.append((longest[-1], each) if rest <= 1 and each > 0 else None)
-    equal = [axis for axis in regular if axis]
-    if len(equal) < 3:
-        return AdaptiveGeometry(size, pooled, tuple(longest), tuple(regular))
-    kernel, stride = zip(*equal)
-    return AdaptiveWindowGeometry(size, pooled, Window(kernel=kernel, stride=stride))
-
-
-def fractional_geometry(size: Triple, pooled: Triple, kernel: Triple) -> FractionalGeometry:
-    """The windows of fractional pooling."""
-    regular = tuple((k, k) if k == length else None for length, k in zip(size, kernel))
-    return FractionalGeometry(size, pooled, kernel, regular)

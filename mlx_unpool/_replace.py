@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 import mlx.nn as nn
 
 from . import _arguments as arguments
-from .layers import MaxPool1d, MaxPool2d, MaxPool3d, _PoolingLayer
+from ._layer import PoolingLayer
+from .pooling import MaxPool1d, MaxPool2d, MaxPool3d
 
 M = TypeVar("M", bound=nn.Module)
 _LAYERS: dict[type, type] = {nn.MaxPool1d: MaxPool1d, nn.MaxPool2d: MaxPool2d, nn.MaxPool3d: MaxPool3d}
@@ -44,7 +45,7 @@ def replace_max_pools(model: M) -> M:
         >>> import mlx.nn as nn
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.MaxPool2d(2))
         >>> mlx_unpool.replace_max_pools(model).layers[2]
-        MaxPool2d(kernel_size=(2, 2), stride=(2, 2), padding=(0, 0))
+        MaxPool2d(kernel_size=(2, 2), stride=(2, 2), padding=(0, 0), return_indices=False)
 
     See also: ``MaxPool2d``, ``exporting``.
     """
@@ -60,7 +61,7 @@ def replace_max_pools(model: M) -> M:
                 value[key] = new
     if found.left:
         warnings.warn("\n  ".join(["[replace_max_pools] not replaced:", *found.left]), stacklevel=3)
-    elif not any(isinstance(value, (*_LAYERS, _PoolingLayer)) for value, _ in found.seen.values()):
+    elif not any(isinstance(value, (*_LAYERS, PoolingLayer)) for value, _ in found.seen.values()):
         message = "'model' contains no max pooling layer; those created in __call__ are not found."
         warnings.warn(f"[replace_max_pools] {message}", stacklevel=3)
     return result

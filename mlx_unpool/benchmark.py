@@ -23,7 +23,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
 
-from . import layers
+from . import pooling
 from ._replace import replace_max_pools
 from .selftest import check, device_name, print_versions, run_program
 
@@ -148,7 +148,7 @@ def first_call() -> float:
     """Seconds of the first call of a layer, which compiles its kernel on a GPU."""
     mx.eval(x := mx.random.normal((1, 56, 56, 64)))
     start = time.perf_counter()
-    mx.eval(layers.MaxPool2d(4, 3)(x))  # a window that neither the self-test nor the table below has
+    mx.eval(pooling.MaxPool2d(4, 3)(x))  # a window that neither the self-test nor the table below has
     return time.perf_counter() - start
 
 
@@ -163,7 +163,7 @@ def compare_windows(on_gpu: bool, seconds: float) -> list[str]:
     seconds_per_call(lambda: x + 1, _WARM_UP if seconds else 0)
     for name, (layer, window, shape) in _CASES.items():
         x = mx.random.normal((batch, *shape))
-        ours, theirs = (getattr(library, layer)(*window) for library in (layers, nn))
+        ours, theirs = (getattr(library, layer)(*window) for library in (pooling, nn))
         size = x.nbytes + ours(x).nbytes
         cells = [name, "x".join(map(str, x.shape))]
         runs = zip(measures, passes(ours, x), passes(theirs, x))

@@ -24,8 +24,8 @@ import mlx.core as mx
 
 from . import __version__, _backends
 from ._arguments import window_of
-from ._bounds import adaptive_bounds
-from ._geometry import AdaptiveGeometry, Geometry, WindowGeometry, adaptive_geometry
+from ._geometry import Geometry, WindowGeometry
+from .adaptive import AdaptiveGeometry, adaptive_bounds, adaptive_geometry
 
 _GROUP = (2, 1, 24, 24, 64)  # (B, D, H, W, C)
 # name: shape, window (kernel, stride, padding, dilation) or number of adaptive windows, flat indices

@@ -15,7 +15,7 @@ from typing import get_args, get_type_hints
 
 import mlx.core as mx
 import pytest
-import transforms
+from support import transforms
 
 import mlx_unpool
 
@@ -28,9 +28,9 @@ LAYERS = """
 benchmark __main__
 selftest
 __init__
-_replace
-layers functional formats
-_requests
+_replace unpooling
+pooling adaptive fractional _formats
+_layer _requests
 _derivatives
 _backends
 _backends.gpu _backends.cpu
@@ -125,31 +125,31 @@ def test_examples_in_docstrings_run(path):
 
 
 WITHOUT_RESULT = "check_indices", "checking", "exporting", "use_backend"
-AS_IN = re.compile(r"^Arguments, results and errors are as in \S*?`+(\w+)`+.*\n\n", re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", mlx_unpool.__all__)
 def test_public_names_document_arguments_results_and_an_example(name):
-    """Every docstring has each section once, in the same order; a 1-D or 3-D one refers to the 2-D one."""
+    """Every docstring has each section once, in this order. A layer describes more than its function."""
     thing = getattr(mlx_unpool, name)
     text, arguments = inspect.getdoc(thing), inspect.signature(thing).parameters
-    if other := AS_IN.search(text):
-        assert other[1] == re.sub(r"\d", "2", name)
-        sections = inspect.getdoc(getattr(mlx_unpool, other[1]))
-        text = text.replace(
-            other[0], "Args:" + re.split("^(?:Args|Example):", sections, flags=re.MULTILINE)[1]
-        )
-    sections = re.findall(r"^(Args|Returns|Shape|Example|See also):", text, re.MULTILINE)
-    results = ["Shape"] if inspect.isclass(thing) else ["Returns"] * (name not in WITHOUT_RESULT)
-    assert sections == [*["Args"] * bool(arguments), *results, "Example", "See also"]
-    assert not [argument for argument in arguments if argument not in text]
-    assert re.search(r">>> .*\n[^>\n]", text)  # a result
-    if "pool" in name.lower() and name != "replace_max_pools":
-        assert "dtype" in text
+    layer = getattr(mlx_unpool, "".join(word[0].upper() + word[1:] for word in name.split("_")), None)
+    results, described = ["Returns"] * (name not in WITHOUT_RESULT), text
+    if layer:
+        constructor, call = inspect.getdoc(layer.__init__), inspect.getdoc(layer.__call__)
+        assert re.search("\nArgs:.*dtype.*\nExample:", constructor, re.DOTALL)
+        assert re.search("\nArgs:.*\nReturns:.*\nRaises:", call, re.DOTALL)
+        described = constructor if thing is layer else constructor + text
+        results = ["Shape"] if thing is layer else []
         other = "ax_?pool" if "npool" in name else "ax_?unpool"
-        assert re.search(f"^See also: .*{other}", text, re.IGNORECASE | re.MULTILINE)
-    if inspect.isclass(thing):
-        assert re.search("\nArgs:.*\nReturns:", inspect.getdoc(thing.__call__), re.DOTALL)
+        assert re.search(f"^See also: ``({layer.__name__}|__init__)`` .*{other}", text, re.I | re.M)
+    if thing is not layer:
+        results = ["Args"] * bool(arguments) + results
+    sections = re.findall(r"^(Args|Returns|Shape|Example|See also):", text, re.MULTILINE)
+    assert sections == [*results, "Example", "See also"]
+    assert not [
+        argument for argument in arguments if not re.search(rf"^ +.*\b{argument}\b.*:", described, re.M)
+    ]
+    assert re.search(r">>> .*\n[^>\n]", text)  # a result
 
 
 def test_versions_stand_in_one_place():

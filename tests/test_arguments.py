@@ -8,7 +8,7 @@ from operator import attrgetter
 import mlx.core as mx
 import numpy as np
 import pytest
-from errors import fails
+from support.errors import fails
 
 import mlx_unpool
 from mlx_unpool import MaxPool2d, MaxUnpool2d
@@ -150,8 +150,15 @@ CALLS = {
                 (ValueError, "7 to 9, 7 to 9", 6, (6, 8), (10, 8), (8, 100), (1, 8, 100, 1), (1, 1, 8, 8)),
                 (ValueError, "indices of an adaptive or fractional pool pass kernel_size=None.$", 28),
                 (ValueError, " If this is x.size, pass x.shape.$", 64),
+                (ValueError, ". It is a size, not a factor: pass the shape", 2, (2, 2), (1, 2, 2, 1)),
+                (ValueError, ". 'x' has its channels last, but this shape has them first.$", (1, 1, 8, 8)),
             )
             for size in sizes
+        ),
+        (
+            (mx.zeros((1, 2, 5, 6)), mx.zeros((1, 2, 5, 6), mx.int32), 2),
+            {"output_size": (1, 2, 11, 13)},
+            *(ValueError, "output_size", "(1, 2, 11, 13). If the array is channels first, pass data_format="),
         ),
         ((SQUARE, I32, None), {}, ValueError, "output_size", "kernel_size"),
         ((SQUARE, U8, None), {"output_size": 8}, ValueError, "kernel_size", "uint8"),

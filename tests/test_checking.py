@@ -5,7 +5,7 @@ import re
 import mlx.core as mx
 import numpy as np
 import pytest
-from errors import fails
+from support.errors import fails
 
 from mlx_unpool import MaxUnpool2d, check_indices, checking, max_pool2d, max_unpool2d
 

@@ -6,7 +6,7 @@ import textwrap
 
 import mlx.core as mx
 import pytest
-from kernel_cases import SegNet
+from support.kernel_cases import SegNet
 
 import mlx_unpool
 from mlx_unpool import _backends

@@ -11,11 +11,11 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
-import reference
-from arrays import generated_cases
 from hypothesis import given
 from hypothesis import strategies as st
-from properties import draws, equal
+from support import reference
+from support.arrays import generated_cases
+from support.properties import draws, equal
 
 import mlx_unpool
 from mlx_unpool import convert_indices

@@ -12,11 +12,11 @@ from dataclasses import replace
 import mlx.core as mx
 import numpy as np
 import pytest
-import reference
-from arrays import generated_cases, irregular_cases
 from hypothesis import example, given
 from hypothesis import strategies as st
-from properties import draws
+from support import reference
+from support.arrays import generated_cases, irregular_cases
+from support.properties import draws
 
 import mlx_unpool
 

@@ -6,7 +6,7 @@ from functools import partial
 import mlx.core as mx
 import numpy as np
 import pytest
-from arrays import FLOATS, to_numpy
+from support.arrays import FLOATS, to_numpy
 
 import mlx_unpool
 from mlx_unpool import (

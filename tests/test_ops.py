@@ -9,10 +9,10 @@ from random import Random
 import mlx.core as mx
 import numpy as np
 import pytest
-import reference
-from arrays import Case, IrregularCase, Layout, planes
-from kernel_cases import CHOSEN
-from properties import check_case, peak_of
+from support import reference
+from support.arrays import Case, IrregularCase, Layout, planes
+from support.kernel_cases import CHOSEN
+from support.properties import check_case, peak_of
 
 import mlx_unpool
 

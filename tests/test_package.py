@@ -17,7 +17,8 @@ import mlx_unpool
 
 ROOT = Path(__file__).parent.parent
 KERNELS = {path.name for path in (ROOT / "metal").iterdir()}
-ZOO = {f"mlx_unpool_zoo/{path.name}" for path in (ROOT / "examples/zoo/mlx_unpool_zoo").glob("*.*")}
+ZOO = {str(path.relative_to(ROOT / "examples/zoo")) for path in (ROOT / "examples/zoo").rglob("*.*")}
+ZOO = {name for name in ZOO if "__pycache__" not in name}
 MODULES = {str(path.relative_to(ROOT)) for path in (ROOT / "mlx_unpool").rglob("*.py")}
 MODULES |= {"mlx_unpool/py.typed"}
 

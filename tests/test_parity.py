@@ -7,9 +7,9 @@ from itertools import islice
 import mlx.core as mx
 import numpy as np
 import pytest
-import reference
-from arrays import FLOATS, INTEGERS, Case, Generated, generated_cases, irregular_cases
-from properties import check_case, cotangent, equal
+from support import reference
+from support.arrays import FLOATS, INTEGERS, Case, Generated, generated_cases, irregular_cases
+from support.properties import check_case, cotangent, equal
 
 pytestmark = pytest.mark.external
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra 'parity')")

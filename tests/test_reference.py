@@ -11,11 +11,11 @@ from random import Random
 import mlx.core as mx
 import numpy as np
 import pytest
-import reference
-from arrays import FLOATS, INTEGERS, Layout, copies_bits, generated_cases, irregular_cases, planes
 from hypothesis import given
 from hypothesis import strategies as st
-from properties import check_case, check_unpool, draws
+from support import reference
+from support.arrays import FLOATS, INTEGERS, Layout, copies_bits, generated_cases, irregular_cases, planes
+from support.properties import check_case, check_unpool, draws
 
 import mlx_unpool
 

@@ -50,6 +50,11 @@ def public_names(package):
     return [f"{package.__name__}.{name}" for name in package.__all__ if name != "__version__"]
 
 
+def markdown():
+    folders = "", "docs", "metal", "examples", "examples/deploy", "tests/metal"
+    return [path for folder in folders for path in (ROOT / folder).glob("*.md")]
+
+
 def rows_at_a_glance():
     """The names, descriptions and arguments in the tables of docs/README.md, by package."""
     _, *parts = re.split("\n##+ The .* at a glance\n", (ROOT / "docs/README.md").read_text())
@@ -95,8 +100,7 @@ def test_links_between_markdown_files_lead_to_headings_on_github():
     def anchor(heading):
         return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
-    folders = "", "docs", "metal", "examples", "examples/deploy", "tests/metal"
-    for path in [ROOT / "llms.txt", *(path for folder in folders for path in (ROOT / folder).glob("*.md"))]:
+    for path in [ROOT / "llms.txt", *markdown()]:
         text = path.read_text().replace("https://github.com/mlx-unpool/mlx-unpool/blob/main", str(ROOT))
         for link, fragment in re.findall(r"\]\((?!\w+:)([^)#\s]*)#?([^)\s]*)\)", text):
             target = path.parent / link if link else path
@@ -104,6 +108,13 @@ def test_links_between_markdown_files_lead_to_headings_on_github():
             if fragment and target.suffix == ".md":
                 headings = re.findall("^#+ (.*)", target.read_text(), re.MULTILINE)
                 assert fragment in map(anchor, headings), (path.name, link, fragment)
+
+
+def test_warnings_in_boxes_are_marked_as_github_and_the_site_need_it():
+    lines = [(path.name, line) for path in markdown() for line in path.read_text().splitlines()]
+    marked = [(name, line) for name, line in lines if re.search(r"\[![A-Z]+\]", line)]
+    assert not [(name, line) for name, line in marked if not re.fullmatch(r"> \[![A-Z]+\]", line)]
+    assert not [(name, line) for name, line in lines if re.match(r"[^|`]* > [a-z`]", line)]
 
 
 def test_the_tables_at_a_glance_are_complete():
@@ -147,18 +158,24 @@ def test_every_name_has_a_page_with_its_source_and_is_linked(site, pages):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_of_every_rank_have_all_sections(pages, site, name):
-    text = pages[site / f"docs/reference/mlx_unpool.{name}.html"].text
-    sections = "Parameters", "Returns", "Return type", "Raises", "Example", "See also"
-    positions = [re.search(rf"\n{section}\b", text).start() for section in sections]
-    assert positions == sorted(positions)
+def test_functions_and_layers_of_every_rank_describe_all_arguments(pages, site, name):
+    """The page of a layer describes each argument; that of a function has a link to the layer."""
+    title = "".join(word[0].upper() + word[1:] for word in name.split("_"))
+    function, layer = (pages[site / f"docs/reference/mlx_unpool.{each}.html"] for each in (name, title))
+    assert f"mlx_unpool.{title}.html#mlx_unpool.{title}" in function.links
+    sections = "Shape Example See.also Parameters Example __call__ Parameters Returns Return.type Raises"
+    for page, expected in ((function, "Parameters Example See.also"), (layer, sections)):
+        assert re.search(r"\b.*?\n".join(expected.split()), page.text, re.DOTALL)
+        axes = {"1": "(N, W{0}, C)", "2": "(N, H{0}, W{0}, C)", "3": "(N, D{0}, H{0}, W{0}, C)"}
+        for rank, shape in axes.items():
+            shown = {suffix for suffix in ("", "_out") if shape.format(suffix) in page.text}
+            of_input = {"_out" if "unpool" in name else ""}
+            needed = of_input if page is function else {"", "_out"}
+            assert shown == (needed if rank == name[-2] else set())
     for argument in inspect.signature(getattr(mlx_unpool, name)).parameters:
-        described = re.search(rf"^{argument}( \(.+?\))? \S (.*)", text, re.MULTILINE)
+        described = re.search(rf"^{argument}( \(.+?\))? \S (.*)", layer.text, re.MULTILINE)
         assert described, argument
         assert described[1] or "Must match" in described[2]
-    axes = {"1": "(N, W{0}, C)", "2": "(N, H{0}, W{0}, C)", "3": "(N, D{0}, H{0}, W{0}, C)"}
-    for rank, shape in axes.items():
-        assert (shape.format("") in text) == (shape.format("_out") in text) == (rank == name[-2])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
-import transforms
+from support import transforms
 
 import mlx_unpool
 

@@ -5,7 +5,7 @@ import itertools
 
 import mlx.core as mx
 import pytest
-import transforms
+from support import transforms
 
 import mlx_unpool
 

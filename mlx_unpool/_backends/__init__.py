@@ -37,7 +37,12 @@ class Backend(Protocol):
         """Values and indices of every window."""
 
     def pool_values(self, source: Sequence[mx.array], g: Geometry) -> mx.array:
-        """The values alone of ``pool``."""
+        """The values alone of ``pool``. On the CPU, another zero or NaN may be chosen."""
+
+    def indices_of(
+        self, values: mx.array, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
+    ) -> mx.array:
+        """The indices alone of ``pool``, given the result of ``pool_values``."""
 
     def scatter(self, values: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """Planes with values at their indices, zero elsewhere. A sum needs indices of a pool."""
@@ -90,7 +95,7 @@ def use_backend(name: BackendName) -> AbstractContextManager[None]:
 
     See also: ``exporting``, to export for another machine; the page Guarantees, for what has been tested.
     """
-    arguments.choice("use_backend", "name", name, BACKENDS)
+    arguments.check_choice("use_backend", "name", name, BACKENDS)
     return set_inside(_forced, name)
 
 
@@ -108,7 +113,7 @@ def target_of(stream: Any) -> Target:
     is_gpu_stream = on_gpu(stream)
     name = _forced.get()
     if name is not None:
-        arguments.choice("mlx_unpool", VARIABLE, name, BACKENDS)
+        arguments.check_choice("mlx_unpool", VARIABLE, name, BACKENDS)
     elif is_gpu_stream:
         name = "metal" if is_available("metal") else "cuda"
     else:

@@ -15,14 +15,7 @@ from typing import Any, TypeGuard
 import mlx.core as mx
 
 from .._bounds import bounds_array
-from .._geometry import (
-    AdaptiveGeometry,
-    AdaptiveWindowGeometry,
-    Geometry,
-    RegionGeometry,
-    Window,
-    WindowGeometry,
-)
+from .._geometry import Geometry, RegionGeometry, Window, WindowGeometry
 from .._types import TRAITS, Rule, is_window
 from .kernel_source import text
 
@@ -158,6 +151,12 @@ class Kernels:
     def pool_values(self, source: Sequence[mx.array], g: Geometry) -> mx.array:
         """See ``Backend``."""
         return self.pool(source, g, None)[0]
+
+    def indices_of(
+        self, values: mx.array, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
+    ) -> mx.array:
+        """See ``Backend``."""
+        return self.pool(source, g, index_dtype)[1]
 
     def scatter(self, values: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """See ``Backend``. An index outside its own window adds nothing to a sum."""
@@ -330,18 +329,17 @@ def _scatter_regions(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Ge
     return _launch(SCATTER_REGIONS, template, grid, outputs, *integers)
 
 
-@functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _regions(g: Geometry) -> RegionGeometry | None:
     """Adaptive and fractional windows, whose covering windows are read from a table; None for others."""
-    if isinstance(g, AdaptiveWindowGeometry):
-        return AdaptiveGeometry(g.size, g.pooled, g.window.kernel, ())
+    if isinstance(g, WindowGeometry):
+        return g.regions
     return g if isinstance(g, RegionGeometry) else None
 
 
 def _uses_pool_any(g: WindowGeometry) -> bool:
     """Whether ``pool_any`` is used for equal windows. They are arguments of that kernel, not constants."""
-    depends_on_size = isinstance(g, AdaptiveWindowGeometry) and not g.window.disjoint
-    return g.window.elements > (_MAX_UNROLLED if depends_on_size else _MAX_ELEMENTS)
+    is_adaptive = g.regions is not None and not g.window.disjoint
+    return g.window.elements > (_MAX_UNROLLED if is_adaptive else _MAX_ELEMENTS)
 
 
 def _uses_scatter(g: Geometry) -> TypeGuard[WindowGeometry]:

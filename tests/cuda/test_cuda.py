@@ -8,8 +8,8 @@ from math import prod
 import cuda_text
 import mlx.core as mx
 import pytest
-from arrays import FLOATS, INTEGERS
-from kernel_cases import CHOSEN_CALLS, huge, pool_windows
+from support.arrays import FLOATS, INTEGERS
+from support.kernel_cases import CHOSEN_CALLS, huge, pool_windows
 
 from mlx_unpool import AdaptiveMaxPool2d, MaxPool2d, _backends, adaptive_max_pool2d
 from mlx_unpool._backends import gpu

@@ -12,11 +12,11 @@ import mlx.core as mx
 import mlx.nn as nn
 import mlx_unpool_zoo as zoo
 import numpy as np
-import programs
 import pytest
 from export import export
+from helpers import programs
+from helpers.small_models import VINN, randomised, save_state, small_model, strided
 from mlx.utils import tree_flatten
-from small_models import VINN, randomised, save_state, small_model, strided
 
 DEPLOY = programs.EXAMPLES / "deploy"
 

@@ -15,18 +15,17 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from support.files import load_arrays, save_arrays, write_file
-
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-from faults import check_faults, contents, damaged
+from common.files import load_arrays, save_arrays, write_file
+from helpers.faults import check_faults, contents, damaged
+from helpers.programs import Bomb, environment
+from helpers.small_models import save_state
 from mlx.utils import tree_flatten, tree_map
 from mlx_unpool_zoo.pytorch import read_state
 from PIL import Image
-from programs import Bomb, environment
-from small_models import save_state
 
 ARRAYS = {
     "empty": mx.zeros((0, 2)),

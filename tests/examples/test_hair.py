@@ -13,13 +13,13 @@ import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
 import tflite
-from faults import check_faults, contents, damaged
+from helpers.faults import check_faults, contents, damaged
+from helpers.programs import ROOT, call
+from helpers.small_models import randomised, small_model
+from helpers.tflite_files import OPERATORS, constants_of, tflite_of
 from mlx_unpool_zoo.hair import stretched
 from mlx_unpool_zoo.tflite import read_tflite
 from PIL import Image, ImageCms
-from programs import ROOT, call
-from small_models import randomised, small_model
-from tflite_files import OPERATORS, constants_of, tflite_of
 
 # The published file, pictures, and the confidences of MediaPipe for them.
 HAIR = Path(os.environ.get("HAIR", ROOT.parent / "shared" / "hair"))
@@ -178,6 +178,8 @@ def inputs(tmp_path_factory):
     randomised(small_model("hair")[0], all_weights=True).save_pretrained(folder / "model")
     Image.fromarray(PICTURE).save(folder / "a.png")
     (folder / "link.png").symlink_to("a.png")
+    (folder / "sub").mkdir()
+    (folder / "sub" / "a.png").hardlink_to(folder / "a.png")
     film = write_film(folder / "film.mp4").read_bytes()
     (folder / "cut.mp4").write_bytes(film[: len(film) // 2])
     for name in ("bad.png", "bad.mp4"):
@@ -197,6 +199,7 @@ def test_photographs_keep_their_profile_and_orientation(tmp_path, inputs, monkey
     with Image.open("demo/hair/a.png") as first, Image.open("demo/hair/b.png") as second:
         assert (first.size, second.size, first.info["icc_profile"]) == ((64, 80), (80, 64), profile)
         assert 0.05 < (np.array(second) != PICTURE).any(-1).mean() < 0.95
+    assert "Wrote demo/hair/portrait.png." in call("hair.py", "--model", inputs / "model").stdout
     assert (
         "new-a.jpg."
         in call("hair", "a.png", "b.png", "--model", inputs / "model", "--output", "new.jpg").stdout
@@ -207,13 +210,13 @@ REFUSED = {
     "a.png --output a.png": "--output would replace the input a.png: choose another name.",
     "a.png --output link.png": "--output would replace the input link.png: choose",
     "a.png sub/a.png": "inputs must have different names, but got a.png, sub/a.png.",
-    "a.png --colour nice": "--colour must be black, .*, a CSS colour or #rrggbb, but got 'nice'",
+    "a.png --colour nice": "'colour' must be black, .*, a CSS colour or #rrggbb, but got 'nice'",
     "a.png --output a.mp4": "--output must end in .png or",
     "film.mp4 --output b.png": "--output must end in .mp4 or",
     "a.png": "a.png: no hair was found.",
     "bad.png": "bad.png cannot be read as an image",
     "bad.mp4": "bad.mp4 cannot be recoloured: Invalid data found",
-    "none.mp4": "none.mp4 cannot be recoloured: No such file",
+    "none.mp4 a.png b.png": "There is no file none.mp4 and no file b.png.",
     "film.mp4 --output new.mp4": "film.mp4: no hair was found.",
     "cut.mp4": "cut.mp4 has no pictures.",
 }

@@ -1,4 +1,4 @@
-"""The training programs on drawn scenes: a few steps, their results, their data, and interrupted runs."""
+"""Training on drawn scenes: a few steps, their results, their data, interrupted runs and comparisons."""
 
 import itertools
 import json
@@ -6,40 +6,70 @@ import re
 import signal
 import sys
 
-from support import digit_scenes, training
-
 import mlx.core as mx
 import numpy as np
 import pytest
-import segnet_digits
-from mlx_unpool_zoo import metrics
+from common import digit_scenes, training
+from helpers.faults import contents
+from helpers.programs import call
+from mlx_unpool_zoo import from_pretrained, metrics
 from mlx_unpool_zoo.segnet import SegNet
-from programs import call
 
-DIGITS = "segnet-unpool-seed0.safetensors"
+COMPARE = "train.py", "--compare", "--smoke", "--output"
+DECODERS = "unpool", "nearest", "bilinear", "skip"
 
 
 def test_decoders_and_seeds_are_compared_and_the_results_described(tmp_path):
-    result = call("segnet_digits.py", "--output", tmp_path, "--smoke", "--compare", "--seeds", 0, 1)
-    results = json.loads((tmp_path / "metrics.json").read_text())
-    decoders, parameters, scores = ("unpool", "nearest", "bilinear", "skip"), results["parameters"], set()
-    for decoder in decoders:
-        for seed, run in enumerate(results[decoder]):
-            assert f"{decoder}, seed {seed}, step 6 of 6: loss" in result.stdout
-            assert {"validation", "test"} <= set(run)
-            scores.add(run["test"]["miou"])
-    assert len(scores) == 8  # of different networks
-    assert parameters["unpool"] == parameters["nearest"] == parameters["bilinear"]
-    assert parameters["skip"] > parameters["unpool"]  # it concatenates
-    weights = {f"segnet-{decoder}-seed{seed}.safetensors" for decoder in decoders for seed in (0, 1)}
-    assert {path.name for path in tmp_path.iterdir()} == {*weights, "metrics.json", "segnet.png"}
-    first, *_, last = result.stdout.strip().splitlines()
-    assert first.startswith("Training a SegNet to label every pixel")
-    assert "6 steps of 8 scenes, 8 times: about " in result.stdout
-    assert result.stdout.count("The figure is in ") == 4  # after each decoder
-    written = last.removeprefix("Wrote ").split(", ")
-    assert set(written) == {str(path) for path in tmp_path.iterdir()}
+    result = call(*COMPARE, tmp_path, "--decoder", *DECODERS, "--seeds", 0, 1)
+    record, names = json.loads((tmp_path / "metrics.json").read_text())["compared"], []
+    for number, (seed, decoder) in enumerate(itertools.product((0, 1), DECODERS), start=1):
+        names.append(f"{decoder}-seed{seed}")
+        assert f"{decoder}, seed {seed}, step 6 of 6: loss" in result.stdout
+        score = record[names[-1]]["test"]["miou"]
+        line = f"{decoder}, seed {seed}: test mean IoU {score:.3f}. Networks left: {8 - number}.\n"
+        assert line in result.stdout
+        model = from_pretrained(tmp_path / names[-1] / "segnet")
+        assert model.config["decoder"] == decoder
+    assert list(record) == names
+    assert len({run["test"]["miou"] for run in record.values()}) == 8  # of different networks
+    parameters = [record[f"{decoder}-seed0"]["parameters"] for decoder in DECODERS]
+    assert parameters[0] == parameters[1] == parameters[2] < parameters[3]  # it concatenates
+    assert {path.name for path in tmp_path.iterdir()} == {*names, "metrics.json", "segnet.png"}
+    mean = np.mean([record[f"skip-seed{seed}"]["test"]["miou"] for seed in (0, 1)])
+    assert re.search(rf"\nmean IoU .* {mean:.3f}\n", result.stdout)
+    assert result.stdout.startswith("segnet, unpool-seed0, nearest-seed0, bilinear-seed0, ")
     assert result.stderr == ""  # no progress bar
+
+
+def test_a_comparison_replaces_its_own_runs_and_continues_an_unfinished_one(tmp_path):
+    call(*COMPARE, tmp_path)
+    before, checkpoint = contents(tmp_path), tmp_path / "nearest-seed0" / "checkpoint.safetensors"
+    assert "Resuming" not in call(*COMPARE, tmp_path).stdout
+    assert contents(tmp_path) == before
+    (line,) = call(*COMPARE, tmp_path, "--resume", status=1).stderr.splitlines()
+    assert line.startswith("There is nothing to resume: ")
+    (tmp_path / "nearest-seed0" / "metrics.json").unlink()  # as if killed before it was written
+    assert call(*COMPARE, tmp_path).stdout.count("Resuming after step 6 of 6.") == 2
+    assert contents(tmp_path) == before
+    (tmp_path / "nearest-seed0" / "metrics.json").unlink()
+    (line,) = call(*COMPARE, tmp_path, "--batch", 4, status=1).stderr.splitlines()
+    assert line.startswith(f"{checkpoint} was saved by a run with other settings: batch 8, now 4")
+    call(*COMPARE, tmp_path, "--batch", 4, "--overwrite")
+    assert "Resuming" not in call(*COMPARE, tmp_path, "--decoder", "skip").stdout
+    assert len(json.loads((tmp_path / "metrics.json").read_text())["compared"]) == 3
+    call(*COMPARE, tmp_path)  # finished with another batch
+    assert all(contents(tmp_path)[path] == content for path, content in before.items() if "seed" in str(path))
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "segnet.png", "unpool-seed0/photo.jpg"])
+def test_a_comparison_replaces_nothing_else(name, tmp_path):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text('{"mine": 1}')
+    before = contents(tmp_path)
+    for more in ([], ["--overwrite"]):
+        (line,) = call(*COMPARE, tmp_path, *more, status=1).stderr.splitlines()
+        assert line.endswith(" exists, and --compare did not write it: pass another --output.")
+        assert contents(tmp_path) == before
 
 
 @pytest.mark.parametrize("decoder", ["nearest", "bilinear", "skip"])
@@ -55,8 +85,9 @@ def test_the_other_decoders_do_not_use_indices(decoder):
 def test_training_validation_and_test_data_are_disjoint():
     ids = [set(digit_scenes.digit_ids(split).tolist()) for split in digit_scenes.SPLITS]
     assert sum(map(len, ids)) == len(set.union(*ids)) == 720
-    flowers = np.concatenate([digit_scenes.photographs(split)[0] for split in digit_scenes.SPLITS], axis=1)
-    assert len({column.tobytes() for column in np.moveaxis(flowers, 1, 0)}) == flowers.shape[1] == 640
+    for parts in zip(*map(digit_scenes.photographs, digit_scenes.SPLITS), strict=True):
+        photograph = np.concatenate(parts, axis=1)
+        assert len({column.tobytes() for column in np.moveaxis(photograph, 1, 0)}) == 640
 
 
 def test_dice_scores():
@@ -65,18 +96,12 @@ def test_dice_scores():
     assert metrics.dice(truth, np.array([1, 1, 1, 0]), names) == {"a": 4 / 5, "b": 0}
 
 
-RUNS = {  # what a program writes and prints, and further options; train.py has dropout
-    "segnet_digits.py": ("segnet.png", digit_scenes.CLASS_NAMES, ["--save-every", 2, "--decoder", "unpool"]),
-    "train.py": ("predictions.png", ["IoU background", "IoU 7", "mean IoU"], []),
-}
-
-
-@pytest.mark.parametrize("program", RUNS)
-def test_an_interrupted_run_continues_with_the_same_result(program, tmp_path, monkeypatch):
+@pytest.mark.parametrize("more", [[], ["--compare", "--save-every", 2, "--decoder", "unpool"]])
+def test_an_interrupted_run_continues_with_the_same_result(more, tmp_path, monkeypatch):
+    """ENet has dropout."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    picture, words, more = RUNS[program]
-    options = ["--smoke", *more, "--output"]
-    monkeypatch.setattr(sys, "orig_argv", ["python", "a file.py"])
+    options = ["train.py", "--smoke", *more, "--output"]
+    monkeypatch.setattr(sys, "orig_argv", ["python", "a file.py", "--overwrite"])
 
     def stopped(number: int, error: Exception | None, *more: str) -> str:
         """Run the program until one of its steps fails or, without an error, gets Ctrl-C."""
@@ -91,25 +116,22 @@ def test_an_interrupted_run_continues_with_the_same_result(program, tmp_path, mo
 
         with monkeypatch.context() as patch:
             patch.setattr(training, "share_of", share_of)
-            return call(program, *options, broken, *more, status=1 if error else 130).stdout
+            return call(*options, broken, *more, status=1 if error else 130).stdout
 
-    result = call(program, *options, whole)
+    result = call(*options, whole)
     assert not re.search(r"[^\n -~±]", result.stdout + result.stderr)  # nothing for a terminal
-    assert [word for word in words if word not in result.stdout] == []
-    assert (whole / picture).read_bytes().startswith(b"\x89PNG")
+    assert re.search(r": \d steps on the [CG]PU\n", result.stdout)
+    picture = whole / ("segnet.png" if more else "predictions.png")
+    assert picture.read_bytes().startswith(b"\x89PNG")
     said, last = stopped(2, None), 2
-    assert re.search(r"after 2 of \d+ steps. To continue:\n    python 'a file.py' --resume", said)
-    if program == "segnet_digits.py":
-        assert str(broken / DIGITS) in said
-        segnet_digits.load("unpool", broken / DIGITS)
-        stopped(3, OSError("as if killed"), "--resume")
+    assert re.search(r"after 2 of \d+ steps. To continue:\n    python 'a file.py' --resume\n", said)
+    if more:
+        assert re.search(r", about \d+ s left\n", result.stdout)
+        stopped(3, OSError("as if killed"))
         last = 4
-    assert f"Resuming after step {last} of" in call(program, *options, broken, "--resume").stdout
+    assert f"Resuming after step {last} of" in call(*options, broken, "--resume").stdout
     one, other = (
         {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")}
         for folder in (whole, broken)
     )
     assert [name for name in one | other if one.get(name) != other.get(name)] == []
-    if program == "segnet_digits.py":  # train.py can continue beyond its end
-        (line,) = call(program, *options, broken, "--resume", status=1).stderr.splitlines()
-        assert line.startswith("There is nothing to resume: ")

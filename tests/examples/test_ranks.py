@@ -13,20 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-from support import training
-
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
 import numpy as np
 import pytest
-import segnet_digits
-from faults import ctrl_c_raises
+import train
+from common import training
+from helpers.faults import ctrl_c_raises
+from helpers.programs import environment
 from mlx_unpool_zoo import from_pretrained
 from PIL import Image
-from programs import environment
 
-SMALL = Path(__file__).parent / "support" / "small_training.py"
+SMALL = Path(__file__).parent / "helpers" / "small_training.py"
 TIMEOUT = 150  # seconds
 
 
@@ -161,7 +160,7 @@ def test_two_processes_train_on_pictures_and_if_one_is_killed_the_best_model_is_
         for number in range(5):
             Image.fromarray(np.eye(16, dtype=np.uint8)).save(tmp_path / name / f"{number}.png")
     options = "--data", tmp_path, "--model", "segnet", "--batch", 2, "--save-every", 1, "--steps", 10_000
-    program, folder = Path(segnet_digits.__file__).with_name("train.py"), tmp_path / "run"
+    program, folder = train.__file__, tmp_path / "run"
     with started(program, folder, 2, *options) as run:
         run.wait_until(lambda: "the best so far" in run.said()[0])
         run.processes[0].kill()

@@ -7,22 +7,21 @@ import signal
 from pathlib import Path
 from zlib import crc32
 
-from support.files import reserved
-from support.folders import Pictures, read_folders
-from support.training import weighted_cross_entropy
-
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
 import predict
 import pytest
 import train
-from faults import contents
+from common.files import reserved
+from common.folders import Pictures, read_folders
+from common.training import weighted_cross_entropy
+from helpers.faults import contents
+from helpers.programs import call
+from helpers.small_models import randomised, save_state, small_model
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo.enet import ENet
 from PIL import Image
-from programs import call
-from small_models import randomised, save_state, small_model
 
 ROOT = Path(__file__).parents[2]
 # A published checkpoint, two pictures of CamVid, and the scores and classes of PyTorch for them.
@@ -370,7 +369,7 @@ def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeyp
         line = refused("--steps", 9, "--resume")
         assert line.startswith("The loss or a parameter is not finite in step 6 (loss nan)")
         patch.setattr(train, "loss_of", lambda model, *_: signal.raise_signal(signal.SIGINT) or mx.array(0.0))
-        said = call("train.py", *options, "--steps", 9, "--resume", status=130).stdout
+        said = call("train.py", *options, "--steps", 9, "--save-every", 4, "--resume", status=130).stdout
     assert f"step 6 of 9: loss 0.000. {output / 'segnet'}/ has the best model.\n" in said
     scores += [0.1, 0]
     assert trained("--overwrite", "--steps", 1) == [0, 1]

@@ -13,10 +13,11 @@ from mlx_unpool_zoo.pytorch import to_state_dict
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.external
 
-from autoencoder_twins import ConvAutoencoder3dTwin, InceptionAutoencoderTwin  # noqa: E402
-from brain_twins import FastSurferCNNTwin, FastSurferVINNTwin, HypVINNTwin, QuickNATTwin  # noqa: E402
-from hair_twin import HairSegmenterTwin  # noqa: E402
-from pytorch_twins import ENetTwin, SegNetTwin, first_to_last, indices_of, last_to_first, randomise  # noqa: E402
+from helpers.autoencoder_twins import ConvAutoencoder3dTwin, InceptionAutoencoderTwin  # noqa: E402
+from helpers.brain_twins import FastSurferCNNTwin, FastSurferVINNTwin, HypVINNTwin, QuickNATTwin  # noqa: E402
+from helpers.hair_twin import HairSegmenterTwin  # noqa: E402
+from helpers.pytorch_twins import ENetTwin, SegNetTwin, first_to_last, indices_of, last_to_first, randomise  # noqa: E402
+from helpers.retina_twin import ReLayNetTwin  # noqa: E402
 
 
 class Case(NamedTuple):
@@ -51,6 +52,10 @@ CASES = {  # the name starts with the type of the model
         for kind in ("NONE", "CSE", "SSE")
     },
     "quicknat, odd": Case(QuickNATTwin, (1, 61, 47, 1), QUICKNAT),  # with CSSE
+    **{
+        f"relaynet, {kind}": Case(ReLayNetTwin, (2, 48, 64, 1), {"statistics": kind})
+        for kind in ("picture", "stored")
+    },
     "inception_autoencoder": Case(InceptionAutoencoderTwin, (4, 301, 1), {"filters": 8, "narrow": 8}),
     "inception_autoencoder, 3 channels": Case(
         InceptionAutoencoderTwin, (2, 160, 3), {"inputs": 3, "filters": 4, "sizes": (5, 11, 23), "narrow": 6}
@@ -65,6 +70,7 @@ def pair(name: str, seed: int = 0) -> tuple[zoo.Model, Any, np.ndarray]:
     twin = randomise(case.twin(**case.options), seed).eval()
     width, height = case.options.get("inner", (0, 0))
     config = {"width": width, "height": height} if width else {}
+    config |= {key: case.options[key] for key in ("statistics",) if key in case.options}
     model = zoo.from_pytorch(name.partition(",")[0], twin.state_dict(), **config)
     x = np.random.default_rng(seed).normal(size=case.shape).astype(np.float32)
     return model, twin, x

@@ -13,10 +13,10 @@ import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
 import yaml
+from helpers.programs import call
+from helpers.small_models import SMALL, edit_config, save_state, sizes_of, small_model
 from mlx_unpool_zoo.pytorch import config_of, load_state_dict, to_state_dict
 from PIL import Image
-from programs import call
-from small_models import SMALL, edit_config, save_state, sizes_of, small_model
 
 
 @pytest.fixture(scope="module")

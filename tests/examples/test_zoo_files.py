@@ -11,12 +11,12 @@ import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
 import yaml
+from helpers.programs import ROOT
+from helpers.small_models import SMALL, edit_config, save_state, sizes_of, small_model
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo.fastsurfer import CropPosition, ResizeMode, resize
 from mlx_unpool_zoo.near_ties import pooled_indices
 from mlx_unpool_zoo.pytorch import to_state_dict
-from programs import ROOT
-from small_models import SMALL, edit_config, save_state, sizes_of, small_model
 
 import mlx_unpool
 
@@ -38,7 +38,7 @@ def test_a_saved_model_comes_back(model_type, tmp_path):
     assert model.about.paper
     said = ["random numbers", "sky" if classes else "", model.about.paper, "bibtex\n@article{"]
     assert [text for text in said if text not in card] == []
-    assert ("Not for clinical use" in card, "pipeline_tag" in card) == (model.medical, model.segments)
+    assert ("**Not for clinical use" in card, "pipeline_tag" in card) == (bool(model.notice), model.segments)
 
     again = zoo.from_pretrained(folder)
     assert (type(again), again.training, again.about) == (type(model), False, model.about)
@@ -85,7 +85,11 @@ def test_the_card_has_what_the_hub_reads(tmp_path):
         "pipeline_tag": "image-segmentation",
         "tags": ["mlx", "mlx-unpool", "fastsurfer_vinn", "axial"],
     }
-    said = ["# FastSurferVINN for MLX, axial slices", "**Not for clinical use.**", "@article{henschel"]
+    said = [
+        "# FastSurferVINN for MLX, axial slices",
+        "**Not for clinical use. For research only; ",
+        "@article{henschel",
+    ]
     said += ["Weights: Zenodo 10390573", f"Converted by: mlx_unpool {mlx_unpool.__version__}"]
     assert [text for text in said if text not in body] == []
     assert (tmp_path / "LICENSE").read_text() == "Apache License\n"
@@ -181,7 +185,7 @@ def test_the_page_has_the_number_of_parameters_of_every_model():
 @pytest.mark.parametrize("size", [(48, 64), (20, 25), (7, 90)])
 def test_resize_gives_what_pytorch_gives(mode, size):
     torch = pytest.importorskip("torch")
-    from pytorch_twins import first_to_last, last_to_first
+    from helpers.pytorch_twins import first_to_last, last_to_first
 
     x = np.random.default_rng(0).normal(size=(2, 33, 41, 3)).astype(np.float32)
     options = {"align_corners": False} if mode in ("bilinear", "bicubic") else {}

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import scipy.ndimage
 import sklearn.metrics
+from helpers.small_models import SMALL, small_model
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo import pytorch
 from mlx_unpool_zoo.layers import BatchNorm
 from PIL import Image
-from small_models import SMALL, small_model
 
 PICTURE = np.random.default_rng(0).integers(0, 256, (43, 50, 3)).astype(np.uint8)
 

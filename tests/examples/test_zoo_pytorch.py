@@ -10,16 +10,16 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
+from helpers.programs import Bomb
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo import pytorch
 from mlx_unpool_zoo.pytorch import convert_state_dict, read_state, to_state_dict
-from programs import Bomb
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.external
 ROOT = Path(__file__).parents[2]
 
-from pytorch_twins import first_to_last, last_to_first, randomise  # noqa: E402
+from helpers.pytorch_twins import first_to_last, last_to_first, randomise  # noqa: E402
 
 
 def largest_difference(model: nn.Module, twin: Any, shape: tuple[int, ...]) -> float:

@@ -20,7 +20,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 REFERENCE = str(ROOT / "tests" / "test_reference.py")
-FOLDERS = (HERE / "emulated_mac", HERE, ROOT, ROOT / "tests" / "support", ROOT / "benchmarks")
+FOLDERS = (HERE / "emulated_mac", HERE, ROOT, ROOT / "tests", ROOT / "benchmarks")
 SKIPS = HERE / "emulated_mac" / "skips.txt"
 
 
@@ -52,7 +52,10 @@ def programs(folder: str) -> list[list[str]]:
         output = ["--output", f"{folder}/{path.stem}"] if ".output" in text else []
         if "smoke" in text:
             commands.append([str(path), "--smoke", *output])
-    return commands
+    return [
+        *commands,
+        [str(ROOT / "examples" / "train.py"), "--compare", "--smoke", "--output", f"{folder}/c"],
+    ]
 
 
 def run_all() -> int:

@@ -6,8 +6,8 @@ import emulator
 import language
 import mlx.core as mx
 import pytest
-from kernel_cases import CHOSEN_CALLS
 from metal_host import Launch
+from support.kernel_cases import CHOSEN_CALLS
 
 pytest.importorskip("ziglang")
 

@@ -11,12 +11,12 @@ import emulator
 import metal_host
 import mlx.core as mx
 import pytest
-from kernel_cases import huge, pool_windows
+from support.kernel_cases import huge, pool_windows
 
 import mlx_unpool
 from mlx_unpool import _backends
-from mlx_unpool._bounds import adaptive_bounds
-from mlx_unpool._geometry import Geometry, Window, WindowGeometry, adaptive_geometry
+from mlx_unpool._geometry import Geometry, Window, WindowGeometry
+from mlx_unpool.adaptive import adaptive_bounds, adaptive_geometry
 
 SMALL = 2**18  # elements of arrays whose contents matter
 Key = tuple[int, mx.Dtype]  # the number of elements of an array, which no reshape changes, and its dtype

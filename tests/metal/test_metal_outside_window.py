@@ -8,8 +8,8 @@ import metal_host
 import mlx.core as mx
 import numpy as np
 import pytest
-import reference
-from kernel_cases import CASES
+from support import reference
+from support.kernel_cases import CASES
 
 import mlx_unpool
 

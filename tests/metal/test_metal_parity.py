@@ -8,8 +8,8 @@ import emulator
 import mlx.core as mx
 import pytest
 from emulator import DEVICES, evaluated
-from kernel_cases import CHOSEN_CALLS, GENERATED_CALLS, assert_same_bits
 from metal_host import Launch
+from support.kernel_cases import CHOSEN_CALLS, GENERATED_CALLS, assert_same_bits
 
 import mlx_unpool
 from mlx_unpool._backends import gpu

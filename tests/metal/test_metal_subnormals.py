@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from emulator import DEVICES, evaluated, run_source
-from kernel_cases import bits
+from support.kernel_cases import bits
 
 import mlx_unpool
 

@@ -4,8 +4,8 @@ import emulator
 import metal_host
 import mlx.core as mx
 import pytest
-import transforms
-from kernel_cases import SegNet
+from support import transforms
+from support.kernel_cases import SegNet
 
 import mlx_unpool
 from mlx_unpool import _backends

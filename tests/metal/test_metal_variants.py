@@ -7,7 +7,7 @@ import emulator
 import mlx.core as mx
 import numpy as np
 import pytest
-from kernel_cases import segnet_step
+from support.kernel_cases import segnet_step
 
 from mlx_unpool import AdaptiveMaxPool2d, _backends
 from mlx_unpool._geometry import Window, WindowGeometry

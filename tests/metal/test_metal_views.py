@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from emulator import DEVICES, evaluated
-from kernel_cases import assert_same_bits
+from support.kernel_cases import assert_same_bits
 
 import mlx_unpool
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import mlx.core as mx
 import numpy as np
-import reference
 
 import mlx_unpool
+from support import reference
 
 FLOATS = (mx.float32, mx.float16, mx.bfloat16)
 # The smallest positive number of each dtype. Multiples of it below 128 are subnormal as well.

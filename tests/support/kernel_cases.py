@@ -6,8 +6,11 @@ from itertools import product
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-import reference
-from arrays import (
+
+import mlx_unpool
+from mlx_unpool._types import is_float
+from support import reference
+from support.arrays import (
     FLOATS,
     INTEGERS,
     Case,
@@ -17,10 +20,7 @@ from arrays import (
     generated_cases,
     irregular_cases,
 )
-from reference import near_windows
-
-import mlx_unpool
-from mlx_unpool._types import is_float
+from support.reference import near_windows
 
 
 def window_case(

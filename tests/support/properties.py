@@ -8,9 +8,10 @@ from functools import partial
 
 import mlx.core as mx
 import numpy as np
-import reference
-from arrays import Case, IrregularCase, Layout, copies_bits
 from hypothesis import HealthCheck, Phase, settings
+
+from support import reference
+from support.arrays import Case, IrregularCase, Layout, copies_bits
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))  # of all tests; 0: the usual ones
 USUAL = 1260  # the approximate sum of ``usual`` over all tests that use ``draws``

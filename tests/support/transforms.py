@@ -12,9 +12,9 @@ from math import prod
 
 import mlx.core as mx
 import numpy as np
-import reference
 
 import mlx_unpool
+from support import reference
 
 BATCH, CHANNELS = 2, 3
 SIZES = {1: (9,), 2: (5, 7), 3: (3, 5, 3)}

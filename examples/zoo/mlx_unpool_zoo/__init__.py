@@ -27,13 +27,14 @@ from .hair import HairSegmenter
 from .model import Model, from_pretrained, from_pytorch
 from .near_ties import Comparison, compare_port, pooled_indices
 from .quicknat import QuickNAT
+from .relaynet import ReLayNet
 from .segnet import SegNet
 
 # fmt: off
 __all__ = [
     "CAMVID", "CEREBNET", "FASTSURFER", "MODELS", "About", "CerebNet", "Comparison",
     "ConvAutoencoder3d", "ENet", "FastSurferCNN", "FastSurferVINN", "HairSegmenter", "HypVINN",
-    "InceptionAutoencoder", "Model", "QuickNAT", "SegNet", "__version__", "compare_port",
+    "InceptionAutoencoder", "Model", "QuickNAT", "ReLayNet", "SegNet", "__version__", "compare_port",
     "from_pretrained", "from_pytorch", "metrics", "pooled_indices", "pytorch", "read_classes",
 ]
 # fmt: on

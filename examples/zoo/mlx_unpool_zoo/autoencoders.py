@@ -19,7 +19,7 @@ from pydantic import Field
 
 from mlx_unpool import MaxPool1d, MaxPool3d, MaxUnpool1d, MaxUnpool3d
 
-from .configuration import CITATIONS, About, Size, Sizes
+from .configuration import CITATIONS, RESEARCH, About, Size, Sizes
 from .layers import BatchNorm
 from .model import Model
 
@@ -217,6 +217,7 @@ class ConvAutoencoder3d(Model):
     model_type: ClassVar[str] = "conv_autoencoder_3d"
     segments: ClassVar[bool] = False
     medical: ClassVar[bool] = True
+    notice: ClassVar[str] = RESEARCH
     citation: ClassVar[str] = CITATIONS["thibeausutre2022clinicadl"]
     default_about: ClassVar[About] = About(
         paper="Thibeau-Sutre et al., ClinicaDL, Comput. Methods Programs Biomed. 220 (2022), 106818",

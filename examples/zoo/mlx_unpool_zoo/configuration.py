@@ -25,6 +25,7 @@ Channel = Annotated[int, Field(ge=0, le=255)]  # of a colour
 # The normalisation of pictures from 0 to 255 for networks trained on ImageNet.
 IMAGENET: Any = {"scale": 1 / 255, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 MODELS: dict[str, type[Any]] = {}  # by model_type
+RESEARCH = "Not for clinical use. For research only; not approved as a medical device."
 # BibTeX by key.
 CITATIONS = {
     text.split("{")[1].split(",")[0]: text
@@ -153,7 +154,9 @@ class Configured(nn.Module):
     default_about: ClassVar[About]
     names_of: ClassVar[str] = ""  # the repository on GitHub whose names of parameters are used
     citation: ClassVar[str] = ""  # BibTeX
-    medical: ClassVar[bool] = False
+    medical: ClassVar[bool] = False  # inputs are scans of a head, of which slices may be channels
+    notice: ClassVar[str] = ""  # for the model card; programs print it
+    cpu_notice: ClassVar[str] = ""  # the time and the memory of a prediction, if programs should say it
     segments: ClassVar[bool] = True  # autoencoders do not
     modalities: ClassVar[int] = 1  # scans of one head in the channels of an input
     class_tables: ClassVar[Mapping[Any, list[Any]]] = {}  # by number of classes

@@ -31,14 +31,9 @@ class BatchNorm(nn.BatchNorm):
         return super().__call__(x.flatten(1, -2)).reshape(x.shape)
 
     def _calc_stats(self, x: mx.array, ddof: int = 0) -> tuple[mx.array, mx.array]:
-        """The mean and the variance of each channel, computed in float32 or float64."""
         if not self.training and self.track_running_stats:
             return self.running_mean, self.running_var
-        count = x.size // x.shape[-1]
-        wide = x if x.dtype == mx.float64 else x.astype(mx.float32)
-        mean = sum_in_stages(wide) / count
-        variance = sum_in_stages(mx.square(wide - mean)) / (count - ddof)
-        return mean.astype(x.dtype), variance.astype(x.dtype)
+        return statistics_of(x, ddof)
 
 
 class Classifier(nn.Module):
@@ -50,6 +45,15 @@ class Classifier(nn.Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         return self.conv(x)
+
+
+def statistics_of(x: mx.array, ddof: int = 0) -> tuple[mx.array, mx.array]:
+    """The mean and the variance of each channel, computed in float32 or float64."""
+    count = x.size // x.shape[-1]
+    wide = x if x.dtype == mx.float64 else x.astype(mx.float32)
+    mean = sum_in_stages(wide) / count
+    variance = sum_in_stages(mx.square(wide - mean)) / (count - ddof)
+    return mean.astype(x.dtype), variance.astype(x.dtype)
 
 
 def sum_in_stages(x: mx.array, length: int = 64) -> mx.array:

@@ -29,6 +29,8 @@ class Published(NamedTuple):
 
 
 _MEDIAPIPE = "https://storage.googleapis.com/mediapipe-assets/"
+_RELAYNET = "https://github.com/ai-med/relaynet_pytorch"
+_COMMIT = "40ae1aa56e426da14ddca37e06c2f31966febea5"
 PUBLISHED = {  # by name, which is also the model_type
     "hair": Published(
         addresses=(
@@ -39,7 +41,14 @@ PUBLISHED = {  # by name, which is also the model_type
         source=f"MediaPipe ({_MEDIAPIPE}hair_segmentation.tflite); the licence is that of its repository",
         licence="Apache-2.0",
         licence_link="https://github.com/google-ai-edge/mediapipe/blob/master/LICENSE",
-    )
+    ),
+    "relaynet": Published(
+        addresses=(f"{_RELAYNET}/raw/{_COMMIT}/models/Exp01/relaynet_epoch16.model",),
+        sha256="143e72c0022a5f8a6f340819938a97bd0b16110a7cedddb56bdb9bd3886e79e3",
+        source=f"{_RELAYNET}, commit {_COMMIT[:7]}, epoch 16",
+        licence="MIT",
+        licence_link=f"{_RELAYNET}/blob/{_COMMIT}/LICENSE",
+    ),
 }
 
 
@@ -60,7 +69,8 @@ def published_folder(name: str, cache_dir: str | Path | None, local_files_only: 
         model.about.source, model.about.licence = entry.source, entry.licence
         model.about.licence_link = entry.licence_link
         model.save_pretrained(folder)
-        print(f"{name}: from {entry.source}, {entry.licence} ({entry.licence_link})", file=sys.stderr)
+        said = f"{name}: from {entry.source}, {entry.licence} ({entry.licence_link})"
+        print(said, model.notice, sep=". " * bool(model.notice), file=sys.stderr)
     return folder
 
 

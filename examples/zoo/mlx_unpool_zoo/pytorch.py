@@ -502,6 +502,8 @@ def pytorch_axes(model: nn.Module, name: str) -> tuple[int, ...]:
     module: Any = model
     for part in path:
         module = module[int(part)] if isinstance(module, list) else module[part]
+    if kind == "weight" and hasattr(module, "pytorch_axes"):
+        return module.pytorch_axes
     dims = range(2, module[kind].ndim)
     if kind == "weight" and isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
         return (0, *dims, 1)

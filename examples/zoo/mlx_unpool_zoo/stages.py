@@ -11,6 +11,7 @@ import numpy as np
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
+from .configuration import RESEARCH
 from .layers import Classifier
 from .model import Model
 
@@ -19,6 +20,7 @@ class FourStages(Model):
     """An encoder and a decoder of four blocks each, with a bottleneck between them and a classifier."""
 
     medical: ClassVar[bool] = True
+    notice: ClassVar[str] = RESEARCH
     decoders: ClassVar[tuple[str, ...]]  # names of the decoder's blocks in the order of the forward pass
     first_weight: ClassVar[str]  # the authors' name for the first convolution
 

@@ -96,7 +96,7 @@ class Stored(Converted):
         call; their licence and source are printed and stored in ``about``.
 
         Args:
-            path_or_hub_id: A folder, "owner/name" on the Hub, or the name of published weights: "hair".
+            path_or_hub_id: A folder, "owner/name" on the Hub, or published weights: "hair", "relaynet".
             dtype: Type of parameters and inputs: ``"float32"``, ``"float16"``, ``"bfloat16"`` or
                 ``"float64"``. Default: as in the file.
             strict: Whether the file must have exactly the parameters of the model. If False, missing ones
@@ -226,7 +226,7 @@ class Stored(Converted):
         )
         slices = f", {about.plane} slices" if about.plane else ""
         summary = (inspect.getdoc(type(self)) or "").splitlines()[0]
-        warning = "**Not for clinical use.** For research only; not approved as a medical device.\n"
+        warning = f"**{self.notice}**\n" if self.notice else ""
         facts = {
             "Paper": about.paper,
             "Weights": about.source,
@@ -238,7 +238,7 @@ class Stored(Converted):
         listed = "\n".join(f"- {name}: {value}" for name, value in facts.items() if value)
         return ModelCard(
             f"---\n{data.to_yaml()}\n---\n\n# {type(self).__name__} for MLX{slices}\n\n{summary}\n\n"
-            f"{warning * self.medical}\n{listed}\n\n```python\nfrom mlx_unpool_zoo import from_pretrained\n\n"
+            f"{warning}\n{listed}\n\n```python\nfrom mlx_unpool_zoo import from_pretrained\n\n"
             'model = from_pretrained("path/to/this/folder")  # arrays are channels last\n'
             f"```\n\n## Citation\n\n```bibtex\n{self.citation.strip()}\n```\n"
         )

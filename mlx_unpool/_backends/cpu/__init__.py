@@ -23,7 +23,7 @@ from .maxima import Maxima, irregular_windows, windows
 from .padding import rows_of_windows, used_rows
 from .positions import checked, of_pool, origins, plane_of, put, take, take_last
 from .tiles import scatter_to_tiles, windows_are_tiles
-from .values import pooled_values
+from .values import has_few_elements, offsets_of, pooled_values
 
 
 class Ops:
@@ -85,6 +85,14 @@ class Ops:
         if g.may_have_empty_windows:
             values = mx.where(_empty_windows(g), _lowest(x.dtype), values)
         return values
+
+    def indices_of(
+        self, values: mx.array, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
+    ) -> mx.array:
+        """See ``Backend``."""
+        if is_window(index_dtype) and has_few_elements(g):
+            return offsets_of(values, source[0], g)
+        return self.pool(source, g, index_dtype)[1]
 
     def scatter(self, values: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """See ``Backend``."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import reduce
-from itertools import chain
+from itertools import chain, product
 from math import prod
+from typing import TypeGuard
 
 import mlx.core as mx
 
-from ..._geometry import Axis, WindowGeometry
+from ..._geometry import Axis, Geometry, WindowGeometry
 from .arrays import along, gathered_along, rows, unfused
 from .padding import rows_of_windows, used_rows
 
@@ -112,3 +113,29 @@ def _reduced(x: mx.array, axes: Sequence[tuple[int, int, int]]) -> mx.array:
     x = x.reshape(x.shape[0], *chain(*zip(counts, strides)), x.shape[4])
     kd, kh, kw = kernels
     return x[:, :, :kd, :, :kh, :, :kw].max(axis=(2, 4, 6))
+
+
+def has_few_elements(g: Geometry) -> TypeGuard[WindowGeometry]:
+    """Whether ``offsets_of`` applies: to small separate windows inside the plane."""
+    if not isinstance(g, WindowGeometry) or g.window.elements > 4 or g.window.dilation != (1, 1, 1):
+        return False
+    return g.window.disjoint and g.every_element_inside
+
+
+def offsets_of(values: mx.array, x: mx.array, g: WindowGeometry) -> mx.array:
+    """The window offset of each pooled value: of the first element that is not less, or of the last NaN."""
+    if g.window.elements == 1:
+        return mx.zeros(values.shape, mx.uint8)
+    elements = []
+    for element in product(*map(range, g.window.kernel)):
+        each = x
+        for number, (axis, n) in enumerate(zip(g.axes, element)):
+            each = rows(each, number, n, axis.stride, axis.count)
+        elements.append(each)
+    *less, offsets = ((each < values).view(mx.uint8) for each in elements[:-1])
+    for each in reversed(less):
+        offsets = each * (offsets + 1)
+    # A NaN is neither less nor equal, so the result for its window is 0 so far.
+    for number, each in enumerate(elements[1:], 1):
+        offsets = mx.maximum(offsets, (each != each).view(mx.uint8) * number)
+    return offsets

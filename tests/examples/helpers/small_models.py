@@ -23,6 +23,7 @@ SMALL: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "cerebnet": ({"num_classes": 5, "num_filters": 4}, (1, 32, 16, 7)),
     "hypvinn": ({"num_classes": 5, **VINN}, (1, 32, 40, 14)),
     "quicknat": ({"num_filters": 4, "se_block": "SSE"}, (1, 21, 35, 1)),
+    "relaynet": ({"num_filters": 4}, (2, 16, 24, 1)),
     "inception_autoencoder": ({"n_filters": 2, "kernel_sizes": [3, 5, 7]}, (2, 40, 1)),
     "conv_autoencoder_3d": ({"channels": [2, 4]}, (1, 7, 9, 8, 1)),
 }

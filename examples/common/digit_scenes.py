@@ -5,18 +5,58 @@ Training, validation and test scenes have no digit image and no part of a photog
 """
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
+import mlx.core as mx
 import numpy as np
+from mlx_unpool_zoo import Model
 from scipy.ndimage import zoom
 from sklearn.datasets import load_digits, load_sample_image
+
+from common.folders import Pictures, colour_of
 
 DIGITS = (0, 1, 4, 7)  # four of ten, which a network learns to tell apart in half a minute
 CLASS_NAMES = ("background", *map(str, DIGITS))
 SPLITS = ("train", "validation", "test")
 _DIGIT_SHARES = (0.75, 0.10, 0.15)
-# Columns of flower.jpg for each split; training also uses all of china.jpg.
-_FLOWER_COLUMNS = {"train": (0, 240), "validation": (240, 400), "test": (400, 640)}
+# The columns of each photograph that belong to each split.
+_COLUMNS = {
+    "flower.jpg": {"train": (0, 240), "validation": (240, 400), "test": (400, 640)},
+    "china.jpg": {"train": (0, 320), "validation": (320, 480), "test": (480, 640)},
+}
+
+
+class DrawnScenes(Pictures):
+    """Scenes for training, new ones in each step: 32 x 32 pixels with one or two digits."""
+
+    def batches(
+        self, model: Model, count: int, seed: int, crop: int | None = None
+    ) -> Iterator[tuple[mx.array, ...]]:
+        """Endless batches of inputs, classes and weights."""
+        scenes, weights = Scenes("train", crop or 32, digits=(1, 2), seed=seed), self.class_weights()
+        while True:
+            images, classes = scenes.batch(count)
+            yield model.preprocess(images), mx.array(classes), mx.array(weights[classes])
+
+    def class_weights(self) -> np.ndarray:
+        """The weight of each class: less for the background, which has most pixels."""
+        return np.array([0.2, *[1] * len(DIGITS)], np.float32)
+
+    def absent_classes(self) -> list[str]:
+        """None: every class is drawn."""
+        return []
+
+    def summary(self) -> str:
+        """A description."""
+        return "new scenes in each step"
+
+
+def scenes_to_evaluate(split: str, count: int) -> Pictures:
+    """Larger scenes with more digits than for training, always the same ones."""
+    images, truth = Scenes(split, size=64, digits=(3, 6), seed=0).batch(count)
+    pairs = zip((images * 255).astype(np.uint8), truth.astype(np.uint8), strict=True)
+    return Pictures([*pairs], [{"name": n} | colour_of(i) for i, n in enumerate(CLASS_NAMES)])
 
 
 class Scenes:
@@ -96,10 +136,7 @@ def digit_ids(split: str) -> np.ndarray:
 
 def photographs(split: str) -> list[np.ndarray]:
     """The pieces of photographs that belong to a split, float in 0 to 1."""
-    first, last = _FLOWER_COLUMNS[split]
-    pieces = [load_sample_image("flower.jpg")[:, first:last]]
-    if split == "train":
-        pieces.append(load_sample_image("china.jpg"))
+    pieces = [load_sample_image(name)[:, slice(*columns[split])] for name, columns in _COLUMNS.items()]
     return [piece.astype(np.float32) / 255 for piece in pieces]
 
 

@@ -14,6 +14,12 @@ from mlx_unpool_zoo.files import save_arrays as save_arrays
 from mlx_unpool_zoo.files import write_file as write_file
 
 
+def check_inputs(paths: Sequence[Path]) -> None:
+    """Raise ValueError if there is no such file or folder, before anything is downloaded or written."""
+    if missing := [str(path) for path in paths if not path.exists()]:
+        raise ValueError(f"There is no file {' and no file '.join(missing[:3])}.")
+
+
 def check_output_folder(option: str, path: Path) -> None:
     """Raise ValueError, naming the option, if a folder can neither be written to nor created."""
     found = _existing(path)

@@ -9,7 +9,7 @@ from math import prod
 import mlx.core as mx
 
 from . import _arguments as arguments
-from . import _indices
+from . import _checks, _indices
 from ._geometry import Geometry, WindowGeometry
 from ._layout import Layout
 from ._types import (
@@ -90,21 +90,20 @@ def convert_indices(
     See also: ``max_unpool2d``; ``check_indices``.
     """
     caller = "convert_indices"
-    arguments.indices(caller, indices)
-    arguments.choice(caller, "source", source, CONVERTIBLE_FORMATS)
-    arguments.choice(caller, "target", target, CONVERTIBLE_FORMATS)
+    arguments.check_index_array(caller, indices)
+    arguments.check_choice(caller, "source", source, CONVERTIBLE_FORMATS)
+    arguments.check_choice(caller, "target", target, CONVERTIBLE_FORMATS)
     if is_window(indices.dtype) != (source == "window"):
         raise TypeError(
             f"[{caller}] 'indices' must have dtype uint8 or uint16 if 'source' is 'window', and another "
             f"integer dtype otherwise, but got {indices.dtype} and '{source}'."
         )
-    layout, g = arguments.planes_of(caller, indices, output_size, data_format)
-    if "window" in (source, target):
-        g = arguments.with_window(caller, layout.rank, g, kernel_size, stride, padding, dilation)
+    window = (kernel_size, stride, padding, dilation) if "window" in (source, target) else None
+    layout, g = _checks.planes_of(caller, indices, output_size, data_format, window)
     planes = _Planes(layout, g)
     if target_data_format is None:
         target_data_format = data_format
-    arguments.choice(caller, "target_data_format", target_data_format, DATA_FORMATS)
+    arguments.check_choice(caller, "target_data_format", target_data_format, DATA_FORMATS)
     positions = planes.positions(layout.fold(indices), source)
     return _laid_out(layout.unfold(planes.indices(positions, target)), layout, target_data_format)
 

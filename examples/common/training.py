@@ -9,25 +9,25 @@ launcher there is one process, and averages over processes have no effect.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from support.files import check_output_folder, load_arrays, save_arrays, write_file
-
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
 from tqdm import tqdm
+
+from common.files import load_arrays, save_arrays, write_file
 
 LOG = ("step", "loss", "learning_rate", "validation_miou")  # the last is nan except at checkpoints
 
@@ -70,8 +70,8 @@ def train(
         description: The name of the run in its output.
         compiled: Whether to compile the step with ``mx.compile``, in one process only.
         log: A CSV file with a row of :data:`LOG` per step, which the first process writes at each checkpoint.
-        at_checkpoint: Called by the first process before each checkpoint, with True after Ctrl-C. Returns a
-            text to print, and the validation score for the log.
+        at_checkpoint: Called by the first process before each checkpoint, with True for one that exists only
+            because of Ctrl-C. Returns a text to print, and the validation score for the log.
 
     Returns:
         The losses of the steps of this call.
@@ -108,9 +108,9 @@ def train(
 
     compiled_step = mx.compile(whole_step, inputs=state, outputs=state)
     model.train()
-    losses = []
-    bar = {"desc": description, "unit": "step", "disable": None if first else True}
-    with StopRequest() as stop_request, tqdm(total=steps, initial=done, **bar) as progress:
+    losses: list[float] = []
+    progress = Progress(description, done, steps)
+    with StopRequest() as stop_request, progress.bar:
         # Batches before the checkpoint are generated again and skipped.
         for batch in islice(batches, done, steps):
             mx.random.seed((1_000_003 * seed + done) * world.size() + world.rank())
@@ -126,25 +126,56 @@ def train(
             mx.eval(loss, stop, model.state, optimizer.state)
 
             done, stopped = done + 1, stop.item() > 0
-            saves = done % save_every == 0 or done == steps or stopped
+            regular = done % save_every == 0 or done == steps
+            saves = regular or stopped
             check_finite(done, loss, state_of(model, optimizer) if saves else {})
             losses.append(loss.item())
             rows.append([done, losses[-1], optimizer.learning_rate.item(), math.nan])
-            progress.update()
-            progress.set_postfix(loss=f"{losses[-1]:.3f}")
+            progress.after_step(done, losses[-1])
             if first and saves:
-                text, rows[-1][-1] = at_checkpoint(stopped)
+                text, rows[-1][-1] = at_checkpoint(not regular)
                 save_checkpoint(checkpoint, model, optimizer, settings, rows)
                 if log:
                     write_log(log, rows)
-                progress.write(f"{description}, step {done} of {steps}: loss {losses[-1]:.3f}{text}")
-                sys.stdout.flush()
+                progress.say(f"step {done} of {steps}: loss {losses[-1]:.3f}{text}")
             if stopped:
-                progress.close()
+                progress.bar.close()
                 if first:
                     print(f"Stopped after {done} of {steps} steps. {how_to_resume()}", flush=True)
                 raise KeyboardInterrupt
     return losses
+
+
+class Progress:
+    """A progress bar, and lines with the time that is left: after five steps, and every ten seconds if there
+    is no terminal. Only the first process prints.
+    """
+
+    def __init__(self, name: str, done: int, total: int) -> None:
+        self.first = mx.distributed.init().rank() == 0
+        self.name, self.total, self.count = name, total, 0
+        if self.first:
+            print(f"{name}: {total} steps on the {mx.default_device().type.name.upper()}", flush=True)
+        hidden = None if self.first else True
+        self.bar = tqdm(total=total, initial=done, desc=name, unit="step", disable=hidden)
+
+    def after_step(self, done: int, loss: float) -> None:
+        """Show the loss of a step, and how long the others take."""
+        self.bar.update()
+        self.bar.set_postfix(loss=f"{loss:.3f}")
+        self.count, now = self.count + 1, time.perf_counter()
+        if self.count == 1:  # it compiles kernels, and does not count
+            self.started = self.last = now
+        elif done < self.total and (self.count == 5 or (self.bar.disable and now - self.last > 10)):
+            seconds, self.last = (now - self.started) / (self.count - 1) * (self.total - done), now
+            left = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
+            self.say(f"step {done} of {self.total}: loss {loss:.3f}, about {left} left")
+
+    def say(self, text: str) -> None:
+        """Print a line above the bar."""
+        if self.first:
+            self.bar.write(f"{self.name}, {text}")
+            sys.stdout.flush()
 
 
 def check_finite(step: int, loss: mx.array, state: dict[str, mx.array]) -> None:
@@ -164,32 +195,11 @@ def write_log(path: Path, rows: list[list[float]]) -> None:
 
 def how_to_resume() -> str:
     """A sentence with the command that continues this program."""
-    options = [] if "--resume" in sys.orig_argv else ["--resume"]
-    command = shlex.join([*sys.orig_argv, *options])
+    words = [word for word in sys.orig_argv if word not in ("--overwrite", "--resume")]
+    command = shlex.join([*words, "--resume"])
     size = mx.distributed.init().size()
     launcher = f", by the same launcher in {size} processes" if size > 1 else ""
     return f"To continue{launcher}:\n    {command}"
-
-
-def parse_options(
-    parser: argparse.ArgumentParser, steps: int, batch: int, output: str, smoke: int = 3
-) -> argparse.Namespace:
-    """Add the options that training programs have in common, and parse and check the command line."""
-    parser.epilog = "Ctrl-C stops after the current step; --resume continues from there."
-    add = parser.add_argument
-    add("--steps", type=int, default=steps, help=f"training steps (default: {steps})")
-    add("--batch", type=int, default=batch, help=f"batch size over all processes (default: {batch})")
-    add("--resume", action="store_true", help="continue a run")
-    add("--save-every", type=int, default=100, help="steps between checkpoints (default: 100)")
-    add("--output", type=Path, default=Path(output), help=f"output folder (default: {output})")
-    add("--smoke", action="store_true", help=f"{smoke} steps only, to check that everything runs")
-    arguments = parser.parse_args()
-    if arguments.smoke:
-        arguments.steps = smoke
-    if min(arguments.steps, arguments.batch, arguments.save_every) < 1:
-        parser.error("--steps, --batch and --save-every must be 1 or more")
-    check_output_folder("--output", arguments.output)
-    return arguments
 
 
 def adamw(learning_rate: float, steps: int) -> optim.Optimizer:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from programs import call
+
+from helpers.programs import call
 
 
 @contextlib.contextmanager

@@ -1,0 +1,143 @@
+"""ReLayNet (Guha Roy and others, 2017): finds the layers of the retina in an OCT scan.
+
+Three blocks with a pool, a bottleneck and three blocks that get unpooled features and those of the encoder.
+Parameters are named as in ai-med/relaynet_pytorch, whose scans are transposed: their rows are the columns of
+the eye. Here scans are upright, so the kernels are transposed when weights are converted, in both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+
+from mlx_unpool import MaxPool2d, MaxUnpool2d
+
+from .configuration import CITATIONS, About, Size
+from .layers import BatchNorm, Classifier, statistics_of
+from .model import Model
+
+Statistics = Literal["picture", "stored"]
+# From top to bottom, as named in the paper.
+NAMES = ("above the retina", "ILM", "NFL-IPL", "INL", "OPL", "ONL-ISM", "ISE", "OS-RPE", "below the retina")
+COLOURS = ((0, 0, 0), (230, 60, 60), (240, 150, 40), (235, 225, 60), (70, 190, 80), (60, 190, 220),
+           (70, 100, 230), (180, 80, 220), (35, 35, 35))  # fmt: skip
+RETINA: list[Any] = [{"name": name, "colour": [*colour]} for name, colour in zip(NAMES, COLOURS)]
+
+
+class Convolution(nn.Conv2d):
+    """A convolution whose weight is transposed in PyTorch: (output, input, width, height)."""
+
+    pytorch_axes = 0, 3, 2, 1
+
+
+class Norm(BatchNorm):
+    """Batch normalisation that can use the statistics of each picture, also in evaluation mode."""
+
+    def __init__(self, channels: int, statistics: Statistics) -> None:
+        super().__init__(channels)
+        self.statistics = statistics
+
+    def __call__(self, x: mx.array) -> mx.array:
+        if self.training or self.statistics == "stored":
+            return super().__call__(x)
+        mean, variance = (v[:, None, None] for v in mx.vmap(statistics_of)(x))
+        return self.weight * ((x - mean) * mx.rsqrt(variance + self.eps)) + self.bias
+
+
+class Block(nn.Module):
+    """A convolution, a normalisation and an activation with one slope for all channels."""
+
+    def __init__(
+        self, inputs: int, outputs: int, kernel_size: tuple[int, int], statistics: Statistics
+    ) -> None:
+        super().__init__()
+        padding = tuple((size - 1) // 2 for size in kernel_size)
+        self.conv = Convolution(inputs, outputs, kernel_size, padding=padding)
+        self.batchnorm, self.prelu = Norm(outputs, statistics), nn.PReLU()
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self.prelu(self.batchnorm(self.conv(x)))
+
+
+class ReLayNet(Model):
+    """ReLayNet: three pooling and three unpooling layers, for the layers of the retina in OCT scans.
+
+    ``ReLayNet()(scans)`` returns class scores (N, H, W, 9) of upright grey scans (N, H, W, 1) with values
+    from 0 to 1, H and W multiples of 8. The classes are in the order from top to bottom.
+
+    Args:
+        num_classes: Number of classes.
+        num_channels: Channels of the input.
+        num_filters: Output channels of each block.
+        kernel_h, kernel_w: Height and width of the kernels, odd numbers.
+        statistics: Mean and variance with which features are normalised in evaluation mode: ``"picture"``,
+            those of each picture of the batch including its padding, as in the authors' notebook, or
+            ``"stored"``, those of the training.
+    """
+
+    model_type: ClassVar[str] = "relaynet"
+    citation: ClassVar[str] = CITATIONS["roy2017relaynet"]
+    default_about: ClassVar[About] = About(
+        paper="Guha Roy et al., ReLayNet, Biomedical Optics Express 8 (2017), 3627-3642",
+        input={
+            "planes": 1,
+            "size": "multiples of 8; 512 x 512 as published",
+            "multiple_of": 8,
+            "normalisation": {"scale": 1 / 255, "mean": [0.0], "std": [1.0]},
+        },
+    )
+    names_of: ClassVar[str] = "ai-med/relaynet_pytorch"
+    notice: ClassVar[str] = "Not for clinical use; one scan was compared."
+    cpu_notice: ClassVar[str] = "On a CPU a scan of 512 x 512 takes 70 to 100 seconds and 3.5 GB of memory."
+    class_tables: ClassVar[Mapping[int, list[Any]]] = {9: RETINA}
+
+    def __init__(
+        self,
+        num_classes: Size = 9,
+        num_channels: Size = 1,
+        num_filters: Size = 64,
+        kernel_h: Size = 7,
+        kernel_w: Size = 3,
+        statistics: Statistics = "picture",
+    ) -> None:
+        super().__init__()
+        self.takes(num_channels)
+        if kernel_h % 2 == 0 or kernel_w % 2 == 0:
+            raise ValueError(f"[ReLayNet] kernels must have odd sizes, but got {kernel_h} x {kernel_w}.")
+
+        def block(inputs: int) -> Block:
+            return Block(inputs, num_filters, (kernel_h, kernel_w), statistics)
+
+        self.encode1 = block(num_channels)
+        self.encode2, self.encode3, self.bottleneck = (block(num_filters) for _ in range(3))
+        self.decode1, self.decode2, self.decode3 = (block(2 * num_filters) for _ in range(3))
+        self.classifier = Classifier(num_filters, num_classes, 1, 1)
+        self.pool = MaxPool2d(2, return_indices=True, index_format="window")
+        self.unpool = MaxUnpool2d.from_pool(self.pool)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """Class scores (N, H, W, num_classes) of scans (N, H, W, num_channels)."""
+        self.check_input(x)
+        if x.shape[1] % 8 or x.shape[2] % 8:
+            raise ValueError(f"[ReLayNet] H and W of inputs must be multiples of 8, but got {x.shape}.")
+        stages = []
+        for block in (self.encode1, self.encode2, self.encode3):
+            skip = block(x)
+            x, indices = self.pool(skip)
+            stages.append((skip, indices))
+        x = self.bottleneck(x)
+        for block in (self.decode1, self.decode2, self.decode3):
+            skip, indices = stages.pop()
+            full = self.unpool(x, indices, output_size=skip.shape)
+            x = block(mx.concatenate([skip, full], axis=-1))
+        return self.classifier(x)
+
+    @classmethod
+    def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        filters, channels, width, height = state["encode1.conv.weight"].shape
+        sizes = {"num_channels": channels, "num_filters": filters, "kernel_h": height, "kernel_w": width}
+        return sizes | {"num_classes": len(state["classifier.conv.weight"])}

@@ -1,0 +1,306 @@
+"""Max pooling over equal windows, optionally with indices: ``max_pool2d``, ``MaxPool2d`` and so on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import mlx.core as mx
+
+from . import _arguments as arguments
+from ._geometry import Window, WindowGeometry, untriple
+from ._layer import PoolingLayer
+from ._requests import Plan, Pooling, interned
+from ._types import (
+    INDEX_FORMATS,
+    MAX_WINDOW_INDICES,
+    ArrayOrPair,
+    DataFormat,
+    IndexFormat,
+    IntOrTuple,
+    Padding,
+    Stream,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class MaxPooling(Pooling):
+    """Max pooling over equal windows at equal distances."""
+
+    size_argument: ClassVar[str] = "x"
+
+    window: Window
+    index_format: str
+
+    @staticmethod
+    def of(
+        caller: str,
+        rank: int,
+        kernel_size: IntOrTuple,
+        stride: IntOrTuple | None,
+        padding: Padding,
+        dilation: IntOrTuple,
+        ceil_mode: bool,
+        return_indices: bool,
+        index_format: IndexFormat,
+        data_format: DataFormat,
+    ) -> MaxPooling:
+        """The request with these arguments, checked."""
+        window = arguments.window_of(caller, rank, kernel_size, stride, padding, dilation, ceil_mode)
+        arguments.check_flag(caller, "return_indices", return_indices)
+        arguments.check_choice(caller, "index_format", index_format, INDEX_FORMATS)
+        if index_format == "window" and window.elements > MAX_WINDOW_INDICES:
+            raise ValueError(
+                f"[{caller}] 'index_format' must be 'flat' for windows of more than {MAX_WINDOW_INDICES} "
+                f"elements but got 'window' and {window.elements} elements."
+            )
+        first = arguments.channels_come_first(caller, data_format)
+        return interned(MaxPooling, caller, rank, first, return_indices, window, index_format)
+
+    def plan(self, shape: tuple[int, ...]) -> Plan:
+        """See ``Request``."""
+        layout = self.layout(shape)
+        size = layout.size(shape)
+        window = self.window.resolved(size)
+        pooled = window.pooled_size(size)
+        if min(size) < 1 or min(pooled) < 1:
+            pads = tuple(zip(window.padding, window.padding_after))
+            span, padding, got = (untriple(numbers, self.rank) for numbers in (window.span, pads, size))
+            raise ValueError(
+                f"[{self.caller}] 'kernel_size' must fit into the padded input: a window covers {span} "
+                f"positions and 'padding' is {padding}, but got an input of spatial shape {got}."
+            )
+        return self.plan_with(layout, WindowGeometry(size, pooled, window), self.index_format)
+
+
+@arguments.signature
+def max_pool1d(
+    x: mx.array,
+    kernel_size: IntOrTuple,
+    stride: IntOrTuple | None = None,
+    padding: Padding = 0,
+    *,
+    dilation: IntOrTuple = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+    index_format: IndexFormat = "flat",
+    data_format: DataFormat = "channels_last",
+    stream: Stream = None,
+) -> ArrayOrPair:
+    """Compute the maximum of every window and, with ``return_indices``, its position.
+
+    Args:
+        x (array): Shape ``(N, W, C)``, or ``(N, C, W)`` with the channels first; N is optional.
+        stream (Stream or Device, optional): Stream or device to run on.
+
+    Example:
+        >>> x = mx.array([1.0, 3.0, 2.0, 5.0, 4.0]).reshape(1, 5, 1)
+        >>> values, indices = mlx_unpool.max_pool1d(x, 2, return_indices=True)
+        >>> values.squeeze().tolist(), indices.squeeze().tolist()
+        ([3.0, 5.0], [1, 3])
+
+    See also: ``MaxPool1d`` for the other arguments, results and errors; ``max_unpool1d``.
+    """
+    options = dilation, ceil_mode, return_indices, index_format, data_format
+    return MaxPooling.of("max_pool1d", 1, kernel_size, stride, padding, *options).run(x, stream)
+
+
+@arguments.signature
+def max_pool2d(
+    x: mx.array,
+    kernel_size: IntOrTuple,
+    stride: IntOrTuple | None = None,
+    padding: Padding = 0,
+    *,
+    dilation: IntOrTuple = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+    index_format: IndexFormat = "flat",
+    data_format: DataFormat = "channels_last",
+    stream: Stream = None,
+) -> ArrayOrPair:
+    """Compute the maximum of every window and, with ``return_indices``, its position.
+
+    Args:
+        x (array): Shape ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is optional.
+        stream (Stream or Device, optional): Stream or device to run on.
+
+    Example:
+        >>> x = mx.arange(16.0).reshape(1, 4, 4, 1)
+        >>> values, indices = mlx_unpool.max_pool2d(x, 2, return_indices=True)
+        >>> values.squeeze().tolist(), indices.squeeze().tolist()
+        ([[5.0, 7.0], [13.0, 15.0]], [[5, 7], [13, 15]])
+        >>> values.dtype, indices.dtype
+        (mlx.core.float32, mlx.core.int32)
+        >>> offsets = mlx_unpool.max_pool2d(x, 2, return_indices=True, index_format="window")[1]
+        >>> offsets.squeeze().tolist(), offsets.dtype  # 3 is the last element of a 2 x 2 window
+        ([[3, 3], [3, 3]], mlx.core.uint8)
+
+    See also: ``MaxPool2d`` for the other arguments, results and errors; ``max_unpool2d``.
+    """
+    options = dilation, ceil_mode, return_indices, index_format, data_format
+    return MaxPooling.of("max_pool2d", 2, kernel_size, stride, padding, *options).run(x, stream)
+
+
+@arguments.signature
+def max_pool3d(
+    x: mx.array,
+    kernel_size: IntOrTuple,
+    stride: IntOrTuple | None = None,
+    padding: Padding = 0,
+    *,
+    dilation: IntOrTuple = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+    index_format: IndexFormat = "flat",
+    data_format: DataFormat = "channels_last",
+    stream: Stream = None,
+) -> ArrayOrPair:
+    """Compute the maximum of every window and, with ``return_indices``, its position.
+
+    Args:
+        x (array): Shape ``(N, D, H, W, C)``, or ``(N, C, D, H, W)`` with the channels first; N is optional.
+        stream (Stream or Device, optional): Stream or device to run on.
+
+    Example:
+        >>> x = mx.arange(24.0).reshape(1, 2, 3, 4, 1)
+        >>> values, indices = mlx_unpool.max_pool3d(x, 2, return_indices=True)
+        >>> values.shape, values.squeeze().tolist(), indices.squeeze().tolist()
+        ((1, 1, 1, 2, 1), [17.0, 19.0], [17, 19])
+
+    See also: ``MaxPool3d`` for the other arguments, results and errors; ``max_unpool3d``.
+    """
+    options = dilation, ceil_mode, return_indices, index_format, data_format
+    return MaxPooling.of("max_pool3d", 3, kernel_size, stride, padding, *options).run(x, stream)
+
+
+class _MaxPool(PoolingLayer):
+    _repr_names = ("kernel_size", "stride", "padding")
+
+    @arguments.signature
+    def __init__(
+        self,
+        kernel_size: IntOrTuple,
+        stride: IntOrTuple | None = None,
+        padding: Padding = 0,
+        *,
+        dilation: IntOrTuple = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+        index_format: IndexFormat = "flat",
+        data_format: DataFormat = "channels_last",
+    ) -> None:
+        """Create the layer. Attributes can be changed later; the next call checks them.
+
+        The number of windows on a spatial axis of length ``L`` is::
+
+            1 + floor((L + before + after - dilation * (kernel_size - 1) - 1) / stride)
+
+        where ``before`` and ``after`` are the padding of the axis. ``ceil_mode`` rounds the quotient up, but
+        drops a last window that would start after the end of the input.
+
+        Ties go to the first element in row-major order. NaN counts as larger than any number; of several NaNs
+        the last is used. Padding is never the maximum. A window without an element inside the input gives
+        ``-inf`` (for integers, the smallest value of the dtype) and the flat index -1 or the window index 0.
+
+        Args:
+            kernel_size (int or tuple of int): Size of the window.
+            stride (int or tuple of int, optional): Distance between windows. Default: ``kernel_size``.
+            padding (int, tuple or str): Implicit padding, on each side less than the dilated window: an
+                integer for all sides, or a tuple with an integer or a pair ``(before, after)`` per axis, such
+                as ``((0, 1), 2)`` in 2-D and ``((0, 1),)`` in 1-D. ``"same"``: ``ceil(L / stride)`` windows,
+                as in TensorFlow, with the smaller half of the padding before the axis. ``"valid"``: 0.
+            dilation (int or tuple of int): Distance between the elements of a window.
+            ceil_mode (bool): Round the pooled size up instead of down.
+            return_indices (bool): Return ``(values, indices)``, for an unpooling layer.
+            index_format (str): ``"flat"``, int32 positions ``(d*H + h)*W + w`` in the plane (in 2-D
+                ``h*W + w``, in 1-D ``w``), as in PyTorch, or ``"window"``, uint8 row-major offsets inside
+                the window, which take less memory.
+            data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
+
+        The input can have any floating-point or integer dtype (float64 only on the CPU).
+        Values have the same dtype. Flat indices are int32 (int64 for planes of 2^31 positions or more, which
+        only a GPU can pool). Window indices are uint8 (uint16 for windows of 257 to 65,536 elements).
+
+        Example:
+            >>> pool = mlx_unpool.MaxPool2d(3, 2, padding=1, return_indices=True)
+            >>> [array.shape for array in pool(mx.zeros((8, 32, 32, 64)))]
+            [(8, 16, 16, 64), (8, 16, 16, 64)]
+        """
+        super().__init__()
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding = padding
+        self.dilation = dilation
+        self.ceil_mode = ceil_mode
+        self.return_indices = return_indices
+        self.index_format = index_format
+        self.data_format = data_format
+        self._request()
+
+    def _request(self) -> MaxPooling:
+        window = self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode
+        options = self.return_indices, self.index_format, self.data_format
+        return MaxPooling.of(type(self).__name__, self.rank, *window, *options)
+
+
+class MaxPool1d(_MaxPool):
+    """Max pooling over a sequence, optionally with the position of each maximum.
+
+    Shape:
+        - Input: ``(N, W, C)``, or ``(N, C, W)`` with the channels first; N is optional.
+        - Values and indices: ``(N, W_out, C)``, or ``(N, C, W_out)``.
+
+    Example:
+        >>> pool = mlx_unpool.MaxPool1d(2, return_indices=True)
+        >>> values, indices = pool(mx.array([[1.0], [3.0], [2.0], [5.0]]))
+        >>> values.squeeze().tolist(), indices.squeeze().tolist()
+        ([3.0, 5.0], [1, 3])
+
+    See also: ``__init__`` for the arguments; ``MaxUnpool1d`` for the partial inverse; ``max_pool1d``.
+    """
+
+    rank = 1
+
+
+class MaxPool2d(_MaxPool):
+    """Max pooling over height and width, optionally with the position of each maximum.
+
+    Shape:
+        - Input: ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is optional.
+        - Values and indices: ``(N, H_out, W_out, C)``, or ``(N, C, H_out, W_out)``.
+
+    Example:
+        >>> pool = mlx_unpool.MaxPool2d(2, return_indices=True)
+        >>> values, indices = pool(mx.arange(16.0).reshape(1, 4, 4, 1))
+        >>> values.squeeze().tolist(), indices.squeeze().tolist()
+        ([[5.0, 7.0], [13.0, 15.0]], [[5, 7], [13, 15]])
+        >>> values.dtype, indices.dtype
+        (mlx.core.float32, mlx.core.int32)
+
+    See also: ``__init__`` for the arguments; ``MaxUnpool2d`` for the partial inverse; ``max_pool2d``.
+    """
+
+    rank = 2
+
+
+class MaxPool3d(_MaxPool):
+    """Max pooling over depth, height and width, optionally with the position of each maximum.
+
+    Shape:
+        - Input: ``(N, D, H, W, C)``, or ``(N, C, D, H, W)`` with the channels first; N is optional.
+        - Values and indices: ``(N, D_out, H_out, W_out, C)``, or ``(N, C, D_out, H_out, W_out)``.
+
+    Example:
+        >>> pool = mlx_unpool.MaxPool3d(2, data_format="channels_first")
+        >>> x = mx.array([[1, 2, 3, 4, 5, 6, 7, 8], [8, 1, 2, 3, 4, 5, 6, 7]], mx.float32)
+        >>> x = x.reshape(1, 2, 2, 2, 2)
+        >>> pool(x).squeeze().tolist()
+        [8.0, 8.0]
+        >>> mx.grad(lambda x: pool(x).sum())(x).reshape(2, 8).tolist()
+        [[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
+
+    See also: ``__init__`` for the arguments; ``MaxUnpool3d`` for the partial inverse; ``max_pool3d``.
+    """
+
+    rank = 3

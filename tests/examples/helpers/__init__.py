@@ -1,0 +1,1 @@
+"""What the tests of programs, notebooks and the zoo share."""

@@ -1,0 +1,93 @@
+"""ReLayNet without PyTorch: statistics, kernels and classes; with it, the published weights on real data."""
+
+import os
+from pathlib import Path
+
+import mlx.core as mx
+import mlx_unpool_zoo as zoo
+import numpy as np
+import pytest
+from helpers.programs import ROOT, call
+from helpers.small_models import small_model
+from mlx.utils import tree_flatten
+from mlx_unpool_zoo.pytorch import read_state, to_state_dict
+from PIL import Image
+
+RELAYNET = Path(os.environ.get("RELAYNET", ROOT.parent / "shared" / "relaynet"))
+SCAN = np.random.default_rng(0).integers(0, 256, (24, 40), np.uint8)
+
+
+def test_each_picture_has_its_own_statistics_and_no_array_changes(tmp_path):
+    model, x = small_model("relaynet")
+    x = mx.concatenate([x, 3 * x[:1] + 1])
+    before = {name: np.array(value) for name, value in tree_flatten(model.parameters())}
+    scores = model(x)
+    assert mx.allclose(scores, mx.concatenate([model(part) for part in x.split(3)]), atol=1e-5)
+    features = model.encode1.conv(x)
+    normal = (
+        model.encode1.batchnorm(features) - model.encode1.batchnorm.bias
+    ) / model.encode1.batchnorm.weight
+    assert mx.allclose(normal.mean((1, 2)), mx.zeros((3, 4)), atol=1e-5)
+    assert mx.allclose(normal.var((1, 2)), mx.ones((3, 4)), atol=1e-2)
+    assert np.array_equal(model.predict(SCAN), np.array(model(model.preprocess(SCAN))[0].argmax(-1)))
+    after = dict(tree_flatten(model.parameters()))
+    assert all(np.array_equal(after[name], value) for name, value in before.items())
+    model.save_pretrained(tmp_path)
+    assert mx.array_equal(zoo.from_pretrained(tmp_path)(x), scores)
+    stored = zoo.from_pretrained(tmp_path, statistics="stored")
+    assert not mx.allclose(stored(x), scores, atol=0.1)
+    stored.save_pretrained(tmp_path)
+    again = zoo.from_pretrained(tmp_path)
+    assert (again.config["statistics"], mx.array_equal(again(x), stored(x))) == ("stored", True)
+    again.train()(x)  # as mlx.nn.BatchNorm
+    assert not mx.array_equal(again.encode1.batchnorm.running_mean, stored.encode1.batchnorm.running_mean)
+    with pytest.raises(ValueError, match="'statistics': Input should be 'picture' or 'stored', but got 'x'"):
+        zoo.ReLayNet(statistics="x")
+    with pytest.raises(ValueError, match="kernels must have odd sizes, but got 4 x 3"):
+        zoo.ReLayNet(kernel_h=4)
+    with pytest.raises(ValueError, match=r"multiples of 8, but got \(1, 8, 12, 1\)"):
+        model(mx.zeros((1, 8, 12, 1)))
+
+
+def test_kernels_are_upright_here_and_transposed_in_pytorch():
+    model, _ = small_model("relaynet")
+    state = to_state_dict(model)
+    ours, theirs = np.array(model.decode2.conv.weight), state["decode2.conv.weight"]
+    assert (ours.shape, theirs.shape) == ((4, 7, 3, 8), (4, 8, 3, 7))
+    assert np.array_equal(ours, theirs.transpose(0, 3, 2, 1))
+    assert state["classifier.conv.weight"].shape == (9, 4, 1, 1)
+
+
+def test_the_program_says_what_a_scan_takes_and_for_what_it_is_not(tmp_path, monkeypatch):
+    model, _ = small_model("relaynet")
+    model.save_pretrained(tmp_path / "model")
+    Image.fromarray(SCAN).save(tmp_path / "scan.png")
+    monkeypatch.chdir(tmp_path)
+    said = call("predict.py", "model", "scan.png").stdout.splitlines()
+    assert said[0] == "Not for clinical use; one scan was compared."
+    assert ("70 to 100 seconds" in said[1]) == (mx.default_device() == mx.cpu)
+    with Image.open("demo/classes-scan.png") as labels:
+        assert np.array_equal(labels, model.predict(SCAN))
+    said = call("predict.py", "relaynet", "no.png", status=1).stderr  # before a download
+    assert said == "There is no file no.png.\n"
+
+
+if RELAYNET.is_dir():  # not in CI
+
+    @pytest.mark.external
+    @pytest.mark.parametrize("statistics", ["picture", "stored"])
+    def test_the_published_weights_give_what_pytorch_gives(statistics):
+        """On columns of the scan, because it takes MLX minutes on the CPU."""
+        torch = pytest.importorskip("torch")
+        from helpers.retina_twin import ReLayNetTwin
+
+        state = read_state(RELAYNET / "relaynet_epoch16.model")
+        model = zoo.from_pytorch("relaynet", state, statistics=statistics)
+        twin = ReLayNetTwin(64, statistics=statistics).eval()
+        twin.load_state_dict({name: torch.tensor(value) for name, value in state.items()}, strict=False)
+        scan = np.asarray(Image.open(RELAYNET / "scan.png"))[:, 200:264]
+        with torch.no_grad():
+            expected = twin(torch.from_numpy(scan[None, None] / np.float32(255)))[0].movedim(0, -1).numpy()
+        found = np.array(model(model.preprocess(scan)))[0]
+        assert (found.argmax(-1) == expected.argmax(-1)).mean() > 0.9999
+        assert np.abs(found - expected).mean() < 1e-6 * np.ptp(expected)
