@@ -29,7 +29,7 @@ from .tiles import scatter_to_tiles, windows_are_tiles
 class Ops:
     """The primitives on arrays (B, D, H, W, C)."""
 
-    on_gpu = False
+    is_gpu = False
 
     def pool(
         self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
