@@ -98,7 +98,7 @@ def pool_without_indices(
     If ``training``, a GPU keeps the indices. Otherwise a derivative computes them again: as outputs of the
     pool they would be evaluated even without a derivative.
     """
-    if training and target.backend.on_gpu and not _exporting.get():
+    if training and target.backend.is_gpu and not _exporting.get():
         return pool_with_indices(source, g, index_dtype, target)[0]
 
     def forward(*source):

@@ -30,7 +30,7 @@ from .values import has_few_elements, offsets_of, pooled_values
 class Ops:
     """The primitives on arrays (B, D, H, W, C)."""
 
-    on_gpu = False
+    is_gpu = False
 
     def pool(
         self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
