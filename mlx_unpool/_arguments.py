@@ -1,5 +1,8 @@
-"""Checks of arguments. Each raises an error that names the caller, the argument, the value given and
-what is allowed. No check evaluates an array, but a message that prints a tuple with an array does."""
+"""Checks of arguments. Each raises an error that names the caller, the argument, the value given and what is
+allowed. Functions whose name begins with ``check`` return nothing, the others the checked argument.
+
+No check evaluates an array, but a message that prints a tuple with an array does.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any, TypeVar
 
 import mlx.core as mx
 
-from ._geometry import Window, triple
+from ._geometry import Window, triple, untriple
 from ._types import DATA_FORMATS, LARGEST_AXIS, TRAITS, is_float
 
 PAIR_HINT = (
@@ -76,7 +79,7 @@ def message(caller: str, name: str, needed: str, got: Any) -> str:
     return f"[{caller}] '{name}' must {needed} but got {short_repr(got)}."
 
 
-def values(caller: str, x: Any) -> None:
+def check_value_array(caller: str, x: Any) -> None:
     """Check the array of values to be pooled or unpooled."""
     if not isinstance(x, mx.array):
         raise TypeError(f"[{caller}] 'x' must be an mlx array but got {type(x).__name__}.{_array_hint(x)}")
@@ -92,7 +95,7 @@ def _array_hint(x: Any) -> str:
     return " Convert it with mx.array(...)." if hasattr(x, "__len__") else ""
 
 
-def indices(caller: str, indices: Any, values: Any = None) -> None:
+def check_index_array(caller: str, indices: Any, values: Any = None) -> None:
     """Check an array of indices. ``values`` is used only to detect that the two were swapped."""
     if not isinstance(indices, mx.array):
         kind = type(indices).__name__
@@ -107,7 +110,7 @@ def indices(caller: str, indices: Any, values: Any = None) -> None:
         )
 
 
-def stream(caller: str, value: Any) -> None:
+def check_stream(caller: str, value: Any) -> None:
     """Check a stream or device."""
     if value is None or isinstance(value, (mx.Stream, mx.ThreadLocalStream)):
         return
@@ -118,7 +121,7 @@ def stream(caller: str, value: Any) -> None:
         raise ValueError(message(caller, "stream", "be an available device", value))
 
 
-def choice(caller: str, name: str, value: Any, allowed: Sequence[str]) -> None:
+def check_choice(caller: str, name: str, value: Any, allowed: Sequence[str]) -> None:
     """Check an option that must be one of the strings in ``allowed``."""
     if not isinstance(value, str) or value not in allowed:
         *others, last = (f"'{option}'" for option in allowed)
@@ -128,7 +131,7 @@ def choice(caller: str, name: str, value: Any, allowed: Sequence[str]) -> None:
         raise ValueError(message(caller, name, f"be {options}", value) + hint)
 
 
-def flag(caller: str, name: str, value: Any) -> None:
+def check_flag(caller: str, name: str, value: Any) -> None:
     """Check a boolean option."""
     if not isinstance(value, bool):
         raise TypeError(message(caller, name, "be True or False", value))
@@ -155,7 +158,7 @@ def padding_pairs(caller: str, value: Any, count: int) -> tuple[tuple[int, int],
     if type(value) is int and 0 <= value <= LARGEST_AXIS:  # the usual case, fast
         return ((value, value),) * count
     if isinstance(value, str):
-        choice(caller, "padding", value, ("same", "valid"))
+        check_choice(caller, "padding", value, ("same", "valid"))
         return None if value == "same" else ((0, 0),) * count
     pairs = [tuple(sequence(sides, 2)) for sides in sequence(value, count)]
     numbers = all_integers(sum(pairs, ()))
@@ -171,7 +174,7 @@ def padding_pairs(caller: str, value: Any, count: int) -> tuple[tuple[int, int],
 
 def channels_come_first(caller: str, data_format: Any) -> bool:
     """Check ``data_format`` and return whether it is ``"channels_first"``."""
-    choice(caller, "data_format", data_format, DATA_FORMATS)
+    check_choice(caller, "data_format", data_format, DATA_FORMATS)
     return data_format == "channels_first"
 
 
@@ -189,10 +192,10 @@ def window_of(
     strides = kernel if stride is None else integers(caller, "stride", stride, rank, least=1)
     pads = padding_pairs(caller, padding, rank)
     dilations = integers(caller, "dilation", dilation, rank, least=1)
-    flag(caller, "ceil_mode", ceil_mode)
+    check_flag(caller, "ceil_mode", ceil_mode)
     window = _window(kernel, strides, pads, dilations, ceil_mode)
     if not window.padding_fits:
-        span = f"dilation * (kernel_size - 1) + 1 = {window.span[3 - rank :]} positions"
+        span = f"dilation * (kernel_size - 1) + 1 = {untriple(window.span, rank)} positions"
         needed = f"be less than the window ({span}) on each side"
         raise ValueError(message(caller, "padding", needed, padding))
     return window
@@ -205,7 +208,7 @@ def _window(kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bo
     return Window(*sizes, ceil_mode, after, same=padding is None)
 
 
-def no_window(caller: str, stride: Any, padding: Any, dilation: Any) -> None:
+def check_no_window(caller: str, stride: Any, padding: Any, dilation: Any) -> None:
     """Check that the arguments of the window are left at their defaults, because 'kernel_size' is None."""
     given = ("stride", stride, None), ("padding", padding, 0), ("dilation", dilation, 1)
     for name, value, default in given:

@@ -12,7 +12,7 @@ from typing import Any
 import mlx.core as mx
 
 from . import _arguments as arguments
-from ._geometry import Geometry, WindowGeometry, triple
+from ._geometry import Geometry, WindowGeometry, triple, untriple
 from ._indices import offsets, positions
 from ._layout import Layout, layout_hint
 from ._settings import set_inside
@@ -116,12 +116,12 @@ def check_indices(
     See also: ``checking``; ``convert_indices``; ``max_unpool2d``.
     """
     caller = "check_indices"
-    arguments.indices(caller, indices)
+    arguments.check_index_array(caller, indices)
     window = None
     if kernel_size is not None or is_window(indices.dtype):
         window = kernel_size, stride, padding, dilation
     else:
-        arguments.no_window(caller, stride, padding, dilation)
+        arguments.check_no_window(caller, stride, padding, dilation)
     check_values(caller, indices, *planes_of(caller, indices, output_size, data_format, window))
 
 
@@ -222,7 +222,7 @@ def _hint(g: Geometry, rank: int) -> str:
         return ""
     default = g.window.unpooled_size(g.pooled)
     ends = [(max(n, 1), n + stride - 1) for n, stride in zip(default, g.window.stride)]
-    sizes = ", ".join(f"{axis} {n} to {m}" for axis, (n, m) in list(zip("DHW", ends))[3 - rank :])
+    sizes = ", ".join(untriple([f"{axis} {n} to {m}" for axis, (n, m) in zip("DHW", ends)], rank))
     smaller = "" if g.window.same else " (or smaller ones with ceil_mode)"
     found = f"Inputs with {sizes} have" if all(n <= m for n, m in ends) else "No input has"
     return (

@@ -90,9 +90,9 @@ def convert_indices(
     See also: ``max_unpool2d``; ``check_indices``.
     """
     caller = "convert_indices"
-    arguments.indices(caller, indices)
-    arguments.choice(caller, "source", source, CONVERTIBLE_FORMATS)
-    arguments.choice(caller, "target", target, CONVERTIBLE_FORMATS)
+    arguments.check_index_array(caller, indices)
+    arguments.check_choice(caller, "source", source, CONVERTIBLE_FORMATS)
+    arguments.check_choice(caller, "target", target, CONVERTIBLE_FORMATS)
     if is_window(indices.dtype) != (source == "window"):
         raise TypeError(
             f"[{caller}] 'indices' must have dtype uint8 or uint16 if 'source' is 'window', and another "
@@ -103,7 +103,7 @@ def convert_indices(
     planes = _Planes(layout, g)
     if target_data_format is None:
         target_data_format = data_format
-    arguments.choice(caller, "target_data_format", target_data_format, DATA_FORMATS)
+    arguments.check_choice(caller, "target_data_format", target_data_format, DATA_FORMATS)
     positions = planes.positions(layout.fold(indices), source)
     return _laid_out(layout.unfold(planes.indices(positions, target)), layout, target_data_format)
 

@@ -25,6 +25,11 @@ def triple(numbers: Sequence[int], fill: int = 1) -> Triple:
     return (*[fill] * (3 - len(numbers)), *numbers)
 
 
+def untriple(numbers: Sequence[Any], rank: int) -> tuple[Any, ...]:
+    """The inverse of ``triple``: the numbers of the last ``rank`` axes."""
+    return tuple(numbers[3 - rank :])
+
+
 def pitches(size: Sequence[int]) -> Triple:
     """The distance in flat positions between neighbours on each axis of a plane."""
     return (size[1] * size[2], size[2], 1)

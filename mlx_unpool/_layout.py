@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
-from ._geometry import Triple, triple
+from ._geometry import Triple, triple, untriple
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Layout:
     def of(caller: str, name: str, shape: Sequence[int], rank: int, channels_first: bool) -> Layout:
         """The layout of an array of this shape that the caller passed as ``name``."""
         if len(shape) not in (rank + 1, rank + 2):
-            axes = ("D", "H", "W")[3 - rank :]
+            axes = untriple("DHW", rank)
             order = ", ".join(("C", *axes) if channels_first else (*axes, "C"))
             data_format = "channels_first" if channels_first else "channels_last"
             raise ValueError(
@@ -64,7 +64,7 @@ class Layout:
 
     def shape(self, size: Triple) -> tuple[int, ...]:
         """The shape, in the caller's layout, of an array with planes of ``size``."""
-        return self._shape(size[3 - self.rank :])
+        return self._shape(untriple(size, self.rank))
 
     def spatial(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The spatial part of a caller's shape."""

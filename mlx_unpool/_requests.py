@@ -19,7 +19,7 @@ import mlx.core as mx
 from . import _arguments as arguments
 from . import _derivatives
 from ._backends import Target, target_of
-from ._geometry import Geometry, RegionGeometry, Triple, WindowGeometry
+from ._geometry import Geometry, RegionGeometry, Triple, WindowGeometry, untriple
 from ._layout import Layout, layout_hint
 from ._types import LARGEST_AXIS, MAX_WINDOW_INDICES, flat_dtype, window_dtype
 
@@ -36,12 +36,6 @@ class Plan:
     geometry: Geometry
     index_dtype: mx.Dtype
 
-    @staticmethod
-    def of(layout: Layout, g: Geometry, index_dtype: mx.Dtype, unpool: bool = False) -> Plan:
-        """The plan for a geometry."""
-        source, result = (g.pooled, g.size) if unpool else (g.size, g.pooled)
-        return Plan(layout, layout.folded(source), layout.shape(result), g, index_dtype)
-
     @cached_property
     def fits_cpu(self) -> bool:
         """Whether every flattened array on the CPU has a length that fits into 32 bits, as MLX requires."""
@@ -54,7 +48,7 @@ interned = lru_cache(_REQUEST_CACHE_SIZE)(lambda kind, *fields: kind(*fields))
 
 
 @lru_cache(_PLAN_CACHE_SIZE)
-def plan_of(request: Request, *shapes: tuple[int, ...] | None) -> Plan:
+def cached_plan(request: Request, *shapes: tuple[int, ...] | None) -> Plan:
     """The plan of a request. Errors about shapes are raised here and never cached."""
     try:
         return request.plan(*shapes)
@@ -88,14 +82,10 @@ class Request:
         """The layout of an input of this shape."""
         return Layout.of(self.caller, "x", shape, self.rank, self.channels_first)
 
-    def spatial(self, numbers: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The entries of a (depth, height, width) triple for the caller's spatial axes."""
-        return numbers[3 - self.rank :]
-
     def target(self, x: Any, stream: Any) -> Target:
         """Check ``x`` and ``stream``; return the stream and the backend of the call."""
-        arguments.values(self.caller, x)
-        arguments.stream(self.caller, stream)
+        arguments.check_value_array(self.caller, x)
+        arguments.check_stream(self.caller, stream)
         target = target_of(stream)
         if x.dtype == mx.float64 and target.backend.on_gpu:
             got = f"{x.dtype} on {target.stream}"
@@ -126,7 +116,7 @@ class Pooling(Request):
         ``training``: whether a gradient is likely, so that on a GPU the indices are kept for it.
         """
         target = self.target(x, stream)
-        return self._run(x, target, plan_of(self, x.shape), training, self._bounds)
+        return self._run(x, target, cached_plan(self, x.shape), training, self._bounds)
 
     def _bounds(self, plan: Plan) -> mx.array:
         """The bounds of windows that differ in size or distance (see ``_bounds.py``)."""
@@ -150,17 +140,18 @@ class Pooling(Request):
             values, indices = _derivatives.pool_with_indices(source, g, index_dtype, target)
             return mx.reshape(values, plan.shape), mx.reshape(indices, plan.shape)
 
-    def index_dtype(self, g: Geometry, index_format: str = "flat") -> mx.Dtype:
-        """The dtype of the indices: the smallest possible one if only the gradient uses them."""
+    def plan_with(self, layout: Layout, g: Geometry, index_format: str = "flat") -> Plan:
+        """The plan for these windows. If only the gradient uses the indices, they have the smallest dtype."""
+        dtype = flat_dtype(g.size)
         if isinstance(g, WindowGeometry):
             fits = g.window.elements <= MAX_WINDOW_INDICES and not self.return_indices
             if index_format == "window" or fits:
-                return window_dtype(g.window.elements)
-        return flat_dtype(g.size)
+                dtype = window_dtype(g.window.elements)
+        return Plan(layout, layout.folded(g.size), layout.shape(g.pooled), g, dtype)
 
     def nonempty_size(self, layout: Layout, shape: tuple[int, ...]) -> Triple:
         """The size of an input's planes, which must not be 0 on any axis."""
         size = layout.size(shape)
         if min(size) < 1:
-            raise self.error("x", "have 1 position or more per spatial axis", self.spatial(size))
+            raise self.error("x", "have 1 position or more per spatial axis", untriple(size, self.rank))
         return size

@@ -13,7 +13,7 @@ import mlx.core as mx
 
 from . import _arguments as arguments
 from ._bounds import bounds_array
-from ._geometry import Geometry, RegionGeometry, Triple, Window, WindowGeometry, table, triple
+from ._geometry import Geometry, RegionGeometry, Triple, Window, WindowGeometry, table, triple, untriple
 from ._layer import PoolingLayer
 from ._requests import Plan, Pooling, interned
 from ._types import LARGEST_AXIS, ArrayOrPair, DataFormat, Stream
@@ -90,7 +90,7 @@ class AdaptivePooling(Pooling):
         if len(given) != rank or not all(1 <= n <= LARGEST_AXIS for n in numbers):
             needed = f"be an integer or a tuple of {rank}, each 1 or more and below 2^31, or None,"
             raise ValueError(arguments.message(caller, "output_size", needed, output_size))
-        arguments.flag(caller, "return_indices", return_indices)
+        arguments.check_flag(caller, "return_indices", return_indices)
         sizes = tuple(None if n is None else operator.index(n) for n in given)
         first = arguments.channels_come_first(caller, data_format)
         return interned(AdaptivePooling, caller, rank, first, return_indices, sizes)
@@ -99,12 +99,11 @@ class AdaptivePooling(Pooling):
         """See ``Request``."""
         layout = self.layout(shape)
         size = self.nonempty_size(layout, shape)
-        kept = zip(self.output_size, self.spatial(size))
+        kept = zip(self.output_size, untriple(size, self.rank))
         pooled = triple([length if n is None else n for n, length in kept])
         if sum(pooled) > LARGEST_AXIS:
-            raise self.error("output_size", "add up to less than 2^31", self.spatial(pooled))
-        g = adaptive_geometry(size, pooled)
-        return Plan.of(layout, g, self.index_dtype(g))
+            raise self.error("output_size", "add up to less than 2^31", untriple(pooled, self.rank))
+        return self.plan_with(layout, adaptive_geometry(size, pooled))
 
     def _bounds(self, plan: Plan) -> mx.array:
         """See ``Pooling``."""

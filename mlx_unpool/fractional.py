@@ -11,10 +11,10 @@ from typing import Any
 import mlx.core as mx
 
 from . import _arguments as arguments
-from ._geometry import RegionGeometry, Triple, triple
+from ._geometry import RegionGeometry, Triple, triple, untriple
 from ._layer import PoolingLayer
-from ._requests import Plan, Pooling, interned, plan_of
-from ._types import ArrayOrPair, DataFormat, IntOrTuple, Stream, flat_dtype, is_float
+from ._requests import Plan, Pooling, cached_plan, interned
+from ._types import ArrayOrPair, DataFormat, IntOrTuple, Stream, is_float
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ class FractionalPooling(Pooling):
             output_size = arguments.integers(caller, "output_size", output_size, rank, least=1)
         else:
             output_ratio = _ratios(caller, "output_ratio", output_ratio, rank)
-        arguments.flag(caller, "return_indices", return_indices)
+        arguments.check_flag(caller, "return_indices", return_indices)
         first = arguments.channels_come_first(caller, data_format)
         return interned(
             FractionalPooling, caller, rank, first, return_indices, kernel, output_size, output_ratio
@@ -127,7 +127,7 @@ class FractionalPooling(Pooling):
             raise self._wrong_type("key", "a key of mx.random (a uint32 array)", key)
         if key is not None and key.shape != (2,):
             raise self.error("key", "have the shape (2,)", key.shape)
-        plan = plan_of(self, x.shape, None if samples is None else samples.shape)
+        plan = cached_plan(self, x.shape, None if samples is None else samples.shape)
         return self._run(x, target, plan, training, partial(self._random_bounds, samples, key))
 
     def _wrong_type(self, name: str, needed: str, value: Any) -> TypeError:
@@ -151,7 +151,7 @@ class FractionalPooling(Pooling):
         """See ``Request``."""
         layout = self.layout(shape)
         size = self.nonempty_size(layout, shape)
-        lengths = self.spatial(size)
+        lengths = untriple(size, self.rank)
         name, given = "output_size", self.output_size
         count = given
         if given is None:
@@ -168,8 +168,7 @@ class FractionalPooling(Pooling):
         of_uniform = layout.batch, layout.channels, self.rank
         if of_samples not in (None, of_uniform):
             raise self.error("random_samples", f"have the shape {of_uniform}", of_samples)
-        g = fractional_geometry(size, triple(count), triple(self.kernel))
-        return Plan.of(layout, g, flat_dtype(size))
+        return self.plan_with(layout, fractional_geometry(size, triple(count), triple(self.kernel)))
 
 
 def _ratios(caller: str, name: str, value: Any, count: int) -> tuple[float, ...]:

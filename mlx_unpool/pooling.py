@@ -8,7 +8,7 @@ from typing import ClassVar
 import mlx.core as mx
 
 from . import _arguments as arguments
-from ._geometry import Window, WindowGeometry
+from ._geometry import Window, WindowGeometry, untriple
 from ._layer import PoolingLayer
 from ._requests import Plan, Pooling, interned
 from ._types import (
@@ -47,8 +47,8 @@ class MaxPooling(Pooling):
     ) -> MaxPooling:
         """The request with these arguments, checked."""
         window = arguments.window_of(caller, rank, kernel_size, stride, padding, dilation, ceil_mode)
-        arguments.flag(caller, "return_indices", return_indices)
-        arguments.choice(caller, "index_format", index_format, INDEX_FORMATS)
+        arguments.check_flag(caller, "return_indices", return_indices)
+        arguments.check_choice(caller, "index_format", index_format, INDEX_FORMATS)
         if index_format == "window" and window.elements > MAX_WINDOW_INDICES:
             raise ValueError(
                 f"[{caller}] 'index_format' must be 'flat' for windows of more than {MAX_WINDOW_INDICES} "
@@ -65,13 +65,12 @@ class MaxPooling(Pooling):
         pooled = window.pooled_size(size)
         if min(size) < 1 or min(pooled) < 1:
             pads = tuple(zip(window.padding, window.padding_after))
-            span, padding, got = map(self.spatial, (window.span, pads, size))
+            span, padding, got = (untriple(numbers, self.rank) for numbers in (window.span, pads, size))
             raise ValueError(
                 f"[{self.caller}] 'kernel_size' must fit into the padded input: a window covers {span} "
                 f"positions and 'padding' is {padding}, but got an input of spatial shape {got}."
             )
-        g = WindowGeometry(size, pooled, window)
-        return Plan.of(layout, g, self.index_dtype(g, self.index_format))
+        return self.plan_with(layout, WindowGeometry(size, pooled, window), self.index_format)
 
 
 @arguments.signature

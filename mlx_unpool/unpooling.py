@@ -12,10 +12,10 @@ import mlx.nn as nn
 
 from . import _arguments as arguments
 from . import _checks, _derivatives
-from ._geometry import Geometry, Triple, Window, WindowGeometry, triple
+from ._geometry import Geometry, Triple, Window, WindowGeometry, triple, untriple
 from ._layer import Layer, PoolingLayer
 from ._layout import Layout
-from ._requests import Plan, Request, interned, plan_of
+from ._requests import Plan, Request, cached_plan, interned
 from ._types import LARGEST_AXIS, DataFormat, IntOrTuple, Padding, Stream, flat_dtype, is_window
 from .pooling import MaxPool1d, MaxPool2d, MaxPool3d
 
@@ -47,14 +47,14 @@ class MaxUnpooling(Request):
         if kernel_size is not None:
             window = arguments.window_of(caller, rank, kernel_size, stride, padding, dilation)
         else:
-            arguments.no_window(caller, stride, padding, dilation)
-        is_ambiguous = window is None or (max(window.stride) > 1 and (from_pool or window.same))
-        return interned(MaxUnpooling, caller, rank, first, window, is_ambiguous)
+            arguments.check_no_window(caller, stride, padding, dilation)
+        needs_output_size = window is None or (max(window.stride) > 1 and (from_pool or window.same))
+        return interned(MaxUnpooling, caller, rank, first, window, needs_output_size)
 
     def run(self, x: Any, indices: Any, output_size: Any = None, stream: Any = None) -> mx.array:
         """The values ``x`` at the positions of ``indices``, zeros elsewhere."""
         target = self.target(x, stream)
-        arguments.indices(self.caller, indices, x)
+        arguments.check_index_array(self.caller, indices, x)
         if indices.shape != x.shape:
             got = f"but got {x.shape} and {indices.shape}"
             raise ValueError(f"[{self.caller}] 'x' and 'indices' must have the same shape {got}.")
@@ -62,7 +62,7 @@ class MaxUnpooling(Request):
             raise self.error("kernel_size", f"be given for window indices ({indices.dtype})", None)
         if output_size is not None:
             output_size = arguments.shape(self.caller, "output_size", output_size, self.rank)
-        plan = plan_of(self, x.shape, output_size)
+        plan = cached_plan(self, x.shape, output_size)
         self.check_limit(plan, target)
         with mx.stream(target.stream):
             if 0 in plan.shape:  # no images or no channels
@@ -87,7 +87,7 @@ class MaxUnpooling(Request):
         elif prod(pooled) >= 2**31:
             needed = "have fewer than 2^31 values per plane if 'kernel_size' is None"
             raise self.error("x", needed, prod(pooled))
-        return Plan.of(layout, g, flat_dtype(size), unpool=True)
+        return Plan(layout, layout.folded(pooled), layout.shape(size), g, flat_dtype(size))
 
     def _default_size(self, pooled: Triple) -> Triple:
         """The size of the output if the caller passes none."""
@@ -103,7 +103,7 @@ class MaxUnpooling(Request):
             )
         if min(default) < 1 or max(default) > LARGEST_AXIS:
             why = "empty" if min(default) < 1 else "longer than 2^31 - 1 on an axis"
-            needed = f"be given here, because the default, {self.spatial(default)}, is {why},"
+            needed = f"be given here, because the default, {untriple(default, self.rank)}, is {why},"
             raise self.error("output_size", needed, None)
         return default
 
@@ -122,40 +122,40 @@ class MaxUnpooling(Request):
             raise self.error("output_size", "be 1 or more on every axis", output_size)
         if self.window is not None:
             ranges = self.window.unpooled_ranges(pooled)
-            if not fit(size, ranges):
-                text = self.spatial(tuple(f"{r.start} to {r.stop - 1}" for r in ranges))
-                allowed = f"{self.spatial(pooled)} windows, which allows ({', '.join(text)}),"
+            if not _fits(size, ranges):
+                text = untriple([f"{r.start} to {r.stop - 1}" for r in ranges], self.rank)
+                allowed = f"{untriple(pooled, self.rank)} windows, which allows ({', '.join(text)}),"
                 needed = f"differ by less than one stride from the default for {allowed}"
                 if self.window.same:
                     needed = f"be pooled with padding='same' to {allowed}"
-                hint = self._hint(layout, pooled, output_size, spatial)
+                hint = _hint(self.window, layout, pooled, output_size, size)
                 raise ValueError(arguments.message(self.caller, "output_size", needed, output_size) + hint)
         return size
 
-    def _hint(
-        self, layout: Layout, pooled: Triple, output_size: tuple[int, ...], spatial: tuple[int, ...]
-    ) -> str:
-        """The end of the message about an output size that does not fit."""
-        assert self.window is not None
-        other = replace(layout, channels_first=not layout.channels_first)
-        if len(output_size) > self.rank:
-            size, theirs = other.size(output_size), other.size(layout.shape(pooled))
-            if fit(size, self.window.unpooled_ranges(theirs)):
-                return ""  # plan_of names the other data_format
-            if fit(size, self.window.unpooled_ranges(pooled)):
-                order = ("first", "last") if layout.channels_first else ("last", "first")
-                return " 'x' has its channels {}, but this shape has them {}.".format(*order)
-        if triple(spatial) == self.window.stride:
-            return " It is a size, not a factor: pass the shape of the array that was pooled."
-        hint = " For indices of an adaptive or fractional pool pass kernel_size=None."
-        if len({*spatial}) == 1 and spatial[0] >= prod(r.start for r in self.window.unpooled_ranges(pooled)):
-            hint += " If this is x.size, pass x.shape."
-        return hint
 
-
-def fit(size: Triple, ranges: Sequence[range]) -> bool:
+def _fits(size: Triple, ranges: Sequence[range]) -> bool:
     """Whether a size is in the range of every axis."""
     return all(n in allowed for n, allowed in zip(size, ranges))
+
+
+def _hint(window: Window, layout: Layout, pooled: Triple, output_size: tuple[int, ...], size: Triple) -> str:
+    """The end of the message about an output size that does not fit; ``size`` is its spatial part."""
+    ranges = window.unpooled_ranges(pooled)
+    if len(output_size) > layout.rank:
+        other = replace(layout, channels_first=not layout.channels_first)
+        spatial, theirs = other.size(output_size), other.size(layout.shape(pooled))
+        if _fits(spatial, window.unpooled_ranges(theirs)):
+            return ""  # cached_plan names the other data_format
+        if _fits(spatial, ranges):
+            order = ("first", "last") if layout.channels_first else ("last", "first")
+            return " 'x' has its channels {}, but this shape has them {}.".format(*order)
+    if size == window.stride:
+        return " It is a size, not a factor: pass the shape of the array that was pooled."
+    hint = " For indices of an adaptive or fractional pool pass kernel_size=None."
+    numbers = {*untriple(size, layout.rank)}
+    if len(numbers) == 1 and max(numbers) >= prod(r.start for r in ranges):
+        hint += " If this is x.size, pass x.shape."
+    return hint
 
 
 @arguments.signature

@@ -90,7 +90,7 @@ def use_backend(name: BackendName) -> AbstractContextManager[None]:
 
     See also: ``exporting``, to export for another machine; the page Guarantees, for what has been tested.
     """
-    arguments.choice("use_backend", "name", name, BACKENDS)
+    arguments.check_choice("use_backend", "name", name, BACKENDS)
     return set_inside(_forced, name)
 
 
@@ -108,7 +108,7 @@ def target_of(stream: Any) -> Target:
     is_gpu_stream = on_gpu(stream)
     name = _forced.get()
     if name is not None:
-        arguments.choice("mlx_unpool", VARIABLE, name, BACKENDS)
+        arguments.check_choice("mlx_unpool", VARIABLE, name, BACKENDS)
     elif is_gpu_stream:
         name = "metal" if is_available("metal") else "cuda"
     else:

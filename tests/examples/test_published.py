@@ -21,13 +21,16 @@ AUTHORS = "https://example.org/authors", "MIT", "https://example.org/LICENSE"
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """Serves the folders good, changed, cut (only half of a file) and slow."""
+    """Serves the folders good, changed, cut (half of a file) and held (the rest once ``resume`` is set)."""
 
     def copyfile(self, source: Any, target: Any) -> None:
         content = source.read()
-        for start in range(0, len(content) // (2 if "cut" in self.path else 1), 2**15):
-            target.write(content[start : start + 2**15])
-            time.sleep(0.05 * ("slow" in self.path))
+        half = len(content) // 2
+        target.write(content[:half])
+        if "held" in self.path:
+            self.server.resume.wait()
+        if "cut" not in self.path:
+            target.write(content[half:])
 
     def log_message(self, *_: Any) -> None:
         self.server.requests.append(self.path)
@@ -37,7 +40,7 @@ class Handler(SimpleHTTPRequestHandler):
 def server(tmp_path, tmp_path_factory, monkeypatch) -> Iterator[Any]:
     """A server with weights as the entry ``hair``, and an empty cache."""
     folder, content = tmp_path_factory.mktemp("served"), tflite_of(constants_of(small_model("hair")[0]))
-    for name in ("good", "changed", "cut", "slow"):
+    for name in ("good", "changed", "cut", "held"):
         (folder / name).mkdir()
         (folder / name / "hair.tflite").write_bytes(content + b"x" * (name == "changed"))
 
@@ -49,12 +52,13 @@ def server(tmp_path, tmp_path_factory, monkeypatch) -> Iterator[Any]:
         return entry
 
     made: Any = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder))
-    made.requests, made.offer = [], offer
+    made.requests, made.offer, made.resume = [], offer, threading.Event()
     made.offer("good")
     monkeypatch.setenv("MLX_UNPOOL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
     threading.Thread(target=made.serve_forever, args=[0.01], daemon=True).start()
     yield made
+    made.resume.set()
     made.shutdown()
     made.server_close()
     assert not (tmp_path / "hub").exists()
@@ -115,17 +119,21 @@ def download(entry: Published) -> None:
 
 
 def test_two_processes_may_download_at_once_and_one_may_be_killed(server, tmp_path):
-    entry, process = server.offer("slow"), multiprocessing.get_context("spawn").Process
+    entry, process = server.offer("held"), multiprocessing.get_context("spawn").Process
     killed, *both = (process(target=download, args=[entry]) for _ in range(3))
     killed.start()
-    while not server.requests:
+    while not any(path.is_file() and path.stat().st_size for path in (tmp_path / "cache").rglob("*")):
+        assert killed.is_alive()
         time.sleep(0.01)
-    time.sleep(0.3)  # within the download, which takes 1.2 s
     killed.kill()
     killed.join()
     assert not list((tmp_path / "cache").glob("hair*.tflite"))
     for each in both:
         each.start()
+    while len(server.requests) < 3:  # each has begun
+        assert all(each.is_alive() for each in both)
+        time.sleep(0.01)
+    server.resume.set()
     for each in both:
         each.join()
     assert [each.exitcode for each in both] == [0, 0]
