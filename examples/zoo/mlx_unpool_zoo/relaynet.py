@@ -77,6 +77,12 @@ class ReLayNet(Model):
         statistics: Mean and variance with which features are normalised in evaluation mode: ``"picture"``,
             those of each picture of the batch including its padding, as in the authors' notebook, or
             ``"stored"``, those of the training.
+
+    Example:
+        >>> model = zoo.ReLayNet(num_filters=8)  # published: zoo.from_pretrained("relaynet")
+        >>> scan = np.zeros((64, 80), np.uint8)  # or a grey picture of Pillow
+        >>> model.predict(scan).shape
+        (64, 80)
     """
 
     model_type: ClassVar[str] = "relaynet"
