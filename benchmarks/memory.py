@@ -10,7 +10,6 @@ the model was made, and the bytes that MLX has allocated. MLX allocates arrays b
 second figure can be larger. On a GPU only the second one counts.
 """
 
-import argparse
 import multiprocessing
 import resource
 import sys
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-from harness import timing
+from harness import program, timing
 from mlx_unpool_zoo import SegNet
 
 from mlx_unpool import benchmark
@@ -81,24 +80,5 @@ def pages(run: dict[str, Any]) -> dict[Path, str]:
     return {page: timing.put(page.read_text(), WRITE, report) for page, report in reports.items()}
 
 
-def main() -> None:
-    """Measure, or write the pages."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    either = parser.add_mutually_exclusive_group()
-    either.add_argument("--quick", action="store_true", help="use small images")
-    either.add_argument("--store", action="store_true", help="store the run")
-    either.add_argument("--write", action="store_true", help="write the pages from the last stored run")
-    options = parser.parse_args()
-    if options.write:
-        for page, text in pages(timing.load("memory")[-1]).items():
-            page.write_text(text)
-        return
-    start = timing.machine()
-    rows = measure_all(options.quick)
-    if options.store:
-        timing.save("memory", start, rows)
-    print(table({"machine": start, "rows": rows}))
-
-
 if __name__ == "__main__":
-    main()
+    program.main("memory", __doc__, measure_all, table, lambda: pages(timing.load("memory")[-1]))

@@ -9,16 +9,13 @@ The pages show the last two stored runs, of each row the one with the smaller ra
 ten minutes apart. A cell says "machine busy" if the elapsed time is more than 15 % above the CPU time.
 
 Times are medians of five rounds in one process on MLX's default device. The two libraries take turns. The
-bytes that a GPU would move are counted, not measured, and are the same on every machine: for mlx.nn from
-MLX's graph, for this library on the emulated device of tests/metal.
+bytes that a GPU would move are counted, not measured: "python tests/metal/count_bytes.py" writes them to
+results/bytes.json.
 """
 
-import argparse
 import math
 import statistics
-import sys
 from collections.abc import Callable, Sequence
-from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -26,14 +23,10 @@ from unittest import mock
 import mlx.core as mx
 import mlx.nn as nn
 import networks
-from harness import timing
+from harness import program, timing
 
 import mlx_unpool
 from mlx_unpool import benchmark
-
-sys.path.append(str(Path(__file__).parent.parent / "tests" / "metal"))
-
-import emulator
 
 USERS_PAGE, README = timing.ROOT / "docs" / "benchmarks.md", timing.ROOT / "README.md"
 WRITE = "python benchmarks/mlx_nn.py --write"
@@ -91,11 +84,6 @@ NAMES = {
     "resnet18": "ResNet-18",
     "unet": "U-Net with three pools",
 }
-# MLX primitives that return a view. Reshape and Flatten copy an array that is not contiguous.
-VIEWS = {"AsStrided", "Broadcast", "Copy", "ExpandDims", "Flatten", "Reshape", "Slice", "Split"}
-VIEWS |= {"Squeeze", "StopGradient", "Transpose", "Unflatten"}
-STRIDED, RESHAPING = {"AsStrided", "Slice", "Transpose"}, {"Flatten", "Reshape"}
-FUSED = {"AsType", "Divide", "Equal", "Multiply"}  # by mx.compile, of those in mlx.nn's pools
 
 
 def measured(case: Case) -> dict[str, Any]:
@@ -138,85 +126,6 @@ def peak(run: Callable[[], Any]) -> float:
     return statistics.median(found)
 
 
-def graph_cost(
-    function: Callable[..., Any], *arrays: mx.array, compiled: bool = False
-) -> tuple[int, int, int]:
-    """Bytes that a function's primitives move, with a perfect cache and without one, and kernel launches.
-
-    Creating a view counts as 0 bytes. A primitive that reads a view reads each element of the underlying
-    array once. Without a cache, it reads the elements of overlapping windows once per window. With
-    ``compiled``, arrays between two elementwise primitives are neither written nor read.
-    """
-    nodes: list[dict[str, Any]] = []
-    mx.export_function(nodes.append, function, *arrays)
-    nodes = [node for node in nodes if node.get("type") == "primitive"]
-    broadcast: dict[str, str] = {}  # the array that a view repeats
-    readers: dict[str, set[str]] = {}
-    for node in nodes:
-        inputs = [broadcast.get(name, name) for name, *_ in node["inputs"]]
-        if node["name"] == "Broadcast":
-            broadcast[node["outputs"][0][0]] = inputs[0]
-        else:
-            for name in inputs:
-                readers.setdefault(name, set()).add(node["name"])
-    totals, launches = [0, 0], 0
-    underlying: tuple[dict[str, int], dict[str, int]] = {}, {}
-    strided: set[str] = set()
-    for node in nodes:
-        size = {name: prod(s) * t.size for name, s, t in [*node["inputs"], *node["outputs"]]}
-        names, outputs = ([name for name, *_ in node[key]] for key in ("inputs", "outputs"))
-        copies = node["name"] in RESHAPING and names[0] in strided
-        view = node["name"] in VIEWS and not copies
-        if node["name"] in STRIDED or (view and names[0] in strided):
-            strided.update(outputs)
-        fused = compiled and node["name"] in FUSED and readers.get(outputs[0], {""}) <= FUSED
-        launches += not view and not fused
-        for cached, sizes in zip((True, False), underlying):
-            if fused:
-                sizes[outputs[0]] = 0
-            inputs = [sizes.get(name, size[name]) for name in names]
-            if not view:
-                totals[not cached] += sum(inputs) + sum(sizes.get(n, size[n]) for n in outputs)
-            elif cached or node["name"] != "AsStrided":
-                sizes.update({name: min(inputs[0], size[name]) for name in outputs})
-        if node["name"] == "Pad":  # fills the output, then copies the input into it
-            launches += 1
-            totals = [total + size[names[0]] for total in totals]
-    return totals[0], totals[1], launches
-
-
-def kernel_cost(function: Callable[..., Any], *arrays: mx.array) -> tuple[int, int, int]:
-    """Bytes that this library's kernels move, bytes of the lines that SIMD groups access, and launches."""
-    device = emulator.Emulator()
-    device.count = True
-    with device.installed():
-        mx.eval(function(*arrays))
-    unique = touched = 0
-    for launch, report in zip(device.launches, device.reports, strict=True):
-        constant = {p["name"] for p in launch.parameters if "constant" in p["type"].split()}
-        for (name, _), traffic in report.traffic.items():
-            if name not in constant:
-                unique += traffic["unique_bytes"]
-                touched += 128 * traffic["simd_lines"]
-    return unique, touched, len(device.launches)
-
-
-def counted(case: Case) -> dict[str, Any]:
-    """Bytes of a forward and a backward pass on a GPU."""
-    x = mx.random.normal(case.shape, key=mx.random.key(0)).astype(case.dtype)
-    pools = case.pools()
-    cotangent = mx.ones_like(pools["mlx.nn"](x))
-    mx.eval(x, cotangent)
-
-    def both(who: str) -> Callable[..., Any]:
-        return lambda x, cotangent: [y[0] for y in mx.vjp(pools[who], [x], [cotangent])]
-
-    figures = {"mlx.nn": graph_cost(both("mlx.nn"), x, cotangent)}
-    figures["mlx.nn, compiled"] = graph_cost(both("mlx.nn"), x, cotangent, compiled=True)
-    figures["ours"] = kernel_cost(both("ours"), x, cotangent)
-    return {"case": case.name, "bytes": figures}
-
-
 def trained(name: str, quick: bool) -> dict[str, Any]:
     """Times of a training step with the pooling layers of each library, and of the pools of mlx.nn alone."""
     make, shape = networks.MODELS[name]
@@ -246,9 +155,7 @@ def measure_all(quick: bool) -> list[dict[str, Any]]:
     for _ in range(1 if quick else ROUNDS):
         rounds.append([measured(case) for case in (*cases, *small)])
         rounds[-1] += [trained(name, quick) for name in networks.MODELS]
-    rows = [median_row(same) for same in zip(*rounds)]
-    with mx.stream(mx.cpu):
-        return rows + [counted(case) for case in cases]
+    return [median_row(same) for same in zip(*rounds)]
 
 
 def ratio(row: dict[str, Any], measure: str) -> float:
@@ -314,17 +221,16 @@ def steps_table(runs: list[dict[str, Any]]) -> str:
     return timing.table([*header, "step in ms, `mlx.nn`", "`mlx_unpool`", "speed-up"], lines)
 
 
-def bytes_table(runs: list[dict[str, Any]]) -> str:
+def bytes_table(_: list[dict[str, Any]]) -> str:
     """Bytes of six layers, and how many kernels are launched for all."""
     lines, launches = [], []
-    for row in runs[-1]["rows"]:
-        if "bytes" in row:
-            found = row["bytes"]
-            ours, uncached, _ = found["ours"]
-            line = [row["case"], *(f"{found[who][0] / 1e6:.1f}" for who in ("mlx.nn", "ours"))]
-            line += [f"{found[who][0] / ours:.1f}" for who in ("mlx.nn", "mlx.nn, compiled")]
-            lines += [[*line, f"{found['mlx.nn'][1] / uncached:.1f}"]] if row["case"] in SIX else []
-            launches.append([cost[2] for cost in found.values()])
+    for row in timing.load("bytes"):
+        found = row["bytes"]
+        ours, uncached, _ = found["ours"]
+        line = [row["case"], *(f"{found[who][0] / 1e6:.1f}" for who in ("mlx.nn", "ours"))]
+        line += [f"{found[who][0] / ours:.1f}" for who in ("mlx.nn", "mlx.nn, compiled")]
+        lines += [[*line, f"{found['mlx.nn'][1] / uncached:.1f}"]] if row["case"] in SIX else []
+        launches.append([cost[2] for cost in found.values()])
     header = ["forward and gradient", "MB, `mlx.nn`", "MB, `mlx_unpool`"]
     header += ["ratio", "ratio, compiled", "ratio without a cache"]
     plain, compiled, ours = (" to ".join(map(str, sorted({min(n), max(n)}))) for n in zip(*launches))
@@ -363,25 +269,10 @@ def pages(runs: list[dict[str, Any]]) -> dict[Path, str]:
     return {USERS_PAGE: page, README: timing.put(README.read_text(), WRITE, readme_table(runs))}
 
 
-def main() -> None:
-    """Measure, or write the pages."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    either = parser.add_mutually_exclusive_group()
-    either.add_argument("--quick", action="store_true", help="use small arrays")
-    either.add_argument("--store", action="store_true", help="store the run")
-    either.add_argument("--write", action="store_true", help="write the tables of the stored runs")
-    options = parser.parse_args()
-    if options.write:
-        for page, text in pages(timing.two_runs("mlx_nn")).items():
-            page.write_text(text)
-        return
-    start = timing.machine()
-    rows = measure_all(options.quick)
-    if options.store:
-        timing.save("mlx_nn", start, rows)
-    run = {"machine": start, "rows": rows}
-    print("\n\n".join(table([run]) for table in TABLES.values()))
+def report(run: dict[str, Any]) -> str:
+    """All tables."""
+    return "\n\n".join(table([run]) for table in TABLES.values())
 
 
 if __name__ == "__main__":
-    main()
+    program.main("mlx_nn", __doc__, measure_all, report, lambda: pages(timing.two_runs("mlx_nn")))

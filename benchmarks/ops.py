@@ -9,11 +9,11 @@ The page shows the last two stored runs, of each speed-up the smaller one. On a 
 as well, and only the table on the screen shows it.
 """
 
-import argparse
 import math
 import os
 import statistics
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 # Otherwise PyTorch's idle threads spin on the core that the next measurement needs.
@@ -22,7 +22,7 @@ os.environ["KMP_BLOCKTIME"] = "0"
 
 import mlx.core as mx
 import numpy as np
-from harness import timing
+from harness import program, timing
 
 import mlx_unpool
 from mlx_unpool import _backends, _derivatives
@@ -144,33 +144,30 @@ def table(runs: list[dict[str, Any]], devices: list[str]) -> str:
     return timing.table(["operation", "window", *header], lines)
 
 
-def page(runs: list[dict[str, Any]]) -> str:
+def report(runs: list[dict[str, Any]], devices: list[str]) -> str:
+    """The table and the machine."""
+    return f"{table(runs, devices)}\n\n{timing.description(runs, 'mlx', 'torch')}"
+
+
+def pages(runs: list[dict[str, Any]]) -> dict[Path, str]:
     """The text of docs/benchmarks.md with the table of these runs."""
-    report = f"{table(runs, ['cpu'])}\n\n{timing.description(runs, 'mlx', 'torch')}"
-    return timing.put(PAGE.read_text(), "python benchmarks/ops.py --write", report)
+    text = report(runs, ["cpu"])
+    return {PAGE: timing.put(PAGE.read_text(), "python benchmarks/ops.py --write", text)}
 
 
-def main() -> None:
-    """Measure, or write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    either = parser.add_mutually_exclusive_group()
-    either.add_argument("--quick", action="store_true", help="use one small size")
-    either.add_argument("--store", action="store_true", help="store the run")
-    either.add_argument("--write", action="store_true", help="write the table of the stored runs")
-    options = parser.parse_args()
-    if options.write:
-        PAGE.write_text(page(timing.two_runs("ops")))
-        return
+def measure_all(quick: bool) -> list[dict[str, Any]]:
+    """The rows of the table."""
     import torch
 
     torch.set_num_threads(1)
-    start = timing.machine()
-    rows = [measured(o, w, options.quick) for o in OPERATIONS for w in WINDOWS]
-    if options.store:
-        timing.save("ops", start, rows)
-    run = {"machine": start, "rows": rows}
-    print(f"{table([run], devices())}\n\n{timing.description([run], 'mlx', 'torch')}")
+    return [measured(o, w, quick) for o in OPERATIONS for w in WINDOWS]
 
 
 if __name__ == "__main__":
-    main()
+    program.main(
+        "ops",
+        __doc__,
+        measure_all,
+        lambda run: report([run], devices()),
+        lambda: pages(timing.two_runs("ops")),
+    )

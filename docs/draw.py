@@ -23,14 +23,13 @@ import matplotlib.pyplot as plt
 from PIL import Image
 
 sys.path.append(str(Path(__file__).parent.parent / "examples"))
-from common.digit_scenes import scenes_to_evaluate
-from common.drawing import GREY, colour_map, frame
-from common.folders import read_image
-
 import hair
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
+from common.digit_scenes import scenes_to_evaluate
+from common.drawing import GREY, colour_map, frame
+from common.folders import read_image
 from mlx_unpool_zoo.inputs import array_of
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d

@@ -12,32 +12,33 @@ import argparse
 from contextlib import ExitStack
 from pathlib import Path
 
-from common.brain_volumes import (
-    LABELS,
-    PLANES,
-    SIZE,
-    THICKNESS,
-    add_plane,
-    colour_table,
-    conform,
-    read_scan,
-    sagittal_channels,
-    split_hemispheres,
-    with_both_hemispheres,
-)
-from common.command_line import run_program
-from common.drawing import frame, show_classes
-from common.files import check_output_folder, checksum, replacing
+from common.command_line import extra, run_program
 
-import matplotlib.pyplot as plt
-import mlx.core as mx
-import mlx_unpool_zoo as zoo
-import nibabel
-import numpy as np
-from mlx.utils import tree_flatten
-from nibabel.spatialimages import SpatialImage
-from nilearn.image import resample_to_img
-from tqdm import tqdm
+with extra("examples"):
+    import matplotlib.pyplot as plt
+    import mlx.core as mx
+    import mlx_unpool_zoo as zoo
+    import nibabel
+    import numpy as np
+    from common.brain_volumes import (
+        LABELS,
+        PLANES,
+        SIZE,
+        THICKNESS,
+        add_plane,
+        colour_table,
+        conform,
+        read_scan,
+        sagittal_channels,
+        split_hemispheres,
+        with_both_hemispheres,
+    )
+    from common.drawing import frame, show_classes
+    from common.files import check_output_folder, checksum, replacing
+    from mlx.utils import tree_flatten
+    from nibabel.spatialimages import SpatialImage
+    from nilearn.image import resample_to_img
+    from tqdm import tqdm
 
 PUBLISHED = "https://zenodo.org/records/10390573"
 RESULTS = "scan.mgz", "labels.mgz", "labels.nii.gz", "labels.txt", "labels.png"

@@ -11,15 +11,16 @@ file gets its final name, it is loaded and compared with the model.
 import argparse
 from pathlib import Path
 
-from common.command_line import run_program
-from common.files import check_output_file, replacing
+from common.command_line import extra, run_program
 
-import mlx.core as mx
-import mlx.nn as nn
-import mlx_unpool_zoo as zoo
-from mlx.utils import tree_map
+with extra("examples"):
+    import mlx.core as mx
+    import mlx.nn as nn
+    import mlx_unpool_zoo as zoo
+    from common.files import check_output_file, replacing
+    from mlx.utils import tree_map
 
-import mlx_unpool
+    import mlx_unpool
 
 
 def export(model: nn.Module, shapes: list[tuple[int, ...]], path: Path) -> float:

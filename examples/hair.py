@@ -18,16 +18,17 @@ from itertools import tee
 from pathlib import Path
 from typing import Any
 
-from common.command_line import run_program
-from common.files import check_inputs, check_output_file, replacing
-from common.folders import read_image
+from common.command_line import extra, run_program
 
-import mlx_unpool_zoo as zoo
-import numpy as np
-from mlx_unpool_zoo.hair_colour import COLOURS, brightness_of, colour_of, recoloured, table_of
-from mlx_unpool_zoo.inputs import array_of
-from PIL import Image
-from tqdm import tqdm
+with extra("examples"):
+    import mlx_unpool_zoo as zoo
+    import numpy as np
+    from common.files import check_inputs, check_output_file, replacing
+    from common.folders import read_image
+    from mlx_unpool_zoo.hair_colour import COLOURS, brightness_of, colour_of, recoloured, table_of
+    from mlx_unpool_zoo.inputs import array_of
+    from PIL import Image
+    from tqdm import tqdm
 
 PHOTOGRAPHS = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff")  # that are written
 VIDEOS = (".mp4", ".mov", ".mkv", ".m4v", ".webm", ".avi")  # the first three are also written

@@ -14,18 +14,19 @@ import argparse
 import sys
 from pathlib import Path
 
-from common.command_line import run_program
-from common.drawing import PICTURE_SUFFIXES, draw_rows
-from common.files import check_inputs, check_output_file, replacing
-from common.folders import colour_of, files_in, read_image
+from common.command_line import extra, run_program
 
-import mlx.core as mx
-import mlx_unpool_zoo as zoo
-import numpy as np
-from mlx_unpool_zoo.inputs import array_of
-from mlx_unpool_zoo.pytorch import cut
-from PIL import Image
-from tqdm import tqdm
+with extra("examples"):
+    import mlx.core as mx
+    import mlx_unpool_zoo as zoo
+    import numpy as np
+    from common.drawing import PICTURE_SUFFIXES, draw_rows
+    from common.files import check_inputs, check_output_file, replacing
+    from common.folders import colour_of, files_in, read_image
+    from mlx_unpool_zoo.inputs import array_of
+    from mlx_unpool_zoo.pytorch import cut
+    from PIL import Image
+    from tqdm import tqdm
 
 ROWS = 20  # of the picture
 

@@ -31,23 +31,24 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from common.command_line import run_program
-from common.digit_scenes import SPLITS, DrawnScenes, scenes_to_evaluate
-from common.drawing import draw_rows
-from common.files import check_output_folder, reserved, write_file
-from common.folders import Pictures, folders_of, read_folders
-from common.training import adamw, train, weighted_cross_entropy
+from common.command_line import extra, run_program
 
-import mlx.core as mx
-import mlx_unpool_zoo as zoo
-import numpy as np
-from mlx.utils import tree_flatten
-from mlx_unpool_zoo.configuration import IMAGENET
-from mlx_unpool_zoo.metrics import SCORES
-from mlx_unpool_zoo.published import PUBLISHED
-from mlx_unpool_zoo.pytorch import cut
-from mlx_unpool_zoo.segnet import DECODERS, NORMS
-from mlx_unpool_zoo.storage import WEIGHTS
+with extra("examples"):
+    import mlx.core as mx
+    import mlx_unpool_zoo as zoo
+    import numpy as np
+    from common.digit_scenes import SPLITS, DrawnScenes, scenes_to_evaluate
+    from common.drawing import draw_rows
+    from common.files import check_output_folder, reserved, write_file
+    from common.folders import Pictures, folders_of, read_folders
+    from common.training import adamw, train, weighted_cross_entropy
+    from mlx.utils import tree_flatten
+    from mlx_unpool_zoo.configuration import IMAGENET
+    from mlx_unpool_zoo.metrics import SCORES
+    from mlx_unpool_zoo.published import PUBLISHED
+    from mlx_unpool_zoo.pytorch import cut
+    from mlx_unpool_zoo.segnet import DECODERS, NORMS
+    from mlx_unpool_zoo.storage import WEIGHTS
 
 METRICS = "metrics.json"
 FILES = ("checkpoint.safetensors", "log.csv", METRICS, "predictions.png")

@@ -75,11 +75,7 @@ class AdaptivePooling(Pooling):
 
     @staticmethod
     def of(
-        caller: str,
-        rank: int,
-        output_size: int | Sequence[int | None],
-        return_indices: bool,
-        data_format: DataFormat,
+        caller: str, rank: int, output_size: Any, return_indices: Any, data_format: Any
     ) -> AdaptivePooling:
         """The request with these arguments, checked."""
         given = arguments.sequence(output_size, rank)
@@ -216,9 +212,8 @@ class _AdaptiveMaxPool(PoolingLayer):
             return_indices (bool): Return ``(values, indices)``, to unpool with ``kernel_size=None``.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
-        The input can have any floating-point or integer dtype (float64 only on the CPU). Values have the same
-        dtype. There is no ``index_format``, because the windows can differ in size: indices are flat as in
-        ``MaxPool2d``, int32 (int64 for planes of 2^31 positions or more, which only a GPU can pool).
+        The dtypes are those of ``MaxPool2d``. There is no ``index_format``, because the windows can differ in
+        size: indices are flat.
 
         Example:
             >>> mlx_unpool.AdaptiveMaxPool2d((7, None))(mx.zeros((8, 32, 20, 64))).shape

@@ -6,13 +6,12 @@ of mlx.nn divided by that of mlx_unpool: above 1, mlx_unpool is faster. It is th
 measurements, with the lowest and the highest; each call is built while the one before it runs. GB/s
 counts each input and output of a pass once. The first call of a layer compiles a kernel on a GPU.
 
-With --all, check the kernels as mlx_unpool.selftest does, print the table, and then the time of a training
+With --all, check the kernels as the command check does, print the table, and then the time of a training
 step of YOLO's SPPF block with the pools of each library.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import time
@@ -25,7 +24,8 @@ import mlx.optimizers as optim
 
 from . import pooling
 from ._replace import replace_max_pools
-from .selftest import check, device_name, print_versions, run_program
+from ._report import device_name, print_versions, run_renamed
+from .selftest import check
 
 _CASES = {  # name: class, kernel_size, stride and padding, shape of one image
     "2x2/2": ("MaxPool2d", (2, 2, 0), (112, 112, 64)),
@@ -179,17 +179,12 @@ def compare_windows(on_gpu: bool, seconds: float) -> list[str]:
     return noisy
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Print the report. Return 1 if the self-test of ``--all`` finds a kernel that does not agree."""
+def report(everything: bool = False, seconds: float = 0.1) -> int:
+    """Print the report of ``--all`` or a shorter one. Return 1 if the former finds a kernel that is wrong."""
     on_gpu = mx.default_device().type == mx.gpu
-    parser = argparse.ArgumentParser(prog="python -m mlx_unpool.benchmark", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--all", action="store_true", help="the self-test, layers and a block of YOLO")
-    parser.add_argument("--seconds", type=float, default=0.1, help="seconds per measurement (default 0.1)")
-    options = parser.parse_args(arguments)
     print("```text")
     status = 0
-    if options.all:
+    if everything:
         status = check()
     else:
         print_versions(device=device_name(mx.default_device()))
@@ -198,9 +193,9 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"limit of free buffers (mx.set_cache_limit): {limit / 2**30:.4g} GiB; load: {load:.2f}")
     print("```\n")
     start, cpu_start = time.perf_counter(), time.process_time()
-    noisy = compare_windows(on_gpu, options.seconds)
-    if options.all:
-        noisy += compare_block(_GPU_BATCH if on_gpu else 2, options.seconds)
+    noisy = compare_windows(on_gpu, seconds)
+    if everything:
+        noisy += compare_block(_GPU_BATCH if on_gpu else 2, seconds)
     cpu = time.process_time() - cpu_start
     print(f"\nElapsed: {time.perf_counter() - start:.1f} s, CPU time: {cpu:.1f} s.")
     if noisy:
@@ -210,4 +205,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    run_program(main)
+    run_renamed("benchmark", "benchmark")

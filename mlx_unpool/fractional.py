@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 
 from . import _arguments as arguments
-from ._geometry import RegionGeometry, Triple, triple, untriple
+from ._geometry import RegionGeometry, triple, untriple
 from ._layer import PoolingLayer
 from ._requests import Plan, Pooling, cached_plan, interned
 from ._types import ArrayOrPair, DataFormat, IntOrTuple, Stream, is_float
@@ -45,12 +45,6 @@ class FractionalGeometry(RegionGeometry):
 def _positive(x: Any) -> Any:
     """``max(x, 0)`` for an integer or an array."""
     return x * (x > 0)
-
-
-def fractional_geometry(size: Triple, pooled: Triple, kernel: Triple) -> FractionalGeometry:
-    """The windows of fractional pooling."""
-    regular = tuple((k, k) if k == length else None for length, k in zip(size, kernel))
-    return FractionalGeometry(size, pooled, kernel, regular)
 
 
 def fractional_bounds(samples: mx.array, g: FractionalGeometry) -> mx.array:
@@ -89,15 +83,10 @@ class FractionalPooling(Pooling):
 
     @staticmethod
     def of(
-        caller: str,
-        rank: int,
-        kernel_size: IntOrTuple,
-        output_size: IntOrTuple | None,
-        output_ratio: float | Sequence[float] | None,
-        return_indices: bool,
-        data_format: DataFormat,
+        caller: str, rank: int, kernel_size: Any, given: tuple, return_indices: Any, data_format: Any
     ) -> FractionalPooling:
-        """The request with these arguments, checked."""
+        """The request with these arguments, checked. ``given``: output size and output ratio."""
+        output_size, output_ratio = given
         kernel = arguments.integers(caller, "kernel_size", kernel_size, rank, least=1)
         if (output_size is None) == (output_ratio is None):
             raise ValueError(
@@ -168,7 +157,9 @@ class FractionalPooling(Pooling):
         of_uniform = layout.batch, layout.channels, self.rank
         if of_samples not in (None, of_uniform):
             raise self.error("random_samples", f"have the shape {of_uniform}", of_samples)
-        return self.plan_with(layout, fractional_geometry(size, triple(count), triple(self.kernel)))
+        kernel = triple(self.kernel)
+        regular = tuple((k, k) if k == length else None for length, k in zip(size, kernel))
+        return self.plan_with(layout, FractionalGeometry(size, triple(count), kernel, regular))
 
 
 def _ratios(caller: str, name: str, value: Any, count: int) -> tuple[float, ...]:
@@ -214,7 +205,7 @@ def fractional_max_pool2d(
 
     See also: ``FractionalMaxPool2d`` for the other arguments, results and errors; ``max_unpool2d``.
     """
-    options = output_size, output_ratio, return_indices, data_format
+    options = (output_size, output_ratio), return_indices, data_format
     request = FractionalPooling.of("fractional_max_pool2d", 2, kernel_size, *options)
     return request.run(x, stream, samples=random_samples, key=key)
 
@@ -247,7 +238,7 @@ def fractional_max_pool3d(
 
     See also: ``FractionalMaxPool3d`` for the other arguments, results and errors; ``max_unpool3d``.
     """
-    options = output_size, output_ratio, return_indices, data_format
+    options = (output_size, output_ratio), return_indices, data_format
     request = FractionalPooling.of("fractional_max_pool3d", 3, kernel_size, *options)
     return request.run(x, stream, samples=random_samples, key=key)
 
@@ -285,9 +276,8 @@ class _FractionalMaxPool(PoolingLayer):
             return_indices (bool): Return ``(values, indices)``, to unpool with ``kernel_size=None``.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
-        The input can have any floating-point or integer dtype (float64 only on the CPU). Values have the same
-        dtype. There is no ``index_format``, because windows have random positions: indices are flat as in
-        ``MaxPool2d``, int32 (int64 for planes of 2^31 positions or more, which only a GPU can pool).
+        The dtypes are those of ``MaxPool2d``. There is no ``index_format``, because windows have random
+        positions: indices are flat.
 
         Example:
             >>> mlx_unpool.FractionalMaxPool2d(2, output_ratio=0.7)(mx.zeros((8, 32, 32, 64))).shape
@@ -332,9 +322,8 @@ class _FractionalMaxPool(PoolingLayer):
         return self._request().run(x, stream, self.training, random_samples, key)
 
     def _request(self) -> FractionalPooling:
-        size = self.kernel_size, self.output_size, self.output_ratio
-        options = self.return_indices, self.data_format
-        return FractionalPooling.of(type(self).__name__, self.rank, *size, *options)
+        options = (self.output_size, self.output_ratio), self.return_indices, self.data_format
+        return FractionalPooling.of(type(self).__name__, self.rank, self.kernel_size, *options)
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):

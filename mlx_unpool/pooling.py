@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import mlx.core as mx
 
@@ -34,19 +34,10 @@ class MaxPooling(Pooling):
 
     @staticmethod
     def of(
-        caller: str,
-        rank: int,
-        kernel_size: IntOrTuple,
-        stride: IntOrTuple | None,
-        padding: Padding,
-        dilation: IntOrTuple,
-        ceil_mode: bool,
-        return_indices: bool,
-        index_format: IndexFormat,
-        data_format: DataFormat,
+        caller: str, rank: int, given: tuple, return_indices: Any, index_format: Any, data_format: Any
     ) -> MaxPooling:
-        """The request with these arguments, checked."""
-        window = arguments.window_of(caller, rank, kernel_size, stride, padding, dilation, ceil_mode)
+        """The request with these arguments, checked. ``given``: kernel size, stride, padding and so on."""
+        window = arguments.window_of(caller, rank, *given)
         arguments.check_flag(caller, "return_indices", return_indices)
         arguments.check_choice(caller, "index_format", index_format, INDEX_FORMATS)
         if index_format == "window" and window.elements > MAX_WINDOW_INDICES:
@@ -101,8 +92,9 @@ def max_pool1d(
 
     See also: ``MaxPool1d`` for the other arguments, results and errors; ``max_unpool1d``.
     """
-    options = dilation, ceil_mode, return_indices, index_format, data_format
-    return MaxPooling.of("max_pool1d", 1, kernel_size, stride, padding, *options).run(x, stream)
+    window = kernel_size, stride, padding, dilation, ceil_mode
+    request = MaxPooling.of("max_pool1d", 1, window, return_indices, index_format, data_format)
+    return request.run(x, stream)
 
 
 @arguments.signature
@@ -138,8 +130,9 @@ def max_pool2d(
 
     See also: ``MaxPool2d`` for the other arguments, results and errors; ``max_unpool2d``.
     """
-    options = dilation, ceil_mode, return_indices, index_format, data_format
-    return MaxPooling.of("max_pool2d", 2, kernel_size, stride, padding, *options).run(x, stream)
+    window = kernel_size, stride, padding, dilation, ceil_mode
+    request = MaxPooling.of("max_pool2d", 2, window, return_indices, index_format, data_format)
+    return request.run(x, stream)
 
 
 @arguments.signature
@@ -170,8 +163,9 @@ def max_pool3d(
 
     See also: ``MaxPool3d`` for the other arguments, results and errors; ``max_unpool3d``.
     """
-    options = dilation, ceil_mode, return_indices, index_format, data_format
-    return MaxPooling.of("max_pool3d", 3, kernel_size, stride, padding, *options).run(x, stream)
+    window = kernel_size, stride, padding, dilation, ceil_mode
+    request = MaxPooling.of("max_pool3d", 3, window, return_indices, index_format, data_format)
+    return request.run(x, stream)
 
 
 class _MaxPool(PoolingLayer):
@@ -241,7 +235,7 @@ class _MaxPool(PoolingLayer):
     def _request(self) -> MaxPooling:
         window = self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode
         options = self.return_indices, self.index_format, self.data_format
-        return MaxPooling.of(type(self).__name__, self.rank, *window, *options)
+        return MaxPooling.of(type(self).__name__, self.rank, window, *options)
 
 
 class MaxPool1d(_MaxPool):
@@ -275,8 +269,6 @@ class MaxPool2d(_MaxPool):
         >>> values, indices = pool(mx.arange(16.0).reshape(1, 4, 4, 1))
         >>> values.squeeze().tolist(), indices.squeeze().tolist()
         ([[5.0, 7.0], [13.0, 15.0]], [[5, 7], [13, 15]])
-        >>> values.dtype, indices.dtype
-        (mlx.core.float32, mlx.core.int32)
 
     See also: ``__init__`` for the arguments; ``MaxUnpool2d`` for the partial inverse; ``max_pool2d``.
     """

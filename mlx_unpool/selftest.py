@@ -8,23 +8,19 @@ Exit status: 0 if all kernels agree, 1 if one does not, 2 if there is no Metal o
 
 from __future__ import annotations
 
-import argparse
 import math
-import platform
-import signal
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import version
-from typing import Any, NoReturn
+from typing import Any
 
 import mlx.core as mx
 
-from . import __version__, _backends
+from . import _backends
 from ._arguments import window_of
 from ._geometry import Geometry, WindowGeometry
+from ._report import device_name, print_versions, run_renamed
 from .adaptive import AdaptiveGeometry, adaptive_bounds, adaptive_geometry
 
 _GROUP = (2, 1, 24, 24, 64)  # (B, D, H, W, C)
@@ -156,40 +152,9 @@ def _row(label: str, dtype: str, *cells: str) -> str:
     return "  ".join((label.ljust(19), dtype.ljust(8), *columns)).rstrip()
 
 
-def run_program(main: Callable[[], int | None]) -> NoReturn:
-    """Run a program and exit. If a reader such as ``head`` closes its output, it ends without a traceback."""
-    if hasattr(signal, "SIGPIPE"):  # not on Windows
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    try:
-        sys.exit(main())
-    finally:
-        mx.clear_streams()  # otherwise MLX may crash when the interpreter exits
-
-
-def print_versions(**more: str) -> None:
-    """Print the versions and the system, then ``more``: one name and value per line."""
-    lines = {"mlx_unpool": __version__, "mlx": version("mlx"), "Python": platform.python_version()}
-    for name, value in (lines | {"system": platform.platform()} | more).items():
-        print(f"{name:12}{value}")
-    print(flush=True)
-
-
-def device_name(device: Any) -> str:
-    """The name and architecture of a device, such as the model of a chip."""
-    info = mx.device_info(device)
-    return f"{info.get('device_name', 'unknown device')} {info.get('architecture', '')}".rstrip()
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Print the report and return the exit status."""
-    summary, details, status = (__doc__ or "").strip().split("\n\n")
-    argparse.ArgumentParser(
-        prog="python -m mlx_unpool.selftest",
-        description=summary + "\n\n" + details,
-        epilog=status,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    ).parse_args(arguments)
-    print("```text")  # a Markdown code block
+def report() -> int:
+    """Print the results as a block of Markdown, and return the exit status."""
+    print("```text")
     try:
         return check()
     finally:
@@ -208,4 +173,4 @@ def check() -> int:
 
 
 if __name__ == "__main__":
-    run_program(main)
+    run_renamed("selftest", "check")

@@ -31,23 +31,14 @@ class MaxUnpooling(Request):
     needs_output_size: bool  # whether the default size is refused
 
     @staticmethod
-    def of(
-        caller: str,
-        rank: int,
-        kernel_size: IntOrTuple | None,
-        stride: IntOrTuple | None,
-        padding: Padding,
-        dilation: IntOrTuple,
-        data_format: DataFormat,
-        from_pool: bool = False,
-    ) -> MaxUnpooling:
-        """The request with these arguments, checked."""
+    def of(caller: str, rank: int, given: tuple, data_format: Any, from_pool: bool = False) -> MaxUnpooling:
+        """The request with these arguments, checked. ``given``: kernel size, stride, padding and dilation."""
         first = arguments.channels_come_first(caller, data_format)
         window = None
-        if kernel_size is not None:
-            window = arguments.window_of(caller, rank, kernel_size, stride, padding, dilation)
+        if given[0] is not None:
+            window = arguments.window_of(caller, rank, *given)
         else:
-            arguments.check_no_window(caller, stride, padding, dilation)
+            arguments.check_no_window(caller, *given[1:])
         needs_output_size = window is None or (max(window.stride) > 1 and (from_pool or window.same))
         return interned(MaxUnpooling, caller, rank, first, window, needs_output_size)
 
@@ -187,7 +178,7 @@ def max_unpool1d(
 
     See also: ``MaxUnpool1d`` for the other arguments, results and errors; ``max_pool1d``.
     """
-    request = MaxUnpooling.of("max_unpool1d", 1, kernel_size, stride, padding, dilation, data_format)
+    request = MaxUnpooling.of("max_unpool1d", 1, (kernel_size, stride, padding, dilation), data_format)
     return request.run(x, indices, output_size, stream)
 
 
@@ -224,7 +215,7 @@ def max_unpool2d(
 
     See also: ``MaxUnpool2d`` for the other arguments, results and errors; ``max_pool2d``.
     """
-    request = MaxUnpooling.of("max_unpool2d", 2, kernel_size, stride, padding, dilation, data_format)
+    request = MaxUnpooling.of("max_unpool2d", 2, (kernel_size, stride, padding, dilation), data_format)
     return request.run(x, indices, output_size, stream)
 
 
@@ -260,7 +251,7 @@ def max_unpool3d(
 
     See also: ``MaxUnpool3d`` for the other arguments, results and errors; ``max_pool3d``.
     """
-    request = MaxUnpooling.of("max_unpool3d", 3, kernel_size, stride, padding, dilation, data_format)
+    request = MaxUnpooling.of("max_unpool3d", 3, (kernel_size, stride, padding, dilation), data_format)
     return request.run(x, indices, output_size, stream)
 
 
@@ -389,8 +380,7 @@ class _MaxUnpool(Layer):
 
     def _request(self) -> MaxUnpooling:
         window = self.kernel_size, self.stride, self.padding, self.dilation
-        options = self.data_format, self._from_pool
-        return MaxUnpooling.of(type(self).__name__, self.rank, *window, *options)
+        return MaxUnpooling.of(type(self).__name__, self.rank, window, self.data_format, self._from_pool)
 
 
 class MaxUnpool1d(_MaxUnpool):

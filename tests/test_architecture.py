@@ -25,8 +25,10 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 TREES = {path: ast.parse(path.read_text()) for path in MODULES}
 # From top to bottom: a module imports only modules from lines below its own.
 LAYERS = """
-benchmark __main__
+__main__
+benchmark
 selftest
+_report
 __init__
 _replace unpooling
 pooling adaptive fractional _formats

@@ -1,4 +1,4 @@
-"""``python -m mlx_unpool.benchmark``: its report on small arrays, independent of the times."""
+"""``python -m mlx_unpool benchmark``: its report on small arrays, independent of the times."""
 
 import inspect
 import itertools
@@ -47,7 +47,7 @@ def rows(said: str) -> dict[str, list[str]]:
 def test_the_report_has_ratios_of_the_turns_and_a_warning_if_they_differ(small, times, capsys):
     turns = [(2e-6, 1e-6), (2e-6, 1.2e-6), (2e-6, 0.8e-6), (2e-6, 1e-6), (1e-6, 0.5e-6)]
     times(1, *(time for turn in turns for time in turn), 1e-6)
-    assert benchmark.main(["--seconds", "0"]) == 0
+    assert benchmark.report(seconds=0) == 0
     said = capsys.readouterr().out
     assert re.match(r"```text\nmlx_unpool +\d.*\nmlx +\d.*\nPython .*\nsystem .*\ndevice +\w", said)
     assert re.search(r"\nlimit of free buffers .*: [\d.]+ GiB; load: [\d.]+\n```\n", said)
@@ -112,7 +112,7 @@ def test_all_checks_the_kernels_and_measures_layers_and_a_block(times, monkeypat
     times(1)
     for status in (0, 1, 2):
         monkeypatch.setattr(benchmark, "check", lambda status=status: print("self-test") or status)
-        assert benchmark.main(["--all"]) == (status == 1)
+        assert benchmark.report(everything=True) == (status == 1)
         said = capsys.readouterr().out
         assert said.startswith("```text\nself-test\nfirst call")
         assert {*WINDOWS, "SPPF block"} < set(rows(said))

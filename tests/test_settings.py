@@ -116,7 +116,7 @@ def test_the_module_prints_versions_devices_and_the_backend(name):
     assert "(cpu)" in lines["devices"]
     missing = "" if not name or AVAILABLE[name] else ", not available on this machine"
     assert lines["backend"] in ([f"{name}{missing}"] if name else BACKENDS)
-    assert done.stdout.endswith("\n\nCheck every kernel: python -m mlx_unpool.selftest\n")
+    assert done.stdout.endswith("\n\nCheck every kernel: python -m mlx_unpool check\n")
 
 
 Unprintable = type("Unprintable", (), {"__repr__": lambda self: 1 / 0})
@@ -205,9 +205,9 @@ def test_a_signal_at_any_moment_leaves_nothing_broken():
     assert (result.returncode, result.stdout) == (0, "alive\n"), result.stderr
 
 
-@pytest.mark.parametrize("module", ["mlx_unpool", "mlx_unpool.selftest", "mlx_unpool.benchmark"])
-def test_a_program_whose_output_is_closed_ends_without_a_traceback(module):
-    command, pipe = [sys.executable, "-m", module], subprocess.PIPE
+@pytest.mark.parametrize("command", ["info", "check", "benchmark"])
+def test_a_program_whose_output_is_closed_ends_without_a_traceback(command):
+    command, pipe = [sys.executable, "-m", "mlx_unpool", command], subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True) as program:
         program.stdout.readline()
         program.stdout.close()
@@ -217,8 +217,22 @@ def test_a_program_whose_output_is_closed_ends_without_a_traceback(module):
 @pytest.mark.skipif(mx.is_available(mx.gpu), reason="there is a GPU here")
 def test_the_self_test_explains_itself_and_needs_a_gpu():
     """tests/metal runs it on the emulated device."""
-    said, done = (run("-m", "mlx_unpool.selftest", *words) for words in (["--help"], []))
-    assert (said.returncode, done.returncode) == (0, 2)
+    said, done = (run("-m", "mlx_unpool", "check", *words) for words in (["--help"], []))
+    assert (said.returncode, done.returncode, done.stderr) == (0, 2, "")
     assert "Exit status: 0 if" in said.stdout
     assert done.stdout.startswith("```text\nmlx_unpool ")
     assert "no kernel was tested" in done.stdout.lower()
+    old = run("-m", "mlx_unpool.selftest")
+    assert (old.returncode, old.stdout) == (2, done.stdout)
+    assert old.stderr == "python -m mlx_unpool.selftest is now: python -m mlx_unpool check\n"
+
+
+def test_the_commands_explain_themselves_and_an_unknown_one_is_refused():
+    said = run("-m", "mlx_unpool", "--help")
+    assert (said.returncode, said.stderr) == (0, "")
+    assert [word for word in ("info", "check", "benchmark") if word not in said.stdout] == []
+    assert run("-m", "mlx_unpool", "info").stdout == run("-m", "mlx_unpool").stdout
+    said = run("-m", "mlx_unpool.benchmark", "--help")
+    assert "--seconds" in said.stdout
+    assert said.stderr.endswith(" is now: python -m mlx_unpool benchmark\n")
+    assert run("-m", "mlx_unpool", "bench").returncode == 2

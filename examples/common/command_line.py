@@ -1,13 +1,29 @@
-"""Run a program and report its errors."""
+"""Run a program and report its errors. This module needs nothing but Python."""
 
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
 
 HINT = (
     "If a GPU kernel failed, set the environment variable MLX_UNPOOL_BACKEND=ops and run the program again, "
     "and please report it with the form at https://github.com/mlx-unpool/mlx-unpool/issues/new/choose"
 )
+
+
+@contextmanager
+def extra(name: str) -> Iterator[None]:
+    """Around imports: if a package is missing, end the program with a line that says which extra has it."""
+    try:
+        yield
+    except ImportError as error:
+        package = (error.name or "").partition(".")[0]
+        if not package or find_spec(package):
+            raise
+        program = Path(sys.argv[0]).name
+        sys.exit(f'Not installed: {package}. {program} needs the extra [{name}]: pip install ".[{name}]"')
 
 
 def run_program(main: Callable[[], int]) -> None:
@@ -20,7 +36,8 @@ def run_program(main: Callable[[], int]) -> None:
     """
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        status = main()
+        with extra("examples"):
+            status = main()
     except (ValueError, OSError) as error:
         print(error, file=sys.stderr)
         status = 1

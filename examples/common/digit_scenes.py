@@ -8,13 +8,13 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from common.folders import Pictures, colour_of
-
 import mlx.core as mx
 import numpy as np
 from mlx_unpool_zoo import Model
 from scipy.ndimage import zoom
 from sklearn.datasets import load_digits, load_sample_image
+
+from common.folders import Pictures, colour_of
 
 DIGITS = (0, 1, 4, 7)  # four of ten, which a network learns to tell apart in half a minute
 CLASS_NAMES = ("background", *map(str, DIGITS))

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from common.files import write_file
-
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
@@ -14,6 +12,8 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.text import Text
+
+from common.files import write_file
 
 matplotlib.use("Agg")
 GREY = "#7a7a7a"  # readable on light and dark pages

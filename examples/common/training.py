@@ -21,13 +21,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from common.files import load_arrays, save_arrays, write_file
-
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
 from tqdm import tqdm
+
+from common.files import load_arrays, save_arrays, write_file
 
 LOG = ("step", "loss", "learning_rate", "validation_miou")  # the last is nan except at checkpoints
 

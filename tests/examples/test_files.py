@@ -15,12 +15,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from common.files import load_arrays, save_arrays, write_file
-
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
+from common.files import load_arrays, save_arrays, write_file
 from helpers.faults import check_faults, contents, damaged
 from helpers.programs import Bomb, environment
 from helpers.small_models import save_state

@@ -6,11 +6,10 @@ import re
 import signal
 import sys
 
-from common import digit_scenes, training
-
 import mlx.core as mx
 import numpy as np
 import pytest
+from common import digit_scenes, training
 from helpers.faults import contents
 from helpers.programs import call
 from mlx_unpool_zoo import from_pretrained, metrics

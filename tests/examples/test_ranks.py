@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-from common import training
-
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
 import numpy as np
 import pytest
 import train
+from common import training
 from helpers.faults import ctrl_c_raises
 from helpers.programs import environment
 from mlx_unpool_zoo import from_pretrained

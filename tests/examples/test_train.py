@@ -7,16 +7,15 @@ import signal
 from pathlib import Path
 from zlib import crc32
 
-from common.files import reserved
-from common.folders import Pictures, read_folders
-from common.training import weighted_cross_entropy
-
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
 import predict
 import pytest
 import train
+from common.files import reserved
+from common.folders import Pictures, read_folders
+from common.training import weighted_cross_entropy
 from helpers.faults import contents
 from helpers.programs import call
 from helpers.small_models import randomised, save_state, small_model

@@ -1,4 +1,4 @@
-"""``python -m mlx_unpool.selftest`` reports what is true, here on the emulated device."""
+"""``python -m mlx_unpool check`` reports what is true, here on the emulated device."""
 
 import re
 
@@ -37,9 +37,9 @@ def run(monkeypatch, capsys):
     def run(device: emulator.Emulator) -> tuple[int, str]:
         capsys.readouterr()
         with device.installed():
-            return selftest.main([]), capsys.readouterr().out
+            return selftest.report(), capsys.readouterr().out
 
-    emulator.compile_all([lambda: mx.array(selftest.main([]))])
+    emulator.compile_all([lambda: mx.array(selftest.report())])
     return run
 
 

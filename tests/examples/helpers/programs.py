@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-from common.command_line import run_program
-
 import pytest
+from common.command_line import run_program
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"

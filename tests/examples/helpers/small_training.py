@@ -10,10 +10,9 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from common.training import adamw, train, weighted_cross_entropy
-
 import mlx.core as mx
 import numpy as np
+from common.training import adamw, train, weighted_cross_entropy
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo.segnet import SegNet
 
