@@ -45,7 +45,7 @@ RESULTS = "scan.mgz", "labels.mgz", "labels.nii.gz", "labels.txt", "labels.png"
 CHECKPOINTS = {plane.name: f"aparc_vinn_{plane.name}_v2.0.0.pkl" for plane in PLANES}
 WEIGHTS = f"""weights:
   FastSurfer publishes a checkpoint for each plane at {PUBLISHED}.
-  Download all three and convert them (this needs PyTorch, but runs no code from the files):
+  Download all three and convert them (no code from the files is run):
 
     python -m mlx_unpool_zoo.convert fastsurfer_vinn {CHECKPOINTS["coronal"]} fastsurfer/coronal
     python -m mlx_unpool_zoo.convert fastsurfer_vinn {CHECKPOINTS["sagittal"]} fastsurfer/sagittal

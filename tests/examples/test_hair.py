@@ -17,8 +17,8 @@ from helpers.faults import check_faults, contents, damaged
 from helpers.programs import ROOT, call
 from helpers.small_models import randomised, small_model
 from helpers.tflite_files import OPERATORS, constants_of, tflite_of
+from mlx_unpool_zoo.checkpoints import read_tflite
 from mlx_unpool_zoo.hair import stretched
-from mlx_unpool_zoo.tflite import read_tflite
 from PIL import Image, ImageCms
 
 # The published file, pictures, and the confidences of MediaPipe for them.

@@ -255,7 +255,6 @@ def test_segnet_starts_from_the_weights_of_vgg16(tmp_path):
 
 @pytest.mark.skipif(not ENET_CAMVID.is_dir(), reason="the trained ENet is not here (ENET_CAMVID)")
 def test_a_trained_enet_gives_what_pytorch_gives_on_camvid(tmp_path):
-    pytest.importorskip("torch", reason="reads the checkpoint")
     expected = np.load(ENET_CAMVID / "reference.npz")
     source, names = ENET_CAMVID / "best_model.pth", ("0001TP_006690", "0016E5_07959")
     call("mlx_unpool_zoo.convert", "enet", source, tmp_path / "enet", "--input", "raw")

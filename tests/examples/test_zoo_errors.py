@@ -15,7 +15,8 @@ import pytest
 import yaml
 from helpers.programs import call
 from helpers.small_models import SMALL, edit_config, save_state, sizes_of, small_model
-from mlx_unpool_zoo.pytorch import config_of, load_state_dict, to_state_dict
+from mlx_unpool_zoo.checkpoints import config_of
+from mlx_unpool_zoo.pytorch import load_state_dict, to_state_dict
 from PIL import Image
 
 
@@ -280,7 +281,8 @@ def test_a_converted_enet_predicts(tmp_path):
         assert np.array_equal(labels, zoo.from_pretrained(tmp_path / "raw").predict(picture))
         colour = zoo.CAMVID[labels.getpixel((3, 4))]["colour"]
         assert labels.convert("RGB").getpixel((3, 4)) == tuple(colour)
-    words = tmp_path / "raw", street, tmp_path / "raw" / "street.png", "--output", drawing
+    other = Path(shutil.copy(street, tmp_path / "raw"))
+    words = tmp_path / "raw", street, other, "--output", drawing
     said = call("predict.py", *words, status=1).stderr
     assert said == "images must have different names, but got street, street.\n"
 

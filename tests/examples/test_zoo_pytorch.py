@@ -1,6 +1,5 @@
 """State dicts of PyTorch for MLX models: for users' own networks, and published ones."""
 
-import pickle
 import re
 import runpy
 import sys
@@ -11,10 +10,10 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
-from helpers.programs import Bomb
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo import pytorch
-from mlx_unpool_zoo.pytorch import convert_state_dict, read_state, to_state_dict
+from mlx_unpool_zoo.checkpoints import arrays_of, read_state
+from mlx_unpool_zoo.pytorch import convert_state_dict, to_state_dict
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.external
@@ -176,18 +175,14 @@ def test_a_whole_pickled_model_is_read_without_its_code(tmp_path, monkeypatch):
         assert all(np.array_equal(found[name], expected[name]) for name in expected)
 
 
-def test_nested_modules_and_keys_and_expanded_tensors_take_neither_time_nor_memory(tmp_path):
-    """2^20 modules, keys of a dict with 2^100 elements, which Python would count, tensors of petabytes."""
+def test_nested_modules_and_expanded_tensors_take_neither_time_nor_memory(tmp_path):
+    """2^20 modules, tensors of petabytes."""
     path, model = tmp_path / "large.pth", torch.nn.Linear(1, 1)
     for _ in range(20):
         outer = torch.nn.Module()
         outer.a, outer.b, model = model, model, outer
     torch.save(model, path)
     with pytest.raises(ValueError, match=r"large\.pth: the names in a model must have at most 10 million"):
-        read_state(path)
-    tuples = b"K\x01\x85" + b"".join(b"q%ch%c\x86" % (n, n) for n in range(100))  # PUT n, GET n, TUPLE2
-    path.write_bytes(b"\x80\x04" + tuples + b"0}hZK\x01s.")
-    with pytest.raises(ValueError, match=r"large\.pth: it cannot be read .* with more than 100,000"):
         read_state(path)
     one, large = torch.zeros(1).half(), torch.zeros(10**6).half()
     for state in (
@@ -208,21 +203,7 @@ def test_arrays_without_numbers_are_refused_by_name():
         (np.array([None]), "object"),
     ):
         with pytest.raises(ValueError, match=f"^a.weight must be a dense array of numbers, .* of {kind}.$"):
-            pytorch.arrays_of({"a.weight": value})
-
-
-def test_code_in_a_checkpoint_is_never_run(tmp_path):
-    bomb, path = Bomb(tmp_path / "ran"), tmp_path / "bad.pth"
-    torch.save({"state_dict": {"a": torch.ones(2), "b": bomb}, "config": bomb}, path)
-    with pytest.warns(UserWarning, match=r"Ignored entries that are not arrays: b\."):
-        assert list(read_state(path)) == ["a"]
-    torch.save({"state_dict": {"b": bomb}}, path)
-    with pytest.raises(ValueError, match=r"'b' is .* export its state dict: torch.save\("):
-        read_state(path)
-    path.write_bytes(pickle.dumps(bomb))
-    with pytest.raises(ValueError, match=r"bad\.pth"):
-        read_state(path)
-    assert not (tmp_path / "ran").exists()  # test_files.py shows that the payload would run
+            arrays_of({"a.weight": value})
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
@@ -234,9 +215,3 @@ def test_a_file_without_a_state_dict_says_how_to_export_one(tmp_path):
         content.save(path) if hasattr(content, "save") else torch.save(content, path)
         with pytest.raises(ValueError, match=rf"none.pth: .*{says}.* torch.save\(model.state_dict"):
             read_state(path)
-    with pytest.raises(ValueError, match="there is no such file"):
-        read_state(tmp_path / "missing.pth")
-    for name in ("text.pth", "text.safetensors", "text.h5"):
-        (tmp_path / name).write_text("not a checkpoint")
-        with pytest.raises(ValueError, match=rf"{name}: it [^\n]*not a (file of torch|safetensors)[^\n]*$"):
-            read_state(tmp_path / name)

@@ -14,7 +14,7 @@ import mlx.nn as nn
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, validate_call
 from typing_extensions import NotRequired, TypedDict
 
-from .pytorch import cut
+from .checkpoints import cut
 
 Plane = Literal["axial", "coronal", "sagittal"]
 # Arguments of models are limited, because a file could ask for more modules than fit in memory.

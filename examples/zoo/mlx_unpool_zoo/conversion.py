@@ -15,7 +15,7 @@ from typing_extensions import Self
 
 import mlx_unpool
 
-from . import pytorch
+from . import checkpoints, pytorch
 from .configuration import MODELS, Configured
 
 DTYPES = {name: getattr(mx, name) for name in ("float32", "float16", "bfloat16", "float64")}
@@ -40,8 +40,8 @@ class Converted(Configured):
         ``state_dict`` is a checkpoint or contains tensors or arrays. ``arguments`` are those that neither its
         shapes nor its configuration determine. ``dtype`` and ``strict`` are as for ``Model.from_pretrained``.
         """
-        published = pytorch.config_of(state_dict)
-        state = cls.canonical(pytorch.arrays_of(pytorch.state_of(state_dict)))
+        published = checkpoints.config_of(state_dict)
+        state = cls.canonical(checkpoints.arrays_of(checkpoints.state_of(state_dict)))
         try:
             cls.config_of(state)
         except KeyError as error:  # the name of a parameter
@@ -71,7 +71,7 @@ class Converted(Configured):
         except (KeyError, IndexError, StopIteration) as error:
             raise ValueError(
                 f"these are not weights of {cls.model_type} with the names of "
-                f"{cls.names_of or 'its authors'}: there is no {error} but {pytorch.cut(list(state))}."
+                f"{cls.names_of or 'its authors'}: there is no {error} but {checkpoints.cut(list(state))}."
             ) from None
         renamed = [{ALIASES.get(n, n): v for n, v in given.items()} for given in (published, arguments)]
         file = {n: v for n, v in renamed[0].items() if n in known}
@@ -104,7 +104,7 @@ class Converted(Configured):
 
     def sanitize(self, weights: Mapping[str, Any], *, strict: bool = True) -> dict[str, mx.array]:
         """Convert weights with the authors' names and layout, as arrays of any framework."""
-        state = self.canonical(pytorch.state_of(weights))
+        state = self.canonical(checkpoints.state_of(weights))
         return pytorch.convert_state_dict(self, state, self.pytorch_names, strict=strict)
 
     def set_weights(
@@ -132,9 +132,9 @@ class Converted(Configured):
             new_head = len(shapes) == sum(map(len, problems))  # probably
             raise pytorch.mismatch(type(self).__name__, problems, hint * new_head)
         if new := [*missing, *other]:
-            warnings.warn(f"Parameters with new random values: {pytorch.cut(new)}", stacklevel=3)
+            warnings.warn(f"Parameters with new random values: {checkpoints.cut(new)}", stacklevel=3)
         if unused:
-            warnings.warn(f"Parameters that are ignored: {pytorch.cut(unused)}", stacklevel=3)
+            warnings.warn(f"Parameters that are ignored: {checkpoints.cut(unused)}", stacklevel=3)
         self.load_weights([(n, weights[n]) for n in own.keys() - new], strict=False)
         if dtype is not None:
             wanted = DTYPES.get(dtype) if isinstance(dtype, str) else dtype
@@ -148,4 +148,4 @@ class Converted(Configured):
         """Raise ValueError if a weight is NaN or infinite. Evaluates the weights."""
         found = dict(tree_flatten(self.parameters()))
         if bad := [name for name, value in found.items() if not mx.isfinite(value).all()]:
-            raise ValueError(f"the weights must be finite, but these are not: {pytorch.cut(bad)}")
+            raise ValueError(f"the weights must be finite, but these are not: {checkpoints.cut(bad)}")

@@ -5,8 +5,8 @@
     python -m mlx_unpool_zoo.convert segnet vgg16_bn.pth start --config num_classes=12
     python -m mlx_unpool_zoo.convert hair hair_segmentation.tflite hair
 
-Files may be .safetensors or .tflite files or, if PyTorch is installed, state dicts, checkpoints and whole
-pickled models. No code in a file is run.
+Files may be state dicts, checkpoints and whole pickled models (.pth, .pt, .pkl, .ckpt, .model), .safetensors
+and .tflite files. No code in a file is run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, get_args
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from . import pytorch
+from .checkpoints import read_checkpoint
 from .classes import read_classes
 from .configuration import IMAGENET, MODELS, Plane, naming
 from .model import from_pytorch
@@ -80,7 +80,7 @@ def convert(arguments: argparse.Namespace) -> str:
     plane = plane_of(source, arguments.plane)
     mx.random.seed(0)  # for parameters that are not in the file
     with naming(source):
-        checkpoint = pytorch.read_checkpoint(source)
+        checkpoint = read_checkpoint(source)
         model = from_pytorch(arguments.model, checkpoint, **dict(arguments.config))
     about = model.about
     if arguments.input:

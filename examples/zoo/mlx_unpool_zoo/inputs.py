@@ -12,8 +12,8 @@ import numpy as np
 from mlx.utils import tree_flatten, tree_map
 from PIL import Image
 
+from .checkpoints import cut
 from .configuration import Configured
-from .pytorch import cut
 
 AXES = {1: "L", 2: "H, W", 3: "D, H, W"}
 

@@ -20,6 +20,7 @@ import numpy as np
 from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d, convert_indices
 
 from . import pytorch
+from .checkpoints import arrays_of, cut
 
 Format = Literal["flat", "tensorflow", "tensorflow_batch", "onnx", "onnx_column_major", "pytorch"]
 
@@ -145,17 +146,15 @@ def compare_port(
     """
     kinds = [type(value).__name__ for value in inputs if hasattr(value, "shape")]
     if not isinstance(inputs, list | tuple) or set(kinds) - {"array"}:
-        got = (
-            f"a list with {pytorch.cut(kinds)}" if isinstance(inputs, list | tuple) else type(inputs).__name__
-        )
+        got = f"a list with {cut(kinds)}" if isinstance(inputs, list | tuple) else type(inputs).__name__
         raise TypeError(
             f"'inputs' must be a list of the model's arguments, such as [mx.array(x)], but got {got}."
         )
-    expected = pytorch.arrays_of({"scores": scores})["scores"]
-    feed = list(pytorch.arrays_of({str(n): array for n, array in enumerate(indices)}).values())
+    expected = arrays_of({"scores": scores})["scores"]
+    feed = list(arrays_of({str(n): array for n, array in enumerate(indices)}).values())
     gaps: list[tuple[nn.Module, mx.array, mx.array]] = []
     with pooled_indices(feed, gaps=gaps, format=format):
-        output = pytorch.arrays_of({"scores": model(*inputs)})["scores"]
+        output = arrays_of({"scores": model(*inputs)})["scores"]
     if output.shape != expected.shape:
         raise ValueError(f"'scores' must have the shape {output.shape} but got {expected.shape}.")
     worst = float(np.abs(output - expected).max() / np.ptp(expected))
@@ -168,9 +167,9 @@ def compare_port(
     with pooled_indices(feed, values=True, format=format):
         _, tree = nn.value_and_grad(model, lambda *given: loss(model(*given)))(*inputs)
     ours = pytorch.to_state_dict(model, arrays=tree, **options)
-    theirs = pytorch.arrays_of({n: v for n, v in gradients.items() if v is not None})
+    theirs = arrays_of({n: v for n, v in gradients.items() if v is not None})
     if unknown := [name for name in theirs if name not in ours]:
-        raise ValueError(f"no trainable parameter has these 'gradients': {pytorch.cut(unknown)}.")
+        raise ValueError(f"no trainable parameter has these 'gradients': {cut(unknown)}.")
     norms = {name: float(np.linalg.norm(value)) for name, value in theirs.items()}
     differences = {
         name: float(np.linalg.norm(ours[name] - theirs[name])) / norm

@@ -13,9 +13,9 @@ from requests import RequestException
 
 import mlx_unpool
 
+from .checkpoints import read_checkpoint
 from .configuration import MODELS
 from .files import replacing
-from .pytorch import read_checkpoint
 
 
 class Published(NamedTuple):

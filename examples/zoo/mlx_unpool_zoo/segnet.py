@@ -18,6 +18,7 @@ import numpy as np
 from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d, MaxUnpool2d, MaxUnpool3d
 
 from . import pytorch
+from .checkpoints import arrays_of, state_of
 from .classes import CAMVID
 from .configuration import CITATIONS, IMAGENET, About, Counts, Size, Sizes
 from .layers import BatchNorm
@@ -272,7 +273,7 @@ class SegNet(Model):
 
     def sanitize(self, weights: Mapping[str, Any], *, strict: bool = True) -> dict[str, mx.array]:
         """See ``Model.sanitize``. If there are no decoder weights, the decoder keeps its values."""
-        state = self.canonical(pytorch.arrays_of(pytorch.state_of(weights)))
+        state = self.canonical(arrays_of(state_of(weights)))
         if not any(name.startswith("decoder.") for name in state):
             own = pytorch.to_state_dict(self, self.pytorch_names)
             state |= {name: v for name, v in own.items() if not name.startswith("encoder.")}

@@ -1,0 +1,500 @@
+"""Read files of weights without the frameworks that wrote them. No code in a file is run or imported.
+
+``read_checkpoint(path)`` returns the content of a file, whatever its ending:
+
+- ``torch.save``, in the zip format or the one before PyTorch 1.6: what was saved. Tensors are NumPy arrays
+  (views of the content of the file), those of bfloat16 with the dtype ``BFLOAT16``. Objects of other
+  classes, such as the modules of a whole pickled model, are ``Foreign``.
+- safetensors: a dict of MLX arrays.
+- TensorFlow Lite: see ``read_tflite``.
+
+``state_of(checkpoint)`` returns the state dict in it, ``arrays_of(state)`` its arrays as NumPy arrays, and
+``read_state(path)`` does all three. All raise a ValueError of one line if the content is damaged or is
+something else; only that of ``read_state`` has the path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import pickle
+import re
+import warnings
+import zipfile
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import mlx.core as mx
+import numpy as np
+
+from .files import load_arrays
+
+# Keys under which checkpoints store the state dict.
+KEYS = ("state_dict", "model_state", "model_state_dict", "model", "network")
+HOW_TO_EXPORT = (
+    "In an environment with the model's code, export its state dict: "
+    "torch.save(model.state_dict(), 'weights.pth')."
+)
+BFLOAT16 = np.dtype([("bfloat16", "<u2")])  # the bits of each number: NumPy has no such type
+DTYPES = {  # of PyTorch's storages
+    "torch.DoubleStorage": np.dtype("<f8"),
+    "torch.FloatStorage": np.dtype("<f4"),
+    "torch.HalfStorage": np.dtype("<f2"),
+    "torch.BFloat16Storage": BFLOAT16,
+    "torch.LongStorage": np.dtype("<i8"),
+    "torch.IntStorage": np.dtype("<i4"),
+    "torch.ShortStorage": np.dtype("<i2"),
+    "torch.CharStorage": np.dtype("i1"),
+    "torch.ByteStorage": np.dtype("u1"),
+    "torch.BoolStorage": np.dtype("?"),
+    "torch.ComplexDoubleStorage": np.dtype("<c16"),
+    "torch.ComplexFloatStorage": np.dtype("<c8"),
+    "torch.storage.UntypedStorage": np.dtype("u1"),  # of tensors with one of the next types
+    **{f"torch.uint{bits}": np.dtype(f"<u{bits // 8}") for bits in (16, 32, 64)},
+}
+MAGIC = 0x1950A86A20F9469CFC6C  # the first of the five pickles of a file before PyTorch 1.6
+LIMIT = 2**20  # of the objects that a pickle makes, and of the entries of a zip file
+# Opcodes that import registered classes, allocate memory, or need data from outside.
+REFUSED = b"".join((pickle.EXT1, pickle.EXT2, pickle.EXT4, pickle.BYTEARRAY8, pickle.NEXT_BUFFER))
+# What people take for a file of weights: how it starts, and what to do.
+OTHERS = {
+    b"version https://git-lfs": "a Git LFS pointer. Download the file itself, for example with git lfs pull.",
+    b"<": "a web page. Download the file itself.",
+    b"\x89HDF": "an HDF5 file, as Keras writes them: see 'Weights of Keras' in docs/porting.md.",
+    b"\x1f\x8b": "compressed with gzip. Unpack it first.",
+    b"ustar": "a tar file. Unpack an archive; if PyTorch wrote it before 2017, save its content again with "
+    "a newer version: torch.save(torch.load(old, weights_only=False), new).",
+}
+
+
+def cut(names: Sequence[str], count: int = 10, separator: str = ", ") -> str:
+    """The first names, which may come from a damaged file, in one line, and how many more there are."""
+    more = [f"... and {len(names) - count:,} more"] if len(names) > count else []
+    return separator.join([*(n if n.isprintable() else repr(n)[1:-1] for n in names[:count]), *more])
+
+
+def read_state(path: str | Path) -> dict[str, np.ndarray]:
+    """Read the state dict in a file of weights; floating-point arrays become float32."""
+    try:
+        return arrays_of(state_of(read_checkpoint(path)))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def read_checkpoint(path: str | Path) -> Any:
+    """Read a file of weights; see the description of this module.
+
+    It needs the memory of the file. Sizes in the file are checked before anything is allocated for them.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError("it is a folder, not a file." if path.is_dir() else "there is no such file.")
+    with path.open("rb") as file:
+        start = file.read(512)
+    text = start.lstrip(b"\xef\xbb\xbf\r\n\t ")
+    is_safetensors, is_tflite = start[8:9] == b"{", start[4:8] == b"TFL3"
+    for beginning, advice in OTHERS.items():
+        if not is_safetensors and beginning in (text[: len(beginning)], start[257 : 257 + len(beginning)]):
+            raise ValueError(f"it is {advice}")
+    if is_safetensors or path.suffix == ".safetensors":
+        return load_arrays(path)[0]
+    if is_tflite or path.suffix == ".tflite":
+        return read_tflite(path)
+    content = path.read_bytes()
+    try:
+        return read_zip(content) if start.startswith(b"PK") else read_pickles(content)
+    except Exception as error:  # damaged and malicious files raise many kinds of errors
+        reason = "it is damaged, or not a file of torch.save."
+        if type(error) is ValueError:
+            reason = " ".join(str(error)[:500].split())
+    raise ValueError(f"it cannot be read as a checkpoint: {reason}")
+
+
+def read_zip(content: bytes) -> Any:
+    """Read a file of ``torch.save`` since PyTorch 1.6: a zip file of a pickle and a storage in each entry."""
+    if content.count(b"PK\1\2") > LIMIT // 10:
+        raise ValueError(f"it has more than {LIMIT // 10:,} entries.")
+    entries = {info.filename: info for info in zipfile.ZipFile(io.BytesIO(content)).infolist()}
+    folder = next((n.removesuffix("data.pkl") for n in entries if re.fullmatch("[^/]*/data.pkl", n)), None)
+    if folder is None:
+        raise ValueError(f"it is a zip file of {cut([*entries], 3)}. Unpack it first.")
+    if f"{folder}constants.pkl" in entries:
+        raise ValueError(f"it is a TorchScript file. {HOW_TO_EXPORT}")
+
+    def place(name: str) -> tuple[int, int]:  # zipfile refuses files of PyTorch that have no checksums
+        info = entries[folder + name]
+        if info.compress_type or info.file_size != info.compress_size:
+            raise ValueError("it is compressed, which files of torch.save are not.")
+        start, names = info.header_offset, content[info.header_offset + 26 : info.header_offset + 30]
+        start += 30 + int.from_bytes(names[:2], "little") + int.from_bytes(names[2:], "little")
+        return start, info.file_size
+
+    def part(name: str) -> bytes:
+        start, size = place(name)
+        return content[start : start + size]
+
+    if f"{folder}byteorder" in entries and part("byteorder") == b"big":
+        raise ValueError("it is big-endian, which is not supported.")
+    pickled = io.BytesIO(part("data.pkl"))
+    return InertUnpickler(pickled, lambda key, *kind: storage(content, *place(f"data/{key}"), *kind)).load()
+
+
+def read_pickles(content: bytes) -> Any:
+    """Read a file of ``torch.save`` before PyTorch 1.6: five pickles, then the storages; or one pickle."""
+    file = io.BytesIO(content)
+    found: dict[str, tuple[np.dtype, int]] = {}
+
+    def load(storage_of: Callable[..., Any] | None = None) -> Any:
+        return InertUnpickler(file, storage_of).load()
+
+    checkpoint = load()
+    if not isinstance(checkpoint, int):
+        return checkpoint
+    _, machine = load(), load()
+    if checkpoint != MAGIC:
+        raise ValueError("it is a pickle of a number.")
+    if machine.get("little_endian") is not True:
+        raise ValueError("it is big-endian, which is not supported.")
+    start = file.tell()
+    load(lambda key, *kind: found.setdefault(key, kind) and None)  # the sizes, without arrays
+    keys, position, storages = load(), file.tell(), {}
+    for key in keys:
+        dtype, count = found[key]
+        if int.from_bytes(content[position : position + 8], "little") != count:
+            raise ValueError(f"it is damaged: the storage {key} has another size than its tensors say.")
+        size = count * dtype.itemsize
+        storages[key] = storage(content, position + 8, size, dtype, count)
+        position += 8 + size
+    file.seek(start)
+    return load(lambda key, *kind: storages[key])
+
+
+def storage(content: bytes, start: int, size: int, dtype: np.dtype, count: int) -> np.ndarray:
+    """The flat array of ``count`` elements that has ``size`` bytes of the content of a file."""
+    if size != count * dtype.itemsize or start + size > len(content):
+        raise ValueError(f"it is damaged: it ends within an array of {count:,} elements.")
+    return np.frombuffer(content, dtype, count, start)
+
+
+def tensor(flat: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> np.ndarray | None:
+    """A view of a storage; None without one."""
+    numbers = (offset, *shape, *strides)
+    if any(type(n) is not int or n < 0 for n in numbers) or len(shape) != len(strides):
+        raise ValueError("it is damaged: a tensor has no valid shape and strides.")
+    if flat is None:
+        return None
+    last = offset + sum((n - 1) * step for n, step in zip(shape, strides))
+    if 0 in shape:
+        return np.empty(shape, flat.dtype)
+    if last >= flat.size:
+        raise ValueError(
+            f"it is damaged: a tensor {shape} reaches beyond its storage of {flat.size:,} elements."
+        )
+    size = flat.itemsize
+    return np.ndarray(shape, flat.dtype, flat, offset * size, [step * size for step in strides])
+
+
+def tensor_of_type(
+    flat: Any, offset: Any, shape: Any, strides: Any, grad: Any, hooks: Any, dtype: Any, *_: Any
+) -> Any:
+    """A view of a storage without a type."""
+    if not isinstance(dtype, np.dtype):
+        return Foreign("torch.Tensor")
+    return tensor(flat if flat is None else flat.view(dtype), offset, shape, strides)
+
+
+class Foreign:
+    """An object of a class, or the result of a function, that is not imported: its name and its state."""
+
+    __slots__ = ("kind", "state")
+
+    def __init__(self, kind: str) -> None:
+        self.kind, self.state = kind, None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Foreign:
+        return Foreign(self.kind)
+
+    def append(self, *_: Any) -> None:
+        """Ignore items of a list, a set or a dict."""
+
+    extend = add = __setitem__ = append
+
+
+# What a pickle may call.
+KNOWN: dict[str, Callable[..., Any]] = {
+    "collections.OrderedDict": OrderedDict,
+    "builtins.set": set,
+    "__builtin__.set": set,
+    "torch.Size": lambda sizes: sizes,
+    "torch.nn.parameter.Parameter": lambda data=None, *_: data,  # of models before PyTorch 0.4
+    "torch._utils._rebuild_parameter": lambda data, *_: data,
+    "torch._utils._rebuild_parameter_with_state": lambda data, *_: data,
+    "torch._utils._rebuild_tensor": tensor,
+    "torch._utils._rebuild_tensor_v2": tensor,
+    "torch._utils._rebuild_tensor_v3": tensor_of_type,
+    "torch._tensor._rebuild_from_type_v2": lambda rebuild, kind, arguments, *_: rebuild(*arguments),
+}
+
+
+def counted(load: Callable[[Any], None], code: int) -> Callable[[Any], None]:
+    """An opcode that counts what it makes: a pickle of at most a million objects is read.
+
+    A tuple or frozenset has at most 100,000 elements, those in others included: a few nested ones that
+    contain the one below twice have so many that no key of a dict can be hashed.
+    """
+    numbers = code in b"".join((pickle.PUT, pickle.BINPUT, pickle.LONG_BINPUT, pickle.MEMOIZE))
+    nests = code in b"".join((pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3, pickle.FROZENSET))
+
+    def call(self: Any) -> None:
+        self.made += not numbers
+        load(self)
+        if max(self.made, len(self.memo)) > LIMIT:
+            raise ValueError("it makes more than a million objects.")
+        if nests:
+            made = self.stack[-1]
+            nested = (item for item in made if isinstance(item, tuple | frozenset))
+            length = len(made) + sum(self.lengths.get(id(item), 0) for item in nested)
+            if length > 100_000:
+                raise ValueError("it contains tuples with more than 100,000 elements.")
+            self.lengths[id(made)] = length
+
+    return call
+
+
+class InertUnpickler(pickle._Unpickler):  # written in Python, so that opcodes can be replaced
+    """An unpickler for tensors, sets and ordered dicts; everything else becomes ``Foreign``.
+
+    ``storage_of`` returns the array of a storage, for its key, dtype and number of elements.
+    """
+
+    stack: list[Any]
+
+    def __init__(self, file: io.BytesIO, storage_of: Callable[..., Any] | None) -> None:
+        super().__init__(file, encoding="utf-8", errors="backslashreplace")
+        self.storage_of, self.made = storage_of, 0
+        self.storages: dict[Any, Any] = {}
+        self.lengths: dict[int, int] = {}  # of tuples, by id
+
+    def find_class(self, module: str, name: str) -> Any:
+        path = f"{module}.{name}"
+        return DTYPES.get(path) or KNOWN.get(path) or Foreign(path)
+
+    def persistent_load(self, saved: Any) -> Any:
+        if saved[0] == "module":  # of a whole model before 1.6, with its source
+            return saved[1]
+        kind, dtype, key, _, count, *view = saved
+        if (
+            kind != "storage"
+            or not self.storage_of
+            or not isinstance(dtype, np.dtype)
+            or type(count) is not int
+            or count < 0
+        ):
+            raise ValueError("it is damaged: a tensor has no valid storage.")
+        if (key, dtype) not in self.storages:
+            self.storages[key, dtype] = self.storage_of(key, dtype, count)
+        flat = self.storages[key, dtype]
+        if flat is not None and view and view[0]:  # a part, in a file before PyTorch 0.4
+            flat = flat[view[0][1] :][: view[0][2]]
+        return flat
+
+    def load_build(self) -> None:
+        state, made = self.stack.pop(), self.stack[-1]
+        if isinstance(
+            made, Foreign
+        ):  # otherwise whether it needs a gradient, or the versions of a state dict
+            made.state = state
+
+    def load_reduce(self) -> None:
+        arguments, function = self.stack.pop(), self.stack.pop()
+        made = function(*arguments)
+        self.made += len(made) if isinstance(made, set | dict) else 0
+        self.stack.append(made)
+
+    dispatch: ClassVar[dict[int, Any]] = {
+        code: counted(load, code) for code, load in pickle._Unpickler.dispatch.items() if code not in REFUSED
+    }
+    dispatch[pickle.BUILD[0]] = load_build
+    dispatch[pickle.REDUCE[0]] = dispatch[pickle.NEWOBJ[0]] = counted(load_reduce, pickle.REDUCE[0])
+
+
+def state_of(checkpoint: Any) -> dict[str, Any]:
+    """The arrays of the state dict in a checkpoint, without the prefix ``module.`` of ``DataParallel``.
+
+    A checkpoint is a state dict, a whole model, or a dict that contains either under ``state_dict``,
+    ``model_state``, ``model_state_dict``, ``model`` or ``network``.
+    Entries that are not arrays, such as ``_extra_state``, are ignored with a warning.
+    """
+    state, ignored = split_state(checkpoint)
+    if ignored:
+        warnings.warn(f"Ignored entries that are not arrays: {cut(ignored)}.", stacklevel=2)
+    return state
+
+
+def split_state(checkpoint: Any) -> tuple[dict[str, Any], list[str]]:
+    """The arrays of the state dict in a checkpoint, and the names of its other entries."""
+    seen: list[Any] = []  # a pickle may contain itself
+    while not any(checkpoint is other for other in seen):
+        seen.append(checkpoint)
+        if isinstance(checkpoint, Foreign):
+            checkpoint = state_of_foreign(checkpoint)
+        elif callable(getattr(checkpoint, "state_dict", None)):
+            checkpoint = checkpoint.state_dict()
+        if not isinstance(checkpoint, Mapping):
+            raise ValueError(f"not a state dict but {described(checkpoint)}. {HOW_TO_EXPORT}")
+        inner = [checkpoint[key] for key in KEYS if key in checkpoint]
+        inner = [value for value in inner if not hasattr(value, "shape")]
+        if not inner:
+            break
+        checkpoint = inner[0]
+    else:
+        raise ValueError(f"the checkpoint contains itself. {HOW_TO_EXPORT}")
+    state = {
+        name.removeprefix("module."): value
+        for name, value in checkpoint.items()
+        if isinstance(name, str) and hasattr(value, "shape")
+    }
+    others = [named(name) for name, value in checkpoint.items() if not hasattr(value, "shape")]
+    if not state:
+        kinds = [f"{named(name)!r} is {described(checkpoint[name])}" for name in list(checkpoint)[:3]]
+        raise ValueError(
+            f"a state dict must contain arrays, but {', '.join(kinds) or 'it is empty'}. No code in a file "
+            f"is run to create arrays. {HOW_TO_EXPORT}"
+        )
+    return state, others
+
+
+def config_of(checkpoint: Any) -> dict[str, Any]:
+    """The configuration of the model in a checkpoint (a dict or YAML), with names in lower case."""
+    config = checkpoint.get("config") if isinstance(checkpoint, Mapping) else None
+    if isinstance(config, str) and "<<" not in config:  # as FastSurfer saves it; without merges,
+        # because a few that each refer twice to another take forever
+        import yaml
+
+        with contextlib.suppress(yaml.YAMLError, RecursionError):
+            config = yaml.safe_load(config)
+    if isinstance(config, Mapping):
+        config = config.get("MODEL", config)
+    return {str(n).lower(): v for n, v in config.items()} if isinstance(config, Mapping) else {}
+
+
+def state_of_foreign(model: Foreign) -> dict[str, Any]:
+    """The state dict of a pickled model whose class is not available."""
+    state: dict[str, Any] = {}
+    rest: list[tuple[str, Any]] = [("", model)]
+    length, kinds = 0, ("_parameters", "_buffers", "_modules")
+    while rest:
+        prefix, module = rest.pop()
+        parts = getattr(module, "state", None)
+        if not (isinstance(parts, dict) and all(isinstance(parts.get(kind), dict) for kind in kinds)):
+            raise ValueError(f"not a model but {described(module)}. {HOW_TO_EXPORT}")
+        left_out = parts.get("_non_persistent_buffers_set")
+        left_out = left_out if isinstance(left_out, set) else ()
+        own = parts["_parameters"] | {n: v for n, v in parts["_buffers"].items() if n not in left_out}
+        # A module may be in several others, but in a small file each can be twice in the next one, on and on.
+        length += sum(len(prefix) + len(str(name)) + 1 for name in (*own, *parts["_modules"]))
+        if length > 10**7:
+            raise ValueError(
+                "the names in a model must have at most 10 million characters, but these have more, or a "
+                f"module contains itself. {HOW_TO_EXPORT}"
+            )
+        state |= {f"{prefix}{name}": value for name, value in own.items() if value is not None}
+        children = [(f"{prefix}{name}.", child) for name, child in parts["_modules"].items()]
+        rest += [each for each in reversed(children) if each[1] is not None]
+    return state
+
+
+def named(key: Any) -> str:
+    """A key of a checkpoint as text. Those of other types can be nested too deeply for it."""
+    return key if isinstance(key, str) else str(key) if isinstance(key, int) else described(key)
+
+
+def described(value: Any) -> str:
+    """A description of the type of a value."""
+    if isinstance(value, Foreign):
+        return value.kind
+    kind = type(value)
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+
+
+def arrays_of(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Tensors and arrays of any framework as NumPy arrays; floating-point ones become float32.
+
+    Views of the same few elements that would fill the memory, as a file could contain them, are refused.
+    """
+    arrays, storages, left = {}, set(), 10**6
+    for name, value in state.items():
+        kind = f"of {getattr(value, 'dtype', type(value))}"
+        try:
+            if hasattr(value, "detach"):  # a PyTorch tensor on any device
+                kind += f", {value.layout}, on {value.device}"
+                value = value.detach().cpu()
+                value = (value.float() if value.is_floating_point() else value).numpy()
+            elif isinstance(value, mx.array) and value.dtype == mx.bfloat16:
+                value = value.astype(mx.float32)
+            array = np.asarray(value)
+            if isinstance(array.base, np.ndarray):  # a view
+                left += 4 * array.base.nbytes * (id(array.base) not in storages) - array.size
+                storages.add(id(array.base))
+            if left < 0:
+                raise ValueError(f"{name} {array.shape} is expanded from a few stored elements.")
+            if array.dtype == BFLOAT16:
+                array = (array["bfloat16"].astype(np.uint32) << 16).view(np.float32)
+        except (AttributeError, TypeError, RuntimeError):  # sparse, quantised or without values
+            array = np.array("")
+        if array.dtype.kind not in "fiubc":
+            raise ValueError(f"{name} must be a dense array of numbers, but it is {kind}.")
+        arrays[name] = array.astype(np.float32, copy=False) if array.dtype.kind == "f" else array
+    return arrays
+
+
+def read_tflite(path: str | Path) -> dict[str, Any]:
+    """The first graph in a TFLite file as a checkpoint. Nothing in the file is executed.
+
+    Returns:
+        ``state_dict``, the constants by name, in TensorFlow's layout (views of the contents of the file), and
+        ``operators``, how often each operator occurs, by its name in capitals or, if it is not one of
+        TensorFlow Lite's own, by the name in the file.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If it is damaged, is not a TFLite file, or has weights of other types than float32 and
+            float16. The message does not have the path.
+    """
+    from tflite import BuiltinOperator, Model, TensorType
+
+    types = {TensorType.FLOAT32: np.float32, TensorType.FLOAT16: np.float16}
+    builtin = {value: name for name, value in vars(BuiltinOperator).items() if isinstance(value, int)}
+    contents = Path(path).read_bytes()
+    if not Model.ModelBufferHasIdentifier(contents, 0):
+        raise ValueError("it is not a TFLite file.")
+    arrays, length = {}, 0
+
+    def text(encoded: bytes) -> str:
+        nonlocal length
+        length += len(encoded)
+        if length > 10**7:  # a small file can contain a long name once, and refer to it many times
+            raise ValueError("the names have more than 10 million characters")
+        return encoded.decode()
+
+    try:
+        model = Model.GetRootAs(contents)
+        graph = model.Subgraphs(0)
+        for number in range(graph.TensorsLength()):
+            tensor = graph.Tensors(number)
+            buffer = model.Buffers(tensor.Buffer())
+            if not buffer.DataLength():  # not a constant
+                continue
+            name = text(tensor.Name())
+            if tensor.Type() not in types:
+                raise ValueError(f"{name[:99]!r} is neither float32 nor float16, but of type {tensor.Type()}")
+            arrays[name] = buffer.DataAsNumpy().view(types[tensor.Type()]).reshape(tensor.ShapeAsNumpy())
+        codes = [model.OperatorCodes(n) for n in range(model.OperatorCodesLength())]
+        kinds = [builtin[code.BuiltinCode()] for code in codes]
+        names = [text(code.CustomCode()) if kind == "CUSTOM" else kind for code, kind in zip(codes, kinds)]
+        operators = Counter(names[graph.Operators(n).OpcodeIndex()] for n in range(graph.OperatorsLength()))
+    except Exception as error:  # damaged files raise many kinds of errors
+        raise ValueError(f"it cannot be read as a TFLite file: {' '.join(str(error).split())}.") from None
+    return {"state_dict": arrays, "operators": operators}

@@ -1,0 +1,250 @@
+"""Files of weights are read without the frameworks that wrote them, and no code in them is run."""
+
+import itertools
+import pickle
+import tracemalloc
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from helpers.faults import damaged
+from helpers.programs import Bomb
+from helpers.small_models import save_state, small_model
+from helpers.tflite_files import constants_of, tflite_of
+from helpers.torch_files import Module, flat_array, write_torch
+from mlx_unpool_zoo.checkpoints import BFLOAT16, DTYPES, read_checkpoint, read_state, state_of
+
+KINDS = ["zip", "zip without checksums", "old", "0.3"]
+
+
+def state_and_values() -> tuple[dict[str, Any], dict[str, Any]]:
+    """A state dict of views that share storages, and its values."""
+    floats, halves, counter = flat_array(25), flat_array(7, BFLOAT16), flat_array(2, np.int64)
+    state = {
+        "whole": floats[1:].reshape(2, 3, 4),
+        "rows": floats[5:17:2],
+        "turned": floats[1:13].reshape(4, 3).T,
+    }
+    state |= {"half": halves[1:].reshape(2, 3).T, "counter": counter[1:].reshape(())}
+    half = np.array([[1, 4], [2, 5], [3, 6]])
+    return state, {name: half if name == "half" else value.copy() for name, value in state.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_of_every_version_are_read(kind, tmp_path):
+    state, values = state_and_values()
+    path = write_torch(tmp_path / "a.pth", {"epoch": 3, "state_dict": state}, kind)
+    for other in ("a.pkl", "a.model", "a.ckpt"):
+        found = read_state(path.rename(tmp_path / other))
+        assert [name for name in values if not np.array_equal(found[name], values[name])] == []
+        assert ([*found], {v.dtype.kind for v in found.values()}) == ([*values], {"f", "i"})
+        path = tmp_path / other
+    arrays = read_checkpoint(path)["state_dict"]
+    assert np.shares_memory(arrays["whole"], arrays["rows"])
+    inner = Module("authors.Conv", {"weight": state["whole"], "bias": None})
+    write_torch(path, {"model": Module("authors.Net", {"scale": state["rows"]}, conv=inner)}, kind)
+    assert [*read_state(path)] == ["scale", "conv.weight"]
+    write_torch(path, state, kind, order="big")
+    with pytest.raises(
+        ValueError, match=r"a\.ckpt: it cannot be .*: it is big-endian, which is not supported"
+    ):
+        read_state(path)
+
+
+@pytest.mark.external
+@pytest.mark.parametrize("protocol", [2, 4])
+@pytest.mark.parametrize("options", [{"zip": True, "checksums": True}, {"zip": True}, {}], ids=str)
+def test_what_pytorch_saves_is_read(options, protocol, tmp_path):
+    torch = pytest.importorskip("torch")
+    names = [name.removeprefix("torch.").removesuffix("Storage").lower() for name in DTYPES]
+    kinds = [getattr(torch, {"char": "int8", "byte": "uint8"}.get(name, name), None) for name in names]
+    kinds += [torch.complex64, torch.complex128]
+    state = {str(kind): torch.arange(6).to(kind).reshape(2, 3) for kind in kinds if kind}
+    state = {name: value for name, value in state.items() if options or "uint" not in name or "8" in name}
+    full, parameter = torch.rand(2, 3, 4, 5), torch.nn.Parameter(torch.ones(2))
+    parameter.note, full.note = "attributes change how a tensor is pickled", 1
+    state |= {"turned": full.permute(0, 2, 3, 1), "part": full.half()[1:, ::2], "parameter": parameter}
+    state |= {
+        "full": full,
+        "expanded": full[:1, 0, 0, 0].expand(9),
+        "empty": full[:0],
+        "0": full.bfloat16()[0, 0, 0, 0],
+    }
+    torch.serialization.set_crc32_options("checksums" in options)
+    path, other = tmp_path / "a.pth", {"_use_new_zipfile_serialization": "zip" in options}
+    torch.save(
+        {"model": state, "rng": torch.get_rng_state(), "args": Path("a")},
+        path,
+        pickle_protocol=protocol,
+        **other,
+    )
+    torch.serialization.set_crc32_options(True)
+    expected, found = torch.load(path, weights_only=False)["model"], read_state(path)
+    assert [*found] == [*expected]
+    for name, value in expected.items():
+        wide = value.detach().float() if value.is_floating_point() else value
+        assert np.array_equal(found[name], wide.numpy()), name
+
+
+@pytest.mark.filterwarnings("ignore:Ignored entries")
+def test_damaged_files_are_refused_in_a_line_or_read_as_other_weights(tmp_path):
+    state, _ = state_and_values()
+    contents = {kind: write_torch(tmp_path / "a", {"model": state}, kind).read_bytes() for kind in KINDS}
+    contents["model"] = write_torch(tmp_path / "a", Module("a.Net", state), "zip").read_bytes()
+    contents["safetensors"] = save_state(
+        tmp_path / "a", {"a": mx.ones((2, 3)), "b": mx.zeros(4)}
+    ).read_bytes()
+    contents["tflite"] = tflite_of(dict(itertools.islice(constants_of(small_model("hair")[0]).items(), 9)))
+    for kind, content in contents.items():
+        path, refusals = tmp_path / (f"a.{kind}" if kind in ("safetensors", "tflite") else "a.pth"), []
+        shorter = (content[:n] for n in range(0, len(content), len(content) // 40))
+        for broken in (*damaged(content, 150), *shorter):
+            path.write_bytes(broken)
+            try:
+                read_state(path)
+            except ValueError as error:
+                refusals.append(str(error))
+        assert len(refusals) > 40, kind
+        assert [line for text in refusals for line in text.splitlines()] == refusals
+        assert all(text.startswith(f"{path}: ") for text in refusals)
+
+
+def pickled(content: bytes, tail: bytes = b"") -> bytes:
+    """A pickle of these opcodes."""
+    return b"\x80\x02" + content + b"." + tail
+
+
+def tensor_of(count: int, shape: str, strides: str) -> bytes:
+    """A file of the old format with a tensor of a storage of four numbers."""
+    head = [0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}]
+    storage = b"(U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuL%dL\ntQ" % count
+    sizes = b"".join(
+        b"(%stR" % b"".join(b"L%sL\n" % n.encode() for n in words.split()) for words in (shape, strides)
+    )
+    sizes = sizes.replace(b"tR", b"t")
+    tensor = b"}U\x01actorch._utils\n_rebuild_tensor_v2\n(" + storage + b"K\x00" + sizes + b"tRs"
+    parts = [*(pickle.dumps(part, 2) for part in head), pickled(tensor), pickle.dumps(["0"], 2)]
+    return b"".join(parts) + count.to_bytes(8, "little") + bytes(16)
+
+
+NESTED = b"K\x01\x85" + b"".join(b"q%ch%c\x86" % (n, n) for n in range(100))  # PUT n, GET n, TUPLE2
+HOSTILE = {
+    "numbers": (pickled(b"(" + b"K\x01" * 2**20 + b"l"), "makes more than a million objects"),
+    "memo": (
+        pickled(b"]" + b"".join(b"r" + n.to_bytes(4, "little") for n in range(2**20 + 2))),
+        "a million objects",
+    ),
+    "sets": (
+        pickled(
+            b"]("
+            + b"".join(b"M" + n.to_bytes(2, "little") for n in range(9999))
+            + b"eq\0"
+            + b"c__builtin__\nset\nq\1"
+            + b"h\1h\0\x85R" * 200
+        ),
+        "a million",
+    ),
+    "keys": (
+        pickled(b"0}h" + b"ZK\x01s") and b"\x80\x04" + NESTED + b"0}hZK\x01s.",
+        "tuples with more than 100,000",
+    ),
+    "a nested key": (pickled(b"})" + b"\x85" * 9999 + b"K\x01s"), "'tuple' is int"),
+    "text": (b"\x80\x04\x8d" + (2**40).to_bytes(8, "little") + b"a.", "damaged, or not a file of torch.save"),
+    "bytes": (
+        b"\x80\x05\x96" + (2**40).to_bytes(8, "little") + b"a.",
+        "damaged, or not a file of torch.save",
+    ),
+    "a registered class": (pickled(b"\x82\x01"), "damaged, or not a file of torch.save"),
+    "a storage": (tensor_of(2**40, "2 2", "2 1"), "ends within an array of 1,099,511,627,776"),
+    "an expanded tensor": (tensor_of(4, f"{2**20} {2**20}", "0 1"), "reaches beyond its storage"),
+    "an expanded number": (
+        tensor_of(4, f"{2**20} {2**20}", "0 0"),
+        r"a \(1048576, 1048576\) is expanded from a few",
+    ),
+    "strides": (tensor_of(4, f"{2**40} {2**40}", f"{2**40} 1"), "reaches beyond its storage"),
+    "a negative size": (tensor_of(4, "2 -2", "2 1"), "no valid shape and strides"),
+    "axes": (tensor_of(4, "1 " * 99, "1 " * 99), "maximum supported dimension"),
+    "an empty storage": (tensor_of(0, "2 2", "2 1"), "reaches beyond its storage of 0 elements"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files_take_neither_memory_nor_time(name, tmp_path):
+    path, (content, says) = tmp_path / "a.pth", HOSTILE[name]
+    path.write_bytes(content)
+    if len(content) < 10**5:  # otherwise it would take 10 s
+        tracemalloc.start()
+    with pytest.raises(ValueError, match=rf"^{path}: .*{says}"):
+        read_state(path)
+    assert tracemalloc.get_traced_memory()[1] < 100e6
+    tracemalloc.stop()
+
+
+def test_a_file_is_read_into_its_own_memory(tmp_path):
+    arrays = {f"a{n}": flat_array(10**6, BFLOAT16 if n % 2 else np.float32)[1:] for n in range(6)}
+    for kind in ("zip", "old"):
+        path = write_torch(tmp_path / "a.pth", {"optimizer": arrays, "state_dict": {"a": arrays["a1"]}}, kind)
+        tracemalloc.start()
+        read_checkpoint(path)
+        assert tracemalloc.get_traced_memory()[1] < path.stat().st_size + 4e6
+        tracemalloc.stop()
+
+
+def test_code_in_a_checkpoint_is_never_run(tmp_path):
+    bomb, path = Bomb(tmp_path / "ran"), tmp_path / "bad.pth"
+    write_torch(path, {"state_dict": {"a": flat_array(3)[1:], "b": bomb}, "config": bomb}, "zip")
+    with pytest.warns(UserWarning, match=r"Ignored entries that are not arrays: b\."):
+        assert list(read_state(path)) == ["a"]
+    write_torch(path, {"state_dict": {"b": bomb}}, "old")
+    with pytest.raises(ValueError, match=r"'b' is \S+\. No .* export its state dict: torch.save\("):
+        read_state(path)
+    path.write_bytes(pickle.dumps(bomb))
+    with pytest.raises(ValueError, match=r"bad\.pth: not a model but"):
+        read_state(path)
+    assert not (tmp_path / "ran").exists()  # test_files.py shows that the payload would run
+
+
+STARTS = {
+    "a Git LFS pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n",
+    "a web page": b"\n<!DOCTYPE html><html>404</html>",
+    "an HDF5 file": b"\x89HDF\r\n\x1a\n" + bytes(99),
+    "compressed with gzip": b"\x1f\x8b\x08" + bytes(99),
+    "a tar file.*, 2017|a tar file": bytes(257) + b"ustar" + bytes(300),
+    "damaged, or not a file of torch.save": b"not a checkpoint",
+}
+
+
+@pytest.mark.parametrize("says", STARTS)
+def test_what_is_not_a_file_of_weights_is_named(says, tmp_path):
+    for name in ("a.pth", "a.safetensors") if says != "damaged, or not a file of torch.save" else ("a.h5",):
+        (tmp_path / name).write_bytes(STARTS[says])
+        with pytest.raises(ValueError, match=rf"^[^\n]*{name}: it [^\n]*is ({says})[^\n]*$"):
+            read_state(tmp_path / name)
+
+
+def test_archives_and_wrong_endings(tmp_path):
+    path = tmp_path / "a.pth"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("folder/weights.pth", b"")
+    with pytest.raises(ValueError, match=r"it is a zip file of folder/weights.pth. Unpack it first"):
+        read_state(path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("a/data.pkl", b"")
+        archive.writestr("a/constants.pkl", b"")
+    with pytest.raises(ValueError, match=r"it is a TorchScript file. In .* torch.save\(model.state_dict"):
+        read_state(path)
+    save_state(tmp_path / "b.safetensors", {"a": mx.ones(2, mx.bfloat16)}).rename(path)
+    assert read_state(path)["a"].tolist() == [1, 1]
+    path.write_bytes(tflite_of({"a": np.ones(2, np.float32)}))
+    assert state_of(read_checkpoint(path))["a"].tolist() == [1, 1]
+    for missing, says in ((tmp_path / "none", "there is no such file"), (tmp_path, "it is a folder")):
+        with pytest.raises(ValueError, match=rf"^{missing}: {says}"):
+            read_state(missing)
+    checkpoint: dict[str, Any] = {}
+    checkpoint["model"] = {"state_dict": checkpoint}
+    write_torch(path, checkpoint, "zip")
+    with pytest.raises(ValueError, match=r"a\.pth: the checkpoint contains itself"):
+        read_state(path)
