@@ -154,14 +154,14 @@ class Axis:
     dilation: int
 
     @cached_property
-    def last(self) -> int:
+    def last_start(self) -> int:
         """The position at which the last window starts."""
         return (self.count - 1) * self.stride - self.padding
 
     @cached_property
     def skipped(self) -> int:
         """The number of leading elements that are outside the plane in every window. They are never read."""
-        return min(max(-(self.last // self.dilation), 0), self.kernel - 1)
+        return min(max(-(self.last_start // self.dilation), 0), self.kernel - 1)
 
     @cached_property
     def used(self) -> int:
@@ -177,7 +177,7 @@ class Axis:
     @cached_property
     def stop(self) -> int:
         """The position after the last used element of the last window."""
-        return self.last + (self.skipped + self.used - 1) * self.dilation + 1
+        return self.last_start + (self.skipped + self.used - 1) * self.dilation + 1
 
     @cached_property
     def before(self) -> int:
@@ -242,7 +242,7 @@ class WindowGeometry(Geometry):
     @cached_property
     def every_element_inside(self) -> bool:
         """Whether every element of every window is inside the plane."""
-        ends = (axis.last + n <= axis.length for axis, n in zip(self.axes, self.window.span))
+        ends = (axis.last_start + n <= axis.length for axis, n in zip(self.axes, self.window.span))
         return not any(self.window.padding) and all(ends)
 
     @cached_property

@@ -142,6 +142,8 @@ def test_public_names_document_arguments_results_and_an_example(name):
         assert re.search("\nArgs:.*\nReturns:.*\nRaises:", call, re.DOTALL)
         described = constructor if thing is layer else constructor + text
         results = ["Shape"] if thing is layer else []
+        shapes = re.findall(r"\(N, ([^\d)]*)\)", text)
+        assert {len(shape.split(", ")) - 1 for shape in shapes} == {int(name[-2])}
         other = "ax_?pool" if "npool" in name else "ax_?unpool"
         assert re.search(f"^See also: ``({layer.__name__}|__init__)`` .*{other}", text, re.I | re.M)
     if thing is not layer:
