@@ -37,20 +37,8 @@ from mlx_unpool import MaxPool2d, MaxUnpool2d
 SCENES, PART = [4, 6], np.s_[:280, 90:370]  # the scenes of hero.png, and the part of the photograph
 
 
-def draw(
-    name: str,
-    columns: dict[str, Any],
-    width: int,
-    font: int,
-    top: float,
-    *,
-    colours: int | None = 256,
-    **options: Any,
-) -> None:
-    """Draw columns of pictures with titles; the width and the height of the titles are in points.
-
-    ``colours``: size of the palette, or None for true colours.
-    """
+def draw(name: str, columns: dict[str, Any], width: int, font: int, top: float, **options: Any) -> None:
+    """Draw columns of pictures with titles; the width and the height of the titles are in points."""
     first = next(iter(columns.values()))
     rows, (tall, wide) = len(first), first[0].shape[:2]
     height = rows * width / len(columns) * tall / wide + top
@@ -66,8 +54,7 @@ def draw(
     target = Path(__file__).with_name(name)
     figure.savefig(target, dpi=108, transparent=True)
     with Image.open(target) as drawn:
-        drawn = drawn.quantize(colours) if colours else drawn
-        drawn.save(target, optimize=True)
+        (drawn if name == "hair.png" else drawn.quantize(256)).save(target, optimize=True)
 
 
 def hero(folder: str) -> None:
@@ -92,7 +79,7 @@ def recoloured(path: str, name: str) -> None:
     }
     shown = {"photograph": picture[PART], "hair, found by the network": (mask[PART] * 255).astype(np.uint8)}
     columns = {title: [image] for title, image in [*shown.items(), *dyed.items()][:4]}
-    draw("hair.png", columns, 828, 14, 22, colours=None, cmap="gray", vmin=0, vmax=255)
+    draw("hair.png", columns, 828, 14, 22, cmap="gray", vmin=0, vmax=255)
     large = [Image.fromarray(image).resize((400, 400)) for image in (picture[PART], *dyed.values())]
     before, frames, times = large[0], [], []
     for old, new in zip(large, large[1:] + large[:1]):

@@ -51,12 +51,9 @@ class Norm(BatchNorm):
 class Block(nn.Module):
     """A convolution, a normalisation and an activation with one slope for all channels."""
 
-    def __init__(
-        self, inputs: int, outputs: int, kernel_size: tuple[int, int], statistics: Statistics
-    ) -> None:
+    def __init__(self, inputs: int, outputs: int, size: tuple[int, int], statistics: Statistics) -> None:
         super().__init__()
-        padding = tuple((size - 1) // 2 for size in kernel_size)
-        self.conv = Convolution(inputs, outputs, kernel_size, padding=padding)
+        self.conv = Convolution(inputs, outputs, size, padding=(size[0] // 2, size[1] // 2))
         self.batchnorm, self.prelu = Norm(outputs, statistics), nn.PReLU()
 
     def __call__(self, x: mx.array) -> mx.array:
