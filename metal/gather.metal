@@ -60,13 +60,10 @@
     T result[V];
     #pragma unroll
     for (int v = 0; v < V; ++v) {
-      N position = index[v];
-      if (!FLAT) {
-        const N d = s.d * SD - PD + N(kd[v]) * DD, h = s.h * SH - PH + N(kh[v]) * DH, w = s.w * SW - PW + N(kw[v]) * DW;
-        valid[v] &= inside(d, h, w, D, H, W);
-        position = (d * H + h) * W + w;
-      }
-      const N from = (plane + (valid[v] ? position : N(0))) * C + s.c + v;
+      const N d = s.d * SD - PD + N(kd[v]) * DD, h = s.h * SH - PH + N(kh[v]) * DH, w = s.w * SW - PW + N(kw[v]) * DW;
+      valid[v] &= FLAT || inside(d, h, w, D, H, W);
+      const N position = !valid[v] ? N(0) : FLAT ? index[v] : (d * H + h) * W + w;
+      const N from = (plane + position) * C + s.c + v;
       const T value = full[from];
       result[v] = valid[v] && (!HAS_WINNER || N(winner[from]) == number) ? value : T(0);
     }

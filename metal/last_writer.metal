@@ -13,10 +13,11 @@
     for (int v = 0; v < V; ++v) {
       N index = N(indices[(pooled + number) * C + s.c + v]);
       if (!FLAT) {
-        const int n = int(index), row = n / window[2], kd = row / window[1], kh = row % window[1], kw = n % window[2];
-        const N d = s.d * starts[0] - starts[3] + N(kd) * window[3], h = s.h * starts[1] - starts[4] + N(kh) * window[4];
-        const N w = s.w * starts[2] - starts[5] + N(kw) * window[5];
-        index = kd < window[0] && inside(d, h, w, D, H, W) ? (d * H + h) * W + w : N(-1);
+        const int n = int(index), row = n / window[2], layer = row / window[1];
+        const N kd = layer < window[0] ? layer : 0, kh = row % window[1], kw = n % window[2];
+        const N d = s.d * starts[0] - starts[3] + kd * window[3], h = s.h * starts[1] - starts[4] + kh * window[4];
+        const N w = s.w * starts[2] - starts[5] + kw * window[5];
+        index = kd == layer && inside(d, h, w, D, H, W) ? (d * H + h) * W + w : N(-1);
       }
       if (index >= 0 && index < elements) {
         raise_to(winner + ((s.b * elements + index) * C + s.c + v), int32_t(number));

@@ -13,8 +13,8 @@
     const Elements<N> d = elements_of<N>(s.d * SD - PD, KD, DD, PD, D), h = elements_of<N>(s.h * SH - PH, KH, DH, PH, H);
     const Elements<N> w = elements_of<N>(s.w * SW - PW, KW, DW, PW, W);
     const bool after = d.start >= D || h.start >= H || w.start >= W;
-    const bool empty = after || (DD * DH * DW > 1 && (is_empty(d) || is_empty(h) || is_empty(w)));
-    const N left = position_of(w, w.first), length = empty ? N(-1) : position_of(w, w.last) - left;
+    const bool empty = after || (DD > 1 && is_empty(d)) || (DH > 1 && is_empty(h)) || (DW > 1 && is_empty(w));
+    const N left = position_of(w, w.first), length = position_of(w, w.last) - left;
 
     // Comparison. Indices outside the plane are ignored by every kernel.
     const auto given = indices + ((((s.b * OD + s.d) * OH + s.h) * OW + s.w) * C + s.c);
@@ -24,11 +24,13 @@
       const bool valid = N(given[v]) >= 0 && N(given[v]) < N(D) * H * W;
       const N index = valid ? N(given[v]) : N(0);
       bool in_window = false;
-      #pragma unroll
-      for (int row = 0; row < KD * KH; ++row) {
-        const N line = position_of(d, nearest(d, row / KH)) * H + position_of(h, nearest(h, row % KH));
-        const N ahead = index - (line * W + left);
-        in_window |= (ahead >= 0) & (ahead <= length) & (DW == 1 || ahead % DW == 0);
+      if (!empty) {
+        #pragma unroll
+        for (int row = 0; row < KD * KH; ++row) {
+          const N line = position_of(d, nearest(d, row / KH)) * H + position_of(h, nearest(h, row % KH));
+          const N ahead = index - (line * W + left);
+          in_window |= (ahead >= 0) & (ahead <= length) & (DW == 1 || ahead % DW == 0);
+        }
       }
       outside |= valid & !in_window;
     }

@@ -3,7 +3,7 @@
     // With REGIONS, windows differ: `bounds` has those of the depth axis, then those of the height and of the width, and a
     // window covers the positions from bounds[.., 0, ..] to bounds[.., 1, ..] - 1. Otherwise they depend on `window`
     // (kernel, dilation) and `starts` (stride, padding), with 3 numbers each.
-    //   x (B, D, H, W, C), bounds (B, OD + OH + OW, 2, 1 or C), window, starts, size = (OD, OH, OW, chunks)
+    //   x (B, D, H, W, C), bounds (1 or B, OD + OH + OW, 2, 1 or C), window, starts, size = (OD, OH, OW, chunks)
     //   ->  out, indices (B, OD, OH, OW * chunks, C)
     // One thread: V neighbouring channels of one chunk; V is 1 if the bounds differ between channels. Each row of a window is
     // divided into blocks of at most BLOCK elements, whose loads are independent. Chunk n has the blocks n, n + chunks, ...
@@ -20,8 +20,8 @@
     const N ow = s.w / chunks;
     Elements<N> d, h, w;
     if (REGIONS) {
-      const int BC = bounds_shape[3];
-      const N image = s.b * (N(OD) + OH + OW), c = BC == 1 ? 0 : s.c;
+      const int BB = bounds_shape[0], BC = bounds_shape[3];
+      const N image = BB == 1 ? N(0) : s.b * (N(OD) + OH + OW), c = BC == 1 ? 0 : s.c;
       d = elements_between<N>(bounds, (image + s.d) * 2 * BC + c, BC);
       h = elements_between<N>(bounds, (image + OD + s.h) * 2 * BC + c, BC);
       w = elements_between<N>(bounds, (image + OD + OH + ow) * 2 * BC + c, BC);

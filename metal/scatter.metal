@@ -52,8 +52,8 @@
           #pragma unroll
           for (int o = 0; o < TILE; ++o) {
             const int d = o / (SH * SW), h = o / SW % SH, w = o % SW;
-            const int kd = element_at<N>(d + PD - ad * SD, KD, DD), kh = element_at<N>(h + PH - ah * SH, KH, DH);
-            const int kw = element_at<N>(w + PW - aw * SW, KW, DW);
+            const int kd = element_at<N>(N(d) + PD - ad * SD, KD, DD), kh = element_at<N>(N(h) + PH - ah * SH, KH, DH);
+            const int kw = element_at<N>(N(w) + PW - aw * SW, KW, DW);
             const N match = FLAT ? ((d0 + d) * H + h0 + h) * W + w0 + w : N((kd * KH + kh) * KW + kw);
             if (kd >= 0 && kh >= 0 && kw >= 0) {
               #pragma unroll

@@ -36,7 +36,7 @@
       for (N oh = h.first; oh < h.stop; oh += size[4]) {
         const N kd = REGIONS ? s.d - od * window[3] : (s.d + PD - od * SD) / DD;
         const N kh = REGIONS ? s.h - oh * window[4] : (s.h + PH - oh * SH) / DH;
-        const N line = (kd * (REGIONS ? window[1] : KH) + kh) * (REGIONS ? window[2] : KW);
+        const N line = FLAT ? row : (kd * (REGIONS ? window[1] : KH) + kh) * (REGIONS ? window[2] : KW);
         for (N ow = w[0].first; ow < w[COLUMNS - 1].stop; ow += size[5]) {
           const N from = (pooled + (od * OH + oh) * OW + ow) * C + s.c;
           const auto value = values + from;
@@ -44,7 +44,7 @@
           #pragma unroll
           for (int x = 0; x < COLUMNS; ++x) {
             const N kw = REGIONS ? w0 + x - ow * window[5] : (w0 + x + PW - ow * SW) / DW;
-            const N match = FLAT ? row + w0 + x : line + kw;
+            const N match = line + (FLAT ? w0 + x : kw);
             const bool covers = COLUMNS == 1 || (ow >= w[x].first && ow < w[x].stop);
             #pragma unroll
             for (int v = 0; v < V; ++v) {

@@ -44,7 +44,7 @@ template <typename N> inline bool inside(N d, N h, N w, int D, int H, int W) {
 }
 
 // The elements of a window that are inside an axis: numbers `first` to `last`. Element k is at position start + k * step.
-// Only a dilated window can have none.
+// Only a dilated window can have none; its elements may be so far outside that a product of their coordinates overflows.
 template <typename N> struct Elements {
   N start, step, first, last;
 };

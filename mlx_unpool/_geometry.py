@@ -309,6 +309,15 @@ class RegionGeometry(Geometry):
     longest: Triple  # the largest number of positions of a window
     regular: tuple[tuple[int, int] | None, ...]  # window length and stride; None if windows differ
 
+    def bounds(self, axis: int, number: Any) -> tuple[Any, Any]:
+        """The range (start, stop) of the positions that a window covers, unless windows are random."""
+        raise NotImplementedError
+
+    @cached_property
+    def bounds_table(self) -> array[int] | None:
+        """``bounds`` of every window, one axis after the other; None if there are many."""
+        return table(self.bounds, self.pooled)
+
     def covering(self, axis: int, position: Any) -> tuple[Any, Any]:
         """The range (first, stop) of the windows that may cover a position of an axis."""
         raise NotImplementedError

@@ -25,7 +25,7 @@ VARIABLE = "MLX_UNPOOL_BACKEND"
 class Backend(Protocol):
     """The primitives: the operations on arrays (B, D, H, W, C) that every backend implements.
 
-    ``source`` is the input, followed by the bounds of the windows if these differ (see ``_bounds``).
+    ``source`` is the input, followed by the bounds of the windows if these are random (see ``_bounds``).
     ``rule`` is what happens to several values with one index: the ``"last"`` one wins, or their ``"sum"``.
     """
 

@@ -16,6 +16,7 @@ from math import prod
 
 import mlx.core as mx
 
+from ..._bounds import fixed_bounds
 from ..._geometry import Geometry, RegionGeometry, Triple, WindowGeometry, pitches
 from ..._types import LARGEST_AXIS, TRAITS, Rule, is_float, is_window
 from .arrays import along, constant, narrowest, unfused
@@ -37,7 +38,7 @@ class Ops:
         x, *bounds = source
         _check_limit(x, g)
         if isinstance(g, RegionGeometry):
-            return self._pool_regions(x, bounds[0], g, index_dtype)
+            return self._pool_regions(x, bounds, g, index_dtype)
         assert isinstance(g, WindowGeometry)
         flat = not is_window(index_dtype)
         steps = g.steps_in_plane if flat else pitches(g.window.kernel)
@@ -57,7 +58,7 @@ class Ops:
         return values, indices
 
     def _pool_regions(
-        self, x: mx.array, bounds: mx.array, g: RegionGeometry, index_dtype: mx.Dtype
+        self, x: mx.array, bounds: Sequence[mx.array], g: RegionGeometry, index_dtype: mx.Dtype
     ) -> tuple[mx.array, mx.array]:
         """Like ``pool``, for windows between bounds."""
         ends = _ends(bounds, g)
@@ -79,7 +80,7 @@ class Ops:
         _check_limit(x, g)
         elements = Maxima(x, values_only=True)
         if isinstance(g, RegionGeometry):
-            return _region_maxima(elements, _ends(bounds[0], g), g).values
+            return _region_maxima(elements, _ends(bounds, g), g).values
         assert isinstance(g, WindowGeometry)
         if has_small_tiles(x, g):
             return small_tiles(x, g)
@@ -160,11 +161,12 @@ def _region_maxima(elements: Maxima, ends: list[list[mx.array]], g: RegionGeomet
     return elements
 
 
-def _ends(bounds: mx.array, g: RegionGeometry) -> list[list[mx.array]]:
-    """The start and the stop of every window on each axis, as arrays (B, D, H, W, 1 or C)."""
+def _ends(bounds: Sequence[mx.array], g: RegionGeometry) -> list[list[mx.array]]:
+    """The start and the stop of every window on each axis, as arrays (1 or B, D, H, W, 1 or C)."""
+    (table,) = bounds or [fixed_bounds(g)]
     ends = []
     for axis, first in enumerate((0, g.pooled[0], g.pooled[0] + g.pooled[1])):
-        rows = bounds[:, first : first + g.pooled[axis]]
+        rows = table[:, first : first + g.pooled[axis]]
         shape = [rows.shape[0], 1, 1, 1, rows.shape[3]]
         shape[axis + 1] = rows.shape[1]
         ends.append([rows[:, :, end].reshape(shape) for end in (0, 1)])
