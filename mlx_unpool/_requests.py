@@ -119,12 +119,7 @@ class Pooling(Request):
         return self._run(x, target, cached_plan(self, x.shape), training)
 
     def _run(
-        self,
-        x: mx.array,
-        target: Target,
-        plan: Plan,
-        training: bool,
-        bounds: Callable[[Plan], mx.array] | None = None,
+        self, x: mx.array, target: Target, plan: Plan, training: bool, bounds: Callable | None = None
     ) -> Any:
         """``bounds`` returns those of random windows (see ``_bounds.py``)."""
         self.check_limit(plan, target)
