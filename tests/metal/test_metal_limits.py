@@ -17,7 +17,7 @@ import mlx_unpool
 from mlx_unpool import _backends
 from mlx_unpool._geometry import Geometry, Window, WindowGeometry
 from mlx_unpool.adaptive import adaptive_geometry
-from mlx_unpool.fractional import fractional_geometry
+from mlx_unpool.fractional import FractionalGeometry
 
 SMALL = 2**18  # elements of arrays whose contents matter
 Key = tuple[int, mx.Dtype]  # the number of elements of an array, which no reshape changes, and its dtype
@@ -76,7 +76,7 @@ def adaptive_sums(length: int) -> Callable[[], object]:
 
 def fractional_values(batch: int, count: int, channels: int) -> Callable[[], object]:
     """Fractional pooling of one axis, with a table of windows that is not computed."""
-    g = fractional_geometry((1, 1, count + 9), (1, 1, count), (1, 1, 2))
+    g = FractionalGeometry((1, 1, count + 9), (1, 1, count), (1, 1, 2), (None,) * 3)
     x, bounds = huge((batch, *g.size, channels), mx.int8), huge((batch, count + 2, 2, channels), mx.int32)
     return lambda: _backends.get("metal").pool((x, bounds), g, mx.int32)
 
