@@ -29,7 +29,7 @@ import mlx_unpool_zoo as zoo
 import numpy as np
 from common.digit_scenes import scenes_to_evaluate
 from common.drawing import GREY, colour_map, frame
-from common.folders import read_image
+from common.images import read_image
 from mlx_unpool_zoo.pictures import array_of
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d

@@ -3,14 +3,14 @@
     // One thread: V neighbouring channels of one window. Grid: (OW * C / V, OD * OH, B).
     const int D = PLANAR ? 1 : x_shape[1], H = x_shape[2], W = x_shape[3], C = ONE ? V : x_shape[4];
     const int OD = PLANAR ? 1 : size[0], OH = size[1], OW = size[2];
-    const WorkItem<N> s = work_item_of<N, V>(thread_position_in_grid, x_shape[0], OD, OH, OW, C);
-    if (!s.exists) {
+    const WorkItem<N> at = work_item_of<N, V>(thread_position_in_grid, x_shape[0], OD, OH, OW, C);
+    if (!at.exists) {
       return;
     }
 
     // The elements of the window.
-    const Elements<N> d = elements_of<N>(s.d * SD - PD, KD, DD, PD, D), h = elements_of<N>(s.h * SH - PH, KH, DH, PH, H);
-    const Elements<N> w = elements_of<N>(s.w * SW - PW, KW, DW, PW, W);
+    const Elements<N> d = elements_of<N>(at.d * SD - PD, KD, DD, PD, D), h = elements_of<N>(at.h * SH - PH, KH, DH, PH, H);
+    const Elements<N> w = elements_of<N>(at.w * SW - PW, KW, DW, PW, W);
     Maximum<T, N> best[V];
     #pragma unroll
     for (int v = 0; v < V; ++v) {
@@ -33,7 +33,7 @@
         #pragma unroll
         for (int k = 0; k < KW; ++k) {
           const N kw = nearest(w, k), position = line + position_of(w, kw);
-          const auto value = x + ((s.b * D * H * W + position) * C + s.c);
+          const auto value = x + ((at.b * D * H * W + position) * C + at.c);
           #pragma unroll
           for (int v = 0; v < V; ++v) {
             include(best[v], value[v], FLAT ? position : (kd * KH + kh) * KW + kw);
@@ -41,4 +41,4 @@
         }
       }
     }
-    store<VALUES_ONLY, I, V>(out, indices, (((s.b * OD + s.d) * OH + s.h) * OW + s.w) * C + s.c, best);
+    store<VALUES_ONLY, I, V>(out, indices, (((at.b * OD + at.d) * OH + at.h) * OW + at.w) * C + at.c, best);

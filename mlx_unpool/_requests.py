@@ -87,7 +87,7 @@ class Request:
         arguments.check_value_array(self.caller, x)
         arguments.check_stream(self.caller, stream)
         target = target_of(stream)
-        if x.dtype == mx.float64 and target.backend.on_gpu:
+        if x.dtype == mx.float64 and target.backend.is_gpu:
             got = f"{x.dtype} on {target.stream}"
             needed = "must not be float64 on a GPU, which does not support it"
             raise TypeError(f"[{self.caller}] 'x' {needed}, but got {got}.")
@@ -95,7 +95,7 @@ class Request:
 
     def check_limit(self, plan: Plan, target: Target) -> None:
         """Check the limit of array sizes on the CPU."""
-        if not (plan.fits_cpu or target.backend.on_gpu):
+        if not (plan.fits_cpu or target.backend.is_gpu):
             name = self.size_argument if prod(plan.shape) > prod(plan.folded) else "x"
             raise ValueError(
                 f"[{self.caller}] '{name}' must give arrays of fewer than 2^31 elements on the CPU, with one "

@@ -26,10 +26,10 @@ _MAX_THREADGROUP = 1024  # threads per threadgroup
 _MAX_DEPTH = 64  # threads along the third axis of a threadgroup
 _USUAL_THREADGROUP = 256  # threads
 _USUAL_ROWS = 4  # threads along the second axis of a usual threadgroup
-_MAX_BLOCKS = 65535  # along the second and third axis of a CUDA grid
+_MAX_CUDA_BLOCKS = 65535  # along the second and third axis of a CUDA grid
 _LAUNCH_CACHE_SIZE = 1024  # launches of each kind
 _MAX_ELEMENTS = 64  # elements of the largest window that one thread reads
-_MAX_BLOCK = 4  # elements that one thread loads at once in pool_any
+_BLOCK_ELEMENTS = 4  # elements that one thread loads at once in pool_any
 _MAX_NEIGHBOURS = 27  # windows that overlap with a window, itself included, if one thread compares them
 _MAX_OUTPUTS = 16  # outputs of the largest tile that one thread writes
 _MAX_NUMBER = 2**31 - 1  # pooled values per plane, whose numbers are int32
@@ -107,8 +107,8 @@ class Launch:
         group = threadgroup(self.grid, dialect, self.kernel.name)
         inputs = [*arrays, *(mx.array(some, mx.int32) for some in self.integers)]
         threads = {"grid": self.grid, "threadgroup": group}
-        kernel = _build(dialect, self.kernel)
-        return tuple(kernel(inputs=inputs, **threads, **self.options, stream=_stream()))
+        run = _build(dialect, self.kernel)
+        return tuple(run(inputs=inputs, **threads, **self.options, stream=_stream()))
 
 
 def _launch(
@@ -128,10 +128,10 @@ def _launch(
     return Launch(kernel, grid, integers, options)
 
 
-class Kernels:
+class KernelBackend:
     """The primitives as kernels in one language (dialect), ``"metal"`` or ``"cuda"``."""
 
-    on_gpu = True
+    is_gpu = True
 
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
@@ -154,6 +154,12 @@ class Kernels:
     def pool_values(self, source: Sequence[mx.array], g: Geometry) -> mx.array:
         """See ``Backend``."""
         return self.pool(source, g, None)[0]
+
+    def indices_of(
+        self, values: mx.array, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
+    ) -> mx.array:
+        """See ``Backend``."""
+        return self.pool(source, g, index_dtype)[1]
 
     def scatter(self, values: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """See ``Backend``. An index outside its own window adds nothing to a sum."""
@@ -292,7 +298,7 @@ def _pool_any(
         most = _FULL_GPU_THREADS // (prod(pooled) // per_thread)
         chunks = max(1, min(_power_of_two(isqrt(elements)), most))
     template = _template(shape, g, index_dtype, per_thread, other=prod(table))
-    block = min(longest[2], _MAX_BLOCK)
+    block = min(longest[2], _BLOCK_ELEMENTS)
     first = template | {"REGIONS": isinstance(g, RegionGeometry), "BLOCK": block, "SPLIT": chunks > 1}
     integers = (*_window_arguments(g), (*g.pooled, chunks))
     outputs, types = _pool_outputs(pooled, dtype, index_dtype)
@@ -397,11 +403,11 @@ def threadgroup(
         )
     y = z = 1
     if dialect == "cuda":
-        y, z = (_power_of_two(-(-n // _MAX_BLOCKS), up=True) for n in grid[1:])
+        y, z = (_power_of_two(-(-n // _MAX_CUDA_BLOCKS), up=True) for n in grid[1:])
         if z > _MAX_DEPTH or y * z > _MAX_THREADGROUP:
             raise ValueError(
-                f"[{caller}] the grid must have at most {_MAX_BLOCKS} blocks on its second and third axis "
-                f"with CUDA, and a block at most {_MAX_THREADGROUP} threads ({_MAX_DEPTH} on the third "
+                f"[{caller}] the grid must have at most {_MAX_CUDA_BLOCKS} blocks on its second and third "
+                f"axis with CUDA, and a block at most {_MAX_THREADGROUP} threads ({_MAX_DEPTH} on the third "
                 f"axis), but got {grid}. Split the batch."
             )
     y = max(y, _power_of_two(min(grid[1], _USUAL_ROWS)))
