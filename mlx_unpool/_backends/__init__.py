@@ -37,7 +37,12 @@ class Backend(Protocol):
         """Values and indices of every window."""
 
     def pool_values(self, source: Sequence[mx.array], g: Geometry) -> mx.array:
-        """The values alone of ``pool``."""
+        """The values alone of ``pool``. On the CPU, another zero or NaN may be chosen."""
+
+    def indices_of(
+        self, values: mx.array, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
+    ) -> mx.array:
+        """The indices alone of ``pool``, given the result of ``pool_values``."""
 
     def scatter(self, values: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """Planes with values at their indices, zero elsewhere. A sum needs indices of a pool."""

@@ -155,6 +155,12 @@ class KernelBackend:
         """See ``Backend``."""
         return self.pool(source, g, None)[0]
 
+    def indices_of(
+        self, values: mx.array, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
+    ) -> mx.array:
+        """See ``Backend``."""
+        return self.pool(source, g, index_dtype)[1]
+
     def scatter(self, values: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """See ``Backend``. An index outside its own window adds nothing to a sum."""
         if _uses_scatter(g):

@@ -20,10 +20,11 @@ from ..._bounds import fixed_bounds
 from ..._geometry import Geometry, RegionGeometry, Triple, WindowGeometry, pitches
 from ..._types import LARGEST_AXIS, TRAITS, Rule, is_float, is_window
 from .arrays import along, constant, narrowest, unfused
-from .maxima import Maxima, has_small_tiles, irregular_windows, small_tiles, windows
+from .maxima import Maxima, irregular_windows, windows
 from .padding import rows_of_windows, used_rows
 from .positions import checked, of_pool, origins, plane_of, put, take, take_last
 from .tiles import scatter_to_tiles, windows_are_tiles
+from .values import has_few_elements, offsets_of, pooled_values
 
 
 class Ops:
@@ -75,19 +76,24 @@ class Ops:
         return maxima.values, indices
 
     def pool_values(self, source: Sequence[mx.array], g: Geometry) -> mx.array:
-        """See ``Backend``; bit for bit the values of ``pool``."""
+        """See ``Backend``."""
         x, *bounds = source
         _check_limit(x, g)
-        elements = Maxima(x, values_only=True)
         if isinstance(g, RegionGeometry):
-            return _region_maxima(elements, _ends(bounds, g), g).values
+            return _region_maxima(Maxima(x, values_only=True), _ends(bounds, g), g).values
         assert isinstance(g, WindowGeometry)
-        if has_small_tiles(x, g):
-            return small_tiles(x, g)
-        values = _maxima(elements, g, pitches(g.window.kernel)).values
+        values = pooled_values(x, g)
         if g.may_have_empty_windows:
             values = mx.where(_empty_windows(g), _lowest(x.dtype), values)
         return values
+
+    def indices_of(
+        self, values: mx.array, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
+    ) -> mx.array:
+        """See ``Backend``."""
+        if is_window(index_dtype) and has_few_elements(g):
+            return offsets_of(values, source[0], g)
+        return self.pool(source, g, index_dtype)[1]
 
     def scatter(self, values: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """See ``Backend``."""
