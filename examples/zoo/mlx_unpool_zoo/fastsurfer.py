@@ -204,11 +204,8 @@ class FastSurferVINN(FastSurferCNN, num_filters=71, kernel_h=3, kernel_w=3):
         self.interpolation_mode, self.crop_position = interpolation_mode, crop_position
         self.takes(shared["num_channels"])
         inputs, filters = shared["num_channels"] // self.modalities, shared["num_filters"]
-        options: Any = {
-            "kernel_size": (shared["kernel_h"], shared["kernel_w"]),
-            "stride": shared["stride_conv"],
-        }
-        block = functools.partial(CompetitiveBlock, norm="gn", **options)
+        kernel, stride = (shared["kernel_h"], shared["kernel_w"]), shared["stride_conv"]
+        block = functools.partial(CompetitiveBlock, kernel_size=kernel, stride=stride, norm="gn")
         for name in ["inp_block"] if self.modalities == 1 else ["m1_inp_block", "m2_inp_block"]:
             self[name] = block(inputs, num_filters_interpol, start="normalise")
         self.outp_block = block(filters + num_filters_interpol, filters, start="activate")

@@ -14,10 +14,8 @@ def layer(name: str, dims: int) -> type[nn.Module]:
 
 
 def block(inputs: int, outputs: int, dims: int) -> nn.Sequential:
-    layers = {
-        "conv": layer("Conv", dims)(inputs, outputs, 3, padding=1),
-        "norm": layer("BatchNorm", dims)(outputs),
-    }
+    conv, norm = layer("Conv", dims), layer("BatchNorm", dims)
+    layers = {"conv": conv(inputs, outputs, 3, padding=1), "norm": norm(outputs)}
     return nn.Sequential(OrderedDict(layers, relu=nn.ReLU()))
 
 
@@ -29,9 +27,8 @@ class SegNetTwin(nn.Module):
         self.encoder, decoder = nn.ModuleList(), []
         inputs, outputs = (3, *channels), (channels[0], *channels)
         for i, o, count in zip(inputs, channels, (2, 2, 3, 3, 3)):
-            self.encoder.append(
-                nn.Sequential(block(i, o, dims), *(block(o, o, dims) for _ in range(count - 1)))
-            )
+            others = (block(o, o, dims) for _ in range(count - 1))
+            self.encoder.append(nn.Sequential(block(i, o, dims), *others))
         for i, o, count in zip(channels, outputs, (1, 2, 3, 3, 3)):
             decoder.append(nn.Sequential(*(block(i, i, dims) for _ in range(count - 1)), block(i, o, dims)))
         self.decoder = nn.ModuleList(decoder[::-1])
