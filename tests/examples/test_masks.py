@@ -7,7 +7,7 @@ import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
 from common.classes import palette, read_table, table_of
-from common.folders import read_folders
+from common.folders import folders_of, read_folders
 from common.images import read_image
 from common.masks import files_of
 from helpers.programs import call
@@ -181,6 +181,17 @@ def test_names_that_are_not_clear_are_named(images, masks, ending, said, tmp_pat
     assert said in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "names", ["images masks", "img masks_machine", "train trainannot", "train train_labels", ". ."]
+)
+def test_layouts_of_folders(names, tmp_path):
+    images, masks = (tmp_path / name for name in names.split())
+    for folder in (images, masks):
+        folder.mkdir(exist_ok=True)
+    (images / "a.jpg").touch()
+    assert folders_of([tmp_path]) == (images, masks)
+
+
 def test_images_and_masks_in_one_folder(tmp_path):
     for kinds in (("jpg", "png", "_mask"), ("png", "png", "_mask"), ("jpg", "png", "")):
         folder = tmp_path / "".join(kinds)
@@ -269,11 +280,7 @@ def test_masks_that_would_be_misread_are_refused(tmp_path):
         (
             ([BLOCKS], "jpg", "0.jpg must be PNG: JPEG with loss changes the numbers of classes"),
             ([first, swapped], "png", "the palettes of the masks differ: number 0 has several colours."),
-            (
-                [Image.fromarray(clear)],
-                "png",
-                "0.png must have no transparent pixels of the colour of others",
-            ),
+            ([Image.fromarray(clear)], "png", "0.png must have no transparent pixels of the colour of oth"),
             ([BLOCKS.astype(np.float32) / 2], "tif", "0.tif must have whole numbers or colours (RGB)"),
             ([BLOCKS.astype(np.int32) * 40000], "tif", "must have numbers from 0 to 65535, but have 80000."),
         )
@@ -281,6 +288,12 @@ def test_masks_that_would_be_misread_are_refused(tmp_path):
         with pytest.raises(ValueError, match=r".") as error:
             read_folders([folder_of(tmp_path / str(number), masks, kind)], 256)
         assert said in str(error.value)
+    border, order = (
+        np.where(np.eye(16, 24) > 0, 255, BLOCKS).astype(np.uint8),
+        "0 0 0 a\n255 80 0 b\n0 160 255 c",
+    )
+    with pytest.raises(ValueError, match="number 1 has another colour in the palettes of the masks"):
+        read_folders([folder_of(tmp_path / "border", [in_palette(border)], "png", order)], 256)
     path = folder_of(tmp_path / "pages", [BLOCKS], "tif") / "masks" / "0.tif"
     Image.fromarray(BLOCKS).save(path, save_all=True, append_images=[Image.fromarray(BLOCKS)])
     with pytest.raises(ValueError, match=r"0\.tif must have one page, but has 2\."):
