@@ -56,7 +56,7 @@ FIGURE = "segnet.png"  # of --compare
 # Of settings_of.
 SETTINGS = ("model", "decoder", "decoder_kernel", "norm", "crop", "side", "batch", "seed", "learning_rate")
 # For drawn scenes, the best of 0.005, 0.01 and 0.02 on the validation scenes with seed 0.
-LEARNING_RATES = {"unpool": 0.01, "nearest": 0.005, "bilinear": 0.005, "skip": 0.02}
+LEARNING_RATES = {"unpool": 0.01, "nearest": 0.005, "bilinear": 0.005, "skip": 0.01}
 COARSE_WEIGHT = 0.5  # of the loss of the coarse scores
 
 
