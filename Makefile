@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: help demo hair train notebooks check test test-external test-emulated test-oldest fuzz lint docs dist bench clean
+.PHONY: help demo hair app train notebooks check test test-external test-emulated test-oldest fuzz lint docs dist bench clean
 
 help: ## list these commands
 	@echo "Each command sets up what it needs in $(VENV) first."
@@ -18,6 +18,9 @@ demo: $(VENV)/.examples ## train SegNets on digits over photographs (a minute or
 
 hair: $(VENV)/.video ## recolour hair, in a portrait or yours: ARGS="photo.jpg --colour copper"; writes demo/hair/
 	$(RUN) examples/hair.py $(ARGS)
+
+app: $(VENV)/.app ## open a page that recolours hair, also live: ARGS=FOLDER shows the classes of your model
+	$(RUN) -m mlx_unpool_zoo.app $(ARGS)
 
 # Further programs, each with a figure in demo/.
 train: $(VENV)/.examples ## train ENet on your images: ARGS="--data FOLDER" (without it, on drawn digits)
@@ -38,7 +41,7 @@ check: $(VENV)/.check ## the tests of the core only (20 seconds)
 test: $(VENV)/.test ## all tests that need neither PyTorch nor NVIDIA's compiler (3 minutes)
 	$(RUN) -m pytest $(PARALLEL)
 
-test-external: $(VENV)/.external ## the tests that need PyTorch or NVIDIA's compiler
+test-external: $(VENV)/.external ## the tests that need PyTorch, NVIDIA's compiler or Chromium
 	$(RUN) -m pytest $(PARALLEL) -m external
 
 # The core, the first notebook and the programs in their smoke modes; Linux only.
@@ -87,11 +90,13 @@ $(VENV)/.examples: EXTRAS = examples
 $(VENV)/.examples: SIZE = 600 MB
 $(VENV)/.video: EXTRAS = examples,video
 $(VENV)/.video: SIZE = 800 MB
+$(VENV)/.app: EXTRAS = app
+$(VENV)/.app: SIZE = 200 MB
 $(VENV)/.check: EXTRAS = check
 $(VENV)/.check: SIZE = 200 MB
 $(VENV)/.test: EXTRAS = examples,test
 $(VENV)/.test: SIZE = 1.3 GB
-$(VENV)/.external: EXTRAS = examples,test,parity,cuda-check
+$(VENV)/.external: EXTRAS = examples,test,parity,cuda-check,browser
 $(VENV)/.notebooks: EXTRAS = notebooks
 $(VENV)/.lint: EXTRAS = lint
 $(VENV)/.docs: EXTRAS = docs,zoo

@@ -27,7 +27,7 @@ import numpy as np
 from common.digit_scenes import scenes_to_evaluate
 from common.drawing import GREY, colour_map, frame
 from common.folders import read_image
-from mlx_unpool_zoo.inputs import array_of
+from mlx_unpool_zoo.pictures import array_of
 
 SCENES, PART = [4, 6], np.s_[:280, 90:370]  # the scenes of hero.png, and the part of the photograph
 

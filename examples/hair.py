@@ -26,7 +26,7 @@ with extra("examples"):
     from common.files import check_inputs, check_output_file, replacing
     from common.folders import read_image
     from mlx_unpool_zoo.hair_colour import COLOURS, brightness_of, colour_of, recoloured, table_of
-    from mlx_unpool_zoo.inputs import array_of
+    from mlx_unpool_zoo.pictures import array_of
     from PIL import Image
     from tqdm import tqdm
 

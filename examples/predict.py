@@ -23,7 +23,7 @@ with extra("examples"):
     from common.drawing import PICTURE_SUFFIXES, draw_rows
     from common.files import check_inputs, check_output_file, replacing
     from common.folders import colour_of, files_in, read_image
-    from mlx_unpool_zoo.inputs import array_of
+    from mlx_unpool_zoo.pictures import array_of
     from mlx_unpool_zoo.pytorch import cut
     from PIL import Image
     from tqdm import tqdm

@@ -43,12 +43,12 @@ with extra("examples"):
     from common.folders import Pictures, folders_of, read_folders
     from common.training import adamw, train, weighted_cross_entropy
     from mlx.utils import tree_flatten
-    from mlx_unpool_zoo.configuration import IMAGENET
+    from mlx_unpool_zoo.about import IMAGENET
     from mlx_unpool_zoo.metrics import SCORES
     from mlx_unpool_zoo.published import PUBLISHED
     from mlx_unpool_zoo.pytorch import cut
+    from mlx_unpool_zoo.saving import WEIGHTS
     from mlx_unpool_zoo.segnet import DECODERS, NORMS
-    from mlx_unpool_zoo.storage import WEIGHTS
 
 METRICS = "metrics.json"
 FILES = ("checkpoint.safetensors", "log.csv", METRICS, "predictions.png")

@@ -17,8 +17,8 @@ import mlx.core as mx
 import numpy as np
 from matplotlib import colormaps
 from mlx_unpool_zoo import CAMVID, Model, read_classes
-from mlx_unpool_zoo.inputs import array_of, reduced
 from mlx_unpool_zoo.metrics import boundary_f_score, confusion_matrix, iou
+from mlx_unpool_zoo.pictures import array_of, reduced
 from mlx_unpool_zoo.pytorch import cut
 from PIL import Image, ImageOps
 from tqdm import tqdm

@@ -69,7 +69,7 @@ def test_errors_of_a_configuration_are_one_line_with_the_file_and_the_key(quickn
 def test_models_of_the_hub_are_loaded_and_uploaded_by_its_library(quicknat, monkeypatch):
     (model, x), uploaded = small_model("quicknat"), {}
     download, api = mock.Mock(return_value=str(quicknat)), mock.Mock()
-    monkeypatch.setattr("mlx_unpool_zoo.storage.snapshot_download", download)
+    monkeypatch.setattr("mlx_unpool_zoo.saving.snapshot_download", download)
     options = {"revision": "v1.0", "token": "t", "cache_dir": "c", "local_files_only": True}
     assert mx.array_equal(zoo.QuickNAT.from_pretrained("someone/it", **options)(x), model(x))
     files = ["config.json", "model.safetensors", "LICENSE"]
@@ -81,7 +81,7 @@ def test_models_of_the_hub_are_loaded_and_uploaded_by_its_library(quicknat, monk
         return options["repo_id"]
 
     api.create_repo.return_value.repo_id, api.upload_folder = "someone/it", upload
-    monkeypatch.setattr("mlx_unpool_zoo.storage.HfApi", lambda token: api)
+    monkeypatch.setattr("mlx_unpool_zoo.saving.HfApi", lambda token: api)
     assert model.push_to_hub("it", private=True) == "someone/it"
     api.create_repo.assert_called_once_with("it", private=True, exist_ok=True)
     assert uploaded == {path.name: path.read_bytes() for path in quicknat.iterdir()}
@@ -134,7 +134,7 @@ def test_a_name_that_is_neither_a_folder_nor_on_the_hub(quicknat, tmp_path, monk
     with pytest.raises(OSError, match=f"no model.safetensors in the folder .*/run: did you mean {found}\\?$"):
         zoo.from_pretrained(tmp_path / "run")
     download = mock.Mock(side_effect=OSError("401 Client Error"))
-    monkeypatch.setattr("mlx_unpool_zoo.storage.snapshot_download", download)
+    monkeypatch.setattr("mlx_unpool_zoo.saving.snapshot_download", download)
     with pytest.raises(OSError, match=r"no folder owner/name, .* Hub says: 401 Client Error"):
         zoo.from_pretrained("owner/name")
 

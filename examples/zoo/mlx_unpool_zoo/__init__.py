@@ -18,9 +18,9 @@ except ImportError as error:
 from mlx_unpool import __version__
 
 from . import metrics, pytorch
+from .about import MODELS, About
 from .autoencoders import ConvAutoencoder3d, InceptionAutoencoder
 from .classes import CAMVID, CEREBNET, FASTSURFER, read_classes
-from .configuration import MODELS, About
 from .enet import ENet
 from .fastsurfer import CerebNet, FastSurferCNN, FastSurferVINN, HypVINN
 from .hair import HairSegmenter

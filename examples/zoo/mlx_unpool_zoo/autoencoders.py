@@ -19,7 +19,7 @@ from pydantic import Field
 
 from mlx_unpool import MaxPool1d, MaxPool3d, MaxUnpool1d, MaxUnpool3d
 
-from .configuration import CITATIONS, RESEARCH, About, Size, Sizes
+from .about import CITATIONS, RESEARCH, About, Size, Sizes
 from .layers import BatchNorm
 from .model import Model
 

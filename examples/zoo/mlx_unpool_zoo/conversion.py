@@ -16,7 +16,7 @@ from typing_extensions import Self
 import mlx_unpool
 
 from . import checkpoints, pytorch
-from .configuration import MODELS, Configured
+from .about import MODELS, Configured
 
 DTYPES = {name: getattr(mx, name) for name in ("float32", "float16", "bfloat16", "float64")}
 # Other spellings of an argument in the authors' configurations.

@@ -20,9 +20,9 @@ from typing import Any, get_args
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
+from .about import IMAGENET, MODELS, Plane, naming
 from .checkpoints import read_checkpoint
 from .classes import read_classes
-from .configuration import IMAGENET, MODELS, Plane, naming
 from .model import from_pytorch
 
 

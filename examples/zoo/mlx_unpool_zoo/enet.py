@@ -16,8 +16,8 @@ import numpy as np
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
+from .about import CITATIONS, About, Size
 from .classes import CAMVID
-from .configuration import CITATIONS, About, Size
 from .layers import BatchNorm
 from .model import Model
 

@@ -25,8 +25,8 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
+from .about import CITATIONS, About, Size
 from .classes import CEREBNET, FASTSURFER
-from .configuration import CITATIONS, About, Size
 from .layers import BatchNorm
 from .stages import FourStages
 

@@ -20,7 +20,7 @@ from PIL import Image
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
-from .configuration import CITATIONS, About, Size
+from .about import CITATIONS, About, Size
 from .model import Model
 from .pytorch import cut
 

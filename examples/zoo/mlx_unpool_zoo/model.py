@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .configuration import MODELS as MODELS
-from .inputs import Predicting
-from .storage import Stored
+from .about import MODELS as MODELS
+from .pictures import Predicting
+from .saving import Stored
 
 
 class Model(Stored, Predicting):

@@ -13,8 +13,8 @@ from requests import RequestException
 
 import mlx_unpool
 
+from .about import MODELS
 from .checkpoints import read_checkpoint
-from .configuration import MODELS
 from .files import replacing
 
 

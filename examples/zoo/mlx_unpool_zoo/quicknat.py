@@ -16,7 +16,7 @@ import mlx.nn as nn
 import numpy as np
 from pydantic import Field
 
-from .configuration import CITATIONS, About, Size
+from .about import CITATIONS, About, Size
 from .layers import BatchNorm
 from .stages import FourStages
 

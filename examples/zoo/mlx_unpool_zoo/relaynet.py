@@ -16,7 +16,7 @@ import numpy as np
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
-from .configuration import CITATIONS, About, Size
+from .about import CITATIONS, About, Size
 from .layers import BatchNorm, Classifier, statistics_of
 from .model import Model
 

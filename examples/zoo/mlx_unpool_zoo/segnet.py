@@ -18,9 +18,9 @@ import numpy as np
 from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d, MaxUnpool2d, MaxUnpool3d
 
 from . import pytorch
+from .about import CITATIONS, IMAGENET, About, Counts, Size, Sizes
 from .checkpoints import arrays_of, state_of
 from .classes import CAMVID
-from .configuration import CITATIONS, IMAGENET, About, Counts, Size, Sizes
 from .layers import BatchNorm
 from .model import Model
 

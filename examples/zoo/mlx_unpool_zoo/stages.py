@@ -11,7 +11,7 @@ import numpy as np
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
-from .configuration import RESEARCH
+from .about import RESEARCH
 from .layers import Classifier
 from .model import Model
 

@@ -14,7 +14,7 @@ import mlx.core as mx
 
 from ..._geometry import Geometry, Triple, WindowGeometry, pitches
 from ..._indices import positions as flat_indices
-from ..._types import TRAITS, is_window
+from ..._types import MAX_WINDOW_INDICES, TRAITS, is_window
 from .arrays import along, constant, narrowest, repeated
 
 
@@ -95,6 +95,8 @@ def checked(indices: mx.array, g: Geometry) -> Positions:
     """The positions of any indices; an invalid one gets a spare element, or False in ``keep``."""
     if not (is_window(indices.dtype) and isinstance(g, WindowGeometry)):
         return by_number(indices, g.size, is_checked=True)
+    if g.window.elements > MAX_WINDOW_INDICES:  # not the window of a pool, whose indices would be flat
+        return by_number(flat_indices(indices, g), g.size, is_checked=True)
     return by_window(indices, g, is_checked=True)
 
 

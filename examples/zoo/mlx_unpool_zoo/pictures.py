@@ -12,8 +12,8 @@ import numpy as np
 from mlx.utils import tree_flatten, tree_map
 from PIL import Image
 
+from .about import Configured
 from .checkpoints import cut
-from .configuration import Configured
 
 AXES = {1: "L", 2: "H, W", 3: "D, H, W"}
 

@@ -18,8 +18,8 @@ from mlx.utils import tree_flatten
 from pydantic_core import from_json
 from typing_extensions import Self
 
+from .about import MODELS, About, Configuration, naming
 from .checkpoints import cut
-from .configuration import MODELS, About, Configuration, naming
 from .conversion import Converted
 from .files import CHECKSUM, load_arrays, save_arrays, write_file
 from .published import PUBLISHED, published_folder

@@ -1,0 +1,276 @@
+"""Try a model in a web page: on photographs, or live with a camera.
+
+    python -m mlx_unpool_zoo.app                  recolours hair, with MediaPipe's network
+    python -m mlx_unpool_zoo.app demo/train/enet  draws the classes of any model that segments pictures
+
+The first run with the hair network downloads its weights (0.8 MB, Apache-2.0) from Google. The page is
+available on this computer only. Pictures are neither saved nor sent elsewhere. Ctrl-C ends the program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import html
+import itertools
+import json
+import logging
+import os
+import signal
+import sys
+import time
+import webbrowser
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+import numpy as np
+from PIL import Image
+from pydantic import BaseModel, Field, ValidationError
+
+import mlx_unpool_zoo as zoo
+
+from .hair_colour import COLOURS, brightness_of, colour_of, table_of
+
+if TYPE_CHECKING:
+    from websockets.asyncio.server import Server, ServerConnection
+    from websockets.http11 import Request, Response
+
+PORTS = range(8766, 8776)  # that are tried; a browser remembers the permission for the camera by port
+FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/pictures.js": ("pictures.js", "text/javascript; charset=utf-8"),
+    "/portrait.jpg": ("portrait.jpg", "image/jpeg"),
+}
+SIDE = 1024  # the page sends pictures of at most 1024 x 1024 pixels
+POLICY = "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; img-src data:"
+POLICY += "; connect-src 'self' {sockets}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+
+class Question(BaseModel):
+    """What a page sends. If it has a size, the pixels of a picture follow: red, green, blue and alpha."""
+
+    colour: str = Field("copper", max_length=100)
+    width: int = Field(0, ge=0, le=SIDE**2)
+    height: int = Field(0, ge=0, le=SIDE**2)
+    frame: int | None = None  # number of a camera's picture
+    brightness: float = Field(0.5, ge=0, le=1)  # of the hair, if there is no picture
+
+
+class Hair:
+    """What one open page asks of the hair network: masks, and tables of colours for them."""
+
+    def __init__(self, model: zoo.HairSegmenter) -> None:
+        self.model = model
+        self._start_video()
+
+    def _start_video(self) -> None:
+        """Forget the mask of the frame before."""
+        self.frames: list[np.ndarray] = []
+        self.masks = self.model.masks(self.frames.pop() for _ in itertools.repeat(None))
+        self.smoothed: float | None = None
+
+    def answer(self, question: Question, picture: np.ndarray | None) -> tuple[dict, np.ndarray | None]:
+        """A table (256, 3) of colours by brightness and, for a picture, the mask of its hair."""
+        colour = colour_of(question.colour)
+        if picture is None:  # another colour for a picture whose mask the page has
+            return {"table": table_of(colour, question.brightness).round().tolist()}, None
+        if question.frame is None:
+            mask = self.model.mask(picture)
+            brightness = brightness_of(picture, mask)
+        else:
+            if question.frame == 0:
+                self._start_video()
+            self.frames.append(picture)
+            mask = next(self.masks)
+            now = brightness_of(picture, mask)
+            if now is not None:  # smoothed, so that colours do not flicker
+                self.smoothed = 0.9 * (self.smoothed or now) + 0.1 * now
+            brightness = self.smoothed
+        table = None if brightness is None else table_of(colour, brightness).round().tolist()
+        found = {"brightness": brightness, "table": table, "share": float((mask > 0.5).mean())}
+        return found, (mask * 255).round().astype(np.uint8)
+
+
+class Classes:
+    """What one open page asks of a model that segments pictures: a map of their classes."""
+
+    def __init__(self, model: zoo.Model) -> None:
+        self.model = model
+
+    def answer(self, question: Question, picture: np.ndarray | None) -> tuple[dict, np.ndarray | None]:
+        """The share of each class in a picture, and the class of every pixel."""
+        if picture is None:
+            raise ValueError("there is no picture.")
+        numbers = self.model.predict(Image.fromarray(picture))
+        counts = np.bincount(numbers.ravel(), minlength=len(self.model.about.classes))
+        return {"shares": (counts / numbers.size).tolist()}, numbers
+
+
+def view_of(model: zoo.Model, path: str) -> type[Hair] | type[Classes]:
+    """The kind of page for a model; gives its classes names and colours if it has none.
+
+    Raises:
+        ValueError: If the model does not segment colour or grey pictures into at most 256 classes.
+    """
+    count = model.config.get("num_classes", 0)
+    if isinstance(model, zoo.HairSegmenter) and count == 2 and not model.about.input.get("side"):
+        return Hair
+    try:
+        if model.config.get("dims", 2) != 2:
+            raise ValueError(f"it has {model.config['dims']} dimensions.")
+        if model.predict(Image.new("RGB", (64, 64))).dtype != np.uint8:
+            raise ValueError(f"it has {count} classes.")
+    except ValueError as error:
+        message = f"{path} does not segment pictures into at most 256 classes: {error}"
+        raise ValueError(message) from None
+    if not model.about.classes:
+        grey = [round(255 * n / max(1, count - 1)) for n in range(count)]
+        model.about.classes = [{"name": str(n), "colour": [level] * 3} for n, level in enumerate(grey)]
+    return Classes
+
+
+def answered(view: Hair | Classes, question: Question, pixels: bytes | None) -> tuple[dict, bytes | None]:
+    """The answer to a question, with a byte for every pixel of a picture, or an error as text."""
+    try:
+        picture = None
+        if pixels is not None:
+            rgba = np.frombuffer(pixels, np.uint8).reshape(question.height, question.width, 4)
+            picture = np.ascontiguousarray(rgba[..., :3])
+        start = time.perf_counter()
+        found, plane = view.answer(question, picture)
+        found["seconds"] = time.perf_counter() - start
+    except (ValueError, RuntimeError, MemoryError) as error:  # a RuntimeError of MLX, for example of a kernel
+        return {"error": str(error)}, None
+    return found, None if plane is None else plane.tobytes()
+
+
+class Page:
+    """The server of the page: its files over HTTP, and a WebSocket for the questions of each open page.
+
+    An answer is a JSON text, followed by a byte for every pixel if the question had a picture.
+    """
+
+    def __init__(self, model: zoo.Model, path: str = "hair") -> None:
+        self.model: Any = model
+        self.view = view_of(model, path)
+        mx.eval(model.parameters())  # other threads cannot evaluate what this one has begun
+        # One thread for all pages: the model runs for one picture at a time.
+        self.worker = ThreadPoolExecutor(1)
+        hair = self.view is Hair
+        options: dict[str, Any] = {"side": SIDE, "colours": COLOURS if hair else {}}
+        options["classes"] = [] if hair else model.about.classes
+        texts = {
+            "title": "Another colour of hair" if hair else f"Classes of {Path(path).name}",
+            "paper": model.about.paper,
+            "device": str(mx.device_info().get("device_name", "CPU")),
+            "options": json.dumps(options),
+        }
+        folder = files("mlx_unpool_zoo") / "page"
+        self.files = {
+            route: (folder.joinpath(name).read_bytes(), kind) for route, (name, kind) in FILES.items()
+        }
+        page, kind = self.files["/"]
+        for name, text in texts.items():
+            page = page.replace(b"{%s}" % name.encode(), html.escape(text).encode())
+        self.files["/"] = page, kind
+
+    async def start(self, port: int | None) -> Server:
+        """Serve the page on a port of 127.0.0.1, by default the first that is free of ten."""
+        from websockets.asyncio.server import serve
+
+        for number in [port] if port else PORTS:
+            self.hosts = [f"127.0.0.1:{number}", f"localhost:{number}"]
+            options: dict[str, Any] = {"process_request": self.file, "max_size": 4 * SIDE**2}
+            options |= {"compression": None, "server_header": None, "logger": logging.getLogger("page")}
+            options["origins"] = [f"http://{host}" for host in self.hosts]
+            try:
+                return await serve(self.talk, "127.0.0.1", number, **options)
+            except OSError as error:
+                problem = os.strerror(error.errno or 0)
+        ports = f"--port {port}" if port else f"each port from {PORTS[0]} to {PORTS[-1]}"
+        raise OSError(f"{ports} cannot be used: {problem}.")
+
+    def file(self, connection: ServerConnection, request: Request) -> Response | None:
+        """The response to a request for a file, or None for a WebSocket."""
+        # Another site whose name resolves to this computer sends its own name (DNS rebinding).
+        if request.headers.get_all("Host") not in [[host] for host in self.hosts]:
+            return connection.respond(HTTPStatus.FORBIDDEN, "Forbidden\n")
+        route = request.path.partition("?")[0]
+        if route == "/talk":
+            return None
+        if route not in self.files:
+            return connection.respond(HTTPStatus.NOT_FOUND, "Not found\n")
+        response = connection.respond(HTTPStatus.OK, "")
+        response.body, kind = self.files[route]
+        del response.headers["Content-Type"], response.headers["Content-Length"]
+        sockets = " ".join(f"ws://{host}" for host in self.hosts)
+        response.headers["Content-Type"] = kind
+        response.headers["Content-Length"] = str(len(response.body))
+        response.headers["Content-Security-Policy"] = POLICY.format(sockets=sockets)
+        response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["Cache-Control"] = "no-store"
+        return response
+
+    async def talk(self, connection: ServerConnection) -> None:
+        """Answer the questions of one open page until it is closed; its state ends with the connection."""
+        from websockets.exceptions import ConnectionClosed
+
+        view, run = self.view(self.model), asyncio.get_running_loop().run_in_executor
+        try:
+            async for text in connection:
+                question = Question.model_validate_json(text)
+                pixels = await connection.recv(decode=False) if question.width * question.height else None
+                found, plane = await run(self.worker, answered, view, question, pixels)
+                await connection.send(json.dumps(found))
+                if plane is not None:
+                    await connection.send(plane)
+        except (ConnectionClosed, ValidationError):  # of another program than the page
+            pass
+
+
+async def run(page: Page, port: int | None, browser: bool) -> None:
+    """Serve the page until the process ends."""
+    server = await page.start(port)
+    address = f"http://{page.hosts[0]}"
+    print(f"The page is at {address}. Ctrl-C ends the program.", flush=True)
+    if browser:
+        webbrowser.open(address)
+    # Ctrl-C ends the process at once, also while the model runs: there is nothing to save.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    await server.serve_forever()
+
+
+def main() -> int:
+    """Run the program and return the exit status."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    help = "folder of a model, or name of a published one (default: hair)"
+    parser.add_argument("model", nargs="?", default="hair", help=help)
+    parser.add_argument("--port", type=int, help=f"default: the first that is free from {PORTS[0]}")
+    parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
+    arguments = parser.parse_args()
+    try:
+        if not find_spec("websockets"):
+            raise ValueError('Not installed: websockets, of the extra [app]: pip install "mlx-unpool[app]"')
+        if arguments.port is not None and not 0 < arguments.port < 65536:
+            raise ValueError(f"--port must be 1 to 65535, but got {arguments.port}.")
+        page = Page(zoo.from_pretrained(arguments.model), arguments.model)
+        asyncio.run(run(page, arguments.port, not arguments.no_browser))
+    except (ValueError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

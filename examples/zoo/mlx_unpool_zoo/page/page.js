@@ -1,0 +1,262 @@
+"use strict";
+// The page sends pictures to the program that served it and gets masks and tables of colours, with which a worker
+// (pictures.js) draws the results. Another colour or strength does not run the network again.
+
+const options = JSON.parse(document.body.dataset.options), isHair = !options.classes.length;
+const find = (selector, inside = document) => inside.querySelector(selector);
+const settings = find("#settings"), say = (text) => (find("#message").textContent = text);
+const newWorker = () => new Worker("pictures.js"), drawer = newWorker();
+let colour = options.colours.copper;
+
+function call(worker, ...values) {
+  const { port1, port2 } = new MessageChannel();
+  worker.postMessage(values, [port2]);
+  return new Promise((done, fail) => (port1.onmessage = ({ data: [value, error] }) => {
+    port1.close();
+    if (error) fail(error); else done(value);
+  }));
+}
+
+// Questions to the program, one after the other.
+
+const ENDED = "The program that shows this page has ended. Start it again, then try again.";
+let socket, last = Promise.resolve();
+
+const ask = (...question) => (last = last.catch(() => {}).then(() => exchange(...question)));
+
+async function exchange(question, picture) {
+  if (socket?.readyState !== WebSocket.OPEN) {
+    socket = Object.assign(new WebSocket(`ws://${location.host}/talk`), { binaryType: "arraybuffer" });
+    await new Promise((done, fail) => Object.assign(socket, { onopen: done, onerror: () => fail(Error(ENDED)) }));
+  }
+  const received = () => new Promise((done, fail) => {
+    Object.assign(socket, { onmessage: (event) => done(event.data), onclose: () => fail(Error(ENDED)) });
+  });
+  const { width, height } = picture ?? {};
+  socket.send(JSON.stringify({ ...question, width, height }));
+  if (picture) socket.send(picture.data);
+  const answer = JSON.parse(await received());
+  if (answer.error) throw Error(answer.error);
+  return picture ? { ...answer, width, height, mask: new Uint8Array(await received()) } : answer;
+}
+
+// Pictures: { element, name, source, shown, answer, colour, drawn }.
+
+const pictures = new Set();
+
+function figure(place, name) {
+  const element = find("#figure").content.cloneNode(true).firstElementChild, picture = { element, name };
+  find(".compare input", element).oninput = ({ target }) => element.style.setProperty("--split", `${target.value}%`);
+  find(".name", element).textContent = name;
+  find(".remove", element).onclick = () => remove(picture);
+  find(".download", element).onclick = () => download(picture).catch((error) => say(`${name}: ${error.message}`));
+  place.after(element);
+  return picture;
+}
+
+function remove(picture) {
+  pictures.delete(picture);
+  picture.element.remove();
+}
+
+function show({ element }, side, bitmap) {
+  const canvas = find(side, element);
+  [canvas.width, canvas.height] = [bitmap.width, bitmap.height];
+  canvas.getContext("2d").drawImage(bitmap, 0, 0);
+  element.style.setProperty("--columns", bitmap.width);
+  element.style.setProperty("--rows", bitmap.height);
+}
+
+async function look(picture, source, frame) { // ask about a picture, and show it with the answer
+  const asked = colour, { shown, ...sent } = await call(drawer, "read", source, isHair, options.side, 1600);
+  const answer = await ask({ colour: asked, frame }, sent);
+  picture.shown?.close();
+  await draw(Object.assign(picture, { source, shown, answer, colour: asked, drawn: "" }));
+  pictures.add(picture);
+}
+
+const palette = isHair ? null : options.classes.map((entry) => entry.colour);
+const choices = () => ({ palette, strength: settings.strength.value / 100, maskOnly: settings.mask.checked });
+
+async function draw(picture) {
+  const { answer, shown } = picture, chosen = choices(), wanted = colour, state = JSON.stringify([chosen, wanted]);
+  if (picture.drawn === state) return;
+  if (answer.table && picture.colour !== wanted) {
+    answer.table = (await ask({ colour: wanted, brightness: answer.brightness })).table;
+    picture.colour = wanted;
+  }
+  const bitmap = await call(drawer, "draw", shown, answer, chosen);
+  if (picture.shown === shown) { // not a frame that is over
+    show(picture, ".before", shown);
+    show(picture, ".after", bitmap);
+    picture.drawn = state;
+  }
+  bitmap.close();
+}
+
+let renewing = false, again = false;
+
+async function renew() { // one at a time, and at the end with the last settings
+  again = true;
+  if (renewing) return;
+  for (renewing = true; again; ) {
+    again = false;
+    for (const picture of pictures) await draw(picture).catch((error) => say(error.message));
+  }
+  renewing = false;
+}
+
+function describe({ element, answer }, times) {
+  const percent = (value) => `${(100 * value).toFixed(value < 0.1 ? 1 : 0)} %`;
+  const about = !isHair ? "" : answer.table ? `${percent(answer.share)} hair, ` : "No hair was found, ";
+  find(".about", element).textContent = about + times;
+  const parts = options.classes.map((entry, n) => [answer.shares[n], entry]).filter(([share]) => share);
+  find(".legend", element).replaceChildren(...parts.sort((a, b) => b[0] - a[0]).map(([share, entry]) => {
+    const item = document.createElement("li");
+    item.style.setProperty("--colour", `rgb(${entry.colour})`);
+    item.textContent = `${entry.name} ${percent(share)}`;
+    return item;
+  }));
+}
+
+const milliseconds = (seconds) => `${(1000 * seconds).toFixed(0)} ms`;
+
+async function download({ element, name, source, answer }) {
+  const given = source.type ?? "image/jpeg", type = /^image\/(jpeg|png|webp)$/.test(given) ? given : "image/png";
+  const button = find(".download", element), worker = newWorker(), link = document.createElement("a");
+  Object.assign(button, { disabled: true, textContent: "Saving …" });
+  try {
+    const blob = await call(worker, "save", source, type, answer, choices());
+    link.href = URL.createObjectURL(blob);
+    link.download = `${name.replace(/\.[^.]*$/, "") || "camera"}-${isHair ? "hair" : "classes"}.${blob.type.slice(6)}`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+  } finally {
+    Object.assign(button, { disabled: false, textContent: "Download" });
+    worker.terminate();
+  }
+}
+
+// Photographs.
+
+const UNREAD = `This browser cannot read it. For HEIC and TIFF files use ${
+  isHair ? "make hair ARGS=FILE" : "python examples/predict.py MODEL FILE"}`;
+
+async function add(file, name) {
+  const picture = figure(find(".drop"), name);
+  try { // a copy of the file, which may change or disappear
+    await look(picture, new Blob([await file.arrayBuffer()], { type: file.type }));
+    if (!picture.element.isConnected) return remove(picture);
+    describe(picture, milliseconds(picture.answer.seconds));
+    picture.element.classList.remove("busy");
+    await renew();
+  } catch (error) {
+    remove(picture);
+    say(`${name}: ${error.name === "InvalidStateError" ? UNREAD : error.message}`);
+  }
+}
+
+async function addAll(files) {
+  say("");
+  select(find("#photograph-tab"));
+  for (const file of [...files]) await add(file, file.name);
+}
+
+// The camera.
+
+let stream = null, live = null, attempt = null;
+const video = Object.assign(document.createElement("video"), { muted: true, playsInline: true });
+const PROBLEMS = {
+  NotAllowedError: "The browser does not allow this page to use the camera. Allow it in the settings of the site.",
+  NotFoundError: "No camera was found.",
+  NotReadableError: "The camera cannot be used. Another program may use it.",
+};
+
+async function start() {
+  const own = (attempt = {});
+  say("");
+  find("#start").textContent = "Stop the camera";
+  try {
+    const allowed = await navigator.mediaDevices.getUserMedia({ video: { width: 1280, height: 720, facingMode: "user" } });
+    if (attempt !== own) return allowed.getTracks().forEach((track) => track.stop()); // stopped meanwhile
+    video.srcObject = stream = allowed;
+    stream.getTracks()[0].onended = () => { stop(); say("The camera was disconnected."); };
+    await video.play();
+    live ??= figure(find("#mirror").parentElement, "");
+    find(".remove", live.element).hidden = true;
+    await frames(own);
+  } catch (error) {
+    if (attempt !== own) return;
+    stop();
+    say(PROBLEMS[error.name] ?? error.message);
+  }
+}
+
+function stop() {
+  stream?.getTracks().forEach((track) => track.stop());
+  stream = attempt = null;
+  find("#start").textContent = "Start the camera";
+}
+
+async function frames(own) {
+  const times = [performance.now()];
+  for (let frame = 0; attempt === own; frame++) {
+    await new Promise(requestAnimationFrame); // not while the tab is hidden
+    const before = live.source;
+    await look(live, await createImageBitmap(video), frame);
+    before?.close();
+    times.push(performance.now());
+    const few = times.slice(-21), mean = (few.at(-1) - few[0]) / (few.length - 1) / 1000;
+    describe(live, `${milliseconds(mean)} per frame, of which ${milliseconds(live.answer.seconds)} in the network`);
+    live.element.classList.remove("busy");
+  }
+}
+
+// The page.
+
+const tabs = [...document.querySelectorAll("[role=tab]")];
+
+function select(tab) {
+  for (const each of tabs) {
+    each.setAttribute("aria-selected", each === tab);
+    each.tabIndex = each === tab ? 0 : -1;
+    find(`#${each.getAttribute("aria-controls")}`).hidden = each !== tab;
+  }
+  if (tab.id !== "camera-tab") stop(); else if (!attempt) start();
+}
+
+function choose(input) {
+  colour = input.value;
+  for (const each of find("#colours").elements) each.checked = each.className = each === input ? "chosen" : "";
+  find("#colours b").textContent = input.title;
+}
+
+for (const tab of tabs) {
+  tab.onclick = () => select(tab);
+  tab.onkeydown = ({ key }) => /^Arrow(Left|Right)$/.test(key) && tabs[1 - tabs.indexOf(tab)].focus();
+}
+find("#start").onclick = () => (attempt ? stop() : start());
+find("#files").onchange = ({ target }) => addAll(target.files).then(() => (target.value = ""));
+document.onpaste = ({ clipboardData: { files } }) => { if (files.length) addAll(files); };
+document.ondragover = document.ondragleave = (event) => {
+  event.preventDefault();
+  document.body.classList.toggle("dragging", event.type === "dragover");
+};
+document.ondrop = (event) => {
+  document.ondragleave(event);
+  addAll(event.dataTransfer.files);
+};
+settings.onsubmit = (event) => event.preventDefault();
+settings.oninput = ({ target }) => {
+  if (target.name === "colour") choose(target);
+  renew();
+};
+find("#colours").hidden = !isHair;
+for (const [name, value] of Object.entries(isHair ? { ...options.colours, "another colour": "#2fa87a" } : {})) {
+  const input = document.createElement("input"), type = name in options.colours ? "radio" : "color";
+  Object.assign(input, { type, name: "colour", value, title: name, ariaLabel: name });
+  input.style.setProperty("--colour", value);
+  find("#colours").append(input);
+  if (value === colour) choose(input);
+}
+fetch("portrait.jpg").then((response) => response.blob()).then((blob) => add(blob, "Example: Eileen Collins, NASA"));

@@ -1,0 +1,456 @@
+"""The page in the browser: the server, its answers, and the page itself in Chromium."""
+
+import asyncio
+import base64
+import contextlib
+import functools
+import http.client
+import http.server
+import io
+import json
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import mlx_unpool_zoo as zoo
+import numpy as np
+import pytest
+from helpers.programs import ROOT, call, environment
+from helpers.small_models import randomised, small_model
+from mlx_unpool_zoo import app
+from mlx_unpool_zoo.hair_colour import brightness_of, colour_of, table_of
+from PIL import Image
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+
+PORTRAIT = ROOT / "examples/zoo/mlx_unpool_zoo/page/portrait.jpg"
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+RGBA = np.random.default_rng(0).integers(0, 256, (40, 60, 4), np.uint8)
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@contextlib.contextmanager
+def served(model: zoo.Model) -> Iterator[int]:
+    """Serve the page of a model in another thread; the port."""
+    page, port, loop = app.Page(model), free_port(), asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    server = asyncio.run_coroutine_threadsafe(page.start(port), loop).result(60)
+    yield port
+
+    async def end() -> None:
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run_coroutine_threadsafe(end(), loop).result(60)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+    page.worker.shutdown()
+
+
+@pytest.fixture(scope="module")
+def hair(tmp_path_factory) -> Iterator[tuple[zoo.HairSegmenter, int, Path]]:
+    model, folder = randomised(small_model("hair")[0], all_weights=True), tmp_path_factory.mktemp("model")
+    model.save_pretrained(folder)
+    with served(model) as port:
+        yield model, port, folder
+
+
+def talk(port: int, **options: Any) -> ClientConnection:
+    return connect(f"ws://127.0.0.1:{port}/talk", origin=f"http://127.0.0.1:{port}", **options)
+
+
+def ask(page: ClientConnection, rgba: np.ndarray | None = None, **question: Any) -> tuple[dict, Any]:
+    if rgba is not None:
+        question |= {"height": rgba.shape[0], "width": rgba.shape[1]}
+    page.send(json.dumps(question))
+    if rgba is not None:
+        page.send(rgba.tobytes())
+    answer = json.loads(page.recv())
+    if rgba is None or "error" in answer:
+        return answer, None
+    return answer, np.frombuffer(page.recv(), np.uint8).reshape(rgba.shape[:2])
+
+
+def get(port: int, path: str, *hosts: str) -> tuple[int, bytes, dict[str, str]]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.putrequest("GET", path, skip_host=bool(hosts))
+    for host in hosts:
+        connection.putheader("Host", host)
+    connection.endheaders()
+    with contextlib.closing(connection), connection.getresponse() as response:
+        return response.status, response.read(), dict(response.getheaders())
+
+
+def test_masks_and_tables_are_those_of_the_model(hair):
+    model, port, _ = hair
+    with talk(port) as page, talk(port) as other:
+        answer, mask = ask(page, RGBA, colour="#2f6bd0")
+        expected = model.mask(RGBA[..., :3])
+        assert (mask == (expected * 255).round()).all()
+        assert answer["brightness"] == brightness_of(RGBA[..., :3], expected)
+        table = table_of(colour_of("blue"), answer["brightness"]).round()
+        assert answer["table"] == table.tolist()
+        assert ask(page, colour="blue", brightness=answer["brightness"])[0]["table"] == table.tolist()
+        frames = [np.roll(RGBA, n, 1) for n in range(2)]
+        masks = [(mask * 255).round() for mask in model.masks(frame[..., :3] for frame in frames)]
+        for video in range(2):  # the mask of the frame before is not that of another page or of another video
+            for number, frame in enumerate(frames):
+                assert (ask(page, frame, frame=number)[1] == masks[number]).all(), video
+                assert (ask(other, frames[0], frame=0)[1] == masks[0]).all()
+
+
+@pytest.mark.parametrize("name", ["enet", "segnet", "quicknat"])  # the last one for grey pictures
+def test_classes_are_those_that_the_model_predicts(name):
+    model = randomised(small_model(name)[0], all_weights=True)
+    with served(model) as port:
+        with talk(port) as page:
+            answer, numbers = ask(page, RGBA)
+            assert (numbers == model.predict(Image.fromarray(RGBA[..., :3]))).all()
+            assert answer["shares"] == [(numbers == n).mean() for n in range(model.config["num_classes"])]
+            assert "picture" in ask(page)[0]["error"]
+        assert all(entry["name"].encode() in get(port, "/")[1] for entry in model.about.classes)
+
+
+def test_only_this_page_is_served_and_only_to_itself(hair):
+    port, content = hair[1], {}
+    here = f"127.0.0.1:{port}"
+    for path in ("/", "/page.js", "/pictures.js", "/page.css", "/portrait.jpg", "/?x"):
+        status, content[path], headers = get(port, path)
+        assert status == 200
+        assert {"default-src 'none'", "frame-ancestors 'none'"} <= set(
+            headers["Content-Security-Policy"].split("; ")
+        )
+    assert content["/portrait.jpg"] == PORTRAIT.read_bytes()
+    assert b"{" not in content["/"].partition(b"<body")[0]  # every placeholder is replaced
+    for path in ("/../app.py", "/page.js/../../app.py", "/%2e%2e/app.py", "//etc/passwd", "/page"):
+        assert get(port, path)[0] == 404
+    evil = "evil.example"
+    for hosts in ([evil], [f"{evil}:{port}"], ["127.0.0.1"], [here, evil], [here, here], [f"{here}.a"]):
+        assert get(port, "/", *hosts)[0] == 403
+    for origin in (None, "null", f"http://{evil}:{port}", "http://localhost:1", f"https://{here}"):
+        with pytest.raises(InvalidStatus, match="403"), connect(f"ws://{here}/talk", origin=origin):
+            pass
+    for origin in (f"http://{here}", f"http://localhost:{port}"):
+        with connect(f"ws://{here}/talk", origin=origin):
+            pass
+
+
+def test_wrong_questions_get_an_error_or_close_the_connection(hair, caplog):
+    port = hair[1]
+    with talk(port) as page:
+        for wrong in (RGBA[:0, :5], RGBA[:1, :1, :3]):
+            page.send(json.dumps({"height": 1, "width": 1}))
+            page.send(wrong.tobytes())
+            assert "cannot reshape" in json.loads(page.recv())["error"]
+        assert "'colour' must be" in ask(page, RGBA, colour="nice")[0]["error"]
+        assert ask(page, RGBA)[1] is not None  # the connection still works
+    for text in ("{", "[]", "3", '{"brightness": NaN}', '{"width": 4e6, "height": 1}', b"\xff", "[" * 10**5):
+        with talk(port) as page:
+            page.send(text)
+            with pytest.raises(ConnectionClosed):
+                page.recv(60)
+    with talk(port) as page:
+        page.send(b"x" * (5 * 1024**2))
+        with pytest.raises(ConnectionClosed, match="too big"):
+            page.recv(60)
+    for request in (
+        b"",
+        b"GET",
+        b"POST / HTTP/1.1\r\n\r\n",
+        b"\xff\n\n",
+    ):  # of something that is not a browser
+        with socket.create_connection(("127.0.0.1", port)) as raw:
+            raw.sendall(request)
+    assert get(port, "/")[0] == 200
+    assert not caplog.records
+
+
+def test_problems_of_the_start_are_one_line(tmp_path, monkeypatch, capsys):
+    small_model("cerebnet")[0].save_pretrained(tmp_path / "slices")
+    zoo.SegNet(2, [4], [1], inputs=1, dims=1).save_pretrained(tmp_path / "signals")
+    small_model("enet")[0].save_pretrained(tmp_path / "enet")
+
+    def check(said: str, *options: object) -> None:
+        monkeypatch.setattr(sys, "argv", ["app", *map(str, options), "--no-browser"])
+        assert app.main() == 1
+        out, errors = capsys.readouterr()
+        assert (len(errors.splitlines()), out) == (1, "")
+        assert re.search(said, errors)
+
+    with socket.socket() as used:
+        used.bind(("127.0.0.1", 0))
+        used.listen()
+        port = used.getsockname()[1]
+        check(f"--port {port} cannot be used: Address already in use", tmp_path / "enet", "--port", port)
+        monkeypatch.setattr(app, "PORTS", range(port, port + 1))
+        check(f"each port from {port} to {port} cannot be used", tmp_path / "enet")
+    check("--port must be 1 to 65535, but got 0", tmp_path / "enet", "--port", 0)
+    check("no folder .*none", tmp_path / "none")
+    check("slices does not segment pictures .*: ", tmp_path / "slices")
+    check("signals does not segment pictures .*: it has 1 dimension", tmp_path / "signals")
+    monkeypatch.setenv("MLX_UNPOOL_CACHE", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("mlx_unpool_zoo.published.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    check("the weights 'hair' are not in .*, and downloads are switched off")
+    monkeypatch.setitem(sys.modules, "websockets", None)
+    check(r"Not installed: websockets, .* pip install \"mlx-unpool\[app\]\"", tmp_path / "enet")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_the_program_during_a_prediction(number, hair):
+    words = ["-m", "mlx_unpool_zoo.app", str(hair[2]), "--no-browser", "--port", str(port := free_port())]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, *words], env=environment(), **pipes) as program:
+        assert f"The page is at http://127.0.0.1:{port}." in program.stdout.readline()
+        with talk(port) as page:
+            page.send('{"width": 1024, "height": 1024}')
+            page.send(np.zeros(4 * 1024**2, np.uint8).tobytes())
+            page.ping().wait()  # the question has arrived
+            program.send_signal(number)
+            with pytest.raises(ConnectionClosed):
+                page.recv(60)
+        assert (program.wait(60), program.stderr.read()) == (-number, "")
+
+
+# The page in a browser.
+
+SWITCHES = """--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
+--disable-component-update --disable-sync --use-fake-ui-for-media-stream --use-fake-device-for-media-stream"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory) -> Iterator[Any]:
+    """Chromium, with a camera that shows a film of 30 different frames."""
+    if not CHROMIUM:
+        pytest.skip("needs Chromium")
+    sync_playwright = pytest.importorskip("playwright.sync_api").sync_playwright
+    portrait, film = Image.open(PORTRAIT).resize((320, 240)), tmp_path_factory.mktemp("film") / "film.mjpeg"
+    with film.open("wb") as file:
+        for number in range(30):
+            Image.fromarray(np.roll(portrait, 10 * number, 1)).save(file, "JPEG", quality=95)
+    with sync_playwright() as playwright:
+        switches = [*SWITCHES.split(), f"--use-file-for-fake-video-capture={film}"]
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=switches)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def open_page(browser) -> Iterator[Callable[..., Any]]:
+    """A function that opens a page. No request may leave the computer, and nothing may be in the console."""
+    contexts, problems = [], []
+
+    def opened(port: int, **options: Any) -> Any:
+        contexts.append(browser.new_context(**{"permissions": ["camera"]} | options))
+        page, host = contexts[-1].new_page(), f"127.0.0.1:{port}/"
+        page.set_default_timeout(120_000)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda said: "ERR_CONNECTION_REFUSED" in said.text or problems.append(said.text))
+        own = (f"http://{host}", f"blob:http://{host}", f"ws://{host}", "data:,")
+        page.on("request", lambda request: request.url.startswith(own) or problems.append(request.url))
+        page.goto(f"http://{host}")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert not problems
+
+
+def finished(page: Any, count: int) -> None:
+    """Wait until a number of pictures has results."""
+    expect = pytest.importorskip("playwright.sync_api").expect
+    expect(page.locator("figure:not(.busy)")).to_have_count(count, timeout=120_000)
+
+
+def until(page: Any, condition: Callable[[], bool]) -> None:
+    """Wait for a condition; the policy of the page forbids Playwright's own function for this."""
+    for _ in range(1200):
+        if condition():
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError("it did not happen within two minutes")
+
+
+def shown(page: Any, side: str) -> np.ndarray:
+    """The pixels of a canvas of the newest picture."""
+    address = page.locator(f"figure {side}").first.evaluate("canvas => canvas.toDataURL()")
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2]))).convert("RGB"))
+
+
+@pytest.mark.external
+@pytest.mark.parametrize("size", [(512, 512), (700, 300), (1100, 1400)])  # sent as it is, or as 512 x 512
+def test_a_download_is_what_hair_py_writes(size, hair, open_page, tmp_path):
+    Image.open(PORTRAIT).resize(size).save(tmp_path / "a.b.png")
+    options = "--model", hair[2], "--colour", "blue", "--output", tmp_path / "expected.png"
+    call("hair.py", tmp_path / "a.b.png", *options)
+    page = open_page(hair[1])
+    page.locator("input[title=blue]").check()
+    page.set_input_files("#files", tmp_path / "a.b.png")
+    finished(page, 2)
+    with page.expect_download() as download:
+        page.locator("figure").first.get_by_text("Download").click()
+    assert download.value.suggested_filename == "a.b-hair.png"
+    found, expected = (
+        np.asarray(Image.open(path).convert("RGB")).astype(int)
+        for path in (download.value.path(), tmp_path / "expected.png")
+    )
+    assert (np.abs(found - expected) > 2).mean() < 1e-3  # masks have 8 bits
+    changed, wanted = ((picture != Image.open(tmp_path / "a.b.png")).any(-1) for picture in (found, expected))
+    assert (changed & wanted).sum() / (changed | wanted).sum() > 0.99
+    assert wanted.mean() > 0.05
+
+
+@pytest.mark.external
+def test_photographs_of_every_kind_are_shown_upright(hair, open_page, tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # rotated by 90 degrees
+    Image.new("RGB", (64, 32), "red").save(tmp_path / "turned.jpg", exif=exif)
+    Image.new("CMYK", (8, 8)).save(tmp_path / "cmyk.jpg")
+    Image.new("I;16", (8, 8)).save(tmp_path / "deep.png")
+    Image.new("LA", (1, 1)).save(tmp_path / "one.png")
+    Image.new("RGBA", (8, 8)).save(tmp_path / "alpha.webp")
+    Image.new("P", (8, 8)).save(tmp_path / "a.gif", save_all=True, append_images=[Image.new("P", (8, 8), 9)])
+    page, paths = open_page(hair[1]), sorted(tmp_path.iterdir())
+    page.set_input_files("#files", paths)
+    finished(page, 1 + len(paths))
+    assert page.locator("figure .name").all_inner_texts()[:-1] == [path.name for path in reversed(paths)]
+    assert shown(page, ".after").shape == (64, 32, 3)
+    (tmp_path / "text.png").write_text("text")
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.tif")
+    (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
+    for name in ("text.png", "a.tif", "a.heic"):
+        page.set_input_files("#files", tmp_path / name)
+        page.get_by_text(
+            f"{name}: This browser cannot read it. For HEIC and TIFF files use make hair"
+        ).wait_for()
+    drop = """([type, name, bytes]) => {
+        const all = new DataTransfer(), data = Uint8Array.from(atob(bytes), (c) => c.charCodeAt(0));
+        all.items.add(new File([data], name, { type: "image/jpeg" }));
+        const options = { bubbles: true, cancelable: true, dataTransfer: all, clipboardData: all };
+        const event = new (type === "paste" ? ClipboardEvent : DragEvent)(type, options);
+        if (document.body.dispatchEvent(event) && type === "drop") throw Error("the browser would open it");
+    }"""
+    for count, kind in enumerate(("drop", "paste"), 2):
+        data = base64.b64encode((tmp_path / "turned.jpg").read_bytes()).decode()
+        page.evaluate(drop, [kind, f"{kind}.jpg", data])
+        finished(page, len(paths) + count)
+        assert page.locator("figure .name").first.inner_text() == f"{kind}.jpg"
+    page.locator("figure").first.get_by_text("Remove").click()
+    finished(page, len(paths) + 2)
+
+
+@pytest.mark.external
+def test_the_camera_is_shown_live_and_ends_with_its_tab(hair, open_page):
+    page = open_page(hair[1])
+    page.get_by_role("tab", name="Camera").click()
+    page.get_by_text("ms per frame, of which").wait_for()
+    page.locator("[name=strength]").fill("0")
+    seen, same = (
+        set(),
+        "f => f.querySelector('.before').toDataURL() === f.querySelector('.after').toDataURL()",
+    )
+    live = page.locator("#camera figure")
+    while len(seen) < 3:  # without strength both sides are the same frame, at every time
+        seen.add(live.locator(".before").evaluate("canvas => canvas.toDataURL()"))
+        page.wait_for_timeout(50)
+        assert len(seen) < 2 or live.evaluate(same)
+    assert page.evaluate("() => (globalThis.kept = stream).active")
+    page.get_by_role("tab", name="Photographs").click()
+    assert not page.evaluate("kept.active")
+    page.get_by_role("tab", name="Camera").click()
+    page.get_by_text("ms per frame, of which").wait_for()
+    page.evaluate("stream.getTracks()[0].onended()")
+    page.get_by_text("The camera was disconnected.").wait_for()
+    page.evaluate("""() => {  // allowed only after the tab was left
+        const get = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+        navigator.mediaDevices.getUserMedia = async (wanted) => {
+            globalThis.kept = await get(wanted);
+            select(tabs[0]);
+            return kept;
+        };
+    }""")
+    page.get_by_text("Start the camera").click()
+    page.locator("#photograph").wait_for()
+    until(page, lambda: page.evaluate("!kept.active"))
+    for name, said in (
+        ("NotAllowedError", "does not allow this page to use the camera"),
+        ("NotFoundError", "No camera was found"),
+        ("NotReadableError", "Another program may use it"),
+    ):
+        failing = f"() => Promise.reject(new DOMException('', '{name}'))"
+        page.evaluate(f"() => void (navigator.mediaDevices.getUserMedia = {failing})")
+        page.get_by_role("tab", name="Photographs").click()
+        page.get_by_role("tab", name="Camera").click()
+        page.get_by_text(said).wait_for()
+
+
+@pytest.mark.external
+def test_pages_fit_narrow_windows_and_work_with_the_keyboard(open_page):
+    model = randomised(small_model("enet")[0], all_weights=True)
+    with served(model) as port:
+        page = open_page(port, viewport={"width": 390, "height": 800})
+        finished(page, 1)
+        assert model.about.classes[0]["name"] in page.inner_text(".legend")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.get_by_role("slider", name="Before and after").press("Home")
+        split = "figure => getComputedStyle(figure).getPropertyValue('--split')"
+        assert page.locator("figure").evaluate(split) == "0%"
+        page.get_by_label("Mask only").check()
+        numbers = model.predict(Image.open(PORTRAIT))
+        colours = np.uint8([entry["colour"] for entry in model.about.classes])
+        until(page, lambda: (shown(page, ".after") == colours[numbers]).mean() > 0.99)
+    page.set_input_files("#files", PORTRAIT)
+    page.get_by_text("has ended. Start it again").wait_for()
+
+
+ATTACK = """async (target) => {
+    const found = [], tries = [], note = (what) => () => found.push(what);
+    for (const mode of ["cors", "no-cors"])
+        for (const path of ["/", "/page.js", "/portrait.jpg"])
+            tries.push(fetch(target + path, { mode }).then(note(mode + path), () => {}));
+    for (const [tag, path] of [["img", "/portrait.jpg"], ["script", "/page.js"]]) {
+        const element = document.body.appendChild(document.createElement(tag));
+        tries.push(new Promise((done) => (element.onload = element.onerror = done)).then(({ type }) => {
+            if (type === "load") found.push(tag);
+        }));
+        element.src = target + path;
+    }
+    for (const host of [target, target.replace("127.0.0.1", "localhost")]) {
+        const socket = new WebSocket(host.replace("http", "ws") + "/talk");
+        tries.push(new Promise((done) => (socket.onopen = socket.onerror = done)).then(({ type }) => {
+            if (type === "open") found.push(host);
+        }));
+    }
+    await Promise.all(tries);
+    return [tries.length, found];
+}"""
+
+
+@pytest.mark.external
+def test_a_malicious_page_in_the_same_browser_reaches_nothing(hair, browser, tmp_path):
+    (tmp_path / "index.html").write_text("<!doctype html><title>evil</title>")
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, browser.new_page() as page:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        page.goto(f"http://127.0.0.1:{server.server_port}/")
+        reached = page.evaluate(ATTACK, f"http://127.0.0.1:{hair[1]}")
+        server.shutdown()
+        thread.join()
+    assert reached == [10, []]
