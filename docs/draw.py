@@ -26,10 +26,10 @@ import mlx_unpool_zoo as zoo
 import numpy as np
 from common.digit_scenes import scenes_to_evaluate
 from common.drawing import GREY, colour_map, frame
-from common.folders import read_image
+from common.images import read_image
 from mlx_unpool_zoo.pictures import array_of
 
-SCENES, PART = [5, 19], np.s_[:280, 90:370]  # the scenes of hero.png, and the part of the photograph
+SCENES, PART = [5, 4], np.s_[:280, 90:370]  # the scenes of hero.png, and the part of the photograph
 
 
 def draw(name: str, columns: dict[str, Any], width: int, font: int, top: float, **options: Any) -> None:

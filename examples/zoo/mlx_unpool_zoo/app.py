@@ -165,10 +165,10 @@ class Page:
         self.worker = ThreadPoolExecutor(1)
         hair = self.view is Hair
         options: dict[str, Any] = {"side": SIDE, "colours": COLOURS if hair else {}}
-        options["classes"] = [] if hair else model.about.classes
+        options |= {"classes": [] if hair else model.about.classes, "portrait": not model.medical}
         texts = {
             "title": "Another colour of hair" if hair else f"Classes of {Path(path).name}",
-            "paper": model.about.paper,
+            "paper": " ".join(filter(None, (model.about.paper, model.notice, model.cpu_notice))),
             "device": str(mx.device_info().get("device_name", "CPU")),
             "options": json.dumps(options),
         }
