@@ -7,7 +7,7 @@ import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
 from common.classes import palette, read_table, table_of
-from common.folders import read_folders
+from common.folders import folders_of, read_folders
 from common.images import read_image
 from common.masks import files_of
 from helpers.programs import call
@@ -179,6 +179,17 @@ def test_names_that_are_not_clear_are_named(images, masks, ending, said, tmp_pat
     with pytest.raises(ValueError, match=r".") as error:
         found(tmp_path, images, masks, ending)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "names", ["images masks", "img masks_machine", "train trainannot", "train train_labels", ". ."]
+)
+def test_layouts_of_folders(names, tmp_path):
+    images, masks = (tmp_path / name for name in names.split())
+    for folder in (images, masks):
+        folder.mkdir(exist_ok=True)
+    (images / "a.jpg").touch()
+    assert folders_of([tmp_path]) == (images, masks)
 
 
 def test_images_and_masks_in_one_folder(tmp_path):

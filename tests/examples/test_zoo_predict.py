@@ -119,6 +119,9 @@ def test_what_a_model_does_not_accept():
     quicknat = small_model("quicknat")[0]
     with pytest.raises(ValueError, match=r"or a volume, .* but got the shape \(2, 1\)"):
         quicknat.predict(np.zeros(2, np.uint8))
+    for nothing in (None, [None], (False, None)):  # of cv2.imread and of a camera
+        with pytest.raises(TypeError, match="got None: the file was not read"):
+            quicknat.predict(nothing)
     with pytest.raises(TypeError, match=r"not a path: use PIL.Image.open\('street.png'\)"):
         quicknat.predict("street.png")
     says = r"'classes.0.colour': Field required; 'classes.1.colour': .*; ... and 30 more$"

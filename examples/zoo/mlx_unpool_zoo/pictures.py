@@ -54,7 +54,7 @@ class Predicting(Configured):
         return self._normalised(self._batch(images)[0])
 
     def predict(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
-        """The class of every position of images, as an index into ``about.classes``.
+        """The class index of every position of images: its position in ``about.classes``.
 
         Images are processed one by one in evaluation mode. The mode of the model does not change. Images
         whose shorter side is larger than ``about.input["side"]`` are scaled down, and their classes up again.
