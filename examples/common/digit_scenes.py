@@ -14,7 +14,8 @@ from mlx_unpool_zoo import Model
 from scipy.ndimage import zoom
 from sklearn.datasets import load_digits, load_sample_image
 
-from common.folders import Pictures, colour_of
+from common.classes import palette
+from common.pictures import Pictures
 
 DIGITS = (0, 1, 4, 7)  # four of ten, which a network learns to tell apart in half a minute
 CLASS_NAMES = ("background", *map(str, DIGITS))
@@ -56,7 +57,8 @@ def scenes_to_evaluate(split: str, count: int) -> Pictures:
     """Larger scenes with more digits than for training, always the same ones."""
     images, truth = Scenes(split, size=64, digits=(3, 6), seed=0).batch(count)
     pairs = zip((images * 255).astype(np.uint8), truth.astype(np.uint8), strict=True)
-    return Pictures([*pairs], [{"name": n} | colour_of(i) for i, n in enumerate(CLASS_NAMES)])
+    named = zip(CLASS_NAMES, palette(len(CLASS_NAMES)), strict=True)
+    return Pictures([*pairs], [{"name": name, "colour": colour} for name, colour in named])
 
 
 class Scenes:

@@ -99,6 +99,11 @@ class InceptionAutoencoder(Model):
         use_residual: Whether encoder and decoder have a shortcut connection.
         log_sigma: The shape of the model's parameter ``log_sigma`` (the log standard deviation of a Gaussian
             likelihood), or None if it has none. It does not change the reconstruction.
+
+    Example:
+        >>> model = zoo.InceptionAutoencoder()
+        >>> model(mx.zeros((2, 100, 1))).shape
+        (2, 100, 1)
     """
 
     model_type: ClassVar[str] = "inception_autoencoder"
@@ -212,6 +217,11 @@ class ConvAutoencoder3d(Model):
         channels: Channels of each stage.
         kernel_size: Kernel size of every convolution, which must be odd.
         pool: Size and stride of the pooling window.
+
+    Example:
+        >>> model = zoo.ConvAutoencoder3d(channels=(8, 16))
+        >>> model(mx.zeros((1, 21, 26, 19, 1))).shape
+        (1, 21, 26, 19, 1)
     """
 
     model_type: ClassVar[str] = "conv_autoencoder_3d"

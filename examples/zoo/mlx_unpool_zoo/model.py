@@ -19,7 +19,8 @@ class Model(Stored, Predicting):
         about.input: ``planes`` (channels), ``size`` (supported sizes, as text), ``multiple_of`` (sizes are
             padded to a multiple of it), ``normalisation`` (None, or ``scale``, ``mean`` and ``std``), after
             training ``side`` (see ``Model.predict``) and ``white_level`` (see ``Model.preprocess``).
-        about.classes: For each score ``name``, ``colour`` (RGB, 0 to 255) and, if known, ``label``.
+        about.classes: For each score ``name``, ``colour`` (RGB, 0 to 255) and, if known, ``label``
+            (its number in masks).
         about.plane: ``"axial"``, ``"coronal"``, ``"sagittal"`` or None.
         about.base_model: The original model on the Hugging Face Hub, "owner/name".
         about.paper, about.source, about.converter: Texts for the model card.

@@ -54,7 +54,7 @@ class Predicting(Configured):
         return self._normalised(self._batch(images)[0])
 
     def predict(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
-        """The class of every position of images, as an index into ``about.classes``.
+        """The class index of every position of images: its position in ``about.classes``.
 
         Images are processed one by one in evaluation mode. The mode of the model does not change. Images
         whose shorter side is larger than ``about.input["side"]`` are scaled down, and their classes up again.
@@ -148,6 +148,8 @@ def array_of(images: Any, mode: str, white: float | None = None) -> np.ndarray:
             sizes = cut([str(array.shape) for array in arrays])
             raise ValueError(f"'images' must be one or more images of the same shape, but got [{sizes}].")
         return np.stack(arrays)
+    if images is None:
+        raise TypeError("'images' must be a Pillow image or an array, but got None: the file was not read.")
     if isinstance(images, str | Path):
         path = str(images)
         raise TypeError(
