@@ -34,7 +34,7 @@ from mlx_unpool_zoo.pictures import array_of
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
-SCENES, PART = [4, 6], np.s_[:280, 90:370]  # the scenes of hero.png, and the part of the photograph
+SCENES, PART = [5, 4], np.s_[:280, 90:370]  # the scenes of hero.png, and the part of the photograph
 
 
 def draw(name: str, columns: dict[str, Any], width: int, font: int, top: float, **options: Any) -> None:
