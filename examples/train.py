@@ -58,7 +58,7 @@ FIGURE = "segnet.png"  # of --compare
 # Of settings_of.
 SETTINGS = ("model", "decoder", "decoder_kernel", "norm", "crop", "side", "batch", "seed", "learning_rate")
 # For drawn scenes, the best of 0.005, 0.01 and 0.02 on the validation scenes with seed 0.
-LEARNING_RATES = {"unpool": 0.01, "nearest": 0.005, "bilinear": 0.005, "skip": 0.02}
+LEARNING_RATES = {"unpool": 0.01, "nearest": 0.005, "bilinear": 0.005, "skip": 0.01}
 COARSE_WEIGHT = 0.5  # of the loss of the coarse scores
 
 
@@ -370,11 +370,13 @@ def trained(
 ) -> tuple[zoo.Model, dict[str, Any]]:
     """The best model of a run and its metrics. Only the first process writes and tests it."""
     output, settings = arguments.output, settings_of(arguments, splits)
-    train_model(model, splits["train"], splits["validation"], settings, arguments)
+    report = {"validation": train_model(model, splits["train"], splits["validation"], settings, arguments)}
     if mx.distributed.init().rank() > 0:
         return model, {}
     model = zoo.from_pretrained(output / model.model_type)
-    report = {split: splits[split].metrics_of(model) for split in SPLITS[1:] if split in splits}
+    for split in SPLITS[1:]:
+        if split in splits and not report.get(split):
+            report[split] = splits[split].metrics_of(model)
     counted = {"train": splits["train"].counted()} if splits["train"].pairs else {}
     write_json(output / METRICS, {"settings": settings} | counted | report)
     return model, report
@@ -382,29 +384,29 @@ def trained(
 
 def train_model(
     model: zoo.Model, data: Pictures, held: Pictures, settings: dict[str, Any], arguments: Namespace
-) -> None:
-    """Train a model. The folder ``--output`` has the one with the best validation mean IoU so far."""
-    folder, best = arguments.output / model.model_type, None if arguments.resume else -math.inf
+) -> dict[str, Any]:
+    """Train a model. The folder ``--output`` has the one with the best validation mean IoU so far.
 
-    def keep_the_best(stopped: bool) -> tuple[str, float]:
-        nonlocal best
+    Returns:
+        The validation metrics of this model, empty if an earlier call has computed them.
+    """
+    folder, metrics = arguments.output / model.model_type, {}
+
+    def keep_the_best(evaluates: bool, best: float) -> tuple[str, float]:
         exists = (folder / WEIGHTS).exists()
-        if stopped and not exists:
-            model.save_pretrained(folder)
-        if stopped:
+        if not evaluates:
+            if not exists:
+                model.save_pretrained(folder)
             kind = "an earlier" if best == -math.inf else "the best"
             return f". {folder}/ has {kind if exists else 'this'} model.", math.nan
-        if best is None:  # that of the run which this one continues
-            best = held.metrics_of(zoo.from_pretrained(folder))["miou"] if exists else None
-            best = -math.inf if best is None else best
-        score = held.metrics_of(model)["miou"]
-        if score is None:  # then the folder has the last model
-            if best == -math.inf:
-                model.save_pretrained(folder)
-            return ", validation mean IoU -", math.nan
-        is_best, best = score > best, max(score, best)
-        if is_best:
+        found = held.metrics_of(model)
+        if found["miou"] is None:  # then the folder has the last model
             model.save_pretrained(folder)
+            return ", validation mean IoU -", math.nan
+        score = float(np.float32(found["miou"]))  # as in the log
+        if is_best := score > best or not exists:
+            model.save_pretrained(folder)
+            metrics.update(found)
         return f", validation mean IoU {score:.3f}{', the best so far' * is_best}", score
 
     train(
@@ -416,6 +418,7 @@ def train_model(
         arguments.output / FILES[0],
         settings=settings,
         save_every=arguments.save_every,
+        evaluate_every=arguments.steps if arguments.compare else None,  # which takes as long as 20 steps
         seed=arguments.seed,
         resume=arguments.resume,
         description=f"{arguments.decoder}, seed {arguments.seed}" if arguments.compare else model.model_type,
@@ -423,6 +426,7 @@ def train_model(
         log=arguments.output / FILES[1],
         at_checkpoint=keep_the_best,
     )
+    return metrics
 
 
 def print_report(report: dict[str, Any]) -> None:

@@ -286,3 +286,13 @@ def test_a_further_size_compiles_no_further_source(function, most, tmp_path, mon
     for size in ((37, 41), (53, 46), (61, 90)):
         mx.eval(mx.compile(function)(mx.ones((1, *size, 8))))
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) <= most
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_indices_compile_nothing_further_past_2_to_the_16_positions(dilation, tmp_path, monkeypatch):
+    pool = mlx_unpool.MaxPool2d(3, 1, dilation, dilation=dilation, return_indices=True)
+    mx.eval(mx.compile(pool)(mx.ones((1, 9, 12, 16))))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    for size in ((30, 34), (37, 67), (100, 300), (300, 300)):
+        mx.eval(mx.compile(pool)(mx.ones((1, *size, 16))))
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

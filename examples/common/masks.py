@@ -271,6 +271,14 @@ def meaning_of(seen: Seen, table: list[dict[str, Any]] | None) -> Meaning:
                 f"the palettes of the masks differ: number {mixed[0]} has several colours. Pass --classes "
                 "with the number, or with the colour, of each class."
             )
+    shown = [(number, colour) for number, colours in seen.shades.items() for colour in colours]
+    places = {colour: place for place, colour in enumerate(given)}
+    other = [number for number, colour in shown if number != IGNORED and places.get(colour, number) != number]
+    if other and not in_colours and not clear:
+        raise ValueError(
+            f"number {other[0]} has another colour in the palettes of the masks than at this position of the "
+            "table. Give the table numbers, or only names."
+        )
     if in_colours and not seen.coloured and all(colour % 0x010101 == 0 for colour in given):  # Supervisely
         return numbers_mean(seen, [entry | {"label": entry["colour"][0]} for entry in table or []])
     return (colours_mean if in_colours else numbers_mean)(seen, table)

@@ -280,11 +280,7 @@ def test_masks_that_would_be_misread_are_refused(tmp_path):
         (
             ([BLOCKS], "jpg", "0.jpg must be PNG: JPEG with loss changes the numbers of classes"),
             ([first, swapped], "png", "the palettes of the masks differ: number 0 has several colours."),
-            (
-                [Image.fromarray(clear)],
-                "png",
-                "0.png must have no transparent pixels of the colour of others",
-            ),
+            ([Image.fromarray(clear)], "png", "0.png must have no transparent pixels of the colour of oth"),
             ([BLOCKS.astype(np.float32) / 2], "tif", "0.tif must have whole numbers or colours (RGB)"),
             ([BLOCKS.astype(np.int32) * 40000], "tif", "must have numbers from 0 to 65535, but have 80000."),
         )
@@ -292,6 +288,12 @@ def test_masks_that_would_be_misread_are_refused(tmp_path):
         with pytest.raises(ValueError, match=r".") as error:
             read_folders([folder_of(tmp_path / str(number), masks, kind)], 256)
         assert said in str(error.value)
+    border, order = (
+        np.where(np.eye(16, 24) > 0, 255, BLOCKS).astype(np.uint8),
+        "0 0 0 a\n255 80 0 b\n0 160 255 c",
+    )
+    with pytest.raises(ValueError, match="number 1 has another colour in the palettes of the masks"):
+        read_folders([folder_of(tmp_path / "border", [in_palette(border)], "png", order)], 256)
     path = folder_of(tmp_path / "pages", [BLOCKS], "tif") / "masks" / "0.tif"
     Image.fromarray(BLOCKS).save(path, save_all=True, append_images=[Image.fromarray(BLOCKS)])
     with pytest.raises(ValueError, match=r"0\.tif must have one page, but has 2\."):

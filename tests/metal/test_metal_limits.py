@@ -209,7 +209,7 @@ def test_no_access_out_of_bounds_and_no_overflow(name):
 
 ONE = mx.ones((1,) * 5)
 LARGEST_WINDOW = (END, END, 3), 1, ((0, END - 1), (0, END - 1), 1)  # 2^63.6 elements, of which one is inside
-largest_pool = lambda x: mlx_unpool.max_pool3d(x, *LARGEST_WINDOW)
+largest_pool = lambda x: mlx_unpool.max_pool3d(x, (END, END, 3), 1, ((END - 1, 0), (END - 1, 0), 1))
 in_window = lambda x: mlx_unpool.max_unpool3d(x, mx.ones(x.shape, mx.uint16), *LARGEST_WINDOW)
 far_padding = lambda x: mlx_unpool.max_pool1d(x, 3, 8, ((2**31 - 2, 0),), dilation=2**30 + 1)
 after_window = lambda x: mlx_unpool.max_unpool3d(

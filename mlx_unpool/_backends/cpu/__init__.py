@@ -19,8 +19,8 @@ import mlx.core as mx
 from ..._bounds import fixed_bounds
 from ..._geometry import Geometry, RegionGeometry, Triple, WindowGeometry, pitches
 from ..._types import LARGEST_AXIS, TRAITS, Rule, is_float, is_window
-from .arrays import along, constant, narrowest, unfused
-from .maxima import Maxima, irregular_windows, windows
+from .arrays import added, along, constant, narrowest, unfused
+from .maxima import Maxima, irregular_windows, separate_windows, windows
 from .padding import rows_of_windows, used_rows
 from .positions import checked, of_pool, origins, plane_of, put, take, take_last
 from .tiles import scatter_to_tiles, windows_are_tiles
@@ -51,7 +51,7 @@ class Ops:
         if flat:
             indices = unfused(indices) + origins(g, indices.shape, index_dtype)
         elif g.first_offset:
-            indices = indices + constant(g.first_offset).astype(index_dtype)
+            indices = added(indices, constant(g.first_offset).astype(index_dtype))
         if g.may_have_empty_windows:
             empty = _empty_windows(g)
             indices = mx.where(empty, mx.array(-1 if flat else 0, index_dtype), indices)
@@ -137,6 +137,12 @@ def _check_limit(x: mx.array, g: Geometry) -> None:
 
 def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:
     """The maximum of every window."""
+    count = prod(g.size)
+    if count > 16 and g.window.kernel == g.size and g.every_element_inside and g.window.dilation == (1, 1, 1):
+        # The whole plane is one window: .3 of the time of one axis after the other (8x56x56x64).
+        batch, *_, channels = elements.values.shape
+        line = elements._replace(values=elements.values.reshape(batch, 1, 1, count, channels))
+        return separate_windows(line, 2, count, 1, 1, 1)
     plane, shifts = used_rows(elements.values, g)
     elements = elements._replace(values=plane)
     for number in (2, 1, 0):

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import mlx.core as mx
 
 from ..._types import TRAITS, is_float
-from .arrays import constant, gathered_along, narrowest, repeated, rows, unfused
+from .arrays import added, constant, gathered_along, narrowest, repeated, rows, unfused
 from .values import values_along
 
 _SMALL_SIZE = 2**16  # elements; for fewer, extra operations take as long as a pass over all
-_SEPARATE_KERNEL = 100  # elements; for fewer, combining pairs is faster than _separate_windows
+_SEPARATE_KERNEL = 100  # elements; for fewer, combining pairs is faster than separate_windows
 
 
 class Maxima(NamedTuple):
@@ -56,7 +56,7 @@ class Maxima(NamedTuple):
         offsets, largest = self.offsets, self.largest + number
         if offsets is not None:
             dtype = narrowest(largest)
-            offsets = _astype(offsets, dtype) + constant(number, dtype)
+            offsets = added(_astype(offsets, dtype), constant(number, dtype))
         return Maxima(self.values, offsets, largest, self.values_only)
 
     def shifted(self, shift: mx.array, most: int) -> Maxima:
@@ -66,8 +66,7 @@ class Maxima(NamedTuple):
         largest = self.largest + most
         shift = _astype(shift, narrowest(largest))
         if self.offsets is not None:
-            offsets = unfused(_astype(self.offsets, shift.dtype))
-            shift = offsets + repeated(shift, self.values.shape)
+            shift = added(_astype(self.offsets, shift.dtype), repeated(shift, self.values.shape))
         return Maxima(self.values, shift, largest, self.values_only)
 
     def merge(self, later: Maxima) -> Maxima:
@@ -91,7 +90,7 @@ class Maxima(NamedTuple):
         if their_offsets is None:
             their_offsets = _astype(wins, dtype)
             if largest > 1:
-                their_offsets = their_offsets * constant(largest, dtype)
+                their_offsets = their_offsets * repeated(constant(largest, dtype), shape)
         else:
             like = TRAITS[dtype].signed
             offset = repeated(their_offsets, shape).view(like)
@@ -99,12 +98,12 @@ class Maxima(NamedTuple):
         if self.offsets is not None:
             # Offsets increase from element to element, so the maximum selects the later one.
             offsets = repeated(_astype(self.offsets, dtype), shape)
-            their_offsets = mx.maximum(offsets, their_offsets)
+            their_offsets = mx.maximum(offsets, unfused(their_offsets))
         return Maxima(maxima, their_offsets, largest)
 
 
 def _astype(x: mx.array, dtype: mx.Dtype) -> mx.array:
-    return x if x.dtype == dtype else x.astype(dtype)
+    return x if x.dtype == dtype else unfused(unfused(x).astype(dtype))
 
 
 def _reduce_in_order(sets: Iterable[Maxima], step: int) -> Maxima:
@@ -130,7 +129,7 @@ def windows(
         return sets.rows(axis, 0, stride, count)
     is_adjacent = count == 1 or (stride == kernel and dilation == 1)
     if kernel >= _SEPARATE_KERNEL and is_adjacent:
-        return _separate_windows(sets, axis, kernel, dilation, count, step)
+        return separate_windows(sets, axis, kernel, dilation, count, step)
     apart, pairs = _pairs(kernel, stride, dilation, count) if kernel > 3 else (0, 0)
     if kernel <= 3 or (kernel < 32 and pairs > kernel // 2 * count):
         return _reduce_in_order((sets.rows(axis, n * dilation, stride, count) for n in range(kernel)), step)
@@ -152,7 +151,7 @@ def _pairs(kernel: int, stride: int, dilation: int, count: int) -> tuple[int, in
     return apart, ((kernel // 2 - 1) * 2 * dilation + (count - 1) * stride) // apart + 1
 
 
-def _separate_windows(sets: Maxima, axis: int, kernel: int, dilation: int, count: int, step: int) -> Maxima:
+def separate_windows(sets: Maxima, axis: int, kernel: int, dilation: int, count: int, step: int) -> Maxima:
     """Like ``windows``, but for long adjacent windows: each is reduced separately.
 
     A window is divided into blocks of about ``sqrt(kernel)`` elements. First the maximum of each

@@ -15,7 +15,7 @@ import mlx.core as mx
 from ..._geometry import Geometry, Triple, WindowGeometry, pitches
 from ..._indices import positions as flat_indices
 from ..._types import MAX_WINDOW_INDICES, TRAITS, is_window
-from .arrays import along, constant, narrowest, repeated
+from .arrays import added, along, constant, narrowest, repeated
 
 
 class Positions(NamedTuple):
@@ -213,7 +213,7 @@ def origins(g: WindowGeometry, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.ar
     total = along(2, starts(g.origin, g.strides_in_plane[2], g.pooled[2], dtype))
     for axis in (1, 0):
         if g.pooled[axis] > 1:
-            total = total + along(axis, starts(0, g.strides_in_plane[axis], g.pooled[axis], dtype))
+            total = added(total, along(axis, starts(0, g.strides_in_plane[axis], g.pooled[axis], dtype)))
     return repeated(total, shape)
 
 

@@ -8,7 +8,7 @@ onmessage = async ({ data: [name, source, ...values], ports: [port] }) => {
     const picture = source instanceof Blob ? await createImageBitmap(source) : source;
     const value = await { read, draw, save }[name](picture, ...values);
     picture.close();
-    port.postMessage([value], [value.shown ?? value].filter((bitmap) => bitmap instanceof ImageBitmap));
+    port.postMessage([value], value.shown ? [value.shown, value.data.buffer] : value.close ? [value] : []);
   } catch (error) {
     port.postMessage([null, error]);
   }
