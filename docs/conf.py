@@ -92,7 +92,7 @@ def entries() -> dict[str, dict[str, str]]:
             call = ["__call__"] if isinstance(thing, type) and "Args:" in str(thing.__call__.__doc__) else []
             shared = [] if thing is mlx_unpool_zoo.Model else ["predict", "save_pretrained"]
             if isinstance(thing, type) and issubclass(thing, mlx_unpool_zoo.Model):
-                call += shared if thing.segments else shared[1:]
+                call += shared
             members = call + [member for member in re.findall(r"`\.(\w+)", row) if hasattr(thing, member)]
             summary = re.sub(r":\w+:(?=`)|`", "", inspect.getdoc(thing).partition("\n\n")[0])
             words = re.sub("(?<=[a-z])(?=[A-Z])|_", " ", re.sub(r"\dd$", "", name)).lower()

@@ -38,7 +38,7 @@ def model_of(path: Path) -> zoo.Model:
     """A model that labels pictures, with names and colours for its classes."""
     model = zoo.from_pretrained(path)
     channels, dims = model._pictures, model._inputs[1]
-    if not model.segments or channels not in (1, 3) or dims != 2 or model.medical:
+    if channels not in (1, 3) or dims != 2 or model.medical:
         raise ValueError(
             f"{path} does not segment images: it is a {model.model_type}, {dims}-D, for {channels} channels. "
             "For scans of a head see brain_segment.py."

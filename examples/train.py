@@ -176,7 +176,7 @@ def model_of(arguments: Namespace, data: Pictures) -> zoo.Model:
         raise ValueError(f"--model must be enet, segnet, hair or the folder of a model, but got {name}.")
     else:
         model = zoo.from_pretrained(name)
-        if not model.segments or (model._pictures, model._inputs[1]) != (3, 2):
+        if (model._pictures, model._inputs[1]) != (3, 2):
             raise ValueError(f"--model must segment RGB images, unlike {name}.")
         options = {"num_classes": count, "ignore_mismatched_sizes": True, "dtype": "float32"}
         model = zoo.from_pretrained(name, **options)

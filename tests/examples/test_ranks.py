@@ -168,7 +168,7 @@ def test_two_processes_train_on_pictures_and_if_one_is_killed_the_best_model_is_
         *others, line = run.said()[1].splitlines()
     assert all(other.startswith("[ring] ") for other in others)  # from MLX
     assert re.fullmatch(r"Another process has ended: .*\. Start all again with --resume\.", line)
-    assert from_pretrained(folder / "machine-0" / "segnet").segments
+    assert from_pretrained(folder / "machine-0" / "segnet").about.classes
     assert not (folder / "machine-1").exists()
 
 

@@ -13,7 +13,6 @@ from mlx_unpool_zoo.pytorch import to_state_dict
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.external
 
-from helpers.autoencoder_twins import ConvAutoencoder3dTwin, InceptionAutoencoderTwin  # noqa: E402
 from helpers.brain_twins import FastSurferCNNTwin, FastSurferVINNTwin, HypVINNTwin, QuickNATTwin  # noqa: E402
 from helpers.hair_twin import HairSegmenterTwin  # noqa: E402
 from helpers.pytorch_twins import ENetTwin, SegNetTwin, first_to_last, indices_of, last_to_first, randomise  # noqa: E402
@@ -37,6 +36,8 @@ hypvinn = functools.partial(vinn, HypVINNTwin, (2, 64, 80, 14), (48, 64), [1.25,
 CNN, QUICKNAT = {"classes": 79, "filters": 8}, {"classes": 33, "filters": 8}
 CASES = {  # the name starts with the type of the model
     "segnet, odd": Case(SegNetTwin, (2, 53, 70, 3), {"classes": 5, "channels": (8, 16, 32, 64, 64)}),
+    "segnet, 1-D": Case(SegNetTwin, (2, 301, 3), {"classes": 4, "channels": (8, 16, 32), "dims": 1}),
+    "segnet, 3-D": Case(SegNetTwin, (1, 21, 26, 19, 3), {"classes": 3, "channels": (4, 8), "dims": 3}),
     "enet": Case(ENetTwin, (2, 48, 64, 3), {"classes": 5}),
     "hair": Case(HairSegmenterTwin, (2, 64, 96, 4), {}),
     "fastsurfer_cnn": Case(FastSurferCNNTwin, (2, 64, 48, 7), CNN),
@@ -56,11 +57,6 @@ CASES = {  # the name starts with the type of the model
         f"relaynet, {kind}": Case(ReLayNetTwin, (2, 48, 64, 1), {"statistics": kind})
         for kind in ("picture", "stored")
     },
-    "inception_autoencoder": Case(InceptionAutoencoderTwin, (4, 301, 1), {"filters": 8, "narrow": 8}),
-    "inception_autoencoder, 3 channels": Case(
-        InceptionAutoencoderTwin, (2, 160, 3), {"inputs": 3, "filters": 4, "sizes": (5, 11, 23), "narrow": 6}
-    ),
-    "conv_autoencoder_3d": Case(ConvAutoencoder3dTwin, (1, 21, 26, 19, 1), {"channels": (4, 8, 8)}),
 }
 
 

@@ -176,7 +176,6 @@ MISFITS: list[tuple[str, Any, dict[str, Any], str]] = [
     ("quicknat", FEW, {}, r"(missing: [\w.]+; ){3}... and \d+ more\. .*those of ai-med/quickNAT_pytorch\.$"),
     ("cerebnet", STATE, {}, "The weights look like those of quicknat"),
     ("fastsurfer_cnn", "fastsurfer_vinn", {}, "The weights look like those of fastsurfer_vinn"),
-    ("conv_autoencoder_3d", IMAGES, {}, r"5 axes, but got the shape \(8, 1, 3, 3\), as for 2-D images"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Segmentation networks and autoencoders with max unpooling, ported from PyTorch to MLX."""
+"""Segmentation networks with max unpooling, ported from PyTorch to MLX."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ except ImportError as error:
 from mlx_unpool import __version__
 
 from . import metrics, pytorch
-from .about import MODELS, About
-from .autoencoders import ConvAutoencoder3d, InceptionAutoencoder
+from .about import About
 from .classes import CAMVID, CEREBNET, FASTSURFER, read_classes
 from .enet import ENet
 from .fastsurfer import CerebNet, FastSurferCNN, FastSurferVINN, HypVINN
 from .hair import HairSegmenter
-from .model import Model, from_pretrained, from_pytorch
+from .model import MODELS, Model, from_pretrained, from_pytorch
 from .near_ties import Comparison, compare_port, pooled_indices
 from .quicknat import QuickNAT
 from .relaynet import ReLayNet
@@ -33,8 +32,8 @@ from .segnet import SegNet
 # fmt: off
 __all__ = [
     "CAMVID", "CEREBNET", "FASTSURFER", "MODELS", "About", "CerebNet", "Comparison",
-    "ConvAutoencoder3d", "ENet", "FastSurferCNN", "FastSurferVINN", "HairSegmenter", "HypVINN",
-    "InceptionAutoencoder", "Model", "QuickNAT", "ReLayNet", "SegNet", "__version__", "compare_port",
+    "ENet", "FastSurferCNN", "FastSurferVINN", "HairSegmenter", "HypVINN",
+    "Model", "QuickNAT", "ReLayNet", "SegNet", "__version__", "compare_port",
     "from_pretrained", "from_pytorch", "metrics", "pooled_indices", "pytorch", "read_classes",
 ]
 # fmt: on

@@ -1,17 +1,14 @@
-"""What is known about a model: its arguments, information for people, and what a file says of both."""
+"""What a model says about itself, and the types of the arguments of models."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-import mlx.nn as nn
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, validate_call
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 from typing_extensions import NotRequired, TypedDict
 
 from .checkpoints import cut
@@ -24,7 +21,6 @@ Counts = Annotated[Sequence[Annotated[int, Field(gt=0, le=64)]], Field(min_lengt
 Channel = Annotated[int, Field(ge=0, le=255)]  # of a colour
 # The normalisation of pictures from 0 to 255 for networks trained on ImageNet.
 IMAGENET: Any = {"scale": 1 / 255, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
-MODELS: dict[str, type[Any]] = {}  # by model_type
 RESEARCH = "Not for clinical use. For research only; not approved as a medical device."
 # BibTeX by key.
 CITATIONS = {
@@ -84,7 +80,7 @@ class About(BaseModel):
             raise ValueError(f"[About] {in_one_line(error)}") from None
 
 
-class Configuration(BaseModel):
+class ConfigFile(BaseModel):
     """The content of ``config.json``."""
 
     model_config = ConfigDict(extra="allow", strict=True)
@@ -99,10 +95,10 @@ class Configuration(BaseModel):
 def in_one_line(error: ValidationError) -> str:
     """The first errors of pydantic, each with the name, the value and what is allowed."""
     lines = []
-    for each in error.errors(include_url=False):
-        name, got = ".".join(map(str, each["loc"])), reprlib.repr(each["input"])
-        got = "" if each["type"].startswith("missing") else f", but got {got}"
-        lines.append(f"{name!r}: {each['msg']}{got}" if name else f"{each['msg']}{got}")
+    for problem in error.errors(include_url=False):
+        name, got = ".".join(map(str, problem["loc"])), reprlib.repr(problem["input"])
+        got = "" if problem["type"].startswith("missing") else f", but got {got}"
+        lines.append(f"{name!r}: {problem['msg']}{got}" if name else f"{problem['msg']}{got}")
     return cut(lines, 3, "; ")
 
 
@@ -112,91 +108,22 @@ def naming(path: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError) as error:
-        said = in_one_line(error) if isinstance(error, ValidationError) else str(error)
-        raise ValueError(f"{path}: {said}") from None
+        reason = in_one_line(error) if isinstance(error, ValidationError) else str(error)
+        raise ValueError(f"{path}: {reason}") from None
 
 
-def checked(init: Callable[..., None]) -> Callable[..., None]:
-    """A constructor that checks its arguments and stores them, with defaults, as ``config``."""
-    signature = inspect.signature(init)
-    validated = validate_call(config=ConfigDict(strict=True))(init)
-
-    @functools.wraps(init)
-    def call(self: Configured, *args: Any, **kwargs: Any) -> None:
-        try:
-            given = signature.bind(self, *args, **kwargs)
-        except TypeError as error:  # a missing or unexpected argument
-            unknown = [repr(name) for name in kwargs if name not in signature.parameters]
-            hint = f", and got {', '.join(unknown)}" if unknown and "missing" in str(error) else ""
-            known = ", ".join(list(signature.parameters)[1:])
-            raise TypeError(f"[{type(self).__name__}] {error}{hint}; the arguments are {known}.") from None
-        try:
-            given.apply_defaults()
-            arguments = {name: v for name, v in given.arguments.items() if name != "self"}
-            if "config" not in vars(self):  # not the constructor of a base class
-                # mlx.nn.Module would treat the entries of a dict as parameters.
-                object.__setattr__(self, "config", arguments)
-                self.about = self.default_about.model_copy(deep=True)
-                count = arguments.get("num_classes")  # not checked yet: it may be a list
-                count = count if isinstance(count, int) else None
-                self.about.classes = self.class_tables.get(count, [])
-            validated(self, **arguments)
-        except ValidationError as error:
-            raise ValueError(f"[{type(self).__name__}] {in_one_line(error)}") from None
-
-    return call
-
-
-class Configured(nn.Module):
-    """A module with checked arguments and with information about it; the base of ``Model``."""
-
-    model_type: ClassVar[str] = ""
-    default_about: ClassVar[About]
-    names_of: ClassVar[str] = ""  # the repository on GitHub whose names of parameters are used
-    citation: ClassVar[str] = ""  # BibTeX
-    medical: ClassVar[bool] = False  # inputs are scans of a head, of which slices may be channels
-    notice: ClassVar[str] = ""  # for the model card; programs print it
-    cpu_notice: ClassVar[str] = ""  # the time and the memory of a prediction, if programs should say it
-    segments: ClassVar[bool] = True  # autoencoders do not
-    modalities: ClassVar[int] = 1  # scans of one head in the channels of an input
-    class_tables: ClassVar[Mapping[Any, list[Any]]] = {}  # by number of classes
-    published_tables: ClassVar[Mapping[Any, list[Any]]] = {}  # the same, for weights of the authors
-    # Entries of the authors' configurations that do not affect the model.
-    without_effect: ClassVar[frozenset[str]] = frozenset()
-
-    config: dict[str, Any]
-    about: About
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "__init__" in vars(cls):
-            cls.__init__ = checked(cls.__init__)  # type: ignore[method-assign]
-        if "model_type" in vars(cls):
-            MODELS[cls.model_type] = cls
-
-    def takes(self, channels: int, dims: int = 2, smallest: int = 1, *, pictures: int | None = None) -> None:
-        """Set the number of channels and of spatial dimensions of the inputs, and the smallest size.
-
-        ``pictures``: channels of the images that ``predict`` accepts, if the inputs have further ones.
-        """
-        object.__setattr__(self, "_inputs", (channels, dims))
-        object.__setattr__(self, "_pictures", pictures or channels)
-        object.__setattr__(self, "_smallest", smallest)
-        self.about.input["planes"] = channels
-
-    def check_about(self) -> None:
-        """Raise ValueError if an entry of ``about`` is invalid or does not fit the model."""
-        try:  # lists and dicts may have been changed in place
-            about = About(**self.about.model_dump(warnings=False))
-        except ValidationError as error:
-            raise ValueError(f"'about' is invalid: {in_one_line(error)}") from None
-        count, channels = self.config.get("num_classes"), self._inputs[0]
-        lengths = {"classes": (about.classes, (0, count))}
-        for name in ("mean", "std") if about.input.get("normalisation") else ():
-            lengths[name] = (about.input["normalisation"][name], (channels,))  # type: ignore
-        for name, (found, allowed) in lengths.items():
-            if len(found) not in allowed:
-                wanted = " or ".join(map(str, allowed))
-                raise ValueError(f"{name!r} must have {wanted} entries but got {len(found)}.")
-        if (planes := about.input.get("planes", channels)) != channels:
-            raise ValueError(f"'planes' must be {channels} but got {planes}.")
+def check_about(about: About, classes: int, channels: int) -> None:
+    """Raise ValueError if an entry is invalid or does not fit a model of so many classes and channels."""
+    try:  # lists and dicts may have been changed in place
+        about = About(**about.model_dump(warnings=False))
+    except ValidationError as error:
+        raise ValueError(f"'about' is invalid: {in_one_line(error)}") from None
+    lengths = {"classes": (about.classes, (0, classes))}
+    for name in ("mean", "std") if about.input.get("normalisation") else ():
+        lengths[name] = (about.input["normalisation"][name], (channels,))  # type: ignore
+    for name, (entries, allowed) in lengths.items():
+        if len(entries) not in allowed:
+            wanted = " or ".join(map(str, allowed))
+            raise ValueError(f"{name!r} must have {wanted} entries but got {len(entries)}.")
+    if (planes := about.input.get("planes", channels)) != channels:
+        raise ValueError(f"'planes' must be {channels} but got {planes}.")

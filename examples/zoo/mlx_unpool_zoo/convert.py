@@ -20,10 +20,10 @@ from typing import Any, get_args
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from .about import IMAGENET, MODELS, Plane, naming
+from .about import IMAGENET, Plane, naming
 from .checkpoints import read_checkpoint
 from .classes import read_classes
-from .model import from_pytorch
+from .model import MODELS, from_pytorch
 
 
 def plane_of(path: Path, given: str | None = None) -> Any:
@@ -87,7 +87,7 @@ def convert(arguments: argparse.Namespace) -> str:
         about.input["normalisation"] = IMAGENET if arguments.input == "normalised" else None
     if arguments.classes:
         about.classes = read_classes(arguments.classes)
-    if model.medical and model.segments:
+    if model.medical:
         about.plane = plane
     about.source = arguments.source or source.name
     about.base_model = arguments.base_model

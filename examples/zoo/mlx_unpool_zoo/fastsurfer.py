@@ -17,7 +17,6 @@ combined by their elementwise maximum.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, get_args
 
@@ -96,7 +95,7 @@ class CompetitiveBlock(nn.Module):
         return self[f"{self.norm}{self.last + 1}"](self[f"conv{self.last}"](x))
 
 
-class FastSurferCNN(FourStages):
+class FastSurferCNN(FourStages, num_classes=79, num_channels=7):
     """FastSurferCNN: segments slices of T1-weighted head scans; four pooling and four unpooling layers.
 
     ``FastSurferCNN()(slices)`` returns class scores (N, H, W, 79) of slices (N, H, W, 7).
@@ -130,29 +129,18 @@ class FastSurferCNN(FourStages):
     convolutions: ClassVar[int] = 4  # of a block
     without_effect: ClassVar[frozenset[str]] = WITHOUT_EFFECT
 
-    def __init__(
-        self,
-        num_classes: Size = 79,
-        num_channels: Size = 7,
-        num_filters: Size = 64,
-        kernel_h: Size = 5,
-        kernel_w: Size = 5,
-        kernel_c: Size = 1,
-        stride_conv: Size = 1,
-        pool: Size = 2,
-        stride_pool: Size = 2,
-    ) -> None:
-        super().__init__()
-        self.takes(num_channels)
-        kernel, count = (kernel_h, kernel_w), self.convolutions
+    def __init__(self, **shared: Any) -> None:
+        super().__init__(**shared)
+        filters, kernel = shared["num_filters"], (shared["kernel_h"], shared["kernel_w"])
+        options: Any = {"stride": shared["stride_conv"], "convolutions": self.convolutions}
 
-        def block(inputs: int = num_filters, start: str = "compete") -> CompetitiveBlock:
-            return CompetitiveBlock(inputs, num_filters, kernel, stride_conv, start=start, convolutions=count)
+        def block(inputs: int = filters, start: str = "compete") -> CompetitiveBlock:
+            return CompetitiveBlock(inputs, filters, kernel, start=start, **options)
 
-        self.add_blocks(block(num_channels, "normalise"), block, block)
+        self.add_blocks(block(shared["num_channels"], "normalise"), block, block)
 
 
-class CerebNet(FastSurferCNN):
+class CerebNet(FastSurferCNN, num_classes=28):
     """CerebNet: segments 27 structures of the cerebellum; a FastSurferCNN with three convolutions per block.
 
     ``CerebNet()(slices)`` returns class scores (N, H, W, 28) of slices (N, H, W, 7). As published, slices are
@@ -183,22 +171,8 @@ class CerebNet(FastSurferCNN):
     class_tables: ClassVar[Mapping[Any, list[Any]]] = CEREBNET
     convolutions: ClassVar[int] = 3
 
-    def __init__(
-        self,
-        num_classes: Size = 28,
-        num_channels: Size = 7,
-        num_filters: Size = 64,
-        kernel_h: Size = 5,
-        kernel_w: Size = 5,
-        kernel_c: Size = 1,
-        stride_conv: Size = 1,
-        pool: Size = 2,
-        stride_pool: Size = 2,
-    ) -> None:
-        super().__init__(**self.config)
 
-
-class FastSurferVINN(FastSurferCNN):
+class FastSurferVINN(FastSurferCNN, num_filters=71, kernel_h=3, kernel_w=3):
     """FastSurferVINN: a FastSurferCNN between two resizings, for scans of any resolution.
 
     Feature maps are resized to a resolution of 1 mm, processed by the FastSurferCNN, resized to that of the
@@ -234,33 +208,25 @@ class FastSurferVINN(FastSurferCNN):
 
     def __init__(
         self,
-        num_classes: Size = 79,
-        num_channels: Size = 7,
-        num_filters: Size = 71,
         num_filters_interpol: Size = 32,
-        kernel_h: Size = 3,
-        kernel_w: Size = 3,
-        kernel_c: Size = 1,
-        stride_conv: Size = 1,
-        pool: Size = 2,
-        stride_pool: Size = 2,
+        *,
         height: Size = 256,
         width: Size = 256,
         interpolation_mode: ResizeMode = "bilinear",
         crop_position: CropPosition = "top_left",
+        **shared: Any,
     ) -> None:
-        inner = inspect.signature(FastSurferCNN.__init__).parameters
-        shared = {name: value for name, value in self.config.items() if name in inner}
         super().__init__(**shared | {"num_channels": num_filters_interpol})
         # As in the authors' code, ``width`` is the number of rows and ``height`` that of columns.
         self.inner_size = (width, height)
         self.interpolation_mode, self.crop_position = interpolation_mode, crop_position
-        self.takes(num_channels)
-        kernel, inputs = (kernel_h, kernel_w), num_channels // self.modalities
-        block = functools.partial(CompetitiveBlock, kernel_size=kernel, stride=stride_conv, norm="gn")
+        self.takes(shared["num_channels"])
+        inputs, filters = shared["num_channels"] // self.modalities, shared["num_filters"]
+        kernel, stride = (shared["kernel_h"], shared["kernel_w"]), shared["stride_conv"]
+        block = functools.partial(CompetitiveBlock, kernel_size=kernel, stride=stride, norm="gn")
         for name in ["inp_block"] if self.modalities == 1 else ["m1_inp_block", "m2_inp_block"]:
             self[name] = block(inputs, num_filters_interpol, start="normalise")
-        self.outp_block = block(num_filters + num_filters_interpol, num_filters, start="activate")
+        self.outp_block = block(filters + num_filters_interpol, filters, start="activate")
 
     def __call__(self, x: mx.array, scale_factor: Any = 1.0, scale_factor_out: Any = None) -> mx.array:
         """Class scores of slices at the resolution of the scan.
@@ -327,7 +293,7 @@ class FastSurferVINN(FastSurferCNN):
         }
 
 
-class HypVINN(FastSurferVINN):
+class HypVINN(FastSurferVINN, num_classes=27, num_channels=14, num_filters=80, num_filters_interpol=64):
     """HypVINN: segments the hypothalamus and nearby structures in T1- and T2-weighted slices, or one of them.
 
     A FastSurferVINN with a first block for each modality, whose outputs are averaged.
@@ -360,28 +326,12 @@ class HypVINN(FastSurferVINN):
     class_tables: ClassVar[Mapping[Any, list[Any]]] = {}
     modalities: ClassVar[int] = 2
 
-    def __init__(
-        self,
-        num_classes: Size = 27,
-        num_channels: Size = 14,
-        num_filters: Size = 80,
-        num_filters_interpol: Size = 64,
-        kernel_h: Size = 3,
-        kernel_w: Size = 3,
-        kernel_c: Size = 1,
-        stride_conv: Size = 1,
-        pool: Size = 2,
-        stride_pool: Size = 2,
-        height: Size = 256,
-        width: Size = 256,
-        interpolation_mode: ResizeMode = "bilinear",
-        crop_position: CropPosition = "top_left",
-    ) -> None:
-        if num_channels % 2:
+    def __init__(self, **shared: Any) -> None:
+        if (channels := shared["num_channels"]) % 2:
             raise ValueError(
-                f"[HypVINN] 'num_channels' must be even, for two modalities, but got {num_channels}."
+                f"[HypVINN] 'num_channels' must be even, for two modalities, but got {channels}."
             )
-        super().__init__(**self.config)
+        super().__init__(**shared)
         self.mod_weights = mx.full((2,), 0.5)
 
     def __call__(  # type: ignore[override]

@@ -2,16 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import functools
+import inspect
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
 
-from .about import MODELS as MODELS
-from .pictures import Predicting
-from .saving import Stored
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+from mlx.utils import tree_flatten
+from pydantic import ConfigDict, ValidationError, validate_call
+from typing_extensions import Self
+
+import mlx_unpool
+
+from . import pictures, pytorch, saving
+from .about import About, ConfigFile, check_about, in_one_line, naming
+from .checkpoints import arrays_of, config_of, cut, state_of
+from .published import PUBLISHED, published_folder
+
+MODELS: dict[str, type[Any]] = {}  # by model_type
+DTYPES = {name: getattr(mx, name) for name in ("float32", "float16", "bfloat16", "float64")}
+# Other spellings of an argument in the authors' configurations.
+ALIASES = dict.fromkeys(("classes", "num_class", "n_classes"), "num_classes")
 
 
-class Model(Stored, Predicting):
-    """Base class of the models: load, save, upload, convert the authors' weights.
+def checked(init: Callable[..., None]) -> Callable[..., None]:
+    """A constructor that checks its arguments and stores them, with defaults, as ``config``."""
+    signature = inspect.signature(init)
+    validated = validate_call(config=ConfigDict(strict=True))(init)
+
+    @functools.wraps(init)
+    def call(self: Model, *args: Any, **kwargs: Any) -> None:
+        try:
+            bound = signature.bind(self, *args, **kwargs)
+        except TypeError as error:  # a missing or unexpected argument
+            unknown = [repr(name) for name in kwargs if name not in signature.parameters]
+            hint = f", and got {', '.join(unknown)}" if unknown and "missing" in str(error) else ""
+            known = ", ".join(list(signature.parameters)[1:])
+            raise TypeError(f"[{type(self).__name__}] {error}{hint}; the arguments are {known}.") from None
+        try:
+            bound.apply_defaults()
+            arguments = {name: value for name, value in bound.arguments.items() if name != "self"}
+            if "config" not in vars(self):  # not the constructor of a base class
+                # mlx.nn.Module would treat the entries of a dict as parameters.
+                object.__setattr__(self, "config", arguments)
+                self.about = self.default_about.model_copy(deep=True)
+                count = arguments.get("num_classes")  # not checked yet: it may be a list
+                count = count if isinstance(count, int) else None
+                self.about.classes = self.class_tables.get(count, [])
+            validated(self, **arguments)
+        except ValidationError as error:
+            raise ValueError(f"[{type(self).__name__}] {in_one_line(error)}") from None
+
+    return call
+
+
+class Model(nn.Module):
+    """Base class of the models: predict, load, save, upload, convert the authors' weights.
 
     Attributes:
         config: Arguments of the model, with defaults.
@@ -26,6 +77,337 @@ class Model(Stored, Predicting):
         about.paper, about.source, about.converter: Texts for the model card.
         about.licence, about.licence_link, about.licence_text: The licence of the weights, for the card.
     """
+
+    model_type: ClassVar[str] = ""
+    default_about: ClassVar[About]
+    names_of: ClassVar[str] = ""  # the repository on GitHub whose names of parameters are used
+    citation: ClassVar[str] = ""  # BibTeX
+    medical: ClassVar[bool] = False  # inputs are scans of a head, of which slices may be channels
+    notice: ClassVar[str] = ""  # for the model card; programs print it
+    cpu_notice: ClassVar[str] = ""  # the time and the memory of a prediction, if programs should say it
+    modalities: ClassVar[int] = 1  # scans of one head in the channels of an input
+    class_tables: ClassVar[Mapping[Any, list[Any]]] = {}  # by number of classes
+    published_tables: ClassVar[Mapping[Any, list[Any]]] = {}  # the same, for weights of the authors
+    # Entries of the authors' configurations that do not affect the model.
+    without_effect: ClassVar[frozenset[str]] = frozenset()
+
+    config: dict[str, Any]
+    about: About
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__ = checked(cls.__init__)  # type: ignore[method-assign]
+        if "model_type" in vars(cls):
+            MODELS[cls.model_type] = cls
+
+    def takes(self, channels: int, dims: int = 2, smallest: int = 1, *, pictures: int | None = None) -> None:
+        """Set the number of channels and of spatial dimensions of the inputs, and the smallest size.
+
+        ``pictures``: channels of the images that ``predict`` accepts, if the inputs have further ones.
+        """
+        object.__setattr__(self, "_inputs", (channels, dims))
+        object.__setattr__(self, "_pictures", pictures or channels)
+        object.__setattr__(self, "_smallest", smallest)
+        self.about.input["planes"] = channels
+
+    def check_about(self) -> None:
+        """Raise ValueError if an entry of ``about`` is invalid or does not fit the model."""
+        check_about(self.about, self.config["num_classes"], self._inputs[0])
+
+    # Inputs and predictions.
+
+    def check_input(self, x: mx.array) -> None:
+        """Raise an error if an input is not an array of MLX with the shape (N, ..., channels)."""
+        pictures.check_input(x, type(self).__name__, self._inputs, self._smallest)
+
+    def preprocess(self, images: Any) -> mx.array:
+        """Images as an input of the model, normalised and padded at the bottom and right.
+
+        Args:
+            images: A Pillow image or an array (H, W, channels), or several of the same size in a list or an
+                array. Values are 0 to 255 (uint8) or 0 to 1 (floating point), and in grey Pillow images of
+                more than 8 bits 0 to ``about.input["white_level"]`` (default: 65535; 1 for floats). An axis
+                of one channel may be left out. For a medical model also a volume (N, H, W), or (N, H, W, 2)
+                for two modalities; neighbouring slices are its channels. Signals and 3-D inputs: not scaled.
+
+        Returns:
+            An MLX array (N, ..., channels).
+        """
+        return self._normalised(self._batch(images)[0])
+
+    def predict(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
+        """The class index of every position of images: its position in ``about.classes``.
+
+        Images are processed one by one in evaluation mode. The mode of the model does not change. Images
+        whose shorter side is larger than ``about.input["side"]`` are scaled down, and their classes up again.
+
+        Args:
+            images: As for ``Model.preprocess``.
+            args, kwargs: Further arguments of the model, such as the scale factor of FastSurferVINN.
+
+        Returns:
+            A NumPy array of integers, (H, W) for one image and (N, H, W) for a batch or a volume.
+        """
+        (values, single), predictions = self._batch(images), []
+        # A change of the mode would affect other threads that use the model.
+        training = any(module.training for module in self.modules())
+        model: Any = pictures.copied(self).eval() if training else self
+        for image in values:
+            small = pictures.reduced(image, self.about.input.get("side"))
+            scores = model(model._normalised(small[None]), *args, **kwargs)
+            kind = mx.uint8 if scores.shape[-1] <= 256 else mx.uint32
+            classes = np.array(mx.argmax(scores[0], axis=-1).astype(kind))
+            predictions.append(pictures.enlarged(classes, small.shape, image.shape))
+        return predictions[0] if single else np.stack(predictions)
+
+    def _batch(self, images: Any) -> tuple[np.ndarray, bool]:
+        """Images as an array (N, ..., channels), and whether there was only one, without an axis N."""
+        self.check_about()
+        white, modalities = self.about.input.get("white_level"), self.modalities if self.medical else 0
+        kind, dims = type(self).__name__, self._inputs[1]
+        return pictures.batch_of(images, kind, self._pictures, dims, modalities, white)
+
+    def _normalised(self, values: np.ndarray) -> mx.array:
+        """A batch as the model was trained on it, padded with its edges to a multiple of the size."""
+        multiple, how = self.about.input.get("multiple_of", 1), self.about.input.get("normalisation")
+        values = pictures.normalised(values, self._inputs[1], multiple, how)
+        parameters = dict(tree_flatten(self.parameters())).values()
+        dtype = next(v.dtype for v in parameters if mx.issubdtype(v.dtype, mx.floating))
+        return mx.array(values).astype(dtype)
+
+    # Folders, the Hugging Face Hub and published weights.
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path_or_hub_id: str | Path,
+        *,
+        dtype: mx.Dtype | str | None = None,
+        strict: bool = True,
+        ignore_mismatched_sizes: bool = False,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        cache_dir: str | Path | None = None,
+        local_files_only: bool = False,
+        **arguments: Any,
+    ) -> Self:
+        """Load a model in evaluation mode, from a folder, the Hugging Face Hub, or published weights.
+
+        Published weights, which are downloaded from their authors, are checked and converted at the first
+        call; their licence and source are printed and stored in ``about``.
+
+        Args:
+            path_or_hub_id: A folder, "owner/name" on the Hub, or published weights: "hair", "relaynet".
+            dtype: Type of parameters and inputs: ``"float32"``, ``"float16"``, ``"bfloat16"`` or
+                ``"float64"``. Default: as in the file.
+            strict: Whether the file must have exactly the parameters of the model. If False, missing ones
+                get new random values and others are ignored, with a warning.
+            ignore_mismatched_sizes: Whether parameters with a different shape get new random values.
+            revision, token, cache_dir, local_files_only: As for ``huggingface_hub.snapshot_download``. The
+                default folder for published weights is that of the environment variable MLX_UNPOOL_CACHE,
+                or else ``mlx_unpool`` in the user's folder for caches.
+            **arguments: Arguments of the model that replace those in ``config.json``.
+
+        Raises:
+            OSError: If there is no such repository, a download fails, or a file is missing.
+            ValueError: If the folder does not contain a model of this class, the weights do not fit, or there
+                is no such folder and the name is not of the form "owner/name".
+        """
+        folder, name = Path(path_or_hub_id), str(path_or_hub_id)
+        if not folder.is_dir() and name in PUBLISHED:
+            folder = published_folder(name, MODELS[name], cache_dir, local_files_only)
+        elif not folder.is_dir():
+            options = {"cache_dir": cache_dir, "local_files_only": local_files_only}
+            folder = saving.hub_folder(name, revision=revision, token=token, **options)
+        weights, metadata, file, licence = saving.read_folder(folder)
+        with naming(folder / saving.CONFIG):
+            model = cls._created(file, arguments)
+        model.about.licence_text = licence
+        with naming(folder / saving.WEIGHTS):
+            if metadata.get("format") == "pt":  # published for PyTorch
+                weights = model.sanitize(weights, strict=strict)
+            if how := file.quantization:
+                nn.quantize(model, class_predicate=lambda path, _: how.get(path, False))
+            model.set_weights(weights, dtype, strict, ignore_mismatched_sizes)
+        return model
+
+    @classmethod
+    def _created(cls, file: ConfigFile, arguments: dict[str, Any]) -> Self:
+        """A new model as described by the content of config.json, before it is quantised."""
+        if file.model_extra:
+            warnings.warn(f"Unknown keys of config.json: {[*file.model_extra]}", stacklevel=3)
+        kinds = {name: kind for name, kind in MODELS.items() if issubclass(kind, cls)}
+        if file.model_type not in kinds:
+            kind = getattr(MODELS.get(file.model_type), "__name__", "")
+            raise ValueError(
+                f"'model_type' must be one of {', '.join(kinds)}, but got {file.model_type!r}"
+                + f": use {kind}.from_pretrained, or from_pretrained of mlx_unpool_zoo." * bool(kind)
+            )
+        model = kinds[file.model_type](**file.config | arguments)
+        if "num_classes" in arguments:  # a new head
+            file.about.pop("classes", None)
+        defaults = model.about.model_dump()
+        if isinstance(entries := file.about.get("input", {}), dict):
+            file.about["input"] = defaults["input"] | entries
+        model.about = About(**defaults | file.about)
+        if model.about.base_model == model.names_of:  # of an older version, which set it for all models
+            model.about.base_model = ""
+        model.check_about()
+        layers = dict(model.named_modules())
+        if bad := [n for n in file.quantization if not hasattr(layers.get(n), "to_quantized")]:
+            raise ValueError(f"'quantization' must name Linear layers, but got {cut(bad)}.")
+        return model
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Save the model as a folder with weights, configuration, model card and licence.
+
+        The weights contain the configuration and the licence; the other files are for people and the Hub. A
+        load always gets the old model or the new one, even if another process saves it meanwhile, or this one
+        is killed. If this model has no licence text, the LICENSE of the old model is renamed to LICENSE.old.
+
+        Raises:
+            OSError: If the weights cannot be written, for example because the disk is full. The folder is
+                then unchanged. If another file cannot be written, there is a warning.
+            ValueError: If a weight is not finite, or ``about`` is invalid.
+        """
+        self.check_about()
+        self.check_finite()
+        saving.write_folder(self, Path(folder))
+
+    def push_to_hub(self, repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
+        """Upload the model to a repository, created if necessary, and return the URL of the commit."""
+        return saving.upload(self, repo_id, private, token)
+
+    def model_card(self) -> Any:
+        """A model card with the Hub's metadata and all facts that a user of the weights needs."""
+        return saving.model_card(self)
+
+    # Weights.
+
+    @classmethod
+    def from_pytorch(
+        cls,
+        state_dict: Mapping[str, Any],
+        *,
+        dtype: mx.Dtype | str | None = None,
+        strict: bool = True,
+        **arguments: Any,
+    ) -> Self:
+        """Create a model from a PyTorch state dict with the authors' names, in evaluation mode.
+
+        ``state_dict`` is a checkpoint or contains tensors or arrays. ``arguments`` are those that neither its
+        shapes nor its configuration determine. ``dtype`` and ``strict`` are as for ``Model.from_pretrained``.
+        """
+        published = config_of(state_dict)
+        state = cls.canonical(arrays_of(state_of(state_dict)))
+        try:
+            cls.config_of(state)
+        except KeyError as error:  # the name of a parameter
+            state = pytorch.without_prefix(state, [str(error.args[0])])
+        except (IndexError, StopIteration, ValueError):
+            pass  # explained below
+        try:
+            model = cls._inferred(state, published, arguments)
+            model.about.converter = f"mlx_unpool {mlx_unpool.__version__}"
+            table = cls.published_tables.get(model.config.get("num_classes"), [])
+            model.about.classes = model.about.classes or table
+            model.set_weights(model.sanitize(state, strict=strict), dtype, strict)
+        except (ValueError, TypeError) as error:
+            others = [n for n, kind in MODELS.items() if kind is not cls and kind.fits(state)]
+            hint = f" The weights look like those of {' or '.join(others)}." * bool(others)
+            if not others and cls.names_of and re.search("missing: |not used: ", str(error)):
+                hint = f" The names must be those of {cls.names_of}."
+            raise ValueError(f"{error}{hint}") from None
+        return model
+
+    @classmethod
+    def _inferred(cls, state: Any, published: Mapping[str, Any], arguments: Any) -> Self:
+        """A new model with the arguments that the shapes and a configuration determine, and further ones."""
+        known = inspect.signature(cls.__init__).parameters
+        try:
+            inferred = cls.config_of(state)
+        except (KeyError, IndexError, StopIteration) as error:
+            raise ValueError(
+                f"these are not weights of {cls.model_type} with the names of "
+                f"{cls.names_of or 'its authors'}: there is no {error} but {cut(list(state))}."
+            ) from None
+        published, arguments = (
+            {ALIASES.get(name, name): value for name, value in source.items()}
+            for source in (published, arguments)
+        )
+        file = {name: value for name, value in published.items() if name in known}
+        passed = {n: v for n, v in arguments.items() if n in known or n not in cls.without_effect}
+        return cls(**file | inferred | passed)
+
+    @classmethod
+    def fits(cls, state: dict[str, np.ndarray]) -> bool:
+        """Whether a state dict has exactly the parameters of this model."""
+        try:
+            cls._inferred(state, {}, {}).sanitize(state)
+        except (ValueError, TypeError):
+            return False
+        return True
+
+    @classmethod
+    def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """The arguments that can be inferred from the shapes of a state dict."""
+        raise NotImplementedError
+
+    @classmethod
+    def canonical(cls, state: dict[str, Any]) -> dict[str, Any]:
+        """Rename the parameters of a state dict to those of ``Model.pytorch_names``, if necessary."""
+        return state
+
+    @staticmethod
+    def pytorch_names(name: str) -> tuple[str, ...]:
+        """The names of a parameter in the authors' state dict."""
+        return (name,)
+
+    def sanitize(self, weights: Mapping[str, Any], *, strict: bool = True) -> dict[str, mx.array]:
+        """Convert weights with the authors' names and layout, as arrays of any framework."""
+        state = self.canonical(state_of(weights))
+        return pytorch.convert_state_dict(self, state, self.pytorch_names, strict=strict)
+
+    def set_weights(
+        self,
+        weights: Mapping[str, mx.array],
+        dtype: mx.Dtype | str | None = None,
+        strict: bool = True,
+        ignore_mismatched_sizes: bool = False,
+    ) -> None:
+        """Set all parameters, change to evaluation mode, and evaluate, because MLX cannot export lazily
+        loaded arrays. The arguments are as for ``Model.from_pretrained``, whose errors this raises."""
+        differences, own = pytorch.Differences(), dict(tree_flatten(self.parameters()))
+        fitting = {}
+        for name, parameter in own.items():
+            if name not in weights:
+                differences.missing.append(name)
+            elif differences.fits(name, weights[name], parameter.shape, parameter.dtype):
+                fitting[name] = weights[name]
+        differences.unused = [name for name in weights if name not in own]
+        if ignore_mismatched_sizes:
+            differences.shapes = []
+        hint = "ignore_mismatched_sizes=True gives these parameters new random values."
+        differences.check(type(self).__name__, strict, hint)
+        if new := [name for name in own if name not in fitting]:
+            warnings.warn(f"Parameters with new random values: {cut(new)}", stacklevel=3)
+        if differences.unused:
+            warnings.warn(f"Parameters that are ignored: {cut(differences.unused)}", stacklevel=3)
+        self.load_weights(list(fitting.items()), strict=False)
+        if dtype is not None:
+            wanted = DTYPES.get(dtype) if isinstance(dtype, str) else dtype
+            if not isinstance(wanted, mx.Dtype) or wanted not in DTYPES.values():
+                raise ValueError(f"'dtype' must be one of {', '.join(DTYPES)} but got {dtype!r}.")
+            self.set_dtype(wanted)
+        self.check_finite()
+        self.eval()
+
+    def check_finite(self) -> None:
+        """Raise ValueError if a weight is NaN or infinite. Evaluates the weights."""
+        parameters = dict(tree_flatten(self.parameters()))
+        if bad := [name for name, value in parameters.items() if not mx.isfinite(value).all()]:
+            raise ValueError(f"the weights must be finite, but these are not: {cut(bad)}")
 
 
 from_pretrained = Model.from_pretrained  # a model of any type

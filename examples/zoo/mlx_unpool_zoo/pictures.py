@@ -1,4 +1,4 @@
-"""Prepare inputs of models, and predict the classes of images."""
+"""Inputs of models and pictures: checked, sliced, scaled and normalised."""
 
 from __future__ import annotations
 
@@ -9,116 +9,83 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-from mlx.utils import tree_flatten, tree_map
+from mlx.utils import tree_map
 from PIL import Image
 
-from .about import Configured
 from .checkpoints import cut
 
 AXES = {1: "L", 2: "H, W", 3: "D, H, W"}
 
 
-class Predicting(Configured):
-    """Inputs and predictions of ``Model``."""
+def check_input(x: mx.array, kind: str, inputs: tuple[int, int], smallest: int) -> None:
+    """Raise an error if an input is not an array of MLX with these channels and spatial dimensions."""
+    channels, dims = inputs
+    if not isinstance(x, mx.array):
+        got = f"got {type(x).__name__}: pass mx.array(x), or call preprocess or predict for images."
+        raise TypeError(f"[{kind}] inputs must be arrays of MLX, but {got}")
+    if x.ndim == dims + 2 and x.shape[-1] == channels:
+        if min(x.shape[1:-1]) >= smallest:
+            return
+        least = f"at least {smallest} positions on each axis"
+        raise ValueError(f"[{kind}] inputs must have {least}, but got {x.shape}.")
+    message = f"inputs must be (N, {AXES[dims]}, {channels}), channels last, but got {x.shape}."
+    if x.ndim == dims + 2 and x.shape[1] == channels:
+        axes = ", ".join(map(str, (0, *range(2, dims + 2), 1)))
+        message += f" If this is PyTorch's layout, channels first, pass x.transpose({axes})."
+    raise ValueError(f"[{kind}] {message}")
 
-    def check_input(self, x: mx.array) -> None:
-        """Raise an error if an input is not an array of MLX with the shape (N, ..., channels)."""
-        channels, dims = self._inputs
-        if not isinstance(x, mx.array):
-            got = f"got {type(x).__name__}: pass mx.array(x), or call preprocess or predict for images."
-            raise TypeError(f"[{type(self).__name__}] inputs must be arrays of MLX, but {got}")
-        if x.ndim == dims + 2 and x.shape[-1] == channels:
-            if min(x.shape[1:-1]) >= self._smallest:
-                return
-            least = f"at least {self._smallest} positions on each axis"
-            raise ValueError(f"[{type(self).__name__}] inputs must have {least}, but got {x.shape}.")
-        message = f"inputs must be (N, {AXES[dims]}, {channels}), channels last, but got {x.shape}."
-        if x.ndim == dims + 2 and x.shape[1] == channels:
-            axes = ", ".join(map(str, (0, *range(2, dims + 2), 1)))
-            message += f" If this is PyTorch's layout, channels first, pass x.transpose({axes})."
-        raise ValueError(f"[{type(self).__name__}] {message}")
 
-    def preprocess(self, images: Any) -> mx.array:
-        """Images as an input of the model, normalised and padded at the bottom and right.
+def batch_of(
+    images: Any, kind: str, channels: int, dims: int, modalities: int = 0, white: float | None = None
+) -> tuple[np.ndarray, bool]:
+    """Images as an array (N, ..., channels), and whether there was only one, without an axis N.
 
-        Args:
-            images: A Pillow image or an array (H, W, channels), or several of the same size in a list or an
-                array. Values are 0 to 255 (uint8) or 0 to 1 (floating point), and in grey Pillow images of
-                more than 8 bits 0 to ``about.input["white_level"]`` (default: 65535; 1 for floats). An axis
-                of one channel may be left out. For a medical model also a volume (N, H, W), or (N, H, W, 2)
-                for two modalities; neighbouring slices are its channels. Signals and 3-D inputs: not scaled.
+    Args:
+        images: See ``Model.preprocess``.
+        kind: The name of the model, for errors.
+        channels, dims: Of the model.
+        modalities: The number of scans in a volume, for a model whose channels are slices; otherwise 0.
+        white: The largest value of images with more than 8 bits.
+    """
+    values = array_of(images, "RGB" if channels == 3 else "L", white)
+    if channels == 1 and values.shape[-1:] != (1,):
+        values = values[..., None]
+    elif modalities and values.ndim in (3, 4) and values.shape[-1] != channels:
+        around, thickness = [(0, 0)] * 4, channels // modalities
+        around[0] = thickness // 2, (thickness - 1) // 2
+        slices = np.pad(values.reshape(*values.shape[:3], -1), around, "edge")
+        windows = np.lib.stride_tricks.sliding_window_view(slices, thickness, axis=0)
+        values = windows.reshape(*values.shape[:3], -1)
+    single = values.ndim == dims + 1
+    values = values[None] if single else values
+    problem = f"the shape {np.shape(values)}"
+    if values.ndim == dims + 2 and values.shape[-1] == channels and values.size:
+        if dims != 2 or values.dtype == np.uint8:
+            return values, single
+        problem = f"{values.dtype} from {values.min()} to {values.max()}"
+        if values.dtype.kind == "f" and 0 <= values.min() <= values.max() <= 1:
+            return values, single
+    shapes = f"([N,] {AXES[dims]}, {channels}){' or a volume' * bool(modalities)}"
+    types = ", of uint8 (0 to 255) or floating-point numbers (0 to 1)" * (dims == 2)
+    problem += '. Pass a Pillow image, or its .convert("RGB")' * (dims == 2 and channels == 3)
+    raise ValueError(f"[{kind}] 'images' must be {shapes}{types}, but got {problem}.")
 
-        Returns:
-            An MLX array (N, ..., channels).
-        """
-        return self._normalised(self._batch(images)[0])
 
-    def predict(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
-        """The class index of every position of images: its position in ``about.classes``.
+def normalised(values: np.ndarray, dims: int, multiple: int, how: Any) -> np.ndarray:
+    """A batch padded with its edges to a multiple of a size and, with a normalisation, scaled: float32."""
+    beyond = [(0, 0), *((0, -size % multiple) for size in values.shape[1:-1]), (0, 0)]
+    values = np.pad(values, beyond, "edge")
+    if dims == 2 and values.dtype != np.uint8:
+        values = values * 255.0
+    if how:
+        values = (values * how["scale"] - np.array(how["mean"])) / np.array(how["std"])
+    return values.astype(np.float32)
 
-        Images are processed one by one in evaluation mode. The mode of the model does not change. Images
-        whose shorter side is larger than ``about.input["side"]`` are scaled down, and their classes up again.
 
-        Args:
-            images: As for ``Model.preprocess``.
-            args, kwargs: Further arguments of the model, such as the scale factor of FastSurferVINN.
-
-        Returns:
-            A NumPy array of integers, (H, W) for one image and (N, H, W) for a batch or a volume.
-        """
-        if not self.segments:
-            raise ValueError(f"[{type(self).__name__}] predict needs a model with classes.")
-        (values, single), found = self._batch(images), []
-        # A change of the mode would affect other threads that use the model.
-        model: Any = copied(self).eval() if any(module.training for module in self.modules()) else self
-        for image in values:
-            small = reduced(image, self.about.input.get("side"))
-            scores = model(model._normalised(small[None]), *args, **kwargs)
-            kind = mx.uint8 if scores.shape[-1] <= 256 else mx.uint32
-            classes = np.array(mx.argmax(scores[0], axis=-1).astype(kind))
-            sizes = zip(small.shape, image.shape[:-1])
-            found.append(classes[np.ix_(*(((np.arange(n) + 0.5) * old / n).astype(int) for old, n in sizes))])
-        return found[0] if single else np.stack(found)
-
-    def _batch(self, images: Any) -> tuple[np.ndarray, bool]:
-        """Images as an array (N, ..., channels), and whether there was only one, without an axis N."""
-        self.check_about()
-        channels, dims = self._pictures, self._inputs[1]
-        values = array_of(images, "RGB" if channels == 3 else "L", self.about.input.get("white_level"))
-        if channels == 1 and values.shape[-1:] != (1,):
-            values = values[..., None]
-        elif self.medical and values.ndim in (3, 4) and values.shape[-1] != channels:
-            around, thickness = [(0, 0)] * 4, channels // self.modalities
-            around[0] = thickness // 2, (thickness - 1) // 2
-            slices = np.pad(values.reshape(*values.shape[:3], -1), around, "edge")
-            windows = np.lib.stride_tricks.sliding_window_view(slices, thickness, axis=0)
-            values = windows.reshape(*values.shape[:3], -1)
-        single = values.ndim == dims + 1
-        values = values[None] if single else values
-        problem = f"the shape {np.shape(values)}"
-        if values.ndim == dims + 2 and values.shape[-1] == channels and values.size:
-            if dims != 2 or values.dtype == np.uint8:
-                return values, single
-            problem = f"{values.dtype} from {values.min()} to {values.max()}"
-            if values.dtype.kind == "f" and 0 <= values.min() <= values.max() <= 1:
-                return values, single
-        shapes = f"([N,] {AXES[dims]}, {channels}){' or a volume' * self.medical}"
-        kinds = ", of uint8 (0 to 255) or floating-point numbers (0 to 1)" * (dims == 2)
-        problem += '. Pass a Pillow image, or its .convert("RGB")' * (dims == 2 and channels == 3)
-        raise ValueError(f"[{type(self).__name__}] 'images' must be {shapes}{kinds}, but got {problem}.")
-
-    def _normalised(self, values: np.ndarray) -> mx.array:
-        """A batch as the model was trained on it, padded with its edges to a multiple of the size."""
-        how, multiple = self.about.input.get("normalisation"), self.about.input.get("multiple_of")
-        beyond = [(0, 0), *((0, -size % (multiple or 1)) for size in values.shape[1:-1]), (0, 0)]
-        values = np.pad(values, beyond, "edge")
-        if self._inputs[1] == 2 and values.dtype != np.uint8:
-            values = values * 255.0
-        if how:
-            values = (values * how["scale"] - np.array(how["mean"])) / np.array(how["std"])
-        parameters = dict(tree_flatten(self.parameters())).values()
-        dtype = next(v.dtype for v in parameters if mx.issubdtype(v.dtype, mx.floating))
-        return mx.array(values.astype(np.float32)).astype(dtype)
+def enlarged(classes: np.ndarray, size: tuple[int, ...], wanted: tuple[int, ...]) -> np.ndarray:
+    """Classes of a padded picture of a size, scaled to the size ``wanted`` (both with channels)."""
+    rows = (((np.arange(n) + 0.5) * old / n).astype(int) for old, n in zip(size, wanted[:-1]))
+    return classes[np.ix_(*rows)]
 
 
 def copied(value: Any) -> Any:

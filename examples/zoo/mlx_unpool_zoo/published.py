@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pooch
 from huggingface_hub import constants
@@ -13,7 +13,6 @@ from requests import RequestException
 
 import mlx_unpool
 
-from .about import MODELS
 from .checkpoints import read_checkpoint
 from .files import replacing
 
@@ -52,8 +51,8 @@ PUBLISHED = {  # by name, which is also the model_type
 }
 
 
-def published_folder(name: str, cache_dir: str | Path | None, local_files_only: bool) -> Path:
-    """The folder of a model with published weights, which are downloaded and converted at the first call.
+def published_folder(name: str, kind: Any, cache_dir: str | Path | None, local_files_only: bool) -> Path:
+    """The folder of a model whose published weights are downloaded and converted at the first call.
 
     It is in ``cache_dir``, the folder of the variable MLX_UNPOOL_CACHE, or the user's folder for caches.
 
@@ -65,7 +64,7 @@ def published_folder(name: str, cache_dir: str | Path | None, local_files_only: 
     folder = cache / f"{name}-{entry.sha256[:8]}-{mlx_unpool.__version__}"
     if not (folder / "model.safetensors").is_file():
         file = downloaded(name, cache, local_files_only or constants.HF_HUB_OFFLINE)
-        model = MODELS[name].from_pytorch(read_checkpoint(file))
+        model = kind.from_pytorch(read_checkpoint(file))
         model.about.source, model.about.licence = entry.source, entry.licence
         model.about.licence_link = entry.licence_link
         model.save_pretrained(folder)

@@ -8,6 +8,7 @@ transposes each weight according to its layer, folds weight normalisation, reord
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -44,11 +45,38 @@ class Report:
     ignored: list[str]
 
 
-def mismatch(model: str, differences: Sequence[Sequence[str]], hint: str = "") -> ValueError:
-    """An error for weights that do not fit a model, with the first difference of each kind first."""
-    lines = [line for kind in differences for line in kind[:1]]
-    lines += [line for kind in differences for line in kind[1:]]
-    return ValueError(f"{model} cannot load the weights: {cut(lines, 3, '; ')}. {hint}".rstrip())
+@dataclasses.dataclass
+class Differences:
+    """How weights differ from the parameters of a model; ``check`` raises an error that lists them."""
+
+    missing: list[str] = dataclasses.field(default_factory=list)
+    shapes: list[str] = dataclasses.field(default_factory=list)  # lines; the same for the next
+    unused: list[str] = dataclasses.field(default_factory=list)
+    others: list[str] = dataclasses.field(default_factory=list)
+
+    def fits(self, name: str, value: mx.array, shape: tuple[int, ...], dtype: mx.Dtype) -> bool:
+        """Whether a value can be a parameter with this shape and type. Adds a line if it cannot."""
+        if value.shape != shape:
+            self.shapes.append(f"shape {value.shape} instead of {shape}: {name}")
+            return False
+        is_floating = mx.issubdtype(value.dtype, mx.floating)
+        fits = is_floating if mx.issubdtype(dtype, mx.floating) else value.dtype == dtype
+        if not fits:
+            self.others.append(f"type {value.dtype} instead of {dtype}: {name}")
+        return fits
+
+    def check(self, model: str, strict: bool, hint: str = "") -> None:
+        """Raise ValueError for weights that do not fit, with the first difference of each kind first.
+
+        ``hint`` is added if only shapes differ: then there is probably a new head.
+        """
+        missing = [f"missing: {name}" for name in self.missing if strict]
+        unused = [f"not used: {name}" for name in self.unused if strict]
+        kinds = (missing, self.shapes, unused, self.others)
+        lines = [line for kind in kinds for line in kind[:1]] + [line for kind in kinds for line in kind[1:]]
+        if lines:
+            hint = f" {hint}" if hint and len(lines) == len(self.shapes) else ""
+            raise ValueError(f"{model} cannot load the weights: {cut(lines, 3, '; ')}.{hint}")
 
 
 def without_prefix(state: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
@@ -61,14 +89,6 @@ def without_prefix(state: Mapping[str, Any], wanted: Sequence[str]) -> dict[str,
         return dict(state)
     warnings.warn(f"Removed the prefix {prefixes[0]!r} of the names of the weights.", stacklevel=4)
     return {name.removeprefix(prefixes[0]): value for name, value in state.items()}
-
-
-def wrong_type(name: str, value: mx.array, parameter: mx.array) -> list[str]:
-    """A line about a value whose type does not suit a parameter."""
-    floating = mx.issubdtype(parameter.dtype, mx.floating)
-    if mx.issubdtype(value.dtype, mx.floating) if floating else value.dtype == parameter.dtype:
-        return []
-    return [f"type {value.dtype} instead of {parameter.dtype}: {name}"]
 
 
 def fold_weight_norm(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -150,43 +170,39 @@ def matched(
     strict: bool = True,
 ) -> tuple[dict[str, mx.array], list[str], list[str]]:
     """The weights by MLX name, the missing names, and the names that are not in the model."""
-    reordered = reordering(model, flatten, unflatten)
+    reordered, differences = reordering(model, flatten, unflatten), Differences()
     names = names or sequential_names(model)
     parameters = dict(tree_flatten(model.parameters()))
     state = without_prefix(fold_weight_norm(state), [key for name in parameters for key in names(name)])
     rest = {name: value for name, value in state.items() if not name.endswith(COUNTERS)}
-    weights, missing, wrong = {}, [], []
+    weights = {}
     for name, parameter in parameters.items():
-        same = {key: rest.pop(key) for key in names(name) if key in rest}
-        missing += [key for key in names(name) if key not in same]
-        if not same:
+        values = {key: rest.pop(key) for key in names(name) if key in rest}
+        differences.missing += [key for key in names(name) if key not in values]
+        if not values:
             continue
-        key, value = next(iter(same.items()))
-        wrong += [
-            f"not shared with {key}: {other}"
-            for other in list(same)[1:]
-            if not np.array_equal(same[other], value, equal_nan=True)
-        ]
+        key, value = next(iter(values.items()))
+        same = functools.partial(np.array_equal, value, equal_nan=True)
+        differences.others += [f"not shared with {key}: {n}" for n, v in values.items() if not same(v)]
         axes = pytorch_axes(model, name)
-        shape, unchanged = parameter.shape[1:], axes == tuple(range(parameter.ndim))
-        if name.endswith("weight") and unchanged and len(shape) > 1 and len(set(shape)) == 1 < shape[0]:
-            warnings.warn(
-                f"{name!r} is not transposed, because its module is not a convolution of mlx.nn; its shape "
-                f"{parameter.shape} would be the same. To transpose it, use a subclass of mlx.nn.Conv2d, "
-                "for example.",
-                stacklevel=3,
-            )
+        warn_about_layout(name, parameter.shape, axes)
         expected = tuple(parameter.shape[axes.index(axis)] for axis in range(parameter.ndim))
-        if value.shape != expected:
-            wrong.append(f"shape {value.shape} instead of {expected}: {key}")
-            continue
-        value = reordered(value, name)
-        weights[name] = mx.array(value.transpose(axes).copy(order="C"))
-        wrong += wrong_type(key, weights[name], parameter)
-    if wrong or (strict and (missing or rest)):
-        lines = [f"missing: {key}" for key in missing], wrong, [f"not used: {key}" for key in rest]
-        raise mismatch(type(model).__name__, lines if strict else [wrong])
-    return weights, missing, list(rest)
+        if differences.fits(key, mx.array(value), expected, parameter.dtype):
+            weights[name] = mx.array(reordered(value, name).transpose(axes).copy(order="C"))
+    differences.unused = list(rest)
+    differences.check(type(model).__name__, strict)
+    return weights, differences.missing, differences.unused
+
+
+def warn_about_layout(name: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    """Warn if a weight is not transposed, although its shape would be the same."""
+    unchanged, kernel = axes == tuple(range(len(shape))), shape[1:]
+    if name.endswith("weight") and unchanged and len(kernel) > 1 and len(set(kernel)) == 1 < kernel[0]:
+        warnings.warn(
+            f"{name!r} is not transposed, because its module is not a convolution of mlx.nn; its shape "
+            f"{shape} would be the same. To transpose it, use a subclass of mlx.nn.Conv2d, for example.",
+            stacklevel=4,
+        )
 
 
 def reordering(

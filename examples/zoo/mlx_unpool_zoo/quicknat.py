@@ -16,7 +16,7 @@ import mlx.nn as nn
 import numpy as np
 from pydantic import Field
 
-from .about import CITATIONS, About, Size
+from .about import CITATIONS, About
 from .layers import BatchNorm
 from .stages import FourStages
 
@@ -96,7 +96,7 @@ class DenseBlock(nn.Module):
         return self.drop_out(self.SELayer(x) if "SELayer" in self else x)
 
 
-class QuickNAT(FourStages):
+class QuickNAT(FourStages, num_classes=33, num_channels=1):
     """QuickNAT: densely connected blocks, four pooling and four unpooling layers; slices of any size.
 
     ``QuickNAT()(slices)`` returns class scores (N, H, W, 33) of slices (N, H, W, 1).
@@ -137,30 +137,24 @@ class QuickNAT(FourStages):
 
     def __init__(
         self,
-        num_classes: Size = 33,
-        num_channels: Size = 1,
-        num_filters: Size = 64,
-        kernel_h: Size = 5,
-        kernel_w: Size = 5,
-        kernel_c: Size = 1,
-        stride_conv: Size = 1,
-        pool: Size = 2,
-        stride_pool: Size = 2,
+        *,
         se_block: SEBlock | None = "CSSE",
         drop_out: Annotated[float, Field(ge=0, lt=1)] = 0.2,
+        **shared: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(**shared)
         smallest = 1
         for _ in self.decoders:  # each pooling needs a window
-            smallest = (smallest - 1) * stride_pool + pool
-        self.takes(num_channels, smallest=smallest)
+            smallest = (smallest - 1) * shared["stride_pool"] + shared["pool"]
+        channels, filters = shared["num_channels"], shared["num_filters"]
+        self.takes(channels, smallest=smallest)
 
         def block(inputs: int) -> DenseBlock:
-            kernel = (kernel_h, kernel_w)
-            return DenseBlock(inputs, num_filters, kernel, stride_conv, se_block or "NONE", drop_out)
+            kernel, stride = (shared["kernel_h"], shared["kernel_w"]), shared["stride_conv"]
+            return DenseBlock(inputs, filters, kernel, stride, se_block or "NONE", drop_out)
 
         # The published weights have unused squeeze and excitation parameters for the bottleneck.
-        self.add_blocks(block(num_channels), lambda: block(num_filters), lambda: block(2 * num_filters))
+        self.add_blocks(block(channels), lambda: block(filters), lambda: block(2 * filters))
 
     def run_block(self, name: str, x: mx.array) -> mx.array:
         return self[name].excited(x)

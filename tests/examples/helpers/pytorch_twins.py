@@ -8,25 +8,33 @@ from torch import nn
 from torch.nn import functional
 
 
-def block(inputs: int, outputs: int) -> nn.Sequential:
-    layers = {"conv": nn.Conv2d(inputs, outputs, 3, padding=1), "norm": nn.BatchNorm2d(outputs)}
+def layer(name: str, dims: int) -> type[nn.Module]:
+    """``nn.Conv2d`` for the name "Conv" and two dimensions."""
+    return getattr(nn, f"{name}{dims}d")
+
+
+def block(inputs: int, outputs: int, dims: int) -> nn.Sequential:
+    conv, norm = layer("Conv", dims), layer("BatchNorm", dims)
+    layers = {"conv": conv(inputs, outputs, 3, padding=1), "norm": norm(outputs)}
     return nn.Sequential(OrderedDict(layers, relu=nn.ReLU()))
 
 
 class SegNetTwin(nn.Module):
     """SegNet with the encoder of VGG-16."""
 
-    def __init__(self, classes: int, channels: tuple[int, ...]) -> None:
+    def __init__(self, classes: int, channels: tuple[int, ...], dims: int = 2) -> None:
         super().__init__()
         self.encoder, decoder = nn.ModuleList(), []
         inputs, outputs = (3, *channels), (channels[0], *channels)
         for i, o, count in zip(inputs, channels, (2, 2, 3, 3, 3)):
-            self.encoder.append(nn.Sequential(block(i, o), *(block(o, o) for _ in range(count - 1))))
+            others = (block(o, o, dims) for _ in range(count - 1))
+            self.encoder.append(nn.Sequential(block(i, o, dims), *others))
         for i, o, count in zip(channels, outputs, (1, 2, 3, 3, 3)):
-            decoder.append(nn.Sequential(*(block(i, i) for _ in range(count - 1)), block(i, o)))
+            decoder.append(nn.Sequential(*(block(i, i, dims) for _ in range(count - 1)), block(i, o, dims)))
         self.decoder = nn.ModuleList(decoder[::-1])
-        self.classifier = nn.Conv2d(channels[0], classes, 3, padding=1)
-        self.pool, self.unpool = nn.MaxPool2d(2, return_indices=True), nn.MaxUnpool2d(2)
+        self.classifier = layer("Conv", dims)(channels[0], classes, 3, padding=1)
+        self.pool = layer("MaxPool", dims)(2, return_indices=True)
+        self.unpool = layer("MaxUnpool", dims)(2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         stages = []
@@ -46,8 +54,8 @@ class Bottleneck(nn.Module):
         super().__init__()
         narrow, self.kind, self.wider = inputs // 4, kind, outputs - inputs
         self.activation = self.activation1 = self.activation2 = self.activation3 = nn.PReLU()
-        layer, name = (nn.ConvTranspose2d, "convt") if kind == "up" else (nn.Conv2d, "conv")
-        first, last = layer(inputs, narrow, 1, bias=False), layer(narrow, outputs, 1, bias=False)
+        conv, name = (nn.ConvTranspose2d, "convt") if kind == "up" else (nn.Conv2d, "conv")
+        first, last = conv(inputs, narrow, 1, bias=False), conv(narrow, outputs, 1, bias=False)
         if kind == "up":
             self.main_conv = nn.Conv2d(inputs, outputs, 1)
             middle = {"convt2": nn.ConvTranspose2d(narrow, narrow, 3, 2, 1, 1, bias=False)}

@@ -24,8 +24,11 @@ SMALL: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "hypvinn": ({"num_classes": 5, **VINN}, (1, 32, 40, 14)),
     "quicknat": ({"num_filters": 4, "se_block": "SSE"}, (1, 21, 35, 1)),
     "relaynet": ({"num_filters": 4}, (2, 16, 24, 1)),
-    "inception_autoencoder": ({"n_filters": 2, "kernel_sizes": [3, 5, 7]}, (2, 40, 1)),
-    "conv_autoencoder_3d": ({"channels": [2, 4]}, (1, 7, 9, 8, 1)),
+    "segnet, 1-D": ({"num_classes": 3, "channels": [4, 6], "convolutions": [1, 2], "dims": 1}, (2, 40, 3)),
+    "segnet, 3-D": (
+        {"num_classes": 3, "channels": [2, 4], "convolutions": [1, 1], "dims": 3},
+        (1, 7, 9, 8, 3),
+    ),
 }
 
 
@@ -56,7 +59,7 @@ def small_model(model_type: str) -> tuple[zoo.Model, mx.array]:
     """A small model with random statistics, and an input."""
     config, shape = SMALL[model_type]
     mx.random.seed(1)
-    return randomised(zoo.MODELS[model_type](**config)), mx.random.normal(shape)
+    return randomised(zoo.MODELS[model_type.partition(",")[0]](**config)), mx.random.normal(shape)
 
 
 def sizes_of(model: zoo.Model) -> dict[str, int]:
