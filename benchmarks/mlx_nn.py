@@ -1,6 +1,6 @@
 """Compare max pooling in this library with max pooling in mlx.nn: layers and whole training steps.
 
-    python benchmarks/mlx_nn.py            measure and print the tables (about 5 minutes)
+    python benchmarks/mlx_nn.py            measure and print the tables (about 3 minutes)
     python benchmarks/mlx_nn.py --store    the same, and store the run beside the last one
     python benchmarks/mlx_nn.py --quick    the same with small arrays, to check that the program runs
     python benchmarks/mlx_nn.py --write    write the tables of docs/benchmarks.md and README.md
@@ -8,14 +8,14 @@
 The pages show the last two stored runs, of each row the one with the smaller ratio. The runs must be
 ten minutes apart. A cell says "machine busy" if the elapsed time is more than 15 % above the CPU time.
 
-Times are medians of five rounds in one process on MLX's default device. The two libraries take turns. The
+Times are medians in one process on MLX's default device. The two libraries take turns. The
 bytes that a GPU would move are counted, not measured: "python tests/metal/count_bytes.py" writes them to
 results/bytes.json.
 """
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -30,8 +30,7 @@ from mlx_unpool import benchmark
 
 USERS_PAGE, README = timing.ROOT / "docs" / "benchmarks.md", timing.ROOT / "README.md"
 WRITE = "python benchmarks/mlx_nn.py --write"
-ROUNDS = 5  # over all cases, because the load of a shared machine changes
-TURNS = 5  # of at least three runs each, because 3x3/2 needs 15 runs to warm up
+TURNS = 3  # of at least three runs each
 
 
 class Case(NamedTuple):
@@ -41,7 +40,6 @@ class Case(NamedTuple):
     shape: tuple[int, ...]
     window: tuple[int, int, int]  # kernel size, stride, padding
     dtype: mx.Dtype = mx.float32
-    compiled: bool = False
 
     def pools(self) -> dict[str, nn.Module]:
         """The pooling layer of each library."""
@@ -50,7 +48,7 @@ class Case(NamedTuple):
 
 
 PLANE, VOLUME = (1, 112, 112, 64), (1, 32, 32, 32, 32)
-CASES = [
+CASES = [  # of tests/metal/count_bytes.py
     Case("2x2/2", PLANE, (2, 2, 0)),
     Case("2x2/2, odd width", (1, 112, 113, 64), (2, 2, 0)),
     Case("3x3/2", PLANE, (3, 2, 1)),
@@ -65,19 +63,47 @@ CASES = [
     Case("2x2x2/2", VOLUME, (2, 2, 0)),
     Case("3x3x3/2", VOLUME, (3, 2, 1)),
 ]
-# The fixed cost of a call is a large part of the time here.
-SMALL = [
-    Case("2x2/2, 14x14x512", (1, 14, 14, 512), (2, 2, 0)),
-    Case("3x3/2, 14x14x512", (1, 14, 14, 512), (3, 2, 1)),
-    Case("2x2/2, 14x14x512, compiled", (1, 14, 14, 512), (2, 2, 0), compiled=True),
-    Case("3x3/2, 14x14x512, compiled", (1, 14, 14, 512), (3, 2, 1), compiled=True),
+
+
+def training(shape: tuple[int, ...], kernel: int, stride: int, dtype: mx.Dtype = mx.float32) -> Case:
+    """A pool of a network in training; windows of odd length have padding."""
+    name = "x".join(map(str, shape)) + f", {'x'.join([str(kernel)] * (len(shape) - 2))}/{stride}"
+    name += "" if dtype == mx.float32 else f", {str(dtype).rpartition('.')[2]}"
+    return Case(name, shape, (kernel, stride, kernel // 2 if kernel % 2 else 0), dtype)
+
+
+STAGES = [(8, 112, 112, 64), (8, 56, 56, 128), (16, 28, 28, 256), (32, 14, 14, 512)]
+TRAINING = [
+    training((1, 112, 112, 64), 2, 2),
+    *(training(shape, 2, 2) for shape in STAGES),  # SegNet, U-Net
+    training((8, 113, 113, 64), 2, 2),
+    training((8, 112, 112, 32), 2, 2),
+    training((8, 224, 224, 3), 2, 2),
+    training((8, 64, 64, 1), 2, 2),
+    *(training(STAGES[n], 2, 2, dtype) for dtype in (mx.float16, mx.bfloat16) for n in (0, 3)),
+    *(training(shape, 3, 2) for shape in STAGES),  # ResNet, GoogLeNet
+    training((8, 57, 57, 64), 3, 2),
+    training((8, 112, 112, 3), 3, 2),
+    training(STAGES[1], 3, 2, mx.bfloat16),
+    training((8, 28, 28, 128), 3, 1),  # Inception blocks
+    training((8, 14, 14, 512), 3, 1),
+    training((8, 20, 20, 128), 5, 1),  # SPPF block
+    training((8, 4096, 64), 2, 2),
+    training((8, 4096, 64), 3, 2),
+    training((8, 4096, 16), 2, 2),
+    training((2, 32, 32, 32, 32), 2, 2),
+    training((4, 48, 48, 48, 16), 2, 2),
+    training((2, 32, 32, 32, 32), 3, 2),
 ]
 MEASURES = {
     "forward": lambda pool: pool.eval(),
     "forward and gradient": lambda pool: mx.value_and_grad(lambda x: pool.train()(x).square().sum()),
 }
-README_CASES = ["2x2/2", "3x3/2", "3x3/1"]
-SIX = ["2x2/2", "3x3/2", "3x3/1", "5x5/1", "2x2/2, float16", "2x2x2/2"]  # rows of memory and bytes
+# Rows of the other tables, as far as the stored runs have them
+SIX = ["2x2/2", "3x3/2", "3x3/1", "5x5/1", "2x2/2, float16", "2x2x2/2"]
+README_CASES = [*SIX[:3], "8x112x112x64, 2x2/2", "8x112x112x64, 3x3/2", "8x28x28x128, 3x3/1"]
+MEMORY = [*SIX, *README_CASES[3:], "8x20x20x128, 5x5/1", "8x112x112x64, 2x2/2, float16"]
+MEMORY += ["8x224x224x3, 2x2/2", "8x112x112x3, 3x3/2", "2x32x32x32x32, 2x2x2/2"]
 NAMES = {
     "sppf": "SPPF block of YOLOv5",
     "googlenet": "GoogLeNet",
@@ -95,23 +121,10 @@ def measured(case: Case) -> dict[str, Any]:
     row: dict[str, Any] = {"case": case.name, "input": x.nbytes}
     for measure, of in MEASURES.items():
         functions = {who: of(pool) for who, pool in pools.items()}
-        if case.compiled:
-            functions = {who: mx.compile(function) for who, function in functions.items()}
         runs = {who: lambda f=f: mx.eval(f(x)) for who, f in functions.items()}
         row[measure] = timing.medians(runs, turns=TURNS)
         row[f"memory, {measure}"] = {who: peak(run) for who, run in runs.items()}
     return row
-
-
-def median_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The medians of rows that were measured in several rounds."""
-    medians = dict(rows[0])
-    for name, figures in medians.items():
-        if isinstance(figures, dict):
-            found = {who: [row[name][who] for row in rows] for who in figures}
-            middle = statistics.median if name.startswith("memory") else timing.median_times
-            medians[name] = {who: middle(each) for who, each in found.items()}
-    return medians
 
 
 def peak(run: Callable[[], Any]) -> float:
@@ -148,14 +161,10 @@ def trained(name: str, quick: bool) -> dict[str, Any]:
 
 def measure_all(quick: bool) -> list[dict[str, Any]]:
     """The rows of all tables."""
-    cases, small = CASES, SMALL
+    cases = TRAINING
     if quick:
         cases = [c._replace(shape=(1, *(13,) * (len(c.shape) - 2), 8)) for c in CASES]
-    rounds = []
-    for _ in range(1 if quick else ROUNDS):
-        rounds.append([measured(case) for case in (*cases, *small)])
-        rounds[-1] += [trained(name, quick) for name in networks.MODELS]
-    return [median_row(same) for same in zip(*rounds)]
+    return [*map(measured, cases), *(trained(name, quick) for name in networks.MODELS)]
 
 
 def ratio(row: dict[str, Any], measure: str) -> float:
@@ -196,10 +205,10 @@ def times_table(runs: list[dict[str, Any]]) -> str:
 
 
 def memory_table(runs: list[dict[str, Any]]) -> str:
-    """Peak memory of six layers."""
+    """Peak memory of some layers."""
     lines = []
     for row in runs[-1]["rows"]:
-        if "input" in row and row["case"] in SIX:
+        if "input" in row and row["case"] in MEMORY:
             sizes = [row[f"memory, {m}"][who] for m in MEASURES for who in ("mlx.nn", "ours")]
             lines.append([row["case"], *(f"{size / 1e6:.2f}" for size in (row["input"], *sizes))])
     header = ["memory in MB", "input"]
@@ -244,6 +253,7 @@ def readme_table(runs: list[dict[str, Any]]) -> str:
     lines = [
         [name, *(timing.factor(ratio(rows[name], measure)) for measure, rows in found.items())]
         for name in README_CASES
+        if all(name in rows for rows in found.values())
     ]
     (step,) = (row for row in confirmed(runs, "step") if row["model"] == "sppf")
     lines.append(

@@ -90,6 +90,9 @@ def entries() -> dict[str, dict[str, str]]:
             if isinstance(thing, (list, dict)) or thing is mlx_unpool_zoo.About:
                 continue  # data
             call = ["__call__"] if isinstance(thing, type) and "Args:" in str(thing.__call__.__doc__) else []
+            shared = [] if thing is mlx_unpool_zoo.Model else ["predict", "save_pretrained"]
+            if isinstance(thing, type) and issubclass(thing, mlx_unpool_zoo.Model):
+                call += shared
             members = call + [member for member in re.findall(r"`\.(\w+)", row) if hasattr(thing, member)]
             summary = re.sub(r":\w+:(?=`)|`", "", inspect.getdoc(thing).partition("\n\n")[0])
             words = re.sub("(?<=[a-z])(?=[A-Z])|_", " ", re.sub(r"\dd$", "", name)).lower()

@@ -1,14 +1,16 @@
-"""Draw the pictures of the README: docs/hero.png and docs/hair.png.
+"""Draw the pictures of the README: docs/hero.png, docs/hair.png, docs/hair.webp and docs/edges.png.
 
     make demo && python docs/draw.py demo
-    python docs/draw.py photograph.png hair
+    python docs/draw.py examples/zoo/mlx_unpool_zoo/page/portrait.jpg hair
+    python docs/draw.py
 
 The first command draws two test scenes of the demo, chosen because together they have all four digits, with
 closed outlines. The arguments of the second one are a square photograph, of which the upper half is shown
-(here the astronaut of scikit-image: NASA, public domain), and a model. Titles are readable on light and on
-dark pages, and on a telephone.
+(here the astronaut of make hair: NASA, public domain), and a model. The third one draws the feature maps
+of the first tour. Titles are readable on light and on dark pages, and on a telephone.
 """
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,20 +24,24 @@ from PIL import Image
 
 sys.path.append(str(Path(__file__).parent.parent / "examples"))
 import hair
+import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
 from common.digit_scenes import scenes_to_evaluate
 from common.drawing import GREY, colour_map, frame
-from common.folders import read_image
+from common.images import read_image
 from mlx_unpool_zoo.pictures import array_of
 
-SCENES, PART = [4, 6], np.s_[:280, 90:370]  # the scenes of hero.png, and the part of the photograph
+from mlx_unpool import MaxPool2d, MaxUnpool2d
+
+SCENES, PART = [5, 4], np.s_[:280, 90:370]  # the scenes of hero.png, and the part of the photograph
 
 
 def draw(name: str, columns: dict[str, Any], width: int, font: int, top: float, **options: Any) -> None:
     """Draw columns of pictures with titles; the width and the height of the titles are in points."""
-    rows = len(next(iter(columns.values())))
-    height = rows * width / len(columns) + top
+    first = next(iter(columns.values()))
+    rows, (tall, wide) = len(first), first[0].shape[:2]
+    height = rows * width / len(columns) * tall / wide + top
     size = (width / 72, height / 72)
     figure, axes = plt.subplots(rows, len(columns), figsize=size, squeeze=False)
     for column, (title, pictures) in zip(axes.T, columns.items()):
@@ -48,7 +54,7 @@ def draw(name: str, columns: dict[str, Any], width: int, font: int, top: float, 
     target = Path(__file__).with_name(name)
     figure.savefig(target, dpi=108, transparent=True)
     with Image.open(target) as drawn:
-        drawn.quantize(256).save(target, optimize=True)
+        (drawn if name == "hair.png" else drawn.quantize(256)).save(target, optimize=True)
 
 
 def hero(folder: str) -> None:
@@ -63,18 +69,47 @@ def hero(folder: str) -> None:
 
 
 def recoloured(path: str, name: str) -> None:
-    """A photograph, the mask of its hair and two other colours."""
+    """A photograph, the mask of its hair and other colours; a film that changes from one to the next."""
     picture = array_of(read_image(Path(path)), "RGB")
     mask = zoo.HairSegmenter.from_pretrained(name).mask(picture)
     brightness = hair.brightness_of(picture, mask)
-    shown = {"photograph": picture, "hair, found by the network": (mask * 255).astype(np.uint8)}
-    for colour in ("purple", "copper"):
-        table = hair.table_of(hair.colour_of(colour), brightness)
-        shown[colour] = hair.recoloured(picture, mask, table)
-    columns = {title: [image[PART]] for title, image in shown.items()}
+    dyed = {
+        colour: hair.recoloured(picture, mask, hair.table_of(hair.colour_of(colour), brightness))[PART]
+        for colour in ("purple", "copper", "blue", "pink")
+    }
+    shown = {"photograph": picture[PART], "hair, found by the network": (mask[PART] * 255).astype(np.uint8)}
+    columns = {title: [image] for title, image in [*shown.items(), *dyed.items()][:4]}
     draw("hair.png", columns, 828, 14, 22, cmap="gray", vmin=0, vmax=255)
+    large = [Image.fromarray(image).resize((400, 400)) for image in (picture[PART], *dyed.values())]
+    before, frames, times = large[0], [], []
+    for old, new in zip(large, large[1:] + large[:1]):
+        for edge in (0, *range(40, 400, 40)):  # a line moves from left to right
+            right = old.copy()
+            right.paste(new.crop((0, 0, edge, 400)))
+            right.paste((255, 255, 255), (edge - 2, 0, edge, 400)) if edge else None
+            frame = Image.new("RGB", (808, 400), (255, 255, 255))
+            frame.paste(before)
+            frame.paste(right, (408, 0))
+            frames.append(frame)
+            times.append(40 if edge else 900)
+    options: dict = {"append_images": frames[1:], "duration": times, "loop": 0, "quality": 45, "method": 6}
+    frames[0].save(Path(__file__).with_name("hair.webp"), save_all=True, **options)
+
+
+def edges() -> None:
+    """A feature map, unpooled and repeated, as the first tour computes them."""
+    tour = Path(__file__).parent.parent / "examples" / "notebooks" / "first_tour.ipynb"
+    pool = MaxPool2d(2, return_indices=True)
+    names: dict[str, Any] = {"mx": mx, "np": np, "pool": pool, "unpool": MaxUnpool2d.from_pool(pool)}
+    for cell in json.loads(tour.read_text())["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "code" and ("def edges_of" in source or "repeated = " in source):
+            exec(source, names)
+    titles = {"feature map": "x", "pooled and unpooled": "unpooled", "pooled and repeated": "repeated"}
+    columns = {title: [np.cbrt(np.array(names[name][0, ..., 0]))] for title, name in titles.items()}
+    draw("edges.png", columns, 828, 14, 22, cmap="gray", interpolation="nearest")
 
 
 if __name__ == "__main__":
-    draw_one = hero if len(sys.argv) == 2 else recoloured
+    draw_one = (edges, hero, recoloured)[len(sys.argv) - 1]
     draw_one(*sys.argv[1:])

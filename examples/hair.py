@@ -24,7 +24,7 @@ with extra("examples"):
     import mlx_unpool_zoo as zoo
     import numpy as np
     from common.files import check_inputs, check_output_file, replacing
-    from common.folders import read_image
+    from common.images import read_image
     from mlx_unpool_zoo.hair_colour import COLOURS, brightness_of, colour_of, recoloured, table_of
     from mlx_unpool_zoo.pictures import array_of
     from PIL import Image

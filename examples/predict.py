@@ -6,8 +6,10 @@
 
 The model is a folder written by train.py or by the converter, or the name of published weights ("hair",
 "relaynet"), which the first run downloads. Images may have any size. The label map of street.png is
-classes-street.png: its pixels are class numbers, its palette has their colours. If an image cannot be read,
-the others are labelled, and the exit status is 1.
+classes-street.png. Its pixels are labels, the numbers of the masks with which the model was trained, or, if
+the model has none, class indices (positions in the model's list of classes). Its palette has their colours;
+with labels above 255 it has 16 bits and no palette. If an image cannot be read, the others are labelled, and
+the exit status is 1.
 """
 
 import argparse
@@ -20,9 +22,10 @@ with extra("examples"):
     import mlx.core as mx
     import mlx_unpool_zoo as zoo
     import numpy as np
-    from common.drawing import PICTURE_SUFFIXES, draw_rows
+    from common.classes import palette
+    from common.drawing import PICTURE_SUFFIXES, draw_rows, overlaid
     from common.files import check_inputs, check_output_file, replacing
-    from common.folders import colour_of, files_in, read_image
+    from common.images import files_in, read_image
     from mlx_unpool_zoo.pictures import array_of
     from mlx_unpool_zoo.pytorch import cut
     from PIL import Image
@@ -42,7 +45,7 @@ def model_of(path: Path) -> zoo.Model:
         )
     if not model.about.classes:
         count = model.config["num_classes"]
-        model.about.classes = [{"name": str(n)} | colour_of(n) for n in range(count)]
+        model.about.classes = [{"name": str(n), "colour": c} for n, c in enumerate(palette(count))]
     return model
 
 
@@ -62,10 +65,14 @@ def pictures_of(paths: list[Path], output: Path) -> dict[Path, Path]:
     return found
 
 
-def overlaid(picture: np.ndarray, colours: np.ndarray) -> np.ndarray:
-    """An image with a share of the colours of its classes, except nearly black ones (the background)."""
-    share = 0.45 * (colours.max(-1, keepdims=True) > 40)
-    return ((1 - share) * picture + share * colours).astype(np.uint8)
+def labels_of(classes: list) -> np.ndarray:
+    """The number of each class in label maps: its label if every class has one, or its class index."""
+    labels = [entry.get("label", -1) for entry in classes]
+    fits = 0 <= min(labels) <= max(labels) <= 65535 and len({*labels}) == len(labels)
+    names = cut([f"{n} {entry['name']}" for n, entry in zip(labels if fits else range(len(labels)), classes)])
+    print(f"Numbers in the label maps: {'labels' if fits else 'class indices'} ({names}).", flush=True)
+    numbers = np.array(labels) if fits else np.arange(len(classes))
+    return numbers.astype(np.uint8 if numbers.max() < 256 else np.uint16)
 
 
 def main() -> int:
@@ -90,7 +97,10 @@ def main() -> int:
     classes = model.about.classes
     if arguments.side:
         model.about.input["side"] = arguments.side
-    colours = np.array([entry["colour"] for entry in classes], np.uint8)
+    values = labels_of(classes)
+    colours = np.zeros((256, 3), np.uint8)
+    if values.dtype == np.uint8:
+        colours[values] = [entry["colour"] for entry in classes]
     columns: dict[str, list[np.ndarray]] = {"image": [], "classes": [], "overlay": []}
     failed = []
     for target, path in tqdm(pictures.items(), unit="image", disable=None):
@@ -103,8 +113,8 @@ def main() -> int:
         fractions = np.bincount(numbers.ravel(), minlength=len(classes)) / numbers.size
         largest = [n for n in np.argsort(-fractions)[:4] if fractions[n]]
         parts = [f"{classes[n]['name']} {fractions[n]:.0%}" for n in largest]
-        labels = Image.fromarray(numbers)
-        if len(classes) <= 256:
+        labels = Image.fromarray(values[numbers])
+        if values.dtype == np.uint8:
             labels.putpalette(colours.tobytes())
         with replacing(target) as partial:
             labels.save(partial)
@@ -113,8 +123,9 @@ def main() -> int:
             image = Image.fromarray(array_of(image, "RGB", model.about.input.get("white_level")))
             image.thumbnail((512, 512))
             picture = np.array(image)
-            numbers = np.array(labels.resize(image.size, Image.Resampling.NEAREST))
-            overlay = overlaid(picture, colours[numbers])
+            small = Image.fromarray(numbers.astype(np.int32)).resize(image.size, Image.Resampling.NEAREST)
+            numbers = np.array(small)
+            overlay = overlaid(picture, numbers, classes)
             for column, array in zip(columns.values(), (picture, numbers, overlay), strict=True):
                 column.append(array)
     if done := len(pictures) - len(failed):

@@ -9,13 +9,14 @@
     python examples/train.py --data photos --resume --steps 600         continue, also after the last step
     mlx.launch -n 2 --backend ring -- python examples/train.py          divide each batch between 2 processes
 
-Also: JPEGImages/ with SegmentationClass/ or SegmentationClassPNG/ (VOC, CVAT, labelme).
-The pixels of a mask (PNG) are class numbers or colours. 255 is ignored, unless it occurs only with 0, and
-so are classes called "unlabelled" or "void". Names and colours of the classes are in photos/classes.txt, one
-per line, "number name red green blue" or only the name, or in the file of labelme (class_names.txt) or CVAT
-(labelmap.txt); without a file they are those that occur in the masks. All images are held in memory.
-The folder --output gets the model with the best validation mean IoU of all checkpoints (a folder of the zoo,
-for predict.py and export.py), its metrics (JSON), a figure, the log (CSV) and a checkpoint.
+examples/README.md lists other layouts of folders, the formats of masks and the tables of classes of other
+tools. The pixels of a mask are labels (numbers) or colours. The classes are in photos/classes.txt, one per
+line, "number name red green blue" or only the name; without a file they are those that occur in the masks.
+255 is ignored, unless the file lists it or it occurs only with 0, and so are classes called "unlabelled" or
+"void". The program prints what it understood, and draws the first masks on their images (data.png).
+All images are held in memory. The folder --output gets the model with the best validation mean IoU of all
+checkpoints (a folder of the zoo, for predict.py and export.py), its metrics (JSON), a figure, the log (CSV)
+and a checkpoint.
 
 --compare trains a SegNet for each --decoder and seed, in a folder for each, and writes metrics.json and the
 figure segnet.png. The same command again continues a comparison that was interrupted, and replaces a
@@ -38,9 +39,10 @@ with extra("examples"):
     import mlx_unpool_zoo as zoo
     import numpy as np
     from common.digit_scenes import SPLITS, DrawnScenes, scenes_to_evaluate
-    from common.drawing import draw_rows
+    from common.drawing import draw_rows, overlaid
     from common.files import check_output_folder, reserved, write_file
-    from common.folders import Pictures, folders_of, read_folders
+    from common.folders import ENDINGS, folders_of, read_folders
+    from common.pictures import Pictures, described
     from common.training import adamw, train, weighted_cross_entropy
     from mlx.utils import tree_flatten
     from mlx_unpool_zoo.about import IMAGENET
@@ -51,12 +53,12 @@ with extra("examples"):
     from mlx_unpool_zoo.segnet import DECODERS, NORMS
 
 METRICS = "metrics.json"
-FILES = ("checkpoint.safetensors", "log.csv", METRICS, "predictions.png")
+FILES = ("checkpoint.safetensors", "log.csv", METRICS, "predictions.png", "data.png")
 FIGURE = "segnet.png"  # of --compare
 # Of settings_of.
 SETTINGS = ("model", "decoder", "decoder_kernel", "norm", "crop", "side", "batch", "seed", "learning_rate")
 # For drawn scenes, the best of 0.005, 0.01 and 0.02 on the validation scenes with seed 0.
-LEARNING_RATES = {"unpool": 0.01, "nearest": 0.005, "bilinear": 0.005, "skip": 0.02}
+LEARNING_RATES = {"unpool": 0.01, "nearest": 0.005, "bilinear": 0.005, "skip": 0.01}
 COARSE_WEIGHT = 0.5  # of the loss of the coarse scores
 
 
@@ -70,6 +72,9 @@ def parse_arguments() -> Namespace:
     add("--validation", type=Path, nargs="+", help="as --data (default: val/ or a fifth of --data)")
     add("--test", type=Path, nargs="+", help="as --data, to test the best model")
     add("--classes", type=Path, help="names and colours (default: classes.txt beside the masks)")
+    add("--mask-ending", help="how the names of masks end, if it is not clear, such as _labelIds")
+    absent = "train although no pixel has some class, and pixels with 255 are ignored"
+    add("--allow-absent-classes", action="store_true", help=absent)
     add("--model", help="enet (default), segnet, or the folder of a model")
     add("--compare", action="store_true", help="train a SegNet for each --decoder and seed")
     add(
@@ -143,14 +148,15 @@ def read_data(arguments: Namespace) -> dict[str, Pictures]:
         count = 5 if arguments.smoke else 100
         held = {split: scenes_to_evaluate(split, count) for split in SPLITS[1:]}
         return {"train": DrawnScenes([], held["test"].classes)} | held
-    data = read_folders(arguments.data, arguments.side, arguments.classes)
+    ending = arguments.mask_ending
+    data = read_folders(arguments.data, arguments.side, arguments.classes, mask_ending=ending)
     found, camvid = {"train": data}, folders_of(arguments.data)[0].name == "train"
     for split, folder in (("validation", "val"), ("test", "test")):
         folders = getattr(arguments, split)
-        if not folders and camvid and (arguments.data[0] / f"{folder}annot").is_dir():
+        if not folders and camvid and any((arguments.data[0] / (folder + end)).is_dir() for end in ENDINGS):
             folders = folders_of(arguments.data, folder)
         if folders:
-            found[split] = read_folders(folders, arguments.side, like=data)
+            found[split] = read_folders(folders, arguments.side, like=data, mask_ending=ending)
     if "validation" not in found:
         found["train"], found["validation"] = data.divided()
     return found
@@ -174,7 +180,7 @@ def model_of(arguments: Namespace, data: Pictures) -> zoo.Model:
             raise ValueError(f"--model must segment RGB images, unlike {name}.")
         options = {"num_classes": count, "ignore_mismatched_sizes": True, "dtype": "float32"}
         model = zoo.from_pretrained(name, **options)
-    model.about.classes = [{"name": c["name"], "colour": c["colour"]} for c in data.classes]
+    model.about.classes = data.classes
     model.about.input["side"] = arguments.side
     model.about.input.pop("white_level", None)
     if data.white_level:
@@ -206,6 +212,7 @@ def main() -> int:
     arguments = parse_arguments()
     splits = read_data(arguments)
     splits["train"].class_weights()  # raises an error if no pixel counts
+    splits["train"].check_ignored(arguments.allow_absent_classes)
     runs = runs_of(arguments)
     if mx.distributed.init().rank() > 0:
         for run in runs.values():
@@ -225,6 +232,8 @@ def train_one(arguments: Namespace, splits: dict[str, Pictures]) -> int:
                 raise ValueError(f"{old[0]} exists: pass {hint} another --output.")
             remove_files(output)
         print_data(model.model_type, splits)
+        if not arguments.resume:
+            draw_data(splits, output / FILES[4])
         model, report = trained(model, splits, arguments)
         print_report(report)
         draw({"predicted": model}, splits["validation"], output / FILES[3])
@@ -243,9 +252,16 @@ def print_data(name: str, splits: dict[str, Pictures]) -> None:
     text += f" ({cut([entry['name'] for entry in data.classes])})."
     if data.white_level:
         text += f" In images of more than 8 bits, white is {data.white_level:g}."
-    if absent := data.absent_classes():
-        text += f" Not in the training masks: {cut(absent)}."
-    print(text, flush=True)
+    print(text, *described(splits), sep="\n", flush=True)
+
+
+def draw_data(splits: dict[str, Pictures], path: Path) -> None:
+    """Draw the first images with their masks, for a person who checks them."""
+    classes, pairs = splits["train"].classes, (splits["train"].pairs or splits["validation"].pairs)[:6]
+    images, masks = zip(*pairs, strict=True)
+    columns = {"image": images, "with its mask": [overlaid(*pair, classes) for pair in pairs]}
+    draw_rows(columns, classes, path, hatched=any((mask >= len(classes)).any() for mask in masks))
+    print(f"Look at the first images with their masks: {path}", flush=True)
 
 
 def remove_files(folder: Path) -> None:
@@ -280,16 +296,14 @@ def compare(runs: dict[str, Namespace], splits: dict[str, Pictures], arguments: 
             reports[run.decoder].append(report[split])
             models.setdefault(f"predicted: {run.decoder}", model)
             draw(models, splits[split], output / FIGURE)
-            score, left = report[split]["miou"], len(runs) - number
-            print(
-                f"{run.decoder}, seed {run.seed}: {split} mean IoU {score:.3f}. Networks left: {left}.",
-                flush=True,
-            )
+            score, left = shown(report[split]["miou"]), len(runs) - number
+            text = f"{run.decoder}, seed {run.seed}: {split} mean IoU {score}. Networks left: {left}."
+            print(text, flush=True)
     seeds = len(arguments.seeds)
     print(f"\nMean of {seeds} seeds, {split} images" if seeds > 1 else f"\n{split.title()} images")
     print_report({decoder: mean_of(found) for decoder, found in reports.items()})
     for decoder, found in reports.items() if seeds > 1 else ():
-        scores = ", ".join(f"{each['miou']:.3f}" for each in found)
+        scores = ", ".join(shown(each["miou"]) for each in found)
         print(f"mean IoU of each seed, {decoder}: {scores}")
     print(f"\nWrote {FIGURE}, {METRICS} and a folder for each network ({', '.join(runs)}) in {output}/.")
     print(f"Done in {time.perf_counter() - started:.0f} s.")
@@ -325,7 +339,7 @@ def prepare(
 def mean_of(reports: list[dict[str, Any]]) -> dict[str, Any]:
     """The means of some metrics."""
     iou = {name: [report["iou"].get(name, math.nan) for report in reports] for name in reports[0]["iou"]}
-    means = {key: np.mean([report[key] for report in reports]) for key in SCORES}
+    means = {key: np.mean([np.array(report[key], float) for report in reports]) for key in SCORES}
     return means | {"iou": {name: np.mean(values) for name, values in iou.items()}}
 
 
@@ -347,6 +361,7 @@ def settings_of(arguments: Namespace, splits: dict[str, Pictures]) -> dict[str, 
     settings = {name: getattr(arguments, name) for name in SETTINGS}
     settings |= {"steps": arguments.steps} if arguments.compare else {}
     settings["classes"] = [entry["name"] for entry in splits["train"].classes]
+    settings["labels"] = [entry.get("label") for entry in splits["train"].classes]
     return settings | {"data": splits["train"].summary(), "validation": splits["validation"].summary()}
 
 
@@ -355,35 +370,43 @@ def trained(
 ) -> tuple[zoo.Model, dict[str, Any]]:
     """The best model of a run and its metrics. Only the first process writes and tests it."""
     output, settings = arguments.output, settings_of(arguments, splits)
-    train_model(model, splits["train"], splits["validation"], settings, arguments)
+    report = {"validation": train_model(model, splits["train"], splits["validation"], settings, arguments)}
     if mx.distributed.init().rank() > 0:
         return model, {}
     model = zoo.from_pretrained(output / model.model_type)
-    report = {split: splits[split].metrics_of(model) for split in SPLITS[1:] if split in splits}
-    write_json(output / METRICS, {"settings": settings} | report)
+    for split in SPLITS[1:]:
+        if split in splits and not report.get(split):
+            report[split] = splits[split].metrics_of(model)
+    counted = {"train": splits["train"].counted()} if splits["train"].pairs else {}
+    write_json(output / METRICS, {"settings": settings} | counted | report)
     return model, report
 
 
 def train_model(
     model: zoo.Model, data: Pictures, held: Pictures, settings: dict[str, Any], arguments: Namespace
-) -> None:
-    """Train a model. The folder ``--output`` has the one with the best validation mean IoU so far."""
-    folder, best = arguments.output / model.model_type, None if arguments.resume else -math.inf
+) -> dict[str, Any]:
+    """Train a model. The folder ``--output`` has the one with the best validation mean IoU so far.
 
-    def keep_the_best(stopped: bool) -> tuple[str, float]:
-        nonlocal best
+    Returns:
+        The validation metrics of this model, empty if an earlier call has computed them.
+    """
+    folder, metrics = arguments.output / model.model_type, {}
+
+    def keep_the_best(evaluates: bool, best: float) -> tuple[str, float]:
         exists = (folder / WEIGHTS).exists()
-        if stopped and not exists:
-            model.save_pretrained(folder)
-        if stopped:
+        if not evaluates:
+            if not exists:
+                model.save_pretrained(folder)
             kind = "an earlier" if best == -math.inf else "the best"
             return f". {folder}/ has {kind if exists else 'this'} model.", math.nan
-        if best is None:  # that of the run which this one continues
-            best = held.metrics_of(zoo.from_pretrained(folder))["miou"] if exists else -math.inf
-        score = held.metrics_of(model)["miou"]
-        is_best, best = score > best, max(score, best)
-        if is_best:
+        found = held.metrics_of(model)
+        if found["miou"] is None:  # then the folder has the last model
             model.save_pretrained(folder)
+            return ", validation mean IoU -", math.nan
+        score = float(np.float32(found["miou"]))  # as in the log
+        if is_best := score > best or not exists:
+            model.save_pretrained(folder)
+            metrics.update(found)
         return f", validation mean IoU {score:.3f}{', the best so far' * is_best}", score
 
     train(
@@ -395,6 +418,7 @@ def train_model(
         arguments.output / FILES[0],
         settings=settings,
         save_every=arguments.save_every,
+        evaluate_every=arguments.steps if arguments.compare else None,  # which takes as long as 20 steps
         seed=arguments.seed,
         resume=arguments.resume,
         description=f"{arguments.decoder}, seed {arguments.seed}" if arguments.compare else model.model_type,
@@ -402,6 +426,7 @@ def train_model(
         log=arguments.output / FILES[1],
         at_checkpoint=keep_the_best,
     )
+    return metrics
 
 
 def print_report(report: dict[str, Any]) -> None:
@@ -411,7 +436,12 @@ def print_report(report: dict[str, Any]) -> None:
     rows = {f"IoU {name}": [found["iou"].get(name) for found in report.values()] for name in names}
     rows |= {name: [found[key] for found in report.values()] for key, name in SCORES.items()}
     for name, values in rows.items():
-        print(f"{name:22}" + "".join(f"{'-' if v is None else f'{v:.3f}':>12}" for v in values))
+        print(f"{name:22}" + "".join(f"{shown(v):>12}" for v in values))
+
+
+def shown(score: float | None) -> str:
+    """A score, or "-" if there is none."""
+    return "-" if score is None or math.isnan(score) else f"{score:.3f}"
 
 
 if __name__ == "__main__":

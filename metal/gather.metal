@@ -5,12 +5,12 @@
     // One thread: V neighbouring channels of one pooled value. Grid: (OW * C / V, OD * OH, B).
     const int D = PLANAR ? 1 : full_shape[1], H = full_shape[2], W = full_shape[3], C = ONE ? V : full_shape[4];
     const int OD = PLANAR ? 1 : indices_shape[1], OH = indices_shape[2], OW = indices_shape[3];
-    const WorkItem<N> s = work_item_of<N, V>(thread_position_in_grid, full_shape[0], OD, OH, OW, C);
-    if (!s.exists) {
+    const WorkItem<N> at = work_item_of<N, V>(thread_position_in_grid, full_shape[0], OD, OH, OW, C);
+    if (!at.exists) {
       return;
     }
-    const N plane = s.b * D * H * W, elements = N(D) * H * W, count = N(OD) * OH * OW;
-    const N number = (s.d * OH + s.h) * OW + s.w, to = (s.b * count + number) * C + s.c;
+    const N plane = at.b * D * H * W, elements = N(D) * H * W, count = N(OD) * OH * OW;
+    const N number = (at.d * OH + at.h) * OW + at.w, to = (at.b * count + number) * C + at.c;
 
     // The indices: flat, or the coordinates of an element in the window.
     N index[V];
@@ -28,11 +28,11 @@
     }
 
     // Comparison.
-    const bool outside = COMPARE && FLAT && outside_window[s.b * (C / V) + s.c / V];
+    const bool outside = COMPARE && FLAT && outside_window[at.b * (C / V) + at.c / V];
     if (outside) { // an index of this channel group is outside its window
       #pragma unroll
       for (int v = 0; v < V; ++v) {
-        const N words = (s.b * C + s.c + v) * (words_of(elements) + words_of(count)) + words_of(elements);
+        const N words = (at.b * C + at.c + v) * (words_of(elements) + words_of(count)) + words_of(elements);
         valid[v] &= !has_bit(winner_bits + words, number);
       }
     } else if (COMPARE) {
@@ -45,7 +45,7 @@
         const int ad = n / (ROWS * COLUMNS), ah = n / COLUMNS % ROWS - RH, aw = n % COLUMNS - RW;
         const int fd = ad * SD / DD, fh = ah * SH / DH, fw = aw * SW / DW;
         if (fd * DD == ad * SD && fh * DH == ah * SH && fw * DW == aw * SW) {
-          const bool exists = inside(s.d + ad, s.h + ah, s.w + aw, OD, OH, OW);
+          const bool exists = inside(at.d + ad, at.h + ah, at.w + aw, OD, OH, OW);
           const auto later = given + (exists ? ((N(ad) * OH + ah) * OW + aw) * C : N(0));
           #pragma unroll
           for (int v = 0; v < V; ++v) {
@@ -60,13 +60,10 @@
     T result[V];
     #pragma unroll
     for (int v = 0; v < V; ++v) {
-      N position = index[v];
-      if (!FLAT) {
-        const N d = s.d * SD - PD + N(kd[v]) * DD, h = s.h * SH - PH + N(kh[v]) * DH, w = s.w * SW - PW + N(kw[v]) * DW;
-        valid[v] &= inside(d, h, w, D, H, W);
-        position = (d * H + h) * W + w;
-      }
-      const N from = (plane + (valid[v] ? position : N(0))) * C + s.c + v;
+      const N d = at.d * SD - PD + N(kd[v]) * DD, h = at.h * SH - PH + N(kh[v]) * DH, w = at.w * SW - PW + N(kw[v]) * DW;
+      valid[v] &= FLAT || inside(d, h, w, D, H, W);
+      const N position = !valid[v] ? N(0) : FLAT ? index[v] : (d * H + h) * W + w;
+      const N from = (plane + position) * C + at.c + v;
       const T value = full[from];
       result[v] = valid[v] && (!HAS_WINNER || N(winner[from]) == number) ? value : T(0);
     }

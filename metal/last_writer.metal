@@ -5,20 +5,21 @@
     // One thread: V neighbouring channels of one pooled value. Grid: (OW * C / V, OD * OH, B).
     const int D = PLANAR ? 1 : size[0], H = size[1], W = size[2], C = ONE ? V : indices_shape[4];
     const int OD = PLANAR ? 1 : indices_shape[1], OH = indices_shape[2], OW = indices_shape[3];
-    const WorkItem<N> s = work_item_of<N, V>(thread_position_in_grid, indices_shape[0], OD, OH, OW, C);
-    if (!s.exists) {
+    const WorkItem<N> at = work_item_of<N, V>(thread_position_in_grid, indices_shape[0], OD, OH, OW, C);
+    if (!at.exists) {
       return;
     }
-    const N elements = N(D) * H * W, number = (s.d * OH + s.h) * OW + s.w, pooled = s.b * OD * OH * OW;
+    const N elements = N(D) * H * W, number = (at.d * OH + at.h) * OW + at.w, pooled = at.b * OD * OH * OW;
     for (int v = 0; v < V; ++v) {
-      N index = N(indices[(pooled + number) * C + s.c + v]);
+      N index = N(indices[(pooled + number) * C + at.c + v]);
       if (!FLAT) {
-        const int n = int(index), row = n / window[2], kd = row / window[1], kh = row % window[1], kw = n % window[2];
-        const N d = s.d * starts[0] - starts[3] + N(kd) * window[3], h = s.h * starts[1] - starts[4] + N(kh) * window[4];
-        const N w = s.w * starts[2] - starts[5] + N(kw) * window[5];
-        index = kd < window[0] && inside(d, h, w, D, H, W) ? (d * H + h) * W + w : N(-1);
+        const int n = int(index), row = n / window[2], layer = row / window[1];
+        const N kd = layer < window[0] ? layer : 0, kh = row % window[1], kw = n % window[2];
+        const N d = at.d * starts[0] - starts[3] + kd * window[3], h = at.h * starts[1] - starts[4] + kh * window[4];
+        const N w = at.w * starts[2] - starts[5] + kw * window[5];
+        index = kd == layer && inside(d, h, w, D, H, W) ? (d * H + h) * W + w : N(-1);
       }
       if (index >= 0 && index < elements) {
-        raise_to(winner + ((s.b * elements + index) * C + s.c + v), int32_t(number));
+        raise_to(winner + ((at.b * elements + index) * C + at.c + v), int32_t(number));
       }
     }

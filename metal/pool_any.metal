@@ -3,31 +3,31 @@
     // With REGIONS, windows differ: `bounds` has those of the depth axis, then those of the height and of the width, and a
     // window covers the positions from bounds[.., 0, ..] to bounds[.., 1, ..] - 1. Otherwise they depend on `window`
     // (kernel, dilation) and `starts` (stride, padding), with 3 numbers each.
-    //   x (B, D, H, W, C), bounds (B, OD + OH + OW, 2, 1 or C), window, starts, size = (OD, OH, OW, chunks)
+    //   x (B, D, H, W, C), bounds (1 or B, OD + OH + OW, 2, 1 or C), window, starts, size = (OD, OH, OW, chunks)
     //   ->  out, indices (B, OD, OH, OW * chunks, C)
     // One thread: V neighbouring channels of one chunk; V is 1 if the bounds differ between channels. Each row of a window is
     // divided into blocks of at most BLOCK elements, whose loads are independent. Chunk n has the blocks n, n + chunks, ...
     // Grid: (OW * chunks * C / V, OD * OH, B).
     const int D = PLANAR ? 1 : x_shape[1], H = x_shape[2], W = x_shape[3], C = ONE ? V : x_shape[4];
     const int OD = PLANAR ? 1 : size[0], OH = size[1], OW = size[2], chunks = SPLIT ? size[3] : 1;
-    const WorkItem<N> s = work_item_of<N, V>(thread_position_in_grid, x_shape[0], OD, OH, OW * chunks, C);
-    if (!s.exists) {
+    const WorkItem<N> at = work_item_of<N, V>(thread_position_in_grid, x_shape[0], OD, OH, OW * chunks, C);
+    if (!at.exists) {
       return;
     }
 
     // The elements of the window.
-    const int chunk = int(s.w % chunks);
-    const N ow = s.w / chunks;
+    const int chunk = int(at.w % chunks);
+    const N ow = at.w / chunks;
     Elements<N> d, h, w;
     if (REGIONS) {
-      const int BC = bounds_shape[3];
-      const N image = s.b * (N(OD) + OH + OW), c = BC == 1 ? 0 : s.c;
-      d = elements_between<N>(bounds, (image + s.d) * 2 * BC + c, BC);
-      h = elements_between<N>(bounds, (image + OD + s.h) * 2 * BC + c, BC);
+      const int BB = bounds_shape[0], BC = bounds_shape[3];
+      const N image = BB == 1 ? N(0) : at.b * (N(OD) + OH + OW), c = BC == 1 ? 0 : at.c;
+      d = elements_between<N>(bounds, (image + at.d) * 2 * BC + c, BC);
+      h = elements_between<N>(bounds, (image + OD + at.h) * 2 * BC + c, BC);
       w = elements_between<N>(bounds, (image + OD + OH + ow) * 2 * BC + c, BC);
     } else {
-      d = elements_of<N>(s.d * starts[0] - starts[3], window[0], window[3], starts[3], D);
-      h = elements_of<N>(s.h * starts[1] - starts[4], window[1], window[4], starts[4], H);
+      d = elements_of<N>(at.d * starts[0] - starts[3], window[0], window[3], starts[3], D);
+      h = elements_of<N>(at.h * starts[1] - starts[4], window[1], window[4], starts[4], H);
       w = elements_of<N>(ow * starts[2] - starts[5], window[2], window[5], starts[5], W);
     }
 
@@ -55,7 +55,7 @@
       for (int e = 0; e < BLOCK; ++e) {
         const N n = N(nw) * BLOCK + e, kw = w.first + (n < last ? n : last), position = line + position_of(w, kw);
         const N index = FLAT ? position : (kd * window[1] + kh) * window[2] + kw;
-        const auto value = x + ((s.b * D * H * W + position) * C + s.c);
+        const auto value = x + ((at.b * D * H * W + position) * C + at.c);
         #pragma unroll
         for (int v = 0; v < V; ++v) {
           best[v].index = e == 0 && left == count ? index : best[v].index;
@@ -68,4 +68,4 @@
       nd += step_d + (nh >= layer ? 1 : 0);
       nh -= nh >= layer ? layer : 0;
     }
-    store<VALUES_ONLY, I, V>(out, indices, (((s.b * OD + s.d) * OH + s.h) * OW * chunks + s.w) * C + s.c, best);
+    store<VALUES_ONLY, I, V>(out, indices, (((at.b * OD + at.d) * OH + at.h) * OW * chunks + at.w) * C + at.c, best);

@@ -3,11 +3,11 @@
     //   ->  out, indices (B, OD, OH, OW, C)
     // One thread: V neighbouring channels of one window. Grid: (OW * C / V, OD * OH, B).
     const int OD = PLANAR ? 1 : size[0], OH = size[1], OW = size[2], chunks = size[3], C = ONE ? V : values_shape[4];
-    const WorkItem<N> s = work_item_of<N, V>(thread_position_in_grid, values_shape[0], OD, OH, OW, C);
-    if (!s.exists) {
+    const WorkItem<N> at = work_item_of<N, V>(thread_position_in_grid, values_shape[0], OD, OH, OW, C);
+    if (!at.exists) {
       return;
     }
-    const N window = ((s.b * OD + s.d) * OH + s.h) * OW + s.w;
+    const N window = ((at.b * OD + at.d) * OH + at.h) * OW + at.w;
     Maximum<T, N> best[V];
     #pragma unroll
     for (int v = 0; v < V; ++v) {
@@ -18,7 +18,7 @@
     for (int n = 0; n < chunks; n += 4) {
       #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const N from = (window * chunks + (n + e < chunks ? n + e : chunks - 1)) * C + s.c;
+        const N from = (window * chunks + (n + e < chunks ? n + e : chunks - 1)) * C + at.c;
         const auto value = values + from;
         const auto number = numbers + from;
         #pragma unroll
@@ -38,4 +38,4 @@
     for (int v = 0; v < V; ++v) {
       best[v].index = FLAT || best[v].index >= 0 ? best[v].index : N(0);
     }
-    store<VALUES_ONLY, I, V>(out, indices, window * C + s.c, best);
+    store<VALUES_ONLY, I, V>(out, indices, window * C + at.c, best);

@@ -17,24 +17,24 @@ template <typename N> struct WorkItem {
   bool exists; // false outside the grid, because CUDA runs whole blocks
 };
 
-template <typename N, int V> inline WorkItem<N> work_item_of(uint3 at, int B, int D, int H, int W, int C) {
+template <typename N, int V> inline WorkItem<N> work_item_of(uint3 number, int B, int D, int H, int W, int C) {
   const uint groups = uint(C) / V;
-  WorkItem<N> s;
-  s.b = N(at.z);
-  s.d = 0;
-  s.h = N(at.y);
-  s.w = N(at.x);
-  s.c = 0;
+  WorkItem<N> at;
+  at.b = N(number.z);
+  at.d = 0;
+  at.h = N(number.y);
+  at.w = N(number.x);
+  at.c = 0;
   if (groups > 1) { // the same for all threads; saves a division
-    s.w = N(at.x / groups);
-    s.c = int(at.x % groups) * V;
+    at.w = N(number.x / groups);
+    at.c = int(number.x % groups) * V;
   }
   if (D > 1) {
-    s.d = N(at.y / uint(H));
-    s.h = N(at.y % uint(H));
+    at.d = N(number.y / uint(H));
+    at.h = N(number.y % uint(H));
   }
-  s.exists = at.x < uint(W) * groups && at.y < uint(D) * uint(H) && at.z < uint(B);
-  return s;
+  at.exists = number.x < uint(W) * groups && number.y < uint(D) * uint(H) && number.z < uint(B);
+  return at;
 }
 
 inline bool within(int number, int count) { return uint(number) < uint(count); }
@@ -44,7 +44,7 @@ template <typename N> inline bool inside(N d, N h, N w, int D, int H, int W) {
 }
 
 // The elements of a window that are inside an axis: numbers `first` to `last`. Element k is at position start + k * step.
-// Only a dilated window can have none.
+// Only a dilated window can have none; its elements may be so far outside that a product of their coordinates overflows.
 template <typename N> struct Elements {
   N start, step, first, last;
 };

@@ -1,7 +1,7 @@
 """The bounds (start and stop) of windows that differ in size or distance, as arrays.
 
-Their shape is (B, n, 2, 1), or (B, n, 2, C) if channels have different windows. n is OD + OH + OW: the
-windows along the depth, then the height, then the width.
+Their shape is (1, n, 2, 1), or (B, n, 2, 1 or C) for windows that are random. n is OD + OH + OW: the windows
+along the depth, then the height, then the width.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from ._geometry import BoundsFormula, Triple
+from ._geometry import BoundsFormula, RegionGeometry, Triple
 
 
 def bounds_array(table: Any, formula: BoundsFormula, counts: Triple) -> mx.array:
@@ -23,3 +23,8 @@ def bounds_array(table: Any, formula: BoundsFormula, counts: Triple) -> mx.array
     numbers = (mx.arange(count, dtype=mx.int64) for count in counts)
     both = [mx.stack(list(formula(axis, n)), axis=1) for axis, n in enumerate(numbers)]
     return mx.concatenate(both).astype(mx.int32)
+
+
+def fixed_bounds(g: RegionGeometry) -> mx.array:
+    """The bounds of windows that are not random."""
+    return bounds_array(g.bounds_table, g.bounds, g.pooled)[None, ..., None]

@@ -172,11 +172,8 @@ def check_values(caller: str, indices: mx.array, layout: Layout, g: Geometry) ->
     invalid = layout.unfold(_invalid(layout.fold(indices), g))
     if not indices.size or not mx.any(invalid).item():
         return
-    rest = int(mx.argmax(invalid.reshape(-1)))
-    found: tuple[int, ...] = ()
-    for length in reversed(indices.shape):
-        rest, here = divmod(rest, length)
-        found = (here, *found)
+    place, shape = int(mx.argmax(invalid.reshape(-1))), indices.shape
+    found = tuple(place // prod(shape[axis + 1 :]) % length for axis, length in enumerate(shape))
     raise ValueError(
         f"[{caller}] 'indices' must be {_allowed(indices.dtype, g)} but got {indices[found].item()} at "
         f"{found}.{_hint(g, layout.rank)}"

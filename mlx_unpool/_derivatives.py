@@ -98,32 +98,36 @@ def pool_without_indices(
     If ``training``, a GPU keeps the indices. Otherwise a derivative computes them again: as outputs of the
     pool they would be evaluated even without a derivative.
     """
-    if training and target.backend.on_gpu and not _exporting.get():
+    if training and target.backend.is_gpu and not _exporting.get():
         return pool_with_indices(source, g, index_dtype, target)[0]
 
     def forward(*source):
         return target.backend.pool_values(source, g)
 
     def vjp(source, cotangents, outputs):
-        indices = _indices_alone(source, g, index_dtype, target)
+        indices = _indices_of(outputs[0], source, g, index_dtype, target)
         return linear("scatter", "sum", cotangents[0], indices, g, target), *_zeros(source[1:])
 
     def jvp(source, tangents):
         tangent = _zeros(source)[0] if tangents[0] is None else tangents[0]
-        indices = _indices_alone(source, g, index_dtype, target)
+        _, indices = pool_with_indices(source, g, index_dtype, target)
         return linear("gather", "sum", tangent, indices, g, target)
 
     return _run(forward, vjp, jvp, target, source)
 
 
-def _indices_alone(source: Arrays, g: Geometry, index_dtype: mx.Dtype, target: Target) -> mx.array:
-    """The indices of ``pool_with_indices`` alone, whose derivative is zero."""
+def _indices_of(
+    values: mx.array, source: Arrays, g: Geometry, index_dtype: mx.Dtype, target: Target
+) -> mx.array:
+    """The indices of pooled values, whose derivative is zero."""
     return _run(
-        forward=lambda *source: target.backend.pool(source, g, index_dtype)[1],
-        vjp=lambda source, cotangents, outputs: _zeros(source),
-        jvp=lambda source, tangents: mx.zeros_like(_indices_alone(source, g, index_dtype, target)),
+        forward=lambda values, *source: target.backend.indices_of(values, source, g, index_dtype),
+        vjp=lambda arrays, cotangents, outputs: _zeros(arrays),
+        jvp=lambda arrays, tangents: mx.zeros_like(
+            _indices_of(arrays[0], arrays[1:], g, index_dtype, target)
+        ),
         target=target,
-        arrays=source,
+        arrays=(values, *source),
     )
 
 

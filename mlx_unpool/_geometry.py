@@ -272,27 +272,6 @@ class WindowGeometry(Geometry):
         return sum((axis.skipped - axis.after) * step for axis, step in starts)
 
     @cached_property
-    def nearest_table(self) -> tuple[tuple[array[int], array[int]], ...] | None:
-        """For each used row of an axis, the nearest row inside the plane and the distance to it.
-
-        The distance is counted in window elements and increased by ``after``. None for long axes.
-        """
-        if sum(axis.stop - axis.first for axis in self.axes) > MAX_TABLE_SIZE:
-            return None
-        result = []
-        for axis in self.axes:
-            rows, shifts = array("i"), array("i")
-            for row in range(axis.first, axis.stop):
-                rest = row % axis.dilation
-                most = max(axis.length - 1 - rest, 0) // axis.dilation
-                # If the window has no row inside, it is empty and any row will do.
-                near = min(max(row // axis.dilation, 0), most) * axis.dilation + rest
-                rows.append(min(near, axis.length - 1))
-                shifts.append((rows[-1] - row) // axis.dilation + axis.after)
-            result.append((rows, shifts))
-        return tuple(result)
-
-    @cached_property
     def may_have_empty_windows(self) -> bool:
         """Whether a window may have no element inside the plane."""
         return any(axis.has_empty_windows for axis in self.axes)
@@ -308,6 +287,15 @@ class RegionGeometry(Geometry):
 
     longest: Triple  # the largest number of positions of a window
     regular: tuple[tuple[int, int] | None, ...]  # window length and stride; None if windows differ
+
+    def bounds(self, axis: int, number: Any) -> tuple[Any, Any]:
+        """The range (start, stop) of the positions that a window covers, unless windows are random."""
+        raise NotImplementedError
+
+    @cached_property
+    def bounds_table(self) -> array[int] | None:
+        """``bounds`` of every window, one axis after the other; None if there are many."""
+        return table(self.bounds, self.pooled)
 
     def covering(self, axis: int, position: Any) -> tuple[Any, Any]:
         """The range (first, stop) of the windows that may cover a position of an axis."""

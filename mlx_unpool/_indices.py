@@ -7,12 +7,13 @@ from math import prod
 import mlx.core as mx
 
 from ._geometry import WindowGeometry
+from ._types import MAX_WINDOW_INDICES
 
 
 def positions(indices: mx.array, g: WindowGeometry) -> mx.array:
     """The flat indices, as int64, of window indices; -1 for an offset outside the window or the plane."""
     number = indices.astype(mx.int64)
-    inside = number < g.window.elements
+    inside = number < min(g.window.elements, MAX_WINDOW_INDICES)
     _, kh, kw = g.window.kernel
     index = mx.zeros((), mx.int64)
     for axis, offset in enumerate((number // (kh * kw), number // kw % kh, number % kw)):

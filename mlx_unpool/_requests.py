@@ -19,7 +19,7 @@ import mlx.core as mx
 from . import _arguments as arguments
 from . import _derivatives
 from ._backends import Target, target_of
-from ._geometry import Geometry, RegionGeometry, Triple, WindowGeometry, untriple
+from ._geometry import Geometry, Triple, WindowGeometry, untriple
 from ._layout import Layout, layout_hint
 from ._types import LARGEST_AXIS, MAX_WINDOW_INDICES, flat_dtype, window_dtype
 
@@ -87,7 +87,7 @@ class Request:
         arguments.check_value_array(self.caller, x)
         arguments.check_stream(self.caller, stream)
         target = target_of(stream)
-        if x.dtype == mx.float64 and target.backend.on_gpu:
+        if x.dtype == mx.float64 and target.backend.is_gpu:
             got = f"{x.dtype} on {target.stream}"
             needed = "must not be float64 on a GPU, which does not support it"
             raise TypeError(f"[{self.caller}] 'x' {needed}, but got {got}.")
@@ -95,7 +95,7 @@ class Request:
 
     def check_limit(self, plan: Plan, target: Target) -> None:
         """Check the limit of array sizes on the CPU."""
-        if not (plan.fits_cpu or target.backend.on_gpu):
+        if not (plan.fits_cpu or target.backend.is_gpu):
             name = self.size_argument if prod(plan.shape) > prod(plan.folded) else "x"
             raise ValueError(
                 f"[{self.caller}] '{name}' must give arrays of fewer than 2^31 elements on the CPU, with one "
@@ -116,15 +116,12 @@ class Pooling(Request):
         ``training``: whether a gradient is likely, so that on a GPU the indices are kept for it.
         """
         target = self.target(x, stream)
-        return self._run(x, target, cached_plan(self, x.shape), training, self._bounds)
-
-    def _bounds(self, plan: Plan) -> mx.array:
-        """The bounds of windows that differ in size or distance (see ``_bounds.py``)."""
-        raise NotImplementedError
+        return self._run(x, target, cached_plan(self, x.shape), training)
 
     def _run(
-        self, x: mx.array, target: Target, plan: Plan, training: bool, bounds: Callable[[Plan], mx.array]
+        self, x: mx.array, target: Target, plan: Plan, training: bool, bounds: Callable | None = None
     ) -> Any:
+        """``bounds`` returns those of random windows (see ``_bounds.py``)."""
         self.check_limit(plan, target)
         g, index_dtype = plan.geometry, plan.index_dtype
         with mx.stream(target.stream):
@@ -132,7 +129,7 @@ class Pooling(Request):
                 values, indices = mx.zeros(plan.shape, x.dtype), mx.zeros(plan.shape, index_dtype)
                 return (values, indices) if self.return_indices else values
             source = [mx.reshape(x, plan.folded)]
-            if isinstance(g, RegionGeometry):
+            if bounds is not None:
                 source.append(bounds(plan))
             if not self.return_indices:
                 values = _derivatives.pool_without_indices(source, g, index_dtype, target, training)

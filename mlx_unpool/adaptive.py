@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import operator
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import mlx.core as mx
 
 from . import _arguments as arguments
-from ._bounds import bounds_array
-from ._geometry import Geometry, RegionGeometry, Triple, Window, WindowGeometry, table, triple, untriple
+from ._geometry import Geometry, RegionGeometry, Triple, Window, WindowGeometry, triple, untriple
 from ._layer import PoolingLayer
 from ._requests import Plan, Pooling, interned
 from ._types import LARGEST_AXIS, ArrayOrPair, DataFormat, Stream
@@ -23,14 +20,9 @@ from ._types import LARGEST_AXIS, ArrayOrPair, DataFormat, Stream
 class AdaptiveGeometry(RegionGeometry):
     """On ``L`` positions, window ``i`` of ``n`` is ``range(i * L // n, ceil((i + 1) * L / n))``."""
 
-    def ends(self, axis: int, number: Any) -> tuple[Any, Any]:
-        """The start and the end of a window."""
+    def bounds(self, axis: int, number: Any) -> tuple[Any, Any]:
+        """See ``RegionGeometry``."""
         return _adaptive_bounds(number, self.size[axis], self.pooled[axis])
-
-    @cached_property
-    def bounds_table(self) -> array[int] | None:
-        """``ends`` for every window, one axis after the other; None if there are many."""
-        return table(self.ends, self.pooled)
 
     def covering(self, axis: int, position: Any) -> tuple[Any, Any]:
         """See ``RegionGeometry``."""
@@ -59,12 +51,6 @@ def adaptive_geometry(size: Triple, pooled: Triple) -> Geometry:
         return regions
     kernel, stride = zip(*equal)
     return WindowGeometry(size, pooled, Window(kernel=kernel, stride=stride), regions)
-
-
-def adaptive_bounds(g: AdaptiveGeometry, batch: int) -> mx.array:
-    """The bounds of adaptive windows, the same for every image."""
-    bounds = bounds_array(g.bounds_table, g.ends, g.pooled)[None, ..., None]
-    return mx.broadcast_to(bounds, (batch, *bounds.shape[1:]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,11 +86,6 @@ class AdaptivePooling(Pooling):
         if sum(pooled) > LARGEST_AXIS:
             raise self.error("output_size", "add up to less than 2^31", untriple(pooled, self.rank))
         return self.plan_with(layout, adaptive_geometry(size, pooled))
-
-    def _bounds(self, plan: Plan) -> mx.array:
-        """See ``Pooling``."""
-        assert isinstance(plan.geometry, AdaptiveGeometry)
-        return adaptive_bounds(plan.geometry, plan.folded[0])
 
 
 @arguments.signature

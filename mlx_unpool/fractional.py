@@ -98,10 +98,8 @@ class FractionalPooling(Pooling):
         else:
             output_ratio = _ratios(caller, "output_ratio", output_ratio, rank)
         arguments.check_flag(caller, "return_indices", return_indices)
-        first = arguments.channels_come_first(caller, data_format)
-        return interned(
-            FractionalPooling, caller, rank, first, return_indices, kernel, output_size, output_ratio
-        )
+        first, sizes = arguments.channels_come_first(caller, data_format), (kernel, output_size, output_ratio)
+        return interned(FractionalPooling, caller, rank, first, return_indices, *sizes)
 
     def run(
         self, x: Any, stream: Any = None, training: bool = True, samples: Any = None, key: Any = None

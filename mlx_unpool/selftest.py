@@ -21,7 +21,7 @@ from . import _backends
 from ._arguments import window_of
 from ._geometry import Geometry, WindowGeometry
 from ._report import device_name, print_versions, run_renamed
-from .adaptive import AdaptiveGeometry, adaptive_bounds, adaptive_geometry
+from .adaptive import adaptive_geometry
 
 _GROUP = (2, 1, 24, 24, 64)  # (B, D, H, W, C)
 # name: shape, window (kernel, stride, padding, dilation) or number of adaptive windows, flat indices
@@ -60,28 +60,24 @@ def calls(
     plane, keys = shape[1:4], mx.random.split(mx.random.key(0))
     x = mx.array(_VALUES).astype(dtype)[mx.random.randint(0, len(_VALUES), shape, key=keys[0])]
     index_dtype = mx.int32 if flat else mx.uint8
-    source: tuple[mx.array, ...] = (x,)
     g: Geometry
     if isinstance(window, int):
         g = adaptive_geometry(plane, (1, window, window))
-        assert isinstance(g, AdaptiveGeometry)
-        source = (x, adaptive_bounds(g, shape[0]))
         unpooled = Geometry(g.size, g.pooled)
     else:
         made = window_of("selftest", 3, *window)
         g = unpooled = WindowGeometry(plane, made.pooled_size(plane), made)
-    values, indices = pooled_by.pool(source, g, index_dtype)
+    values, indices = pooled_by.pool((x,), g, index_dtype)
     sums = mx.random.normal(values.shape, key=keys[1]).astype(dtype)
     moved = mx.array(indices)
     moved[..., 0] = indices[:, ::-1, ::-1, ::-1, 0]
     if first:
         x, values, indices, sums, moved = (_at(first, array) for array in (x, values, indices, sums, moved))
-        source = (x, *source[1:])
     mx.eval(x, values, indices, sums, moved)
     size = x.nbytes + values.nbytes + indices.nbytes
     return [
-        (lambda b: b.pool(source, g, index_dtype), size),
-        (lambda b: (b.pool_values(source, g),), size - indices.nbytes),
+        (lambda b: b.pool((x,), g, index_dtype), size),
+        (lambda b: (b.pool_values((x,), g),), size - indices.nbytes),
         (lambda b: (b.scatter(values, moved, unpooled, "last"),), size),
         (lambda b: (b.scatter(sums, indices, g, "sum"),), size),
         (lambda b: (b.gather(x, indices, g, "sum"),), size),

@@ -147,7 +147,7 @@ def test_a_backend_that_this_mlx_lacks_is_an_error_in_a_call():
 def test_plain_operations_run_on_the_cpu_whatever_the_stream_of_a_call(monkeypatch):
     """A stream of the CPU counts as one of a GPU, by the hook of the emulated GPU."""
     stream, used, enter = mx.new_stream(mx.cpu), [], mx.stream
-    monkeypatch.setattr(mlx_unpool._backends, "on_gpu", lambda other: other == stream)
+    monkeypatch.setattr(mlx_unpool._backends, "is_gpu_stream", lambda other: other == stream)
     monkeypatch.setattr(mx, "stream", lambda chosen: used.append(chosen) or enter(chosen))
     with mlx_unpool.use_backend("ops"):
         mx.eval(mx.grad(lambda x: mlx_unpool.max_pool1d(x, 2, stream=stream).sum())(LINE))

@@ -5,7 +5,7 @@ Training, validation and test scenes have no digit image and no part of a photog
 """
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -14,7 +14,8 @@ from mlx_unpool_zoo import Model
 from scipy.ndimage import zoom
 from sklearn.datasets import load_digits, load_sample_image
 
-from common.folders import Pictures, colour_of
+from common.classes import palette
+from common.pictures import Pictures
 
 DIGITS = (0, 1, 4, 7)  # four of ten, which a network learns to tell apart in half a minute
 CLASS_NAMES = ("background", *map(str, DIGITS))
@@ -56,7 +57,8 @@ def scenes_to_evaluate(split: str, count: int) -> Pictures:
     """Larger scenes with more digits than for training, always the same ones."""
     images, truth = Scenes(split, size=64, digits=(3, 6), seed=0).batch(count)
     pairs = zip((images * 255).astype(np.uint8), truth.astype(np.uint8), strict=True)
-    return Pictures([*pairs], [{"name": n} | colour_of(i) for i, n in enumerate(CLASS_NAMES)])
+    named = zip(CLASS_NAMES, palette(len(CLASS_NAMES)), strict=True)
+    return Pictures([*pairs], [{"name": name, "colour": colour} for name, colour in named])
 
 
 class Scenes:
@@ -67,13 +69,21 @@ class Scenes:
         size: Height and width of a scene in pixels.
         digits: Least and greatest number of digits in a scene.
         seed: Seed of the random generator.
+        names: The photographs. Without the sky of ``china.jpg`` the scenes are dark, and easier.
     """
 
-    def __init__(self, split: str, size: int, digits: tuple[int, int], seed: int) -> None:
+    def __init__(
+        self,
+        split: str,
+        size: int,
+        digits: tuple[int, int],
+        seed: int,
+        names: Sequence[str] = tuple(_COLUMNS),
+    ) -> None:
         self.split, self.size, self.digits = split, size, digits
         self.random = np.random.default_rng([SPLITS.index(split), seed])
         self.digit_ids = digit_ids(split)
-        self.photographs = photographs(split)
+        self.photographs = photographs(split, names)
 
     def batch(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """``count`` scenes: images (count, size, size, 3) float32 in 0 to 1, classes int32."""
@@ -134,9 +144,9 @@ def digit_ids(split: str) -> np.ndarray:
     return chosen[np.isin(digit_data().target[chosen], DIGITS)]
 
 
-def photographs(split: str) -> list[np.ndarray]:
+def photographs(split: str, names: Sequence[str] = tuple(_COLUMNS)) -> list[np.ndarray]:
     """The pieces of photographs that belong to a split, float in 0 to 1."""
-    pieces = [load_sample_image(name)[:, slice(*columns[split])] for name, columns in _COLUMNS.items()]
+    pieces = [load_sample_image(name)[:, slice(*_COLUMNS[name][split])] for name in names]
     return [piece.astype(np.float32) / 255 for piece in pieces]
 
 

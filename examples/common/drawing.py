@@ -25,8 +25,11 @@ def colour_map(classes: list[dict[str, Any]]) -> ListedColormap:
 
 
 def add_legend(figure: Figure, colours: dict[str, Any], columns: int) -> None:
-    """Add a legend with names and their colours below a figure."""
-    patches = [Patch(facecolor=c, edgecolor=GREY, label=name) for name, c in colours.items()]
+    """Add a legend with names and their colours below a figure; hatched without a colour."""
+    patches = [
+        Patch(facecolor=c or "none", edgecolor=GREY, hatch="" if c else "//////", label=name)
+        for name, c in colours.items()
+    ]
     figure.legend(handles=patches, loc="outside lower center", ncols=columns, frameon=False)
 
 
@@ -42,8 +45,27 @@ def show_classes(axis: Axes, numbers: np.ndarray, classes: list[dict[str, Any]],
     axis.imshow(numbers, cmap=colour_map(classes), alpha=alpha, **options)
 
 
-def draw_rows(columns: dict[str, Sequence[np.ndarray]], classes: list[dict[str, Any]], path: Path) -> None:
-    """Draw a column per entry and a row per picture (H, W, 3) or class map (H, W), with a legend."""
+def overlaid(picture: np.ndarray, numbers: np.ndarray, classes: list[dict[str, Any]]) -> np.ndarray:
+    """An image with its classes drawn on it. Class index 0 is not drawn; ignored pixels are hatched."""
+    colours = np.array([entry["colour"] for entry in classes])[np.minimum(numbers, len(classes) - 1)]
+    width = max(2, min(numbers.shape) // 32)
+    ignored, stripes = numbers >= len(classes), np.add(*np.indices(numbers.shape)) // width % 2 > 0
+    colours[ignored] = 127
+    share = np.where(ignored, 0.85 * stripes, 0.45 * (numbers > 0))[..., None]
+    return ((1 - share) * picture + share * colours).astype(np.uint8)
+
+
+def draw_rows(
+    columns: dict[str, Sequence[np.ndarray]],
+    classes: list[dict[str, Any]],
+    path: Path,
+    *,
+    hatched: bool = False,
+) -> None:
+    """Draw a column per entry and a row per picture (H, W, 3) or class map (H, W), with a legend.
+
+    ``hatched``: whether the legend says that hatched pixels are ignored.
+    """
     first = next(iter(columns.values()))
     ratios = [array.shape[0] / array.shape[1] for array in first]
     size = 3.6 * len(columns), 3.6 * sum(ratios) + 0.6 + 0.25 * -(-len(classes) // 6)
@@ -58,7 +80,8 @@ def draw_rows(columns: dict[str, Sequence[np.ndarray]], classes: list[dict[str, 
                 show_classes(axis, np.ma.masked_greater_equal(array, len(classes)), classes)
             frame(axis)
     colours = colour_map(classes)
-    add_legend(figure, {entry["name"]: colours(n) for n, entry in enumerate(classes)}, 6)
+    named = {entry["name"]: colours(n) for n, entry in enumerate(classes)}
+    add_legend(figure, named | ({"(ignored)": None} if hatched else {}), 6)
     save(figure, path)
 
 

@@ -42,12 +42,13 @@ def train(
     *,
     settings: dict | None = None,
     save_every: int = 100,
+    evaluate_every: int | None = None,
     seed: int = 0,
     resume: bool = False,
     description: str = "training",
     compiled: bool = False,
     log: Path | None = None,
-    at_checkpoint: Callable[[bool], tuple[str, float]] = lambda _: ("", math.nan),
+    at_checkpoint: Callable[[bool, float], tuple[str, float]] = lambda *_: ("", math.nan),
 ) -> list[float]:
     """Train a model and save a checkpoint every ``save_every`` steps and at the end.
 
@@ -65,13 +66,14 @@ def train(
         settings: Values, for JSON, that a resumed run must have in common with the run that it continues. If
             they leave ``steps`` out, a run that has ended can continue with more steps.
         save_every: Steps between checkpoints, which is also the most that a killed run loses.
+        evaluate_every: Steps between evaluations, by default ``save_every``. The last step has one.
         seed: Seed of MLX's random numbers, which are seeded again before each step.
         resume: Whether to continue from ``checkpoint``.
         description: The name of the run in its output.
         compiled: Whether to compile the step with ``mx.compile``, in one process only.
         log: A CSV file with a row of :data:`LOG` per step, which the first process writes at each checkpoint.
-        at_checkpoint: Called by the first process before each checkpoint, with True for one that exists only
-            because of Ctrl-C. Returns a text to print, and the validation score for the log.
+        at_checkpoint: Called by the first process before each checkpoint, with whether to evaluate the model
+            and the highest score so far. Returns a text to print, and the validation score for the log.
 
     Returns:
         The losses of the steps of this call.
@@ -126,14 +128,15 @@ def train(
             mx.eval(loss, stop, model.state, optimizer.state)
 
             done, stopped = done + 1, stop.item() > 0
-            regular = done % save_every == 0 or done == steps
-            saves = regular or stopped
+            evaluates = done % (evaluate_every or save_every) == 0 or done == steps
+            saves = evaluates or done % save_every == 0 or stopped
             check_finite(done, loss, state_of(model, optimizer) if saves else {})
             losses.append(loss.item())
             rows.append([done, losses[-1], optimizer.learning_rate.item(), math.nan])
             progress.after_step(done, losses[-1])
             if first and saves:
-                text, rows[-1][-1] = at_checkpoint(not regular)
+                best = max((row[-1] for row in rows if not math.isnan(row[-1])), default=-math.inf)
+                text, rows[-1][-1] = at_checkpoint(evaluates, best)
                 save_checkpoint(checkpoint, model, optimizer, settings, rows)
                 if log:
                     write_log(log, rows)

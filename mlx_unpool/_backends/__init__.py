@@ -25,11 +25,11 @@ VARIABLE = "MLX_UNPOOL_BACKEND"
 class Backend(Protocol):
     """The primitives: the operations on arrays (B, D, H, W, C) that every backend implements.
 
-    ``source`` is the input, followed by the bounds of the windows if these differ (see ``_bounds``).
+    ``source`` is the input, followed by the bounds of the windows if these are random (see ``_bounds``).
     ``rule`` is what happens to several values with one index: the ``"last"`` one wins, or their ``"sum"``.
     """
 
-    on_gpu: bool  # a CPU backend supports float64, but only arrays of fewer than 2^31 elements
+    is_gpu: bool  # a CPU backend supports float64, but only arrays of fewer than 2^31 elements
 
     def pool(
         self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
@@ -37,7 +37,12 @@ class Backend(Protocol):
         """Values and indices of every window."""
 
     def pool_values(self, source: Sequence[mx.array], g: Geometry) -> mx.array:
-        """The values alone of ``pool``."""
+        """The values alone of ``pool``. On the CPU, another zero or NaN may be chosen."""
+
+    def indices_of(
+        self, values: mx.array, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
+    ) -> mx.array:
+        """The indices alone of ``pool``, given the result of ``pool_values``."""
 
     def scatter(self, values: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """Planes with values at their indices, zero elsewhere. A sum needs indices of a pool."""
@@ -49,7 +54,11 @@ class Backend(Protocol):
         """
 
 
-_BACKENDS: dict[str, Backend] = {"ops": cpu.Ops(), "metal": gpu.Kernels("metal"), "cuda": gpu.Kernels("cuda")}
+_BACKENDS: dict[str, Backend] = {
+    "ops": cpu.Ops(),
+    "metal": gpu.KernelBackend("metal"),
+    "cuda": gpu.KernelBackend("cuda"),
+}
 _forced = ContextVar("forced backend", default=os.environ.get(VARIABLE) or None)
 
 
@@ -105,19 +114,19 @@ def target_of(stream: Any) -> Target:
         stream = mx.default_stream(mx.default_device())
     elif isinstance(stream, (mx.Device, mx.DeviceType)):
         stream = mx.default_stream(stream)
-    is_gpu_stream = on_gpu(stream)
+    on_gpu = is_gpu_stream(stream)
     name = _forced.get()
     if name is not None:
         arguments.check_choice("mlx_unpool", VARIABLE, name, BACKENDS)
-    elif is_gpu_stream:
+    elif on_gpu:
         name = "metal" if is_available("metal") else "cuda"
     else:
         name = "ops"
-    if name == "ops" and is_gpu_stream:
+    if name == "ops" and on_gpu:
         stream = mx.default_stream(mx.cpu)
     return Target(stream, _BACKENDS[name])
 
 
-def on_gpu(stream: Any) -> bool:
+def is_gpu_stream(stream: Any) -> bool:
     """Whether ``stream`` is on a GPU. The emulated GPU of the tests replaces this function."""
     return stream.device.type == mx.gpu

@@ -14,9 +14,9 @@ from typing import Any, TypeGuard
 
 import mlx.core as mx
 
-from .._bounds import bounds_array
+from .._bounds import bounds_array, fixed_bounds
 from .._geometry import Geometry, RegionGeometry, Window, WindowGeometry
-from .._types import TRAITS, Rule, is_window
+from .._types import MAX_WINDOW_INDICES, TRAITS, Rule, is_window
 from .kernel_source import text
 
 HEADERS = ("windows.h", "order.h")  # included by every kernel, after metal.h or cuda.h
@@ -26,10 +26,10 @@ _MAX_THREADGROUP = 1024  # threads per threadgroup
 _MAX_DEPTH = 64  # threads along the third axis of a threadgroup
 _USUAL_THREADGROUP = 256  # threads
 _USUAL_ROWS = 4  # threads along the second axis of a usual threadgroup
-_MAX_BLOCKS = 65535  # along the second and third axis of a CUDA grid
+_MAX_CUDA_BLOCKS = 65535  # along the second and third axis of a CUDA grid
 _LAUNCH_CACHE_SIZE = 1024  # launches of each kind
 _MAX_ELEMENTS = 64  # elements of the largest window that one thread reads
-_MAX_BLOCK = 4  # elements that one thread loads at once in pool_any
+_BLOCK_ELEMENTS = 4  # elements that one thread loads at once in pool_any
 _MAX_NEIGHBOURS = 27  # windows that overlap with a window, itself included, if one thread compares them
 _MAX_OUTPUTS = 16  # outputs of the largest tile that one thread writes
 _MAX_NUMBER = 2**31 - 1  # pooled values per plane, whose numbers are int32
@@ -104,11 +104,11 @@ class Launch:
     def __call__(self, dialect: str, *arrays: mx.array) -> Any:
         if dialect == "metal":
             arrays = tuple(map(_aligned, arrays))
-        inputs = [*arrays, *(mx.array(some, mx.int32) for some in self.integers)]
         group = threadgroup(self.grid, dialect, self.kernel.name)
+        inputs = [*arrays, *(mx.array(some, mx.int32) for some in self.integers)]
         threads = {"grid": self.grid, "threadgroup": group}
-        kernel = _build(dialect, self.kernel)
-        return tuple(kernel(inputs=inputs, **threads, **self.options, stream=_stream()))
+        run = _build(dialect, self.kernel)
+        return tuple(run(inputs=inputs, **threads, **self.options, stream=_stream()))
 
 
 def _launch(
@@ -128,10 +128,10 @@ def _launch(
     return Launch(kernel, grid, integers, options)
 
 
-class Kernels:
+class KernelBackend:
     """The primitives as kernels in one language (dialect), ``"metal"`` or ``"cuda"``."""
 
-    on_gpu = True
+    is_gpu = True
 
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
@@ -143,14 +143,23 @@ class Kernels:
         x, *bounds = source
         if isinstance(g, WindowGeometry) and not _uses_pool_any(g):
             return _pool(x.shape, x.dtype, g, index_dtype)(self.dialect, x)
-        per_channel = bool(bounds) and bounds[0].shape[3] > 1
-        first, *rest = _pool_any(x.shape, x.dtype, per_channel, g, index_dtype)
-        parts = first(self.dialect, x, *bounds or [_unused()])
+        if isinstance(g, RegionGeometry):
+            (table,) = bounds or [fixed_bounds(g)]
+        else:
+            table = _unused()
+        first, *rest = _pool_any(x.shape, x.dtype, table.shape, g, index_dtype)
+        parts = first(self.dialect, x, table)
         return rest[0](self.dialect, *parts) if rest else parts
 
     def pool_values(self, source: Sequence[mx.array], g: Geometry) -> mx.array:
         """See ``Backend``."""
         return self.pool(source, g, None)[0]
+
+    def indices_of(
+        self, values: mx.array, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
+    ) -> mx.array:
+        """See ``Backend``."""
+        return self.pool(source, g, index_dtype)[1]
 
     def scatter(self, values: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """See ``Backend``. An index outside its own window adds nothing to a sum."""
@@ -205,9 +214,11 @@ def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtyp
 def _scatter(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry, rule: Rule) -> Launch:
     one_value = rule == "last" or g.window.disjoint
     template = {"T": dtype, "ACC": dtype if one_value else TRAITS[dtype].accumulation, "SUM": rule == "sum"}
-    template |= _template(shape, g, index_dtype) | _window_constants(g)
     # Tiles that cover the plane; at least as many as windows.
     tiles = tuple(max(n, -(-m // s)) for n, m, s in zip(g.pooled, g.size, g.window.stride))
+    positions = prod(tiles) * prod(g.window.stride)  # in one plane; the last ones may be outside
+    other = max(positions, _bits(shape, g))
+    template |= _template(shape, g, index_dtype, other=other) | _window_constants(g)
     grid = _grid(template, (shape[0], *tiles, shape[4]))
     return _launch(SCATTER, template, grid, [((shape[0], *g.size, shape[4]), dtype)], (*g.size, *tiles))
 
@@ -227,7 +238,12 @@ def _gather(
         g = Geometry(g.size, g.pooled)  # flat indices do not depend on the window
     compare = compare and (flat or not _window(g).disjoint)
     template = {"T": dtype, "COMPARE": compare, "HAS_WINNER": has_winner}
-    template |= _template(shape, g, index_dtype) | _window_constants(g)
+    template |= _template(shape, g, index_dtype, other=_bits(shape, g)) | _window_constants(g)
+    # Window indices have 16 bits. A kernel that is cut where they end gives them the same coordinates.
+    left = MAX_WINDOW_INDICES
+    for axis, k in zip("WHD", reversed(_window(g).kernel)):
+        template[f"K{axis}"] = min(k, left)
+        left = -(-left // min(k, left))
     return _launch(GATHER, template, _grid(template, pooled), [(pooled, dtype)])
 
 
@@ -235,7 +251,7 @@ def _gather(
 def _outside_window(shape: Shape, index_dtype: mx.Dtype, g: Geometry) -> tuple[Launch, Launch]:
     """The launches of the kernels ``outside_window`` and ``outside_winners``."""
     batch, *_, channels = shape
-    template = _template(shape, g, index_dtype) | _window_constants(g)
+    template = _template(shape, g, index_dtype, other=_bits(shape, g)) | _window_constants(g)
     del template["FLAT"]
     per_thread = template["V"]
     outputs = [((batch, channels // per_thread), mx.uint32)]
@@ -246,8 +262,7 @@ def _outside_window(shape: Shape, index_dtype: mx.Dtype, g: Geometry) -> tuple[L
     # Estimated from machine code, the sum is lowest with about 1024 / sqrt(channels) threads in large planes.
     most = min(max(_MIN_SPLIT, prod(g.pooled) // 256), isqrt(_MAX_SPLIT**2 // (batch * channels)))
     threads = _power_of_two(most)
-    words = sum(-(-prod(axes) // 32) for axes in (g.size, g.pooled))
-    bits = [((batch, channels, words), mx.uint32)]
+    bits = [((batch, channels, _words(g)), mx.uint32)]
     grid = (threads * channels, 1, batch)
     size = (*g.size, per_thread, threads)
     find = _launch(OUTSIDE_WINNERS, {"N": template["N"]}, grid, bits, size, init_value=0)
@@ -268,12 +283,12 @@ def _last_writer(shape: Shape, index_dtype: mx.Dtype, g: Geometry) -> Launch:
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _pool_any(
-    shape: Shape, dtype: mx.Dtype, per_channel: bool, g: Geometry, index_dtype: mx.Dtype | None
+    shape: Shape, dtype: mx.Dtype, table: Shape, g: Geometry, index_dtype: mx.Dtype | None
 ) -> list[Launch]:
     """One launch, or two if each window is divided into chunks for several threads."""
     batch, *_, channels = shape
-    # ``per_channel``: each channel has different windows, and needs a separate thread.
-    per_thread = 1 if per_channel else _channels_per_thread(channels)
+    # Channels with different windows need separate threads.
+    per_thread = 1 if table[-1] > 1 else _channels_per_thread(channels)
     pooled = (batch, *g.pooled, channels)
     longest = g.longest if isinstance(g, RegionGeometry) else _window(g).kernel
     elements = prod(longest)
@@ -282,8 +297,8 @@ def _pool_any(
         # At most the root of the number of elements, and no more threads than fill a GPU.
         most = _FULL_GPU_THREADS // (prod(pooled) // per_thread)
         chunks = max(1, min(_power_of_two(isqrt(elements)), most))
-    template = _template(shape, g, index_dtype, chunks, per_thread)
-    block = min(longest[2], _MAX_BLOCK)
+    template = _template(shape, g, index_dtype, per_thread, other=prod(table))
+    block = min(longest[2], _BLOCK_ELEMENTS)
     first = template | {"REGIONS": isinstance(g, RegionGeometry), "BLOCK": block, "SPLIT": chunks > 1}
     integers = (*_window_arguments(g), (*g.pooled, chunks))
     outputs, types = _pool_outputs(pooled, dtype, index_dtype)
@@ -313,7 +328,7 @@ def _scatter_regions(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Ge
     shared = channels == 1 and window.dilation[2] == 1 and g.size[2] >= _MAX_COLUMNS
     columns = _MAX_COLUMNS if shared else 1
     template = {"T": dtype, "ACC": TRAITS[dtype].accumulation, "REGIONS": regions, "COLUMNS": columns}
-    template |= _template(shape, g, index_dtype)
+    template |= _template(shape, g, index_dtype, other=2 * sum(g.size) if regions else 0)
     template |= _window_constants(Geometry(g.size, g.pooled) if regions else g)
     grid = _grid(template, (batch, *g.size[:2], -(-g.size[2] // columns), channels))
     axes = zip(window.kernel, window.stride, window.dilation)
@@ -388,11 +403,11 @@ def threadgroup(
         )
     y = z = 1
     if dialect == "cuda":
-        y, z = (_power_of_two(-(-n // _MAX_BLOCKS), up=True) for n in grid[1:])
+        y, z = (_power_of_two(-(-n // _MAX_CUDA_BLOCKS), up=True) for n in grid[1:])
         if z > _MAX_DEPTH or y * z > _MAX_THREADGROUP:
             raise ValueError(
-                f"[{caller}] the grid must have at most {_MAX_BLOCKS} blocks on its second and third axis "
-                f"with CUDA, and a block at most {_MAX_THREADGROUP} threads ({_MAX_DEPTH} on the third "
+                f"[{caller}] the grid must have at most {_MAX_CUDA_BLOCKS} blocks on its second and third "
+                f"axis with CUDA, and a block at most {_MAX_THREADGROUP} threads ({_MAX_DEPTH} on the third "
                 f"axis), but got {grid}. Split the batch."
             )
     y = max(y, _power_of_two(min(grid[1], _USUAL_ROWS)))
@@ -407,20 +422,28 @@ def _power_of_two(n: int, up: bool = False) -> int:
     return 1 << (max(1, n) - 1).bit_length() if up else 1 << max(1, n).bit_length() - 1
 
 
-def _number_type(shape: Shape, g: Geometry, index_dtype: mx.Dtype | None, chunks: int) -> mx.Dtype:
-    """The type of coordinates, offsets and indices: 32 bits if all fit, as 64 bits are slow on a GPU."""
-    window = _window(g)
-    pooled = (*g.pooled[:2], g.pooled[2] * chunks)
-    extents = []  # for each axis, an upper bound for coordinates: windows and tiles may end after the plane
-    for n, m, k, s, p, span in zip(g.size, pooled, window.kernel, window.stride, window.padding, window.span):
-        reached = max(n, (max(m, -(-n // s)) + 8) * s) + 2 * (s + p + span) + 8
-        extents.append(1 if n == m == k == s == 1 else reached)
-    tables = 2 * sum(extents)  # `bounds` and `covering`
-    most = max(shape[0] * shape[4] * prod(extents), tables)
+def _number_type(shape: Shape, g: Geometry, index_dtype: mx.Dtype | None, other: int) -> mx.Dtype:
+    """The type of coordinates, offsets and indices: 32 bits if all fit, as 64 bits are slow on a GPU.
+
+    ``other``: the largest number of elements of arrays besides those of values and indices.
+    """
+    w = _window(g)
+    # Windows start less than a stride after the plane, and kernels multiply coordinates only inside it.
+    coordinates = max(map(sum, zip(g.size, w.stride, w.padding, w.span)))
+    most = max(shape[0] * shape[4] * g.most_positions, coordinates, other)
     # CUDA runs whole blocks, so the numbers of surplus threads exceed the length of an axis. A uint32 index
     # above 2^31 - 1 becomes negative, so it remains invalid.
     narrow = most < 2**31 - 2**14 and (index_dtype is None or index_dtype.size <= 4)
     return mx.int32 if narrow else mx.int64
+
+
+def _words(g: Geometry) -> int:
+    """The number of words of ``winner_bits`` per channel: a bit per position and one per pooled value."""
+    return sum(-(-prod(axes) // 32) for axes in (g.size, g.pooled))
+
+
+def _bits(shape: Shape, g: Geometry) -> int:
+    return shape[0] * shape[4] * _words(g)
 
 
 def _channels_per_thread(channels: int) -> int:
@@ -429,7 +452,7 @@ def _channels_per_thread(channels: int) -> int:
 
 
 def _template(
-    shape: Shape, g: Geometry, index_dtype: mx.Dtype | None, chunks: int = 1, per_thread: int = 0
+    shape: Shape, g: Geometry, index_dtype: mx.Dtype | None, per_thread: int = 0, other: int = 0
 ) -> dict[str, Any]:
     """The template arguments of all kernels (see windows.h). ``per_thread``: channels per thread."""
     per_thread = per_thread or _channels_per_thread(shape[4])
@@ -437,7 +460,7 @@ def _template(
         "V": per_thread,
         "ONE": shape[4] == per_thread,
         "PLANAR": g.size[0] == g.pooled[0] == 1,
-        "N": _number_type(shape, g, index_dtype, chunks),
+        "N": _number_type(shape, g, index_dtype, other),
         "FLAT": index_dtype is None or not is_window(index_dtype),
     }
 

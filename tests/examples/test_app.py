@@ -167,12 +167,7 @@ def test_wrong_questions_get_an_error_or_close_the_connection(hair, caplog):
         page.send(b"x" * (5 * 1024**2))
         with pytest.raises(ConnectionClosed, match="too big"):
             page.recv(60)
-    for request in (
-        b"",
-        b"GET",
-        b"POST / HTTP/1.1\r\n\r\n",
-        b"\xff\n\n",
-    ):  # of something that is not a browser
+    for request in (b"", b"GET", b"POST / HTTP/1.1\r\n\r\n", b"\xff\n\n"):  # not of a browser
         with socket.create_connection(("127.0.0.1", port)) as raw:
             raw.sendall(request)
     assert get(port, "/")[0] == 200

@@ -1,5 +1,6 @@
 """ReLayNet without PyTorch: statistics, kernels and classes; with it, the published weights on real data."""
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import numpy as np
 import pytest
 from helpers.programs import ROOT, call
 from helpers.small_models import small_model
+from helpers.torch_files import Module, write_torch
 from mlx.utils import tree_flatten
+from mlx_unpool_zoo.published import PUBLISHED
 from mlx_unpool_zoo.pytorch import read_state, to_state_dict
 from PIL import Image
 
@@ -70,6 +73,29 @@ def test_the_program_says_what_a_scan_takes_and_for_what_it_is_not(tmp_path, mon
         assert np.array_equal(labels, model.predict(SCAN))
     said = call("predict.py", "relaynet", "no.png", status=1).stderr  # before a download
     assert said == "There is no file no.png.\n"
+
+
+def test_a_file_like_the_published_one_is_read_without_pytorch(tmp_path, monkeypatch, capsys):
+    """A whole model, as pickled by PyTorch 0.3."""
+    expected, x = small_model("relaynet")
+    root = Module("authors.ReLayNet", {})
+    for name, value in to_state_dict(expected).items():
+        *path, last = name.split(".")
+        module = root
+        for part in path:
+            module = module.state["_modules"].setdefault(part, Module("authors.Layer", {}))
+        module.state["_parameters"][last] = np.append(np.float32(0), value)[1:].reshape(value.shape)
+    file = write_torch(tmp_path / "written", root, "0.3")
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    monkeypatch.setitem(PUBLISHED, "relaynet", PUBLISHED["relaynet"]._replace(sha256=digest))
+    file.rename(tmp_path / f"relaynet-{digest[:8]}.model")
+    options = {"cache_dir": tmp_path, "local_files_only": True}
+    assert mx.array_equal(zoo.from_pretrained("relaynet", **options)(x), expected(x))
+    said = capsys.readouterr().err
+    assert said.startswith("relaynet: from https://github.com/ai-med/relaynet_pytorch, commit 40ae1aa, epoch")
+    assert said.endswith("/LICENSE). Not for clinical use; one scan was compared.\n")
+    stored = zoo.from_pretrained("relaynet", statistics="stored", **options)
+    assert not mx.allclose(stored(x), expected(x), atol=0.1)
 
 
 if RELAYNET.is_dir():  # not in CI

@@ -4,17 +4,19 @@ import json
 import os
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
-import predict
 import pytest
 import train
+from common.drawing import overlaid
 from common.files import reserved
-from common.folders import Pictures, read_folders
+from common.folders import read_folders
+from common.pictures import Pictures
 from common.training import weighted_cross_entropy
 from helpers.faults import contents
 from helpers.programs import call
@@ -130,7 +132,7 @@ def test_pictures_of_more_than_8_bits_have_one_white_level(suffix, kind, largest
     if kind == np.float32:
         Image.fromarray(np.array(image) * np.float32(np.nan)).save(path)
     with pytest.raises(ValueError, match=rf"a.{suffix}: the values of the image must be 0 to .* but are "):
-        read_folders([tmp_path], 256, like=Pictures([], data.classes, white / 4))
+        read_folders([tmp_path], 256, like=replace(data, white_level=white / 4))
 
 
 def test_photographs_are_turned_and_reduced_with_their_masks(tmp_path):
@@ -208,7 +210,7 @@ def test_what_does_not_fit_is_named_before_training(tmp_path):
         ("masks/a.png has numbers, but masks/e.png has colours", five, {"masks/e.png": COLOURS[TRUTH]}, ()),
         ("1 of 5 files have no mask in ", five, {"masks/e.png": None}, ()),
         ("images/e.jpg and e.png have the same name", five, {"images/e.jpg": TRUTH}, ()),
-        ("must have 2 to 254 classes, but has 299", dict.fromkeys("ab", shades), {}, ()),
+        ("must have 2 to 254 classes, but has 300", dict.fromkeys("ab", shades), {}, ()),
         ("--validation is needed for fewer than 5 images", dict.fromkeys("abc", TRUTH), {}, ()),
         ("must contain images/ and masks/, train/ and tra", five, {}, ("--validation", tmp_path)),
         ("has values without a class: 5, 6, 7. Classes: 0, 1, 2.", five, {}, ("--validation", others)),
@@ -299,7 +301,7 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
     # Larger pictures are reduced as in training; their label maps have the size of the pictures.
     drawing = tmp_path / "new" / "classes.png"
     call("predict.py", tmp_path / "b" / "segnet", other / "images", "--output", drawing)
-    (seen, _), _ = read_folders([other], 12, like=Pictures([], whole.classes, 1024)).pairs
+    (seen, _), _ = read_folders([other], 12, like=replace(read_folders([other], 12), white_level=1024)).pairs
     with Image.open(tmp_path / "new" / "classes-a.png") as labels:
         assert np.array_equal(labels, again.predict(seen).repeat(2, 0).repeat(2, 1))
         assert np.array_equal(labels, again.predict(grey))
@@ -319,7 +321,7 @@ def test_training_on_camvid_and_with_names_of_classes(tmp_path):
     said = call("train.py", *options, "--classes", tmp_path / "names.txt").stdout
     assert "3 classes (rock, sea, fire)" in said
     model = zoo.from_pretrained(tmp_path / "out" / "enet")
-    assert model.about.classes[1] == {"name": "sea", "colour": [0, 160, 255]}
+    assert model.about.classes[1] == {"name": "sea", "colour": [0, 160, 255], "label": 1}
 
 
 def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeypatch):
@@ -347,8 +349,8 @@ def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeyp
 
     monkeypatch.setattr(Pictures, "metrics_of", metrics_of)
     assert refused("--resume").startswith("There is nothing to resume: ")
-    scores += [0.5, 0.7, 0.6, 0]
-    assert trained("--steps", 3) == [1, 3]  # the last is that of the report
+    scores += [0.5, 0.7, 0.6]
+    assert trained("--steps", 3) == [1]
     says = "pass --resume to continue its run, --overwrite to replace it, or another --output."
     assert refused() == f"{output / 'segnet'} exists: {says}"
     assert refused("--model", "enet").startswith(f"{output / 'checkpoint.safetensors'} exists: ")
@@ -357,8 +359,8 @@ def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeyp
     with reserved("--output", output):
         assert refused("--resume") == f"--output must be another folder: another run writes to {output}."
 
-    scores += [0.7, 0.6, 0.65, 0]  # the first one is that of the model in the folder, which stays
-    assert trained("--steps", 5, "--resume") == [0, 3]
+    scores += [0.6, 0.65, 0]  # the model in the folder stays; the last one is that of the report
+    assert trained("--steps", 5, "--resume") == [2]
     log = np.genfromtxt(output / "log.csv", delimiter=",", names=True)
     assert log["step"].tolist() == [1, 2, 3, 4, 5]
     assert log["validation_miou"].tolist() == [0.5, 0.7, 0.6, 0.6, 0.65]
@@ -370,8 +372,8 @@ def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeyp
         patch.setattr(train, "loss_of", lambda model, *_: signal.raise_signal(signal.SIGINT) or mx.array(0.0))
         said = call("train.py", *options, "--steps", 9, "--save-every", 4, "--resume", status=130).stdout
     assert f"step 6 of 9: loss 0.000. {output / 'segnet'}/ has the best model.\n" in said
-    scores += [0.1, 0]
-    assert trained("--overwrite", "--steps", 1) == [0, 1]
+    scores += [0.1]
+    assert trained("--overwrite", "--steps", 1) == [0]
 
 
 def test_labelling_replaces_no_picture_and_needs_no_names_but_a_model_for_pictures(tmp_path, monkeypatch):
@@ -397,8 +399,11 @@ def test_labelling_replaces_no_picture_and_needs_no_names_but_a_model_for_pictur
         said = call("predict.py", "m", pictures, "--output", output, status=1).stderr
         assert said.startswith("--output would replace the input ")
     assert before == contents(tmp_path)
-    picture, colours = np.array([[[200, 100, 0]] * 2], np.uint8), np.array([[[21, 21, 28], [0, 200, 100]]])
-    assert predict.overlaid(picture, colours).tolist() == [[[200, 100, 0], [110, 145, 45]]]
+    picture, colours = np.full((1, 5, 3), (200, 100, 0)), ([255, 9, 9], [0, 200, 100])
+    found = overlaid(picture, np.array([[0, 1, 255, 255, 255]]), [{"colour": c} for c in colours])
+    assert found.tolist() == [
+        [[200, 100, 0], [110, 145, 45], [137, 122, 107], [137, 122, 107], [200, 100, 0]]
+    ]
     small_model("quicknat")[0].save_pretrained("quicknat")
     (line,) = call("predict.py", "quicknat", pictures, status=1).stderr.splitlines()
     assert "does not segment images: it is a quicknat, 2-D, for 1 channels" in line

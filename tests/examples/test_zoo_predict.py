@@ -1,5 +1,7 @@
 """Preprocessing and prediction with the models of the zoo, class tables, and their layers."""
 
+import doctest
+
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
@@ -12,6 +14,7 @@ from mlx_unpool_zoo import pytorch
 from mlx_unpool_zoo.layers import BatchNorm
 from PIL import Image
 
+EXAMPLES = {"zoo": zoo, "mx": mx, "np": np}
 PICTURE = np.random.default_rng(0).integers(0, 256, (43, 50, 3)).astype(np.uint8)
 
 
@@ -26,6 +29,14 @@ def test_a_prediction_has_the_size_of_the_image():
         assert (model.predict(same) == classes).mean() > 0.99
     for batch in (np.stack([PICTURE] * 2), [PICTURE] * 2, [Image.fromarray(PICTURE)] * 2):
         assert np.array_equal(model.predict(batch), [classes, classes])
+
+
+@pytest.mark.parametrize("kind", zoo.MODELS)
+def test_the_example_of_every_model_runs(kind):
+    model = zoo.MODELS[kind]
+    (example,) = doctest.DocTestFinder(recurse=False).find(model, globs=EXAMPLES)
+    assert len(example.examples) >= 2
+    assert doctest.DocTestRunner().run(example).failed == 0
 
 
 def test_the_input_is_normalised_and_has_the_type_of_the_model():
@@ -106,6 +117,9 @@ def test_what_a_model_does_not_accept():
     quicknat = small_model("quicknat")[0]
     with pytest.raises(ValueError, match=r"or a volume, .* but got the shape \(2, 1\)"):
         quicknat.predict(np.zeros(2, np.uint8))
+    for nothing in (None, [None], (False, None)):  # of cv2.imread and of a camera
+        with pytest.raises(TypeError, match="got None: the file was not read"):
+            quicknat.predict(nothing)
     with pytest.raises(TypeError, match=r"not a path: use PIL.Image.open\('street.png'\)"):
         quicknat.predict("street.png")
     says = r"'classes.0.colour': Field required; 'classes.1.colour': .*; ... and 30 more$"

@@ -2,6 +2,7 @@
 
 import functools
 import re
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
@@ -103,39 +104,16 @@ def test_a_part_of_the_weights_can_be_loaded():
         pytorch.load_state_dict(layer, {"weight": np.ones((3, 2)), "twin": np.zeros((3, 2))}, names.get)
 
 
-class Original(torch.nn.Module):
-    """The network of docs/porting.md in PyTorch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        tn, conv = torch.nn, lambda i, o: torch.nn.Conv2d(i, o, 3, padding=1)
-        block = lambda i, o: tn.Sequential(conv(i, o), tn.BatchNorm2d(o), tn.ReLU())
-        self.encoder = tn.ModuleList([block(3, 16), block(16, 32)])
-        self.pool, self.unpool = tn.MaxPool2d(2, return_indices=True), tn.MaxUnpool2d(2)
-        self.decoder = tn.ModuleList([block(32, 16), conv(16, 5)])
-
-    def forward(self, x: Any) -> Any:
-        stack = []
-        for layer in self.encoder:
-            features = layer(x)
-            x, indices = self.pool(features)
-            stack.append((indices, features.size()))
-        for layer in self.decoder:
-            indices, size = stack.pop()
-            x = layer(self.unpool(x, indices, output_size=size))
-        return x
-
-
-def test_the_comparison_of_the_page_runs_with_pytorch():
-    torch.manual_seed(0)
-    page = (ROOT / "docs" / "porting.md").read_text()
-    names: dict[str, Any] = {"original": Original().eval()}
-    for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL)[:2]:
-        exec(code, names)
-    names["port"] = names["model"]
-    pytorch.load_state_dict(names["port"], names["original"])
-    exec(re.findall(r"```py\n(.*?)```", page, re.DOTALL)[0], names)
+def test_the_example_of_a_port_agrees_with_pytorch_and_is_the_one_of_the_page():
+    path = ROOT / "examples" / "port_segnet.py"
+    names = runpy.run_path(str(path))
     assert set(names["found"].gradients) == {name for name, _ in names["original"].named_parameters()}
+    assert max(names["found"].gradients.values()) < 1e-5
+    page, script = (ROOT / "docs" / "porting.md").read_text(), path.read_text()
+    original, port, *others = re.findall(r"```py(?:thon)?\n(.*?)```", page, re.DOTALL)
+    comparison = next(code for code in others if "compare_port(" in code)
+    for code in (original, port.partition("\n\n\n")[2], *comparison.split("\n\n")):
+        assert code.strip() in script
 
 
 CONVOLUTIONS = ("Conv1d", "Conv3d", "ConvTranspose1d", "ConvTranspose3d")

@@ -34,6 +34,7 @@ WORDS = {
     r"\bgoto\b": "goto",
     r"\[\s*[&=]?\s*\]\s*\(": "lambda",
     r"\bnoexcept\b": "noexcept",
+    r"\bstruct \w+(?:<\w+>)? \{[^}]*\) (?:const )?\{": "member function",  # Metal 4.1 needs an address space
     r"\bstatic\s+(?!constexpr|const\s+constant|constant|inline)\w+\s+\w+\s*=": "static variable",
     r"(?<![\w.])\d+\.\d*(?:[eE][-+]?\d+)?(?![\dfFhHeE]|bf)": "floating-point literal without a suffix",
 }

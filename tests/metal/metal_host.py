@@ -179,7 +179,7 @@ def include_flags() -> list[str]:
     return [f"-isystem{folder}" for folder in (HERE / "shim", prelude(), MLX_INCLUDE)]
 
 
-_FLAGS = ["-std=c++14", "-fPIC", "-w", "-fsanitize=thread,undefined"]
+_FLAGS = ["-std=c++14", "-fPIC", "-Werror=overflow", "-fsanitize=thread,undefined"]
 _FLAGS += ["--param", "tsan-instrument-func-entry-exit=0"]
 # The check of every access implies these, which take an eighth of the compiler's time.
 _FLAGS += ["-fno-sanitize=vptr,null,pointer-overflow,object-size"]

@@ -65,7 +65,7 @@ BAD = {
     "a local reference without address space": ("words", "T v = x[n]; T& r = v; out[n] = r;"),
     "a mutable variable at program scope": ("words", "out[n] = x[n] + T(N0++);", "int N0 = 3;\n"),
     "a bool that counts": ("OpenCL", "bool b = false; b++; out[n] = T(b);"),
-    "virtual": ("OpenCL", "B b; out[n] = T(b.f());", "struct B { virtual int f() { return 1; } };\n"),
+    "a member function": ("words", "B b; out[n] = T(b.f());", "struct B { int f() { return 1; } };\n"),
     "float to bfloat": ("pedantic", "float v = float(x[n]) * 2.0f; out[n] = v;", "", BFLOAT),
     "double": ("words", "double d = x[n]; out[n] = T(d);"),
     "long long": ("words", "long long d = n; out[d] = x[n];"),

@@ -66,7 +66,8 @@ def test_marks_are_the_channel_groups_with_an_index_outside_its_window():
         own, near = case.expected()[1], reference.near_windows(random, case.pool, case.size, shape)
         places, share = np.prod(case.size), 1 / np.prod(case.cells)
         flat = np.where(random.random(shape) < share, near, own)
-        flat = np.where(random.random(shape) < share, 2**31 - 1, flat)  # outside the plane: ignored
+        after = random.choice((places, 2**31 - 1), shape)  # outside the plane: ignored
+        flat = np.where(random.random(shape) < share, after, flat)
         elements = [
             set(reference.window_elements(case.pool, window, case.size)[1].tolist())
             for window in np.ndindex(case.cells)

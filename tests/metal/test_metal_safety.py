@@ -75,14 +75,14 @@ CALLS: dict[str, Callable[[], mx.array]] = {
 }
 # Planted mistakes: the file of a kernel, a call that runs it, a piece of its source and the replacement.
 MISTAKES = [
-    ("pool", "pool", "* OW + s.w) * C", "* OW + s.w / 2) * C"),
+    ("pool", "pool", "* OW + at.w) * C", "* OW + at.w / 2) * C"),
     ("pool", "pool", "position_of(w, kw)", "position_of(w, N(k))"),
     ("pool", "pool", "include(best[v], value[v],", "include(best[v], T(-value[v]),"),
     ("pool_any", "global ties", "kh = h.first + N(nh)", "kh = h.first + N(nh) + 1"),
-    ("pool_any", "adaptive", "image + OD + s.h", "image + s.h"),
+    ("pool_any", "adaptive", "image + OD + at.h", "image + at.h"),
     ("pool_chunks", "global ties", "index < best[v].index)", "index > best[v].index)"),
     ("scatter", "unpool window", "inside(od, oh, ow, OD, OH, OW)", "inside(od, oh, ow, OD, OH + 1, OW)"),
-    ("scatter", "unpool window", "h0 = s.h * SH", "h0 = s.h * (SH - 1)"),
+    ("scatter", "unpool window", "h0 = at.h * SH", "h0 = at.h * (SH - 1)"),
     ("scatter", "unpool outside", "outside_window[", "false && outside_window["),
     ("scatter_regions", "adaptive vjp", "oh = h.first", "oh = h.first + 1"),
     ("gather", "vjp outside", "index[v] < (FLAT ? elements", "index[v] <= (FLAT ? N(2147483647)"),

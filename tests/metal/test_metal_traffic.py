@@ -11,6 +11,7 @@ import emulator
 import memory
 import mlx.core as mx
 import mlx_nn
+import numpy as np
 import ops
 import pytest
 from harness import timing
@@ -111,6 +112,12 @@ def test_inference_writes_values_and_a_single_index(name):
         exported, least = written(lambda: layer.train()(x))
     assert exported == written(lambda: layer.eval()(x))[0] == least + 1
     assert written(lambda: layer.train()(x))[0] == least + least // 2 * index
+
+
+def test_images_share_the_bounds_of_adaptive_windows():
+    call = lambda: mlx_unpool.adaptive_max_pool1d(mx.zeros((8, 16, 300)), 200, data_format="channels_first")
+    (launch,) = emulator.recorded([call])
+    assert sum(np.prod(shape) for shape, _ in launch.inputs[1:]) < 2 * 202 + 20
 
 
 # ---- dilation: the bytes read grow with the elements of windows, not with the distance between them

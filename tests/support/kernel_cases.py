@@ -103,6 +103,8 @@ CHOSEN = [
     ),
     # windows without a place on one axis or on two
     window_case((2, 2, 1), 1, (2, 2, 0), (4, 4, 1), size=(3, 3, 2), layout=last(2, 3)),
+    # a long axis of which few elements are used, none of them the first of a window
+    window_case(24, 25, ((78, 148),), 7, ceil_mode=True, size=(21,), layout=last(1, 1)),
 ]
 
 
@@ -302,6 +304,28 @@ def other_indices() -> list[mx.array]:
     return out
 
 
+def empty_windows() -> list[mx.array]:
+    """Pooling and unpooling with windows without an element, on one axis alone; each index in each window."""
+    out = []
+    for size, kernel, padding, dilation in (
+        ((3, 2, 2), (2, 1, 1), (4, 0, 0), (5, 1, 1)),
+        ((2, 3, 2), (1, 2, 1), (0, 4, 0), (2**29, 5, 1)),
+        ((2, 2, 3), (1, 1, 2), (0, 0, 4), (1, 1, 5)),
+        ((2, 2, 2), 2, ((1290, 1),) * 3, 1291),
+    ):
+        x = mx.arange(float(np.prod(size))).reshape(1, *size, 1)
+        window, options = (kernel, 1, padding), {"dilation": dilation, "output_size": size}
+        pooled = mlx_unpool.max_pool3d(x, *window, dilation=dilation, return_indices=True)
+        window_number, index = np.divmod(np.arange(pooled[0].size * x.size)[:, None], x.size)
+        given = np.where(np.arange(pooled[0].size) == window_number, index, -1).reshape(
+            -1, *pooled[0].shape[1:]
+        )
+        given = mx.array(given, mx.int32)
+        values = mx.broadcast_to(mx.arange(1.0, pooled[0].size + 1).reshape(pooled[0].shape), given.shape)
+        out += [*pooled, mlx_unpool.max_unpool3d(values, given, *window, **options)]
+    return out
+
+
 def equal_regions() -> list[mx.array]:
     """Values of adaptive windows, whose length and stride differ between the axes, and the gradient."""
     x = mx.random.permutation(280, key=mx.random.key(0)).astype(mx.float32).reshape(1, 4, 5, 7, 2)
@@ -312,10 +336,10 @@ def equal_regions() -> list[mx.array]:
 def several_nans() -> list[mx.array]:
     """Two NaNs in each channel, in a window of one thread, or of several: of one of them or of two."""
     pairs = [(0, 1), (0, 4), (1, 2), (0, 3), (3, 9), (1, 10), (8, 16), (2, 59), (0, 58)]
-    at = np.arange(100)[:, None]
+    at = np.arange(101)[:, None]
     x = mx.array(np.where((at[..., None] == pairs).any(axis=-1), np.nan, 0).astype(np.float32))
     pool = lambda length: mlx_unpool.max_pool1d(x[None, :length], length, return_indices=True)
-    return [y for length in (5, 60, 100) for y in pool(length)]
+    return [y for length in (5, 60, 101) for y in pool(length)]
 
 
 def chunks() -> list[mx.array]:
@@ -342,6 +366,7 @@ CHOSEN_CALLS: dict[str, Callable[[], list[mx.array]]] = {
     "every pair of indices": every_pair_of_indices,
     "last rows": last_rows,
     "other indices": other_indices,
+    "empty windows": empty_windows,
     "equal regions": equal_regions,
     "chunks": chunks,
     "several NaNs": several_nans,

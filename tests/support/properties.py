@@ -80,7 +80,7 @@ def check_pool(run, x, layout: Layout, size, expected, returns_indices=True, not
         got[1][flat < 0] = wanted[1][flat < 0]
     for pair in zip(got, wanted, strict=True):
         equal(*pair, note)
-    if copies_bits():
+    if copies_bits(has_indices=returns_indices):
         equal(np.signbit(got[0]), np.signbit(values), note)
     return found[1] if returns_indices else None
 

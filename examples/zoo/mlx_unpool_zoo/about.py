@@ -34,7 +34,7 @@ class Class(TypedDict):
 
     name: str
     colour: Annotated[list[Channel], Field(min_length=3, max_length=3)]
-    label: NotRequired[int]  # in the volumes of FreeSurfer
+    label: NotRequired[int]  # the number of the class in masks, or in the volumes of FreeSurfer
 
 
 class Normalisation(TypedDict):

@@ -41,13 +41,7 @@ if TYPE_CHECKING:
     from websockets.http11 import Request, Response
 
 PORTS = range(8766, 8776)  # that are tried; a browser remembers the permission for the camera by port
-FILES = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/page.css": ("page.css", "text/css; charset=utf-8"),
-    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
-    "/pictures.js": ("pictures.js", "text/javascript; charset=utf-8"),
-    "/portrait.jpg": ("portrait.jpg", "image/jpeg"),
-}
+KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".jpg": "image/jpeg"}
 SIDE = 1024  # the page sends pictures of at most 1024 x 1024 pixels
 POLICY = "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; img-src data:"
 POLICY += "; connect-src 'self' {sockets}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -165,18 +159,18 @@ class Page:
         self.worker = ThreadPoolExecutor(1)
         hair = self.view is Hair
         options: dict[str, Any] = {"side": SIDE, "colours": COLOURS if hair else {}}
-        options["classes"] = [] if hair else model.about.classes
+        options |= {"classes": [] if hair else model.about.classes, "portrait": not model.notice}
         texts = {
             "title": "Another colour of hair" if hair else f"Classes of {Path(path).name}",
-            "paper": model.about.paper,
+            "paper": " ".join(filter(None, (model.about.paper, model.notice, model.cpu_notice))),
             "device": str(mx.device_info().get("device_name", "CPU")),
             "options": json.dumps(options),
         }
-        folder = files("mlx_unpool_zoo") / "page"
-        self.files = {
-            route: (folder.joinpath(name).read_bytes(), kind) for route, (name, kind) in FILES.items()
-        }
-        page, kind = self.files["/"]
+        folder = (files("mlx_unpool_zoo") / "page").iterdir()
+        suffixes = {file: Path(file.name).suffix for file in folder}
+        known = {file: KINDS[suffix] for file, suffix in suffixes.items() if suffix in KINDS}
+        self.files = {f"/{file.name}": (file.read_bytes(), kind) for file, kind in known.items()}
+        page, kind = self.files.pop("/index.html")
         for name, text in texts.items():
             page = page.replace(b"{%s}" % name.encode(), html.escape(text).encode())
         self.files["/"] = page, kind

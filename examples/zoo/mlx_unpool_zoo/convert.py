@@ -50,7 +50,9 @@ def argument(text: str) -> tuple[str, Any]:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser("python -m mlx_unpool_zoo.convert", description="Convert weights.")
+    form = argparse.RawDescriptionHelpFormatter
+    name = "python -m mlx_unpool_zoo.convert"
+    made = argparse.ArgumentParser(name, description=__doc__, formatter_class=form)
     add = made.add_argument
     add("model", choices=MODELS, help="type of the model")
     add("weights", type=Path, help="checkpoint (.pth, .pkl, .safetensors, .tflite, ...)")

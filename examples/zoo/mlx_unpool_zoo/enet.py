@@ -131,6 +131,12 @@ class ENet(Model):
 
     Args:
         num_classes: Number of classes.
+
+    Example:
+        >>> model = zoo.ENet(num_classes=12)
+        >>> image = np.zeros((60, 80, 3), np.uint8)  # or a picture of Pillow
+        >>> model.predict(image).shape
+        (60, 80)
     """
 
     model_type: ClassVar[str] = "enet"

@@ -108,6 +108,12 @@ class FastSurferCNN(FourStages, num_classes=79, num_channels=7):
         kernel_c: Kernel size of the classifier.
         stride_conv: Stride of every convolution.
         pool, stride_pool: Size and stride of the pooling window.
+
+    Example:
+        >>> model = zoo.FastSurferCNN(num_filters=8)  # published: 64
+        >>> volume = np.zeros((5, 32, 32), np.uint8)  # five slices
+        >>> model.predict(volume).shape
+        (5, 32, 32)
     """
 
     model_type: ClassVar[str] = "fastsurfer_cnn"
@@ -146,6 +152,12 @@ class CerebNet(FastSurferCNN, num_classes=28):
         kernel_h, kernel_w: Height and width of the first two kernels of each block.
 
     The other arguments are those of ``FastSurferCNN``.
+
+    Example:
+        >>> model = zoo.CerebNet(num_filters=8)  # published: 64
+        >>> volume = np.zeros((5, 32, 32), np.uint8)  # five slices
+        >>> model.predict(volume).shape
+        (5, 32, 32)
     """
 
     model_type: ClassVar[str] = "cerebnet"
@@ -179,6 +191,12 @@ class FastSurferVINN(FastSurferCNN, num_filters=71, kernel_h=3, kernel_w=3):
             ``"top_left"``, ``"top_right"``, ``"bottom_left"`` or ``"bottom_right"``.
 
     The other arguments are those of ``FastSurferCNN``.
+
+    Example:
+        >>> model = zoo.FastSurferVINN(num_filters=8, height=32, width=32)  # published: 71, 256, 256
+        >>> volume = np.zeros((5, 32, 32), np.uint8)  # five slices
+        >>> model.predict(volume, 1 / 0.8).shape
+        (5, 32, 32)
     """
 
     model_type: ClassVar[str] = "fastsurfer_vinn"
@@ -291,6 +309,12 @@ class HypVINN(FastSurferVINN, num_classes=27, num_channels=14, num_filters=80, n
         num_filters_interpol: Channels of the first blocks, which are resized.
 
     The other arguments are those of ``FastSurferVINN``.
+
+    Example:
+        >>> model = zoo.HypVINN(num_filters=8, height=32, width=32)
+        >>> volume = np.zeros((5, 32, 32, 2), np.uint8)  # five slices of T1 and of T2
+        >>> model.predict(volume, 1 / 0.8).shape
+        (5, 32, 32)
     """
 
     model_type: ClassVar[str] = "hypvinn"

@@ -118,6 +118,12 @@ class HairSegmenter(Model):
 
     Args:
         num_classes: Number of classes.
+
+    Example:
+        >>> model = zoo.HairSegmenter()  # with weights: zoo.from_pretrained("hair")
+        >>> image = np.zeros((60, 80, 3), np.uint8)  # or a picture of Pillow
+        >>> model.predict(image).shape
+        (60, 80)
     """
 
     model_type: ClassVar[str] = "hair"

@@ -70,7 +70,8 @@ class Model(nn.Module):
         about.input: ``planes`` (channels), ``size`` (supported sizes, as text), ``multiple_of`` (sizes are
             padded to a multiple of it), ``normalisation`` (None, or ``scale``, ``mean`` and ``std``), after
             training ``side`` (see ``Model.predict``) and ``white_level`` (see ``Model.preprocess``).
-        about.classes: For each score ``name``, ``colour`` (RGB, 0 to 255) and, if known, ``label``.
+        about.classes: For each score ``name``, ``colour`` (RGB, 0 to 255) and, if known, ``label``
+            (its number in masks).
         about.plane: ``"axial"``, ``"coronal"``, ``"sagittal"`` or None.
         about.base_model: The original model on the Hugging Face Hub, "owner/name".
         about.paper, about.source, about.converter: Texts for the model card.
@@ -136,7 +137,7 @@ class Model(nn.Module):
         return self._normalised(self._batch(images)[0])
 
     def predict(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
-        """The class of every position of images, as an index into ``about.classes``.
+        """The class index of every position of images: its position in ``about.classes``.
 
         Images are processed one by one in evaluation mode. The mode of the model does not change. Images
         whose shorter side is larger than ``about.input["side"]`` are scaled down, and their classes up again.

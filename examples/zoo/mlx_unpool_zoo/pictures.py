@@ -115,6 +115,8 @@ def array_of(images: Any, mode: str, white: float | None = None) -> np.ndarray:
             sizes = cut([str(array.shape) for array in arrays])
             raise ValueError(f"'images' must be one or more images of the same shape, but got [{sizes}].")
         return np.stack(arrays)
+    if images is None:
+        raise TypeError("'images' must be a Pillow image or an array, but got None: the file was not read.")
     if isinstance(images, str | Path):
         path = str(images)
         raise TypeError(

@@ -112,6 +112,12 @@ class QuickNAT(FourStages, num_classes=33, num_channels=1):
         se_block: Squeeze and excitation of channels (``"CSE"``), of positions (``"SSE"``), of both
             (``"CSSE"``), or none (``"NONE"`` or None).
         drop_out: Fraction of channels that are dropped in training.
+
+    Example:
+        >>> model = zoo.QuickNAT(num_filters=8)  # published: 64
+        >>> volume = np.zeros((5, 32, 32), np.uint8)  # five slices
+        >>> model.predict(volume).shape
+        (5, 32, 32)
     """
 
     model_type: ClassVar[str] = "quicknat"

@@ -51,12 +51,9 @@ class Norm(BatchNorm):
 class Block(nn.Module):
     """A convolution, a normalisation and an activation with one slope for all channels."""
 
-    def __init__(
-        self, inputs: int, outputs: int, kernel_size: tuple[int, int], statistics: Statistics
-    ) -> None:
+    def __init__(self, inputs: int, outputs: int, size: tuple[int, int], statistics: Statistics) -> None:
         super().__init__()
-        padding = tuple((size - 1) // 2 for size in kernel_size)
-        self.conv = Convolution(inputs, outputs, kernel_size, padding=padding)
+        self.conv = Convolution(inputs, outputs, size, padding=(size[0] // 2, size[1] // 2))
         self.batchnorm, self.prelu = Norm(outputs, statistics), nn.PReLU()
 
     def __call__(self, x: mx.array) -> mx.array:
@@ -77,6 +74,12 @@ class ReLayNet(Model):
         statistics: Mean and variance with which features are normalised in evaluation mode: ``"picture"``,
             those of each picture of the batch including its padding, as in the authors' notebook, or
             ``"stored"``, those of the training.
+
+    Example:
+        >>> model = zoo.ReLayNet(num_filters=8)  # published: zoo.from_pretrained("relaynet")
+        >>> scan = np.zeros((64, 80), np.uint8)  # or a grey picture of Pillow
+        >>> model.predict(scan).shape
+        (64, 80)
     """
 
     model_type: ClassVar[str] = "relaynet"

@@ -77,6 +77,12 @@ class SegNet(Model):
         bias: Whether convolutions before a normalisation have a bias, which only matters for ported weights.
         coarse: Whether to add a classifier of the last pooled values, for an auxiliary loss; see
             ``SegNet.scores``.
+
+    Example:
+        >>> model = zoo.SegNet(num_classes=12)
+        >>> image = np.zeros((60, 80, 3), np.uint8)  # or a picture of Pillow
+        >>> model.predict(image).shape
+        (60, 80)
     """
 
     model_type: ClassVar[str] = "segnet"

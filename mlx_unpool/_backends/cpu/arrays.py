@@ -9,7 +9,10 @@ from math import prod
 
 import mlx.core as mx
 
+from ..._types import LARGEST_AXIS
+
 _ALONG = ((1, -1, 1, 1, 1), (1, 1, -1, 1, 1), (1, 1, 1, -1, 1))
+_BEFORE = tuple((slice(None),) * (axis + 1) for axis in range(3))  # slices of preceding axes
 _SAME_AXES = tuple(tuple(range(n)) for n in range(9))
 
 
@@ -49,11 +52,28 @@ def repeated(x: mx.array, shape: tuple[int, ...]) -> mx.array:
     return x if x.shape == shape else unfused(mx.broadcast_to(x, shape))
 
 
+def rows(x: mx.array, axis: int, start: int, stride: int, count: int) -> mx.array:
+    """``count`` rows of an axis, ``stride`` apart."""
+    if start == 0 and count == x.shape[axis + 1]:
+        return x
+    selected: slice | mx.array = slice(start, start + (count - 1) * stride + 1, stride)
+    if count * stride > LARGEST_AXIS:  # MLX computes the length of a slice in 32 bits
+        selected = mx.arange(start, start + count * stride, stride, dtype=mx.uint32)
+    return x[(*_BEFORE[axis], selected)]
+
+
+def added(x: mx.array, y: mx.array) -> mx.array:
+    """The sum of arrays that broadcast. ``mx.compile`` passes a broadcast and a sum to a C++ compiler."""
+    shape = mx.broadcast_shapes(x.shape, y.shape)
+    return unfused(repeated(x, shape) + repeated(y, shape))
+
+
 def gathered(x: mx.array, source: mx.array) -> mx.array:
     """The elements of ``x`` at row-major positions in (B, D, H, W); ``source`` has one or C channels."""
     channels = x.shape[4]
     if channels < 16 or source.shape[4] > 1:
-        source = source * channels + mx.arange(channels)
+        element = unfused(source) * repeated(constant(channels, source.dtype), source.shape)
+        source = added(element, mx.arange(channels, dtype=source.dtype))
         flat = mx.take_along_axis(x.flatten(), source.flatten(), axis=0)
     else:
         flat = mx.take(x.reshape(x.size // channels, channels), source.flatten(), axis=0)

@@ -5,21 +5,18 @@ The last axis is reduced first, so ties are resolved in row-major order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import product
+from collections.abc import Callable, Iterable
 from math import isqrt, prod
 from typing import NamedTuple
 
 import mlx.core as mx
 
-from ..._geometry import WindowGeometry
-from ..._types import LARGEST_AXIS, TRAITS, is_float
-from .arrays import constant, gathered_along, narrowest, repeated, unfused
+from ..._types import TRAITS, is_float
+from .arrays import added, constant, gathered_along, narrowest, repeated, rows, unfused
+from .values import values_along
 
 _SMALL_SIZE = 2**16  # elements; for fewer, extra operations take as long as a pass over all
-_SEPARATE_KERNEL = 100  # elements; for fewer, combining pairs is faster than _separate_windows
-_FEW_VALUES = 2**13  # pooled values, with few channels counted as 64: one reduction, which is one operation
-_BEFORE = tuple((slice(None),) * (axis + 1) for axis in range(3))  # slices of preceding axes
+_SEPARATE_KERNEL = 100  # elements; for fewer, combining pairs is faster than separate_windows
 
 
 class Maxima(NamedTuple):
@@ -41,12 +38,7 @@ class Maxima(NamedTuple):
 
     def rows(self, axis: int, start: int, stride: int, count: int) -> Maxima:
         """``count`` rows of an axis, ``stride`` apart."""
-        if start == 0 and count == self.values.shape[axis + 1]:
-            return self
-        selected: slice | mx.array = slice(start, start + (count - 1) * stride + 1, stride)
-        if count * stride > LARGEST_AXIS:  # MLX computes the length of a slice in 32 bits
-            selected = mx.arange(start, start + count * stride, stride, dtype=mx.uint32)
-        return self._selected(axis, lambda x: x[(*_BEFORE[axis], selected)])
+        return self._selected(axis, lambda x: rows(x, axis, start, stride, count))
 
     def gathered(self, axis: int, rows: mx.array) -> Maxima:
         """The given rows of an axis; see ``gathered_along``."""
@@ -64,7 +56,7 @@ class Maxima(NamedTuple):
         offsets, largest = self.offsets, self.largest + number
         if offsets is not None:
             dtype = narrowest(largest)
-            offsets = _astype(offsets, dtype) + constant(number, dtype)
+            offsets = added(_astype(offsets, dtype), constant(number, dtype))
         return Maxima(self.values, offsets, largest, self.values_only)
 
     def shifted(self, shift: mx.array, most: int) -> Maxima:
@@ -74,8 +66,7 @@ class Maxima(NamedTuple):
         largest = self.largest + most
         shift = _astype(shift, narrowest(largest))
         if self.offsets is not None:
-            offsets = unfused(_astype(self.offsets, shift.dtype))
-            shift = offsets + repeated(shift, self.values.shape)
+            shift = added(_astype(self.offsets, shift.dtype), repeated(shift, self.values.shape))
         return Maxima(self.values, shift, largest, self.values_only)
 
     def merge(self, later: Maxima) -> Maxima:
@@ -99,7 +90,7 @@ class Maxima(NamedTuple):
         if their_offsets is None:
             their_offsets = _astype(wins, dtype)
             if largest > 1:
-                their_offsets = their_offsets * constant(largest, dtype)
+                their_offsets = their_offsets * repeated(constant(largest, dtype), shape)
         else:
             like = TRAITS[dtype].signed
             offset = repeated(their_offsets, shape).view(like)
@@ -107,12 +98,12 @@ class Maxima(NamedTuple):
         if self.offsets is not None:
             # Offsets increase from element to element, so the maximum selects the later one.
             offsets = repeated(_astype(self.offsets, dtype), shape)
-            their_offsets = mx.maximum(offsets, their_offsets)
+            their_offsets = mx.maximum(offsets, unfused(their_offsets))
         return Maxima(maxima, their_offsets, largest)
 
 
 def _astype(x: mx.array, dtype: mx.Dtype) -> mx.array:
-    return x if x.dtype == dtype else x.astype(dtype)
+    return x if x.dtype == dtype else unfused(unfused(x).astype(dtype))
 
 
 def _reduce_in_order(sets: Iterable[Maxima], step: int) -> Maxima:
@@ -131,15 +122,14 @@ def windows(
 
     O(1) operations for long adjacent windows, otherwise O(log kernel).
     """
+    if sets.values_only:
+        values = values_along(sets.values, axis, kernel, stride, dilation, count)
+        return Maxima(values, values_only=True)
     if kernel == 1:
         return sets.rows(axis, 0, stride, count)
-    if _can_reduce(sets, axis, kernel, stride, dilation, count):
-        axes = [(1, 1, length) for length in sets.values.shape[1:4]]
-        axes[axis] = kernel, stride, count
-        return reduced(sets, axes)
     is_adjacent = count == 1 or (stride == kernel and dilation == 1)
-    if kernel >= _SEPARATE_KERNEL and is_adjacent and not sets.values_only:
-        return _separate_windows(sets, axis, kernel, dilation, count, step)
+    if kernel >= _SEPARATE_KERNEL and is_adjacent:
+        return separate_windows(sets, axis, kernel, dilation, count, step)
     apart, pairs = _pairs(kernel, stride, dilation, count) if kernel > 3 else (0, 0)
     if kernel <= 3 or (kernel < 32 and pairs > kernel // 2 * count):
         return _reduce_in_order((sets.rows(axis, n * dilation, stride, count) for n in range(kernel)), step)
@@ -161,52 +151,7 @@ def _pairs(kernel: int, stride: int, dilation: int, count: int) -> tuple[int, in
     return apart, ((kernel // 2 - 1) * 2 * dilation + (count - 1) * stride) // apart + 1
 
 
-def _can_reduce(sets: Maxima, axis: int, kernel: int, stride: int, dilation: int, count: int) -> bool:
-    """Whether ``reduced`` applies: to long separate windows whose offsets are not tracked."""
-    if dilation > 1 or not sets.values_only:
-        return False
-    length, pitch = sets.values.shape[axis + 1], prod(sets.values.shape[axis + 2 :])
-    is_separate = 3 < kernel <= stride and count * stride <= length
-    return is_separate and pitch > 1 and pitch * sets.values.dtype.size <= LARGEST_AXIS
-
-
-def reduced(sets: Maxima, axes: Sequence[tuple[int, int, int]]) -> Maxima:
-    """The maxima of separate windows, computed with one reduction; ``axes``: kernel, stride and count.
-
-    MLX reduces row by row, so that the first of equal zeros and the last NaN remain, but only if rows have
-    more than one element and are contiguous.
-    """
-    (kd, sd, d), (kh, sh, h), (kw, sw, w) = axes
-    x = sets.values.view(mx.uint8).view(sets.values.dtype)  # copies an array that is not contiguous
-    x = x[:, : d * sd, : h * sh, : w * sw].reshape(x.shape[0], d, sd, h, sh, w, sw, x.shape[4])
-    return sets._replace(values=x[:, :, :kd, :, :kh, :, :kw].max(axis=(2, 4, 6)))
-
-
-def has_small_tiles(x: mx.array, g: WindowGeometry) -> bool:
-    """Whether ``small_tiles`` applies: to small adjacent windows, if there are several channels."""
-    window = g.window
-    if max(window.kernel) > 3 or window.elements > 9 or window.kernel != window.stride:
-        return False
-    return window.dilation == (1, 1, 1) and x.shape[4] > 1 and g.every_element_inside
-
-
-def small_tiles(x: mx.array, g: WindowGeometry) -> mx.array:
-    """The maxima of small adjacent windows, element by element: no array is larger than the result."""
-    kernel = g.window.kernel
-    if x.shape[0] * prod(g.pooled) * max(x.shape[4], 64) <= _FEW_VALUES:
-        return reduced(Maxima(x, values_only=True), [*zip(kernel, kernel, g.pooled)]).values
-
-    def elements(offset: Sequence[int]) -> mx.array:
-        axes = zip(offset, kernel, g.pooled)
-        return x[(slice(None), *(slice(n, n + (count - 1) * k + 1, k) for n, k, count in axes))]
-
-    result, *others = map(elements, product(*map(range, kernel)))
-    for later in others:
-        result = unfused(mx.maximum(later, result))  # in this order, see ``Maxima.merge``
-    return result
-
-
-def _separate_windows(sets: Maxima, axis: int, kernel: int, dilation: int, count: int, step: int) -> Maxima:
+def separate_windows(sets: Maxima, axis: int, kernel: int, dilation: int, count: int, step: int) -> Maxima:
     """Like ``windows``, but for long adjacent windows: each is reduced separately.
 
     A window is divided into blocks of about ``sqrt(kernel)`` elements. First the maximum of each

@@ -6,52 +6,57 @@ inside the plane. Reading an element twice does not change the maximum.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from math import prod
 
 import mlx.core as mx
 
 from ..._geometry import Axis, WindowGeometry
-from .arrays import along, constant, gathered, position_dtype, unfused
+from .arrays import added, along, constant, gathered, position_dtype
 
 
-def used_rows(x: mx.array, g: WindowGeometry) -> tuple[mx.array, list[mx.array | None]]:
+def used_rows(
+    x: mx.array, g: WindowGeometry, kept: Sequence[bool] = (False,) * 3
+) -> tuple[mx.array, list[mx.array | None]]:
     """The rows from ``first`` to ``stop`` of each axis, those outside ``x`` replaced by rows inside.
 
     Also, for each axis, the distance from each row to its replacement, in window elements. ``Axis.after`` is
-    added to make it non-negative. None for an axis whose rows are all inside. Sparse axes are left out.
+    added to make it non-negative. None for an axis whose rows are all inside. Sparse axes and
+    those in ``kept`` keep all their rows.
     """
     if g.is_inside:
         return x, [None] * 3
-    axes = [axis for axis in g.axes if not axis.is_sparse]
-    if any(axis.before or axis.after for axis in axes):
-        return _clamped(x, g)
-    if any(axis.first for axis in axes):
-        slices = (slice(None) if axis.is_sparse else slice(axis.first, axis.stop) for axis in g.axes)
-        x = x[(slice(None), *slices)]
+    axes = [None if axis.is_sparse or keep else axis for axis, keep in zip(g.axes, kept)]
+    if any(axis and (axis.before or axis.after) for axis in axes):
+        return _clamped(x, axes)
+    if any(axis and axis.first for axis in axes):
+        x = x[(slice(None), *(slice(axis.first, axis.stop) if axis else slice(None) for axis in axes))]
     return x, [None] * 3
 
 
-def _clamped(x: mx.array, g: WindowGeometry) -> tuple[mx.array, list[mx.array | None]]:
-    """Like ``used_rows``, for windows that extend beyond the plane."""
-    table: Any = g.nearest_table
-    source = mx.arange(x.shape[0], dtype=position_dtype(x)).reshape(-1, 1, 1, 1, 1)
+def _clamped(x: mx.array, axes: Sequence[Axis | None]) -> tuple[mx.array, list[mx.array | None]]:
+    """Like ``used_rows``, for windows that extend beyond the plane; None for an axis that keeps its rows."""
+    dtype, pitch = position_dtype(x), prod(x.shape[1:4])
+    source = mx.arange(0, x.shape[0] * pitch, pitch, dtype=dtype).reshape(-1, 1, 1, 1, 1)
     shifts: list[mx.array | None] = []
-    for number, axis in enumerate(g.axes):
+    for number, (axis, length) in enumerate(zip(axes, x.shape[1:4])):
         shift = None
-        if axis.is_sparse:
-            row = mx.arange(axis.length)
+        if axis is None:
+            row = mx.arange(length)
         elif not (axis.before or axis.after):
             row = mx.arange(axis.first, axis.stop)
         else:
-            row, shift = _nearest_inside(axis) if table is None else map(mx.array, table[number])
+            row, shift = _nearest_inside(axis)
             shift = along(number, shift)
-        source = source * constant(axis.length, source.dtype) + along(number, row)
+        pitch //= length
+        starts = mx.arange(0, length * pitch, pitch, dtype=dtype)
+        source = added(source, along(number, mx.take(starts, row)))
         shifts.append(shift)
-    return gathered(x, unfused(source)), shifts
+    return gathered(x, source), shifts
 
 
 def _nearest_inside(axis: Axis) -> tuple[mx.array, mx.array]:
-    """The rows and distances of ``WindowGeometry.nearest_table`` for one axis, as arrays."""
+    """For each used row of an axis, the nearest row inside the plane and the distance as in ``used_rows``."""
     before, after, length, dilation = axis.before, axis.after, axis.length, axis.dilation
     if dilation > 1:
         return _nearest_rows(axis, mx.arange(axis.first, axis.stop))

@@ -14,8 +14,8 @@ import mlx.core as mx
 
 from ..._geometry import Geometry, Triple, WindowGeometry, pitches
 from ..._indices import positions as flat_indices
-from ..._types import TRAITS, is_window
-from .arrays import along, constant, narrowest, repeated
+from ..._types import MAX_WINDOW_INDICES, TRAITS, is_window
+from .arrays import added, along, constant, narrowest, repeated
 
 
 class Positions(NamedTuple):
@@ -95,6 +95,8 @@ def checked(indices: mx.array, g: Geometry) -> Positions:
     """The positions of any indices; an invalid one gets a spare element, or False in ``keep``."""
     if not (is_window(indices.dtype) and isinstance(g, WindowGeometry)):
         return by_number(indices, g.size, is_checked=True)
+    if g.window.elements > MAX_WINDOW_INDICES:  # not the window of a pool, whose indices would be flat
+        return by_number(flat_indices(indices, g), g.size, is_checked=True)
     return by_window(indices, g, is_checked=True)
 
 
@@ -211,7 +213,7 @@ def origins(g: WindowGeometry, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.ar
     total = along(2, starts(g.origin, g.strides_in_plane[2], g.pooled[2], dtype))
     for axis in (1, 0):
         if g.pooled[axis] > 1:
-            total = total + along(axis, starts(0, g.strides_in_plane[axis], g.pooled[axis], dtype))
+            total = added(total, along(axis, starts(0, g.strides_in_plane[axis], g.pooled[axis], dtype)))
     return repeated(total, shape)
 
 

@@ -4,7 +4,7 @@
   own operations run on the CPU, whichever device they are for.
 - ``mx.fast.metal_kernel`` runs its kernels on :class:`emulator.Emulator`, which checks every launch. A launch
   that is not clean is an error.
-- The hook ``mlx_unpool._backends.on_gpu`` tells the library which streams belong to the emulated GPU.
+- The hook ``mlx_unpool._backends.is_gpu_stream`` tells the library which streams belong to the emulated GPU.
 - ``mx.compile`` calls its functions without compiling them, because compiled code cannot call the emulated
   device.
 """
@@ -122,8 +122,8 @@ def replace_devices(module: ModuleType) -> None:
 
 def replace_hook(backends: ModuleType) -> None:
     """Tells the library which streams are the emulated GPU's."""
-    real = backends.on_gpu
-    backends.on_gpu = lambda stream: devices.is_gpu_stream(stream) or real(stream)
+    real = backends.is_gpu_stream
+    backends.is_gpu_stream = lambda stream: devices.is_gpu_stream(stream) or real(stream)
 
 
 class Kernel:

@@ -6,6 +6,7 @@ const options = JSON.parse(document.body.dataset.options), isHair = !options.cla
 const find = (selector, inside = document) => inside.querySelector(selector);
 const settings = find("#settings"), say = (text) => (find("#message").textContent = text);
 const newWorker = () => new Worker("pictures.js"), drawer = newWorker();
+const milliseconds = (seconds) => `${(1000 * seconds).toFixed(0)} ms`;
 let colour = options.colours.copper;
 
 function call(worker, ...values) {
@@ -18,30 +19,26 @@ function call(worker, ...values) {
 }
 
 // Questions to the program, one after the other.
-
-const ENDED = "The program that shows this page has ended. Start it again, then try again.";
 let socket, last = Promise.resolve();
-
 const ask = (...question) => (last = last.catch(() => {}).then(() => exchange(...question)));
 
-async function exchange(question, picture) {
+async function exchange(question, { width, height, data } = {}) {
+  const received = (kind) => new Promise((done, fail) => {
+    const ended = Error("The program that shows this page has ended. Start it again, then try again.");
+    Object.assign(socket, { [kind]: done, onclose: () => fail(ended) });
+  });
   if (socket?.readyState !== WebSocket.OPEN) {
     socket = Object.assign(new WebSocket(`ws://${location.host}/talk`), { binaryType: "arraybuffer" });
-    await new Promise((done, fail) => Object.assign(socket, { onopen: done, onerror: () => fail(Error(ENDED)) }));
+    await received("onopen");
   }
-  const received = () => new Promise((done, fail) => {
-    Object.assign(socket, { onmessage: (event) => done(event.data), onclose: () => fail(Error(ENDED)) });
-  });
-  const { width, height } = picture ?? {};
   socket.send(JSON.stringify({ ...question, width, height }));
-  if (picture) socket.send(picture.data);
-  const answer = JSON.parse(await received());
+  if (data) socket.send(data);
+  const answer = JSON.parse((await received("onmessage")).data);
   if (answer.error) throw Error(answer.error);
-  return picture ? { ...answer, width, height, mask: new Uint8Array(await received()) } : answer;
+  return data ? { ...answer, width, height, mask: new Uint8Array((await received("onmessage")).data) } : answer;
 }
 
 // Pictures: { element, name, source, shown, answer, colour, drawn }.
-
 const pictures = new Set();
 
 function figure(place, name) {
@@ -54,18 +51,7 @@ function figure(place, name) {
   return picture;
 }
 
-function remove(picture) {
-  pictures.delete(picture);
-  picture.element.remove();
-}
-
-function show({ element }, side, bitmap) {
-  const canvas = find(side, element);
-  [canvas.width, canvas.height] = [bitmap.width, bitmap.height];
-  canvas.getContext("2d").drawImage(bitmap, 0, 0);
-  element.style.setProperty("--columns", bitmap.width);
-  element.style.setProperty("--rows", bitmap.height);
-}
+const remove = (picture) => (pictures.delete(picture), picture.element.remove());
 
 async function look(picture, source, frame) { // ask about a picture, and show it with the answer
   const asked = colour, { shown, ...sent } = await call(drawer, "read", source, isHair, options.side, 1600);
@@ -79,32 +65,30 @@ const palette = isHair ? null : options.classes.map((entry) => entry.colour);
 const choices = () => ({ palette, strength: settings.strength.value / 100, maskOnly: settings.mask.checked });
 
 async function draw(picture) {
-  const { answer, shown } = picture, chosen = choices(), wanted = colour, state = JSON.stringify([chosen, wanted]);
+  const { answer, shown, element } = picture, chosen = choices(), wanted = colour;
+  const state = JSON.stringify([chosen, wanted]);
   if (picture.drawn === state) return;
   if (answer.table && picture.colour !== wanted) {
     answer.table = (await ask({ colour: wanted, brightness: answer.brightness })).table;
     picture.colour = wanted;
   }
-  const bitmap = await call(drawer, "draw", shown, answer, chosen);
-  if (picture.shown === shown) { // not a frame that is over
-    show(picture, ".before", shown);
-    show(picture, ".after", bitmap);
-    picture.drawn = state;
+  const result = picture.shown === shown && (await call(drawer, "draw", shown, answer, chosen));
+  if (picture.shown !== shown) return; // the next frame of the camera has come
+  for (const [side, bitmap] of [["before", shown], ["after", result]]) {
+    const canvas = Object.assign(find(`.${side}`, element), { width: bitmap.width, height: bitmap.height });
+    canvas.getContext("2d").drawImage(bitmap, 0, 0);
   }
-  bitmap.close();
+  element.style.setProperty("--columns", shown.width);
+  element.style.setProperty("--rows", shown.height);
+  result.close();
+  picture.drawn = state;
+  element.classList.remove("busy");
 }
 
-let renewing = false, again = false;
-
-async function renew() { // one at a time, and at the end with the last settings
-  again = true;
-  if (renewing) return;
-  for (renewing = true; again; ) {
-    again = false;
-    for (const picture of pictures) await draw(picture).catch((error) => say(error.message));
-  }
-  renewing = false;
-}
+let drawing = Promise.resolve();
+const renew = () => (drawing = drawing.then(async () => { // one at a time, each with the last settings
+  for (const picture of pictures) await draw(picture).catch((error) => say(error.message));
+}));
 
 function describe({ element, answer }, times) {
   const percent = (value) => `${(100 * value).toFixed(value < 0.1 ? 1 : 0)} %`;
@@ -112,14 +96,11 @@ function describe({ element, answer }, times) {
   find(".about", element).textContent = about + times;
   const parts = options.classes.map((entry, n) => [answer.shares[n], entry]).filter(([share]) => share);
   find(".legend", element).replaceChildren(...parts.sort((a, b) => b[0] - a[0]).map(([share, entry]) => {
-    const item = document.createElement("li");
+    const item = Object.assign(document.createElement("li"), { textContent: `${entry.name} ${percent(share)}` });
     item.style.setProperty("--colour", `rgb(${entry.colour})`);
-    item.textContent = `${entry.name} ${percent(share)}`;
     return item;
   }));
 }
-
-const milliseconds = (seconds) => `${(1000 * seconds).toFixed(0)} ms`;
 
 async function download({ element, name, source, answer }) {
   const given = source.type ?? "image/jpeg", type = /^image\/(jpeg|png|webp)$/.test(given) ? given : "image/png";
@@ -138,9 +119,8 @@ async function download({ element, name, source, answer }) {
 }
 
 // Photographs.
-
-const UNREAD = `This browser cannot read it. For HEIC and TIFF files use ${
-  isHair ? "make hair ARGS=FILE" : "python examples/predict.py MODEL FILE"}`;
+const COMMAND = isHair ? "make hair ARGS=FILE" : "python examples/predict.py MODEL FILE";
+const UNREAD = `This browser cannot read it. For HEIC and TIFF files use ${COMMAND}`;
 
 async function add(file, name) {
   const picture = figure(find(".drop"), name);
@@ -148,7 +128,6 @@ async function add(file, name) {
     await look(picture, new Blob([await file.arrayBuffer()], { type: file.type }));
     if (!picture.element.isConnected) return remove(picture);
     describe(picture, milliseconds(picture.answer.seconds));
-    picture.element.classList.remove("busy");
     await renew();
   } catch (error) {
     remove(picture);
@@ -163,7 +142,6 @@ async function addAll(files) {
 }
 
 // The camera.
-
 let stream = null, live = null, attempt = null;
 const video = Object.assign(document.createElement("video"), { muted: true, playsInline: true });
 const PROBLEMS = {
@@ -173,11 +151,11 @@ const PROBLEMS = {
 };
 
 async function start() {
-  const own = (attempt = {});
+  const own = (attempt = {}), wanted = { width: 1280, height: 720, facingMode: "user" };
   say("");
   find("#start").textContent = "Stop the camera";
   try {
-    const allowed = await navigator.mediaDevices.getUserMedia({ video: { width: 1280, height: 720, facingMode: "user" } });
+    const allowed = await navigator.mediaDevices.getUserMedia({ video: wanted });
     if (attempt !== own) return allowed.getTracks().forEach((track) => track.stop()); // stopped meanwhile
     video.srcObject = stream = allowed;
     stream.getTracks()[0].onended = () => { stop(); say("The camera was disconnected."); };
@@ -208,18 +186,15 @@ async function frames(own) {
     times.push(performance.now());
     const few = times.slice(-21), mean = (few.at(-1) - few[0]) / (few.length - 1) / 1000;
     describe(live, `${milliseconds(mean)} per frame, of which ${milliseconds(live.answer.seconds)} in the network`);
-    live.element.classList.remove("busy");
   }
 }
 
 // The page.
-
 const tabs = [...document.querySelectorAll("[role=tab]")];
 
 function select(tab) {
   for (const each of tabs) {
-    each.setAttribute("aria-selected", each === tab);
-    each.tabIndex = each === tab ? 0 : -1;
+    Object.assign(each, { ariaSelected: each === tab, tabIndex: each === tab ? 0 : -1 });
     find(`#${each.getAttribute("aria-controls")}`).hidden = each !== tab;
   }
   if (tab.id !== "camera-tab") stop(); else if (!attempt) start();
@@ -238,19 +213,13 @@ for (const tab of tabs) {
 find("#start").onclick = () => (attempt ? stop() : start());
 find("#files").onchange = ({ target }) => addAll(target.files).then(() => (target.value = ""));
 document.onpaste = ({ clipboardData: { files } }) => { if (files.length) addAll(files); };
-document.ondragover = document.ondragleave = (event) => {
+document.ondragover = document.ondragleave = document.ondrop = (event) => {
   event.preventDefault();
   document.body.classList.toggle("dragging", event.type === "dragover");
-};
-document.ondrop = (event) => {
-  document.ondragleave(event);
-  addAll(event.dataTransfer.files);
+  if (event.type === "drop") addAll(event.dataTransfer.files);
 };
 settings.onsubmit = (event) => event.preventDefault();
-settings.oninput = ({ target }) => {
-  if (target.name === "colour") choose(target);
-  renew();
-};
+settings.oninput = ({ target }) => { if (target.name === "colour") choose(target); renew(); };
 find("#colours").hidden = !isHair;
 for (const [name, value] of Object.entries(isHair ? { ...options.colours, "another colour": "#2fa87a" } : {})) {
   const input = document.createElement("input"), type = name in options.colours ? "radio" : "color";
@@ -259,4 +228,4 @@ for (const [name, value] of Object.entries(isHair ? { ...options.colours, "anoth
   find("#colours").append(input);
   if (value === colour) choose(input);
 }
-fetch("portrait.jpg").then((response) => response.blob()).then((blob) => add(blob, "Example: Eileen Collins, NASA"));
+if (options.portrait) fetch("portrait.jpg").then(async (answer) => add(await answer.blob(), "Example: Eileen Collins, NASA"));

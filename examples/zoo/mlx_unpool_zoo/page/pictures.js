@@ -6,9 +6,9 @@ const SIDE = 512, STRIP = 256; // sides of what the hair network gets; rows of a
 onmessage = async ({ data: [name, source, ...values], ports: [port] }) => {
   try {
     const picture = source instanceof Blob ? await createImageBitmap(source) : source;
-    const value = await { read, draw, save }[name](picture, ...values), bitmap = value.shown ?? value;
+    const value = await { read, draw, save }[name](picture, ...values);
     picture.close();
-    port.postMessage([value], bitmap instanceof ImageBitmap ? [bitmap] : []);
+    port.postMessage([value], value.shown ? [value.shown, value.data.buffer] : value.close ? [value] : []);
   } catch (error) {
     port.postMessage([null, error]);
   }
@@ -60,18 +60,14 @@ function stretched(picture) {
 }
 
 function means(data, i, step, line) { // of 512 parts of a row, which begins at i
+  line.fill(0);
   for (let k = 0, left = 1; k < line.length; k += 4) {
-    let red = 0, green = 0, blue = 0;
-    for (let part = step; part > 1e-9; ) {
-      const share = Math.min(left, part);
-      red += share * data[i];
-      green += share * data[i + 1];
-      blue += share * data[i + 2];
-      part -= share;
+    for (let part = step, share; part > 1e-9; part -= share) {
+      share = Math.min(left, part);
+      for (let c = 0; c < 3; c++) line[k + c] += (share / step) * data[i + c];
       left -= share;
-      if (left < 1e-9) [left, i] = [1, i + 4];
+      if (left < 1e-9) left = 1, i += 4;
     }
-    [line[k], line[k + 1], line[k + 2]] = [red / step, green / step, blue / step];
   }
 }
 
@@ -100,16 +96,12 @@ function coloured(picture, { mask, width, height, table }, { palette, strength, 
       for (let x = 0; x < lefts.length; x++, i += 4) {
         const left = lefts[x], share = palette ? Math.round(rights[x]) : rights[x];
         const value = (1 - share) * line[left] + share * line[left + 1];
-        let part = 0.6 * strength, colours;
-        if (palette) colours = palette[value];
-        else if (maskOnly) colours = [value, value, value];
-        else {
-          part = 0.9 * strength * Math.min(1, (value / 255 - 0.3) / 0.5);
-          if (part <= 0 || !table) continue;
-          colours = table[Math.floor((299 * data[i] + 587 * data[i + 1] + 114 * data[i + 2]) / 1000)];
-        }
-        if (maskOnly) part = 1, data[i + 3] = 255;
+        const likely = palette ? 2 / 3 : Math.min(1, (value / 255 - 0.3) / 0.5), part = maskOnly ? 1 : 0.9 * strength * likely;
+        if (part <= 0 || !(palette || table || maskOnly)) continue;
+        const grey = Math.floor((299 * data[i] + 587 * data[i + 1] + 114 * data[i + 2]) / 1000);
+        const colours = palette ? palette[value] : maskOnly ? [value, value, value] : table[grey];
         for (let c = 0; c < 3; c++) data[i + c] += part * (colours[c] - data[i + c]);
+        if (maskOnly) data[i + 3] = 255;
       }
     }
     drawn.putImageData(new ImageData(data, picture.width), 0, y);

@@ -1,0 +1,91 @@
+"""Port a SegNet from PyTorch to MLX: both networks, the weights, and a comparison of their results.
+
+python examples/port_segnet.py      needs PyTorch: pip install torch
+"""
+
+import mlx.core as mx
+import mlx.nn as nn
+import torch
+from mlx_unpool_zoo import compare_port, pytorch
+
+import mlx_unpool
+
+
+def torch_block(inputs, outputs):
+    convolution = torch.nn.Conv2d(inputs, outputs, 3, padding=1)
+    return torch.nn.Sequential(convolution, torch.nn.BatchNorm2d(outputs), torch.nn.ReLU())
+
+
+class TorchSegNet(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = torch.nn.ModuleList([torch_block(3, 16), torch_block(16, 32)])
+        self.pool = torch.nn.MaxPool2d(2, return_indices=True)
+        self.unpool = torch.nn.MaxUnpool2d(2)
+        self.decoder = torch.nn.ModuleList([torch_block(32, 16), torch.nn.Conv2d(16, 5, 3, padding=1)])
+
+    def forward(self, x):  # (N, 3, 45, 61)
+        stack = []
+        for layer in self.encoder:
+            features = layer(x)  # (N, 16, 45, 61), then (N, 32, 22, 30)
+            x, indices = self.pool(features)
+            stack.append((indices, features.shape))
+        for layer in self.decoder:
+            indices, shape = stack.pop()
+            x = layer(self.unpool(x, indices, output_size=shape))
+        return x  # (N, 5, 45, 61)
+
+
+def block(inputs, outputs):
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm(outputs), nn.ReLU())
+
+
+class SegNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = [block(3, 16), block(16, 32)]
+        self.pool = mlx_unpool.MaxPool2d(2, return_indices=True, index_format="window")
+        self.unpool = mlx_unpool.MaxUnpool2d.from_pool(self.pool)
+        self.decoder = [block(32, 16), nn.Conv2d(16, 5, 3, padding=1)]
+
+    def __call__(self, x):  # (N, 45, 61, 3)
+        stack = []
+        for layer in self.encoder:
+            features = layer(x)  # (N, 45, 61, 16), then (N, 22, 30, 32)
+            x, indices = self.pool(features)
+            stack.append((indices, features.shape))
+        for layer in self.decoder:
+            indices, shape = stack.pop()
+            x = layer(self.unpool(x, indices, output_size=shape))
+        return x  # (N, 45, 61, 5)
+
+
+torch.manual_seed(0)
+original = TorchSegNet().eval()  # in practice with the weights of a file
+port = SegNet().eval()  # BatchNorm uses its running statistics
+pytorch.load_state_dict(port, original.state_dict())
+
+
+def channels_last(tensor):
+    return tensor.detach().movedim(1, -1).numpy()
+
+
+def record(module, inputs, output):
+    indices.append(channels_last(output[1]))
+
+
+x, indices = torch.rand(1, 3, 45, 61), []
+for module in original.modules():
+    if isinstance(module, torch.nn.MaxPool2d):  # with return_indices=True
+        module.register_forward_hook(record)
+scores = original(x)
+scores.square().mean().backward()
+gradients = {name: parameter.grad for name, parameter in original.named_parameters()}
+
+# Run the port with these indices, and compare.
+inputs, loss = [mx.array(channels_last(x))], lambda scores: mx.square(scores).mean()
+found = compare_port(port, inputs, channels_last(scores), indices, loss=loss, gradients=gradients)
+print(found)
+assert found.gap < 1e-6  # if larger, the inputs of the pools differ
+assert found.scores < 1e-5  # relative to the range of the scores
+assert max(found.gradients.values()) < 0.1  # by PyTorch's name, largest first; usually below .003

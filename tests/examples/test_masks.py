@@ -1,0 +1,436 @@
+"""Masks, tables of classes and photographs as other tools write them."""
+
+import json
+from pathlib import Path
+
+import mlx_unpool_zoo as zoo
+import numpy as np
+import pytest
+from common.classes import palette, read_table, table_of
+from common.folders import folders_of, read_folders
+from common.images import read_image
+from common.masks import files_of
+from helpers.programs import call
+from PIL import Image
+
+BLOCKS = np.kron(np.array([[0, 1, 2], [2, 0, 1]], np.uint8), np.ones((8, 8), np.uint8))  # 16 x 24
+COLOURS = np.array([[0, 0, 0], [0, 160, 255], [255, 80, 0]], np.uint8)
+TWO = [("road", None, [128, 64, 128]), ("traffic light", None, [250, 170, 30])]
+NUMBERED = [("road", 1, [128, 64, 128]), ("traffic light", 5, [250, 170, 30])]
+OBJECTS = '{"name": "road", "color": "#804080"%s}, {"name": "traffic light", "color": "#FAAA1E"%s}'
+IDS = ', "id": 1', ', "id": 5'
+LABEL = '<Label value="%s" background="%s"/>'  # of Label Studio
+NAMED, LABELLED = ([(name, label, None) for (name, _, _), label in zip(TWO, x)] for x in ([None] * 2, (1, 5)))
+
+
+def folder_of(folder: Path, masks: list, kind: str = "png", table: str | None = None) -> Path:
+    """A folder with images, masks (arrays or pictures) and a table."""
+    for name in ("images", "masks"):
+        (folder / name).mkdir(parents=True)
+    for number, mask in enumerate(masks):
+        mask = mask if isinstance(mask, Image.Image) else Image.fromarray(np.asarray(mask))
+        mask.save(folder / "masks" / f"{number}.{kind}")
+        Image.new("RGB", mask.size, (40 * number, 250, 90)).save(folder / "images" / f"{number}.png")
+    if table:
+        (folder / "classes.txt").write_text(table)
+    return folder
+
+
+def in_palette(numbers: np.ndarray, colours: np.ndarray = COLOURS) -> Image.Image:
+    image = Image.fromarray(numbers)
+    image.putpalette(colours.tobytes().ljust(768, b"\5"))
+    return image
+
+
+# Tables.
+
+
+@pytest.mark.parametrize(
+    ("text", "classes"),
+    [
+        ("1 road 128 64 128\n5 traffic light 250 170 30\n", NUMBERED),
+        ("# FreeSurfer\n1  road  128 64 128 0\n\n5  traffic light  250 170 30 0", NUMBERED),
+        ('1 128 64 128 1 1 1 "road"\n5 250 170 30 1 1 1 "traffic light"', NUMBERED),  # ITK-SNAP
+        ("1,128,64,128,255,road\n5,250,170,30,255,traffic light", NUMBERED),  # QGIS
+        ("128 64 128\troad\n250 170 30\t\ttraffic light\n", TWO),  # CamVid
+        ("road,128,64,128\ntraffic light,250,170,30\n", TWO),
+        ("name,r,g,b\nroad,128,64,128\ntraffic light,250,170,30\n", TWO),  # Kaggle
+        ('sep=;\nID;"Name";Colour\n1;road;#804080\n5;traffic light;"250, 170, 30"\n', NUMBERED),
+        ("#804080 road\n#faaa1e traffic light\n", TWO),
+        ("# label:color_rgb:parts:actions\nroad:128,64,128:a,b:\ntraffic light:250,170,30::\n", TWO),  # CVAT
+        ("Pixel Value, Class\n1, road\n5, traffic light\n", LABELLED),  # Roboflow
+        ("Idx,Ratio,Stuff,Name\n1,0.2,1,road\n5,0.1,1,traffic light\n", LABELLED),  # ADE20K
+        ("1: road\n5: traffic light", LABELLED),
+        ("road\t1\ntraffic light\t5", LABELLED),
+        ("road\n\ntraffic light", NAMED),
+        ("name\nroad\ntraffic light", NAMED),
+        ("road;;\ntraffic light;;\n", NAMED),
+        (f"[{OBJECTS % IDS}]", NUMBERED),  # CVAT
+        ('{"i": 1, "categories": [{"name": "road", "id": 1}, {"name": "traffic light", "id": 5}]}', LABELLED),
+        (f'{{"classes": [{OBJECTS % ("", "")}]}}', TWO),
+        ('{"road": [128, 64, 128], "traffic light": [250, 170, 30]}', TWO),  # Supervisely
+        ('{"id2label": {"1": "road", "5": "traffic light"}, "label2id": {"road": 1}}', LABELLED),
+        ("['road', 'traffic light']", NAMED),
+        (f"<L>{LABEL % ('road', '#804080')}{LABEL % ('traffic light', '#faaa1e')}</L>", TWO),
+        ("class 0\nclass 1\n", [("class 0", None, None), ("class 1", None, None)]),
+        ("0 lane 1\n1 lane 2\n", [("lane 1", 0, None), ("lane 2", 1, None)]),
+        ("road,red\nsea,blue", [("road", None, [255, 0, 0]), ("sea", None, [0, 0, 255])]),
+        ("wall, side\nsky", [("wall, side", None, None), ("sky", None, None)]),
+        ("__ignore__\n_background_", [("__ignore__", -1, None), ("_background_", 0, None)]),
+        ("name,trainId\nroad,0\nego,255\nsky,255", [("road", 0, None), ("ego", -1, None), ("sky", -1, None)]),
+    ],
+)  # fmt: skip
+def test_tables_of_other_tools(text, classes, tmp_path):
+    path = tmp_path / "any name"
+    for encoded in (text.encode(), text.replace("\n", "\r\n").encode("utf-8-sig"), text.encode("utf-16")):
+        path.write_bytes(encoded)
+        assert [(c["name"], c.get("label"), c.get("colour")) for c in read_table(path)] == classes
+    path.write_bytes(text.replace("\n", "\r").encode())
+    assert [c["name"] for c in table_of(path)] == [name for name, _, _ in classes]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("road\n128 64 128", "in the same form in each line, unlike '128 64 128'."),
+        ("1\n2\n", "'1' has numbers or a colour in place of a name."),
+        ("#804080\n#faaa1e", "'#804080' has numbers or a colour in place of a name."),
+        ("class\n0\n1", "'0' has numbers or a colour in place of a name."),
+        ("road 0.5 0.2 0.5\nsky 0 0 1", "must have whole numbers, unlike '0.5'."),
+        ("road 128 64 256\nsky 0 0 1", "three numbers from 0 to 255, unlike ['128', '64', '256']."),
+        ("128 64 128 255 road\n0 0 0 255 sky", "'128 64 128 255 road' may have a number and a colour, or "),
+        (
+            "name,id,trainId\nroad,7,0",
+            "has several columns of numbers, id and trainid: keep that of the masks.",
+        ),
+        ("Klasse;Rot\nroad;1", "in the same form in each line, unlike 'road;1'."),
+        ("{\\rtf1 road", "cannot be read as JSON or YAML: "),
+        ("road\nroad", "has the same name twice: road."),
+        ("0 a\n1 b\n1 c", "has the same number twice: 1."),
+        ("0 a\n70000 b", "must have numbers from 0 to 65535, unlike b."),
+        ("\n# nothing\n", "but has no classes."),
+        (b"caf\xe9\nsky", "must be UTF-8 text (in a spreadsheet: CSV UTF-8)"),
+        (b"PK\3\4\0\0\0", "must be UTF-8 text, but is another kind of file."),
+    ],
+)
+def test_lines_that_are_not_understood_are_named(text, said, tmp_path):
+    (tmp_path / "t.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ValueError, match=r"^.*/t\.csv ") as error:
+        read_table(tmp_path / "t.csv")
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_classes_without_colours_get_distinct_ones(tmp_path):
+    assert all(len({*map(tuple, palette(count))}) == count for count in range(255))
+    (tmp_path / "names").write_text("\n".join(f"class {n}" for n in range(150)))
+    voc = {0: [0, 0, 0], 1: [128, 0, 0], 20: [0, 64, 128]}
+    assert {n: table_of(tmp_path / "names")[n]["colour"] for n in voc} == voc
+
+
+# Names of masks.
+
+
+def found(folder: Path, images: str, masks: str, ending: str | None) -> list[str]:
+    """The masks that are found for empty files with these names."""
+    for inside, names in (("images", images), ("masks", masks)):
+        for name in names.split():
+            (folder / inside / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / inside / name).touch()
+    pairs = files_of(folder / "images", folder / "masks", ending)
+    return [str(mask.relative_to(folder / "masks")) for _, mask in pairs]
+
+
+@pytest.mark.parametrize(
+    ("images", "masks", "ending"),
+    [
+        ("a.jpg b.PNG", "a.png b.TIF", None),
+        ("a.jpg b.jpg", "a_L.png b_L.png", None),
+        ("1.jpg 10.jpg", "1_mask.gif 10_mask.gif", None),
+        ("a_leftImg8bit.png b_leftImg8bit.png", "a_gtFine_labelIds.png b_gtFine_labelIds.png", None),
+        ("21_training.tif 22_training.tif", "21_manual1.gif 22_manual1.gif", None),
+        ("img_1.jpg img_2.jpg", "mask_1.png mask_2.png", None),
+        ("x/a_i.png y/b_i.png", "x/a_m.png y/b_m.png", None),  # the folders of cities
+        ("a.jpg b.jpg", "a_y.png b_y.png a_x.png b_x.png", "_y"),
+        ("a.jpg b.jpg", "a.png b.png a_x.png b_x.png", None),  # equal names first
+    ],
+)
+def test_the_mask_of_an_image_is_found_by_its_name(images, masks, ending, tmp_path):
+    assert found(tmp_path, images, masks, ending) == masks.split()[:2]
+
+
+@pytest.mark.parametrize(
+    ("images", "masks", "ending", "said"),
+    [
+        (
+            "a.jpg b.jpg",
+            "a_x.png b_x.png a_y.png b_y.png",
+            None,
+            "end in '_x', '_y': pass one as --mask-endi",
+        ),
+        ("a.jpg b.jpg", "a_x.png b_x.png", "_z", "end in '_x': pass one as --mask-ending, but got '_z'"),
+        ("1.jpg 2.jpg", "10.png 20.png", None, "1.jpg, for example, needs 1.png there"),
+        ("a.jpg b.jpg c.jpg", "a_L.png b_L.png", None, "c.jpg, for example, needs c_L.png there"),
+        ("a.jpg b.jpg", "a_L.png b_L.png c_L.png", None, "c_L.png, for example, needs c.jpg or .png there"),
+        ("a.jpg b.jpg", "a.png b.png b.bmp", None, "b.bmp and b.png have the same name: remove one."),
+    ],
+)
+def test_names_that_are_not_clear_are_named(images, masks, ending, said, tmp_path):
+    with pytest.raises(ValueError, match=r".") as error:
+        found(tmp_path, images, masks, ending)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "names", ["images masks", "img masks_machine", "train trainannot", "train train_labels", ". ."]
+)
+def test_layouts_of_folders(names, tmp_path):
+    images, masks = (tmp_path / name for name in names.split())
+    for folder in (images, masks):
+        folder.mkdir(exist_ok=True)
+    (images / "a.jpg").touch()
+    assert folders_of([tmp_path]) == (images, masks)
+
+
+def test_images_and_masks_in_one_folder(tmp_path):
+    for kinds in (("jpg", "png", "_mask"), ("png", "png", "_mask"), ("jpg", "png", "")):
+        folder = tmp_path / "".join(kinds)
+        folder.mkdir()
+        for name in ("1", "10"):
+            (folder / f"{name}.{kinds[0]}").touch()
+            (folder / f"{name}{kinds[2]}.{kinds[1]}").touch()
+        names = [(image.name, mask.name) for image, mask in files_of(folder, folder)]
+        assert names == [(f"{n}.{kinds[0]}", f"{n}{kinds[2]}.{kinds[1]}") for n in ("1", "10")]
+    (tmp_path / "pngpng_mask" / "other.png").touch()
+    with pytest.raises(ValueError, match=r"names such as a\.png and a_mask\.png"):
+        files_of(tmp_path / "pngpng_mask", tmp_path / "pngpng_mask")
+
+
+# Values of masks.
+
+
+def values(*numbers: int, kind: type = np.uint8) -> np.ndarray:
+    return np.array([numbers] * 8, kind)
+
+
+BACKGROUND_ROAD, LABELME = "background\nroad\n", "__ignore__\n_background_\ncat\n"
+VOC = "background\naeroplane\nvoid\n"
+
+
+@pytest.mark.parametrize(
+    ("table", "masks", "labels", "truth"),
+    [
+        (BACKGROUND_ROAD, [values(0, 255), values(0, 0)], [0, 255], [[0, 1], [0, 0]]),
+        ("0 a 0 0 0\n1 b 9 9 9\n", [values(0, 255)], [0, 255], [[0, 1]]),
+        (BACKGROUND_ROAD, [np.dstack([values(0, 255)] * 3)], [0, 255], [[0, 1]]),
+        (BACKGROUND_ROAD, [values(0, 1, 255), values(0, 255, 0)], [0, 1], [[0, 1, 255], [0, 255, 0]]),
+        (None, [values(0, 255), values(1, 0)], [0, 1], [[0, 255], [1, 0]]),
+        (None, [values(0, 85, 170, 255)], [0, 85, 170, 255], [[0, 1, 2, 3]]),
+        (None, [values(0, 128, 255)], [0, 128, 255], [[0, 1, 2]]),
+        (None, [values(0, 255, 300, kind=np.uint16)], [0, 255, 300], [[0, 1, 2]]),
+        (None, [values(0, 1, kind=np.float32)], [0, 1], [[0, 1]]),
+        ("7 a\n255 b", [values(7, 255)], [7, 255], [[0, 1]]),
+        ("0 a\n1 b\n255 void", [values(0, 255)], [0, 1], [[0, 255]]),
+        (LABELME, [values(0, 1, 255)], [0, 1], [[0, 1, 255]]),
+        (LABELME, [values(0, 1, -1, kind=np.int32)], [0, 1], [[0, 1, 255]]),
+        (VOC, [values(0, 1, 255)], [0, 1], [[0, 1, 255]]),
+        (VOC, [values(0, 1, 2, 255)], [0, 1, 2], [[0, 1, 255, 255]]),
+        ("name,trainId\na,0\nb,1\nc,255\nd,255", [values(0, 1, 255)], [0, 1], [[0, 1, 255]]),
+    ],
+)
+def test_what_255_means_is_decided_once_for_all_masks(table, masks, labels, truth, tmp_path):
+    data = read_folders([folder_of(tmp_path / "a", masks, "tif", table)], 256)
+    assert [entry["label"] for entry in data.classes] == labels
+    assert [found[0].tolist() for _, found in data.pairs] == truth
+    other = folder_of(tmp_path / "b", [masks[0]], "tif")
+    assert read_folders([other], 256, like=data).pairs[0][1][0].tolist() == truth[0]
+
+
+def test_lossless_formats_of_masks_are_read(tmp_path):
+    alpha = np.dstack([COLOURS[BLOCKS], np.where(BLOCKS, 255, 0).astype(np.uint8)])
+    by_colour = "255 80 0 fire\n0 160 255 sea\n0 0 0 rock\n"
+    for number, (mask, kind, table, order) in enumerate(
+        (
+            *(
+                (Image.fromarray(BLOCKS), kind, None, [0, 1, 2])
+                for kind in ("png", "tif", "bmp", "gif", "ppm")
+            ),
+            (Image.fromarray(COLOURS[BLOCKS]), "bmp", None, [0, 1, 2]),
+            (Image.fromarray(BLOCKS[..., None].repeat(3, -1)), "png", "rock\nsea\nfire", [0, 1, 2]),
+            (Image.fromarray(alpha), "png", None, [0, 1, 2]),
+            (Image.fromarray(COLOURS[BLOCKS]), "png", by_colour, [2, 1, 0]),
+            (in_palette(BLOCKS), "png", by_colour, [2, 1, 0]),  # its colours are those of the table
+            (in_palette(BLOCKS, COLOURS + 1), "png", "rock\nsea\nfire", [0, 1, 2]),
+            (Image.fromarray(BLOCKS), "webp", None, [0, 1, 2]),
+        )
+    ):
+        folder = folder_of(tmp_path / str(number), [mask] * 2, "png" if kind == "webp" else kind, table)
+        if kind == "webp":
+            for file in (folder / "masks").iterdir():
+                Image.fromarray(BLOCKS).convert("RGB").save(file.with_suffix(".webp"), lossless=True)
+                file.unlink()
+        data = read_folders([folder], 256)
+        assert np.array_equal(data.pairs[1][1], np.array(order)[BLOCKS]), (kind, table)
+
+
+def test_masks_that_would_be_misread_are_refused(tmp_path):
+    first, swapped = in_palette(BLOCKS), in_palette(BLOCKS, COLOURS[::-1])
+    clear = np.dstack([COLOURS[BLOCKS] * 0, np.where(BLOCKS, 255, 0).astype(np.uint8)])
+    for number, (masks, kind, said) in enumerate(
+        (
+            ([BLOCKS], "jpg", "0.jpg must be PNG: JPEG with loss changes the numbers of classes"),
+            ([first, swapped], "png", "the palettes of the masks differ: number 0 has several colours."),
+            ([Image.fromarray(clear)], "png", "0.png must have no transparent pixels of the colour of oth"),
+            ([BLOCKS.astype(np.float32) / 2], "tif", "0.tif must have whole numbers or colours (RGB)"),
+            ([BLOCKS.astype(np.int32) * 40000], "tif", "must have numbers from 0 to 65535, but have 80000."),
+        )
+    ):
+        with pytest.raises(ValueError, match=r".") as error:
+            read_folders([folder_of(tmp_path / str(number), masks, kind)], 256)
+        assert said in str(error.value)
+    border, order = (
+        np.where(np.eye(16, 24) > 0, 255, BLOCKS).astype(np.uint8),
+        "0 0 0 a\n255 80 0 b\n0 160 255 c",
+    )
+    with pytest.raises(ValueError, match="number 1 has another colour in the palettes of the masks"):
+        read_folders([folder_of(tmp_path / "border", [in_palette(border)], "png", order)], 256)
+    path = folder_of(tmp_path / "pages", [BLOCKS], "tif") / "masks" / "0.tif"
+    Image.fromarray(BLOCKS).save(path, save_all=True, append_images=[Image.fromarray(BLOCKS)])
+    with pytest.raises(ValueError, match=r"0\.tif must have one page, but has 2\."):
+        read_folders([tmp_path / "pages"], 256)
+    Image.fromarray(BLOCKS).convert("RGB").save(path, compression="jpeg")
+    with pytest.raises(ValueError, match="TIFF with loss changes"):
+        read_folders([tmp_path / "pages"], 256)
+
+
+# Training and label maps.
+
+
+def train(folder: Path, *options: object, status: int = 0) -> str:
+    """The output of a short training on a folder."""
+    options = "--data", folder, "--steps", 1, "--batch", 1, "--save-every", 1, *options
+    said = call("train.py", "--model", "segnet", "--output", folder / "run", *options, status=status)
+    return said.stderr if status else said.stdout
+
+
+def label_map(folder: Path) -> Image.Image:
+    """The label map of an image, and what the program says about its numbers."""
+    said = call("predict.py", folder / "run/segnet", folder / "images/0.png", "--output", folder / "x.png")
+    image = Image.open(folder / "x-0.png")
+    image.info["said"] = said.stdout.splitlines()[0]
+    return image
+
+
+@pytest.mark.parametrize(
+    ("masks", "table", "labels", "mode", "said"),
+    [
+        (BLOCKS * 13 + 7, "7 road\n20 car\n33 sky\n", [7, 20, 33], "P", "labels (7 road, 20 car, 33 sky)"),
+        (BLOCKS.astype(np.uint16) * 500, None, [0, 500, 1000], "I;16", "labels (0 0, 500 500, 1000 1000)"),
+        (np.minimum(BLOCKS, 1) * 255, "0 sky 0 0 0\n1 sea 9 9 9", [0, 255], "P", "labels (0 sky, 255 sea)"),
+        (
+            COLOURS[BLOCKS],
+            "rock 0 0 0\nsea 0 160 255\nfire 255 80 0",
+            [0, 1, 2],
+            "P",
+            "class indices (0 rock, 1 ",
+        ),
+    ],
+)
+def test_label_maps_have_the_numbers_of_masks(masks, table, labels, mode, said, tmp_path):
+    folder = folder_of(tmp_path / "d", [masks] * 5, "png", table)
+    printed = train(folder)
+    assert f"images/0.png has the mask {folder}/masks/0.png, and so on." in printed
+    model, image = zoo.from_pretrained(folder / "run/segnet"), label_map(folder)
+    assert (image.mode, image.info["said"][: len(said) + 27]) == (mode, f"Numbers in the label maps: {said}")
+    numbers = model.predict(Image.open(folder / "images/0.png"))
+    assert np.array_equal(image, np.array(labels)[numbers])
+    if mode == "P":
+        colours = np.array(image.getpalette()).reshape(-1, 3)
+        assert [colours[n].tolist() for n in labels] == [entry["colour"] for entry in model.about.classes]
+    kept = [entry.get("label") for entry in model.about.classes]
+    assert kept == (labels if masks.ndim == 2 else [None] * 3)
+    if table and table.startswith("7"):  # a resumed run with other numbers
+        for path in (folder / "masks").iterdir():
+            Image.fromarray(np.array(Image.open(path)) + 1).save(path)
+        (folder / "classes.txt").write_text("8 road\n21 car\n34 sky\n")
+        assert "labels [7, 20, 33], now [8, 21, 34]" in train(folder, "--resume", "--steps", 2, status=1)
+
+
+def test_an_absent_class_stops_training_where_255_may_stand_for_it(tmp_path):
+    masks = [values(*([0, 1, 255] * 8))] * 5
+    names = "background\nroad\ncar\n"
+    folder = folder_of(tmp_path / "d", masks, "png", names)
+    (line,) = train(folder, status=1).splitlines()
+    assert line.startswith("no training mask has car, while 33.3% of the pixels are ignored, because they ha")
+    assert "--allow-absent-classes" in line
+    assert "'255 void 0 0 0'" in line
+    assert not (folder / "run").exists()
+    said = train(folder, "--allow-absent-classes")
+    assert "Pixels for training: 0 background 33.3%, 1 road 33.3%, 2 car 0.0%; ignored 33.3%.\n" in said
+    assert "Not in the training masks: car.\nNot in the validation masks: car.\n" in said
+    report = json.loads((folder / "run/metrics.json").read_text())
+    for split, images in (("train", 4), ("validation", 1)):
+        found = [report[split][key] for key in ("counted_classes", "counted_pixels", "ignored_share")]
+        assert found == [2, images * 128, pytest.approx(1 / 3)]
+    before = (folder / "run/data.png").read_bytes()
+    (folder / "run/data.png").write_bytes(b"looked at")
+    train(folder, "--allow-absent-classes", "--resume", "--steps", 2)
+    assert (folder / "run/data.png").read_bytes() == b"looked at"
+    (folder / "classes.txt").write_text("0 background 0 0 0\n1 road 9 9 9\n2 car 3 3 3\n255 void 0 0 0\n")
+    train(folder, "--overwrite")
+    assert before[:4] == (folder / "run/data.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_255_in_some_masks_and_another_number_in_others_is_not_clear(tmp_path):
+    data = read_folders([folder_of(tmp_path / "a", [values(0, 1), values(0, 255)], "png", "sky\nroad")], 256)
+    with pytest.raises(
+        ValueError, match=r"255 may be a class or mean ignored: .*/a/masks/1\.png, for example, "
+    ):
+        data.check_ignored()
+    void = "0 sky 0 0 0\n1 road 9 9 9\n255 void 0 0 0"
+    read_folders(
+        [folder_of(tmp_path / "b", [values(0, 1), values(0, 255)], "png", void)], 256
+    ).check_ignored()
+
+
+def test_the_mean_iou_needs_two_classes(tmp_path):
+    """Validation masks with one class only."""
+    folder = folder_of(tmp_path / "d", [BLOCKS, BLOCKS, BLOCKS, BLOCKS, BLOCKS * 0])
+    said = train(folder, "--steps", 2)
+    assert "validation mean IoU -\n" in said
+    assert "the best so far" not in said
+    report = json.loads((folder / "run/metrics.json").read_text())["validation"]
+    assert (report["miou"], report["counted_classes"]) == (None, 1)
+    assert f"{'mean IoU':22}{'-':>12}\n" in said
+
+
+# Photographs.
+
+
+def test_photographs_of_an_iphone(tmp_path, monkeypatch):
+    """HEIC with a rotation, a profile of Display P3 and 10 bits; the encoder is for this test only."""
+    heif = pytest.importorskip("pillow_heif", reason="writes HEIC files")
+    picture = np.zeros((32, 48, 3), np.uint8)
+    picture[:16, :16], picture[16:, 24:] = (200, 40, 90), (10, 220, 60)
+    lossless, profile = {"quality": -1, "chroma": 444, "matrix_coefficients": 0}, b"Display P3" * 20
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image = heif.from_bytes("RGB", (48, 32), picture.tobytes())
+    image.save(tmp_path / "a.HEIC", exif=exif.tobytes(), icc_profile=profile, **lossless)
+    heif.from_bytes("RGB;16", (48, 32), (picture.astype(np.uint16) * 257).tobytes()).save(
+        tmp_path / "b.heif", **lossless
+    )
+    for name, expected in (("a.HEIC", np.rot90(picture, -1)), ("b.heif", picture)):
+        found = read_image(tmp_path / name)
+        assert found.mode == "RGB"
+        assert np.abs(np.array(found).astype(int) - expected).max() <= 1
+    assert read_image(tmp_path / "a.HEIC").info["icc_profile"] == profile
+    content = (tmp_path / "a.HEIC").read_bytes()
+    (tmp_path / "c.heic").write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match=r"c\.heic is a damaged HEIC file: "):
+        read_image(tmp_path / "c.heic")
+    monkeypatch.delitem(Image.OPEN, "HEIF")
+    with pytest.raises(
+        ValueError, match=r"a\.HEIC is a HEIC file: .*sips -s format jpeg 'a\.HEIC' --out 'a\.jpg'"
+    ):
+        read_image(tmp_path / "a.HEIC")
