@@ -199,10 +199,7 @@ def test_a_prefix_of_all_names_is_removed():
         with pytest.warns(UserWarning, match="^Removed 'net.0.' from the names of the weights"):
             assert mx.array_equal(load()(x), model(x))
     del state["net.0.classifier.conv.bias"]
-    with (
-        pytest.warns(UserWarning, match="Removed"),
-        pytest.raises(ValueError, match="missing: classifier.conv.b"),
-    ):
+    with pytest.warns(UserWarning, match="Removed"), pytest.raises(ValueError, match="missing: classifier"):
         load_state_dict(other, state)
 
 
@@ -245,9 +242,7 @@ def test_two_copies_of_the_weights_and_none_are_errors():
         f"{start}.{name}": value for start in ("online_model", "ema_model") for name, value in state.items()
     }
     for strict in (True, False):
-        with pytest.raises(
-            ValueError, match="fit without 'ema_model.' and without 'online_model.': pass only"
-        ):
+        with pytest.raises(ValueError, match=r"fit without 'ema_model\.' and without 'online_model\.': pass"):
             load_state_dict(Net(), both, strict=strict)
     with pytest.raises(
         ValueError, match=r"^Net has no parameter with one of these names: a, b\. It has encoder"
@@ -277,7 +272,7 @@ def test_the_state_dict_of_a_checkpoint_is_found_under_any_key():
         UserWarning, match="^Used 'state_dict' of the checkpoint, not 'state_dict_ema'; to use"
     ):
         load_state_dict(Net(), {"arch": "net", "state_dict": state, "state_dict_ema": state})
-    says = r"several dictionaries of arrays: 'G' \(6 arrays\), 'D' \(6 arrays\)\. Choose one: --key NAME .*h\)\[NAME\]"
+    says = r"dictionaries of arrays: 'G' \(6 arrays\), 'D' \(6 arrays\)\. .* --key NAME .*\(path\)\[NAME\]"
     with pytest.raises(ValueError, match=says):
         load_state_dict(Net(), {"G": state, "D": state} | rest)
 
