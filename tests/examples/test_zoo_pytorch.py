@@ -77,9 +77,10 @@ def test_weight_normalisation_is_folded(utils, dim):
 @pytest.mark.filterwarnings("ignore:.*spectral_norm")
 @pytest.mark.parametrize("layer", ["Conv2d", "ConvTranspose2d"])
 def test_spectral_normalisation_and_pruning_are_folded(layer):
-    utils = torch.nn.utils
-    prune = functools.partial(utils.prune.l1_unstructured, name="weight", amount=0.5)
-    for wrap in (utils.spectral_norm, utils.parametrizations.spectral_norm, prune):
+    from torch.nn.utils import prune
+
+    utils, pruned = torch.nn.utils, functools.partial(prune.l1_unstructured, name="weight", amount=0.5)
+    for wrap in (utils.spectral_norm, utils.parametrizations.spectral_norm, pruned):
         twin = wrap(getattr(torch.nn, layer)(4, 4, 3))
         for _ in range(5):
             twin.train()(torch.rand(1, 4, 8, 8))
