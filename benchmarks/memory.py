@@ -3,7 +3,7 @@
     python benchmarks/memory.py            measure and print the table (a minute)
     python benchmarks/memory.py --store    the same, and store the run beside the last one
     python benchmarks/memory.py --quick    the same with small images, to check that the program runs
-    python benchmarks/memory.py --write    write docs/benchmarks.md and README.md from the last stored run
+    python benchmarks/memory.py --write    write docs/benchmarks.md from the last stored run
 
 Each figure is measured in a new process, in two ways: the increase of the process's resident memory since
 the model was made, and the bytes that MLX has allocated. MLX allocates arrays before it computes them, so the
@@ -13,7 +13,6 @@ second figure can be larger. On a GPU only the second one counts.
 import multiprocessing
 import resource
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from mlx_unpool_zoo import SegNet
 
 from mlx_unpool import benchmark
 
-PAGE, README = timing.ROOT / "docs" / "benchmarks.md", timing.ROOT / "README.md"
+PAGE = timing.ROOT / "docs" / "benchmarks.md"
 WRITE = "python benchmarks/memory.py --write"
 INPUTS = {"inference": (1, 512, 512, 3), "training": (2, 256, 256, 3)}
 NAMES = {"unpool": "unpooling", "nearest": "nearest neighbour", "bilinear": "bilinear"}
@@ -62,22 +61,22 @@ def measure_all(quick: bool) -> list[dict[str, Any]]:
     return [{"use": use, "decoder": d, "shape": shape} | p for (d, use, shape), p in zip(tasks, found)]
 
 
-def table(run: dict[str, Any], counts: Sequence[str] = ("resident", "allocated")) -> str:
+def table(run: dict[str, Any]) -> str:
     """Peak memory in MB, with a column for each decoder."""
     lines = []
     for use in INPUTS:
         rows = [row for row in run["rows"] if row["use"] == use]
         label = f"{use}, {'x'.join(map(str, rows[0]['shape']))}"
-        for count in counts:
+        for count in ("resident", "allocated"):
             figures = [f"{row[count] / 1e6:.0f}" for row in rows]
-            lines.append([label + f", {count}" * (len(counts) > 1), *figures])
+            lines.append([f"{label}, {count}", *figures])
     return timing.table(["peak memory in MB", *NAMES.values()], lines)
 
 
 def pages(run: dict[str, Any]) -> dict[Path, str]:
     """The text of each page with this run."""
-    reports = {PAGE: f"{table(run)}\n\n{timing.description([run], 'mlx')}", README: table(run, ["resident"])}
-    return {page: timing.put(page.read_text(), WRITE, report) for page, report in reports.items()}
+    report = f"{table(run)}\n\n{timing.description([run], 'mlx')}"
+    return {PAGE: timing.put(PAGE.read_text(), WRITE, report)}
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python benchmarks/mlx_nn.py            measure and print the tables (about 3 minutes)
     python benchmarks/mlx_nn.py --store    the same, and store the run beside the last one
     python benchmarks/mlx_nn.py --quick    the same with small arrays, to check that the program runs
-    python benchmarks/mlx_nn.py --write    write the tables of docs/benchmarks.md and README.md
+    python benchmarks/mlx_nn.py --write    write the tables of docs/benchmarks.md
 
 The pages show the last two stored runs, of each row the one with the smaller ratio. The runs must be
 ten minutes apart. A cell says "machine busy" if the elapsed time is more than 15 % above the CPU time.
@@ -28,7 +28,7 @@ from harness import program, timing
 import mlx_unpool
 from mlx_unpool import benchmark
 
-USERS_PAGE, README = timing.ROOT / "docs" / "benchmarks.md", timing.ROOT / "README.md"
+PAGE = timing.ROOT / "docs" / "benchmarks.md"
 WRITE = "python benchmarks/mlx_nn.py --write"
 TURNS = 3  # of at least three runs each
 
@@ -101,9 +101,14 @@ MEASURES = {
 }
 # Rows of the other tables, as far as the stored runs have them
 SIX = ["2x2/2", "3x3/2", "3x3/1", "5x5/1", "2x2/2, float16", "2x2x2/2"]
-README_CASES = [*SIX[:3], "8x112x112x64, 2x2/2", "8x112x112x64, 3x3/2", "8x28x28x128, 3x3/1"]
-MEMORY = [*SIX, *README_CASES[3:], "8x20x20x128, 5x5/1", "8x112x112x64, 2x2/2, float16"]
-MEMORY += ["8x224x224x3, 2x2/2", "8x112x112x3, 3x3/2", "2x32x32x32x32, 2x2x2/2"]
+MEMORY = [*SIX, "8x112x112x64, 2x2/2", "8x112x112x64, 3x3/2", "8x28x28x128, 3x3/1"]
+MEMORY += [
+    "8x20x20x128, 5x5/1",
+    "8x112x112x64, 2x2/2, float16",
+    "8x224x224x3, 2x2/2",
+    "8x112x112x3, 3x3/2",
+    "2x32x32x32x32, 2x2x2/2",
+]
 NAMES = {
     "sppf": "SPPF block of YOLOv5",
     "googlenet": "GoogLeNet",
@@ -247,21 +252,6 @@ def bytes_table(_: list[dict[str, Any]]) -> str:
     return f"{timing.table(header, lines)}\n\n{counts}"
 
 
-def readme_table(runs: list[dict[str, Any]]) -> str:
-    """The table of README.md."""
-    found = {m: {row["case"]: row for row in confirmed(runs, m)} for m in MEASURES}
-    lines = [
-        [name, *(timing.factor(ratio(rows[name], measure)) for measure, rows in found.items())]
-        for name in README_CASES
-        if all(name in rows for rows in found.values())
-    ]
-    (step,) = (row for row in confirmed(runs, "step") if row["model"] == "sppf")
-    lines.append(
-        ["YOLO's SPPF block (three 5x5/1 pools), a training step", "", timing.factor(ratio(step, "step"))]
-    )
-    return timing.table(["speed-up", *MEASURES], lines)
-
-
 def machine(runs: list[dict[str, Any]]) -> str:
     """The machine and the version of MLX."""
     return timing.description(runs, "mlx")
@@ -273,10 +263,10 @@ TABLES |= {"memory": memory_table, "bytes": bytes_table}
 
 def pages(runs: list[dict[str, Any]]) -> dict[Path, str]:
     """The text of each page with the tables of these runs."""
-    page = USERS_PAGE.read_text()
+    page = PAGE.read_text()
     for name, table in TABLES.items():
         page = timing.put(page, f"{WRITE}: {name}", table(runs))
-    return {USERS_PAGE: page, README: timing.put(README.read_text(), WRITE, readme_table(runs))}
+    return {PAGE: page}
 
 
 def report(run: dict[str, Any]) -> str:

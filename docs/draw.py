@@ -1,13 +1,11 @@
-"""Draw the pictures of the README: docs/hero.png, docs/hair.png, docs/hair.webp and docs/edges.png.
+"""Draw pictures of the README: docs/hair.png, docs/hair.webp and docs/edges.png.
 
-    make demo && python docs/draw.py demo
     python docs/draw.py examples/zoo/mlx_unpool_zoo/page/portrait.jpg hair
     python docs/draw.py
 
-The first command draws two test scenes of the demo, chosen because together they have all four digits, with
-closed outlines. The arguments of the second one are a square photograph, of which the upper half is shown
-(here the astronaut of make hair: NASA, public domain), and a model. The third one draws the feature maps
-of the first tour. Titles are readable on light and on dark pages, and on a telephone.
+The arguments of the first command are a square photograph, of which the upper half is shown (here the
+astronaut of make hair: NASA, public domain), and a model. The second one draws the feature maps of the first
+tour. Titles are readable on light and on dark pages, and on a telephone.
 """
 
 import json
@@ -27,14 +25,13 @@ import hair
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
-from common.digit_scenes import scenes_to_evaluate
-from common.drawing import GREY, colour_map, frame
+from common.drawing import GREY, frame
 from common.images import read_image
 from mlx_unpool_zoo.pictures import array_of
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
-SCENES, PART = [5, 4], np.s_[:280, 90:370]  # the scenes of hero.png, and the part of the photograph
+PART = np.s_[:280, 90:370]  # of the photograph
 
 
 def draw(name: str, columns: dict[str, Any], width: int, font: int, top: float, **options: Any) -> None:
@@ -55,17 +52,6 @@ def draw(name: str, columns: dict[str, Any], width: int, font: int, top: float, 
     figure.savefig(target, dpi=108, transparent=True)
     with Image.open(target) as drawn:
         (drawn if name == "hair.png" else drawn.quantize(256)).save(target, optimize=True)
-
-
-def hero(folder: str) -> None:
-    """Input, truth and the predictions of both decoders, one row per scene."""
-    data = scenes_to_evaluate("test", max(SCENES) + 1)
-    images, truth = zip(*(data.pairs[n] for n in SCENES))
-    columns = {"input": images, "truth": truth}
-    for title, run in (("with\nunpooling", "unpool-seed0"), ("with nearest\nneighbour", "nearest-seed0")):
-        columns[title] = [*map(zoo.from_pretrained(Path(folder, run, "segnet")).predict, images)]
-    options = {"cmap": colour_map(data.classes), "vmin": 0, "vmax": len(data.classes) - 1}
-    draw("hero.png", columns, 480, 17, 46, interpolation="nearest", **options)
 
 
 def recoloured(path: str, name: str) -> None:
@@ -111,5 +97,4 @@ def edges() -> None:
 
 
 if __name__ == "__main__":
-    draw_one = (edges, hero, recoloured)[len(sys.argv) - 1]
-    draw_one(*sys.argv[1:])
+    recoloured(*sys.argv[1:]) if sys.argv[1:] else edges()

@@ -44,7 +44,7 @@ class SegNet(nn.Module):
     def __init__(self):
         super().__init__()
         self.encoder = [block(3, 16), block(16, 32)]
-        self.pool = mlx_unpool.MaxPool2d(2, return_indices=True, index_format="window")
+        self.pool = mlx_unpool.MaxPool2d(2, return_indices=True)
         self.unpool = mlx_unpool.MaxUnpool2d.from_pool(self.pool)
         self.decoder = [block(32, 16), nn.Conv2d(16, 5, 3, padding=1)]
 

@@ -14,7 +14,8 @@
     const Elements<N> w = elements_of<N>(at.w * SW - PW, KW, DW, PW, W);
     const bool after = d.start >= D || h.start >= H || w.start >= W;
     const bool empty = after || (DD > 1 && is_empty(d)) || (DH > 1 && is_empty(h)) || (DW > 1 && is_empty(w));
-    const N left = position_of(w, w.first), length = position_of(w, w.last) - left;
+    const N left = position_of(w, w.first), length = empty ? N(-1) : position_of(w, w.last) - left;
+    const int height = empty ? 0 : H, width = empty ? 0 : W; // 0, because the products of far elements could overflow
 
     // Comparison. Indices outside the plane are ignored by every kernel.
     const auto given = indices + ((((at.b * OD + at.d) * OH + at.h) * OW + at.w) * C + at.c);
@@ -24,13 +25,11 @@
       const bool valid = N(given[v]) >= 0 && N(given[v]) < N(D) * H * W;
       const N index = valid ? N(given[v]) : N(0);
       bool in_window = false;
-      if (!empty) {
-        #pragma unroll
-        for (int row = 0; row < KD * KH; ++row) {
-          const N line = position_of(d, nearest(d, row / KH)) * H + position_of(h, nearest(h, row % KH));
-          const N ahead = index - (line * W + left);
-          in_window |= (ahead >= 0) & (ahead <= length) & (DW == 1 || ahead % DW == 0);
-        }
+      #pragma unroll
+      for (int row = 0; row < KD * KH; ++row) {
+        const N line = position_of(d, nearest(d, row / KH)) * height + position_of(h, nearest(h, row % KH));
+        const N ahead = index - (line * width + left);
+        in_window |= (ahead >= 0) & (ahead <= length) & (DW == 1 || ahead % DW == 0);
       }
       outside |= valid & !in_window;
     }

@@ -89,6 +89,7 @@ def test_functions_and_layers_name_a_wrong_argument(kind, rank, needed, row):
 # Calls with one mistake: arguments, options, the error, the argument and parts of the message.
 LINE, SMALL, SQUARE = mx.zeros((1, 4, 1)), mx.zeros((1, 3, 3, 1)), mx.zeros((1, 4, 4, 1))
 L32, I32, U8 = LINE.astype(mx.int32), SQUARE.astype(mx.int32), SQUARE.astype(mx.uint8)
+SAME = SQUARE, I32, 3, 2, "same"
 SAMPLES = {"random_samples": mx.zeros((1, 1, 2))}
 TAKE_3 = {"output_size": 3}
 NO_ARRAYS = np.zeros((1, 4, 1)), [[1.0]], None, 3.0
@@ -160,6 +161,8 @@ CALLS = {
             {"output_size": (1, 2, 11, 13)},
             *(ValueError, "output_size", "(1, 2, 11, 13). If the array is channels first, pass data_format="),
         ),
+        ((*SAME, (6, 8)), {}, ValueError, "output_size", "'same'", "7 to 8, 7 to 8", "(6, 8)"),
+        (SAME, {}, ValueError, "output_size", "padding='same'", "output_size=x.shape"),
         ((SQUARE, I32, None), {}, ValueError, "output_size", "kernel_size"),
         ((SQUARE, U8, None), {"output_size": 8}, ValueError, "kernel_size", "uint8"),
         *(
@@ -204,6 +207,7 @@ CALLS = {
         ((U8, (6, 8)), {}, ValueError, "kernel_size", "be given for window indices"),
         ((U8, (7, 7), 3, 2, 1), {}, ValueError, "indices", "0 at (0, 0, 0, 0)"),  # which is padding
         ((L32, (8,)), {"stride": 2}, ValueError, "stride", "'kernel_size' is None"),
+        ((L32 + 4, (4,), 4, 1, "same"), {}, ValueError, "indices", "with W 4 to 4 have this pooled size."),
     ],
     "convert_indices": [
         ((I32, "torch", "flat", (4, 4)), {}, ValueError, "source", "'torch'"),
@@ -241,22 +245,6 @@ CALLS = {
 def test_functions_name_what_is_wrong(caller, row):
     arguments, options, error, *parts = row
     fails(lambda: getattr(mlx_unpool, caller)(*arguments, **options), error, caller, *parts)
-
-
-def test_unpooling_with_same_needs_the_size_that_was_pooled():
-    x = mx.zeros((2, 7, 8, 3))
-    values, indices = mlx_unpool.max_pool2d(x, 3, 2, "same", return_indices=True)
-    for size in ((7, 7), (7, 8), (8, 8), (8, 7)):
-        assert mlx_unpool.max_unpool2d(values, indices, 3, 2, "same", output_size=size).shape[1:3] == size
-    for size in ((6, 8), (9, 8), (7, 9), (7, 6)):
-        unpool = lambda size=size: mlx_unpool.max_unpool2d(values, indices, 3, 2, "same", output_size=size)
-        fails(unpool, ValueError, "max_unpool2d", "output_size", "'same'", "7 to 8, 7 to 8", str(size))
-    unpool = lambda: mlx_unpool.max_unpool2d(values, indices, 3, 2, "same")
-    fails(unpool, ValueError, "max_unpool2d", "output_size", "padding='same'", "output_size=x.shape")
-    values, indices = mlx_unpool.max_pool1d(LINE, 4, 1, "same", return_indices=True)
-    assert mlx_unpool.max_unpool1d(values, indices, 4, 1, "same").shape == LINE.shape
-    wrong = lambda: mlx_unpool.check_indices(indices + 4, (4,), 4, 1, "same")
-    fails(wrong, ValueError, "check_indices", "indices", "Inputs with W 4 to 4 have this pooled size.")
 
 
 CIRCULAR: list = [2]

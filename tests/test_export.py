@@ -110,9 +110,9 @@ def operations(function, inputs: list[mx.array]) -> set[str]:
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name[:3] in ("max", "ada")])
 def test_an_export_for_metal_computes_in_kernels_only(name):
-    others = operations(*FUNCTIONS[name]) - {"CustomKernel"}
-    assert others < operations(*FUNCTIONS[name])
-    assert others <= {"Reshape", "View", "ExpandDims", "Broadcast"}  # which copy nothing
+    found = operations(*FUNCTIONS[name])
+    assert "CustomKernel" in found
+    assert found <= {"CustomKernel", "Reshape", "View", "ExpandDims", "Broadcast"}  # which copy nothing
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "convert_indices"])

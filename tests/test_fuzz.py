@@ -27,8 +27,6 @@ NONSENSE = [
     *((2.0, 2), (True, 1), (None, -2), mx.array(2), mx.array([2, 2]), np.float32(2), np.array([2, 2])),
 ]
 NUMBERS = ("kernel_size", "stride", "padding", "dilation")
-FLAGS = ("ceil_mode", "return_indices")
-WORDS = ("index_format", "data_format")
 
 
 def is_refused(call: Callable[[], object]) -> None:
@@ -46,44 +44,45 @@ def call_of(name: str, rank: int, as_layer: bool, arrays: list[mx.array], option
     return getattr(mlx_unpool, f"{name.title().replace('_', '')}{rank}d")(**options)(*arrays, **at_call)
 
 
-@draws(200)
-@given(SEEDS, st.sampled_from((*NUMBERS, *FLAGS, *WORDS)), st.sampled_from(NONSENSE), st.booleans())
-@example(0, "data_format", np.array([2, 2]), False)  # == gives an array
-@example(0, "ceil_mode", mx.array([2, 2]), True)
-def test_pooling(seed, name, value, as_layer):
-    (case,) = generated_cases(1, seed)
-    options = dict(zip(NUMBERS, (*case.parameters, case.pool.dilation))) | case.data_format
-    options |= {"ceil_mode": case.pool.ceil_mode, "return_indices": seed % 2 == 0, name: value}
-    is_refused(lambda: call_of("max_pool", case.layout.rank, as_layer, [case.x], options))
-
-
-# Of adaptive and fractional pools and of conversions
-OTHERS = {
+ARGUMENTS = {  # of pools and of conversions
+    "max_pool": (*NUMBERS, "ceil_mode", "return_indices", "index_format", "data_format"),
     "adaptive_max_pool": ("output_size", "return_indices", "data_format"),
     "fractional_max_pool": ("kernel_size", "output_size", "return_indices", "data_format", "random_samples"),
     "convert_indices": ("source", "target", "output_size", *NUMBERS, "data_format", "target_data_format"),
 }
 
 
-@draws(150)
-@given(SEEDS, st.sampled_from([(f, name) for f in OTHERS for name in OTHERS[f]]), st.sampled_from(NONSENSE))
-def test_other_functions(seed, argument, value):
+@draws(350)
+@given(
+    SEEDS,
+    st.sampled_from([(f, a) for f, names in ARGUMENTS.items() for a in names]),
+    st.sampled_from(NONSENSE),
+)
+@example(0, ("max_pool", "data_format"), np.array([2, 2]))  # == gives an array
+@example(0, ("max_pool", "ceil_mode"), mx.array([2, 2]))
+def test_pooling_and_conversions(seed, argument, value):
     function, name = argument
-    adaptive, fractional = irregular_cases(2, seed)
-    case = fractional if function.startswith("fractional") else adaptive
-    options = {"output_size": case.cells, **case.data_format}
-    if function == "convert_indices":
-        options = {"output_size": case.size, "source": "flat", "target": "window", "kernel_size": 2}
-        indices = case.max_pool(case.x)[1]
-        is_refused(lambda: mlx_unpool.convert_indices(indices, **options | case.data_format | {name: value}))
+    (equal,), (adaptive, fractional) = generated_cases(1, seed), irregular_cases(2, seed)
+    case = {"max_pool": equal, "fractional_max_pool": fractional}.get(function, adaptive)
+    if case is equal:
+        options = dict(zip(NUMBERS, (*case.parameters, case.pool.dilation)))
+        options |= {"ceil_mode": case.pool.ceil_mode, "return_indices": seed % 2 == 0}
     else:
-        options |= ({"kernel_size": case.kernel} if case.kernel else {}) | {name: value}
+        options = {"output_size": case.cells} | ({"kernel_size": case.kernel} if case.kernel else {})
+    options |= case.data_format | {name: value}
+    if function == "convert_indices":
+        given = {"output_size": case.size, "source": "flat", "target": "window", "kernel_size": 2}
+        indices = case.max_pool(case.x)[1]
+        is_refused(lambda: mlx_unpool.convert_indices(indices, **given | case.data_format | {name: value}))
+    else:
         for as_layer in (False, True)[: 2 - (name == "random_samples")]:
             is_refused(lambda a=as_layer: call_of(function, case.layout.rank, a, [case.x], dict(options)))
 
 
 @draws(200)
-@given(SEEDS, st.sampled_from((*NUMBERS, "output_size", WORDS[1])), st.sampled_from(NONSENSE), st.booleans())
+@given(
+    SEEDS, st.sampled_from((*NUMBERS, "output_size", "data_format")), st.sampled_from(NONSENSE), st.booleans()
+)
 @example(0, "data_format", np.array([2, 2]), False)
 def test_unpooling(seed, name, value, as_layer):
     (case,) = generated_cases(1, seed)

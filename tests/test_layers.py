@@ -22,19 +22,14 @@ ALL = {"kernel_size": (3, 2), "stride": 2, "padding": (1, 0), "dilation": (1, 2)
 ALL |= {"return_indices": True, "index_format": "window", **FIRST}
 
 
+ALONE, RATIO = "return_indices=False", "output_ratio=(0.5, 0.6)"
 # a layer, its arguments in its repr
 REPRS = [
     (MaxPool2d(2), "kernel_size=2, stride=2, padding=0, return_indices=False"),
-    (
-        MaxPool2d([np.int64(2), 2], np.int32(3)),
-        "kernel_size=(2, 2), stride=3, padding=0, return_indices=False",
-    ),
+    (MaxPool2d([np.int64(2), 2], np.int32(3)), f"kernel_size=(2, 2), stride=3, padding=0, {ALONE}"),
     # A list could be changed unnoticed.
-    (
-        MaxPool2d(3, 2, ([0, 1], [2, 0])),
-        "kernel_size=3, stride=2, padding=((0, 1), (2, 0)), return_indices=False",
-    ),
-    (MaxPool2d(3, padding=[[0, 1], 1]), "kernel_size=3, stride=3, padding=((0, 1), 1), return_indices=False"),
+    (MaxPool2d(3, 2, ([0, 1], [2, 0])), f"kernel_size=3, stride=2, padding=((0, 1), (2, 0)), {ALONE}"),
+    (MaxPool2d(3, padding=[[0, 1], 1]), f"kernel_size=3, stride=3, padding=((0, 1), 1), {ALONE}"),
     (MaxUnpool2d(3, 2, "same"), "kernel_size=3, stride=2, padding='same'"),
     (MaxPool2d(**ALL), ", ".join(f"{name}={value!r}" for name, value in ALL.items())),
     (
@@ -46,10 +41,7 @@ REPRS = [
         mlx_unpool.AdaptiveMaxPool3d([None, 2, 3], **WITH_INDICES, **FIRST),
         "output_size=(None, 2, 3), return_indices=True, data_format='channels_first'",
     ),
-    (
-        FractionalMaxPool2d(2, output_ratio=(0.5, 0.6)),
-        "kernel_size=2, output_size=None, output_ratio=(0.5, 0.6), return_indices=False",
-    ),
+    (FractionalMaxPool2d(2, output_ratio=(0.5, 0.6)), f"kernel_size=2, output_size=None, {RATIO}, {ALONE}"),
 ]
 
 

@@ -9,14 +9,7 @@ import pytest
 from support.arrays import FLOATS, to_numpy
 
 import mlx_unpool
-from mlx_unpool import (
-    adaptive_max_pool1d,
-    fractional_max_pool2d,
-    max_pool1d,
-    max_pool2d,
-    max_unpool1d,
-    max_unpool2d,
-)
+from mlx_unpool import fractional_max_pool2d, max_pool1d, max_pool2d, max_unpool2d
 
 INF, NAN = math.inf, math.nan
 total = lambda call: lambda x: call(x).sum()
@@ -91,42 +84,14 @@ def test_elements_outside_the_input_cost_nothing():
     assert same(indices, [-1] * 10)
 
 
-# Line, kernel_size, stride, padding, dilation, values, flat and window indices, unpooled line, gradient
-ONES, FIRST = [1] * 5, [1, 0, 0, 0, 0]
-UNPOOLED = {
-    "far apart": (ONES, 2, 2**23, 2**24, 2**24, [1, -INF, 1], [0, -1, 0], [1, 0, 0], FIRST, [2, 0, 0, 0, 0]),
-    "farther": (ONES, 2, 2**29, 2**30, 2**30, [1, -INF, 1], [0, -1, 0], [1, 0, 0], FIRST, [2, 0, 0, 0, 0]),
-    "one position": (ONES, 3, 2**23, 2**24, 2**23, [1] * 3, [0] * 3, [2, 1, 0], FIRST, [3, 0, 0, 0, 0]),
-    "one window": ([0, 2, 4, 1, 3], 2, 7, 3, 4, [2], [1], [1], [0, 2, 0, 0, 0], [0, 1, 0, 0, 0]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", UNPOOLED)
-def test_windows_that_start_in_the_padding(name):
-    numbers, *window, dilation, values, flat, offsets, full, gradient = UNPOOLED[name]
-    x, pool = line(numbers), partial(max_pool1d, dilation=dilation)
-    for index_format, expected in (("flat", flat), ("window", offsets)):
-        found, indices = pool(x, *window, return_indices=True, index_format=index_format)
-        assert same(found, values)
-        assert same(indices, expected)
-        assert same(max_unpool1d(found, indices, *window, 5, dilation=dilation), full)
-    assert same(mx.grad(total(lambda x: pool(x, *window)))(x), gradient)
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_sums_of_16_bit_cotangents_are_exact(dtype):
-    """In 16 bits 2,048 + 1 is 2,048, or 256 + 1 is 256."""
-    x = line([0] * 3999 + [1] + [0] * 3999, dtype)
-    assert mx.array_equal(mx.grad(total(lambda x: max_pool1d(x, 4000, 1)))(x), 4000 * x)
-
-
 def test_adaptive_windows_of_long_axes():
     """The products of the formula, up to 5 * 10^9, need 64 bits."""
     x = mx.arange(100_000.0)
     starts = np.arange(50_001) * 100_000 // 50_001
     stops = -(-np.arange(1, 50_002) * 100_000 // 50_001)
-    assert same(adaptive_max_pool1d(x[:, None], 50_001), stops - 1)
-    assert same(adaptive_max_pool1d(-x[:, None], 50_001), -starts)
+    pool = lambda x: mlx_unpool.adaptive_max_pool1d(x[:, None], 50_001)
+    assert same(pool(x), stops - 1)
+    assert same(pool(-x), -starts)
 
 
 @pytest.mark.parametrize("rank", [2, 3])
@@ -170,15 +135,3 @@ def test_samples_of_16_bits_are_those_of_32_bits():
     x, u = mx.random.normal((1, 1, 2000, 1)), mx.array([[[0, 0.3]]], mx.float16)
     pool = lambda u: fractional_max_pool2d(x, (1, 2), output_size=(1, 1500), random_samples=u)
     assert mx.array_equal(pool(u), pool(u.astype(mx.float32)))
-
-
-@pytest.mark.parametrize("length", [30, 3000])
-def test_nan_at_both_ends_of_a_padded_axis(length):
-    """A window that extends beyond the axis must not count its last element twice."""
-    x = line([NAN, *[0] * (length - 2), NAN])
-    for dilation in (1, 2):
-        _, indices = max_pool1d(x, 3, 1, 2, dilation=dilation, return_indices=True)
-        windows = [range(p, p + 2 * dilation + 1, dilation) for p in range(-2, length + 2 - 2 * dilation)]
-        for window, index in zip(windows, indices.reshape(-1).tolist(), strict=True):
-            ends = [end for end in (length - 1, 0) if end in window]
-            assert index == ends[0] if ends else index in window

@@ -51,7 +51,7 @@ def public_names(package):
 
 
 def markdown():
-    folders = "", "docs", "metal", "examples", "examples/deploy", "tests/metal"
+    folders = "", "docs", "metal", "benchmarks", "examples", "examples/deploy", "tests/metal"
     return [path for folder in folders for path in (ROOT / folder).glob("*.md")]
 
 

@@ -14,7 +14,7 @@ from helpers.programs import EXAMPLES, call, environment
 FOLDERS = {"train": "--output {}", "brain_segment": "no_scan.nii.gz --output {}"}
 FILES = {
     "predict": "no_model no_picture.png --output {}",
-    "hair": "no_picture.png --output {}",
+    "hair": "--output {}",
     "export": "no_model {} --shape 1",
 }
 

@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import multiprocessing
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 from helpers.small_models import small_model
 from helpers.tflite_files import constants_of, tflite_of
 from mlx_unpool_zoo.published import PUBLISHED, Published
+from PIL import Image
 
 AUTHORS = "https://example.org/authors", "MIT", "https://example.org/LICENSE"
 
@@ -62,6 +64,17 @@ def server(tmp_path, tmp_path_factory, monkeypatch) -> Iterator[Any]:
     made.shutdown()
     made.server_close()
     assert not (tmp_path / "hub").exists()
+
+
+def test_the_lines_of_the_first_page_run(server, tmp_path, monkeypatch):
+    page = (Path(__file__).parents[2] / "README.md").read_text()
+    (block,) = [code for code in re.findall(r"```py\n(.*?)```", page, re.DOTALL) if "from_pretrained" in code]
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (40, 30)).save("photo.jpg")
+    names: dict[str, Any] = {}
+    exec(block, names)
+    assert names["mask"].shape == (30, 40)
+    assert server.requests == ["/good/hair.tflite"]
 
 
 def test_published_weights_are_downloaded_and_converted_once(server, tmp_path, capfd, monkeypatch):

@@ -115,6 +115,11 @@ def test_the_example_of_a_port_agrees_with_pytorch_and_is_the_one_of_the_page():
     comparison = next(code for code in others if "compare_port(" in code)
     for code in (original, port.partition("\n\n\n")[2], *comparison.split("\n\n")):
         assert code.strip() in script
+    (changes,) = re.findall(r"```diff\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    before, after = script.split("\nclass SegNet(")
+    for line in changes.splitlines():
+        parts = {"-": [before], "+": [after], " ": [before, after]}[line[0]]
+        assert all(line[1:] in map(str.strip, part.splitlines()) for part in parts), line
 
 
 CONVOLUTIONS = ("Conv1d", "Conv3d", "ConvTranspose1d", "ConvTranspose3d")

@@ -26,12 +26,11 @@ from harness import timing
 VIEWS = {"AsStrided", "Broadcast", "Copy", "ExpandDims", "Flatten", "Reshape", "Slice", "Split"}
 VIEWS |= {"Squeeze", "StopGradient", "Transpose", "Unflatten"}
 STRIDED, RESHAPING = {"AsStrided", "Slice", "Transpose"}, {"Flatten", "Reshape"}
+Function = Callable[..., Any]
 FUSED = {"AsType", "Divide", "Equal", "Multiply"}  # by mx.compile, of those in mlx.nn's pools
 
 
-def graph_cost(
-    function: Callable[..., Any], *arrays: mx.array, compiled: bool = False
-) -> tuple[int, int, int]:
+def graph_cost(function: Function, *arrays: mx.array, compiled: bool = False) -> tuple[int, int, int]:
     """Bytes that a function's primitives move, with a perfect cache and without one, and kernel launches.
 
     Creating a view counts as 0 bytes. A primitive that reads a view reads each element of the underlying
@@ -76,20 +75,11 @@ def graph_cost(
     return totals[0], totals[1], launches
 
 
-def kernel_cost(function: Callable[..., Any], *arrays: mx.array) -> tuple[int, int, int]:
+def kernel_cost(function: Function, *arrays: mx.array) -> tuple[int, int, int]:
     """Bytes that this library's kernels move, bytes of the lines that SIMD groups access, and launches."""
-    device = emulator.Emulator()
-    device.count = True
-    with device.installed():
-        mx.eval(function(*arrays))
-    unique = touched = 0
-    for launch, report in zip(device.launches, device.reports, strict=True):
-        constant = {p["name"] for p in launch.parameters if "constant" in p["type"].split()}
-        for (name, _), traffic in report.traffic.items():
-            if name not in constant:
-                unique += traffic["unique_bytes"]
-                touched += 128 * traffic["simd_lines"]
-    return unique, touched, len(device.launches)
+    device = emulator.counted(lambda: function(*arrays))
+    unique, lines = (sum(t[key] for _, t in device.traffic()) for key in ("unique_bytes", "simd_lines"))
+    return unique, 128 * lines, len(device.launches)
 
 
 def counted(case: mlx_nn.Case) -> dict[str, Any]:
@@ -98,10 +88,7 @@ def counted(case: mlx_nn.Case) -> dict[str, Any]:
     pools = case.pools()
     cotangent = mx.ones_like(pools["mlx.nn"](x))
     mx.eval(x, cotangent)
-
-    def both(who: str) -> Callable[..., Any]:
-        return lambda x, cotangent: [y[0] for y in mx.vjp(pools[who], [x], [cotangent])]
-
+    both = lambda who: lambda x, cotangent: [y[0] for y in mx.vjp(pools[who], [x], [cotangent])]
     figures = {"mlx.nn": graph_cost(both("mlx.nn"), x, cotangent)}
     figures["mlx.nn, compiled"] = graph_cost(both("mlx.nn"), x, cotangent, compiled=True)
     figures["ours"] = kernel_cost(both("ours"), x, cotangent)

@@ -15,6 +15,7 @@ from typing import Any
 
 import metal_host
 import mlx.core as mx
+import numpy as np
 from metal_host import Launch
 
 from mlx_unpool import _backends
@@ -107,17 +108,34 @@ class Emulator:
 
     def run(self, launch: Launch, inputs: list[mx.array]) -> list[mx.array]:
         """Run a launch and return its outputs."""
-        options = {name: getattr(self, name) for name in ("shuffle", "shift", "flush", "count")}
-        outputs, report = metal_host.run(launch, inputs, **options)
+        order = None
+        if self.shuffle is not None:
+            order = np.random.default_rng(self.shuffle).permutation(launch.threads)
+        with metal_host.Run(launch, inputs, self.shift) as running:
+            report = running.walk(order, count=self.count, flush=self.flush)
+            outputs = running.outputs()
         self.reports.append(report)
         if self.must_be_clean:
             assert report.clean, f"{launch.name}: {report.first} unwritten: {report.unwritten}"
         return outputs
 
+    def traffic(self) -> Iterator[tuple[tuple[str, str], dict[str, int]]]:
+        """What each launch read from or wrote to each buffer that is not in constant memory."""
+        for launch, report in zip(self.launches, self.reports, strict=True):
+            yield from (each for each in report.traffic.items() if each[0][0] not in launch.constants)
+
     def problems(self) -> set[str]:
         """The kinds of failures of all launches."""
         found = {line.split(":")[0] for report in self.reports for line in report.first}
         return found | {"unwritten" for report in self.reports if report.unwritten}
+
+
+def counted(call: Callable[[], Any]) -> Emulator:
+    """A device that has run a call and counted its traffic."""
+    device = Emulator(count=True)
+    with device.installed():
+        mx.eval(call())
+    return device
 
 
 def launch_of(kernel: Any, inputs: list[mx.array], options: dict[str, Any]) -> Launch:

@@ -2,7 +2,7 @@
 
 MLX writes a kernel's full source when a call is traced for export, which needs no Metal (``launches_of``). It
 compiles as C++14 with a replacement for Apple's headers (``shim/``) and MLX's own Metal headers from the
-installed wheel. ``run`` runs a launch in natural or shuffled order of threads and reports accesses out of
+installed wheel. ``Run`` runs a launch in natural or shuffled order of threads and reports accesses out of
 bounds, conflicts between threads, unwritten output bytes, undefined behaviour and the 128-byte lines touched.
 """
 
@@ -33,15 +33,12 @@ MLX_INCLUDE = Path(mx.__file__).parent / "include"
 COMPILER = "g++"
 RUNS_HERE = sys.platform == "linux" and shutil.which(COMPILER) is not None
 CACHE = Path(tempfile.gettempdir()) / f"mlx-unpool-kernels-{os.getuid()}"
-FAILURES = (  # in the order of trace.cpp
-    "no failure",
-    "access out of bounds",
-    "write to an input",
-    "second write to one place",
+FAILURES = ("no failure", "access out of bounds", "write to an input", "second write to one place")
+FAILURES += (
     "read of an output",
     "atomic and plain access to one place",
     "undefined behaviour",
-)
+)  # of trace.cpp
 TRAFFIC = ("bytes", "simd_lines", "group_lines", "unique_bytes")  # of a buffer in one direction
 _NAMES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 NUMPY = {getattr(mx, name): getattr(np, name) for name in ("float32", "float16", *_NAMES)}
@@ -314,11 +311,6 @@ def _memory(x: mx.array) -> np.ndarray:
     return np.asarray(memoryview(x.view(mx.uint16) if x.dtype == mx.bfloat16 else x))
 
 
-def buffer_of(x: mx.array) -> np.ndarray:
-    """The elements of an array as a kernel reads them from memory."""
-    return np.ascontiguousarray(_memory(x))
-
-
 def _misalignment(view: np.ndarray) -> int:
     return view.__array_interface__["data"][0] % ALIGNMENT
 
@@ -366,7 +358,11 @@ class Run:
     """A context in which the buffers of a launch are in memory and its threads can run."""
 
     def __init__(self, launch: Launch, arrays: Sequence[mx.array | None], shift: int | None = 0) -> None:
-        """``arrays``: the inputs; None stands for zeros that take no memory. ``shift``: see ``run``."""
+        """``arrays``: the inputs; None stands for zeros that take no memory.
+
+        ``shift``: how many elements after a fully aligned address each input begins; None for the offset of
+        the array itself.
+        """
         compile_launches([launch])
         self.launch = launch
         self.function = _functions[launch.text, launch.optimised]
@@ -376,15 +372,15 @@ class Run:
         for x, (shape, dtype), with_shape in zip(arrays, launch.inputs, launch.with_shape):
             constant = launch.buffers[len(self.starts)] in launch.constants
             offset = (0 if constant else shift) * dtype.size if shift is not None else offset_of(x)
-            self._add(prod(shape) * dtype.size, None if x is None else buffer_of(x), offset)
+            contents = None if x is None else np.ascontiguousarray(_memory(x))
+            self._add(prod(shape) * dtype.size, contents, offset)
             if with_shape:
                 self._add(4 * len(shape), np.array(shape, np.int32))
         self.input_count = len(self.starts)
         for shape, dtype in launch.outputs:
-            filled = launch.init_value is not None
-            self._add(
-                prod(shape) * dtype.size, np.full(shape, launch.init_value, NUMPY[dtype]) if filled else None
-            )
+            value = launch.init_value
+            contents = None if value is None else np.full(shape, value, NUMPY[dtype])
+            self._add(prod(shape) * dtype.size, contents)
 
     def _add(self, size: int, contents: np.ndarray | None, offset: int = 0) -> None:
         base = tracer().trace_allocate(len(self.starts), size + offset)
@@ -458,25 +454,3 @@ class Run:
     def __exit__(self, *_: object) -> None:
         for start, size, offset in zip(self.starts, self.sizes, self.offsets):
             tracer().trace_free(start - offset, size + offset)
-
-
-def run(
-    launch: Launch,
-    arrays: Sequence[mx.array],
-    *,
-    shuffle: int | None = None,
-    count: bool = False,
-    flush: bool = False,
-    shift: int | None = None,
-) -> tuple[list[mx.array], Report]:
-    """Run a whole launch and return its outputs and a report.
-
-    ``shuffle``: the seed of the order of threads; None for the natural order. ``shift``: how many elements
-    after a fully aligned address each input begins; None for the offset of the array itself.
-    """
-    order = None
-    if shuffle is not None:
-        order = np.random.default_rng(shuffle).permutation(launch.threads)
-    with Run(launch, arrays, shift) as running:
-        report = running.walk(order, count=count, flush=flush)
-        return running.outputs(), report

@@ -59,11 +59,3 @@ def test_the_device_of_a_call_decides_which_backend_runs():
     print("as on a Mac")
     """
     assert run(program) == "as on a Mac\n"
-
-
-def test_the_list_names_tests_that_exist():
-    assert as_on_a_mac.skipped()
-    for name in as_on_a_mac.skipped():
-        file, _, test = name.partition("::")
-        text = (ROOT / file).read_text()
-        assert not test or f"def {test.partition('[')[0]}(" in text, name

@@ -112,6 +112,11 @@ WINDOWS = {  # the shape, the window and other arguments
     "many far elements, offsets": (AXIS, (100, 5, 0), OFFSETS | APART),
     "many channels": ((2**15, 2, 2**16), (2,), {}),
     "windows without an element": (*VOLUME, FAR_LAYERS),
+    "windows without an element, 32 bits": (
+        (1, 1, 2**13, 2**14, 1),
+        ((2, 2, 1), 1, ((3 * 2**18, 2**18), (3 * 2**18, 2**18), 0)),
+        {"dilation": (2**20, 2**20, 1)},
+    ),
     "windows without an element, offsets": (*VOLUME, FAR_LAYERS | OFFSETS),
     # In each of these only one number is above 2^31: a sum, or the number of elements of one array.
     "length and padding": ((1, END - 2**14, 1), (2, 1, ((2**14 + 2, 0),)), {"dilation": 2**14 + 2}),

@@ -32,9 +32,7 @@ def bytes_accessed(kind: str, side: int, backward: bool) -> int:
     values = mx.random.normal(indices.shape, key=mx.random.key(0))
     full = mx.random.normal((1, 2 * side, 2 * side, 1), key=mx.random.key(1))
     unpool = lambda v: mlx_unpool.max_unpool2d(v, indices, 2)
-    device = emulator.Emulator(count=True)
-    with device.installed():
-        mx.eval(mx.vjp(unpool, [values], [full])[1] if backward else unpool(values))
+    device = emulator.counted(lambda: mx.vjp(unpool, [values], [full])[1] if backward else unpool(values))
     return sum(t["bytes"] for report in device.reports for t in report.traffic.values())
 
 

@@ -43,6 +43,7 @@ SUMS = [
     *((mx.bfloat16, pool, [256, 1, 1, 1], 260) for pool in ("max_pool2d", "adaptive_max_pool2d")),
     *((mx.float16, pool, [2048, 1, 1, 1], 2052) for pool in ("max_pool2d", "adaptive_max_pool2d")),
     (mx.bfloat16, "large windows", [1] * 1024, 1024),
+    (mx.float16, "large windows", [2048, *[1] * 1022, 0], 3070),
 ]
 
 

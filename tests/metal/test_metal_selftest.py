@@ -7,8 +7,7 @@ import metal_host
 import mlx.core as mx
 import pytest
 
-import mlx_unpool
-from mlx_unpool import benchmark, selftest
+from mlx_unpool import selftest
 from mlx_unpool._backends import gpu
 
 
@@ -80,18 +79,3 @@ def test_a_kernel_that_does_not_agree_is_reported(always, row, total, run):
     assert status == 1
     assert re.search(row, said, re.M)
     assert re.search(total, said, re.M)
-
-
-def test_the_first_call_of_the_benchmark_compiles_a_kernel():
-    """Not one that the table of the benchmark compiles as well, in whatever order they run."""
-    device = emulator.Emulator(record=True)
-    with device.installed(), mx.stream(mx.cpu):
-        benchmark.first_call()
-        (kernel,) = {launch.text for launch in device.launches}
-        device.launches.clear()
-        for rank, shape in ((1, (49, 64)), (2, (7, 7, 64)), (3, (4, 4, 4, 32))):
-            for window in ((2, 2), (3, 2, 1), (3, 1, 1)):
-                pool = getattr(mlx_unpool, f"MaxPool{rank}d")(*window)
-                for call in benchmark.passes(pool, mx.zeros((1, *shape))):
-                    call()
-    assert kernel not in {launch.text for launch in device.launches}

@@ -9,18 +9,8 @@ import numpy as np
 
 import mlx_unpool
 from mlx_unpool._types import is_float
-from support import reference
-from support.arrays import (
-    FLOATS,
-    INTEGERS,
-    Case,
-    IrregularCase,
-    Layout,
-    copies_bits,
-    generated_cases,
-    irregular_cases,
-)
-from support.reference import near_windows
+from support import arrays, reference
+from support.arrays import FLOATS, INTEGERS, Case, IrregularCase, Layout, generated_cases, irregular_cases
 
 
 def window_case(
@@ -76,6 +66,10 @@ CHOSEN = [
     window_case((3, 4), (5, 6), (2, 3), (2, 3), size=(15, 17), layout=last(3)),  # a large stride
     # Elements 2^30 apart: a product of two of these numbers does not fit into 32 bits.
     *(window_case(3, 1, 2**30, 2**30, size=(n,), layout=last(1, 1, 1)) for n in (1, 2)),
+    # windows that start in the padding
+    *(window_case(2, n, 2 * n, 2 * n, size=(5,), layout=last(1, 1, 1)) for n in (2**23, 2**29)),
+    window_case(3, 2**23, 2**24, 2**23, size=(5,), layout=last(1, 1, 1)),
+    window_case(2, 7, 3, 4, size=(5,), layout=last(1, 1, 1)),
     # layers that share elements, and few other windows that do
     window_case((3, 1, 2), (2, 1, 1), (1, 0, 0), size=(5, 2, 4), layout=last(2, 3)),
     # Dilated windows, whose elements have gaps.
@@ -121,7 +115,7 @@ def results(case: Case, seed: int) -> Callable[[], list[mx.array]]:
     few_outside = case.expected()[1]
     few_outside[random.random(shape) < 0.05] = random.integers(places)
     # About one per plane, alone: of several indices outside their windows, a kernel needs to find only one.
-    near = near_windows(random, case.pool, case.size, shape)
+    near = reference.near_windows(random, case.pool, case.size, shape)
     near[random.random(shape) > 1 / np.prod(case.cells)] = -1
     indices = {
         "own": case.layout.arrange(case.expected()[1], mx.int32),  # none outside its window
@@ -172,7 +166,7 @@ def same_bits(a: mx.array, b: mx.array) -> bool:
     """
     if (a.dtype, a.shape) != (b.dtype, b.shape):
         return False
-    if copies_bits(mx.cpu) or not is_float(a.dtype):
+    if arrays.copies_bits(mx.cpu) or not is_float(a.dtype):
         return mx.array_equal(bits(a), bits(b)).item()
     return mx.array_equal(a, b, equal_nan=True).item()
 
