@@ -4,7 +4,6 @@ import contextlib
 import json
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,20 +20,12 @@ import pytest
 import train
 from common import training
 from helpers.faults import ctrl_c_raises
-from helpers.programs import environment
+from helpers.programs import environment, free_ports
 from mlx_unpool_zoo import from_pretrained
 from PIL import Image
 
 SMALL = Path(__file__).parent / "helpers" / "small_training.py"
 TIMEOUT = 150  # seconds
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 @dataclass
