@@ -22,6 +22,7 @@ from typing import Any
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
+from helpers.masks import TURNED
 from helpers.programs import ROOT, call, environment, free_ports
 from helpers.small_models import randomised, small_model
 from mlx_unpool_zoo import app
@@ -302,9 +303,7 @@ def test_a_download_is_what_hair_py_writes(size, hair, open_page, tmp_path):
 
 @pytest.mark.external
 def test_photographs_of_every_kind_are_shown_upright(hair, open_page, tmp_path):
-    exif = Image.Exif()
-    exif[0x0112] = 6  # rotated by 90 degrees
-    Image.new("RGB", (64, 32), "red").save(tmp_path / "turned.jpg", exif=exif)
+    Image.new("RGB", (64, 32), "red").save(tmp_path / "turned.jpg", exif=TURNED)
     Image.new("CMYK", (8, 8)).save(tmp_path / "cmyk.jpg")
     Image.new("I;16", (8, 8)).save(tmp_path / "deep.png")
     Image.new("LA", (1, 1)).save(tmp_path / "one.png")

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tflite
 from helpers.faults import check_faults, contents
+from helpers.masks import TURNED
 from helpers.programs import ROOT, call
 from helpers.small_models import randomised, small_model
 from helpers.tflite_files import OPERATORS, constants_of, tflite_of
@@ -180,21 +181,17 @@ def inputs(tmp_path_factory):
 
 def test_photographs_keep_their_profile_and_orientation(tmp_path, inputs, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    image, turned = Image.fromarray(PICTURE), Image.Exif()
-    turned[0x0112] = 6
+    image, options = Image.fromarray(PICTURE), ("--model", inputs / "model")
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
-    image.save("a.png", icc_profile=profile, exif=turned)
+    image.save("a.png", icc_profile=profile, exif=TURNED)
     image.save("b.png")
-    said = call("hair.py", "a.png", "b.png", "--model", inputs / "model", "--colour", "copper").stdout
+    said = call("hair.py", "a.png", "b.png", *options, "--colour", "copper").stdout
     assert (said.count("% hair, found in "), "Wrote demo/hair/a.png.\n" in said) == (2, True)
     with Image.open("demo/hair/a.png") as first, Image.open("demo/hair/b.png") as second:
         assert (first.size, second.size, first.info["icc_profile"]) == ((64, 80), (80, 64), profile)
         assert 0.05 < (np.array(second) != PICTURE).any(-1).mean() < 0.95
-    assert "Wrote demo/hair/portrait.png." in call("hair.py", "--model", inputs / "model").stdout
-    assert (
-        "new-a.jpg."
-        in call("hair", "a.png", "b.png", "--model", inputs / "model", "--output", "new.jpg").stdout
-    )
+    assert "Wrote demo/hair/portrait.png." in call("hair.py", *options).stdout
+    assert "new-a.jpg." in call("hair", "a.png", "b.png", *options, "--output", "new.jpg").stdout
 
 
 REFUSED = {
