@@ -47,9 +47,7 @@ def files_of(images: Path, masks: Path, ending: str | None = None) -> list[tuple
     if fitting and len(chosen) != 1:
         listed = ", ".join(f"'{text}'" for text in sorted(fitting))
         wrong = f", but got '{ending}'" if ending else ""
-        raise ValueError(
-            f"the names of the masks in {masks} end in {listed}: pass one as --mask-ending{wrong}."
-        )
+        raise ValueError(f"the masks in {masks} end in {listed}: pass one as --mask-ending{wrong}.")
     # If no way fits all images, that for most of them shows which name is missing.
     way = ways[chosen[0]] if chosen else max(ways.values(), key=lambda way: sum(n in named for n in way))
     needed = dict(zip(way, pictures.values()))
