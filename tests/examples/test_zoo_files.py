@@ -250,6 +250,7 @@ def test_a_near_tie_is_told_from_a_mistake(data_format):
     unknown = {"loss": mx.sum, "gradients": {"bias": np.ones(2)}}
     for theirs, given, extra, says in (
         (scores, other, unknown, "these 'gradients': bias"),
+        (scores, other, {"loss": mx.sum}, "'loss' and 'gradients' must be given together"),
         (np.zeros(2), other, {}, r"'scores' must have the shape \(1, .* but got \(2,\)"),
         (scores, other[0], {}, r"call 1 got \(\d, \d, \d\) instead of \(1, "),
     ):
