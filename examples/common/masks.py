@@ -95,8 +95,6 @@ def in_one_folder(folder: Path) -> tuple[dict[str, Path], dict[str, Path]]:
 def ways_of(images: Sequence[str], masks: Iterable[str]) -> dict[str, list[str]]:
     """Possible names of the masks of images, by the ending (or "start*ending") of these names."""
     ways = {"": [*images]}
-    if not images:
-        return ways
     words = [re.findall(r"\d+|[^\W\d_]+|[\W_]", name) for name in images]
     same = [len({*each}) == 1 for each in zip(*words)]
     last = [len({*each}) == 1 for each in zip(*(row[::-1] for row in words))]

@@ -154,17 +154,13 @@ def test_the_mask_of_an_image_is_found_by_its_name(images, masks, ending, said, 
         assert [str(mask.relative_to(tmp_path / "masks")) for _, mask in find()] == masks.split()[:2]
 
 
-@pytest.mark.parametrize(
-    ("names", "table"),
-    [
-        ("images masks", "classes.txt"),
-        ("img masks_machine", "class_dict.csv"),
-        ("train trainannot", "label_colors.txt"),
-        ("train train_labels", "labels.txt"),
-        ("JPEGImages SegmentationClass", "labelmap.txt"),
-        ("JPEGImages SegmentationClassPNG", "class_names.txt"),
-    ],
-)
+LAYOUTS = {"images masks": "classes.txt", "img masks_machine": "class_dict.csv"}
+LAYOUTS |= {"train trainannot": "label_colors.txt", "train train_labels": "labels.txt"}
+LAYOUTS |= {"JPEGImages SegmentationClass": "labelmap.txt"}
+LAYOUTS |= {"JPEGImages SegmentationClassPNG": "class_names.txt"}
+
+
+@pytest.mark.parametrize(("names", "table"), LAYOUTS.items())
 def test_layouts_of_folders(names, table, tmp_path):
     write(tmp_path, {"a": BLOCKS}, names)
     (tmp_path / table).write_text("sky\nrock face\nsea\n")
@@ -336,8 +332,8 @@ def test_an_absent_class_stops_training_where_255_may_stand_for_it(tmp_path):
     assert "Not in the training masks: car.\nNot in the validation masks: car.\n" in said
     report = json.loads((folder / "run/metrics.json").read_text())
     for split, images in (("train", 4), ("validation", 1)):
-        found = [report[split][key] for key in ("counted_classes", "counted_pixels", "ignored_share")]
-        assert found == [2, images * 128, pytest.approx(1 / 3)]
+        counted = {"counted_classes": 2, "counted_pixels": images * 128, "ignored_share": 1 / 3}
+        assert {key: report[split][key] for key in counted} == pytest.approx(counted)
     before = (folder / "run/data.png").read_bytes()
     (folder / "run/data.png").write_bytes(b"looked at")
     train(folder, "--allow-absent-classes", "--resume", "--steps", 2)
