@@ -48,16 +48,12 @@ CASES = {  # the name starts with the type of the model
     "hypvinn, learnt weights": hypvinn((0.5, 0.5)),
     "hypvinn, T1 alone": hypvinn((1.0, 0.0)),
     "hypvinn, T2 alone": hypvinn((0.0, 1.0)),
-    **{
-        f"quicknat, {kind}": Case(QuickNATTwin, (2, 64, 48, 1), QUICKNAT | {"kind": kind})
-        for kind in ("NONE", "CSE", "SSE")
-    },
     "quicknat, odd": Case(QuickNATTwin, (1, 61, 47, 1), QUICKNAT),  # with CSSE
-    **{
-        f"relaynet, {kind}": Case(ReLayNetTwin, (2, 48, 64, 1), {"statistics": kind})
-        for kind in ("picture", "stored")
-    },
 }
+for kind in ("NONE", "CSE", "SSE"):
+    CASES[f"quicknat, {kind}"] = Case(QuickNATTwin, (2, 64, 48, 1), QUICKNAT | {"kind": kind})
+for kind in ("picture", "stored"):
+    CASES[f"relaynet, {kind}"] = Case(ReLayNetTwin, (2, 48, 64, 1), {"statistics": kind})
 
 
 def pair(name: str, seed: int = 0) -> tuple[zoo.Model, Any, np.ndarray]:
@@ -101,15 +97,10 @@ def worst_gradient(name: str, seed: int) -> float:
     scores, twin_indices = indices_of(twin, last_to_first(x), *CASES[name].further)
     target = np.random.default_rng(2).normal(size=first_to_last(scores).shape).astype(np.float32)
     (scores * last_to_first(target)).mean().backward()
-    comparison = zoo.compare_port(
-        model,
-        [mx.array(x), *CASES[name].further],
-        first_to_last(scores.detach()),
-        twin_indices,
-        loss=lambda scores: (scores * mx.array(target)).mean(),
-        gradients={name: value.grad for name, value in twin.named_parameters()},
-        names=model.pytorch_names,
-    )
+    inputs, loss = [mx.array(x), *CASES[name].further], lambda scores: (scores * mx.array(target)).mean()
+    gradients = {name: value.grad for name, value in twin.named_parameters()}
+    options = {"loss": loss, "gradients": gradients, "names": model.pytorch_names}
+    comparison = zoo.compare_port(model, inputs, first_to_last(scores.detach()), twin_indices, **options)
     assert len(comparison.gradients) > 20
     assert max(comparison.scores, 10 * comparison.gap) < 1e-5
     return next(iter(comparison.gradients.values()))

@@ -270,14 +270,15 @@ def test_the_converter_leaves_out_arrays_and_chooses_a_key_on_request(tmp_path):
     flat = {name: np.append(np.float32(0), value.reshape(-1)) for name, value in state.items()}
     state = {name: flat[name][1:].reshape(value.shape) for name, value in state.items()}
     loss, path = flat_array(6)[1:], tmp_path / "run.ckpt"
-    write_torch(path, {"G": state | {"criterion.weight": loss}, "D": state}, "zip")
+    write_torch(path, {"runs": {"G": state | {"criterion.weight": loss}, "D": state}}, "zip")
     command = ["mlx_unpool_zoo.convert", "segnet", path, tmp_path / "out"]
-    assert "--key NAME" in call(*command, status=1).stderr
-    assert "--key must be one of G, D, but got E." in call(*command, "--key", "E", status=1).stderr
+    says = f"'runs/G' ({len(state) + 1} arrays), 'runs/D' ({len(state)} arrays). Choose one: --key NAME"
+    assert says in call(*command, status=1).stderr
+    assert "--key must be one of G, D, but got E." in call(*command, "--key", "runs/E", status=1).stderr
     warnings.filterwarnings("ignore", "Removed 'model.'|Arrays that are ignored: criterion.weight")
-    printed = call(*command, "--key", "G", status=1).stderr
+    printed = call(*command, "--key", "runs/G", status=1).stderr
     assert printed.endswith("not used: criterion.weight. --no-strict leaves out arrays that are not used.\n")
-    call(*command, "--key", "G", "--no-strict")
+    call(*command, "--key", "runs/G", "--no-strict")
     assert mx.array_equal(zoo.from_pretrained(tmp_path / "out").classifier.weight, model.classifier.weight)
     del state["model.classifier.bias"]
     write_torch(path, state, "zip")

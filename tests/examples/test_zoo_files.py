@@ -86,11 +86,8 @@ def test_the_card_has_what_the_hub_reads(tmp_path):
         "tags": ["mlx", "mlx-unpool", "fastsurfer_vinn", "axial"],
     }
     texts = ["# FastSurferVINN for MLX, axial slices", "**Not for clinical use.** For research only; "]
-    texts += [
-        "@article{henschel",
-        "Weights: Zenodo 10390573",
-        f"Converted by: mlx_unpool {mlx_unpool.__version__}",
-    ]
+    texts += ["@article{henschel", "Weights: Zenodo 10390573"]
+    texts += [f"Converted by: mlx_unpool {mlx_unpool.__version__}"]
     assert [text for text in texts if text not in body] == []
     assert (tmp_path / "LICENSE").read_text() == "Apache License\n"
     assert zoo.from_pretrained(tmp_path).about == model.about  # the copy of the licence as well

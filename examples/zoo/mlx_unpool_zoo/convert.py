@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
         help="arguments of the model that the shapes of the weights do not determine")  # fmt: skip
     add("--input", choices=("raw", "normalised"),
         help="input of models for images (default: raw for enet, normalised for segnet)")  # fmt: skip
-    add("--key", help="the key of the weights in a checkpoint that has several")
+    add("--key", help="the key of the weights in a checkpoint that has several; A/B is B in A")
     add("--no-strict", action="store_true", help="leave out arrays that the model does not have")
     add("--plane", choices=get_args(Plane), help="plane of the slices, if not in the file name")
     add("--classes", type=Path, help="colour table: number name red green blue")
@@ -86,10 +86,11 @@ def convert(arguments: argparse.Namespace) -> str:
     with naming(source):
         checkpoint = read_checkpoint(source)
         if arguments.key is not None:
-            keys = [*checkpoint] if isinstance(checkpoint, dict) else []
-            if arguments.key not in keys:
-                raise ValueError(f"--key must be one of {cut([*map(str, keys)])}, but got {arguments.key}.")
-            checkpoint = checkpoint[arguments.key]
+            for name in arguments.key.split("/"):
+                keys = [*checkpoint] if isinstance(checkpoint, dict) else []
+                if name not in keys:
+                    raise ValueError(f"--key must be one of {cut([*map(str, keys)])}, but got {name}.")
+                checkpoint = checkpoint[name]
         strict = "missing" if arguments.no_strict else True
         try:
             model = from_pytorch(arguments.model, checkpoint, strict=strict, **dict(arguments.config))
