@@ -4,7 +4,7 @@ The operations were chosen by measurement: few passes over memory, each in a loo
 vectorises or at least runs without branches. Slower, or not usable:
 
 - ``mx.where``, ``|`` of bools, ``mx.pad`` and ``mx.concatenate`` of large arrays, which are not vectorised;
-  gathers with several index arrays; scatters where a product with a mask will do (``tiles.py``).
+  gathers with several index arrays; scatters where a product with a mask will do (``scatter_to_tiles``).
 - Comparing bits instead of testing for NaN: a wrong index if a window contains two equal NaNs.
 - ``mx.compile`` inside the library (see ``arrays.unfused``); one image at a time; packed indices of 2 bits.
 """
@@ -22,8 +22,7 @@ from ..._types import LARGEST_AXIS, TRAITS, Rule, is_float, is_window
 from .arrays import added, along, constant, narrowest, unfused
 from .maxima import Maxima, irregular_windows, separate_windows, windows
 from .padding import rows_of_windows, used_rows
-from .positions import checked, of_pool, origins, plane_of, put, take, take_last
-from .tiles import scatter_to_tiles, windows_are_tiles
+from .positions import are_tiles, checked, of_pool, origins, plane_of, put, scatter_to_tiles, take, take_last
 from .values import has_few_elements, offsets_of, pooled_values
 
 
@@ -80,7 +79,7 @@ class Ops:
         x, *bounds = source
         _check_limit(x, g)
         if isinstance(g, RegionGeometry):
-            return _region_maxima(Maxima(x, values_only=True), _ends(bounds, g), g).values
+            return _region_maxima(Maxima(x), _ends(bounds, g), g).values
         assert isinstance(g, WindowGeometry)
         values = pooled_values(x, g)
         if g.may_have_empty_windows:
@@ -98,7 +97,7 @@ class Ops:
     def scatter(self, values: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """See ``Backend``."""
         _check_limit(values, g)
-        if windows_are_tiles(g, indices):
+        if are_tiles(g, indices):
             return scatter_to_tiles(values, indices, g)
         if rule == "last":
             return put(values, checked(indices, g), g.size)

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import chain, product
-from math import prod
 from typing import TypeGuard
 
 import mlx.core as mx
@@ -74,13 +73,6 @@ def _elements(x: mx.array, number: int, axis: Axis, element: int) -> mx.array:
     last = first + (count - 1) * stride
     if first >= 0 and last < axis.length:
         return rows(x, number, first, stride, count)
-    before, row = x.shape[: number + 2], prod(x.shape[number + 2 :])
-    if row * x.dtype.size >= _MANY_BYTES:  # copied row by row, while mx.concatenate copies single elements
-        source = _elements(
-            mx.arange(x.size // row).reshape(*before, *[1] * (3 - number)), number, axis, element
-        )
-        taken = mx.take(x.reshape(x.size // row, row), source.flatten(), axis=0)
-        return taken.reshape(*source.shape[: number + 2], *x.shape[number + 2 :])
     if first < 0:
         parts = [rows(x, number, 0, 1, 1), rows(x, number, first + stride, stride, count - 1)]
     else:
