@@ -89,8 +89,6 @@ def evaluation_refused(monkeypatch):
     for owner, names in ((mx.array, ("item", "tolist")), (mx, ("eval", "async_eval", "synchronize"))):
         for name in names:
             monkeypatch.setattr(owner, name, refuse)
-    yield
-    monkeypatch.undo()
 
 
 @pytest.mark.parametrize(("row", "column"), transforms.cells())

@@ -9,6 +9,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from support.errors import fails
+from support.kernel_cases import huge
 
 import mlx_unpool
 from mlx_unpool import MaxPool2d, MaxUnpool2d
@@ -19,11 +20,6 @@ ONE_OR_MORE = (ValueError, "1 or more")
 INTEGER = (TypeError, "an integer")
 FLAG = (TypeError, "True or False")
 FORMAT = (ValueError, "'channels_last' or 'channels_first'")
-
-
-def lazy(shape, dtype=mx.int8) -> mx.array:
-    """An array that is never allocated."""
-    return mx.broadcast_to(mx.array(0, dtype), shape)
 
 
 # argument, value, error, a part of the message
@@ -350,21 +346,21 @@ def test_integers_that_no_axis_can_hold_are_refused(value):
 
 
 def unpool(rank: int, shape: tuple[int, ...], window: int | None, size: int | None = None) -> mx.array:
-    indices = lazy(shape, mx.int32)
-    return getattr(mlx_unpool, f"max_unpool{rank}d")(lazy(shape), indices, window, output_size=size)
+    indices = huge(shape, mx.int32)
+    return getattr(mlx_unpool, f"max_unpool{rank}d")(huge(shape), indices, window, output_size=size)
 
 
 PLANE, HALF = (1, 2**16, 2**16, 1), (1, 2**15, 2**15, 1)
 TOO_LARGE = [  # the argument, and a call
-    ("x", lambda: mlx_unpool.max_pool2d(lazy(PLANE), 3, 2, 1)),
-    ("x", lambda: mlx_unpool.max_pool2d(lazy((64, 2**13, 2**13, 1)), 2)),
+    ("x", lambda: mlx_unpool.max_pool2d(huge(PLANE), 3, 2, 1)),
+    ("x", lambda: mlx_unpool.max_pool2d(huge((64, 2**13, 2**13, 1)), 2)),
     ("output_size", lambda: unpool(2, HALF, 2)),
     ("output_size", lambda: unpool(1, (1, 2**15, 2**15), 2)),  # with its extra position
     ("output_size", lambda: unpool(1, (1, 1, 1), None, 2**31 - 1)),
     ("x", lambda: unpool(2, PLANE, None, 4)),  # more values than positions
-    ("x", lambda: mlx_unpool.adaptive_max_pool2d(lazy(PLANE), 7)),
+    ("x", lambda: mlx_unpool.adaptive_max_pool2d(huge(PLANE), 7)),
     ("output_size", lambda: mlx_unpool.adaptive_max_pool2d(SQUARE, (2**28, 8))),
-    ("x", lambda: mlx_unpool.fractional_max_pool2d(lazy(PLANE), 2, output_ratio=0.5)),
+    ("x", lambda: mlx_unpool.fractional_max_pool2d(huge(PLANE), 2, output_ratio=0.5)),
 ]
 
 
@@ -382,9 +378,9 @@ def test_every_plane_has_one_extra_position(name):
     pool = lambda x: getattr(mlx_unpool, name)(x, 3, **options)
     with mx.stream(mx.cpu):
         assert unpool(1, (1, 2**15, 2**15 - 1), 2).shape == (1, 2**16, 2**15 - 1)
-        pool(lazy((1, *size, 2**15 - 1)))
+        pool(huge((1, *size, 2**15 - 1)))
         with pytest.raises(ValueError, match=r"'x' must give arrays of fewer than 2\^31 elements"):
-            pool(lazy((1, *size, 2**15)))
-        mx.vmap(pool)(lazy((2, 1, *size, 2**14 - 1)))
+            pool(huge((1, *size, 2**15)))
+        mx.vmap(pool)(huge((2, 1, *size, 2**14 - 1)))
         with pytest.raises(ValueError, match=r"2\^31 elements over all mapped examples"):
-            mx.vmap(pool)(lazy((2, 1, *size, 2**14)))
+            mx.vmap(pool)(huge((2, 1, *size, 2**14)))

@@ -20,7 +20,6 @@ ROOT = Path(__file__).parent.parent
 BACKENDS = get_args(get_type_hints(mlx_unpool.use_backend)["name"])
 AVAILABLE = {"ops": True, "metal": mx.metal.is_available(), "cuda": mx.cuda.is_available()}
 
-
 LINE, OUTSIDE = mx.ones((2, 1)), mx.array([[0], [4]])
 TWO, POOL = mx.ones((2, 1), mx.float64), mlx_unpool.MaxPool1d(2)
 # The context manager, and a call that is refused inside it only

@@ -46,10 +46,6 @@ class Page(html.parser.HTMLParser):
         self.text += data
 
 
-def public_names(package):
-    return [f"{package.__name__}.{name}" for name in package.__all__ if name != "__version__"]
-
-
 def markdown():
     folders = "", "docs", "metal", "benchmarks", "examples", "examples/deploy", "tests/metal"
     return [path for folder in folders for path in (ROOT / folder).glob("*.md")]
@@ -141,9 +137,9 @@ def test_the_tables_at_a_glance_are_complete():
 def test_every_name_has_a_page_with_its_source_and_is_linked(site, pages):
     glance = pages[site / "docs/README.html"].links
     titles = []
-    for name in public_names(mlx_unpool) + public_names(mlx_unpool_zoo):
-        thing = getattr(PACKAGES[name.startswith("mlx_unpool_zoo")], name.partition(".")[2])
-        if isinstance(thing, (list, dict)) or thing is mlx_unpool_zoo.About:
+    for package, word in [(each, word) for each in PACKAGES for word in each.__all__]:
+        name, thing = f"{package.__name__}.{word}", getattr(package, word)
+        if isinstance(thing, (str, list, dict)) or thing is mlx_unpool_zoo.About:
             continue  # data, which docs/zoo.md describes
         page = pages[site / f"docs/reference/{name}.html"]
         anchor = name if not inspect.ismodule(thing) else f"module-{name}"

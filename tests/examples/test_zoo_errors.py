@@ -3,6 +3,7 @@
 import importlib
 import shutil
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,6 +16,7 @@ import pytest
 import yaml
 from helpers.programs import call
 from helpers.small_models import SMALL, edit_config, save_state, sizes_of, small_model
+from helpers.torch_files import flat_array, write_torch
 from mlx_unpool_zoo.checkpoints import config_of
 from mlx_unpool_zoo.pytorch import load_state_dict, to_state_dict
 from PIL import Image
@@ -194,13 +196,109 @@ def test_a_prefix_of_all_names_is_removed():
         lambda: zoo.from_pytorch("quicknat", state),
         lambda: load_state_dict(other, state) and other,
     ):
-        with pytest.warns(UserWarning, match="Removed the prefix 'net.0.' of the names"):
+        with pytest.warns(UserWarning, match="^Removed 'net.0.' from the names of the weights"):
             assert mx.array_equal(load()(x), model(x))
     del state["net.0.classifier.conv.bias"]
-    two = {f"{n}.{name}": np.ones(2) for n in "ab" for name in ("weight", "bias")}
-    for layer, ambiguous in ((other, state), (nn.LayerNorm(2), two)):
-        with pytest.raises(ValueError, match=r"missing: [\w.]+; not used: [\w.]+; missing: "):
-            load_state_dict(layer, ambiguous)
+    with pytest.warns(UserWarning, match="Removed"), pytest.raises(ValueError, match="missing: classifier"):
+        load_state_dict(other, state)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.head = [nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3)], nn.Conv2d(8, 5, 1)
+
+
+ADDITIONS = {  # names, and what is removed
+    "Lightning": ("model.{}", "'model.'"),
+    "Lightning, compiled": ("model._orig_mod.{}", "'model._orig_mod.'"),
+    "FSDP": ("_fsdp_wrapped_module.{}", "'_fsdp_wrapped_module.'"),
+    "an encoder in DataParallel": ("model.encoder.module.{}", "'module.' and 'model.'"),
+    "a compiled encoder": ("encoder._orig_mod.{}", "'_orig_mod.'"),
+    "an encoder of another wrapper": ("encoder.base.{}", "'base.'"),
+}
+
+
+@pytest.mark.parametrize("name", ADDITIONS)
+@pytest.mark.parametrize("strict", [True, False])
+def test_what_wrappers_add_to_names_is_removed(name, strict):
+    net, (pattern, says), inner = Net(), ADDITIONS[name], "encoder." in ADDITIONS[name][0]
+    state, renamed = to_state_dict(net), {}
+    for key, value in state.items():
+        start = pattern.partition("encoder.")[0]
+        inside = inner and key.startswith("encoder.")
+        new = pattern.format(key.removeprefix("encoder.")) if inside else start + key
+        renamed[new if inner else pattern.format(key)] = value
+    if not strict:
+        del renamed[next(name for name in renamed if name.endswith("head.bias"))]
+    with pytest.warns(UserWarning, match=f"^Removed {says} from the names of the weights"):
+        report = load_state_dict(Net(), {"state_dict": renamed}, strict=strict)
+    assert (len(report.loaded), report.unexpected) == (5 + strict, [])
+
+
+def test_two_copies_of_the_weights_and_none_are_errors():
+    state = to_state_dict(Net())
+    both = {
+        f"{start}.{name}": value for start in ("online_model", "ema_model") for name, value in state.items()
+    }
+    for strict in (True, False):
+        with pytest.raises(ValueError, match=r"fit without 'ema_model\.' and without 'online_model\.': pass"):
+            load_state_dict(Net(), both, strict=strict)
+    with pytest.raises(
+        ValueError, match=r"^Net has no parameter with one of these names: a, b\. It has encoder"
+    ):
+        load_state_dict(Net(), {"a": np.ones(2), "b": np.ones(2)}, strict=False)
+    averaged = {f"module.{name}": value for name, value in state.items()} | {"n_averaged": np.ones((), int)}
+    assert load_state_dict(Net(), averaged, strict=False).unexpected == ["n_averaged"]
+
+
+def test_the_state_dict_of_a_checkpoint_is_found_under_any_key():
+    state = to_state_dict(Net())
+    moments = {"state": {0: {"exp_avg": np.ones(2, np.float32)}}, "param_groups": []}
+    rest = {
+        "optimizer": moments,
+        "epoch": 3,
+        "rng": {"cpu": np.ones(9, np.uint8)},
+        "acc": np.ones((), np.float32),
+    }
+    for checkpoint in (
+        {"net": state},
+        {"model_ema": state},
+        {"module": {"params": state}},
+        {"model": None, "ema": state},
+    ):
+        assert len(load_state_dict(Net(), checkpoint | rest).loaded) == 6
+    with pytest.warns(
+        UserWarning, match="^Used 'state_dict' of the checkpoint, not 'state_dict_ema'; to use"
+    ):
+        load_state_dict(Net(), {"arch": "net", "state_dict": state, "state_dict_ema": state})
+    says = r"dictionaries of arrays: 'G' \(6 arrays\), 'D' \(6 arrays\)\. .* --key NAME .*\(path\)\[NAME\]"
+    with pytest.raises(ValueError, match=says):
+        load_state_dict(Net(), {"G": state, "D": state} | rest)
+
+
+def test_the_converter_leaves_out_arrays_and_chooses_a_key_on_request(tmp_path):
+    model = zoo.SegNet(5, coarse=False)
+    state = {f"model.{name}": np.array(value) for name, value in to_state_dict(model).items()}
+    flat = {name: np.append(np.float32(0), value.reshape(-1)) for name, value in state.items()}
+    state = {name: flat[name][1:].reshape(value.shape) for name, value in state.items()}
+    loss, path = flat_array(6)[1:], tmp_path / "run.ckpt"
+    write_torch(path, {"G": state | {"criterion.weight": loss}, "D": state}, "zip")
+    command = ["mlx_unpool_zoo.convert", "segnet", path, tmp_path / "out"]
+    assert "--key NAME" in call(*command, status=1).stderr
+    assert "--key must be one of G, D, but got E." in call(*command, "--key", "E", status=1).stderr
+    warnings.filterwarnings("ignore", "Removed 'model.'|Arrays that are ignored: criterion.weight")
+    said = call(*command, "--key", "G", status=1).stderr
+    assert said.endswith("not used: criterion.weight. --no-strict leaves out arrays that are not used.\n")
+    call(*command, "--key", "G", "--no-strict")
+    assert mx.array_equal(zoo.from_pretrained(tmp_path / "out").classifier.weight, model.classifier.weight)
+    del state["model.classifier.bias"]
+    write_torch(path, state, "zip")
+    assert "missing: classifier.bias" in call(*command, "--no-strict", status=1).stderr
+    state = {name: value for name, value in state.items() if "encoder" in name}
+    write_torch(path, {n.removeprefix("model."): v for n, v in state.items()}, "zip")
+    said = call(*command, status=1).stderr
+    assert said.endswith("Pass --config num_classes=VALUE, for example --config num_classes=12.\n")
 
 
 def test_arguments_that_a_model_refuses():
@@ -305,10 +403,30 @@ def test_converting_other_weights_leaves_nothing(tmp_path):
     assert zoo.read_classes(words) == [{"name": "name", "colour": [5, 6, 7], "label": 4}]
 
 
-def test_an_import_without_the_libraries_says_what_to_install(monkeypatch):
+@pytest.fixture
+def not_imported(monkeypatch) -> None:
     for module in [m for m in sys.modules if m.startswith("mlx_unpool_zoo")]:
         monkeypatch.delitem(sys.modules, module)
+
+
+@pytest.mark.usefixtures("not_imported")
+def test_an_import_without_the_libraries_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors", None)
     says = r'mlx_unpool_zoo needs safetensors, .* extra \[zoo\] .* pip install "mlx-unpool\[zoo\] @ git'
-    with pytest.raises(ImportError, match=says):
-        importlib.import_module("mlx_unpool_zoo")
+    for name in ("from_pretrained", "pytorch"):
+        with pytest.raises(ImportError, match=says):
+            getattr(importlib.import_module("mlx_unpool_zoo"), name)
+
+
+@pytest.mark.usefixtures("not_imported")
+def test_ports_are_converted_and_compared_without_most_packages(monkeypatch):
+    for package in ("huggingface_hub", "pooch", "requests", "tflite", "pydantic", "yaml", "PIL"):
+        monkeypatch.setitem(sys.modules, package, None)
+    package, layer = importlib.import_module("mlx_unpool_zoo"), nn.Linear(2, 3)
+    report = package.pytorch.load_state_dict(layer, {"weight": np.ones((3, 2)), "bias": np.zeros(3)})
+    assert str(report) == "Report(2 loaded)"
+    compared = package.compare_port(layer, [mx.ones((1, 2))], np.full((1, 3), 2.0) + np.arange(3), [])
+    assert str(compared) == "Comparison(0 of 0 layers with flips; gap None; scores 1; gradients none)"
+    with pytest.raises(ImportError, match="needs pydantic, which the extra"):
+        _ = package.from_pretrained
+    assert set(package.__all__) == set(dir(package))

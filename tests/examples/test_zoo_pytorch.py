@@ -1,5 +1,6 @@
 """State dicts of PyTorch for MLX models: for users' own networks, and published ones."""
 
+import functools
 import re
 import runpy
 import sys
@@ -71,6 +72,21 @@ def test_weight_normalisation_is_folded(utils, dim):
     report = pytorch.load_state_dict(model, twin)
     assert report.loaded == ["conv.weight", "conv.bias"]
     assert largest_difference(model.conv, twin["conv"], (2, 9, 3)) < 1e-5
+
+
+@pytest.mark.filterwarnings("ignore:.*spectral_norm")
+@pytest.mark.parametrize("layer", ["Conv2d", "ConvTranspose2d"])
+def test_spectral_normalisation_and_pruning_are_folded(layer):
+    from torch.nn.utils import prune
+
+    utils, pruned = torch.nn.utils, functools.partial(prune.l1_unstructured, name="weight", amount=0.5)
+    for wrap in (utils.spectral_norm, utils.parametrizations.spectral_norm, pruned):
+        twin = wrap(getattr(torch.nn, layer)(4, 4, 3))
+        for _ in range(5):
+            twin.train()(torch.rand(1, 4, 8, 8))
+        model = getattr(nn, layer)(4, 4, 3)
+        assert pytorch.load_state_dict(model, twin.eval()).loaded == ["weight", "bias"]
+        assert largest_difference(model, twin, (2, 9, 9, 4)) < 1e-5
 
 
 def test_a_part_of_the_weights_can_be_loaded():

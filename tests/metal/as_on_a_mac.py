@@ -46,16 +46,14 @@ def core_tests() -> list[str]:
 
 def programs(folder: str) -> list[list[str]]:
     """The programs that need no arguments, in their smoke modes."""
-    commands = [[str(ROOT / "examples" / "first_steps.py")]]
+    compare = ["--compare", "--smoke", "--output", f"{folder}/c"]
+    commands = [[str(ROOT / "examples/first_steps.py")], [str(ROOT / "examples/train.py"), *compare]]
     for path in sorted((ROOT / "examples").glob("*.py")):
         text = path.read_text()
         output = ["--output", f"{folder}/{path.stem}"] if ".output" in text else []
         if "smoke" in text:
             commands.append([str(path), "--smoke", *output])
-    return [
-        *commands,
-        [str(ROOT / "examples" / "train.py"), "--compare", "--smoke", "--output", f"{folder}/c"],
-    ]
+    return commands
 
 
 def run_all() -> int:

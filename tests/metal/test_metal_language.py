@@ -54,11 +54,7 @@ GOOD = {
 # The only check that finds the mistake. What several compilers reject is not listed.
 BAD = {
     "a pointer without address space": ("words", "const T* p = x + n; out[n] = *p;"),
-    "structured binding": (
-        "pedantic",
-        "P p; auto [a, b] = p; out[n] = T(a + b);",
-        "struct P { int a, b; };\n",
-    ),
+    "structured binding": ("pedantic", "P p; auto [a, b] = p; out[n] = T(a);", "struct P { int a, b; };\n"),
     "device memory for a thread pointer": ("OpenCL", FROM_DEVICE, ON_THREAD),
     "a parameter without address space": ("words", FROM_THREAD, ON_NOTHING),
     "a pointer to rows without address space": ("words", FROM_ROWS, ON_ROWS.replace("thread ", "")),

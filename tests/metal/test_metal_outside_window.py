@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import emulator
 import metal_host
@@ -44,6 +45,7 @@ def test_work_grows_linearly_with_the_pooled_values(kind, backward):
     assert large <= (1 + backward) * 40 * 4 * 32 * 32 * 4  # a few accesses for each output of each pass
 
 
+@dataclass
 class Kept(emulator.Emulator):
     """Keeps the outputs of the kernels that find indices outside their windows: initialised with zeros."""
 
@@ -53,7 +55,7 @@ class Kept(emulator.Emulator):
             self.kept.append(np.array(outputs[0]))
         return outputs
 
-    kept: list[np.ndarray]
+    kept: list[np.ndarray] = field(default_factory=list)
 
 
 def test_marks_are_the_channel_groups_with_an_index_outside_its_window():
@@ -66,20 +68,14 @@ def test_marks_are_the_channel_groups_with_an_index_outside_its_window():
         flat = np.where(random.random(shape) < share, near, own)
         after = random.choice((places, 2**31 - 1), shape)  # outside the plane: ignored
         flat = np.where(random.random(shape) < share, after, flat)
-        elements = [
-            set(reference.window_elements(case.pool, window, case.size)[1].tolist())
-            for window in np.ndindex(case.cells)
-        ]
-        each = flat.reshape(case.layout.planes, -1).tolist()
-        outside = np.array(
-            [any(0 <= n < places and n not in e for n, e in zip(row, elements)) for row in each]
-        )
+        outside = np.zeros(len(flat), bool)
+        for n, window in zip(flat.reshape(len(flat), -1).T, np.ndindex(case.cells), strict=True):
+            elements = reference.window_elements(case.pool, window, case.size)[1]
+            outside |= (n >= 0) & (n < places) & ~np.isin(n, elements)
+        values = case.layout.arrange(own.astype(np.float32), case.dtype)
         device = Kept()
-        device.kept = []
         with device.installed():
-            case.max_unpool(
-                case.layout.arrange(own.astype(np.float32), case.dtype), case.layout.arrange(flat, mx.int32)
-            )
+            case.max_unpool(values, case.layout.arrange(flat, mx.int32))
         if len(device.kept) < 2:
             continue  # windows for which another kernel finds the last values
         marks = device.kept[0] != 0  # (batch, channel groups)
@@ -91,6 +87,7 @@ def test_marks_are_the_channel_groups_with_an_index_outside_its_window():
 # ---- no SIMD group makes many dependent accesses
 
 
+@dataclass
 class Chains(emulator.Emulator):
     """Counts the words that each SIMD group updates one after the other; the results are zeros."""
 
@@ -105,7 +102,7 @@ class Chains(emulator.Emulator):
             return super().run(launch, inputs)
         return [mx.zeros(shape, dtype) for shape, dtype in launch.outputs]
 
-    chains: list[int]
+    chains: list[int] = field(default_factory=list)
 
 
 SIDE = 32  # pooled values along each axis of a volume
@@ -116,7 +113,6 @@ def test_no_simd_group_waits_for_a_long_chain_of_accesses(kind):
     """At most an update for each value, divided evenly if the values have different positions."""
     indices = KINDS[kind](np.arange(SIDE**3), SIDE**3, 2 * SIDE).reshape(1, SIDE, SIDE, SIDE, 1)
     device = Chains()
-    device.chains = []
     with device.installed():
         mlx_unpool.max_unpool3d(mx.zeros(indices.shape, mx.float16), mx.array(indices, mx.int32), 2)
     assert len(device.chains) >= 4

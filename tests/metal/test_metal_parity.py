@@ -12,7 +12,6 @@ from metal_host import Launch
 from support.kernel_cases import CHOSEN_CALLS, GENERATED_CALLS, assert_same_bits
 
 import mlx_unpool
-from mlx_unpool._backends import gpu
 
 CALLS = CHOSEN_CALLS | GENERATED_CALLS
 
@@ -89,9 +88,7 @@ def test_layers_in_eval_mode_agree_with_layers_in_training(dtype, layer, name):
     assert_same_bits(evaluated(lambda: step(False), name), evaluated(lambda: step(True), "cpu"))
 
 
-def test_the_calls_reach_every_kernel_and_both_address_spaces(compiled):
-    names = {launch.name for launch in compiled}
-    assert all(any(f"unpool_{kernel.name}__" in name for name in names) for kernel in gpu.KERNELS)
+def test_the_calls_reach_both_address_spaces(compiled):
     spaces: dict[str, set[str]] = {}
     for launch in compiled:
         for number, (shape, _) in zip(launch.array_numbers, launch.inputs):

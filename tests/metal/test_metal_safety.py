@@ -76,21 +76,16 @@ CALLS: dict[str, Callable[[], mx.array]] = {
 # Planted mistakes: the file of a kernel, a call that runs it, a piece of its source and the replacement.
 MISTAKES = [
     ("pool", "pool", "* OW + at.w) * C", "* OW + at.w / 2) * C"),
-    ("pool", "pool", "position_of(w, kw)", "position_of(w, N(k))"),
-    ("pool", "pool", "include(best[v], value[v],", "include(best[v], T(-value[v]),"),
     ("pool_any", "global ties", "kh = h.first + N(nh)", "kh = h.first + N(nh) + 1"),
     ("pool_any", "adaptive", "image + OD + at.h", "image + at.h"),
     ("pool_chunks", "global ties", "index < best[v].index)", "index > best[v].index)"),
     ("scatter", "unpool window", "inside(od, oh, ow, OD, OH, OW)", "inside(od, oh, ow, OD, OH + 1, OW)"),
-    ("scatter", "unpool window", "h0 = at.h * SH", "h0 = at.h * (SH - 1)"),
     ("scatter", "unpool outside", "outside_window[", "false && outside_window["),
     ("scatter_regions", "adaptive vjp", "oh = h.first", "oh = h.first + 1"),
     ("gather", "vjp outside", "index[v] < (FLAT ? elements", "index[v] <= (FLAT ? N(2147483647)"),
     ("gather", "vjp outside", "outside_window[", "false && outside_window["),
     ("outside_window", "unpool outside", "& !in_window", "& in_window"),
-    ("outside_winners", "unpool outside", "index[n] >= 0 && index[n] < elements && ", ""),
     ("outside_winners", "unpool outside", "left - 1 - n", "count - left + n"),
-    ("last_writer", "unpool any", "index < elements", "true"),
     ("last_writer", "unpool any", "raise_to(winner + ", "raise_to(winner + 0 * "),
 ]
 

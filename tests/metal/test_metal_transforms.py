@@ -10,30 +10,23 @@ from support.kernel_cases import SegNet
 import mlx_unpool
 from mlx_unpool import _backends
 
-DEVICES = [name for name in emulator.DEVICES if name != "flushing"]
+CELLS = {"emulated": [cell for cell in transforms.cells() if cell[1] not in transforms.TRACED_ALONE]}
+CELLS["metal"] = transforms.cells()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled() -> None:
     emulator.compile_all(
-        [
-            lambda case=case, column=column: transforms.COLUMNS[column](case, False)
-            for row, column in transforms.cells()
-            for case in transforms.ROWS[row]
-            if column not in transforms.TRACED_ALONE
-        ]
+        lambda case=case, column=column: transforms.COLUMNS[column](case, False)
+        for row, column in CELLS["emulated"]
+        for case in transforms.ROWS[row]
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "row", "column"),
-    [
-        (name, row, column)
-        for name in DEVICES
-        for row, column in transforms.cells()
-        if name == "metal" or column not in transforms.TRACED_ALONE
-    ],
-)
+NAMES = [name for name in emulator.DEVICES if name != "flushing"]
+
+
+@pytest.mark.parametrize(("name", "row", "column"), [(name, *cell) for name in NAMES for cell in CELLS[name]])
 def test_a_cell_of_the_matrix(name, row, column):
     for case in transforms.ROWS[row]:
         expected = transforms.COLUMNS[column](case, True)

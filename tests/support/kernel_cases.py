@@ -23,7 +23,7 @@ def window_case(
     return Case(layout, size, dtype, planes.astype(np.float32), pool)
 
 
-def huge(shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
+def huge(shape: tuple[int, ...], dtype: mx.Dtype = mx.int8) -> mx.array:
     """An array of zeros of any size that takes no memory."""
     return mx.broadcast_to(mx.array(0, dtype), shape)
 
@@ -106,8 +106,7 @@ def results(case: Case, seed: int) -> Callable[[], list[mx.array]]:
     """A call that returns the results of every function and derivative for a case."""
     random = np.random.default_rng(seed)
     places, taps = int(np.prod(case.size)), int(np.prod(case.pool.kernel))
-    shape = (case.layout.planes, *case.cells)
-    x = case.x
+    shape, x = (case.layout.planes, *case.cells), case.x
     small = random.integers(-3, 4, shape).astype(np.float32) if case.dtype in FLOATS else None
     wild_flat = random.integers(-2, places + 2, shape)
     wild_flat[random.random(shape) < 0.05] = -(2**31)
@@ -117,23 +116,18 @@ def results(case: Case, seed: int) -> Callable[[], list[mx.array]]:
     # About one per plane, alone: of several indices outside their windows, a kernel needs to find only one.
     near = reference.near_windows(random, case.pool, case.size, shape)
     near[random.random(shape) > 1 / np.prod(case.cells)] = -1
-    indices = {
-        "own": case.layout.arrange(case.expected()[1], mx.int32),  # none outside its window
-        "wild flat": case.layout.arrange(wild_flat, mx.int32),
-        "few outside": case.layout.arrange(few_outside, mx.int64),
-        "near windows": case.layout.arrange(near, mx.int32),
-        "wild window": case.layout.arrange(wild_window, mx.uint8),
-    }
+    given = (case.expected()[1], mx.int32), (wild_flat, mx.int32), (few_outside, mx.int64)
+    given += (near, mx.int32), (wild_window, mx.uint8)
+    indices = [case.layout.arrange(*each) for each in given]
+    unpools = [lambda v, i=i: case.max_unpool(v, i) for i in indices]
+    unpools.append(lambda v: case.unpool_anywhere(v, indices[1]))
 
     def call() -> list[mx.array]:
         out = []
         for index_format in ("flat", "window"):
             values, own = case.max_pool(x, index_format)
             out += [values, own, case.max_unpool(values, own)]
-        values = case.max_pool(x)[0]
-        for given in indices.values():
-            out.append(case.max_unpool(values, given))
-        out.append(case.unpool_anywhere(values, indices["wild flat"]))
+        out += [unpool(values) for unpool in unpools]
         if small is None:
             return out
         # Derivatives, with small integers as cotangents so that sums are exact.
@@ -144,14 +138,9 @@ def results(case: Case, seed: int) -> Callable[[], list[mx.array]]:
             pool = lambda x, f=index_format: case.max_pool(x, f)[0]
             out += mx.vjp(pool, [x], [cells])[1]
             out += mx.jvp(pool, [x], [full])[1]
-        for given in indices.values():
-            unpool = lambda v, given=given: case.max_unpool(v, given)
+        for unpool in unpools:
             out += mx.vjp(unpool, [cells], [full])[1]
-        out += mx.vjp(lambda v: case.unpool_anywhere(v, indices["wild flat"]), [cells], [full])[1]
-
-        def squares(v):
-            return (mx.round(0.1 * case.max_unpool(v * v, indices["few outside"])) ** 2).sum()
-
+        squares = lambda v: (mx.round(0.1 * case.max_unpool(v * v, indices[2])) ** 2).sum()
         out.append(mx.grad(lambda v: (mx.grad(squares)(v) * cells).sum())(cells))
         return out
 
@@ -236,42 +225,6 @@ def pool_of_dtypes() -> list[mx.array]:
     return out
 
 
-def every_offset() -> list[mx.array]:
-    """Unpooling, and its derivatives, in which all indices of a channel are the same window offset."""
-    out = []
-    for kernel, stride, padding, pooled in (
-        ((3, 2, 3), 2, (0, 0, 0), (4, 1, 2)),
-        ((1, 5, 5), 2, (0, 0, 0), (1, 3, 4)),
-        ((1, 3, 3), 1, (0, 1, 1), (1, 8, 8)),  # offsets outside the first and the last rows and columns
-    ):
-        size = tuple((n - 1) * stride + k - 2 * p for n, k, p in zip(pooled, kernel, padding))
-        offsets = mx.arange(int(np.prod(kernel)) + 2, dtype=mx.uint8)  # the last two are invalid
-        indices = mx.broadcast_to(offsets, (1, *pooled, offsets.size))
-
-        def unpool(values, indices=indices, window=(kernel, stride, padding), size=size):
-            return mlx_unpool.max_unpool3d(values, indices, *window, output_size=size)
-
-        values = mx.arange(float(indices.size)).reshape(indices.shape) + 1
-        full = mx.arange(float(np.prod(size) * offsets.size)).reshape(1, *size, offsets.size) + 1
-        out += [y for ys in mx.vjp(unpool, [values], [full]) for y in ys]
-    return out
-
-
-def last_rows() -> list[mx.array]:
-    """The gradient of unpooling of 3x3 windows at every position, in which many values have one position."""
-    rows, columns = np.divmod(np.arange(64), 8)
-    out = []
-    # Each window refers to a position in this row, or in the nearest row that it has.
-    for row in (7, 6, 3, 0):
-        at = np.clip(row, np.maximum(rows - 1, 0), np.minimum(rows + 1, 7))
-        flat = (at * 8 + columns).reshape(1, 8, 8, 1)
-        offsets = ((at - rows + 1) * 3 + 1).reshape(1, 8, 8, 1)
-        for indices in (mx.array(flat, mx.int32), mx.array(offsets, mx.uint8)):
-            unpool = lambda v, i=indices: mlx_unpool.max_unpool2d(v, i, 3, 1, 1)
-            out += mx.vjp(unpool, [mx.ones((1, 8, 8, 1))], [mx.arange(64.0).reshape(1, 8, 8, 1) + 1])[1]
-    return out
-
-
 def every_pair_of_indices() -> list[mx.array]:
     """Unpooling of two overlapping windows, with every pair of indices, some outside their windows."""
     pairs = np.stack(np.meshgrid(range(-1, 5), range(-1, 5)), axis=-1)
@@ -310,11 +263,9 @@ def empty_windows() -> list[mx.array]:
         x = mx.arange(float(np.prod(size))).reshape(1, *size, 1)
         window, options = (kernel, 1, padding), {"dilation": dilation, "output_size": size}
         pooled = mlx_unpool.max_pool3d(x, *window, dilation=dilation, return_indices=True)
-        window_number, index = np.divmod(np.arange(pooled[0].size * x.size)[:, None], x.size)
-        given = np.where(np.arange(pooled[0].size) == window_number, index, -1).reshape(
-            -1, *pooled[0].shape[1:]
-        )
-        given = mx.array(given, mx.int32)
+        number, index = np.divmod(np.arange(pooled[0].size * x.size)[:, None], x.size)
+        given = np.where(np.arange(pooled[0].size) == number, index, -1)
+        given = mx.array(given.reshape(-1, *pooled[0].shape[1:]), mx.int32)
         values = mx.broadcast_to(mx.arange(1.0, pooled[0].size + 1).reshape(pooled[0].shape), given.shape)
         out += [*pooled, mlx_unpool.max_unpool3d(values, given, *window, **options)]
     return out
@@ -356,9 +307,7 @@ CHOSEN_CALLS: dict[str, Callable[[], list[mx.array]]] = {
     **{f"chosen {n}": results(case, n) for n, case in enumerate(CHOSEN)},
     **{f"irregular {n}": irregular_results(case, n) for n, case in enumerate(IRREGULAR)},
     "types": pool_of_dtypes,
-    "every offset": every_offset,
     "every pair of indices": every_pair_of_indices,
-    "last rows": last_rows,
     "other indices": other_indices,
     "empty windows": empty_windows,
     "equal regions": equal_regions,
@@ -402,15 +351,10 @@ class SegNet(nn.Module):
         self.unpools = [mlx_unpool.MaxUnpool2d.from_pool(pool) for pool in self.pools]
 
     def __call__(self, x: mx.array) -> mx.array:
-        stages = []
-        for convolution, pool in zip(self.convolutions, self.pools):
-            size = x.shape
-            x, indices = pool(nn.relu(convolution(x)))
-            stages.append((indices, size))
-        for convolution, unpool in zip(self.convolutions[2:], reversed(self.unpools)):
-            indices, size = stages.pop()
-            x = convolution(unpool(x, indices, output_size=size))
-        return x
+        half, of_half = self.pools[0](nn.relu(self.convolutions[0](x)))
+        quarter, of_quarter = self.pools[1](nn.relu(self.convolutions[1](half)))
+        y = self.convolutions[2](self.unpools[1](quarter, of_quarter, output_size=half.shape[1:3]))
+        return self.convolutions[3](self.unpools[0](y, of_half, output_size=x.shape[1:3]))
 
 
 def segnet_step() -> tuple:

@@ -1,33 +1,28 @@
-"""Segmentation networks with max unpooling, ported from PyTorch to MLX."""
+"""Segmentation networks with max unpooling, ported from PyTorch to MLX.
+
+A module is imported when one of its names is used: converting weights of your own networks with ``pytorch``
+and ``compare_port`` needs only NumPy and safetensors.
+"""
 
 from __future__ import annotations
 
-try:
-    import huggingface_hub  # noqa: F401
-    import numpy  # noqa: F401
-    import pooch  # noqa: F401
-    import pydantic  # noqa: F401
-    import safetensors  # noqa: F401
-except ImportError as error:
-    raise ImportError(
-        f"mlx_unpool_zoo needs {error.name}, which the extra [zoo] of mlx-unpool installs: "
-        'pip install "mlx-unpool[zoo] @ git+https://github.com/mlx-unpool/mlx-unpool"',
-        name=error.name,
-    ) from None
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from mlx_unpool import __version__
 
-from . import metrics, pytorch
-from .about import About
-from .classes import CAMVID, CEREBNET, FASTSURFER, read_classes
-from .enet import ENet
-from .fastsurfer import CerebNet, FastSurferCNN, FastSurferVINN, HypVINN
-from .hair import HairSegmenter
-from .model import MODELS, Model, from_pretrained, from_pytorch
-from .near_ties import Comparison, compare_port, pooled_indices
-from .quicknat import QuickNAT
-from .relaynet import ReLayNet
-from .segnet import SegNet
+if TYPE_CHECKING:
+    from . import metrics, pytorch
+    from .about import About
+    from .classes import CAMVID, CEREBNET, FASTSURFER, read_classes
+    from .enet import ENet
+    from .fastsurfer import CerebNet, FastSurferCNN, FastSurferVINN, HypVINN
+    from .hair import HairSegmenter
+    from .model import MODELS, Model, from_pretrained, from_pytorch
+    from .near_ties import Comparison, compare_port, pooled_indices
+    from .quicknat import QuickNAT
+    from .relaynet import ReLayNet
+    from .segnet import SegNet
 
 # fmt: off
 __all__ = [
@@ -37,3 +32,26 @@ __all__ = [
     "from_pretrained", "from_pytorch", "metrics", "pooled_indices", "pytorch", "read_classes",
 ]
 # fmt: on
+_LIGHT = {"metrics": ["metrics"], "near_ties": ["Comparison", "compare_port", "pooled_indices"]}
+_LIGHT |= {"classes": ["CAMVID", "CEREBNET", "FASTSURFER", "read_classes"], "pytorch": ["pytorch"]}
+_NETWORKS = ("enet", "fastsurfer", "hair", "quicknat", "relaynet", "segnet")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    wanted = [module for module, names in _LIGHT.items() if name in names]
+    try:
+        # All networks: ``from_pretrained`` and MODELS have those that are imported.
+        modules = [importlib.import_module(f".{each}", __name__) for each in wanted or ("model", *_NETWORKS)]
+    except ImportError as error:
+        raise ImportError(
+            f"mlx_unpool_zoo needs {error.name}, which the extra [zoo] of mlx-unpool installs: "
+            'pip install "mlx-unpool[zoo] @ git+https://github.com/mlx-unpool/mlx-unpool"',
+            name=error.name,
+        ) from None
+    return modules[0] if wanted == [name] else next(vars(m)[name] for m in modules if name in vars(m))
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -323,9 +323,10 @@ class InertUnpickler(pickle._Unpickler):  # written in Python, so that opcodes c
 def state_of(checkpoint: Any) -> dict[str, Any]:
     """The arrays of the state dict in a checkpoint, without the prefix ``module.`` of ``DataParallel``.
 
-    A checkpoint is a state dict, a whole model, or a dict that contains either under ``state_dict``,
-    ``model_state``, ``model_state_dict``, ``model`` or ``network``.
-    Entries that are not arrays, such as ``_extra_state``, are ignored with a warning.
+    A checkpoint is a state dict, a whole model, or a dict that contains either: under ``state_dict``,
+    ``model_state``, ``model_state_dict``, ``model`` or ``network``, or under any other key if there is only
+    one. Entries that are not arrays, such as ``_extra_state``, are ignored with a warning, which also names
+    other state dicts beside a usual key.
     """
     state, ignored = split_state(checkpoint)
     if ignored:
@@ -344,11 +345,9 @@ def split_state(checkpoint: Any) -> tuple[dict[str, Any], list[str]]:
             checkpoint = checkpoint.state_dict()
         if not isinstance(checkpoint, Mapping):
             raise ValueError(f"not a state dict but {described(checkpoint)}. {HOW_TO_EXPORT}")
-        inner = [checkpoint[key] for key in KEYS if key in checkpoint]
-        inner = [value for value in inner if not hasattr(value, "shape")]
-        if not inner:
+        if (key := key_of(checkpoint)) is None:
             break
-        checkpoint = inner[0]
+        checkpoint = checkpoint[key]
     else:
         raise ValueError(f"the checkpoint contains itself. {HOW_TO_EXPORT}")
     state = {
@@ -364,6 +363,46 @@ def split_state(checkpoint: Any) -> tuple[dict[str, Any], list[str]]:
             f"is run to create arrays. {HOW_TO_EXPORT}"
         )
     return state, others
+
+
+def key_of(checkpoint: Mapping[Any, Any]) -> Any:
+    """The key of the state dict in a checkpoint, or None if the checkpoint is one."""
+    direct = {key: count for key, value in checkpoint.items() if (count := count_of(value, depth=0))}
+    inside = direct or {
+        key: count for key, value in checkpoint.items() if (count := count_of(value, depth=3))
+    }
+    if usual := [key for key in KEYS if key in direct] or [key for key in KEYS if key in inside]:
+        if others := [repr(named(key)) for key in direct if key != usual[0]]:
+            hint = "to use another one, see --key of the converter, or pass checkpoint[KEY]"
+            warnings.warn(f"Used {usual[0]!r} of the checkpoint, not {cut(others)}; {hint}.", stacklevel=4)
+        return usual[0]
+    own = sum(len(getattr(value, "shape", ())) > 0 for value in checkpoint.values())
+    inside = {key: count for key, count in inside.items() if count > own}
+    if len(inside) > 1:
+        counts = cut([f"{named(key)!r} ({count} arrays)" for key, count in inside.items()])
+        raise ValueError(
+            f"the checkpoint has several dictionaries of arrays: {counts}. Choose one: --key NAME of the "
+            "converter, or read_checkpoint(path)[NAME]."
+        )
+    empty = [
+        key for key in KEYS if isinstance(checkpoint.get(key), Mapping | Foreign)
+    ]  # explained by the caller
+    return next(iter(inside or ([] if own else empty)), None)
+
+
+def count_of(value: Any, depth: int) -> int:
+    """The number of arrays in a state dict, or in the largest one in nested dicts. A model counts as one.
+
+    Only floating-point arrays are counted, because checkpoints also have the states of random generators.
+    Those of optimizers are in dicts whose keys are numbers.
+    """
+    if isinstance(value, Foreign):
+        return isinstance(value.state, dict) and "_parameters" in value.state
+    if not isinstance(value, Mapping):
+        return callable(getattr(value, "state_dict", None))
+    items = [item for name, item in value.items() if isinstance(name, str)]
+    own = sum("float" in str(getattr(item, "dtype", "")) for item in items)
+    return own or max((count_of(item, depth - 1) for item in items if depth), default=0)
 
 
 def config_of(checkpoint: Any) -> dict[str, Any]:

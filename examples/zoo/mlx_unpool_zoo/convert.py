@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
+import warnings
 from pathlib import Path
 from typing import Any, get_args
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
+from . import MODELS, from_pytorch
 from .about import IMAGENET, Plane, naming
-from .checkpoints import read_checkpoint
+from .checkpoints import cut, read_checkpoint
 from .classes import read_classes
-from .model import MODELS, from_pytorch
 
 
 def plane_of(path: Path, given: str | None = None) -> Any:
@@ -59,6 +61,8 @@ def parser() -> argparse.ArgumentParser:
         help="arguments of the model that the shapes of the weights do not determine")  # fmt: skip
     add("--input", choices=("raw", "normalised"),
         help="input of models for images (default: raw for enet, normalised for segnet)")  # fmt: skip
+    add("--key", help="the key of the weights in a checkpoint that has several")
+    add("--no-strict", action="store_true", help="leave out arrays that the model does not have")
     add("--plane", choices=get_args(Plane), help="plane of the slices, if not in the file name")
     add("--classes", type=Path, help="colour table: number name red green blue")
     add("--source", help="origin of the weights, for the model card")
@@ -81,7 +85,19 @@ def convert(arguments: argparse.Namespace) -> str:
     mx.random.seed(0)  # for parameters that are not in the file
     with naming(source):
         checkpoint = read_checkpoint(source)
-        model = from_pytorch(arguments.model, checkpoint, **dict(arguments.config))
+        if arguments.key is not None:
+            keys = [*checkpoint] if isinstance(checkpoint, dict) else []
+            if arguments.key not in keys:
+                raise ValueError(f"--key must be one of {cut([*map(str, keys)])}, but got {arguments.key}.")
+            checkpoint = checkpoint[arguments.key]
+        strict = "missing" if arguments.no_strict else True
+        try:
+            model = from_pytorch(arguments.model, checkpoint, strict=strict, **dict(arguments.config))
+        except ValueError as error:
+            hint = " --no-strict leaves out arrays that are not used." * ("not used: " in str(error))
+            if absent := re.search("missing a required argument: '(\\w+)'", str(error)):
+                hint = f" Pass --config {absent[1]}=VALUE, for example --config num_classes=12."
+            raise ValueError(f"{error}{hint}") from None
     about = model.about
     if arguments.input:
         about.input["normalisation"] = IMAGENET if arguments.input == "normalised" else None
@@ -105,7 +121,9 @@ def main() -> int:
     """Run the program and return the exit status. Errors are printed without a traceback."""
     arguments = parser().parse_args()
     try:
-        print(convert(arguments))
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: print(message, file=sys.stderr)
+            print(convert(arguments))
     except (ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 1

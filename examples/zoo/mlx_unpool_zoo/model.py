@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -291,20 +291,21 @@ class Model(nn.Module):
         state_dict: Mapping[str, Any],
         *,
         dtype: mx.Dtype | str | None = None,
-        strict: bool = True,
+        strict: bool | Literal["missing"] = True,
         **arguments: Any,
     ) -> Self:
         """Create a model from a PyTorch state dict with the authors' names, in evaluation mode.
 
         ``state_dict`` is a checkpoint or contains tensors or arrays. ``arguments`` are those that neither its
-        shapes nor its configuration determine. ``dtype`` and ``strict`` are as for ``Model.from_pretrained``.
+        shapes nor its configuration determine. ``dtype`` and ``strict`` are as for ``Model.from_pretrained``;
+        with ``strict="missing"``, arrays that the model does not have are ignored, but none may be missing.
         """
         published = config_of(state_dict)
         state = cls.canonical(arrays_of(state_of(state_dict)))
         try:
             cls.config_of(state)
         except KeyError as error:  # the name of a parameter
-            state = pytorch.without_prefix(state, [str(error.args[0])])
+            state = pytorch.without_additions(state, [str(error.args[0])])
         except (IndexError, StopIteration, ValueError):
             pass  # explained below
         try:
@@ -343,10 +344,12 @@ class Model(nn.Module):
     @classmethod
     def fits(cls, state: dict[str, np.ndarray]) -> bool:
         """Whether a state dict has exactly the parameters of this model."""
-        try:
-            cls._inferred(state, {}, {}).sanitize(state)
-        except (ValueError, TypeError):
-            return False
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                cls._inferred(state, {}, {}).sanitize(state)
+            except (ValueError, TypeError):
+                return False
         return True
 
     @classmethod
@@ -364,7 +367,7 @@ class Model(nn.Module):
         """The names of a parameter in the authors' state dict."""
         return (name,)
 
-    def sanitize(self, weights: Mapping[str, Any], *, strict: bool = True) -> dict[str, mx.array]:
+    def sanitize(self, weights: Mapping[str, Any], *, strict: bool | str = True) -> dict[str, mx.array]:
         """Convert weights with the authors' names and layout, as arrays of any framework."""
         state = self.canonical(state_of(weights))
         return pytorch.convert_state_dict(self, state, self.pytorch_names, strict=strict)
@@ -373,7 +376,7 @@ class Model(nn.Module):
         self,
         weights: Mapping[str, mx.array],
         dtype: mx.Dtype | str | None = None,
-        strict: bool = True,
+        strict: bool | str = True,
         ignore_mismatched_sizes: bool = False,
     ) -> None:
         """Set all parameters, change to evaluation mode, and evaluate, because MLX cannot export lazily

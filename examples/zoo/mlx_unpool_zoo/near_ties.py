@@ -96,7 +96,7 @@ def pooled_indices(
         )
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class Comparison:
     """How a port differs from its original; see ``compare_port``.
 
@@ -114,6 +114,12 @@ class Comparison:
     gap: float | None
     scores: float
     gradients: dict[str, float]
+
+    def __repr__(self) -> str:
+        flipped = f"{sum(count > 0 for count in self.flips)} of {len(self.flips)} layers with flips"
+        gap = self.gap if self.gap is None else f"{self.gap:.2g}"
+        worst = next((f"at most {value:.2g} ({name})" for name, value in self.gradients.items()), "none")
+        return f"Comparison({flipped}; gap {gap}; scores {self.scores:.2g}; gradients {worst})"
 
 
 def compare_port(

@@ -11,7 +11,8 @@ import dataclasses
 import functools
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -28,7 +29,7 @@ Shapes = Mapping[str, Sequence[int]]
 COUNTERS = "num_batches_tracked"
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class Report:
     """The result of ``load_state_dict``: MLX names in ``loaded``, PyTorch names in the others.
 
@@ -43,6 +44,11 @@ class Report:
     missing: list[str]
     unexpected: list[str]
     ignored: list[str]
+
+    def __repr__(self) -> str:
+        rest = {name: names for name, names in vars(self).items() if name != "loaded" and names}
+        lines = [f"{len(names)} {name}: {cut(names, 3)}" for name, names in rest.items()]
+        return f"Report({'; '.join([f'{len(self.loaded)} loaded', *lines])})"
 
 
 @dataclasses.dataclass
@@ -65,13 +71,13 @@ class Differences:
             self.others.append(f"type {value.dtype} instead of {dtype}: {name}")
         return fits
 
-    def check(self, model: str, strict: bool, hint: str = "") -> None:
+    def check(self, model: str, strict: bool | str, hint: str = "") -> None:
         """Raise ValueError for weights that do not fit, with the first difference of each kind first.
 
         ``hint`` is added if only shapes differ: then there is probably a new head.
         """
         missing = [f"missing: {name}" for name in self.missing if strict]
-        unused = [f"not used: {name}" for name in self.unused if strict]
+        unused = [f"not used: {name}" for name in self.unused if strict is True]
         kinds = (missing, self.shapes, unused, self.others)
         lines = [line for kind in kinds for line in kind[:1]] + [line for kind in kinds for line in kind[1:]]
         if lines:
@@ -79,37 +85,115 @@ class Differences:
             raise ValueError(f"{model} cannot load the weights: {cut(lines, 3, '; ')}.{hint}")
 
 
-def without_prefix(state: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
-    """A state dict without the prefix, such as ``model.``, under which alone it has all wanted names."""
-    if not wanted or any(name in state for name in wanted):
-        return dict(state)
-    found = (name.removesuffix(wanted[0]) for name in state if name.endswith(f".{wanted[0]}"))
-    prefixes = [each for each in found if all(each + name in state for name in wanted)]
-    if len(prefixes) != 1:
-        return dict(state)
-    warnings.warn(f"Removed the prefix {prefixes[0]!r} of the names of the weights.", stacklevel=4)
-    return {name.removeprefix(prefixes[0]): value for name, value in state.items()}
+# What DataParallel, torch.compile, FSDP and checkpointing add to names, anywhere in them.
+WRAPPERS = frozenset(["module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"])
 
 
-def fold_weight_norm(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A state dict with weight normalisation folded into the weights.
+def without_additions(state: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
+    """A state dict whose names have no prefix such as ``model.`` and no parts that wrappers insert.
 
-    ``weight_g`` and ``weight_v`` of ``torch.nn.utils.weight_norm``, and the two entries of
-    ``torch.nn.utils.parametrizations.weight_norm``, become ``weight``: ``g * v / norm(v)``.
+    A prefix is removed if names then are wanted, and no name is wanted with it; a part inside the names, too.
+
+    Raises:
+        ValueError: If this is the case for two of them.
+    """
+    known, names = set(wanted), list(state)
+    bare = [name if name in known else without_parts(name, WRAPPERS) for name in names]
+    prefixes, others = (prefixes_of(each, known) for each in (names, bare))
+    removed: list[str] = []
+    if max(others.values(), default=0) > max(prefixes.values(), default=0) and len({*bare}) == len(bare):
+        removed = [f"{part}." for part in sorted(WRAPPERS) if any(part in name.split(".") for name in names)]
+        names, prefixes = bare, others
+    if "" in prefixes:
+        parts = {part for name in names if name not in known for part in name.split(".")[1:-1]}
+        candidates = {f"{p}.": [without_parts(name, {p}) for name in names] for p in parts if not p.isdigit()}
+    else:
+        complete = [prefix for prefix, count in prefixes.items() if count == len(known)]
+        candidates = {p: [name.removeprefix(p) for name in names] for p in complete or prefixes}
+    fitting = {
+        addition: after
+        for addition, after in candidates.items()
+        if len({*after}) == len(after) and (changed := [n for n in zip(names, after) if n[0] != n[1]])
+        if any(new in known for _, new in changed) and not any(old in known for old, _ in changed)
+    }
+    if len(fitting) > 1:
+        raise ValueError(
+            f"the names of the weights fit without {' and without '.join(map(repr, sorted(fitting)[:3]))}: "
+            "pass only the arrays with one of them."
+        )
+    for addition, after in fitting.items():
+        names, removed = after, [*removed, addition]
+    if removed:
+        both = " and ".join(map(repr, removed))
+        warnings.warn(f"Removed {both} from the names of the weights.", stacklevel=4)
+    return dict(zip(names, state.values()))
+
+
+def without_parts(name: str, parts: Collection[str]) -> str:
+    """A name without some of its parts."""
+    return ".".join(piece for piece in name.split(".") if piece not in parts)
+
+
+def prefixes_of(names: Sequence[str], known: Collection[str]) -> dict[str, int]:
+    """The prefixes without which names are known, and how many are; one that fits fewer than a longer or
+    shorter one is left out, as ``net.1.`` for ``net.1.0.weight``."""
+    counts = Counter[str]()
+    for name in names:
+        pieces = name.split(".")
+        starts = ("".join(f"{piece}." for piece in pieces[:n]) for n in range(len(pieces)))
+        counts.update(start for start in starts if name.removeprefix(start) in known)
+    return {
+        prefix: count
+        for prefix, count in counts.items()
+        if not any(
+            count < other and (prefix.startswith(start) or start.startswith(prefix))
+            for start, other in counts.items()
+        )
+    }
+
+
+def fold_weights(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A state dict with weight and spectral normalisation and pruning folded into the weights.
+
+    Of ``torch.nn.utils`` and ``torch.nn.utils.parametrizations``: ``weight_g`` and ``weight_v`` become
+    ``weight``, ``g * v / norm(v)``; ``weight_orig``, ``weight_u`` and ``weight_v`` become
+    ``orig / (u @ orig @ v)``; ``weight_orig`` and ``weight_mask`` become their product.
     """
     folded = dict(state)
+    forms = (
+        (r"(.*)parametrizations\.(\w+)\.original0", "original0", ("original1",), normalised_weight),
+        (r"(.*)_g()", "_g", ("_v",), normalised_weight),
+        (r"(.*)parametrizations\.(\w+)\.original", "original", ("0._u", "0._v"), spectral_weight),
+        (r"(.*)_orig()", "_orig", ("_u", "_v"), spectral_weight),
+        (r"(.*)_orig()", "_orig", ("_mask",), np.multiply),
+    )
     for name in state:
-        match = re.fullmatch(r"(.*)parametrizations\.(\w+)\.original0|(.*)_g", name)
-        other = re.sub("original0$", "original1", re.sub("_g$", "_v", name))
-        if match and other in state:
-            magnitude, direction = folded.pop(name), folded.pop(other).astype(np.float64)
-            if not magnitude.ndim:  # one norm for the whole array
-                magnitude = magnitude.reshape((1,) * direction.ndim)
-            axes = tuple(n for n, size in enumerate(magnitude.shape) if size == 1)
-            norm = np.sqrt(np.square(direction).sum(axes, keepdims=True))
-            target = "".join(part for part in match.groups() if part)
-            folded[target] = (magnitude * direction / norm).astype(np.float32)
+        for pattern, ending, endings, fold in forms:
+            match = re.fullmatch(pattern, name)
+            others = [name.removesuffix(ending) + other for other in endings]
+            if match and name in folded and all(other in folded for other in others):
+                arrays = (folded.pop(key).astype(np.float64) for key in (name, *others))
+                folded[match[1] + match[2]] = fold(*arrays).astype(np.float32)
     return folded
+
+
+def normalised_weight(magnitude: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    """A weight with the norm ``magnitude`` over all axes along which that has size 1."""
+    if not magnitude.ndim:  # one norm for the whole array
+        magnitude = magnitude.reshape((1,) * direction.ndim)
+    axes = tuple(n for n, size in enumerate(magnitude.shape) if size == 1)
+    return magnitude * direction / np.sqrt(np.square(direction).sum(axes, keepdims=True))
+
+
+def spectral_weight(weight: np.ndarray, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """A weight divided by its largest singular value as a matrix, with the vectors of that value.
+
+    Its rows are the first axis, or the second if the convolution is transposed. With the wrong one, the
+    vectors give a smaller value.
+    """
+    axes = range(min(2, weight.ndim))
+    matrices = [np.moveaxis(weight, axis, 0).reshape(weight.shape[axis], -1) for axis in axes]
+    return weight / max((u @ m @ v for m in matrices if m.shape == (u.size, v.size)), key=abs)
 
 
 def load_state_dict(
@@ -158,7 +242,10 @@ def convert_state_dict(
     The arguments and errors are those of ``load_state_dict``. The arrays are contiguous, as
     ``mx.export_function`` requires.
     """
-    return matched(arrays_of(state_of(state_dict)), model, names, **options)[0]
+    weights, _, unused = matched(arrays_of(state_of(state_dict)), model, names, **options)
+    if unused:
+        warnings.warn(f"Arrays that are ignored: {cut(unused)}.", stacklevel=2)
+    return weights
 
 
 def matched(
@@ -167,13 +254,13 @@ def matched(
     names: Names | None,
     flatten: Shapes | None = None,
     unflatten: Shapes | None = None,
-    strict: bool = True,
+    strict: bool | str = True,
 ) -> tuple[dict[str, mx.array], list[str], list[str]]:
     """The weights by MLX name, the missing names, and the names that are not in the model."""
     reordered, differences = reordering(model, flatten, unflatten), Differences()
     names = names or sequential_names(model)
     parameters = dict(tree_flatten(model.parameters()))
-    state = without_prefix(fold_weight_norm(state), [key for name in parameters for key in names(name)])
+    state = without_additions(fold_weights(state), [key for name in parameters for key in names(name)])
     rest = {name: value for name, value in state.items() if not name.endswith(COUNTERS)}
     weights = {}
     for name, parameter in parameters.items():
@@ -191,6 +278,11 @@ def matched(
             weights[name] = mx.array(reordered(value, name).transpose(axes).copy(order="C"))
     differences.unused = list(rest)
     differences.check(type(model).__name__, strict)
+    if parameters and not weights:
+        raise ValueError(
+            f"{type(model).__name__} has no parameter with one of these names: {cut(list(state), 3)}. It has "
+            f"{cut([key for name in parameters for key in names(name)], 3)}."
+        )
     return weights, differences.missing, differences.unused
 
 

@@ -271,7 +271,7 @@ class SegNet(Model):
             "classifier_kernel": state["classifier.weight"].shape[2],
         }
 
-    def sanitize(self, weights: Mapping[str, Any], *, strict: bool = True) -> dict[str, mx.array]:
+    def sanitize(self, weights: Mapping[str, Any], *, strict: bool | str = True) -> dict[str, mx.array]:
         """See ``Model.sanitize``. If there are no decoder weights, the decoder keeps its values."""
         state = self.canonical(arrays_of(state_of(weights)))
         if not any(name.startswith("decoder.") for name in state):
