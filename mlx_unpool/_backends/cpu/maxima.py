@@ -1,6 +1,14 @@
 """The maximum of every window and its offset in the window, computed one axis at a time.
 
-The last axis is reduced first, so ties are resolved in row-major order.
+The last axis is reduced first, so ties are resolved in row-major order. Time of a pool with indices on an
+AMD EPYC over that of this strategy:
+
+| condition | strategy | without it |
+|---|---|---|
+| more than 3 elements | ``windows``: pairs | 1x112x112x64: 5/1 1.2, 8/8 1.7, 13/1 2.2, 12/4 2.8 |
+| windows start at even elements | every other pair only | 1x112x112x64: 4/2 1.5, 8/4 2.5, 24/24 2.6 |
+| 100 adjacent elements | ``separate_windows`` | 8x51200x16, 1024/1024: 1.8; whole plane of 8x56x56x64: 3 |
+| 2**16 values | blocks in ``separate_windows`` | plane of 8x56x56x64: 4.5; below 2**16 .7 to .9 |
 """
 
 from __future__ import annotations
@@ -14,8 +22,8 @@ import mlx.core as mx
 from ..._types import TRAITS, is_float
 from .arrays import added, constant, gathered_along, narrowest, repeated, rows, unfused
 
-_SMALL_SIZE = 2**16  # elements; for fewer, extra operations take as long as a pass over all
-_SEPARATE_KERNEL = 100  # elements; for fewer, combining pairs is faster than separate_windows
+_SMALL_SIZE = 2**16  # values
+_SEPARATE_KERNEL = 100  # elements
 
 
 class Maxima(NamedTuple):

@@ -7,7 +7,7 @@ first axis is reduced first, because its rows are the longest. Measured on an AM
 |---|---|---|
 | separate windows, 256 bytes of channels | one reduction | 8x56x56x128, 2x2/2: 1.0; element by element 1.8 |
 | otherwise | rows first | 8x112x112x32, 2x2/2: .4; element by element .75 |
-| at most one row outside | no padded copy | 16x28x28x256, 3x3/2: .7 to .8; with the copy .9 |
+| at most one row outside | no padded copy | 16x28x28x256, 3x3/2: .8; with the copy .9 |
 | kernels above 6 | sets of 6 | 1x112x112x64, 31/1: .8 of the time of pairs, half of the memory |
 """
 
