@@ -177,8 +177,7 @@ def _ends(bounds: Sequence[mx.array], g: RegionGeometry) -> list[list[mx.array]]
     ends = []
     for axis, first in enumerate((0, g.pooled[0], g.pooled[0] + g.pooled[1])):
         rows = table[:, first : first + g.pooled[axis]]
-        shape = [rows.shape[0], 1, 1, 1, rows.shape[3]]
-        shape[axis + 1] = rows.shape[1]
+        shape = (rows.shape[0], *[1] * axis, rows.shape[1], *[1] * (2 - axis), rows.shape[3])
         ends.append([rows[:, :, end].reshape(shape) for end in (0, 1)])
     return ends
 

@@ -166,7 +166,7 @@ def _in_larger_plane(indices: mx.array, g: WindowGeometry) -> Positions:
     if last > 8 * (end + indices.size):  # windows much farther apart than the plane is long
         return by_number(flat_indices(indices, g), g.size, is_checked=True)
     # An invalid offset gives at least ``last`` on up to three axes, to which the start is added.
-    position = _elements(indices, g, size, 1, narrowest(4 * last), last, [before for before, _ in margins])
+    position = _elements(indices, g, size, 1, narrowest(4 * last), last)
     dtype = narrowest(end + channels)
     plane = starts(0, channels, prod(g.size), dtype).reshape(g.size)
     plane = mx.pad(plane, margins, constant_values=mx.array(end, dtype)).flatten()
@@ -183,17 +183,11 @@ def _positions(elements: mx.array, size: Triple, spare: int = 0) -> Positions:
 
 
 def _elements(
-    indices: mx.array,
-    g: WindowGeometry,
-    size: Triple,
-    channels: int,
-    dtype: mx.Dtype,
-    last: int = 0,
-    before: Sequence[int] = (0, 0, 0),
+    indices: mx.array, g: WindowGeometry, size: Triple, channels: int, dtype: mx.Dtype, last: int = 0
 ) -> mx.array:
-    """The element of each window index in a plane of ``size``, which starts ``before`` rows earlier.
+    """The element of each window index in a plane of ``size``.
 
-    Unless ``last`` is 0, indices may be invalid and get at most ``last``.
+    Unless ``last`` is 0, the plane starts with the first window, and invalid indices get at most ``last``.
     """
     if last:
         indices = mx.minimum(indices, min(g.window.elements, mx.iinfo(indices.dtype).max))
@@ -201,8 +195,8 @@ def _elements(
     table = _element_table(g, steps, dtype, last)
     position = mx.take_along_axis(table, indices.flatten(), axis=0).reshape(indices.shape)
     depth, height, width = (
-        along(number, starts((axis.first + margin) * step, axis.stride * step, axis.count, dtype))
-        for number, (axis, margin, step) in enumerate(zip(g.axes, before, steps))
+        along(n, starts((max(a.first, 0) if last else a.first) * step, a.stride * step, a.count, dtype))
+        for n, (a, step) in enumerate(zip(g.axes, steps))
     )
     position = position + (width + mx.arange(channels, dtype=dtype) if channels > 1 else width)
     if indices.shape[1:3] != (1, 1) or any(axis.first for axis in g.axes[:2]):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import reduce
-from itertools import chain, product
+from itertools import chain
 from typing import TypeGuard
 
 import mlx.core as mx
@@ -125,12 +125,9 @@ def offsets_of(values: mx.array, x: mx.array, g: WindowGeometry) -> mx.array:
     """The window offset of each pooled value: of the first element that is not less, or of the last NaN."""
     if g.window.elements == 1:
         return mx.zeros(values.shape, mx.uint8)
-    elements = []
-    for element in product(*map(range, g.window.kernel)):
-        each = x
-        for number, (axis, n) in enumerate(zip(g.axes, element)):
-            each = rows(each, number, n, axis.stride, axis.count)
-        elements.append(each)
+    elements = [x]
+    for number, a in enumerate(g.axes):
+        elements = [rows(each, number, n, a.stride, a.count) for each in elements for n in range(a.kernel)]
     *less, offsets = ((each < values).view(mx.uint8) for each in elements[:-1])
     for each in reversed(less):
         offsets = each * (offsets + 1)
