@@ -61,8 +61,8 @@ class Maxima(NamedTuple):
         """The same maxima, with ``number`` added to all offsets."""
         offsets, largest = self.offsets, self.largest + number
         if offsets is not None:
-            dtype = narrowest(largest)
-            offsets = added(_astype(offsets, dtype), constant(number, dtype))
+            offsets = _astype(offsets, narrowest(largest))
+            offsets = added(offsets, constant(number, offsets.dtype))
         return Maxima(self.values, offsets, largest)
 
     def shifted(self, shift: mx.array, most: int) -> Maxima:
@@ -133,11 +133,7 @@ def windows(
 
 
 def separate_windows(sets: Maxima, axis: int, kernel: int, dilation: int, count: int, step: int) -> Maxima:
-    """Like ``windows``, but for long adjacent windows: each is reduced separately.
-
-    A window is divided into blocks. First the maximum of each block is computed, then the position of the
-    window's maximum in its block.
-    """
+    """Like ``windows``, for long adjacent windows: finds the block with the maximum, then its place there."""
     sets = sets.rows(axis, 0, dilation, count * kernel)
     shape = sets.values.shape
     before, after = prod(shape[: axis + 1]), prod(shape[axis + 2 :])

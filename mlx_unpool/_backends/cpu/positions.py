@@ -41,8 +41,7 @@ class Positions(NamedTuple):
 def put(values: mx.array, positions: Positions, size: Triple) -> mx.array:
     """Planes with values at their positions, zero elsewhere; of several values the last is kept."""
     pooled = values.reshape(positions.elements.shape)
-    full = mx.zeros(positions.shape, values.dtype)
-    full = mx.put_along_axis(full, positions.elements, pooled, axis=1)
+    full = mx.put_along_axis(mx.zeros(positions.shape, values.dtype), positions.elements, pooled, axis=1)
     return plane_of(full, positions, values, size)
 
 
@@ -67,8 +66,7 @@ def take_last(full: mx.array, positions: Positions) -> mx.array:
     The last value at each position writes its number there, and the full array is scattered to these numbers.
     """
     rows, count = positions.elements.shape
-    number = mx.arange(1, count + 1, dtype=narrowest(count + 1))
-    number = mx.broadcast_to(number, positions.elements.shape)
+    number = mx.broadcast_to(mx.arange(1, count + 1, dtype=narrowest(count + 1)), (rows, count))
     winner = mx.zeros(positions.shape, number.dtype)
     winner = mx.put_along_axis(winner, positions.elements, number, axis=1)[:, : positions.end]
     picked = mx.zeros((rows, count + 1), full.dtype)  # element 0: positions without a value
@@ -111,7 +109,7 @@ def of_pool(indices: mx.array, g: Geometry) -> Positions:
     if g.may_have_empty_windows:
         return checked(indices, g)
     if is_window(indices.dtype):
-        return by_window(indices, g)
+        return by_window(indices, g, is_checked=False)
     return by_number(indices, g.size, is_checked=False)
 
 
@@ -123,9 +121,7 @@ def checked(indices: mx.array, g: Geometry) -> Positions:
         return by_number(flat_indices(indices, g), g.size, is_checked=True)
     if not g.every_element_inside:
         return _in_larger_plane(indices, g)
-    channels = indices.shape[4]
-    end = prod(g.size) * channels
-    return _positions(_elements(indices, g, g.size, channels, narrowest(2 * end), end), g.size, channels)
+    return by_window(indices, g, is_checked=True)
 
 
 def by_number(indices: mx.array, size: Triple, is_checked: bool) -> Positions:
@@ -144,10 +140,13 @@ def by_number(indices: mx.array, size: Triple, is_checked: bool) -> Positions:
     return _positions(position, size, channels if is_checked else 0)
 
 
-def by_window(indices: mx.array, g: WindowGeometry) -> Positions:
-    """The positions of valid window indices."""
+def by_window(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positions:
+    """The positions of window indices; if ``is_checked``, of any indices of windows inside the plane."""
     channels = indices.shape[4]
-    return _positions(_elements(indices, g, g.size, channels, narrowest(prod(g.size) * channels)), g.size)
+    end = prod(g.size) * channels
+    last = end if is_checked else 0
+    elements = _elements(indices, g, g.size, channels, narrowest(end + last), last)
+    return _positions(elements, g.size, channels if is_checked else 0)
 
 
 def _in_larger_plane(indices: mx.array, g: WindowGeometry) -> Positions:
