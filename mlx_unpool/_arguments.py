@@ -38,9 +38,8 @@ def signature(function: F) -> F:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise  # from inside the function
             caller = function.__name__
-            problem = (
-                str(error).partition("() ")[2].partition(". Did you mean")[0]
-            )  # a hint of Python 3.13 and later
+            # Without the hint of Python 3.13 and later.
+            problem = str(error).partition("() ")[2].partition(". Did you mean")[0]
             parameters = inspect.signature(function).parameters
             plain = [p.replace(annotation=p.empty) for p in parameters.values()]
             if args and plain and plain[0].name in ("self", "cls"):
@@ -56,9 +55,8 @@ def signature(function: F) -> F:
                 if problem.endswith(f"argument '{name}'") and ours in parameters:
                     problem += f" (in PyTorch and here '{ours}')"
             hint = f" {PAIR_HINT}" if "'indices'" in problem and "npool" in caller else ""
-            raise TypeError(
-                f"[{caller}] {problem}; the arguments are {inspect.Signature(plain)}.{hint}"
-            ) from None
+            these = f"the arguments are {inspect.Signature(plain)}.{hint}"
+            raise TypeError(f"[{caller}] {problem}; {these}") from None
 
     return call  # type: ignore[return-value]
 

@@ -8,7 +8,7 @@ one index stays the same: their ``"sum"`` in derivatives of pooling, the ``"last
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -19,9 +19,8 @@ import mlx.core as mx
 from ._backends import Target
 from ._geometry import Geometry
 from ._settings import set_inside
-from ._types import TRAITS, Rule, is_float
+from ._types import TRAITS, Arrays, Pair, Rule, is_float
 
-Arrays = Sequence[mx.array]
 Function = Callable[..., Any]
 Linear = Literal["scatter", "gather"]  # a primitive of a backend
 
@@ -70,13 +69,8 @@ def exporting() -> Iterator[None]:
         raise
 
 
-def pool_with_indices(
-    source: Arrays, g: Geometry, index_dtype: mx.Dtype, target: Target
-) -> tuple[mx.array, mx.array]:
+def pool_with_indices(source: Arrays, g: Geometry, index_dtype: mx.Dtype, target: Target) -> Pair:
     """Values and indices of every window; ``source`` as in ``Backend``."""
-
-    def forward(*source):
-        return target.backend.pool(source, g, index_dtype)
 
     def vjp(source, cotangents, outputs):
         return linear("scatter", "sum", cotangents[0], outputs[1], g, target), *_zeros(source[1:])
@@ -87,7 +81,7 @@ def pool_with_indices(
             return _zeros((values, indices))
         return linear("gather", "sum", tangents[0], indices, g, target), *_zeros((indices,))
 
-    return _run(forward, vjp, jvp, target, source)
+    return _run(lambda *source: target.backend.pool(source, g, index_dtype), vjp, jvp, target, source)
 
 
 def pool_without_indices(
@@ -101,9 +95,6 @@ def pool_without_indices(
     if training and target.backend.is_gpu and not _exporting.get():
         return pool_with_indices(source, g, index_dtype, target)[0]
 
-    def forward(*source):
-        return target.backend.pool_values(source, g)
-
     def vjp(source, cotangents, outputs):
         indices = _indices_of(outputs[0], source, g, index_dtype, target)
         return linear("scatter", "sum", cotangents[0], indices, g, target), *_zeros(source[1:])
@@ -113,7 +104,7 @@ def pool_without_indices(
         _, indices = pool_with_indices(source, g, index_dtype, target)
         return linear("gather", "sum", tangent, indices, g, target)
 
-    return _run(forward, vjp, jvp, target, source)
+    return _run(lambda *source: target.backend.pool_values(source, g), vjp, jvp, target, source)
 
 
 def _indices_of(
@@ -134,9 +125,6 @@ def _indices_of(
 def linear(name: Linear, rule: Rule, x: mx.array, indices: mx.array, g: Geometry, target: Target) -> mx.array:
     """Run the primitive ``name``, which is linear in ``x``."""
 
-    def forward(x, indices):
-        return getattr(target.backend, name)(x, indices, g, rule)
-
     def vjp(primals, cotangents, outputs):
         indices = primals[1]
         return linear(TRANSPOSE[name], rule, cotangents[0], indices, g, target), *_zeros((indices,))
@@ -146,7 +134,7 @@ def linear(name: Linear, rule: Rule, x: mx.array, indices: mx.array, g: Geometry
         tangent = mx.zeros_like(x) if tangents[0] is None else tangents[0]
         return linear(name, rule, tangent, indices, g, target)
 
-    return _run(forward, vjp, jvp, target, (x, indices))
+    return _run(lambda x, i: getattr(target.backend, name)(x, i, g, rule), vjp, jvp, target, (x, indices))
 
 
 def _run(forward: Function, vjp: Function, jvp: Function, target: Target, arrays: Arrays) -> Any:

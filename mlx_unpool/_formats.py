@@ -9,20 +9,10 @@ from math import prod
 import mlx.core as mx
 
 from . import _arguments as arguments
-from . import _checks, _indices
+from . import _checks, _indices, _types
 from ._geometry import Geometry, WindowGeometry
 from ._layout import Layout
-from ._types import (
-    CONVERTIBLE_FORMATS,
-    DATA_FORMATS,
-    MAX_WINDOW_INDICES,
-    ConvertibleFormat,
-    DataFormat,
-    IntOrTuple,
-    Padding,
-    flat_dtype,
-    is_window,
-)
+from ._types import ConvertibleFormat, DataFormat, IntOrTuple, Padding, flat_dtype, is_window
 
 
 @arguments.signature
@@ -91,8 +81,8 @@ def convert_indices(
     """
     caller = "convert_indices"
     arguments.check_index_array(caller, indices)
-    arguments.check_choice(caller, "source", source, CONVERTIBLE_FORMATS)
-    arguments.check_choice(caller, "target", target, CONVERTIBLE_FORMATS)
+    arguments.check_choice(caller, "source", source, _types.CONVERTIBLE_FORMATS)
+    arguments.check_choice(caller, "target", target, _types.CONVERTIBLE_FORMATS)
     if is_window(indices.dtype) != (source == "window"):
         raise TypeError(
             f"[{caller}] 'indices' must have dtype uint8 or uint16 if 'source' is 'window', and another "
@@ -103,7 +93,7 @@ def convert_indices(
     planes = _Planes(layout, g)
     if target_data_format is None:
         target_data_format = data_format
-    arguments.check_choice(caller, "target_data_format", target_data_format, DATA_FORMATS)
+    arguments.check_choice(caller, "target_data_format", target_data_format, _types.DATA_FORMATS)
     positions = planes.positions(layout.fold(indices), source)
     return _laid_out(layout.unfold(planes.indices(positions, target)), layout, target_data_format)
 
@@ -168,8 +158,8 @@ class _Planes:
     def _window_indices(self, positions: mx.array) -> mx.array:
         assert isinstance(self.geometry, WindowGeometry)
         elements = self.geometry.window.elements
-        if elements >= MAX_WINDOW_INDICES:  # the largest number marks an index outside its window
-            needed = f"have fewer than {MAX_WINDOW_INDICES} elements if 'target' is 'window'"
+        if elements >= _types.MAX_WINDOW_INDICES:  # the largest number marks an index outside its window
+            needed = f"have fewer than {_types.MAX_WINDOW_INDICES} elements if 'target' is 'window'"
             raise ValueError(arguments.message("convert_indices", "kernel_size", needed, elements))
         dtype = mx.uint8 if elements < 2**8 else mx.uint16
         index = _indices.offsets(positions, self.geometry)

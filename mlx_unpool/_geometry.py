@@ -69,10 +69,8 @@ class Window:
         """The window with its padding for planes of ``size``: with ``same``, ``ceil(L / s)`` windows."""
         if not self.same:
             return self
-        total = [
-            max((-(-length // s) - 1) * s + n - length, 0)
-            for length, n, s in zip(size, self.span, self.stride)
-        ]
+        axes = zip(size, self.span, self.stride)
+        total = [max((-(-length // s) - 1) * s + n - length, 0) for length, n, s in axes]
         before = tuple(n // 2 for n in total)
         return replace(self, padding=before, padding_after=tuple(map(sub, total, before)))
 
@@ -97,13 +95,9 @@ class Window:
         sides = zip(self.padding, self.padding_after)
         for length, n, s, (p, q) in zip(size, self.span, self.stride, sides):
             steps = length + p + q - n
-            if self.ceil_mode:
-                count = -(-steps // s) + 1
-                if (count - 1) * s >= length + p:
-                    count -= 1
-            else:
-                count = steps // s + 1
-            pooled.append(count)
+            count = (-(-steps // s) if self.ceil_mode else steps // s) + 1
+            starts_late = self.ceil_mode and (count - 1) * s >= length + p
+            pooled.append(count - starts_late)
         return tuple(pooled)
 
     def unpooled_size(self, pooled: Triple) -> Triple:

@@ -30,19 +30,14 @@ class Layout:
         if len(shape) not in (rank + 1, rank + 2):
             axes = untriple("DHW", rank)
             order = ", ".join(("C", *axes) if channels_first else (*axes, "C"))
-            data_format = "channels_first" if channels_first else "channels_last"
+            data_format = f"channels_{'first' if channels_first else 'last'}"
             raise ValueError(
                 f"[{caller}] '{name}' must have shape (N, {order}) or ({order}) for "
                 f"data_format='{data_format}' but got an array of shape {tuple(shape)}."
             )
         batched = len(shape) == rank + 2
-        return Layout(
-            rank=rank,
-            channels_first=channels_first,
-            batched=batched,
-            batch=shape[0] if batched else 1,
-            channels=shape[-rank - 1] if channels_first else shape[-1],
-        )
+        channels = shape[-rank - 1] if channels_first else shape[-1]
+        return Layout(rank, channels_first, batched, shape[0] if batched else 1, channels)
 
     def size(self, shape: Sequence[int]) -> Triple:
         """The (depth, height, width) of an array of this shape."""
@@ -77,10 +72,9 @@ class Layout:
         If ``exact``, also None if the batch or the channels differ from this layout.
         """
         spatial = self.spatial(shape)
-        batched = len(shape) == self.rank + 2
         if len(shape) not in (self.rank + 1, self.rank + 1 + self.batched):
             return None
-        full = replace(self, batched=batched)._shape(spatial)
+        full = replace(self, batched=len(shape) == self.rank + 2)._shape(spatial)
         return spatial if not exact or full == tuple(shape) else None
 
     def _shape(self, spatial: Sequence[int]) -> tuple[int, ...]:

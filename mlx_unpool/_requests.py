@@ -7,7 +7,6 @@ cache key of its plans. Both caches are bounded and contain neither arrays nor s
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -88,9 +87,8 @@ class Request:
         arguments.check_stream(self.caller, stream)
         target = target_of(stream)
         if x.dtype == mx.float64 and target.backend.is_gpu:
-            got = f"{x.dtype} on {target.stream}"
             needed = "must not be float64 on a GPU, which does not support it"
-            raise TypeError(f"[{self.caller}] 'x' {needed}, but got {got}.")
+            raise TypeError(f"[{self.caller}] 'x' {needed}, but got {x.dtype} on {target.stream}.")
         return target
 
     def check_limit(self, plan: Plan, target: Target) -> None:
@@ -118,10 +116,8 @@ class Pooling(Request):
         target = self.target(x, stream)
         return self._run(x, target, cached_plan(self, x.shape), training)
 
-    def _run(
-        self, x: mx.array, target: Target, plan: Plan, training: bool, bounds: Callable | None = None
-    ) -> Any:
-        """``bounds`` returns those of random windows (see ``_bounds.py``)."""
+    def _run(self, x: mx.array, target: Target, plan: Plan, training: bool, bounds: Any = None) -> Any:
+        """``bounds`` is a function that returns those of random windows (see ``_bounds.py``)."""
         self.check_limit(plan, target)
         g, index_dtype = plan.geometry, plan.index_dtype
         with mx.stream(target.stream):

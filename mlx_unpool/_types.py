@@ -22,6 +22,8 @@ Stream = mx.Stream | mx.ThreadLocalStream | mx.Device | mx.DeviceType | None
 # What a pool returns: an array, or with return_indices a pair of arrays. Which one depends on a
 # mutable attribute, so the type includes Any, with which type checkers accept either use.
 ArrayOrPair = mx.array | Any
+Arrays = Sequence[mx.array]
+Pair = tuple[mx.array, mx.array]  # of values and indices
 
 BackendName = Literal["ops", "metal", "cuda"]
 Rule = Literal["last", "sum"]  # for several values with one index

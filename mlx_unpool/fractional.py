@@ -127,10 +127,9 @@ class FractionalPooling(Pooling):
             samples = mx.random.uniform(shape=(layout.batch, layout.channels, self.rank), key=key)
         # Window positions have no derivative. Without stop_gradient MLX would differentiate mx.random.
         samples = mx.stop_gradient(samples)
+        folded = samples.transpose(0, 2, 1)
         if layout.channels_first:
             folded = samples.reshape(layout.batch * layout.channels, self.rank, 1)
-        else:
-            folded = samples.transpose(0, 2, 1)
         assert isinstance(plan.geometry, FractionalGeometry)
         return fractional_bounds(folded, plan.geometry)
 
@@ -139,10 +138,9 @@ class FractionalPooling(Pooling):
         layout = self.layout(shape)
         size = self.nonempty_size(layout, shape)
         lengths = untriple(size, self.rank)
-        name, given = "output_size", self.output_size
-        count = given
-        if given is None:
-            name, given = "output_ratio", self.output_ratio
+        name = "output_size" if self.output_size else "output_ratio"
+        given = count = getattr(self, name)
+        if name == "output_ratio":
             count = tuple(int(n * ratio) for n, ratio in zip(lengths, given))
         room = tuple(n - k + 1 for n, k in zip(lengths, self.kernel))
         if min(room) < 1:

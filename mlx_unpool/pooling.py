@@ -8,19 +8,11 @@ from typing import Any, ClassVar
 import mlx.core as mx
 
 from . import _arguments as arguments
+from . import _types
 from ._geometry import Window, WindowGeometry, untriple
 from ._layer import PoolingLayer
 from ._requests import Plan, Pooling, interned
-from ._types import (
-    INDEX_FORMATS,
-    MAX_WINDOW_INDICES,
-    ArrayOrPair,
-    DataFormat,
-    IndexFormat,
-    IntOrTuple,
-    Padding,
-    Stream,
-)
+from ._types import ArrayOrPair, DataFormat, IndexFormat, IntOrTuple, Padding, Stream
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,11 +31,12 @@ class MaxPooling(Pooling):
         """The request with these arguments, checked. ``given``: kernel size, stride, padding and so on."""
         window = arguments.window_of(caller, rank, *given)
         arguments.check_flag(caller, "return_indices", return_indices)
-        arguments.check_choice(caller, "index_format", index_format, INDEX_FORMATS)
-        if index_format == "window" and window.elements > MAX_WINDOW_INDICES:
+        arguments.check_choice(caller, "index_format", index_format, _types.INDEX_FORMATS)
+        most = _types.MAX_WINDOW_INDICES
+        if index_format == "window" and window.elements > most:
             raise ValueError(
-                f"[{caller}] 'index_format' must be 'flat' for windows of more than {MAX_WINDOW_INDICES} "
-                f"elements but got 'window' and {window.elements} elements."
+                f"[{caller}] 'index_format' must be 'flat' for windows of more than {most} elements but got "
+                f"'window' and {window.elements} elements."
             )
         first = arguments.channels_come_first(caller, data_format)
         return interned(MaxPooling, caller, rank, first, return_indices, window, index_format)
@@ -93,8 +86,7 @@ def max_pool1d(
     See also: ``MaxPool1d`` for the other arguments, results and errors; ``max_unpool1d``.
     """
     window = kernel_size, stride, padding, dilation, ceil_mode
-    request = MaxPooling.of("max_pool1d", 1, window, return_indices, index_format, data_format)
-    return request.run(x, stream)
+    return MaxPooling.of("max_pool1d", 1, window, return_indices, index_format, data_format).run(x, stream)
 
 
 @arguments.signature
@@ -129,8 +121,7 @@ def max_pool2d(
     See also: ``MaxPool2d`` for the other arguments, results and errors; ``max_unpool2d``.
     """
     window = kernel_size, stride, padding, dilation, ceil_mode
-    request = MaxPooling.of("max_pool2d", 2, window, return_indices, index_format, data_format)
-    return request.run(x, stream)
+    return MaxPooling.of("max_pool2d", 2, window, return_indices, index_format, data_format).run(x, stream)
 
 
 @arguments.signature
@@ -162,8 +153,7 @@ def max_pool3d(
     See also: ``MaxPool3d`` for the other arguments, results and errors; ``max_unpool3d``.
     """
     window = kernel_size, stride, padding, dilation, ceil_mode
-    request = MaxPooling.of("max_pool3d", 3, window, return_indices, index_format, data_format)
-    return request.run(x, stream)
+    return MaxPooling.of("max_pool3d", 3, window, return_indices, index_format, data_format).run(x, stream)
 
 
 class _MaxPool(PoolingLayer):

@@ -111,17 +111,15 @@ class MaxUnpooling(Request):
         size = triple(spatial)
         if min(spatial) < 1:
             raise self.error("output_size", "be 1 or more on every axis", output_size)
-        if self.window is not None:
-            ranges = self.window.unpooled_ranges(pooled)
-            if not _fits(size, ranges):
-                text = untriple([f"{r.start} to {r.stop - 1}" for r in ranges], self.rank)
-                allowed = f"{untriple(pooled, self.rank)} windows, which allows ({', '.join(text)}),"
-                needed = f"differ by less than one stride from the default for {allowed}"
-                if self.window.same:
-                    needed = f"be pooled with padding='same' to {allowed}"
-                hint = _hint(self.window, layout, pooled, output_size, size)
-                raise ValueError(arguments.message(self.caller, "output_size", needed, output_size) + hint)
-        return size
+        if self.window is None or _fits(size, ranges := self.window.unpooled_ranges(pooled)):
+            return size
+        text = untriple([f"{r.start} to {r.stop - 1}" for r in ranges], self.rank)
+        allowed = f"{untriple(pooled, self.rank)} windows, which allows ({', '.join(text)}),"
+        needed = f"differ by less than one stride from the default for {allowed}"
+        if self.window.same:
+            needed = f"be pooled with padding='same' to {allowed}"
+        hint = _hint(self.window, layout, pooled, output_size, size)
+        raise ValueError(arguments.message(self.caller, "output_size", needed, output_size) + hint)
 
 
 def _fits(size: Triple, ranges: Sequence[range]) -> bool:

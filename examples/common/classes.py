@@ -9,10 +9,12 @@ import csv
 import json
 import re
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import yaml
 from matplotlib import colormaps
 from mlx_unpool_zoo.pytorch import cut
@@ -25,18 +27,8 @@ TABLES = ("classes.txt", "classes.csv", "classes.json", "class_names.txt", "labe
 TABLES += ("label_colors.txt", "class_dict.csv", "_classes.csv", "obj_class_to_machine_color.json")
 FORM = "must have a line 'number name red green blue' for each class, or only its name"
 # Titles of columns, in lower case and without spaces; the first ones count.
-NAMES = (
-    "name",
-    "names",
-    "classname",
-    "labelname",
-    "title",
-    "class",
-    "classes",
-    "label",
-    "labels",
-    "category",
-)
+NAMES = ("name", "names", "classname", "labelname", "title", "class", "classes", "label", "labels")
+NAMES += ("category",)
 LABELS = ("id", "number", "no", "index", "idx", "value", "pixelvalue", "classid", "labelid", "trainid")
 LABELS += ("class", "label")
 NUMBER = r"(?:-?\d+(?:\.\d+)?|#[0-9a-fA-F]{6}(?:[0-9a-fA-F]{2})?)"
@@ -171,9 +163,8 @@ def parts_of(line: str) -> tuple[list[str], str, list[str], str]:
     numbers: list[list[str]] = []
     for text in (first, last):
         tokens = re.findall(NUMBER, text.group() if text else "")
-        numbers.append(
-            [part for token in tokens for part in (map(str, colour_from(token)) if "#" in token else [token])]
-        )
+        parts = [map(str, colour_from(token)) if "#" in token else [token] for token in tokens]
+        numbers.append([*chain.from_iterable(parts)])
     spaced = last and len(numbers[1]) == 1 and re.fullmatch(r" +\d+", last.group())
     name = rest[: last.start()] if last else rest
     return numbers[0], name.strip(" ,;\"'\t"), numbers[1], rest if spaced else ""
@@ -221,9 +212,8 @@ def of_data(data: Any) -> list[dict[str, Any]]:
         raise ValueError(f"{FORM}, but has only {data!r}.")
     for title, inner in data.items():
         parts = inner if isinstance(inner, list) else [*inner.values()] if isinstance(inner, dict) else []
-        if re.fullmatch(
-            r"categories|class(es|_names)|labels?|names|id2label|tools", str(title).lower()
-        ) and any(isinstance(part, str | dict) for part in parts):
+        titles = r"categories|class(es|_names)|labels?|names|id2label|tools"
+        if re.fullmatch(titles, str(title).lower()) and any(isinstance(part, str | dict) for part in parts):
             return of_data(inner)
     found = []
     for title, inner in data.items():
@@ -246,9 +236,8 @@ def of_xml(text: str) -> list[dict[str, Any]]:
 def entry_of(fields: dict[str, Any]) -> dict[str, Any]:
     """A class from the values below titles."""
     known = {plain(title): v for title, v in fields.items() if v not in (None, "")}
-    name = next(
-        (t for t in NAMES if isinstance(known.get(t), str) and (t == "name" or not is_whole(known[t]))), ""
-    )
+    texts = [title for title in NAMES if isinstance(known.get(title), str)]
+    name = next((title for title in texts if title == "name" or not is_whole(known[title])), "")
     labels = [title for title in ("", *LABELS) if title != name and is_whole(known.get(title))]
     labels = labels[1:] if labels[:1] == [""] and labels[1:] else labels  # the column that pandas adds
     if len(labels) > 1:
@@ -305,9 +294,8 @@ def colour_from(value: Any) -> list[int]:
     value = [*value.values()] if isinstance(value, dict) else value
     if isinstance(value, str):
         value = f"#{value}" if re.fullmatch(r"[0-9a-fA-F]{6}", value) else value.strip()
-        numbers = re.fullmatch(
-            rf"(?:rgba?)?{BETWEEN}*({NUMBER}(?:{BETWEEN}+{NUMBER}){{2,3}}){BETWEEN}*", value
-        )
+        form = rf"(?:rgba?)?{BETWEEN}*({NUMBER}(?:{BETWEEN}+{NUMBER}){{2,3}}){BETWEEN}*"
+        numbers = re.fullmatch(form, value)
         try:
             value = re.findall(NUMBER, numbers[1]) if numbers else ImageColor.getrgb(value)
         except ValueError:
@@ -328,7 +316,5 @@ def palette(count: int) -> list[list[int]]:
     if count <= 20:
         shades = [colormaps["tab20"]((number - 1) * 2 % 19)[:3] for number in range(1, count)]
         return [[21, 21, 28], *([round(255 * part) for part in shade] for shade in shades)][:count]
-    bits = [
-        [(n >> 3 * bit + part & 1) << 7 - bit for bit in range(8)] for n in range(count) for part in range(3)
-    ]
-    return [[sum(each) for each in bits[3 * n : 3 * n + 3]] for n in range(count)]
+    part = np.arange(count)[:, None] >> np.arange(3)  # every third bit is of the same colour
+    return (((part[..., None] >> np.arange(0, 24, 3) & 1) << np.arange(7, -1, -1)).sum(-1)).tolist()

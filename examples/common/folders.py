@@ -77,11 +77,7 @@ def read_folders(
         if unknown := [value for value in values.tolist() if value not in known]:
             wrong = [f"#{value:06x}" if meaning.in_colours else str(value) for value in unknown]
             names = cut([entry["name"] for entry in meaning.classes])
-            hint = (
-                ""
-                if meaning.in_colours
-                else f" A line '{wrong[0]} void 0 0 0' in a table ignores such pixels."
-            )
+            hint = "" if meaning.in_colours else f" A line '{wrong[0]} void 0 0 0' in a table ignores them."
             raise ValueError(f"{mask_file} has values without a class: {cut(wrong)}. Classes: {names}.{hint}")
         truth = np.array([known[value] for value in values.tolist()], np.uint8)
         pairs.append((picture, truth[places].reshape(mask.shape)))

@@ -47,9 +47,7 @@ def files_of(images: Path, masks: Path, ending: str | None = None) -> list[tuple
     if fitting and len(chosen) != 1:
         listed = ", ".join(f"'{text}'" for text in sorted(fitting))
         wrong = f", but got '{ending}'" if ending else ""
-        raise ValueError(
-            f"the names of the masks in {masks} end in {listed}: pass one as --mask-ending{wrong}."
-        )
+        raise ValueError(f"the masks in {masks} end in {listed}: pass one as --mask-ending{wrong}.")
     # If no way fits all images, that for most of them shows which name is missing.
     way = ways[chosen[0]] if chosen else max(ways.values(), key=lambda way: sum(n in named for n in way))
     needed = dict(zip(way, pictures.values()))
@@ -97,8 +95,6 @@ def in_one_folder(folder: Path) -> tuple[dict[str, Path], dict[str, Path]]:
 def ways_of(images: Sequence[str], masks: Iterable[str]) -> dict[str, list[str]]:
     """Possible names of the masks of images, by the ending (or "start*ending") of these names."""
     ways = {"": [*images]}
-    if not images:
-        return ways
     words = [re.findall(r"\d+|[^\W\d_]+|[\W_]", name) for name in images]
     same = [len({*each}) == 1 for each in zip(*words)]
     last = [len({*each}) == 1 for each in zip(*(row[::-1] for row in words))]

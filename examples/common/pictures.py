@@ -36,9 +36,8 @@ class Pictures:
     def divided(self, every: int = 5) -> tuple[Pictures, Pictures]:
         """The images without and with every fifth."""
         if len(self.pairs) < every:
-            raise ValueError(
-                f"--validation is needed for fewer than {every} images, and there are {len(self.pairs)}."
-            )
+            count = len(self.pairs)
+            raise ValueError(f"--validation is needed for fewer than {every} images, but there are {count}.")
         last = slice(every - 1, None, every)
         rest = [pair for n, pair in enumerate(self.pairs) if n % every != every - 1]
         return replace(self, pairs=rest), replace(self, pairs=self.pairs[last])
@@ -49,14 +48,10 @@ class Pictures:
 
     def counted(self) -> dict[str, Any]:
         """How many classes have pixels, how many pixels count, and the share of those that are ignored."""
-        counts = self.counts()
-        pixels = int(counts[:IGNORED].sum())
-        classes = int((counts[:IGNORED] > 0).sum())
-        return {
-            "counted_classes": classes,
-            "counted_pixels": pixels,
-            "ignored_share": 1 - pixels / counts.sum(),
-        }
+        all_counts, counts = self.counts(), self.counts()[:IGNORED]
+        share = 1 - counts.sum() / all_counts.sum()
+        numbers = {"counted_classes": int((counts > 0).sum()), "counted_pixels": int(counts.sum())}
+        return numbers | {"ignored_share": float(share)}
 
     def absent_classes(self) -> list[str]:
         """The names of the classes that no pixel has, except those that are ignored."""

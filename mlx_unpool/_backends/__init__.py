@@ -6,7 +6,6 @@ The backend depends on the device of the call's stream, unless one is forced.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol
@@ -16,7 +15,7 @@ import mlx.core as mx
 from .. import _arguments as arguments
 from .._geometry import Geometry
 from .._settings import set_inside
-from .._types import BACKENDS, BackendName, Rule
+from .._types import BACKENDS, Arrays, BackendName, Pair, Rule
 from . import cpu, gpu
 
 VARIABLE = "MLX_UNPOOL_BACKEND"
@@ -31,17 +30,13 @@ class Backend(Protocol):
 
     is_gpu: bool  # a CPU backend supports float64, but only arrays of fewer than 2^31 elements
 
-    def pool(
-        self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
-    ) -> tuple[mx.array, mx.array]:
+    def pool(self, source: Arrays, g: Geometry, index_dtype: mx.Dtype) -> Pair:
         """Values and indices of every window."""
 
-    def pool_values(self, source: Sequence[mx.array], g: Geometry) -> mx.array:
+    def pool_values(self, source: Arrays, g: Geometry) -> mx.array:
         """The values alone of ``pool``. On the CPU, another zero or NaN may be chosen."""
 
-    def indices_of(
-        self, values: mx.array, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
-    ) -> mx.array:
+    def indices_of(self, values: mx.array, source: Arrays, g: Geometry, index_dtype: mx.Dtype) -> mx.array:
         """The indices alone of ``pool``, given the result of ``pool_values``."""
 
     def scatter(self, values: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
@@ -54,11 +49,8 @@ class Backend(Protocol):
         """
 
 
-_BACKENDS: dict[str, Backend] = {
-    "ops": cpu.Ops(),
-    "metal": gpu.KernelBackend("metal"),
-    "cuda": gpu.KernelBackend("cuda"),
-}
+_BACKENDS: dict[str, Backend] = {"ops": cpu.Ops()}
+_BACKENDS |= {name: gpu.KernelBackend(name) for name in ("metal", "cuda")}
 _forced = ContextVar("forced backend", default=os.environ.get(VARIABLE) or None)
 
 
@@ -118,10 +110,8 @@ def target_of(stream: Any) -> Target:
     name = _forced.get()
     if name is not None:
         arguments.check_choice("mlx_unpool", VARIABLE, name, BACKENDS)
-    elif on_gpu:
-        name = "metal" if is_available("metal") else "cuda"
     else:
-        name = "ops"
+        name = ("metal" if is_available("metal") else "cuda") if on_gpu else "ops"
     if name == "ops" and on_gpu:
         stream = mx.default_stream(mx.cpu)
     return Target(stream, _BACKENDS[name])

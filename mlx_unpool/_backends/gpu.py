@@ -16,9 +16,11 @@ import mlx.core as mx
 
 from .._bounds import bounds_array, fixed_bounds
 from .._geometry import Geometry, RegionGeometry, Window, WindowGeometry
-from .._types import MAX_WINDOW_INDICES, TRAITS, Rule, is_window
+from .._types import MAX_WINDOW_INDICES, TRAITS, Arrays, Pair, Rule, is_window
 from .kernel_source import text
 
+Grid = tuple[int, int, int]  # numbers of threads
+Shape = tuple[int, ...]  # (B, D, H, W, C)
 HEADERS = ("windows.h", "order.h")  # included by every kernel, after metal.h or cuda.h
 
 _MAX_AXIS_THREADS = 2**31 - 1  # per grid axis: MLX stores the number in a C int
@@ -57,11 +59,9 @@ POOL_CHUNKS = Kernel("pool_chunks", ("values", "numbers", "size"), ("out", "indi
 SCATTER = Kernel("scatter", ("values", "indices", "outside_window", "winner_bits", "size"), ("out",))
 SCATTER_REGIONS = Kernel("scatter_regions", ("values", "indices", "covering", "window", "size"), ("out",))
 GATHER = Kernel("gather", ("full", "indices", "outside_window", "winner_bits", "winner"), ("out",))
-OUTSIDE_WINDOW = Kernel("outside_window", ("indices", "size"), ("outside_window",), atomic=True)
-OUTSIDE_WINNERS = Kernel(
-    "outside_winners", ("indices", "outside_window", "size"), ("winner_bits",), atomic=True
-)
-LAST_WRITER = Kernel("last_writer", ("indices", "window", "starts", "size"), ("winner",), atomic=True)
+OUTSIDE_WINDOW = Kernel("outside_window", ("indices", "size"), ("outside_window",), True)
+OUTSIDE_WINNERS = Kernel("outside_winners", ("indices", "outside_window", "size"), ("winner_bits",), True)
+LAST_WRITER = Kernel("last_writer", ("indices", "window", "starts", "size"), ("winner",), True)
 _POOLS = (POOL, POOL_ANY, POOL_CHUNKS)
 KERNELS = (*_POOLS, SCATTER, SCATTER_REGIONS, GATHER, OUTSIDE_WINDOW, OUTSIDE_WINNERS, LAST_WRITER)
 
@@ -79,9 +79,8 @@ def _build(dialect: str, kernel: Kernel) -> Any:
     if dialect == "cuda":
         return mx.fast.cuda_kernel(**arguments)
     # Fast math would remove the test v != v for NaN.
-    return mx.fast.metal_kernel(
-        **arguments, atomic_outputs=kernel.atomic, compile_options={"math_mode": "safe"}
-    )
+    arguments |= {"atomic_outputs": kernel.atomic, "compile_options": {"math_mode": "safe"}}
+    return mx.fast.metal_kernel(**arguments)
 
 
 def _aligned(x: mx.array) -> mx.array:
@@ -97,35 +96,30 @@ class Launch:
     """A kernel, its template arguments, grid and output shapes."""
 
     kernel: Kernel
-    grid: tuple[int, int, int]
+    grid: Grid
     integers: tuple[tuple[int, ...], ...]  # the inputs after the arrays
     options: dict[str, Any]
 
     def __call__(self, dialect: str, *arrays: mx.array) -> Any:
         if dialect == "metal":
             arrays = tuple(map(_aligned, arrays))
-        group = threadgroup(self.grid, dialect, self.kernel.name)
         inputs = [*arrays, *(mx.array(some, mx.int32) for some in self.integers)]
-        threads = {"grid": self.grid, "threadgroup": group}
-        run = _build(dialect, self.kernel)
+        group = threadgroup(self.grid, dialect, self.kernel.name)
+        threads, run = {"grid": self.grid, "threadgroup": group}, _build(dialect, self.kernel)
         return tuple(run(inputs=inputs, **threads, **self.options, stream=_stream()))
 
 
 def _launch(
     kernel: Kernel,
     template: dict[str, Any],
-    grid: tuple[int, int, int],
+    grid: Grid,
     outputs: Sequence[tuple[Sequence[int], mx.Dtype]],
     *integers: tuple[int, ...],
     init_value: float | None = None,
 ) -> Launch:
-    options = {
-        "template": list(template.items()),
-        "output_shapes": [tuple(shape) for shape, _ in outputs],
-        "output_dtypes": [dtype for _, dtype in outputs],
-        "init_value": init_value,
-    }
-    return Launch(kernel, grid, integers, options)
+    shapes, dtypes = [tuple(shape) for shape, _ in outputs], [dtype for _, dtype in outputs]
+    options = {"template": list(template.items()), "output_shapes": shapes, "output_dtypes": dtypes}
+    return Launch(kernel, grid, integers, options | {"init_value": init_value})
 
 
 class KernelBackend:
@@ -136,28 +130,21 @@ class KernelBackend:
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
 
-    def pool(
-        self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype | None
-    ) -> tuple[mx.array, mx.array]:
+    def pool(self, source: Arrays, g: Geometry, index_dtype: mx.Dtype | None) -> Pair:
         """See ``Backend``. Without ``index_dtype`` the second array has one element and is not used."""
         x, *bounds = source
         if isinstance(g, WindowGeometry) and not _uses_pool_any(g):
             return _pool(x.shape, x.dtype, g, index_dtype)(self.dialect, x)
-        if isinstance(g, RegionGeometry):
-            (table,) = bounds or [fixed_bounds(g)]
-        else:
-            table = _unused()
+        table = bounds[0] if bounds else fixed_bounds(g) if isinstance(g, RegionGeometry) else _unused()
         first, *rest = _pool_any(x.shape, x.dtype, table.shape, g, index_dtype)
         parts = first(self.dialect, x, table)
         return rest[0](self.dialect, *parts) if rest else parts
 
-    def pool_values(self, source: Sequence[mx.array], g: Geometry) -> mx.array:
+    def pool_values(self, source: Arrays, g: Geometry) -> mx.array:
         """See ``Backend``."""
         return self.pool(source, g, None)[0]
 
-    def indices_of(
-        self, values: mx.array, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
-    ) -> mx.array:
+    def indices_of(self, values: mx.array, source: Arrays, g: Geometry, index_dtype: mx.Dtype) -> mx.array:
         """See ``Backend``."""
         return self.pool(source, g, index_dtype)[1]
 
@@ -199,9 +186,6 @@ class KernelBackend:
 # ---- launches: template arguments, grids and output shapes
 
 
-Shape = tuple[int, ...]  # (B, D, H, W, C)
-
-
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtype | None) -> Launch:
     pooled = (shape[0], *g.pooled, shape[4])
@@ -225,26 +209,26 @@ def _scatter(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeom
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _gather(
-    shape: Shape,
+    full: Shape,
     dtype: mx.Dtype,
-    pooled: Shape,
+    shape: Shape,
     index_dtype: mx.Dtype,
     g: Geometry,
     compare: bool,
-    has_winner: bool,
+    winner: bool,
 ) -> Launch:
     flat = not is_window(index_dtype)
     if flat and not compare:
         g = Geometry(g.size, g.pooled)  # flat indices do not depend on the window
     compare = compare and (flat or not _window(g).disjoint)
-    template = {"T": dtype, "COMPARE": compare, "HAS_WINNER": has_winner}
-    template |= _template(shape, g, index_dtype, other=_bits(shape, g)) | _window_constants(g)
+    template = {"T": dtype, "COMPARE": compare, "HAS_WINNER": winner}
+    template |= _template(full, g, index_dtype, other=_bits(full, g)) | _window_constants(g)
     # Window indices have 16 bits. A kernel that is cut where they end gives them the same coordinates.
     left = MAX_WINDOW_INDICES
     for axis, k in zip("WHD", reversed(_window(g).kernel)):
         template[f"K{axis}"] = min(k, left)
         left = -(-left // min(k, left))
-    return _launch(GATHER, template, _grid(template, pooled), [(pooled, dtype)])
+    return _launch(GATHER, template, _grid(template, shape), [(shape, dtype)])
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
@@ -262,8 +246,7 @@ def _outside_window(shape: Shape, index_dtype: mx.Dtype, g: Geometry) -> tuple[L
     # Estimated from machine code, the sum is lowest with about 1024 / sqrt(channels) threads in large planes.
     most = min(max(_MIN_SPLIT, prod(g.pooled) // 256), isqrt(_MAX_SPLIT**2 // (batch * channels)))
     threads = _power_of_two(most)
-    bits = [((batch, channels, _words(g)), mx.uint32)]
-    grid = (threads * channels, 1, batch)
+    bits, grid = [((batch, channels, _words(g)), mx.uint32)], (threads * channels, 1, batch)
     size = (*g.size, per_thread, threads)
     find = _launch(OUTSIDE_WINNERS, {"N": template["N"]}, grid, bits, size, init_value=0)
     return mark, find
@@ -291,8 +274,7 @@ def _pool_any(
     per_thread = 1 if table[-1] > 1 else _channels_per_thread(channels)
     pooled = (batch, *g.pooled, channels)
     longest = g.longest if isinstance(g, RegionGeometry) else _window(g).kernel
-    elements = prod(longest)
-    chunks = 1
+    elements, chunks = prod(longest), 1
     if elements > _MAX_ELEMENTS:
         # At most the root of the number of elements, and no more threads than fill a GPU.
         most = _FULL_GPU_THREADS // (prod(pooled) // per_thread)
@@ -306,10 +288,8 @@ def _pool_any(
         return [_launch(POOL_ANY, first | types, _grid(template, pooled), outputs, *integers)]
     parts = (*pooled[:3], pooled[3] * chunks, channels)
     part_outputs, part_types = _pool_outputs(parts, dtype, template["N"])
-    return [
-        _launch(POOL_ANY, first | part_types, _grid(template, parts), part_outputs, *integers),
-        _launch(POOL_CHUNKS, template | types, _grid(template, pooled), outputs, integers[-1]),
-    ]
+    reading = _launch(POOL_ANY, first | part_types, _grid(template, parts), part_outputs, *integers)
+    return [reading, _launch(POOL_CHUNKS, template | types, _grid(template, pooled), outputs, integers[-1])]
 
 
 def _pool_outputs(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype | None) -> tuple[Any, Any]:
@@ -322,8 +302,7 @@ def _pool_outputs(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype | None) -
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def _scatter_regions(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Geometry) -> Launch:
     batch, *_, channels = shape
-    regions = _regions(g) is not None
-    window = _window(g)
+    regions, window = _regions(g) is not None, _window(g)
     # Neighbouring outputs share windows, except in dilated windows.
     shared = channels == 1 and window.dilation[2] == 1 and g.size[2] >= _MAX_COLUMNS
     columns = _MAX_COLUMNS if shared else 1
@@ -385,17 +364,13 @@ def _window_constants(g: Geometry) -> dict[str, Any]:
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
-def threadgroup(
-    grid: tuple[int, int, int], dialect: str = "cuda", caller: str = "threadgroup"
-) -> tuple[int, int, int]:
+def threadgroup(grid: Grid, dialect: str = "cuda", caller: str = "threadgroup") -> Grid:
     """A threadgroup (in CUDA, a block) of at most 256 threads.
 
     It has four rows, because the windows of neighbouring rows share elements, or more if rows are short. If
     a CUDA grid would otherwise have too many blocks along an axis, a block has up to 1,024 threads. The
-    number of rows is a power of two, which keeps accesses aligned with cache lines.
-
-    Raises:
-        ValueError: If the grid is too large for the dialect.
+    number of rows is a power of two, which keeps accesses aligned with cache lines. A grid that is too large
+    for the dialect gives a ValueError.
     """
     if max(grid) > _MAX_AXIS_THREADS:
         raise ValueError(
@@ -465,7 +440,7 @@ def _template(
     }
 
 
-def _grid(template: dict[str, Any], shape: Shape) -> tuple[int, int, int]:
+def _grid(template: dict[str, Any], shape: Shape) -> Grid:
     batch, d, h, w, channels = shape
     return w * (channels // template["V"]), d * h, batch
 

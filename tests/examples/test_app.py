@@ -22,7 +22,8 @@ from typing import Any
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-from helpers.programs import ROOT, call, environment
+from helpers.masks import TURNED
+from helpers.programs import ROOT, call, environment, free_ports
 from helpers.small_models import randomised, small_model
 from mlx_unpool_zoo import app
 from mlx_unpool_zoo.hair_colour import brightness_of, colour_of, table_of
@@ -35,26 +36,17 @@ CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 RGBA = np.random.default_rng(0).integers(0, 256, (40, 60, 4), np.uint8)
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
 @contextlib.contextmanager
 def served(model: zoo.Model) -> Iterator[int]:
     """Serve the page of a model in another thread; the port."""
-    page, port, loop = app.Page(model), free_port(), asyncio.new_event_loop()
+    page, (port,), loop = app.Page(model), free_ports(), asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    server = asyncio.run_coroutine_threadsafe(page.start(port), loop).result(60)
+    run = lambda work: asyncio.run_coroutine_threadsafe(work, loop).result(60)
+    server = run(page.start(port))
     yield port
-
-    async def end() -> None:
-        server.close()
-        await server.wait_closed()
-
-    asyncio.run_coroutine_threadsafe(end(), loop).result(60)
+    loop.call_soon_threadsafe(server.close)
+    run(server.wait_closed())
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
@@ -131,9 +123,8 @@ def test_only_this_page_is_served_and_only_to_itself(hair):
     for path in ("/", "/page.js", "/pictures.js", "/page.css", "/portrait.jpg", "/?x"):
         status, content[path], headers = get(port, path)
         assert status == 200
-        assert {"default-src 'none'", "frame-ancestors 'none'"} <= set(
-            headers["Content-Security-Policy"].split("; ")
-        )
+        rules = headers["Content-Security-Policy"].split("; ")
+        assert {"default-src 'none'", "frame-ancestors 'none'"} <= {*rules}
     assert content["/portrait.jpg"] == PORTRAIT.read_bytes()
     assert b"{" not in content["/"].partition(b"<body")[0]  # every placeholder is replaced
     for path in ("/../app.py", "/page.js/../../app.py", "/%2e%2e/app.py", "//etc/passwd", "/page"):
@@ -208,7 +199,8 @@ def test_problems_of_the_start_are_one_line(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_end_the_program_during_a_prediction(number, hair):
-    words = ["-m", "mlx_unpool_zoo.app", str(hair[2]), "--no-browser", "--port", str(port := free_port())]
+    (port,) = free_ports()
+    words = ["-m", "mlx_unpool_zoo.app", str(hair[2]), "--no-browser", "--port", str(port)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, *words], env=environment(), **pipes) as program:
         assert f"The page is at http://127.0.0.1:{port}." in program.stdout.readline()
@@ -301,10 +293,8 @@ def test_a_download_is_what_hair_py_writes(size, hair, open_page, tmp_path):
     with page.expect_download() as download:
         page.locator("figure").first.get_by_text("Download").click()
     assert download.value.suggested_filename == "a.b-hair.png"
-    found, expected = (
-        np.asarray(Image.open(path).convert("RGB")).astype(int)
-        for path in (download.value.path(), tmp_path / "expected.png")
-    )
+    files = download.value.path(), tmp_path / "expected.png"
+    found, expected = (np.asarray(Image.open(path).convert("RGB")).astype(int) for path in files)
     assert (np.abs(found - expected) > 2).mean() < 1e-3  # masks have 8 bits
     changed, wanted = ((picture != Image.open(tmp_path / "a.b.png")).any(-1) for picture in (found, expected))
     assert (changed & wanted).sum() / (changed | wanted).sum() > 0.99
@@ -313,9 +303,7 @@ def test_a_download_is_what_hair_py_writes(size, hair, open_page, tmp_path):
 
 @pytest.mark.external
 def test_photographs_of_every_kind_are_shown_upright(hair, open_page, tmp_path):
-    exif = Image.Exif()
-    exif[0x0112] = 6  # rotated by 90 degrees
-    Image.new("RGB", (64, 32), "red").save(tmp_path / "turned.jpg", exif=exif)
+    Image.new("RGB", (64, 32), "red").save(tmp_path / "turned.jpg", exif=TURNED)
     Image.new("CMYK", (8, 8)).save(tmp_path / "cmyk.jpg")
     Image.new("I;16", (8, 8)).save(tmp_path / "deep.png")
     Image.new("LA", (1, 1)).save(tmp_path / "one.png")
@@ -331,9 +319,8 @@ def test_photographs_of_every_kind_are_shown_upright(hair, open_page, tmp_path):
     (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
     for name in ("text.png", "a.tif", "a.heic"):
         page.set_input_files("#files", tmp_path / name)
-        page.get_by_text(
-            f"{name}: This browser cannot read it. For HEIC and TIFF files use make hair"
-        ).wait_for()
+        says = f"{name}: This browser cannot read it. For HEIC and TIFF files use make hair"
+        page.get_by_text(says).wait_for()
     drop = """([type, name, bytes]) => {
         const all = new DataTransfer(), data = Uint8Array.from(atob(bytes), (c) => c.charCodeAt(0));
         all.items.add(new File([data], name, { type: "image/jpeg" }));
@@ -356,11 +343,8 @@ def test_the_camera_is_shown_live_and_ends_with_its_tab(hair, open_page):
     page.get_by_role("tab", name="Camera").click()
     page.get_by_text("ms per frame, of which").wait_for()
     page.locator("[name=strength]").fill("0")
-    seen, same = (
-        set(),
-        "f => f.querySelector('.before').toDataURL() === f.querySelector('.after').toDataURL()",
-    )
-    live = page.locator("#camera figure")
+    same = "f => f.querySelector('.before').toDataURL() === f.querySelector('.after').toDataURL()"
+    live, seen = page.locator("#camera figure"), set()
     while len(seen) < 3:  # without strength both sides are the same frame, at every time
         seen.add(live.locator(".before").evaluate("canvas => canvas.toDataURL()"))
         page.wait_for_timeout(50)
@@ -415,25 +399,21 @@ def test_pages_fit_narrow_windows_and_work_with_the_keyboard(open_page):
 
 
 ATTACK = """async (target) => {
-    const found = [], tries = [], note = (what) => () => found.push(what);
+    const loaded = (thing) => new Promise((yes, no) =>
+        Object.assign(thing, { onload: yes, onopen: yes, onerror: no }));
+    const tries = {};
     for (const mode of ["cors", "no-cors"])
         for (const path of ["/", "/page.js", "/portrait.jpg"])
-            tries.push(fetch(target + path, { mode }).then(note(mode + path), () => {}));
+            tries[mode + path] = fetch(target + path, { mode });
     for (const [tag, path] of [["img", "/portrait.jpg"], ["script", "/page.js"]]) {
         const element = document.body.appendChild(document.createElement(tag));
-        tries.push(new Promise((done) => (element.onload = element.onerror = done)).then(({ type }) => {
-            if (type === "load") found.push(tag);
-        }));
+        tries[tag] = loaded(element);
         element.src = target + path;
     }
-    for (const host of [target, target.replace("127.0.0.1", "localhost")]) {
-        const socket = new WebSocket(host.replace("http", "ws") + "/talk");
-        tries.push(new Promise((done) => (socket.onopen = socket.onerror = done)).then(({ type }) => {
-            if (type === "open") found.push(host);
-        }));
-    }
-    await Promise.all(tries);
-    return [tries.length, found];
+    for (const host of [target, target.replace("127.0.0.1", "localhost")])
+        tries[host] = loaded(new WebSocket(host.replace("http", "ws") + "/talk"));
+    const ends = await Promise.allSettled(Object.values(tries));
+    return [ends.length, Object.keys(tries).filter((_, n) => ends[n].status === "fulfilled")];
 }"""
 
 

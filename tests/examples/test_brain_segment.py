@@ -57,8 +57,7 @@ def test_a_conformed_scan_has_the_values_of_the_scan_at_the_same_points(voxels, 
     image = nibabel.Nifti1Image(values, affine(voxels, (-10, 20, 5)))
     conformed = volumes.conform(image, 48)
     found = np.asarray(conformed.dataobj)
-    assert found.shape == (48, 48, 48)
-    assert found.dtype == np.uint8
+    assert (found.shape, found.dtype) == ((48, 48, 48), np.uint8)
     assert np.array_equal(conformed.affine[:3, :3], ORIENTATION)
     # The centre, as FreeSurfer counts: voxel (n / 2) of both.
     assert np.allclose(conformed.affine @ [24, 24, 24, 1], image.affine @ [37 / 2, 15, 11, 1], atol=1e-4)
@@ -79,8 +78,7 @@ def test_the_brightest_thousandth_is_cut_off():
     # 1000 bins of width 1; one voxel above the cut, which is two bins below.
     assert volumes.brightness(values) == (0, pytest.approx(255 / 998))
     lowest, factor = volumes.brightness(np.where(values == 1000, 5000, values))
-    assert lowest == 0
-    assert 980 < 255 / factor < 1000
+    assert (lowest, 980 < 255 / factor < 1000) == (0, True)
 
 
 def test_conformed_scans_stay_as_they_are_and_bytes_that_the_header_scales_do_not(tmp_path):
@@ -163,8 +161,7 @@ def test_weighted_scores_of_a_slice_and_its_neighbours_are_added_where_it_was_cu
     around = sum(n * padded.take(range(n, n + volume.shape[axis]), axis) for n in range(7))
     weight = 0.2 if plane.name == "sagittal" else 0.4
     assert np.allclose(total, 1 + weight * np.stack([volume, around], axis=-1), rtol=1e-3)
-    assert sum(counted) == volume.shape[axis]
-    assert max(counted) == 4
+    assert (sum(counted), max(counted)) == (volume.shape[axis], 4)
 
 
 # Labels.
@@ -176,8 +173,7 @@ def test_the_table_has_the_classes_of_the_networks_of_which_the_sagittal_one_has
     assert len(both) == 96  # 95 structures and the background
     assert [entry["label"] for entry in both] == sorted(entry["label"] for entry in both)
     names = {entry["label"]: entry["name"] for entry in both}
-    assert names[2031] == "ctx-rh-supramarginal"
-    assert names[17] == "Left-Hippocampus"
+    assert (names[17], names[2031]) == ("Left-Hippocampus", "ctx-rh-supramarginal")
     (tmp_path / "labels.txt").write_text(volumes.colour_table(both))
     assert zoo.read_classes(tmp_path / "labels.txt") == both
     # The order of the table in FastSurfer's source for the 51 classes of the sagittal network.

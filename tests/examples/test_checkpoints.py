@@ -23,14 +23,11 @@ KINDS = ["zip", "zip without checksums", "old", "0.3"]
 def state_and_values() -> tuple[dict[str, Any], dict[str, Any]]:
     """A state dict of views that share storages, and its values."""
     floats, halves, counter = flat_array(25), flat_array(7, BFLOAT16), flat_array(2, np.int64)
-    state = {
-        "whole": floats[1:].reshape(2, 3, 4),
-        "rows": floats[5:17:2],
-        "turned": floats[1:13].reshape(4, 3).T,
-    }
-    state |= {"half": halves[1:].reshape(2, 3).T, "counter": counter[1:].reshape(())}
-    half = np.array([[1, 4], [2, 5], [3, 6]])
-    return state, {name: half if name == "half" else value.copy() for name, value in state.items()}
+    state = {"whole": floats[1:].reshape(2, 3, 4), "rows": floats[5:17:2]}
+    state |= {"turned": floats[1:13].reshape(4, 3).T, "counter": counter[1:].reshape(())}
+    values = {name: value.copy() for name, value in state.items()}
+    state["half"], values["half"] = halves[1:].reshape(2, 3).T, np.array([[1, 4], [2, 5], [3, 6]])
+    return state, values
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -38,9 +35,9 @@ def test_files_of_every_version_are_read(kind, tmp_path):
     state, values = state_and_values()
     path = write_torch(tmp_path / "a.pth", {"epoch": 3, "state_dict": state}, kind)
     for other in ("a.pkl", "a.model", "a.ckpt"):
-        found = read_state(path.rename(tmp_path / other))
-        assert [name for name in values if not np.array_equal(found[name], values[name])] == []
-        assert ([*found], {v.dtype.kind for v in found.values()}) == ([*values], {"f", "i"})
+        arrays = read_state(path.rename(tmp_path / other))
+        assert [name for name in values if not np.array_equal(arrays[name], values[name])] == []
+        assert ([*arrays], {v.dtype.kind for v in arrays.values()}) == ([*values], {"f", "i"})
         path = tmp_path / other
     arrays = read_checkpoint(path)["state_dict"]
     assert np.shares_memory(arrays["whole"], arrays["rows"])
@@ -48,9 +45,7 @@ def test_files_of_every_version_are_read(kind, tmp_path):
     write_torch(path, {"model": Module("authors.Net", {"scale": state["rows"]}, conv=inner)}, kind)
     assert [*read_state(path)] == ["scale", "conv.weight"]
     write_torch(path, state, kind, order="big")
-    with pytest.raises(
-        ValueError, match=r"a\.ckpt: it cannot be .*: it is big-endian, which is not supported"
-    ):
+    with pytest.raises(ValueError, match=r"a\.ckpt: it cannot .*: it is big-endian, which is not supported"):
         read_state(path)
 
 
@@ -67,26 +62,18 @@ def test_what_pytorch_saves_is_read(options, protocol, tmp_path):
     full, parameter = torch.rand(2, 3, 4, 5), torch.nn.Parameter(torch.ones(2))
     parameter.note, full.note = "attributes change how a tensor is pickled", 1
     state |= {"turned": full.permute(0, 2, 3, 1), "part": full.half()[1:, ::2], "parameter": parameter}
-    state |= {
-        "full": full,
-        "expanded": full[:1, 0, 0, 0].expand(9),
-        "empty": full[:0],
-        "0": full.bfloat16()[0, 0, 0, 0],
-    }
+    state |= {"full": full, "expanded": full[:1, 0, 0, 0].expand(9), "empty": full[:0]}
+    state["0"] = full.bfloat16()[0, 0, 0, 0]
+    path, checkpoint = tmp_path / "a.pth", {"model": state, "rng": torch.get_rng_state(), "args": Path("a")}
     torch.serialization.set_crc32_options("checksums" in options)
-    path, other = tmp_path / "a.pth", {"_use_new_zipfile_serialization": "zip" in options}
-    torch.save(
-        {"model": state, "rng": torch.get_rng_state(), "args": Path("a")},
-        path,
-        pickle_protocol=protocol,
-        **other,
-    )
+    form = {"_use_new_zipfile_serialization": "zip" in options, "pickle_protocol": protocol}
+    torch.save(checkpoint, path, **form)
     torch.serialization.set_crc32_options(True)
-    expected, found = torch.load(path, weights_only=False)["model"], read_state(path)
-    assert [*found] == [*expected]
+    expected, arrays = torch.load(path, weights_only=False)["model"], read_state(path)
+    assert [*arrays] == [*expected]
     for name, value in expected.items():
         wide = value.detach().float() if value.is_floating_point() else value
-        assert np.array_equal(found[name], wide.numpy()), name
+        assert np.array_equal(arrays[name], wide.numpy()), name
 
 
 @pytest.mark.filterwarnings("ignore:Ignored entries")
@@ -94,9 +81,8 @@ def test_damaged_files_are_refused_in_a_line_or_read_as_other_weights(tmp_path):
     state, _ = state_and_values()
     contents = {kind: write_torch(tmp_path / "a", {"model": state}, kind).read_bytes() for kind in KINDS}
     contents["model"] = write_torch(tmp_path / "a", Module("a.Net", state), "zip").read_bytes()
-    contents["safetensors"] = save_state(
-        tmp_path / "a", {"a": mx.ones((2, 3)), "b": mx.zeros(4)}
-    ).read_bytes()
+    arrays = {"a": mx.ones((2, 3)), "b": mx.zeros(4)}
+    contents["safetensors"] = save_state(tmp_path / "a", arrays).read_bytes()
     contents["tflite"] = tflite_of(dict(itertools.islice(constants_of(small_model("hair")[0]).items(), 9)))
     for kind, content in contents.items():
         path, refusals = tmp_path / (f"a.{kind}" if kind in ("safetensors", "tflite") else "a.pth"), []
@@ -112,58 +98,43 @@ def test_damaged_files_are_refused_in_a_line_or_read_as_other_weights(tmp_path):
         assert all(text.startswith(f"{path}: ") for text in refusals)
 
 
-def pickled(content: bytes, tail: bytes = b"") -> bytes:
+def pickled(content: bytes) -> bytes:
     """A pickle of these opcodes."""
-    return b"\x80\x02" + content + b"." + tail
+    return b"\x80\x02" + content + b"."
 
 
 def tensor_of(count: int, shape: str, strides: str) -> bytes:
     """A file of the old format with a tensor of a storage of four numbers."""
     head = [0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}]
     storage = b"(U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuL%dL\ntQ" % count
-    sizes = b"".join(
-        b"(%stR" % b"".join(b"L%sL\n" % n.encode() for n in words.split()) for words in (shape, strides)
-    )
-    sizes = sizes.replace(b"tR", b"t")
+    numbers = [b"".join(b"L%sL\n" % n.encode() for n in words.split()) for words in (shape, strides)]
+    sizes = b"(%st(%st" % tuple(numbers)
     tensor = b"}U\x01actorch._utils\n_rebuild_tensor_v2\n(" + storage + b"K\x00" + sizes + b"tRs"
     parts = [*(pickle.dumps(part, 2) for part in head), pickled(tensor), pickle.dumps(["0"], 2)]
     return b"".join(parts) + count.to_bytes(8, "little") + bytes(16)
 
 
 NESTED = b"K\x01\x85" + b"".join(b"q%ch%c\x86" % (n, n) for n in range(100))  # PUT n, GET n, TUPLE2
+MEMO = b"".join(b"r" + n.to_bytes(4, "little") for n in range(2**20 + 2))
+NUMBERS = b"".join(b"M" + n.to_bytes(2, "little") for n in range(9999))
+SETS = b"](" + NUMBERS + b"eq\0c__builtin__\nset\nq\1" + b"h\1h\0\x85R" * 200
+LARGE, SQUARE, DAMAGED = (
+    (2**40).to_bytes(8, "little"),
+    f"{2**20} {2**20}",
+    "damaged, or not a file of torch.save",
+)
 HOSTILE = {
     "numbers": (pickled(b"(" + b"K\x01" * 2**20 + b"l"), "makes more than a million objects"),
-    "memo": (
-        pickled(b"]" + b"".join(b"r" + n.to_bytes(4, "little") for n in range(2**20 + 2))),
-        "a million objects",
-    ),
-    "sets": (
-        pickled(
-            b"]("
-            + b"".join(b"M" + n.to_bytes(2, "little") for n in range(9999))
-            + b"eq\0"
-            + b"c__builtin__\nset\nq\1"
-            + b"h\1h\0\x85R" * 200
-        ),
-        "a million",
-    ),
-    "keys": (
-        pickled(b"0}h" + b"ZK\x01s") and b"\x80\x04" + NESTED + b"0}hZK\x01s.",
-        "tuples with more than 100,000",
-    ),
+    "memo": (pickled(b"]" + MEMO), "a million objects"),
+    "sets": (pickled(SETS), "a million"),
+    "keys": (pickled(NESTED + b"0}hZK\x01s"), "tuples with more than 100,000"),
     "a nested key": (pickled(b"})" + b"\x85" * 9999 + b"K\x01s"), "'tuple' is int"),
-    "text": (b"\x80\x04\x8d" + (2**40).to_bytes(8, "little") + b"a.", "damaged, or not a file of torch.save"),
-    "bytes": (
-        b"\x80\x05\x96" + (2**40).to_bytes(8, "little") + b"a.",
-        "damaged, or not a file of torch.save",
-    ),
-    "a registered class": (pickled(b"\x82\x01"), "damaged, or not a file of torch.save"),
+    "text": (b"\x80\x04\x8d" + LARGE + b"a.", DAMAGED),
+    "bytes": (b"\x80\x05\x96" + LARGE + b"a.", DAMAGED),
+    "a registered class": (pickled(b"\x82\x01"), DAMAGED),
     "a storage": (tensor_of(2**40, "2 2", "2 1"), "ends within an array of 1,099,511,627,776"),
-    "an expanded tensor": (tensor_of(4, f"{2**20} {2**20}", "0 1"), "reaches beyond its storage"),
-    "an expanded number": (
-        tensor_of(4, f"{2**20} {2**20}", "0 0"),
-        r"a \(1048576, 1048576\) is expanded from a few",
-    ),
+    "an expanded tensor": (tensor_of(4, SQUARE, "0 1"), "reaches beyond its storage"),
+    "an expanded number": (tensor_of(4, SQUARE, "0 0"), r"a \(1048576, 1048576\) is expanded from a few"),
     "strides": (tensor_of(4, f"{2**40} {2**40}", f"{2**40} 1"), "reaches beyond its storage"),
     "a negative size": (tensor_of(4, "2 -2", "2 1"), "no valid shape and strides"),
     "axes": (tensor_of(4, "1 " * 99, "1 " * 99), "maximum supported dimension"),
@@ -213,13 +184,13 @@ STARTS = {
     "an HDF5 file": b"\x89HDF\r\n\x1a\n" + bytes(99),
     "compressed with gzip": b"\x1f\x8b\x08" + bytes(99),
     "a tar file.*, 2017|a tar file": bytes(257) + b"ustar" + bytes(300),
-    "damaged, or not a file of torch.save": b"not a checkpoint",
+    DAMAGED: b"not a checkpoint",
 }
 
 
 @pytest.mark.parametrize("says", STARTS)
 def test_what_is_not_a_file_of_weights_is_named(says, tmp_path):
-    for name in ("a.pth", "a.safetensors") if says != "damaged, or not a file of torch.save" else ("a.h5",):
+    for name in ("a.pth", "a.safetensors") if says != DAMAGED else ("a.h5",):
         (tmp_path / name).write_bytes(STARTS[says])
         with pytest.raises(ValueError, match=rf"^[^\n]*{name}: it [^\n]*is ({says})[^\n]*$"):
             read_state(tmp_path / name)
@@ -243,8 +214,14 @@ def test_archives_and_wrong_endings(tmp_path):
     for missing, says in ((tmp_path / "none", "there is no such file"), (tmp_path, "it is a folder")):
         with pytest.raises(ValueError, match=rf"^{missing}: {says}"):
             read_state(missing)
-    checkpoint: dict[str, Any] = {}
-    checkpoint["model"] = {"state_dict": checkpoint}
-    write_torch(path, checkpoint, "zip")
-    with pytest.raises(ValueError, match=r"a\.pth: the checkpoint contains itself"):
-        read_state(path)
+    itself: dict[str, Any] = {}
+    itself["model"] = {"state_dict": itself}
+    for kind, content in (
+        ("a state dict must contain arrays, but 'state_dict' is dict", itself),
+        ("not a state dict but list", [1]),
+        ("it is empty", {}),
+        ("'epoch' is int", {"epoch": 3}),
+    ):
+        write_torch(path, content, "zip")
+        with pytest.raises(ValueError, match=rf"^{path}: .*{kind}.* torch.save\(model.state_dict"):
+            read_state(path)

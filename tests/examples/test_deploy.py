@@ -65,8 +65,7 @@ def test_export_is_a_program_for_several_shapes(tmp_path):
     shapes = ["--shape", 1, 8, 8, 3, "--shape", 2, 8, 8, 3]
     programs.call("export.py", tmp_path / "model", file, *shapes, "--device", "cpu")
     read = mx.import_function(str(file))
-    for part in (x, x[:1]):
-        assert mx.allclose(read(part)[0], model.eval()(part), atol=1e-6)
+    assert all(mx.allclose(read(part)[0], model.eval()(part), atol=1e-6) for part in (x, x[:1]))
 
 
 def test_lazily_loaded_weights_are_exported(tmp_path):

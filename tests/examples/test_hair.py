@@ -13,7 +13,8 @@ import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
 import tflite
-from helpers.faults import check_faults, contents, damaged
+from helpers.faults import check_faults, contents
+from helpers.masks import TURNED
 from helpers.programs import ROOT, call
 from helpers.small_models import randomised, small_model
 from helpers.tflite_files import OPERATORS, constants_of, tflite_of
@@ -38,6 +39,7 @@ def test_damaged_and_foreign_tflite_files_are_refused(tmp_path):
         "not used: more": tflite_of(constants | {"more": np.zeros(3, np.float32)}),
         r"shape .* instead of .*: stem.0.weight": tflite_of(constants | {first: constants[first][:, :1]}),
         "must be finite, .*stem": tflite_of(constants | {first: constants[first] * np.nan}),
+        "TFLite file": whole[: len(whole) // 2],
         "neither float32 nor float16": tflite_of(constants, kind=tflite.TensorType.INT8),
         "10 million characters": tflite_of(long),
         "not MediaPipe's network: .* numbers of ADD.$": tflite_of(constants, OPERATORS | {"ADD": 29}),
@@ -48,16 +50,6 @@ def test_damaged_and_foreign_tflite_files_are_refused(tmp_path):
         with pytest.raises(ValueError, match=says) as error:
             zoo.from_pytorch("hair", read_tflite(path))
         assert len(str(error.value).splitlines()) == 1
-    for length in (0, 7, 3000, len(whole) // 2):
-        path.write_bytes(whole[:length])
-        with pytest.raises(ValueError, match="TFLite file"):
-            read_tflite(path)
-    for changed in damaged(whole[:12_000], 100, first=8):  # the part of the file that has no weights
-        path.write_bytes(changed + whole[12_000:])
-        try:
-            read_tflite(path)
-        except ValueError as error:
-            assert "\n" not in str(error)  # noqa: PT017
 
 
 def test_pictures_are_stretched_to_512_x_512_as_by_opencv():
@@ -189,21 +181,17 @@ def inputs(tmp_path_factory):
 
 def test_photographs_keep_their_profile_and_orientation(tmp_path, inputs, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    image, turned = Image.fromarray(PICTURE), Image.Exif()
-    turned[0x0112] = 6
+    image, options = Image.fromarray(PICTURE), ("--model", inputs / "model")
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
-    image.save("a.png", icc_profile=profile, exif=turned)
+    image.save("a.png", icc_profile=profile, exif=TURNED)
     image.save("b.png")
-    said = call("hair.py", "a.png", "b.png", "--model", inputs / "model", "--colour", "copper").stdout
+    said = call("hair.py", "a.png", "b.png", *options, "--colour", "copper").stdout
     assert (said.count("% hair, found in "), "Wrote demo/hair/a.png.\n" in said) == (2, True)
     with Image.open("demo/hair/a.png") as first, Image.open("demo/hair/b.png") as second:
         assert (first.size, second.size, first.info["icc_profile"]) == ((64, 80), (80, 64), profile)
         assert 0.05 < (np.array(second) != PICTURE).any(-1).mean() < 0.95
-    assert "Wrote demo/hair/portrait.png." in call("hair.py", "--model", inputs / "model").stdout
-    assert (
-        "new-a.jpg."
-        in call("hair", "a.png", "b.png", "--model", inputs / "model", "--output", "new.jpg").stdout
-    )
+    assert "Wrote demo/hair/portrait.png." in call("hair.py", *options).stdout
+    assert "new-a.jpg." in call("hair", "a.png", "b.png", *options, "--output", "new.jpg").stdout
 
 
 REFUSED = {

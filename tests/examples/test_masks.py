@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from tempfile import mkdtemp
 
 import mlx_unpool_zoo as zoo
 import numpy as np
@@ -10,7 +11,7 @@ from common.classes import palette, read_table, table_of
 from common.folders import folders_of, read_folders
 from common.images import read_image
 from common.masks import files_of
-from helpers.masks import BLOCKS, COLOURS, in_palette, write
+from helpers.masks import BLOCKS, COLOURS, TURNED, in_palette, write
 from helpers.programs import call
 from PIL import Image
 
@@ -23,8 +24,8 @@ BY_COLOUR = "255 80 0 fire\n0 160 255 sea\n0 0 0 rock\n"
 NAMED, LABELLED = ([(name, label, None) for (name, _, _), label in zip(TWO, x)] for x in ([None] * 2, (1, 5)))
 
 
-def folder_of(folder: Path, masks: list, kind: str = "png", table: str | None = None) -> Path:
-    write(folder, masks, kind=kind)
+def folder_of(folder: Path | str, masks: list, kind: str = "png", table: str | None = None) -> Path:
+    folder = write(Path(folder), masks, kind=kind)
     if table:
         (folder / "classes.txt").write_text(table)
     return folder
@@ -153,17 +154,13 @@ def test_the_mask_of_an_image_is_found_by_its_name(images, masks, ending, said, 
         assert [str(mask.relative_to(tmp_path / "masks")) for _, mask in find()] == masks.split()[:2]
 
 
-@pytest.mark.parametrize(
-    ("names", "table"),
-    [
-        ("images masks", "classes.txt"),
-        ("img masks_machine", "class_dict.csv"),
-        ("train trainannot", "label_colors.txt"),
-        ("train train_labels", "labels.txt"),
-        ("JPEGImages SegmentationClass", "labelmap.txt"),
-        ("JPEGImages SegmentationClassPNG", "class_names.txt"),
-    ],
-)
+LAYOUTS = {"images masks": "classes.txt", "img masks_machine": "class_dict.csv"}
+LAYOUTS |= {"train trainannot": "label_colors.txt", "train train_labels": "labels.txt"}
+LAYOUTS |= {"JPEGImages SegmentationClass": "labelmap.txt"}
+LAYOUTS |= {"JPEGImages SegmentationClassPNG": "class_names.txt"}
+
+
+@pytest.mark.parametrize(("names", "table"), LAYOUTS.items())
 def test_layouts_of_folders(names, table, tmp_path):
     write(tmp_path, {"a": BLOCKS}, names)
     (tmp_path / table).write_text("sky\nrock face\nsea\n")
@@ -239,18 +236,16 @@ def test_what_255_means_is_decided_once_for_all_masks(table, masks, labels, trut
 def test_lossless_formats_of_masks_are_read(tmp_path):
     coloured = COLOURS[BLOCKS]
     alpha = np.dstack([coloured, np.where(BLOCKS, 255, 0).astype(np.uint8)])
-    for number, (mask, kind, table, order) in enumerate(
-        [
-            *((BLOCKS, kind, None, [0, 1, 2]) for kind in ("png", "tif", "bmp", "gif", "ppm", "webp")),
-            (coloured, "bmp", None, [0, 1, 2]),
-            (BLOCKS[..., None].repeat(3, -1), "png", "rock\nsea\nfire", [0, 1, 2]),
-            (alpha, "png", None, [0, 1, 2]),
-            (coloured, "png", BY_COLOUR, [2, 1, 0]),
-            (in_palette(BLOCKS), "png", BY_COLOUR, [2, 1, 0]),  # its colours are those of the table
-            (in_palette(BLOCKS, COLOURS + 1), "png", "rock\nsea\nfire", [0, 1, 2]),
-        ]
+    for mask, kind, table, order in (
+        *((BLOCKS, kind, None, [0, 1, 2]) for kind in ("png", "tif", "bmp", "gif", "ppm", "webp")),
+        (coloured, "bmp", None, [0, 1, 2]),
+        (BLOCKS[..., None].repeat(3, -1), "png", "rock\nsea\nfire", [0, 1, 2]),
+        (alpha, "png", None, [0, 1, 2]),
+        (coloured, "png", BY_COLOUR, [2, 1, 0]),
+        (in_palette(BLOCKS), "png", BY_COLOUR, [2, 1, 0]),  # its colours are those of the table
+        (in_palette(BLOCKS, COLOURS + 1), "png", "rock\nsea\nfire", [0, 1, 2]),
     ):
-        folder = folder_of(tmp_path / str(number), [mask] * 2, kind, table)
+        folder = folder_of(mkdtemp(dir=tmp_path), [mask] * 2, kind, table)
         for path in folder.glob("masks/*.webp"):
             Image.fromarray(mask).convert("RGB").save(path, lossless=True)
         data = read_folders([folder], 256)
@@ -261,24 +256,19 @@ def test_masks_that_would_be_misread_are_refused(tmp_path):
     first, swapped = in_palette(BLOCKS), in_palette(BLOCKS, COLOURS[::-1])
     border = in_palette(np.where(np.eye(*BLOCKS.shape) > 0, 255, BLOCKS).astype(np.uint8))
     clear = np.dstack([COLOURS[BLOCKS] * 0, np.where(BLOCKS, 255, 0).astype(np.uint8)])
-    order, pages = (
-        "0 0 0 a\n255 80 0 b\n0 160 255 c",
-        {"append_images": [first.convert("RGB")], "save_all": True},
-    )
-    for number, (masks, kind, table, said) in enumerate(
-        (
-            ([BLOCKS], "jpg", None, "0.jpg must be PNG: JPEG with loss changes the numbers of classes"),
-            ([first, swapped], "png", None, "the palettes of the masks differ: number 0 has several colours"),
-            ([clear], "png", None, "0.png must have no transparent pixels of the colour of oth"),
-            ([BLOCKS.astype(np.float32) / 2], "tif", None, "0.tif must have whole numbers or colours (RGB)"),
-            ([BLOCKS.astype(np.int32) * 40000], "tif", None, "numbers from 0 to 65535, but have 80000."),
-            ([border], "png", order, "number 1 has another colour in the palettes of the masks"),
-            (pages, "tif", None, "0.tif must have one page, but has 2."),
-            ({"compression": "jpeg"}, "tif", None, "0.tif must be PNG: TIFF with loss changes"),
-        )
+    pages = {"append_images": [first.convert("RGB")], "save_all": True}
+    for masks, kind, table, said in (
+        ([BLOCKS], "jpg", None, "0.jpg must be PNG: JPEG with loss changes the numbers of classes"),
+        ([first, swapped], "png", None, "the palettes of the masks differ: number 0 has several colours"),
+        ([clear], "png", None, "0.png must have no transparent pixels of the colour of oth"),
+        ([BLOCKS.astype(np.float32) / 2], "tif", None, "0.tif must have whole numbers or colours (RGB)"),
+        ([BLOCKS.astype(np.int32) * 40000], "tif", None, "numbers from 0 to 65535, but have 80000."),
+        ([border], "png", BY_COLOUR, "number 0 has another colour in the palettes of the masks"),
+        (pages, "tif", None, "0.tif must have one page, but has 2."),
+        ({"compression": "jpeg"}, "tif", None, "0.tif must be PNG: TIFF with loss changes"),
     ):
         how = masks if isinstance(masks, dict) else {}
-        folder = folder_of(tmp_path / str(number), [BLOCKS] if how else masks, kind, table)
+        folder = folder_of(mkdtemp(dir=tmp_path), [BLOCKS] if how else masks, kind, table)
         if how:
             Image.fromarray(BLOCKS).convert("RGB").save(folder / "masks" / "0.tif", **how)
         with pytest.raises(ValueError, match=r".") as error:
@@ -342,8 +332,8 @@ def test_an_absent_class_stops_training_where_255_may_stand_for_it(tmp_path):
     assert "Not in the training masks: car.\nNot in the validation masks: car.\n" in said
     report = json.loads((folder / "run/metrics.json").read_text())
     for split, images in (("train", 4), ("validation", 1)):
-        found = [report[split][key] for key in ("counted_classes", "counted_pixels", "ignored_share")]
-        assert found == [2, images * 128, pytest.approx(1 / 3)]
+        counted = {"counted_classes": 2, "counted_pixels": images * 128, "ignored_share": 1 / 3}
+        assert {key: report[split][key] for key in counted} == pytest.approx(counted)
     before = (folder / "run/data.png").read_bytes()
     (folder / "run/data.png").write_bytes(b"looked at")
     train(folder, "--allow-absent-classes", "--resume", "--steps", 2)
@@ -381,13 +371,10 @@ def test_photographs_of_an_iphone(tmp_path, monkeypatch):
     picture = np.zeros((32, 48, 3), np.uint8)
     picture[:16, :16], picture[16:, 24:] = (200, 40, 90), (10, 220, 60)
     lossless, profile = {"quality": -1, "chroma": 444, "matrix_coefficients": 0}, b"Display P3" * 20
-    exif = Image.Exif()
-    exif[0x0112] = 6
     image = heif.from_bytes("RGB", (48, 32), picture.tobytes())
-    image.save(tmp_path / "a.HEIC", exif=exif.tobytes(), icc_profile=profile, **lossless)
-    heif.from_bytes("RGB;16", (48, 32), (picture.astype(np.uint16) * 257).tobytes()).save(
-        tmp_path / "b.heif", **lossless
-    )
+    image.save(tmp_path / "a.HEIC", exif=TURNED.tobytes(), icc_profile=profile, **lossless)
+    deep = heif.from_bytes("RGB;16", (48, 32), (picture.astype(np.uint16) * 257).tobytes())
+    deep.save(tmp_path / "b.heif", **lossless)
     for name, expected in (("a.HEIC", np.rot90(picture, -1)), ("b.heif", picture)):
         found = read_image(tmp_path / name)
         assert found.mode == "RGB"
@@ -398,7 +385,6 @@ def test_photographs_of_an_iphone(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"c\.heic is a damaged HEIC file: "):
         read_image(tmp_path / "c.heic")
     monkeypatch.delitem(Image.OPEN, "HEIF")
-    with pytest.raises(
-        ValueError, match=r"a\.HEIC is a HEIC file: .*sips -s format jpeg 'a\.HEIC' --out 'a\.jpg'"
-    ):
+    says = r"a\.HEIC is a HEIC file: .*sips -s format jpeg 'a\.HEIC' --out 'a\.jpg'"
+    with pytest.raises(ValueError, match=says):
         read_image(tmp_path / "a.HEIC")

@@ -51,9 +51,8 @@ def test_a_notebook_runs_in_any_folder_with_the_stored_outputs(name, tmp_path, m
             assert numbers(now) == pytest.approx(numbers(before), abs=0.15)
 
 
-@pytest.mark.parametrize("name", ["segmentation_2d"])
-def test_outside_of_a_clone_a_sentence_says_what_is_missing(name, tmp_path, monkeypatch):
-    first = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells[1].source
+def test_outside_of_a_clone_a_sentence_says_what_is_missing(tmp_path, monkeypatch):
+    first = nbformat.read(NOTEBOOKS / "segmentation_2d.ipynb", as_version=4).cells[1].source
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(mlx_unpool, "__file__", str(tmp_path / "mlx_unpool" / "__init__.py"))
     with pytest.raises(FileNotFoundError, match="this notebook needs a clone of the repository"):

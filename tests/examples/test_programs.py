@@ -130,8 +130,6 @@ def test_an_interrupted_run_continues_with_the_same_result(more, tmp_path, monke
         stopped(3, OSError("as if killed"))
         last = 4
     assert f"Resuming after step {last} of" in call(*options, broken, "--resume").stdout
-    one, other = (
-        {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")}
-        for folder in (whole, broken)
-    )
+    files = lambda folder: {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")}
+    one, other = files(whole), files(broken)
     assert [name for name in one | other if one.get(name) != other.get(name)] == []

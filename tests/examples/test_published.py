@@ -104,15 +104,15 @@ def test_published_weights_are_downloaded_and_converted_once(server, tmp_path, c
     assert isinstance(zoo.from_pretrained("hair"), zoo.QuickNAT)
 
 
-FAULTS = {
-    "none": "404",
-    "closed": "ConnectionError",
-    "changed": "the file was changed, its SHA-256 is another one",
-    "cut": "(ChunkedEncodingError|ConnectionError|the file was changed)",
-}
-
-
-@pytest.mark.parametrize(("name", "says"), FAULTS.items())
+@pytest.mark.parametrize(
+    ("name", "says"),
+    {
+        "none": "404",
+        "closed": "ConnectionError",
+        "changed": "the file was changed, its SHA-256 is another one",
+        "cut": "(ChunkedEncodingError|ConnectionError|the file was changed)",
+    }.items(),
+)
 def test_a_download_that_fails_is_an_error_in_one_line(name, says, server, tmp_path):
     server.offer(name)
     says = rf"^the weights 'hair' cannot be downloaded: \S*/{name}/\S*: {says}\. If .*, save it as (.*)\.$"

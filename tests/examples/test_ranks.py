@@ -4,7 +4,6 @@ import contextlib
 import json
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,20 +20,12 @@ import pytest
 import train
 from common import training
 from helpers.faults import ctrl_c_raises
-from helpers.programs import environment
+from helpers.masks import write
+from helpers.programs import environment, free_ports
 from mlx_unpool_zoo import from_pretrained
-from PIL import Image
 
 SMALL = Path(__file__).parent / "helpers" / "small_training.py"
 TIMEOUT = 150  # seconds
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 @dataclass
@@ -113,9 +104,8 @@ def pair(tmp_path_factory):
 def test_two_processes_have_the_losses_of_one_and_the_same_state(pair, tmp_path):
     folder, said = pair
     train_small(tmp_path, 1, "--runs", "group")
-    one, two = (
-        np.array(json.loads((path / "machine-0" / "group.json").read_text())) for path in (tmp_path, folder)
-    )
+    files = (path / "machine-0" / "group.json" for path in (tmp_path, folder))
+    one, two = (np.array(json.loads(file.read_text())) for file in files)
     assert len(one) == len(two) == 40
     assert one[-1] < one[0] - 0.25  # the network learns
     assert np.abs(one - two).max() < 1e-3
@@ -155,11 +145,8 @@ def test_two_processes_continue_exactly_after_ctrl_c_and_after_one_was_killed(pa
 
 
 def test_two_processes_train_on_pictures_and_if_one_is_killed_the_best_model_is_there(tmp_path):
-    for name in ("images", "masks"):
-        (tmp_path / name).mkdir()
-        for number in range(5):
-            Image.fromarray(np.eye(16, dtype=np.uint8)).save(tmp_path / name / f"{number}.png")
-    options = "--data", tmp_path, "--model", "segnet", "--batch", 2, "--save-every", 1, "--steps", 10_000
+    data = write(tmp_path, [np.eye(16, dtype=np.uint8)] * 5)
+    options = "--data", data, "--model", "segnet", "--batch", 2, "--save-every", 1, "--steps", 10_000
     program, folder = train.__file__, tmp_path / "run"
     with started(program, folder, 2, *options) as run:
         run.wait_until(lambda: "the best so far" in run.said()[0])

@@ -26,10 +26,8 @@ def test_each_picture_has_its_own_statistics_and_no_array_changes(tmp_path):
     before = {name: np.array(value) for name, value in tree_flatten(model.parameters())}
     scores = model(x)
     assert mx.allclose(scores, mx.concatenate([model(part) for part in x.split(3)]), atol=1e-5)
-    features = model.encode1.conv(x)
-    normal = (
-        model.encode1.batchnorm(features) - model.encode1.batchnorm.bias
-    ) / model.encode1.batchnorm.weight
+    norm = model.encode1.batchnorm
+    normal = (norm(model.encode1.conv(x)) - norm.bias) / norm.weight
     assert mx.allclose(normal.mean((1, 2)), mx.zeros((3, 4)), atol=1e-5)
     assert mx.allclose(normal.var((1, 2)), mx.ones((3, 4)), atol=1e-2)
     assert np.array_equal(model.predict(SCAN), np.array(model(model.preprocess(SCAN))[0].argmax(-1)))

@@ -19,7 +19,7 @@ from common.folders import read_folders
 from common.pictures import Pictures
 from common.training import weighted_cross_entropy
 from helpers.faults import contents
-from helpers.masks import BLOCKS, COLOURS, TRUTH, write
+from helpers.masks import BLOCKS, COLOURS, TRUTH, TURNED, write
 from helpers.programs import call
 from helpers.small_models import randomised, save_state, small_model
 from mlx.utils import tree_flatten
@@ -78,10 +78,8 @@ def test_photographs_are_turned_and_reduced_with_their_masks(tmp_path):
     truth = np.kron(TRUTH % 2, np.ones((20, 20), np.uint8))  # 60 x 80
     write(tmp_path, {"a": truth * 9})  # an average of two numbers would be another class
     (tmp_path / "images" / "a.png").unlink()
-    exif = Image.Exif()
-    exif[0x0112] = 6  # the camera was turned: shown after a quarter turn clockwise
     photograph = Image.fromarray(np.rot90(truth * 255)).convert("RGB")
-    photograph.save(tmp_path / "images" / "a.JPG", exif=exif, quality=95)
+    photograph.save(tmp_path / "images" / "a.JPG", exif=TURNED, quality=95)
     ((picture, reduced),) = read_folders([tmp_path], 30).pairs
     assert (picture.shape, reduced.shape) == ((30, 40, 3), (30, 40))
     middle = np.s_[5::10, 5::10]
@@ -184,8 +182,6 @@ def test_segnet_starts_from_the_weights_of_vgg16(tmp_path):
     assert json.dumps(model.config) == json.dumps(expected.config)
     found, wanted = (dict(tree_flatten([s.parameters() for s in m.encoder])) for m in (model, expected))
     assert [name for name in wanted if not mx.array_equal(found[name], wanted[name])] == []
-    with pytest.raises(ValueError, match="missing a required argument: 'num_classes'"):
-        zoo.from_pytorch("segnet", {name: np.array(value) for name, value in state.items()})
 
 
 @pytest.mark.skipif(not ENET_CAMVID.is_dir(), reason="the trained ENet is not here (ENET_CAMVID)")
@@ -333,10 +329,8 @@ def test_labelling_replaces_no_picture_and_needs_no_names_but_a_model_for_pictur
         assert said.startswith("--output would replace the input ")
     assert before == contents(tmp_path)
     picture, colours = np.full((1, 5, 3), (200, 100, 0)), ([255, 9, 9], [0, 200, 100])
-    found = overlaid(picture, np.array([[0, 1, 255, 255, 255]]), [{"colour": c} for c in colours])
-    assert found.tolist() == [
-        [[200, 100, 0], [110, 145, 45], [137, 122, 107], [137, 122, 107], [200, 100, 0]]
-    ]
+    found = overlaid(picture, np.array([[0, 1, 255, 255, 255]]), [{"colour": c} for c in colours])[0]
+    assert found.tolist() == [[200, 100, 0], [110, 145, 45], *[[137, 122, 107]] * 2, [200, 100, 0]]
     small_model("quicknat")[0].save_pretrained("quicknat")
     (line,) = call("predict.py", "quicknat", pictures, status=1).stderr.splitlines()
     assert "does not segment images: it is a quicknat, 2-D, for 1 channels" in line

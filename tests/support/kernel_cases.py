@@ -99,6 +99,7 @@ CHOSEN = [
     window_case((2, 2, 1), 1, (2, 2, 0), (4, 4, 1), size=(3, 3, 2), layout=last(2, 3)),
     # a long axis of which few elements are used, none of them the first of a window
     window_case(24, 25, ((78, 148),), 7, ceil_mode=True, size=(21,), layout=last(1, 1)),
+    window_case((2, 3), 1, size=(5, 6), layout=last(2)),  # windows that are not square and overlap
 ]
 
 

@@ -38,26 +38,17 @@ HOW_TO_EXPORT = (
     "torch.save(model.state_dict(), 'weights.pth')."
 )
 BFLOAT16 = np.dtype([("bfloat16", "<u2")])  # the bits of each number: NumPy has no such type
-DTYPES = {  # of PyTorch's storages
-    "torch.DoubleStorage": np.dtype("<f8"),
-    "torch.FloatStorage": np.dtype("<f4"),
-    "torch.HalfStorage": np.dtype("<f2"),
-    "torch.BFloat16Storage": BFLOAT16,
-    "torch.LongStorage": np.dtype("<i8"),
-    "torch.IntStorage": np.dtype("<i4"),
-    "torch.ShortStorage": np.dtype("<i2"),
-    "torch.CharStorage": np.dtype("i1"),
-    "torch.ByteStorage": np.dtype("u1"),
-    "torch.BoolStorage": np.dtype("?"),
-    "torch.ComplexDoubleStorage": np.dtype("<c16"),
-    "torch.ComplexFloatStorage": np.dtype("<c8"),
-    "torch.storage.UntypedStorage": np.dtype("u1"),  # of tensors with one of the next types
-    **{f"torch.uint{bits}": np.dtype(f"<u{bits // 8}") for bits in (16, 32, 64)},
-}
+TYPES = {"Double": "f8", "Float": "f4", "Half": "f2", "Long": "i8", "Int": "i4", "Short": "i2", "Char": "i1"}
+TYPES |= {"Byte": "u1", "Bool": "?", "ComplexDouble": "c16", "ComplexFloat": "c8"}
+DTYPES = {f"torch.{name}Storage": np.dtype(f"<{code}") for name, code in TYPES.items()}
+DTYPES |= {f"torch.uint{bits}": np.dtype(f"<u{bits // 8}") for bits in (16, 32, 64)}  # in untyped storages
+DTYPES |= {"torch.BFloat16Storage": BFLOAT16, "torch.storage.UntypedStorage": np.dtype("u1")}
 MAGIC = 0x1950A86A20F9469CFC6C  # the first of the five pickles of a file before PyTorch 1.6
 LIMIT = 2**20  # of the objects that a pickle makes, and of the entries of a zip file
 # Opcodes that import registered classes, allocate memory, or need data from outside.
 REFUSED = b"".join((pickle.EXT1, pickle.EXT2, pickle.EXT4, pickle.BYTEARRAY8, pickle.NEXT_BUFFER))
+NUMBERS = b"".join((pickle.PUT, pickle.BINPUT, pickle.LONG_BINPUT, pickle.MEMOIZE))
+NESTS = b"".join((pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3, pickle.FROZENSET))
 # What people take for a file of weights: how it starts, and what to do.
 OTHERS = {
     b"version https://git-lfs": "a Git LFS pointer. Download the file itself, for example with git lfs pull.",
@@ -127,24 +118,20 @@ def read_zip(content: bytes) -> Any:
         info = entries[folder + name]
         if info.compress_type or info.file_size != info.compress_size:
             raise ValueError("it is compressed, which files of torch.save are not.")
-        start, names = info.header_offset, content[info.header_offset + 26 : info.header_offset + 30]
-        start += 30 + int.from_bytes(names[:2], "little") + int.from_bytes(names[2:], "little")
-        return start, info.file_size
+        names = content[info.header_offset + 26 : info.header_offset + 30]
+        start = info.header_offset + 30 + sum(int.from_bytes(n, "little") for n in (names[:2], names[2:]))
+        return start, start + info.file_size
 
-    def part(name: str) -> bytes:
-        start, size = place(name)
-        return content[start : start + size]
-
-    if f"{folder}byteorder" in entries and part("byteorder") == b"big":
+    if f"{folder}byteorder" in entries and content[slice(*place("byteorder"))] == b"big":
         raise ValueError("it is big-endian, which is not supported.")
-    pickled = io.BytesIO(part("data.pkl"))
+    pickled = io.BytesIO(content[slice(*place("data.pkl"))])
     return InertUnpickler(pickled, lambda key, *kind: storage(content, *place(f"data/{key}"), *kind)).load()
 
 
 def read_pickles(content: bytes) -> Any:
     """Read a file of ``torch.save`` before PyTorch 1.6: five pickles, then the storages; or one pickle."""
     file = io.BytesIO(content)
-    found: dict[str, tuple[np.dtype, int]] = {}
+    kinds: dict[str, tuple[np.dtype, int]] = {}
 
     def load(storage_of: Callable[..., Any] | None = None) -> Any:
         return InertUnpickler(file, storage_of).load()
@@ -158,22 +145,21 @@ def read_pickles(content: bytes) -> Any:
     if machine.get("little_endian") is not True:
         raise ValueError("it is big-endian, which is not supported.")
     start = file.tell()
-    load(lambda key, *kind: found.setdefault(key, kind) and None)  # the sizes, without arrays
+    load(lambda key, *kind: kinds.setdefault(key, kind) and None)  # the sizes, without arrays
     keys, position, storages = load(), file.tell(), {}
     for key in keys:
-        dtype, count = found[key]
+        dtype, count = kinds[key]
         if int.from_bytes(content[position : position + 8], "little") != count:
             raise ValueError(f"it is damaged: the storage {key} has another size than its tensors say.")
-        size = count * dtype.itemsize
-        storages[key] = storage(content, position + 8, size, dtype, count)
-        position += 8 + size
+        data, position = position + 8, position + 8 + count * dtype.itemsize
+        storages[key] = storage(content, data, position, dtype, count)
     file.seek(start)
     return load(lambda key, *kind: storages[key])
 
 
-def storage(content: bytes, start: int, size: int, dtype: np.dtype, count: int) -> np.ndarray:
-    """The flat array of ``count`` elements that has ``size`` bytes of the content of a file."""
-    if size != count * dtype.itemsize or start + size > len(content):
+def storage(content: bytes, start: int, end: int, dtype: np.dtype, count: int) -> np.ndarray:
+    """The flat array of ``count`` elements in a part of the content of a file."""
+    if end - start != count * dtype.itemsize or end > len(content):
         raise ValueError(f"it is damaged: it ends within an array of {count:,} elements.")
     return np.frombuffer(content, dtype, count, start)
 
@@ -183,26 +169,20 @@ def tensor(flat: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> np.ndar
     numbers = (offset, *shape, *strides)
     if any(type(n) is not int or n < 0 for n in numbers) or len(shape) != len(strides):
         raise ValueError("it is damaged: a tensor has no valid shape and strides.")
-    if flat is None:
-        return None
-    last = offset + sum((n - 1) * step for n, step in zip(shape, strides))
-    if 0 in shape:
-        return np.empty(shape, flat.dtype)
-    if last >= flat.size:
-        raise ValueError(
-            f"it is damaged: a tensor {shape} reaches beyond its storage of {flat.size:,} elements."
-        )
+    if flat is None or 0 in shape:
+        return None if flat is None else np.empty(shape, flat.dtype)
+    if offset + sum((n - 1) * step for n, step in zip(shape, strides)) >= flat.size:
+        end = f"beyond its storage of {flat.size:,} elements."
+        raise ValueError(f"it is damaged: a tensor {shape} reaches {end}")
     size = flat.itemsize
     return np.ndarray(shape, flat.dtype, flat, offset * size, [step * size for step in strides])
 
 
-def tensor_of_type(
-    flat: Any, offset: Any, shape: Any, strides: Any, grad: Any, hooks: Any, dtype: Any, *_: Any
-) -> Any:
-    """A view of a storage without a type."""
-    if not isinstance(dtype, np.dtype):
+def tensor_of_type(flat: Any, offset: Any, shape: Any, strides: Any, *options: Any) -> Any:
+    """A view of a storage without a type, which is the third of the options."""
+    if not isinstance(options[2], np.dtype):
         return Foreign("torch.Tensor")
-    return tensor(flat if flat is None else flat.view(dtype), offset, shape, strides)
+    return tensor(flat if flat is None else flat.view(options[2]), offset, shape, strides)
 
 
 class Foreign:
@@ -244,8 +224,7 @@ def counted(load: Callable[[Any], None], code: int) -> Callable[[Any], None]:
     A tuple or frozenset has at most 100,000 elements, those in others included: a few nested ones that
     contain the one below twice have so many that no key of a dict can be hashed.
     """
-    numbers = code in b"".join((pickle.PUT, pickle.BINPUT, pickle.LONG_BINPUT, pickle.MEMOIZE))
-    nests = code in b"".join((pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3, pickle.FROZENSET))
+    numbers, nests = code in NUMBERS, code in NESTS
 
     def call(self: Any) -> None:
         self.made += not numbers
@@ -285,13 +264,8 @@ class InertUnpickler(pickle._Unpickler):  # written in Python, so that opcodes c
         if saved[0] == "module":  # of a whole model before 1.6, with its source
             return saved[1]
         kind, dtype, key, _, count, *view = saved
-        if (
-            kind != "storage"
-            or not self.storage_of
-            or not isinstance(dtype, np.dtype)
-            or type(count) is not int
-            or count < 0
-        ):
+        valid = kind == "storage" and isinstance(dtype, np.dtype) and type(count) is int and count >= 0
+        if not (valid and self.storage_of):
             raise ValueError("it is damaged: a tensor has no valid storage.")
         if (key, dtype) not in self.storages:
             self.storages[key, dtype] = self.storage_of(key, dtype, count)
@@ -302,9 +276,7 @@ class InertUnpickler(pickle._Unpickler):  # written in Python, so that opcodes c
 
     def load_build(self) -> None:
         state, made = self.stack.pop(), self.stack[-1]
-        if isinstance(
-            made, Foreign
-        ):  # otherwise whether it needs a gradient, or the versions of a state dict
+        if isinstance(made, Foreign):  # of others: the versions of a state dict, for example
             made.state = state
 
     def load_reduce(self) -> None:
@@ -336,73 +308,71 @@ def state_of(checkpoint: Any) -> dict[str, Any]:
 
 def split_state(checkpoint: Any) -> tuple[dict[str, Any], list[str]]:
     """The arrays of the state dict in a checkpoint, and the names of its other entries."""
-    seen: list[Any] = []  # a pickle may contain itself
-    while not any(checkpoint is other for other in seen):
-        seen.append(checkpoint)
-        if isinstance(checkpoint, Foreign):
-            checkpoint = state_of_foreign(checkpoint)
-        elif callable(getattr(checkpoint, "state_dict", None)):
-            checkpoint = checkpoint.state_dict()
-        if not isinstance(checkpoint, Mapping):
-            raise ValueError(f"not a state dict but {described(checkpoint)}. {HOW_TO_EXPORT}")
-        if (key := key_of(checkpoint)) is None:
-            break
+    for key in path_of(checkpoint):
         checkpoint = checkpoint[key]
-    else:
-        raise ValueError(f"the checkpoint contains itself. {HOW_TO_EXPORT}")
-    state = {
-        name.removeprefix("module."): value
-        for name, value in checkpoint.items()
-        if isinstance(name, str) and hasattr(value, "shape")
-    }
-    others = [named(name) for name, value in checkpoint.items() if not hasattr(value, "shape")]
+    if isinstance(checkpoint, Foreign):
+        checkpoint = state_of_foreign(checkpoint)
+    elif is_model(checkpoint):
+        checkpoint = checkpoint.state_dict()
+    if not isinstance(checkpoint, Mapping):
+        raise ValueError(f"not a state dict but {described(checkpoint)}. {HOW_TO_EXPORT}")
+    arrays = {name: value for name, value in checkpoint.items() if hasattr(value, "shape")}
+    state = {name.removeprefix("module."): v for name, v in arrays.items() if isinstance(name, str)}
     if not state:
         kinds = [f"{named(name)!r} is {described(checkpoint[name])}" for name in list(checkpoint)[:3]]
         raise ValueError(
             f"a state dict must contain arrays, but {', '.join(kinds) or 'it is empty'}. No code in a file "
             f"is run to create arrays. {HOW_TO_EXPORT}"
         )
-    return state, others
+    return state, [named(name) for name in checkpoint if name not in arrays]
 
 
-def key_of(checkpoint: Mapping[Any, Any]) -> Any:
-    """The key of the state dict in a checkpoint, or None if the checkpoint is one."""
-    direct = {key: count for key, value in checkpoint.items() if (count := count_of(value, depth=0))}
-    inside = direct or {
-        key: count for key, value in checkpoint.items() if (count := count_of(value, depth=3))
-    }
-    if usual := [key for key in KEYS if key in direct] or [key for key in KEYS if key in inside]:
-        if others := [repr(named(key)) for key in direct if key != usual[0]]:
-            hint = "to use another one, see --key of the converter, or pass checkpoint[KEY]"
-            warnings.warn(f"Used {usual[0]!r} of the checkpoint, not {cut(others)}; {hint}.", stacklevel=4)
-        return usual[0]
-    own = sum(len(getattr(value, "shape", ())) > 0 for value in checkpoint.values())
-    inside = {key: count for key, count in inside.items() if count > own}
-    if len(inside) > 1:
-        counts = cut([f"{named(key)!r} ({count} arrays)" for key, count in inside.items()])
+def path_of(checkpoint: Any) -> tuple[str, ...]:
+    """The keys that lead to the state dict in a checkpoint: the usual ones, or the only ones."""
+    counts = states_in(checkpoint, {})
+    ranks = {path: [KEYS.index(key) if key in KEYS else len(KEYS) for key in path] for path in counts}
+    first = min(ranks.values(), default=[])
+    best = [path for path, rank in ranks.items() if rank == first]
+    if len(best) > 1:
+        listed = cut([f"{'/'.join(path)!r} ({counts[path]} arrays)" for path in best])
         raise ValueError(
-            f"the checkpoint has several dictionaries of arrays: {counts}. Choose one: --key NAME of the "
+            f"the checkpoint has several dictionaries of arrays: {listed}. Choose one: --key NAME of the "
             "converter, or read_checkpoint(path)[NAME]."
         )
-    empty = [
-        key for key in KEYS if isinstance(checkpoint.get(key), Mapping | Foreign)
-    ]  # explained by the caller
-    return next(iter(inside or ([] if own else empty)), None)
+    if others := [repr("/".join(path)) for path in counts if path not in best and len(path) <= len(first)]:
+        hint = "to use another one, see --key of the converter, or pass checkpoint[KEY]"
+        used = "/".join(best[0])
+        warnings.warn(f"Used {used!r} of the checkpoint, not {cut(others)}; {hint}.", stacklevel=4)
+    if counts or not isinstance(checkpoint, Mapping):
+        return best[0] if counts else ()
+    return tuple(key for key in KEYS if isinstance(checkpoint.get(key), Mapping | Foreign))[:1]
 
 
-def count_of(value: Any, depth: int) -> int:
-    """The number of arrays in a state dict, or in the largest one in nested dicts. A model counts as one.
+def states_in(value: Any, seen: dict[int, int], depth: int = 4) -> dict[tuple[str, ...], int]:
+    """The models and dictionaries of arrays in a checkpoint: their numbers of arrays, by the keys to them.
 
+    Arrays beside others are a state dict themselves, unless a usual key or more arrays are below them.
     Only floating-point arrays are counted, because checkpoints also have the states of random generators.
-    Those of optimizers are in dicts whose keys are numbers.
+    Those of optimizers are in dicts whose keys are numbers. Every dict is searched once.
     """
+    if is_model(value) or not isinstance(value, Mapping):
+        return {(): 1} if is_model(value) else {}
+    items, searched = {key: item for key, item in value.items() if isinstance(key, str)}, id(value) in seen
+    if not searched:
+        floats = [item for item in items.values() if "float" in str(getattr(item, "dtype", ""))]
+        seen[id(value)] = sum(len(item.shape) > 0 for item in floats)
+    own, below = seen[id(value)], {} if searched or not depth else items
+    inner = {(k, *path): n for k, v in below.items() for path, n in states_in(v, seen, depth - 1).items()}
+    if not any(path[0] in KEYS for path in inner):
+        inner = {path: count for path, count in inner.items() if count > own}
+    return inner or ({(): own} if own else {})
+
+
+def is_model(value: Any) -> bool:
+    """Whether a value is a model, of a class that is available or not."""
     if isinstance(value, Foreign):
         return isinstance(value.state, dict) and "_parameters" in value.state
-    if not isinstance(value, Mapping):
-        return callable(getattr(value, "state_dict", None))
-    items = [item for name, item in value.items() if isinstance(name, str)]
-    own = sum("float" in str(getattr(item, "dtype", "")) for item in items)
-    return own or max((count_of(item, depth - 1) for item in items if depth), default=0)
+    return callable(getattr(value, "state_dict", None))
 
 
 def config_of(checkpoint: Any) -> dict[str, Any]:
@@ -432,7 +402,7 @@ def state_of_foreign(model: Foreign) -> dict[str, Any]:
         left_out = parts.get("_non_persistent_buffers_set")
         left_out = left_out if isinstance(left_out, set) else ()
         own = parts["_parameters"] | {n: v for n, v in parts["_buffers"].items() if n not in left_out}
-        # A module may be in several others, but in a small file each can be twice in the next one, on and on.
+        # A module may be in several others, but in a small file one can be twice in the next one, on and on.
         length += sum(len(prefix) + len(str(name)) + 1 for name in (*own, *parts["_modules"]))
         if length > 10**7:
             raise ValueError(
@@ -441,7 +411,7 @@ def state_of_foreign(model: Foreign) -> dict[str, Any]:
             )
         state |= {f"{prefix}{name}": value for name, value in own.items() if value is not None}
         children = [(f"{prefix}{name}.", child) for name, child in parts["_modules"].items()]
-        rest += [each for each in reversed(children) if each[1] is not None]
+        rest += [child for child in reversed(children) if child[1] is not None]
     return state
 
 
@@ -490,17 +460,12 @@ def arrays_of(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def read_tflite(path: str | Path) -> dict[str, Any]:
-    """The first graph in a TFLite file as a checkpoint. Nothing in the file is executed.
+    """The first graph in a TFLite file as a checkpoint, with weights of float32 and float16.
 
     Returns:
         ``state_dict``, the constants by name, in TensorFlow's layout (views of the contents of the file), and
         ``operators``, how often each operator occurs, by its name in capitals or, if it is not one of
         TensorFlow Lite's own, by the name in the file.
-
-    Raises:
-        OSError: If the file cannot be read.
-        ValueError: If it is damaged, is not a TFLite file, or has weights of other types than float32 and
-            float16. The message does not have the path.
     """
     from tflite import BuiltinOperator, Model, TensorType
 

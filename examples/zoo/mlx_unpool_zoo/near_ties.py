@@ -141,7 +141,7 @@ def compare_port(
         inputs: The arguments of a call.
         scores: The output of the original, in the layout of the port.
         indices: The original's indices, as ``feed`` of ``pooled_indices``.
-        loss: A function of the output, required for ``gradients``.
+        loss: A function of the output; pass it together with ``gradients``.
         gradients: The original's gradients of this loss by parameter name. Gradients that are None, or whose
             norm is below 1e-6 of the largest, are ignored.
         format: The format of ``indices``, such as ``"tensorflow"``.
@@ -156,6 +156,8 @@ def compare_port(
         raise TypeError(
             f"'inputs' must be a list of the model's arguments, such as [mx.array(x)], but got {got}."
         )
+    if (loss is None) != (gradients is None):
+        raise ValueError("'loss' and 'gradients' must be given together, or neither.")
     expected = arrays_of({"scores": scores})["scores"]
     feed = list(arrays_of({str(n): array for n, array in enumerate(indices)}).values())
     gaps: list[tuple[nn.Module, mx.array, mx.array]] = []
@@ -168,7 +170,7 @@ def compare_port(
     layers = [names.get(id(layer), "not in the model") for layer, _, _ in gaps]
     gap = max((float(gap) for *_, gap in gaps), default=None)
     result = Comparison(layers, [int(count) for _, count, _ in gaps], gap, worst, {})
-    if loss is None or not gradients:
+    if loss is None or gradients is None:
         return result
     with pooled_indices(feed, values=True, format=format):
         _, tree = nn.value_and_grad(model, lambda *given: loss(model(*given)))(*inputs)

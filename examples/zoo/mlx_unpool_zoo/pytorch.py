@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import re
 import warnings
 from collections import Counter
@@ -86,7 +87,7 @@ class Differences:
 
 
 # What DataParallel, torch.compile, FSDP and checkpointing add to names, anywhere in them.
-WRAPPERS = frozenset(["module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"])
+WRAPPERS = ("_checkpoint_wrapped_module", "_fsdp_wrapped_module", "_orig_mod", "module")
 
 
 def without_additions(state: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
@@ -97,29 +98,22 @@ def without_additions(state: Mapping[str, Any], wanted: Sequence[str]) -> dict[s
     Raises:
         ValueError: If this is the case for two of them.
     """
-    known, names = set(wanted), list(state)
-    bare = [name if name in known else without_parts(name, WRAPPERS) for name in names]
-    prefixes, others = (prefixes_of(each, known) for each in (names, bare))
-    removed: list[str] = []
-    if max(others.values(), default=0) > max(prefixes.values(), default=0) and len({*bare}) == len(bare):
-        removed = [f"{part}." for part in sorted(WRAPPERS) if any(part in name.split(".") for name in names)]
-        names, prefixes = bare, others
-    if "" in prefixes:
-        parts = {part for name in names if name not in known for part in name.split(".")[1:-1]}
-        candidates = {f"{p}.": [without_parts(name, {p}) for name in names] for p in parts if not p.isdigit()}
-    else:
-        complete = [prefix for prefix, count in prefixes.items() if count == len(known)]
-        candidates = {p: [name.removeprefix(p) for name in names] for p in complete or prefixes}
-    fitting = {
-        addition: after
-        for addition, after in candidates.items()
-        if len({*after}) == len(after) and (changed := [n for n in zip(names, after) if n[0] != n[1]])
-        if any(new in known for _, new in changed) and not any(old in known for old, _ in changed)
-    }
+    known, names, removed = set(wanted), list(state), list[str]()
+    bare = [n if n in known else ".".join(p for p in n.split(".") if p not in WRAPPERS) for n in names]
+    counts, others = additions(names, known), additions(bare, known)
+    if max(others.values(), default=0) > max(counts.values(), default=0) and len({*bare}) == len(bare):
+        removed = [f"{part}." for part in WRAPPERS if any(part in name.split(".") for name in names)]
+        names, counts = bare, others
+    fitting = {}
+    for addition in [a for a, count in counts.items() if count == len(known)] or counts:
+        after = [shortened(name, addition) for name in names]
+        changed = {old for old, new in zip(names, after) if old != new}
+        if changed and changed.isdisjoint(known) and len({*after}) == len(after):
+            fitting[addition.lstrip(".")] = after
     if len(fitting) > 1:
+        both = " and without ".join(map(repr, sorted(fitting)[:3]))
         raise ValueError(
-            f"the names of the weights fit without {' and without '.join(map(repr, sorted(fitting)[:3]))}: "
-            "pass only the arrays with one of them."
+            f"the names of the weights fit without {both}: pass only the arrays with one of them."
         )
     for addition, after in fitting.items():
         names, removed = after, [*removed, addition]
@@ -129,27 +123,30 @@ def without_additions(state: Mapping[str, Any], wanted: Sequence[str]) -> dict[s
     return dict(zip(names, state.values()))
 
 
-def without_parts(name: str, parts: Collection[str]) -> str:
-    """A name without some of its parts."""
-    return ".".join(piece for piece in name.split(".") if piece not in parts)
+def shortened(name: str, addition: str) -> str:
+    """A name without a prefix such as ``model.`` or a part such as ``.base.`` (points on both sides)."""
+    return name.replace(addition, ".") if addition.startswith(".") else name.removeprefix(addition)
 
 
-def prefixes_of(names: Sequence[str], known: Collection[str]) -> dict[str, int]:
-    """The prefixes without which names are known, and how many are; one that fits fewer than a longer or
-    shorter one is left out, as ``net.1.`` for ``net.1.0.weight``."""
+def additions(names: Sequence[str], known: Collection[str]) -> dict[str, int]:
+    """What can be removed from names, and how many then are known.
+
+    These are parts inside the names if most are known, and otherwise prefixes. A prefix that fits fewer names
+    than a longer or shorter one is left out, as ``net.1.`` for ``net.1.0.weight``.
+    """
     counts = Counter[str]()
     for name in names:
         pieces = name.split(".")
-        starts = ("".join(f"{piece}." for piece in pieces[:n]) for n in range(len(pieces)))
-        counts.update(start for start in starts if name.removeprefix(start) in known)
-    return {
-        prefix: count
-        for prefix, count in counts.items()
-        if not any(
-            count < other and (prefix.startswith(start) or start.startswith(prefix))
-            for start, other in counts.items()
-        )
-    }
+        starts = {"".join(f"{piece}." for piece in pieces[:n]) for n in range(len(pieces))}
+        inside = {f".{piece}." for piece in pieces[1:-1] if not piece.isdigit()}
+        counts.update(text for text in starts | inside if shortened(name, text) in known)
+    prefixes = {text: count for text, count in counts.items() if not text.startswith(".")}
+    if counts[""] >= max(prefixes.values(), default=0):
+        return {text: count for text, count in counts.items() if text[:1] in ("", ".")}
+    for short, long in itertools.permutations(prefixes, 2):
+        if long.startswith(short) and counts[short] != counts[long]:
+            prefixes.pop(min(short, long, key=counts.__getitem__), None)
+    return prefixes
 
 
 def fold_weights(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

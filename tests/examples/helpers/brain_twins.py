@@ -7,23 +7,24 @@ from torch import nn
 from torch.nn import functional
 
 
-class FourStages(nn.Module):
-    """Four pools with indices, and four unpools; the subclasses differ in their blocks and combinations."""
+class Stages(nn.Module):
+    """Pools with indices, and as many unpools; the subclasses differ in their blocks and combinations."""
 
     def __init__(self, make, decoders, planes, filters, classes, combined) -> None:
         super().__init__()
-        for number, name in enumerate(["encode1", "encode2", "encode3", "encode4", "bottleneck"]):
+        encoders = [f"encode{number + 1}" for number in range(len(decoders))]
+        for number, name in enumerate([*encoders, "bottleneck"]):
             self.add_module(name, make(filters if number else planes, number == 0))
         for name in decoders:
             self.add_module(name, make(combined * filters, False))
         self.classifier = nn.Sequential(OrderedDict(conv=nn.Conv2d(filters, classes, 1)))
-        self.decoders = decoders
+        self.encoders, self.decoders = encoders, decoders
         self.pool, self.unpool = nn.MaxPool2d(2, 2, return_indices=True), nn.MaxUnpool2d(2, 2)
 
     def features(self, x):
         skips = []
-        for number in range(1, 5):
-            skip = self.get_submodule(f"encode{number}")(x)
+        for name in self.encoders:
+            skip = self.get_submodule(name)(x)
             x, indices = self.pool(skip)
             skips.append((skip, indices))
         x = getattr(self.bottleneck, "dense", self.bottleneck)(x)
@@ -62,7 +63,7 @@ class Competitive(nn.Module):
         return x
 
 
-class FastSurferCNNTwin(FourStages):
+class FastSurferCNNTwin(Stages):
     """FastSurferCNN, or with ``count=3`` CerebNet."""
 
     def __init__(self, classes, planes=7, filters=64, kernel=5, count=4) -> None:
@@ -177,7 +178,7 @@ class Dense(nn.Module):
         return self.SELayer(self.dense(x))
 
 
-class QuickNATTwin(FourStages):
+class QuickNATTwin(Stages):
     def __init__(self, classes, kind="CSSE", planes=1, filters=64, kernel=5) -> None:
         make = lambda inputs, first: Dense(inputs, filters, kernel, kind)
         super().__init__(make, [f"decode{n}" for n in (4, 1, 2, 3)], planes, filters, classes, combined=2)

@@ -9,6 +9,8 @@ from PIL import Image
 TRUTH = np.array([[0, 1, 2, 0], [1, 2, 0, 1], [2, 0, 1, 2]], np.uint8)
 BLOCKS = np.kron(TRUTH, np.ones((8, 8), np.uint8))  # 24 x 32
 COLOURS = np.array([[0, 0, 0], [0, 160, 255], [255, 80, 0]], np.uint8)  # in the order of numbers
+TURNED = Image.Exif()
+TURNED[0x0112] = 6  # the camera was turned: shown after a quarter turn clockwise
 
 
 def write(folder: Path, masks: Sequence | dict, names: str = "images masks", kind: str = "png") -> Path:

@@ -4,6 +4,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from helpers.brain_twins import Stages
+
 
 class Block(nn.Module):
     """A convolution of the transposed scan, as in the authors' code, and what follows it."""
@@ -22,23 +24,10 @@ class Block(nn.Module):
         return self.prelu(torch.cat(parts))
 
 
-class ReLayNetTwin(nn.Module):
+class ReLayNetTwin(Stages):
     def __init__(self, filters=8, classes=9, statistics="picture"):
-        super().__init__()
-        for name in ("encode1", "encode2", "encode3", "bottleneck", "decode1", "decode2", "decode3"):
-            inputs = 1 if name == "encode1" else 2 * filters if "decode" in name else filters
-            self.add_module(name, Block(inputs, filters, statistics == "picture"))
-        self.classifier = nn.ModuleDict({"conv": nn.Conv2d(filters, classes, 1)})
-        self.pool, self.unpool = nn.MaxPool2d(2, 2, return_indices=True), nn.MaxUnpool2d(2, 2)
+        make = lambda inputs, first: Block(inputs, filters, statistics == "picture")
+        super().__init__(make, ["decode1", "decode2", "decode3"], 1, filters, classes, combined=2)
 
-    def forward(self, x):
-        stages = []
-        for block in (self.encode1, self.encode2, self.encode3):
-            skip = block(x)
-            x, indices = self.pool(skip)
-            stages.append((skip, indices))
-        x = self.bottleneck(x)
-        for block in (self.decode1, self.decode2, self.decode3):
-            skip, indices = stages.pop()
-            x = block(torch.cat([skip, self.unpool(x, indices)], dim=1))
-        return self.classifier["conv"](x)
+    def combine(self, skip, x):
+        return torch.cat([skip, x], dim=1)
