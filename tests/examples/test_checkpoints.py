@@ -35,9 +35,9 @@ def test_files_of_every_version_are_read(kind, tmp_path):
     state, values = state_and_values()
     path = write_torch(tmp_path / "a.pth", {"epoch": 3, "state_dict": state}, kind)
     for other in ("a.pkl", "a.model", "a.ckpt"):
-        found = read_state(path.rename(tmp_path / other))
-        assert [name for name in values if not np.array_equal(found[name], values[name])] == []
-        assert ([*found], {v.dtype.kind for v in found.values()}) == ([*values], {"f", "i"})
+        arrays = read_state(path.rename(tmp_path / other))
+        assert [name for name in values if not np.array_equal(arrays[name], values[name])] == []
+        assert ([*arrays], {v.dtype.kind for v in arrays.values()}) == ([*values], {"f", "i"})
         path = tmp_path / other
     arrays = read_checkpoint(path)["state_dict"]
     assert np.shares_memory(arrays["whole"], arrays["rows"])
@@ -69,11 +69,11 @@ def test_what_pytorch_saves_is_read(options, protocol, tmp_path):
     form = {"_use_new_zipfile_serialization": "zip" in options, "pickle_protocol": protocol}
     torch.save(checkpoint, path, **form)
     torch.serialization.set_crc32_options(True)
-    expected, found = torch.load(path, weights_only=False)["model"], read_state(path)
-    assert [*found] == [*expected]
+    expected, arrays = torch.load(path, weights_only=False)["model"], read_state(path)
+    assert [*arrays] == [*expected]
     for name, value in expected.items():
         wide = value.detach().float() if value.is_floating_point() else value
-        assert np.array_equal(found[name], wide.numpy()), name
+        assert np.array_equal(arrays[name], wide.numpy()), name
 
 
 @pytest.mark.filterwarnings("ignore:Ignored entries")

@@ -101,18 +101,18 @@ def worst_gradient(name: str, seed: int) -> float:
     scores, twin_indices = indices_of(twin, last_to_first(x), *CASES[name].further)
     target = np.random.default_rng(2).normal(size=first_to_last(scores).shape).astype(np.float32)
     (scores * last_to_first(target)).mean().backward()
-    found = zoo.compare_port(
+    comparison = zoo.compare_port(
         model,
         [mx.array(x), *CASES[name].further],
         first_to_last(scores.detach()),
         twin_indices,
-        loss=lambda found: (found * mx.array(target)).mean(),
+        loss=lambda scores: (scores * mx.array(target)).mean(),
         gradients={name: value.grad for name, value in twin.named_parameters()},
         names=model.pytorch_names,
     )
-    assert len(found.gradients) > 20
-    assert max(found.scores, 10 * found.gap) < 1e-5
-    return next(iter(found.gradients.values()))
+    assert len(comparison.gradients) > 20
+    assert max(comparison.scores, 10 * comparison.gap) < 1e-5
+    return next(iter(comparison.gradients.values()))
 
 
 @pytest.mark.parametrize("name", CASES)

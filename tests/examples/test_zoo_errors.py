@@ -114,10 +114,10 @@ def test_a_new_head_keeps_the_other_weights(quicknat, tmp_path):
     says = r"shape \(33, .* instead of \(5, .* classifier.conv.weight; .* ignore_mismatched_sizes=True"
     with pytest.raises(ValueError, match=says):
         zoo.from_pretrained(tmp_path, num_classes=5)
-    with pytest.warns(UserWarning, match="new random") as said:
+    with pytest.warns(UserWarning, match="new random") as warned:
         new = zoo.from_pretrained(tmp_path, num_classes=5, ignore_mismatched_sizes=True)
     names = "classifier.conv.weight, classifier.conv.bias"
-    assert [str(w.message) for w in said] == [f"Parameters with new random values: {names}"]
+    assert [str(w.message) for w in warned] == [f"Parameters with new random values: {names}"]
     assert (new.config["num_classes"], new.about.classes) == (5, [])
     assert new.classifier.conv.weight.shape[0] == 5
     assert mx.array_equal(new.encode1.conv1.weight, model.encode1.conv1.weight)
@@ -132,8 +132,9 @@ def test_a_name_that_is_neither_a_folder_nor_on_the_hub(quicknat, tmp_path, monk
         with pytest.raises(ValueError, match=f"There is no folder {name}. Pass a folder, owner"):
             zoo.from_pretrained(name)
 
-    found = shutil.copytree(quicknat, tmp_path / "run" / "it")
-    with pytest.raises(OSError, match=f"no model.safetensors in the folder .*/run: did you mean {found}\\?$"):
+    folder = shutil.copytree(quicknat, tmp_path / "run" / "it")
+    says = f"no model.safetensors in the folder .*/run: did you mean {folder}\\?$"
+    with pytest.raises(OSError, match=says):
         zoo.from_pretrained(tmp_path / "run")
     download = mock.Mock(side_effect=OSError("401 Client Error"))
     monkeypatch.setattr("mlx_unpool_zoo.saving.snapshot_download", download)
@@ -274,8 +275,8 @@ def test_the_converter_leaves_out_arrays_and_chooses_a_key_on_request(tmp_path):
     assert "--key NAME" in call(*command, status=1).stderr
     assert "--key must be one of G, D, but got E." in call(*command, "--key", "E", status=1).stderr
     warnings.filterwarnings("ignore", "Removed 'model.'|Arrays that are ignored: criterion.weight")
-    said = call(*command, "--key", "G", status=1).stderr
-    assert said.endswith("not used: criterion.weight. --no-strict leaves out arrays that are not used.\n")
+    printed = call(*command, "--key", "G", status=1).stderr
+    assert printed.endswith("not used: criterion.weight. --no-strict leaves out arrays that are not used.\n")
     call(*command, "--key", "G", "--no-strict")
     assert mx.array_equal(zoo.from_pretrained(tmp_path / "out").classifier.weight, model.classifier.weight)
     del state["model.classifier.bias"]
@@ -283,8 +284,8 @@ def test_the_converter_leaves_out_arrays_and_chooses_a_key_on_request(tmp_path):
     assert "missing: classifier.bias" in call(*command, "--no-strict", status=1).stderr
     state = {name: value for name, value in state.items() if "encoder" in name}
     write_torch(path, {n.removeprefix("model."): v for n, v in state.items()}, "zip")
-    said = call(*command, status=1).stderr
-    assert said.endswith("Pass --config num_classes=VALUE, for example --config num_classes=12.\n")
+    printed = call(*command, status=1).stderr
+    assert printed.endswith("Pass --config num_classes=VALUE, for example --config num_classes=12.\n")
 
 
 def test_arguments_that_a_model_refuses():
@@ -311,6 +312,8 @@ def test_channels_first_inputs_are_named():
     for model_type in SMALL:
         model, x = small_model(model_type)
         kind, channels = type(model).__name__, x.shape[-1]
+        with pytest.raises(TypeError, match=r"must be arrays of MLX, but got ndarray: pass mx.array"):
+            model(np.array(x))
         start = rf"^\[{kind}\] inputs must be \(N, .*, {channels}\), channels last, but got \("
         axes = ", ".join(map(str, [0, *range(2, x.ndim), 1]))
         with pytest.raises(ValueError, match=rf"{start}.* channels first, pass x.transpose\({axes}\)"):
@@ -333,16 +336,16 @@ def test_converting_stores_classes_plane_and_licence(tmp_path, monkeypatch):
     command = ["mlx_unpool_zoo.convert", "fastsurfer_vinn"]
     sizes = ["--config", "height=16", "width=32"]
     options = ["--licence", "Apache-2.0", "--licence-file", "copy.txt", "--classes", "colours.tsv"]
-    said = call(*command, source, "axial", *sizes, *options, "--source", "the authors").stdout
-    assert said.endswith("axial slices\n")
+    printed = call(*command, source, "axial", *sizes, *options, "--source", "the authors").stdout
+    assert printed.endswith("axial slices\n")
     again = zoo.from_pretrained("axial")
     assert mx.array_equal(again(x), model(x))
     assert (again.about.plane, again.about.base_model, again.about.source) == ("axial", "", "the authors")
     assert again.about.classes[1] == {"name": "Class-2", "colour": [1, 2, 2], "label": 2}
     assert Path("axial/LICENSE").read_text() == "Apache License\n"
     assert "Licence of the weights: Apache-2.0" in Path("axial/README.md").read_text()
-    said = call(*command, source, "x", *sizes, "--plane", "coronal", status=1).stderr
-    assert said == f"--plane must be axial, as in {source.name}, but got coronal.\n"
+    printed = call(*command, source, "x", *sizes, "--plane", "coronal", status=1).stderr
+    assert printed == f"--plane must be axial, as in {source.name}, but got coronal.\n"
     for file, plane in ((source, "axial"), (old, "sagittal"), (ambiguous, None)):
         call(*command, file, "x", *sizes)
         about = zoo.from_pretrained("x").about
@@ -365,9 +368,8 @@ def test_a_converted_enet_predicts(tmp_path):
         colour = zoo.CAMVID[labels.getpixel((3, 4))]["colour"]
         assert labels.convert("RGB").getpixel((3, 4)) == tuple(colour)
     other = Path(shutil.copy(street, tmp_path / "raw"))
-    words = tmp_path / "raw", street, other, "--output", drawing
-    said = call("predict.py", *words, status=1).stderr
-    assert said == "images must have different names, but got street, street.\n"
+    printed = call("predict.py", tmp_path / "raw", street, other, "--output", drawing, status=1).stderr
+    assert printed == "images must have different names, but got street, street.\n"
 
 
 def test_converting_other_weights_leaves_nothing(tmp_path):

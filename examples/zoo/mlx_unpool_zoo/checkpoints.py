@@ -118,24 +118,20 @@ def read_zip(content: bytes) -> Any:
         info = entries[folder + name]
         if info.compress_type or info.file_size != info.compress_size:
             raise ValueError("it is compressed, which files of torch.save are not.")
-        start, names = info.header_offset, content[info.header_offset + 26 : info.header_offset + 30]
-        start += 30 + int.from_bytes(names[:2], "little") + int.from_bytes(names[2:], "little")
-        return start, info.file_size
+        names = content[info.header_offset + 26 : info.header_offset + 30]
+        start = info.header_offset + 30 + sum(int.from_bytes(n, "little") for n in (names[:2], names[2:]))
+        return start, start + info.file_size
 
-    def part(name: str) -> bytes:
-        start, size = place(name)
-        return content[start : start + size]
-
-    if f"{folder}byteorder" in entries and part("byteorder") == b"big":
+    if f"{folder}byteorder" in entries and content[slice(*place("byteorder"))] == b"big":
         raise ValueError("it is big-endian, which is not supported.")
-    pickled = io.BytesIO(part("data.pkl"))
+    pickled = io.BytesIO(content[slice(*place("data.pkl"))])
     return InertUnpickler(pickled, lambda key, *kind: storage(content, *place(f"data/{key}"), *kind)).load()
 
 
 def read_pickles(content: bytes) -> Any:
     """Read a file of ``torch.save`` before PyTorch 1.6: five pickles, then the storages; or one pickle."""
     file = io.BytesIO(content)
-    found: dict[str, tuple[np.dtype, int]] = {}
+    kinds: dict[str, tuple[np.dtype, int]] = {}
 
     def load(storage_of: Callable[..., Any] | None = None) -> Any:
         return InertUnpickler(file, storage_of).load()
@@ -149,22 +145,21 @@ def read_pickles(content: bytes) -> Any:
     if machine.get("little_endian") is not True:
         raise ValueError("it is big-endian, which is not supported.")
     start = file.tell()
-    load(lambda key, *kind: found.setdefault(key, kind) and None)  # the sizes, without arrays
+    load(lambda key, *kind: kinds.setdefault(key, kind) and None)  # the sizes, without arrays
     keys, position, storages = load(), file.tell(), {}
     for key in keys:
-        dtype, count = found[key]
+        dtype, count = kinds[key]
         if int.from_bytes(content[position : position + 8], "little") != count:
             raise ValueError(f"it is damaged: the storage {key} has another size than its tensors say.")
-        size = count * dtype.itemsize
-        storages[key] = storage(content, position + 8, size, dtype, count)
-        position += 8 + size
+        data, position = position + 8, position + 8 + count * dtype.itemsize
+        storages[key] = storage(content, data, position, dtype, count)
     file.seek(start)
     return load(lambda key, *kind: storages[key])
 
 
-def storage(content: bytes, start: int, size: int, dtype: np.dtype, count: int) -> np.ndarray:
-    """The flat array of ``count`` elements that has ``size`` bytes of the content of a file."""
-    if size != count * dtype.itemsize or start + size > len(content):
+def storage(content: bytes, start: int, end: int, dtype: np.dtype, count: int) -> np.ndarray:
+    """The flat array of ``count`` elements in a part of the content of a file."""
+    if end - start != count * dtype.itemsize or end > len(content):
         raise ValueError(f"it is damaged: it ends within an array of {count:,} elements.")
     return np.frombuffer(content, dtype, count, start)
 
@@ -407,7 +402,7 @@ def state_of_foreign(model: Foreign) -> dict[str, Any]:
         left_out = parts.get("_non_persistent_buffers_set")
         left_out = left_out if isinstance(left_out, set) else ()
         own = parts["_parameters"] | {n: v for n, v in parts["_buffers"].items() if n not in left_out}
-        # A module may be in several others, but in a small file each can be twice in the next one, on and on.
+        # A module may be in several others, but in a small file one can be twice in the next one, on and on.
         length += sum(len(prefix) + len(str(name)) + 1 for name in (*own, *parts["_modules"]))
         if length > 10**7:
             raise ValueError(
@@ -416,7 +411,7 @@ def state_of_foreign(model: Foreign) -> dict[str, Any]:
             )
         state |= {f"{prefix}{name}": value for name, value in own.items() if value is not None}
         children = [(f"{prefix}{name}.", child) for name, child in parts["_modules"].items()]
-        rest += [each for each in reversed(children) if each[1] is not None]
+        rest += [child for child in reversed(children) if child[1] is not None]
     return state
 
 

@@ -139,10 +139,10 @@ def additions(names: Sequence[str], known: Collection[str]) -> dict[str, int]:
         pieces = name.split(".")
         starts = {"".join(f"{piece}." for piece in pieces[:n]) for n in range(len(pieces))}
         inside = {f".{piece}." for piece in pieces[1:-1] if not piece.isdigit()}
-        counts.update(each for each in starts | inside if shortened(name, each) in known)
-    prefixes = {each: count for each, count in counts.items() if not each.startswith(".")}
+        counts.update(text for text in starts | inside if shortened(name, text) in known)
+    prefixes = {text: count for text, count in counts.items() if not text.startswith(".")}
     if counts[""] >= max(prefixes.values(), default=0):
-        return {each: count for each, count in counts.items() if each[:1] in ("", ".")}
+        return {text: count for text, count in counts.items() if text[:1] in ("", ".")}
     for short, long in itertools.permutations(prefixes, 2):
         if long.startswith(short) and counts[short] != counts[long]:
             prefixes.pop(min(short, long, key=counts.__getitem__), None)

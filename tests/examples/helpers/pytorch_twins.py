@@ -66,8 +66,8 @@ class Bottleneck(nn.Module):
             stride = 2 if kind == "down" else 1
             middle = {"conv2": nn.Conv2d(narrow, narrow, 3, stride, padding=dilation, dilation=dilation)}
         self.convolutions = {f"{name}1": first, **middle, f"{name}3": last}
-        for each, convolution in self.convolutions.items():
-            self.add_module(each, convolution)
+        for label, convolution in self.convolutions.items():
+            self.add_module(label, convolution)
         self.norm1, self.norm2 = nn.BatchNorm2d(narrow), nn.BatchNorm2d(narrow)
         self.norm3 = nn.BatchNorm2d(outputs)
         self.pool, self.unpool = nn.MaxPool2d(2, return_indices=True), nn.MaxUnpool2d(2)
@@ -134,13 +134,13 @@ def randomise(model: nn.Module, seed: int) -> nn.Module:
 
 def indices_of(twin: nn.Module, *inputs: torch.Tensor) -> tuple[torch.Tensor, list[np.ndarray]]:
     """The output of a twin and the indices from its pooling layers, channels last, in order."""
-    found, hook = list[np.ndarray](), lambda pool, given, result: found.append(first_to_last(result[1]))
+    indices, hook = list[np.ndarray](), lambda pool, inputs, result: indices.append(first_to_last(result[1]))
     pools = [layer for layer in twin.modules() if getattr(layer, "return_indices", False)]
     handles = [pool.register_forward_hook(hook) for pool in pools]
     scores = twin(*inputs)
     for handle in handles:
         handle.remove()
-    return scores, found
+    return scores, indices
 
 
 def first_to_last(x: torch.Tensor) -> np.ndarray:
