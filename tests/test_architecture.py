@@ -36,7 +36,7 @@ _layer _requests
 _derivatives
 _backends
 _backends.gpu _backends.cpu
-_backends.cpu.maxima _backends.cpu.positions _backends.cpu.tiles
+_backends.cpu.maxima _backends.cpu.positions
 _backends.cpu.values
 _backends.cpu.padding
 _backends.cpu.arrays _backends.kernel_source

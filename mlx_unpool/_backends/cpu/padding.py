@@ -24,12 +24,10 @@ def used_rows(
     added to make it non-negative. None for an axis whose rows are all inside. Sparse axes and
     those in ``kept`` keep all their rows.
     """
-    if g.is_inside:
-        return x, [None] * 3
-    axes = [None if axis.is_sparse or keep else axis for axis, keep in zip(g.axes, kept)]
+    axes = [None if a.is_inside or a.is_sparse or keep else a for a, keep in zip(g.axes, kept)]
     if any(axis and (axis.before or axis.after) for axis in axes):
         return _clamped(x, axes)
-    if any(axis and axis.first for axis in axes):
+    if any(axes):
         x = x[(slice(None), *(slice(axis.first, axis.stop) if axis else slice(None) for axis in axes))]
     return x, [None] * 3
 
@@ -40,18 +38,13 @@ def _clamped(x: mx.array, axes: Sequence[Axis | None]) -> tuple[mx.array, list[m
     source = mx.arange(0, x.shape[0] * pitch, pitch, dtype=dtype).reshape(-1, 1, 1, 1, 1)
     shifts: list[mx.array | None] = []
     for number, (axis, length) in enumerate(zip(axes, x.shape[1:4])):
-        shift = None
-        if axis is None:
-            row = mx.arange(length)
-        elif not (axis.before or axis.after):
-            row = mx.arange(axis.first, axis.stop)
-        else:
-            row, shift = _nearest_inside(axis)
-            shift = along(number, shift)
         pitch //= length
-        starts = mx.arange(0, length * pitch, pitch, dtype=dtype)
-        source = added(source, along(number, mx.take(starts, row)))
-        shifts.append(shift)
+        rows = mx.arange(0, length * pitch, pitch, dtype=dtype)
+        shifts.append(None)
+        if axis:
+            row, shift = _nearest_inside(axis)
+            rows, shifts[number] = mx.take(rows, row), along(number, shift)
+        source = added(source, along(number, rows))
     return gathered(x, source), shifts
 
 
@@ -63,11 +56,8 @@ def _nearest_inside(axis: Axis) -> tuple[mx.array, mx.array]:
     # Uses no arithmetic, which mx.compile would pass to a C++ compiler.
     inside = mx.arange(max(axis.first, 0), min(axis.stop, length))
     rows = [mx.zeros(before, mx.int32), inside, mx.full(after, length - 1, mx.int32)]
-    shifts = [
-        mx.arange(before + after, after, -1),
-        mx.full(inside.size, after, mx.int32),
-        mx.arange(after - 1, -1, -1),
-    ]
+    here = mx.full(inside.size, after, mx.int32)
+    shifts = [mx.arange(before + after, after, -1), here, mx.arange(after - 1, -1, -1)]
     return mx.concatenate(rows), mx.concatenate(shifts)
 
 
