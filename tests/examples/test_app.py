@@ -353,7 +353,7 @@ def test_the_camera_is_shown_live_and_ends_with_its_tab(hair, open_page):
     page.get_by_role("tab", name="Photographs").click()
     assert not page.evaluate("kept.active")
     page.get_by_role("tab", name="Camera").click()
-    page.get_by_text("ms per frame, of which").wait_for()
+    until(page, lambda: page.evaluate("stream !== null && stream.active"))
     page.evaluate("stream.getTracks()[0].onended()")
     page.get_by_text("The camera was disconnected.").wait_for()
     page.evaluate("""() => {  // allowed only after the tab was left
