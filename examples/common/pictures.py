@@ -48,9 +48,9 @@ class Pictures:
 
     def counted(self) -> dict[str, Any]:
         """How many classes have pixels, how many pixels count, and the share of those that are ignored."""
-        all_counts, counts = self.counts(), self.counts()[:IGNORED]
-        share = 1 - counts.sum() / all_counts.sum()
-        numbers = {"counted_classes": int((counts > 0).sum()), "counted_pixels": int(counts.sum())}
+        counts = self.counts()
+        counted, share = counts[:IGNORED], 1 - counts[:IGNORED].sum() / counts.sum()
+        numbers = {"counted_classes": int((counted > 0).sum()), "counted_pixels": int(counted.sum())}
         return numbers | {"ignored_share": float(share)}
 
     def absent_classes(self) -> list[str]:
