@@ -119,7 +119,7 @@ def test_no_conversion_looks_at_a_number(evaluation_refused):
         indices = mx.zeros((2, 3, 4, 5), mx.uint8 if source == "window" else mx.int32)
         convert = partial(mlx_unpool.convert_indices, source=source, target=target)
         mx.compile(lambda indices: convert(indices, output_size=(6, 8), kernel_size=2))(indices)  # noqa: B023
-    with pytest.raises((ValueError, AssertionError), match=r"\beval"):
+    with pytest.raises(ValueError, match="Attempting to eval"):
         mx.compile(lambda indices: mlx_unpool.check_indices(indices, (4,)))(mx.zeros((1, 2, 1), mx.int32))
 
 
