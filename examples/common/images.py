@@ -14,7 +14,7 @@ import numpy as np
 from mlx_unpool_zoo.pictures import array_of
 from PIL import Image, ImageOps
 
-# Reads HEIC files. pi_heif has no wheel for Python 3.15; that of pillow_heif contains an encoder under the GPL.
+# Reads HEIC files. pi_heif has no wheel for Python 3.15; that of pillow_heif contains a GPL encoder.
 HEIF = "pi_heif" if sys.version_info < (3, 15) else "pillow_heif"
 if find_spec(HEIF):
     import_module(HEIF).register_heif_opener()
