@@ -224,9 +224,9 @@ class FastSurferVINN(FourStages):
     first_blocks: ClassVar[tuple[str, ...]] = ("inp_block",)  # one for each modality
 
     def __init__(
-        self, num_classes: Size = 79, num_channels: Size = 7, num_filters: Size = 71, kernel_h: Size = 3,
-        kernel_w: Size = 3, kernel_c: Size = 1, stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2,
-        num_filters_interpol: Size = 32, height: Size = 256, width: Size = 256,
+        self, num_classes: Size = 79, num_channels: Size = 7, num_filters: Size = 71,
+        num_filters_interpol: Size = 32, kernel_h: Size = 3, kernel_w: Size = 3, kernel_c: Size = 1,
+        stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2, height: Size = 256, width: Size = 256,
         interpolation_mode: ResizeMode = "bilinear", crop_position: CropPosition = "top_left",
     ) -> None:  # fmt: skip
         super().__init__(num_channels)
@@ -339,9 +339,9 @@ class HypVINN(FastSurferVINN):
     first_blocks: ClassVar[tuple[str, ...]] = ("m1_inp_block", "m2_inp_block")
 
     def __init__(
-        self, num_classes: Size = 27, num_channels: Size = 14, num_filters: Size = 80, kernel_h: Size = 3,
-        kernel_w: Size = 3, kernel_c: Size = 1, stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2,
-        num_filters_interpol: Size = 64, height: Size = 256, width: Size = 256,
+        self, num_classes: Size = 27, num_channels: Size = 14, num_filters: Size = 80,
+        num_filters_interpol: Size = 64, kernel_h: Size = 3, kernel_w: Size = 3, kernel_c: Size = 1,
+        stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2, height: Size = 256, width: Size = 256,
         interpolation_mode: ResizeMode = "bilinear", crop_position: CropPosition = "top_left",
     ) -> None:  # fmt: skip
         super().__init__(**self.config)
