@@ -1,7 +1,6 @@
 """Models of the zoo as folders, what authors publish, and exported models."""
 
 import copy
-import inspect
 import json
 import pickle
 import re
@@ -54,7 +53,7 @@ def test_a_saved_model_comes_back(model_type, tmp_path):
 def test_copies_and_pickles_have_the_configuration(model_type):
     """But mlx.nn.MaxPool2d, which ENet has, cannot be pickled."""
     model, x = small_model(model_type)
-    assert [*model.config] == [*inspect.signature(type(model)).parameters]
+    assert [*model.config] == [*type(model).__signature__.parameters]
     pickled = [pickle.loads(pickle.dumps(model))] if model_type != "enet" else []
     for again in (copy.copy(model), *pickled):
         assert (again.config, again.about, again.channels) == (model.config, model.about, model.channels)
