@@ -46,9 +46,9 @@ with extra("examples"):
     from common.training import adamw, train, weighted_cross_entropy
     from mlx.utils import tree_flatten
     from mlx_unpool_zoo.about import IMAGENET
+    from mlx_unpool_zoo.messages import cut
     from mlx_unpool_zoo.metrics import SCORES
     from mlx_unpool_zoo.published import PUBLISHED
-    from mlx_unpool_zoo.pytorch import cut
     from mlx_unpool_zoo.saving import WEIGHTS
     from mlx_unpool_zoo.segnet import DECODERS, NORMS
 
@@ -176,7 +176,7 @@ def model_of(arguments: Namespace, data: Pictures) -> zoo.Model:
         raise ValueError(f"--model must be enet, segnet, hair or the folder of a model, but got {name}.")
     else:
         model = zoo.from_pretrained(name)
-        if (model._pictures, model._inputs[1]) != (3, 2):
+        if (model.picture_channels, model.dims) != (3, 2):
             raise ValueError(f"--model must segment RGB images, unlike {name}.")
         options = {"num_classes": count, "ignore_mismatched_sizes": True, "dtype": "float32"}
         model = zoo.from_pretrained(name, **options)

@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 import numpy as np
 import yaml
 from matplotlib import colormaps
-from mlx_unpool_zoo.pytorch import cut
+from mlx_unpool_zoo.messages import cut
 from PIL import ImageColor
 
 IGNORED = 255  # the class index of pixels that count neither in the loss nor in the metrics

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 from mlx_unpool_zoo import CAMVID
+from mlx_unpool_zoo.messages import cut
 from mlx_unpool_zoo.pictures import reduced
-from mlx_unpool_zoo.pytorch import cut
 from PIL import Image
 from tqdm import tqdm
 

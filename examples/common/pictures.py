@@ -12,8 +12,8 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 from mlx_unpool_zoo import Model
+from mlx_unpool_zoo.messages import cut
 from mlx_unpool_zoo.metrics import boundary_f_score, confusion_matrix, iou
-from mlx_unpool_zoo.pytorch import cut
 
 from common.classes import IGNORED, is_ignored
 from common.masks import Meaning

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
+import inspect
 import reprlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, create_model
 from typing_extensions import NotRequired, TypedDict
 
-from .checkpoints import cut
+from .messages import cut
 
 Plane = Literal["axial", "coronal", "sagittal"]
 # Arguments of models are limited, because a file could ask for more modules than fit in memory.
@@ -78,6 +81,56 @@ class About(BaseModel):
             super().__setattr__(name, value)
         except ValidationError as error:
             raise ValueError(f"[About] {in_one_line(error)}") from None
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What is known about a network, whatever its weights."""
+
+    # Texts for the model card and for programs.
+    paper: str
+    citation: str  # BibTeX
+    notice: str = ""  # a warning
+    cpu_notice: str = ""  # the time and the memory of a prediction, if programs should say it
+    # Inputs, and names and colours of the classes by their number: the defaults of ``about``.
+    input: Any = None
+    modalities: int = 0  # scans of a head in an input, of which slices may be channels
+    classes: Mapping[int, list[Any]] = dataclasses.field(default_factory=dict)
+    # The authors' weights.
+    names_of: str = ""  # their repository on GitHub, whose names of parameters are used
+    without_effect: frozenset[str] = frozenset()  # entries of configurations that do not affect the model
+    published_classes: Mapping[int, list[Any]] = dataclasses.field(default_factory=dict)
+
+
+@functools.cache
+def arguments_model(kind: Any) -> type[BaseModel]:
+    """What checks the arguments of a class, which its constructor annotates."""
+    hints = get_type_hints(kind.__init__, include_extras=True)
+    fields: Any = {name: (hint, ...) for name, hint in hints.items() if name != "return"}
+    return create_model(kind.__name__, __config__=ConfigDict(strict=True), **fields)
+
+
+def arguments_of(kind: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments with which a class is called, by name, with defaults.
+
+    Raises:
+        TypeError: If one is missing or unknown.
+        ValueError: If one is not as the constructor annotates it.
+    """
+    signature = inspect.signature(kind)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        unknown = [repr(name) for name in kwargs if name not in signature.parameters]
+        hint = f", and got {', '.join(unknown)}" if unknown and "missing" in str(error) else ""
+        known = ", ".join(signature.parameters)
+        raise TypeError(f"[{kind.__name__}] {error}{hint}; the arguments are {known}.") from None
+    bound.apply_defaults()
+    try:
+        arguments_model(kind).model_validate(bound.arguments)
+    except ValidationError as error:
+        raise ValueError(f"[{kind.__name__}] {in_one_line(error)}") from None
+    return bound.arguments
 
 
 class ConfigFile(BaseModel):

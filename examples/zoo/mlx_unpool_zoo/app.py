@@ -35,6 +35,7 @@ from pydantic import BaseModel, Field, ValidationError
 import mlx_unpool_zoo as zoo
 
 from .hair_colour import COLOURS, brightness_of, colour_of, table_of
+from .messages import pip_install
 
 if TYPE_CHECKING:
     from websockets.asyncio.server import Server, ServerConnection
@@ -159,10 +160,10 @@ class Page:
         self.worker = ThreadPoolExecutor(1)
         hair = self.view is Hair
         options: dict[str, Any] = {"side": SIDE, "colours": COLOURS if hair else {}}
-        options |= {"classes": [] if hair else model.about.classes, "portrait": not model.notice}
+        options |= {"classes": [] if hair else model.about.classes, "portrait": not model.facts.notice}
         texts = {
             "title": "Another colour of hair" if hair else f"Classes of {Path(path).name}",
-            "paper": " ".join(filter(None, (model.about.paper, model.notice, model.cpu_notice))),
+            "paper": " ".join(filter(None, (model.about.paper, model.facts.notice, model.facts.cpu_notice))),
             "device": str(mx.device_info().get("device_name", "CPU")),
             "options": json.dumps(options),
         }
@@ -253,7 +254,7 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         if not find_spec("websockets"):
-            raise ValueError('Not installed: websockets, of the extra [app]: pip install "mlx-unpool[app]"')
+            raise ValueError(f"Not installed: websockets, of the extra [app]: {pip_install('app')}")
         if arguments.port is not None and not 0 < arguments.port < 65536:
             raise ValueError(f"--port must be 1 to 65535, but got {arguments.port}.")
         page = Page(zoo.from_pretrained(arguments.model), arguments.model)

@@ -24,8 +24,9 @@ from mlx.utils import tree_flatten
 
 from . import MODELS, from_pytorch
 from .about import IMAGENET, Plane, naming
-from .checkpoints import cut, read_checkpoint
+from .checkpoints import read_checkpoint
 from .classes import read_classes
+from .messages import cut
 
 
 def plane_of(path: Path, given: str | None = None) -> Any:
@@ -104,7 +105,7 @@ def convert(arguments: argparse.Namespace) -> str:
         about.input["normalisation"] = IMAGENET if arguments.input == "normalised" else None
     if arguments.classes:
         about.classes = read_classes(arguments.classes)
-    if model.medical:
+    if model.facts.modalities:
         about.plane = plane
     about.source = arguments.source or source.name
     about.base_model = arguments.base_model
