@@ -61,7 +61,7 @@ def published_folder(name: str, kind: Any, cache_dir: str | Path | None, local_f
     """
     cache = Path(cache_dir or os.environ.get("MLX_UNPOOL_CACHE") or pooch.os_cache("mlx_unpool"))
     entry = PUBLISHED[name]
-    folder = cache / f"{name}-{entry.sha256[:8]}-{mlx_unpool.__version__}"
+    folder = cache / f"{name}-{mlx_unpool.__version__}-{entry.sha256[:8]}"
     if not (folder / "model.safetensors").is_file():
         file = downloaded(name, cache, local_files_only or constants.HF_HUB_OFFLINE)
         model = kind.from_pytorch(read_checkpoint(file))
