@@ -23,7 +23,8 @@ def extra(name: str) -> Iterator[None]:
         if not package or find_spec(package):
             raise
         program = Path(sys.argv[0]).name
-        sys.exit(f'Not installed: {package}. {program} needs the extra [{name}]: pip install ".[{name}]"')
+        extras = f"{name},cpu" if sys.platform == "linux" and package == "mlx" else name
+        sys.exit(f'Not installed: {package}. {program} needs the extra [{name}]: pip install ".[{extras}]"')
 
 
 def run_program(main: Callable[[], int]) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 from mlx_unpool_zoo.pictures import array_of
 from PIL import Image, ImageOps
 
-with contextlib.suppress(ImportError):  # reads HEIC files
-    from pi_heif import register_heif_opener
-
-    register_heif_opener()
+# Reads HEIC files. pi_heif has no wheel for Python 3.15; that of pillow_heif contains a GPL encoder.
+HEIF = "pi_heif" if sys.version_info < (3, 15) else "pillow_heif"
+if find_spec(HEIF):
+    import_module(HEIF).register_heif_opener()
 
 LOSSLESS = (".png", ".tif", ".tiff", ".bmp", ".gif", ".ppm", ".pgm", ".pbm", ".pnm")
 SUFFIXES = (*LOSSLESS, ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".heic", ".heif", ".avif", ".jp2")
@@ -48,7 +51,7 @@ def read_image(path: Path) -> Image.Image:
         if "HEIF" in Image.OPEN:
             raise ValueError(f"{path} is a damaged HEIC file: {reason}")
         convert = f"sips -s format jpeg '{path.name}' --out '{path.stem}.jpg'"
-        raise ValueError(f"{path} is a HEIC file: pip install pi-heif, or convert it (on a Mac: {convert}).")
+        raise ValueError(f"{path} is a HEIC file: pip install {HEIF}, or convert it (on a Mac: {convert}).")
     raise ValueError(f"{path} cannot be read as an image: {reason}")
 
 

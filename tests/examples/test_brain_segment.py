@@ -117,10 +117,9 @@ ORIENTATIONS = {  # qform, sform, the affine that is used, and the warning
 def test_the_qform_is_the_orientation_and_doubts_are_warnings(name, tmp_path, recwarn):
     qform, sform, expected, says = ORIENTATIONS[name]
     image = nibabel.Nifti1Image(head((9, 8, 7))[..., None], None)  # one frame
+    image.header.set_zooms((1, 1.2, 0.9, 1))
     image.set_qform(qform, 1 if qform is not None else 0)
     image.set_sform(sform, 4 if sform is not None else 0)
-    if qform is None:
-        image.header.set_zooms((1, 1.2, 0.9, 1))
     nibabel.save(image, tmp_path / "scan.nii.gz")
     scan = volumes.read_scan(tmp_path / "scan.nii.gz")
     assert expected is None or np.allclose(scan.affine, expected, atol=1e-5)

@@ -35,6 +35,7 @@ from pydantic import BaseModel, Field, ValidationError
 import mlx_unpool_zoo as zoo
 
 from .hair_colour import COLOURS, brightness_of, colour_of, table_of
+from .messages import pip_install
 
 if TYPE_CHECKING:
     from websockets.asyncio.server import Server, ServerConnection
@@ -253,7 +254,7 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         if not find_spec("websockets"):
-            raise ValueError('Not installed: websockets, of the extra [app]: pip install "mlx-unpool[app]"')
+            raise ValueError(f"Not installed: websockets, of the extra [app]: {pip_install('app')}")
         if arguments.port is not None and not 0 < arguments.port < 65536:
             raise ValueError(f"--port must be 1 to 65535, but got {arguments.port}.")
         page = Page(zoo.from_pretrained(arguments.model), arguments.model)

@@ -1,19 +1,16 @@
-"""Weights that others published: downloaded from their authors, checked by a digest and converted."""
+"""Weights that others published: downloaded from their authors and checked by a digest."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pooch
 from huggingface_hub import constants
 from requests import RequestException
 
-import mlx_unpool
-
-from .checkpoints import read_checkpoint
 from .files import replacing
 
 
@@ -51,35 +48,22 @@ PUBLISHED = {  # by name, which is also the model_type
 }
 
 
-def published_folder(name: str, kind: Any, cache_dir: str | Path | None, local_files_only: bool) -> Path:
-    """The folder of a model whose published weights are downloaded and converted at the first call.
+def cache_of(cache_dir: str | Path | None) -> Path:
+    """``cache_dir``, the folder of the variable MLX_UNPOOL_CACHE, or the user's folder for caches."""
+    return Path(cache_dir or os.environ.get("MLX_UNPOOL_CACHE") or pooch.os_cache("mlx_unpool"))
 
-    It is in ``cache_dir``, the folder of the variable MLX_UNPOOL_CACHE, or the user's folder for caches.
+
+def downloaded(name: str, cache: Path, local_files_only: bool) -> Path:
+    """The file of an entry. It gets its name after it is complete and its digest has been checked.
 
     Raises:
-        OSError: If the weights can be neither read nor downloaded, or the folder cannot be written.
+        OSError: If the file can be neither read nor downloaded.
     """
-    cache = Path(cache_dir or os.environ.get("MLX_UNPOOL_CACHE") or pooch.os_cache("mlx_unpool"))
-    entry = PUBLISHED[name]
-    folder = cache / f"{name}-{mlx_unpool.__version__}-{entry.sha256[:8]}"
-    if not (folder / "model.safetensors").is_file():
-        file = downloaded(name, cache, local_files_only or constants.HF_HUB_OFFLINE)
-        model = kind.from_pytorch(read_checkpoint(file))
-        model.about.source, model.about.licence = entry.source, entry.licence
-        model.about.licence_link = entry.licence_link
-        model.save_pretrained(folder)
-        said = f"{name}: from {entry.source}, {entry.licence} ({entry.licence_link})"
-        print(said, model.facts.notice, sep=". " * bool(model.facts.notice), file=sys.stderr)
-    return folder
-
-
-def downloaded(name: str, cache: Path, offline: bool) -> Path:
-    """The file of an entry. It gets its name after it is complete and its digest has been checked."""
     entry, problems = PUBLISHED[name], []
     path = cache / f"{name}-{entry.sha256[:8]}{Path(entry.addresses[0]).suffix}"
     if path.is_file() and pooch.file_hash(path) == entry.sha256:
         return path
-    if offline:
+    if local_files_only or constants.HF_HUB_OFFLINE:
         raise OSError(f"the weights {name!r} are not in {cache}, and downloads are switched off.")
     for address in entry.addresses:
         try:
