@@ -82,6 +82,7 @@ def test_the_card_has_what_the_hub_reads(tmp_path):
     texts += [f"Converted by: mlx_unpool {mlx_unpool.__version__}"]
     assert [text for text in texts if text not in body] == []
     assert (tmp_path / "LICENSE").read_text() == "Apache License\n"
+    (tmp_path / "LICENSE").write_text("of another model")
     assert zoo.from_pretrained(tmp_path).about == model.about  # the copy of the licence as well
 
     model.about.licence, model.about.licence_text, model.about.base_model = "See Zenodo", "", "some/one"
