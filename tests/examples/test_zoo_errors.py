@@ -240,6 +240,7 @@ def test_a_prefix_that_the_model_has_itself_stays():
         load_state_dict(Own(), {f"_orig_mod.{name}": value for name, value in state.items()})
     state = to_state_dict(Net())
     both = {f"module.{name}": value for name, value in state.items()}
+    both["encoder.base.0.weight"] = state["encoder.0.weight"]
     assert load_state_dict(Net(), state | both, strict=False).unexpected == [*both]
     del state["head.bias"]
     for strict in (True, False):
@@ -313,7 +314,7 @@ def test_the_search_for_a_state_dict_ends():
     shared: Any = state
     for _ in range(3):
         shared = {f"{n}": shared for n in range(40)}
-    with pytest.raises(ValueError, match=r"several dictionaries of arrays: '0/0/0' .* and 11[78] more\."):
+    with pytest.raises(ValueError, match=r"several dictionaries of arrays: '0/0/0' .* and 30 more\."):
         state_of(shared)
 
 
