@@ -97,33 +97,29 @@ def test_conformed_scans_stay_as_they_are_and_bytes_that_the_header_scales_do_no
 
 QFORM = affine(np.diag([1.0, 1.2, 0.9]), (-15, -18, -20))
 TURNED = affine(np.array([[0.8, -0.6, 0], [0.6, 0.8, 0], [0, 0, 1]]), (0, 0, 0))
-ORIENTATIONS = {  # qform, sform, the affine that is used, and the warning
-    "equal": (QFORM, QFORM, QFORM, None),
-    "rotated": (
-        QFORM,
-        TURNED @ QFORM,
-        QFORM,
-        "its qform and sform differ. The qform is used, as in FastSurfer",
-    ),
-    "mirrored": (QFORM, np.diag([-1, 1, 1, 1]) @ QFORM, QFORM, "its qform and sform differ"),
-    "another scale": (QFORM, QFORM @ np.diag([0.95, 1, 1, 1]), QFORM, "its qform and sform differ"),
-    "only a qform": (QFORM, None, QFORM, None),
-    "only an sform": (None, QFORM, QFORM, None),
-    "neither": (None, None, None, "its header has no orientation. Which side is left is a guess"),
+DIFFER = "its qform and sform differ. The qform is used, as in FastSurfer."
+ORIENTATIONS = {  # qform, sform and the warning; all but the last have QFORM as their affine
+    "equal": (QFORM, QFORM, None),
+    "rotated": (QFORM, TURNED @ QFORM, DIFFER),
+    "mirrored": (QFORM, np.diag([-1, 1, 1, 1]) @ QFORM, DIFFER),
+    "another scale": (QFORM, QFORM @ np.diag([0.95, 1, 1, 1]), DIFFER),
+    "only a qform": (QFORM, None, None),
+    "only an sform": (None, QFORM, None),
+    "neither": (None, None, "its header has no orientation. Which side is left is a guess."),
 }
 
 
 @pytest.mark.parametrize("name", ORIENTATIONS)
 def test_the_qform_is_the_orientation_and_doubts_are_warnings(name, tmp_path, recwarn):
-    qform, sform, expected, says = ORIENTATIONS[name]
+    (qform, sform, says), path = ORIENTATIONS[name], tmp_path / "scan.nii.gz"
     image = nibabel.Nifti1Image(head((9, 8, 7))[..., None], None)  # one frame
     image.header.set_zooms((1, 1.2, 0.9, 1))
     image.set_qform(qform, 1 if qform is not None else 0)
     image.set_sform(sform, 4 if sform is not None else 0)
-    nibabel.save(image, tmp_path / "scan.nii.gz")
-    scan = volumes.read_scan(tmp_path / "scan.nii.gz")
-    assert expected is None or np.allclose(scan.affine, expected, atol=1e-5)
-    assert [f"scan.nii.gz: {says}" in str(warning.message) for warning in recwarn] == [True] * bool(says)
+    nibabel.save(image, path)
+    scan = volumes.read_scan(path)
+    assert np.allclose(scan.affine, QFORM, atol=1e-5) == (name != "neither")
+    assert [str(warning.message) for warning in recwarn] == [f"{path}: {says}"] * bool(says)
 
 
 def test_a_scan_longer_than_the_grid_is_cut_with_a_warning():

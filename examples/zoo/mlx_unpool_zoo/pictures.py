@@ -48,12 +48,8 @@ def batch_of(
         white: The largest value of images with more than 8 bits.
     """
     values = array_of(images, "RGB" if channels == 3 else "L", white)
-    if (
-        dims == 2
-        and (channels == 1 or modalities)
-        and values.ndim > 2
-        and values.shape[-1] in {3, 4} - {channels}
-    ):
+    is_grey = dims == 2 and (channels == 1 or modalities)
+    if is_grey and values.ndim > 2 and values.shape[-1] in {3, 4} - {channels}:
         values = grey(values, kind)
     if channels == 1 and values.shape[-1:] != (1,):
         values = values[..., None]
