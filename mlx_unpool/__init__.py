@@ -1,9 +1,9 @@
 """Max pooling with indices and max unpooling for MLX."""
 
 from ._backends import use_backend
-from ._checks import check_indices, checking
 from ._derivatives import exporting
-from ._formats import convert_indices
+from ._index_checks import check_indices, checking
+from ._index_formats import convert_indices
 from ._replace import replace_max_pools
 from .adaptive import (
     AdaptiveMaxPool1d,

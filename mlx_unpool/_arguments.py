@@ -7,10 +7,9 @@ No check evaluates an array, but a message that prints a tuple with an array doe
 from __future__ import annotations
 
 import functools
-import inspect
 import operator
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import mlx.core as mx
 
@@ -23,42 +22,6 @@ PAIR_HINT = (
 )
 LAYOUTS = dict.fromkeys(("NCL", "NCW", "NCHW", "NCDHW"), "channels_first")
 LAYOUTS |= dict.fromkeys(("NLC", "NWC", "NHWC", "NDHWC"), "channels_last")
-KERAS = {"pool_size": "kernel_size", "strides": "stride"}
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def signature(function: F) -> F:
-    """Wrap ``function``: a call with wrong arguments raises an error that lists its parameters."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except TypeError as error:
-            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-                raise  # from inside the function
-            caller = function.__name__
-            # Without the hint of Python 3.13 and later.
-            problem = str(error).partition("() ")[2].partition(". Did you mean")[0]
-            parameters = inspect.signature(function).parameters
-            plain = [p.replace(annotation=p.empty) for p in parameters.values()]
-            if args and plain and plain[0].name in ("self", "cls"):
-                is_method = plain.pop(0).name == "self"
-                caller = type(args[0]).__name__ if is_method else f"{args[0].__name__}.{caller}"
-                args = args[1:]
-            if problem.startswith("takes "):  # Python counts self
-                limit = sum(p.kind is not p.KEYWORD_ONLY for p in plain)
-                problem = f"got {len(args)} positional arguments but the limit is {limit}"
-                if len(plain) > limit:  # in an order that differs between PyTorch's layers and functions
-                    problem += f": pass '{plain[limit].name}' and all after it by name"
-            for name, ours in KERAS.items():
-                if problem.endswith(f"argument '{name}'") and ours in parameters:
-                    problem += f" (in PyTorch and here '{ours}')"
-            hint = f" {PAIR_HINT}" if "'indices'" in problem and "npool" in caller else ""
-            these = f"the arguments are {inspect.Signature(plain)}.{hint}"
-            raise TypeError(f"[{caller}] {problem}; {these}") from None
-
-    return call  # type: ignore[return-value]
 
 
 def short_repr(value: Any) -> str:
@@ -110,7 +73,7 @@ def check_index_array(caller: str, indices: Any, values: Any = None) -> None:
 
 def check_stream(caller: str, value: Any) -> None:
     """Check a stream or device."""
-    if value is None or isinstance(value, (mx.Stream, mx.ThreadLocalStream)):
+    if isinstance(value, (mx.Stream, mx.ThreadLocalStream)):
         return
     if not isinstance(value, (mx.Device, mx.DeviceType)):
         kind = type(value).__name__

@@ -11,14 +11,14 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
+from math import prod
 from typing import Any, Literal
 
 import mlx.core as mx
 
 from ._backends import Target
 from ._geometry import Geometry
-from ._settings import set_inside
+from ._scopes import set_inside
 from ._types import TRAITS, Arrays, Pair, Rule, is_float
 
 Function = Callable[..., Any]
@@ -81,7 +81,7 @@ def pool_with_indices(source: Arrays, g: Geometry, index_dtype: mx.Dtype, target
             return _zeros((values, indices))
         return linear("gather", "sum", tangents[0], indices, g, target), *_zeros((indices,))
 
-    return _run(lambda *source: target.backend.pool(source, g, index_dtype), vjp, jvp, target, source)
+    return _run(lambda *source: target.backend.pool(source, g, index_dtype), vjp, jvp, g, target, source)
 
 
 def pool_without_indices(
@@ -104,7 +104,7 @@ def pool_without_indices(
         _, indices = pool_with_indices(source, g, index_dtype, target)
         return linear("gather", "sum", tangent, indices, g, target)
 
-    return _run(lambda *source: target.backend.pool_values(source, g), vjp, jvp, target, source)
+    return _run(lambda *source: target.backend.pool_values(source, g), vjp, jvp, g, target, source)
 
 
 def _indices_of(
@@ -117,6 +117,7 @@ def _indices_of(
         jvp=lambda arrays, tangents: mx.zeros_like(
             _indices_of(arrays[0], arrays[1:], g, index_dtype, target)
         ),
+        g=g,
         target=target,
         arrays=(values, *source),
     )
@@ -134,19 +135,28 @@ def linear(name: Linear, rule: Rule, x: mx.array, indices: mx.array, g: Geometry
         tangent = mx.zeros_like(x) if tangents[0] is None else tangents[0]
         return linear(name, rule, tangent, indices, g, target)
 
-    return _run(lambda x, i: getattr(target.backend, name)(x, i, g, rule), vjp, jvp, target, (x, indices))
+    run = getattr(target.backend, name)
+    return _run(lambda x, indices: run(x, indices, g, rule), vjp, jvp, g, target, (x, indices))
 
 
-def _run(forward: Function, vjp: Function, jvp: Function, target: Target, arrays: Arrays) -> Any:
+def _run(forward: Function, vjp: Function, jvp: Function, g: Geometry, target: Target, arrays: Arrays) -> Any:
     """Run ``forward`` with the given derivatives; ``mx.vmap`` merges the mapped axis into the batch.
 
     Everything runs on one stream, including the operations that MLX adds to a custom function.
     """
 
-    def vmap(arrays, axes):
+    def run(arrays):
         # Rebuild the function: a stored reference would create a reference cycle.
+        batch, *_, channels = arrays[0].shape
+        if target.backend.fits(batch * channels, g):
+            return _run(forward, vjp, jvp, g, target, arrays)
+        raise ValueError(
+            f"[mlx_unpool] all examples of mx.vmap together must have fewer than 2^31 elements on the CPU "
+            f"but got {batch * channels} planes of {max(g.size, g.pooled, key=prod)}."
+        )
+
+    def vmap(arrays, axes):
         with mx.stream(target.stream):
-            run = partial(_run, forward, vjp, jvp, target)
             return _map_batch(run, _as_tuple(arrays), _as_tuple(axes))
 
     with mx.stream(target.stream):

@@ -46,7 +46,6 @@ class Layer(nn.Module):
 class PoolingLayer(Layer):
     """Base class of the pooling layers."""
 
-    @arguments.signature
     def __call__(self, x: mx.array, *, stream: Stream = None) -> ArrayOrPair:
         """Pool ``x``.
 

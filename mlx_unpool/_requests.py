@@ -1,17 +1,18 @@
 """Requests, which contain the checked arguments of a call, and plans, which also depend on the shapes.
 
-A public function or layer builds a request (``MaxPooling.of(...)`` checks the arguments) and passes its
-arrays to the method ``run``. Equal arguments give the same request object, which is the
-cache key of its plans. Both caches are bounded and contain neither arrays nor streams.
+A public function or layer asks for a request (``MaxPooling.of(...)`` checks the arguments, usual ones only
+once) and passes its arrays to the method ``run``. Equal arguments give the same request object, which is the
+cache key of its plans. The caches are bounded and contain neither arrays nor streams.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache, wraps
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import mlx.core as mx
 
@@ -20,9 +21,11 @@ from . import _derivatives
 from ._backends import Target, target_of
 from ._geometry import Geometry, Triple, WindowGeometry, untriple
 from ._layout import Layout, layout_hint
-from ._types import LARGEST_AXIS, MAX_WINDOW_INDICES, flat_dtype, window_dtype
+from ._types import MAX_WINDOW_INDICES, flat_dtype, window_dtype
 
 _REQUEST_CACHE_SIZE, _PLAN_CACHE_SIZE = 256, 1024
+_PLAIN, _INTEGER = {int, float, bool, str, tuple, type(None)}, {int}
+R = TypeVar("R", bound="Request")
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,15 +38,28 @@ class Plan:
     geometry: Geometry
     index_dtype: mx.Dtype
 
-    @cached_property
-    def fits_cpu(self) -> bool:
-        """Whether every flattened array on the CPU has a length that fits into 32 bits, as MLX requires."""
-        planes = self.layout.batch * self.layout.channels
-        return planes * (self.geometry.most_positions + 1) <= LARGEST_AXIS
 
-
-# Requests are compared by identity. Arguments are checked first, because True equals 1 as a cache key.
+# Requests are compared by identity.
 interned = lru_cache(_REQUEST_CACHE_SIZE)(lambda kind, *fields: kind(*fields))
+
+
+def checked_once(of: Callable[..., R]) -> Callable[..., R]:
+    """Keep the requests that ``of`` returns for numbers, strings and tuples of integers.
+
+    They are compared by type and value, because True equals 1. Other arguments are checked in every call.
+    """
+    kept = lru_cache(_REQUEST_CACHE_SIZE, typed=True)(of)
+
+    @wraps(of)
+    def request(*given: Any) -> R:
+        for value in given:
+            if type(value) is tuple and not _INTEGER.issuperset(map(type, value)):
+                return of(*given)
+            if type(value) not in _PLAIN:
+                return of(*given)
+        return kept(*given)
+
+    return request
 
 
 @lru_cache(_PLAN_CACHE_SIZE)
@@ -84,21 +100,22 @@ class Request:
     def target(self, x: Any, stream: Any) -> Target:
         """Check ``x`` and ``stream``; return the stream and the backend of the call."""
         arguments.check_value_array(self.caller, x)
-        arguments.check_stream(self.caller, stream)
+        if stream is not None:
+            arguments.check_stream(self.caller, stream)
         target = target_of(stream)
-        if x.dtype == mx.float64 and target.backend.is_gpu:
+        if target.backend.is_gpu and x.dtype == mx.float64:
             needed = "must not be float64 on a GPU, which does not support it"
             raise TypeError(f"[{self.caller}] 'x' {needed}, but got {x.dtype} on {target.stream}.")
         return target
 
     def check_limit(self, plan: Plan, target: Target) -> None:
         """Check the limit of array sizes on the CPU."""
-        if not (plan.fits_cpu or target.backend.is_gpu):
+        if not target.backend.fits(plan.layout.batch * plan.layout.channels, plan.geometry):
             name = self.size_argument if prod(plan.shape) > prod(plan.folded) else "x"
             raise ValueError(
-                f"[{self.caller}] '{name}' must give arrays of fewer than 2^31 elements on the CPU, with one "
-                f"extra position per plane, but got the shapes {plan.folded} and {plan.shape}. Use fewer "
-                "images per call, or a GPU."
+                f"[{self.caller}] '{name}' must give arrays of fewer than 2^31 elements on the CPU, with the "
+                f"padding and one extra position per plane, but got the shapes {plan.folded} and "
+                f"{plan.shape}. Use fewer images per call, or a GPU."
             )
 
 

@@ -12,7 +12,7 @@ import mlx.core as mx
 from . import _arguments as arguments
 from ._geometry import Geometry, RegionGeometry, Triple, Window, WindowGeometry, triple, untriple
 from ._layer import PoolingLayer
-from ._requests import Plan, Pooling, interned
+from ._requests import Plan, Pooling, checked_once, interned
 from ._types import LARGEST_AXIS, ArrayOrPair, DataFormat, Stream
 
 
@@ -60,6 +60,7 @@ class AdaptivePooling(Pooling):
     output_size: tuple[int | None, ...]
 
     @staticmethod
+    @checked_once
     def of(
         caller: str, rank: int, output_size: Any, return_indices: Any, data_format: Any
     ) -> AdaptivePooling:
@@ -88,7 +89,6 @@ class AdaptivePooling(Pooling):
         return self.plan_with(layout, adaptive_geometry(size, pooled))
 
 
-@arguments.signature
 def adaptive_max_pool1d(
     x: mx.array,
     output_size: int | Sequence[int | None],
@@ -115,7 +115,6 @@ def adaptive_max_pool1d(
     return request.run(x, stream)
 
 
-@arguments.signature
 def adaptive_max_pool2d(
     x: mx.array,
     output_size: int | Sequence[int | None],
@@ -144,7 +143,6 @@ def adaptive_max_pool2d(
     return request.run(x, stream)
 
 
-@arguments.signature
 def adaptive_max_pool3d(
     x: mx.array,
     output_size: int | Sequence[int | None],
@@ -173,7 +171,6 @@ def adaptive_max_pool3d(
 class _AdaptiveMaxPool(PoolingLayer):
     _repr_names = ("output_size",)
 
-    @arguments.signature
     def __init__(
         self,
         output_size: int | Sequence[int | None],

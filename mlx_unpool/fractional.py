@@ -13,7 +13,7 @@ import mlx.core as mx
 from . import _arguments as arguments
 from ._geometry import RegionGeometry, triple, untriple
 from ._layer import PoolingLayer
-from ._requests import Plan, Pooling, cached_plan, interned
+from ._requests import Plan, Pooling, cached_plan, checked_once, interned
 from ._types import ArrayOrPair, DataFormat, IntOrTuple, Stream, is_float
 
 
@@ -82,11 +82,12 @@ class FractionalPooling(Pooling):
     output_ratio: Any
 
     @staticmethod
+    @checked_once
     def of(
-        caller: str, rank: int, kernel_size: Any, given: tuple, return_indices: Any, data_format: Any
+        caller: str, rank: int, return_indices: Any, data_format: Any, kernel_size: Any, *sizes: Any
     ) -> FractionalPooling:
-        """The request with these arguments, checked. ``given``: output size and output ratio."""
-        output_size, output_ratio = given
+        """The request with these arguments, checked; the last ones are output size and output ratio."""
+        output_size, output_ratio = sizes
         kernel = arguments.integers(caller, "kernel_size", kernel_size, rank, least=1)
         if (output_size is None) == (output_ratio is None):
             raise ValueError(
@@ -169,7 +170,6 @@ def _ratios(caller: str, name: str, value: Any, count: int) -> tuple[float, ...]
     return tuple(map(float, given))
 
 
-@arguments.signature
 def fractional_max_pool2d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -201,12 +201,11 @@ def fractional_max_pool2d(
 
     See also: ``FractionalMaxPool2d`` for the other arguments, results and errors; ``max_unpool2d``.
     """
-    options = (output_size, output_ratio), return_indices, data_format
-    request = FractionalPooling.of("fractional_max_pool2d", 2, kernel_size, *options)
+    given = return_indices, data_format, kernel_size, output_size, output_ratio
+    request = FractionalPooling.of("fractional_max_pool2d", 2, *given)
     return request.run(x, stream, samples=random_samples, key=key)
 
 
-@arguments.signature
 def fractional_max_pool3d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -234,15 +233,14 @@ def fractional_max_pool3d(
 
     See also: ``FractionalMaxPool3d`` for the other arguments, results and errors; ``max_unpool3d``.
     """
-    options = (output_size, output_ratio), return_indices, data_format
-    request = FractionalPooling.of("fractional_max_pool3d", 3, kernel_size, *options)
+    given = return_indices, data_format, kernel_size, output_size, output_ratio
+    request = FractionalPooling.of("fractional_max_pool3d", 3, *given)
     return request.run(x, stream, samples=random_samples, key=key)
 
 
 class _FractionalMaxPool(PoolingLayer):
     _repr_names = ("kernel_size", "output_size", "output_ratio")
 
-    @arguments.signature
     def __init__(
         self,
         kernel_size: IntOrTuple,
@@ -287,7 +285,6 @@ class _FractionalMaxPool(PoolingLayer):
         self.data_format = data_format
         self._request()
 
-    @arguments.signature
     def __call__(
         self,
         x: mx.array,
@@ -318,8 +315,10 @@ class _FractionalMaxPool(PoolingLayer):
         return self._request().run(x, stream, self.training, random_samples, key)
 
     def _request(self) -> FractionalPooling:
-        options = (self.output_size, self.output_ratio), self.return_indices, self.data_format
-        return FractionalPooling.of(type(self).__name__, self.rank, self.kernel_size, *options)
+        sizes = self.kernel_size, self.output_size, self.output_ratio
+        return FractionalPooling.of(
+            type(self).__name__, self.rank, self.return_indices, self.data_format, *sizes
+        )
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):

@@ -11,7 +11,7 @@ from . import _arguments as arguments
 from . import _types
 from ._geometry import Window, WindowGeometry, untriple
 from ._layer import PoolingLayer
-from ._requests import Plan, Pooling, interned
+from ._requests import Plan, Pooling, checked_once, interned
 from ._types import ArrayOrPair, DataFormat, IndexFormat, IntOrTuple, Padding, Stream
 
 
@@ -25,11 +25,17 @@ class MaxPooling(Pooling):
     index_format: str
 
     @staticmethod
+    @checked_once
     def of(
-        caller: str, rank: int, given: tuple, return_indices: Any, index_format: Any, data_format: Any
+        caller: str,
+        rank: int,
+        return_indices: Any,
+        index_format: Any,
+        data_format: Any,
+        *window_arguments: Any,
     ) -> MaxPooling:
-        """The request with these arguments, checked. ``given``: kernel size, stride, padding and so on."""
-        window = arguments.window_of(caller, rank, *given)
+        """The request with these arguments, checked; the last ones are those of ``window_of``."""
+        window = arguments.window_of(caller, rank, *window_arguments)
         arguments.check_flag(caller, "return_indices", return_indices)
         arguments.check_choice(caller, "index_format", index_format, _types.INDEX_FORMATS)
         most = _types.MAX_WINDOW_INDICES
@@ -57,7 +63,6 @@ class MaxPooling(Pooling):
         return self.plan_with(layout, WindowGeometry(size, pooled, window), self.index_format)
 
 
-@arguments.signature
 def max_pool1d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -86,10 +91,9 @@ def max_pool1d(
     See also: ``MaxPool1d`` for the other arguments, results and errors; ``max_unpool1d``.
     """
     window = kernel_size, stride, padding, dilation, ceil_mode
-    return MaxPooling.of("max_pool1d", 1, window, return_indices, index_format, data_format).run(x, stream)
+    return MaxPooling.of("max_pool1d", 1, return_indices, index_format, data_format, *window).run(x, stream)
 
 
-@arguments.signature
 def max_pool2d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -121,10 +125,9 @@ def max_pool2d(
     See also: ``MaxPool2d`` for the other arguments, results and errors; ``max_unpool2d``.
     """
     window = kernel_size, stride, padding, dilation, ceil_mode
-    return MaxPooling.of("max_pool2d", 2, window, return_indices, index_format, data_format).run(x, stream)
+    return MaxPooling.of("max_pool2d", 2, return_indices, index_format, data_format, *window).run(x, stream)
 
 
-@arguments.signature
 def max_pool3d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -153,13 +156,12 @@ def max_pool3d(
     See also: ``MaxPool3d`` for the other arguments, results and errors; ``max_unpool3d``.
     """
     window = kernel_size, stride, padding, dilation, ceil_mode
-    return MaxPooling.of("max_pool3d", 3, window, return_indices, index_format, data_format).run(x, stream)
+    return MaxPooling.of("max_pool3d", 3, return_indices, index_format, data_format, *window).run(x, stream)
 
 
 class _MaxPool(PoolingLayer):
     _repr_names = ("kernel_size", "stride", "padding")
 
-    @arguments.signature
     def __init__(
         self,
         kernel_size: IntOrTuple,
@@ -223,7 +225,7 @@ class _MaxPool(PoolingLayer):
     def _request(self) -> MaxPooling:
         window = self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode
         options = self.return_indices, self.index_format, self.data_format
-        return MaxPooling.of(type(self).__name__, self.rank, window, *options)
+        return MaxPooling.of(type(self).__name__, self.rank, *options, *window)
 
 
 class MaxPool1d(_MaxPool):

@@ -11,11 +11,11 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from . import _arguments as arguments
-from . import _checks, _derivatives
+from . import _derivatives, _index_checks
 from ._geometry import Geometry, Triple, Window, WindowGeometry, triple, untriple
 from ._layer import Layer, PoolingLayer
 from ._layout import Layout
-from ._requests import Plan, Request, cached_plan, interned
+from ._requests import Plan, Request, cached_plan, checked_once, interned
 from ._types import LARGEST_AXIS, DataFormat, IntOrTuple, Padding, Stream, flat_dtype, is_window
 from .pooling import MaxPool1d, MaxPool2d, MaxPool3d
 
@@ -31,14 +31,17 @@ class MaxUnpooling(Request):
     needs_output_size: bool  # whether the default size is refused
 
     @staticmethod
-    def of(caller: str, rank: int, given: tuple, data_format: Any, from_pool: bool = False) -> MaxUnpooling:
-        """The request with these arguments, checked. ``given``: kernel size, stride, padding and dilation."""
+    @checked_once
+    def of(
+        caller: str, rank: int, data_format: Any, from_pool: bool, kernel_size: Any, *others: Any
+    ) -> MaxUnpooling:
+        """The request with these arguments, checked; the last ones are stride, padding and dilation."""
         first = arguments.channels_come_first(caller, data_format)
         window = None
-        if given[0] is not None:
-            window = arguments.window_of(caller, rank, *given)
+        if kernel_size is not None:
+            window = arguments.window_of(caller, rank, kernel_size, *others)
         else:
-            arguments.check_no_window(caller, *given[1:])
+            arguments.check_no_window(caller, *others)
         needs_output_size = window is None or (max(window.stride) > 1 and (from_pool or window.same))
         return interned(MaxUnpooling, caller, rank, first, window, needs_output_size)
 
@@ -58,8 +61,8 @@ class MaxUnpooling(Request):
         with mx.stream(target.stream):
             if 0 in plan.shape:  # no images or no channels
                 return mx.zeros(plan.shape, x.dtype)
-            if _checks.is_checking():
-                _checks.check_values_if_available(self.caller, indices, plan.layout, plan.geometry)
+            if _index_checks.is_checking():
+                _index_checks.check_values_if_available(self.caller, indices, plan.layout, plan.geometry)
             values, indices = mx.reshape(x, plan.folded), mx.reshape(indices, plan.folded)
             full = _derivatives.linear("scatter", "last", values, indices, plan.geometry, target)
             return mx.reshape(full, plan.shape)
@@ -147,7 +150,6 @@ def _hint(window: Window, layout: Layout, pooled: Triple, output_size: tuple[int
     return hint
 
 
-@arguments.signature
 def max_unpool1d(
     x: mx.array,
     indices: mx.array,
@@ -176,11 +178,10 @@ def max_unpool1d(
 
     See also: ``MaxUnpool1d`` for the other arguments, results and errors; ``max_pool1d``.
     """
-    request = MaxUnpooling.of("max_unpool1d", 1, (kernel_size, stride, padding, dilation), data_format)
+    request = MaxUnpooling.of("max_unpool1d", 1, data_format, False, kernel_size, stride, padding, dilation)
     return request.run(x, indices, output_size, stream)
 
 
-@arguments.signature
 def max_unpool2d(
     x: mx.array,
     indices: mx.array,
@@ -213,11 +214,10 @@ def max_unpool2d(
 
     See also: ``MaxUnpool2d`` for the other arguments, results and errors; ``max_pool2d``.
     """
-    request = MaxUnpooling.of("max_unpool2d", 2, (kernel_size, stride, padding, dilation), data_format)
+    request = MaxUnpooling.of("max_unpool2d", 2, data_format, False, kernel_size, stride, padding, dilation)
     return request.run(x, indices, output_size, stream)
 
 
-@arguments.signature
 def max_unpool3d(
     x: mx.array,
     indices: mx.array,
@@ -249,14 +249,13 @@ def max_unpool3d(
 
     See also: ``MaxUnpool3d`` for the other arguments, results and errors; ``max_pool3d``.
     """
-    request = MaxUnpooling.of("max_unpool3d", 3, (kernel_size, stride, padding, dilation), data_format)
+    request = MaxUnpooling.of("max_unpool3d", 3, data_format, False, kernel_size, stride, padding, dilation)
     return request.run(x, indices, output_size, stream)
 
 
 class _MaxUnpool(Layer):
     _repr_names = ("kernel_size", "stride", "padding")
 
-    @arguments.signature
     def __init__(
         self,
         kernel_size: IntOrTuple | None,
@@ -311,7 +310,6 @@ class _MaxUnpool(Layer):
         self._request()
 
     @classmethod
-    @arguments.signature
     def from_pool(cls, pool: PoolingLayer) -> Self:
         """Create the unpooling layer for a pooling layer with the same number of spatial axes.
 
@@ -347,7 +345,6 @@ class _MaxUnpool(Layer):
         unpool._from_pool = True
         return unpool
 
-    @arguments.signature
     def __call__(
         self, x: mx.array, indices: mx.array, output_size: IntOrTuple | None = None, *, stream: Stream = None
     ) -> mx.array:
@@ -378,7 +375,7 @@ class _MaxUnpool(Layer):
 
     def _request(self) -> MaxUnpooling:
         window = self.kernel_size, self.stride, self.padding, self.dilation
-        return MaxUnpooling.of(type(self).__name__, self.rank, window, self.data_format, self._from_pool)
+        return MaxUnpooling.of(type(self).__name__, self.rank, self.data_format, self._from_pool, *window)
 
 
 class MaxUnpool1d(_MaxUnpool):

@@ -61,6 +61,50 @@ def test_long_windows(window, dtype, channels):
         check_case(Case(layout, size, dtype, drawn(layout, size, dtype, seed), pool))
 
 
+# Both sides of every condition of a strategy: size, kernel, stride, padding, dilation and so on
+BEFORE, AFTER = ((1, 0), (1, 0)), ((0, 1), (0, 1))
+SHORT = [
+    *(((6, 8), 2, 2, 0, 1), ((7, 9), 2, 2, 0, 1), ((7, 9), 2, 2, BEFORE, 1), ((7, 9), 2, 2, AFTER, 1)),
+    *(((6, 8), 2, 2, BEFORE, 1), ((6, 9), 2, 3, 0, 1), ((8, 8), 2, 3, 0, 1), ((8, 8), 2, 2, 0, 2)),
+    *(
+        ((9, 9), 2, 3, 0, 2),
+        ((8, 8), 3, 2, 1, 1),
+        ((7, 9), 3, 2, 1, 1),
+        ((7, 7), 3, 2, 0, 1),
+        ((7, 9), 5, 2, 2, 1),
+    ),
+    *(
+        ((5, 5), 5, 1, AFTER, 1),
+        ((5, 5), 5, 1, 0, 1),
+        ((12,), 2, 2, 0, 1),
+        ((13,), 4, 4, 0, 1),
+        ((13,), 2, 3, 0, 1),
+    ),
+    *(
+        ((4, 6, 8), 2, 2, 0, 1),
+        ((3, 6, 8), (1, 2, 2), (1, 2, 2), 0, 1),
+        ((5, 6, 8), (2, 1, 2), (3, 1, 2), 0, 1),
+    ),
+    *(
+        ((5, 6, 8), 2, (1, 2, 2), 0, 1),
+        ((5, 6, 8), 2, (2, 1, 2), 0, 1),
+        ((5, 6, 8), (2, 2, 1), (2, 2, 1), 0, 1),
+    ),
+    *(((3, 8), 2, (3, 2), ((1, 0), (0, 0)), (2, 1)), ((200, 4), (100, 2), (100, 2), 0, 1)),
+    *(((4, 4), 2, 2, 0, 2, True), ((5,), 2, 2, ((4, 9),), 9)),
+]
+
+
+@pytest.mark.parametrize("channels", [3, 16, 64, 128])
+@pytest.mark.parametrize("window", SHORT, ids=str)
+def test_short_windows(window, channels):
+    size, *parameters = window
+    pool = reference.Pool(*(n if isinstance(n, (tuple, bool)) else (n,) * len(size) for n in parameters))
+    for dtype in (mx.float32, mx.float16, mx.int32):
+        layout = Layout(len(size), 2, channels, "channels_last")
+        check_case(Case(layout, size, dtype, drawn(layout, size, dtype, channels), pool))
+
+
 # Large windows whose parameters differ between the axes
 APART_LAYOUT, APART_SIZE = Layout(3, 1, 2, "channels_last"), (8, 9, 10)
 APART = [

@@ -14,7 +14,7 @@ import mlx.core as mx
 
 from .. import _arguments as arguments
 from .._geometry import Geometry
-from .._settings import set_inside
+from .._scopes import set_inside
 from .._types import BACKENDS, Arrays, BackendName, Pair, Rule
 from . import cpu, gpu
 
@@ -28,7 +28,10 @@ class Backend(Protocol):
     ``rule`` is what happens to several values with one index: the ``"last"`` one wins, or their ``"sum"``.
     """
 
-    is_gpu: bool  # a CPU backend supports float64, but only arrays of fewer than 2^31 elements
+    is_gpu: bool  # a CPU backend supports float64
+
+    def fits(self, planes: int, g: Geometry) -> bool:
+        """Whether the backend supports arrays of so many planes, or examples merged by ``mx.vmap``."""
 
     def pool(self, source: Arrays, g: Geometry, index_dtype: mx.Dtype) -> Pair:
         """Values and indices of every window."""
@@ -66,7 +69,6 @@ def is_available(name: str) -> bool:
     return name == "ops" or getattr(mx, name).is_available()
 
 
-@arguments.signature
 def use_backend(name: BackendName) -> AbstractContextManager[None]:
     """Return a context manager inside which every call uses one backend.
 

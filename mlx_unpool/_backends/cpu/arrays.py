@@ -44,7 +44,9 @@ def constant(n: int, dtype: mx.Dtype = mx.int32) -> mx.array:
 
     ``mx.compile`` writes other scalars into C++ source and calls the compiler for each new number.
     """
-    return mx.arange(n, n + 1, dtype=dtype)
+    if abs(n) < 2**53:
+        return mx.arange(n, n + 1, dtype=dtype)
+    return mx.array([n, n], dtype)[:1]  # mx.arange calculates with doubles
 
 
 def repeated(x: mx.array, shape: tuple[int, ...]) -> mx.array:

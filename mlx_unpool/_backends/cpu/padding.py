@@ -11,8 +11,9 @@ from math import prod
 
 import mlx.core as mx
 
-from ..._geometry import Axis, WindowGeometry
+from ..._geometry import WindowGeometry
 from .arrays import added, along, constant, gathered, position_dtype
+from .axes import Axis, axes_of
 
 
 def used_rows(
@@ -24,7 +25,7 @@ def used_rows(
     added to make it non-negative. None for an axis whose rows are all inside. Sparse axes and
     those in ``kept`` keep all their rows.
     """
-    axes = [None if a.is_inside or a.is_sparse or keep else a for a, keep in zip(g.axes, kept)]
+    axes = [None if a.is_inside or a.is_sparse or keep else a for a, keep in zip(axes_of(g), kept)]
     if any(axis and (axis.before or axis.after) for axis in axes):
         return _clamped(x, axes)
     if any(axes):

@@ -20,9 +20,10 @@ from typing import NamedTuple, TypeGuard
 import mlx.core as mx
 
 from ..._geometry import Geometry, Triple, WindowGeometry, pitches
-from ..._indices import positions as flat_indices
-from ..._types import MAX_WINDOW_INDICES, TRAITS, is_window
+from ..._index_arithmetic import positions as flat_indices
+from ..._types import LARGEST_AXIS, MAX_WINDOW_INDICES, TRAITS, is_window
 from .arrays import added, along, constant, narrowest, repeated, unfused
+from .axes import axes_of
 
 
 class Positions(NamedTuple):
@@ -87,7 +88,7 @@ def are_tiles(g: Geometry, indices: mx.array) -> TypeGuard[WindowGeometry]:
         and g.window.elements <= 4
         and indices.shape[4] >= 16
         and g.window.kernel == g.window.stride
-        and all(axis.is_tiled for axis in g.axes)
+        and all(axis.is_tiled for axis in axes_of(g))
     )
 
 
@@ -106,7 +107,7 @@ def of_pool(indices: mx.array, g: Geometry) -> Positions:
     """The positions of a pool's indices, which are valid except for empty windows."""
     if not isinstance(g, WindowGeometry):
         return by_number(indices, g.size, is_checked=False)
-    if g.may_have_empty_windows:
+    if axes_of(g).may_have_empty_windows:
         return checked(indices, g)
     if is_window(indices.dtype):
         return by_window(indices, g, is_checked=False)
@@ -119,7 +120,7 @@ def checked(indices: mx.array, g: Geometry) -> Positions:
         return by_number(indices, g.size, is_checked=True)
     if g.window.elements > MAX_WINDOW_INDICES:  # not the window of a pool, whose indices would be flat
         return by_number(flat_indices(indices, g), g.size, is_checked=True)
-    if not g.every_element_inside:
+    if not axes_of(g).every_element_inside:
         return _in_larger_plane(indices, g)
     return by_window(indices, g, is_checked=True)
 
@@ -158,11 +159,11 @@ def _in_larger_plane(indices: mx.array, g: WindowGeometry) -> Positions:
     channels = indices.shape[4]
     end = prod(g.size) * channels
     # One more on the last axis, so that the last element is outside.
-    ends = zip(g.axes, (0, 0, 1))
+    ends = zip(axes_of(g), (0, 0, 1))
     margins = [(max(-axis.first, 0), max(axis.stop - axis.length, 0) + more) for axis, more in ends]
     size = tuple(before + n + after for (before, after), n in zip(margins, g.size))
     last = prod(size) - 1
-    if last > 8 * (end + indices.size):  # windows much farther apart than the plane is long
+    if last > min(8 * (end + indices.size), LARGEST_AXIS - 1):  # windows far apart, or no longer axis
         return by_number(flat_indices(indices, g), g.size, is_checked=True)
     # An invalid offset gives at least ``last`` on up to three axes, to which the start is added.
     position = _elements(indices, g, size, 1, narrowest(4 * last), last)
@@ -195,10 +196,10 @@ def _elements(
     position = mx.take_along_axis(table, indices.flatten(), axis=0).reshape(indices.shape)
     depth, height, width = (
         along(n, starts((max(a.first, 0) if last else a.first) * step, a.stride * step, a.count, dtype))
-        for n, (a, step) in enumerate(zip(g.axes, steps))
+        for n, (a, step) in enumerate(zip(axes_of(g), steps))
     )
     position = position + (width + mx.arange(channels, dtype=dtype) if channels > 1 else width)
-    if indices.shape[1:3] != (1, 1) or any(axis.first for axis in g.axes[:2]):
+    if indices.shape[1:3] != (1, 1) or any(axis.first for axis in axes_of(g)[:2]):
         position = position + (depth + height)
     return mx.minimum(position, constant(last, dtype)) if last else position
 
@@ -209,7 +210,7 @@ def _element_table(g: WindowGeometry, steps: Sequence[int], dtype: mx.Dtype, inv
     It is ``invalid`` or more for unused elements. Unless 0, ``invalid`` is also the last entry.
     """
     table = mx.zeros((), dtype)
-    for axis, step in zip(g.axes, steps):
+    for axis, step in zip(axes_of(g), steps):
         if axis.kernel > 1:
             rows = starts(0, axis.dilation * step, axis.used, dtype)
             margins = axis.skipped, axis.kernel - axis.skipped - axis.used
@@ -223,16 +224,22 @@ def _element_table(g: WindowGeometry, steps: Sequence[int], dtype: mx.Dtype, inv
 
 
 def origins(g: WindowGeometry, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
-    """The origin of each window (see ``WindowGeometry.origin``), of ``shape`` (B, D, H, W, C)."""
-    total = along(2, starts(g.origin, g.strides_in_plane[2], g.pooled[2], dtype))
+    """The origin of each window (see ``Axes.origin``), of ``shape`` (B, D, H, W, C)."""
+    axes = axes_of(g)
+    total = along(2, starts(axes.origin, axes.strides_in_plane[2], g.pooled[2], dtype))
     for axis in (1, 0):
         if g.pooled[axis] > 1:
-            total = added(total, along(axis, starts(0, g.strides_in_plane[axis], g.pooled[axis], dtype)))
+            total = added(total, along(axis, starts(0, axes.strides_in_plane[axis], g.pooled[axis], dtype)))
     return repeated(total, shape)
 
 
 def starts(first: int, step: int, count: int, dtype: mx.Dtype) -> mx.array:
     """``count`` numbers starting at ``first``, ``step`` apart; numbers outside the dtype wrap."""
     stop = first + count * step
+    if max(-first, stop) >= 2**53:  # mx.arange calculates with doubles
+        first, step = (n % 2 ** (8 * dtype.size) for n in (first, step))
+        return (
+            mx.arange(count, dtype=mx.int64) * constant(step, mx.int64) + constant(first, mx.int64)
+        ).astype(dtype)
     fits = dtype.size < 8 and first >= -(2**31) and stop < 2**31
     return mx.arange(first, stop, step, dtype=mx.int32 if fits else mx.int64).astype(dtype)
