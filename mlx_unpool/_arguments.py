@@ -100,8 +100,6 @@ def check_flag(caller: str, name: str, value: Any) -> None:
 
 def integers(caller: str, name: str, value: Any, count: int, least: int) -> tuple[int, ...]:
     """Check an integer or a sequence; return one integer, ``least`` or more, per axis."""
-    if type(value) is int and least <= value <= LARGEST_AXIS:  # the usual case, fast
-        return (value,) * count
     needed = "be an integer" + (f" or a tuple of {count} integers" if count > 1 else "")
     numbers = all_integers(sequence(value, count))
     if numbers is None:
@@ -116,8 +114,6 @@ def integers(caller: str, name: str, value: Any, count: int, least: int) -> tupl
 
 def padding_pairs(caller: str, value: Any, count: int) -> tuple[tuple[int, int], ...] | None:
     """Check a padding; return a pair (before, after) per axis, or None for "same"."""
-    if type(value) is int and 0 <= value <= LARGEST_AXIS:  # the usual case, fast
-        return ((value, value),) * count
     if isinstance(value, str):
         check_choice(caller, "padding", value, ("same", "valid"))
         return None if value == "same" else ((0, 0),) * count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
@@ -25,10 +26,12 @@ class Layer(nn.Module):
 
     rank: int
     _repr_names: tuple[str, ...]  # arguments that the repr always shows
+    _request_of: Callable[..., Any]  # returns the request for a caller, a rank and the next
+    _given: Callable[[Any], tuple[Any, ...]]  # returns the current attributes
 
     def _request(self) -> Any:
         """The request with the current attributes, checked."""
-        raise NotImplementedError
+        return self._request_of(type(self).__name__, self.rank, *self._given(self))
 
     def _extra_repr(self) -> str:
         changed = [n for n, old in _REPR_DEFAULTS.items() if repr(getattr(self, n, old)) != repr(old)]
@@ -64,7 +67,7 @@ class PoolingLayer(Layer):
             ValueError: If the arrays are too large for the device (about 2^31 elements on the CPU) or a
                 window does not fit into the padded input (not in adaptive pooling).
         """
-        return self._request().run(x, stream, self.training)
+        return self._request().run(x, stream, self._training)  # without a property's call
 
 
 def _normalised(value: Any, depth: int = 2) -> Any:

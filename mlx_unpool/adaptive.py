@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import mlx.core as mx
@@ -12,7 +13,8 @@ import mlx.core as mx
 from . import _arguments as arguments
 from ._geometry import Geometry, RegionGeometry, Triple, Window, WindowGeometry, triple, untriple
 from ._layer import PoolingLayer
-from ._requests import Plan, Pooling, checked_once, interned
+from ._layout import Plan
+from ._requests import Pooling, checked_once, interned
 from ._types import LARGEST_AXIS, ArrayOrPair, DataFormat, Stream
 
 
@@ -170,6 +172,8 @@ def adaptive_max_pool3d(
 
 class _AdaptiveMaxPool(PoolingLayer):
     _repr_names = ("output_size",)
+    _request_of = staticmethod(AdaptivePooling.of)
+    _given = attrgetter(*_repr_names, "return_indices", "data_format")
 
     def __init__(
         self,
@@ -202,10 +206,6 @@ class _AdaptiveMaxPool(PoolingLayer):
         self.return_indices = return_indices
         self.data_format = data_format
         self._request()
-
-    def _request(self) -> AdaptivePooling:
-        options = self.output_size, self.return_indices, self.data_format
-        return AdaptivePooling.of(type(self).__name__, self.rank, *options)
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):

@@ -313,6 +313,7 @@ def unpool(rank: int, shape: tuple[int, ...], window: int | None, size: int | No
 
 
 PLANE, HALF = (1, 2**16, 2**16, 1), (1, 2**15, 2**15, 1)
+PADDED = (1, 46340, 46340, 1)
 LINES = [huge((1, 2**30 - 1, 1), mx.uint8)] * 2
 TOO_LARGE = [  # the argument, and a call
     ("x", lambda: mlx_unpool.max_pool2d(huge(PLANE), 3, 2, 1)),
@@ -326,11 +327,25 @@ TOO_LARGE = [  # the argument, and a call
     ("x", lambda: mlx_unpool.fractional_max_pool2d(huge(PLANE), 2, output_ratio=0.5)),
     # A copy with padding, or an array between two axes
     ("x", lambda: mlx_unpool.max_pool1d(huge((1, 2**31 - 2, 1)), 3, 1, 1)),
-    ("x", lambda: mlx_unpool.max_pool2d(huge((1300, 112, 112, 128)), 3, 1, 1, return_indices=True)),
     ("x", lambda: mlx_unpool.max_pool3d(huge((1, 1290, 1290, 1290, 1)), 3, 1, 1)),
     ("x", lambda: mlx_unpool.adaptive_max_pool2d(huge((1, 2**20, 1, 1)), (1, 2**12))),
     ("output_size", lambda: mlx_unpool.max_unpool1d(*LINES, 3, 2, 1, output_size=2**31 - 3)),
+    ("x", lambda: mlx_unpool.max_pool1d(huge((1, 2**31 - 3, 1)), 2, 1, 4095, dilation=4096)),
+    ("x", lambda: mx.vmap(lambda x: mlx_unpool.max_pool1d(x, 2))(huge((2**15, 2**16, 4, 1)))),
+    ("x", lambda: mx.grad(lambda x: mlx_unpool.max_pool2d(x, 3, 2, 1).sum())(huge(PADDED, mx.float16))),
 ]
+# The padded copy has more than 2^31 elements, but channels are only ever copied together.
+LARGE = [
+    lambda: mlx_unpool.max_pool2d(huge((1300, 112, 112, 128)), 3, 1, 1, return_indices=True),
+    lambda: mlx_unpool.max_pool2d(huge((1300, 112, 112, 128)), 3, 2, 1),
+    lambda: mlx_unpool.max_pool1d(huge((1, 2**31 - 2, 1)), 3, 2),
+]
+
+
+def test_arrays_just_below_the_limit_are_accepted():
+    with mx.stream(mx.cpu):
+        for call in LARGE:
+            call()
 
 
 @pytest.mark.parametrize(("argument", "call"), TOO_LARGE)

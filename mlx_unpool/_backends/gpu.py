@@ -130,10 +130,6 @@ class KernelBackend:
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
 
-    def fits(self, planes: int, g: Geometry) -> bool:
-        """See ``Backend``."""
-        return True
-
     def pool(self, source: Arrays, g: Geometry, index_dtype: mx.Dtype | None) -> Pair:
         """See ``Backend``. Without ``index_dtype`` the second array has one element and is not used."""
         x, *bounds = source

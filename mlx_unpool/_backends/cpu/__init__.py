@@ -12,32 +12,25 @@ vectorises or at least runs without branches. Slower, or not usable:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from math import prod
 
 import mlx.core as mx
 
 from ..._bounds import fixed_bounds
 from ..._geometry import Geometry, RegionGeometry, Triple, WindowGeometry, pitches
-from ..._types import LARGEST_AXIS, TRAITS, Rule, is_float, is_window
+from ..._types import TRAITS, Rule, is_float, is_window
 from .arrays import added, along, constant, narrowest, unfused
 from .axes import axes_of
 from .maxima import Maxima, irregular_windows, separate_windows, windows
 from .padding import rows_of_windows, used_rows
 from .positions import are_tiles, checked, of_pool, origins, plane_of, put, scatter_to_tiles, take, take_last
-from .values import has_few_elements, offsets_of, pooled_values
-
-_CACHE_SIZE = 1024  # geometries
+from .values import applied, has_few_elements, offsets_of, one_reduction, pooled_values
 
 
 class Ops:
     """The primitives on arrays (B, D, H, W, C)."""
 
     is_gpu = False
-
-    def fits(self, planes: int, g: Geometry) -> bool:
-        """See ``Backend``: MLX stores the length of a flattened array in 32 bits."""
-        return planes * (_most_positions(g) + 1) <= LARGEST_AXIS
 
     def pool(
         self, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
@@ -84,6 +77,8 @@ class Ops:
     def pool_values(self, source: Sequence[mx.array], g: Geometry) -> mx.array:
         """See ``Backend``."""
         x, *bounds = source
+        if reduction := one_reduction(x.shape, x.itemsize, g):
+            return applied(reduction, x)
         if isinstance(g, RegionGeometry):
             return _region_maxima(Maxima(x), _ends(bounds, g), g).values
         assert isinstance(g, WindowGeometry)
@@ -125,15 +120,6 @@ class Ops:
         positions = checked(indices, g)
         is_unique = is_window(indices.dtype) and g.window and g.window.disjoint
         return (take if is_unique else take_last)(full, positions).reshape(indices.shape)
-
-
-@lru_cache(_CACHE_SIZE)
-def _most_positions(g: Geometry) -> int:
-    """The positions of the largest array of a plane: its padded copy, or one between two axes, at most."""
-    if not isinstance(g, (WindowGeometry, RegionGeometry)):
-        return g.most_positions
-    rows = [axis.rows for axis in axes_of(g)] if isinstance(g, WindowGeometry) else g.size
-    return prod(map(max, g.size, g.pooled, rows))
 
 
 def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:

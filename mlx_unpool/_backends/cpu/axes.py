@@ -73,11 +73,6 @@ class Axis:
         return self.stop - self.first > 2 * (self.length + self.count * self.used)
 
     @property
-    def rows(self) -> int:
-        """The number of rows of a copy with padding."""
-        return self.count * self.used if self.is_sparse else self.stop - self.first
-
-    @property
     def is_tiled(self) -> bool:
         """Whether the axis is exactly ``count`` strides long and each window stays within its own stride."""
         return self.span <= self.stride and not self.padding and self.count * self.stride == self.length

@@ -21,7 +21,7 @@ import mlx.core as mx
 
 from ..._geometry import Geometry, Triple, WindowGeometry, pitches
 from ..._index_arithmetic import positions as flat_indices
-from ..._types import LARGEST_AXIS, MAX_WINDOW_INDICES, TRAITS, is_window
+from ..._types import MAX_WINDOW_INDICES, TRAITS, is_window
 from .arrays import added, along, constant, narrowest, repeated, unfused
 from .axes import axes_of
 
@@ -163,7 +163,7 @@ def _in_larger_plane(indices: mx.array, g: WindowGeometry) -> Positions:
     margins = [(max(-axis.first, 0), max(axis.stop - axis.length, 0) + more) for axis, more in ends]
     size = tuple(before + n + after for (before, after), n in zip(margins, g.size))
     last = prod(size) - 1
-    if last > min(8 * (end + indices.size), LARGEST_AXIS - 1):  # windows far apart, or no longer axis
+    if last > 8 * (end + indices.size):  # windows much farther apart than the plane is long
         return by_number(flat_indices(indices, g), g.size, is_checked=True)
     # An invalid offset gives at least ``last`` on up to three axes, to which the start is added.
     position = _elements(indices, g, size, 1, narrowest(4 * last), last)

@@ -32,9 +32,7 @@ Step = tuple[Callable[..., mx.array], Any]  # an operation and its argument besi
 
 
 def pooled_values(x: mx.array, g: WindowGeometry) -> mx.array:
-    """The maximum of every window."""
-    if one := _one_reduction(x.shape, x.dtype, g):
-        return _applied(one, x)
+    """The maximum of every window; see also ``one_reduction``."""
     separate = [_is_merged_separately(axis) for axis in axes_of(g)]
     x, _ = used_rows(x, g, separate)
     for number, axis in enumerate(axes_of(g)):
@@ -49,14 +47,16 @@ def pooled_values(x: mx.array, g: WindowGeometry) -> mx.array:
 
 
 @lru_cache(_CACHE_SIZE)
-def _one_reduction(shape: tuple[int, ...], dtype: mx.Dtype, g: WindowGeometry) -> list[Step]:
+def one_reduction(shape: tuple[int, ...], itemsize: int, g: Geometry) -> list[Step]:
     """The reduction of an array if no window extends beyond its stride and there are many channels, else [].
 
     Along one axis, merging needs no more memory. MLX reduces 16-bit floats one at a time.
     """
+    if not isinstance(g, WindowGeometry):
+        return []
     *others, width = g.window.kernel
-    is_many = shape[4] * dtype.size >= (_MANY_BYTES if max(others) > 1 else 2 * _MANY_BYTES)
-    if not is_many or width == 1 or dtype.size < 4 or any(g.window.padding):
+    is_many = shape[4] * itemsize >= (_MANY_BYTES if max(others) > 1 else 2 * _MANY_BYTES)
+    if not is_many or width == 1 or itemsize < 4 or any(g.window.padding):
         return []
     axes = axes_of(g)
     if not all(_is_separate(a.kernel, a.stride, a.dilation, a.count, a.length) for a in axes):
@@ -90,7 +90,7 @@ def _reduction(shape: tuple[int, ...], axes: tuple[tuple[int, int, int], ...]) -
     return [*steps, (mx.reshape, (batch, *(count for *_, count in axes), channels))]
 
 
-def _applied(steps: list[Step], x: mx.array) -> mx.array:
+def applied(steps: list[Step], x: mx.array) -> mx.array:
     """The result of the steps, which are operations and their arguments."""
     for operation, argument in steps:
         x = operation(x, argument)
@@ -128,7 +128,7 @@ def values_along(x: mx.array, axis: int, kernel: int, stride: int, dilation: int
     if kernel > 3 and _is_separate(kernel, stride, dilation, count, x.shape[axis + 1]):
         axes = [(1, 1, length) for length in x.shape[1:4]]
         axes[axis] = kernel, stride, count
-        return _applied(_reduction(x.shape, tuple(axes)), x)
+        return applied(_reduction(x.shape, tuple(axes)), x)
     covered = 1  # elements of each set whose maximum is in ``x``
     while kernel > covered * _MERGED * min(stride, 4):
         apart = covered * dilation
