@@ -40,6 +40,16 @@ def message(caller: str, name: str, needed: str, got: Any) -> str:
     return f"[{caller}] '{name}' must {needed} but got {short_repr(got)}."
 
 
+def wrong_type(caller: str, name: str, needed: str, got: Any) -> TypeError:
+    """The error for a size of a wrong type: arrays of sizes, of MLX or NumPy, are not evaluated."""
+    hint = ""
+    if getattr(got, "ndim", 0) == 1 and "int" in str(getattr(got, "dtype", "")):
+        hint = f" If these are the sizes, pass {name}=tuple({name}.tolist())."
+    elif isinstance(got, mx.array) and got.ndim > 1 and name == "output_size":
+        hint = f" Pass its shape: {name}={got.shape}."
+    return TypeError(message(caller, name, needed, got) + hint)
+
+
 def check_value_array(caller: str, x: Any) -> None:
     """Check the array of values to be pooled or unpooled."""
     if not isinstance(x, mx.array):
@@ -103,7 +113,7 @@ def integers(caller: str, name: str, value: Any, count: int, least: int) -> tupl
     needed = "be an integer" + (f" or a tuple of {count} integers" if count > 1 else "")
     numbers = all_integers(sequence(value, count))
     if numbers is None:
-        raise TypeError(message(caller, name, needed, value))
+        raise wrong_type(caller, name, needed, value)
     if len(numbers) != count:
         raise ValueError(message(caller, name, needed, value))
     if min(numbers) < least:
@@ -122,7 +132,9 @@ def padding_pairs(caller: str, value: Any, count: int) -> tuple[tuple[int, int],
     if numbers is None or [*map(len, pairs)] != [2] * count:
         several = f"a tuple of {count} integers or pairs (before, after)"
         needed = f"be an integer, 'same', 'valid' or {several if count > 1 else '((before, after),)'}"
-        raise (TypeError if numbers is None else ValueError)(message(caller, "padding", needed, value))
+        if numbers is None:
+            raise wrong_type(caller, "padding", needed, value)
+        raise ValueError(message(caller, "padding", needed, value))
     if min(numbers) < 0:
         raise ValueError(message(caller, "padding", "be 0 or more", value))
     _check_lengths(caller, "padding", value, numbers)
@@ -180,9 +192,7 @@ def shape(caller: str, name: str, value: Any, rank: int = 1) -> tuple[int, ...]:
         return value  # the usual case, fast
     numbers = all_integers(sequence(value, rank))
     if numbers is None:
-        hint = f" Pass its shape: {name}={value.shape}." if isinstance(value, mx.array) else ""
-        needed = "be an integer or a tuple of integers"
-        raise TypeError(message(caller, name, needed, value) + hint)
+        raise wrong_type(caller, name, "be an integer or a tuple of integers", value)
     _check_lengths(caller, name, value, numbers)
     return numbers
 

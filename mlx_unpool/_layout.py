@@ -112,10 +112,11 @@ class Plan:
         """The error about arrays that are too large for the CPU, in so many examples of ``mx.vmap``."""
         name = self.enlarging if prod(self.shape) > prod(self.folded) else "x"
         mapped = f" in {examples} examples of mx.vmap" if examples > 1 else ""
+        shapes = f"{self.layout.shape(self.folded[1:4])} and {self.shape}{mapped}"
         return ValueError(
             f"[{self.caller}] '{name}' must give arrays of fewer than 2^31 elements on the CPU, with the "
-            f"padding and one extra position per plane, but got the shapes {self.folded} and {self.shape}"
-            f"{mapped}. Use fewer images per call, or a GPU."
+            f"padding and one extra position per plane, but got the shapes {shapes}. Use fewer images per "
+            "call, or a GPU."
         )
 
 

@@ -71,7 +71,7 @@ class AdaptivePooling(Pooling):
         numbers = arguments.all_integers([n for n in given if n is not None])
         if numbers is None or output_size is None:
             needed = f"be an integer or a tuple of {rank} integers or Nones"
-            raise TypeError(arguments.message(caller, "output_size", needed, output_size))
+            raise arguments.wrong_type(caller, "output_size", needed, output_size)
         if len(given) != rank or not all(1 <= n <= LARGEST_AXIS for n in numbers):
             needed = f"be an integer or a tuple of {rank}, each 1 or more and below 2^31, or None,"
             raise ValueError(arguments.message(caller, "output_size", needed, output_size))

@@ -7,6 +7,10 @@ vectorises or at least runs without branches. Slower, or not usable:
   gathers with several index arrays; scatters where a product with a mask will do (``scatter_to_tiles``).
 - Comparing bits instead of testing for NaN: a wrong index if a window contains two equal NaNs.
 - ``mx.compile`` inside the library (see ``arrays.unfused``); one image at a time; packed indices of 2 bits.
+
+Each number that depends on the size of an array is a ``constant``, an array that is not a scalar. Inside a
+user's ``mx.compile``, MLX writes scalars into C++ source and calls the compiler for each new number, which
+takes half a second or more: every new image size would compile a pool again.
 """
 
 from __future__ import annotations
@@ -182,7 +186,7 @@ def _empty_windows(g: WindowGeometry) -> mx.array:
     for number, axis in enumerate(axes_of(g)):
         if axis.has_empty_windows:
             start = mx.arange(axis.count, dtype=mx.int64) * axis.stride - axis.padding
-            empty = (start < 0) & (start % axis.dilation >= axis.length)
+            empty = (start < 0) & (start % axis.dilation >= constant(axis.length, mx.int64))
             result = result | along(number, empty)
     return result
 

@@ -53,7 +53,7 @@ def _nearest_inside(axis: Axis) -> tuple[mx.array, mx.array]:
     """For each used row of an axis, the nearest row inside the plane and the distance as in ``used_rows``."""
     before, after, length, dilation = axis.before, axis.after, axis.length, axis.dilation
     if dilation > 1:
-        return _nearest_rows(axis, mx.arange(axis.first, axis.stop))
+        return _nearest_rows(axis, mx.arange(axis.first, axis.stop, dtype=mx.int64))
     # Uses no arithmetic, which mx.compile would pass to a C++ compiler.
     inside = mx.arange(max(axis.first, 0), min(axis.stop, length))
     rows = [mx.zeros(before, mx.int32), inside, mx.full(after, length - 1, mx.int32)]

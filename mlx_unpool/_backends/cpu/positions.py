@@ -1,14 +1,19 @@
 """Conversion of indices to element numbers, and scatters and gathers with them.
 
 MLX's scatters and gathers do not check bounds, so a caller's indices are brought into range first: an index
-outside the plane is replaced by a spare element after the plane. Time of unpooling with window indices on an
-AMD EPYC over that of this strategy:
+outside the plane is replaced by a spare element after the plane. The ways from indices to elements, and the
+time of unpooling on an AMD EPYC with flat indices instead of this way:
 
-| condition | strategy | without it |
-|---|---|---|
-| windows of up to 4 elements cover the plane | ``scatter_to_tiles`` | 8x112x112x64 1.5, 16x28x28x256 1.8 |
-| windows inside the plane | ``by_window``, not flat indices | 3/2: 8x57x57x64 14, 1x57x57x16 3.4 |
-| windows beyond it | ``_in_larger_plane``, not flat indices | 3/2: 8x56x56x64 12, 1x28x28x128 4.8 |
+| indices | windows | from a pool | from a caller |
+|---|---|---|---|
+| flat | any | ``by_number`` | ``by_number`` with spare elements |
+| window | inside the plane | ``by_window`` | the same; 3/2: 8x57x57x64 14, 1x57x57x16 3.4 |
+| window | beyond it, at most 8 times as far | ``by_window`` | ``_in_larger_plane``; 3/2: 8x56x56x64 12 |
+| window | beyond it, some empty | as from a caller | ``_in_larger_plane`` |
+| window | farther apart, or of more than 65,536 elements | ``by_window`` | flat indices, ``by_number`` |
+
+If small windows cover the plane, ``scatter_to_tiles`` needs no elements (without it: 8x112x112x64 1.5 times
+the time, 16x28x28x256 1.8).
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ import mlx.core as mx
 from ..._geometry import Geometry, Triple, WindowGeometry, pitches
 from ..._index_arithmetic import positions as flat_indices
 from ..._types import MAX_WINDOW_INDICES, TRAITS, is_window
-from .arrays import added, along, constant, narrowest, repeated, unfused
+from .arrays import LARGEST_RANGE, added, along, constant, narrowest, repeated, unfused
 from .axes import axes_of
 
 
@@ -145,8 +150,8 @@ def by_window(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
     """The positions of window indices; if ``is_checked``, of any indices of windows inside the plane."""
     channels = indices.shape[4]
     end = prod(g.size) * channels
-    last = end if is_checked else 0
-    elements = _elements(indices, g, g.size, channels, narrowest(end + last), last)
+    invalid = end if is_checked else None
+    elements = _elements(indices, g, g.size, channels, narrowest(end + (invalid or 0)), invalid)
     return _positions(elements, g.size, channels if is_checked else 0)
 
 
@@ -183,44 +188,45 @@ def _positions(elements: mx.array, size: Triple, spare: int = 0) -> Positions:
 
 
 def _elements(
-    indices: mx.array, g: WindowGeometry, size: Triple, channels: int, dtype: mx.Dtype, last: int = 0
+    indices: mx.array, g: WindowGeometry, size: Triple, channels: int, dtype: mx.Dtype, invalid: int | None
 ) -> mx.array:
     """The element of each window index in a plane of ``size``.
 
-    Unless ``last`` is 0, the plane starts with the first window, and invalid indices get at most ``last``.
+    Unless ``invalid`` is None, the plane starts with the first window, and invalid indices get that element.
     """
-    if last:
+    is_checked = invalid is not None
+    if is_checked:
         indices = mx.minimum(indices, min(g.window.elements, mx.iinfo(indices.dtype).max))
     steps = [pitch * channels for pitch in pitches(size)]
-    table = _element_table(g, steps, dtype, last)
+    table = _element_table(g, steps, dtype, invalid)
     position = mx.take_along_axis(table, indices.flatten(), axis=0).reshape(indices.shape)
+    firsts = [max(axis.first, 0) if is_checked else axis.first for axis in axes_of(g)]
     depth, height, width = (
-        along(n, starts((max(a.first, 0) if last else a.first) * step, a.stride * step, a.count, dtype))
-        for n, (a, step) in enumerate(zip(axes_of(g), steps))
+        along(n, starts(first * step, axis.stride * step, axis.count, dtype))
+        for n, (axis, first, step) in enumerate(zip(axes_of(g), firsts, steps))
     )
     position = position + (width + mx.arange(channels, dtype=dtype) if channels > 1 else width)
-    if indices.shape[1:3] != (1, 1) or any(axis.first for axis in axes_of(g)[:2]):
+    if indices.shape[1:3] != (1, 1) or any(firsts[:2]):
         position = position + (depth + height)
-    return mx.minimum(position, constant(last, dtype)) if last else position
+    return position if invalid is None else mx.minimum(position, constant(invalid, dtype))
 
 
-def _element_table(g: WindowGeometry, steps: Sequence[int], dtype: mx.Dtype, invalid: int) -> mx.array:
+def _element_table(g: WindowGeometry, steps: Sequence[int], dtype: mx.Dtype, invalid: int | None) -> mx.array:
     """The distance of every window element to the first used one.
 
-    It is ``invalid`` or more for unused elements. Unless 0, ``invalid`` is also the last entry.
+    Unused elements, and unless ``invalid`` is None one more at the end, have that distance or a larger one.
     """
+    outside = mx.array(invalid or 0, dtype)
     table = mx.zeros((), dtype)
     for axis, step in zip(axes_of(g), steps):
         if axis.kernel > 1:
             rows = starts(0, axis.dilation * step, axis.used, dtype)
             margins = axis.skipped, axis.kernel - axis.skipped - axis.used
             if any(margins):
-                rows = mx.pad(rows, margins, constant_values=mx.array(invalid, dtype))
+                rows = mx.pad(rows, margins, constant_values=outside)
             table = table[..., None] + rows
     table = table.flatten()
-    if invalid:
-        table = mx.pad(table, (0, 1), constant_values=mx.array(invalid, dtype))
-    return table
+    return table if invalid is None else mx.pad(table, (0, 1), constant_values=outside)
 
 
 def origins(g: WindowGeometry, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
@@ -236,10 +242,10 @@ def origins(g: WindowGeometry, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.ar
 def starts(first: int, step: int, count: int, dtype: mx.Dtype) -> mx.array:
     """``count`` numbers starting at ``first``, ``step`` apart; numbers outside the dtype wrap."""
     stop = first + count * step
-    if max(-first, stop) >= 2**53:  # mx.arange calculates with doubles
-        first, step = (n % 2 ** (8 * dtype.size) for n in (first, step))
-        return (
-            mx.arange(count, dtype=mx.int64) * constant(step, mx.int64) + constant(first, mx.int64)
-        ).astype(dtype)
-    fits = dtype.size < 8 and first >= -(2**31) and stop < 2**31
-    return mx.arange(first, stop, step, dtype=mx.int32 if fits else mx.int64).astype(dtype)
+    if max(-first, stop) < LARGEST_RANGE:
+        fits = dtype.size < 8 and first >= -(2**31) and stop < 2**31
+        return mx.arange(first, stop, step, dtype=mx.int32 if fits else mx.int64).astype(dtype)
+    # Equal modulo 2^32: the dtype has at most 32 bits, because a plane has fewer than 2^31 positions.
+    first, step = first % 2**32, step % 2**32
+    numbers = mx.arange(count, dtype=mx.int64) * constant(step, mx.int64)
+    return (numbers + constant(first, mx.int64)).astype(dtype)
