@@ -3,7 +3,6 @@
     python benchmarks/mlx_nn.py            measure and print the tables (about 3 minutes)
     python benchmarks/mlx_nn.py --store    the same, and store the run beside the last one
     python benchmarks/mlx_nn.py --quick    the same with small arrays, to check that the program runs
-    python benchmarks/mlx_nn.py --write    write the tables of docs/benchmarks.md
 
 The pages show the last two stored runs, of each row the one with the smaller ratio. The runs must be
 ten minutes apart. A cell says "machine busy" if the elapsed time is more than 15 % above the CPU time.
@@ -16,21 +15,16 @@ results/bytes.json.
 import math
 import statistics
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+import harness
 import mlx.core as mx
 import mlx.nn as nn
 import networks
-from harness import program, timing
 
 import mlx_unpool
 from mlx_unpool import benchmark
-
-PAGE = timing.ROOT / "docs" / "benchmarks.md"
-WRITE = "python benchmarks/mlx_nn.py --write"
-TURNS = 3  # of at least three runs each
 
 
 class Case(NamedTuple):
@@ -128,8 +122,8 @@ def measured(case: Case) -> dict[str, Any]:
     row: dict[str, Any] = {"case": case.name, "input": x.nbytes}
     for measure, of in MEASURES.items():
         functions = {who: of(pool) for who, pool in pools.items()}
-        runs = {who: lambda f=f: mx.eval(f(x)) for who, f in functions.items()}
-        row[measure] = timing.medians(runs, turns=TURNS)
+        runs = {who: lambda f=f: f(x) for who, f in functions.items()}
+        row[measure] = harness.medians(runs)
         row[f"memory, {measure}"] = {who: peak(run) for who, run in runs.items()}
     return row
 
@@ -141,7 +135,7 @@ def peak(run: Callable[[], Any]) -> float:
         mx.clear_cache()
         mx.reset_peak_memory()
         before = mx.get_active_memory()
-        run()
+        mx.eval(run())
         found.append(mx.get_peak_memory() - before)
     return statistics.median(found)
 
@@ -162,8 +156,7 @@ def trained(name: str, quick: bool) -> dict[str, Any]:
     models = {"ours": mlx_unpool.replace_max_pools(make()), "mlx.nn": make()}
     runs = {who: benchmark.training_step(model, x) for who, model in models.items()}
     runs["pools"] = lambda: [run() for run in backward]
-    evaluated = {who: lambda r=run: mx.eval(r()) for who, run in runs.items()}
-    return {"model": name, "shape": x.shape, "step": timing.medians(evaluated, 1, 0)}
+    return {"model": name, "shape": x.shape, "step": harness.medians(runs, 0)}
 
 
 def measure_all(quick: bool) -> list[dict[str, Any]]:
@@ -183,7 +176,7 @@ def confirmed(runs: list[dict[str, Any]], measure: str) -> list[dict[str, Any]]:
     """The rows with a measure: of each row that is quiet in all runs, the one with the smaller ratio."""
     found = []
     for rows in zip(*(run["rows"] for run in runs)):
-        if measure in rows[0] and all(timing.is_quiet(t) for r in rows for t in r[measure].values()):
+        if measure in rows[0] and all(harness.is_quiet(t) for r in rows for t in r[measure].values()):
             found.append(min(rows, key=lambda row: ratio(row, measure)))
     return found
 
@@ -203,12 +196,12 @@ def times_table(runs: list[dict[str, Any]]) -> str:
         for measure in MEASURES:
             row = found[measure].get(name)
             times = [in_ms(row[measure][who]) for who in ("mlx.nn", "ours")] if row else ["", ""]
-            line += [*times, timing.factor(ratio(row, measure)) if row else "machine busy"]
+            line += [*times, harness.factor(ratio(row, measure)) if row else "machine busy"]
         lines.append(line)
     header = ["times in ms"]
     for measure in MEASURES:
         header += [f"{measure}, `mlx.nn`", "`mlx_unpool`", "speed-up"]
-    return timing.table(header, lines)
+    return harness.table(header, lines)
 
 
 def memory_table(runs: list[dict[str, Any]]) -> str:
@@ -221,7 +214,7 @@ def memory_table(runs: list[dict[str, Any]]) -> str:
     header = ["memory in MB", "input"]
     for measure in MEASURES:
         header += [f"{measure}, `mlx.nn`", "`mlx_unpool`"]
-    return timing.table(header, lines)
+    return harness.table(header, lines)
 
 
 def steps_table(runs: list[dict[str, Any]]) -> str:
@@ -234,13 +227,13 @@ def steps_table(runs: list[dict[str, Any]]) -> str:
         lines.append([NAMES[row["model"]], shape, f"{100 * share:.1f} %", *times])
         lines[-1].append(f"{ratio(row, 'step'):.2f}x")
     header = ["block or network", "input", "share of the pools in a step of `mlx.nn`"]
-    return timing.table([*header, "step in ms, `mlx.nn`", "`mlx_unpool`", "speed-up"], lines)
+    return harness.table([*header, "step in ms, `mlx.nn`", "`mlx_unpool`", "speed-up"], lines)
 
 
 def bytes_table(_: list[dict[str, Any]]) -> str:
     """Bytes of six layers, and how many kernels are launched for all."""
     lines, launches = [], []
-    for row in timing.load("bytes"):
+    for row in harness.load("bytes"):
         found = row["bytes"]
         ours, uncached, _ = found["ours"]
         line = [row["case"], *(f"{found[who][0] / 1e6:.1f}" for who in ("mlx.nn", "ours"))]
@@ -251,30 +244,17 @@ def bytes_table(_: list[dict[str, Any]]) -> str:
     header += ["ratio", "ratio, compiled", "ratio without a cache"]
     plain, compiled, ours = (" to ".join(map(str, sorted({min(n), max(n)}))) for n in zip(*launches))
     counts = f"Kernel launches: `mlx.nn` {plain}, compiled {compiled}; `mlx_unpool` {ours}."
-    return f"{timing.table(header, lines)}\n\n{counts}"
+    return f"{harness.table(header, lines)}\n\n{counts}"
 
 
 def machine(runs: list[dict[str, Any]]) -> str:
     """The machine and the version of MLX."""
-    return timing.description(runs, "mlx")
+    return harness.description(runs, "mlx")
 
 
 TABLES = {"machine": machine, "times": times_table, "steps": steps_table}
 TABLES |= {"memory": memory_table, "bytes": bytes_table}
 
 
-def pages(runs: list[dict[str, Any]]) -> dict[Path, str]:
-    """The text of each page with the tables of these runs."""
-    page = PAGE.read_text()
-    for name, table in TABLES.items():
-        page = timing.put(page, f"{WRITE}: {name}", table(runs))
-    return {PAGE: page}
-
-
-def report(run: dict[str, Any]) -> str:
-    """All tables."""
-    return "\n\n".join(table([run]) for table in TABLES.values())
-
-
 if __name__ == "__main__":
-    program.main("mlx_nn", __doc__, measure_all, report, lambda: pages(timing.two_runs("mlx_nn")))
+    harness.main("mlx_nn", __doc__, measure_all, TABLES)

@@ -16,6 +16,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from operator import sub
 from typing import Any, NamedTuple
 
 import mlx.core as mx
@@ -38,6 +39,7 @@ _CASES = {  # name: class, kernel_size, stride and padding, shape of one image
 _GPU_BATCH = 16  # 50 MB, so that a pass takes longer than building its graph
 _TURNS = 5  # measurements per median
 _WARM_UP = 1.0  # seconds, enough for a GPU to raise its clock rate
+Times = list[float]  # elapsed time and CPU time of all threads, in seconds
 _NOISE = 1.3  # highest ratio of a row divided by its lowest, above which there is a warning
 
 
@@ -52,19 +54,36 @@ def keep_free_buffers(least: int = 2**30) -> int:
     return limit
 
 
-def seconds_per_call(run: Callable[[], Any], seconds: float) -> float:
-    """Mean time per call over ``seconds``. The next call is built and queued while one is running."""
+def time_per_call(run: Callable[[], Any], seconds: float, ahead: bool) -> Times:
+    """Median time and mean CPU time per call over ``seconds``.
+
+    ``ahead``: whether the next call is built and queued while one is running.
+    """
     running = run()
-    mx.eval(running)
-    calls, start = 0, time.perf_counter()
-    while calls == 0 or time.perf_counter() - start < seconds:
+    (mx.async_eval if ahead else mx.eval)(running)
+    ends, cpu_start = [time.perf_counter()], time.process_time()
+    while len(ends) == 1 or ends[-1] - ends[0] < seconds:
         queued = run()
         mx.async_eval(queued)
-        mx.eval(running)
+        mx.eval(running if ahead else queued)
         running = queued
-        calls += 1
+        ends.append(time.perf_counter())
+    cpu = time.process_time() - cpu_start
     mx.eval(running)
-    return (time.perf_counter() - start) / calls
+    return [statistics.median(map(sub, ends[1:], ends)), cpu / (len(ends) - 1)]
+
+
+def in_turns(
+    runs: dict[str, Callable[[], Any]], seconds: float, turns: int = _TURNS, ahead: bool = True
+) -> dict[str, list[Times]]:
+    """The times per call of functions that take turns of ``seconds`` each."""
+    found = [[time_per_call(run, seconds, ahead) for run in runs.values()] for _ in range(turns)]
+    return dict(zip(runs, map(list, zip(*found))))
+
+
+def medians(times: list[Times]) -> Times:
+    """The median of the elapsed times, and that of the CPU times."""
+    return [statistics.median(kind) for kind in zip(*times)]
 
 
 class Comparison(NamedTuple):
@@ -86,9 +105,9 @@ class Comparison(NamedTuple):
 
 def compared(ours: Callable[[], Any], theirs: Callable[[], Any], seconds: float) -> Comparison:
     """Compare the time per call of two functions, which take turns of ``seconds`` each."""
-    turns = [[seconds_per_call(run, seconds) for run in (ours, theirs)] for _ in range(_TURNS)]
-    ratios = sorted(their_time / our_time for our_time, their_time in turns)
-    our_median, their_median = map(statistics.median, zip(*turns))
+    times = in_turns({"ours": ours, "theirs": theirs}, seconds)
+    ratios = sorted(their_time[0] / our_time[0] for our_time, their_time in zip(*times.values()))
+    our_median, their_median = (medians(each)[0] for each in times.values())
     return Comparison(our_median, their_median, ratios)
 
 
@@ -160,7 +179,7 @@ def compare_windows(on_gpu: bool, seconds: float) -> list[str]:
     columns = (f" {name}, mlx.nn / mlx_unpool | GB/s | mlx.nn GB/s |" for name in measures)
     print("| window | input |", *columns, "\n", "|---" * 8, "|", sep="")
     x = mx.random.normal((batch, 112, 112, 64))
-    seconds_per_call(lambda: x + 1, _WARM_UP if seconds else 0)
+    time_per_call(lambda: x + 1, _WARM_UP if seconds else 0, True)
     for name, (layer, window, shape) in _CASES.items():
         x = mx.random.normal((batch, *shape))
         ours, theirs = (getattr(library, layer)(*window) for library in (pooling, nn))
@@ -174,7 +193,7 @@ def compare_windows(on_gpu: bool, seconds: float) -> list[str]:
                 noisy.append(f"{name} {kind}")
         print(f"| {' | '.join(cells)} |", flush=True)
         mx.clear_cache()
-    copy = statistics.median(seconds_per_call(lambda: x + 1, seconds) for _ in range(_TURNS))
+    copy = medians(in_turns({"copy": lambda: x + 1}, seconds)["copy"])[0]
     print(f"\nx + 1, for comparison: {2 * x.nbytes / copy / 1e9:.2f} GB/s.")
     return noisy
 
