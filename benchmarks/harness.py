@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mlx_unpool import benchmark
-from mlx_unpool.benchmark import Times
+from mlx_unpool.benchmark import Times, times_of
 
 ROOT = Path(__file__).parent.parent
 PAGE, RESULTS = ROOT / "docs" / "benchmarks.md", Path(__file__).parent / "results"
@@ -27,10 +27,19 @@ PACKAGES = ("mlx", "mlx-cpu", "mlx-cuda-13", "torch", "numpy", "mlx-unpool")
 Run = dict[str, Any]  # the machine, and the rows that were measured
 
 
-def medians(runs: dict[str, Callable[[], Any]], seconds: float = 0.1) -> dict[str, Times]:
-    """The median times of each function, each call built after the one before it."""
-    found = benchmark.in_turns(runs, seconds, turns=3, ahead=False)
-    return {name: benchmark.medians(times) for name, times in found.items()}
+def medians(rivals: dict[str, Callable[[], Any]], turns: int = 3, seconds: float = 0.03) -> dict[str, Times]:
+    """The median times of each function. The functions take turns.
+
+    In a turn, a function first runs for ``seconds`` (at least two runs) without counting. This fills the
+    caches again and wakes MLX's thread, which takes tens of milliseconds on a busy machine. Then it runs for
+    ``seconds`` (at least three runs) that count.
+    """
+    times: dict[str, list[Times]] = {name: [] for name in rivals}
+    for _ in range(turns):
+        for name, run in rivals.items():
+            times_of(run, seconds, 2)
+            times[name] += times_of(run, seconds, 3)
+    return {name: benchmark.medians(measured) for name, measured in times.items()}
 
 
 def is_quiet(times: Times) -> bool:

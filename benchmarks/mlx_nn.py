@@ -156,7 +156,7 @@ def trained(name: str, quick: bool) -> dict[str, Any]:
     models = {"ours": mlx_unpool.replace_max_pools(make()), "mlx.nn": make()}
     runs = {who: benchmark.training_step(model, x) for who, model in models.items()}
     runs["pools"] = lambda: [run() for run in backward]
-    return {"model": name, "shape": x.shape, "step": harness.medians(runs, 0)}
+    return {"model": name, "shape": x.shape, "step": harness.medians(runs, turns=1, seconds=0)}
 
 
 def measure_all(quick: bool) -> list[dict[str, Any]]:

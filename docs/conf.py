@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ copybutton_prompt_text = ">>> "
 
 templates_path = [str(FOLDER / "_templates")]
 autosummary_generate = ["docs/_templates/roots.rst"]  # with page.rst: docs/reference
+shutil.rmtree(FOLDER / "reference", ignore_errors=True)  # pages of names that are gone
 autosummary_ignore_module_all, autosummary_imported_members = False, True
 README = (FOLDER / "README.md").read_text()
 PUBLIC = {
@@ -50,7 +52,7 @@ autosummary_context = {  # names in the first column of its tables, and methods 
     "shown": ["__call__", *re.findall(r"`\.(\w+)", README)],
     "about": {name: inspect.getdoc(thing).split("\n\n")[0].split() for name, thing in PUBLIC.items()},
 }
-autodoc_typehints = "none"  # docstrings name the types
+autodoc_typehints, autodoc_typehints_description_target = "description", "documented"
 autodoc_member_order = "bysource"
 napoleon_use_ivar, napoleon_custom_sections = True, ["Shape"]
 

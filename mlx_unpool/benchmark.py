@@ -16,7 +16,6 @@ import os
 import statistics
 import time
 from collections.abc import Callable
-from operator import sub
 from typing import Any, NamedTuple
 
 import mlx.core as mx
@@ -54,31 +53,32 @@ def keep_free_buffers(least: int = 2**30) -> int:
     return limit
 
 
-def time_per_call(run: Callable[[], Any], seconds: float, ahead: bool) -> Times:
-    """Median time and mean CPU time per call over ``seconds``.
+def times_of(run: Callable[[], Any], seconds: float, least: int = 1, ahead: bool = False) -> list[Times]:
+    """The times of at least ``least`` calls, or of as many as fit into ``seconds``.
 
-    ``ahead``: whether the next call is built and queued while one is running.
+    ``ahead``: whether a call is built and queued while the one before it is running.
     """
-    running = run()
-    (mx.async_eval if ahead else mx.eval)(running)
-    ends, cpu_start = [time.perf_counter()], time.process_time()
-    while len(ends) == 1 or ends[-1] - ends[0] < seconds:
-        queued = run()
-        mx.async_eval(queued)
-        mx.eval(running if ahead else queued)
-        running = queued
-        ends.append(time.perf_counter())
-    cpu = time.process_time() - cpu_start
-    mx.eval(running)
-    return [statistics.median(map(sub, ends[1:], ends)), cpu / (len(ends) - 1)]
+    times: list[Times] = []
+    queued = run() if ahead else None
+    mx.async_eval(queued)
+    start, cpu_start = time.perf_counter(), time.process_time()
+    end = start + seconds
+    while len(times) < least or start < end:
+        called = run()
+        if ahead:
+            mx.async_eval(called)
+            called, queued = queued, called
+        mx.eval(called)
+        now, cpu_now = time.perf_counter(), time.process_time()
+        times.append([now - start, cpu_now - cpu_start])
+        start, cpu_start = now, cpu_now
+    mx.eval(queued)
+    return times
 
 
-def in_turns(
-    runs: dict[str, Callable[[], Any]], seconds: float, turns: int = _TURNS, ahead: bool = True
-) -> dict[str, list[Times]]:
-    """The times per call of functions that take turns of ``seconds`` each."""
-    found = [[time_per_call(run, seconds, ahead) for run in runs.values()] for _ in range(turns)]
-    return dict(zip(runs, map(list, zip(*found))))
+def seconds_per_call(run: Callable[[], Any], seconds: float) -> float:
+    """Median elapsed time per call, with the next call queued, so that a GPU never waits."""
+    return medians(times_of(run, seconds, ahead=True))[0]
 
 
 def medians(times: list[Times]) -> Times:
@@ -105,9 +105,9 @@ class Comparison(NamedTuple):
 
 def compared(ours: Callable[[], Any], theirs: Callable[[], Any], seconds: float) -> Comparison:
     """Compare the time per call of two functions, which take turns of ``seconds`` each."""
-    times = in_turns({"ours": ours, "theirs": theirs}, seconds)
-    ratios = sorted(their_time[0] / our_time[0] for our_time, their_time in zip(*times.values()))
-    our_median, their_median = (medians(each)[0] for each in times.values())
+    turns = [[seconds_per_call(run, seconds) for run in (ours, theirs)] for _ in range(_TURNS)]
+    ratios = sorted(their_time / our_time for our_time, their_time in turns)
+    our_median, their_median = map(statistics.median, zip(*turns))
     return Comparison(our_median, their_median, ratios)
 
 
@@ -179,7 +179,7 @@ def compare_windows(on_gpu: bool, seconds: float) -> list[str]:
     columns = (f" {name}, mlx.nn / mlx_unpool | GB/s | mlx.nn GB/s |" for name in measures)
     print("| window | input |", *columns, "\n", "|---" * 8, "|", sep="")
     x = mx.random.normal((batch, 112, 112, 64))
-    time_per_call(lambda: x + 1, _WARM_UP if seconds else 0, True)
+    seconds_per_call(lambda: x + 1, _WARM_UP if seconds else 0)
     for name, (layer, window, shape) in _CASES.items():
         x = mx.random.normal((batch, *shape))
         ours, theirs = (getattr(library, layer)(*window) for library in (pooling, nn))
@@ -193,7 +193,7 @@ def compare_windows(on_gpu: bool, seconds: float) -> list[str]:
                 noisy.append(f"{name} {kind}")
         print(f"| {' | '.join(cells)} |", flush=True)
         mx.clear_cache()
-    copy = medians(in_turns({"copy": lambda: x + 1}, seconds)["copy"])[0]
+    copy = statistics.median(seconds_per_call(lambda: x + 1, seconds) for _ in range(_TURNS))
     print(f"\nx + 1, for comparison: {2 * x.nbytes / copy / 1e9:.2f} GB/s.")
     return noisy
 

@@ -33,8 +33,8 @@ def times(monkeypatch):
 
     def replace(*seconds: float) -> None:
         left = list(seconds)
-        next_time = lambda *_: [left.pop(0) if len(left) > 1 else left[0]]
-        monkeypatch.setattr(benchmark, "time_per_call", next_time)
+        next_time = lambda *_: left.pop(0) if len(left) > 1 else left[0]
+        monkeypatch.setattr(benchmark, "seconds_per_call", next_time)
 
     return replace
 
@@ -92,19 +92,19 @@ def test_the_networks_are_those_of_the_papers(name):
 def test_training_steps_of_a_block_are_compared(monkeypatch, capsys):
     kinds = []
 
-    def time_per_call(step, *_):
+    def seconds_per_call(step, _):
         model = inspect.getclosurevars(step).nonlocals["model"]
         kind = next(type(m).__module__ for m in model.modules() if "MaxPool" in type(m).__name__)
         kinds.append(kind)
-        return [4 if kind.startswith("mlx.nn") else 3]
+        return 4 if kind.startswith("mlx.nn") else 3
 
-    monkeypatch.setattr(benchmark, "time_per_call", time_per_call)
+    monkeypatch.setattr(benchmark, "seconds_per_call", seconds_per_call)
     assert benchmark.compare_block(2, 0) == []
     assert kinds == ["mlx_unpool.pooling", "mlx.nn.layers.pooling"] * 5
     found = rows(capsys.readouterr().out)["SPPF block"]
     assert found == ["2x20x20x256", "4000", "3000", "1.33 (1.33 to 1.33)"]
     numbers = itertools.count(1)
-    monkeypatch.setattr(benchmark, "time_per_call", lambda *_: [next(numbers)])
+    monkeypatch.setattr(benchmark, "seconds_per_call", lambda *_: next(numbers))
     assert benchmark.compare_block(2, 0) == ["SPPF block"]  # ratios from 10 / 9 to 2
 
 

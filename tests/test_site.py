@@ -1,4 +1,4 @@
-"""The site builds without a warning, no link is dead, and the reference is complete."""
+"""The site builds without a warning, no link is dead, and the reference is complete and described."""
 
 import ast
 import html.parser
@@ -102,6 +102,8 @@ def test_the_tables_at_a_glance_are_complete():
     for package, names, about, arguments in rows:
         found[package] += names
         assert len(about) > 10, names
+        members = re.findall(r"`\.(\w+)", about)
+        assert not [m for m in members if not any(hasattr(getattr(package, name), m) for name in names)]
         for name in names:
             parameters = dict(inspect.signature(getattr(package, name)).parameters) if arguments else {}
             given = ast.parse(f"def f({arguments}): ...").body[0].args
@@ -130,6 +132,7 @@ def test_every_name_has_a_page_with_its_source_and_is_linked(site, pages):
         assert inspect.ismodule(thing) or "[source]" in text or inspect.ismethod(thing)
         assert not re.search(r":\w+:`", text)  # roles
         assert ":`" not in inspect.getdoc(thing)
+        assert len(re.findall(r'<meta content="([^"]{30,})" name="description"', text)) == 1, name
 
 
 def test_the_picture_of_unpooling_shows_what_the_library_computes():

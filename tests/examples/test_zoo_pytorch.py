@@ -2,6 +2,7 @@
 
 import functools
 import re
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
@@ -102,20 +103,20 @@ def test_a_part_of_the_weights_can_be_loaded():
         pytorch.load_state_dict(layer, {"weight": np.ones((3, 2)), "twin": np.zeros((3, 2))}, names.get)
 
 
-def test_the_example_of_a_port_on_the_page_agrees_with_pytorch():
-    page, names = (ROOT / "docs" / "porting.md").read_text(), {}
-    original, port, *others = re.findall(r"```py(?:thon)?\n(.*?)```", page, re.DOTALL)
-    comparison = next(code for code in others if "compare_port(" in code)
-    torch.manual_seed(0)
-    exec(original + port, names)
-    names |= {"original": names["TorchSegNet"]().eval(), "port": names["SegNet"]().eval()}
-    pytorch.load_state_dict(names["port"], names["original"].state_dict())
-    exec(comparison, names)
+def test_the_example_of_a_port_agrees_with_pytorch_and_is_the_one_of_the_page():
+    path = ROOT / "examples" / "port_segnet.py"
+    names = runpy.run_path(str(path))
     assert set(names["found"].gradients) == {name for name, _ in names["original"].named_parameters()}
     assert max(names["found"].gradients.values()) < 1e-5
+    page, script = (ROOT / "docs" / "porting.md").read_text(), path.read_text()
+    original, port, *others = re.findall(r"```py(?:thon)?\n(.*?)```", page, re.DOTALL)
+    comparison = next(code for code in others if "compare_port(" in code)
+    for code in (original, port.partition("\n\n\n")[2], *comparison.split("\n\n")):
+        assert code.strip() in script
     (changes,) = re.findall(r"```diff\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    for line in changes.splitlines()[:-1]:  # the last one loads the weights
-        parts = {"-": [original], "+": [port], " ": [original, port]}[line[0]]
+    before, after = script.split("\nclass SegNet(")
+    for line in changes.splitlines():
+        parts = {"-": [before], "+": [after], " ": [before, after]}[line[0]]
         assert all(line[1:] in map(str.strip, part.splitlines()) for part in parts), line
 
 
