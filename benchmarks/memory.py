@@ -58,16 +58,17 @@ def measure_all(quick: bool) -> list[dict[str, Any]]:
 
 
 def table(runs: list[harness.Run]) -> str:
-    """Peak memory in MB, with a column for each decoder."""
-    lines = []
-    for use in INPUTS:
-        rows = [row for row in runs[-1]["rows"] if row["use"] == use]
-        label = f"{use}, {'x'.join(map(str, rows[0]['shape']))}"
-        for count in ("resident", "allocated"):
-            figures = [f"{row[count] / 1e6:.0f}" for row in rows]
-            lines.append([f"{label}, {count}", *figures])
-    found = harness.table(["peak memory in MB", *NAMES.values()], lines)
-    return f"{found}\n\n{harness.description(runs, 'mlx')}"
+    """Peak memory in MB, resident and allocated, with a row for each decoder."""
+    found: dict[str, dict[str, Any]] = {name: {} for name in NAMES}
+    for row in runs[-1]["rows"]:
+        found[row["decoder"]][row["use"]] = row
+    first = next(iter(found.values()))
+    header = [f"{use}, {'x'.join(map(str, row['shape']))}" for use, row in first.items()]
+    lines = [
+        [NAMES[name], *(f"{r['resident'] / 1e6:.0f} / {r['allocated'] / 1e6:.0f}" for r in uses.values())]
+        for name, uses in found.items()
+    ]
+    return f"{harness.table(['', *header], lines)}\n\n{harness.description(runs, 'mlx')}"
 
 
 TABLES = {"table": table}

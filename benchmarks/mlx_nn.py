@@ -187,21 +187,21 @@ def in_ms(times: list[float]) -> str:
     return f"{time:.{max(0, 2 - math.floor(math.log10(time)))}f}"
 
 
+def both_times(row: dict[str, Any], measure: str) -> str:
+    """The times of mlx.nn and of this library in milliseconds."""
+    return " / ".join(in_ms(row[measure][who]) for who in ("mlx.nn", "ours"))
+
+
 def times_table(runs: list[dict[str, Any]]) -> str:
-    """Times of the layers in milliseconds, and their ratios."""
-    found = {m: {row["case"]: row for row in confirmed(runs, m)} for m in MEASURES}
-    lines = []
-    for name in [row["case"] for row in runs[-1]["rows"] if "input" in row]:
-        line = [name]
-        for measure in MEASURES:
-            row = found[measure].get(name)
-            times = [in_ms(row[measure][who]) for who in ("mlx.nn", "ours")] if row else ["", ""]
-            line += [*times, harness.factor(ratio(row, measure)) if row else "machine busy"]
-        lines.append(line)
-    header = ["times in ms"]
+    """Speed-ups and times of the layers."""
+    lines = {row["case"]: [row["case"]] for row in runs[-1]["rows"] if "input" in row}
     for measure in MEASURES:
-        header += [f"{measure}, `mlx.nn`", "`mlx_unpool`", "speed-up"]
-    return harness.table(header, lines)
+        found = {row["case"]: row for row in confirmed(runs, measure)}
+        for name, line in lines.items():
+            row = found.get(name)
+            speed_up = row and harness.factor(ratio(row, measure))
+            line.append(f"{speed_up} ({both_times(row, measure)})" if row else "machine busy")
+    return harness.table(["input, window", *MEASURES], list(lines.values()))
 
 
 def memory_table(runs: list[dict[str, Any]]) -> str:
@@ -209,12 +209,10 @@ def memory_table(runs: list[dict[str, Any]]) -> str:
     lines = []
     for row in runs[-1]["rows"]:
         if "input" in row and row["case"] in MEMORY:
-            sizes = [row[f"memory, {m}"][who] for m in MEASURES for who in ("mlx.nn", "ours")]
-            lines.append([row["case"], *(f"{size / 1e6:.2f}" for size in (row["input"], *sizes))])
-    header = ["memory in MB", "input"]
-    for measure in MEASURES:
-        header += [f"{measure}, `mlx.nn`", "`mlx_unpool`"]
-    return harness.table(header, lines)
+            lines.append([f"{row['case']}: {row['input'] / 1e6:.1f}"])
+            for found in (row[f"memory, {measure}"] for measure in MEASURES):
+                lines[-1].append(f"{found['mlx.nn'] / 1e6:.1f} / {found['ours'] / 1e6:.1f}")
+    return harness.table(["input, window: size of the input", *MEASURES], lines)
 
 
 def steps_table(runs: list[dict[str, Any]]) -> str:
@@ -222,12 +220,10 @@ def steps_table(runs: list[dict[str, Any]]) -> str:
     lines = []
     for row in confirmed(runs, "step"):
         share = row["step"]["pools"][0] / row["step"]["mlx.nn"][0]
-        times = [in_ms(row["step"][who]) for who in ("mlx.nn", "ours")]
-        shape = "x".join(map(str, row["shape"]))
-        lines.append([NAMES[row["model"]], shape, f"{100 * share:.1f} %", *times])
-        lines[-1].append(f"{ratio(row, 'step'):.2f}x")
-    header = ["block or network", "input", "share of the pools in a step of `mlx.nn`"]
-    return harness.table([*header, "step in ms, `mlx.nn`", "`mlx_unpool`", "speed-up"], lines)
+        name = f"{NAMES[row['model']]}, {'x'.join(map(str, row['shape']))}"
+        step = f"{ratio(row, 'step'):.2f}x ({both_times(row, 'step')})"
+        lines.append([name, f"{100 * share:.1f} %", step])
+    return harness.table(["block or network, input", "pools", "step"], lines)
 
 
 def bytes_table(_: list[dict[str, Any]]) -> str:
@@ -236,12 +232,13 @@ def bytes_table(_: list[dict[str, Any]]) -> str:
     for row in harness.load("bytes"):
         found = row["bytes"]
         ours, uncached, _ = found["ours"]
-        line = [row["case"], *(f"{found[who][0] / 1e6:.1f}" for who in ("mlx.nn", "ours"))]
-        line += [f"{found[who][0] / ours:.1f}" for who in ("mlx.nn", "mlx.nn, compiled")]
-        lines += [[*line, f"{found['mlx.nn'][1] / uncached:.1f}"]] if row["case"] in SIX else []
+        sizes = " / ".join(f"{found[who][0] / 1e6:.1f}" for who in ("mlx.nn", "ours"))
+        ratios = [found[who][0] / ours for who in ("mlx.nn", "mlx.nn, compiled")]
+        ratios.append(found["mlx.nn"][1] / uncached)
+        if row["case"] in SIX:
+            lines.append([row["case"], sizes, " / ".join(f"{ratio:.1f}" for ratio in ratios)])
         launches.append([cost[2] for cost in found.values()])
-    header = ["forward and gradient", "MB, `mlx.nn`", "MB, `mlx_unpool`"]
-    header += ["ratio", "ratio, compiled", "ratio without a cache"]
+    header = ["window", "MB, `mlx.nn` / `mlx_unpool`", "ratio / compiled / without a cache"]
     plain, compiled, ours = (" to ".join(map(str, sorted({min(n), max(n)}))) for n in zip(*launches))
     counts = f"Kernel launches: `mlx.nn` {plain}, compiled {compiled}; `mlx_unpool` {ours}."
     return f"{harness.table(header, lines)}\n\n{counts}"

@@ -130,16 +130,18 @@ def ratio(row: dict[str, Any], ours: str, theirs: str) -> float:
 
 
 def table(runs: list[harness.Run]) -> str:
-    """The speed-ups: the smaller one of the runs."""
-    devices = dict.fromkeys(name.split(", ")[1] for name in runs[-1]["rows"][0]["seconds"] if ", " in name)
-    columns = [(f, f"{layout}, {d}") for d in devices for layout in LAYOUTS for f in FORMATS]
+    """The speed-ups with each index format: the smaller one of the runs."""
+    columns = [name for name in runs[-1]["rows"][0]["seconds"] if ", " in name]
     lines = []
     for rows in zip(*(run["rows"] for run in runs)):
-        found = [[ratio(row, *column) for row in rows] for column in columns]
-        cells = ["machine busy" if any(map(math.isnan, r)) else harness.factor(min(r)) for r in found]
-        lines.append([rows[0]["operation"], rows[0]["window"], *cells])
-    header = [f"{ours} indices, PyTorch {theirs.removesuffix(', cpu')}" for ours, theirs in columns]
-    found = harness.table(["operation", "window", *header], lines)
+        lines.append([f"{rows[0]['operation']}, {rows[0]['window']}"])
+        for column in columns:
+            found = [[ratio(row, ours, column) for row in rows] for ours in FORMATS]
+            cells = ["machine busy" if any(map(math.isnan, r)) else harness.factor(min(r)) for r in found]
+            lines[-1].append(" / ".join(cells))
+    found = harness.table(
+        ["operation, window", *(f"PyTorch {c.removesuffix(', cpu')}" for c in columns)], lines
+    )
     return f"{found}\n\n{harness.description(runs, 'mlx', 'torch')}"
 
 
