@@ -62,13 +62,11 @@ def table(runs: list[harness.Run]) -> str:
     found: dict[str, dict[str, Any]] = {name: {} for name in NAMES}
     for row in runs[-1]["rows"]:
         found[row["decoder"]][row["use"]] = row
-    first = next(iter(found.values()))
-    header = [f"{use}, {'x'.join(map(str, row['shape']))}" for use, row in first.items()]
     lines = [
         [NAMES[name], *(f"{r['resident'] / 1e6:.0f} / {r['allocated'] / 1e6:.0f}" for r in uses.values())]
         for name, uses in found.items()
     ]
-    return f"{harness.table(['', *header], lines)}\n\n{harness.description(runs, 'mlx')}"
+    return f"{harness.table(['decoder', *INPUTS], lines)}\n\n{harness.description(runs, 'mlx')}"
 
 
 TABLES = {"table": table}
