@@ -71,6 +71,7 @@ def setup(app: Any) -> None:
     path2doc = Project.path2doc
     Project.path2doc = lambda *args: {"README": "index"}.get(path2doc(*args), path2doc(*args))
     app.connect("source-read", add_contents)
+    app.connect("autodoc-process-docstring", add_arguments, priority=400)  # before napoleon
     app.connect("doctree-read", link_names)
 
 
@@ -86,6 +87,15 @@ def add_contents(app: Any, docname: str, source: list[str]) -> None:
         source[0] += "\n".join(
             ["", "```{toctree}", ":hidden:", f":caption: {caption}", "", *entries, "```", ""]
         )
+
+
+def add_arguments(app: Any, kind: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Add the docstring of ``__init__``, after its first line, to the summary of a layer."""
+    words, text = "``__init__`` for the arguments; ", "\n".join(lines)
+    if kind == "class" and words in text:
+        summary, _, rest = text.replace(words, "").partition("\n\n")
+        arguments = inspect.getdoc(thing.__init__).partition("\n\n")[2]
+        lines[:] = f"{summary}\n\n{arguments}\n\n{rest}".splitlines()
 
 
 def link_names(app: Any, doctree: nodes.document) -> None:

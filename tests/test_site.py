@@ -124,6 +124,14 @@ def test_every_name_has_a_page_with_its_source_and_is_linked(site, pages):
         assert len(re.findall(r'<meta content="([^"]{30,})" name="description"', text)) == 1, name
 
 
+def test_the_page_of_a_layer_has_its_arguments_first(site):
+    text = (site / "docs/reference/mlx_unpool.MaxPool2d.html").read_text()
+    text = re.sub(r"<[^>]*>", "", text[text.index("<h1>") :])
+    sections = "stride Parameters padding Example Shape Example See.also __call__ Parameters Returns Raises"
+    assert re.search(r"\b.*?\b".join(sections.split()), text, re.DOTALL)
+    assert "__init__" not in text
+
+
 def test_the_picture_of_unpooling_shows_what_the_library_computes():
     picture = (ROOT / "docs" / "unpooling.svg").read_text()
     numbers = [int(number) for number in re.findall(r">(\d+)</text>", picture)]
