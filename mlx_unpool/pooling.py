@@ -184,7 +184,7 @@ class _MaxPool(PoolingLayer):
         index_format: IndexFormat = "flat",
         data_format: DataFormat = "channels_last",
     ) -> None:
-        """Create the layer. Attributes can be changed later; the next call checks them.
+        """Create the layer.
 
         The number of windows on a spatial axis of length ``L`` is::
 
@@ -200,10 +200,14 @@ class _MaxPool(PoolingLayer):
         Args:
             kernel_size (int or tuple of int): Size of the window.
             stride (int or tuple of int, optional): Distance between windows. Default: ``kernel_size``.
-            padding (int, tuple or str): Implicit padding, on each side less than the dilated window: an
-                integer for all sides, or a tuple with an integer or a pair ``(before, after)`` per axis, such
-                as ``((0, 1), 2)`` in 2-D and ``((0, 1),)`` in 1-D. ``"same"``: ``ceil(L / stride)`` windows,
-                as in TensorFlow, with the smaller half of the padding before the axis. ``"valid"``: 0.
+            padding (int, tuple or str): Implicit padding, on each side less than the dilated window:
+
+                - an integer for all sides;
+                - a tuple with an integer or a pair ``(before, after)`` per axis: ``((0, 1), 2)`` in 2-D,
+                  ``((0, 1),)`` in 1-D;
+                - ``"same"``: ``ceil(L / stride)`` windows, as in TensorFlow, with the smaller half of the
+                  padding before the axis;
+                - ``"valid"``: 0.
             dilation (int or tuple of int): Distance between the elements of a window.
             ceil_mode (bool): Round the pooled size up instead of down.
             return_indices (bool): Return ``(values, indices)``, for an unpooling layer.
@@ -215,6 +219,7 @@ class _MaxPool(PoolingLayer):
         The input can have any floating-point or integer dtype (float64 only on the CPU).
         Values have the same dtype. Flat indices are int32 (int64 for planes of 2^31 positions or more, which
         only a GPU can pool). Window indices are uint8 (uint16 for windows of 257 to 65,536 elements).
+        Arguments are attributes, which can be changed; the next call checks them.
 
         Example:
             >>> pool = mlx_unpool.MaxPool2d(3, 2, padding=1, return_indices=True)

@@ -19,8 +19,8 @@ import mlx.core as mx
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
+import harness
 import mlx_nn
-from harness import timing
 
 # MLX primitives that return a view. Reshape and Flatten copy an array that is not contiguous.
 VIEWS = {"AsStrided", "Broadcast", "Copy", "ExpandDims", "Flatten", "Reshape", "Slice", "Split"}
@@ -99,7 +99,7 @@ def main() -> None:
     """Write the results, one case per line."""
     with mx.stream(mx.cpu):
         lines = [json.dumps(counted(case)) for case in mlx_nn.CASES]
-    (timing.RESULTS / "bytes.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
+    (harness.RESULTS / "bytes.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
 
 
 if __name__ == "__main__":

@@ -8,13 +8,11 @@ from typing import Any
 
 import count_bytes
 import emulator
-import memory
+import harness
 import mlx.core as mx
 import mlx_nn
 import numpy as np
-import ops
 import pytest
-from harness import timing
 
 import mlx_unpool
 from mlx_unpool import _backends
@@ -166,18 +164,13 @@ def test_views_read_no_bytes_and_their_readers_read_the_array_they_show():
 
 @pytest.mark.parametrize("case", mlx_nn.CASES[:3], ids=lambda case: case.name)
 def test_the_stored_bytes_are_those_of_the_kernels(case):
-    (stored,) = (row for row in timing.load("bytes") if row["case"] == case.name)
+    (stored,) = (row for row in harness.load("bytes") if row["case"] == case.name)
     with mx.stream(mx.cpu):
         assert json.loads(json.dumps(count_bytes.counted(case))) == stored, "run tests/metal/count_bytes.py"
 
 
-def test_the_pages_show_the_stored_results():
-    runs = timing.two_runs("mlx_nn")
-    for page, text in mlx_nn.pages(runs).items():
-        assert page.read_text() == text, "run: python benchmarks/mlx_nn.py --write"
-    assert ops.PAGE.read_text() == ops.pages(timing.two_runs("ops"))[ops.PAGE]
-    for page, text in memory.pages(timing.load("memory")[-1]).items():
-        assert page.read_text() == text, "run: python benchmarks/memory.py --write"
+def test_the_page_shows_the_stored_results():
+    assert harness.PAGE.read_text() == harness.page(), "run: python benchmarks/harness.py"
 
 
 def test_a_row_is_the_slower_of_two_runs_and_not_shown_if_the_machine_was_busy():
