@@ -24,7 +24,7 @@ import mlx.optimizers as optim
 
 from . import pooling
 from ._replace import replace_max_pools
-from ._report import device_name, print_versions, run_renamed
+from ._report import device_name, print_versions
 from .selftest import check
 
 _CASES = {  # name: class, kernel_size, stride and padding, shape of one image
@@ -224,4 +224,4 @@ def report(everything: bool = False, seconds: float = 0.1) -> int:
 
 
 if __name__ == "__main__":
-    run_renamed("benchmark", "benchmark")
+    raise SystemExit("Run it as a command: python -m mlx_unpool benchmark")

@@ -266,6 +266,32 @@ def test_layers_name_what_is_wrong_in_a_call():
             mlx_unpool.max_unpool2d(SQUARE, mx.zeros(shape, mx.int32), 2)
 
 
+SIZES = {  # calls, each with an array as one of its sizes
+    "kernel_size": [lambda n: mlx_unpool.max_pool2d(SQUARE, n), lambda n: mlx_unpool.MaxUnpool2d(n)],
+    "stride": [lambda n: mlx_unpool.max_pool2d(SQUARE, 2, n), lambda n: MaxPool2d(2, n)],
+    "padding": [lambda n: mlx_unpool.max_pool2d(SQUARE, 2, 2, n), lambda n: MaxUnpool2d(2, 2, n)],
+    "dilation": [lambda n: mlx_unpool.max_pool2d(SQUARE, 2, dilation=n)],
+    "output_size": [
+        lambda n: mlx_unpool.max_unpool2d(SQUARE, I32, 2, output_size=n),
+        lambda n: MaxUnpool2d(2)(SQUARE, I32, n),
+        lambda n: mlx_unpool.adaptive_max_pool2d(SQUARE, n),
+        lambda n: mlx_unpool.fractional_max_pool2d(SQUARE, 2, output_size=n),
+        lambda n: mlx_unpool.check_indices(I32, n),
+        lambda n: mlx_unpool.convert_indices(I32, "flat", "onnx", n),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_an_array_of_sizes_is_refused_without_evaluation(name):
+    for call in SIZES[name]:
+        for sizes in (mx.array([2, 2]), np.array([2, 2])):
+            # Inside mx.compile an evaluation would be another error.
+            function = lambda x, call=call, sizes=sizes: call(x if isinstance(sizes, mx.array) else sizes)
+            with pytest.raises(TypeError, match=rf"'{name}' must .* pass {name}=tuple\({name}.tolist\(\)\)"):
+                mx.compile(function)(mx.array([2, 2]))
+
+
 WIDE, POOLED = mx.zeros((2, 3, 20, 20)), mx.zeros((1, 16, 4, 4))
 POSITIONS, U = POOLED.astype(mx.int32), mx.zeros((1, 16, 2))
 OTHER_LAYOUTS = [
