@@ -26,8 +26,7 @@ from ._layout import Layout, Plan, layout_hint
 from ._types import MAX_WINDOW_INDICES, flat_dtype, window_dtype
 
 _REQUEST_CACHE_SIZE, _PLAN_CACHE_SIZE = 256, 1024
-_is_plain = {int, float, bool, str, type(None)}.issuperset
-_is_int = {int}.issuperset
+_PLAIN, _is_int = {int, float, bool, str, tuple, type(None)}, {int}.issuperset
 R = TypeVar("R", bound="Request")
 
 interned = lru_cache(_REQUEST_CACHE_SIZE)(lambda kind, *fields: kind(*fields))
@@ -42,26 +41,27 @@ def checked_once(of: Callable[..., R]) -> Callable[..., R]:
 
     @wraps(of)
     def request(*given: Any) -> R:
-        if not _is_plain(map(type, given)):
-            others = [value for value in given if not _is_plain((type(value),))]
-            if any(type(value) is not tuple or not _is_int(map(type, value)) for value in others):
-                return of(*given)
-        return kept(*given)
+        types = {*map(type, given)}
+        if tuple in types and not all(_is_int(map(type, n)) for n in given if type(n) is tuple):
+            return of(*given)
+        return (kept if types <= _PLAIN else of)(*given)
 
     return request
 
 
 @lru_cache(_PLAN_CACHE_SIZE)
-def cached_plan(request: Request, *shapes: tuple[int, ...] | None) -> Plan:
+def cached_plan(request: Request, is_gpu: bool, *shapes: tuple[int, ...] | None) -> Plan:
     """The plan of a request. Errors about shapes are raised here and never cached."""
     try:
-        return request.plan(*shapes)
+        plan = request.plan(*shapes)
     except ValueError as error:
         other = replace(request, channels_first=not request.channels_first)
         with suppress(ValueError):
             other.plan(*shapes)
             error.args = (f"{error}{layout_hint(other.channels_first)}",)
         raise
+    plan.check_planes(plan.folded[0] * plan.folded[4], is_gpu)
+    return plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,11 +77,6 @@ class Request:
     def plan(self, *shapes: Any) -> Plan:
         """The plan for arrays of these shapes."""
         raise NotImplementedError
-
-    def plan_of(self, layout: Layout, size: Triple, result: Triple, g: Geometry, dtype: mx.Dtype) -> Plan:
-        """The plan for a geometry; ``size`` and ``result``: of the planes before and after the call."""
-        shapes = layout.folded(size), layout.shape(result)
-        return Plan(self.caller, self.size_argument, layout, *shapes, g, dtype)
 
     def error(self, name: str, needed: str, got: Any) -> ValueError:
         """The error for an argument: what it must be, have or do, and what was passed."""
@@ -102,13 +97,6 @@ class Request:
             raise TypeError(f"[{self.caller}] 'x' {needed}, but got {x.dtype} on {stream}.")
         return target
 
-    def fitting_plan(self, target: Target, *shapes: tuple[int, ...] | None) -> Plan:
-        """The plan for arrays of these shapes, which must not be too large for the backend."""
-        plan = cached_plan(self, *shapes)
-        if plan.is_large and not target[1].is_gpu:
-            raise plan.too_large()
-        return plan
-
 
 @dataclass(frozen=True, eq=False)
 class Pooling(Request):
@@ -126,7 +114,7 @@ class Pooling(Request):
         see ``_bounds.py``) belong to random windows.
         """
         target = self.target(x, stream)
-        plan = self.fitting_plan(target, x.shape, *of_samples)
+        plan = cached_plan(self, target[1].is_gpu, x.shape, *of_samples)
         if stream is None and forced.get() is None:  # then the target has the current stream
             return self._run(x, target, plan, training, bounds)
         with mx.stream(target[0]):
@@ -151,7 +139,7 @@ class Pooling(Request):
             fits = g.window.elements <= MAX_WINDOW_INDICES and not self.return_indices
             if index_format == "window" or fits:
                 dtype = window_dtype(g.window.elements)
-        return self.plan_of(layout, g.size, g.pooled, g, dtype)
+        return Plan(self, layout, layout.folded(g.size), layout.shape(g.pooled), g, dtype)
 
     def nonempty_size(self, layout: Layout, shape: tuple[int, ...]) -> Triple:
         """The size of an input's planes, which must not be 0 on any axis."""

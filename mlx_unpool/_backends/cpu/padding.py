@@ -25,8 +25,8 @@ def used_rows(
     added to make it non-negative. None for an axis whose rows are all inside. Sparse axes and
     those in ``kept`` keep all their rows.
     """
-    axes = [None if a.is_inside or a.is_sparse or keep else a for a, keep in zip(axes_of(g), kept)]
-    if any(axis and (axis.before or axis.after) for axis in axes):
+    axes = [None if keep or axis.keeps_rows else axis for axis, keep in zip(axes_of(g), kept)]
+    if any(axis and axis.is_clamped for axis in axes):
         return _clamped(x, axes)
     if any(axes):
         x = x[(slice(None), *(slice(axis.first, axis.stop) if axis else slice(None) for axis in axes))]
