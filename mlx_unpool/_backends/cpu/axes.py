@@ -91,7 +91,7 @@ class Axis:
     @cached_property
     def is_kept(self) -> bool:
         """Whether window ``i`` covers only position ``i``, so that pooling this axis changes nothing."""
-        return self.is_inside and self.used == 1 and self.count == self.length
+        return self.is_inside and self.count == self.length
 
     @property
     def has_empty_windows(self) -> bool:
