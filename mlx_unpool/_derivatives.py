@@ -149,9 +149,7 @@ def _run(forward: Function, vjp: Function, jvp: Function, plan: Plan, target: Ta
     def run(*arrays):
         try:
             return forward(*map(hidden, arrays))
-        except (OverflowError, ValueError) as error:  # of MLX, about the length of an array
-            if backend.is_gpu:
-                raise
+        except OverflowError as error:  # of MLX, about the length of an array
             raise plan.too_large(arrays[0].shape[0] * arrays[0].shape[4]) from error
 
     def vmap(arrays, axes):

@@ -5,7 +5,8 @@ arrays to the method ``run``. Requests are interned: equal arguments give the sa
 geometries exist once per request and shape. So requests and geometries are compared by identity, and are
 fast keys of three bounded caches: 256 requests (twice: by the given arguments and by the checked ones), 1,024
 plans (by request and shapes), and 1,024 launches of each kernel (by geometry, shapes and dtypes; see
-``_backends/gpu.py``). The caches contain neither arrays nor streams.
+``_backends/gpu.py``), in whose place the CPU keeps 512 descriptions of axes and of reductions. The caches
+contain neither arrays nor streams.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, wraps
+from itertools import chain
 from typing import Any, ClassVar, TypeVar
 
 import mlx.core as mx
@@ -23,10 +25,10 @@ from . import _derivatives
 from ._backends import Target, forced, target_of
 from ._geometry import Geometry, Triple, WindowGeometry, untriple
 from ._layout import Layout, Plan, layout_hint
-from ._types import MAX_WINDOW_INDICES, flat_dtype, window_dtype
+from ._types import MAX_WINDOW_INDICES, TRAITS, flat_dtype, window_dtype
 
 _REQUEST_CACHE_SIZE, _PLAN_CACHE_SIZE = 256, 1024
-_PLAIN, _is_int = {int, float, bool, str, tuple, type(None)}, {int}.issuperset
+_is_plain, _is_int = {int, float, bool, str, type(None)}.issuperset, {int}.issuperset
 R = TypeVar("R", bound="Request")
 
 interned = lru_cache(_REQUEST_CACHE_SIZE)(lambda kind, *fields: kind(*fields))
@@ -41,10 +43,11 @@ def checked_once(of: Callable[..., R]) -> Callable[..., R]:
 
     @wraps(of)
     def request(*given: Any) -> R:
-        types = {*map(type, given)}
-        if tuple in types and not all(_is_int(map(type, n)) for n in given if type(n) is tuple):
-            return of(*given)
-        return (kept if types <= _PLAIN else of)(*given)
+        if not _is_plain(map(type, given)):
+            tuples = [value for value in given if not _is_plain((type(value),))]
+            if {*map(type, tuples)} != {tuple} or not _is_int(map(type, chain(*tuples))):
+                return of(*given)
+        return kept(*given)
 
     return request
 
@@ -88,7 +91,8 @@ class Request:
 
     def target(self, x: Any, stream: Any) -> Target:
         """Check ``x`` and ``stream``; return the stream and the backend of the call."""
-        arguments.check_value_array(self.caller, x)
+        if not isinstance(x, mx.array) or x.dtype not in TRAITS:
+            raise arguments.not_values(self.caller, x)
         if stream is not None:
             arguments.check_stream(self.caller, stream)
         target = stream, backend = target_of(stream)

@@ -112,7 +112,7 @@ class FractionalPooling(Pooling):
 
     def run_at(self, samples: Any, key: Any, x: Any, stream: Any, training: bool = True) -> Any:
         """Like ``run``; ``samples`` and ``key`` are ``random_samples`` and ``key`` of the call."""
-        arguments.check_value_array(self.caller, x)
+        self.target(x, stream)
         if samples is not None and key is not None:
             raise self.error("key", "be None if 'random_samples' is given", key)
         self._check_array("random_samples", "an array of floats", samples, is_float)

@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 
 from ..._geometry import Triple, WindowGeometry, pitches
 
-_CACHE_SIZE = 1024  # geometries
+_CACHE_SIZE = 512  # geometries
 
 
 @dataclass(frozen=True, eq=False)

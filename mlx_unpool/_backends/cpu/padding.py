@@ -12,6 +12,7 @@ from math import prod
 import mlx.core as mx
 
 from ..._geometry import WindowGeometry
+from ..._types import LARGEST_AXIS
 from .arrays import added, along, constant, gathered, position_dtype
 from .axes import Axis, axes_of
 
@@ -52,6 +53,8 @@ def _clamped(x: mx.array, axes: Sequence[Axis | None]) -> tuple[mx.array, list[m
 def _nearest_inside(axis: Axis) -> tuple[mx.array, mx.array]:
     """For each used row of an axis, the nearest row inside the plane and the distance as in ``used_rows``."""
     before, after, length, dilation = axis.before, axis.after, axis.length, axis.dilation
+    if axis.stop - axis.first > LARGEST_AXIS:
+        raise OverflowError(f"a copy with padding would have {axis.stop - axis.first} rows")
     if dilation > 1:
         return _nearest_rows(axis, mx.arange(axis.first, axis.stop, dtype=mx.int64))
     # Uses no arithmetic, which mx.compile would pass to a C++ compiler.

@@ -27,7 +27,7 @@ from .padding import rows_of_windows, used_rows
 
 _MANY_BYTES = 256  # of the channels at one position
 _MERGED = 6  # rows
-_CACHE_SIZE = 1024  # reductions
+_CACHE_SIZE = 512  # reductions
 Steps = list[Callable[[mx.array], mx.array]]
 
 
