@@ -24,7 +24,7 @@ with extra("examples"):
     import mlx_unpool_zoo as zoo
     import numpy as np
     from common.files import check_inputs, check_output_file, replacing
-    from common.images import read_image
+    from mlx_unpool_zoo.data.pictures import open_picture
     from mlx_unpool_zoo.hair_colour import COLOURS, brightness_of, colour_of, recoloured, table_of
     from mlx_unpool_zoo.pictures import array_of
     from PIL import Image
@@ -59,7 +59,7 @@ def outputs_of(paths: list[Path], output: Path | None) -> dict[Path, Path]:
 
 def recolour_photograph(model: zoo.HairSegmenter, path: Path, target: Path, colour: np.ndarray) -> str:
     """Write a photograph with another colour of the hair, and return a line about it."""
-    image = read_image(path)
+    image = open_picture(path)
     picture, start = array_of(image, "RGB"), time.perf_counter()
     mask = model.mask(picture)
     seconds, brightness = time.perf_counter() - start, brightness_of(picture, mask)

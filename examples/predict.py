@@ -22,11 +22,10 @@ with extra("examples"):
     import mlx.core as mx
     import mlx_unpool_zoo as zoo
     import numpy as np
-    from common.classes import palette
     from common.drawing import PICTURE_SUFFIXES, draw_rows, overlaid
     from common.files import check_inputs, check_output_file, replacing
-    from common.images import files_in, read_image
-    from mlx_unpool_zoo.pictures import array_of
+    from mlx_unpool_zoo.data.pictures import files_in, for_model
+    from mlx_unpool_zoo.data.tables import palette
     from mlx_unpool_zoo.pytorch import cut
     from PIL import Image
     from tqdm import tqdm
@@ -105,7 +104,7 @@ def main() -> int:
     failed = []
     for target, path in tqdm(pictures.items(), unit="image", disable=None):
         try:
-            image = read_image(path)
+            image = for_model(path, model.about.input)
             numbers = model.predict(image)
         except (ValueError, OSError) as error:
             failed.append(str(error) if str(path) in str(error) else f"{path}: {error}")
@@ -120,7 +119,7 @@ def main() -> int:
             labels.save(partial)
         tqdm.write(f"{path.name}: {', '.join(parts)}\nWrote {target}.")
         if len(columns["overlay"]) < ROWS:
-            image = Image.fromarray(array_of(image, "RGB", model.about.input.get("white_level")))
+            image = Image.fromarray(image)
             image.thumbnail((512, 512))
             picture = np.array(image)
             small = Image.fromarray(numbers.astype(np.int32)).resize(image.size, Image.Resampling.NEAREST)

@@ -41,11 +41,11 @@ with extra("examples"):
     from common.digit_scenes import SPLITS, DrawnScenes, scenes_to_evaluate
     from common.drawing import draw_rows, overlaid
     from common.files import check_output_folder, reserved, write_file
-    from common.folders import ENDINGS, folders_of, read_folders
-    from common.pictures import Pictures, described
+    from common.pictures import Pictures
     from common.training import adamw, train, weighted_cross_entropy
     from mlx.utils import tree_flatten
     from mlx_unpool_zoo.about import IMAGENET
+    from mlx_unpool_zoo.data import read
     from mlx_unpool_zoo.metrics import SCORES
     from mlx_unpool_zoo.published import PUBLISHED
     from mlx_unpool_zoo.pytorch import cut
@@ -148,17 +148,14 @@ def read_data(arguments: Namespace) -> dict[str, Pictures]:
         count = 5 if arguments.smoke else 100
         held = {split: scenes_to_evaluate(split, count) for split in SPLITS[1:]}
         return {"train": DrawnScenes([], held["test"].classes)} | held
-    ending = arguments.mask_ending
-    data = read_folders(arguments.data, arguments.side, arguments.classes, mask_ending=ending)
-    found, camvid = {"train": data}, folders_of(arguments.data)[0].name == "train"
-    for split, folder in (("validation", "val"), ("test", "test")):
-        folders = getattr(arguments, split)
-        if not folders and camvid and any((arguments.data[0] / (folder + end)).is_dir() for end in ENDINGS):
-            folders = folders_of(arguments.data, folder)
-        if folders:
-            found[split] = read_folders(folders, arguments.side, like=data, mask_ending=ending)
+    records = read(arguments.data, arguments.side, arguments.classes, mask_ending=arguments.mask_ending)
+    for split in SPLITS[1:]:
+        if folders := getattr(arguments, split):
+            options = {"like": records["train"], "mask_ending": arguments.mask_ending}
+            records[split] = read(folders, arguments.side, **options)["train"]
+    found = {split: Pictures.of(record) for split, record in records.items()}
     if "validation" not in found:
-        found["train"], found["validation"] = data.divided()
+        found["train"], found["validation"] = found["train"].divided()
     return found
 
 
@@ -182,9 +179,10 @@ def model_of(arguments: Namespace, data: Pictures) -> zoo.Model:
         model = zoo.from_pretrained(name, **options)
     model.about.classes = data.classes
     model.about.input["side"] = arguments.side
-    model.about.input.pop("white_level", None)
-    if data.white_level:
-        model.about.input["white_level"] = data.white_level
+    for key in ("white_level", "range"):
+        model.about.input.pop(key, None)
+    if data.ends:
+        model.about.input["range"] = data.ends
     source = " ".join(path.name for path in arguments.data or [Path("drawn digits")])
     model.about.source = f"trained by examples/train.py on {source}"
     return model
@@ -212,7 +210,6 @@ def main() -> int:
     arguments = parse_arguments()
     splits = read_data(arguments)
     splits["train"].class_weights()  # raises an error if no pixel counts
-    splits["train"].check_ignored(arguments.allow_absent_classes)
     runs = runs_of(arguments)
     if mx.distributed.init().rank() > 0:
         for run in runs.values():
@@ -250,9 +247,7 @@ def print_data(name: str, splits: dict[str, Pictures]) -> None:
     others = "".join(f", {len(splits[name].pairs)} for {name}" for name in SPLITS[1:] if name in splits)
     text = f"{name}: {count}{others}, {len(data.classes)} classes"
     text += f" ({cut([entry['name'] for entry in data.classes])})."
-    if data.white_level:
-        text += f" In images of more than 8 bits, white is {data.white_level:g}."
-    print(text, *described(splits), sep="\n", flush=True)
+    print(text, *(line for each in splits.values() for line in each.lines), sep="\n", flush=True)
 
 
 def draw_data(splits: dict[str, Pictures], path: Path) -> None:

@@ -14,7 +14,7 @@ from mlx_unpool_zoo import Model
 from scipy.ndimage import zoom
 from sklearn.datasets import load_digits, load_sample_image
 
-from common.classes import palette
+from mlx_unpool_zoo.data.tables import palette
 from common.pictures import Pictures
 
 DIGITS = (0, 1, 4, 7)  # four of ten, which a network learns to tell apart in half a minute

@@ -12,11 +12,11 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 from mlx_unpool_zoo import Model
+from mlx_unpool_zoo.data import Record
+from mlx_unpool_zoo.data.tables import IGNORED, is_ignored
 from mlx_unpool_zoo.metrics import boundary_f_score, confusion_matrix, iou
 from mlx_unpool_zoo.pytorch import cut
 
-from common.classes import IGNORED, is_ignored
-from common.masks import Meaning
 
 
 @dataclass
@@ -29,9 +29,13 @@ class Pictures:
 
     pairs: list[tuple[np.ndarray, np.ndarray]]
     classes: list[dict[str, Any]]
-    white_level: float | None = None
-    meaning: Meaning | None = None
-    source: str = ""
+    ends: list[float] | None = None
+    lines: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, record: Record) -> Pictures:
+        """The images of a split."""
+        return cls(record.pairs, record.meaning.classes, record.ends, record.lines())
 
     def divided(self, every: int = 5) -> tuple[Pictures, Pictures]:
         """The images without and with every fifth."""
@@ -40,7 +44,7 @@ class Pictures:
             raise ValueError(f"--validation is needed for fewer than {every} images, but there are {count}.")
         last = slice(every - 1, None, every)
         rest = [pair for n, pair in enumerate(self.pairs) if n % every != every - 1]
-        return replace(self, pairs=rest), replace(self, pairs=self.pairs[last])
+        return replace(self, pairs=rest), replace(self, pairs=self.pairs[last], lines=())
 
     def counts(self) -> np.ndarray:
         """The number of pixels (256) of each class index, and of those that are ignored."""
@@ -57,27 +61,6 @@ class Pictures:
         """The names of the classes that no pixel has, except those that are ignored."""
         counts = self.counts()
         return [c["name"] for n, c in enumerate(self.classes) if not counts[n] and not is_ignored(c)]
-
-    def check_ignored(self, allow_absent: bool = False) -> None:
-        """Raise ValueError if 255, which is ignored although no table says so, may stand for a class.
-
-        So it is if no pixel has some class (which may be allowed), or if 255 is never beside a number but 0.
-        """
-        if not self.meaning or not self.meaning.unlisted:
-            return
-        if (absent := self.absent_classes()) and not allow_absent:
-            raise ValueError(
-                f"no training mask has {cut(absent)}, while {self.counted()['ignored_share']:.1%} of the "
-                f"pixels are ignored, because they have 255. If 255 is {absent[0]}, give it this number in "
-                "the table of classes. If it means ignored, add the line '255 void 0 0 0' to the table, or "
-                "pass --allow-absent-classes."
-            )
-        if self.meaning.doubtful:
-            raise ValueError(
-                f"255 may be a class or mean ignored: {self.meaning.doubtful}, for example, has it beside 0, "
-                "and no mask has it beside another number. Pass --classes with a line for 255 "
-                "('255 void 0 0 0' if it means ignored)."
-            )
 
     def summary(self) -> str:
         """The number of images and a checksum of them and their masks."""
@@ -155,19 +138,3 @@ def stacked(planes: Sequence[np.ndarray]) -> np.ndarray:
     size = np.max([plane.shape for plane in planes], axis=0)
     padded = [np.pad(p, [(0, a - b) for a, b in zip(size, p.shape)], constant_values=IGNORED) for p in planes]
     return np.stack(padded)
-
-
-def described(splits: dict[str, Pictures]) -> list[str]:
-    """Lines that say which images, masks and classes there are, for a person who checks them."""
-    data, lines = splits["train"], []
-    if data.pairs:
-        counts = data.counts()
-        entries = [(n, entry) for n, entry in enumerate(data.classes) if not is_ignored(entry)]
-        labels = [f"{c['label']} " if c["name"] != str(c.get("label", c["name"])) else "" for _, c in entries]
-        shares = [f"{counts[n] / counts.sum():.1%}" for n in (*(n for n, _ in entries), IGNORED)]
-        named = cut([f"{a}{c['name']} {b}" for a, (_, c), b in zip(labels, entries, shares)])
-        lines = [data.source, f"Pixels for training: {named}; ignored {shares[-1]}."]
-    for split, pictures in splits.items():
-        if absent := pictures.absent_classes():
-            lines.append(f"Not in the {'training' if split == 'train' else split} masks: {cut(absent)}.")
-    return lines

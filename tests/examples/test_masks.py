@@ -19,7 +19,6 @@ TWO = [("road", None, [128, 64, 128]), ("traffic light", None, [250, 170, 30])]
 NUMBERED = [("road", 1, [128, 64, 128]), ("traffic light", 5, [250, 170, 30])]
 OBJECTS = '{"name": "road", "color": "#804080"%s}, {"name": "traffic light", "color": "#FAAA1E"%s}'
 IDS = ', "id": 1', ', "id": 5'
-LABEL = '<Label value="%s" background="%s"/>'  # of Label Studio
 BY_COLOUR = "255 80 0 fire\n0 160 255 sea\n0 0 0 rock\n"
 NAMED, LABELLED = ([(name, label, None) for (name, _, _), label in zip(TWO, x)] for x in ([None] * 2, (1, 5)))
 
@@ -64,11 +63,8 @@ def refused(error: pytest.ExceptionInfo, said: str) -> bool:
         ('{"road": [128, 64, 128], "traffic light": [250, 170, 30]}', TWO),  # Supervisely
         ('{"id2label": {"1": "road", "5": "traffic light"}, "label2id": {"road": 1}}', LABELLED),
         ("['road', 'traffic light']", NAMED),
-        (f"<L>{LABEL % ('road', '#804080')}{LABEL % ('traffic light', '#faaa1e')}</L>", TWO),
         ("class 0\nclass 1\n", [("class 0", None, None), ("class 1", None, None)]),
         ("0 lane 1\n1 lane 2\n", [("lane 1", 0, None), ("lane 2", 1, None)]),
-        ("road,red\nsea,blue", [("road", None, [255, 0, 0]), ("sea", None, [0, 0, 255])]),
-        ("wall, side\nsky", [("wall, side", None, None), ("sky", None, None)]),
         ("__ignore__\n_background_", [("__ignore__", -1, None), ("_background_", 0, None)]),
         ("name,trainId\nroad,0\nego,255\nsky,255", [("road", 0, None), ("ego", -1, None), ("sky", -1, None)]),
     ],
@@ -91,7 +87,6 @@ def test_tables_of_other_tools(text, classes, tmp_path):
         ("class\n0\n1", "'0' has numbers or a colour in place of a name."),
         ("road 0.5 0.2 0.5\nsky 0 0 1", "must have whole numbers, unlike '0.5'."),
         ("road 128 64 256\nsky 0 0 1", "three numbers from 0 to 255, unlike ['128', '64', '256']."),
-        ("128 64 128 255 road\n0 0 0 255 sky", "'128 64 128 255 road' may have a number and a colour, or "),
         ("name,id,trainId\nroad,7,0", "several columns of numbers, id and trainid: keep that of the masks."),
         ("Klasse;Rot\nroad;1", "in the same form in each line, unlike 'road;1'."),
         ("{\\rtf1 road", "cannot be read as JSON or YAML: "),

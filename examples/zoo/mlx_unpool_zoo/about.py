@@ -53,6 +53,7 @@ class Input(TypedDict, total=False):
     multiple_of: Annotated[int, Field(gt=0, le=4096)]
     side: PositiveInt
     white_level: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    range: list[float]  # the values that become black and white
     normalisation: Normalisation | None
 
 
