@@ -14,17 +14,17 @@ help: ## list these commands
 	@echo "Options of a program: make demo ARGS=\"--seeds 0 1 2\", make demo ARGS=--help"
 
 demo: $(VENV)/.examples ## train SegNets on digits over photographs (a minute or two); figure in demo/
-	$(RUN) examples/train.py --compare $(ARGS)
+	$(RUN) examples/compare_decoders.py --output demo $(ARGS)
 
 hair: $(VENV)/.video ## recolour hair, in a portrait or yours: ARGS="photo.jpg --colour copper"; writes demo/hair/
-	$(RUN) examples/hair.py $(ARGS)
+	$(RUN) -m mlx_unpool_zoo hair --output demo/hair $(ARGS)
 
 app: $(VENV)/.app ## open a page that recolours hair, also live: ARGS=FOLDER shows the classes of your model
-	$(RUN) -m mlx_unpool_zoo.app $(ARGS)
+	$(RUN) -m mlx_unpool_zoo app $(ARGS)
 
 # Further programs, each with a figure in demo/.
-train: $(VENV)/.examples ## train ENet on your images: ARGS="--data FOLDER" (without it, on drawn digits)
-	$(RUN) examples/train.py $(ARGS)
+train: $(VENV)/.train ## train ENet on your images: ARGS="--data FOLDER"
+	$(RUN) -m mlx_unpool_zoo train --output demo/train $(ARGS)
 
 notebooks: $(VENV)/.notebooks ## open the notebooks in JupyterLab
 	$(RUN) -m jupyterlab examples/notebooks
@@ -88,8 +88,10 @@ $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.examples: EXTRAS = examples
 $(VENV)/.examples: SIZE = 600 MB
-$(VENV)/.video: EXTRAS = examples,video
-$(VENV)/.video: SIZE = 800 MB
+$(VENV)/.video: EXTRAS = train,video
+$(VENV)/.video: SIZE = 500 MB
+$(VENV)/.train: EXTRAS = train
+$(VENV)/.train: SIZE = 300 MB
 $(VENV)/.app: EXTRAS = app
 $(VENV)/.app: SIZE = 200 MB
 $(VENV)/.check: EXTRAS = check

@@ -19,7 +19,7 @@ from typing_extensions import Self
 
 import mlx_unpool
 
-from . import pictures, pytorch, saving
+from . import inputs, pytorch, saving
 from .about import About, ConfigFile, check_about, in_one_line, naming
 from .checkpoints import arrays_of, config_of, cut, state_of
 from .published import PUBLISHED, published_folder
@@ -119,7 +119,7 @@ class Model(nn.Module):
 
     def check_input(self, x: mx.array) -> None:
         """Raise an error if an input is not an array of MLX with the shape (N, ..., channels)."""
-        pictures.check_input(x, type(self).__name__, self._inputs, self._smallest)
+        inputs.check_input(x, type(self).__name__, self._inputs, self._smallest)
 
     def preprocess(self, images: Any) -> mx.array:
         """Images as an input of the model, normalised and padded at the bottom and right.
@@ -152,13 +152,13 @@ class Model(nn.Module):
         (values, single), predictions = self._batch(images), []
         # A change of the mode would affect other threads that use the model.
         training = any(module.training for module in self.modules())
-        model: Any = pictures.copied(self).eval() if training else self
+        model: Any = inputs.copied(self).eval() if training else self
         for image in values:
-            small = pictures.reduced(image, self.about.input.get("side"))
+            small = inputs.reduced(image, self.about.input.get("side"))
             scores = model(model._normalised(small[None]), *args, **kwargs)
             kind = mx.uint8 if scores.shape[-1] <= 256 else mx.uint32
             classes = np.array(mx.argmax(scores[0], axis=-1).astype(kind))
-            predictions.append(pictures.enlarged(classes, small.shape, image.shape))
+            predictions.append(inputs.enlarged(classes, small.shape, image.shape))
         return predictions[0] if single else np.stack(predictions)
 
     def _batch(self, images: Any) -> tuple[np.ndarray, bool]:
@@ -166,12 +166,12 @@ class Model(nn.Module):
         self.check_about()
         white, modalities = self.about.input.get("white_level"), self.modalities if self.medical else 0
         kind, dims = type(self).__name__, self._inputs[1]
-        return pictures.batch_of(images, kind, self._pictures, dims, modalities, white)
+        return inputs.batch_of(images, kind, self._pictures, dims, modalities, white)
 
     def _normalised(self, values: np.ndarray) -> mx.array:
         """A batch as the model was trained on it, padded with its edges to a multiple of the size."""
         multiple, how = self.about.input.get("multiple_of", 1), self.about.input.get("normalisation")
-        values = pictures.normalised(values, self._inputs[1], multiple, how)
+        values = inputs.normalised(values, self._inputs[1], multiple, how)
         parameters = dict(tree_flatten(self.parameters())).values()
         dtype = next(v.dtype for v in parameters if mx.issubdtype(v.dtype, mx.floating))
         return mx.array(values).astype(dtype)

@@ -13,7 +13,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from ..classes import CAMVID
-from ..pictures import reduced
+from ..inputs import reduced
 from ..pytorch import cut
 from .layouts import Found, find
 from .masks import Mask, read_mask
