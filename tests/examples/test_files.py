@@ -214,7 +214,7 @@ def test_damaged_and_malicious_files_are_refused(tmp_path):
         (tmp_path / "x.npz").read_bytes(),
     ):
         path.write_bytes(wrong)
-        with pytest.raises(ValueError, match="^it is damaged[^\n]*$"):
+        with pytest.raises(ValueError, match=r"^it is damaged[^\n]*$"):
             load_arrays(path)
     assert not trace.exists()
     pickle.loads(payload)

@@ -60,9 +60,9 @@ PROGRAMS = sorted(path.stem for path in EXAMPLES.glob("*.py") if "run_program" i
 PACKAGES = {
     "train": ("matplotlib", "sklearn scipy nibabel nilearn"),
     "predict": ("matplotlib", "sklearn scipy nibabel nilearn"),
-    "hair": ("tqdm", "sklearn scipy nibabel nilearn matplotlib"),
+    "hair": ("tqdm", "sklearn scipy nibabel nilearn"),
     "app": ("PIL", "sklearn scipy nibabel nilearn matplotlib tqdm"),
-    "convert": ("safetensors", "sklearn scipy nibabel nilearn matplotlib tqdm"),
+    "convert": ("safetensors", "sklearn scipy nibabel nilearn matplotlib"),
     "compare_decoders": ("sklearn", "nibabel nilearn"),
     "export": ("safetensors", "sklearn scipy nibabel nilearn matplotlib"),
     "brain_segment": ("nilearn", ""),

@@ -26,7 +26,7 @@ def environment() -> dict[str, str]:
 
 
 def call(program: str, *options: object, status: int = 0) -> SimpleNamespace:
-    """Run a command of the zoo or an example program in this process, without the seconds that its imports take in another."""
+    """Run a command or an example program in this process, without the seconds of imports in another."""
     out, errors = io.StringIO(), io.StringIO()
     name = program.removesuffix(".py").rpartition(".")[2]
     words = [name, *map(str, options)]
