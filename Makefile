@@ -2,7 +2,9 @@
 # `make` alone lists all commands with their descriptions, the text after two hashes.
 .DEFAULT_GOAL := help
 PYTHON ?= python3
-VENV ?= .venv
+# The build of MLX on Linux: cpu, cuda12 or cuda13. Each has its own environment, because they replace each other's files.
+GPU ?= cpu
+VENV ?= .venv$(patsubst %,-%,$(filter-out cpu,$(GPU)))
 RUN := $(VENV)/bin/python
 
 .PHONY: help demo hair app train notebooks check test test-external test-emulated test-oldest fuzz lint docs dist bench clean
@@ -12,6 +14,7 @@ help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
 	    while IFS='|' read -r name text; do printf '%-22s %s\n' "$$name" "$$text"; done
 	@echo "Options of a program: make demo ARGS=\"--seeds 0 1 2\", make demo ARGS=--help"
+	@echo "On Linux with a GPU of NVIDIA: make demo GPU=cuda13 (or cuda12)"
 
 demo: $(VENV)/.examples ## train SegNets on digits over photographs (a minute or two); figure in demo/
 	$(RUN) examples/compare_decoders.py --output demo $(ARGS)
@@ -38,7 +41,7 @@ CORE := $(PARALLEL) $(foreach folder,metal cuda examples,--ignore tests/$(folder
 check: $(VENV)/.check ## the tests of the core only (20 seconds)
 	$(RUN) -m pytest -q $(CORE)
 
-test: $(VENV)/.test ## all tests that need neither PyTorch nor NVIDIA's compiler (3 minutes)
+test: $(VENV)/.test ## all tests that need neither PyTorch nor a compiler of kernels (3 minutes)
 	$(RUN) -m pytest $(PARALLEL)
 
 test-external: $(VENV)/.external ## the tests that need PyTorch, NVIDIA's compiler or Chromium
@@ -83,7 +86,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
 	@echo "Installing mlx_unpool[$(EXTRAS)] and what it needs in $(VENV)$(if $(SIZE), ($(SIZE) on Linux))"
-	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]" $(MLX)
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS),$(GPU)]" $(MLX)
 	@touch $@
 
 $(VENV)/.examples: EXTRAS = examples
@@ -98,7 +101,7 @@ $(VENV)/.check: EXTRAS = check
 $(VENV)/.check: SIZE = 200 MB
 $(VENV)/.test: EXTRAS = examples,test
 $(VENV)/.test: SIZE = 1.3 GB
-$(VENV)/.external: EXTRAS = examples,test,parity,cuda-check,browser
+$(VENV)/.external: EXTRAS = examples,test,parity,metal-check,cuda-check,browser
 $(VENV)/.notebooks: EXTRAS = notebooks
 $(VENV)/.lint: EXTRAS = lint
 $(VENV)/.docs: EXTRAS = docs,zoo
@@ -106,4 +109,4 @@ $(VENV)/.dist: EXTRAS = dist
 $(VENV)/.bench: EXTRAS = bench
 
 clean: ## remove the environments and everything that was built
-	rm -rf $(VENV) .venv-oldest demo build dist site docs/reference
+	rm -rf $(VENV) .venv-* demo build dist site docs/reference

@@ -160,10 +160,10 @@ class Page:
         self.worker = ThreadPoolExecutor(1)
         hair = self.view is Hair
         options: dict[str, Any] = {"side": SIDE, "colours": COLOURS if hair else {}}
-        options |= {"classes": [] if hair else model.about.classes, "portrait": not model.notice}
+        options |= {"classes": [] if hair else model.about.classes, "portrait": not model.facts.notice}
         texts = {
             "title": "Another colour of hair" if hair else f"Classes of {Path(path).name}",
-            "paper": " ".join(filter(None, (model.about.paper, model.notice, model.cpu_notice))),
+            "paper": " ".join(filter(None, (model.about.paper, model.facts.notice, model.facts.cpu_notice))),
             "device": str(mx.device_info().get("device_name", "CPU")),
             "options": json.dumps(options),
         }

@@ -25,8 +25,9 @@ from mlx.utils import tree_flatten
 
 from .. import MODELS, from_pytorch
 from ..about import IMAGENET, Plane, naming
-from ..checkpoints import cut, read_checkpoint
+from ..checkpoints import read_checkpoint
 from ..classes import read_classes
+from ..messages import cut
 
 
 def plane_of(path: Path, given: str | None = None) -> Any:
@@ -97,7 +98,7 @@ def convert(arguments: argparse.Namespace) -> str:
             model = from_pytorch(arguments.model, checkpoint, strict=strict, **dict(arguments.config))
         except ValueError as error:
             hint = " --no-strict leaves out arrays that are not used." * ("not used: " in str(error))
-            if absent := re.search("missing a required argument: '(\\w+)'", str(error)):
+            if absent := re.search("missing 1 required positional argument: '(\\w+)'", str(error)):
                 hint = f" Pass --config {absent[1]}=VALUE, for example --config num_classes=12."
             raise ValueError(f"{error}{hint}") from None
     about = model.about
@@ -105,7 +106,7 @@ def convert(arguments: argparse.Namespace) -> str:
         about.input["normalisation"] = IMAGENET if arguments.input == "normalised" else None
     if arguments.classes:
         about.classes = read_classes(arguments.classes)
-    if model.medical:
+    if model.facts.modalities:
         about.plane = plane
     about.source = arguments.source or source.name
     about.base_model = arguments.base_model

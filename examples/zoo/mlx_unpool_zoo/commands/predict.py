@@ -28,7 +28,7 @@ from ..data.pictures import files_in, for_model
 from ..data.tables import palette
 from ..drawing import PICTURE_SUFFIXES, draw_rows, overlaid
 from ..files import replacing
-from ..pytorch import cut
+from ..messages import cut
 from .outputs import check_inputs, check_output_file
 
 ROWS = 20  # of the picture
@@ -37,8 +37,8 @@ ROWS = 20  # of the picture
 def model_of(path: Path) -> zoo.Model:
     """A model that labels pictures, with names and colours for its classes."""
     model = zoo.from_pretrained(path)
-    channels, dims = model._pictures, model._inputs[1]
-    if channels not in (1, 3) or dims != 2 or model.medical:
+    channels, dims = model.picture_channels, model.dims
+    if channels not in (1, 3) or dims != 2 or model.facts.modalities:
         raise ValueError(
             f"{path} does not segment images: it is a {model.model_type}, {dims}-D, for {channels} channels. "
             "For scans of a head see brain_segment.py."
@@ -93,8 +93,10 @@ def main(words: Sequence[str] | None = None) -> int:
     check_output_file("--output", output, PICTURE_SUFFIXES)
     pictures = pictures_of(arguments.images, output)
     model = model_of(arguments.model)
-    slow = model.cpu_notice * (mx.default_device() == mx.cpu)
-    print(*filter(None, (model.notice, slow)), sep="\n", end="\n" * bool(model.notice), flush=True)
+    slow = model.facts.cpu_notice * (mx.default_device() == mx.cpu)
+    print(
+        *filter(None, (model.facts.notice, slow)), sep="\n", end="\n" * bool(model.facts.notice), flush=True
+    )
     classes = model.about.classes
     if arguments.side:
         model.about.input["side"] = arguments.side

@@ -35,9 +35,9 @@ from ..batches import Pictures
 from ..data import read
 from ..drawing import draw_rows, overlaid
 from ..files import write_file
+from ..messages import cut
 from ..metrics import SCORES
 from ..published import PUBLISHED
-from ..pytorch import cut
 from ..saving import WEIGHTS
 from ..segnet import DECODERS, NORMS
 from ..training import adamw, train, weighted_cross_entropy
@@ -128,7 +128,7 @@ def model_of(arguments: Namespace, data: Pictures) -> zoo.Model:
         raise ValueError(f"--model must be enet, segnet, hair or the folder of a model, but got {name}.")
     else:
         model = zoo.from_pretrained(name)
-        if (model._pictures, model._inputs[1]) != (3, 2):
+        if (model.picture_channels, model.dims) != (3, 2):
             raise ValueError(f"--model must segment RGB images, unlike {name}.")
         options = {"num_classes": count, "ignore_mismatched_sizes": True, "dtype": "float32"}
         model = zoo.from_pretrained(name, **options)

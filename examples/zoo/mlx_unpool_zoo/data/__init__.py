@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from ..classes import CAMVID
 from ..inputs import reduced
-from ..pytorch import cut
+from ..messages import cut
 from .layouts import Found, find
 from .masks import Mask, read_mask
 from .meaning import Meaning, meaning_of

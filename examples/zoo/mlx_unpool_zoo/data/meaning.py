@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..pytorch import cut
+from ..messages import cut
 from .masks import NONE, Mask, as_numbers, check_edges, text_of, total
 from .tables import IGNORED, completed, is_ignored
 

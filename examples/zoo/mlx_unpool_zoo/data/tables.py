@@ -17,7 +17,7 @@ import yaml
 from matplotlib import colormaps
 from PIL import ImageColor
 
-from ..pytorch import cut
+from ..messages import cut
 
 IGNORED = 255  # the class index of pixels that count neither in the loss nor in the metrics
 # Files that are read if they lie beside the masks: of this program, labelme, CVAT, CamVid, Kaggle, Roboflow
