@@ -16,7 +16,7 @@ from common.folders import read_folders
 from helpers.faults import contents
 from helpers.masks import BLOCKS, COLOURS, TRUTH, TURNED, write
 from helpers.programs import call
-from helpers.small_models import randomised, save_state, small_model
+from helpers.small_models import randomised, save_state, small_model, vgg16_state
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo.batches import Pictures
 from mlx_unpool_zoo.commands import train
@@ -168,16 +168,9 @@ def test_what_does_not_fit_is_named_before_training(tmp_path):
 
 def test_segnet_starts_from_the_weights_of_vgg16(tmp_path):
     """With the names of torchvision's ``vgg16_bn``, and an eighth of its channels."""
-    expected, target = randomised(zoo.SegNet.vgg16(12, width=1 / 8)), tmp_path / "start"
-    blocks = [block for stage in expected.encoder for block in stage.layers]
-    state = {"classifier.0.weight": mx.zeros((2, 2))}
-    for number, block in zip((0, 3, 7, 10, 14, 17, 20, 24, 27, 30, 34, 37, 40), blocks, strict=True):
-        state[f"features.{number}.weight"] = block.conv.weight.transpose(0, 3, 1, 2)
-        state[f"features.{number}.bias"] = block.conv.bias
-        state |= {f"features.{number + 1}.{name}": v for name, v in tree_flatten(block.norm.parameters())}
-        state[f"features.{number + 1}.num_batches_tracked"] = mx.array(7)
+    (expected, state), target = vgg16_state(), tmp_path / "start"
     source = save_state(tmp_path / "vgg16_bn.safetensors", state)
-    call("mlx_unpool_zoo.convert", "segnet", source, target, "--config", "num_classes=12")
+    call("convert", "segnet", source, target, "--config", "num_classes=3")
     model = zoo.from_pretrained(target)
     assert json.dumps(model.config) == json.dumps(expected.config)
     found, wanted = (dict(tree_flatten([s.parameters() for s in m.encoder])) for m in (model, expected))

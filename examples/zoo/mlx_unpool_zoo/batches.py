@@ -30,6 +30,7 @@ class Pictures:
     classes: list[dict[str, Any]]
     ends: list[float] | None = None
     lines: Sequence[str] = ()
+    weighted: bool = True
 
     @classmethod
     def of(cls, record: Record) -> Pictures:
@@ -67,28 +68,33 @@ class Pictures:
         return f"{len(self.pairs)} images with the checksum {sum_of:08x}"
 
     def class_weights(self) -> np.ndarray:
-        """The weight of each value of a pixel: ``1 / ln(1.02 + share)`` as in ENet's paper, 0 if ignored."""
+        """The weight of each value of a pixel in the loss, 0 if it is ignored.
+
+        If ``weighted``, that of a class is ``1 / ln(1.02 + share)`` as in ENet's paper, otherwise 1.
+        """
         counts = self.counts()
         if not counts[:IGNORED].any():
             raise ValueError("every pixel of the training images is ignored.")
-        weights = 1 / np.log(1.02 + counts / counts[:IGNORED].sum())
+        weights = 1 / np.log(1.02 + counts / counts[:IGNORED].sum()) if self.weighted else np.ones(256)
         weights[IGNORED] = 0
         return weights.astype(np.float32)
+
+    def crop_of(self, model: Model, crop: int | None) -> int:
+        """The side of training squares: ``crop``, or the median of the shorter sides, for the model."""
+        multiple = model.about.input.get("multiple_of") or 1
+        median = int(np.median([min(truth.shape) for _, truth in self.pairs]))
+        if crop and crop % multiple:
+            raise ValueError(f"--crop must be a multiple of {multiple} for this model, but got {crop}.")
+        return crop or max(multiple, median // multiple * multiple)
 
     def batches(
         self, model: Model, count: int, seed: int, crop: int | None = None
     ) -> Iterator[tuple[mx.array, ...]]:
         """Endless batches of inputs, classes and weights: squares of random images, half mirrored.
 
-        Their side is ``crop``, by default the median of the shorter sides. Smaller images are padded with
-        ignored pixels.
+        Their side is that of :meth:`crop_of`. Smaller images are padded with ignored pixels.
         """
-        random, multiple = np.random.default_rng(seed), model.about.input.get("multiple_of") or 1
-        weights = self.class_weights()
-        median = int(np.median([min(truth.shape) for _, truth in self.pairs]))
-        side = crop or max(multiple, median // multiple * multiple)
-        if side % multiple:
-            raise ValueError(f"--crop must be a multiple of {multiple} for this model, but got {crop}.")
+        random, weights, side = np.random.default_rng(seed), self.class_weights(), self.crop_of(model, crop)
         while True:
             parts = []
             for number in random.choice(len(self.pairs), count, replace=len(self.pairs) < count):

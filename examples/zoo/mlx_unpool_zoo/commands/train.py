@@ -30,17 +30,18 @@ import numpy as np
 
 import mlx_unpool_zoo as zoo
 
-from ..about import IMAGENET
+from ..about import IMAGENET, naming
 from ..batches import Pictures
+from ..checkpoints import read_checkpoint
 from ..data import read
 from ..drawing import draw_rows, overlaid
 from ..files import write_file
 from ..messages import cut
 from ..metrics import SCORES
-from ..published import PUBLISHED
+from ..published import ENCODERS, PUBLISHED, cache_folder, downloaded, file_of
 from ..saving import WEIGHTS
 from ..segnet import DECODERS, NORMS
-from ..training import adamw, train, weighted_cross_entropy
+from ..training import adamw, cost_of, duration, train, weighted_cross_entropy
 from .outputs import check_output_folder, reserved
 
 CHECKPOINT, LOG, METRICS = "checkpoint.safetensors", "log.csv", "metrics.json"
@@ -48,7 +49,8 @@ PREDICTIONS, DATA = "predictions.png", "data.png"
 FILES = (CHECKPOINT, LOG, METRICS, PREDICTIONS, DATA)  # of a run, besides the folder of the model
 SPLITS = ("train", "validation", "test")
 # Of settings_of.
-SETTINGS = ("model", "decoder", "decoder_kernel", "norm", "crop", "side", "batch", "seed", "learning_rate")
+SETTINGS = ("model", "encoder", "decoder", "decoder_kernel", "norm", "crop", "side", "batch", "seed")
+SETTINGS += ("learning_rate", "class_weights")
 COARSE_WEIGHT = 0.5  # of the loss of the coarse scores
 
 
@@ -65,7 +67,8 @@ def parse_arguments(words: Sequence[str] | None) -> Namespace:
     add("--mask-ending", help="how the names of masks end, if it is not clear, such as _labelIds")
     absent = "train although no pixel has some class, and pixels with 255 are ignored"
     add("--allow-absent-classes", action="store_true", help=absent)
-    add("--model", help="enet (default), segnet, or the folder of a model")
+    add("--model", help="enet (default), segnet, hair (the published network), or the folder of a model")
+    add("--encoder", choices=ENCODERS, help="for segnet: start from weights of ImageNet (528 MB)")
     add("--decoder", choices=DECODERS, help="for segnet (default: unpool)")
     add("--decoder-kernel", type=int, choices=(1, 3, 5, 7), help="kernel size, for segnet (default: 3)")
     add("--norm", choices=NORMS, help="for segnet, normalise over a batch (default) or each image")
@@ -74,6 +77,8 @@ def parse_arguments(words: Sequence[str] | None) -> Namespace:
     add("--steps", type=int, default=300, help="training steps (default: 300)")
     add("--batch", type=int, default=4, help="batch size over all processes (default: 4)")
     add("--learning-rate", type=float, default=0.01, help="peak learning rate (default: 0.01)")
+    weigh = "weigh all classes the same (default: 1 / ln(1.02 + share of the pixels))"
+    add("--class-weights", choices=("none",), help=weigh)
     add("--compile", action="store_true", help="compile the step (takes minutes on a CPU)")
     add("--seed", type=int, default=0, help="seed of weights and data (default: 0)")
     add("--save-every", type=int, default=100, help="steps between checkpoints (default: 100)")
@@ -85,11 +90,14 @@ def parse_arguments(words: Sequence[str] | None) -> Namespace:
     if arguments.smoke:
         arguments.steps = 3
     arguments.model = arguments.model or "enet"
-    if arguments.model == "segnet":
+    chosen = arguments.decoder or arguments.decoder_kernel or arguments.norm
+    if arguments.encoder and (arguments.model != "segnet" or chosen):
+        parser.error("--encoder needs --model segnet, without --decoder, --decoder-kernel and --norm")
+    if arguments.model == "segnet" and not arguments.encoder:
         arguments.decoder = arguments.decoder or "unpool"
         arguments.decoder_kernel = arguments.decoder_kernel or 3
         arguments.norm = arguments.norm or "batch"
-    elif arguments.decoder or arguments.decoder_kernel or arguments.norm:
+    elif chosen:
         parser.error("--decoder, --decoder-kernel and --norm need --model segnet")
     if min(arguments.steps, arguments.batch, arguments.save_every) < 1:
         parser.error("--steps, --batch and --save-every must be 1 or more")
@@ -111,6 +119,7 @@ def read_data(arguments: Namespace) -> dict[str, Pictures]:
     found = {split: Pictures.of(record) for split, record in records.items()}
     if "validation" not in found:
         found["train"], found["validation"] = found["train"].divided()
+    found["train"].weighted = arguments.class_weights != "none"
     return found
 
 
@@ -121,6 +130,8 @@ def model_of(arguments: Namespace, data: Pictures) -> zoo.Model:
     if name == "enet":
         model: zoo.Model = zoo.ENet(count)
         model.about.input["normalisation"] = IMAGENET
+    elif arguments.encoder:
+        model = pretrained_segnet(arguments, data)
     elif name == "segnet":
         options = {name: getattr(arguments, name) for name in ("decoder", "decoder_kernel", "norm")}
         model = zoo.SegNet(count, **options)
@@ -138,8 +149,34 @@ def model_of(arguments: Namespace, data: Pictures) -> zoo.Model:
         model.about.input.pop(key, None)
     if data.ends:
         model.about.input["range"] = data.ends
+    start = f", from {model.about.source}" * (model.about.source != "unknown")
     source = " ".join(path.name for path in arguments.data)
-    model.about.source = f"trained by python -m mlx_unpool_zoo train on {source}"
+    model.about.source = f"trained by python -m mlx_unpool_zoo train on {source}{start}"
+    return model
+
+
+def pretrained_segnet(arguments: Namespace, data: Pictures) -> zoo.Model:
+    """A SegNet whose encoder has published weights, which are downloaded at the first call."""
+    count, folder = len(data.classes), arguments.output / zoo.SegNet.model_type
+    if mx.distributed.init().rank() > 0:
+        return zoo.SegNet.vgg16(count)  # gets the weights of the first process
+    if arguments.resume and folder.exists():
+        return zoo.from_pretrained(folder)
+    name, entry, cache = arguments.encoder, ENCODERS[arguments.encoder], cache_folder()
+    if not file_of(name, entry, cache).exists():
+        model, crop = zoo.SegNet.vgg16(count), arguments.crop
+        seconds, octets = cost_of(model, data.crop_of(model, crop), arguments.batch)
+        time = f"{seconds:.2g} s, {duration(seconds * arguments.steps)} for all {arguments.steps}"
+        print(f"A step will take about {time}, and {octets / 2**30:.1f} GiB of memory.", flush=True)
+    file = downloaded(name, entry, cache)
+    mx.random.seed(arguments.seed)
+    with naming(file):
+        model = zoo.SegNet.from_pytorch(read_checkpoint(file), num_classes=count)
+    digits = f"the first {len(entry.sha256)} digits of its SHA-256 were checked"
+    print(f"{name}: from {entry.source} ({entry.licence}, {entry.licence_link}); {digits}.", flush=True)
+    about = model.about
+    about.source, about.licence, about.licence_link = entry.source, entry.licence, entry.licence_link
+    about.input["normalisation"] = IMAGENET
     return model
 
 
