@@ -8,7 +8,8 @@ The model is a folder written by the commands train or convert, or the name of p
 "relaynet"), which the first run downloads. Images may have any size. The label map of street.png is
 classes-street.png. Its pixels are labels, the numbers of the masks with which the model was trained, or, if
 the model has none, class indices (positions in the model's list of classes). Its palette has their colours;
-with labels above 255 it has 16 bits and no palette. If an image cannot be read, the others are labelled, and
+with labels above 255 it has 16 bits and no palette. --probabilities also writes classes-street.npy: a float32
+array (H, W, classes), in the order of the model's list of classes. If an image cannot be read, the others are labelled, and
 the exit status is 1.
 """
 
@@ -27,7 +28,7 @@ import mlx_unpool_zoo as zoo
 from ..data.pictures import files_in, for_model
 from ..data.tables import palette
 from ..drawing import PICTURE_SUFFIXES, draw_rows, overlaid
-from ..files import replacing
+from ..files import replacing, write_file
 from ..messages import cut
 from .outputs import check_inputs, check_output_file
 
@@ -86,6 +87,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=default, help=f"figure to write (default: {default})")
     side = "reduce images to this shorter side (default: as in training, if the model stores it)"
     parser.add_argument("--side", type=int, help=side)
+    text = "also write the probabilities of the classes, classes-street.npy: float32 (H, W, classes)"
+    parser.add_argument("--probabilities", action="store_true", help=text)
     arguments = parser.parse_args(words)
     if arguments.side is not None and arguments.side < 8:
         parser.error("--side must be 8 or more")
@@ -121,7 +124,12 @@ def main(words: Sequence[str] | None = None) -> int:
             labels.putpalette(colours.tobytes())
         with replacing(target) as partial:
             labels.save(partial)
-        tqdm.write(f"{path.name}: {', '.join(parts)}\nWrote {target}.")
+        written = [target]
+        if arguments.probabilities:
+            written.append(target.with_suffix(".npy"))
+            probabilities = model.probabilities(image)
+            write_file(written[-1], lambda file, array=probabilities: np.save(file, array))
+        tqdm.write(f"{path.name}: {', '.join(parts)}\nWrote {' and '.join(map(str, written))}.")
         if len(columns["overlay"]) < ROWS:
             image = Image.fromarray(image)
             image.thumbnail((512, 512))
