@@ -11,10 +11,11 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 from mlx_unpool_zoo import Model
+from mlx_unpool_zoo.data.tables import palette
 from scipy.ndimage import zoom
 from sklearn.datasets import load_digits, load_sample_image
 
-from mlx_unpool_zoo.data.tables import palette
+
 from common.pictures import Pictures
 
 DIGITS = (0, 1, 4, 7)  # four of ten, which a network learns to tell apart in half a minute

@@ -15,8 +15,6 @@ from mlx_unpool_zoo import Model
 from mlx_unpool_zoo.data import Record
 from mlx_unpool_zoo.data.tables import IGNORED, is_ignored
 from mlx_unpool_zoo.metrics import boundary_f_score, confusion_matrix, iou
-from mlx_unpool_zoo.pytorch import cut
-
 
 
 @dataclass

@@ -7,10 +7,10 @@ from tempfile import mkdtemp
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-from common.classes import palette, read_table, table_of
-from common.folders import folders_of, read_folders
-from common.images import read_image
-from common.masks import files_of
+from mlx_unpool_zoo.data.tables import palette, read_table, table_of
+from mlx_unpool_zoo.data import read
+from mlx_unpool_zoo.data.pictures import open_picture
+from mlx_unpool_zoo.data.layouts import files_of
 from helpers.masks import BLOCKS, COLOURS, TURNED, in_palette, write
 from helpers.programs import call
 from PIL import Image

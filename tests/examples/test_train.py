@@ -15,7 +15,7 @@ import pytest
 import train
 from common.drawing import overlaid
 from common.files import reserved
-from common.folders import read_folders
+from mlx_unpool_zoo.data import read
 from common.pictures import Pictures
 from common.training import weighted_cross_entropy
 from helpers.faults import contents

@@ -18,6 +18,9 @@ with contextlib.suppress(ImportError):  # reads HEIC files
 
 LOSSLESS = (".png", ".tif", ".tiff", ".bmp", ".gif", ".ppm", ".pgm", ".pbm", ".pnm")
 SUFFIXES = (*LOSSLESS, ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".heic", ".heif", ".avif", ".jp2")
+# Names of folders and lists of a split.
+SPLITS = {"train": "train", "training": "train", "val": "validation", "valid": "validation"}
+SPLITS |= {"validation": "validation", "test": "test", "testing": "test"}
 HEIC = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")  # brands of such files
 # Pillow keeps the upper 8 of the 16 bits of a colour; in the opposite byte order it keeps the lower ones.
 OTHER_BYTE = {"RGB;16B": "RGB;16L", "RGB;16L": "RGB;16B", "RGB;16N": "RGB;16B"}
@@ -52,9 +55,16 @@ def files_in(folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
     return sorted(p for p in folder.iterdir() if p.suffix.lower() in suffixes and p.name[0] != ".")
 
 
+def folders_in(folder: Path) -> dict[str, Path]:
+    """The folders in a folder by their names in lower case, without hidden ones."""
+    return {p.name.lower(): p for p in sorted(folder.iterdir()) if p.is_dir() and p.name[0] not in "._"}
+
+
 def pictures_in(folder: Path) -> list[Path]:
     """The pictures in a folder and its subfolders, sorted."""
-    return sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and p.name[0] != ".")
+    return sorted(
+        [*files_in(folder), *(p for each in folders_in(folder).values() for p in pictures_in(each))]
+    )
 
 
 def open_picture(path: Path) -> tuple[Image.Image, Facts]:
