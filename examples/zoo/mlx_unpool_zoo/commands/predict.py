@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 import mlx_unpool_zoo as zoo
 
-from ..data.pictures import files_in, for_model
+from ..data.pictures import files_in, read_picture
 from ..data.tables import palette
 from ..drawing import PICTURE_SUFFIXES, draw_rows, overlaid
 from ..files import replacing, write_file
@@ -111,7 +111,7 @@ def main(words: Sequence[str] | None = None) -> int:
     failed = []
     for target, path in tqdm(pictures.items(), unit="image", disable=None):
         try:
-            image = for_model(path, model.about.input)
+            image = read_picture(path, model.about.input)
             numbers = model.predict(image)
         except (ValueError, OSError) as error:
             failed.append(str(error) if str(path) in str(error) else f"{path}: {error}")

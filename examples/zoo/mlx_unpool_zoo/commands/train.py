@@ -111,14 +111,10 @@ def parse_arguments(words: Sequence[str] | None) -> Namespace:
 
 def read_data(arguments: Namespace) -> dict[str, Pictures]:
     """The images for training, for validation and, if there are any, for a test."""
-    records = read(arguments.data, arguments.side, arguments.classes, mask_ending=arguments.mask_ending)
-    for split in SPLITS[1:]:
-        if folders := getattr(arguments, split):
-            options = {"like": records["train"], "mask_ending": arguments.mask_ending}
-            records[split] = read(folders, arguments.side, **options)["train"]
+    others = {split: getattr(arguments, split) for split in SPLITS[1:] if getattr(arguments, split)}
+    options: Any = {"others": others, "mask_ending": arguments.mask_ending, "divided": True}
+    records = read(arguments.data, arguments.side, arguments.classes, **options)
     found = {split: Pictures.of(record) for split, record in records.items()}
-    if "validation" not in found:
-        found["train"], found["validation"] = found["train"].divided()
     found["train"].weighted = arguments.class_weights != "none"
     return found
 

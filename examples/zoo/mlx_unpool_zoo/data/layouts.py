@@ -4,222 +4,209 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-from .pictures import LOSSLESS, SUFFIXES, files_in, pictures_in
-from .polygons import Shapes, coco, labelme, read_json, yolo
+from .pictures import LOSSLESS, SPLITS, SUFFIXES, files_in, folders_in, pictures_in
+from .polygons import Shapes, coco_splits, foreign_in, shapes_file, shapes_of
 from .tables import TABLES
 
-SPLITS = {
-    "train": ("train", "training"),
-    "validation": ("val", "valid", "validation"),
-    "test": ("test", "testing"),
-}
-SPLIT_OF = {name: split for split, names in SPLITS.items() for name in names}
-IMAGES = ("images", "image", "imgs", "img", "jpegimages", "leftimg8bit")
-MASKS = (
-    "masks",
-    "mask",
-    "masks_machine",
-    "segmentationclasspng",
-    "segmentationclass",
-    "annotations",
-    "gtfine",
-    "labels",
-)
-BESIDE = ("annot", "_labels")  # the masks of train/ in CamVid, and in Kaggle's copy
+IMAGES = ("images", "image", "imgs", "img", "img_dir", "jpegimages", "leftimg8bit")
+MASKS = ("masks", "mask", "masks_machine", "segmentationclasspng", "segmentationclass", "annotations")
+MASKS += ("gtfine", "labels", "ann_dir")
+BESIDE = ("annot", "_labels", "_masks")  # the masks of train/ in CamVid, in Kaggle's copy and others
+WAYS = "It must have images/ and masks/, train/ and val/ with these, images and masks, or polygons (labelme, "
+WAYS += "COCO, YOLO). Otherwise pass each split, --data A/train --validation A/val, or two folders, --data "
+WAYS += "IMAGES MASKS."
 
 
 @dataclass
 class Found:
     """The files of one split: an image with the file, or the shapes, of its mask."""
 
-    files: list[tuple[Path, Path | Shapes]] = field(default_factory=list)
+    files: list[tuple[Path, Path | Shapes]]
     names: list[str] | None = None  # of the classes, from files of polygons
     table: Path | None = None
     notes: list[str] = field(default_factory=list)
 
 
+class Source(NamedTuple):
+    """The images of a split, and the folder of its masks, or a file of COCO; None if it has no masks."""
+
+    images: Path
+    masks: Path | None
+    only: Path | None = None  # a list of the images that belong to the split
+
+
+Sources = dict[str, Source]
+
+
 def find(folders: Sequence[Path], ending: str | None = None) -> dict[str, Found]:
-    """The files of each split in one folder, or in a folder of images and one of masks.
+    """The files of each split in one folder, in the first of the ``LAYOUTS`` that it has, or in a pair.
 
-    ::
-
-        images/a.jpg         masks/a.png            one split, for training
-        images/train/a.jpg   masks/train/a.png      also val, valid, validation, test, training, testing
-        train/images/a.jpg   train/masks/a.png      also train/a.jpg with train/a_mask.png
-        train/a.jpg          trainannot/a.png       CamVid; train_labels: Kaggle
-        JPEGImages/a.jpg     SegmentationClass/a.png, with ImageSets/Segmentation/train.txt: VOC
-        annotations/instances_train2017.json, instances_val2017.json: COCO
+    Raises:
+        ValueError: If the folder has another layout, or an image has no mask.
     """
-    if len(folders) > 2:
-        raise ValueError(f"pass one folder or two, but got {', '.join(map(str, folders))}.")
     for folder in folders:
         if not folder.is_dir():
             raise ValueError(f"{folder} is not a folder.")
+    if len(folders) > 2:
+        raise ValueError(f"pass one folder or two, but got {', '.join(map(str, folders))}.")
     root = folders[0]
     if len(folders) == 2:
-        return in_pair(folders[0], folders[1], root, ending)
-    if parts := splits_in(root):
-        found = {
-            split: found_in(*pair_in(part), part, ending) for split, part in parts.items() if has_masks(part)
-        }
-        return without(found, parts)
-    if len(files := coco_files(root)) > 1:
-        return {split: found_in_coco(files[split], root) for split in SPLITS if split in files}
-    images, masks = pair_in(root)
-    if images == masks and not files_in(root) and not file_with_shapes(root):
-        other = of_other_tools(root)
-        raise ValueError(f"{root} has {listed(folders_in(root))}{other}. {WAYS}")
-    return in_pair(images, masks, root, ending)
-
-
-def in_pair(images: Path, masks: Path, root: Path, ending: str | None) -> dict[str, Found]:
-    """The splits in a folder of images and one of masks: their subfolders, or VOC's lists of names."""
-    pictures, labels = splits_in(images), splits_in(masks)
-    if pictures and labels:
-        found = {s: found_in(pictures[s], labels[s], root, ending) for s in pictures if s in labels}
-        return without(found, pictures)
-    whole, folder, parts = found_in(images, masks, root, ending), root / "ImageSets" / "Segmentation", {}
-    for split, path in ((SPLIT_OF[name], folder / f"{name}.txt") for name in SPLIT_OF):
-        if path.exists():
-            names = {*path.read_text().split()}
-            parts[split] = replace(whole, files=[pair for pair in whole.files if pair[0].stem in names])
-    return parts if "train" in parts else {"train": whole}
-
-
-def without(found: dict[str, Found], parts: dict[str, Path]) -> dict[str, Found]:
-    """The splits that have masks, with a note about the others: a test often has none."""
-    gone = [f"{part} has no masks, and is not used." for split, part in parts.items() if split not in found]
-    if "train" not in found:
-        raise ValueError(gone[0])
-    found["train"].notes += gone
+        sources = in_pair(*folders)
+    else:
+        sources = next(filter(None, (layout(root) for layout in LAYOUTS)), {})
+    if not sources:
+        raise ValueError(
+            f"{root} has {', '.join(folders_in(root)) or 'no folders'}{foreign_in(root)}. {WAYS}"
+        )
+    used = {split: source for split, source in sources.items() if split == "train" or has_masks(source)}
+    shared = len({source.masks for source in used.values()}) < len(used)
+    found = {split: found_in(source, root, ending, shared) for split, source in used.items()}
+    notes = [f"{split} has no masks, and is not used." for split in sources if split not in used]
+    if len(used) > 1:
+        does = {"train": "trains", "validation": "validates", "test": "is the test at the end"}
+        notes.insert(0, ", ".join(f"{each.only or each.images} {does[s]}" for s, each in used.items()) + ".")
+    found["train"].notes[:0] = notes
     return found
 
 
-# Parts of it.
-
-WAYS = "It must have images/ and masks/, train/ and val/ with these, images and masks, or polygons (labelme, "
-WAYS += "COCO, YOLO). Or pass two folders: --data IMAGES MASKS."
+# Layouts: each a function that returns the splits of a folder, or nothing if it has another layout.
 
 
-def folders_in(folder: Path) -> dict[str, Path]:
-    """The folders in a folder by their names in lower case."""
-    return {p.name.lower(): p for p in sorted(folder.iterdir()) if p.is_dir() and p.name[0] != "."}
+def files_of_coco(root: Path) -> Sources | None:
+    """Files such as annotations/instances_train2017.json and instances_val2017.json."""
+    files = {} if is_drawn(pair_in(root)[1]) else coco_splits(root)
+    return {split: Source(root, path) for split, path in files.items()} if "train" in files else None
 
 
-def splits_in(folder: Path) -> dict[str, Path]:
-    """The folders of splits in a folder; empty if no folder has the name of one.
-
-    Raises:
-        ValueError: If there is no one for training, or there is only one, beside folders of other names.
-    """
-    inside = {name: path for name, path in folders_in(folder).items() if not name.endswith(BESIDE)}
-    named = {name.removesuffix("2017"): path for name, path in inside.items()}
-    parts = {SPLIT_OF[n]: named[n] for split in SPLITS.values() for n in split if n in named}  # train first
-    of_images = {*IMAGES, *MASKS} & {*inside}
-    if not parts or of_images:
-        return {}
-    if "train" not in parts or (len(parts) == 1 and len(inside) > 1):
-        raise ValueError(
-            f"{folder} has the folders {listed(inside)}: {listed(parts)} may be a split or not. Pass the folder "
-            "for training alone, as --data, and others as --validation and --test."
-        )
+def folders_of_splits(root: Path) -> Sources | None:
+    """Folders train/, val/, ..., each with images/ and masks/, with both kinds, or beside trainannot/."""
+    parts = {split: source_in(part) for split, part in splits_among(folders_in(root).values()).items()}
+    if "train" not in parts or not has_masks(parts["train"]):
+        return None
+    if pair_in(root)[1]:
+        raise ValueError(f"{root} has masks of its own and in {parts['train'].images}. {command(parts)}")
     return parts
 
 
-def has_masks(part: Path) -> bool:
-    """Whether the folder of a split has more than images: a test often has no masks."""
-    images, masks = pair_in(part)
-    return (
-        images != masks
-        or file_with_shapes(part) is not None
-        or len({p.suffix for p in files_in(part)}) > 1
-        or bool(files_in(part, LOSSLESS))
-    )
+def folders_of_images_and_masks(root: Path) -> Sources | None:
+    """Folders images/ and masks/, which may have the same folders of splits, or VOC's lists of names."""
+    images, masks = pair_in(root)
+    if not images or not masks:
+        return None
+    lists = splits_among((root / "ImageSets" / "Segmentation").glob("*.txt"))
+    if "train" in lists:
+        return {split: Source(images, masks, path) for split, path in lists.items()}
+    return in_pair(images, masks)
 
 
-def pair_in(folder: Path) -> tuple[Path, Path]:
-    """The folders of images and of masks in a folder; the folder itself if it has both."""
+def one_folder(root: Path) -> Sources | None:
+    """Images beside their masks (a.png, a_mask.png), beside trainannot/, or with files of polygons."""
+    return {"train": source_in(root)} if files_in(root) or shapes_file(root) else None
+
+
+LAYOUTS: list[Callable[[Path], Sources | None]]
+LAYOUTS = [files_of_coco, folders_of_splits, folders_of_images_and_masks, one_folder]
+
+
+# Parts of them.
+
+
+def in_pair(images: Path, masks: Path) -> Sources:
+    """The splits in a folder of images and one of masks: all is for training, or both have the same folders."""
+    inside = [*folders_in(images).values()]
+    parts, labels = splits_among(inside), splits_among(folders_in(masks).values())
+    if not parts.keys() - {"train"}:  # a class may be called "train"
+        return {"train": Source(images, masks)}
+    sources = {s: Source(part, labels.get(s) if labels else masks) for s, part in parts.items()}
+    if "train" not in parts or len(parts) < len(inside) or files_in(images):
+        others = ", ".join(path.name for path in inside)
+        raise ValueError(f"{images} has {others}, of which some may be splits. {command(sources)}")
+    return sources
+
+
+def command(sources: Sources) -> str:
+    """Which options name the splits."""
+    train = sources.get("train", Source(Path("A"), Path("B")))
+    options = {"--data": train} | {f"--{split}": each for split, each in sources.items() if split != "train"}
+    words = [" ".join(map(str, dict.fromkeys([o, *filter(None, s[:2])]))) for o, s in options.items()]
+    return f"Pass the folders of each split: {' '.join(words)}."
+
+
+def splits_among(paths: Iterable[Path]) -> dict[str, Path]:
+    """The paths whose names mean a split, such as train, Train, train2017 or train_images."""
+    found: dict[str, Path] = {}
+    for path in sorted(paths):
+        if split := SPLITS.get(re.sub(r"\d{4}$|_images$", "", path.stem.lower())):
+            if found.setdefault(split, path) != path:
+                raise ValueError(f"{found[split]} and {path.name} are both for {split}: pass one as --data.")
+    return {split: found[split] for split in dict.fromkeys(SPLITS.values()) if split in found}
+
+
+def source_in(folder: Path) -> Source:
+    """The images of a split in its folder, with the masks in it or beside it."""
+    images, masks = pair_in(folder)
+    if images:
+        return Source(images, masks)
+    beside = [folder.with_name(folder.name.removesuffix("_images") + end) for end in BESIDE]
+    return Source(folder, next((other for other in beside if other.is_dir()), folder))
+
+
+def pair_in(folder: Path) -> tuple[Path | None, Path | None]:
+    """The folders of images and of masks in a folder."""
     inside = folders_in(folder)
     images, masks = ([inside[name] for name in names if name in inside] for names in (IMAGES, MASKS))
-    if images and masks:
-        return images[0], masks[0]
-    beside = [folder.with_name(folder.name + end) for end in BESIDE]
-    return folder, next((other for other in beside if other.is_dir()), folder)
+    drawn = [path for path in masks if is_drawn(path)]
+    if len(drawn) > 1:
+        raise ValueError(f"{' and '.join(map(str, drawn))} have masks: pass --data {images[0]} {drawn[0]}.")
+    return next(iter(images), None), next(iter(drawn + masks), None)
 
 
-def found_in(images: Path, masks: Path, root: Path, ending: str | None) -> Found:
-    """The images in a folder, with masks or shapes."""
-    near, notes = dict.fromkeys((masks.parent, masks, root, root.parent)), []
+def is_drawn(folder: Path | None) -> bool:
+    """Whether a folder has pictures that may be masks."""
+    return folder is not None and any(path.suffix.lower() in LOSSLESS for path in pictures_in(folder))
+
+
+def has_masks(source: Source) -> bool:
+    """Whether a split has more than images: a test often has no masks."""
+    images, masks, only = source
+    if masks is None or masks.is_file():
+        return masks is not None
+    if shapes_file(masks) or (images != masks and not only):
+        return is_drawn(masks) or shapes_file(masks) is not None
+    names = sorted(names_in(masks, LOSSLESS))
+    if only:
+        return not {*only.read_text().split()}.isdisjoint(names)
+    lossy = len(files_in(masks)) > len(names) > 0
+    return lossy or any(b.startswith(a) and not b[len(a)].isdigit() for a, b in zip(names, names[1:]))
+
+
+def found_in(source: Source, root: Path, ending: str | None, shared: bool) -> Found:
+    """The images of a split, with masks or shapes."""
+    images, masks, only = source
+    if masks is None:
+        raise ValueError(f"{images} has no masks. {WAYS}")
+    near = [masks.parent, masks, root, *([root.parent] if splits_among([root]) else [])]
     table = next((base / name for base in near for name in TABLES if (base / name).exists()), None)
-    drawn = images != masks and any(path.suffix.lower() in LOSSLESS for path in pictures_in(masks))
-    shapes = None if drawn else next(filter(None, map(file_with_shapes, (masks, root))), None)
-    if shapes is None:
-        return Found(files_of(images, masks, ending), None, table)
-    if shapes.suffix == ".txt":
-        table = next((path for base in near for path in sorted(base.glob("*.y*ml"))), table)
-        if not table:
-            raise ValueError(f"{masks} has polygons of YOLO, but there is no data.yaml with their names.")
-        names, files = yolo(images, masks, table, notes.append)
-    elif "categories" in read_json(shapes):
-        names, files = coco(shapes, root, notes.append)
-    else:
-        names, files = labelme(shapes.parent, notes.append)
-    if gone := [path for path in files if not path.exists()]:
-        notes.append(f"{len(gone)} images of {shapes} are not there: {gone[0].name}, for example.")
-    return Found([(path, each) for path, each in sorted(files.items()) if path.exists()], names, None, notes)
+    if (images == masks or not is_drawn(masks)) and (shapes := shapes_of(images, masks, root)):
+        return Found(*shapes)
+    files = files_of(images, masks, ending, shared)
+    if only:
+        names = only.read_text().split()
+        by_name = {image.stem: (image, mask) for image, mask in files}
+        if missing := [name for name in names if name not in by_name]:
+            raise ValueError(f"{only} lists {missing[0]}, which has no image or no mask.")
+        files = [by_name[name] for name in names]
+    return Found(files, None, table)
 
 
-def coco_files(root: Path) -> dict[str, Path]:
-    """Files of COCO by the split in their names, such as annotations/instances_val2017.json."""
-    found = {}
-    for path in sorted(root.glob("annotations/*.json")):
-        words = re.findall(r"[a-z]+", path.stem.lower())
-        if "categories" in read_json(path):
-            found[next((SPLIT_OF[word] for word in words if word in SPLIT_OF), path.name)] = path
-    return found
-
-
-def found_in_coco(path: Path, root: Path) -> Found:
-    """The images of a file of COCO."""
-    notes: list[str] = []
-    names, files = coco(path, root, notes.append)
-    if gone := [path for path in files if not path.exists()]:
-        notes.append(f"{len(gone)} images of {path} are not there: {gone[0].name}, for example.")
-    return Found(
-        [(picture, each) for picture, each in sorted(files.items()) if picture.exists()], names, None, notes
-    )
-
-
-def file_with_shapes(folder: Path) -> Path | None:
-    """A file of COCO or labelme, or one of YOLO (a class and numbers from 0 to 1)."""
-    for path in [*sorted(folder.glob("*.json")), *sorted(folder.glob("annotations/*.json"))]:
-        keys = read_json(path).keys()
-        if {"images", "annotations", "categories"} <= keys or {"imagePath", "shapes"} <= keys:
-            return path
-    texts = (path for path in folder.rglob("*.txt") if path.name not in TABLES)
-    return next(
-        (p for p in texts if re.match(r"\d+( [\d.e-]+){4,}\s", p.read_text(errors="replace") + "\n")), None
-    )
-
-
-def of_other_tools(folder: Path) -> str:
-    """Which files of annotations that are not read lie in a folder, and what to export instead."""
-    if any(path.read_text(errors="replace").lstrip()[:1] == "[" for path in folder.glob("*.json")):
-        return ", and a list in JSON as of Label Studio (export as COCO)"
-    if any("<annotation" in path.read_text(errors="replace")[:300] for path in folder.rglob("*.xml")):
-        return ", and XML as of CVAT (export as COCO 1.0, or as Segmentation mask 1.1)"
-    return ""
-
-
-def listed(names: Iterable[str]) -> str:
-    return ", ".join(names) or "nothing"
-
-
-def files_of(images: Path, masks: Path, ending: str | None = None) -> list[tuple[Path, Path]]:
+def files_of(
+    images: Path, masks: Path, ending: str | None = None, shared: bool = False
+) -> list[tuple[Path, Path | Shapes]]:
     """Pairs of an image and its mask, sorted by name. Both can be in one folder.
 
     A mask has the name of its image, or the part of it in which the images differ, with the same text
@@ -232,6 +219,7 @@ def files_of(images: Path, masks: Path, ending: str | None = None) -> list[tuple
         images: The folder of the images. If it has only subfolders, the images in them.
         masks: The same for the masks.
         ending: How the names of the masks end, needed if several ways fit.
+        shared: Whether the folder has masks of images elsewhere.
     """
     if images.samefile(masks):
         pictures, named = in_one_folder(images)
@@ -259,7 +247,7 @@ def files_of(images: Path, masks: Path, ending: str | None = None) -> list[tuple
             f" needs {Path(alone[0]).name}.png there (or {', '.join(LOSSLESS[1:5])}, not JPEG)."
         )
     others = {name for each in fitting.values() for name in each}
-    if alone := [name for name in named if name not in others and name.endswith(chosen[0])]:
+    if alone := [name for name in named if name not in others and name.endswith(chosen[0]) and not shared]:
         raise ValueError(
             f"{len(alone)} of {len(named)} files have no image in {images}: {named[alone[0]]}, for example, "
             f"needs {Path(alone[0]).name.removesuffix(chosen[0])}.jpg or .png there."

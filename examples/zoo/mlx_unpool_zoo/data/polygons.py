@@ -1,8 +1,9 @@
-"""What shapes annotation files have: labelme, COCO and YOLO."""
+"""Polygons in the files of labelme, COCO and YOLO: which files have them, and the masks that they draw."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +12,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
-from .pictures import open_picture, pictures_in
-from .tables import IGNORED, read_table
+from .pictures import SPLITS, open_picture, pictures_in
+from .tables import IGNORED, TABLES, read_table
 
 VOID = "(ignored)"  # the class of shapes that do not count
 Note = Callable[[str], None]
@@ -139,3 +140,64 @@ def plain(name: str) -> str:
 def with_background(names: Sequence[str]) -> list[str]:
     """Names of classes with the background first, which is everything that has no shape."""
     return ["background", *(name for name in dict.fromkeys(names) if name not in ("background", VOID))]
+
+
+# Which files have polygons.
+
+
+def shapes_of(
+    images: Path, masks: Path, root: Path
+) -> tuple[list[tuple[Path, Path | Shapes]], list[str], Path | None, list[str]] | None:
+    """The images of a split with their shapes, the names of the classes, their table, and lines for people.
+
+    ``masks`` is a folder, or a file of COCO. None if there are no polygons.
+    """
+    notes: list[str] = []
+    shapes = masks if masks.is_file() else next(filter(None, map(shapes_file, (masks, root))), None)
+    if shapes is None:
+        return None
+    table = None
+    if shapes.suffix == ".txt":
+        near = dict.fromkeys((masks.parent, masks, root, root.parent))
+        table = next((path for base in near for path in sorted(base.glob("*.y*ml"))), None)
+        if not table:
+            raise ValueError(f"{masks} has polygons of YOLO, but there is no data.yaml with their names.")
+        names, files = yolo(images, masks, table, notes.append)
+    elif "categories" in read_json(shapes):
+        names, files = coco(shapes, root, notes.append)
+    else:
+        names, files = labelme(shapes.parent, notes.append)
+    if gone := [path for path in files if not path.exists()]:
+        notes.append(f"{len(gone)} images of {shapes} are not there: {gone[0].name}, for example.")
+    found: list[tuple[Path, Path | Shapes]] = [(p, each) for p, each in sorted(files.items()) if p.exists()]
+    return found, names, table, notes
+
+
+def coco_splits(root: Path) -> dict[str, Path]:
+    """Files of COCO by the split in their names, such as annotations/instances_val2017.json."""
+    found = {}
+    for path in sorted(root.glob("annotations/*.json")):
+        words = re.findall(r"[a-z]+", path.stem.lower())
+        if "categories" in read_json(path):
+            found[next((SPLITS[word] for word in words if word in SPLITS), path.name)] = path
+    return found
+
+
+def shapes_file(folder: Path) -> Path | None:
+    """A file of COCO or labelme, or one of YOLO (a class and numbers from 0 to 1), in a folder."""
+    for path in [*sorted(folder.glob("*.json")), *sorted(folder.glob("annotations/*.json"))]:
+        keys = read_json(path).keys()
+        if {"images", "annotations", "categories"} <= keys or {"imagePath", "shapes"} <= keys:
+            return path
+    texts = (path for path in folder.rglob("*.txt") if path.name not in TABLES)
+    line = r"\d+( [\d.e-]+){4,}\s"
+    return next((p for p in texts if re.match(line, p.read_text(errors="replace") + "\n")), None)
+
+
+def foreign_in(folder: Path) -> str:
+    """Which files of annotations that are not read a folder has, and what to export instead."""
+    if any(path.read_text(errors="replace").lstrip()[:1] == "[" for path in folder.glob("*.json")):
+        return ", and a list in JSON as of Label Studio (export as COCO)"
+    if any("<annotation" in path.read_text(errors="replace")[:300] for path in folder.rglob("*.xml")):
+        return ", and XML as of CVAT (export as COCO 1.0, or as Segmentation mask 1.1)"
+    return ""
