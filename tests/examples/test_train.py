@@ -12,18 +12,18 @@ import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-import train
-from common.drawing import overlaid
-from common.files import reserved
-from common.pictures import Pictures
-from common.training import weighted_cross_entropy
 from helpers.faults import contents
 from helpers.masks import BLOCKS, COLOURS, TRUTH, TURNED, write
 from helpers.programs import call
 from helpers.small_models import randomised, save_state, small_model
 from mlx.utils import tree_flatten
+from mlx_unpool_zoo.batches import Pictures
+from mlx_unpool_zoo.commands import train
+from mlx_unpool_zoo.commands.outputs import reserved
 from mlx_unpool_zoo.data import read
+from mlx_unpool_zoo.drawing import overlaid
 from mlx_unpool_zoo.enet import ENet
+from mlx_unpool_zoo.training import weighted_cross_entropy
 from PIL import Image
 
 ROOT = Path(__file__).parents[2]
@@ -320,7 +320,7 @@ def test_labelling_replaces_no_picture_and_needs_no_names_but_a_model_for_pictur
         assert np.array_equal(labels, model.predict(image))
     monkeypatch.chdir(tmp_path)
     call("predict.py", "m", pictures / "a.png")
-    assert {path.name for path in Path("demo").iterdir()} == {"classes.png", "classes-a.png"}
+    assert {path.name for path in Path("runs").iterdir()} == {"classes.png", "classes-a.png"}
     (pictures / "b.png").rename(pictures / "b-a.png")
     Path("linked.png").hardlink_to(pictures / "a.png")
     before = contents(tmp_path)

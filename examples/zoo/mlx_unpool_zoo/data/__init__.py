@@ -13,8 +13,8 @@ from PIL import Image
 from tqdm import tqdm
 
 from ..classes import CAMVID
-from ..pictures import reduced
-from ..pytorch import cut
+from ..inputs import reduced
+from ..messages import cut
 from .layouts import Found, find
 from .masks import Mask, read_mask, thresholded
 from .meaning import Meaning, meaning_of
@@ -180,8 +180,8 @@ def read_split(
         found = like.ends if like else [*map(float, ends)] if ends else range_of(values, truths)
         values = [scaled(picture, {"range": found}) for picture in values]
         if problems := [*filter(None, map(few_left, facts, values))]:
-            few = f"{len(problems)} of {len(facts)} images keep too few levels: {problems[0]}, for example, of its"
-            few += " values between black, {:g}, and white, {:g}. Pass --range LOW HIGH.".format(*found)
+            few = f"{len(problems)} of {len(facts)} images keep too few levels: {problems[0]}, for example, "
+            few += "between black, {:g}, and white, {:g}. Pass --range LOW HIGH.".format(*found)
             if 2 * len(problems) >= len(facts):
                 raise ValueError(few)
             files.notes.append(few)
@@ -191,7 +191,7 @@ def read_split(
 
 
 def check_depth(facts: Facts, first: Facts, ends: Sequence[float] | None) -> None:
-    """Raise ValueError if an image has another depth than the first one, or 8 bits although a range is given."""
+    """Raise ValueError if an image has another depth than the first one, or a range is given for 8 bits."""
     if facts.depth != first.depth:
         raise ValueError(
             f"{facts.path} has {facts.depth}, but {first.path} has {first.depth}: save them alike."
