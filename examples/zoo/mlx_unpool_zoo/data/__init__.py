@@ -99,7 +99,7 @@ def read_split(
     facts, masks, values = [], [], []
     for path, mask_path in tqdm(files.files, f"Reading {split}", unit="image", leave=False, disable=None):
         picture, said = values_of(path)
-        mask = read_mask(mask_path, files.names or (), threshold)
+        mask = read_mask(mask_path, files.names or (), picture.shape[1::-1], threshold)
         check_size(mask, picture, said)
         picture = shrunk(picture, side)
         mask = replace(mask, places=nearest(mask.places, picture.shape))

@@ -35,12 +35,15 @@ class Mask:
     between: list[int]  # how many of them have a smaller and a larger value beside them
 
 
-def read_mask(path: Path | Shapes, names: Sequence[str] = (), threshold: bool = False) -> Mask:
+def read_mask(
+    path: Path | Shapes, names: Sequence[str], size: tuple[int, int], threshold: bool = False
+) -> Mask:
     """A mask from a file, or drawn from shapes.
 
     Args:
         path: The file, or the shapes.
         names: Of the classes of shapes.
+        size: The width and height of the upright picture.
         threshold: Whether values below 128 become 0 and others 255.
 
     Raises:
@@ -48,7 +51,7 @@ def read_mask(path: Path | Shapes, names: Sequence[str] = (), threshold: bool = 
             or if it is a photograph.
     """
     if isinstance(path, Shapes):
-        values, shades = path.drawn(names), None
+        values, shades = path.drawn(names, size), None
     else:
         values, shades = load(path)
     if threshold:
