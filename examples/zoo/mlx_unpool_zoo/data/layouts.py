@@ -39,6 +39,10 @@ class Source(NamedTuple):
     masks: Path | None
     only: Path | None = None  # a list of the images that belong to the split
 
+    def where(self) -> Path:
+        """What distinguishes the split from others."""
+        return self.only or (self.masks if self.masks and self.masks.is_file() else self.images)
+
 
 Sources = dict[str, Source]
 
@@ -71,7 +75,7 @@ def find(folders: Sequence[Path], ending: str | None = None) -> dict[str, Found]
     notes = [f"{split} has no masks, and is not used." for split in sources if split not in used]
     if len(used) > 1:
         does = {"train": "trains", "validation": "validates", "test": "is the test at the end"}
-        notes.insert(0, ", ".join(f"{each.only or each.images} {does[s]}" for s, each in used.items()) + ".")
+        notes.insert(0, ", ".join(f"{each.where()} {does[s]}" for s, each in used.items()) + ".")
     found["train"].notes[:0] = notes
     return found
 
@@ -108,7 +112,8 @@ def folders_of_images_and_masks(root: Path) -> Sources | None:
 
 def one_folder(root: Path) -> Sources | None:
     """Images beside their masks (a.png, a_mask.png), beside trainannot/, or with files of polygons."""
-    return {"train": source_in(root)} if files_in(root) or shapes_file(root) else None
+    source = source_in(root)
+    return {"train": source} if files_in(root) or has_masks(source) else None
 
 
 LAYOUTS: list[Callable[[Path], Sources | None]]

@@ -25,9 +25,15 @@ from .tables import IGNORED, TABLES, read_table
 VOID = "(ignored)"  # the class of shapes that do not count
 POLYGONS = ("polygon", "oriented_rectangle", "rotation", None)  # shape_type of labelme and X-AnyLabeling
 COCO, LABELME = {"images", "annotations", "categories"}, {"imagePath", "shapes"}  # keys
+YOLO = r"\s*-?[\d.]+([ \t]+[\d.e+-]+){4,}\s"  # a line
 # Other tools: how names of their files end, what these contain, the tool, and what to export instead.
 FOREIGN = [
-    ("*.json", r'\s*\[\s*\{(?s:.*)"(annotations|completions)"', "Label Studio's JSON", "COCO"),
+    (
+        "*.json",
+        r'\s*\[\s*\{(?s:.*)"(annotations|completions|polygonlabels|brushlabels)"',
+        "Label Studio's JSON",
+        "COCO",
+    ),
     ("task-*-annotation-*.png", "", "brush PNGs of Label Studio, one per label", "COCO"),
     ("*.xml", "(?s:.*)<annotations?>", "XML as of CVAT", "COCO 1.0 or Segmentation mask 1.1"),
     ("*.json", '(?s:.*)"(_via_|regions)', "JSON of VIA", "COCO"),
@@ -53,22 +59,20 @@ class Shapes:
         return str(self.file)
 
     def drawn(self, names: Sequence[str], size: Pixels) -> np.ndarray:
-        """The position of the class of each pixel among ``names``: uint8 (H, W).
-
-        Args:
-            names: The names of the classes, the background first.
-            size: The width and height of the upright picture.
+        """The position of the class of each pixel in ``names``, the background first: uint8 (H, W).
 
         Raises:
-            ValueError: If the file has another size, a class without a name, or a shape cannot be drawn.
+            ValueError: If the upright picture (width, height) has another size, or a class has no name.
         """
         numbers = {name: number for number, name in enumerate(names)} | {VOID: IGNORED}
         with naming(self.file):
             if all(self.size) and self.size != size:
                 hint = "; if its EXIF data turn it, save it without them" * (self.size == size[::-1])
-                raise ValueError(f"has shapes for a picture of {self.size}, but it has {size}{hint}.")
+                raise ValueError(f"its shapes are for a picture of {self.size}, but that has {size}{hint}.")
             if unknown := [name for name, _ in self.shapes if name not in numbers]:
-                raise ValueError(f"has the class {unknown[0]}, but those for training are {cut(names)}.")
+                raise ValueError(
+                    f"the class {unknown[0]} is not in the training split, which has {cut(names)}."
+                )
             canvas = Image.new("L", size)
             self.draw(canvas, [(numbers[name], shape) for name, shape in self.shapes])
         return np.array(canvas)
@@ -100,18 +104,9 @@ class Annotated:
 
 
 def shapes_of(images: Path, masks: Path, root: Path) -> Annotated | None:
-    """The images of a split with their shapes.
+    """The images in a folder with their shapes, or None if there are no files with shapes.
 
-    Args:
-        images: The folder of the images.
-        masks: The folder of the files with shapes, or one of these files.
-        root: The folder that has both.
-
-    Returns:
-        None if there are no files with shapes.
-
-    Raises:
-        ValueError: If a file is damaged, or an image has no file.
+    ``masks`` is the folder of these files, or one of them; ``root`` has both folders.
     """
     path = masks if masks.is_file() else shapes_file(masks) or shapes_file(images) or shapes_file(root)
     if not path:
@@ -121,20 +116,24 @@ def shapes_of(images: Path, masks: Path, root: Path) -> Annotated | None:
     pictures = files_in(images) or pictures_in(images)
     form, ending = (yolo, ".txt") if path.suffix == ".txt" else (labelme, ".json")
     needed = {each: (path.parent / each.relative_to(images)).with_suffix(ending) for each in pictures}
+    others = sorted({*files_in(path.parent, (ending,))} - {*needed.values()})
+    if alone := [other for other in others if has_keys(other, LABELME) or is_yolo(other)]:
+        raise ValueError(f"{alone[0]} has shapes, but there is no image for it in {images}.")
     return form(needed, path.parent, [images.parent, path.parent.parent, path.parent, root, root.parent])
 
 
 def labelme(needed: dict[Path, Path], folder: Path, _: Sequence[Path]) -> Annotated:
     """The shapes in a.json for a.jpg. Shapes cover those before them."""
-    found, others = Annotated(), {*folder.glob("*.json")} - {*needed.values()}
+    found = Annotated()
     if alone := [picture for picture, path in needed.items() if not path.exists()]:
         raise ValueError(
             f"{len(alone)} of {len(needed)} images have no shapes: {alone[0]}, for example, needs "
             f"{needed[alone[0]].name} in {folder} (labelme saves it also without shapes)."
         )
-    if alone := sorted(path for path in others if has_keys(path, LABELME)):
-        raise ValueError(f"{alone[0]} has shapes, but there is no image for it.")
-    found.notes += [f"{path} is not of labelme, and is not used." for path in sorted(others)]
+    if others := sorted({*files_in(folder, (".json",))} - {*needed.values()}):
+        found.notes.append(
+            f"Files that are not of labelme, such as {others[0]}, are not used: {len(others)}."
+        )
     for picture, path in needed.items():
         with naming(path):
             data = read_json(path)
@@ -180,15 +179,15 @@ def coco(path: Path, images: Path) -> Annotated:
             size = each.get("width"), each.get("height")
             listed[each["id"]] = shapes = Shapes(path, draw_coco, size)
             place = placed(each["file_name"], path, images, by_name)
-            count["images in {} are not there, and are not used."] += not place
+            count["Images that {} lists, but are missing"] += not place
             if place and found.files.setdefault(place, shapes) is not shapes:
-                raise ValueError(f"lists {place.name} twice.")
+                raise ValueError(f"it lists {place.name} twice.")
         for each in data["annotations"]:
             drawn, name = each.get("segmentation"), plain(categories[each["category_id"]]["name"])
             if isinstance(drawn, list):
                 drawn = [part for part in drawn if len(part) > 5]
             if each["image_id"] not in listed:
-                count["shapes in {} are of images that it does not list, and are not used."] += 1
+                count["Shapes in {} of images that it does not list, which are not used"] += 1
             elif drawn:
                 listed[each["image_id"]].shapes.append((VOID if each.get("iscrowd") else name, drawn))
             else:
@@ -198,10 +197,10 @@ def coco(path: Path, images: Path) -> Annotated:
             rest = (other.get("supercategory") for other in categories.values() if other is not each)
             found.names += [plain(each["name"])] if number in used or each["name"] not in rest else []
         if not found.files:
-            raise ValueError(f"lists images that are not in {images}: {data['images'][0]['file_name']}.")
+            raise ValueError(f"its images are not in {images}: {data['images'][0]['file_name']}.")
     beside = {other for folder in {each.parent for each in found.files} for other in files_in(folder)}
-    count["images are not in {}, and are not used."] = len(beside - found.files.keys())
-    found.notes += [f"{n} {text.format(path)}" for text, n in count.items() if n]
+    count["Images that {} does not list, which are not used"] = len(beside - found.files.keys())
+    found.notes += [f"{text.format(path)}: {n}." for text, n in count.items() if n]
     return found.described()
 
 
@@ -215,7 +214,7 @@ def placed(name: str, path: Path, images: Path, by_name: dict[str, list[Path]]) 
     if len(same) > 1:  # train2017/1.jpg and val2017/1.jpg
         same = [each for each in same if each.parent.name.lower() in path.stem.lower()]
         if len(same) != 1:
-            raise ValueError(f"lists {name}, which several folders in {images} have.")
+            raise ValueError(f"several folders in {images} have {name}.")
     return next(iter(same), None)
 
 
@@ -229,7 +228,9 @@ def draw_coco(canvas: Image.Image, shapes: list[tuple[int, Any]]) -> None:
             run = mask.merge(mask.frPyObjects(parts, height, width))
         else:
             if [*shape["size"]] != [height, width]:
-                raise ValueError(f"has run lengths of the size {shape['size']}, not {[height, width]}.")
+                raise ValueError(
+                    f"run lengths must have the size {[height, width]}, but have {shape['size']}."
+                )
             run = mask.frPyObjects(shape, height, width) if isinstance(shape["counts"], list) else shape
         runs.append((number, run))
     for number, run in sorted(runs, key=lambda each: mask.area(each[1]), reverse=True):
@@ -237,7 +238,7 @@ def draw_coco(canvas: Image.Image, shapes: list[tuple[int, Any]]) -> None:
             warnings.simplefilter("ignore", DeprecationWarning)
             inside = mask.decode(run)
         if inside.sum() != mask.area(run):  # it leaves pixels after the last run as they are in memory
-            raise ValueError("has run lengths that do not fill the picture.")
+            raise ValueError("the run lengths of a shape do not fill the picture.")
         canvas.paste(number, mask=Image.fromarray(inside * np.uint8(255)))
 
 
@@ -262,7 +263,7 @@ def yolo(needed: dict[Path, Path], folder: Path, near: Sequence[Path]) -> Annota
             for number, *points in (map(float, line.split()) for line in lines if line.strip()):
                 if number not in names:
                     raise ValueError(
-                        f"has the class {number:g}, but {tables[0]} has {cut([*names.values()])}."
+                        f"the class {number:g} is not in {tables[0]}, which has {cut([*names.values()])}."
                     )
                 if len(points) > 5:
                     shapes.shapes.append((names[number], points))
@@ -277,7 +278,7 @@ def draw_yolo(canvas: Image.Image, shapes: list[tuple[int, Any]]) -> None:
     for number, shape in shapes:
         points = points_of(shape, (1, 1))
         if points.min() < -0.01 or points.max() > 1.01:
-            raise ValueError("must have points in parts of the size (0 to 1), not in pixels.")
+            raise ValueError("points must be in parts of the size (0 to 1), not in pixels.")
         scaled.append((number, [(points * canvas.size).ravel().tolist()]))
     draw_coco(canvas, scaled)
 
@@ -286,10 +287,10 @@ def points_of(values: Any, size: Pixels) -> np.ndarray:
     """Points (N, 2) from numbers in a file."""
     numbers = np.array(values, float).ravel()
     if numbers.size % 2:
-        raise ValueError("has a shape with an odd number of coordinates.")
+        raise ValueError("a shape has an odd number of coordinates.")
     points = numbers.reshape(-1, 2)
     if not np.isfinite(points).all() or np.abs(points).max() > 10 * max(size):
-        raise ValueError(f"has points far outside the picture: {points.min():g} to {points.max():g}.")
+        raise ValueError(f"points are far outside the picture: {points.min():g} to {points.max():g}.")
     return points
 
 
@@ -298,7 +299,9 @@ def pycocotools() -> Any:
     try:
         from pycocotools import mask
     except ImportError:
-        raise ValueError("needs pycocotools: pip install pycocotools, or export masks (PNG).") from None
+        raise ValueError(
+            "its shapes need pycocotools: pip install pycocotools, or export masks (PNG)."
+        ) from None
     return mask
 
 
@@ -316,10 +319,10 @@ def naming(path: Path) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"{path} {' '.join(str(error).split())}") from None
+        raise ValueError(f"{path}: {' '.join(str(error).split())}") from None
     except Exception as error:  # a form that is not understood raises many kinds of errors
         reason = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{path} is damaged, or is not of labelme, COCO or YOLO ({reason}).") from None
+        raise ValueError(f"{path}: damaged, or not of labelme, COCO or YOLO ({reason}).") from None
 
 
 @functools.lru_cache(None)  # cleared by those who find the files of a folder
@@ -340,14 +343,24 @@ def has_keys(path: Path, keys: set[str]) -> bool:
     return False
 
 
+def is_yolo(path: Path) -> bool:
+    """Whether a text has a class and at least four numbers in its first line."""
+    return path.suffix == ".txt" and bool(re.match(YOLO, path.read_text(errors="replace") + "\n"))
+
+
+def jsons_in(folder: Path) -> list[Path]:
+    """The files of JSON in a folder and in its folder annotations/."""
+    inside = folder / "annotations"
+    return files_in(folder, (".json",)) + (files_in(inside, (".json",)) if inside.is_dir() else [])
+
+
 def shapes_file(folder: Path) -> Path | None:
     """A file with shapes in a folder, of COCO, labelme or YOLO (lines of a class and numbers)."""
-    files = [*sorted(folder.glob("*.json")), *sorted(folder.glob("annotations/*.json"))]
+    files = jsons_in(folder)
     if found := only_coco(files) or next((path for path in files if has_keys(path, LABELME)), None):
         return found
-    for path in (path for path in sorted(folder.glob("*.txt")) if path.name not in TABLES):
-        if re.match(r"\s*\d+( [\d.e-]+){4,}\s", path.read_text(errors="replace") + "\n"):
-            return path
+    if texts := [path for path in files_in(folder, (".txt",)) if is_yolo(path)]:
+        return texts[0]
     for path in files:
         read_json(path)  # raises an error if it is damaged
     return None
@@ -356,7 +369,7 @@ def shapes_file(folder: Path) -> Path | None:
 def coco_splits(root: Path) -> dict[str, Path | None]:
     """Files of COCO by the split in their names, such as instances_val2017.json; None without shapes."""
     found: dict[str, list[Path]] = {}
-    for path in [*sorted(root.glob("annotations/*.json")), *sorted(root.glob("*.json"))]:
+    for path in jsons_in(root):
         words = re.findall(r"[a-z]+", path.stem.lower())
         if split := next((SPLITS[word] for word in words if word in SPLITS), None):
             found.setdefault(split, []).append(path)
