@@ -39,19 +39,20 @@ class Mask:
     between: list[int]  # how many of them are between a smaller and a larger value
 
 
-def read_mask(path: Path | Shapes, names: Sequence[str] = (), lossy: bool = False) -> Mask:
+def read_mask(path: Path | Shapes, names: Sequence[str], size: tuple[int, int], lossy: bool = False) -> Mask:
     """A mask from a file, or drawn from shapes.
 
     Args:
         path: The file, or the shapes.
         names: Of the classes of shapes.
+        size: The width and height of the upright picture.
         lossy: Whether it may be a JPEG file.
 
     Raises:
         ValueError: If it cannot be read, has several pages, a format or transparency that changes values,
             or if it is a photograph.
     """
-    values, shades = (path.drawn(names), None) if isinstance(path, Shapes) else load(path, lossy)
+    values, shades = (path.drawn(names, size), None) if isinstance(path, Shapes) else load(path, lossy)
     coloured, numbers = values.ndim == 3, as_numbers(values) if values.ndim == 3 else values
     found, places = found_in(numbers)
     counts = np.bincount(places.ravel())
