@@ -147,8 +147,8 @@ class Model(nn.Module):
     def _batch(self, images: Any) -> tuple[np.ndarray, bool]:
         """Images as an array (N, ..., channels), and whether there was only one, without an axis N."""
         self.check_about()
-        kind, dims, modalities = type(self).__name__, self.dims, self.facts.modalities
-        return inputs.batch_of(images, kind, self.picture_channels, dims, modalities, self.about.input)
+        kind, how = type(self).__name__, self.about.input
+        return inputs.batch_of(images, kind, self.picture_channels, self.dims, self.facts.modalities, how)
 
     def _normalised(self, values: np.ndarray) -> mx.array:
         """A batch as the model was trained on it, padded with its edges to a multiple of the size."""

@@ -6,15 +6,23 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from .pictures import LOSSLESS, SPLITS, SUFFIXES, files_in, folders_in, pictures_in
-from .polygons import Shapes, coco_splits, foreign_in, shapes_file, shapes_of
+from .polygons import Shapes, coco_splits, foreign_in, read_json, shapes_file, shapes_of
 from .tables import TABLES
 
 IMAGES = ("images", "image", "imgs", "img", "img_dir", "jpegimages", "leftimg8bit")
-MASKS = ("masks", "mask", "masks_machine", "segmentationclasspng", "segmentationclass", "annotations")
+MASKS: tuple[str, ...] = (
+    "masks",
+    "mask",
+    "masks_machine",
+    "segmentationclasspng",
+    "segmentationclass",
+    "annotations",
+)
 MASKS += ("gtfine", "labels", "ann_dir")
 BESIDE = ("annot", "_labels", "_masks")  # the masks of train/ in CamVid, in Kaggle's copy and others
 WAYS = "It must have images/ and masks/, train/ and val/ with these, images and masks, or polygons (labelme, "
@@ -33,11 +41,15 @@ class Found:
 
 
 class Source(NamedTuple):
-    """The images of a split, and the folder of its masks, or a file of COCO; None if it has no masks."""
+    """The images of a split, and the folder of its masks, or a file of polygons; None if it has none."""
 
     images: Path
     masks: Path | None
     only: Path | None = None  # a list of the images that belong to the split
+
+    def where(self) -> Path:
+        """What distinguishes the split from others."""
+        return self.only or (self.masks if self.masks and self.masks.is_file() else self.images)
 
 
 Sources = dict[str, Source]
@@ -49,6 +61,7 @@ def find(folders: Sequence[Path], ending: str | None = None) -> dict[str, Found]
     Raises:
         ValueError: If the folder has another layout, or an image has no mask.
     """
+    read_json.cache_clear()  # files may have changed
     for folder in folders:
         if not folder.is_dir():
             raise ValueError(f"{folder} is not a folder.")
@@ -61,15 +74,16 @@ def find(folders: Sequence[Path], ending: str | None = None) -> dict[str, Found]
         sources = next(filter(None, (layout(root) for layout in LAYOUTS)), {})
     if not sources:
         raise ValueError(
-            f"{root} has {', '.join(folders_in(root)) or 'no folders'}{foreign_in(root)}. {WAYS}"
+            f"{root} has {', '.join(folders_in(root)) or 'no folders'}. {foreign_in(root) or WAYS}"
         )
     used = {split: source for split, source in sources.items() if split == "train" or has_masks(source)}
     shared = len({source.masks for source in used.values()}) < len(used)
     found = {split: found_in(source, root, ending, shared) for split, source in used.items()}
+    read_json.cache_clear()
     notes = [f"{split} has no masks, and is not used." for split in sources if split not in used]
     if len(used) > 1:
         does = {"train": "trains", "validation": "validates", "test": "is the test at the end"}
-        notes.insert(0, ", ".join(f"{each.only or each.images} {does[s]}" for s, each in used.items()) + ".")
+        notes.insert(0, ", ".join(f"{each.where()} {does[s]}" for s, each in used.items()) + ".")
     found["train"].notes[:0] = notes
     return found
 
@@ -80,7 +94,7 @@ def find(folders: Sequence[Path], ending: str | None = None) -> dict[str, Found]
 def files_of_coco(root: Path) -> Sources | None:
     """Files such as annotations/instances_train2017.json and instances_val2017.json."""
     files = {} if is_drawn(pair_in(root)[1]) else coco_splits(root)
-    return {split: Source(root, path) for split, path in files.items()} if "train" in files else None
+    return {split: Source(root, path) for split, path in files.items()} if files.get("train") else None
 
 
 def folders_of_splits(root: Path) -> Sources | None:
@@ -106,7 +120,8 @@ def folders_of_images_and_masks(root: Path) -> Sources | None:
 
 def one_folder(root: Path) -> Sources | None:
     """Images beside their masks (a.png, a_mask.png), beside trainannot/, or with files of polygons."""
-    return {"train": source_in(root)} if files_in(root) or shapes_file(root) else None
+    source = source_in(root)
+    return {"train": source} if files_in(root) or has_masks(source) else None
 
 
 LAYOUTS: list[Callable[[Path], Sources | None]]
@@ -117,7 +132,7 @@ LAYOUTS = [files_of_coco, folders_of_splits, folders_of_images_and_masks, one_fo
 
 
 def in_pair(images: Path, masks: Path) -> Sources:
-    """The splits in a folder of images and one of masks: all is for training, or both have the same folders."""
+    """The splits in a folder of images and one of masks: their subfolders, or all is for training."""
     inside = [*folders_in(images).values()]
     parts, labels = splits_among(inside), splits_among(folders_in(masks).values())
     if not parts.keys() - {"train"}:  # a class may be called "train"
@@ -141,9 +156,9 @@ def splits_among(paths: Iterable[Path]) -> dict[str, Path]:
     """The paths whose names mean a split, such as train, Train, train2017 or train_images."""
     found: dict[str, Path] = {}
     for path in sorted(paths):
-        if split := SPLITS.get(re.sub(r"\d{4}$|_images$", "", path.stem.lower())):
-            if found.setdefault(split, path) != path:
-                raise ValueError(f"{found[split]} and {path.name} are both for {split}: pass one as --data.")
+        split = SPLITS.get(re.sub(r"\d{4}$|_images$", "", path.stem.lower()))
+        if split and found.setdefault(split, path) != path:
+            raise ValueError(f"{found[split]} and {path.name} are both for {split}: pass one as --data.")
     return {split: found[split] for split in dict.fromkeys(SPLITS.values()) if split in found}
 
 
@@ -151,7 +166,7 @@ def source_in(folder: Path) -> Source:
     """The images of a split in its folder, with the masks in it or beside it."""
     images, masks = pair_in(folder)
     if images:
-        return Source(images, masks)
+        return Source(images, masks or (images if shapes_file(images) else shapes_file(folder)))
     beside = [folder.with_name(folder.name.removesuffix("_images") + end) for end in BESIDE]
     return Source(folder, next((other for other in beside if other.is_dir()), folder))
 
@@ -173,28 +188,37 @@ def is_drawn(folder: Path | None) -> bool:
 
 def has_masks(source: Source) -> bool:
     """Whether a split has more than images: a test often has no masks."""
+    masks = source.masks
+    return masks is not None and (masks.is_file() or has_drawn(source) or shapes_file(masks) is not None)
+
+
+def has_drawn(source: Source) -> bool:
+    """Whether a split has masks that are pictures; then files of polygons do not count."""
     images, masks, only = source
     if masks is None or masks.is_file():
-        return masks is not None
-    if shapes_file(masks) or (images != masks and not only):
-        return is_drawn(masks) or shapes_file(masks) is not None
+        return False
+    if images != masks and not only:
+        return is_drawn(masks)
     names = sorted(names_in(masks, LOSSLESS))
     if only:
         return not {*only.read_text().split()}.isdisjoint(names)
     lossy = len(files_in(masks)) > len(names) > 0
-    return lossy or any(b.startswith(a) and not b[len(a)].isdigit() for a, b in zip(names, names[1:]))
+    return lossy or any(b.startswith(a) and not b[len(a)].isdigit() for a, b in pairwise(names))
 
 
 def found_in(source: Source, root: Path, ending: str | None, shared: bool) -> Found:
     """The images of a split, with masks or shapes."""
     images, masks, only = source
     if masks is None:
-        raise ValueError(f"{images} has no masks. {WAYS}")
+        raise ValueError(f"{images} has no masks. {foreign_in(root) or WAYS}")
     near = [masks.parent, masks, root, *([root.parent] if splits_among([root]) else [])]
     table = next((base / name for base in near for name in TABLES if (base / name).exists()), None)
-    if (images == masks or not is_drawn(masks)) and (shapes := shapes_of(images, masks, root)):
-        return Found(*shapes)
-    files = files_of(images, masks, ending, shared)
+    if not has_drawn(source) and (shapes := shapes_of(images, masks, root)):
+        return Found(sorted(shapes.files.items()), shapes.names, notes=shapes.notes)
+    try:
+        files = files_of(images, masks, ending, shared)
+    except ValueError as error:
+        raise ValueError(f"{error} {foreign_in(root)}".strip()) from None
     if only:
         names = only.read_text().split()
         by_name = {image.stem: (image, mask) for image, mask in files}
@@ -257,7 +281,7 @@ def files_of(
 
 def names_in(folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:
     """The files of a folder, or of its subfolders if it has none, by name without suffix."""
-    files, found = files_in(folder, suffixes), {}
+    files, found = files_in(folder, suffixes), dict[str, Path]()
     for inside in () if files else sorted(folder.iterdir()):
         if inside.is_dir() and inside.name[0] != ".":
             files += files_in(inside, suffixes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,10 @@ FORM = "must have a line 'number name red green blue' for each class, or only it
 # Titles of columns and keys, in lower case; the first ones count.
 NAMES = ("name", "classname", "title", "class", "label")
 LABELS = ("id", "number", "index", "idx", "value", "pixel value", "trainid", "class", "label")
+INDEX = ("", "unnamed: 0")  # the column that pandas adds, which counts if there is no other
 LISTS = ("categories", "classes", "class_names", "labels", "names", "id2label", "tools")
+NUMBER = r"(?:-?\d+(?:\.\d+)?|#[0-9a-fA-F]{6}(?:[0-9a-fA-F]{2})?)"
+BETWEEN = r"[\s,;:=|()\[\]\"']"  # numbers, names and colours
 # How many numbers a line has before and after a name: a label, a colour, or both, and what some tools add.
 COUNTS = [(0, 0), (1, 0), (0, 1), (3, 0), (0, 3), (4, 0), (1, 3), (5, 0), (1, 4), (7, 0)]
 
@@ -61,13 +64,16 @@ def read_table(path: Path) -> list[dict[str, Any]]:
     """
     try:
         text = text_of(path).strip()
-        if path.suffix.lower() in (".json", ".yaml", ".yml") or text[:1] in ("[", "{"):
+        if text.startswith("<"):
+            raise ValueError(f"{FORM}, but is XML.")
+        if path.suffix.lower() in (".json", ".yaml", ".yml") or text.startswith(("[", "{", "- ")):
             try:
                 classes = of_data(yaml.safe_load(text.replace("\t", " ")))
             except yaml.YAMLError as error:
                 raise ValueError(f"cannot be read as JSON or YAML: {error}") from None
         else:
-            lines = [re.sub("(^|\\s)#(?![0-9a-fA-F]{6}).*", "", line).strip() for line in text.splitlines()]
+            comment = "(^|\\s)#(?![0-9a-fA-F]{6}).*|^//.*|^%.*"
+            lines = [re.sub(comment, "", line).strip() for line in text.splitlines()]
             lines = [line for line in lines if line.strip(",;") and not line.startswith("sep=")]
             classes = of_columns(lines) or of_lines(lines)
         if len([c for c in classes if c.get("label") == IGNORED]) > 1:
@@ -108,6 +114,9 @@ def check(classes: list[dict[str, Any]]) -> None:
         others = {str(c.get(key, n)) for n, c in enumerate(classes) if is_ignored(c)}
         if twice := [e for e in dict.fromkeys(counted) if counted.count(e) > 1 or e in others]:
             raise ValueError(f"has the same {word} twice: {cut(twice)}.")
+    shades = {c["name"]: tuple(c["colour"]) for c in classes if "colour" in c and "label" not in c}
+    if twice := [name for name, shade in shades.items() if [*shades.values()].count(shade) > 1]:
+        raise ValueError(f"has the same colour twice: {cut(twice)}.")
     if wrong := [c["name"] for c in classes if not -1e9 < c.get("label", 0) < 65536]:
         raise ValueError(f"must have numbers from 0 to 65535, unlike {cut(wrong)}.")
 
@@ -124,6 +133,8 @@ def of_lines(lines: Sequence[str]) -> list[dict[str, Any]]:
         if not re.search(r"[^\W\d]", name):
             raise ValueError(f"{FORM}, but {line!r} has numbers or a colour in place of a name.")
         found.append(entry_from(name, *before, *after))
+    if len(rows) > 1 and all(len(before) == 4 and before[3] == "255" for before, *_ in rows):
+        raise ValueError(f"{FORM}: {lines[0]!r} may have a number and a colour, or a colour and its alpha.")
     if found and found[0] == {"name": "__ignore__"}:  # in labelme's labels.txt it has the number -1
         found = [entry | {"label": n - 1} for n, entry in enumerate(found)]
     return found
@@ -132,12 +143,19 @@ def of_lines(lines: Sequence[str]) -> list[dict[str, Any]]:
 def parts_of(line: str) -> tuple[list[str], str, list[str]]:
     """The numbers before a name, the name and the numbers after it; a colour such as #804080 is three."""
     line = re.sub(r"^([^:]+:\d+,\d+,\d+):.*", r"\1", line)  # CVAT: parts and actions
-    words = [word for word in re.split(r"[\s,;:=|()\"']+", line) if word]
-    words = [n for w in words for n in (map(str, colour_from(w)) if w[0] == "#" else [w])]
-    before = [*takewhile(is_number, words)]
-    rest = words[len(before) :]
-    after = [*takewhile(is_number, rest[::-1])][::-1]
-    return before, " ".join(rest[: len(rest) - len(after)]), after
+    if (word := re.search(r"[,;:\t]\s*(\w+)$", line)) and word[1].lower() in ImageColor.colormap:
+        raise ValueError(f"{FORM}, but {line!r} has a colour by its name: write its red, green and blue.")
+    first = re.match(rf"(?:{BETWEEN}*{NUMBER}(?={BETWEEN}|$))*{BETWEEN}*", line)
+    rest = line[first.end() :] if first else line
+    last = re.search(rf"(?:{BETWEEN}+{NUMBER})+{BETWEEN}*$|[\s,;:|\"']*$", rest)
+    parts = first.group() if first else "", last.group() if last else ""
+    before, after = ([*map(str, chain(*map(numbers_in, re.findall(NUMBER, part))))] for part in parts)
+    return before, rest[: last.start()] if last else rest, after
+
+
+def numbers_in(text: str) -> list[Any]:
+    """A number, or the red, green and blue of a colour such as #804080."""
+    return colour_from(text) if "#" in text else [text]
 
 
 def of_columns(lines: Sequence[str]) -> list[dict[str, Any]]:
@@ -147,7 +165,7 @@ def of_columns(lines: Sequence[str]) -> list[dict[str, Any]]:
         titles = {str(title).lower() for row in rows[:1] for title in row}
         if not titles.isdisjoint(NAMES) and len(titles) > 1:
             return [entry_of(row) for row in rows]
-    return of_lines(lines[1:]) if lines and lines[0].lower() in NAMES else []
+    return of_lines(lines[1:]) if lines and lines[0].lower() in (*NAMES, *LISTS) else []
 
 
 def of_data(data: Any) -> list[dict[str, Any]]:
@@ -159,6 +177,10 @@ def of_data(data: Any) -> list[dict[str, Any]]:
     for title, inner in data.items():
         if str(title).lower() in LISTS and isinstance(inner, list | dict):
             return of_data(inner)
+    if not all(
+        isinstance(inner, list) or is_number(inner) or is_number(title) for title, inner in data.items()
+    ):
+        raise ValueError(f"{FORM}, or an object with a number or a colour [red, green, blue] for each name.")
     items = ((inner, title) if is_number(title) else (title, inner) for title, inner in data.items())
     return [entry_from(name, *(v if isinstance(v, list) else [v])) for name, v in items]
 
@@ -168,11 +190,14 @@ def entry_of(fields: dict[Any, Any]) -> dict[str, Any]:
     known = {str(title).lower(): v for title, v in fields.items() if v not in (None, "")}
     name = next((known[title] for title in NAMES if title in known and not is_number(known[title])), None)
     labels = [title for title in LABELS if is_number(known.get(title))]
+    labels = labels or [title for title in INDEX if is_number(known.get(title))]
     if len(labels) > 1:
         raise ValueError(f"has several columns of numbers, {' and '.join(labels)}: keep that of the masks.")
     colour = [known.get(c, known.get(c[0])) for c in ("red", "green", "blue")]
     if None in colour:
-        colour = next((colour_from(v) for title, v in known.items() if re.match("colou?r|hex", title)), [])
+        colour = next(
+            (colour_from(v) for title, v in known.items() if re.match("colou?r|rgb|hex", title)), []
+        )
     return entry_from(name, *(known[title] for title in labels), *colour)
 
 
@@ -209,7 +234,7 @@ def colour_from(value: Any) -> list[int]:
             value = numbers if len(numbers) > 2 else ImageColor.getrgb(value)
         except ValueError:
             raise ValueError(f"must have colours, but {value!r} is none.") from None
-    colour = [whole_number(part) for part in value[:3]]
+    colour = [whole_number(part) for part in value[:3]] if isinstance(value, list | tuple) else []
     if len(colour) < 3 or not 0 <= min(colour) <= max(colour) <= 255:
         raise ValueError(f"must have colours of three numbers from 0 to 255, unlike {value!r}.")
     return colour
