@@ -16,7 +16,8 @@ import mlx_unpool
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = mlx_unpool, mlx_unpool_zoo
-pytestmark = pytest.mark.sphinx
+pytest.importorskip("sphinx")
+pytestmark = [pytest.mark.external, pytest.mark.sphinx]
 
 
 class Page(html.parser.HTMLParser):
