@@ -1,4 +1,4 @@
-"""Conversion between the layouts of callers' arrays and the folded layout of the backends.
+"""Plans, and conversion between the layouts of callers' arrays and the folded layout of the backends.
 
 A folded array is (B, D, H, W, C). ``channels_last`` input (N, [D, [H,]] W, C) has B = N; ``channels_first``
 input (N, C, [D, [H,]] W) has B = N * C and C = 1. Both are reshapes, without a transpose.
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
 
 import mlx.core as mx
 
-from ._geometry import Triple, triple, untriple
+from ._geometry import Geometry, Triple, triple, untriple
+from ._types import LARGEST_AXIS
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,39 @@ class Layout:
         if self.channels_first:
             return (*batch, self.channels, *spatial)
         return (*batch, *spatial, self.channels)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How a call of ``caller`` pools or unpools arrays of one shape."""
+
+    caller: str
+    enlarging: str  # the argument that decides the size of a result larger than the input
+    layout: Layout
+    folded: tuple[int, ...]  # shape of the input as (B, D, H, W, C)
+    shape: tuple[int, ...]  # shape of the result, in the caller's layout
+    geometry: Geometry
+    index_dtype: mx.Dtype
+
+    @cached_property
+    def is_large(self) -> bool:
+        """Whether the arrays are too large for the CPU."""
+        return self.is_large_for(self.layout.batch * self.layout.channels)
+
+    def is_large_for(self, planes: int) -> bool:
+        """Whether arrays of so many planes, with one extra position each, have 2^31 elements or more."""
+        return planes * (self.geometry.most_positions + 1) > LARGEST_AXIS
+
+    def too_large(self, examples: int = 1) -> ValueError:
+        """The error about arrays that are too large for the CPU, in so many examples of ``mx.vmap``."""
+        name = self.enlarging if prod(self.shape) > prod(self.folded) else "x"
+        mapped = f" in {examples} examples of mx.vmap" if examples > 1 else ""
+        shapes = f"{self.layout.shape(self.folded[1:4])} and {self.shape}{mapped}"
+        return ValueError(
+            f"[{self.caller}] '{name}' must give arrays of fewer than 2^31 elements on the CPU, with the "
+            f"padding and one extra position per plane, but got the shapes {shapes}. Use fewer images per "
+            "call, or a GPU."
+        )
 
 
 def layout_hint(channels_first: bool) -> str:

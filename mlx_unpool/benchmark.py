@@ -221,3 +221,7 @@ def report(everything: bool = False, seconds: float = 0.1) -> int:
         print(f"The ratios of the turns differ by more than 30 % in: {', '.join(noisy)}.")
         print("Was the machine busy? Please run it again.")
     return int(status == 1)
+
+
+if __name__ == "__main__":
+    raise SystemExit("Run it as a command: python -m mlx_unpool benchmark")

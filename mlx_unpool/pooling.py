@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import mlx.core as mx
@@ -11,7 +12,8 @@ from . import _arguments as arguments
 from . import _types
 from ._geometry import Window, WindowGeometry, untriple
 from ._layer import PoolingLayer
-from ._requests import Plan, Pooling, interned
+from ._layout import Plan
+from ._requests import Pooling, checked_once, interned
 from ._types import ArrayOrPair, DataFormat, IndexFormat, IntOrTuple, Padding, Stream
 
 
@@ -25,11 +27,21 @@ class MaxPooling(Pooling):
     index_format: str
 
     @staticmethod
+    @checked_once
     def of(
-        caller: str, rank: int, given: tuple, return_indices: Any, index_format: Any, data_format: Any
+        caller: str,
+        rank: int,
+        kernel_size: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        ceil_mode: Any,
+        return_indices: Any,
+        index_format: Any,
+        data_format: Any,
     ) -> MaxPooling:
-        """The request with these arguments, checked. ``given``: kernel size, stride, padding and so on."""
-        window = arguments.window_of(caller, rank, *given)
+        """The request with these arguments, checked."""
+        window = arguments.window_of(caller, rank, kernel_size, stride, padding, dilation, ceil_mode)
         arguments.check_flag(caller, "return_indices", return_indices)
         arguments.check_choice(caller, "index_format", index_format, _types.INDEX_FORMATS)
         most = _types.MAX_WINDOW_INDICES
@@ -57,7 +69,6 @@ class MaxPooling(Pooling):
         return self.plan_with(layout, WindowGeometry(size, pooled, window), self.index_format)
 
 
-@arguments.signature
 def max_pool1d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -86,10 +97,9 @@ def max_pool1d(
     See also: ``MaxPool1d`` for the other arguments, results and errors; ``max_unpool1d``.
     """
     window = kernel_size, stride, padding, dilation, ceil_mode
-    return MaxPooling.of("max_pool1d", 1, window, return_indices, index_format, data_format).run(x, stream)
+    return MaxPooling.of("max_pool1d", 1, *window, return_indices, index_format, data_format).run(x, stream)
 
 
-@arguments.signature
 def max_pool2d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -121,10 +131,9 @@ def max_pool2d(
     See also: ``MaxPool2d`` for the other arguments, results and errors; ``max_unpool2d``.
     """
     window = kernel_size, stride, padding, dilation, ceil_mode
-    return MaxPooling.of("max_pool2d", 2, window, return_indices, index_format, data_format).run(x, stream)
+    return MaxPooling.of("max_pool2d", 2, *window, return_indices, index_format, data_format).run(x, stream)
 
 
-@arguments.signature
 def max_pool3d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -153,13 +162,16 @@ def max_pool3d(
     See also: ``MaxPool3d`` for the other arguments, results and errors; ``max_unpool3d``.
     """
     window = kernel_size, stride, padding, dilation, ceil_mode
-    return MaxPooling.of("max_pool3d", 3, window, return_indices, index_format, data_format).run(x, stream)
+    return MaxPooling.of("max_pool3d", 3, *window, return_indices, index_format, data_format).run(x, stream)
 
 
 class _MaxPool(PoolingLayer):
     _repr_names = ("kernel_size", "stride", "padding")
+    _request_of = staticmethod(MaxPooling.of)
+    _given = attrgetter(
+        *(*_repr_names, "dilation", "ceil_mode", "return_indices", "index_format", "data_format")
+    )
 
-    @arguments.signature
     def __init__(
         self,
         kernel_size: IntOrTuple,
@@ -224,11 +236,6 @@ class _MaxPool(PoolingLayer):
         self.index_format = index_format
         self.data_format = data_format
         self._request()
-
-    def _request(self) -> MaxPooling:
-        window = self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode
-        options = self.return_indices, self.index_format, self.data_format
-        return MaxPooling.of(type(self).__name__, self.rank, window, *options)
 
 
 class MaxPool1d(_MaxPool):

@@ -61,6 +61,65 @@ def test_long_windows(window, dtype, channels):
         check_case(Case(layout, size, dtype, drawn(layout, size, dtype, seed), pool))
 
 
+# Both sides of each condition under which a strategy of the CPU backend applies:
+# size, kernel, stride, padding, dilation, whether ceil_mode
+BEFORE, AFTER = ((1, 0), (1, 0)), ((0, 1), (0, 1))
+CONDITIONS = {
+    "separate windows that cover the plane": ((6, 8), 2, 2),
+    "and a rest": ((7, 9), 2, 2),
+    "and a rest on one axis": ((6, 9), 2, 2),
+    "with padding before the plane": ((8, 8), 2, 2, BEFORE),
+    "with padding instead of the first rows": ((7, 9), 2, 2, BEFORE),
+    "with padding after it": ((7, 9), 2, 2, AFTER),
+    "a window beyond the plane": ((7, 9), 2, 2, 0, 1, True),
+    "with dilation": ((8, 8), 2, 2, 0, 2),
+    "with dilation within the stride": ((9, 9), 2, 3, 0, 2),
+    "with dilation and ceil_mode": ((4, 4), 2, 2, 0, 2, True),
+    "shorter than the stride": ((6, 9), 2, 3),
+    "shorter than the stride, with a rest": ((8, 8), 2, 3),
+    "the last one beyond the plane": ((7, 7), 2, 3, 0, 1, True),
+    "of more than four elements": ((6, 9), 3, 3),
+    "overlapping": ((7, 7), 3, 2),
+    "overlapping in one row of padding": ((8, 8), 3, 2, 1),
+    "overlapping in two rows of padding": ((7, 9), 3, 2, 1),
+    "overlapping in more padding": ((7, 9), 5, 2, 2),
+    "of one column": ((6, 8), (2, 1), (2, 1)),
+    "of one row": ((6, 8), (1, 2), (1, 2)),
+    "the whole plane": ((5, 5), 5, 1),
+    "the whole plane and padding": ((5, 5), 5, 1, AFTER),
+    "the whole plane and padding before": ((5, 5), 5, 1, ((1, 0), (0, 0))),
+    "the whole plane, smaller": ((4, 4), 4, 1),
+    "the whole plane, dilated": ((5,), 5, 1, 2, 2),
+    "one axis": ((12,), 2, 2),
+    "one axis with padding": ((11,), 2, 2, ((1, 0),)),
+    "one axis and a rest": ((13,), 4, 4),
+    "one axis, shorter than the stride": ((13,), 2, 3),
+    "one axis, windows that start in the padding": ((5,), 2, 2, ((4, 9),), 9),
+    "a window at each position": ((3,), 2, 1, ((4, 1),), 5),
+    "a window at each position, one row later": ((3,), 2, 1, ((2, 3),), 5),
+    "as many windows as positions, of two elements": ((4,), 2, 1, ((1, 0),)),
+    "three axes": ((4, 6, 8), 2, 2),
+    "three axes, two of them pooled": ((3, 6, 8), (1, 2, 2), (1, 2, 2)),
+    "three axes, the first and the last pooled": ((5, 6, 8), (2, 1, 2), (3, 1, 2)),
+    "three axes, overlapping along the first": ((5, 6, 8), 2, (1, 2, 2)),
+    "three axes, overlapping along the second": ((5, 6, 8), 2, (2, 1, 2)),
+    "three axes, windows of one column": ((5, 6, 8), (2, 2, 1), (2, 2, 1)),
+    "dilation along one axis, in the padding": ((3, 8), 2, (3, 2), ((1, 0), (0, 0)), (2, 1)),
+    "long separate windows along one axis": ((200, 4), (100, 2), (100, 2)),
+}
+
+
+@pytest.mark.parametrize("channels", [3, 16, 64, 128])
+@pytest.mark.parametrize("row", CONDITIONS)
+def test_both_sides_of_each_condition_of_a_strategy(row, channels):
+    size, *given = CONDITIONS[row]
+    rank, parameters = len(size), (*given, *(0, 1, False)[len(given) - 2 :])
+    pool = reference.Pool(*(n if isinstance(n, (tuple, bool)) else (n,) * rank for n in parameters))
+    for dtype in (mx.float32, mx.float16, mx.int32):
+        layout = Layout(rank, 2, channels, "channels_last")
+        check_case(Case(layout, size, dtype, drawn(layout, size, dtype, channels), pool))
+
+
 # Large windows whose parameters differ between the axes
 APART_LAYOUT, APART_SIZE = Layout(3, 1, 2, "channels_last"), (8, 9, 10)
 APART = [

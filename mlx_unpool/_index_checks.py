@@ -13,9 +13,9 @@ import mlx.core as mx
 
 from . import _arguments as arguments
 from ._geometry import Geometry, WindowGeometry, triple, untriple
-from ._indices import offsets, positions
+from ._index_arithmetic import offsets, positions
 from ._layout import Layout, layout_hint
-from ._settings import set_inside
+from ._scopes import set_inside
 from ._types import DataFormat, IntOrTuple, Padding, is_window
 
 VARIABLE = "MLX_UNPOOL_CHECK"
@@ -71,7 +71,6 @@ def is_checking() -> bool:
     return _SWITCH[given.lower()]
 
 
-@arguments.signature
 def check_indices(
     indices: mx.array,
     output_size: Sequence[int],
