@@ -1,4 +1,4 @@
-"""Export a model of the zoo to one file that runs without Python (see examples/deploy/).
+"""Export a model of the zoo to one file that runs without Python (see docs/export.md).
 
     python examples/export.py fastsurfer/axial network.mlxfn --shape 1 256 256 7
     python examples/export.py runs/train/enet network.mlxfn --shape 1 96 96 3 --shape 4 96 96 3

@@ -36,7 +36,7 @@ class Page(html.parser.HTMLParser):
 
 
 def markdown():
-    folders = "", "docs", "metal", "benchmarks", "examples", "examples/deploy", "tests/metal"
+    folders = "", "docs", "metal", "benchmarks", "examples", "tests/metal"
     return [path for folder in folders for path in (ROOT / folder).glob("*.md")]
 
 
