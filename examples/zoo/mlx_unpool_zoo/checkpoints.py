@@ -17,19 +17,19 @@ from __future__ import annotations
 
 import contextlib
 import io
-import pickle
 import re
-import warnings
 import zipfile
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
 from .files import load_arrays
+from .messages import cut, warn
+from .pickles import BFLOAT16, LIMIT, Foreign, Reader, Unreadable
 
 # Keys under which checkpoints store the state dict.
 KEYS = ("state_dict", "model_state", "model_state_dict", "model", "network")
@@ -37,20 +37,18 @@ HOW_TO_EXPORT = (
     "In an environment with the model's code, export its state dict: "
     "torch.save(model.state_dict(), 'weights.pth')."
 )
-BFLOAT16 = np.dtype([("bfloat16", "<u2")])  # the bits of each number: NumPy has no such type
-TYPES = {"Double": "f8", "Float": "f4", "Half": "f2", "Long": "i8", "Int": "i4", "Short": "i2", "Char": "i1"}
-TYPES |= {"Byte": "u1", "Bool": "?", "ComplexDouble": "c16", "ComplexFloat": "c8"}
-DTYPES = {f"torch.{name}Storage": np.dtype(f"<{code}") for name, code in TYPES.items()}
-DTYPES |= {f"torch.uint{bits}": np.dtype(f"<u{bits // 8}") for bits in (16, 32, 64)}  # in untyped storages
-DTYPES |= {"torch.BFloat16Storage": BFLOAT16, "torch.storage.UntypedStorage": np.dtype("u1")}
 MAGIC = 0x1950A86A20F9469CFC6C  # the first of the five pickles of a file before PyTorch 1.6
-LIMIT = 2**20  # of the objects that a pickle makes, and of the entries of a zip file
-# Opcodes that import registered classes, allocate memory, or need data from outside.
-REFUSED = b"".join((pickle.EXT1, pickle.EXT2, pickle.EXT4, pickle.BYTEARRAY8, pickle.NEXT_BUFFER))
-NUMBERS = b"".join((pickle.PUT, pickle.BINPUT, pickle.LONG_BINPUT, pickle.MEMOIZE))
-NESTS = b"".join((pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3, pickle.FROZENSET))
-# What people take for a file of weights: how it starts, and what to do.
-OTHERS = {
+# What people take for a file of weights: how its name ends or its content starts, and what to do.
+OTHERS: dict[str | bytes, str] = {
+    ".onnx": "an ONNX file. Pass {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(path).graph."
+    "initializer}.",
+    ".caffemodel": "a file of Caffe. Pass its arrays by name, for example those of net.params in pycaffe.",
+    ".json": "a JSON file. If it is the index of weights in several files, read these and merge the dicts.",
+    b"\x93NUMPY": "one array of NumPy. Pass a dict: {name: numpy.load(path)}.",
+    **dict.fromkeys(
+        (b"\3\0\0\0\1", b"\4\0\0\0\1"),
+        "a file of Lua Torch 7. Read it with the package torchfile, and pass a dict of its arrays.",
+    ),
     b"version https://git-lfs": "a Git LFS pointer. Download the file itself, for example with git lfs pull.",
     b"<": "a web page. Download the file itself.",
     b"\x89HDF": "an HDF5 file, as Keras writes them: see 'Weights of Keras' in docs/porting.md.",
@@ -58,12 +56,6 @@ OTHERS = {
     b"ustar": "a tar file. Unpack an archive; if PyTorch wrote it before 2017, save its content again with "
     "a newer version: torch.save(torch.load(old, weights_only=False), new).",
 }
-
-
-def cut(names: Sequence[str], count: int = 10, separator: str = ", ") -> str:
-    """The first names, which may come from a damaged file, in one line, and how many more there are."""
-    more = [f"... and {len(names) - count:,} more"] if len(names) > count else []
-    return separator.join([*(n if n.isprintable() else repr(n)[1:-1] for n in names[:count]), *more])
 
 
 def read_state(path: str | Path) -> dict[str, np.ndarray]:
@@ -86,8 +78,9 @@ def read_checkpoint(path: str | Path) -> Any:
         start = file.read(512)
     text = start.lstrip(b"\xef\xbb\xbf\r\n\t ")
     is_safetensors, is_tflite = start[8:9] == b"{", start[4:8] == b"TFL3"
-    for beginning, advice in OTHERS.items():
-        if not is_safetensors and beginning in (text[: len(beginning)], start[257 : 257 + len(beginning)]):
+    for sign, advice in OTHERS.items():
+        starts = isinstance(sign, bytes) and (text.startswith(sign) or start[257:262] == sign)
+        if path.name.endswith(sign) if isinstance(sign, str) else starts and not is_safetensors:
             raise ValueError(f"it is {advice}")
     if is_safetensors or path.suffix == ".safetensors":
         return load_arrays(path)[0]
@@ -96,204 +89,81 @@ def read_checkpoint(path: str | Path) -> Any:
     content = path.read_bytes()
     try:
         return read_zip(content) if start.startswith(b"PK") else read_pickles(content)
-    except Exception as error:  # damaged and malicious files raise many kinds of errors
+    except Unreadable as error:
+        reason = " ".join(str(error)[:500].split())
+    except Exception:  # damaged and malicious files raise many kinds of errors
         reason = "it is damaged, or not a file of torch.save."
-        if type(error) is ValueError:
-            reason = " ".join(str(error)[:500].split())
     raise ValueError(f"it cannot be read as a checkpoint: {reason}")
 
 
 def read_zip(content: bytes) -> Any:
     """Read a file of ``torch.save`` since PyTorch 1.6: a zip file of a pickle and a storage in each entry."""
     if content.count(b"PK\1\2") > LIMIT // 10:
-        raise ValueError(f"it has more than {LIMIT // 10:,} entries.")
+        raise Unreadable(f"it has more than {LIMIT // 10:,} entries.")
     entries = {info.filename: info for info in zipfile.ZipFile(io.BytesIO(content)).infolist()}
     folder = next((n.removesuffix("data.pkl") for n in entries if re.fullmatch("[^/]*/data.pkl", n)), None)
     if folder is None:
-        raise ValueError(f"it is a zip file of {cut([*entries], 3)}. Unpack it first.")
+        if entries and all(name.endswith(".npy") for name in entries):
+            raise Unreadable("it is an .npz file of NumPy. Pass dict(numpy.load(path)).")
+        raise Unreadable(f"it is a zip file of {cut([*entries], 3)}. Unpack it first.")
     if f"{folder}constants.pkl" in entries:
-        raise ValueError(f"it is a TorchScript file. {HOW_TO_EXPORT}")
+        raise Unreadable(f"it is a TorchScript file. {HOW_TO_EXPORT}")
+    left = len(content)
 
     def place(name: str) -> tuple[int, int]:  # zipfile refuses files of PyTorch that have no checksums
+        nonlocal left
         info = entries[folder + name]
         if info.compress_type or info.file_size != info.compress_size:
-            raise ValueError("it is compressed, which files of torch.save are not.")
+            raise Unreadable("it is compressed, which files of torch.save are not.")
+        left -= info.file_size
+        if left < 0:
+            raise Unreadable("it is damaged: its entries overlap.")
         names = content[info.header_offset + 26 : info.header_offset + 30]
         start = info.header_offset + 30 + sum(int.from_bytes(n, "little") for n in (names[:2], names[2:]))
         return start, start + info.file_size
 
     if f"{folder}byteorder" in entries and content[slice(*place("byteorder"))] == b"big":
-        raise ValueError("it is big-endian, which is not supported.")
-    pickled = io.BytesIO(content[slice(*place("data.pkl"))])
-    return InertUnpickler(pickled, lambda key, *kind: storage(content, *place(f"data/{key}"), *kind)).load()
+        raise Unreadable("it is big-endian, which is not supported.")
+    reader = Reader(io.BytesIO(content[slice(*place("data.pkl"))]))
+    return reader.load(lambda key, *kind: storage(content, *place(f"data/{key}"), *kind))
 
 
 def read_pickles(content: bytes) -> Any:
     """Read a file of ``torch.save`` before PyTorch 1.6: five pickles, then the storages; or one pickle."""
     file = io.BytesIO(content)
-    kinds: dict[str, tuple[np.dtype, int]] = {}
-
-    def load(storage_of: Callable[..., Any] | None = None) -> Any:
-        return InertUnpickler(file, storage_of).load()
-
-    checkpoint = load()
+    reader, kinds = Reader(file), dict[str | int, tuple[np.dtype, int]]()
+    checkpoint = reader.load()
     if not isinstance(checkpoint, int):
         return checkpoint
-    _, machine = load(), load()
+    _, machine = reader.load(), reader.load()
     if checkpoint != MAGIC:
-        raise ValueError("it is a pickle of a number.")
+        raise Unreadable("it is a pickle of a number.")
     if machine.get("little_endian") is not True:
-        raise ValueError("it is big-endian, which is not supported.")
+        raise Unreadable("it is big-endian, which is not supported.")
     start = file.tell()
-    load(lambda key, *kind: kinds.setdefault(key, kind) and None)  # the sizes, without arrays
-    keys, position, storages = load(), file.tell(), {}
+    reader.load(lambda key, *kind: kinds.setdefault(key, kind) and None)  # the sizes, without arrays
+    keys, position, storages = reader.load(), file.tell(), {}
     for key in keys:
+        if not isinstance(key, str | int):  # others may take forever to hash
+            raise Unreadable("it is damaged: a storage has no valid key.")
         dtype, count = kinds[key]
         if int.from_bytes(content[position : position + 8], "little") != count:
-            raise ValueError(f"it is damaged: the storage {key} has another size than its tensors say.")
+            raise Unreadable(f"it is damaged: the storage {key} has another size than its tensors say.")
         data, position = position + 8, position + 8 + count * dtype.itemsize
         storages[key] = storage(content, data, position, dtype, count)
     file.seek(start)
-    return load(lambda key, *kind: storages[key])
+    return reader.load(lambda key, *kind: storages[key])
 
 
 def storage(content: bytes, start: int, end: int, dtype: np.dtype, count: int) -> np.ndarray:
     """The flat array of ``count`` elements in a part of the content of a file."""
     if end - start != count * dtype.itemsize or end > len(content):
-        raise ValueError(f"it is damaged: it ends within an array of {count:,} elements.")
+        raise Unreadable(f"it is damaged: it ends within an array of {count:,} elements.")
     return np.frombuffer(content, dtype, count, start)
 
 
-def tensor(flat: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> np.ndarray | None:
-    """A view of a storage; None without one."""
-    numbers = (offset, *shape, *strides)
-    if any(type(n) is not int or n < 0 for n in numbers) or len(shape) != len(strides):
-        raise ValueError("it is damaged: a tensor has no valid shape and strides.")
-    if flat is None or 0 in shape:
-        return None if flat is None else np.empty(shape, flat.dtype)
-    if offset + sum((n - 1) * step for n, step in zip(shape, strides)) >= flat.size:
-        end = f"beyond its storage of {flat.size:,} elements."
-        raise ValueError(f"it is damaged: a tensor {shape} reaches {end}")
-    size = flat.itemsize
-    return np.ndarray(shape, flat.dtype, flat, offset * size, [step * size for step in strides])
-
-
-def tensor_of_type(flat: Any, offset: Any, shape: Any, strides: Any, *options: Any) -> Any:
-    """A view of a storage without a type, which is the third of the options."""
-    if not isinstance(options[2], np.dtype):
-        return Foreign("torch.Tensor")
-    return tensor(flat if flat is None else flat.view(options[2]), offset, shape, strides)
-
-
-class Foreign:
-    """An object of a class, or the result of a function, that is not imported: its name and its state."""
-
-    __slots__ = ("kind", "state")
-
-    def __init__(self, kind: str) -> None:
-        self.kind, self.state = kind, None
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Foreign:
-        return Foreign(self.kind)
-
-    def append(self, *_: Any) -> None:
-        """Ignore items of a list, a set or a dict."""
-
-    extend = add = __setitem__ = append
-
-
-# What a pickle may call.
-KNOWN: dict[str, Callable[..., Any]] = {
-    "collections.OrderedDict": OrderedDict,
-    "builtins.set": set,
-    "__builtin__.set": set,
-    "torch.Size": lambda sizes: sizes,
-    "torch.nn.parameter.Parameter": lambda data=None, *_: data,  # of models before PyTorch 0.4
-    "torch._utils._rebuild_parameter": lambda data, *_: data,
-    "torch._utils._rebuild_parameter_with_state": lambda data, *_: data,
-    "torch._utils._rebuild_tensor": tensor,
-    "torch._utils._rebuild_tensor_v2": tensor,
-    "torch._utils._rebuild_tensor_v3": tensor_of_type,
-    "torch._tensor._rebuild_from_type_v2": lambda rebuild, kind, arguments, *_: rebuild(*arguments),
-}
-
-
-def counted(load: Callable[[Any], None], code: int) -> Callable[[Any], None]:
-    """An opcode that counts what it makes: a pickle of at most a million objects is read.
-
-    A tuple or frozenset has at most 100,000 elements, those in others included: a few nested ones that
-    contain the one below twice have so many that no key of a dict can be hashed.
-    """
-    numbers, nests = code in NUMBERS, code in NESTS
-
-    def call(self: Any) -> None:
-        self.made += not numbers
-        load(self)
-        if max(self.made, len(self.memo)) > LIMIT:
-            raise ValueError("it makes more than a million objects.")
-        if nests:
-            made = self.stack[-1]
-            nested = (item for item in made if isinstance(item, tuple | frozenset))
-            length = len(made) + sum(self.lengths.get(id(item), 0) for item in nested)
-            if length > 100_000:
-                raise ValueError("it contains tuples with more than 100,000 elements.")
-            self.lengths[id(made)] = length
-
-    return call
-
-
-class InertUnpickler(pickle._Unpickler):  # written in Python, so that opcodes can be replaced
-    """An unpickler for tensors, sets and ordered dicts; everything else becomes ``Foreign``.
-
-    ``storage_of`` returns the array of a storage, for its key, dtype and number of elements.
-    """
-
-    stack: list[Any]
-
-    def __init__(self, file: io.BytesIO, storage_of: Callable[..., Any] | None) -> None:
-        super().__init__(file, encoding="utf-8", errors="backslashreplace")
-        self.storage_of, self.made = storage_of, 0
-        self.storages: dict[Any, Any] = {}
-        self.lengths: dict[int, int] = {}  # of tuples, by id
-
-    def find_class(self, module: str, name: str) -> Any:
-        path = f"{module}.{name}"
-        return DTYPES.get(path) or KNOWN.get(path) or Foreign(path)
-
-    def persistent_load(self, saved: Any) -> Any:
-        if saved[0] == "module":  # of a whole model before 1.6, with its source
-            return saved[1]
-        kind, dtype, key, _, count, *view = saved
-        valid = kind == "storage" and isinstance(dtype, np.dtype) and type(count) is int and count >= 0
-        if not (valid and self.storage_of):
-            raise ValueError("it is damaged: a tensor has no valid storage.")
-        if (key, dtype) not in self.storages:
-            self.storages[key, dtype] = self.storage_of(key, dtype, count)
-        flat = self.storages[key, dtype]
-        if flat is not None and view and view[0]:  # a part, in a file before PyTorch 0.4
-            flat = flat[view[0][1] :][: view[0][2]]
-        return flat
-
-    def load_build(self) -> None:
-        state, made = self.stack.pop(), self.stack[-1]
-        if isinstance(made, Foreign):  # of others: the versions of a state dict, for example
-            made.state = state
-
-    def load_reduce(self) -> None:
-        arguments, function = self.stack.pop(), self.stack.pop()
-        made = function(*arguments)
-        self.made += len(made) if isinstance(made, set | dict) else 0
-        self.stack.append(made)
-
-    dispatch: ClassVar[dict[int, Any]] = {
-        code: counted(load, code) for code, load in pickle._Unpickler.dispatch.items() if code not in REFUSED
-    }
-    dispatch[pickle.BUILD[0]] = load_build
-    dispatch[pickle.REDUCE[0]] = dispatch[pickle.NEWOBJ[0]] = counted(load_reduce, pickle.REDUCE[0])
-
-
 def state_of(checkpoint: Any) -> dict[str, Any]:
-    """The arrays of the state dict in a checkpoint, without the prefix ``module.`` of ``DataParallel``.
+    """The arrays of the state dict in a checkpoint.
 
     A checkpoint is a state dict, a whole model, or a dict that contains either: under ``state_dict``,
     ``model_state``, ``model_state_dict``, ``model`` or ``network``, or under any other key if there is only
@@ -302,7 +172,7 @@ def state_of(checkpoint: Any) -> dict[str, Any]:
     """
     state, ignored = split_state(checkpoint)
     if ignored:
-        warnings.warn(f"Ignored entries that are not arrays: {cut(ignored)}.", stacklevel=2)
+        warn(f"Ignored entries that are not arrays: {cut(ignored)}.")
     return state
 
 
@@ -317,7 +187,7 @@ def split_state(checkpoint: Any) -> tuple[dict[str, Any], list[str]]:
     if not isinstance(checkpoint, Mapping):
         raise ValueError(f"not a state dict but {described(checkpoint)}. {HOW_TO_EXPORT}")
     arrays = {name: value for name, value in checkpoint.items() if hasattr(value, "shape")}
-    state = {name.removeprefix("module."): v for name, v in arrays.items() if isinstance(name, str)}
+    state = {name: value for name, value in arrays.items() if isinstance(name, str)}
     if not state:
         kinds = [f"{named(name)!r} is {described(checkpoint[name])}" for name in list(checkpoint)[:3]]
         raise ValueError(
@@ -342,7 +212,7 @@ def path_of(checkpoint: Any) -> tuple[str, ...]:
     if others := [repr("/".join(path)) for path in counts if path not in best and len(path) <= len(first)]:
         hint = "to use another one, see --key of the converter, or pass checkpoint[KEY]"
         used = "/".join(best[0])
-        warnings.warn(f"Used {used!r} of the checkpoint, not {cut(others)}; {hint}.", stacklevel=4)
+        warn(f"Used {used!r} of the checkpoint, not {cut(others)}; {hint}.")
     if counts or not isinstance(checkpoint, Mapping):
         return best[0] if counts else ()
     return tuple(key for key in KEYS if isinstance(checkpoint.get(key), Mapping | Foreign))[:1]
@@ -357,11 +227,12 @@ def states_in(value: Any, seen: dict[int, int], depth: int = 4) -> dict[tuple[st
     """
     if is_model(value) or not isinstance(value, Mapping):
         return {(): 1} if is_model(value) else {}
-    items, searched = {key: item for key, item in value.items() if isinstance(key, str)}, id(value) in seen
-    if not searched:
+    items: dict[str, Any] = {}
+    if id(value) not in seen:
+        items = {key: item for key, item in value.items() if isinstance(key, str)}
         floats = [item for item in items.values() if "float" in str(getattr(item, "dtype", ""))]
         seen[id(value)] = sum(len(item.shape) > 0 for item in floats)
-    own, below = seen[id(value)], {} if searched or not depth else items
+    own, below = seen[id(value)], items if depth else {}
     inner = {(k, *path): n for k, v in below.items() for path, n in states_in(v, seen, depth - 1).items()}
     if not any(path[0] in KEYS for path in inner):
         inner = {path: count for path, count in inner.items() if count > own}
@@ -378,8 +249,8 @@ def is_model(value: Any) -> bool:
 def config_of(checkpoint: Any) -> dict[str, Any]:
     """The configuration of the model in a checkpoint (a dict or YAML), with names in lower case."""
     config = checkpoint.get("config") if isinstance(checkpoint, Mapping) else None
-    if isinstance(config, str) and "<<" not in config:  # as FastSurfer saves it; without merges,
-        # because a few that each refer twice to another take forever
+    if isinstance(config, str) and len(config) < 10**5 and "<<" not in config:  # as FastSurfer saves it;
+        # without merges, because a few that each refer twice to another take forever
         import yaml
 
         with contextlib.suppress(yaml.YAMLError, RecursionError):
@@ -400,10 +271,10 @@ def state_of_foreign(model: Foreign) -> dict[str, Any]:
         if not (isinstance(parts, dict) and all(isinstance(parts.get(kind), dict) for kind in kinds)):
             raise ValueError(f"not a model but {described(module)}. {HOW_TO_EXPORT}")
         left_out = parts.get("_non_persistent_buffers_set")
-        left_out = left_out if isinstance(left_out, set) else ()
+        left_out = {n for n in left_out if isinstance(n, str)} if isinstance(left_out, set | list) else set()
         own = parts["_parameters"] | {n: v for n, v in parts["_buffers"].items() if n not in left_out}
         # A module may be in several others, but in a small file one can be twice in the next one, on and on.
-        length += sum(len(prefix) + len(str(name)) + 1 for name in (*own, *parts["_modules"]))
+        length += sum(len(prefix) + len(str(name)) + 1 for name in (*own, *parts["_modules"], *left_out))
         if length > 10**7:
             raise ValueError(
                 "the names in a model must have at most 10 million characters, but these have more, or a "
@@ -455,7 +326,8 @@ def arrays_of(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
             array = np.array("")
         if array.dtype.kind not in "fiubc":
             raise ValueError(f"{name} must be a dense array of numbers, but it is {kind}.")
-        arrays[name] = array.astype(np.float32, copy=False) if array.dtype.kind == "f" else array
+        wanted = np.float32 if array.dtype.kind == "f" else array.dtype.newbyteorder("=")
+        arrays[name] = array.astype(wanted, copy=False)
     return arrays
 
 
