@@ -20,17 +20,17 @@ help: ## list these commands
 	@echo "On Linux with a GPU of NVIDIA: make demo GPU=cuda13 (or cuda12)"
 
 demo: $(VENV)/.examples ## train SegNets on digits over photographs (a minute or two); figure in demo/
-	$(NETWORK) examples/train.py --compare $(ARGS)
+	$(NETWORK) examples/compare_decoders.py --output demo $(ARGS)
 
 hair: $(VENV)/.video ## recolour hair, in a portrait or yours: ARGS="photo.jpg --colour copper"; writes demo/hair/
-	$(NETWORK) examples/hair.py $(ARGS)
+	$(NETWORK) -m mlx_unpool_zoo hair --output demo/hair $(ARGS)
 
 app: $(VENV)/.app ## open a page that recolours hair, also live: ARGS=FOLDER shows the classes of your model
-	$(NETWORK) -m mlx_unpool_zoo.app $(ARGS)
+	$(NETWORK) -m mlx_unpool_zoo app $(ARGS)
 
 # Further programs, each with a figure in demo/.
-train: $(VENV)/.examples ## train ENet on your images: ARGS="--data FOLDER" (without it, on drawn digits)
-	$(NETWORK) examples/train.py $(ARGS)
+train: $(VENV)/.train ## train ENet on your images: ARGS="--data FOLDER"
+	$(NETWORK) -m mlx_unpool_zoo train --output demo/train $(ARGS)
 
 notebooks: $(VENV)/.notebooks ## open the notebooks in JupyterLab
 	$(NETWORK) -m jupyterlab examples/notebooks
@@ -94,8 +94,10 @@ $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.examples: EXTRAS = examples
 $(VENV)/.examples: SIZE = 590 MB
-$(VENV)/.video: EXTRAS = examples,video
-$(VENV)/.video: SIZE = 720 MB
+$(VENV)/.video: EXTRAS = train,video
+$(VENV)/.video: SIZE = 500 MB
+$(VENV)/.train: EXTRAS = train
+$(VENV)/.train: SIZE = 300 MB
 $(VENV)/.app: EXTRAS = app
 $(VENV)/.app: SIZE = 200 MB
 $(VENV)/.check: EXTRAS = check

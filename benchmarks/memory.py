@@ -3,7 +3,6 @@
     python benchmarks/memory.py            measure and print the table (a minute)
     python benchmarks/memory.py --store    the same, and store the run beside the last one
     python benchmarks/memory.py --quick    the same with small images, to check that the program runs
-    python benchmarks/memory.py --write    write docs/benchmarks.md from the last stored run
 
 Each figure is measured in a new process, in two ways: the increase of the process's resident memory since
 the model was made, and the bytes that MLX has allocated. MLX allocates arrays before it computes them, so the
@@ -13,21 +12,18 @@ second figure can be larger. On a GPU only the second one counts.
 import multiprocessing
 import resource
 import sys
-from pathlib import Path
 from typing import Any
 
+import harness
 import mlx.core as mx
-from harness import program, timing
 from mlx_unpool_zoo import SegNet
 
 from mlx_unpool import benchmark
 
-PAGE = timing.ROOT / "docs" / "benchmarks.md"
-WRITE = "python benchmarks/memory.py --write"
 INPUTS = {"inference": (1, 512, 512, 3), "training": (2, 256, 256, 3)}
 NAMES = {"unpool": "unpooling", "nearest": "nearest neighbour", "bilinear": "bilinear"}
 NAMES["skip"] = "skip connections"
-FREE = 2**25  # MLX's limit of free buffers on a CPU, in bytes; timing raised it
+FREE = 2**25  # MLX's limit of free buffers on a CPU, in bytes; harness raised it
 UNIT = 1 if sys.platform == "darwin" else 1024  # of the system's figure, in bytes
 
 
@@ -61,23 +57,20 @@ def measure_all(quick: bool) -> list[dict[str, Any]]:
     return [{"use": use, "decoder": d, "shape": shape} | p for (d, use, shape), p in zip(tasks, found)]
 
 
-def table(run: dict[str, Any]) -> str:
-    """Peak memory in MB, with a column for each decoder."""
-    lines = []
-    for use in INPUTS:
-        rows = [row for row in run["rows"] if row["use"] == use]
-        label = f"{use}, {'x'.join(map(str, rows[0]['shape']))}"
-        for count in ("resident", "allocated"):
-            figures = [f"{row[count] / 1e6:.0f}" for row in rows]
-            lines.append([f"{label}, {count}", *figures])
-    return timing.table(["peak memory in MB", *NAMES.values()], lines)
+def table(runs: list[harness.Run]) -> str:
+    """Peak memory in MB, resident and allocated, with a row for each decoder."""
+    found: dict[str, dict[str, Any]] = {name: {} for name in NAMES}
+    for row in runs[-1]["rows"]:
+        found[row["decoder"]][row["use"]] = row
+    lines = [
+        [NAMES[name], *(f"{r['resident'] / 1e6:.0f} / {r['allocated'] / 1e6:.0f}" for r in uses.values())]
+        for name, uses in found.items()
+    ]
+    return f"{harness.table(['decoder', *INPUTS], lines)}\n\n{harness.description(runs, 'mlx')}"
 
 
-def pages(run: dict[str, Any]) -> dict[Path, str]:
-    """The text of each page with this run."""
-    report = f"{table(run)}\n\n{timing.description([run], 'mlx')}"
-    return {PAGE: timing.put(PAGE.read_text(), WRITE, report)}
+TABLES = {"table": table}
 
 
 if __name__ == "__main__":
-    program.main("memory", __doc__, measure_all, table, lambda: pages(timing.load("memory")[-1]))
+    harness.main("memory", __doc__, measure_all, TABLES)

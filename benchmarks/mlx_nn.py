@@ -3,7 +3,6 @@
     python benchmarks/mlx_nn.py            measure and print the tables (about 3 minutes)
     python benchmarks/mlx_nn.py --store    the same, and store the run beside the last one
     python benchmarks/mlx_nn.py --quick    the same with small arrays, to check that the program runs
-    python benchmarks/mlx_nn.py --write    write the tables of docs/benchmarks.md
 
 The pages show the last two stored runs, of each row the one with the smaller ratio. The runs must be
 ten minutes apart. A cell says "machine busy" if the elapsed time is more than 15 % above the CPU time.
@@ -15,22 +14,18 @@ results/bytes.json.
 
 import math
 import statistics
+import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+import harness
 import mlx.core as mx
 import mlx.nn as nn
 import networks
-from harness import program, timing
 
 import mlx_unpool
 from mlx_unpool import benchmark
-
-PAGE = timing.ROOT / "docs" / "benchmarks.md"
-WRITE = "python benchmarks/mlx_nn.py --write"
-TURNS = 3  # of at least three runs each
 
 
 class Case(NamedTuple):
@@ -80,6 +75,7 @@ TRAINING = [
     training((8, 112, 112, 32), 2, 2),
     training((8, 224, 224, 3), 2, 2),
     training((8, 64, 64, 1), 2, 2),
+    training((1, 8, 8, 8), 2, 2),  # the fixed cost of a call
     *(training(STAGES[n], 2, 2, dtype) for dtype in (mx.float16, mx.bfloat16) for n in (0, 3)),
     *(training(shape, 3, 2) for shape in STAGES),  # ResNet, GoogLeNet
     training((8, 57, 57, 64), 3, 2),
@@ -111,6 +107,7 @@ MEMORY = [
     "8x112x112x3, 3x3/2",
     "2x32x32x32x32, 2x2x2/2",
 ]
+BUILT = [training(STAGES[2], 2, 2), training(STAGES[2], 3, 2)]
 NAMES = {
     "sppf": "SPPF block of YOLOv5",
     "googlenet": "GoogLeNet",
@@ -128,10 +125,27 @@ def measured(case: Case) -> dict[str, Any]:
     row: dict[str, Any] = {"case": case.name, "input": x.nbytes}
     for measure, of in MEASURES.items():
         functions = {who: of(pool) for who, pool in pools.items()}
-        runs = {who: lambda f=f: mx.eval(f(x)) for who, f in functions.items()}
-        row[measure] = timing.medians(runs, turns=TURNS)
+        runs = {who: lambda f=f: f(x) for who, f in functions.items()}
+        row[measure] = harness.medians(runs)
         row[f"memory, {measure}"] = {who: peak(run) for who, run in runs.items()}
     return row
+
+
+def built(case: Case, calls: int) -> dict[str, Any]:
+    """Times to build a call, without evaluation.
+
+    An operation of 25 MB before each call empties the processor's caches, as the layers of a network do.
+    """
+    x, other, pools = mx.zeros(case.shape), mx.zeros(25_000_000 // 4), case.pools()
+    times: dict[str, list[harness.Times]] = {"ours": [], "mlx.nn": []}
+    for _ in range(calls):
+        for who, pool in pools.items():
+            mx.eval(x, other + 1)
+            start, cpu_start = time.perf_counter(), time.process_time()
+            result = pool(x)
+            times[who].append([time.perf_counter() - start, time.process_time() - cpu_start])
+            del result
+    return {"case": case.name, "build": {who: benchmark.medians(each) for who, each in times.items()}}
 
 
 def peak(run: Callable[[], Any]) -> float:
@@ -141,7 +155,7 @@ def peak(run: Callable[[], Any]) -> float:
         mx.clear_cache()
         mx.reset_peak_memory()
         before = mx.get_active_memory()
-        run()
+        mx.eval(run())
         found.append(mx.get_peak_memory() - before)
     return statistics.median(found)
 
@@ -162,8 +176,7 @@ def trained(name: str, quick: bool) -> dict[str, Any]:
     models = {"ours": mlx_unpool.replace_max_pools(make()), "mlx.nn": make()}
     runs = {who: benchmark.training_step(model, x) for who, model in models.items()}
     runs["pools"] = lambda: [run() for run in backward]
-    evaluated = {who: lambda r=run: mx.eval(r()) for who, run in runs.items()}
-    return {"model": name, "shape": x.shape, "step": timing.medians(evaluated, 1, 0)}
+    return {"model": name, "shape": x.shape, "step": harness.medians(runs, turns=1, seconds=0)}
 
 
 def measure_all(quick: bool) -> list[dict[str, Any]]:
@@ -171,7 +184,8 @@ def measure_all(quick: bool) -> list[dict[str, Any]]:
     cases = TRAINING
     if quick:
         cases = [c._replace(shape=(1, *(13,) * (len(c.shape) - 2), 8)) for c in CASES]
-    return [*map(measured, cases), *(trained(name, quick) for name in networks.MODELS)]
+    rows = [*map(measured, cases), *(trained(name, quick) for name in networks.MODELS)]
+    return rows + [built(case, 20 if quick else 300) for case in BUILT]
 
 
 def ratio(row: dict[str, Any], measure: str) -> float:
@@ -183,7 +197,7 @@ def confirmed(runs: list[dict[str, Any]], measure: str) -> list[dict[str, Any]]:
     """The rows with a measure: of each row that is quiet in all runs, the one with the smaller ratio."""
     found = []
     for rows in zip(*(run["rows"] for run in runs)):
-        if measure in rows[0] and all(timing.is_quiet(t) for r in rows for t in r[measure].values()):
+        if measure in rows[0] and all(harness.is_quiet(t) for r in rows for t in r[measure].values()):
             found.append(min(rows, key=lambda row: ratio(row, measure)))
     return found
 
@@ -194,21 +208,30 @@ def in_ms(times: list[float]) -> str:
     return f"{time:.{max(0, 2 - math.floor(math.log10(time)))}f}"
 
 
+def both_times(row: dict[str, Any], measure: str) -> str:
+    """The times of mlx.nn and of this library in milliseconds."""
+    return " / ".join(in_ms(row[measure][who]) for who in ("mlx.nn", "ours"))
+
+
 def times_table(runs: list[dict[str, Any]]) -> str:
-    """Times of the layers in milliseconds, and their ratios."""
-    found = {m: {row["case"]: row for row in confirmed(runs, m)} for m in MEASURES}
-    lines = []
-    for name in [row["case"] for row in runs[-1]["rows"] if "input" in row]:
-        line = [name]
-        for measure in MEASURES:
-            row = found[measure].get(name)
-            times = [in_ms(row[measure][who]) for who in ("mlx.nn", "ours")] if row else ["", ""]
-            line += [*times, timing.factor(ratio(row, measure)) if row else "machine busy"]
-        lines.append(line)
-    header = ["times in ms"]
+    """Speed-ups and times of the layers."""
+    lines = {row["case"]: [row["case"]] for row in runs[-1]["rows"] if "input" in row}
     for measure in MEASURES:
-        header += [f"{measure}, `mlx.nn`", "`mlx_unpool`", "speed-up"]
-    return timing.table(header, lines)
+        found = {row["case"]: row for row in confirmed(runs, measure)}
+        for name, line in lines.items():
+            row = found.get(name)
+            speed_up = row and harness.factor(ratio(row, measure))
+            line.append(f"{speed_up} ({both_times(row, measure)})" if row else "machine busy")
+    return harness.table(["input, window", *MEASURES], list(lines.values()))
+
+
+def build_table(runs: list[dict[str, Any]]) -> str:
+    """Times to build a call."""
+    lines = []
+    for row in confirmed(runs, "build"):
+        theirs, ours = (1e6 * row["build"][who][0] for who in ("mlx.nn", "ours"))
+        lines.append([row["case"], f"{theirs:.0f}", f"{ours:.0f}", f"{ours / theirs:.1f}"])
+    return harness.table(["input, window", "`mlx.nn`", "`mlx_unpool`", "ratio"], lines)
 
 
 def memory_table(runs: list[dict[str, Any]]) -> str:
@@ -216,12 +239,10 @@ def memory_table(runs: list[dict[str, Any]]) -> str:
     lines = []
     for row in runs[-1]["rows"]:
         if "input" in row and row["case"] in MEMORY:
-            sizes = [row[f"memory, {m}"][who] for m in MEASURES for who in ("mlx.nn", "ours")]
-            lines.append([row["case"], *(f"{size / 1e6:.2f}" for size in (row["input"], *sizes))])
-    header = ["memory in MB", "input"]
-    for measure in MEASURES:
-        header += [f"{measure}, `mlx.nn`", "`mlx_unpool`"]
-    return timing.table(header, lines)
+            lines.append([f"{row['case']}: {row['input'] / 1e6:.1f}"])
+            for found in (row[f"memory, {measure}"] for measure in MEASURES):
+                lines[-1].append(f"{found['mlx.nn'] / 1e6:.1f} / {found['ours'] / 1e6:.1f}")
+    return harness.table(["input, window: size of the input", *MEASURES], lines)
 
 
 def steps_table(runs: list[dict[str, Any]]) -> str:
@@ -229,52 +250,38 @@ def steps_table(runs: list[dict[str, Any]]) -> str:
     lines = []
     for row in confirmed(runs, "step"):
         share = row["step"]["pools"][0] / row["step"]["mlx.nn"][0]
-        times = [in_ms(row["step"][who]) for who in ("mlx.nn", "ours")]
-        shape = "x".join(map(str, row["shape"]))
-        lines.append([NAMES[row["model"]], shape, f"{100 * share:.1f} %", *times])
-        lines[-1].append(f"{ratio(row, 'step'):.2f}x")
-    header = ["block or network", "input", "share of the pools in a step of `mlx.nn`"]
-    return timing.table([*header, "step in ms, `mlx.nn`", "`mlx_unpool`", "speed-up"], lines)
+        name = f"{NAMES[row['model']]}, {'x'.join(map(str, row['shape']))}"
+        step = f"{ratio(row, 'step'):.2f}x ({both_times(row, 'step')})"
+        lines.append([name, f"{100 * share:.1f} %", step])
+    return harness.table(["block or network, input", "pools", "step"], lines)
 
 
 def bytes_table(_: list[dict[str, Any]]) -> str:
     """Bytes of six layers, and how many kernels are launched for all."""
     lines, launches = [], []
-    for row in timing.load("bytes"):
+    for row in harness.load("bytes"):
         found = row["bytes"]
         ours, uncached, _ = found["ours"]
-        line = [row["case"], *(f"{found[who][0] / 1e6:.1f}" for who in ("mlx.nn", "ours"))]
-        line += [f"{found[who][0] / ours:.1f}" for who in ("mlx.nn", "mlx.nn, compiled")]
-        lines += [[*line, f"{found['mlx.nn'][1] / uncached:.1f}"]] if row["case"] in SIX else []
+        sizes = " / ".join(f"{found[who][0] / 1e6:.1f}" for who in ("mlx.nn", "ours"))
+        ratios = [found[who][0] / ours for who in ("mlx.nn", "mlx.nn, compiled")]
+        ratios.append(found["mlx.nn"][1] / uncached)
+        if row["case"] in SIX:
+            lines.append([row["case"], sizes, " / ".join(f"{ratio:.1f}" for ratio in ratios)])
         launches.append([cost[2] for cost in found.values()])
-    header = ["forward and gradient", "MB, `mlx.nn`", "MB, `mlx_unpool`"]
-    header += ["ratio", "ratio, compiled", "ratio without a cache"]
+    header = ["window", "MB, `mlx.nn` / `mlx_unpool`", "ratio / compiled / without a cache"]
     plain, compiled, ours = (" to ".join(map(str, sorted({min(n), max(n)}))) for n in zip(*launches))
     counts = f"Kernel launches: `mlx.nn` {plain}, compiled {compiled}; `mlx_unpool` {ours}."
-    return f"{timing.table(header, lines)}\n\n{counts}"
+    return f"{harness.table(header, lines)}\n\n{counts}"
 
 
 def machine(runs: list[dict[str, Any]]) -> str:
     """The machine and the version of MLX."""
-    return timing.description(runs, "mlx")
+    return harness.description(runs, "mlx")
 
 
-TABLES = {"machine": machine, "times": times_table, "steps": steps_table}
+TABLES = {"machine": machine, "times": times_table, "build": build_table, "steps": steps_table}
 TABLES |= {"memory": memory_table, "bytes": bytes_table}
 
 
-def pages(runs: list[dict[str, Any]]) -> dict[Path, str]:
-    """The text of each page with the tables of these runs."""
-    page = PAGE.read_text()
-    for name, table in TABLES.items():
-        page = timing.put(page, f"{WRITE}: {name}", table(runs))
-    return {PAGE: page}
-
-
-def report(run: dict[str, Any]) -> str:
-    """All tables."""
-    return "\n\n".join(table([run]) for table in TABLES.values())
-
-
 if __name__ == "__main__":
-    program.main("mlx_nn", __doc__, measure_all, report, lambda: pages(timing.two_runs("mlx_nn")))
+    harness.main("mlx_nn", __doc__, measure_all, TABLES)

@@ -3,33 +3,30 @@
     python benchmarks/ops.py            measure and print the table (a minute or two)
     python benchmarks/ops.py --store    the same, and store the run beside the last one
     python benchmarks/ops.py --quick    the same with one small size, to check that the program runs
-    python benchmarks/ops.py --write    write the table of docs/benchmarks.md
 
 The page shows the last two stored runs, of each speed-up the smaller one. On a GPU, PyTorch's GPU is measured
-as well, and only the table on the screen shows it.
+as well.
 """
 
 import math
 import os
 import statistics
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 # Otherwise PyTorch's idle threads spin on the core that the next measurement needs.
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 os.environ["KMP_BLOCKTIME"] = "0"
 
+import harness
 import mlx.core as mx
 import numpy as np
-from harness import program, timing
 
 import mlx_unpool
 from mlx_unpool import _backends, _derivatives
 from mlx_unpool._arguments import window_of
 from mlx_unpool._geometry import WindowGeometry
 
-PAGE = timing.ROOT / "docs" / "benchmarks.md"
 SIZES = [(112, 64), (56, 128), (28, 256)]  # (height and width, channels) of a SegNet decoder
 BATCHES = (1, 8)
 WINDOWS = {"2x2/2": (2, 2, 0), "3x3/2": (3, 2, 1), "3x3/1": (3, 1, 1)}
@@ -98,7 +95,7 @@ class Case:
             "gradient of the unpool": lambda: torch.autograd.grad(y, unpooled, full, retain_graph=True),
         }[operation]
         wait = {"cpu": lambda: None, "cuda": torch.cuda.synchronize, "mps": torch.mps.synchronize}
-        return lambda: (run(), wait[device]())
+        return lambda: (run(), wait[device]())[1]  # nothing for mx.eval
 
 
 def devices() -> list[str]:
@@ -111,15 +108,15 @@ def devices() -> list[str]:
 
 def measured(operation: str, window: str, quick: bool) -> dict[str, Any]:
     """The times of an operation in both libraries, for each size and batch size."""
-    seconds: dict[str, list[timing.Times]] = {}
+    seconds: dict[str, list[harness.Times]] = {}
     for size, channels in [(28, 32)] if quick else SIZES:
         for batch in BATCHES[:1] if quick else BATCHES:
             case = Case(batch, size, channels, window)
-            runs = {f: lambda c=case, f=f: mx.eval(c.ours(operation, f)) for f in FORMATS}
+            runs = {f: lambda c=case, f=f: c.ours(operation, f) for f in FORMATS}
             for layout in LAYOUTS:
                 for device in devices():
                     runs[f"{layout}, {device}"] = case.theirs(operation, layout, device)
-            for name, times in timing.medians(runs).items():
+            for name, times in harness.medians(runs).items():
                 seconds.setdefault(name, []).append(times)
     return {"operation": operation, "window": window, "seconds": seconds}
 
@@ -127,32 +124,25 @@ def measured(operation: str, window: str, quick: bool) -> dict[str, Any]:
 def ratio(row: dict[str, Any], ours: str, theirs: str) -> float:
     """The geometric mean of PyTorch's times divided by those of this library. NaN if one is not quiet."""
     pairs = list(zip(row["seconds"][ours], row["seconds"][theirs]))
-    if not all(timing.is_quiet(times) for times, _ in pairs):
+    if not all(harness.is_quiet(times) for times, _ in pairs):
         return math.nan
     return statistics.geometric_mean(torch[0] / mlx[0] for mlx, torch in pairs)
 
 
-def table(runs: list[dict[str, Any]], devices: list[str]) -> str:
-    """The speed-ups: the smaller one of the runs."""
-    columns = [(f, f"{layout}, {d}") for d in devices for layout in LAYOUTS for f in FORMATS]
+def table(runs: list[harness.Run]) -> str:
+    """The speed-ups with each index format: the smaller one of the runs."""
+    columns = [name for name in runs[-1]["rows"][0]["seconds"] if ", " in name]
     lines = []
     for rows in zip(*(run["rows"] for run in runs)):
-        found = [[ratio(row, *column) for row in rows] for column in columns]
-        cells = ["machine busy" if any(map(math.isnan, r)) else timing.factor(min(r)) for r in found]
-        lines.append([rows[0]["operation"], rows[0]["window"], *cells])
-    header = [f"{ours} indices, PyTorch {theirs.removesuffix(', cpu')}" for ours, theirs in columns]
-    return timing.table(["operation", "window", *header], lines)
-
-
-def report(runs: list[dict[str, Any]], devices: list[str]) -> str:
-    """The table and the machine."""
-    return f"{table(runs, devices)}\n\n{timing.description(runs, 'mlx', 'torch')}"
-
-
-def pages(runs: list[dict[str, Any]]) -> dict[Path, str]:
-    """The text of docs/benchmarks.md with the table of these runs."""
-    text = report(runs, ["cpu"])
-    return {PAGE: timing.put(PAGE.read_text(), "python benchmarks/ops.py --write", text)}
+        lines.append([f"{rows[0]['operation']}, {rows[0]['window']}"])
+        for column in columns:
+            found = [[ratio(row, ours, column) for row in rows] for ours in FORMATS]
+            cells = ["machine busy" if any(map(math.isnan, r)) else harness.factor(min(r)) for r in found]
+            lines[-1].append(" / ".join(cells))
+    found = harness.table(
+        ["operation, window", *(f"PyTorch {c.removesuffix(', cpu')}" for c in columns)], lines
+    )
+    return f"{found}\n\n{harness.description(runs, 'mlx', 'torch')}"
 
 
 def measure_all(quick: bool) -> list[dict[str, Any]]:
@@ -163,11 +153,8 @@ def measure_all(quick: bool) -> list[dict[str, Any]]:
     return [measured(o, w, quick) for o in OPERATIONS for w in WINDOWS]
 
 
+TABLES = {"table": table}
+
+
 if __name__ == "__main__":
-    program.main(
-        "ops",
-        __doc__,
-        measure_all,
-        lambda run: report([run], devices()),
-        lambda: pages(timing.two_runs("ops")),
-    )
+    harness.main("ops", __doc__, measure_all, TABLES)

@@ -8,9 +8,9 @@ except ImportError as error:  # with this name, ``python -m`` prints the message
         'pip install "mlx-unpool[cpu] @ git+https://github.com/mlx-unpool/mlx-unpool"',
         name=__name__,
     ) from None
-from ._checks import check_indices, checking
 from ._derivatives import exporting
-from ._formats import convert_indices
+from ._index_checks import check_indices, checking
+from ._index_formats import convert_indices
 from ._replace import replace_max_pools
 from .adaptive import (
     AdaptiveMaxPool1d,

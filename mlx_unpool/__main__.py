@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def print_info() -> None:
     """Print the versions, the devices and the selected backend."""
-    backend = _backends.target_of(None).backend
+    backend = _backends.target_of(None)[1]
     name = next(name for name in _backends.BACKENDS if _backends.get(name) is backend)
     missing = "" if _backends.is_available(name) else ", not available on this machine"
     kinds = (kind for kind in (mx.cpu, mx.gpu) if mx.is_available(kind))

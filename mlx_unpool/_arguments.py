@@ -7,10 +7,9 @@ No check evaluates an array, but a message that prints a tuple with an array doe
 from __future__ import annotations
 
 import functools
-import inspect
 import operator
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import mlx.core as mx
 
@@ -23,42 +22,6 @@ PAIR_HINT = (
 )
 LAYOUTS = dict.fromkeys(("NCL", "NCW", "NCHW", "NCDHW"), "channels_first")
 LAYOUTS |= dict.fromkeys(("NLC", "NWC", "NHWC", "NDHWC"), "channels_last")
-KERAS = {"pool_size": "kernel_size", "strides": "stride"}
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def signature(function: F) -> F:
-    """Wrap ``function``: a call with wrong arguments raises an error that lists its parameters."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except TypeError as error:
-            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-                raise  # from inside the function
-            caller = function.__name__
-            # Without the hint of Python 3.13 and later.
-            problem = str(error).partition("() ")[2].partition(". Did you mean")[0]
-            parameters = inspect.signature(function).parameters
-            plain = [p.replace(annotation=p.empty) for p in parameters.values()]
-            if args and plain and plain[0].name in ("self", "cls"):
-                is_method = plain.pop(0).name == "self"
-                caller = type(args[0]).__name__ if is_method else f"{args[0].__name__}.{caller}"
-                args = args[1:]
-            if problem.startswith("takes "):  # Python counts self
-                limit = sum(p.kind is not p.KEYWORD_ONLY for p in plain)
-                problem = f"got {len(args)} positional arguments but the limit is {limit}"
-                if len(plain) > limit:  # in an order that differs between PyTorch's layers and functions
-                    problem += f": pass '{plain[limit].name}' and all after it by name"
-            for name, ours in KERAS.items():
-                if problem.endswith(f"argument '{name}'") and ours in parameters:
-                    problem += f" (in PyTorch and here '{ours}')"
-            hint = f" {PAIR_HINT}" if "'indices'" in problem and "npool" in caller else ""
-            these = f"the arguments are {inspect.Signature(plain)}.{hint}"
-            raise TypeError(f"[{caller}] {problem}; {these}") from None
-
-    return call  # type: ignore[return-value]
 
 
 def short_repr(value: Any) -> str:
@@ -77,13 +40,22 @@ def message(caller: str, name: str, needed: str, got: Any) -> str:
     return f"[{caller}] '{name}' must {needed} but got {short_repr(got)}."
 
 
-def check_value_array(caller: str, x: Any) -> None:
-    """Check the array of values to be pooled or unpooled."""
+def wrong_type(caller: str, name: str, needed: str, got: Any) -> TypeError:
+    """The error for a size of a wrong type: arrays of sizes, of MLX or NumPy, are not evaluated."""
+    hint = ""
+    if getattr(got, "ndim", 0) == 1 and "int" in str(getattr(got, "dtype", "")):
+        hint = f" If these are the sizes, pass {name}=tuple({name}.tolist())."
+    elif isinstance(got, mx.array) and got.ndim > 1 and name == "output_size":
+        hint = f" Pass its shape: {name}={got.shape}."
+    return TypeError(message(caller, name, needed, got) + hint)
+
+
+def not_values(caller: str, x: Any) -> TypeError:
+    """The error for an argument ``x`` that is no array of values that can be pooled or unpooled."""
     if not isinstance(x, mx.array):
-        raise TypeError(f"[{caller}] 'x' must be an mlx array but got {type(x).__name__}.{_array_hint(x)}")
-    if x.dtype not in TRAITS:
-        names = ", ".join(str(dtype).removeprefix("mlx.core.") for dtype in TRAITS)
-        raise TypeError(message(caller, "x", f"have one of the dtypes {names}", x.dtype))
+        return TypeError(f"[{caller}] 'x' must be an mlx array but got {type(x).__name__}.{_array_hint(x)}")
+    names = ", ".join(str(dtype).removeprefix("mlx.core.") for dtype in TRAITS)
+    return TypeError(message(caller, "x", f"have one of the dtypes {names}", x.dtype))
 
 
 def _array_hint(x: Any) -> str:
@@ -110,7 +82,7 @@ def check_index_array(caller: str, indices: Any, values: Any = None) -> None:
 
 def check_stream(caller: str, value: Any) -> None:
     """Check a stream or device."""
-    if value is None or isinstance(value, (mx.Stream, mx.ThreadLocalStream)):
+    if isinstance(value, (mx.Stream, mx.ThreadLocalStream)):
         return
     if not isinstance(value, (mx.Device, mx.DeviceType)):
         kind = type(value).__name__
@@ -137,12 +109,10 @@ def check_flag(caller: str, name: str, value: Any) -> None:
 
 def integers(caller: str, name: str, value: Any, count: int, least: int) -> tuple[int, ...]:
     """Check an integer or a sequence; return one integer, ``least`` or more, per axis."""
-    if type(value) is int and least <= value <= LARGEST_AXIS:  # the usual case, fast
-        return (value,) * count
     needed = "be an integer" + (f" or a tuple of {count} integers" if count > 1 else "")
     numbers = all_integers(sequence(value, count))
     if numbers is None:
-        raise TypeError(message(caller, name, needed, value))
+        raise wrong_type(caller, name, needed, value)
     if len(numbers) != count:
         raise ValueError(message(caller, name, needed, value))
     if min(numbers) < least:
@@ -153,8 +123,6 @@ def integers(caller: str, name: str, value: Any, count: int, least: int) -> tupl
 
 def padding_pairs(caller: str, value: Any, count: int) -> tuple[tuple[int, int], ...] | None:
     """Check a padding; return a pair (before, after) per axis, or None for "same"."""
-    if type(value) is int and 0 <= value <= LARGEST_AXIS:  # the usual case, fast
-        return ((value, value),) * count
     if isinstance(value, str):
         check_choice(caller, "padding", value, ("same", "valid"))
         return None if value == "same" else ((0, 0),) * count
@@ -163,7 +131,9 @@ def padding_pairs(caller: str, value: Any, count: int) -> tuple[tuple[int, int],
     if numbers is None or [*map(len, pairs)] != [2] * count:
         several = f"a tuple of {count} integers or pairs (before, after)"
         needed = f"be an integer, 'same', 'valid' or {several if count > 1 else '((before, after),)'}"
-        raise (TypeError if numbers is None else ValueError)(message(caller, "padding", needed, value))
+        if numbers is None:
+            raise wrong_type(caller, "padding", needed, value)
+        raise ValueError(message(caller, "padding", needed, value))
     if min(numbers) < 0:
         raise ValueError(message(caller, "padding", "be 0 or more", value))
     _check_lengths(caller, "padding", value, numbers)
@@ -221,9 +191,7 @@ def shape(caller: str, name: str, value: Any, rank: int = 1) -> tuple[int, ...]:
         return value  # the usual case, fast
     numbers = all_integers(sequence(value, rank))
     if numbers is None:
-        hint = f" Pass its shape: {name}={value.shape}." if isinstance(value, mx.array) else ""
-        needed = "be an integer or a tuple of integers"
-        raise TypeError(message(caller, name, needed, value) + hint)
+        raise wrong_type(caller, name, "be an integer or a tuple of integers", value)
     _check_lengths(caller, name, value, numbers)
     return numbers
 

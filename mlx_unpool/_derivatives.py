@@ -17,8 +17,8 @@ from typing import Any, Literal
 import mlx.core as mx
 
 from ._backends import Target
-from ._geometry import Geometry
-from ._settings import set_inside
+from ._layout import Plan
+from ._scopes import set_inside
 from ._types import TRAITS, Arrays, Pair, Rule, is_float
 
 Function = Callable[..., Any]
@@ -69,95 +69,108 @@ def exporting() -> Iterator[None]:
         raise
 
 
-def pool_with_indices(source: Arrays, g: Geometry, index_dtype: mx.Dtype, target: Target) -> Pair:
+def pool_with_indices(source: Arrays, plan: Plan, target: Target) -> Pair:
     """Values and indices of every window; ``source`` as in ``Backend``."""
+    backend, g, dtype = target[1], plan.geometry, plan.index_dtype
 
     def vjp(source, cotangents, outputs):
-        return linear("scatter", "sum", cotangents[0], outputs[1], g, target), *_zeros(source[1:])
+        return linear("scatter", "sum", cotangents[0], outputs[1], plan, target), *_zeros(source[1:])
 
     def jvp(source, tangents):
-        values, indices = pool_with_indices(source, g, index_dtype, target)
+        values, indices = pool_with_indices(source, plan, target)
         if tangents[0] is None:
             return _zeros((values, indices))
-        return linear("gather", "sum", tangents[0], indices, g, target), *_zeros((indices,))
+        return linear("gather", "sum", tangents[0], indices, plan, target), *_zeros((indices,))
 
-    return _run(lambda *source: target.backend.pool(source, g, index_dtype), vjp, jvp, target, source)
+    return _run(lambda *source: backend.pool(source, g, dtype), vjp, jvp, plan, target, source)
 
 
-def pool_without_indices(
-    source: Arrays, g: Geometry, index_dtype: mx.Dtype, target: Target, training: bool
-) -> mx.array:
-    """Values of every window. Derivatives need their indices, of the dtype ``index_dtype``.
+def pool_without_indices(source: Arrays, plan: Plan, target: Target, training: bool) -> mx.array:
+    """Values of every window. Derivatives need their indices.
 
     If ``training``, a GPU keeps the indices. Otherwise a derivative computes them again: as outputs of the
     pool they would be evaluated even without a derivative.
     """
-    if training and target.backend.is_gpu and not _exporting.get():
-        return pool_with_indices(source, g, index_dtype, target)[0]
+    backend, g = target[1], plan.geometry
+    if training and backend.is_gpu and not _exporting.get():
+        return pool_with_indices(source, plan, target)[0]
 
     def vjp(source, cotangents, outputs):
-        indices = _indices_of(outputs[0], source, g, index_dtype, target)
-        return linear("scatter", "sum", cotangents[0], indices, g, target), *_zeros(source[1:])
+        indices = _indices_of(outputs[0], source, plan, target)
+        return linear("scatter", "sum", cotangents[0], indices, plan, target), *_zeros(source[1:])
 
     def jvp(source, tangents):
         tangent = _zeros(source)[0] if tangents[0] is None else tangents[0]
-        _, indices = pool_with_indices(source, g, index_dtype, target)
-        return linear("gather", "sum", tangent, indices, g, target)
+        _, indices = pool_with_indices(source, plan, target)
+        return linear("gather", "sum", tangent, indices, plan, target)
 
-    return _run(lambda *source: target.backend.pool_values(source, g), vjp, jvp, target, source)
+    return _run(lambda *source: backend.pool_values(source, g), vjp, jvp, plan, target, source)
 
 
-def _indices_of(
-    values: mx.array, source: Arrays, g: Geometry, index_dtype: mx.Dtype, target: Target
-) -> mx.array:
+def _indices_of(values: mx.array, source: Arrays, plan: Plan, target: Target) -> mx.array:
     """The indices of pooled values, whose derivative is zero."""
+    backend, g, dtype = target[1], plan.geometry, plan.index_dtype
     return _run(
-        forward=lambda values, *source: target.backend.indices_of(values, source, g, index_dtype),
+        forward=lambda values, *source: backend.indices_of(values, source, g, dtype),
         vjp=lambda arrays, cotangents, outputs: _zeros(arrays),
-        jvp=lambda arrays, tangents: mx.zeros_like(
-            _indices_of(arrays[0], arrays[1:], g, index_dtype, target)
-        ),
+        jvp=lambda arrays, tangents: mx.zeros_like(_indices_of(arrays[0], arrays[1:], plan, target)),
+        plan=plan,
         target=target,
         arrays=(values, *source),
     )
 
 
-def linear(name: Linear, rule: Rule, x: mx.array, indices: mx.array, g: Geometry, target: Target) -> mx.array:
+def linear(name: Linear, rule: Rule, x: mx.array, indices: mx.array, plan: Plan, target: Target) -> mx.array:
     """Run the primitive ``name``, which is linear in ``x``."""
+    primitive, g = getattr(target[1], name), plan.geometry
 
     def vjp(primals, cotangents, outputs):
         indices = primals[1]
-        return linear(TRANSPOSE[name], rule, cotangents[0], indices, g, target), *_zeros((indices,))
+        return linear(TRANSPOSE[name], rule, cotangents[0], indices, plan, target), *_zeros((indices,))
 
     def jvp(primals, tangents):
         x, indices = primals
         tangent = mx.zeros_like(x) if tangents[0] is None else tangents[0]
-        return linear(name, rule, tangent, indices, g, target)
+        return linear(name, rule, tangent, indices, plan, target)
 
-    return _run(lambda x, i: getattr(target.backend, name)(x, i, g, rule), vjp, jvp, target, (x, indices))
+    return _run(lambda x, indices: primitive(x, indices, g, rule), vjp, jvp, plan, target, (x, indices))
 
 
-def _run(forward: Function, vjp: Function, jvp: Function, target: Target, arrays: Arrays) -> Any:
+def _run(forward: Function, vjp: Function, jvp: Function, plan: Plan, target: Target, arrays: Arrays) -> Any:
     """Run ``forward`` with the given derivatives; ``mx.vmap`` merges the mapped axis into the batch.
 
-    Everything runs on one stream, including the operations that MLX adds to a custom function.
+    Derivatives run on the same stream as the call, which is the current one here, including the operations
+    that MLX adds to a custom function.
     """
+    stream, backend = target
+    # Without stop_gradient MLX would differentiate the operations inside the custom function as well.
+    hidden = _without_derivative if _exporting.get() else mx.stop_gradient
+
+    def run(*arrays):
+        try:
+            return forward(*map(hidden, arrays))
+        except OverflowError as error:  # of MLX, about the length of an array
+            raise plan.too_large(arrays[0].shape[0] * arrays[0].shape[4]) from error
 
     def vmap(arrays, axes):
         # Rebuild the function: a stored reference would create a reference cycle.
-        with mx.stream(target.stream):
-            run = partial(_run, forward, vjp, jvp, target)
-            return _map_batch(run, _as_tuple(arrays), _as_tuple(axes))
+        again = partial(_run, forward, vjp, jvp, plan, target)
+        return _map_batch(again, arrays, axes, plan, backend.is_gpu)
 
-    with mx.stream(target.stream):
-        if _exporting.get():
-            return forward(*map(_without_derivative, arrays))
-        # Without stop_gradient MLX would differentiate the operations inside the custom function as well.
-        function = mx.custom_function(lambda *args: forward(*map(mx.stop_gradient, args)))
-        function.vjp(lambda *args: vjp(*map(_as_tuple, args)))
-        function.jvp(lambda *args: jvp(*map(_as_tuple, args)))
-        function.vmap(vmap)
-        return function(*arrays)
+    def on_stream(callback):
+        def call(*args):
+            with mx.stream(stream):
+                return callback(*map(_as_tuple, args))
+
+        return call
+
+    if hidden is _without_derivative:
+        return run(*arrays)
+    function = mx.custom_function(run)
+    function.vjp(on_stream(vjp))
+    function.jvp(on_stream(jvp))
+    function.vmap(on_stream(vmap))
+    return function(*arrays)
 
 
 def _as_tuple(x: Any) -> tuple[Any, ...]:
@@ -177,7 +190,7 @@ def _zeros(arrays: Arrays) -> tuple[mx.array, ...]:
     return tuple(map(mx.zeros_like, arrays))
 
 
-def _map_batch(function: Function, args: Arrays, axes: Any) -> tuple[Any, Any]:
+def _map_batch(function: Function, args: Arrays, axes: Any, plan: Plan, is_gpu: bool) -> tuple[Any, Any]:
     """Apply ``function`` to arrays (B, ...) with mapped axes merged into B; results have that axis first."""
     length = next(x.shape[axis] for x, axis in zip(args, axes) if axis is not None)
     merged = []
@@ -186,6 +199,7 @@ def _map_batch(function: Function, args: Arrays, axes: Any) -> tuple[Any, Any]:
         if length == 0:  # one example, which is never evaluated, gives the shapes of the results
             x = mx.zeros((1, *x.shape[1:]), x.dtype)
         batch = x.shape[1]
+        plan.check_planes(x.shape[0] * batch * x.shape[-1], is_gpu)
         merged.append(x.reshape(x.shape[0] * batch, *x.shape[2:]))
     outputs = function(merged)
 

@@ -31,10 +31,12 @@ class Layer(nn.Module):
 
     rank: int
     _repr_names: tuple[str, ...]  # arguments that the repr always shows
+    _request_of: Callable[..., Any]  # returns the request for a caller, a rank and the next
+    _given: Callable[[Any], tuple[Any, ...]]  # returns the current attributes
 
     def _request(self) -> Any:
         """The request with the current attributes, checked."""
-        raise NotImplementedError
+        return self._request_of(type(self).__name__, self.rank, *self._given(self))
 
     def _extra_repr(self) -> str:
         changed = [n for n, old in _REPR_DEFAULTS.items() if repr(getattr(self, n, old)) != repr(old)]
@@ -52,7 +54,6 @@ class Layer(nn.Module):
 class PoolingLayer(Layer):
     """Base class of the pooling layers."""
 
-    @arguments.signature
     def __call__(self, x: mx.array, *, stream: Stream = None) -> ArrayOrPair:
         """Pool ``x``.
 
@@ -73,7 +74,7 @@ class PoolingLayer(Layer):
         """
         if instead := instead_of_pooling.get():
             return instead(self, x, stream)
-        return self._request().run(x, stream, self.training)
+        return self._request().run(x, stream, self._training)  # without a property's call
 
 
 def _normalised(value: Any, depth: int = 2) -> Any:

@@ -1,4 +1,4 @@
-"""Conversion between the layouts of callers' arrays and the folded layout of the backends.
+"""Plans, and conversion between the layouts of callers' arrays and the folded layout of the backends.
 
 A folded array is (B, D, H, W, C). ``channels_last`` input (N, [D, [H,]] W, C) has B = N; ``channels_first``
 input (N, C, [D, [H,]] W) has B = N * C and C = 1. Both are reshapes, without a transpose.
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
 
 import mlx.core as mx
 
-from ._geometry import Triple, triple, untriple
+from ._geometry import Geometry, Triple, triple, untriple
+from ._types import LARGEST_AXIS
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,35 @@ class Layout:
         if self.channels_first:
             return (*batch, self.channels, *spatial)
         return (*batch, *spatial, self.channels)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How to pool or unpool arrays of one shape."""
+
+    request: Any
+    layout: Layout
+    folded: tuple[int, ...]  # shape of the input as (B, D, H, W, C)
+    shape: tuple[int, ...]  # shape of the result, in the caller's layout
+    geometry: Geometry
+    index_dtype: mx.Dtype
+
+    def check_planes(self, count: int, is_gpu: bool) -> None:
+        """Check the limit of array sizes on the CPU, with one extra position for each of the planes."""
+        if count * (self.geometry.most_positions + 1) > LARGEST_AXIS and not is_gpu:
+            raise self.too_large(count)
+
+    def too_large(self, planes: int) -> ValueError:
+        """The error about arrays that are too large; inside ``mx.vmap`` there are more than ``folded``."""
+        name = self.request.size_argument if prod(self.shape) > prod(self.folded) else "x"
+        shapes = f"{self.layout.shape(self.folded[1:4])} and {self.shape}"
+        if planes > self.folded[0] * self.folded[4]:
+            shapes += f" in {planes // (self.folded[0] * self.folded[4])} examples of mx.vmap"
+        needed = "give arrays of fewer than 2^31 elements on the CPU, with the padding and one extra position"
+        return ValueError(
+            f"[{self.request.caller}] '{name}' must {needed} per plane, but got the shapes {shapes}. "
+            "Use fewer images per call, or a GPU."
+        )
 
 
 def layout_hint(channels_first: bool) -> str:

@@ -18,7 +18,6 @@ M = TypeVar("M", bound=nn.Module)
 _LAYERS: dict[type, type] = {nn.MaxPool1d: MaxPool1d, nn.MaxPool2d: MaxPool2d, nn.MaxPool3d: MaxPool3d}
 
 
-@arguments.signature
 def replace_max_pools(model: M) -> M:
     """Replace every ``mlx.nn.MaxPool1d/2d/3d`` in a model with this library's equivalent layer.
 
@@ -60,10 +59,10 @@ def replace_max_pools(model: M) -> M:
             if new is not item:
                 value[key] = new
     if found.left:
-        warnings.warn("\n  ".join(["[replace_max_pools] not replaced:", *found.left]), stacklevel=3)
+        warnings.warn("\n  ".join(["[replace_max_pools] not replaced:", *found.left]), stacklevel=2)
     elif not any(isinstance(value, (*_LAYERS, PoolingLayer)) for value, _ in found.seen.values()):
         message = "'model' contains no max pooling layer; those created in __call__ are not found."
-        warnings.warn(f"[replace_max_pools] {message}", stacklevel=3)
+        warnings.warn(f"[replace_max_pools] {message}", stacklevel=2)
     return result
 
 

@@ -1,62 +1,70 @@
 """Requests, which contain the checked arguments of a call, and plans, which also depend on the shapes.
 
-A public function or layer builds a request (``MaxPooling.of(...)`` checks the arguments) and passes its
-arrays to the method ``run``. Equal arguments give the same request object, which is the
-cache key of its plans. Both caches are bounded and contain neither arrays nor streams.
+A public function or layer gets its request from ``of(...)``, which checks the arguments, and passes its
+arrays to the method ``run``. Requests are interned: equal arguments give the same object, and windows and
+geometries exist once per request and shape. So requests and geometries are compared by identity, and are
+fast keys of three bounded caches: 256 requests (twice: by the given arguments and by the checked ones), 1,024
+plans (by request and shapes), and 1,024 launches of each kernel (by geometry, shapes and dtypes; see
+``_backends/gpu.py``), in whose place the CPU keeps 512 descriptions of axes and of reductions. The caches
+contain neither arrays nor streams.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from math import prod
-from typing import Any, ClassVar
+from functools import lru_cache, wraps
+from itertools import chain
+from typing import Any, ClassVar, TypeVar
 
 import mlx.core as mx
 
 from . import _arguments as arguments
 from . import _derivatives
-from ._backends import Target, target_of
+from ._backends import Target, forced, target_of
 from ._geometry import Geometry, Triple, WindowGeometry, untriple
-from ._layout import Layout, layout_hint
-from ._types import LARGEST_AXIS, MAX_WINDOW_INDICES, flat_dtype, window_dtype
+from ._layout import Layout, Plan, layout_hint
+from ._types import MAX_WINDOW_INDICES, TRAITS, flat_dtype, window_dtype
 
 _REQUEST_CACHE_SIZE, _PLAN_CACHE_SIZE = 256, 1024
+_is_plain, _is_int = {int, float, bool, str, type(None)}.issuperset, {int}.issuperset
+R = TypeVar("R", bound="Request")
 
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """How to pool or unpool arrays of one shape."""
-
-    layout: Layout
-    folded: tuple[int, ...]  # shape of the input as (B, D, H, W, C)
-    shape: tuple[int, ...]  # shape of the result, in the caller's layout
-    geometry: Geometry
-    index_dtype: mx.Dtype
-
-    @cached_property
-    def fits_cpu(self) -> bool:
-        """Whether every flattened array on the CPU has a length that fits into 32 bits, as MLX requires."""
-        planes = self.layout.batch * self.layout.channels
-        return planes * (self.geometry.most_positions + 1) <= LARGEST_AXIS
-
-
-# Requests are compared by identity. Arguments are checked first, because True equals 1 as a cache key.
 interned = lru_cache(_REQUEST_CACHE_SIZE)(lambda kind, *fields: kind(*fields))
 
 
+def checked_once(of: Callable[..., R]) -> Callable[..., R]:
+    """Keep the requests that ``of`` returns for numbers, strings and tuples of integers.
+
+    They are compared by type and value, because True equals 1. Other arguments are checked in every call.
+    """
+    kept = lru_cache(_REQUEST_CACHE_SIZE, typed=True)(of)
+
+    @wraps(of)
+    def request(*given: Any) -> R:
+        if not _is_plain(map(type, given)):
+            tuples = [value for value in given if not _is_plain((type(value),))]
+            if {*map(type, tuples)} != {tuple} or not _is_int(map(type, chain(*tuples))):
+                return of(*given)
+        return kept(*given)
+
+    return request
+
+
 @lru_cache(_PLAN_CACHE_SIZE)
-def cached_plan(request: Request, *shapes: tuple[int, ...] | None) -> Plan:
+def cached_plan(request: Request, is_gpu: bool, *shapes: tuple[int, ...] | None) -> Plan:
     """The plan of a request. Errors about shapes are raised here and never cached."""
     try:
-        return request.plan(*shapes)
+        plan = request.plan(*shapes)
     except ValueError as error:
         other = replace(request, channels_first=not request.channels_first)
         with suppress(ValueError):
             other.plan(*shapes)
             error.args = (f"{error}{layout_hint(other.channels_first)}",)
         raise
+    plan.check_planes(plan.folded[0] * plan.folded[4], is_gpu)
+    return plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,23 +91,15 @@ class Request:
 
     def target(self, x: Any, stream: Any) -> Target:
         """Check ``x`` and ``stream``; return the stream and the backend of the call."""
-        arguments.check_value_array(self.caller, x)
-        arguments.check_stream(self.caller, stream)
-        target = target_of(stream)
-        if x.dtype == mx.float64 and target.backend.is_gpu:
+        if not isinstance(x, mx.array) or x.dtype not in TRAITS:
+            raise arguments.not_values(self.caller, x)
+        if stream is not None:
+            arguments.check_stream(self.caller, stream)
+        target = stream, backend = target_of(stream)
+        if backend.is_gpu and x.dtype == mx.float64:
             needed = "must not be float64 on a GPU, which does not support it"
-            raise TypeError(f"[{self.caller}] 'x' {needed}, but got {x.dtype} on {target.stream}.")
+            raise TypeError(f"[{self.caller}] 'x' {needed}, but got {x.dtype} on {stream}.")
         return target
-
-    def check_limit(self, plan: Plan, target: Target) -> None:
-        """Check the limit of array sizes on the CPU."""
-        if not (plan.fits_cpu or target.backend.is_gpu):
-            name = self.size_argument if prod(plan.shape) > prod(plan.folded) else "x"
-            raise ValueError(
-                f"[{self.caller}] '{name}' must give arrays of fewer than 2^31 elements on the CPU, with one "
-                f"extra position per plane, but got the shapes {plan.folded} and {plan.shape}. Use fewer "
-                "images per call, or a GPU."
-            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,30 +108,33 @@ class Pooling(Request):
 
     return_indices: bool
 
-    def run(self, x: Any, stream: Any = None, training: bool = True) -> Any:
+    def run(
+        self, x: Any, stream: Any = None, training: bool = True, of_samples: Any = (), bounds: Any = None
+    ) -> Any:
         """The pooled values, or ``(values, indices)`` if indices are requested.
 
         ``training``: whether a gradient is likely, so that on a GPU the indices are kept for it.
+        ``of_samples`` (a tuple of their shape) and ``bounds`` (a function that returns those of the windows,
+        see ``_bounds.py``) belong to random windows.
         """
         target = self.target(x, stream)
-        return self._run(x, target, cached_plan(self, x.shape), training)
+        plan = cached_plan(self, target[1].is_gpu, x.shape, *of_samples)
+        if stream is None and forced.get() is None:  # then the target has the current stream
+            return self._run(x, target, plan, training, bounds)
+        with mx.stream(target[0]):
+            return self._run(x, target, plan, training, bounds)
 
-    def _run(self, x: mx.array, target: Target, plan: Plan, training: bool, bounds: Any = None) -> Any:
-        """``bounds`` is a function that returns those of random windows (see ``_bounds.py``)."""
-        self.check_limit(plan, target)
-        g, index_dtype = plan.geometry, plan.index_dtype
-        with mx.stream(target.stream):
-            if 0 in plan.shape:  # no images or no channels
-                values, indices = mx.zeros(plan.shape, x.dtype), mx.zeros(plan.shape, index_dtype)
-                return (values, indices) if self.return_indices else values
-            source = [mx.reshape(x, plan.folded)]
-            if bounds is not None:
-                source.append(bounds(plan))
-            if not self.return_indices:
-                values = _derivatives.pool_without_indices(source, g, index_dtype, target, training)
-                return mx.reshape(values, plan.shape)
-            values, indices = _derivatives.pool_with_indices(source, g, index_dtype, target)
-            return mx.reshape(values, plan.shape), mx.reshape(indices, plan.shape)
+    def _run(self, x: mx.array, target: Target, plan: Plan, training: bool, bounds: Any) -> Any:
+        if 0 in plan.shape:  # no images or no channels
+            values, indices = mx.zeros(plan.shape, x.dtype), mx.zeros(plan.shape, plan.index_dtype)
+            return (values, indices) if self.return_indices else values
+        source = [mx.reshape(x, plan.folded)]
+        if bounds is not None:
+            source.append(bounds(plan))
+        if not self.return_indices:
+            return mx.reshape(_derivatives.pool_without_indices(source, plan, target, training), plan.shape)
+        values, indices = _derivatives.pool_with_indices(source, plan, target)
+        return mx.reshape(values, plan.shape), mx.reshape(indices, plan.shape)
 
     def plan_with(self, layout: Layout, g: Geometry, index_format: str = "flat") -> Plan:
         """The plan for these windows. If only the gradient uses the indices, they have the smallest dtype."""
@@ -140,7 +143,7 @@ class Pooling(Request):
             fits = g.window.elements <= MAX_WINDOW_INDICES and not self.return_indices
             if index_format == "window" or fits:
                 dtype = window_dtype(g.window.elements)
-        return Plan(layout, layout.folded(g.size), layout.shape(g.pooled), g, dtype)
+        return Plan(self, layout, layout.folded(g.size), layout.shape(g.pooled), g, dtype)
 
     def nonempty_size(self, layout: Layout, shape: tuple[int, ...]) -> Triple:
         """The size of an input's planes, which must not be 0 on any axis."""

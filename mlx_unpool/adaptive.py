@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import mlx.core as mx
@@ -12,7 +13,8 @@ import mlx.core as mx
 from . import _arguments as arguments
 from ._geometry import Geometry, RegionGeometry, Triple, Window, WindowGeometry, triple, untriple
 from ._layer import PoolingLayer
-from ._requests import Plan, Pooling, interned
+from ._layout import Plan
+from ._requests import Pooling, checked_once, interned
 from ._types import LARGEST_AXIS, ArrayOrPair, DataFormat, Stream
 
 
@@ -60,6 +62,7 @@ class AdaptivePooling(Pooling):
     output_size: tuple[int | None, ...]
 
     @staticmethod
+    @checked_once
     def of(
         caller: str, rank: int, output_size: Any, return_indices: Any, data_format: Any
     ) -> AdaptivePooling:
@@ -68,7 +71,7 @@ class AdaptivePooling(Pooling):
         numbers = arguments.all_integers([n for n in given if n is not None])
         if numbers is None or output_size is None:
             needed = f"be an integer or a tuple of {rank} integers or Nones"
-            raise TypeError(arguments.message(caller, "output_size", needed, output_size))
+            raise arguments.wrong_type(caller, "output_size", needed, output_size)
         if len(given) != rank or not all(1 <= n <= LARGEST_AXIS for n in numbers):
             needed = f"be an integer or a tuple of {rank}, each 1 or more and below 2^31, or None,"
             raise ValueError(arguments.message(caller, "output_size", needed, output_size))
@@ -88,7 +91,6 @@ class AdaptivePooling(Pooling):
         return self.plan_with(layout, adaptive_geometry(size, pooled))
 
 
-@arguments.signature
 def adaptive_max_pool1d(
     x: mx.array,
     output_size: int | Sequence[int | None],
@@ -115,7 +117,6 @@ def adaptive_max_pool1d(
     return request.run(x, stream)
 
 
-@arguments.signature
 def adaptive_max_pool2d(
     x: mx.array,
     output_size: int | Sequence[int | None],
@@ -144,7 +145,6 @@ def adaptive_max_pool2d(
     return request.run(x, stream)
 
 
-@arguments.signature
 def adaptive_max_pool3d(
     x: mx.array,
     output_size: int | Sequence[int | None],
@@ -172,8 +172,9 @@ def adaptive_max_pool3d(
 
 class _AdaptiveMaxPool(PoolingLayer):
     _repr_names = ("output_size",)
+    _request_of = staticmethod(AdaptivePooling.of)
+    _given = attrgetter(*_repr_names, "return_indices", "data_format")
 
-    @arguments.signature
     def __init__(
         self,
         output_size: int | Sequence[int | None],
@@ -205,10 +206,6 @@ class _AdaptiveMaxPool(PoolingLayer):
         self.return_indices = return_indices
         self.data_format = data_format
         self._request()
-
-    def _request(self) -> AdaptivePooling:
-        options = self.output_size, self.return_indices, self.data_format
-        return AdaptivePooling.of(type(self).__name__, self.rank, *options)
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):

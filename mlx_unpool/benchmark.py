@@ -38,6 +38,7 @@ _CASES = {  # name: class, kernel_size, stride and padding, shape of one image
 _GPU_BATCH = 16  # 50 MB, so that a pass takes longer than building its graph
 _TURNS = 5  # measurements per median
 _WARM_UP = 1.0  # seconds, enough for a GPU to raise its clock rate
+Times = list[float]  # elapsed time and CPU time of all threads, in seconds
 _NOISE = 1.3  # highest ratio of a row divided by its lowest, above which there is a warning
 
 
@@ -52,19 +53,37 @@ def keep_free_buffers(least: int = 2**30) -> int:
     return limit
 
 
+def times_of(run: Callable[[], Any], seconds: float, least: int = 1, ahead: bool = False) -> list[Times]:
+    """The times of at least ``least`` calls, or of as many as fit into ``seconds``.
+
+    ``ahead``: whether a call is built and queued while the one before it is running.
+    """
+    times: list[Times] = []
+    queued = run() if ahead else None
+    mx.async_eval(queued)
+    start, cpu_start = time.perf_counter(), time.process_time()
+    end = start + seconds
+    while len(times) < least or start < end:
+        called = run()
+        if ahead:
+            mx.async_eval(called)
+            called, queued = queued, called
+        mx.eval(called)
+        now, cpu_now = time.perf_counter(), time.process_time()
+        times.append([now - start, cpu_now - cpu_start])
+        start, cpu_start = now, cpu_now
+    mx.eval(queued)
+    return times
+
+
 def seconds_per_call(run: Callable[[], Any], seconds: float) -> float:
-    """Mean time per call over ``seconds``. The next call is built and queued while one is running."""
-    running = run()
-    mx.eval(running)
-    calls, start = 0, time.perf_counter()
-    while calls == 0 or time.perf_counter() - start < seconds:
-        queued = run()
-        mx.async_eval(queued)
-        mx.eval(running)
-        running = queued
-        calls += 1
-    mx.eval(running)
-    return (time.perf_counter() - start) / calls
+    """Median elapsed time per call, with the next call queued, so that a GPU never waits."""
+    return medians(times_of(run, seconds, ahead=True))[0]
+
+
+def medians(times: list[Times]) -> Times:
+    """The median of the elapsed times, and that of the CPU times."""
+    return [statistics.median(kind) for kind in zip(*times)]
 
 
 class Comparison(NamedTuple):
@@ -202,3 +221,7 @@ def report(everything: bool = False, seconds: float = 0.1) -> int:
         print(f"The ratios of the turns differ by more than 30 % in: {', '.join(noisy)}.")
         print("Was the machine busy? Please run it again.")
     return int(status == 1)
+
+
+if __name__ == "__main__":
+    raise SystemExit("Run it as a command: python -m mlx_unpool benchmark")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Real
+from operator import attrgetter
 from typing import Any
 
 import mlx.core as mx
@@ -13,7 +14,8 @@ import mlx.core as mx
 from . import _arguments as arguments
 from ._geometry import RegionGeometry, triple, untriple
 from ._layer import PoolingLayer
-from ._requests import Plan, Pooling, cached_plan, interned
+from ._layout import Plan
+from ._requests import Pooling, checked_once, interned
 from ._types import ArrayOrPair, DataFormat, IntOrTuple, Stream, is_float
 
 
@@ -82,11 +84,17 @@ class FractionalPooling(Pooling):
     output_ratio: Any
 
     @staticmethod
+    @checked_once
     def of(
-        caller: str, rank: int, kernel_size: Any, given: tuple, return_indices: Any, data_format: Any
+        caller: str,
+        rank: int,
+        kernel_size: Any,
+        output_size: Any,
+        output_ratio: Any,
+        return_indices: Any,
+        data_format: Any,
     ) -> FractionalPooling:
-        """The request with these arguments, checked. ``given``: output size and output ratio."""
-        output_size, output_ratio = given
+        """The request with these arguments, checked."""
         kernel = arguments.integers(caller, "kernel_size", kernel_size, rank, least=1)
         if (output_size is None) == (output_ratio is None):
             raise ValueError(
@@ -98,28 +106,26 @@ class FractionalPooling(Pooling):
         else:
             output_ratio = _ratios(caller, "output_ratio", output_ratio, rank)
         arguments.check_flag(caller, "return_indices", return_indices)
-        first, sizes = arguments.channels_come_first(caller, data_format), (kernel, output_size, output_ratio)
+        first = arguments.channels_come_first(caller, data_format)
+        sizes = kernel, output_size, output_ratio
         return interned(FractionalPooling, caller, rank, first, return_indices, *sizes)
 
-    def run(
-        self, x: Any, stream: Any = None, training: bool = True, samples: Any = None, key: Any = None
-    ) -> Any:
-        """See ``Pooling``; ``samples`` and ``key`` are ``random_samples`` and ``key`` of the call."""
-        target = self.target(x, stream)
+    def run_at(self, samples: Any, key: Any, x: Any, stream: Any, training: bool = True) -> Any:
+        """Like ``run``; ``samples`` and ``key`` are ``random_samples`` and ``key`` of the call."""
+        self.target(x, stream)
         if samples is not None and key is not None:
             raise self.error("key", "be None if 'random_samples' is given", key)
-        if samples is not None and not (isinstance(samples, mx.array) and is_float(samples.dtype)):
-            raise self._wrong_type("random_samples", "an array of floats", samples)
-        if key is not None and not (isinstance(key, mx.array) and key.dtype == mx.uint32):
-            raise self._wrong_type("key", "a key of mx.random (a uint32 array)", key)
+        self._check_array("random_samples", "an array of floats", samples, is_float)
+        self._check_array("key", "a key of mx.random (a uint32 array)", key, lambda d: d == mx.uint32)
         if key is not None and key.shape != (2,):
             raise self.error("key", "have the shape (2,)", key.shape)
-        plan = cached_plan(self, x.shape, None if samples is None else samples.shape)
-        return self._run(x, target, plan, training, partial(self._random_bounds, samples, key))
+        of_samples = None if samples is None else samples.shape
+        return self.run(x, stream, training, (of_samples,), partial(self._random_bounds, samples, key))
 
-    def _wrong_type(self, name: str, needed: str, value: Any) -> TypeError:
-        got = value.dtype if isinstance(value, mx.array) else type(value).__name__
-        return TypeError(f"[{self.caller}] '{name}' must be {needed} but got {got}.")
+    def _check_array(self, name: str, needed: str, x: Any, is_right: Callable[[mx.Dtype], bool]) -> None:
+        if x is not None and not (isinstance(x, mx.array) and is_right(x.dtype)):
+            got = x.dtype if isinstance(x, mx.array) else type(x).__name__
+            raise TypeError(f"[{self.caller}] '{name}' must be {needed} but got {got}.")
 
     def _random_bounds(self, samples: mx.array | None, key: mx.array | None, plan: Plan) -> mx.array:
         layout = plan.layout
@@ -169,7 +175,6 @@ def _ratios(caller: str, name: str, value: Any, count: int) -> tuple[float, ...]
     return tuple(map(float, given))
 
 
-@arguments.signature
 def fractional_max_pool2d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -201,12 +206,11 @@ def fractional_max_pool2d(
 
     See also: ``FractionalMaxPool2d`` for the other arguments, results and errors; ``max_unpool2d``.
     """
-    options = (output_size, output_ratio), return_indices, data_format
-    request = FractionalPooling.of("fractional_max_pool2d", 2, kernel_size, *options)
-    return request.run(x, stream, samples=random_samples, key=key)
+    given = kernel_size, output_size, output_ratio, return_indices, data_format
+    request = FractionalPooling.of("fractional_max_pool2d", 2, *given)
+    return request.run_at(random_samples, key, x, stream)
 
 
-@arguments.signature
 def fractional_max_pool3d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -234,15 +238,16 @@ def fractional_max_pool3d(
 
     See also: ``FractionalMaxPool3d`` for the other arguments, results and errors; ``max_unpool3d``.
     """
-    options = (output_size, output_ratio), return_indices, data_format
-    request = FractionalPooling.of("fractional_max_pool3d", 3, kernel_size, *options)
-    return request.run(x, stream, samples=random_samples, key=key)
+    given = kernel_size, output_size, output_ratio, return_indices, data_format
+    request = FractionalPooling.of("fractional_max_pool3d", 3, *given)
+    return request.run_at(random_samples, key, x, stream)
 
 
 class _FractionalMaxPool(PoolingLayer):
     _repr_names = ("kernel_size", "output_size", "output_ratio")
+    _request_of = staticmethod(FractionalPooling.of)
+    _given = attrgetter(*_repr_names, "return_indices", "data_format")
 
-    @arguments.signature
     def __init__(
         self,
         kernel_size: IntOrTuple,
@@ -287,7 +292,6 @@ class _FractionalMaxPool(PoolingLayer):
         self.data_format = data_format
         self._request()
 
-    @arguments.signature
     def __call__(
         self,
         x: mx.array,
@@ -315,11 +319,7 @@ class _FractionalMaxPool(PoolingLayer):
                 ``random_samples`` and ``key`` are both given, or the arrays are too large for the device
                 (about 2^31 elements on the CPU).
         """
-        return self._request().run(x, stream, self.training, random_samples, key)
-
-    def _request(self) -> FractionalPooling:
-        options = (self.output_size, self.output_ratio), self.return_indices, self.data_format
-        return FractionalPooling.of(type(self).__name__, self.rank, self.kernel_size, *options)
+        return self._request().run_at(random_samples, key, x, stream, self.training)
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):

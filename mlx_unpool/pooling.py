@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import mlx.core as mx
@@ -11,7 +12,8 @@ from . import _arguments as arguments
 from . import _types
 from ._geometry import Window, WindowGeometry, untriple
 from ._layer import PoolingLayer
-from ._requests import Plan, Pooling, interned
+from ._layout import Plan
+from ._requests import Pooling, checked_once, interned
 from ._types import ArrayOrPair, DataFormat, IndexFormat, IntOrTuple, Padding, Stream
 
 
@@ -25,11 +27,21 @@ class MaxPooling(Pooling):
     index_format: str
 
     @staticmethod
+    @checked_once
     def of(
-        caller: str, rank: int, given: tuple, return_indices: Any, index_format: Any, data_format: Any
+        caller: str,
+        rank: int,
+        kernel_size: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        ceil_mode: Any,
+        return_indices: Any,
+        index_format: Any,
+        data_format: Any,
     ) -> MaxPooling:
-        """The request with these arguments, checked. ``given``: kernel size, stride, padding and so on."""
-        window = arguments.window_of(caller, rank, *given)
+        """The request with these arguments, checked."""
+        window = arguments.window_of(caller, rank, kernel_size, stride, padding, dilation, ceil_mode)
         arguments.check_flag(caller, "return_indices", return_indices)
         arguments.check_choice(caller, "index_format", index_format, _types.INDEX_FORMATS)
         most = _types.MAX_WINDOW_INDICES
@@ -57,7 +69,6 @@ class MaxPooling(Pooling):
         return self.plan_with(layout, WindowGeometry(size, pooled, window), self.index_format)
 
 
-@arguments.signature
 def max_pool1d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -86,10 +97,9 @@ def max_pool1d(
     See also: ``MaxPool1d`` for the other arguments, results and errors; ``max_unpool1d``.
     """
     window = kernel_size, stride, padding, dilation, ceil_mode
-    return MaxPooling.of("max_pool1d", 1, window, return_indices, index_format, data_format).run(x, stream)
+    return MaxPooling.of("max_pool1d", 1, *window, return_indices, index_format, data_format).run(x, stream)
 
 
-@arguments.signature
 def max_pool2d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -121,10 +131,9 @@ def max_pool2d(
     See also: ``MaxPool2d`` for the other arguments, results and errors; ``max_unpool2d``.
     """
     window = kernel_size, stride, padding, dilation, ceil_mode
-    return MaxPooling.of("max_pool2d", 2, window, return_indices, index_format, data_format).run(x, stream)
+    return MaxPooling.of("max_pool2d", 2, *window, return_indices, index_format, data_format).run(x, stream)
 
 
-@arguments.signature
 def max_pool3d(
     x: mx.array,
     kernel_size: IntOrTuple,
@@ -153,13 +162,16 @@ def max_pool3d(
     See also: ``MaxPool3d`` for the other arguments, results and errors; ``max_unpool3d``.
     """
     window = kernel_size, stride, padding, dilation, ceil_mode
-    return MaxPooling.of("max_pool3d", 3, window, return_indices, index_format, data_format).run(x, stream)
+    return MaxPooling.of("max_pool3d", 3, *window, return_indices, index_format, data_format).run(x, stream)
 
 
 class _MaxPool(PoolingLayer):
     _repr_names = ("kernel_size", "stride", "padding")
+    _request_of = staticmethod(MaxPooling.of)
+    _given = attrgetter(
+        *(*_repr_names, "dilation", "ceil_mode", "return_indices", "index_format", "data_format")
+    )
 
-    @arguments.signature
     def __init__(
         self,
         kernel_size: IntOrTuple,
@@ -172,7 +184,7 @@ class _MaxPool(PoolingLayer):
         index_format: IndexFormat = "flat",
         data_format: DataFormat = "channels_last",
     ) -> None:
-        """Create the layer. Attributes can be changed later; the next call checks them.
+        """Create the layer.
 
         The number of windows on a spatial axis of length ``L`` is::
 
@@ -188,10 +200,14 @@ class _MaxPool(PoolingLayer):
         Args:
             kernel_size (int or tuple of int): Size of the window.
             stride (int or tuple of int, optional): Distance between windows. Default: ``kernel_size``.
-            padding (int, tuple or str): Implicit padding, on each side less than the dilated window: an
-                integer for all sides, or a tuple with an integer or a pair ``(before, after)`` per axis, such
-                as ``((0, 1), 2)`` in 2-D and ``((0, 1),)`` in 1-D. ``"same"``: ``ceil(L / stride)`` windows,
-                as in TensorFlow, with the smaller half of the padding before the axis. ``"valid"``: 0.
+            padding (int, tuple or str): Implicit padding, on each side less than the dilated window:
+
+                - an integer for all sides;
+                - a tuple with an integer or a pair ``(before, after)`` per axis: ``((0, 1), 2)`` in 2-D,
+                  ``((0, 1),)`` in 1-D;
+                - ``"same"``: ``ceil(L / stride)`` windows, as in TensorFlow, with the smaller half of the
+                  padding before the axis;
+                - ``"valid"``: 0.
             dilation (int or tuple of int): Distance between the elements of a window.
             ceil_mode (bool): Round the pooled size up instead of down.
             return_indices (bool): Return ``(values, indices)``, for an unpooling layer.
@@ -203,6 +219,7 @@ class _MaxPool(PoolingLayer):
         The input can have any floating-point or integer dtype (float64 only on the CPU).
         Values have the same dtype. Flat indices are int32 (int64 for planes of 2^31 positions or more, which
         only a GPU can pool). Window indices are uint8 (uint16 for windows of 257 to 65,536 elements).
+        Arguments are attributes, which can be changed; the next call checks them.
 
         Example:
             >>> pool = mlx_unpool.MaxPool2d(3, 2, padding=1, return_indices=True)
@@ -219,11 +236,6 @@ class _MaxPool(PoolingLayer):
         self.index_format = index_format
         self.data_format = data_format
         self._request()
-
-    def _request(self) -> MaxPooling:
-        window = self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode
-        options = self.return_indices, self.index_format, self.data_format
-        return MaxPooling.of(type(self).__name__, self.rank, window, *options)
 
 
 class MaxPool1d(_MaxPool):

@@ -166,3 +166,7 @@ def check() -> int:
         return 2
     print_versions(device=f"{device_name(mx.gpu)} ({name})")
     return check_gpu(name)
+
+
+if __name__ == "__main__":
+    raise SystemExit("Run it as a command: python -m mlx_unpool check")

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from . import _arguments as arguments
-from . import _checks, _derivatives
+from . import _derivatives, _index_checks
 from ._geometry import Geometry, Triple, Window, WindowGeometry, triple, untriple
 from ._layer import Layer, PoolingLayer
-from ._layout import Layout
-from ._requests import Plan, Request, cached_plan, interned
+from ._layout import Layout, Plan
+from ._requests import Request, cached_plan, checked_once, interned
 from ._types import LARGEST_AXIS, DataFormat, IntOrTuple, Padding, Stream, flat_dtype, is_window
 from .pooling import MaxPool1d, MaxPool2d, MaxPool3d
 
@@ -31,14 +32,24 @@ class MaxUnpooling(Request):
     needs_output_size: bool  # whether the default size is refused
 
     @staticmethod
-    def of(caller: str, rank: int, given: tuple, data_format: Any, from_pool: bool = False) -> MaxUnpooling:
-        """The request with these arguments, checked. ``given``: kernel size, stride, padding and dilation."""
+    @checked_once
+    def of(
+        caller: str,
+        rank: int,
+        kernel_size: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        data_format: Any,
+        from_pool: bool = False,
+    ) -> MaxUnpooling:
+        """The request with these arguments, checked; ``from_pool``: of a layer made by that method."""
         first = arguments.channels_come_first(caller, data_format)
         window = None
-        if given[0] is not None:
-            window = arguments.window_of(caller, rank, *given)
+        if kernel_size is not None:
+            window = arguments.window_of(caller, rank, kernel_size, stride, padding, dilation)
         else:
-            arguments.check_no_window(caller, *given[1:])
+            arguments.check_no_window(caller, stride, padding, dilation)
         needs_output_size = window is None or (max(window.stride) > 1 and (from_pool or window.same))
         return interned(MaxUnpooling, caller, rank, first, window, needs_output_size)
 
@@ -53,15 +64,14 @@ class MaxUnpooling(Request):
             raise self.error("kernel_size", f"be given for window indices ({indices.dtype})", None)
         if output_size is not None:
             output_size = arguments.shape(self.caller, "output_size", output_size, self.rank)
-        plan = cached_plan(self, x.shape, output_size)
-        self.check_limit(plan, target)
-        with mx.stream(target.stream):
+        plan = cached_plan(self, target[1].is_gpu, x.shape, output_size)
+        with mx.stream(target[0]):
             if 0 in plan.shape:  # no images or no channels
                 return mx.zeros(plan.shape, x.dtype)
-            if _checks.is_checking():
-                _checks.check_values_if_available(self.caller, indices, plan.layout, plan.geometry)
+            if _index_checks.is_checking():
+                _index_checks.check_values_if_available(self.caller, indices, plan.layout, plan.geometry)
             values, indices = mx.reshape(x, plan.folded), mx.reshape(indices, plan.folded)
-            full = _derivatives.linear("scatter", "last", values, indices, plan.geometry, target)
+            full = _derivatives.linear("scatter", "last", values, indices, plan, target)
             return mx.reshape(full, plan.shape)
 
     def plan(self, shape: tuple[int, ...], output_size: tuple[int, ...] | None) -> Plan:
@@ -78,7 +88,7 @@ class MaxUnpooling(Request):
         elif prod(pooled) >= 2**31:
             needed = "have fewer than 2^31 values per plane if 'kernel_size' is None"
             raise self.error("x", needed, prod(pooled))
-        return Plan(layout, layout.folded(pooled), layout.shape(size), g, flat_dtype(size))
+        return Plan(self, layout, layout.folded(pooled), layout.shape(size), g, flat_dtype(size))
 
     def _default_size(self, pooled: Triple) -> Triple:
         """The size of the output if the caller passes none."""
@@ -147,7 +157,6 @@ def _hint(window: Window, layout: Layout, pooled: Triple, output_size: tuple[int
     return hint
 
 
-@arguments.signature
 def max_unpool1d(
     x: mx.array,
     indices: mx.array,
@@ -176,11 +185,10 @@ def max_unpool1d(
 
     See also: ``MaxUnpool1d`` for the other arguments, results and errors; ``max_pool1d``.
     """
-    request = MaxUnpooling.of("max_unpool1d", 1, (kernel_size, stride, padding, dilation), data_format)
+    request = MaxUnpooling.of("max_unpool1d", 1, kernel_size, stride, padding, dilation, data_format)
     return request.run(x, indices, output_size, stream)
 
 
-@arguments.signature
 def max_unpool2d(
     x: mx.array,
     indices: mx.array,
@@ -213,11 +221,10 @@ def max_unpool2d(
 
     See also: ``MaxUnpool2d`` for the other arguments, results and errors; ``max_pool2d``.
     """
-    request = MaxUnpooling.of("max_unpool2d", 2, (kernel_size, stride, padding, dilation), data_format)
+    request = MaxUnpooling.of("max_unpool2d", 2, kernel_size, stride, padding, dilation, data_format)
     return request.run(x, indices, output_size, stream)
 
 
-@arguments.signature
 def max_unpool3d(
     x: mx.array,
     indices: mx.array,
@@ -249,14 +256,15 @@ def max_unpool3d(
 
     See also: ``MaxUnpool3d`` for the other arguments, results and errors; ``max_pool3d``.
     """
-    request = MaxUnpooling.of("max_unpool3d", 3, (kernel_size, stride, padding, dilation), data_format)
+    request = MaxUnpooling.of("max_unpool3d", 3, kernel_size, stride, padding, dilation, data_format)
     return request.run(x, indices, output_size, stream)
 
 
 class _MaxUnpool(Layer):
     _repr_names = ("kernel_size", "stride", "padding")
+    _request_of = staticmethod(MaxUnpooling.of)
+    _given = attrgetter(*_repr_names, "dilation", "data_format", "_from_pool")
 
-    @arguments.signature
     def __init__(
         self,
         kernel_size: IntOrTuple | None,
@@ -311,7 +319,6 @@ class _MaxUnpool(Layer):
         self._request()
 
     @classmethod
-    @arguments.signature
     def from_pool(cls, pool: PoolingLayer) -> Self:
         """Create the unpooling layer for a pooling layer with the same number of spatial axes.
 
@@ -347,7 +354,6 @@ class _MaxUnpool(Layer):
         unpool._from_pool = True
         return unpool
 
-    @arguments.signature
     def __call__(
         self, x: mx.array, indices: mx.array, output_size: IntOrTuple | None = None, *, stream: Stream = None
     ) -> mx.array:
@@ -375,10 +381,6 @@ class _MaxUnpool(Layer):
                 device).
         """
         return self._request().run(x, indices, output_size, stream)
-
-    def _request(self) -> MaxUnpooling:
-        window = self.kernel_size, self.stride, self.padding, self.dilation
-        return MaxUnpooling.of(type(self).__name__, self.rank, window, self.data_format, self._from_pool)
 
 
 class MaxUnpool1d(_MaxUnpool):

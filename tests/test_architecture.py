@@ -33,7 +33,7 @@ selftest
 _report
 __init__
 _replace unpooling
-pooling adaptive fractional _formats
+pooling adaptive fractional _index_formats
 _layer _requests
 _derivatives
 _backends
@@ -41,12 +41,12 @@ _backends.gpu _backends.cpu
 _backends.cpu.maxima _backends.cpu.positions
 _backends.cpu.values
 _backends.cpu.padding
-_backends.cpu.arrays _backends.kernel_source
-_checks
-_indices
+_backends.cpu.axes _backends.cpu.arrays _backends.kernel_source
+_index_checks
+_index_arithmetic
 _arguments
 _layout _bounds
-_types _settings
+_types _scopes
 _geometry
 """
 ZOO_LAYERS = """

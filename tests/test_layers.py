@@ -5,6 +5,7 @@ import inspect
 import pickle
 import pickletools
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -155,6 +156,34 @@ def test_attributes_are_also_items_and_can_be_set_and_deleted():
         del pool.stride
         with pytest.raises(AttributeError, match="stride"):
             pool(x)
+
+
+CHANGES = {  # of a pool of 2x2 windows, and the shape of the next result
+    "setattr": (lambda pool: setattr(pool, "kernel_size", 3), (1, 4, 4, 2)),
+    "setattr, equal to 1": (lambda pool: setattr(pool, "dilation", 1.0), TypeError),
+    "setattr, equal to (1, 1)": (lambda pool: setattr(pool, "dilation", (True, 1)), TypeError),
+    "del": (lambda pool: delattr(pool, "stride"), AttributeError),
+    "vars": (lambda pool: vars(pool).update(kernel_size=5), (1, 3, 3, 2)),
+    "vars, a bool": (lambda pool: vars(pool).update(dilation=True), TypeError),
+    "dict.update": (lambda pool: dict.update(pool, padding=(1, 1)), (1, 5, 5, 2)),
+    "a class attribute": (lambda pool: setattr(pool, "__class__", mlx_unpool.MaxPool1d), ValueError),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("in_a_thread", [False, True])
+def test_a_change_of_a_layer_takes_effect_in_the_next_call(change, in_a_thread):
+    pool, x, (apply, expected) = MaxPool2d(2, padding=(0, 0)), mx.zeros((1, 9, 9, 2)), CHANGES[change]
+    assert pool(x).shape == pool(x).shape == (1, 4, 4, 2)
+    with ThreadPoolExecutor(1) as other:
+        other.submit(pool, x).result()  # the same request is also kept for this thread
+        other.submit(apply, pool).result() if in_a_thread else apply(pool)
+        for call in (lambda: pool(x), lambda: other.submit(pool, x).result()):
+            if isinstance(expected, tuple):
+                assert call().shape == expected
+            else:
+                with pytest.raises(expected):
+                    call()
 
 
 @pytest.mark.parametrize("name", LAYERS)

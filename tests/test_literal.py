@@ -72,6 +72,26 @@ def test_window_indices_have_two_bytes_for_more_than_256_elements():
         assert not outside.any().item()
 
 
+FAR = [2**10, 715827882, 715827883, 2**30, 2**31 - 1]  # times 3: below 2^31, above it, above 2^32
+
+
+@pytest.mark.parametrize("dilation", FAR)
+def test_the_distance_between_elements_can_exceed_every_type_of_an_index(dilation):
+    x, padding = mx.arange(9.0).reshape(1, 3, 3, 1), ((dilation - 1,) * 2, (0, 0))
+    options = {"dilation": (dilation, 1), "return_indices": True}
+    values, indices = max_pool2d(x, (2, 1), (dilation - 1, 1), padding, **options)
+    assert same(values, [3, 4, 5, 0, 1, 2])
+    assert same(indices, [3, 4, 5, 0, 1, 2])
+
+
+def test_the_distance_between_elements_can_exceed_the_integers_of_a_double():
+    length, step, d = 2**22 + 1, 2**20, 2**31 - 1
+    x = mx.broadcast_to(mx.array(0, mx.int8), (1, 3, length, 1))
+    options = {"dilation": (d, 1), "return_indices": True}
+    _, indices = max_pool2d(x, (2, 1), (d - 1, step), ((d - 1,) * 2, (0, 0)), **options)
+    assert same(indices, [*range(length, 2 * length, step), *range(0, length, step)])
+
+
 def test_elements_outside_the_input_cost_nothing():
     """A window of two million elements over an input of ten is fast and gives the maximum of the ten."""
     x, window = line([3, 1, 4, 1, 5, 9, 2, 6, 5, 3]), (2**21, 1, 2**20)

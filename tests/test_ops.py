@@ -43,6 +43,7 @@ LONG = [
     *(((10,), 200, 1, 100, 1), ((10,), 90, 5, 130, 3)),
     ((7,), 8, 3, 28, 8),  # some windows have no element in the plane
     ((400,), 100, 100, 0, 2),  # adjacent only without the dilation
+    ((100, 661), (100, 200), (100, 200), 0, 1),  # offsets of more than 2^16 along both axes only
     *(((40, 40), 36, 1, 3, 1), ((40, 40), 40, 40, 0, 1), ((40, 40), 34, 3, 17, 1)),
 ]
 CALLS = [(window, mx.float32, 6) for window in LONG]
@@ -55,10 +56,61 @@ for dtype in (mx.float16, mx.bfloat16, mx.float64, mx.int8, mx.uint16):
 @pytest.mark.parametrize(("window", "dtype", "channels"), CALLS)
 def test_long_windows(window, dtype, channels):
     size, *parameters = window
-    pool = reference.Pool(*((n,) * len(size) for n in parameters))
+    pool = reference.Pool(*(n if isinstance(n, tuple) else (n,) * len(size) for n in parameters))
     for seed, data_format in itertools.product(range(3), ("channels_last", "channels_first")):
         layout = Layout(len(size), 1, channels, data_format)
         check_case(Case(layout, size, dtype, drawn(layout, size, dtype, seed), pool))
+
+
+# Both sides of each condition under which a strategy of the CPU backend applies:
+# size, kernel, stride, padding, dilation, whether ceil_mode
+BEFORE, AFTER = ((1, 0), (1, 0)), ((0, 1), (0, 1))
+CONDITIONS = {
+    "separate windows that cover the plane": ((6, 8), 2, 2),
+    "and a rest": ((7, 9), 2, 2),
+    "with padding before the plane": ((8, 8), 2, 2, BEFORE),
+    "with padding instead of the first rows": ((7, 9), 2, 2, BEFORE),
+    "with padding after it": ((7, 9), 2, 2, AFTER),
+    "a window beyond the plane": ((7, 9), 2, 2, 0, 1, True),
+    "with dilation": ((8, 8), 2, 2, 0, 2),
+    "with dilation within the stride": ((9, 9), 2, 3, 0, 2),
+    "with dilation and ceil_mode": ((4, 4), 2, 2, 0, 2, True),
+    "shorter than the stride": ((6, 9), 2, 3),
+    "overlapping": ((7, 7), 3, 2),
+    "overlapping in one row of padding": ((8, 8), 3, 2, 1),
+    "two of them beyond the plane": ((7, 9), 5, 2, 4),
+    "offsets up to 256": ((5, 127), 3, 2),
+    "offsets up to 256 in windows beyond the plane": ((5, 127), 3, 2, 1),
+    "offsets of more than 256 in one step": ((5, 128), 3, 2, 1),
+    "one row, two rows apart": ((6, 8), (1, 2), (2, 2)),
+    "one smaller than the plane": ((6, 7), 5, 5),
+    "the whole plane": ((5, 5), 5, 1),
+    "the whole plane and padding": ((5, 5), 5, 1, AFTER),
+    "one axis": ((12,), 2, 2),
+    "one axis with padding": ((11,), 2, 2, ((1, 0),)),
+    "one axis and a rest": ((13,), 4, 4),
+    "one axis, shorter than the stride": ((13,), 2, 3),
+    "one axis, windows that start in the padding": ((5,), 2, 2, ((4, 9),), 9),
+    "a window at each position": ((3,), 2, 1, ((4, 1),), 5),
+    "three axes": ((4, 6, 8), 2, 2),
+    "three axes, two of them pooled": ((3, 6, 8), (1, 2, 2), (1, 2, 2)),
+    "three axes, the first and the last pooled": ((5, 6, 8), (2, 1, 2), (3, 1, 2)),
+    "three axes, overlapping along the first": ((5, 6, 8), 2, (1, 2, 2)),
+    "three axes, overlapping along the second": ((5, 6, 8), 2, (2, 1, 2)),
+    "dilation along one axis, in the padding": ((3, 8), 2, (3, 2), ((1, 0), (0, 0)), (2, 1)),
+    "long separate windows along one axis": ((200, 4), (100, 2), (100, 2)),
+}
+
+
+@pytest.mark.parametrize("channels", [3, 16, 64, 128])
+@pytest.mark.parametrize("row", CONDITIONS)
+def test_both_sides_of_each_condition_of_a_strategy(row, channels):
+    size, *given = CONDITIONS[row]
+    rank, parameters = len(size), (*given, *(0, 1, False)[len(given) - 2 :])
+    pool = reference.Pool(*(n if isinstance(n, (tuple, bool)) else (n,) * rank for n in parameters))
+    for dtype in (mx.float32, mx.float16, mx.int32):
+        layout = Layout(rank, 2, channels, "channels_last")
+        check_case(Case(layout, size, dtype, drawn(layout, size, dtype, channels), pool))
 
 
 # Large windows whose parameters differ between the axes

@@ -221,6 +221,10 @@ def test_the_self_test_explains_itself_and_needs_a_gpu():
     assert "Exit status: 0 if" in said.stdout
     assert done.stdout.startswith("```text\nmlx_unpool ")
     assert "no kernel was tested" in done.stdout.lower()
+    for module, command in {"selftest": "check", "benchmark": "benchmark"}.items():
+        no_command = run("-m", f"mlx_unpool.{module}")
+        assert (no_command.returncode, no_command.stdout) == (1, "")
+        assert no_command.stderr.endswith(f": python -m mlx_unpool {command}\n")
 
 
 def test_the_commands_explain_themselves_and_an_unknown_one_is_refused():

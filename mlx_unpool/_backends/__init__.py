@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import mlx.core as mx
 
 from .. import _arguments as arguments
 from .._geometry import Geometry
-from .._settings import set_inside
+from .._scopes import set_inside
 from .._types import BACKENDS, Arrays, BackendName, Pair, Rule
 from . import cpu, gpu
 
@@ -28,7 +28,7 @@ class Backend(Protocol):
     ``rule`` is what happens to several values with one index: the ``"last"`` one wins, or their ``"sum"``.
     """
 
-    is_gpu: bool  # a CPU backend supports float64, but only arrays of fewer than 2^31 elements
+    is_gpu: bool  # a CPU backend supports float64
 
     def pool(self, source: Arrays, g: Geometry, index_dtype: mx.Dtype) -> Pair:
         """Values and indices of every window."""
@@ -49,16 +49,11 @@ class Backend(Protocol):
         """
 
 
+Target = tuple[mx.Stream | mx.ThreadLocalStream, Backend]  # of a call and of all its derivatives
+
 _BACKENDS: dict[str, Backend] = {"ops": cpu.Ops()}
 _BACKENDS |= {name: gpu.KernelBackend(name) for name in ("metal", "cuda")}
-_forced = ContextVar("forced backend", default=os.environ.get(VARIABLE) or None)
-
-
-class Target(NamedTuple):
-    """The stream and the backend of a call and of all its derivatives."""
-
-    stream: mx.Stream | mx.ThreadLocalStream
-    backend: Backend
+forced = ContextVar("forced backend", default=os.environ.get(VARIABLE) or None)
 
 
 def is_available(name: str) -> bool:
@@ -66,7 +61,6 @@ def is_available(name: str) -> bool:
     return name == "ops" or getattr(mx, name).is_available()
 
 
-@arguments.signature
 def use_backend(name: BackendName) -> AbstractContextManager[None]:
     """Return a context manager inside which every call uses one backend.
 
@@ -92,7 +86,7 @@ def use_backend(name: BackendName) -> AbstractContextManager[None]:
     See also: ``exporting``, to export for another machine; the page Guarantees, for what has been tested.
     """
     arguments.check_choice("use_backend", "name", name, BACKENDS)
-    return set_inside(_forced, name)
+    return set_inside(forced, name)
 
 
 def get(name: str) -> Any:
@@ -107,16 +101,16 @@ def target_of(stream: Any) -> Target:
     elif isinstance(stream, (mx.Device, mx.DeviceType)):
         stream = mx.default_stream(stream)
     on_gpu = is_gpu_stream(stream)
-    name = _forced.get()
+    name = forced.get()
     if name is not None:
         arguments.check_choice("mlx_unpool", VARIABLE, name, BACKENDS)
     else:
         name = ("metal" if is_available("metal") else "cuda") if on_gpu else "ops"
     if name == "ops" and on_gpu:
         stream = mx.default_stream(mx.cpu)
-    return Target(stream, _BACKENDS[name])
+    return stream, _BACKENDS[name]
 
 
 def is_gpu_stream(stream: Any) -> bool:
     """Whether ``stream`` is on a GPU. The emulated GPU of the tests replaces this function."""
-    return stream.device.type == mx.gpu
+    return stream.device.type is mx.gpu  # == would call a method written in Python

@@ -149,7 +149,7 @@ def test_a_gpu_without_metal_uses_cuda(monkeypatch):
         device = mx.Device(mx.gpu)
 
     monkeypatch.setattr(_backends, "is_available", lambda name: name in ("ops", "cuda"))
-    assert _backends.target_of(Stream).backend is _backends.get("cuda")
+    assert _backends.target_of(Stream)[1] is _backends.get("cuda")
     monkeypatch.setattr(_backends, "is_available", lambda name: name in ("ops", "metal"))
-    assert _backends.target_of(Stream).backend is _backends.get("metal")
-    assert _backends.target_of(mx.default_stream(mx.cpu)).backend is _backends.get("ops")
+    assert _backends.target_of(Stream)[1] is _backends.get("metal")
+    assert _backends.target_of(mx.default_stream(mx.cpu))[1] is _backends.get("ops")

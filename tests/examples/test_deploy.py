@@ -18,18 +18,16 @@ from helpers import programs
 from helpers.small_models import VINN, randomised, save_state, small_model, strided
 from mlx.utils import tree_flatten
 
-DEPLOY = programs.EXAMPLES / "deploy"
-
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory) -> Path:
-    """``segment``, built with the commands of the README and the MLX of this Python."""
+    """``segment`` of docs/export.md, built with the commands there and the MLX of this Python."""
     if not shutil.which("c++"):
         pytest.skip("no C++ compiler: c++ was not found")
     folder = tmp_path_factory.mktemp("build")
-    (folder / "segment.cpp").write_bytes((DEPLOY / "segment.cpp").read_bytes())
-    text = (DEPLOY / "README.md").read_text()
-    (commands,) = re.findall(r"```sh\n(MLX=.*?)```", text, re.DOTALL)
+    text = (programs.ROOT / "docs" / "export.md").read_text()
+    (source,), (commands,) = (re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("cpp", "sh"))
+    (folder / "segment.cpp").write_text(source)
     script = f'set -e\npython() {{ {shlex.quote(sys.executable)} "$@"; }}\n{commands}'
     subprocess.run(["bash", "-c", script], cwd=folder, check=True)
     return folder / "segment"
@@ -51,9 +49,10 @@ def test_classes_in_cpp_are_those_in_python(program, tmp_path, name):
     expected = np.array(mx.argmax(model(mx.array(x)), axis=-1))
     assert len(np.unique(expected)) > 2
     assert export(strided(model), [shape], tmp_path / "network.mlxfn") < 1e-6
-    words = [program, "network.mlxfn", "input.npy", "classes.npy"]
     environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=environment, timeout=60)
+    result = subprocess.run(
+        program, cwd=tmp_path, capture_output=True, text=True, env=environment, timeout=60
+    )
     assert (result.returncode, result.stderr) == (0, "")
     assert np.array_equal(np.load(tmp_path / "classes.npy"), expected)
 

@@ -19,8 +19,8 @@ import mlx.core as mx
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
+import harness
 import mlx_nn
-from harness import timing
 
 # MLX primitives that return a view. Reshape and Flatten copy an array that is not contiguous.
 VIEWS = {"AsStrided", "Broadcast", "Copy", "ExpandDims", "Flatten", "Reshape", "Slice", "Split"}
@@ -76,10 +76,10 @@ def graph_cost(function: Function, *arrays: mx.array, compiled: bool = False) ->
 
 
 def kernel_cost(function: Function, *arrays: mx.array) -> tuple[int, int, int]:
-    """Bytes that this library's kernels move, bytes of the lines that SIMD groups access, and launches."""
+    """Bytes that this library's kernels move, bytes of the lines that SIMD groups access, and dispatches."""
     device = emulator.counted(lambda: function(*arrays))
     unique, lines = (sum(t[key] for _, t in device.traffic()) for key in ("unique_bytes", "simd_lines"))
-    return unique, 128 * lines, len(device.launches)
+    return unique, 128 * lines, device.dispatches
 
 
 def counted(case: mlx_nn.Case) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def main() -> None:
     """Write the results, one case per line."""
     with mx.stream(mx.cpu):
         lines = [json.dumps(counted(case)) for case in mlx_nn.CASES]
-    (timing.RESULTS / "bytes.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
+    (harness.RESULTS / "bytes.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
 
 
 if __name__ == "__main__":

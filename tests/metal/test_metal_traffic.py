@@ -8,13 +8,11 @@ from typing import Any
 
 import count_bytes
 import emulator
-import memory
+import harness
 import mlx.core as mx
 import mlx_nn
 import numpy as np
-import ops
 import pytest
-from harness import timing
 
 import mlx_unpool
 from mlx_unpool import _backends
@@ -75,6 +73,17 @@ def test_groups_of_threads_share_the_lines_of_rows(primitive):
     call = call_of(primitive, "2x2/2, channels first", "window", mx.float16)
     assert lines_over_bytes(call) <= 2.5
     assert lines_over_bytes(call, "group_lines") <= 1.15
+
+
+@pytest.mark.parametrize("window", [(2, 2), (3, 2, 1)])
+@pytest.mark.parametrize(("index_format", "forward", "both"), [("window", 1, 2), ("flat", 5, 10)])
+def test_unpooling_flat_indices_takes_three_kernels_and_two_fills(index_format, forward, both, window):
+    """The default format has five times as many kernels as window indices, also in the gradient."""
+    x, options = mx.zeros((1, 8, 8, 4)), {"return_indices": True, "index_format": index_format}
+    values, indices = emulator.evaluated(lambda: mlx_unpool.max_pool2d(x, *window, **options), "cpu")
+    unpool = lambda v: mlx_unpool.max_unpool2d(v, indices, *window, output_size=(8, 8))
+    assert emulator.counted(lambda: unpool(values)).dispatches == forward
+    assert emulator.counted(lambda: mx.vjp(unpool, [values], [x])).dispatches == both
 
 
 # ---- inference: no indices are written
@@ -166,18 +175,13 @@ def test_views_read_no_bytes_and_their_readers_read_the_array_they_show():
 
 @pytest.mark.parametrize("case", mlx_nn.CASES[:3], ids=lambda case: case.name)
 def test_the_stored_bytes_are_those_of_the_kernels(case):
-    (stored,) = (row for row in timing.load("bytes") if row["case"] == case.name)
+    (stored,) = (row for row in harness.load("bytes") if row["case"] == case.name)
     with mx.stream(mx.cpu):
         assert json.loads(json.dumps(count_bytes.counted(case))) == stored, "run tests/metal/count_bytes.py"
 
 
-def test_the_pages_show_the_stored_results():
-    runs = timing.two_runs("mlx_nn")
-    for page, text in mlx_nn.pages(runs).items():
-        assert page.read_text() == text, "run: python benchmarks/mlx_nn.py --write"
-    assert ops.PAGE.read_text() == ops.pages(timing.two_runs("ops"))[ops.PAGE]
-    for page, text in memory.pages(timing.load("memory")[-1]).items():
-        assert page.read_text() == text, "run: python benchmarks/memory.py --write"
+def test_the_page_shows_the_stored_results():
+    assert harness.PAGE.read_text() == harness.page(), "run: python benchmarks/harness.py"
 
 
 def test_a_row_is_the_slower_of_two_runs_and_not_shown_if_the_machine_was_busy():

@@ -7,7 +7,7 @@ import re
 import sys
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -19,7 +19,7 @@ from typing_extensions import Self
 
 import mlx_unpool
 
-from . import pictures, pytorch, saving
+from . import inputs, pytorch, saving
 from .about import About, ConfigFile, Facts, arguments_of, check_about, naming
 from .checkpoints import arrays_of, config_of, read_checkpoint, state_of
 from .messages import cut, warn
@@ -41,7 +41,7 @@ class Model(nn.Module):
         about: Information saved with the model; setting an invalid entry raises ValueError.
         about.input: ``planes`` (channels), ``size`` (supported sizes, as text), ``multiple_of`` (sizes are
             padded to a multiple of it), ``normalisation`` (None, or ``scale``, ``mean`` and ``std``), after
-            training ``side`` (see ``Model.predict``) and ``white_level`` (see ``Model.preprocess``).
+            training ``side`` (see ``Model.predict``) and ``range`` (see ``Model.preprocess``).
         about.classes: For each score ``name``, ``colour`` (RGB, 0 to 255) and, if known, ``label``
             (its number in masks).
         about.plane: ``"axial"``, ``"coronal"``, ``"sagittal"`` or None.
@@ -95,15 +95,16 @@ class Model(nn.Module):
 
     def check_input(self, x: mx.array) -> None:
         """Raise an error if an input is not an array of MLX with the shape (N, ..., channels)."""
-        pictures.check_input(x, type(self).__name__, (self.channels, self.dims), self.smallest)
+        inputs.check_input(x, type(self).__name__, (self.channels, self.dims), self.smallest)
 
     def preprocess(self, images: Any) -> mx.array:
         """Images as an input of the model, normalised and padded at the bottom and right.
 
         Args:
             images: A Pillow image or an array (H, W, channels), or several of the same size in a list or an
-                array. Values are 0 to 255 (uint8) or 0 to 1 (floating point), and in grey Pillow images of
-                more than 8 bits 0 to ``about.input["white_level"]`` (default: 65535; 1 for floats). An axis
+                array. Values are 0 to 255 (uint8) or 0 to 1 (floating point). In grey Pillow images of more
+                than 8 bits they are those of ``about.input["range"]``, with others clipped (without it 0 to
+                65535, 0 to 1 for floats, or 0 to ``white_level`` of older models). An axis
                 of one channel may be left out. For a medical model also a volume (N, H, W), or (N, H, W, 2)
                 for two modalities; neighbouring slices are its channels. Signals and 3-D inputs: not scaled.
 
@@ -125,28 +126,46 @@ class Model(nn.Module):
         Returns:
             A NumPy array of integers, (H, W) for one image and (N, H, W) for a batch or a volume.
         """
-        (values, single), predictions = self._batch(images), []
+        return self._for_each(inputs.classes_of, images, args, kwargs)
+
+    def probabilities(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
+        """The probability of every class at every position of images: the softmax of the scores.
+
+        Images are processed as by ``Model.predict``. The probabilities of an image that was scaled down are
+        scaled up linearly (bilinearly in 2-D).
+
+        Args:
+            images, args, kwargs: As for ``Model.predict``.
+
+        Returns:
+            A float32 NumPy array, (H, W, classes) for one image and (N, H, W, classes) for several.
+        """
+        return self._for_each(inputs.probabilities_of, images, args, kwargs)
+
+    def _for_each(
+        self, made_of: Callable[..., np.ndarray], images: Any, args: Any, kwargs: Any
+    ) -> np.ndarray:
+        """What a function makes of the scores of each image, its size for the model and its own size."""
+        (values, single), found = self._batch(images), []
         # A change of the mode would affect other threads that use the model.
         training = any(module.training for module in self.modules())
-        model: Any = pictures.copied(self).eval() if training else self
+        model: Any = inputs.copied(self).eval() if training else self
         for image in values:
-            small = pictures.reduced(image, self.about.input.get("side"))
+            small = inputs.reduced(image, self.about.input.get("side"))
             scores = model(model._normalised(small[None]), *args, **kwargs)
-            kind = mx.uint8 if scores.shape[-1] <= 256 else mx.uint32
-            classes = np.array(mx.argmax(scores[0], axis=-1).astype(kind))
-            predictions.append(pictures.enlarged(classes, small.shape, image.shape))
-        return predictions[0] if single else np.stack(predictions)
+            found.append(made_of(scores[0], small.shape[:-1], image.shape[:-1]))
+        return found[0] if single else np.stack(found)
 
     def _batch(self, images: Any) -> tuple[np.ndarray, bool]:
         """Images as an array (N, ..., channels), and whether there was only one, without an axis N."""
         self.check_about()
-        kind, white = type(self).__name__, self.about.input.get("white_level")
-        return pictures.batch_of(images, kind, self.picture_channels, self.dims, self.facts.modalities, white)
+        kind, how = type(self).__name__, self.about.input
+        return inputs.batch_of(images, kind, self.picture_channels, self.dims, self.facts.modalities, how)
 
     def _normalised(self, values: np.ndarray) -> mx.array:
         """A batch as the model was trained on it, padded with its edges to a multiple of the size."""
         multiple, how = self.about.input.get("multiple_of", 1), self.about.input.get("normalisation")
-        values = pictures.normalised(values, self.dims, multiple, how)
+        values = inputs.normalised(values, self.dims, multiple, how)
         parameters = dict(tree_flatten(self.parameters())).values()
         dtype = next(v.dtype for v in parameters if mx.issubdtype(v.dtype, mx.floating))
         return mx.array(values).astype(dtype)
@@ -414,7 +433,9 @@ def published_folder(name: str, cache: Path, local_files_only: bool) -> Path:
     entry = PUBLISHED[name]
     folder = cache / f"{name}-{mlx_unpool.__version__}-{entry.sha256[:8]}"
     if not (folder / saving.WEIGHTS).is_file():
-        model = from_pytorch(name, read_checkpoint(downloaded(name, cache, local_files_only)))
+        model = from_pytorch(
+            name, read_checkpoint(downloaded(name, PUBLISHED[name], cache, local_files_only))
+        )
         model.about.source, model.about.licence = entry.source, entry.licence
         model.about.licence_link = entry.licence_link
         model.save_pretrained(folder)

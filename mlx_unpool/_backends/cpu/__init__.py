@@ -7,6 +7,10 @@ vectorises or at least runs without branches. Slower, or not usable:
   gathers with several index arrays; scatters where a product with a mask will do (``scatter_to_tiles``).
 - Comparing bits instead of testing for NaN: a wrong index if a window contains two equal NaNs.
 - ``mx.compile`` inside the library (see ``arrays.unfused``); one image at a time; packed indices of 2 bits.
+
+Each number that depends on the size of an array is a ``constant``, an array that is not a scalar. Inside a
+user's ``mx.compile``, MLX writes scalars into C++ source and calls the compiler for each new number, which
+takes half a second or more: every new image size would compile a pool again.
 """
 
 from __future__ import annotations
@@ -18,12 +22,13 @@ import mlx.core as mx
 
 from ..._bounds import fixed_bounds
 from ..._geometry import Geometry, RegionGeometry, Triple, WindowGeometry, pitches
-from ..._types import LARGEST_AXIS, TRAITS, Rule, is_float, is_window
+from ..._types import TRAITS, Rule, is_float, is_window
 from .arrays import added, along, constant, narrowest, unfused
+from .axes import axes_of
 from .maxima import Maxima, irregular_windows, separate_windows, windows
 from .padding import rows_of_windows, used_rows
 from .positions import are_tiles, checked, of_pool, origins, plane_of, put, scatter_to_tiles, take, take_last
-from .values import has_few_elements, offsets_of, pooled_values
+from .values import applied, has_few_elements, offsets_of, one_reduction, pooled_values
 
 
 class Ops:
@@ -36,12 +41,11 @@ class Ops:
     ) -> tuple[mx.array, mx.array]:
         """See ``Backend``."""
         x, *bounds = source
-        _check_limit(x, g)
         if isinstance(g, RegionGeometry):
             return self._pool_regions(x, bounds, g, index_dtype)
         assert isinstance(g, WindowGeometry)
-        flat = not is_window(index_dtype)
-        steps = g.steps_in_plane if flat else pitches(g.window.kernel)
+        flat, axes = not is_window(index_dtype), axes_of(g)
+        steps = axes.steps_in_plane if flat else pitches(g.window.kernel)
         maxima = _maxima(Maxima(x), g, steps)
         values = maxima.values
         indices = _window_offsets(maxima)
@@ -49,9 +53,9 @@ class Ops:
             indices = unfused(indices).astype(index_dtype)
         if flat:
             indices = unfused(indices) + origins(g, indices.shape, index_dtype)
-        elif g.first_offset:
-            indices = added(indices, constant(g.first_offset).astype(index_dtype))
-        if g.may_have_empty_windows:
+        elif axes.first_offset:
+            indices = added(indices, constant(axes.first_offset).astype(index_dtype))
+        if axes.may_have_empty_windows:
             empty = _empty_windows(g)
             indices = mx.where(empty, mx.array(-1 if flat else 0, index_dtype), indices)
             values = mx.where(empty, _lowest(x.dtype), values)
@@ -77,12 +81,13 @@ class Ops:
     def pool_values(self, source: Sequence[mx.array], g: Geometry) -> mx.array:
         """See ``Backend``."""
         x, *bounds = source
-        _check_limit(x, g)
+        if reduction := one_reduction(x.shape, x.itemsize, g):
+            return applied(reduction, x)
         if isinstance(g, RegionGeometry):
             return _region_maxima(Maxima(x), _ends(bounds, g), g).values
         assert isinstance(g, WindowGeometry)
         values = pooled_values(x, g)
-        if g.may_have_empty_windows:
+        if axes_of(g).may_have_empty_windows:
             values = mx.where(_empty_windows(g), _lowest(x.dtype), values)
         return values
 
@@ -90,13 +95,12 @@ class Ops:
         self, values: mx.array, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
     ) -> mx.array:
         """See ``Backend``."""
-        if is_window(index_dtype) and has_few_elements(g):
+        if has_few_elements(g):
             return offsets_of(values, source[0], g)
         return self.pool(source, g, index_dtype)[1]
 
     def scatter(self, values: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """See ``Backend``."""
-        _check_limit(values, g)
         if are_tiles(g, indices):
             return scatter_to_tiles(values, indices, g)
         if rule == "last":
@@ -115,7 +119,6 @@ class Ops:
 
     def gather(self, full: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """See ``Backend``."""
-        _check_limit(full, g)
         if rule == "sum":
             return take(full, of_pool(indices, g)).reshape(indices.shape)
         positions = checked(indices, g)
@@ -123,28 +126,18 @@ class Ops:
         return (take if is_unique else take_last)(full, positions).reshape(indices.shape)
 
 
-def _check_limit(x: mx.array, g: Geometry) -> None:
-    """Raise ValueError for too many elements; ``mx.vmap`` enlarges the batch after ``check_limit``."""
-    batch, *_, channels = x.shape
-    if batch * channels * (g.most_positions + 1) > LARGEST_AXIS:
-        raise ValueError(
-            f"[mlx_unpool] 'x' must have fewer than 2^31 elements over all mapped examples on the CPU but "
-            f"got {batch * channels} planes of {max(g.size, g.pooled, key=prod)}."
-        )
-
-
 def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:
     """The maximum of every window."""
-    count = prod(g.size)
-    if count > 16 and g.window.kernel == g.size and g.every_element_inside and g.window.dilation == (1, 1, 1):
-        # The whole plane is one window.
+    axes, count = axes_of(g), prod(g.size)
+    is_whole = g.window.kernel == g.size and axes.every_element_inside
+    if count > 16 and is_whole:  # the whole plane is one window
         batch, *_, channels = elements.values.shape
         line = elements._replace(values=elements.values.reshape(batch, 1, 1, count, channels))
         return separate_windows(line, 2, count, 1, 1, 1)
     plane, shifts = used_rows(elements.values, g)
     elements = elements._replace(values=plane)
     for number in (2, 1, 0):
-        axis, step, shift = g.axes[number], steps[number], shifts[number]
+        axis, step, shift = axes[number], steps[number], shifts[number]
         if axis.is_kept:
             continue
         stride, dilation = axis.stride, axis.dilation
@@ -153,8 +146,7 @@ def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:
             elements = elements.gathered(number, row)
             stride, dilation = axis.used, 1
         if shift is not None:
-            shift = shift if step == 1 else shift * constant(step)
-            elements = elements.shifted(shift, (axis.before + axis.after) * step)
+            elements = elements.shifted(shift, axis.before + axis.after, step)
         elements = windows(elements, number, axis.used, stride, dilation, axis.count, step)
     return elements
 
@@ -191,10 +183,10 @@ def _window_offsets(maxima: Maxima) -> mx.array:
 def _empty_windows(g: WindowGeometry) -> mx.array:
     """A mask of the windows without an element inside the plane."""
     result = mx.array(False)
-    for number, axis in enumerate(g.axes):
+    for number, axis in enumerate(axes_of(g)):
         if axis.has_empty_windows:
             start = mx.arange(axis.count, dtype=mx.int64) * axis.stride - axis.padding
-            empty = (start < 0) & (start % axis.dilation >= axis.length)
+            empty = (start < 0) & (start % axis.dilation >= constant(axis.length, mx.int64))
             result = result | along(number, empty)
     return result
 

@@ -11,6 +11,7 @@ import mlx.core as mx
 
 from ..._types import LARGEST_AXIS
 
+LARGEST_RANGE = 2**53  # from here on mx.arange has wrong lengths, because it calculates with doubles
 _ALONG = ((1, -1, 1, 1, 1), (1, 1, -1, 1, 1), (1, 1, 1, -1, 1))
 _BEFORE = tuple((slice(None),) * (axis + 1) for axis in range(3))  # slices of preceding axes
 _SAME_AXES = tuple(tuple(range(n)) for n in range(9))
@@ -40,11 +41,10 @@ def unfused(x: mx.array) -> mx.array:
 
 
 def constant(n: int, dtype: mx.Dtype = mx.int32) -> mx.array:
-    """An array (1,) of one number, for numbers that depend on the size of an array.
-
-    ``mx.compile`` writes other scalars into C++ source and calls the compiler for each new number.
-    """
-    return mx.arange(n, n + 1, dtype=dtype)
+    """An array (1,) of one number that ``dtype`` can represent; see the start of this package."""
+    if abs(n) < LARGEST_RANGE:
+        return mx.arange(n, n + 1, dtype=dtype)
+    return mx.array([n, n], dtype)[:1]
 
 
 def repeated(x: mx.array, shape: tuple[int, ...]) -> mx.array:

@@ -65,10 +65,12 @@ class Maxima(NamedTuple):
             offsets = added(offsets, constant(number, offsets.dtype))
         return Maxima(self.values, offsets, largest)
 
-    def shifted(self, shift: mx.array, most: int) -> Maxima:
-        """The same maxima with ``shift``, an array of numbers up to ``most``, added to the offsets."""
-        largest = self.largest + most
+    def shifted(self, shift: mx.array, most: int, step: int) -> Maxima:
+        """The same maxima with ``shift`` steps, an array of numbers up to ``most``, added to the offsets."""
+        largest = self.largest + most * step
         shift = _astype(shift, narrowest(largest))
+        if step > 1:
+            shift = unfused(shift * repeated(constant(step, shift.dtype), shift.shape))
         if self.offsets is not None:
             shift = added(_astype(self.offsets, shift.dtype), repeated(shift, self.values.shape))
         return Maxima(self.values, shift, largest)
@@ -182,5 +184,5 @@ def irregular_windows(
     halves = windows(sets, axis, half, 1, 1, sets.values.shape[axis + 1] - half + 1, step)
     last = stop - constant(half)
     later = halves.gathered(axis, last)
-    later = later.shifted((last - start) * constant(step), (longest - half) * step)
+    later = later.shifted(last - start, longest - half, step)
     return halves.gathered(axis, start).merge(later)

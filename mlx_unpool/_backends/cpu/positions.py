@@ -1,14 +1,19 @@
 """Conversion of indices to element numbers, and scatters and gathers with them.
 
 MLX's scatters and gathers do not check bounds, so a caller's indices are brought into range first: an index
-outside the plane is replaced by a spare element after the plane. Time of unpooling with window indices on an
-AMD EPYC over that of this strategy:
+outside the plane is replaced by a spare element after the plane. The ways from indices to elements, and the
+time of unpooling on an AMD EPYC with flat indices instead of this way:
 
-| condition | strategy | without it |
-|---|---|---|
-| windows of up to 4 elements cover the plane | ``scatter_to_tiles`` | 8x112x112x64 1.5, 16x28x28x256 1.8 |
-| windows inside the plane | ``by_window``, not flat indices | 3/2: 8x57x57x64 14, 1x57x57x16 3.4 |
-| windows beyond it | ``_in_larger_plane``, not flat indices | 3/2: 8x56x56x64 12, 1x28x28x128 4.8 |
+| indices | windows | from a pool | from a caller |
+|---|---|---|---|
+| flat | any | ``by_number`` | ``by_number`` with spare elements |
+| window | inside the plane | ``by_window`` | the same; 3/2: 8x57x57x64 14, 1x57x57x16 3.4 |
+| window | beyond it, at most 8 times as far | ``by_window`` | ``_in_larger_plane``; 3/2: 8x56x56x64 12 |
+| window | beyond it, some empty | as from a caller | ``_in_larger_plane`` |
+| window | farther apart, or of more than 65,536 elements | ``by_window`` | flat indices, ``by_number`` |
+
+If small windows cover the plane, ``scatter_to_tiles`` needs no elements (without it: 8x112x112x64 1.5 times
+the time, 16x28x28x256 1.8).
 """
 
 from __future__ import annotations
@@ -20,9 +25,10 @@ from typing import NamedTuple, TypeGuard
 import mlx.core as mx
 
 from ..._geometry import Geometry, Triple, WindowGeometry, pitches
-from ..._indices import positions as flat_indices
+from ..._index_arithmetic import positions as flat_indices
 from ..._types import MAX_WINDOW_INDICES, TRAITS, is_window
-from .arrays import added, along, constant, narrowest, repeated, unfused
+from .arrays import LARGEST_RANGE, added, along, constant, narrowest, repeated, unfused
+from .axes import axes_of
 
 
 class Positions(NamedTuple):
@@ -87,7 +93,7 @@ def are_tiles(g: Geometry, indices: mx.array) -> TypeGuard[WindowGeometry]:
         and g.window.elements <= 4
         and indices.shape[4] >= 16
         and g.window.kernel == g.window.stride
-        and all(axis.is_tiled for axis in g.axes)
+        and all(axis.is_tiled for axis in axes_of(g))
     )
 
 
@@ -106,7 +112,7 @@ def of_pool(indices: mx.array, g: Geometry) -> Positions:
     """The positions of a pool's indices, which are valid except for empty windows."""
     if not isinstance(g, WindowGeometry):
         return by_number(indices, g.size, is_checked=False)
-    if g.may_have_empty_windows:
+    if axes_of(g).may_have_empty_windows:
         return checked(indices, g)
     if is_window(indices.dtype):
         return by_window(indices, g, is_checked=False)
@@ -119,7 +125,7 @@ def checked(indices: mx.array, g: Geometry) -> Positions:
         return by_number(indices, g.size, is_checked=True)
     if g.window.elements > MAX_WINDOW_INDICES:  # not the window of a pool, whose indices would be flat
         return by_number(flat_indices(indices, g), g.size, is_checked=True)
-    if not g.every_element_inside:
+    if not axes_of(g).every_element_inside:
         return _in_larger_plane(indices, g)
     return by_window(indices, g, is_checked=True)
 
@@ -144,8 +150,8 @@ def by_window(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
     """The positions of window indices; if ``is_checked``, of any indices of windows inside the plane."""
     channels = indices.shape[4]
     end = prod(g.size) * channels
-    last = end if is_checked else 0
-    elements = _elements(indices, g, g.size, channels, narrowest(end + last), last)
+    invalid = end if is_checked else None
+    elements = _elements(indices, g, g.size, channels, narrowest(end + (invalid or 0)), invalid)
     return _positions(elements, g.size, channels if is_checked else 0)
 
 
@@ -158,7 +164,7 @@ def _in_larger_plane(indices: mx.array, g: WindowGeometry) -> Positions:
     channels = indices.shape[4]
     end = prod(g.size) * channels
     # One more on the last axis, so that the last element is outside.
-    ends = zip(g.axes, (0, 0, 1))
+    ends = zip(axes_of(g), (0, 0, 1))
     margins = [(max(-axis.first, 0), max(axis.stop - axis.length, 0) + more) for axis, more in ends]
     size = tuple(before + n + after for (before, after), n in zip(margins, g.size))
     last = prod(size) - 1
@@ -182,57 +188,65 @@ def _positions(elements: mx.array, size: Triple, spare: int = 0) -> Positions:
 
 
 def _elements(
-    indices: mx.array, g: WindowGeometry, size: Triple, channels: int, dtype: mx.Dtype, last: int = 0
+    indices: mx.array, g: WindowGeometry, size: Triple, channels: int, dtype: mx.Dtype, invalid: int | None
 ) -> mx.array:
     """The element of each window index in a plane of ``size``.
 
-    Unless ``last`` is 0, the plane starts with the first window, and invalid indices get at most ``last``.
+    Unless ``invalid`` is None, the plane starts with the first window, and invalid indices get that element.
     """
-    if last:
+    is_checked = invalid is not None
+    if is_checked:
         indices = mx.minimum(indices, min(g.window.elements, mx.iinfo(indices.dtype).max))
     steps = [pitch * channels for pitch in pitches(size)]
-    table = _element_table(g, steps, dtype, last)
+    table = _element_table(g, steps, dtype, invalid)
     position = mx.take_along_axis(table, indices.flatten(), axis=0).reshape(indices.shape)
+    firsts = [max(axis.first, 0) if is_checked else axis.first for axis in axes_of(g)]
     depth, height, width = (
-        along(n, starts((max(a.first, 0) if last else a.first) * step, a.stride * step, a.count, dtype))
-        for n, (a, step) in enumerate(zip(g.axes, steps))
+        along(n, starts(first * step, axis.stride * step, axis.count, dtype))
+        for n, (axis, first, step) in enumerate(zip(axes_of(g), firsts, steps))
     )
     position = position + (width + mx.arange(channels, dtype=dtype) if channels > 1 else width)
-    if indices.shape[1:3] != (1, 1) or any(axis.first for axis in g.axes[:2]):
+    if indices.shape[1:3] != (1, 1) or any(firsts[:2]):
         position = position + (depth + height)
-    return mx.minimum(position, constant(last, dtype)) if last else position
+    return position if invalid is None else mx.minimum(position, constant(invalid, dtype))
 
 
-def _element_table(g: WindowGeometry, steps: Sequence[int], dtype: mx.Dtype, invalid: int) -> mx.array:
+def _element_table(g: WindowGeometry, steps: Sequence[int], dtype: mx.Dtype, invalid: int | None) -> mx.array:
     """The distance of every window element to the first used one.
 
-    It is ``invalid`` or more for unused elements. Unless 0, ``invalid`` is also the last entry.
+    Unused elements, and unless ``invalid`` is None one more at the end, have that distance or a larger one.
     """
+    outside = mx.array(invalid or 0, dtype)
     table = mx.zeros((), dtype)
-    for axis, step in zip(g.axes, steps):
+    for axis, step in zip(axes_of(g), steps):
         if axis.kernel > 1:
             rows = starts(0, axis.dilation * step, axis.used, dtype)
             margins = axis.skipped, axis.kernel - axis.skipped - axis.used
             if any(margins):
-                rows = mx.pad(rows, margins, constant_values=mx.array(invalid, dtype))
+                rows = mx.pad(rows, margins, constant_values=outside)
             table = table[..., None] + rows
     table = table.flatten()
-    if invalid:
-        table = mx.pad(table, (0, 1), constant_values=mx.array(invalid, dtype))
-    return table
+    return table if invalid is None else mx.pad(table, (0, 1), constant_values=outside)
 
 
 def origins(g: WindowGeometry, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
-    """The origin of each window (see ``WindowGeometry.origin``), of ``shape`` (B, D, H, W, C)."""
-    total = along(2, starts(g.origin, g.strides_in_plane[2], g.pooled[2], dtype))
-    for axis in (1, 0):
-        if g.pooled[axis] > 1:
-            total = added(total, along(axis, starts(0, g.strides_in_plane[axis], g.pooled[axis], dtype)))
+    """The origin of each window (see ``Axes.origin``), of ``shape`` (B, D, H, W, C)."""
+    axes = axes_of(g)
+    total = along(2, starts(axes.origin, axes[2].stride, axes[2].count, dtype))
+    for number in (1, 0):
+        axis = axes[number]
+        if axis.count > 1:
+            total = added(total, along(number, starts(0, axis.stride * axis.pitch, axis.count, dtype)))
     return repeated(total, shape)
 
 
 def starts(first: int, step: int, count: int, dtype: mx.Dtype) -> mx.array:
     """``count`` numbers starting at ``first``, ``step`` apart; numbers outside the dtype wrap."""
     stop = first + count * step
-    fits = dtype.size < 8 and first >= -(2**31) and stop < 2**31
-    return mx.arange(first, stop, step, dtype=mx.int32 if fits else mx.int64).astype(dtype)
+    if max(-first, stop) < LARGEST_RANGE:
+        fits = dtype.size < 8 and first >= -(2**31) and stop < 2**31
+        return mx.arange(first, stop, step, dtype=mx.int32 if fits else mx.int64).astype(dtype)
+    # Equal modulo 2^32: the dtype has at most 32 bits, because a plane has fewer than 2^31 positions.
+    first, step = first % 2**32, step % 2**32
+    numbers = mx.arange(count, dtype=mx.int64) * constant(step, mx.int64)
+    return (numbers + constant(first, mx.int64)).astype(dtype)

@@ -13,28 +13,29 @@ first axis is reduced first, because its rows are the longest. Measured on an AM
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import reduce
-from itertools import chain
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial, reduce
+from operator import itemgetter
 from typing import TypeGuard
 
 import mlx.core as mx
 
-from ..._geometry import Axis, Geometry, WindowGeometry
+from ..._geometry import Geometry, WindowGeometry
 from .arrays import along, gathered_along, rows, unfused
+from .axes import Axis, axes_of
 from .padding import rows_of_windows, used_rows
 
 _MANY_BYTES = 256  # of the channels at one position
 _MERGED = 6  # rows
+_CACHE_SIZE = 512  # reductions
+Steps = list[Callable[[mx.array], mx.array]]
 
 
 def pooled_values(x: mx.array, g: WindowGeometry) -> mx.array:
-    """The maximum of every window."""
-    if _is_one_reduction(x, g):
-        return _reduced(x, [(axis.used, axis.stride, axis.count) for axis in g.axes])
-    separate = [_is_merged_separately(axis) for axis in g.axes]
+    """The maximum of every window; see also ``one_reduction``."""
+    separate = [_is_merged_separately(axis) for axis in axes_of(g)]
     x, _ = used_rows(x, g, separate)
-    for number, axis in enumerate(g.axes):
+    for number, axis in enumerate(axes_of(g)):
         if separate[number]:
             x = _merged(_elements(x, number, axis, n) for n in range(axis.used))
         elif axis.is_sparse:
@@ -45,16 +46,56 @@ def pooled_values(x: mx.array, g: WindowGeometry) -> mx.array:
     return x
 
 
-def _is_one_reduction(x: mx.array, g: WindowGeometry) -> bool:
-    """Whether no window extends beyond its stride, and there are many channels to reduce at once.
+@lru_cache(_CACHE_SIZE)
+def one_reduction(shape: tuple[int, ...], itemsize: int, g: Geometry) -> Steps:
+    """The reduction of an array if no window extends beyond its stride and there are many channels, else [].
 
     Along one axis, merging needs no more memory. MLX reduces 16-bit floats one at a time.
     """
+    if not isinstance(g, WindowGeometry):
+        return []
     *others, width = g.window.kernel
-    is_many = x.shape[4] * x.dtype.size >= (_MANY_BYTES if max(others) > 1 else 2 * _MANY_BYTES)
-    if not is_many or width == 1 or x.dtype.size < 4 or any(g.window.padding):
-        return False
-    return all(_is_separate(a.kernel, a.stride, a.dilation, a.count, a.length) for a in g.axes)
+    is_many = shape[4] * itemsize >= (_MANY_BYTES if max(others) > 1 else 2 * _MANY_BYTES)
+    if not is_many or width == 1 or itemsize < 4 or any(g.window.padding):
+        return []
+    axes = axes_of(g)
+    if not all(_is_separate(a.kernel, a.stride, a.dilation, a.count, a.length) for a in axes):
+        return []
+    return _reduction(shape, tuple((a.used, a.stride, a.count) for a in axes))
+
+
+@lru_cache(_CACHE_SIZE)
+def _reduction(shape: tuple[int, ...], axes: tuple[tuple[int, int, int], ...]) -> Steps:
+    """How to reduce separate windows of an array (B, D, H, W, C); ``axes``: kernel, stride and count.
+
+    For each row that it reduces MLX divides once per axis, so axes are merged where that needs no copy.
+    """
+    batch, *size, channels = shape
+    parts = [batch]  # the axes after splitting and merging
+    kernels: dict[int, int] = {}  # of the axes that are reduced
+    for length, (kernel, stride, count) in zip(size, axes):
+        if len(parts) - 1 not in kernels and (stride * count == length or 1 in (count, parts[-1])):
+            parts[-1] *= count
+        else:
+            parts.append(count)
+        if stride > 1:
+            kernels[len(parts)] = kernel
+            parts.append(stride)
+    steps: Steps = [partial(mx.reshape, shape=(*parts, channels)), partial(mx.max, axis=tuple(kernels))]
+    covered = [stride * count for _, stride, count in axes]
+    if covered != size:
+        steps.insert(0, itemgetter((slice(None), *map(slice, covered))))
+    used = [kernels.get(axis, length) for axis, length in enumerate(parts)]
+    if used != parts:
+        steps.insert(-1, itemgetter(tuple(map(slice, used))))
+    return [*steps, partial(mx.reshape, shape=(batch, *(count for *_, count in axes), channels))]
+
+
+def applied(steps: Steps, x: mx.array) -> mx.array:
+    """The result of the steps, one after the other."""
+    for step in steps:
+        x = step(x)
+    return x
 
 
 def _is_separate(kernel: int, stride: int, dilation: int, count: int, length: int) -> bool:
@@ -88,7 +129,7 @@ def values_along(x: mx.array, axis: int, kernel: int, stride: int, dilation: int
     if kernel > 3 and _is_separate(kernel, stride, dilation, count, x.shape[axis + 1]):
         axes = [(1, 1, length) for length in x.shape[1:4]]
         axes[axis] = kernel, stride, count
-        return _reduced(x, axes)
+        return applied(_reduction(x.shape, tuple(axes)), x)
     covered = 1  # elements of each set whose maximum is in ``x``
     while kernel > covered * _MERGED * min(stride, 4):
         apart = covered * dilation
@@ -105,20 +146,11 @@ def _merged(sets: Iterable[mx.array]) -> mx.array:
     return reduce(lambda result, later: unfused(mx.maximum(later, result)), sets)
 
 
-def _reduced(x: mx.array, axes: Sequence[tuple[int, int, int]]) -> mx.array:
-    """The maxima of windows that share no elements, in one operation; ``axes``: kernel, stride, count."""
-    kernels, strides, counts = zip(*axes)
-    x = x[(slice(None), *(slice(stride * count) for stride, count in zip(strides, counts)))]
-    x = x.reshape(x.shape[0], *chain(*zip(counts, strides)), x.shape[4])
-    kd, kh, kw = kernels
-    return x[:, :, :kd, :, :kh, :, :kw].max(axis=(2, 4, 6))
-
-
 def has_few_elements(g: Geometry) -> TypeGuard[WindowGeometry]:
     """Whether ``offsets_of`` applies: to small separate windows inside the plane."""
     if not isinstance(g, WindowGeometry) or g.window.elements > 4 or g.window.dilation != (1, 1, 1):
         return False
-    return g.window.disjoint and g.every_element_inside
+    return g.window.disjoint and axes_of(g).every_element_inside
 
 
 def offsets_of(values: mx.array, x: mx.array, g: WindowGeometry) -> mx.array:
@@ -126,7 +158,7 @@ def offsets_of(values: mx.array, x: mx.array, g: WindowGeometry) -> mx.array:
     if g.window.elements == 1:
         return mx.zeros(values.shape, mx.uint8)
     elements = [x]
-    for number, a in enumerate(g.axes):
+    for number, a in enumerate(axes_of(g)):
         elements = [rows(each, number, n, a.stride, a.count) for each in elements for n in range(a.kernel)]
     *less, offsets = ((each < values).view(mx.uint8) for each in elements[:-1])
     for each in reversed(less):

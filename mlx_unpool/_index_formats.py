@@ -9,13 +9,12 @@ from math import prod
 import mlx.core as mx
 
 from . import _arguments as arguments
-from . import _checks, _indices, _types
+from . import _index_arithmetic, _index_checks, _types
 from ._geometry import Geometry, WindowGeometry
 from ._layout import Layout
 from ._types import ConvertibleFormat, DataFormat, IntOrTuple, Padding, flat_dtype, is_window
 
 
-@arguments.signature
 def convert_indices(
     indices: mx.array,
     source: ConvertibleFormat,
@@ -89,7 +88,7 @@ def convert_indices(
             f"integer dtype otherwise, but got {indices.dtype} and '{source}'."
         )
     window = (kernel_size, stride, padding, dilation) if "window" in (source, target) else None
-    layout, g = _checks.planes_of(caller, indices, output_size, data_format, window)
+    layout, g = _index_checks.planes_of(caller, indices, output_size, data_format, window)
     planes = _Planes(layout, g)
     if target_data_format is None:
         target_data_format = data_format
@@ -109,7 +108,7 @@ class _Planes:
         """The indices converted to flat ones, as int64; -1 for an index outside its own plane or window."""
         if source == "window":
             assert isinstance(self.geometry, WindowGeometry)
-            return _indices.positions(indices, self.geometry)
+            return _index_arithmetic.positions(indices, self.geometry)
         first, step = self._numbering(source)
         # If the difference overflows, the result is outside the plane, which has fewer than 2^63 positions.
         index = indices.astype(mx.int64) - first
@@ -162,7 +161,7 @@ class _Planes:
             needed = f"have fewer than {_types.MAX_WINDOW_INDICES} elements if 'target' is 'window'"
             raise ValueError(arguments.message("convert_indices", "kernel_size", needed, elements))
         dtype = mx.uint8 if elements < 2**8 else mx.uint16
-        index = _indices.offsets(positions, self.geometry)
+        index = _index_arithmetic.offsets(positions, self.geometry)
         return mx.where(index >= 0, index, mx.iinfo(dtype).max).astype(dtype)
 
 

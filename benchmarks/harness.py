@@ -1,27 +1,30 @@
-"""Timing for all benchmarks: the alternatives run in one process and take turns, and medians are compared.
+"""What the benchmarks share: their command line, stored runs, and the tables of docs/benchmarks.md.
 
-The machines are shared, so times vary. Ratios of medians of interleaved runs vary much less.
+The alternatives run in one process and take turns. The machines are shared, so times vary; ratios of medians
+vary much less. ``python benchmarks/harness.py`` writes the page from all stored runs.
 """
 
+import argparse
+import importlib
 import json
 import os
 import platform
-import statistics
+import re
 import time
 from collections.abc import Callable
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from mlx_unpool.benchmark import keep_free_buffers
+from mlx_unpool import benchmark
+from mlx_unpool.benchmark import Times, times_of
 
-ROOT = Path(__file__).parent.parent.parent
-RESULTS = Path(__file__).parent.parent / "results"
-CACHE_LIMIT = keep_free_buffers()  # bytes
+ROOT = Path(__file__).parent.parent
+PAGE, RESULTS = ROOT / "docs" / "benchmarks.md", Path(__file__).parent / "results"
+CACHE_LIMIT = benchmark.keep_free_buffers()  # bytes
 MOST_WAITING, WAKE_UP = 1.15, 2e-5  # elapsed time per CPU time, and seconds to wake MLX's thread
 PACKAGES = ("mlx", "mlx-cpu", "mlx-cuda-13", "torch", "numpy", "mlx-unpool")
-END = "<!-- end of table -->"
-Times = list[float]  # elapsed time and CPU time of all threads, in seconds
+Run = dict[str, Any]  # the machine, and the rows that were measured
 
 
 def medians(rivals: dict[str, Callable[[], Any]], turns: int = 3, seconds: float = 0.03) -> dict[str, Times]:
@@ -34,25 +37,9 @@ def medians(rivals: dict[str, Callable[[], Any]], turns: int = 3, seconds: float
     times: dict[str, list[Times]] = {name: [] for name in rivals}
     for _ in range(turns):
         for name, run in rivals.items():
-            each(run, 2, seconds)
-            times[name] += each(run, 3, seconds)
-    return {name: median_times(measured) for name, measured in times.items()}
-
-
-def each(run: Callable[[], Any], least: int, seconds: float) -> list[Times]:
-    """The times of at least ``least`` runs, or of as many as fit into ``seconds``."""
-    times: list[Times] = []
-    end = time.perf_counter() + seconds
-    while len(times) < least or time.perf_counter() < end:
-        start, cpu_start = time.perf_counter(), time.process_time()
-        run()
-        times.append([time.perf_counter() - start, time.process_time() - cpu_start])
-    return times
-
-
-def median_times(times: list[Times]) -> Times:
-    """The median of the elapsed times, and that of the CPU times."""
-    return [statistics.median(kind) for kind in zip(*times)]
+            times_of(run, seconds, 2)
+            times[name] += times_of(run, seconds, 3)
+    return {name: benchmark.medians(measured) for name, measured in times.items()}
 
 
 def is_quiet(times: Times) -> bool:
@@ -106,7 +93,7 @@ def save(name: str, start: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     path.write_text("[\n" + ",\n".join(texts) + "\n]\n")
 
 
-def load(name: str) -> list[dict[str, Any]]:
+def load(name: str) -> list[Run]:
     """The stored runs of a benchmark, at most two."""
     return json.loads((RESULTS / f"{name}.json").read_text())
 
@@ -122,12 +109,6 @@ def two_runs(name: str) -> list[dict[str, Any]]:
     return runs
 
 
-def put(page: str, table: str, report: str) -> str:
-    """The text of a page with ``report`` in the place of one of its tables."""
-    before, begin, rest = page.partition(f"<!-- table: {table} -->")
-    return f"{before}{begin}\n\n{report}\n\n{rest[rest.index(END) :]}"
-
-
 def factor(ratio: float) -> str:
     """How many times faster: two digits, or two after the point if it is below 1."""
     return f"{ratio:.{2 if round(ratio, 2) < 1 else 1 if ratio < 9.95 else 0}f}x"
@@ -137,3 +118,33 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def page() -> str:
+    """The text of docs/benchmarks.md with all tables."""
+
+    def table(match: re.Match[str]) -> str:
+        begin, name, part, end = match.groups()
+        runs = load(name)[-1:] if name == "memory" else two_runs(name)
+        return f"{begin}\n\n{importlib.import_module(name).TABLES[part](runs)}\n\n{end}"
+
+    found = r"(<!-- table: (\w+) (\w+) -->).*?(<!-- end of table -->)"
+    return re.sub(found, table, PAGE.read_text(), flags=re.DOTALL)
+
+
+def main(name: str, about: str | None, measure: Callable[[bool], Any], tables: dict[str, Any]) -> None:
+    """Measure, where the argument is whether to use small arrays, and print the tables."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawTextHelpFormatter)
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--quick", action="store_true", help="use small arrays, to check that it runs")
+    either.add_argument("--store", action="store_true", help="store the run")
+    options = parser.parse_args()
+    start = machine()
+    rows = measure(options.quick)
+    if options.store:
+        save(name, start, rows)
+    print("\n\n".join(table([{"machine": start, "rows": rows}]) for table in tables.values()))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

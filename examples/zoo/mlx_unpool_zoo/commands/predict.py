@@ -1,35 +1,36 @@
 """Label the pixels of images, draw each beside a map of its classes, and save its label map.
 
-    python examples/predict.py demo/train/enet street.png --output classes.png
-    python examples/predict.py demo/train/enet folder --output labels/all.png     all images of a folder
-    python examples/predict.py relaynet scan.png                                  published weights
+    python -m mlx_unpool_zoo predict runs/train/enet street.png --output classes.png
+    python -m mlx_unpool_zoo predict runs/train/enet folder --output labels/all.png     all images of a folder
+    python -m mlx_unpool_zoo predict relaynet scan.png                                  published weights
 
-The model is a folder written by train.py or by the converter, or the name of published weights ("hair",
+The model is a folder written by the commands train or convert, or the name of published weights ("hair",
 "relaynet"), which the first run downloads. Images may have any size. The label map of street.png is
 classes-street.png. Its pixels are labels, the numbers of the masks with which the model was trained, or, if
 the model has none, class indices (positions in the model's list of classes). Its palette has their colours;
-with labels above 255 it has 16 bits and no palette. If an image cannot be read, the others are labelled, and
+with labels above 255 it has 16 bits and no palette. --probabilities also writes classes-street.npy: a float32
+array (H, W, classes), in the order of the model's list of classes. If an image cannot be read, the others are labelled, and
 the exit status is 1.
 """
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from common.command_line import extra, run_program
+import mlx.core as mx
+import numpy as np
+from PIL import Image
+from tqdm import tqdm
 
-with extra("examples"):
-    import mlx.core as mx
-    import mlx_unpool_zoo as zoo
-    import numpy as np
-    from common.classes import palette
-    from common.drawing import PICTURE_SUFFIXES, draw_rows, overlaid
-    from common.files import check_inputs, check_output_file, replacing
-    from common.images import files_in, read_image
-    from mlx_unpool_zoo.messages import cut
-    from mlx_unpool_zoo.pictures import array_of
-    from PIL import Image
-    from tqdm import tqdm
+import mlx_unpool_zoo as zoo
+
+from ..data.pictures import files_in, read_picture
+from ..data.tables import palette
+from ..drawing import PICTURE_SUFFIXES, draw_rows, overlaid
+from ..files import replacing, write_file
+from ..messages import cut
+from .outputs import check_inputs, check_output_file
 
 ROWS = 20  # of the picture
 
@@ -75,17 +76,20 @@ def labels_of(classes: list) -> np.ndarray:
     return numbers.astype(np.uint8 if numbers.max() < 256 else np.uint16)
 
 
-def main() -> int:
-    """Run the program and return the exit status."""
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command and return the exit status."""
     form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    name = "python -m mlx_unpool_zoo predict"
+    parser = argparse.ArgumentParser(name, description=__doc__, formatter_class=form)
     parser.add_argument("model", type=Path, help="folder of a model, or hair or relaynet")
     parser.add_argument("images", type=Path, nargs="+", help="images that Pillow reads, or folders")
-    default = Path("demo/classes.png")
+    default = Path("runs/classes.png")
     parser.add_argument("--output", type=Path, default=default, help=f"figure to write (default: {default})")
     side = "reduce images to this shorter side (default: as in training, if the model stores it)"
     parser.add_argument("--side", type=int, help=side)
-    arguments = parser.parse_args()
+    text = "also write the probabilities of the classes, classes-street.npy: float32 (H, W, classes)"
+    parser.add_argument("--probabilities", action="store_true", help=text)
+    arguments = parser.parse_args(words)
     if arguments.side is not None and arguments.side < 8:
         parser.error("--side must be 8 or more")
     output = arguments.output
@@ -107,7 +111,7 @@ def main() -> int:
     failed = []
     for target, path in tqdm(pictures.items(), unit="image", disable=None):
         try:
-            image = read_image(path)
+            image = read_picture(path, model.about.input)
             numbers = model.predict(image)
         except (ValueError, OSError) as error:
             failed.append(str(error) if str(path) in str(error) else f"{path}: {error}")
@@ -120,9 +124,14 @@ def main() -> int:
             labels.putpalette(colours.tobytes())
         with replacing(target) as partial:
             labels.save(partial)
-        tqdm.write(f"{path.name}: {', '.join(parts)}\nWrote {target}.")
+        written = [target]
+        if arguments.probabilities:
+            written.append(target.with_suffix(".npy"))
+            probabilities = model.probabilities(image)
+            write_file(written[-1], lambda file, array=probabilities: np.save(file, array))
+        tqdm.write(f"{path.name}: {', '.join(parts)}\nWrote {' and '.join(map(str, written))}.")
         if len(columns["overlay"]) < ROWS:
-            image = Image.fromarray(array_of(image, "RGB", model.about.input.get("white_level")))
+            image = Image.fromarray(image)
             image.thumbnail((512, 512))
             picture = np.array(image)
             small = Image.fromarray(numbers.astype(np.int32)).resize(image.size, Image.Resampling.NEAREST)
@@ -137,7 +146,3 @@ def main() -> int:
         summary = f"{len(failed)} of {len(pictures)} images were not labelled."
         print(*failed, summary, sep="\n", file=sys.stderr)
     return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    run_program(main)

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from statistics import median
 from types import FrameType
 from typing import Any
 
@@ -30,7 +31,8 @@ import mlx.optimizers as optim
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
 from tqdm import tqdm
 
-from common.files import load_arrays, save_arrays, write_file
+from .about import naming
+from .files import load_arrays, save_arrays, write_file
 
 LOG = ("step", "loss", "learning_rate", "validation_miou")  # the last is nan except at checkpoints
 
@@ -153,37 +155,71 @@ def train(
 
 
 class Progress:
-    """A progress bar, and lines with the time that is left: after five steps, and every ten seconds if there
-    is no terminal. Only the first process prints.
+    """A progress bar, and lines with the time: in all after five steps, and what is left every ten seconds if
+    there is no terminal. Only the first process prints.
     """
 
     def __init__(self, name: str, done: int, total: int) -> None:
         self.first = mx.distributed.init().rank() == 0
-        self.name, self.total, self.count = name, total, 0
+        self.name, self.total = name, total
         if self.first:
             if mx.default_device() == mx.cpu:
                 recommend_blas()
             print(f"{name}: {total} steps on the {mx.default_device().type.name.upper()}", flush=True)
         hidden = None if self.first else True
         self.bar = tqdm(total=total, initial=done, desc=name, unit="step", disable=hidden)
+        self.started = self.said = self.last = time.perf_counter()
+        self.seconds: list[float] = []  # of each step and what comes after it, such as an evaluation
 
     def after_step(self, done: int, loss: float) -> None:
         """Show the loss of a step, and how long the others take."""
         self.bar.update()
         self.bar.set_postfix(loss=f"{loss:.3f}")
-        self.count, now = self.count + 1, time.perf_counter()
-        if self.count == 1:  # it compiles kernels, and does not count
-            self.started = self.last = now
-        elif done < self.total and (self.count == 5 or (self.bar.disable and now - self.last > 10)):
-            seconds, self.last = (now - self.started) / (self.count - 1) * (self.total - done), now
-            left = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
-            self.say(f"step {done} of {self.total}: loss {loss:.3f}, about {left} left")
+        now = time.perf_counter()
+        self.seconds.append(now - self.last)
+        self.last = now
+        # The first steps may compile kernels. They count as what they took, not for the steps that are left.
+        each = median(self.seconds[-20:])
+        left = each * (self.total - done)
+        text = f"step {done} of {self.total}: loss {loss:.3f}, "
+        if done < self.total and len(self.seconds) == 5:
+            self.said = now
+            self.say(f"{text}{each:.2f} s per step, about {duration(now - self.started + left)} in all")
+        elif done < self.total and self.bar.disable and now - self.said > 10:
+            self.said = now
+            self.say(f"{text}about {duration(left)} left")
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
         if self.first:
             self.bar.write(f"{self.name}, {text}")
             sys.stdout.flush()
+
+
+def cost_of(model: nn.Module, side: int, batch: int) -> tuple[float, float]:
+    """Seconds and bytes of a training step, estimated from one image with half the side.
+
+    The model, which gets new running statistics, has RGB images as inputs.
+    """
+    small = max(32, side // 2)
+    ratio = batch * (side / small) ** 2
+    step = nn.value_and_grad(model, lambda model, x: model(x).square().mean())
+    for _ in range(2 if mx.default_device() == mx.gpu else 1):  # the first one compiles kernels
+        mx.reset_peak_memory()
+        started = time.perf_counter()
+        mx.eval(step(model, mx.zeros((1, small, small, 3))))
+        seconds = time.perf_counter() - started
+    parameters = sum(value.nbytes for _, value in tree_flatten(model.parameters()))
+    # Weights and gradients, and later two averages of gradients; the rest grows with the pixels.
+    inside = max(0, mx.get_peak_memory() - 2 * parameters)
+    return seconds * ratio, inside * ratio + 4 * parameters
+
+
+def duration(seconds: float) -> str:
+    """A time for people."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
 
 
 @functools.cache  # prints once
@@ -329,7 +365,8 @@ def load_checkpoint(
     """
     if not path.exists():
         raise ValueError(f"There is nothing to resume: {path} does not exist.")
-    state, metadata = load_arrays(path)
+    with naming(path):
+        state, metadata = load_arrays(path)
     if "settings" not in metadata:
         raise ValueError(f"{path} is not a checkpoint of a training run.")
     saved = json.loads(metadata["settings"])

@@ -1,1 +1,0 @@
-"""Code that the benchmarks share: timing, charts and implementations to compare with."""
