@@ -201,6 +201,15 @@ class HairSegmenter(Model):
         found = [(self.mask(picture) > 0.5).astype(np.uint8) for picture in pictures]
         return found[0] if single else np.stack(found)
 
+    def probabilities(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
+        """The probability of every class of every pixel; that of hair is ``mask``. See ``Model``."""
+        if self.about.input.get("side") or self.config["num_classes"] != 2:
+            return super().probabilities(images, *args, **kwargs)
+        pictures, single = self._batch(images)
+        masks = [self.mask(picture) for picture in pictures]
+        found = [np.stack([1 - mask, mask], axis=-1) for mask in masks]
+        return found[0] if single else np.stack(found)
+
     def _normalised(self, values: np.ndarray) -> mx.array:
         """A batch of pictures from 0 to 1, padded to multiples of 32, with an empty previous mask."""
         return super()._normalised(np.concatenate([values, np.zeros_like(values[..., :1])], axis=-1))

@@ -6,7 +6,7 @@ import inspect
 import re
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -114,23 +114,41 @@ class Model(nn.Module):
         Returns:
             A NumPy array of integers, (H, W) for one image and (N, H, W) for a batch or a volume.
         """
-        (values, single), predictions = self._batch(images), []
+        return self._for_each(inputs.classes_of, images, args, kwargs)
+
+    def probabilities(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
+        """The probability of every class at every position of images: the softmax of the scores.
+
+        Images are processed as by ``Model.predict``. The probabilities of an image that was scaled down are
+        scaled up linearly (bilinearly in 2-D).
+
+        Args:
+            images, args, kwargs: As for ``Model.predict``.
+
+        Returns:
+            A float32 NumPy array, (H, W, classes) for one image and (N, H, W, classes) for several.
+        """
+        return self._for_each(inputs.probabilities_of, images, args, kwargs)
+
+    def _for_each(
+        self, made_of: Callable[..., np.ndarray], images: Any, args: Any, kwargs: Any
+    ) -> np.ndarray:
+        """What a function makes of the scores of each image, its size for the model and its own size."""
+        (values, single), found = self._batch(images), []
         # A change of the mode would affect other threads that use the model.
         training = any(module.training for module in self.modules())
         model: Any = inputs.copied(self).eval() if training else self
         for image in values:
             small = inputs.reduced(image, self.about.input.get("side"))
             scores = model(model._normalised(small[None]), *args, **kwargs)
-            kind = mx.uint8 if scores.shape[-1] <= 256 else mx.uint32
-            classes = np.array(mx.argmax(scores[0], axis=-1).astype(kind))
-            predictions.append(inputs.enlarged(classes, small.shape, image.shape))
-        return predictions[0] if single else np.stack(predictions)
+            found.append(made_of(scores[0], small.shape[:-1], image.shape[:-1]))
+        return found[0] if single else np.stack(found)
 
     def _batch(self, images: Any) -> tuple[np.ndarray, bool]:
         """Images as an array (N, ..., channels), and whether there was only one, without an axis N."""
         self.check_about()
-        kind, how = type(self).__name__, self.about.input
-        return inputs.batch_of(images, kind, self.picture_channels, self.dims, self.facts.modalities, how)
+        kind, dims, modalities = type(self).__name__, self.dims, self.facts.modalities
+        return inputs.batch_of(images, kind, self.picture_channels, dims, modalities, self.about.input)
 
     def _normalised(self, values: np.ndarray) -> mx.array:
         """A batch as the model was trained on it, padded with its edges to a multiple of the size."""

@@ -12,7 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from ..classes import CAMVID
-from ..inputs import enlarged, reduced
+from ..inputs import reduced
 from ..messages import cut
 from .layouts import Found, find
 from .masks import Mask, read_mask, thresholded
@@ -170,10 +170,10 @@ def read_split(
         mask = read_mask(mask_path, files.names or (), values.shape[1::-1], threshold)
         check_size(mask, values, said)
         scale = max(1, min(values.shape[:2]) / side)
-        shape = (*(round(n / scale) for n in values.shape[:2]), 3)
+        shape = [round(n / scale) for n in values.shape[:2]]
         # The range needs values of the file, not means of several.
-        pictures.append(enlarged(values, values.shape, shape) if said.deep else reduced(values, side))
-        masks.append(replace(mask, places=enlarged(mask.places, values.shape, shape)))
+        pictures.append(nearest(values, shape) if said.deep else reduced(values, side))
+        masks.append(replace(mask, places=nearest(mask.places, shape)))
     masks = thresholded(masks) if threshold else masks
     meaning = like.meaning if like else meaning_of(masks, table)
     truths = [meaning.truth(mask) for mask in masks]
@@ -192,7 +192,8 @@ def in_range_of(ends: Any, facts: Sequence[Facts], side: int, notes: list[str]) 
     Raises:
         ValueError: If half of the images keep too few levels; fewer are a line of the ``notes``.
     """
-    pictures, problems = [], []
+    pictures: list[np.ndarray] = []
+    problems: list[str] = []
     for each in facts:
         picture = scaled(values_of(each.path)[0], {"range": ends})
         problems += filter(None, [few_left(each, picture)])
@@ -225,3 +226,9 @@ def check_size(mask: Mask, picture: np.ndarray, facts: Facts) -> None:
             f"{mask.path} must have the size of its image (rotated as in its EXIF data), {upright}, but has "
             f"{size}{stored}."
         )
+
+
+def nearest(values: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """Values (H, W, ...) of the nearest pixels in a picture of another height and width."""
+    rows, columns = (((np.arange(n) + 0.5) * old / n).astype(int) for n, old in zip(shape, values.shape))
+    return values[rows][:, columns]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..classes import is_background
 from ..messages import cut
 from .masks import GREY, NONE, Mask, as_numbers, check_edges, coloured, text_of, total
 from .tables import IGNORED, completed, is_ignored
@@ -47,8 +48,8 @@ class Meaning:
         if unknown := [text_of(p) for p, value in zip(mask.pairs, values) if value not in known]:
             names = cut([entry["name"] for entry in self.classes])
             raise ValueError(
-                f"{mask.path} has values without a class: {cut(unknown)}. Classes: {names}. If no training mask "
-                "has these, list all classes in a table."
+                f"{mask.path} has values without a class: {cut(unknown)}. Classes: {names}. If it is right, "
+                "and no training mask has these, list all classes in a table."
             )
         return np.array([known[value] for value in values], np.uint8)
 
@@ -140,11 +141,6 @@ def border_of(counts: Counts, in_colours: bool, values: list[int]) -> set[int]:
     return {IGNORED} & {number for number, _ in counts} - {*values} if max(values) <= IGNORED else set()
 
 
-def is_background(entry: dict[str, Any]) -> bool:
-    """Whether a class is the background: "background", "_background_", in any case."""
-    return entry["name"].strip(" _").lower() == "background"
-
-
 def has_background(table: Table) -> bool:
     """Whether a class of the table is the background, or what has no label."""
     return any(is_background(c) or is_ignored(c) for c in table)
@@ -194,10 +190,10 @@ def check_first(counts: Counts, absent: list[str], table: Table) -> None:
     """Raise ValueError if plain names may begin with that of another number than they seem to."""
     missing = {table[0]["name"], table[-1]["name"]} & {*absent}
     if missing and (table[0]["name"] in missing or mostly_0(counts)):
-        share = f"{counts_of(counts)[0] / counts.total():.1%} of the pixels are 0"
+        share, first = f"{counts_of(counts)[0] / counts.total():.1%} of the pixels are 0", table[0]["name"]
         raise ValueError(
-            f"no mask has {' and '.join(missing)}, and {share}: it is not clear whether 0 is {table[0]['name']}. "
-            f"Put 'background' or 'void' first, or give every name its number, such as '0 {table[0]['name']}'."
+            f"no mask has {' and '.join(missing)}, and {share}: it is not clear whether 0 is {first}. Put "
+            f"'background' or 'void' first, or give every name its number, such as '0 {first}'."
         )
 
 
@@ -273,8 +269,8 @@ def unexplained(masks: list[Mask], counts: Counts, table: Table) -> str:
         return "the masks have colours, but the table of classes has none."
     if not in_colours and not labels and not agrees(counts, shades):
         return (
-            "a number has another colour in the palettes of the masks than at its position in the table. Give "
-            "the table numbers, or only names."
+            "a number has another colour in the palettes of the masks than at its position in the table. "
+            "Give the table numbers, or only names."
         )
     known = {*shades} if in_colours else {*(labels or range(n)), IGNORED}
     missing = [(pair, pixels) for pair, pixels in counts.most_common() if pair[in_colours] not in known]

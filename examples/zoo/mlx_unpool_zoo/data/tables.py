@@ -22,7 +22,14 @@ from .pictures import IGNORED
 
 # Files that are read if they lie beside the masks: of this program, labelme, CVAT, CamVid, Kaggle, Roboflow
 # and Supervisely.
-TABLES = ("classes.txt", "classes.csv", "classes.json", "class_names.txt", "labels.txt", "labelmap.txt")
+TABLES: tuple[str, ...] = (
+    "classes.txt",
+    "classes.csv",
+    "classes.json",
+    "class_names.txt",
+    "labels.txt",
+    "labelmap.txt",
+)
 TABLES += ("label_colors.txt", "class_dict.csv", "_classes.csv", "obj_class_to_machine_color.json")
 FORM = "must have a line 'number name red green blue' for each class, or only its name"
 # Titles of columns and keys, in lower case; the first ones count.
@@ -193,7 +200,7 @@ def entry_of(fields: dict[Any, Any]) -> dict[str, Any]:
     labels = labels or [title for title in INDEX if is_number(known.get(title))]
     if len(labels) > 1:
         raise ValueError(f"has several columns of numbers, {' and '.join(labels)}: keep that of the masks.")
-    colour = [known.get(c, known.get(c[0])) for c in ("red", "green", "blue")]
+    colour: list[Any] = [known.get(c, known.get(c[0])) for c in ("red", "green", "blue")]
     if None in colour:
         colour = next(
             (colour_from(v) for title, v in known.items() if re.match("colou?r|rgb|hex", title)), []
