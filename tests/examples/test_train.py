@@ -123,7 +123,12 @@ def test_what_does_not_fit_is_named_before_training(tmp_path):
         ("masks/e.png cannot be read as an image: ", five, {"masks/e.png": png[:-30]}, ()),
         ("images/e.png cannot be read as an image: cannot identify", five, {"images/e.png": b"GIF"}, ()),
         ("masks/e.png must have the size of its image", five, {"masks/e.png": TRUTH.T}, ()),
-        ("masks/e.png has colours, but the training masks have numbers", five, {"masks/e.png": COLOURS[TRUTH]}, ()),
+        (
+            "masks/e.png has colours, but the training masks have numbers",
+            five,
+            {"masks/e.png": COLOURS[TRUTH]},
+            (),
+        ),
         ("must have 2 to 254 classes, but has 300", dict.fromkeys("ab", shades), {}, ()),
         ("--validation is needed for fewer than 5 images", dict.fromkeys("abc", TRUTH), {}, ()),
         ("must contain images/ and masks/, train/ and tra", five, {}, ("--validation", tmp_path)),
