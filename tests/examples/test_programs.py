@@ -4,7 +4,9 @@ import itertools
 import json
 import re
 import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import digit_scenes
 import mlx.core as mx
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 from helpers.faults import contents
 from helpers.masks import BLOCKS, write
-from helpers.programs import call
+from helpers.programs import call, environment
 from mlx_unpool_zoo import from_pretrained, metrics, training
 from mlx_unpool_zoo.segnet import SegNet
 
@@ -138,3 +140,16 @@ def test_an_interrupted_run_continues_with_the_same_result(compare, tmp_path, mo
     files = lambda folder: {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")}
     one, other = files(whole), files(broken)
     assert [name for name in one | other if one.get(name) != other.get(name)] == []
+
+
+def test_a_line_recommends_openblas_once_if_mlx_has_the_reference_blas_alone(tmp_path):
+    has_reference = any(Path(mx.__file__).parents[1].glob("mlx_cpu.libs/libblas*"))
+    program, empty = (
+        "from mlx_unpool_zoo.training import recommend_blas as f; f(); f()",
+        tmp_path / "libblas.so.3",
+    )
+    subprocess.run(["g++", "-shared", "-x", "c++", "/dev/null", "-o", empty], check=True)
+    for preloaded, lines in (("", has_reference), (empty, 0)):
+        variables = environment() | {"LD_PRELOAD": str(preloaded)}
+        printed = subprocess.check_output([sys.executable, "-c", program], env=variables, text=True)
+        assert len(re.findall("^OpenBLAS .* apt install .*\n", printed)) == printed.count("\n") == lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import inspect
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -86,50 +87,52 @@ class About(BaseModel):
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What is known about a network, whatever its weights.
+    """What is known about a network, whatever its weights."""
 
-    Attributes:
-        paper, citation: For the model card: a line, and BibTeX.
-        input: The defaults of ``about.input``.
-        names_of: The repository on GitHub whose names of parameters are used.
-        notice: A warning for the model card, which programs print.
-        cpu_notice: The time and the memory of a prediction, if programs should say it.
-        modalities: For scans of a head, of which slices may be channels, their number; otherwise 0.
-        classes: Names and colours of the classes, by their number.
-        published_classes: The same, for weights of the authors.
-        without_effect: Entries of the authors' configurations that do not affect the model.
-    """
-
+    # Texts for the model card and for programs.
     paper: str
-    citation: str
-    input: Any
-    names_of: str = ""
-    notice: str = ""
-    cpu_notice: str = ""
-    modalities: int = 0
+    citation: str  # BibTeX
+    notice: str = ""  # a warning
+    cpu_notice: str = ""  # the time and the memory of a prediction, if programs should say it
+    # Inputs, and names and colours of the classes by their number: the defaults of ``about``.
+    input: Any = None
+    modalities: int = 0  # scans of a head in an input, of which slices may be channels
     classes: Mapping[int, list[Any]] = dataclasses.field(default_factory=dict)
+    # The authors' weights.
+    names_of: str = ""  # their repository on GitHub, whose names of parameters are used
+    without_effect: frozenset[str] = frozenset()  # entries of configurations that do not affect the model
     published_classes: Mapping[int, list[Any]] = dataclasses.field(default_factory=dict)
-    without_effect: frozenset[str] = frozenset()
 
 
 @functools.cache
-def arguments_of(kind: Any) -> type[BaseModel]:
+def arguments_model(kind: Any) -> type[BaseModel]:
     """What checks the arguments of a class, which its constructor annotates."""
     hints = get_type_hints(kind.__init__, include_extras=True)
     fields: Any = {name: (hint, ...) for name, hint in hints.items() if name != "return"}
     return create_model(kind.__name__, __config__=ConfigDict(strict=True), **fields)
 
 
-def checked(kind: type, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a class among the local variables of its constructor.
+def arguments_of(kind: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call of a class by name, with defaults.
 
     Raises:
-        ValueError: If one is not as annotated, with the names of the class and the argument.
+        TypeError: If one is missing or unknown.
+        ValueError: If one is not as the constructor annotates it.
     """
+    signature = inspect.signature(kind)
     try:
-        return dict(arguments_of(kind).model_validate(variables))
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        unknown = [repr(name) for name in kwargs if name not in signature.parameters]
+        hint = f", and got {', '.join(unknown)}" if unknown and "missing" in str(error) else ""
+        known = ", ".join(signature.parameters)
+        raise TypeError(f"[{kind.__name__}] {error}{hint}; the arguments are {known}.") from None
+    bound.apply_defaults()
+    try:
+        arguments_model(kind).model_validate(bound.arguments)
     except ValidationError as error:
         raise ValueError(f"[{kind.__name__}] {in_one_line(error)}") from None
+    return bound.arguments
 
 
 class ConfigFile(BaseModel):

@@ -144,7 +144,6 @@ class ENet(Model):
         paper="Paszke, Chaurasia, Kim and Culurciello, ENet, arXiv:1606.02147 (2016)",
         citation=CITATIONS["paszke2016enet"],
         input={
-            "planes": 3,
             "size": "multiples of 8",
             "multiple_of": 8,
             "normalisation": None,  # 0 to 255, as in the training of the published weights
@@ -154,8 +153,7 @@ class ENet(Model):
     )
 
     def __init__(self, num_classes: Size) -> None:
-        super().__init__(locals())
-        self.takes(3)
+        super().__init__(3)
         self.initial = Initial()
         self.stage1 = [Down(16, 64, 0.01), *(Bottleneck(64, dropout=0.01) for _ in range(4))]
         self.stage2 = [Down(64, 128), *dilated_stage()]

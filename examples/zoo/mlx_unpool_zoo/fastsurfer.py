@@ -36,7 +36,7 @@ CropPosition = Literal["center", "top_left", "top_right", "bottom_left", "bottom
 def slices(count: int, size: str, multiple_of: int = 1) -> Any:
     """The entries of ``about.input`` for a number of neighbouring slices."""
     normalisation = {"scale": 1 / 255, "mean": [0.0] * count, "std": [1.0] * count}
-    return {"planes": count, "size": size, "multiple_of": multiple_of, "normalisation": normalisation}
+    return {"size": size, "multiple_of": multiple_of, "normalisation": normalisation}
 
 
 # fmt: off
@@ -145,8 +145,7 @@ class FastSurferCNN(FourStages):
         self, num_classes: Size = 79, num_channels: Size = 7, num_filters: Size = 64, kernel_h: Size = 5,
         kernel_w: Size = 5, kernel_c: Size = 1, stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2,
     ) -> None:  # fmt: skip
-        super().__init__(locals())
-        self.takes(num_channels)
+        super().__init__(num_channels)
         add_competitive_blocks(self, num_channels, self.convolutions)
 
 
@@ -185,10 +184,7 @@ class CerebNet(FastSurferCNN):
         self, num_classes: Size = 28, num_channels: Size = 7, num_filters: Size = 64, kernel_h: Size = 5,
         kernel_w: Size = 5, kernel_c: Size = 1, stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2,
     ) -> None:  # fmt: skip
-        super().__init__(
-            num_classes, num_channels, num_filters, kernel_h, kernel_w, kernel_c, stride_conv, pool,
-            stride_pool
-        )  # fmt: skip
+        super().__init__(**self.config)
 
 
 class FastSurferVINN(FourStages):
@@ -228,13 +224,12 @@ class FastSurferVINN(FourStages):
     first_blocks: ClassVar[tuple[str, ...]] = ("inp_block",)  # one for each modality
 
     def __init__(
-        self, num_classes: Size = 79, num_channels: Size = 7, num_filters: Size = 71, kernel_h: Size = 3,
-        kernel_w: Size = 3, kernel_c: Size = 1, stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2,
-        num_filters_interpol: Size = 32, height: Size = 256, width: Size = 256,
+        self, num_classes: Size = 79, num_channels: Size = 7, num_filters: Size = 71,
+        num_filters_interpol: Size = 32, kernel_h: Size = 3, kernel_w: Size = 3, kernel_c: Size = 1,
+        stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2, height: Size = 256, width: Size = 256,
         interpolation_mode: ResizeMode = "bilinear", crop_position: CropPosition = "top_left",
     ) -> None:  # fmt: skip
-        super().__init__(locals())
-        self.takes(num_channels)
+        super().__init__(num_channels)
         add_competitive_blocks(self, num_filters_interpol)
         # As in the authors' code, ``width`` is the number of rows and ``height`` that of columns.
         self.inner_size = (width, height)
@@ -344,15 +339,12 @@ class HypVINN(FastSurferVINN):
     first_blocks: ClassVar[tuple[str, ...]] = ("m1_inp_block", "m2_inp_block")
 
     def __init__(
-        self, num_classes: Size = 27, num_channels: Size = 14, num_filters: Size = 80, kernel_h: Size = 3,
-        kernel_w: Size = 3, kernel_c: Size = 1, stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2,
-        num_filters_interpol: Size = 64, height: Size = 256, width: Size = 256,
+        self, num_classes: Size = 27, num_channels: Size = 14, num_filters: Size = 80,
+        num_filters_interpol: Size = 64, kernel_h: Size = 3, kernel_w: Size = 3, kernel_c: Size = 1,
+        stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2, height: Size = 256, width: Size = 256,
         interpolation_mode: ResizeMode = "bilinear", crop_position: CropPosition = "top_left",
     ) -> None:  # fmt: skip
-        super().__init__(
-            num_classes, num_channels, num_filters, kernel_h, kernel_w, kernel_c, stride_conv, pool,
-            stride_pool, num_filters_interpol, height, width, interpolation_mode, crop_position
-        )  # fmt: skip
+        super().__init__(**self.config)
         if num_channels % 2:
             raise ValueError(
                 f"[HypVINN] 'num_channels' must be even, for two modalities, but got {num_channels}."

@@ -131,7 +131,6 @@ class HairSegmenter(Model):
         paper="Tkachenka et al., Real-time hair segmentation on mobile GPUs, arXiv:1907.06740 (2019)",
         citation=CITATIONS["tkachenka2019hair"],
         input={
-            "planes": 4,
             "size": "multiples of 32; 512 x 512 as published",
             "multiple_of": 32,
             "normalisation": {"scale": 1 / 255, "mean": [0.0] * 4, "std": [1.0] * 4},
@@ -140,8 +139,7 @@ class HairSegmenter(Model):
     )
 
     def __init__(self, num_classes: Size = 2) -> None:
-        super().__init__(locals())
-        self.takes(4, pictures=3)
+        super().__init__(4, picture_channels=3)
         # Modules and their layers are in the order in which TensorFlow numbers them.
         first, second = nn.Conv2d(4, 8, 2, stride=2), nn.Conv2d(8, 32, 2, stride=2)
         self.stem = nn.Sequential(first, nn.PReLU(8), second, nn.PReLU(32))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping
@@ -19,10 +20,10 @@ from typing_extensions import Self
 import mlx_unpool
 
 from . import inputs, pytorch, saving
-from .about import About, ConfigFile, Facts, check_about, checked, naming
-from .checkpoints import arrays_of, config_of, state_of
+from .about import About, ConfigFile, Facts, arguments_of, check_about, naming
+from .checkpoints import arrays_of, config_of, read_checkpoint, state_of
 from .messages import cut, warn
-from .published import PUBLISHED, published_folder
+from .published import PUBLISHED, cache_of, downloaded
 
 MODELS: dict[str, type[Any]] = {}  # by model_type
 DTYPES = {name: getattr(mx, name) for name in ("float32", "float16", "bfloat16", "float64")}
@@ -35,6 +36,8 @@ class Model(nn.Module):
 
     Attributes:
         config: Arguments of the model, with defaults.
+        channels, dims, smallest: Channels and spatial dimensions of inputs, and their smallest size.
+        picture_channels: Channels of the images that ``predict`` accepts; inputs may have further ones.
         about: Information saved with the model; setting an invalid entry raises ValueError.
         about.input: ``planes`` (channels), ``size`` (supported sizes, as text), ``multiple_of`` (sizes are
             padded to a multiple of it), ``normalisation`` (None, or ``scale``, ``mean`` and ``std``), after
@@ -58,22 +61,27 @@ class Model(nn.Module):
         if "model_type" in vars(cls):
             MODELS[cls.model_type] = cls
 
-    def __init__(self, variables: Mapping[str, Any]) -> None:
-        """Check the arguments of a subclass, whose constructor passes its ``locals()`` first of all."""
-        super().__init__()
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Check the arguments, before the constructor runs, and keep them as ``config``."""
+        model = super().__new__(cls)
         # mlx.nn.Module would treat the entries of a dict as parameters.
-        object.__setattr__(self, "config", checked(type(self), variables))
-        classes = self.facts.classes.get(self.config["num_classes"], [])
-        self.about = About(paper=self.facts.paper, input=self.facts.input, classes=classes)  # copies of these
+        object.__setattr__(model, "config", arguments_of(cls, args, kwargs))
+        return model
 
-    def takes(self, channels: int, dims: int = 2, smallest: int = 1, *, pictures: int | None = None) -> None:
-        """Set the number of channels and of spatial dimensions of the inputs, and the smallest size.
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]:
+        """What ``copy`` and ``pickle`` pass to ``__new__``."""
+        return (), self.config
 
-        ``pictures``: channels of the images that ``predict`` accepts, if the inputs have further ones.
-        """
+    def __init__(
+        self, channels: int, dims: int = 2, smallest: int = 1, picture_channels: int | None = None
+    ) -> None:
+        """Set the attributes with these names, and ``about``."""
+        super().__init__()
         self.channels, self.dims, self.smallest = channels, dims, smallest
-        self.picture_channels = pictures or channels
-        self.about.input["planes"] = channels
+        self.picture_channels = picture_channels or channels
+        facts, entries = self.facts, {"planes": channels} | self.facts.input
+        classes = facts.classes.get(self.config["num_classes"], [])
+        self.about = About(paper=facts.paper, input=entries, classes=classes)  # copies of these
 
     def check_about(self) -> None:
         """Raise ValueError if an entry of ``about`` is invalid or does not fit the model."""
@@ -147,8 +155,8 @@ class Model(nn.Module):
     def _batch(self, images: Any) -> tuple[np.ndarray, bool]:
         """Images as an array (N, ..., channels), and whether there was only one, without an axis N."""
         self.check_about()
-        kind, dims, modalities = type(self).__name__, self.dims, self.facts.modalities
-        return inputs.batch_of(images, kind, self.picture_channels, dims, modalities, self.about.input)
+        kind, how = type(self).__name__, self.about.input
+        return inputs.batch_of(images, kind, self.picture_channels, self.dims, self.facts.modalities, how)
 
     def _normalised(self, values: np.ndarray) -> mx.array:
         """A batch as the model was trained on it, padded with its edges to a multiple of the size."""
@@ -198,7 +206,7 @@ class Model(nn.Module):
         """
         folder, name = Path(path_or_hub_id), str(path_or_hub_id)
         if not folder.is_dir() and name in PUBLISHED:
-            folder = published_folder(name, MODELS[name], cache_dir, local_files_only)
+            folder = published_folder(name, cache_of(cache_dir), local_files_only)
         elif not folder.is_dir():
             options = {"cache_dir": cache_dir, "local_files_only": local_files_only}
             folder = saving.hub_folder(name, revision=revision, token=token, **options)
@@ -317,7 +325,7 @@ class Model(nn.Module):
     @classmethod
     def _inferred(cls, state: Any, published: Mapping[str, Any], arguments: Any) -> Self:
         """A new model with the arguments that the shapes and a configuration determine, and further ones."""
-        known = inspect.signature(cls.__init__).parameters
+        known = inspect.signature(cls).parameters
         try:
             inferred = cls.config_of(state)
         except (KeyError, IndexError, StopIteration) as error:
@@ -414,3 +422,19 @@ def from_pytorch(model_type: str, state_dict: Mapping[str, Any], **options: Any)
     if model_type not in MODELS:
         raise ValueError(f"'model_type' must be one of {', '.join(MODELS)} but got {model_type!r}.")
     return MODELS[model_type].from_pytorch(state_dict, **options)
+
+
+def published_folder(name: str, cache: Path, local_files_only: bool) -> Path:
+    """The folder of a model in a cache. Published weights are downloaded and converted at the first call."""
+    entry = PUBLISHED[name]
+    folder = cache / f"{name}-{entry.sha256[:8]}-{mlx_unpool.__version__}"
+    if not (folder / saving.WEIGHTS).is_file():
+        model = from_pytorch(
+            name, read_checkpoint(downloaded(name, PUBLISHED[name], cache, local_files_only))
+        )
+        model.about.source, model.about.licence = entry.source, entry.licence
+        model.about.licence_link = entry.licence_link
+        model.save_pretrained(folder)
+        said = f"{name}: from {entry.source}, {entry.licence} ({entry.licence_link})"
+        print(said, model.facts.notice, sep=". " * bool(model.facts.notice), file=sys.stderr)
+    return folder

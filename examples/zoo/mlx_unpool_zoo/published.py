@@ -1,19 +1,16 @@
-"""Weights that others published: downloaded from their authors, checked by a digest and converted."""
+"""Weights that others published: downloaded from their authors and checked by a digest."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pooch
 from huggingface_hub import constants
 from requests import RequestException
 
-import mlx_unpool
-
-from .checkpoints import read_checkpoint
 from .files import replacing
 
 
@@ -63,29 +60,8 @@ ENCODERS = {
 }
 
 
-def published_folder(name: str, kind: Any, cache_dir: str | Path | None, local_files_only: bool) -> Path:
-    """The folder of a model whose published weights are downloaded and converted at the first call.
-
-    It is in ``cache_dir``, the folder of the variable MLX_UNPOOL_CACHE, or the user's folder for caches.
-
-    Raises:
-        OSError: If the weights can be neither read nor downloaded, or the folder cannot be written.
-    """
-    cache, entry = cache_folder(cache_dir), PUBLISHED[name]
-    folder = cache / f"{name}-{entry.sha256[:8]}-{mlx_unpool.__version__}"
-    if not (folder / "model.safetensors").is_file():
-        file = downloaded(name, entry, cache, local_files_only)
-        model = kind.from_pytorch(read_checkpoint(file))
-        model.about.source, model.about.licence = entry.source, entry.licence
-        model.about.licence_link = entry.licence_link
-        model.save_pretrained(folder)
-        said = f"{name}: from {entry.source}, {entry.licence} ({entry.licence_link})"
-        print(said, model.facts.notice, sep=". " * bool(model.facts.notice), file=sys.stderr)
-    return folder
-
-
-def cache_folder(cache_dir: str | Path | None = None) -> Path:
-    """The folder for downloads."""
+def cache_of(cache_dir: str | Path | None = None) -> Path:
+    """``cache_dir``, the folder of the variable MLX_UNPOOL_CACHE, or the user's folder for caches."""
     return Path(cache_dir or os.environ.get("MLX_UNPOOL_CACHE") or pooch.os_cache("mlx_unpool"))
 
 
@@ -95,7 +71,11 @@ def file_of(name: str, entry: Published, cache: Path) -> Path:
 
 
 def downloaded(name: str, entry: Published, cache: Path, offline: bool = False) -> Path:
-    """The file of an entry. It gets its name after it is complete and its digest has been checked."""
+    """The file of an entry. It gets its name after it is complete and its digest has been checked.
+
+    Raises:
+        OSError: If the file can be neither read nor downloaded.
+    """
     path, problems = file_of(name, entry, cache), []
     if path.is_file() and pooch.file_hash(path).startswith(entry.sha256):
         return path

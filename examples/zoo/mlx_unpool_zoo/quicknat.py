@@ -127,7 +127,6 @@ class QuickNAT(FourStages):
         paper="Roy et al., QuickNAT, NeuroImage 186 (2019), 713-727",
         citation=CITATIONS["roy2019quicknat"],
         input={
-            "planes": 1,
             "size": "any; 256 x 256 slices of 1 mm as published",
             "multiple_of": 1,
             "normalisation": {"scale": 1 / 255, "mean": [0.0], "std": [1.0]},
@@ -143,11 +142,10 @@ class QuickNAT(FourStages):
         se_block: SEBlock | None = "CSSE",
         drop_out: Annotated[float, Field(ge=0, lt=1)] = 0.2,
     ) -> None:  # fmt: skip
-        super().__init__(locals())
         smallest = 1
         for _ in self.decoders:  # each pooling needs a window
             smallest = (smallest - 1) * stride_pool + pool
-        self.takes(num_channels, smallest=smallest)
+        super().__init__(num_channels, smallest=smallest)
 
         def block(inputs: int) -> DenseBlock:
             kernel = kernel_h, kernel_w

@@ -87,7 +87,6 @@ class ReLayNet(Model):
         paper="Guha Roy et al., ReLayNet, Biomedical Optics Express 8 (2017), 3627-3642",
         citation=CITATIONS["roy2017relaynet"],
         input={
-            "planes": 1,
             "size": "multiples of 8; 512 x 512 as published",
             "multiple_of": 8,
             "normalisation": {"scale": 1 / 255, "mean": [0.0], "std": [1.0]},
@@ -107,8 +106,7 @@ class ReLayNet(Model):
         kernel_w: Size = 3,
         statistics: Statistics = "picture",
     ) -> None:
-        super().__init__(locals())
-        self.takes(num_channels)
+        super().__init__(num_channels)
         if kernel_h % 2 == 0 or kernel_w % 2 == 0:
             raise ValueError(f"[ReLayNet] kernels must have odd sizes, but got {kernel_h} x {kernel_w}.")
 

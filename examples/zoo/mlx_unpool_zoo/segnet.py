@@ -89,7 +89,7 @@ class SegNet(Model):
     facts: ClassVar[Facts] = Facts(
         paper="Badrinarayanan, Kendall and Cipolla, SegNet, IEEE TPAMI 39 (2017), 2481-2495",
         citation=CITATIONS["badrinarayanan2017segnet"],
-        input={"planes": 3, "size": "any", "multiple_of": 1, "normalisation": IMAGENET},
+        input={"size": "any", "multiple_of": 1, "normalisation": IMAGENET},
         published_classes={12: CAMVID},
         without_effect=frozenset(["width"]),  # of vgg16: the shapes tell
     )
@@ -110,8 +110,7 @@ class SegNet(Model):
         bias: bool = False,
         coarse: bool = True,
     ) -> None:
-        super().__init__(locals())
-        self.takes(inputs, dims, 2 ** len(channels))
+        super().__init__(inputs, dims, smallest=2 ** len(channels))
         if list(channels) != VGG16:
             self.about.paper += f". This is a similar network with {list(channels)} channels"
         if inputs != 3 or dims != 2:

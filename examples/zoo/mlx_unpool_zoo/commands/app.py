@@ -35,7 +35,7 @@ from pydantic import BaseModel, Field, ValidationError
 import mlx_unpool_zoo as zoo
 
 from ..hair_colour import COLOURS, brightness_of, colour_of, table_of
-from .command_line import INSTALL
+from ..messages import pip_install
 
 if TYPE_CHECKING:
     from websockets.asyncio.server import Server, ServerConnection
@@ -255,7 +255,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
     arguments = parser.parse_args(words)
     if not find_spec("websockets"):
-        raise ValueError(f"Not installed: websockets, of the extra [app]: {INSTALL.format('app')}")
+        raise ValueError(f"Not installed: websockets, of the extra [app]: {pip_install('app')}")
     if arguments.port is not None and not 0 < arguments.port < 65536:
         raise ValueError(f"--port must be 1 to 65535, but got {arguments.port}.")
     page = Page(zoo.from_pretrained(arguments.model), arguments.model)

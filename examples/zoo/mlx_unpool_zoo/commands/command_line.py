@@ -1,4 +1,4 @@
-"""Run a program and report its errors. This module needs nothing but Python."""
+"""Run a program and report its errors in one line."""
 
 import signal
 import sys
@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-INSTALL = 'pip install "mlx-unpool[{}] @ git+https://github.com/mlx-unpool/mlx-unpool"'
+from ..messages import pip_install
+
 HINT = (
     "If a GPU kernel failed, set the environment variable MLX_UNPOOL_BACKEND=ops and run the program again, "
     "and please report it with the form at https://github.com/mlx-unpool/mlx-unpool/issues/new/choose"
@@ -22,7 +23,7 @@ def extra(name: str) -> Iterator[None]:
         package = (error.name or "").partition(".")[0]
         if not package or find_spec(package):
             raise
-        sys.exit(f"Not installed: {package}, of the extra [{name}]: {INSTALL.format(name)}")
+        sys.exit(f"Not installed: {package}, of the extra [{name}]: {pip_install(name)}")
 
 
 def run_program(main: Callable[[], int], needs: str = "train") -> None:

@@ -98,7 +98,7 @@ def convert(arguments: argparse.Namespace) -> str:
             model = from_pytorch(arguments.model, checkpoint, strict=strict, **dict(arguments.config))
         except ValueError as error:
             hint = " --no-strict leaves out arrays that are not used." * ("not used: " in str(error))
-            if absent := re.search("missing 1 required positional argument: '(\\w+)'", str(error)):
+            if absent := re.search("missing a required argument: '(\\w+)'", str(error)):
                 hint = f" Pass --config {absent[1]}=VALUE, for example --config num_classes=12."
             raise ValueError(f"{error}{hint}") from None
     about = model.about

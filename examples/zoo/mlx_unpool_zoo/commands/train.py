@@ -38,7 +38,7 @@ from ..drawing import draw_rows, overlaid
 from ..files import write_file
 from ..messages import cut
 from ..metrics import SCORES
-from ..published import ENCODERS, PUBLISHED, cache_folder, downloaded, file_of
+from ..published import ENCODERS, PUBLISHED, cache_of, downloaded, file_of
 from ..saving import WEIGHTS
 from ..segnet import DECODERS, NORMS
 from ..training import adamw, cost_of, duration, train, weighted_cross_entropy
@@ -173,7 +173,7 @@ def pretrained_segnet(arguments: Namespace, data: Pictures) -> zoo.Model:
         return zoo.SegNet.vgg16(count)  # gets the weights of the first process
     if arguments.resume and folder.exists():
         return zoo.from_pretrained(folder)
-    name, entry, cache = arguments.encoder, ENCODERS[arguments.encoder], cache_folder()
+    name, entry, cache = arguments.encoder, ENCODERS[arguments.encoder], cache_of()
     if not file_of(name, entry, cache).exists():
         model, crop = zoo.SegNet.vgg16(count), arguments.crop
         seconds, octets = cost_of(model, data.crop_of(model, crop), arguments.batch)

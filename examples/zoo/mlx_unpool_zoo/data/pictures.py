@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,10 @@ from PIL import Image, ImageOps
 
 from ..inputs import in_range
 
-with contextlib.suppress(ImportError):  # reads HEIC files
-    from pi_heif import register_heif_opener
-
-    register_heif_opener()
+# Reads HEIC files. pi_heif has no wheel for Python 3.15; that of pillow_heif contains a GPL encoder.
+HEIF = "pi_heif" if sys.version_info < (3, 15) else "pillow_heif"
+if find_spec(HEIF):
+    import_module(HEIF).register_heif_opener()
 
 LOSSLESS = (".png", ".tif", ".tiff", ".bmp", ".gif", ".ppm", ".pgm", ".pbm", ".pnm")
 SUFFIXES = (*LOSSLESS, ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".heic", ".heif", ".avif", ".jp2")
@@ -97,7 +99,7 @@ def open_picture(path: Path) -> tuple[Image.Image, Facts]:
         if "HEIF" in Image.OPEN:
             raise ValueError(f"{path} is a damaged HEIC file: {reason}")
         convert = f"sips -s format jpeg '{path.name}' --out '{path.stem}.jpg'"
-        raise ValueError(f"{path} is a HEIC file: pip install pi-heif, or convert it (on a Mac: {convert}).")
+        raise ValueError(f"{path} is a HEIC file: pip install {HEIF}, or convert it (on a Mac: {convert}).")
     raise ValueError(f"{path} cannot be read as an image: {reason}")
 
 
