@@ -59,7 +59,7 @@ def outputs_of(paths: list[Path], output: Path | None) -> dict[Path, Path]:
 
 def recolour_photograph(model: zoo.HairSegmenter, path: Path, target: Path, colour: np.ndarray) -> str:
     """Write a photograph with another colour of the hair, and return a line about it."""
-    image = open_picture(path)
+    image, _ = open_picture(path)
     picture, start = array_of(image, "RGB"), time.perf_counter()
     mask = model.mask(picture)
     seconds, brightness = time.perf_counter() - start, brightness_of(picture, mask)

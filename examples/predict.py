@@ -24,7 +24,7 @@ with extra("examples"):
     import numpy as np
     from common.drawing import PICTURE_SUFFIXES, draw_rows, overlaid
     from common.files import check_inputs, check_output_file, replacing
-    from mlx_unpool_zoo.data.pictures import files_in, for_model
+    from mlx_unpool_zoo.data.pictures import files_in, read_picture
     from mlx_unpool_zoo.data.tables import palette
     from mlx_unpool_zoo.pytorch import cut
     from PIL import Image
@@ -104,7 +104,7 @@ def main() -> int:
     failed = []
     for target, path in tqdm(pictures.items(), unit="image", disable=None):
         try:
-            image = for_model(path, model.about.input)
+            image = read_picture(path, model.about.input)
             numbers = model.predict(image)
         except (ValueError, OSError) as error:
             failed.append(str(error) if str(path) in str(error) else f"{path}: {error}")

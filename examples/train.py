@@ -148,15 +148,10 @@ def read_data(arguments: Namespace) -> dict[str, Pictures]:
         count = 5 if arguments.smoke else 100
         held = {split: scenes_to_evaluate(split, count) for split in SPLITS[1:]}
         return {"train": DrawnScenes([], held["test"].classes)} | held
-    records = read(arguments.data, arguments.side, arguments.classes, mask_ending=arguments.mask_ending)
-    for split in SPLITS[1:]:
-        if folders := getattr(arguments, split):
-            options = {"like": records["train"], "mask_ending": arguments.mask_ending}
-            records[split] = read(folders, arguments.side, **options)["train"]
-    found = {split: Pictures.of(record) for split, record in records.items()}
-    if "validation" not in found:
-        found["train"], found["validation"] = found["train"].divided()
-    return found
+    others = {split: getattr(arguments, split) for split in SPLITS[1:] if getattr(arguments, split)}
+    options = {"others": others, "mask_ending": arguments.mask_ending, "divided": True}
+    records = read(arguments.data, arguments.side, arguments.classes, **options)
+    return {split: Pictures.of(record) for split, record in records.items()}
 
 
 def model_of(arguments: Namespace, data: Pictures) -> zoo.Model:

@@ -15,7 +15,6 @@ from mlx_unpool_zoo.data.tables import palette
 from scipy.ndimage import zoom
 from sklearn.datasets import load_digits, load_sample_image
 
-
 from common.pictures import Pictures
 
 DIGITS = (0, 1, 4, 7)  # four of ten, which a network learns to tell apart in half a minute

@@ -7,12 +7,12 @@ from tempfile import mkdtemp
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-from mlx_unpool_zoo.data.tables import palette, read_table, table_of
-from mlx_unpool_zoo.data import read
-from mlx_unpool_zoo.data.pictures import open_picture
-from mlx_unpool_zoo.data.layouts import files_of
 from helpers.masks import BLOCKS, COLOURS, TURNED, in_palette, write
 from helpers.programs import call
+from mlx_unpool_zoo.data import read
+from mlx_unpool_zoo.data.layouts import files_of, find
+from mlx_unpool_zoo.data.pictures import open_picture
+from mlx_unpool_zoo.data.tables import palette, read_table, table_of
 from PIL import Image
 
 TWO = [("road", None, [128, 64, 128]), ("traffic light", None, [250, 170, 30])]
@@ -161,7 +161,7 @@ def test_layouts_of_folders(names, table, tmp_path):
     (tmp_path / table).write_text("sky\nrock face\nsea\n")
     if "JPEG" in names:
         Image.new("RGB", (4, 3)).save(tmp_path / "JPEGImages" / "of another task.jpg")
-    data = read_folders([tmp_path], 256)
+    data = read([tmp_path], 256)["train"]
     assert [entry["name"] for entry in data.classes] == ["sky", "rock face", "sea"]
     assert np.array_equal([mask for _, mask in data.pairs], [BLOCKS])
 
@@ -173,11 +173,11 @@ def test_images_and_masks_in_one_folder(tmp_path):
         expected = [(f"{number}.{image}", f"{number}{mask}") for number in (1, 10)]
         for name in sum(expected, ()):
             (folder / name).touch()
-        assert folders_of([folder]) == (folder, folder)
-        assert [(found.name, other.name) for found, other in files_of(folder, folder)] == expected
+        files = find([folder])["train"].files
+        assert [(found.name, other.name) for found, other in files] == expected
     (tmp_path / "png_mask.png" / "other.png").touch()
     with pytest.raises(ValueError, match=r"names such as a\.png and a_mask\.png"):
-        folders_of([tmp_path / "png_mask.png"]) and files_of(*[tmp_path / "png_mask.png"] * 2)
+        find([tmp_path / "png_mask.png"])
 
 
 # Values of masks.
@@ -221,11 +221,11 @@ VOC, NUMBERS = "background\naeroplane\nvoid\n", "14 road 255 80 0\n7 Void 0 160 
     ],
 )
 def test_what_255_means_is_decided_once_for_all_masks(table, masks, labels, truth, tmp_path):
-    data = read_folders([folder_of(tmp_path / "a", masks, "tif", table)], 256)
-    assert [entry.get("label", entry["name"]) for entry in data.classes] == labels
-    assert [found[0].tolist() for _, found in data.pairs] == truth
     other = folder_of(tmp_path / "b", [masks[0]], "tif")
-    assert read_folders([other], 256, like=data).pairs[0][1][0].tolist() == truth[0]
+    data = read([folder_of(tmp_path / "a", masks, "tif", table)], 256, others={"test": [other]})
+    assert [entry.get("label", entry["name"]) for entry in data["train"].classes] == labels
+    assert [found[0].tolist() for _, found in data["train"].pairs] == truth
+    assert data["test"].pairs[0][1][0].tolist() == truth[0]
 
 
 def test_lossless_formats_of_masks_are_read(tmp_path):
@@ -243,7 +243,7 @@ def test_lossless_formats_of_masks_are_read(tmp_path):
         folder = folder_of(mkdtemp(dir=tmp_path), [mask] * 2, kind, table)
         for path in folder.glob("masks/*.webp"):
             Image.fromarray(mask).convert("RGB").save(path, lossless=True)
-        data = read_folders([folder], 256)
+        data = read([folder], 256)["train"]
         assert np.array_equal(data.pairs[1][1], np.array(order)[BLOCKS]), (kind, table)
 
 
@@ -267,7 +267,7 @@ def test_masks_that_would_be_misread_are_refused(tmp_path):
         if how:
             Image.fromarray(BLOCKS).convert("RGB").save(folder / "masks" / "0.tif", **how)
         with pytest.raises(ValueError, match=r".") as error:
-            read_folders([folder], 256)
+            read([folder], 256)["train"]
         assert refused(error, said)
 
 
@@ -341,9 +341,9 @@ def test_an_absent_class_stops_training_where_255_may_stand_for_it(tmp_path):
 def test_255_in_some_masks_and_another_number_in_others_is_not_clear(tmp_path):
     tables, masks = ("sky\nroad", "0 sky 0 0 0\n1 road 9 9 9\n255 void 0 0 0"), [values(0, 1), values(0, 255)]
     folders = [folder_of(tmp_path / str(n), masks, "png", table) for n, table in enumerate(tables)]
-    read_folders(folders[1:], 256).check_ignored()
+    read(folders[1:], 256)
     with pytest.raises(ValueError, match=r"255 may be a class or mean ignored: .*/0/masks/1\.png, for exam"):
-        read_folders(folders[:1], 256).check_ignored()
+        read(folders[:1], 256)
 
 
 def test_the_mean_iou_needs_two_classes(tmp_path):
@@ -371,15 +371,15 @@ def test_photographs_of_an_iphone(tmp_path, monkeypatch):
     deep = heif.from_bytes("RGB;16", (48, 32), (picture.astype(np.uint16) * 257).tobytes())
     deep.save(tmp_path / "b.heif", **lossless)
     for name, expected in (("a.HEIC", np.rot90(picture, -1)), ("b.heif", picture)):
-        found = read_image(tmp_path / name)
+        found, _ = open_picture(tmp_path / name)
         assert found.mode == "RGB"
         assert np.abs(np.array(found).astype(int) - expected).max() <= 1
-    assert read_image(tmp_path / "a.HEIC").info["icc_profile"] == profile
+    assert open_picture(tmp_path / "a.HEIC")[0].info["icc_profile"] == profile
     content = (tmp_path / "a.HEIC").read_bytes()
     (tmp_path / "c.heic").write_bytes(content[: len(content) // 2])
     with pytest.raises(ValueError, match=r"c\.heic is a damaged HEIC file: "):
-        read_image(tmp_path / "c.heic")
+        open_picture(tmp_path / "c.heic")
     monkeypatch.delitem(Image.OPEN, "HEIF")
     says = r"a\.HEIC is a HEIC file: .*sips -s format jpeg 'a\.HEIC' --out 'a\.jpg'"
     with pytest.raises(ValueError, match=says):
-        read_image(tmp_path / "a.HEIC")
+        open_picture(tmp_path / "a.HEIC")

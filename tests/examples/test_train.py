@@ -15,7 +15,6 @@ import pytest
 import train
 from common.drawing import overlaid
 from common.files import reserved
-from mlx_unpool_zoo.data import read
 from common.pictures import Pictures
 from common.training import weighted_cross_entropy
 from helpers.faults import contents
@@ -23,6 +22,7 @@ from helpers.masks import BLOCKS, COLOURS, TRUTH, TURNED, write
 from helpers.programs import call
 from helpers.small_models import randomised, save_state, small_model
 from mlx.utils import tree_flatten
+from mlx_unpool_zoo.data import read
 from mlx_unpool_zoo.enet import ENet
 from PIL import Image
 
@@ -45,7 +45,7 @@ def test_grey_masks_of_few_bits_have_their_numbers(bits, tmp_path):
     png[24:26] = bits, 0  # the type of the colours: grey instead of a palette
     png[29:33] = crc32(png[12:29]).to_bytes(4, "big")
     path.write_bytes(png)
-    data = read_folders([tmp_path], 256)
+    data = read([tmp_path], 256)["train"]
     assert [entry["name"] for entry in data.classes] == ["0", "1", "2"]
     assert np.array_equal(data.pairs[0][1], TRUTH)
     assert data.pairs[0][1].dtype == np.uint8  # the masks of all pictures are in memory
@@ -61,7 +61,7 @@ def test_pictures_of_more_than_8_bits_have_one_white_level(suffix, kind, largest
     path.with_suffix(".png").unlink()
     image = Image.fromarray((BLOCKS * (largest / 2)).astype(kind))
     image.save(path)
-    data = read_folders([tmp_path], 256)
+    data = read([tmp_path], 256)["train"]
     assert data.white_level == white
     (picture, _), (other, _) = data.pairs
     assert np.array_equal(picture, (np.array(image) * (255 / white)).round()[..., None].repeat(3, -1))
@@ -80,7 +80,7 @@ def test_photographs_are_turned_and_reduced_with_their_masks(tmp_path):
     (tmp_path / "images" / "a.png").unlink()
     photograph = Image.fromarray(np.rot90(truth * 255)).convert("RGB")
     photograph.save(tmp_path / "images" / "a.JPG", exif=TURNED, quality=95)
-    ((picture, reduced),) = read_folders([tmp_path], 30).pairs
+    ((picture, reduced),) = read([tmp_path], 30)["train"].pairs
     assert (picture.shape, reduced.shape) == ((30, 40, 3), (30, 40))
     middle = np.s_[5::10, 5::10]
     assert np.array_equal(picture[..., 0][middle] > 127, TRUTH % 2)

@@ -19,6 +19,7 @@ Size = Annotated[int, Field(gt=0, le=65536)]
 Sizes = Annotated[Sequence[Size], Field(min_length=1, max_length=16)]
 Counts = Annotated[Sequence[Annotated[int, Field(gt=0, le=64)]], Field(min_length=1, max_length=16)]
 Channel = Annotated[int, Field(ge=0, le=255)]  # of a colour
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 # The normalisation of pictures from 0 to 255 for networks trained on ImageNet.
 IMAGENET: Any = {"scale": 1 / 255, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 RESEARCH = "Not for clinical use. For research only; not approved as a medical device."
@@ -41,7 +42,7 @@ class Normalisation(TypedDict):
     """A factor, then mean and standard deviation of each channel."""
 
     scale: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    mean: list[Annotated[float, Field(allow_inf_nan=False)]]
+    mean: list[Finite]
     std: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]]
 
 
@@ -53,7 +54,7 @@ class Input(TypedDict, total=False):
     multiple_of: Annotated[int, Field(gt=0, le=4096)]
     side: PositiveInt
     white_level: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    range: list[float]  # the values that become black and white
+    range: Annotated[list[Finite], Field(min_length=2, max_length=2)]  # values that become black and white
     normalisation: Normalisation | None
 
 

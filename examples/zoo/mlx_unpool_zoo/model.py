@@ -69,7 +69,7 @@ class Model(nn.Module):
         about: Information saved with the model; setting an invalid entry raises ValueError.
         about.input: ``planes`` (channels), ``size`` (supported sizes, as text), ``multiple_of`` (sizes are
             padded to a multiple of it), ``normalisation`` (None, or ``scale``, ``mean`` and ``std``), after
-            training ``side`` (see ``Model.predict``) and ``white_level`` (see ``Model.preprocess``).
+            training ``side`` (see ``Model.predict``) and ``range`` (see ``Model.preprocess``).
         about.classes: For each score ``name``, ``colour`` (RGB, 0 to 255) and, if known, ``label``
             (its number in masks).
         about.plane: ``"axial"``, ``"coronal"``, ``"sagittal"`` or None.
@@ -126,8 +126,9 @@ class Model(nn.Module):
 
         Args:
             images: A Pillow image or an array (H, W, channels), or several of the same size in a list or an
-                array. Values are 0 to 255 (uint8) or 0 to 1 (floating point), and in grey Pillow images of
-                more than 8 bits 0 to ``about.input["white_level"]`` (default: 65535; 1 for floats). An axis
+                array. Values are 0 to 255 (uint8) or 0 to 1 (floating point). In grey Pillow images of more
+                than 8 bits they are those of ``about.input["range"]``, with others clipped (without it 0 to
+                65535, 0 to 1 for floats, or 0 to ``white_level`` of older models). An axis
                 of one channel may be left out. For a medical model also a volume (N, H, W), or (N, H, W, 2)
                 for two modalities; neighbouring slices are its channels. Signals and 3-D inputs: not scaled.
 
@@ -164,9 +165,8 @@ class Model(nn.Module):
     def _batch(self, images: Any) -> tuple[np.ndarray, bool]:
         """Images as an array (N, ..., channels), and whether there was only one, without an axis N."""
         self.check_about()
-        white, modalities = self.about.input.get("white_level"), self.modalities if self.medical else 0
-        kind, dims = type(self).__name__, self._inputs[1]
-        return pictures.batch_of(images, kind, self._pictures, dims, modalities, white)
+        kind, dims, modalities = type(self).__name__, self._inputs[1], self.modalities if self.medical else 0
+        return pictures.batch_of(images, kind, self._pictures, dims, modalities, self.about.input)
 
     def _normalised(self, values: np.ndarray) -> mx.array:
         """A batch as the model was trained on it, padded with its edges to a multiple of the size."""

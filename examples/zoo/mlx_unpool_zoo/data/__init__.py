@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,127 +16,203 @@ from ..classes import CAMVID
 from ..pictures import reduced
 from ..pytorch import cut
 from .layouts import Found, find
-from .masks import Mask, read_mask
+from .masks import Mask, read_mask, thresholded
 from .meaning import Meaning, meaning_of
-from .pictures import Facts, range_of, scaled, values_of
-from .tables import IGNORED, is_ignored, read_table
+from .pictures import IGNORED, Facts, few_left, range_of, scaled, values_of
+from .tables import is_ignored, read_table
+
+EVERY = 5  # of so many images one is for validation, if there are no others
 
 
 @dataclass
 class Record:
-    """What was read of one split; all lines, checks and figures are made from it."""
+    """What was read of one split; the printed lines, data.png, the checks and metrics.json are made from it.
+
+    ``ends``: the values that became 0 and 255 in images of more than 8 bits. ``names``: those of the classes
+    of polygons. ``pairs``: images (H, W, 3) and the class index of every pixel (H, W), uint8.
+    """
 
     split: str
     facts: list[Facts]
     masks: list[Mask]
     meaning: Meaning
-    ends: list[float] | None  # the values that became 0 and 255
+    ends: list[float] | None
     pairs: list[tuple[np.ndarray, np.ndarray]]
-    names: list[str] | None  # of the classes of shapes
+    names: list[str] | None
     notes: list[str] = field(default_factory=list)
 
-    def lines(self) -> list[str]:
-        """What a person should know, before the training."""
-        count, first = len(self.facts), f"{self.facts[0].path} has the mask {self.masks[0].path}"
-        lines = [f"{self.split}: {count} images; {first}, and so on.", *self.notes]
-        if turned := sum(facts.turned for facts in self.facts):
-            lines.append(
-                f"{turned} of {count} images are turned by their EXIF data; masks must be upright: look at data.png."
-            )
-        if self.ends:
-            lines.append(
-                f"In images of more than 8 bits, black is {self.ends[0]:g} and white {self.ends[1]:g}."
-            )
-        if self.meaning.said:
-            lines.append(self.meaning.said)
-        pixels: Counter[int] = Counter()
+    @property
+    def classes(self) -> list[dict[str, Any]]:
+        """The classes, in the order of their indices."""
+        return self.meaning.classes
+
+    def pixels(self) -> dict[str, int]:
+        """The pixels of each class in the files, and how many are ignored."""
+        counts: Counter[int] = Counter()
         for mask in self.masks:
-            for (number, colour), n in zip(mask.pairs, mask.counts):
-                pixels[self.meaning.indices[colour if self.meaning.in_colours else number]] += n
-        named = {n: c["name"] for n, c in enumerate(self.meaning.classes) if not is_ignored(c)} | {
-            IGNORED: "ignored"
+            for index, pixels in zip(self.meaning.indices_of(mask).tolist(), mask.counts):
+                counts[index] += pixels
+        named = {c["name"]: counts[n] for n, c in enumerate(self.classes) if not is_ignored(c)}
+        return named | {"ignored": counts[IGNORED]}
+
+    def lines(self) -> list[str]:
+        """What a person should know before the training."""
+        count, pixels = len(self.facts), self.pixels()
+        first = f"{self.facts[0].path} has the mask {self.masks[0].path}"
+        lines = [f"{count} images for {self.split}: {first}, and so on.", *self.notes]
+        if turned := sum(facts.turned for facts in self.facts):
+            said = "images are turned by their EXIF data; masks must be upright: look at data.png."
+            lines.append(f"{turned} of {count} {said}")
+        if self.ends and self.split == "train":
+            lines.append("In images of more than 8 bits, black is {:g} and white {:g}.".format(*self.ends))
+        if self.meaning.said and self.split == "train":
+            lines.append(self.meaning.said)
+        shares = [f"{name} {number / sum(pixels.values()):.1%}" for name, number in pixels.items()]
+        lines.append(f"Pixels for {self.split}: {cut(shares)}.")
+        if absent := [name for name, number in pixels.items() if not number and name != "ignored"]:
+            lines.append(f"Not in the masks for {self.split}: {cut(absent)}.")
+        return lines
+
+    def report(self) -> dict[str, Any]:
+        """What was read, for metrics.json."""
+        sizes = Counter("{} x {}".format(*facts.size) for facts in self.facts)
+        read = {
+            "images": len(self.facts),
+            "sizes": dict(sizes),
+            "depths": dict(Counter(f.depth for f in self.facts)),
         }
-        shares = [f"{name} {pixels[n] / pixels.total():.1%}" for n, name in named.items()]
-        return [*lines, f"Pixels: {cut(shares)}."]
+        read |= {
+            "turned": sum(facts.turned for facts in self.facts),
+            "range": self.ends,
+            "pixels": self.pixels(),
+        }
+        return read | {"notes": self.notes}
 
 
 def read(
     folders: Sequence[Path],
     side: int,
     classes: Path | None = None,
-    like: Record | None = None,
+    *,
+    others: Mapping[str, Sequence[Path]] = {},
     mask_ending: str | None = None,
     threshold: bool = False,
+    ends: Sequence[float] | None = None,
+    divided: bool = False,
 ) -> dict[str, Record]:
     """Read the images and masks of each split, and hold them in memory.
+
+    Args:
+        folders: A folder in one of the layouts of :func:`layouts.find`, or the folders of images and masks.
+        side: Larger images are reduced, so that their shorter side has this many pixels.
+        classes: A table of classes. Default: the one beside the masks, or the values that they have.
+        others: The same as ``folders`` for further splits, which replace those that are found.
+        mask_ending: See :func:`layouts.files_of`.
+        threshold: Whether binary masks have smoothed edges; see :func:`masks.thresholded`.
+        ends: The values that become 0 and 255 in images of more than 8 bits. Default: see
+            :func:`pictures.range_of`.
+        divided: Whether every fifth image is for validation, if there are no others.
 
     Raises:
         ValueError: If a file cannot be read, or it is not clear what it means.
     """
     splits = find(folders, mask_ending)
-    train = splits["train"] if not like else None
-    if train:
-        path = classes or train.table
-        table = read_table(path) if path else None
-        if train.names:
-            table = [{"name": name, "label": n} for n, name in enumerate(train.names)]
-            table.append({"name": "void", "label": IGNORED})
-        if not table and any(
-            isinstance(m, Path) and m.parent.name == "trainannot" for _, m in train.files[:1]
-        ):
-            table = CAMVID
-    found = {}
+    for split, paths in others.items():
+        splits[split] = separate(split, find(paths, mask_ending), splits["train"])
+    train = splits["train"]
+    if divided and "validation" not in splits:
+        if (count := len(train.files)) < EVERY:
+            raise ValueError(f"--validation is needed for fewer than {EVERY} images, but there are {count}.")
+        splits["validation"] = Found(train.files[EVERY - 1 :: EVERY], train.names)
+        train.files = [file for n, file in enumerate(train.files) if (n + 1) % EVERY]
+    if path := classes or train.table:
+        train.notes.append(f"Classes: {path}.")
+    table = read_table(path) if path else None
+    if train.names:
+        if classes or threshold:
+            raise ValueError(f"--{'classes' if classes else 'threshold'} is for masks, not for polygons.")
+        table = [{"name": name, "label": n} for n, name in enumerate(train.names)]
+        table.append({"name": "void", "label": IGNORED})
+    if not table and isinstance(mask := train.files[0][1], Path) and mask.parent.name == "trainannot":
+        table = CAMVID
+    found: dict[str, Record] = {}
     for split, files in splits.items():
-        files.names = files.names and (like.names if like else files.names)
-        found[split] = like = read_split(split, files, side, table if not like else None, like, threshold)
+        if bool(files.names) != bool(train.names):
+            raise ValueError(f"the images for {split} must have masks or polygons as those for training.")
+        files.names = train.names
+        found[split] = read_split(split, files, side, table, found.get("train"), threshold, ends)
     return found
 
 
+def separate(split: str, found: dict[str, Found], train: Found) -> Found:
+    """The files of an option such as --validation, with a warning if they are those of --data."""
+    (files, *further) = found.values()
+    if further:
+        raise ValueError(f"--{split} has the splits {', '.join(found)}: pass the folder of one of them.")
+    known = {image.resolve() for image, _ in train.files}
+    if same := sum(image.resolve() in known for image, _ in files.files):
+        files.notes.append(f"Warning: {same} of {len(files.files)} images for {split} are also for training.")
+    return files
+
+
 def read_split(
-    split: str, files: Found, side: int, table: Any, like: Record | None, threshold: bool
+    split: str,
+    files: Found,
+    side: int,
+    table: Any,
+    like: Record | None,
+    threshold: bool,
+    ends: Sequence[float] | None,
 ) -> Record:
-    """Read the files of a split."""
+    """Read the files of a split, which have the meaning and the range of the record ``like``."""
     facts, masks, values = [], [], []
     for path, mask_path in tqdm(files.files, f"Reading {split}", unit="image", leave=False, disable=None):
         picture, said = values_of(path)
+        check_depth(said, like.facts[0] if like else facts[0] if facts else said, ends)
         mask = read_mask(mask_path, files.names or (), picture.shape[1::-1], threshold)
         check_size(mask, picture, said)
         picture = shrunk(picture, side)
-        mask = replace(mask, places=nearest(mask.places, picture.shape))
+        masks.append(replace(mask, places=nearest(mask.places, picture.shape)))
         facts.append(said)
-        masks.append(mask)
         values.append(picture)
+    masks = thresholded(masks) if threshold else masks
     meaning = like.meaning if like else meaning_of(masks, table)
     truths = [meaning.truth(mask) for mask in masks]
-    deep = [n for n, each in enumerate(facts) if each.deep]
-    ends = (
-        like.ends
-        if like
-        else range_of([values[n] for n in deep], [truths[n] for n in deep])
-        if deep
-        else None
-    )
-    check_depths(facts, ends)
-    pictures = [scaled(v, ends, f.path) if f.deep and ends else v for v, f in zip(values, facts)]
-    return Record(split, facts, masks, meaning, ends, [*zip(pictures, truths)], files.names, files.notes)
+    if all((truth == IGNORED).all() for truth in truths):
+        raise ValueError(f"every pixel of the images for {split} is ignored.")
+    if facts[0].deep:
+        found = like.ends if like else [*map(float, ends)] if ends else range_of(values, truths)
+        values = [scaled(picture, {"range": found}) for picture in values]
+        if problems := [*filter(None, map(few_left, facts, values))]:
+            few = f"{len(problems)} of {len(facts)} images keep too few levels: {problems[0]}, for example, of its"
+            few += " values between black, {:g}, and white, {:g}. Pass --range LOW HIGH.".format(*found)
+            if 2 * len(problems) >= len(facts):
+                raise ValueError(few)
+            files.notes.append(few)
+    else:
+        found = None
+    return Record(split, facts, masks, meaning, found, [*zip(values, truths)], files.names, files.notes)
+
+
+def check_depth(facts: Facts, first: Facts, ends: Sequence[float] | None) -> None:
+    """Raise ValueError if an image has another depth than the first one, or 8 bits although a range is given."""
+    if facts.depth != first.depth:
+        raise ValueError(
+            f"{facts.path} has {facts.depth}, but {first.path} has {first.depth}: save them alike."
+        )
+    if ends and not facts.deep:
+        raise ValueError(f"--range is for images of more than 8 bits, but {facts.path} has 8.")
 
 
 def check_size(mask: Mask, picture: np.ndarray, facts: Facts) -> None:
     """Raise ValueError if a mask does not have the size of its upright image."""
     size, upright = mask.places.shape[::-1], picture.shape[1::-1]
     if size != upright:
-        turned = " as it is stored; save it upright" if size == facts.size and facts.turned else ""
+        stored = " as it is stored; save it upright" if size == facts.size and facts.orientation > 1 else ""
         raise ValueError(
-            f"{mask.path} must have the size of its image (rotated as in its EXIF data), {upright}, but has {size}{turned}."
+            f"{mask.path} must have the size of its image (rotated as in its EXIF data), {upright}, but has "
+            f"{size}{stored}."
         )
-
-
-def check_depths(facts: Sequence[Facts], ends: Any) -> None:
-    """Raise ValueError for pictures of a depth that the model does not learn."""
-    if (deep := [f for f in facts if f.deep]) and (ends is None or len(deep) < len(facts)):
-        other = next((f for f in facts if not f.deep), None)
-        beside = f"{other.path} 8" if other else "the training images have 8"
-        raise ValueError(f"{deep[0].path} has more than 8 bits, but {beside}: save them alike.")
 
 
 def shrunk(picture: np.ndarray, side: int) -> np.ndarray:
@@ -152,5 +228,6 @@ def shrunk(picture: np.ndarray, side: int) -> np.ndarray:
 
 def nearest(places: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Places (H, W) scaled to the shape of a picture."""
-    numbers = Image.fromarray(places.astype(np.int32)).resize(shape[1::-1], Image.Resampling.NEAREST)
+    height, width, *_ = shape
+    numbers = Image.fromarray(places.astype(np.int32)).resize((width, height), Image.Resampling.NEAREST)
     return np.array(numbers).astype(np.uint16)

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..pytorch import cut
-from .masks import NONE, Mask, as_numbers, check_edges, text_of, total
+from .masks import GREY, NONE, Mask, as_numbers, check_edges, coloured, text_of, total
 from .tables import IGNORED, completed, is_ignored
 
-GREY = 0x010101  # a grey colour, divided by its red
 BORDER = (IGNORED, 0xE0E0C0)  # number and colour of "void" in the palettes of VOC and labelme
 BACKGROUND = "Number 0 has no name in the table: it is called background."
 ONE = "The masks have no 0: the first class of the table is 1."
@@ -36,30 +35,47 @@ class Meaning:
 
     def truth(self, mask: Mask) -> np.ndarray:
         """The class index of each pixel of a mask: uint8 (H, W)."""
+        return self.indices_of(mask)[mask.places]
+
+    def indices_of(self, mask: Mask) -> np.ndarray:
+        """The class index of each value of a mask."""
         values = [pair[self.in_colours] for pair in mask.pairs]
         if NONE in values:
             kinds = ("numbers", "colours") if self.in_colours else ("colours", "numbers")
             raise ValueError(f"{mask.path} has {kinds[0]}, but the training masks have {kinds[1]}.")
-        if unknown := [text_of(p) for p, value in zip(mask.pairs, values) if value not in self.indices]:
+        known = {IGNORED: IGNORED} | self.indices if BORDER in mask.pairs else self.indices
+        if unknown := [text_of(p) for p, value in zip(mask.pairs, values) if value not in known]:
             names = cut([entry["name"] for entry in self.classes])
-            raise ValueError(f"{mask.path} has values without a class: {cut(unknown)}. Classes: {names}.")
-        return np.array([self.indices[value] for value in values], np.uint8)[mask.places]
+            raise ValueError(
+                f"{mask.path} has values without a class: {cut(unknown)}. Classes: {names}. If the training masks "
+                "have too few of them to show it, list all classes in a table."
+            )
+        return np.array([known[value] for value in values], np.uint8)
 
 
 def meaning_of(masks: list[Mask], table: Table | None) -> Meaning:
     """The meaning in the first of the :func:`rows` that have all values of the masks, except 255.
 
     Raises:
-        ValueError: If no row has them, it has fewer than 2 classes, or masks contradict each other.
+        ValueError: If no row has them, if another one may be meant, or if masks contradict each other.
     """
     counts, table = total(masks), table or []
+    labels, shades = labels_of(table), shades_of(table)
     check_kinds(masks, counts, table)
-    check_edges(masks, {*labels_of(table), *shades_of(table)})
+    greys = {colour // GREY for colour in shades if colour % GREY == 0}
+    check_edges(masks, {*(labels or range(len(table))), *shades, *greys})
     row = next((row for row in rows(counts, table) if fits(counts, *row[:2])), None)
     if row is None:
-        raise ValueError(unexplained(counts, table))
+        raise ValueError(unexplained(masks, counts, table))
     in_colours, values, classes, said = row
     seen, border = {pair[in_colours] for pair in counts}, border_of(counts, in_colours, values)
+    absent = [c["name"] for value, c in zip(values, classes) if value not in seen and not is_ignored(c)]
+    if twice := [c["name"] for v, c in zip(values, classes) if values.count(v) > 1 and not is_ignored(c)]:
+        raise ValueError(f"the table gives {' and '.join(twice)} a colour that is in it twice.")
+    if border and not in_colours and BORDER not in counts:
+        check_ignored(masks, absent, table)
+    if classes is table and not (labels or in_colours or has_background(table)):
+        check_first(counts, absent, table)
     if in_colours:
         entries = [{"name": entry["name"], "colour": entry["colour"]} for entry in classes]
     else:
@@ -67,10 +83,6 @@ def meaning_of(masks: list[Mask], table: Table | None) -> Meaning:
     kept = [c for c in entries if not (is_ignored(c) and c.get("label") in (-1, IGNORED))]
     if not 2 <= len(kept) < IGNORED:
         raise ValueError(f"masks must have 2 to {IGNORED - 1} classes, but have {len(kept)}.")
-    if border and not in_colours and BORDER not in counts:
-        check_ignored(
-            masks, [c["name"] for c in kept if c["label"] not in seen and not is_ignored(c)], bool(table)
-        )
     indices = dict.fromkeys(border, IGNORED)
     for value, entry in zip(values, entries):
         indices[value] = IGNORED if is_ignored(entry) or entry not in kept else kept.index(entry)
@@ -83,11 +95,10 @@ def rows(counts: Counts, table: Table) -> Iterator[Row]:
     A row: whether the values are colours, the values, their classes, and a line for people. A row without
     values never fits.
     """
-    numbers, colours = ({pair[n] for pair in counts} for n in (0, 1))
+    numbers, colours = {number for number, _ in counts}, {colour for _, colour in counts} - {BORDER[1]}
     labels, shades, n = labels_of(table), shades_of(table), len(table)
-    front = [{"name": "background"}, *table] if not has_background(table) else []
-    inner = sorted(numbers - {IGNORED}) if len(numbers) > 2 else sorted(numbers)
-    zero = sum(pixels for pair, pixels in counts.items() if pair[0] == 0) / counts.total()
+    front, named = [{"name": "background"}, *table], any(is_background(c) for c in table)
+    two = sorted(numbers - {IGNORED}) if len(numbers) > 2 else sorted(numbers)
     if not table:
         yield False, levels(numbers), [{"name": str(value)} for value in levels(numbers)], ""
         yield True, sorted(colours), [{"name": f"#{c:06x}", "colour": rgb(c)} for c in sorted(colours)], ""
@@ -96,16 +107,21 @@ def rows(counts: Counts, table: Table) -> Iterator[Row]:
         yield True, shades, table, ""
     if n == 2 and numbers == {0, IGNORED}:
         yield False, [0, IGNORED], sorted(table, key=lambda entry: entry.get("label", 0)), ""
-    if n == 1 and front and len(inner) == 2:
-        yield False, inner, front, BACKGROUND
+    if n == 1 and not has_background(table) and len(two) == 2 and two[0] == 0:
+        yield False, two, front, BACKGROUND
     if labels:
         yield False, labels, table, ""
         yield True, shades, table, ""
-        yield False, [0, *labels] if front else [], front, BACKGROUND
+        yield False, [0, *labels] if not (named or 0 in labels) else [], front, BACKGROUND
     elif agrees(counts, shades):
         yield False, positions(table, numbers), table, ""
         yield False, [*range(1, n + 1)] if 0 not in numbers else [], table, ONE
-        yield False, [*range(n + 1)] if front and zero > 0.5 else [], front, BACKGROUND
+        yield (
+            False,
+            [*range(n + 1)] if mostly_0(counts) and not has_background(table) else [],
+            front,
+            BACKGROUND,
+        )
 
 
 # Parts of them.
@@ -118,15 +134,25 @@ def fits(counts: Counts, in_colours: bool, values: list[int]) -> bool:
 
 
 def border_of(counts: Counts, in_colours: bool, values: list[int]) -> set[int]:
-    """255, or its colours in palettes, which is no class, unless a row has it or larger numbers."""
-    if not in_colours and max(values) > IGNORED:
-        return set()
-    return {pair[in_colours] for pair in counts if pair[0] == IGNORED} - {*values}
+    """255, or its colour in VOC's palette, which is no class, unless a row has it or larger numbers."""
+    if in_colours:
+        return {BORDER[1]} - {*values}
+    return {IGNORED} & {number for number, _ in counts} - {*values} if max(values) <= IGNORED else set()
+
+
+def is_background(entry: dict[str, Any]) -> bool:
+    """Whether a class is the background: "background", "_background_", in any case."""
+    return entry["name"].strip(" _").lower() == "background"
 
 
 def has_background(table: Table) -> bool:
     """Whether a class of the table is the background, or what has no label."""
-    return any("background" in c["name"].lower() or is_ignored(c) for c in table)
+    return any(is_background(c) or is_ignored(c) for c in table)
+
+
+def mostly_0(counts: Counts) -> bool:
+    """Whether more than half of the pixels have the number 0."""
+    return sum(pixels for (number, _), pixels in counts.items() if number == 0) > 0.5 * counts.total()
 
 
 def levels(numbers: set[int]) -> list[int]:
@@ -148,7 +174,7 @@ def shades_of(table: Table) -> list[int]:
 
 
 def positions(table: Table, numbers: set[int]) -> list[int]:
-    """Positions in the table; 255 for "void" if masks have 255 and not its position: the last of VOC's names."""
+    """Positions in the table; 255 for "void" at a position that masks do not have, the last of VOC's names."""
     void = [is_ignored(entry) and IGNORED in numbers and n not in numbers for n, entry in enumerate(table)]
     return [IGNORED if is_void else n for n, is_void in enumerate(void)]
 
@@ -164,43 +190,69 @@ def rgb(colour: int) -> list[int]:
     return [colour >> 16, colour >> 8 & 255, colour & 255]
 
 
-def check_ignored(masks: list[Mask], absent: list[str], listed: bool) -> None:
+def check_first(counts: Counts, absent: list[str], table: Table) -> None:
+    """Raise ValueError if plain names may begin with that of another number than they seem to."""
+    missing = {table[0]["name"], table[-1]["name"]} & {*absent}
+    if missing and (table[0]["name"] in missing or mostly_0(counts)):
+        share = f"{counts_of(counts)[0] / counts.total():.1%} of the pixels are 0"
+        raise ValueError(
+            f"no mask has {' and '.join(missing)}, and {share}, so it is not clear whether 0 is {table[0]['name']}: "
+            f"put 'background' or 'void' first if it is not, or give every name its number ('0 {table[0]['name']}')."
+        )
+
+
+def counts_of(counts: Counts) -> Counter[int]:
+    """The pixels of each number."""
+    found: Counter[int] = Counter()
+    for (number, _), pixels in counts.items():
+        found[number] += pixels
+    return found
+
+
+def line_for(value: str, name: str, table: Table) -> str:
+    """A line of a table, in its form."""
+    if table and "label" not in table[0] and "colour" not in table[0]:
+        return f"a last line '{name}'" if name == "void" else f"a first line '{name}'"
+    numbers = value if not table or "label" in table[0] else ""
+    return f"a line '{f'{numbers} {name}'.strip()}{' 0 0 0' if table and 'colour' in table[0] else ''}'"
+
+
+def check_ignored(masks: list[Mask], absent: list[str], table: Table) -> None:
     """Raise ValueError if 255, which is not in the table, may be a class.
 
     That is if a class of the table (``absent``) has no pixel, if masks with 255 have only 0 beside it while
-    others have other numbers, if it is the commonest number, or, without a table (``listed``), if another
-    number is large, too: then all may be grey levels.
+    others have other numbers, if it is the commonest number, or, without a table, if another number is
+    large, too: then all may be grey levels.
     """
-    counts, numbers = total(masks), [{number for number, _ in mask.pairs} for mask in masks]
-    share = sum(pixels for pair, pixels in counts.items() if pair[0] == IGNORED) / counts.total()
-    others, together = (
-        set().union(*numbers) - {IGNORED},
-        any(IGNORED in n and n - {0, IGNORED} for n in numbers),
-    )
-    alone = [mask.path for mask, n in zip(masks, numbers) if n == {0, IGNORED} and not together]
+    counts, numbers = counts_of(total(masks)), [{number for number, _ in mask.pairs} for mask in masks]
+    together = any(IGNORED in each and each - {0, IGNORED} for each in numbers)
+    alone = [mask.path for mask, each in zip(masks, numbers) if each == {0, IGNORED} and not together]
+    others = {*counts} - {IGNORED}
     if absent:
         why = f"no mask has {cut(absent)}"
     elif alone:
         why = f"{alone[0]}, for example, has only 0 beside it"
-    elif share > 0.5:
+    elif counts[IGNORED] > max(counts[number] for number in others):
         why = "no other number has as many pixels"
-    elif not listed and 63 < max(others) < IGNORED and len(others) < 64:
+    elif not table and 63 < max(others) < IGNORED and len(others) < 64:
         why = f"{max(others)} is large, too"
     else:
         return
-    raise ValueError(
-        f"255 has {share:.1%} of the pixels and may be a class or mean ignored: {why}. Pass a table of classes with "
-        "a line for 255, such as '255 void' if it means ignored (or 'void' as the last of plain names)."
+    share = f"255 has {counts[IGNORED] / counts.total():.1%} of the pixels and may be a class or mean ignored"
+    settles = (
+        f"The table of classes says what it is, with {line_for('255', 'void', table)} if it means ignored"
     )
+    raise ValueError(f"{share}: {why}. {settles}.")
 
 
 def check_kinds(masks: list[Mask], counts: Counts, table: Table) -> None:
     """Raise ValueError for masks with one value, with numbers and colours, or with differing palettes."""
-    by_kind = [next((m.path for m in masks if any(p[n] == NONE for p in m.pairs)), None) for n in (0, 1)]
-    if None not in by_kind:
-        raise ValueError(f"{by_kind[1]} has numbers, but {by_kind[0]} has colours.")
+    numbered = next((m.path for m in masks if any(colour == NONE for _, colour in m.pairs)), None)
+    if numbered and (path := coloured(masks)):
+        raise ValueError(f"{numbered} has numbers, but {path} has colours.")
     if len(counts) == 1:
-        raise ValueError(f"every pixel of the masks is {text_of(*counts)}: they show nothing.")
+        black = "all masks are black: " * ([*counts][0][0] == 0)
+        raise ValueError(f"{black}every pixel of the masks is {text_of(*counts)}, so they show nothing.")
     if (largest := max(number for number, _ in counts)) > 65535:
         raise ValueError(f"masks must have numbers from 0 to 65535, but have {largest}.")
     several = [
@@ -213,25 +265,36 @@ def check_kinds(masks: list[Mask], counts: Counts, table: Table) -> None:
         )
 
 
-def unexplained(counts: Counts, table: Table) -> str:
+def unexplained(masks: list[Mask], counts: Counts, table: Table) -> str:
     """Why no row fits: the values without a class, how many pixels they have, and what to write."""
     labels, shades, n = labels_of(table), shades_of(table), len(table)
-    coloured = any(number == NONE for number, _ in counts)
-    if coloured and not shades:
+    in_colours, by_number = any(number == NONE for number, _ in counts), counts_of(counts)
+    if in_colours and not shades:
         return "the masks have colours, but the table of classes has none."
-    if not coloured and not labels and not agrees(counts, shades):
+    if not in_colours and not labels and not agrees(counts, shades):
         return (
             "a number has another colour in the palettes of the masks than at its position in the table. Give the "
             "table numbers, or only names."
         )
-    known = {*shades} if coloured else {*(labels or range(n)), IGNORED}
-    missing = [
-        (pair, pixels / counts.total())
-        for pair, pixels in counts.most_common()
-        if pair[coloured] not in known
-    ]
-    listed = cut([f"{text_of(pair)} ({share:.1%} of the pixels)" for pair, share in missing])
-    said = f"masks have values without a class: {listed}. Classes: {cut([c['name'] for c in table])}."
-    if not coloured and not labels and [pair[0] for pair, _ in missing] == [n] and not has_background(table):
-        return f"{said} If 0 has no name, put 'background', or 'void' (ignored), first; if {n} has none, put 'void' last."
-    return f"{said} Give {text_of(missing[0][0])} a line with its number or colour in the table; the name 'void' ignores it."
+    known = {*shades} if in_colours else {*(labels or range(n)), IGNORED}
+    missing = [(pair, pixels) for pair, pixels in counts.most_common() if pair[in_colours] not in known]
+    shares = cut(
+        [f"{text_of(pair)} ({pixels / counts.total():.1%} of the pixels)" for pair, pixels in missing]
+    )
+    path = next(mask.path for mask in masks if missing[0][0] in mask.pairs)
+    said = f"{path} has values without a class: {shares}. Classes: {cut([c['name'] for c in table])}."
+    if not in_colours and not labels and [pair[0] for pair, _ in missing] == [n]:
+        zero, last = (
+            f"{number} has {by_number[number] / counts.total():.1%} of the pixels" for number in (0, n)
+        )
+        void = (
+            f" If {n} has none ({last}), put 'void' last." if by_number[n] < max(by_number.values()) else ""
+        )
+        return f"{said} If 0 has no name ({zero}), put 'background' first.{void}"
+    if not in_colours and not labels:
+        return f"{said} Give every name its number in the table, such as '0 {table[0]['name']}'."
+    first = missing[0][0]
+    value = text_of(first) if not in_colours else " ".join(map(str, rgb(first[1])))
+    if counts[first] == max(counts.values()):
+        return f"{said} Give {text_of(first)} {line_for(value, 'background', table)} if it is the background."
+    return f"{said} Give {text_of(first)} a line in the table; the name 'void' ignores it."

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps
+
+from ..pictures import in_range
 
 with contextlib.suppress(ImportError):  # reads HEIC files
     from pi_heif import register_heif_opener
@@ -25,8 +27,8 @@ HEIC = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1") 
 # Pillow keeps the upper 8 of the 16 bits of a colour; in the opposite byte order it keeps the lower ones.
 OTHER_BYTE = {"RGB;16B": "RGB;16L", "RGB;16L": "RGB;16B", "RGB;16N": "RGB;16B"}
 OTHER_BYTE |= {"RGBA;16B": "RGBA;16L", "RGBA;16L": "RGBA;16B", "RGBA;16N": "RGBA;16B"}
-LEVELS = 32  # that a picture of more than 8 bits must keep
-SAMPLE = 2000  # pixels of each class of each picture, for the range
+IGNORED = 255  # the class index of pixels that count neither in the loss nor in the metrics
+SAMPLE = 10_000  # pixels of each class of each picture, for the range
 
 
 @dataclass
@@ -39,6 +41,7 @@ class Facts:
     format: str
     pages: int
     orientation: int
+    levels: int = 256  # how many values it has, if they have more than 8 bits
 
     @property
     def deep(self) -> bool:
@@ -46,8 +49,14 @@ class Facts:
         return self.mode[0] in "IF" or "16" in self.mode
 
     @property
+    def depth(self) -> str:
+        """The kind of its values."""
+        return "floats" if self.mode[0] == "F" else "more than 8 bits" if self.deep else "8 bits"
+
+    @property
     def turned(self) -> bool:
-        return self.orientation > 1
+        """Whether its EXIF data turn it, and its size does not change: masks may be drawn on either."""
+        return self.orientation > 1 and (self.orientation < 5 or self.size[0] == self.size[1])
 
 
 def files_in(folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
@@ -78,9 +87,8 @@ def open_picture(path: Path) -> tuple[Image.Image, Facts]:
     try:
         with Image.open(path) as image:
             raw = raw_mode(image)
-            mode = raw if "16" in raw else image.mode
-            pages, turned = getattr(image, "n_frames", 1), image.getexif().get(0x112, 1)
-            facts = Facts(path, mode, image.size, image.format or "", pages, turned)
+            facts = Facts(path, raw if "16" in raw else image.mode, image.size, image.format or "", 1, 1)
+            facts.pages, facts.orientation = pages_of(image), image.getexif().get(0x112, 1)
             image.info["raw"] = raw
             return ImageOps.exif_transpose(image), facts
     except Exception as error:  # formats and damaged files raise many kinds of errors
@@ -93,77 +101,104 @@ def open_picture(path: Path) -> tuple[Image.Image, Facts]:
     raise ValueError(f"{path} cannot be read as an image: {reason}")
 
 
-def raw_mode(image: Image.Image) -> str:
+def raw_mode(image: Any) -> str:
     """The mode in the file, such as RGB;16B."""
     raw = image.tile[0][3] if image.tile else ""
-    return raw if isinstance(raw, str) else str(raw[0])
+    parts = [raw] if isinstance(raw, str) else [*raw]
+    # In PPM files the largest value follows; Pillow reduces colours to 8 bits.
+    deep = image.format == "PPM" and image.mode == "RGB" and isinstance(parts[-1], int) and parts[-1] > 255
+    return f"{parts[0]};16" if deep else str(parts[0])
+
+
+def pages_of(image: Any) -> int:
+    """The number of pages without smaller ones, which are previews, and without other images of a phone."""
+    if image.format in ("MPO", "HEIF") or getattr(image, "n_frames", 1) == 1:
+        return 1
+    sizes = [(image.seek(n), image.size)[1] for n in range(image.n_frames)]
+    image.seek(0)
+    return sum(min(size) >= min(sizes[0]) for size in sizes)
 
 
 def values_of(path: Path) -> tuple[np.ndarray, Facts]:
-    """The values of a picture: uint8 (H, W, 3), or (H, W[, 3]) of any kind if it has more than 8 bits."""
+    """The values of a picture: uint8 (H, W, 3), or (H, W[, 3]) of any kind if it has more than 8 bits.
+
+    Raises:
+        ValueError: If it cannot be read, has several pages, or Pillow does not read all of its bits.
+    """
     image, facts = open_picture(path)
-    if facts.pages > 1 and facts.format != "MPO":  # the second page of MPO is a preview or the other eye
-        raise ValueError(f"{path} must have one page, but has {facts.pages}: save the one to learn from.")
+    if facts.pages > 1:
+        raise ValueError(f"{path} must have one page, but has {facts.pages}: save the one to use.")
     if not facts.deep:
         return np.array(image.convert("RGB")), facts
     if image.mode[0] in "IF":
-        return np.asarray(image), facts
-    if facts.mode not in OTHER_BYTE:
-        raise ValueError(f"{path} has 16 bits in the mode {facts.mode}: save it as grey or RGB.")
-    with Image.open(path) as low:
-        tile, parts = low.tile[0], low.tile[0][3]
-        args = OTHER_BYTE[facts.mode]
-        low.tile = [(*tile[:3], args if isinstance(parts, str) else (args, *parts[1:]))]
-        low.load()
-        lower = ImageOps.exif_transpose(low)
-    return (np.array(image).astype(np.uint16) << 8 | np.array(lower))[..., :3], facts
+        values = np.asarray(image)
+    elif facts.mode in OTHER_BYTE:
+        with Image.open(path) as low:
+            tile: Any = low.tile[0]  # type: ignore[attr-defined]
+            args = OTHER_BYTE[facts.mode]
+            low.tile = [(*tile[:3], args if isinstance(tile[3], str) else (args, *tile[3][1:]))]  # type: ignore
+            low.load()
+            lower = ImageOps.exif_transpose(low)
+        values = (np.array(image).astype(np.uint16) << 8 | np.array(lower))[..., :3]
+    else:
+        raise ValueError(f"{path} has 16 bits in the mode {facts.mode}: save it as PNG or TIFF, grey or RGB.")
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise ValueError(f"{path} has values that are infinite or NaN.")
+    facts.levels = len(np.unique(values))
+    return values, facts
 
 
 def range_of(values: Sequence[np.ndarray], truths: Sequence[np.ndarray]) -> list[float]:
-    """The values that become black and white: the .5 and 99.5 percentiles of each class, and those between.
+    """The values that become black and white: from the lowest to the highest .5 and 99.5 percentile of a class.
 
     A hot pixel is outside; an object that is bright and small, whose pixels are a class, is not.
     """
     found: dict[int, list[np.ndarray]] = {}
     for picture, truth in zip(values, truths, strict=True):
-        for number in np.unique(truth):
-            pixels = picture[truth == number].ravel()
-            found.setdefault(int(number), []).append(pixels[:: 1 + len(pixels) // SAMPLE])
-    ends = [np.percentile(np.concatenate(pixels), (0.5, 99.5)) for pixels in found.values()]
-    low, high = min(end[0] for end in ends), max(end[1] for end in ends)
-    return [float(low), float(max(high, low + 1e-6))]
+        for number in np.unique(truth[truth != IGNORED]):
+            pixels = picture[truth == number]
+            found.setdefault(int(number), []).append(pixels[:: 1 + len(pixels) // SAMPLE].ravel())
+    every = [np.concatenate(pixels) for pixels in found.values()]
+    low = min(np.percentile(pixels, 0.5, method="higher") for pixels in every)  # also of few pixels not the
+    high = max(np.percentile(pixels, 99.5, method="lower") for pixels in every)  # very lowest and highest
+    return [float(low), float(high if high > low else low + 1)]
 
 
-def scaled(values: np.ndarray, ends: Sequence[float], path: Any = "the image") -> np.ndarray:
-    """Values of more than 8 bits as uint8 (H, W, 3): those of the range become 0 to 255.
-
-    Raises:
-        ValueError: If values are not finite, or fewer than 32 levels are left of more.
-    """
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise ValueError(f"{path} has values that are infinite or NaN.")
-    low, high = ends
-    levels = ((values.astype(np.float32) - low) * (255 / (high - low))).round().clip(0, 255).astype(np.uint8)
-    left = len(np.unique(levels))
-    if left < LEVELS and (before := len(np.unique(values))) >= LEVELS:
-        raise ValueError(
-            f"{path} keeps {left} of {before} levels: its values are {values.min():g} to {values.max():g}, "
-            f"while black is {low:g} and white {high:g}."
-        )
-    return levels if levels.ndim == 3 else np.stack([levels] * 3, -1)
+def scaled(values: np.ndarray, how: Mapping[str, Any]) -> np.ndarray:
+    """Values of more than 8 bits as uint8 (H, W, 3); see :func:`in_range`."""
+    levels = in_range(values, how)
+    return levels if levels.ndim == 3 else np.dstack([levels] * 3)
 
 
-def for_model(path: Path, how: dict[str, Any]) -> np.ndarray:
+def few_left(facts: Facts, picture: np.ndarray) -> str:
+    """What is wrong with a picture (uint8) of more than 8 bits that had 64 levels and keeps fewer than 32."""
+    left = len(np.unique(picture)) if facts.deep else 256
+    return f"{facts.path} keeps {left} of {facts.levels} levels" if left < 32 and facts.levels > 63 else ""
+
+
+def read_picture(path: Path, how: Mapping[str, Any]) -> np.ndarray:
     """A picture as a model with ``about.input`` learned it: uint8 (H, W, 3).
 
     Raises:
-        ValueError: If it cannot be read, or has a depth that the model has not learned.
+        ValueError: If it cannot be read, has a depth that the model has not learned, or would keep too few
+            of its levels.
     """
     values, facts = values_of(path)
-    ends = how.get("range") or ([0, how["white_level"]] if "white_level" in how else None)
-    if facts.deep != bool(ends):
-        learned = "more than 8 bits" if ends else "8 bits"
-        raise ValueError(
-            f"{path} has {'more than ' * facts.deep}8 bits, but the model learned from images of {learned}."
-        )
-    return scaled(values, ends, path) if facts.deep and ends else values
+    if not facts.deep:
+        if "range" in how:
+            raise ValueError(f"{path} has 8 bits, but the model learned from images of more.")
+        return values
+    if values.ndim == 3 and not {"range", "white_level"} & {*how}:
+        made = (values >> 8).astype(np.uint8)  # as Pillow converts colours
+    else:
+        try:
+            made = scaled(values, how)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+    if problem := few_left(facts, made):
+        low, high = values.min(), values.max()
+        if values.dtype.kind != "f":
+            low, high = min(low, 0), 2 ** int(high).bit_length() - 1
+        learned = "the model learned from {:g} to {:g}".format(*how.get("range", (0, 65535)))
+        raise ValueError(f"{problem}: {learned}. For its own values, pass --range {low:g} {high:g}.")
+    return made

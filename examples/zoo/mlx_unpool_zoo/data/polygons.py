@@ -255,7 +255,7 @@ def yolo(needed: dict[Path, Path], folder: Path, near: Sequence[Path]) -> Annota
         raise ValueError(f"{tables[0]} describes keypoints (kpt_shape), but polygons are needed.")
     entries = enumerate(read_table(tables[0]))
     names: dict[float, str] = {entry.get("label", n): plain(entry["name"]) for n, entry in entries}
-    found = Annotated(names=[*names.values()])
+    found = Annotated(names=[*names.values()], notes=[f"Classes: {tables[0]}."])
     for picture, path in needed.items():
         found.files[picture] = shapes = Shapes(path, draw_yolo)
         with naming(path):

@@ -18,8 +18,8 @@ from matplotlib import colormaps
 from PIL import ImageColor
 
 from ..pytorch import cut
+from .pictures import IGNORED
 
-IGNORED = 255  # the class index of pixels that count neither in the loss nor in the metrics
 # Files that are read if they lie beside the masks: of this program, labelme, CVAT, CamVid, Kaggle, Roboflow
 # and Supervisely.
 TABLES = ("classes.txt", "classes.csv", "classes.json", "class_names.txt", "labels.txt", "labelmap.txt")
