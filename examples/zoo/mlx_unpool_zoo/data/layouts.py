@@ -206,7 +206,7 @@ def found_in(source: Source, root: Path, ending: str | None, shared: bool) -> Fo
     near = [masks.parent, masks, root, *([root.parent] if splits_among([root]) else [])]
     table = next((base / name for base in near for name in TABLES if (base / name).exists()), None)
     if not has_drawn(source) and (shapes := shapes_of(images, masks, root)):
-        return Found(sorted(shapes.files.items()), shapes.names, notes=shapes.notes)
+        return Found(sorted(shapes.files.items()), shapes.names, shapes.table, shapes.notes)
     try:
         files = files_of(images, masks, ending, shared)
     except ValueError as error:

@@ -84,6 +84,7 @@ class Annotated:
 
     files: dict[Path, Shapes] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
+    table: Path | None = None
     notes: list[str] = field(default_factory=list)
     flat: Counter[str] = field(default_factory=Counter)  # shapes without an area, by kind
 
@@ -255,7 +256,7 @@ def yolo(needed: dict[Path, Path], folder: Path, near: Sequence[Path]) -> Annota
         raise ValueError(f"{tables[0]} describes keypoints (kpt_shape), but polygons are needed.")
     entries = enumerate(read_table(tables[0]))
     names: dict[float, str] = {entry.get("label", n): plain(entry["name"]) for n, entry in entries}
-    found = Annotated(names=[*names.values()], notes=[f"Classes: {tables[0]}."])
+    found = Annotated(names=[*names.values()], table=tables[0])
     for picture, path in needed.items():
         found.files[picture] = shapes = Shapes(path, draw_yolo)
         with naming(path):

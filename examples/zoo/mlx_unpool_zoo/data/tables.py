@@ -147,7 +147,7 @@ def parts_of(line: str) -> tuple[list[str], str, list[str]]:
         raise ValueError(f"{FORM}, but {line!r} has a colour by its name: write its red, green and blue.")
     first = re.match(rf"(?:{BETWEEN}*{NUMBER}(?={BETWEEN}|$))*{BETWEEN}*", line)
     rest = line[first.end() :] if first else line
-    last = re.search(rf"(?:{BETWEEN}+{NUMBER})+{BETWEEN}*$|[\s,;:|\"']*$", rest)
+    last = re.search(rf"(?!\))(?:{BETWEEN}+{NUMBER})+{BETWEEN}*$|[\s,;:|\"']*$", rest)
     parts = first.group() if first else "", last.group() if last else ""
     before, after = ([*map(str, chain(*map(numbers_in, re.findall(NUMBER, part))))] for part in parts)
     return before, rest[: last.start()] if last else rest, after
