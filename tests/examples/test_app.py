@@ -25,7 +25,7 @@ import pytest
 from helpers.masks import TURNED
 from helpers.programs import ROOT, call, environment, free_ports
 from helpers.small_models import randomised, small_model
-from mlx_unpool_zoo import app
+from mlx_unpool_zoo.commands import app
 from mlx_unpool_zoo.hair_colour import brightness_of, colour_of, table_of
 from PIL import Image
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -165,17 +165,15 @@ def test_wrong_questions_get_an_error_or_close_the_connection(hair, caplog):
     assert not caplog.records
 
 
-def test_problems_of_the_start_are_one_line(tmp_path, monkeypatch, capsys):
+def test_problems_of_the_start_are_one_line(tmp_path, monkeypatch):
     small_model("cerebnet")[0].save_pretrained(tmp_path / "slices")
     zoo.SegNet(2, [4], [1], inputs=1, dims=1).save_pretrained(tmp_path / "signals")
     small_model("enet")[0].save_pretrained(tmp_path / "enet")
 
     def check(said: str, *options: object) -> None:
-        monkeypatch.setattr(sys, "argv", ["app", *map(str, options), "--no-browser"])
-        assert app.main() == 1
-        out, errors = capsys.readouterr()
-        assert (len(errors.splitlines()), out) == (1, "")
-        assert re.search(said, errors)
+        result = call("app", *options, "--no-browser", status=1)
+        assert (len(result.stderr.splitlines()), result.stdout) == (1, "")
+        assert re.search(said, result.stderr)
 
     with socket.socket() as used:
         used.bind(("127.0.0.1", 0))
@@ -194,13 +192,13 @@ def test_problems_of_the_start_are_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     check("the weights 'hair' are not in .*, and downloads are switched off")
     monkeypatch.setitem(sys.modules, "websockets", None)
-    check(r"Not installed: websockets, .* pip install \"mlx-unpool\[app\]\"", tmp_path / "enet")
+    check(r"Not installed: websockets, .* pip install \"mlx-unpool\[app\] @ git", tmp_path / "enet")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_end_the_program_during_a_prediction(number, hair):
     (port,) = free_ports()
-    words = ["-m", "mlx_unpool_zoo.app", str(hair[2]), "--no-browser", "--port", str(port)]
+    words = ["-m", "mlx_unpool_zoo", "app", str(hair[2]), "--no-browser", "--port", str(port)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, *words], env=environment(), **pipes) as program:
         assert f"The page is at http://127.0.0.1:{port}." in program.stdout.readline()

@@ -232,7 +232,7 @@ def test_files_are_parsed_once(tmp_path, monkeypatch):
 
 TURN = Image.fromarray(photo())
 LINE, FAR = shape("car", [[1, 2], [3, 4]], "line"), shape("car", [[1, 1e9], [2, 2], [3, 9]])
-BRUSH = "task-1-annotation-2-by-3-tag-b-0"
+BRUSH = "masks/task-1-annotation-2-by-3-tag-b-0.png"
 RUNS = {"size": [12, 16], "counts": [3, 4]}
 TWICE = {"images/x/a.png": photo(), "images/y/a.png": photo(), "c.json": coco(SMALL)}
 KEYPOINTS = {"data.yaml": "kpt_shape: [17, 3]\nnames: [a]"}

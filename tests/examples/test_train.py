@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
@@ -12,18 +11,18 @@ import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-import train
-from common.drawing import overlaid
-from common.files import reserved
-from common.pictures import Pictures
-from common.training import weighted_cross_entropy
 from helpers.faults import contents
 from helpers.masks import BLOCKS, COLOURS, TRUTH, TURNED, write
 from helpers.programs import call
 from helpers.small_models import randomised, save_state, small_model
 from mlx.utils import tree_flatten
+from mlx_unpool_zoo.batches import Pictures
+from mlx_unpool_zoo.commands import train
+from mlx_unpool_zoo.commands.outputs import reserved
 from mlx_unpool_zoo.data import read
+from mlx_unpool_zoo.drawing import overlaid
 from mlx_unpool_zoo.enet import ENet
+from mlx_unpool_zoo.training import weighted_cross_entropy
 from PIL import Image
 
 ROOT = Path(__file__).parents[2]
@@ -49,29 +48,6 @@ def test_grey_masks_of_few_bits_have_their_numbers(bits, tmp_path):
     assert [entry["name"] for entry in data.classes] == ["0", "1", "2"]
     assert np.array_equal(data.pairs[0][1], TRUTH)
     assert data.pairs[0][1].dtype == np.uint8  # the masks of all pictures are in memory
-
-
-@pytest.mark.parametrize(
-    ("suffix", "kind", "largest", "white"),
-    [("png", np.uint16, 3000, 4096), ("tif", np.int32, 70, 128), ("tif", np.float32, 0.5, 1)],
-)
-def test_pictures_of_more_than_8_bits_have_one_white_level(suffix, kind, largest, white, tmp_path):
-    model = randomised(ENet(3))
-    path = write(tmp_path, {"a": BLOCKS, "b": BLOCKS}) / "images" / f"a.{suffix}"
-    path.with_suffix(".png").unlink()
-    image = Image.fromarray((BLOCKS * (largest / 2)).astype(kind))
-    image.save(path)
-    data = read([tmp_path], 256)["train"]
-    assert data.white_level == white
-    (picture, _), (other, _) = data.pairs
-    assert np.array_equal(picture, (np.array(image) * (255 / white)).round()[..., None].repeat(3, -1))
-    assert (other == (40, 250, 90)).all()  # 8 bits
-    model.about.input["white_level"] = white
-    assert np.array_equal(model.predict(image), model.predict(picture))
-    if kind == np.float32:
-        Image.fromarray(np.array(image) * np.float32(np.nan)).save(path)
-    with pytest.raises(ValueError, match=rf"a.{suffix}: the values of the image must be 0 to .* but are "):
-        read_folders([tmp_path], 256, like=replace(data, white_level=white / 4))
 
 
 def test_photographs_are_turned_and_reduced_with_their_masks(tmp_path):
@@ -210,27 +186,31 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
     report, model = json.loads((output / "metrics.json").read_text()), zoo.from_pretrained(folder)
     assert (model.config["decoder"], model.config["decoder_kernel"]) == ("skip", 5)
     assert f"validation mean IoU {report['validation']['miou']:.3f}, the best so far" in said.stdout
-    whole = read_folders([data], 256)
-    for name, pictures in (("validation", whole.divided()[1]), ("test", whole)):
-        assert pictures.metrics_of(model) == report[name]  # of the weights that were written
+    records = read([data], 256, others={"test": [data]}, divided=True)
+    for split in ("validation", "test"):
+        assert (
+            Pictures.of(records[split]).metrics_of(model) == report[split]
+        )  # of the weights that were written
     assert model.about.input["side"] == 256
 
     # A second run: fewer classes, separate validation pictures, half the size, 16 bits.
     other = write(tmp_path / "other", dict.fromkeys("ab", BLOCKS % 2))
     grey = Image.fromarray(BLOCKS.astype(np.uint16) * 400)
-    grey.save(other / "images" / "a.png")
+    for name in "ab":
+        grey.save(other / "images" / f"{name}.png")
     options = "--data", other, "--validation", other / "images", other / "masks", "--side", 12
     with pytest.warns(UserWarning, match="new random values: classifier"):
         said = call("train.py", "--smoke", "--model", folder, *options, "--output", tmp_path / "b").stdout
-    assert said.startswith("segnet: 2 images, 2 for validation, 2 classes (0, 1). In images of m")
-    assert "white is 1024.\n" in said
+    assert said.startswith("segnet: 2 images, 2 for validation, 2 classes (0, 1).\n")
+    assert "black is 0 and white 800.\n" in said
+    assert "Warning: 2 of 2 images for validation are also for training.\n" in said
     again = zoo.from_pretrained(tmp_path / "b" / "segnet")
     assert [entry["name"] for entry in again.about.classes] == ["0", "1"]
 
     # Larger pictures are reduced as in training; their label maps have the size of the pictures.
     drawing = tmp_path / "new" / "classes.png"
     call("predict.py", tmp_path / "b" / "segnet", other / "images", "--output", drawing)
-    (seen, _), _ = read_folders([other], 12, like=replace(read_folders([other], 12), white_level=1024)).pairs
+    (seen, _), _ = read([other], 12)["train"].pairs
     with Image.open(tmp_path / "new" / "classes-a.png") as labels:
         assert np.array_equal(labels, again.predict(seen).repeat(2, 0).repeat(2, 1))
         assert np.array_equal(labels, again.predict(grey))
@@ -320,7 +300,7 @@ def test_labelling_replaces_no_picture_and_needs_no_names_but_a_model_for_pictur
         assert np.array_equal(labels, model.predict(image))
     monkeypatch.chdir(tmp_path)
     call("predict.py", "m", pictures / "a.png")
-    assert {path.name for path in Path("demo").iterdir()} == {"classes.png", "classes-a.png"}
+    assert {path.name for path in Path("runs").iterdir()} == {"classes.png", "classes-a.png"}
     (pictures / "b.png").rename(pictures / "b-a.png")
     Path("linked.png").hardlink_to(pictures / "a.png")
     before = contents(tmp_path)

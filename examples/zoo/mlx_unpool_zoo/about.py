@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import reprlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, create_model
 from typing_extensions import NotRequired, TypedDict
 
-from .checkpoints import cut
+from .messages import cut
 
 Plane = Literal["axial", "coronal", "sagittal"]
 # Arguments of models are limited, because a file could ask for more modules than fit in memory.
@@ -80,6 +82,54 @@ class About(BaseModel):
             super().__setattr__(name, value)
         except ValidationError as error:
             raise ValueError(f"[About] {in_one_line(error)}") from None
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What is known about a network, whatever its weights.
+
+    Attributes:
+        paper, citation: For the model card: a line, and BibTeX.
+        input: The defaults of ``about.input``.
+        names_of: The repository on GitHub whose names of parameters are used.
+        notice: A warning for the model card, which programs print.
+        cpu_notice: The time and the memory of a prediction, if programs should say it.
+        modalities: For scans of a head, of which slices may be channels, their number; otherwise 0.
+        classes: Names and colours of the classes, by their number.
+        published_classes: The same, for weights of the authors.
+        without_effect: Entries of the authors' configurations that do not affect the model.
+    """
+
+    paper: str
+    citation: str
+    input: Any
+    names_of: str = ""
+    notice: str = ""
+    cpu_notice: str = ""
+    modalities: int = 0
+    classes: Mapping[int, list[Any]] = dataclasses.field(default_factory=dict)
+    published_classes: Mapping[int, list[Any]] = dataclasses.field(default_factory=dict)
+    without_effect: frozenset[str] = frozenset()
+
+
+@functools.cache
+def arguments_of(kind: Any) -> type[BaseModel]:
+    """What checks the arguments of a class, which its constructor annotates."""
+    hints = get_type_hints(kind.__init__, include_extras=True)
+    fields: Any = {name: (hint, ...) for name, hint in hints.items() if name != "return"}
+    return create_model(kind.__name__, __config__=ConfigDict(strict=True), **fields)
+
+
+def checked(kind: type, variables: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a class among the local variables of its constructor.
+
+    Raises:
+        ValueError: If one is not as annotated, with the names of the class and the argument.
+    """
+    try:
+        return dict(arguments_of(kind).model_validate(variables))
+    except ValidationError as error:
+        raise ValueError(f"[{kind.__name__}] {in_one_line(error)}") from None
 
 
 class ConfigFile(BaseModel):

@@ -20,9 +20,9 @@ from PIL import Image
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
-from .about import CITATIONS, About, Size
+from .about import CITATIONS, Facts, Size
+from .messages import cut
 from .model import Model
-from .pytorch import cut
 
 SIDE = 512  # of the inputs of the published weights, whatever the shape of the photograph
 HAIR: list[Any] = [{"name": "background", "colour": [0, 0, 0]}, {"name": "hair", "colour": [170, 70, 200]}]
@@ -127,20 +127,20 @@ class HairSegmenter(Model):
     """
 
     model_type: ClassVar[str] = "hair"
-    citation: ClassVar[str] = CITATIONS["tkachenka2019hair"]
-    default_about: ClassVar[About] = About(
+    facts: ClassVar[Facts] = Facts(
         paper="Tkachenka et al., Real-time hair segmentation on mobile GPUs, arXiv:1907.06740 (2019)",
+        citation=CITATIONS["tkachenka2019hair"],
         input={
             "planes": 4,
             "size": "multiples of 32; 512 x 512 as published",
             "multiple_of": 32,
             "normalisation": {"scale": 1 / 255, "mean": [0.0] * 4, "std": [1.0] * 4},
         },
+        classes={2: HAIR},
     )
-    class_tables: ClassVar[Mapping[int, list[Any]]] = {2: HAIR}
 
     def __init__(self, num_classes: Size = 2) -> None:
-        super().__init__()
+        super().__init__(locals())
         self.takes(4, pictures=3)
         # Modules and their layers are in the order in which TensorFlow numbers them.
         first, second = nn.Conv2d(4, 8, 2, stride=2), nn.Conv2d(8, 32, 2, stride=2)

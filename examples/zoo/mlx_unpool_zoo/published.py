@@ -69,7 +69,7 @@ def published_folder(name: str, kind: Any, cache_dir: str | Path | None, local_f
         model.about.licence_link = entry.licence_link
         model.save_pretrained(folder)
         said = f"{name}: from {entry.source}, {entry.licence} ({entry.licence_link})"
-        print(said, model.notice, sep=". " * bool(model.notice), file=sys.stderr)
+        print(said, model.facts.notice, sep=". " * bool(model.facts.notice), file=sys.stderr)
     return folder
 
 

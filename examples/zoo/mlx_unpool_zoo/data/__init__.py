@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 from tqdm import tqdm
 
 from ..classes import CAMVID
-from ..pictures import reduced
-from ..pytorch import cut
+from ..inputs import enlarged, reduced
+from ..messages import cut
 from .layouts import Found, find
 from .masks import Mask, read_mask, thresholded
 from .meaning import Meaning, meaning_of
@@ -165,37 +164,54 @@ def read_split(
     ends: Sequence[float] | None,
 ) -> Record:
     """Read the files of a split, which have the meaning and the range of the record ``like``."""
-    facts, masks, values = [], [], []
+    facts: list[Facts] = []
+    masks: list[Mask] = []
+    pictures: list[np.ndarray] = []
     for path, mask_path in tqdm(files.files, f"Reading {split}", unit="image", leave=False, disable=None):
-        picture, said = values_of(path)
-        check_depth(said, like.facts[0] if like else facts[0] if facts else said, ends)
-        mask = read_mask(mask_path, files.names or (), picture.shape[1::-1], threshold)
-        check_size(mask, picture, said)
-        picture = shrunk(picture, side)
-        masks.append(replace(mask, places=nearest(mask.places, picture.shape)))
+        values, said = values_of(path)
         facts.append(said)
-        values.append(picture)
+        check_depth(said, like.facts[0] if like else facts[0], ends)
+        mask = read_mask(mask_path, files.names or (), values.shape[1::-1], threshold)
+        check_size(mask, values, said)
+        scale = max(1, min(values.shape[:2]) / side)
+        shape = (*(round(n / scale) for n in values.shape[:2]), 3)
+        # The range needs values of the file, not means of several.
+        pictures.append(enlarged(values, values.shape, shape) if said.deep else reduced(values, side))
+        masks.append(replace(mask, places=enlarged(mask.places, values.shape, shape)))
     masks = thresholded(masks) if threshold else masks
     meaning = like.meaning if like else meaning_of(masks, table)
     truths = [meaning.truth(mask) for mask in masks]
     if all((truth == IGNORED).all() for truth in truths):
         raise ValueError(f"every pixel of the images for {split} is ignored.")
+    found = None
     if facts[0].deep:
-        found = like.ends if like else [*map(float, ends)] if ends else range_of(values, truths)
-        values = [scaled(picture, {"range": found}) for picture in values]
-        if problems := [*filter(None, map(few_left, facts, values))]:
-            few = f"{len(problems)} of {len(facts)} images keep too few levels: {problems[0]}, for example, of its"
-            few += " values between black, {:g}, and white, {:g}. Pass --range LOW HIGH.".format(*found)
-            if 2 * len(problems) >= len(facts):
-                raise ValueError(few)
-            files.notes.append(few)
-    else:
-        found = None
-    return Record(split, facts, masks, meaning, found, [*zip(values, truths)], files.names, files.notes)
+        found = like.ends if like else [*map(float, ends or range_of(pictures, truths))]
+        pictures = in_range_of(found, facts, side, files.notes)
+    return Record(split, facts, masks, meaning, found, [*zip(pictures, truths)], files.names, files.notes)
+
+
+def in_range_of(ends: Any, facts: Sequence[Facts], side: int, notes: list[str]) -> list[np.ndarray]:
+    """Images of more than 8 bits as uint8, of which ``ends`` are 0 and 255.
+
+    Raises:
+        ValueError: If half of the images keep too few levels; fewer are a line of the ``notes``.
+    """
+    pictures, problems = [], []
+    for each in facts:
+        picture = scaled(values_of(each.path)[0], {"range": ends})
+        problems += filter(None, [few_left(each, picture)])
+        pictures.append(reduced(picture, side))
+    if problems:
+        few = f"{len(problems)} of {len(facts)} images keep too few levels: {problems[0]}, for example, "
+        few += "between black, {:g}, and white, {:g}. Pass --range LOW HIGH.".format(*ends)
+        if 2 * len(problems) >= len(facts):
+            raise ValueError(few)
+        notes.append(few)
+    return pictures
 
 
 def check_depth(facts: Facts, first: Facts, ends: Sequence[float] | None) -> None:
-    """Raise ValueError if an image has another depth than the first one, or 8 bits although a range is given."""
+    """Raise ValueError if an image has another depth than the first one, or a range is given for 8 bits."""
     if facts.depth != first.depth:
         raise ValueError(
             f"{facts.path} has {facts.depth}, but {first.path} has {first.depth}: save them alike."
@@ -213,21 +229,3 @@ def check_size(mask: Mask, picture: np.ndarray, facts: Facts) -> None:
             f"{mask.path} must have the size of its image (rotated as in its EXIF data), {upright}, but has "
             f"{size}{stored}."
         )
-
-
-def shrunk(picture: np.ndarray, side: int) -> np.ndarray:
-    """A picture whose shorter side is at most ``side``."""
-    if picture.dtype == np.uint8 or min(picture.shape[:2]) <= side:
-        return reduced(picture, side)
-    size = [round(n / (min(picture.shape[:2]) / side)) for n in picture.shape[1::-1]]
-    planes = picture.astype(np.float32).reshape(*picture.shape[:2], -1)
-    made = np.stack([np.asarray(Image.fromarray(p).resize(size)) for p in np.moveaxis(planes, -1, 0)], -1)
-    made = made.clip(picture.min(), picture.max())  # bicubic sums overshoot
-    return made if picture.ndim == 3 else made[..., 0]
-
-
-def nearest(places: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Places (H, W) scaled to the shape of a picture."""
-    height, width, *_ = shape
-    numbers = Image.fromarray(places.astype(np.int32)).resize((width, height), Image.Resampling.NEAREST)
-    return np.array(numbers).astype(np.uint16)

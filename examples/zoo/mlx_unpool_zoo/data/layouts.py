@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +15,14 @@ from .polygons import Shapes, coco_splits, foreign_in, read_json, shapes_file, s
 from .tables import TABLES
 
 IMAGES = ("images", "image", "imgs", "img", "img_dir", "jpegimages", "leftimg8bit")
-MASKS = ("masks", "mask", "masks_machine", "segmentationclasspng", "segmentationclass", "annotations")
+MASKS: tuple[str, ...] = (
+    "masks",
+    "mask",
+    "masks_machine",
+    "segmentationclasspng",
+    "segmentationclass",
+    "annotations",
+)
 MASKS += ("gtfine", "labels", "ann_dir")
 BESIDE = ("annot", "_labels", "_masks")  # the masks of train/ in CamVid, in Kaggle's copy and others
 WAYS = "It must have images/ and masks/, train/ and val/ with these, images and masks, or polygons (labelme, "
@@ -124,7 +132,7 @@ LAYOUTS = [files_of_coco, folders_of_splits, folders_of_images_and_masks, one_fo
 
 
 def in_pair(images: Path, masks: Path) -> Sources:
-    """The splits in a folder of images and one of masks: all is for training, or both have the same folders."""
+    """The splits in a folder of images and one of masks: their subfolders, or all is for training."""
     inside = [*folders_in(images).values()]
     parts, labels = splits_among(inside), splits_among(folders_in(masks).values())
     if not parts.keys() - {"train"}:  # a class may be called "train"
@@ -148,9 +156,9 @@ def splits_among(paths: Iterable[Path]) -> dict[str, Path]:
     """The paths whose names mean a split, such as train, Train, train2017 or train_images."""
     found: dict[str, Path] = {}
     for path in sorted(paths):
-        if split := SPLITS.get(re.sub(r"\d{4}$|_images$", "", path.stem.lower())):
-            if found.setdefault(split, path) != path:
-                raise ValueError(f"{found[split]} and {path.name} are both for {split}: pass one as --data.")
+        split = SPLITS.get(re.sub(r"\d{4}$|_images$", "", path.stem.lower()))
+        if split and found.setdefault(split, path) != path:
+            raise ValueError(f"{found[split]} and {path.name} are both for {split}: pass one as --data.")
     return {split: found[split] for split in dict.fromkeys(SPLITS.values()) if split in found}
 
 
@@ -195,7 +203,7 @@ def has_drawn(source: Source) -> bool:
     if only:
         return not {*only.read_text().split()}.isdisjoint(names)
     lossy = len(files_in(masks)) > len(names) > 0
-    return lossy or any(b.startswith(a) and not b[len(a)].isdigit() for a, b in zip(names, names[1:]))
+    return lossy or any(b.startswith(a) and not b[len(a)].isdigit() for a, b in pairwise(names))
 
 
 def found_in(source: Source, root: Path, ending: str | None, shared: bool) -> Found:
@@ -273,7 +281,7 @@ def files_of(
 
 def names_in(folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:
     """The files of a folder, or of its subfolders if it has none, by name without suffix."""
-    files, found = files_in(folder, suffixes), {}
+    files, found = files_in(folder, suffixes), dict[str, Path]()
     for inside in () if files else sorted(folder.iterdir()):
         if inside.is_dir() and inside.name[0] != ".":
             files += files_in(inside, suffixes)

@@ -15,8 +15,8 @@ from .polygons import Shapes
 from .tables import IGNORED
 
 RARE = 0.02  # the share of the pixels below which a value may be that of smoothed edges
-# The share of such pixels that are between a smaller and a larger one: .5 or more in 22 kinds of smoothed masks
-# and in photographs, .2 or less in 22 kinds of right ones; 1 for layers of one pixel, if they are not numbered.
+# The share of such pixels that are between a smaller and a larger one: .5 or more in 22 kinds of smoothed
+# masks and in photographs, .2 or less in 22 kinds of right ones (not numbered layers of one pixel: 1).
 BETWEEN = 0.3
 LOSSY = ("JPEG", "MPO", "JPEG2000", "HEIF", "AVIF", "WEBP")
 MOST = 4096  # values in a mask
@@ -125,11 +125,11 @@ def check_edges(masks: list[Mask], known: set[int]) -> None:
     if some > 0.5 * whole:
         raise ValueError(f"{first.path} seems to be {PHOTOGRAPH}; the masks have {len(pixels)} values.")
     common = " and ".join(text_of(pair) for pair, _ in pixels.most_common(2))
-    binary = BINARY if sum(count >= RARE * whole for count in pixels.values()) < 3 else ""
+    several = coloured(masks) or sum(count >= RARE * whole for count in pixels.values()) > 2
     raise ValueError(
-        f"{first.path}: {SMOOTHED}{binary if not coloured(masks) else ''}. Of {len(pixels)} values, {len(rare)} "
-        f"are rare ({some / whole:.1%} of the pixels) and lie between others, such as {common}. Values that a "
-        "table of classes lists are not questioned."
+        f"{first.path}: {SMOOTHED}{'' if several else BINARY}. Of {len(pixels)} values, {len(rare)} are rare "
+        f"({some / whole:.1%} of the pixels) and between others, such as {common}. If they are classes, list "
+        "them in a table."
     )
 
 
@@ -173,7 +173,7 @@ def load(path: Path, lossy: bool = False) -> tuple[np.ndarray, np.ndarray | None
     )
     if (facts.format in LOSSY or "jpeg" in compression) and not lossy:
         raise ValueError(
-            f"{path} must be PNG: {facts.format} with loss changes the numbers of classes at edges. If the masks "
+            f"{path} must be PNG: {facts.format} with loss changes the numbers of classes at edges. If masks "
             "are black and white, pass --threshold."
         )
     if facts.pages > 1:

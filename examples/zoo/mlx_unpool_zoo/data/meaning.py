@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..pytorch import cut
+from ..messages import cut
 from .masks import GREY, NONE, Mask, as_numbers, check_edges, coloured, text_of, total
 from .tables import IGNORED, completed, is_ignored
 
@@ -47,8 +47,8 @@ class Meaning:
         if unknown := [text_of(p) for p, value in zip(mask.pairs, values) if value not in known]:
             names = cut([entry["name"] for entry in self.classes])
             raise ValueError(
-                f"{mask.path} has values without a class: {cut(unknown)}. Classes: {names}. If the training masks "
-                "have too few of them to show it, list all classes in a table."
+                f"{mask.path} has values without a class: {cut(unknown)}. Classes: {names}. If no training mask "
+                "has these, list all classes in a table."
             )
         return np.array([known[value] for value in values], np.uint8)
 
@@ -174,7 +174,7 @@ def shades_of(table: Table) -> list[int]:
 
 
 def positions(table: Table, numbers: set[int]) -> list[int]:
-    """Positions in the table; 255 for "void" at a position that masks do not have, the last of VOC's names."""
+    """Positions in the table; 255 for "void" if no mask has its position: the last of VOC's names."""
     void = [is_ignored(entry) and IGNORED in numbers and n not in numbers for n, entry in enumerate(table)]
     return [IGNORED if is_void else n for n, is_void in enumerate(void)]
 
@@ -196,8 +196,8 @@ def check_first(counts: Counts, absent: list[str], table: Table) -> None:
     if missing and (table[0]["name"] in missing or mostly_0(counts)):
         share = f"{counts_of(counts)[0] / counts.total():.1%} of the pixels are 0"
         raise ValueError(
-            f"no mask has {' and '.join(missing)}, and {share}, so it is not clear whether 0 is {table[0]['name']}: "
-            f"put 'background' or 'void' first if it is not, or give every name its number ('0 {table[0]['name']}')."
+            f"no mask has {' and '.join(missing)}, and {share}: it is not clear whether 0 is {table[0]['name']}. "
+            f"Put 'background' or 'void' first, or give every name its number, such as '0 {table[0]['name']}'."
         )
 
 
@@ -251,7 +251,7 @@ def check_kinds(masks: list[Mask], counts: Counts, table: Table) -> None:
     if numbered and (path := coloured(masks)):
         raise ValueError(f"{numbered} has numbers, but {path} has colours.")
     if len(counts) == 1:
-        black = "all masks are black: " * ([*counts][0][0] == 0)
+        black = "all masks are black: " * (next(iter(counts))[0] == 0)
         raise ValueError(f"{black}every pixel of the masks is {text_of(*counts)}, so they show nothing.")
     if (largest := max(number for number, _ in counts)) > 65535:
         raise ValueError(f"masks must have numbers from 0 to 65535, but have {largest}.")
@@ -260,8 +260,8 @@ def check_kinds(masks: list[Mask], counts: Counts, table: Table) -> None:
     ]
     if several and not labels_of(table) and not {colour for _, colour in counts} <= {*shades_of(table)}:
         raise ValueError(
-            f"the palettes of the masks differ: number {several[0]} has several colours. Pass --classes with the "
-            "number, or with the colour, of each class."
+            f"the palettes of the masks differ: number {several[0]} has several colours. Pass --classes with "
+            "the number, or with the colour, of each class."
         )
 
 
@@ -273,8 +273,8 @@ def unexplained(masks: list[Mask], counts: Counts, table: Table) -> str:
         return "the masks have colours, but the table of classes has none."
     if not in_colours and not labels and not agrees(counts, shades):
         return (
-            "a number has another colour in the palettes of the masks than at its position in the table. Give the "
-            "table numbers, or only names."
+            "a number has another colour in the palettes of the masks than at its position in the table. Give "
+            "the table numbers, or only names."
         )
     known = {*shades} if in_colours else {*(labels or range(n)), IGNORED}
     missing = [(pair, pixels) for pair, pixels in counts.most_common() if pair[in_colours] not in known]

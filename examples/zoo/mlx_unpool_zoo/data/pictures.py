@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from ..pictures import in_range
+from ..inputs import in_range
 
 with contextlib.suppress(ImportError):  # reads HEIC files
     from pi_heif import register_heif_opener
@@ -149,7 +149,7 @@ def values_of(path: Path) -> tuple[np.ndarray, Facts]:
 
 
 def range_of(values: Sequence[np.ndarray], truths: Sequence[np.ndarray]) -> list[float]:
-    """The values that become black and white: from the lowest to the highest .5 and 99.5 percentile of a class.
+    """The values that become black and white: the lowest .5 and the highest 99.5 percentile of all classes.
 
     A hot pixel is outside; an object that is bright and small, whose pixels are a class, is not.
     """

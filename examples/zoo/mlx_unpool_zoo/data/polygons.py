@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
-from ..pytorch import cut
+from ..messages import cut
 from .pictures import SPLITS, files_in, pictures_in
 from .tables import IGNORED, TABLES, read_table
 

@@ -17,7 +17,7 @@ import yaml
 from matplotlib import colormaps
 from PIL import ImageColor
 
-from ..pytorch import cut
+from ..messages import cut
 from .pictures import IGNORED
 
 # Files that are read if they lie beside the masks: of this program, labelme, CVAT, CamVid, Kaggle, Roboflow

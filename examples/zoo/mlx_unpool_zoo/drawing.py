@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
@@ -13,9 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 
-from common.files import write_file
+from .files import write_file
 
-matplotlib.use("Agg")
 GREY = "#7a7a7a"  # readable on light and dark pages
 
 
@@ -89,9 +86,8 @@ PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".tiff", ".pdf", ".svg")
 
 
 def save(figure: Figure, path: Path, dpi: int = 100) -> None:
-    """Save and close a figure. It is transparent with grey text, so it suits light and dark pages."""
+    """Save a figure. It is transparent with grey text, so it suits light and dark pages."""
     for words in figure.findobj(Text):
         words.set_color(GREY)
     kind = path.suffix[1:].lower()
     write_file(path, lambda file: figure.savefig(file, dpi=dpi, transparent=True, format=kind))
-    plt.close(figure)

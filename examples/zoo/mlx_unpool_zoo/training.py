@@ -27,7 +27,8 @@ import mlx.optimizers as optim
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
 from tqdm import tqdm
 
-from common.files import load_arrays, save_arrays, write_file
+from .about import naming
+from .files import load_arrays, save_arrays, write_file
 
 LOG = ("step", "loss", "learning_rate", "validation_miou")  # the last is nan except at checkpoints
 
@@ -313,7 +314,8 @@ def load_checkpoint(
     """
     if not path.exists():
         raise ValueError(f"There is nothing to resume: {path} does not exist.")
-    state, metadata = load_arrays(path)
+    with naming(path):
+        state, metadata = load_arrays(path)
     if "settings" not in metadata:
         raise ValueError(f"{path} is not a checkpoint of a training run.")
     saved = json.loads(metadata["settings"])

@@ -1,10 +1,10 @@
 """Label the pixels of images, draw each beside a map of its classes, and save its label map.
 
-    python examples/predict.py demo/train/enet street.png --output classes.png
-    python examples/predict.py demo/train/enet folder --output labels/all.png     all images of a folder
-    python examples/predict.py relaynet scan.png                                  published weights
+    python -m mlx_unpool_zoo predict runs/train/enet street.png --output classes.png
+    python -m mlx_unpool_zoo predict runs/train/enet folder --output labels/all.png     all images of a folder
+    python -m mlx_unpool_zoo predict relaynet scan.png                                  published weights
 
-The model is a folder written by train.py or by the converter, or the name of published weights ("hair",
+The model is a folder written by the commands train or convert, or the name of published weights ("hair",
 "relaynet"), which the first run downloads. Images may have any size. The label map of street.png is
 classes-street.png. Its pixels are labels, the numbers of the masks with which the model was trained, or, if
 the model has none, class indices (positions in the model's list of classes). Its palette has their colours;
@@ -14,21 +14,22 @@ the exit status is 1.
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from common.command_line import extra, run_program
+import mlx.core as mx
+import numpy as np
+from PIL import Image
+from tqdm import tqdm
 
-with extra("examples"):
-    import mlx.core as mx
-    import mlx_unpool_zoo as zoo
-    import numpy as np
-    from common.drawing import PICTURE_SUFFIXES, draw_rows, overlaid
-    from common.files import check_inputs, check_output_file, replacing
-    from mlx_unpool_zoo.data.pictures import files_in, read_picture
-    from mlx_unpool_zoo.data.tables import palette
-    from mlx_unpool_zoo.pytorch import cut
-    from PIL import Image
-    from tqdm import tqdm
+import mlx_unpool_zoo as zoo
+
+from ..data.pictures import files_in, read_picture
+from ..data.tables import palette
+from ..drawing import PICTURE_SUFFIXES, draw_rows, overlaid
+from ..files import replacing
+from ..messages import cut
+from .outputs import check_inputs, check_output_file
 
 ROWS = 20  # of the picture
 
@@ -36,8 +37,8 @@ ROWS = 20  # of the picture
 def model_of(path: Path) -> zoo.Model:
     """A model that labels pictures, with names and colours for its classes."""
     model = zoo.from_pretrained(path)
-    channels, dims = model._pictures, model._inputs[1]
-    if channels not in (1, 3) or dims != 2 or model.medical:
+    channels, dims = model.picture_channels, model.dims
+    if channels not in (1, 3) or dims != 2 or model.facts.modalities:
         raise ValueError(
             f"{path} does not segment images: it is a {model.model_type}, {dims}-D, for {channels} channels. "
             "For scans of a head see brain_segment.py."
@@ -74,25 +75,28 @@ def labels_of(classes: list) -> np.ndarray:
     return numbers.astype(np.uint8 if numbers.max() < 256 else np.uint16)
 
 
-def main() -> int:
-    """Run the program and return the exit status."""
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command and return the exit status."""
     form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    name = "python -m mlx_unpool_zoo predict"
+    parser = argparse.ArgumentParser(name, description=__doc__, formatter_class=form)
     parser.add_argument("model", type=Path, help="folder of a model, or hair or relaynet")
     parser.add_argument("images", type=Path, nargs="+", help="images that Pillow reads, or folders")
-    default = Path("demo/classes.png")
+    default = Path("runs/classes.png")
     parser.add_argument("--output", type=Path, default=default, help=f"figure to write (default: {default})")
     side = "reduce images to this shorter side (default: as in training, if the model stores it)"
     parser.add_argument("--side", type=int, help=side)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     if arguments.side is not None and arguments.side < 8:
         parser.error("--side must be 8 or more")
     output = arguments.output
     check_output_file("--output", output, PICTURE_SUFFIXES)
     pictures = pictures_of(arguments.images, output)
     model = model_of(arguments.model)
-    slow = model.cpu_notice * (mx.default_device() == mx.cpu)
-    print(*filter(None, (model.notice, slow)), sep="\n", end="\n" * bool(model.notice), flush=True)
+    slow = model.facts.cpu_notice * (mx.default_device() == mx.cpu)
+    print(
+        *filter(None, (model.facts.notice, slow)), sep="\n", end="\n" * bool(model.facts.notice), flush=True
+    )
     classes = model.about.classes
     if arguments.side:
         model.about.input["side"] = arguments.side
@@ -134,7 +138,3 @@ def main() -> int:
         summary = f"{len(failed)} of {len(pictures)} images were not labelled."
         print(*failed, summary, sep="\n", file=sys.stderr)
     return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    run_program(main)

@@ -1,7 +1,7 @@
 """Try a model in a web page: on photographs, or live with a camera.
 
-    python -m mlx_unpool_zoo.app                  recolours hair, with MediaPipe's network
-    python -m mlx_unpool_zoo.app demo/train/enet  draws the classes of any model that segments pictures
+    python -m mlx_unpool_zoo app                  recolours hair, with MediaPipe's network
+    python -m mlx_unpool_zoo.app runs/train/enet  draws the classes of any model that segments pictures
 
 The first run with the hair network downloads its weights (0.8 MB, Apache-2.0) from Google. The page is
 available on this computer only. Pictures are neither saved nor sent elsewhere. Ctrl-C ends the program.
@@ -17,9 +17,9 @@ import json
 import logging
 import os
 import signal
-import sys
 import time
 import webbrowser
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from importlib.resources import files
@@ -34,7 +34,8 @@ from pydantic import BaseModel, Field, ValidationError
 
 import mlx_unpool_zoo as zoo
 
-from .hair_colour import COLOURS, brightness_of, colour_of, table_of
+from ..hair_colour import COLOURS, brightness_of, colour_of, table_of
+from .command_line import INSTALL
 
 if TYPE_CHECKING:
     from websockets.asyncio.server import Server, ServerConnection
@@ -159,10 +160,10 @@ class Page:
         self.worker = ThreadPoolExecutor(1)
         hair = self.view is Hair
         options: dict[str, Any] = {"side": SIDE, "colours": COLOURS if hair else {}}
-        options |= {"classes": [] if hair else model.about.classes, "portrait": not model.notice}
+        options |= {"classes": [] if hair else model.about.classes, "portrait": not model.facts.notice}
         texts = {
             "title": "Another colour of hair" if hair else f"Classes of {Path(path).name}",
-            "paper": " ".join(filter(None, (model.about.paper, model.notice, model.cpu_notice))),
+            "paper": " ".join(filter(None, (model.about.paper, model.facts.notice, model.facts.cpu_notice))),
             "device": str(mx.device_info().get("device_name", "CPU")),
             "options": json.dumps(options),
         }
@@ -237,34 +238,26 @@ async def run(page: Page, port: int | None, browser: bool) -> None:
     print(f"The page is at {address}. Ctrl-C ends the program.", flush=True)
     if browser:
         webbrowser.open(address)
-    # Ctrl-C ends the process at once, also while the model runs: there is nothing to save.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Signals end the process at once, also while the model runs: there is nothing to save.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     await server.serve_forever()
 
 
-def main() -> int:
-    """Run the program and return the exit status."""
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command and return the exit status."""
     form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    name = "python -m mlx_unpool_zoo app"
+    parser = argparse.ArgumentParser(name, description=__doc__, formatter_class=form)
     help = "folder of a model, or name of a published one (default: hair)"
     parser.add_argument("model", nargs="?", default="hair", help=help)
     parser.add_argument("--port", type=int, help=f"default: the first that is free from {PORTS[0]}")
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
-    arguments = parser.parse_args()
-    try:
-        if not find_spec("websockets"):
-            raise ValueError('Not installed: websockets, of the extra [app]: pip install "mlx-unpool[app]"')
-        if arguments.port is not None and not 0 < arguments.port < 65536:
-            raise ValueError(f"--port must be 1 to 65535, but got {arguments.port}.")
-        page = Page(zoo.from_pretrained(arguments.model), arguments.model)
-        asyncio.run(run(page, arguments.port, not arguments.no_browser))
-    except (ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    arguments = parser.parse_args(words)
+    if not find_spec("websockets"):
+        raise ValueError(f"Not installed: websockets, of the extra [app]: {INSTALL.format('app')}")
+    if arguments.port is not None and not 0 < arguments.port < 65536:
+        raise ValueError(f"--port must be 1 to 65535, but got {arguments.port}.")
+    page = Page(zoo.from_pretrained(arguments.model), arguments.model)
+    asyncio.run(run(page, arguments.port, not arguments.no_browser))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

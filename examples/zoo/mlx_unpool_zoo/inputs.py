@@ -14,7 +14,7 @@ import numpy as np
 from mlx.utils import tree_map
 from PIL import Image
 
-from .checkpoints import cut
+from .messages import cut
 
 AXES = {1: "L", 2: "H, W", 3: "D, H, W"}
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
-from mlx_unpool_zoo import Model
-from mlx_unpool_zoo.data import Record
-from mlx_unpool_zoo.data.tables import IGNORED, is_ignored
-from mlx_unpool_zoo.metrics import boundary_f_score, confusion_matrix, iou
+
+from .data import Record
+from .data.tables import IGNORED, is_ignored
+from .metrics import boundary_f_score, confusion_matrix, iou
+from .model import Model
 
 
 @dataclass
