@@ -202,7 +202,7 @@ def test_what_has_no_effect_is_counted(tmp_path):
         f"Shapes in {name} of images that it does not list, which are not used: 1.",
         f"Images that {name} does not list, which are not used: 1.",
         "Shapes without an area are not drawn: 2 box, 1 line.",
-        "1 of 2 images, such as b.png, have no shapes: they are background.",
+        "1 of 2 images, such as b.png, are background without shapes.",
     ]
 
 
@@ -210,7 +210,7 @@ def test_an_image_without_a_text_of_yolo_is_background(tmp_path):
     put(tmp_path, YOLO | {"images/a.png": photo(), "images/b.png": photo(), "labels/a.txt": BOTH})
     record = read([tmp_path], 256)["train"]
     assert not record.pairs[1][1].any()
-    assert "1 of 2 images, such as b.png, have no shapes: they are background." in record.notes
+    assert "1 of 2 images, such as b.png, are background without shapes." in record.notes
 
 
 def test_masks_count_where_there_are_polygons_too(tmp_path):
@@ -266,7 +266,7 @@ WRONG = [
     ({"c.json": coco({"segmentation": RUNS})}, "the run lengths of a shape do not fill the picture."),
     (
         {"c.json": coco({"segmentation": RUNS | {"size": [16, 12]}})},
-        "must have the size [12, 16], but have [16",
+        "run lengths must be for [12, 16] pixels, not [16",
     ),
     ({"c.json": coco(SMALL, images=[{"id": 7, "file_name": "b.png"}])}, "its images are not in "),
     ({"c.json": coco(SMALL), "d.json": coco(SMALL)}, "d.json are both files of COCO: keep one."),
@@ -285,10 +285,7 @@ WRONG = [
         "data.yaml describes keypoints (kpt_shape), but polygons are needed.",
     ),
     ({"p.json": [{"id": 1, "annotations": []}]}, "p.json has Label Studio's JSON, which is not read: export"),
-    (
-        {"masks/task-1-annotation-2-by-3-tag-b-0.png": photo()},
-        "has brush PNGs of Label Studio, one per label",
-    ),
+    ({"images/c.png": photo(), BRUSH: photo()}, "has brush PNGs of Label Studio, one per label"),
     ({"a.xml": "<?xml?>\n<annotations><image/>"}, "export it as COCO 1.0 or Segmentation mask 1.1."),
 ]
 
@@ -305,7 +302,5 @@ def test_what_is_not_understood_is_named(files, said, tmp_path):
 
 def test_pycocotools_is_named_where_it_is_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pycocotools", None)
-    with pytest.raises(
-        ValueError, match=r"c\.json: its shapes need pycocotools: pip install pycocotools, or "
-    ):
+    with pytest.raises(ValueError, match=r"c\.json: needs pycocotools: pip install pycocotools, or "):
         read([put(tmp_path, {"images/a.png": photo(), "c.json": coco(SMALL)})], 256)
