@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers.masks import BLOCKS, COLOURS, write
 from mlx_unpool_zoo.data import read
-from mlx_unpool_zoo.data.tables import palette, read_table, table_of
+from mlx_unpool_zoo.data.tables import completed, palette, read_table
 
 TWO = [("road", None, [128, 64, 128]), ("traffic light", None, [250, 170, 30])]
 NUMBERED = [("road", 1, [128, 64, 128]), ("traffic light", 5, [250, 170, 30])]
@@ -59,7 +59,7 @@ def test_tables_of_other_tools(text, classes, tmp_path):
         path.write_bytes(encoded)
         assert [(c["name"], c.get("label"), c.get("colour")) for c in read_table(path)] == classes
     path.write_bytes(text.replace("\n", "\r").encode())
-    assert [c["name"] for c in table_of(path)] == [name for name, _, _ in classes]
+    assert [c["name"] for c in completed(read_table(path))] == [name for name, _, _ in classes]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,8 @@ def test_classes_without_colours_get_distinct_ones(tmp_path):
     assert all(len({*map(tuple, palette(count))}) == count for count in range(255))
     (tmp_path / "names").write_text("\n".join(f"class {n}" for n in range(150)))
     voc = {0: [0, 0, 0], 1: [128, 0, 0], 20: [0, 64, 128]}
-    assert {n: table_of(tmp_path / "names")[n]["colour"] for n in voc} == voc
+    table = completed(read_table(tmp_path / "names"))
+    assert {n: table[n]["colour"] for n in voc} == voc
 
 
 def test_a_table_in_the_folder_of_masks_is_read(tmp_path):

@@ -11,7 +11,7 @@ import re
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +28,12 @@ COCO, LABELME = {"images", "annotations", "categories"}, {"imagePath", "shapes"}
 YOLO = r"\s*-?[\d.]+([ \t]+[\d.e+-]+){4,}\s"  # a line
 # Other tools: how names of their files end, what these contain, the tool, and what to export instead.
 FOREIGN = [
-    (
-        "*.json",
-        r'\s*\[\s*\{(?s:.*)"(annotations|completions|polygonlabels|brushlabels)"',
-        "Label Studio's JSON",
-        "COCO",
-    ),
+    ("*.json", r"\s*\[\s*\{", "a list in JSON as of Label Studio", "COCO"),
     ("task-*-annotation-*.png", "", "brush PNGs of Label Studio, one per label", "COCO"),
     ("*.xml", "(?s:.*)<annotations?>", "XML as of CVAT", "COCO 1.0 or Segmentation mask 1.1"),
     ("*.json", '(?s:.*)"(_via_|regions)', "JSON of VIA", "COCO"),
     ("*.json", '(?s:.*)"objects": *\\[', "JSON of Supervisely", "masks (masks_machine) or COCO"),
 ]
-Pixels = tuple[int, int]  # width and height
-Draw = Callable[[Image.Image, list[tuple[int, Any]]], None]
 
 
 @dataclass
@@ -51,14 +44,14 @@ class Shapes:
     """
 
     file: Path
-    draw: Draw
+    draw: Callable[[Image.Image, list[tuple[int, Any]]], None]
     size: tuple[Any, Any] = (None, None)  # in the file
     shapes: list[tuple[str, Any]] = field(default_factory=list)
 
     def __str__(self) -> str:
         return str(self.file)
 
-    def drawn(self, names: Sequence[str], size: Pixels) -> np.ndarray:
+    def drawn(self, names: Sequence[str], size: tuple[int, int]) -> np.ndarray:
         """The position of the class of each pixel in ``names``, the background first: uint8 (H, W).
 
         Raises:
@@ -70,9 +63,7 @@ class Shapes:
                 hint = "; if its EXIF data turn it, save it without them" * (self.size == size[::-1])
                 raise ValueError(f"its shapes are for a picture of {self.size}, but that has {size}{hint}.")
             if unknown := [name for name, _ in self.shapes if name not in numbers]:
-                raise ValueError(
-                    f"the class {unknown[0]} is not in the training split, which has {cut(names)}."
-                )
+                raise ValueError(f"the training split has no class {unknown[0]}, but {cut(names)}.")
             canvas = Image.new("L", size)
             self.draw(canvas, [(numbers[name], shape) for name, shape in self.shapes])
         return np.array(canvas)
@@ -106,9 +97,7 @@ def shapes_of(images: Path, masks: Path, root: Path) -> Found | None:
         raise ValueError(f"{alone[0]} has shapes, but there is no image for it in {images}.")
     found = form(needed, folder, [images.parent, folder.parent, folder, root, root.parent])
     if others and form is labelme:
-        found.notes.append(
-            f"Files that are not of labelme, such as {others[0]}, are not used: {len(others)}."
-        )
+        found.notes.append(f"Files that are not of labelme, and are not used: {cut([*map(str, others)])}.")
     return found
 
 
@@ -122,9 +111,7 @@ def found_with(
         raise ValueError(f"{files[empty[0]]} has no polygons, only shapes without area: {listed}.")
     lines = [f"Shapes without an area are not drawn: {listed}."] * bool(listed)
     if empty:
-        lines.append(
-            f"{len(empty)} of {count} images, such as {empty[0].name}, are background without shapes."
-        )
+        lines.append(f"{len(empty)} of {count} images, such as {empty[0].name}, have only background.")
     names = ["background", *(name for name in dict.fromkeys(names) if name not in ("background", VOID))]
     if len(names) >= IGNORED:
         raise ValueError(f"shapes must have at most {IGNORED - 2} classes, but have {len(names) - 1}.")
@@ -134,16 +121,15 @@ def found_with(
 def labelme(needed: dict[Path, Path], folder: Path, _: Sequence[Path]) -> Found:
     """The shapes in a.json for a.jpg. Shapes cover those before them."""
     if alone := [picture for picture, path in needed.items() if not path.exists()]:
-        raise ValueError(
-            f"{len(alone)} of {len(needed)} images have no shapes: {alone[0]}, for example, needs "
-            f"{needed[alone[0]].name} in {folder} (labelme saves it also without shapes)."
-        )
+        share = f"{len(alone)} of {len(needed)} images have no file of labelme"
+        raise ValueError(f"{share}: {alone[0]}, for example, needs {needed[alone[0]].name} in {folder}.")
     files, flat = {}, Counter[str]()
     for picture, path in needed.items():
         with naming(path):
             data = read_json(path)
-            size = data.get("imageWidth"), data.get("imageHeight")
-            files[picture] = shapes = Shapes(path, draw_labelme, size)
+            files[picture] = shapes = Shapes(
+                path, draw_labelme, (data.get("imageWidth"), data.get("imageHeight"))
+            )
             for shape in data["shapes"]:
                 kind, name, count = shape.get("shape_type"), plain(shape["label"]), len(shape["points"])
                 if kind not in (*POLYGONS, "rectangle", "circle", "mask") or (kind in POLYGONS and count < 3):
@@ -180,11 +166,8 @@ def coco(path: Path, images: Path) -> Found:
     with naming(path):
         data, listed = read_json(path), {}
         for each in data["images"]:
-            size, place = (
-                (each.get("width"), each.get("height")),
-                placed(each["file_name"], path, images, by_name),
-            )
-            listed[each["id"]] = shapes = Shapes(path, draw_coco, size)
+            place = placed(each["file_name"], path, images, by_name)
+            listed[each["id"]] = shapes = Shapes(path, draw_coco, (each.get("width"), each.get("height")))
             count["Images that {} lists, but are missing"] += not place
             if place and files.setdefault(place, shapes) is not shapes:
                 raise ValueError(f"it lists {place.name} twice.")
@@ -267,21 +250,21 @@ def yolo(needed: dict[Path, Path], folder: Path, near: Sequence[Path]) -> Found:
                 else:
                     flat["box"] += 1
     found = found_with(files, [*names.values()], flat)
-    return replace(found, table=table)
+    found.table = table
+    return found
 
 
 def draw_yolo(canvas: Image.Image, shapes: list[tuple[int, Any]]) -> None:
     """Draw polygons whose points are parts of the width and height, as those of COCO."""
     scaled = []
     for number, shape in shapes:
-        points = points_of(shape, (1, 1))
-        if points.min() < -0.01 or points.max() > 1.01:
+        if not -0.01 < min(shape) <= max(shape) < 1.01:
             raise ValueError("points must be in parts of the size (0 to 1), not in pixels.")
-        scaled.append((number, [(points * canvas.size).ravel().tolist()]))
+        scaled.append((number, [(points_of(shape, canvas.size) * canvas.size).ravel().tolist()]))
     draw_coco(canvas, scaled)
 
 
-def points_of(values: Any, size: Pixels) -> np.ndarray:
+def points_of(values: Any, size: tuple[int, int]) -> np.ndarray:
     """Points (N, 2) from numbers in a file."""
     numbers = np.array(values, float).ravel()
     if numbers.size % 2:
