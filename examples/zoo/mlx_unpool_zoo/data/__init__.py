@@ -129,13 +129,17 @@ def read(
     train.table = classes or train.table
     table = read_table(train.table) if train.table else None
     if train.names:
+        if classes or threshold:
+            raise ValueError(f"--{'classes' if classes else 'threshold'} is for masks, not for polygons.")
         table = [{"name": name, "label": n} for n, name in enumerate(train.names)]
         table.append({"name": "void", "label": IGNORED})
     if not table and isinstance(mask := train.files[0][1], Path) and mask.parent.name == "trainannot":
         table = CAMVID
     found: dict[str, Record] = {}
     for split, files in splits.items():
-        files.names, files.table = files.names and train.names, None if found else train.table
+        if bool(files.names) != bool(train.names):
+            raise ValueError(f"the images for {split} must have masks or polygons as those for training.")
+        files.names, files.table = train.names, None if found else train.table
         found[split] = read_split(split, files, side, table, found.get("train"), threshold, ends)
     return found
 

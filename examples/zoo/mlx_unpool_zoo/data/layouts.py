@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from .pictures import LOSSLESS, SPLITS, SUFFIXES, files_in, folders_in, pictures_in
-from .polygons import Shapes, coco_splits, foreign_in, read_json, shapes_file, shapes_of
+from .polygons import Found, Shapes, coco_splits, foreign_in, read_json, shapes_file, shapes_of
 from .tables import TABLES
 
 IMAGES = ("images", "image", "imgs", "img", "img_dir", "jpegimages", "leftimg8bit")
@@ -28,16 +27,6 @@ BESIDE = ("annot", "_labels", "_masks")  # the masks of train/ in CamVid, in Kag
 WAYS = "It must have images/ and masks/, train/ and val/ with these, images and masks, or polygons (labelme, "
 WAYS += "COCO, YOLO). Otherwise pass each split, --data A/train --validation A/val, or two folders, --data "
 WAYS += "IMAGES MASKS."
-
-
-@dataclass
-class Found:
-    """The files of one split: an image with the file, or the shapes, of its mask."""
-
-    files: list[tuple[Path, Path | Shapes]]
-    names: list[str] | None = None  # of the classes, from files of polygons
-    table: Path | None = None
-    notes: list[str] = field(default_factory=list)
 
 
 class Source(NamedTuple):
@@ -213,8 +202,8 @@ def found_in(source: Source, root: Path, ending: str | None, shared: bool) -> Fo
         raise ValueError(f"{images} has no masks. {foreign_in(root) or WAYS}")
     near = [masks.parent, masks, root, *([root.parent] if splits_among([root]) else [])]
     table = next((base / name for base in near for name in TABLES if (base / name).exists()), None)
-    if not has_drawn(source) and (shapes := shapes_of(images, masks, root)):
-        return Found(sorted(shapes.files.items()), shapes.names, notes=shapes.notes)
+    if not has_drawn(source) and (found := shapes_of(images, masks, root)):
+        return found
     try:
         files = files_of(images, masks, ending, shared)
     except ValueError as error:
