@@ -96,6 +96,16 @@ def test_images_and_masks_in_one_folder(tmp_path):
         find([tmp_path / "png_mask.png"])
 
 
+def test_a_number_that_starts_another_makes_no_mask(tmp_path):
+    """The test split has m1.png and m11.png; m1_mask.png would be a mask."""
+    for name in ("train/m1", "train/m1_mask", "train/m11", "train/m11_mask", "test/m1", "test/m11"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.png").touch()
+    found = find([tmp_path])
+    assert [mask.name for _, mask in found["train"].files] == ["m1_mask.png", "m11_mask.png"]
+    assert [*found] == ["train"]
+
+
 # Values of masks.
 
 
