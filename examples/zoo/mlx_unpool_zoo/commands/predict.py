@@ -121,8 +121,8 @@ def main(words: Sequence[str] | None = None) -> int:
     output = arguments.output
     pictures = pictures_of(arguments.images, output)
     model = model_of(arguments.model)
-    options = {"side": arguments.side, "range": arguments.range}
-    model.about.input.update({name: value for name, value in options.items() if value})
+    how: Any = model.about.input
+    how |= {name: value for name in ("side", "range") if (value := getattr(arguments, name))}
     slow = model.facts.cpu_notice * (mx.default_device() == mx.cpu)
     print(
         *filter(None, (model.facts.notice, slow)), sep="\n", end="\n" * bool(model.facts.notice), flush=True
