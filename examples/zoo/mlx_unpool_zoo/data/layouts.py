@@ -70,6 +70,10 @@ def find(folders: Sequence[Path], ending: str | None = None) -> dict[str, Found]
     found = {split: found_in(source, root, ending, shared) for split, source in used.items()}
     read_json.cache_clear()
     notes = [f"{split} has no masks, and is not used." for split in sources if split not in used]
+    known = {str(path) for each in sources.values() for path in each[:2] if path}
+    for name, path in folders_in(root).items() if len(folders) == 1 and root not in map(Path, known) else ():
+        if not any(f"{each}/".startswith(f"{path}/") for each in known) and pictures_in(path):
+            notes.append(f"{name} has pictures, and is not used.")
     if len(used) > 1:
         does = {"train": "trains", "validation": "validates", "test": "is the test at the end"}
         notes.insert(0, ", ".join(f"{each.where()} {does[s]}" for s, each in used.items()) + ".")
@@ -128,15 +132,18 @@ def in_pair(images: Path, masks: Path) -> Sources:
         return {"train": Source(images, masks)}
     sources = {s: Source(part, labels.get(s) if labels else masks) for s, part in parts.items()}
     if "train" not in parts or len(parts) < len(inside) or files_in(images):
-        others = ", ".join(path.name for path in inside)
-        raise ValueError(f"{images} has {others}, of which some may be splits. {command(sources)}")
+        names = ", ".join(path.name for path in inside)
+        for path in inside if "train" not in parts else ():
+            if path not in parts.values():  # what --data names is for training, whatever it is called
+                sources = {"train": Source(path, folders_in(masks).get(path.name.lower()))} | sources
+        raise ValueError(f"{images} has {names}, of which some may be splits. {command(sources)}")
     return sources
 
 
 def command(sources: Sources) -> str:
     """Which options name the splits."""
-    train = sources.get("train", Source(Path("A"), Path("B")))
-    options = {"--data": train} | {f"--{split}": each for split, each in sources.items() if split != "train"}
+    first = "train" if "train" in sources else next(iter(sources))
+    options = {"--data": sources[first]} | {f"--{s}": each for s, each in sources.items() if s != first}
     words = [" ".join(map(str, dict.fromkeys([o, *filter(None, s[:2])]))) for o, s in options.items()]
     return f"Pass the folders of each split: {' '.join(words)}."
 
