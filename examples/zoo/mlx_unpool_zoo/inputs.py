@@ -175,7 +175,7 @@ def array_of(images: Any, mode: str, how: Mapping[str, Any] = {}) -> np.ndarray:
             raise ValueError(
                 f"'images' must have more than 8 bits, as those of the training, but got a Pillow image of "
                 f"mode {images.mode}. For colours of 16 bits, of which Pillow keeps 8, pass an array: "
-                "mlx_unpool_zoo.data.pictures.read_picture(path, model.about.input)."
+                "mlx_unpool_zoo.data.pictures.read_picture(path, model)."
             )
         elif any("16" in str(tile[3]) for tile in getattr(images, "tile", ())):
             warnings.warn("Pillow keeps 8 of the 16 bits of the colours of this image.", stacklevel=5)

@@ -34,6 +34,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 import mlx_unpool_zoo as zoo
 
+from ..classes import not_drawn
 from ..hair_colour import COLOURS, brightness_of, colour_of, table_of
 from ..messages import pip_install
 
@@ -112,11 +113,16 @@ def view_of(model: zoo.Model, path: str) -> type[Hair] | type[Classes]:
     """The kind of page for a model; gives its classes names and colours if it has none.
 
     Raises:
-        ValueError: If the model does not segment colour or grey pictures into at most 256 classes.
+        ValueError: If the model does not segment colour or grey pictures of 8 bits into at most 256 classes.
     """
     count = model.config.get("num_classes", 0)
     if isinstance(model, zoo.HairSegmenter) and count == 2 and not model.about.input.get("side"):
         return Hair
+    if not {"range", "white_level"}.isdisjoint(model.about.input):
+        use = f"use python -m mlx_unpool_zoo predict {path} IMAGE"
+        raise ValueError(
+            f"{path} learned from images of more than 8 bits, of which a browser shows 8: {use}."
+        )
     try:
         if model.config.get("dims", 2) != 2:
             raise ValueError(f"it has {model.config['dims']} dimensions.")
@@ -160,6 +166,7 @@ class Page:
         self.worker = ThreadPoolExecutor(1)
         hair = self.view is Hair
         options: dict[str, Any] = {"side": SIDE, "colours": COLOURS if hair else {}}
+        options["notDrawn"] = None if hair else not_drawn(model.about.classes)
         options |= {"classes": [] if hair else model.about.classes, "portrait": not model.facts.notice}
         texts = {
             "title": "Another colour of hair" if hair else f"Classes of {Path(path).name}",

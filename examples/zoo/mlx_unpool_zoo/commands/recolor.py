@@ -24,10 +24,9 @@ from tqdm import tqdm
 
 import mlx_unpool_zoo as zoo
 
-from ..data.pictures import open_picture
+from ..data.pictures import open_picture, read_picture
 from ..files import replacing
 from ..hair_colour import COLOURS, brightness_of, colour_of, recoloured, table_of
-from ..inputs import array_of
 from .outputs import check_inputs, check_output_file
 
 PHOTOGRAPHS = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff")  # that are written
@@ -60,7 +59,7 @@ def outputs_of(paths: list[Path], output: Path) -> dict[Path, Path]:
 def recolour_photograph(model: zoo.HairSegmenter, path: Path, target: Path, colour: np.ndarray) -> str:
     """Write a photograph with another colour of the hair, and return a line about it."""
     image, _ = open_picture(path)
-    picture, start = array_of(image, "RGB"), time.perf_counter()
+    picture, start = read_picture(path, model), time.perf_counter()
     mask = model.mask(picture)
     seconds, brightness = time.perf_counter() - start, brightness_of(picture, mask)
     if brightness is None:

@@ -62,7 +62,7 @@ async function look(picture, source, frame) { // ask about a picture, and show i
 }
 
 const palette = isHair ? null : options.classes.map((entry) => entry.colour);
-const choices = () => ({ palette, strength: settings.strength.value / 100, maskOnly: settings.mask.checked });
+const choices = () => ({ palette, notDrawn: options.notDrawn, strength: settings.strength.value / 100, maskOnly: settings.mask.checked });
 
 async function draw(picture) {
   const { answer, shown, element } = picture, chosen = choices(), wanted = colour;

@@ -82,7 +82,7 @@ function neighbours(length, other) {
 }
 
 // A picture with other colours of its hair, as `recoloured` in hair_colour.py, or with the colours of its classes.
-function coloured(picture, { mask, width, height, table }, { palette, strength, maskOnly }) {
+function coloured(picture, { mask, width, height, table }, { palette, notDrawn, strength, maskOnly }) {
   const drawn = context(picture.width, picture.height), line = new Float32Array(width + 1);
   const [lefts, rights] = neighbours(picture.width, width), [aboves, belows] = neighbours(picture.height, height);
   for (const [y, { data }] of strips(picture)) {
@@ -97,7 +97,7 @@ function coloured(picture, { mask, width, height, table }, { palette, strength, 
         const left = lefts[x], share = palette ? Math.round(rights[x]) : rights[x];
         const value = (1 - share) * line[left] + share * line[left + 1];
         const likely = palette ? 2 / 3 : Math.min(1, (value / 255 - 0.3) / 0.5), part = maskOnly ? 1 : 0.9 * strength * likely;
-        if (part <= 0 || !(palette || table || maskOnly)) continue;
+        if (part <= 0 || !(palette || table || maskOnly) || (value === notDrawn && !maskOnly)) continue;
         const grey = Math.floor((299 * data[i] + 587 * data[i + 1] + 114 * data[i + 2]) / 1000);
         const colours = palette ? palette[value] : maskOnly ? [value, value, value] : table[grey];
         for (let c = 0; c < 3; c++) data[i + c] += part * (colours[c] - data[i + c]);
