@@ -52,12 +52,16 @@ class Model(nn.Module):
 
     model_type: ClassVar[str]
     facts: ClassVar[Facts]
+    __signature__: ClassVar[inspect.Signature]
 
     config: dict[str, Any]
     about: About
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        # That of the constructor; Sphinx would show that of __new__.
+        init = inspect.signature(cls.__init__)
+        cls.__signature__ = init.replace(parameters=[*init.parameters.values()][1:])
         if "model_type" in vars(cls):
             MODELS[cls.model_type] = cls
 
