@@ -50,6 +50,9 @@ def batch_of(
         how: ``about.input`` of the model.
     """
     values = array_of(images, "RGB" if channels == 3 else "L", how)
+    is_grey = dims == 2 and (channels == 1 or modalities)
+    if is_grey and values.ndim > 2 and values.shape[-1] in {3, 4} - {channels}:
+        values = grey(values, kind)
     if channels == 1 and values.shape[-1:] != (1,):
         values = values[..., None]
     elif modalities and values.ndim in (3, 4) and values.shape[-1] != channels:
@@ -73,6 +76,17 @@ def batch_of(
     types = ", of uint8 (0 to 255) or floating-point numbers (0 to 1)" * (dims == 2)
     problem += '. Pass a Pillow image, or its .convert("RGB")' * (dims == 2 and channels == 3)
     raise ValueError(f"[{kind}] 'images' must be {shapes}{types}, but got {problem}.")
+
+
+def grey(values: np.ndarray, kind: str) -> np.ndarray:
+    """Pictures (..., 3) or (..., 4), whose channels must be equal and opaque, with one channel."""
+    opaque = 255 if values.dtype == np.uint8 else 1
+    if (values[..., :3] == values[..., :1]).all() and (values[..., 3:] == opaque).all():
+        return values[..., 0]
+    raise ValueError(
+        f"[{kind}] 'images' must be grey, but got colours or transparency and the shape {values.shape}. Pass "
+        "values[..., None] if these are slices, or .convert('L') of a Pillow image."
+    )
 
 
 def normalised(values: np.ndarray, dims: int, multiple: int, how: Any) -> np.ndarray:

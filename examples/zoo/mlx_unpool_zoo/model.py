@@ -431,7 +431,7 @@ def from_pytorch(model_type: str, state_dict: Mapping[str, Any], **options: Any)
 def published_folder(name: str, cache: Path, local_files_only: bool) -> Path:
     """The folder of a model in a cache. Published weights are downloaded and converted at the first call."""
     entry = PUBLISHED[name]
-    folder = cache / f"{name}-{entry.sha256[:8]}-{mlx_unpool.__version__}"
+    folder = cache / f"{name}-{mlx_unpool.__version__}-{entry.sha256[:8]}"
     if not (folder / saving.WEIGHTS).is_file():
         model = from_pytorch(
             name, read_checkpoint(downloaded(name, PUBLISHED[name], cache, local_files_only))
