@@ -341,7 +341,7 @@ def test_photographs_of_every_kind_are_shown_upright(hair, open_page, tmp_path):
 def test_the_camera_is_shown_live_and_ends_with_its_tab(hair, open_page):
     page = open_page(hair[1])
     page.get_by_role("tab", name="Camera").click()
-    page.get_by_text("ms per frame, of which").wait_for()
+    page.get_by_text("frames per second, ").wait_for()
     page.locator("[name=strength]").fill("0")
     same = "f => f.querySelector('.before').toDataURL() === f.querySelector('.after').toDataURL()"
     live, seen = page.locator("#camera figure"), set()
@@ -429,3 +429,14 @@ def test_a_malicious_page_in_the_same_browser_reaches_nothing(hair, browser, tmp
         server.shutdown()
         thread.join()
     assert reached == [10, []]
+
+
+@pytest.mark.external
+def test_the_keyboard_reaches_and_leaves_the_tabs(hair, open_page):
+    page = open_page(hair[1])
+    page.get_by_role("tab", name="Photographs").click()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    assert page.get_by_role("tab", name="Camera").get_attribute("aria-selected") == "true"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.name") == "colour"

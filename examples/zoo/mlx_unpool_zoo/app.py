@@ -18,6 +18,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 import webbrowser
 from concurrent.futures import ThreadPoolExecutor
@@ -161,7 +162,7 @@ class Page:
         options: dict[str, Any] = {"side": SIDE, "colours": COLOURS if hair else {}}
         options |= {"classes": [] if hair else model.about.classes, "portrait": not model.notice}
         texts = {
-            "title": "Another colour of hair" if hair else f"Classes of {Path(path).name}",
+            "title": "Try another hair colour" if hair else f"Classes of {Path(path).name}",
             "paper": " ".join(filter(None, (model.about.paper, model.notice, model.cpu_notice))),
             "device": str(mx.device_info().get("device_name", "CPU")),
             "options": json.dumps(options),
@@ -236,7 +237,8 @@ async def run(page: Page, port: int | None, browser: bool) -> None:
     address = f"http://{page.hosts[0]}"
     print(f"The page is at {address}. Ctrl-C ends the program.", flush=True)
     if browser:
-        webbrowser.open(address)
+        # It waits for a browser of the terminal, which waits for the page.
+        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
     # Ctrl-C ends the process at once, also while the model runs: there is nothing to save.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     await server.serve_forever()

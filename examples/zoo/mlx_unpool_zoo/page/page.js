@@ -5,7 +5,7 @@
 const options = JSON.parse(document.body.dataset.options), isHair = !options.classes.length;
 const find = (selector, inside = document) => inside.querySelector(selector);
 const settings = find("#settings"), say = (text) => (find("#message").textContent = text);
-const newWorker = () => new Worker("pictures.js"), drawer = newWorker();
+const newWorker = () => new Worker("pictures.js"), reader = newWorker(), drawer = newWorker();
 const milliseconds = (seconds) => `${(1000 * seconds).toFixed(0)} ms`;
 let colour = options.colours.copper;
 
@@ -43,7 +43,11 @@ const pictures = new Set();
 
 function figure(place, name) {
   const element = find("#figure").content.cloneNode(true).firstElementChild, picture = { element, name };
-  find(".compare input", element).oninput = ({ target }) => element.style.setProperty("--split", `${target.value}%`);
+  find(".compare input", element).oninput = ({ target }) => {
+    element.style.setProperty("--split", `${target.value}%`);
+    element.classList.remove("seen"); // ends the animation
+    target.ariaValueText = `${100 - target.value} % after`;
+  };
   find(".name", element).textContent = name;
   find(".remove", element).onclick = () => remove(picture);
   find(".download", element).onclick = () => download(picture).catch((error) => say(`${name}: ${error.message}`));
@@ -51,14 +55,26 @@ function figure(place, name) {
   return picture;
 }
 
+// A picture before its result, so that the page does not jump.
+function preview({ element }, bitmap) {
+  element.style.setProperty("--columns", bitmap.width);
+  element.style.setProperty("--rows", bitmap.height);
+  const canvas = Object.assign(find(".before", element), { width: bitmap.width, height: bitmap.height });
+  canvas.getContext("2d").drawImage(bitmap, 0, 0);
+  element.classList.add("seen");
+}
+
 const remove = (picture) => (pictures.delete(picture), picture.element.remove());
 
 async function look(picture, source, frame) { // ask about a picture, and show it with the answer
-  const asked = colour, { shown, ...sent } = await call(drawer, "read", source, isHair, options.side, 1600);
+  const asked = colour, { shown, ...sent } = await call(reader, "read", source, isHair, options.side, 1600, frame !== undefined);
+  if (picture.element.matches(".busy:not(.seen)")) preview(picture, shown);
   const answer = await ask({ colour: asked, frame }, sent);
+  await picture.drawing; // of the frame before, which was drawn while the network ran
   picture.shown?.close();
-  await draw(Object.assign(picture, { source, shown, answer, colour: asked, drawn: "" }));
-  pictures.add(picture);
+  pictures.add(Object.assign(picture, { source, shown, answer, colour: asked, drawn: "" }));
+  picture.drawing = draw(picture);
+  picture.drawing.catch(() => {}); // whoever awaits it gets the error
 }
 
 const palette = isHair ? null : options.classes.map((entry) => entry.colour);
@@ -109,7 +125,7 @@ async function download({ element, name, source, answer }) {
   try {
     const blob = await call(worker, "save", source, type, answer, choices());
     link.href = URL.createObjectURL(blob);
-    link.download = `${name.replace(/\.[^.]*$/, "") || "camera"}-${isHair ? "hair" : "classes"}.${blob.type.slice(6)}`;
+    link.download = `${name.replace(/\.[^.]*$/, "") || "camera"}-${isHair ? "hair" : "classes"}.${blob.type.slice(6).replace("jpeg", "jpg")}`;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
   } finally {
@@ -125,7 +141,9 @@ const UNREAD = `This browser cannot read it. For HEIC and TIFF files use ${COMMA
 async function add(file, name) {
   const picture = figure(find(".drop"), name);
   try { // a copy of the file, which may change or disappear
+    if (/^(video|audio)\//.test(file.type) || file.size > 2 ** 29) throw Error("It is not a photograph, or too large.");
     await look(picture, new Blob([await file.arrayBuffer()], { type: file.type }));
+    await picture.drawing;
     if (!picture.element.isConnected) return remove(picture);
     describe(picture, milliseconds(picture.answer.seconds));
     await renew();
@@ -176,16 +194,21 @@ function stop() {
   find("#start").textContent = "Start the camera";
 }
 
+function shot() { // for hair the square in the middle: the network gets squares, and was trained on people who fill them
+  const { videoWidth: width, videoHeight: height } = video, side = Math.min(width, height);
+  return isHair ? createImageBitmap(video, (width - side) / 2, (height - side) / 2, side, side) : createImageBitmap(video);
+}
+
 async function frames(own) {
   const times = [performance.now()];
   for (let frame = 0; attempt === own; frame++) {
     await new Promise(requestAnimationFrame); // not while the tab is hidden
     const before = live.source;
-    await look(live, await createImageBitmap(video), frame);
+    await look(live, await shot(), frame);
     before?.close();
     times.push(performance.now());
     const few = times.slice(-21), mean = (few.at(-1) - few[0]) / (few.length - 1) / 1000;
-    describe(live, `${milliseconds(mean)} per frame, of which ${milliseconds(live.answer.seconds)} in the network`);
+    describe(live, `${(1 / mean).toFixed(mean > 0.1 ? 1 : 0)} frames per second, ${milliseconds(live.answer.seconds)} in the network`);
   }
 }
 
@@ -208,7 +231,7 @@ function choose(input) {
 
 for (const tab of tabs) {
   tab.onclick = () => select(tab);
-  tab.onkeydown = ({ key }) => /^Arrow(Left|Right)$/.test(key) && tabs[1 - tabs.indexOf(tab)].focus();
+  tab.onkeydown = ({ key }) => { if (/^Arrow(Left|Right)$/.test(key)) tabs[1 - tabs.indexOf(tab)].focus(); }; // false would cancel the key
 }
 find("#start").onclick = () => (attempt ? stop() : start());
 find("#files").onchange = ({ target }) => addAll(target.files).then(() => (target.value = ""));

@@ -15,9 +15,9 @@ onmessage = async ({ data: [name, source, ...values], ports: [port] }) => {
 };
 
 // What the model gets of a picture, at most `sent` x `sent` pixels, and the picture of at most `shown` x `shown`.
-function read(picture, isHair, sent, shown) {
+function read(picture, isHair, sent, shown, isFrame) {
   const isLarge = isHair && Math.min(picture.width, picture.height) > SIDE;
-  const { data, width, height } = isLarge ? stretched(picture) : [...strips(reduced(picture, sent), Infinity)][0][1];
+  const { data, width, height } = isLarge ? (isFrame ? scaled : stretched)(picture) : [...strips(reduced(picture, sent), Infinity)][0][1];
   return { data, width, height, shown: reduced(picture, shown).transferToImageBitmap() };
 }
 
@@ -41,6 +41,12 @@ function* strips(picture, most = STRIP) {
     strip.drawImage(picture, 0, -y);
     yield [y, strip.getImageData(0, 0, width, Math.min(rows, height - y))];
   }
+}
+
+function scaled(picture) { // the same, faster and less exactly: for frames of a camera
+  const drawn = Object.assign(context(SIDE, SIDE), { imageSmoothingQuality: "medium" });
+  drawn.drawImage(picture, 0, 0, SIDE, SIDE);
+  return drawn.getImageData(0, 0, SIDE, SIDE);
 }
 
 // A larger picture with 512 x 512 pixels, each the mean of its area, as `stretched` in hair.py.
