@@ -25,7 +25,8 @@ with extra("examples"):
     import numpy as np
     from common.files import check_inputs, check_output_file, replacing
     from common.images import read_image
-    from mlx_unpool_zoo.hair_colour import COLOURS, brightness_of, colour_of, recoloured, table_of
+    from mlx_unpool_zoo.hair import squares_of
+    from mlx_unpool_zoo.hair_colour import COLOURS, brightness_of, colour_of, hint_of, recoloured, table_of
     from mlx_unpool_zoo.pictures import array_of
     from PIL import Image
     from tqdm import tqdm
@@ -59,17 +60,45 @@ def outputs_of(paths: list[Path], output: Path | None) -> dict[Path, Path]:
 
 def recolour_photograph(model: zoo.HairSegmenter, path: Path, target: Path, colour: np.ndarray) -> str:
     """Write a photograph with another colour of the hair, and return a line about it."""
-    image = read_image(path)
-    picture, start = array_of(image, "RGB"), time.perf_counter()
-    mask = model.mask(picture)
-    seconds, brightness = time.perf_counter() - start, brightness_of(picture, mask)
+    image, remark = read_image(path), ""
+    is_clear = image.has_transparency_data and image.mode[0] not in "IF"
+    visible, start = array_of(on_white(image) if is_clear else image, "RGB"), time.perf_counter()
+    mask = model.mask(visible, squares=True)
+    seconds, brightness, share = (
+        time.perf_counter() - start,
+        brightness_of(visible, mask),
+        (mask > 0.5).mean(),
+    )
     if brightness is None:
-        raise ValueError("no hair was found.")
-    found = Image.fromarray(recoloured(picture, mask, table_of(colour, brightness)))
+        raise ValueError(f"{hint_of(0)}.")
+    found = Image.fromarray(recoloured(array_of(image, "RGB"), mask, table_of(colour, brightness)))
+    if is_clear:
+        found.putalpha(image.convert("RGBA").getchannel("A"))
+        if target.suffix.lower() in (".jpg", ".jpeg"):
+            found, remark = (
+                on_white(found),
+                "; what was transparent is white, because JPEG has no transparency",
+            )
     profile = image.info.get("icc_profile") if image.mode in ("RGB", "RGBA", "P") else None
     with replacing(target) as partial:
         found.save(partial, quality=95, icc_profile=profile)
-    return f"{path.name}: {(mask > 0.5).mean():.0%} hair, found in {seconds:.2f} s"
+    return f"{path.name}: {share:.1%} hair, found in {seconds:.2f} s{squares(mask)}{remark}{hint(share)}"
+
+
+def on_white(image: Image.Image) -> Image.Image:
+    """A picture with transparent parts as it looks on white."""
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA")).convert("RGB")
+
+
+def squares(mask: np.ndarray) -> str:
+    """How often the network ran for a wide or tall picture, for a line about it."""
+    count = len(squares_of(*mask.shape)[1])
+    return f", in {count} squares" * (count > 1)
+
+
+def hint(share: float) -> str:
+    """One more line if there was hardly any hair."""
+    return f"\nNote: {found}." if (found := hint_of(share)) else ""
 
 
 def recolour_video(model: zoo.HairSegmenter, path: Path, target: Path, colour: np.ndarray) -> str:
@@ -89,7 +118,7 @@ def recolour_video(model: zoo.HairSegmenter, path: Path, target: Path, colour: n
                 packet.stream = copies[packet.stream]
                 made.mux(packet)
 
-    brightness, seconds, count = None, 0.0, 0
+    brightness, seconds, count, share = None, 0.0, 0, 0.0
     try:
         with av.open(path) as film:
             first = next(film.decode(video=0), None) if film.streams.video else None
@@ -102,11 +131,12 @@ def recolour_video(model: zoo.HairSegmenter, path: Path, target: Path, colour: n
             settings |= {name: getattr(first, name) for name in SPACES}
             written = made.add_stream("libx264", stream.average_rate, {"crf": "18"}, **settings)
             shown, inputs = tee(frames())
-            masks = model.masks(picture for _, picture in inputs)
+            masks = model.masks((picture for _, picture in inputs), squares=True)
             for frame, picture in tqdm(shown, total=stream.frames or None, unit="frame", disable=None):
                 seconds, count = seconds - time.perf_counter(), count + 1
                 mask = next(masks)
                 seconds += time.perf_counter()
+                share += (mask > 0.5).mean()
                 now = brightness_of(picture, mask)
                 if now is not None:  # the brightness is smoothed, so that colours do not flicker
                     brightness = 0.9 * (brightness or now) + 0.1 * now
@@ -117,10 +147,11 @@ def recolour_video(model: zoo.HairSegmenter, path: Path, target: Path, colour: n
                 made.mux(written.encode(image))
             made.mux(written.encode())
             if brightness is None:
-                raise ValueError("no hair was found.")
+                raise ValueError(f"{hint_of(0)}.")
     except av.FFmpegError as error:
         raise ValueError(f"{path} cannot be recoloured: {error.strerror}.") from None
-    return f"{path.name}: {count} frames, hair found in {seconds / count:.3f} s per frame"
+    rest = f"{squares(mask)}{hint(share / count)}"
+    return f"{path.name}: {count} frames, hair found in {seconds / count:.3f} s per frame{rest}"
 
 
 def main() -> int:
